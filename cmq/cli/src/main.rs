@@ -56,3 +56,18 @@ fn main() -> ExitCode {
     };
     commands::status(Args::command, result)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn commands_of_the_pages_are_accepted() {
+        assert_eq!(tidy::shell::refused("cmq", &Args::command()), [""; 0]);
+    }
+}

@@ -20,6 +20,22 @@ pub fn commands_of(program: &str) -> Vec<Typed> {
     found.filter(|typed| typed.words[0].rsplit("target/release/").next() == Some(program)).collect()
 }
 
+/// The commands of `program` in all pages that its parser refuses, each with the reason.
+pub fn refused(program: &str, parser: &clap::Command) -> Vec<String> {
+    let is_wrong = |error: &clap::Error| error.use_stderr();
+    let refusal = |typed: &Typed| {
+        let error = parser.clone().try_get_matches_from(&typed.words).err().filter(is_wrong)?;
+        let reason = error.to_string();
+        Some(format!(
+            "{}: {}: {}",
+            typed.place,
+            typed.words.join(" "),
+            reason.lines().next().unwrap_or_default()
+        ))
+    };
+    commands_of(program).iter().filter_map(refusal).collect()
+}
+
 /// The simple commands in a page's blocks, with their lines, from 1: all lines of blocks that are marked `sh`, and in other blocks those
 /// behind a prompt (`$ `). A line with `…` is shortened and left out.
 pub fn commands(markdown: &str) -> Vec<(usize, Vec<String>)> {

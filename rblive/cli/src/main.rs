@@ -98,4 +98,9 @@ mod tests {
     fn arguments_are_consistent() {
         Cli::command().debug_assert();
     }
+
+    #[test]
+    fn commands_of_the_pages_are_accepted() {
+        assert_eq!(tidy::shell::refused("rblive", &Cli::command()), [""; 0]);
+    }
 }

@@ -59,6 +59,12 @@ impl Lab {
     }
 }
 
+/// The segments and gaps of all renditions that the recorder has written.
+pub fn kept(counters: &RecordCounters) -> u64 {
+    use std::sync::atomic::Ordering::Relaxed;
+    counters.segments.load(Relaxed) + counters.gaps.load(Relaxed) + counters.over_limit.load(Relaxed)
+}
+
 /// A stream that is written.
 pub struct Written<'a> {
     pub lab: &'a Lab,
@@ -128,12 +134,6 @@ impl<'a> Written<'a> {
     /// Writes segments, and waits for each: the recorder is not overtaken.
     pub fn segments(&self, numbers: std::ops::Range<u64>, bytes: usize) {
         for number in numbers {
-            let kept = |counters: &RecordCounters| {
-                use std::sync::atomic::Ordering::Relaxed;
-                counters.segments.load(Relaxed)
-                    + counters.gaps.load(Relaxed)
-                    + counters.over_limit.load(Relaxed)
-            };
             let before = kept(self.lab.recorder.counters());
             self.describe();
             for rendition in self.present() {

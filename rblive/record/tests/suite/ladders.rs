@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rblive::content::{Header, Kind};
 use rblive_record::RecordRule;
 
-use crate::lab::{Lab, Written, folder, playlist, rule, segment};
+use crate::lab::{Lab, Written, folder, kept, playlist, rule, segment};
 
 /// The folder of the only recording.
 fn only(lab: &Lab, root: &Path) -> PathBuf {
@@ -87,12 +87,14 @@ fn after_returns_all_renditions_have_the_discontinuity_at_one_place() {
     assert_eq!(gaps(&recording, 2), [vec![2, 3], vec![]]);
     let (_, text) = playlist(&recording.join("1"));
     assert_eq!(text.matches("#EXT-X-DISCONTINUITY\n").count(), 1, "{text}");
-    // A rendition is ahead of the other when the source is replaced.
+    // A rendition is ahead of the other when the source is replaced: a segment here, none there.
+    let before = kept(lab.recorder.counters());
     both.part(1, 74, 0, 500);
     both.part(1, 74, 1, 500);
     both.write(Header::new(Kind::End), b"");
     lab.rs.destroy_stream(both.id).unwrap();
     Written { renditions: 2, ..Written::new(&lab, "a") }.segments(0..2, 1000);
+    lab.until("both segments of both renditions are kept too", |counters| kept(counters) >= before + 5);
     assert_eq!(gaps(&recording, 2), [vec![2, 3], vec![6]]);
 }
 

@@ -292,8 +292,9 @@ fn special_files_and_oversized_files_are_refused() {
     std::fs::remove_file(&path).unwrap();
     let file = std::fs::File::create(&path).unwrap();
     file.set_len(MAX_FILE_BYTES + 1).unwrap();
-    assert!(message(Config::load(Some(&path))).contains("at most 1048576 bytes"));
-    assert!(message(Config::load(Some(Path::new("/dev/zero")))).contains("at most 1048576 bytes"));
+    let most = format!("at most {MAX_FILE_BYTES} bytes");
+    assert!(message(Config::load(Some(&path))).contains(&most));
+    assert!(message(Config::load(Some(Path::new("/dev/zero")))).contains(&most));
     assert!(message(Config::load(Some(dir.path()))).contains("directory"));
     assert_eq!(read_file(Path::new("/dev/null")).unwrap(), "");
 }
