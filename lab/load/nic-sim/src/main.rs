@@ -1,9 +1,11 @@
 //! `nic-sim`: the simulated NIC of MultiMQC in front of a server.
 //!
-//!     namespace at the end of the cable      this namespace
-//!                              ┌───────────────┐
-//!     multimqc push ── cable ──┤ simulated NIC ├── card ── multimqc serve
-//!     multimqc pull            └───────────────┘
+//! ```text
+//! namespace at the end of the cable      this namespace
+//!                          ┌───────────────┐
+//! multimqc push ── cable ──┤ simulated NIC ├── card ── multimqc serve
+//! multimqc pull            └───────────────┘
+//! ```
 //!
 //! The simulation (multimqc/rtl/tb/nic_tap.cpp) is a process that makes both devices. Its batches fill the levels of a server that this command starts.
 
