@@ -17,7 +17,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use parking_lot::Mutex;
+use locks::Mutex;
 use serde::Serialize;
 
 /// The most lines that wait to be written: about 2 MiB.

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use parking_lot::{Mutex, MutexGuard};
+use locks::{Mutex, MutexGuard};
 use peers::{Credentials, Secret};
 
 use crate::attempts::{AttemptRule, Attempts, Source};

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use locks::{Mutex, MutexGuard};
 use peers::HostAddress;
 
 /// Something of which the broker has a limited amount.

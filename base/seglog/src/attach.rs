@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use locks::{Condvar, Mutex};
 
 use crate::error::{FileError, OpenError};
 use crate::format::Kind;

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::{Condvar, Mutex};
+use locks::{Condvar, Mutex};
 
 use crate::append::Pending;
 use crate::error::{AppendError, FileError, OpenError, SyncError};

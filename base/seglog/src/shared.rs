@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use locks::{Condvar, Mutex, MutexGuard};
 
 use crate::error::{FileError, SyncError, WaitError};
 use crate::format::{self, IndexEntry, SegmentHeader};

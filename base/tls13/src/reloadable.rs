@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use parking_lot::RwLock;
+use locks::RwLock;
 
 use crate::LoadError;
 

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use locks::{Condvar, Mutex, RwLock};
 use multimqc::{
     Appended, Batch, Counters, Epoch, Found, Hole, Kept, Level, LevelError, LevelKind, MAX_OFFSET, Offset,
     Stop, TopicId, Window, Written,
 };
-use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::client::{self, Appender, Fetcher, Unread};
 use crate::config::KafkaConfig;

@@ -14,8 +14,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
+use locks::{Mutex, MutexGuard};
 use multimqc::{Hole, Offset};
-use parking_lot::{Mutex, MutexGuard};
 
 /// The most holes of a ring. Beyond it, bytes before the oldest hole can no longer be read.
 const MAX_HOLES: usize = 1024;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 use std::time::Duration;
 
+use locks::{Mutex, MutexGuard};
 use multimqc::{Epoch, Offset, Sessions, TopicId, Window};
-use parking_lot::{Mutex, MutexGuard};
 
 use crate::attach::{self, Link};
 use crate::config::{Config, Ports};

@@ -9,11 +9,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use locks::{Mutex, MutexGuard};
 use multimqc::{
     Appended, Batch, Counters, Epoch, Found, Kept, Level, LevelError, LevelKind, MAX_OFFSET, Offset,
     Sessions, TopicId, Window, Written,
 };
-use parking_lot::{Mutex, MutexGuard};
 
 use crate::config::Ports;
 use crate::counters::KernelCounters;

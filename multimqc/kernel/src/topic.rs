@@ -25,8 +25,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
+use locks::Mutex;
 use multimqc::{Batch, Epoch, Found, Hole, Offset, Session, Sessions, Stop, TopicId, Window, Written};
-use parking_lot::Mutex;
 
 use crate::counters::{KernelCounters, Tally};
 use crate::holes::Holes;

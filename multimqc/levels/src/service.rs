@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use locks::Mutex;
 
 use crate::functions::{Decision, InputFunction, OutputFunction};
 use crate::log::{Batch, Hole};

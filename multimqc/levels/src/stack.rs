@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, RwLock};
+use locks::{Mutex, RwLock};
 
 use crate::level::{Appended, Kept, Level, LevelError, LevelKind, Stop, Written};
 use crate::log::{Batch, Hole, MAX_OFFSET, Offset, Window};

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use locks::Mutex;
 
 use crate::level::{Level, LevelError, Stop};
 use crate::log::{Batch, Offset};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use locks::Mutex;
 use peers::HostAddress;
 
 /// A new connection costs as much as this many requests: a handshake is the most work that a client can ask for.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use parking_lot::{Mutex, RwLock};
+use locks::{Mutex, RwLock};
 use rblive::content::{self, Description, Flags, Header, Kind};
 use rblive::{ChunkRef, RsId};
 use rblive_media::rendition::Rendition;

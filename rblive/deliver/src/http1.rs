@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::sync::atomic::Ordering;
 
-use parking_lot::Mutex;
+use locks::Mutex;
 use rblive::ChunkRef;
 use tokio::time::timeout;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use bytes::Bytes;
-use parking_lot::Mutex;
+use locks::Mutex;
 use rblive_media::hls::{MAX_VOD_BYTES, MEDIA_TYPE, with_query};
 use rblive_media::rendition::Container;
 use rblive_record::{File, Place, Store};

@@ -77,12 +77,7 @@ impl Drop for Watching {
 
 impl Pages {
     /// Answers a request. `method` is the method as it was sent.
-    pub async fn answer(
-        &self,
-        method: &str,
-        request: &Request,
-        watching: &parking_lot::Mutex<Watching>,
-    ) -> Answer {
+    pub async fn answer(&self, method: &str, request: &Request, watching: &locks::Mutex<Watching>) -> Answer {
         let may_ask = watching.lock().place.may_ask();
         let answer = match method {
             _ if !may_ask => Answer::text(429, "your address asks too often; wait a second"),
@@ -94,7 +89,7 @@ impl Pages {
         answer
     }
 
-    async fn get(&self, request: &Request, watching: &parking_lot::Mutex<Watching>) -> Answer {
+    async fn get(&self, request: &Request, watching: &locks::Mutex<Watching>) -> Answer {
         if let Some(path) = request.path.strip_prefix("/vod/") {
             return self.recording(path, request).await;
         }
@@ -121,7 +116,7 @@ impl Pages {
         }
     }
 
-    async fn live(&self, path: &str, request: &Request, watching: &parking_lot::Mutex<Watching>) -> Answer {
+    async fn live(&self, path: &str, request: &Request, watching: &locks::Mutex<Watching>) -> Answer {
         let Some((name, target)) = parse(path) else {
             return Answer::text(
                 404,

@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry as MapEntry;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use locks::Mutex;
 use rblive::RsManager;
 use rblive::config::matches;
 use rblive::content::{Container, check_name};

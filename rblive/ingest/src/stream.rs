@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use parking_lot::Mutex;
+use locks::Mutex;
 use rblive::ChunkError;
 use rblive::content::{Audio, Container, Flags, Header, Kind, MAX_TARGET_US, Rendition, Video};
 use rblive_media::fmp4::{Fmp4Error, InitSegment, SegmentTimes};

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use parking_lot::Mutex;
+use locks::Mutex;
 use tracing::warn;
 
 /// The discontinuities of a stream that the file allows for: it is written when a stream begins, and not with each discontinuity.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use parking_lot::Mutex;
+use locks::Mutex;
 
 /// The number of a node, unique among all nodes of a configuration. Not 0.
 pub type NodeId = u16;

@@ -19,7 +19,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use access::{CertificateName, check_secret_mode};
 use aws_lc_rs::hmac;
-use parking_lot::Mutex;
+use locks::Mutex;
 use rocketbufs::PeerIdentity;
 
 use crate::ids::NodeId;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use locks::{Condvar, Mutex};
 use rblive::{ChunkRef, RsId};
 
 /// The most chunks that wait. They are references: the data stays in the ring, where it may be overwritten.

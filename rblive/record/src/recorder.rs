@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, RwLock};
+use locks::{Mutex, RwLock};
 use rblive::{ChunkRef, RsId, StreamEvent};
 
 use crate::counters::RecordCounters;

@@ -15,7 +15,7 @@ use std::time::Instant;
 use access::{
     Charge, Exceeded, Grants, Identity, NearLimit, Principal, QuotaLimits, Quotas, Resource, Rights,
 };
-use parking_lot::{Mutex, MutexGuard};
+use locks::{Mutex, MutexGuard};
 use rbmq_wire::{TopicFilter, TopicName};
 use rocketbufs::{Admitted, Asking, Bid, Context, Policy, PolicySet, RateLimits};
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use locks::{Condvar, Mutex};
 use rbmq_wire::connect::{Backoff, LONGEST_DELAY, start};
 use rocketbufs::{Conn, Context};
 use tracing::{info, warn};

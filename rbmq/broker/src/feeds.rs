@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use locks::Mutex;
 use rbmq_wire::Framing;
 use rocketbufs::error::BufferError;
 use rocketbufs::{BufferOptions, Epoch};

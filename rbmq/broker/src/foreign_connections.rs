@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use locks::Mutex;
 use rocketbufs::{ForeignConnection, ForeignReason};
 use rocketnet::LogLimiter;
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use access::{Authenticator, Login, QuotaLimits, Refused, Rights};
-use parking_lot::{Mutex, MutexGuard};
+use locks::{Mutex, MutexGuard};
 use rbmq_wire::{Control, TopicStats};
 use rocketbufs::{Bid, Conn, InEvent, OutEvent};
 

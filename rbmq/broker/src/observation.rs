@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use access::{Audit, AuditEvent, Authenticator, Peer, Rights, Source};
-use parking_lot::Mutex;
+use locks::Mutex;
 
 use super::admission::not_allowed_at_all;
 

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use locks::{Mutex, MutexGuard};
 use rbmq_wire::Hello;
 use rocketbufs::{Conn, Context, OutEvent, ROut};
 use tracing::{info, warn};

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use access::Identity;
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use locks::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rbmq_wire::Control;
 use rocketbufs::{Bid, Conn, RIn};
 

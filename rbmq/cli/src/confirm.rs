@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use commands::{Failure, Stop};
-use parking_lot::Mutex;
+use locks::Mutex;
 use rbmq::{ConfirmError, ConfirmLevel, Confirmation, Confirmed};
 use serde_json::{Value, json};
 use tracing::warn;

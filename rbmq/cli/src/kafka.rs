@@ -26,9 +26,9 @@ mod level {
     use std::sync::Arc;
 
     use commands::Failure;
+    use locks::Mutex;
     use multimqc::{Batch, Epoch, Level, LevelError, Stop, TopicId};
     use multimqc_kafka::{KafkaConfig, KafkaLevel};
-    use parking_lot::Mutex;
     use rbmq_broker::{
         Archive, ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog, Broker, BrokerConfig, KafkaSettings,
     };

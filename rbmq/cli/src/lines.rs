@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use locks::{Condvar, Mutex};
 use tracing_subscriber::fmt::MakeWriter;
 
 /// The most bytes that wait for the reader.

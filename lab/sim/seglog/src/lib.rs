@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
+use locks::Mutex;
 use rustix::io::Errno;
 
 use seglog::storage::{File, OpenMode, Storage};

@@ -240,7 +240,7 @@ fn one_hand_shake_serves_all() {
 #[test]
 fn locks_are_never_poisoned() {
     outside(
-        "Mutex, RwLock and Condvar are those of parking_lot",
+        "Mutex, RwLock and Condvar are those of the crate locks",
         |path| path.contains("/src/") && !path.starts_with("lab/"),
         &exceptions::load().std_locks,
         std_lock,

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+use locks::{Condvar, Mutex, MutexGuard, RwLock};
 use seglog::{AppendError, Log, OpenError, Options, Read, Reader, Retention, SyncPolicy};
 
 use super::keeper::Keeper;

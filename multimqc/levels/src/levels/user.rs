@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use locks::{Mutex, MutexGuard, RwLock};
 use rocketring::{Pool, PoolConfig, PoolError, Ring, RingConfig, RingReceiver};
 
 use super::signal::Signal;

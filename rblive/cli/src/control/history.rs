@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use parking_lot::Mutex;
+use locks::Mutex;
 use rblive::{RsId, RsManager};
 use serde_json::{Value, json};
 

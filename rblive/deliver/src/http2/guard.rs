@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use locks::Mutex;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::link::Corked;

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use parking_lot::Mutex;
+use locks::Mutex;
 use tls13::{Alert, MAX_PLAIN, OVERHEAD, Out};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 

@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use locks::{Mutex, MutexGuard};
 
 use crate::unit::TICKS_PER_SECOND;
 

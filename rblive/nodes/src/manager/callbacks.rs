@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::{Mutex, RwLock};
+use locks::{Mutex, RwLock};
 
 use super::stream_event::StreamEvent;
 use crate::chunk::ChunkRef;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use parking_lot::{Mutex, RwLock};
+use locks::{Mutex, RwLock};
 use rocketbufs::{Bid, Context, Listener, ROut};
 
 use super::callbacks::Callbacks;

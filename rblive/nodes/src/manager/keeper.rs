@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use locks::{Condvar, Mutex};
 
 /// The state that the manager shares with its keeper thread.
 #[derive(Default)]

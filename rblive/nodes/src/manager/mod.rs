@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
+use locks::{Mutex, RwLock};
 use rocketbufs::{Context, Listener, Position, ROut};
 
 use callbacks::Callbacks;

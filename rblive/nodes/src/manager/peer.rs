@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use locks::{Condvar, Mutex};
 use rocketbufs::{Conn, Context, ROut};
 
 use super::proofs::Proofs;

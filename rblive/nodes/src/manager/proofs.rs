@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use locks::{Condvar, Mutex};
 use rocketbufs::{Conn, PolicySet, ROut};
 
 use crate::trust::is_same;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-use parking_lot::{Mutex, RwLock};
+use locks::{Mutex, RwLock};
 use rocketbufs::{Bid, RIn};
 
 use super::activity::Activity;

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use parking_lot::Mutex;
+use locks::Mutex;
 use rocketnet::LogLimiter;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;

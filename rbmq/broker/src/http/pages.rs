@@ -12,7 +12,7 @@ use hyper::header::{
     X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::{Method, Request, Response, StatusCode};
-use parking_lot::Mutex;
+use locks::Mutex;
 
 use super::metrics::{LastScrape, Scrape};
 use crate::Watch;

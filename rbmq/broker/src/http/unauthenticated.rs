@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use locks::Mutex;
 use tokio::task::AbortHandle;
 
 /// The connections, by a number that grows with their age.

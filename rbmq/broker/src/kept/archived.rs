@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use locks::Mutex;
 use rbmq_wire::TopicName;
 use rocketbufs::{Epoch, Position};
 use seglog::{HoleCause, Read, ReadError, Reader};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use locks::{Condvar, Mutex};
 use rbmq_wire::TopicName;
 use rocketbufs::Bid;
 use seglog::Reader;

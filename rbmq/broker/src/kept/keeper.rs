@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use locks::Mutex;
 use rbmq_wire::TopicName;
 use rocketbufs::Bid;
 use tracing::warn;

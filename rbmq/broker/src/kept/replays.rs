@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use locks::{Condvar, Mutex};
 use rocketbufs::{Bid, ROut};
 
 use super::archived::RETRY;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use locks::{Condvar, Mutex};
 
 /// How often topics are looked at without being asked: a failed disk is tried again, and old data is removed.
 const TICK: Duration = Duration::from_secs(1);

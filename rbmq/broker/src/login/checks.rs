@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use access::{Check, Refused, Source};
-use parking_lot::{Condvar, Mutex};
+use locks::{Condvar, Mutex};
 use rocketbufs::Conn;
 
 use super::queue::FairQueue;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use parking_lot::RwLock;
+use locks::RwLock;
 use rbmq_wire::Control;
 use rocketbufs::{Bid, InEvent, OutEvent, Position};
 

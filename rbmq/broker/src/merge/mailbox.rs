@@ -18,7 +18,7 @@
 
 use std::mem;
 
-use parking_lot::{Condvar, Mutex};
+use locks::{Condvar, Mutex};
 
 use super::merger::Note;
 use super::table::TableLoad;

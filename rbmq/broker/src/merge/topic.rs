@@ -13,7 +13,7 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use locks::Mutex;
 use rocketbufs::{OutBuffer, OutWriter, Position, Progress};
 use rocketring::{NotifyFlag, barrier};
 use tracing::warn;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use parking_lot::{Mutex, MutexGuard};
+use locks::{Mutex, MutexGuard};
 
 use super::address::Address;
 use super::connection::Dialer;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use locks::{Mutex, MutexGuard};
 use rblive_media::fmp4::InitSegment;
 
 use super::answer::Body;

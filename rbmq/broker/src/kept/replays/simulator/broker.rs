@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use locks::Mutex;
 use rbmq_wire::Control;
 use rocketbufs::worker::Reactor;
 use rocketbufs::{Bid, BufferOptions, Config, Conn, Context, Epoch, Listener, OutEvent, OutWriter, ROut};
