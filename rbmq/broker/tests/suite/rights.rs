@@ -104,6 +104,10 @@ fn a_name_is_refused_and_a_pattern_gives_what_may_be_read() {
     let mut got: Vec<_> = (0..2).map(|_| next(&mut all)).collect();
     got.sort();
     assert_eq!(got, [(vec![], "open/a".into(), vec![0]), (vec![], "open/b".into(), vec![3])]);
+    // A publisher may learn of a subscriber after the subscriber has its message.
+    for open in [0, 3] {
+        writers[open].wait_subscribers(1, Some(LONG)).unwrap();
+    }
     assert_eq!(writers.iter().map(TopicWriter::subscribers).collect::<Vec<_>>(), [1, 0, 0, 1]);
 }
 
