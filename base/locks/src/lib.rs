@@ -38,7 +38,7 @@ impl<T> Mutex<T> {
         Self(sync::Mutex::new(value))
     }
 
-    /// What the lock holds.
+    /// Ends the lock and returns its value.
     pub fn into_inner(self) -> T {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
@@ -61,7 +61,7 @@ impl<T: ?Sized> Mutex<T> {
         Some(MutexGuard { lock: &self.0, held: Some(held) })
     }
 
-    /// What the lock holds: nobody else has it.
+    /// The value, without locking: `&mut self` is the only owner.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
@@ -113,7 +113,7 @@ impl<T> RwLock<T> {
         Self(sync::RwLock::new(value))
     }
 
-    /// What the lock holds.
+    /// Ends the lock and returns its value.
     pub fn into_inner(self) -> T {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
@@ -130,7 +130,7 @@ impl<T: ?Sized> RwLock<T> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the lock holds: nobody else has it.
+    /// The value, without locking: `&mut self` is the only owner.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }

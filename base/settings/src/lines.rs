@@ -119,7 +119,7 @@ pub fn parse(text: &str, path: Option<&Path>) -> Result<(Table, Lines), ConfigEr
 /// Reads the parts of a file that a type has. Names at the top level that the type does not have may be ignored by the type.
 ///
 /// # Errors
-/// What serde refuses, with its line.
+/// An error of serde with the line of the value that it refuses.
 pub fn read_parts<T: DeserializeOwned>(text: &str, path: Option<&Path>) -> Result<T, ConfigError> {
     toml::from_str(text).map_err(|error| match parse(text, path) {
         Ok((_, lines)) => {

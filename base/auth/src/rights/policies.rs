@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What happens to a reader that is slow. These are the policies of RocketBufs, by name: rights only allow them.
+/// The policy for a slow reader, with the names of RocketBufs; a right only allows policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[repr(u8)]
 pub enum Policy {
-    /// It holds the publisher back.
+    /// The reader holds the publisher back.
     Block = 0,
-    /// It loses messages.
+    /// The reader loses messages.
     Drop = 1,
     /// Its connection is closed.
     Disconnect = 2,
