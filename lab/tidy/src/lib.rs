@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cargo;
 pub mod cycles;
 pub mod exceptions;
 pub mod imports;

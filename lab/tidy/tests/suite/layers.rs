@@ -1,9 +1,8 @@
 //! Imports follow the layers that `layers.toml` declares, without cycles, and packages depend on each other as the streets allow.
 
-use std::process::Command;
+use tidy::{cargo, imports, layers, tree};
 
-use serde::Deserialize;
-use tidy::{imports, layers, tree};
+use crate::none;
 
 /// The streets, and those that each may build on:
 ///
@@ -24,28 +23,6 @@ const STREETS: [(&str, &[&str]); 8] = [
     ("bindings", &["base", "rocketbufs", "cmq", "multimqc", "rbmq", "rblive"]),
     ("lab", &["base", "rocketbufs", "cmq", "multimqc", "rbmq", "rblive", "bindings"]),
 ];
-/// Dependencies against the order that exist today. The list only gets shorter.
-const KNOWN: [(&str, &str); 0] = [];
-
-/// The parts of `cargo metadata` that matter here.
-#[derive(Deserialize)]
-struct Metadata {
-    packages: Vec<Package>,
-}
-
-#[derive(Deserialize)]
-struct Package {
-    name: String,
-    manifest_path: String,
-    dependencies: Vec<Dependency>,
-}
-
-#[derive(Deserialize)]
-struct Dependency {
-    name: String,
-    kind: Option<String>,
-    path: Option<String>,
-}
 
 /// The street of a file or folder below the root.
 fn street(path: &str) -> String {
@@ -56,16 +33,8 @@ fn street(path: &str) -> String {
 
 #[test]
 fn packages_depend_as_the_streets_allow() {
-    let metadata = Command::new(env!("CARGO"))
-        .current_dir(tree::root())
-        .args(["metadata", "--format-version", "1", "--no-deps", "--locked"])
-        .output()
-        .expect("cargo runs");
-    let Metadata { packages } =
-        serde_json::from_slice(&metadata.stdout).expect("the format of cargo metadata");
     let mut found = Vec::new();
-    let mut known = Vec::from(KNOWN);
-    for package in &packages {
+    for package in &cargo::members() {
         let from = street(&package.manifest_path);
         let Some((_, allowed)) = STREETS.iter().find(|(name, _)| *name == from) else {
             found.push(format!("{} lies in no street", package.name));
@@ -73,20 +42,13 @@ fn packages_depend_as_the_streets_allow() {
         };
         for dependency in &package.dependencies {
             let Some(to) = dependency.path.as_deref().map(street) else { continue };
-            if dependency.kind.as_deref() == Some("dev") || to == from || allowed.contains(&to.as_str()) {
-                continue;
-            }
-            let is_known = |(user, used): &(&str, &str)| *user == package.name && *used == dependency.name;
-            match known.iter().position(is_known) {
-                Some(index) => drop(known.swap_remove(index)),
-                None => found.push(format!("{} ({from}) uses {} ({to})", package.name, dependency.name)),
+            let is_for_tests = dependency.kind.as_deref() == Some("dev");
+            if !is_for_tests && to != from && !allowed.contains(&to.as_str()) {
+                found.push(format!("{} ({from}) uses {} ({to})", package.name, dependency.name));
             }
         }
     }
-    found.extend(
-        known.iter().map(|(user, used)| format!("{user} no longer uses {used}: remove it from KNOWN")),
-    );
-    assert!(found.is_empty(), "a street builds only on those below:\n  {}\n", found.join("\n  "));
+    none("a street builds only on those below", found);
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! Checks the dependencies against `deny.toml`, as cargo-deny does, without installing it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
 
 use serde::Deserialize;
+use tidy::cargo::{self, Dependency, Package};
 use tidy::{licence, tree};
+
+use crate::none;
 
 /// The parts of deny.toml that are checked here. cargo-deny reads the others.
 #[derive(Deserialize)]
@@ -48,55 +50,20 @@ struct Sources {
     allow_registry: Vec<String>,
 }
 
-/// The parts of `cargo metadata` that matter here.
-#[derive(Deserialize)]
-struct Metadata {
-    packages: Vec<Package>,
-}
-
-#[derive(Deserialize)]
-struct Package {
-    name: String,
-    version: String,
-    license: Option<String>,
-    source: Option<String>,
-    dependencies: Vec<Dependency>,
-}
-
-#[derive(Deserialize)]
-struct Dependency {
-    name: String,
-    kind: Option<String>,
-    optional: bool,
-}
-
 fn deny() -> Deny {
     let text = std::fs::read_to_string(tree::root().join("deny.toml")).expect("deny.toml");
     toml::from_str(&text).expect("deny.toml holds what this test needs")
 }
 
-/// Every package of the Cargo.lock in a folder, for all platforms and features, or cargo's error.
-fn packages_of(folder: &str) -> Result<Vec<Package>, String> {
-    let output = Command::new(env!("CARGO"))
-        .current_dir(tree::root().join(folder))
-        .args(["metadata", "--format-version", "1", "--locked", "--all-features"])
-        .output()
-        .expect("cargo runs");
-    if !output.status.success() {
-        return Err(format!("cargo metadata in {folder}: {}", String::from_utf8_lossy(&output.stderr)));
-    }
-    Ok(serde_json::from_slice::<Metadata>(&output.stdout).expect("the format of cargo metadata").packages)
-}
-
 /// The dependencies of the project.
 fn packages() -> Vec<Package> {
-    packages_of(".").unwrap_or_else(|error| panic!("{error}"))
+    cargo::locked(".").unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The packages of the workspace and of the benches' peers. The peers' dependencies must be fetched; if that fails, the test
 /// reports that it skips them.
 fn packages_and_peers() -> Vec<Package> {
-    let peers = packages_of("lab/bench/peers").unwrap_or_else(|error| {
+    let peers = cargo::locked("lab/bench/peers").unwrap_or_else(|error| {
         eprintln!("SKIPPED: {error}");
         Vec::new()
     });
@@ -124,10 +91,6 @@ fn linked() -> BTreeSet<(String, String)> {
     }
     let linked = packages.iter().filter(|package| names.contains(package.name.as_str()));
     linked.map(|package| (package.name.clone(), package.version.clone())).collect()
-}
-
-fn none(rule: &str, found: Vec<String>) {
-    assert!(found.is_empty(), "{rule}:\n  {}\n", found.join("\n  "));
 }
 
 #[test]

@@ -9,6 +9,8 @@ use tidy::rust;
 use tidy::signatures;
 use tidy::tree::{self, File};
 
+use crate::none;
+
 /// The most lines of a file.
 const FILE_LINES: usize = 1000;
 /// The most lines of code of a function without an exception.
@@ -50,17 +52,6 @@ const SAFE_CRATES: &[(&str, &str)] = &[
     ("lab/fuzz/bodies", "forbid"),
     ("bindings/python", "deny"),
 ];
-/// Functions that take tuples today, in each street. The numbers only get smaller.
-const TUPLES_LEFT: [(&str, usize); 8] = [
-    ("base", 0),
-    ("bindings", 0),
-    ("cmq", 0),
-    ("lab", 0),
-    ("multimqc", 0),
-    ("rblive", 0),
-    ("rbmq", 0),
-    ("rocketbufs", 0),
-];
 /// The crate that has the handshakes of all others.
 const RING: &str = "rocketbufs/ring/src/";
 /// Words that must not be left behind, in halves, so that this file passes its own test.
@@ -70,11 +61,6 @@ const LEFTOVER_MACROS: [(&str, &str); 3] = [("to", "do!"), ("db", "g!"), ("unimp
 /// Folders of a single machine, in halves for the same reason.
 const MACHINE_FOLDERS: [(&str, &str); 4] =
     [("/ho", "me/"), ("/wo", "rk/"), ("/Use", "rs/"), ("/tmp/con", "tracts")];
-
-/// Fails with every finding, one in each line.
-fn none(rule: &str, found: Vec<String>) {
-    assert!(found.is_empty(), "{rule}:\n  {}\n", found.join("\n  "));
-}
 
 fn rust_files() -> Vec<File> {
     tree::files().into_iter().filter(File::is_rust).collect()
@@ -357,9 +343,5 @@ fn no_function_takes_a_tuple() {
         let functions = functions.unwrap_or_else(|error| panic!("{}: {error}", file.path));
         found.extend(functions.iter().map(|(line, name)| format!("{}:{line}: fn {name}", file.path)));
     }
-    let left = |street: &str| found.iter().filter(|place| place.starts_with(&format!("{street}/"))).count();
-    let known: Vec<_> = TUPLES_LEFT.iter().filter(|(street, most)| left(street) > *most).collect();
-    if !known.is_empty() {
-        none("make a type of the values that belong together", found);
-    }
+    none("make a type of the values that belong together", found);
 }

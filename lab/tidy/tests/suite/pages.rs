@@ -1,43 +1,12 @@
 //! What pages tell readers to type exists: make's targets, scripts, and the packages and targets of cargo.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
+use std::collections::BTreeSet;
 
-use serde::Deserialize;
+use tidy::cargo::{self, Package, Target};
 use tidy::shell::{self, Typed};
 use tidy::tree;
 
-/// The parts of `cargo metadata` that matter here.
-#[derive(Deserialize)]
-struct Metadata {
-    packages: Vec<Package>,
-}
-
-#[derive(Deserialize)]
-struct Package {
-    name: String,
-    targets: Vec<Target>,
-    features: BTreeMap<String, Vec<String>>,
-}
-
-#[derive(Deserialize)]
-struct Target {
-    name: String,
-    kind: Vec<String>,
-}
-
-fn none(rule: &str, found: Vec<String>) {
-    assert!(found.is_empty(), "{rule}:\n  {}\n", found.join("\n  "));
-}
-
-fn packages() -> Vec<Package> {
-    let output = Command::new(env!("CARGO"))
-        .current_dir(tree::root())
-        .args(["metadata", "--format-version", "1", "--no-deps", "--locked"])
-        .output()
-        .expect("cargo runs");
-    serde_json::from_slice::<Metadata>(&output.stdout).expect("the format of cargo metadata").packages
-}
+use crate::none;
 
 #[test]
 fn targets_of_make_exist() {
@@ -116,7 +85,7 @@ fn unknown_of(words: &[String], packages: &[Package]) -> Option<String> {
 
 #[test]
 fn packages_and_targets_of_cargo_exist() {
-    let packages = packages();
+    let packages = cargo::members();
     let mut typed = shell::commands_of("cargo");
     // Code in prose is typed too.
     for page in tree::files().into_iter().filter(|file| file.path.ends_with(".md")) {
