@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use rustix::fs::{FlockOperation, flock};
+use locks::FileLock;
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
 use zeroize::Zeroizing;
 
@@ -172,7 +172,7 @@ pub struct UsersFile {
     /// The metadata of the file before the change. `None`: the file is new.
     before: Option<Metadata>,
     /// The folder, locked.
-    _lock: File,
+    lock: FileLock,
 }
 
 impl UsersFile {
@@ -186,7 +186,7 @@ impl UsersFile {
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let lock = File::open(folder).map_err(io)?;
-        flock(&lock, FlockOperation::LockExclusive).map_err(|error| io(error.into()))?;
+        let lock = FileLock::exclusive(lock).map_err(io)?;
         let before = std::fs::metadata(&path);
         let (text, before) = match before {
             Ok(metadata) => (read_text(&path)?, Some(metadata)),
@@ -198,7 +198,7 @@ impl UsersFile {
         let document = text
             .parse::<DocumentMut>()
             .map_err(|error| text_error(UsersError { line: 1, message: error.message().to_owned() }))?;
-        Ok(Self { path, document, before, _lock: lock })
+        Ok(Self { path, document, before, lock })
     }
 
     /// Whether the file did not exist before.
@@ -333,7 +333,7 @@ impl UsersFile {
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         std::fs::rename(&new, &self.path)?;
-        self._lock.sync_all()
+        self.lock.file().sync_all()
     }
 }
 

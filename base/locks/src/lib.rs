@@ -1,4 +1,5 @@
-//! The standard library's locks without poisoning: a panic that holds a lock gives it back, and the next owner goes on.
+//! The standard library's locks without poisoning: a panic that holds a lock gives it back, and the next owner goes on. And a lock on a file,
+//! against other processes.
 //!
 //! The calls are those of the crate parking_lot, which is not used for one reason: its table of waiting threads belongs to the whole process.
 //! A child of `fork` gets a copy in which another thread may hold a place of the table, and waits for it for ever. Programs in C and Python
@@ -7,11 +8,14 @@
 
 #![forbid(unsafe_code)]
 
+mod file;
+
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{self, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
+pub use file::FileLock;
 pub use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 
 /// A lock for one owner at a time.

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use aya_obj::generated::bpf_map_type::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_PERCPU_ARRAY, BPF_MAP_TYPE_RINGBUF};
+use locks::FileLock;
 
 use crate::config::Config;
 use crate::error::KernelError;
@@ -39,7 +40,7 @@ pub(crate) struct Maps {
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) folder: PathBuf,
-    _lock: File,
+    _lock: FileLock,
 }
 
 impl Kept {
@@ -51,7 +52,9 @@ impl Kept {
             return Err(KernelError::Object(format!("{} lies in no bpf file system", folder.display())));
         }
         let lock = File::open(folder).map_err(KernelError::call("open the folder that keeps rings"))?;
-        lock.try_lock().map_err(|_| KernelError::InUse(folder.to_owned()))?;
+        let lock =
+            FileLock::try_exclusive(lock).map_err(KernelError::call("lock the folder that keeps rings"))?;
+        let lock = lock.ok_or_else(|| KernelError::InUse(folder.to_owned()))?;
         Ok(Kept { folder: folder.to_owned(), _lock: lock })
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{FlockOperation, flock};
+use locks::FileLock;
 
 use crate::counters::RecordCounters;
 use crate::layout::{ABOUT, INDEX, folder_of, is_begin, names, stream_of};
@@ -37,20 +37,17 @@ pub struct Shelf {
     total: u64,
     /// Whether the last write to the disk failed.
     failing: bool,
-    /// Held open: the lock ends with the process.
-    _lock: fs::File,
+    _lock: FileLock,
 }
 
 impl Shelf {
     /// Locks the folder of a rule, and reads the recordings in it.
     pub fn open(rule: RecordRule, counters: Arc<RecordCounters>) -> io::Result<Self> {
         fs::create_dir_all(&rule.folder)?;
-        let lock =
+        let file =
             fs::OpenOptions::new().write(true).create(true).truncate(false).open(rule.folder.join(LOCK))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
-            rustix::io::Errno::AGAIN => io::Error::other("another process keeps streams in it"),
-            error => error.into(),
-        })?;
+        let lock = FileLock::try_exclusive(file)?;
+        let lock = lock.ok_or_else(|| io::Error::other("another process keeps streams in it"))?;
         let mut shelf = Self {
             rule,
             counters,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use rustix::fs::{FlockOperation, flock};
+use locks::FileLock;
 
 use super::{File, OpenMode, Storage, map};
 
@@ -62,11 +62,7 @@ impl Storage for OsStorage {
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
         let file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Box::new(file))),
-            Err(error) if error == rustix::io::Errno::WOULDBLOCK => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        Ok(FileLock::try_exclusive(file)?.map(|lock| Box::new(lock) as Box<dyn Any + Send + Sync>))
     }
 
     fn now(&self) -> u64 {

@@ -7,9 +7,8 @@ pub mod net;
 pub mod packet;
 
 use std::io::Write;
-use std::time::{Duration, Instant};
 
-use multimqc_kernel::{Config, Kernel, KernelError};
+use multimqc_kernel::{Config, Kernel};
 
 /// XDP's verdicts.
 pub const DROP: u32 = 1;
@@ -18,24 +17,13 @@ pub const TX: u32 = 3;
 
 /// The level, or None with a message where eBPF cannot be used.
 pub fn kernel(config: Config) -> Option<Kernel> {
-    match unlocked(|| Kernel::new(config.clone())) {
+    match Kernel::new(config) {
         Ok(kernel) => Some(kernel),
         Err(error) if error.is_missing_right() => {
             skip(&format!("eBPF needs root, and a kernel that has it ({error})"));
             None
         }
         Err(error) => panic!("{error}"),
-    }
-}
-
-/// Tries again while the folder is locked: a process that another test starts has a copy of the lock until it runs its program.
-pub fn unlocked<T>(mut call: impl FnMut() -> Result<T, KernelError>) -> Result<T, KernelError> {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        match call() {
-            Err(KernelError::InUse(_)) if Instant::now() < deadline => std::thread::yield_now(),
-            result => return result,
-        }
     }
 }
 

@@ -8,8 +8,8 @@ use multimqc::wire::PUSH_PORT;
 use multimqc::{Epoch, Stop, TopicId};
 use multimqc_kernel::{Config, Kernel, KernelError, Mode, Ports, Topic, detach};
 
+use crate::common;
 use crate::common::net::{self, SERVER, in_world};
-use crate::common::{self, unlocked};
 
 const TOPIC: TopicId = TopicId(7);
 const KEEP: &str = "/sys/fs/bpf/multimqc-test";
@@ -92,8 +92,8 @@ fn killed_and_restarted(mode: Mode, name: &str) {
         let refused = detach(KEEP.as_ref()).expect_err("it is used");
         assert!(matches!(refused, KernelError::InUse(_)), "{refused}");
         drop(kernel);
-        assert!(unlocked(|| detach(KEEP.as_ref())).expect("detached"));
-        assert!(!unlocked(|| detach(KEEP.as_ref())).expect("nothing is left"));
+        assert!(detach(KEEP.as_ref()).expect("detached"));
+        assert!(!detach(KEEP.as_ref()).expect("nothing is left"));
         assert!(!std::path::Path::new(KEEP).exists());
         assert!(!net::ip("-d link show v0").expect("ip").contains("xdp"), "nothing is attached");
         let socket = net::socket(SERVER, PUSH_PORT);
@@ -132,9 +132,9 @@ fn a_kept_ring_of_other_sizes_is_refused() {
         let Some((kernel, _)) = open(config(), 0) else { return };
         drop(kernel);
         let other = config().ring_bytes(1 << 17);
-        let refused = unlocked(|| Kernel::new(other.clone())).expect_err("another size").to_string();
+        let refused = Kernel::new(other.clone()).expect_err("another size").to_string();
         assert!(refused.contains("1 x 69632 bytes kept, 1 x 135168 bytes wanted"), "{refused}");
-        assert!(unlocked(|| detach(KEEP.as_ref())).expect("detached"));
+        assert!(detach(KEEP.as_ref()).expect("detached"));
     });
 }
 

@@ -11,9 +11,9 @@ use multimqc::{
 };
 use multimqc_kernel::{Config, Kernel, KernelLevel, Ports, detach};
 
+use crate::common;
 use crate::common::net::in_world;
 use crate::common::packet::Packet;
-use crate::common::{self, unlocked};
 
 const TOPIC: TopicId = TopicId(7);
 const KEEP: &str = "/sys/fs/bpf/multimqc-repair";
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn kernel() -> Arc<KernelLevel> {
     let config = Config::default().ring_bytes(RING).batch_bytes(4096).keep(Some(PathBuf::from(KEEP)));
-    let kernel = unlocked(|| Kernel::new(config.clone())).expect("it can be had");
+    let kernel = Kernel::new(config.clone()).expect("it can be had");
     Arc::new(KernelLevel::new(kernel, [(TOPIC, Ports::default())]))
 }
 
@@ -117,7 +117,7 @@ fn with_kept_ring(test: impl FnOnce(&Path) + Send) {
         }
         let folder = tempfile::tempdir().expect("a folder");
         test(folder.path());
-        assert!(unlocked(|| detach(KEEP.as_ref())).expect("detached"), "there was a ring");
+        assert!(detach(KEEP.as_ref()).expect("detached"), "there was a ring");
     });
 }
 

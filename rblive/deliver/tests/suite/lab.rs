@@ -152,7 +152,7 @@ impl Lab {
         self.describe_renditions(&[1]);
     }
 
-    /// Describes these renditions, and writes their initialisation segments.
+    /// Describes these renditions, writes their initialisation segments, and waits until players find the stream.
     pub fn describe_renditions(&self, ids: &[u16]) {
         let rendition = |id: &u16| {
             let (width, height) = (640 / u32::from(*id), 360 / u32::from(*id));
@@ -169,6 +169,11 @@ impl Lab {
         self.write(Header::new(Kind::Description), &description.to_json().unwrap());
         for id in ids {
             self.write(Header { rendition: *id, ..Header::new(Kind::Init) }, &self.init);
+        }
+        let until = Instant::now() + WAIT;
+        while !self.catalog.statuses().iter().any(|stream| stream.name == NAME) {
+            assert!(Instant::now() < until, "the stream is described");
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 

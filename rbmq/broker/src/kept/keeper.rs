@@ -1,12 +1,12 @@
 //! The folder of all kept topics.
 
 use std::collections::HashMap;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use locks::Mutex;
+use locks::{FileLock, Mutex};
 use rbmq_wire::TopicName;
 use rocketbufs::Bid;
 use tracing::warn;
@@ -54,7 +54,7 @@ pub(crate) struct Keeper {
     by_name: HashMap<TopicName, Bid>,
     scribe: Scribe,
     /// The thread and the lock of the folder. None if no topic is kept.
-    _owned: Option<(ScribeThread, File)>,
+    _owned: Option<(ScribeThread, FileLock)>,
 }
 
 impl Keeper {
@@ -158,14 +158,11 @@ impl Keeper {
     }
 }
 
-/// Makes the folder, and locks it until the file is closed.
-fn lock(dir: &Path) -> Result<File, KeepError> {
+/// Makes the folder, and locks it.
+fn lock(dir: &Path) -> Result<FileLock, KeepError> {
     fs::create_dir_all(dir).map_err(KeepError::file(dir))?;
     let path = dir.join("lock");
     let file = File::options().create(true).append(true).open(&path).map_err(KeepError::file(&path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(KeepError::Locked(dir.to_owned())),
-        Err(TryLockError::Error(error)) => Err(KeepError::file(&path)(error)),
-    }
+    let lock = FileLock::try_exclusive(file).map_err(KeepError::file(&path))?;
+    lock.ok_or_else(|| KeepError::Locked(dir.to_owned()))
 }
