@@ -82,10 +82,7 @@ pub extern "C" fn rb_rout_set_admission(
 /// begins: `ctx` may be freed. Inside the callback itself: once that call has returned. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_rout_unset_admission(rout: *const rb_rout) -> rb_status {
-    call(|| {
-        shared::<ROut>(rout)?.unset_admission();
-        Ok(())
-    })
+    call(|| shared::<ROut>(rout).map(|rout| rout.unset_admission()))
 }
 
 /// Asks the callback of `rb_rout_set_admission` again about all subscriptions, because its decisions may have changed. A
@@ -93,10 +90,7 @@ pub extern "C" fn rb_rout_unset_admission(rout: *const rb_rout) -> rb_status {
 /// else on the connection goes on. Returns at once. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_rout_review_admissions(rout: *const rb_rout) -> rb_status {
-    call(|| {
-        shared::<ROut>(rout)?.review_admissions();
-        Ok(())
-    })
+    call(|| shared::<ROut>(rout).map(|rout| rout.review_admissions()))
 }
 
 #[cfg(test)]

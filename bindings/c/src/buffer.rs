@@ -8,7 +8,9 @@ use rocketbufs::{OutBuffer, OutWriter, Progress, SegmentError};
 use crate::handles::{rb_buffer, rb_writer};
 use crate::options::{level, limits, rb_limits};
 use crate::out_events::rb_coverage;
-use crate::raw::{array, array_mut, bytes, iovec_bytes, nanos, pieces, place, put, rb_id128, timeout};
+use crate::raw::{
+    answer, array, array_mut, bytes, copied, iovec_bytes, nanos, pieces, place, put, rb_id128, timeout,
+};
 use crate::rout::{context_of, rb_traffic};
 use crate::segment::{SegmentReserve, SegmentWriter, deliver, open, rb_buf_seg};
 use crate::status::rb_status::{RB_ERR_NOT_ANSWERED, RB_FULL, RB_TIMED_OUT};
@@ -18,11 +20,7 @@ use crate::table::{exclusive, free_shared, insert, shared, take};
 /// The id of a buffer. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_buffer_bid(buffer: *const rb_buffer, bid: *mut u32) -> rb_status {
-    call(|| {
-        place(bid, "the place for the id")?;
-        put(bid, shared::<OutBuffer>(buffer)?.bid());
-        Ok(())
-    })
+    answer(bid, "the place for the id", || Ok(shared::<OutBuffer>(buffer)?.bid()))
 }
 
 /// A free segment of exactly `size` bytes, to be filled and delivered. Waits for room at most `timeout_ns`.
@@ -72,11 +70,9 @@ pub extern "C" fn rb_buffer_deliver(
 /// `RB_ERR_CLOSED`.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_buffer_writer(buffer: *const rb_buffer, out: *mut *mut rb_writer) -> rb_status {
-    call(|| {
-        place(out, "the place for the writer")?;
+    answer(out, "the place for the writer", || {
         let writer = shared::<OutBuffer>(buffer)?.writer()?;
-        put(out, insert(SegmentWriter { writer, reserve: SegmentReserve::new() })?);
-        Ok(())
+        insert(SegmentWriter { writer, reserve: SegmentReserve::new() })
     })
 }
 
@@ -111,13 +107,11 @@ pub extern "C" fn rb_buffer_confirmed(
     buffer: *const rb_buffer,
     confirmed: *mut rb_confirmed_positions,
 ) -> rb_status {
-    call(|| {
-        place(confirmed, "the place for the positions")?;
+    answer(confirmed, "the place for the positions", || {
         let now = shared::<OutBuffer>(buffer)?.confirmed();
         let (landed, delivered, consumed) = (now.landed, now.delivered, now.consumed);
         let (coverage, subscriptions) = (now.coverage.into(), now.subscriptions);
-        put(confirmed, rb_confirmed_positions { landed, delivered, consumed, coverage, subscriptions });
-        Ok(())
+        Ok(rb_confirmed_positions { landed, delivered, consumed, coverage, subscriptions })
     })
 }
 
@@ -151,20 +145,14 @@ pub extern "C" fn rb_buffer_request_confirm(
 /// writers that must not wait. The last call of `rb_buffer_notify_…` for a buffer counts. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_buffer_notify_room(buffer: *const rb_buffer) -> rb_status {
-    call(|| {
-        shared::<OutBuffer>(buffer)?.notify_progress(Progress::Room);
-        Ok(())
-    })
+    call(|| shared::<OutBuffer>(buffer).map(|buffer| buffer.notify_progress(Progress::Room)))
 }
 
 /// Reports `RB_OUT_PROGRESS` once, when every present subscriber has released everything below `position`, or the buffer has
 /// ended. The last call of `rb_buffer_notify_…` for a buffer counts. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_buffer_notify_consumed(buffer: *const rb_buffer, position: u64) -> rb_status {
-    call(|| {
-        shared::<OutBuffer>(buffer)?.notify_progress(Progress::Consumed(position));
-        Ok(())
-    })
+    call(|| shared::<OutBuffer>(buffer).map(|buffer| buffer.notify_progress(Progress::Consumed(position))))
 }
 
 /// Waits until every subscriber present has everything that was delivered and, of a destroyed buffer, has heard that this was
@@ -224,27 +212,14 @@ pub struct rb_buffer_info {
 /// yet.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_buffer_get_info(buffer: *const rb_buffer, info: *mut rb_buffer_info) -> rb_status {
-    call(|| {
-        place(info, "the place for the state")?;
+    answer(info, "the place for the state", || {
         let now = shared::<OutBuffer>(buffer)?.info();
         let now =
             now.ok_or_else(|| Failure::new(RB_ERR_NOT_ANSWERED, "the subscription was not answered yet"))?;
-        let filled = rb_buffer_info {
-            epoch: now.epoch.0.into(),
-            start: now.start,
-            head: now.head,
-            boundary: now.boundary,
-            tail: now.tail,
-            horizon: now.horizon,
-            capacity_bytes: now.capacity_bytes,
-            retain_bytes: now.retain_bytes,
-            max_delivery_bytes: now.max_delivery_bytes,
-            subscribers: now.subscribers,
-            ended: now.ended,
-            traffic: now.traffic.into(),
-        };
-        put(info, filled);
-        Ok(())
+        Ok(copied!(now => rb_buffer_info {
+            epoch: now.epoch.0.into(), start, head, boundary, tail, horizon, capacity_bytes, retain_bytes, max_delivery_bytes,
+            subscribers, ended, traffic: now.traffic.into(),
+        }))
     })
 }
 
@@ -298,46 +273,20 @@ fn name(of: &[u8]) -> (usize, [u8; 256]) {
 
 fn present(info: &rocketbufs::inspect::SubscriberInfo) -> rb_subscriber_info {
     let (name_len, name) = name(&info.name);
-    rb_subscriber_info {
-        conn: info.conn,
-        offline: false,
-        policy: info.policy as u32,
-        start: info.start,
-        sent: info.sent,
-        landed: info.landed,
-        delivered: info.delivered,
-        consumed: info.consumed,
-        lag_bytes: info.lag_bytes,
-        dropped_bytes: info.dropped_bytes,
-        retains: info.retains_from.is_some(),
-        retains_from: info.retains_from.unwrap_or(0),
-        idle_ns: nanos(info.idle),
-        expires_in_ns: 0,
-        name_len,
-        name,
-    }
+    copied!(info => rb_subscriber_info {
+        conn, offline: false, policy: info.policy as u32, start, sent, landed, delivered, consumed, lag_bytes, dropped_bytes,
+        retains: info.retains_from.is_some(), retains_from: info.retains_from.unwrap_or(0), idle_ns: nanos(info.idle),
+        expires_in_ns: 0, name_len: name_len, name: name,
+    })
 }
 
 fn offline(info: &rocketbufs::inspect::DurableCursorInfo) -> rb_subscriber_info {
     let (name_len, name) = name(&info.name);
-    rb_subscriber_info {
-        conn: 0,
-        offline: true,
-        policy: info.policy as u32,
-        start: 0,
-        sent: 0,
-        landed: info.landed,
-        delivered: info.delivered,
-        consumed: info.consumed,
-        lag_bytes: 0,
-        dropped_bytes: 0,
-        retains: info.retains_from.is_some(),
-        retains_from: info.retains_from.unwrap_or(0),
-        idle_ns: 0,
-        expires_in_ns: nanos(info.expires_in),
-        name_len,
-        name,
-    }
+    copied!(info => rb_subscriber_info {
+        conn: 0, offline: true, policy: info.policy as u32, start: 0, sent: 0, landed, delivered, consumed, lag_bytes: 0,
+        dropped_bytes: 0, retains: info.retains_from.is_some(), retains_from: info.retains_from.unwrap_or(0), idle_ns: 0,
+        expires_in_ns: nanos(info.expires_in), name_len: name_len, name: name,
+    })
 }
 
 /// The subscriptions of the buffer, and the places that are kept for durable ones that are offline: at most `capacity` of them
@@ -363,20 +312,13 @@ pub extern "C" fn rb_buffer_subscribers(
 /// The number of connected subscriptions of the buffer: `rb_buffer_subscribers` lists those that are offline too. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_buffer_subscriber_count(buffer: *const rb_buffer, count: *mut usize) -> rb_status {
-    call(|| {
-        place(count, "the place for the number")?;
-        put(count, shared::<OutBuffer>(buffer)?.subscriber_count());
-        Ok(())
-    })
+    answer(count, "the place for the number", || Ok(shared::<OutBuffer>(buffer)?.subscriber_count()))
 }
 
 /// Asks the subscribers how far they are; a later look shows their answers. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_buffer_refresh_subscribers(buffer: *const rb_buffer) -> rb_status {
-    call(|| {
-        shared::<OutBuffer>(buffer)?.refresh_subscribers();
-        Ok(())
-    })
+    call(|| shared::<OutBuffer>(buffer).map(|buffer| buffer.refresh_subscribers()))
 }
 
 /// Copies `len` bytes into one delivery, waiting for room at most `timeout_ns`. `*end` gets the end of the delivery; `end` may be
@@ -512,10 +454,7 @@ pub extern "C" fn rb_writer_info(writer: *mut rb_writer, head: *mut u64, free_by
 /// thread uses a writer at a time.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_writer_note_time(writer: *mut rb_writer) -> rb_status {
-    call(|| {
-        exclusive::<SegmentWriter>(writer)?.writer.note_time();
-        Ok(())
-    })
+    call(|| exclusive::<SegmentWriter>(writer).map(|writer| writer.writer.note_time()))
 }
 
 /// Gives the right to write back to the buffer, and frees the handle. NULL does nothing. Fails with `RB_ERR_BUSY` while another

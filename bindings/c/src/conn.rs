@@ -7,7 +7,7 @@ use rocketbufs::{Conn, ConnEvent, Context, DownReason, ForeignConnection, Foreig
 
 use crate::handles::{rb_conn, rb_context, rb_listener};
 use crate::kept::{Kept, with_kept};
-use crate::raw::{CallbackContext, bytes, copy_out, place, put, rb_id128, text, timeout};
+use crate::raw::{CallbackContext, answer, bytes, copy_out, put, rb_id128, text, timeout};
 use crate::status::rb_status::{RB_ERR_NULL, RB_TIMED_OUT};
 use crate::status::{Failure, Outcome, call, call_number, rb_status};
 use crate::table::{free_shared, insert, shared};
@@ -66,9 +66,11 @@ impl rb_down {
         let code = reason.code().map_or(-1, |code| code as i32);
         Self { by, code, text: kept.text(&reason.to_string()) }
     }
+}
 
+impl Default for rb_down {
     /// No connection is down.
-    pub(crate) fn none() -> Self {
+    fn default() -> Self {
         Self { by: rb_down_by::RB_DOWN_BY_LOCAL, code: -1, text: std::ptr::null() }
     }
 }
@@ -106,12 +108,10 @@ pub extern "C" fn rb_conn_connect(
     hello_len: usize,
     out: *mut *mut rb_conn,
 ) -> rb_status {
-    call(|| {
-        place(out, "the place for the connection")?;
+    answer(out, "the place for the connection", || {
         let context = shared::<Context>(context)?;
         let hello = bytes(hello, hello_len, "the hello")?;
-        put(out, insert(Conn::connect(&context, text(address, "the address")?, hello)?)?);
-        Ok(())
+        insert(Conn::connect(&context, text(address, "the address")?, hello)?)
     })
 }
 
@@ -127,12 +127,10 @@ pub extern "C" fn rb_conn_connect_start(
     hello_len: usize,
     out: *mut *mut rb_conn,
 ) -> rb_status {
-    call(|| {
-        place(out, "the place for the connection")?;
+    answer(out, "the place for the connection", || {
         let context = shared::<Context>(context)?;
         let hello = bytes(hello, hello_len, "the hello")?;
-        put(out, insert(Conn::connect_start(&context, text(address, "the address")?, hello)?)?);
-        Ok(())
+        insert(Conn::connect_start(&context, text(address, "the address")?, hello)?)
     })
 }
 
@@ -169,12 +167,10 @@ pub extern "C" fn rb_conn_recv_event(
     event: *mut rb_conn_event,
     timeout_ns: i64,
 ) -> rb_status {
-    call(|| {
-        place(event, "the place for the event")?;
+    answer(event, "the place for the event", || {
         let received = shared::<Conn>(conn)?.recv_event(timeout(timeout_ns))?;
         let received = received.ok_or(Failure::outcome(RB_TIMED_OUT))?;
-        put(event, with_kept(|kept| conn_event(&received, kept)));
-        Ok(())
+        Ok(with_kept(|kept| conn_event(&received, kept)))
     })
 }
 
@@ -183,7 +179,7 @@ fn conn_event(event: &ConnEvent, kept: &mut Kept) -> rb_conn_event {
         ConnEvent::Down { reason } => {
             rb_conn_event { kind: rb_conn_event_kind::RB_CONN_DOWN, down: rb_down::of(reason, kept) }
         }
-        _ => rb_conn_event { kind: rb_conn_event_kind::RB_CONN_UP, down: rb_down::none() },
+        _ => rb_conn_event { kind: rb_conn_event_kind::RB_CONN_UP, down: rb_down::default() },
     }
 }
 
@@ -205,11 +201,7 @@ pub extern "C" fn rb_conn_is_up(conn: *const rb_conn) -> c_int {
 /// The number of the connection in this process, which the events of an rOut name. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_conn_id(conn: *const rb_conn, id: *mut u64) -> rb_status {
-    call(|| {
-        place(id, "the place for the id")?;
-        put(id, shared::<Conn>(conn)?.id());
-        Ok(())
-    })
+    answer(id, "the place for the id", || Ok(shared::<Conn>(conn)?.id()))
 }
 
 /// The other end's hello: its bytes, cut to `capacity - 1`, with a zero behind them. `*len` gets their number. Empty until it
@@ -253,11 +245,7 @@ pub extern "C" fn rb_conn_carrier(
 /// The random name of the other end's process; the same when it connects again. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_conn_peer_instance(conn: *const rb_conn, out: *mut rb_id128) -> rb_status {
-    call(|| {
-        place(out, "the place for the name")?;
-        put(out, shared::<Conn>(conn)?.peer_instance().into());
-        Ok(())
-    })
+    answer(out, "the place for the name", || Ok(shared::<Conn>(conn)?.peer_instance().into()))
 }
 
 /// The bytes of the largest control message that both ends take, and the bytes of those that wait to be sent. Either place
@@ -334,11 +322,9 @@ pub extern "C" fn rb_listener_bind(
     address: *const c_char,
     out: *mut *mut rb_listener,
 ) -> rb_status {
-    call(|| {
-        place(out, "the place for the listener")?;
+    answer(out, "the place for the listener", || {
         let context = shared::<Context>(context)?;
-        put(out, insert(Listener::bind(&context, text(address, "the address")?)?)?);
-        Ok(())
+        insert(Listener::bind(&context, text(address, "the address")?)?)
     })
 }
 
@@ -362,11 +348,9 @@ pub extern "C" fn rb_listener_accept(
     out: *mut *mut rb_conn,
     timeout_ns: i64,
 ) -> rb_status {
-    call(|| {
-        place(out, "the place for the connection")?;
+    answer(out, "the place for the connection", || {
         let conn = shared::<Listener>(listener)?.accept(timeout(timeout_ns))?;
-        put(out, insert(conn.ok_or(Failure::outcome(RB_TIMED_OUT))?)?);
-        Ok(())
+        insert(conn.ok_or(Failure::outcome(RB_TIMED_OUT))?)
     })
 }
 
@@ -402,10 +386,7 @@ pub extern "C" fn rb_listener_set_conn_cb(
 /// Inside the callback itself: once that call has returned. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_listener_unset_conn_cb(listener: *const rb_listener) -> rb_status {
-    call(|| {
-        shared::<Listener>(listener)?.unset_conn_cb();
-        Ok(())
-    })
+    call(|| shared::<Listener>(listener).map(|listener| listener.unset_conn_cb()))
 }
 
 fn word(reason: ForeignReason) -> &'static str {
@@ -441,10 +422,7 @@ pub extern "C" fn rb_listener_set_foreign_conn_cb(
 /// Removes the callback, as `rb_listener_unset_conn_cb` does. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_listener_unset_foreign_conn_cb(listener: *const rb_listener) -> rb_status {
-    call(|| {
-        shared::<Listener>(listener)?.unset_foreign_conn_cb();
-        Ok(())
-    })
+    call(|| shared::<Listener>(listener).map(|listener| listener.unset_foreign_conn_cb()))
 }
 
 /// Ends listening, and frees the handle; connections that were taken go on. NULL does nothing. Any thread.

@@ -6,7 +6,7 @@ use std::path::Path;
 use rocketbufs::{Budget, Config, Context};
 
 use crate::handles::{rb_budget, rb_config, rb_context};
-use crate::raw::{self, copy_out, optional_text, place, put, rb_id128, text};
+use crate::raw::{self, answer, copy_out, optional_text, place, put, rb_id128, text};
 use crate::status::{Failure, Outcome, call, rb_status};
 use crate::table::{exclusive, free_shared, insert, shared, take};
 
@@ -90,14 +90,12 @@ pub extern "C" fn rb_config_free(config: *mut rb_config) -> rb_status {
 /// `RB_ERR_TRANSPORT` or `RB_ERR_SYSTEM`.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_context_new(config: *const rb_config, out: *mut *mut rb_context) -> rb_status {
-    call(|| {
-        place(out, "the place for the context")?;
+    answer(out, "the place for the context", || {
         let config = match config.is_null() {
             true => Config::default(),
             false => exclusive::<Config>(config)?.clone(),
         };
-        put(out, insert(Context::new(config)?)?);
-        Ok(())
+        insert(Context::new(config)?)
     })
 }
 
@@ -106,11 +104,9 @@ pub extern "C" fn rb_context_new(config: *const rb_config, out: *mut *mut rb_con
 /// `*out` is the caller's, until `rb_context_free`. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_context_load(path: *const c_char, out: *mut *mut rb_context) -> rb_status {
-    call(|| {
-        place(out, "the place for the context")?;
+    answer(out, "the place for the context", || {
         let path = optional_text(path, "the path")?.map(Path::new);
-        put(out, insert(Context::new(Config::load(path)?)?)?);
-        Ok(())
+        insert(Context::new(Config::load(path)?)?)
     })
 }
 
@@ -125,11 +121,7 @@ pub extern "C" fn rb_context_config(context: *const rb_context, out: *mut *mut r
 /// The bytes of all present rings. Their memory is backed on first use. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_context_memory_in_use(context: *const rb_context, bytes: *mut u64) -> rb_status {
-    call(|| {
-        place(bytes, "the place for the bytes")?;
-        put(bytes, shared::<Context>(context)?.memory_in_use());
-        Ok(())
-    })
+    answer(bytes, "the place for the bytes", || Ok(shared::<Context>(context)?.memory_in_use()))
 }
 
 /// The number of mapped rings of other processes, and their bytes (transport `shm`). Either place may be NULL. Any thread.
@@ -150,11 +142,7 @@ pub extern "C" fn rb_context_mapped(
 /// The random name of this process's endpoint, which every peer learns. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_context_instance(context: *const rb_context, out: *mut rb_id128) -> rb_status {
-    call(|| {
-        place(out, "the place for the name")?;
-        put(out, shared::<Context>(context)?.instance().into());
-        Ok(())
-    })
+    answer(out, "the place for the name", || Ok(shared::<Context>(context)?.instance().into()))
 }
 
 /// Allows callbacks on threads of the application that wait in `rb_rin_recv`, or for room in a buffer, inside that call. Such
@@ -162,10 +150,7 @@ pub extern "C" fn rb_context_instance(context: *const rb_context, out: *mut rb_i
 /// such as a lock. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_context_allow_callbacks_in_calls(context: *const rb_context) -> rb_status {
-    call(|| {
-        shared::<Context>(context)?.allow_callbacks_in_calls();
-        Ok(())
-    })
+    call(|| shared::<Context>(context).map(|context| context.allow_callbacks_in_calls()))
 }
 
 /// Says goodbye to every peer, gives queued data at most `grace` nanoseconds to leave, and stops the threads. Handles stay
@@ -191,11 +176,7 @@ pub extern "C" fn rb_context_free(context: *mut rb_context) -> rb_status {
 /// `*out` is the caller's, until `rb_budget_free`; subscriptions keep the budget alive. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_budget_new(bytes: u64, out: *mut *mut rb_budget) -> rb_status {
-    call(|| {
-        place(out, "the place for the budget")?;
-        put(out, insert(Budget::new(bytes))?);
-        Ok(())
-    })
+    answer(out, "the place for the budget", || insert(Budget::new(bytes)))
 }
 
 /// The bytes of a budget, and how many of them rings take now. Either place may be NULL. Any thread.

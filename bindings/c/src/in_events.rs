@@ -14,7 +14,7 @@ use crate::view::{give, rb_data};
 /// The kinds of data and events that an rIn receives. More kinds may be added: ignore those that you do not know, and free
 /// their view.
 #[repr(i32)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum rb_in_kind {
     /// One or several whole deliveries: `data`. The caller consumes or frees `data.view`.
     RB_IN_DATA = 1,
@@ -37,12 +37,13 @@ pub enum rb_in_kind {
     /// The connection is down: `down`. `rb_rin_resume` continues over another one.
     RB_IN_CONN_DOWN = 10,
     /// An event that this version of the library cannot describe.
+    #[default]
     RB_IN_OTHER = 11,
 }
 
 /// Data or an event of an rIn. The description of its kind says which fields have a meaning.
 #[repr(C)]
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct rb_in_event {
     /// The kind of the event.
     pub kind: rb_in_kind,
@@ -68,20 +69,8 @@ pub struct rb_in_event {
     pub down: rb_down,
 }
 
-const fn empty(kind: rb_in_kind, bid: u32) -> rb_in_event {
-    rb_in_event {
-        kind,
-        bid,
-        data: rb_data::none(),
-        epoch: rb_id128 { high: 0, low: 0 },
-        from: 0,
-        to: 0,
-        status: 0,
-        text: std::ptr::null(),
-        message: std::ptr::null(),
-        message_len: 0,
-        down: rb_down { by: crate::conn::rb_down_by::RB_DOWN_BY_LOCAL, code: -1, text: std::ptr::null() },
-    }
+fn empty(kind: rb_in_kind, bid: u32) -> rb_in_event {
+    rb_in_event { kind, bid, ..Default::default() }
 }
 
 /// Writes data or an event to its place in memory of the caller. The memory behind the thread's last event stays while data

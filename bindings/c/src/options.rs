@@ -10,7 +10,7 @@ use rocketbufs::{
 };
 
 use crate::handles::rb_budget;
-use crate::raw::{Versioned, bytes, duration, options, rb_bool, rb_id128, timeout};
+use crate::raw::{Versioned, bytes, duration, options, rb_bool, rb_id128, set, timeout};
 use crate::status::Failure;
 use crate::status::rb_status::RB_ERR_ARGUMENT;
 use crate::table::shared;
@@ -166,10 +166,6 @@ fn block_timeout(nanos: i64) -> BlockTimeout {
     }
 }
 
-fn nonzero(value: u64) -> Option<u64> {
-    (value != 0).then_some(value)
-}
-
 /// The subscription options of the caller; NULL is the defaults.
 pub(crate) fn subscribe_options(given: *const rb_subscribe_options) -> Result<SubscribeOptions, Failure> {
     let given = options(given, "the subscription's options")?;
@@ -188,18 +184,14 @@ pub(crate) fn subscribe_options(given: *const rb_subscribe_options) -> Result<Su
         other => return Err(unknown("confirmation", other)),
     };
     let mut made = SubscribeOptions::new()
-        .max_view_bytes(nonzero(given.max_view_bytes))
         .own_memory(given.own_memory.is_set())
         .start(start)
         .policy(policy(given.policy)?)
-        .max_lag_bytes(nonzero(given.max_lag_bytes))
         .block_timeout(block_timeout(given.block_timeout_ns))
         .durable(name(&given)?, duration(given.hold_ns, "hold_ns")?)
         .confirm(confirm)
         .retain_bytes(given.has_retain_bytes.is_set().then_some(given.retain_bytes));
-    if given.size_bytes != 0 {
-        made = made.size_bytes(given.size_bytes);
-    }
+    set!(made, given: size_bytes, max_view_bytes, max_lag_bytes);
     if given.has_linger.is_set() {
         made = made.linger(Some(duration(given.linger_ns, "linger_ns")?));
     }
@@ -222,13 +214,13 @@ fn name(given: &rb_subscribe_options) -> Result<&[u8], Failure> {
 /// The buffer options of the caller; NULL is the defaults.
 pub(crate) fn buffer_options(given: *const rb_buffer_options) -> Result<BufferOptions, Failure> {
     let given = options(given, "the buffer's options")?;
-    let made = BufferOptions::new()
+    let mut made = BufferOptions::new()
         .retain_bytes(given.has_retain_bytes.is_set().then_some(given.retain_bytes))
-        .max_delivery_bytes(nonzero(given.max_delivery_bytes))
         .flow_control(!given.without_flow_control.is_set())
         .keep_until_delivered(given.keep_until_delivered.is_set())
         .start(given.start);
-    Ok(if given.size_bytes == 0 { made } else { made.size_bytes(given.size_bytes) })
+    set!(made, given: size_bytes, max_delivery_bytes);
+    Ok(made)
 }
 
 /// The limits of the caller; NULL allows everything.
@@ -240,10 +232,9 @@ pub(crate) fn limits(given: *const rb_limits) -> Result<SubscriptionLimits, Fail
         0 => PolicySet::ALL,
         _ => allowed?.into_iter().collect(),
     };
+    let mut made =
+        SubscriptionLimits::new().policies(policies).block_timeout(block_timeout(given.block_timeout_ns));
+    set!(made, given: max_lag_bytes);
     let hold = duration(given.max_hold_ns, "max_hold_ns")?;
-    Ok(SubscriptionLimits::new()
-        .policies(policies)
-        .max_lag_bytes(nonzero(given.max_lag_bytes))
-        .block_timeout(block_timeout(given.block_timeout_ns))
-        .max_hold((!hold.is_zero()).then_some(hold)))
+    Ok(made.max_hold((!hold.is_zero()).then_some(hold)))
 }

@@ -10,7 +10,7 @@ use crate::kept::Kept;
 
 /// The kinds of events of an rOut. More kinds may be added: ignore those that you do not know.
 #[repr(i32)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum rb_out_kind {
     /// A peer subscribed: `conn`, `bid`, `name`, `from` (the first position that is sent), `resumed`.
     RB_OUT_SUBSCRIBED = 1,
@@ -37,6 +37,7 @@ pub enum rb_out_kind {
     /// The log of a spliced buffer has ended, and every present subscriber has all of it: `bid`.
     RB_OUT_ENDED = 12,
     /// An event that this version of the library cannot describe.
+    #[default]
     RB_OUT_OTHER = 13,
 }
 
@@ -81,7 +82,7 @@ pub struct rb_subscriber_progress {
 
 /// An event of an rOut. The description of its kind says which fields have a meaning.
 #[repr(C)]
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct rb_out_event {
     /// The kind of the event.
     pub kind: rb_out_kind,
@@ -123,24 +124,7 @@ pub(crate) fn progress(reported: &SubscriberProgress) -> rb_subscriber_progress 
 }
 
 fn empty(kind: rb_out_kind) -> rb_out_event {
-    rb_out_event {
-        kind,
-        bid: 0,
-        conn: 0,
-        from: 0,
-        to: 0,
-        count: 0,
-        policy: 0,
-        resumed: false,
-        name: std::ptr::null(),
-        name_len: 0,
-        message: std::ptr::null(),
-        message_len: 0,
-        delivery: std::ptr::null_mut(),
-        text: std::ptr::null(),
-        down: rb_down::none(),
-        progress: rb_subscriber_progress::default(),
-    }
+    rb_out_event { kind, ..Default::default() }
 }
 
 /// An event as C sees it. `kept` owns what it points at.

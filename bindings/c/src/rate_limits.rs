@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use rocketbufs::{Conn, Context, RateLimit, RateLimits};
 
 use crate::handles::{rb_conn, rb_context, rb_rate_limit};
-use crate::raw::{array, nanos, place, put};
+use crate::raw::{answer, array, nanos, place, put};
 use crate::status::{Failure, call, call_number, rb_status};
 use crate::table::{free_shared, insert, shared};
 
@@ -39,11 +39,7 @@ pub extern "C" fn rb_rate_limit_new(
     burst_bytes: u64,
     out: *mut *mut rb_rate_limit,
 ) -> rb_status {
-    call(|| {
-        place(out, "the place for the limit")?;
-        put(out, insert(RateLimit::new(bytes_per_second, burst_bytes))?);
-        Ok(())
-    })
+    answer(out, "the place for the limit", || insert(RateLimit::new(bytes_per_second, burst_bytes)))
 }
 
 /// Sets another rate and burst, for later bytes. A present delay ends when it would have. Any thread.
@@ -53,10 +49,7 @@ pub extern "C" fn rb_rate_limit_set(
     bytes_per_second: u64,
     burst_bytes: u64,
 ) -> rb_status {
-    call(|| {
-        shared::<RateLimit>(limit)?.set(bytes_per_second, burst_bytes);
-        Ok(())
-    })
+    call(|| shared::<RateLimit>(limit).map(|limit| limit.set(bytes_per_second, burst_bytes)))
 }
 
 /// The limit and what it has counted so far. Any thread.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use libc::iovec;
 
 use crate::status::rb_status::{RB_ERR_ARGUMENT, RB_ERR_NULL};
-use crate::status::{Failure, Outcome};
+use crate::status::{Failure, Outcome, call, rb_status};
 
 /// A time-out: below 0 is no limit, 0 does not wait, and otherwise nanoseconds.
 #[inline]
@@ -27,20 +27,29 @@ pub(crate) fn duration(nanos: i64, what: &str) -> Result<Duration, Failure> {
     timeout(nanos).ok_or_else(|| Failure::of(RB_ERR_ARGUMENT, format!("{what} is negative")))
 }
 
-/// Sets a number that is not zero.
-pub(crate) fn set(field: &mut usize, given: usize) {
-    if given != 0 {
-        *field = given;
-    }
+/// Calls the setters of the options that are not zero: `set!(made, given: numbers; times = their nanoseconds)`. An error names the field.
+macro_rules! set {
+    ($made:ident, $given:ident: $($field:ident),* $(; $($time:ident = $nanos:ident),*)?) => {
+        $(if $given.$field != 0 {
+            $made = $made.$field($given.$field.into());
+        })*
+        $($(if $given.$nanos != 0 {
+            $made = $made.$time($crate::raw::duration($given.$nanos, stringify!($nanos))?);
+        })*)?
+    };
 }
+pub(crate) use set;
 
-/// Sets a time that is not zero.
-pub(crate) fn set_time(field: &mut Duration, nanos: i64, what: &str) -> Result<(), Failure> {
-    if nanos != 0 {
-        *field = duration(nanos, what)?;
-    }
-    Ok(())
+/// Makes a structure of C: `copied!(counts => cmq_counts { received, lost, key: none() })` takes the fields without a value from the
+/// Rust structure, where they have the same names.
+macro_rules! copied {
+    (@ $from:expr, $field:ident) => { $from.$field };
+    (@ $from:expr, $field:ident, $value:expr) => { $value };
+    ($from:expr => $to:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
+        $to { $($field: $crate::raw::copied!(@ $from, $field $(, $value)?)),* }
+    };
 }
+pub(crate) use copied;
 
 /// A duration as nanoseconds.
 pub(crate) fn nanos(duration: Duration) -> i64 {
@@ -164,6 +173,16 @@ pub(crate) fn put<T>(out: *mut T, value: T) {
         // SAFETY: by the contract, the place may be written and nobody else uses it during the call.
         unsafe { out.write(value) };
     }
+}
+
+/// Runs the body of an exported function with one result, which goes to `out`; `what` names this place.
+#[inline]
+pub(crate) fn answer<T>(out: *mut T, what: &str, body: impl FnOnce() -> Result<T, Failure>) -> rb_status {
+    call(|| {
+        place(out, what)?;
+        put(out, body()?);
+        Ok(())
+    })
 }
 
 /// Reads what a pointer of the caller points at.

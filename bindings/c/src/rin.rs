@@ -11,7 +11,7 @@ use crate::handles::{rb_conn, rb_reader, rb_rin, rb_subscription};
 use crate::in_events::{in_event, put_in_event, rb_in_event};
 use crate::kept::Kept;
 use crate::options::{rb_subscribe_options, subscribe_options};
-use crate::raw::{CallbackContext, array_mut, bytes, place, put, rb_id128, timeout};
+use crate::raw::{CallbackContext, answer, array_mut, bytes, copied, place, put, rb_id128, timeout};
 use crate::segment::{rb_buf_seg, with_received};
 use crate::status::rb_status::{RB_ERR_NOT_ANSWERED, RB_ERR_NOT_SUBSCRIBED};
 use crate::status::{Failure, Outcome, call, call_number, rb_status};
@@ -35,11 +35,7 @@ pub type rb_rin_control_fn =
 /// `*out` is the caller's, until `rb_rin_free`. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_rin_new(conn: *const rb_conn, out: *mut *mut rb_rin) -> rb_status {
-    call(|| {
-        place(out, "the place for the rIn")?;
-        put(out, insert(RIn::new(&*shared::<Conn>(conn)?))?);
-        Ok(())
-    })
+    answer(out, "the place for the rIn", || insert(RIn::new(&*shared::<Conn>(conn)?)))
 }
 
 /// Frees an rIn's handle, which ends no subscription: the connection keeps them alive. NULL does nothing. Any thread.
@@ -64,11 +60,7 @@ pub extern "C" fn rb_rin_resume(rin: *const rb_rin, conn: *const rb_conn) -> rb_
 /// `*out` is the caller's, until `rb_conn_free`. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_rin_conn(rin: *const rb_rin, out: *mut *mut rb_conn) -> rb_status {
-    call(|| {
-        place(out, "the place for the connection")?;
-        put(out, insert(shared::<RIn>(rin)?.conn())?);
-        Ok(())
-    })
+    answer(out, "the place for the connection", || insert(shared::<RIn>(rin)?.conn()))
 }
 
 /// Gives the caller a handle, if the caller wants one.
@@ -108,10 +100,7 @@ pub extern "C" fn rb_rin_subscribe_with(
 /// Ends the subscription of this buffer; see `rb_subscription_unsubscribe`. Does nothing if there is none. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_rin_unsubscribe(rin: *const rb_rin, bid: u32) -> rb_status {
-    call(|| {
-        shared::<RIn>(rin)?.unsubscribe(bid);
-        Ok(())
-    })
+    call(|| shared::<RIn>(rin).map(|rin| rin.unsubscribe(bid)))
 }
 
 /// A handle of the subscription of this buffer.
@@ -172,10 +161,7 @@ pub extern "C" fn rb_rin_set_data_in_cb(
 /// none begins: `ctx` may be freed. Inside the callback itself: once that call has returned. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_rin_unset_data_in_cb(rin: *const rb_rin) -> rb_status {
-    call(|| {
-        shared::<RIn>(rin)?.unset_data_in_cb();
-        Ok(())
-    })
+    call(|| shared::<RIn>(rin).map(|rin| rin.unset_data_in_cb()))
 }
 
 /// Calls `callback` on a worker thread for every event that is not data, including unreceived events from before it was set.
@@ -200,10 +186,7 @@ pub extern "C" fn rb_rin_set_event_cb(
 /// Removes the callback, as `rb_rin_unset_data_in_cb` does. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_rin_unset_event_cb(rin: *const rb_rin) -> rb_status {
-    call(|| {
-        shared::<RIn>(rin)?.unset_event_cb();
-        Ok(())
-    })
+    call(|| shared::<RIn>(rin).map(|rin| rin.unset_event_cb()))
 }
 
 /// Calls `callback` on a worker thread for every control message of the peer's application, including unread messages from
@@ -231,10 +214,7 @@ pub extern "C" fn rb_rin_set_control_msg_cb(
 /// Removes the callback, as `rb_rin_unset_data_in_cb` does. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_rin_unset_control_msg_cb(rin: *const rb_rin) -> rb_status {
-    call(|| {
-        shared::<RIn>(rin)?.unset_control_msg_cb();
-        Ok(())
-    })
+    call(|| shared::<RIn>(rin).map(|rin| rin.unset_control_msg_cb()))
 }
 
 /// Releases the oldest `size_bytes` of a buffer, so that the writer may use their space again (paper 1, section 3.3). Any
@@ -250,11 +230,7 @@ pub extern "C" fn rb_rin_data_consumed(rin: *const rb_rin, bid: u32, size_bytes:
 /// subscription was accepted.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_rin_get_buf_ref(rin: *const rb_rin, bid: u32, data: *mut rb_data) -> rb_status {
-    call(|| {
-        place(data, "the place for the data")?;
-        put(data, give_view(shared::<RIn>(rin)?.get_buf_ref(bid)?)?);
-        Ok(())
-    })
+    answer(data, "the place for the data", || give_view(shared::<RIn>(rin)?.get_buf_ref(bid)?))
 }
 
 /// The next data or event of any subscription, waiting at most `timeout_ns`; `RB_TIMED_OUT` if nothing arrived. Not to be
@@ -291,11 +267,7 @@ pub extern "C" fn rb_rin_send_control(rin: *const rb_rin, message: *const c_void
 /// `*out` is the caller's, until `rb_reader_free`. Any thread. Fails with `RB_ERR_READER_TAKEN`.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_rin_reader(rin: *const rb_rin, out: *mut *mut rb_reader) -> rb_status {
-    call(|| {
-        place(out, "the place for the reader")?;
-        put(out, insert(shared::<RIn>(rin)?.reader()?)?);
-        Ok(())
-    })
+    answer(out, "the place for the reader", || insert(shared::<RIn>(rin)?.reader()?))
 }
 
 /// Hands the next data of any buffer to `each(ctx, bid, seg)`, which runs inside this call, and whose bytes are released when it
@@ -339,11 +311,7 @@ pub extern "C" fn rb_reader_free(reader: *mut rb_reader) -> rb_status {
 /// The id of a subscription's buffer. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_subscription_bid(subscription: *const rb_subscription, bid: *mut u32) -> rb_status {
-    call(|| {
-        place(bid, "the place for the id")?;
-        put(bid, shared::<Subscription>(subscription)?.bid());
-        Ok(())
-    })
+    answer(bid, "the place for the id", || Ok(shared::<Subscription>(subscription)?.bid()))
 }
 
 /// The next data or event of this subscription, as `rb_rin_recv`. Everything else waits for its own call.
@@ -375,11 +343,7 @@ pub extern "C" fn rb_subscription_buf_ref(
     subscription: *const rb_subscription,
     data: *mut rb_data,
 ) -> rb_status {
-    call(|| {
-        place(data, "the place for the data")?;
-        put(data, give_view(shared::<Subscription>(subscription)?.buf_ref()?)?);
-        Ok(())
-    })
+    answer(data, "the place for the data", || give_view(shared::<Subscription>(subscription)?.buf_ref()?))
 }
 
 /// The state of a subscription.
@@ -402,28 +366,18 @@ pub extern "C" fn rb_subscription_get_info(
     subscription: *const rb_subscription,
     info: *mut rb_subscription_info,
 ) -> rb_status {
-    call(|| {
-        place(info, "the place for the state")?;
+    answer(info, "the place for the state", || {
         let now = shared::<Subscription>(subscription)?.info();
         let now = now.ok_or_else(|| Failure::new(RB_ERR_NOT_ANSWERED, "the sender has not answered yet"))?;
-        let filled = rb_subscription_info {
-            epoch: now.epoch.0.into(),
-            boundary: now.boundary,
-            capacity_bytes: now.capacity_bytes,
-            copied_bytes: now.copied_bytes,
-        };
-        put(info, filled);
-        Ok(())
+        let epoch = now.epoch.0.into();
+        Ok(copied!(now => rb_subscription_info { epoch: epoch, boundary, capacity_bytes, copied_bytes }))
     })
 }
 
 /// Ends the subscription. Unread data and unreceived events are dropped. A second call changes nothing. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_subscription_unsubscribe(subscription: *const rb_subscription) -> rb_status {
-    call(|| {
-        shared::<Subscription>(subscription)?.unsubscribe();
-        Ok(())
-    })
+    call(|| shared::<Subscription>(subscription).map(|subscription| subscription.unsubscribe()))
 }
 
 /// Frees a subscription's handle, which does not end the subscription. NULL does nothing. Any thread.

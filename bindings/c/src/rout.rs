@@ -10,7 +10,7 @@ use crate::handles::{rb_buffer, rb_conn, rb_context, rb_rin, rb_rout};
 use crate::kept::{Kept, with_kept};
 use crate::options::{buffer_options, rb_buffer_options, rb_subscribe_options, subscribe_options};
 use crate::out_events::{out_event, progress, rb_out_event, rb_subscriber_progress};
-use crate::raw::{CallbackContext, array_mut, bytes, place, put, timeout};
+use crate::raw::{CallbackContext, answer, array_mut, bytes, place, put, timeout};
 use crate::segment::{deliver, open, rb_buf_seg};
 use crate::status::rb_status::{RB_ERR_NO_SUCH_BUFFER, RB_TIMED_OUT};
 use crate::status::{Failure, Outcome, call, call_number, rb_status};
@@ -36,11 +36,7 @@ pub type rb_out_event_fn = Option<extern "C" fn(ctx: *mut c_void, event: *const 
 /// `*out` is the caller's, until `rb_rout_free`. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_rout_new(context: *const rb_context, out: *mut *mut rb_rout) -> rb_status {
-    call(|| {
-        place(out, "the place for the rOut")?;
-        put(out, insert(ROut::new(&*shared::<Context>(context)?))?);
-        Ok(())
-    })
+    answer(out, "the place for the rOut", || insert(ROut::new(&*shared::<Context>(context)?)))
 }
 
 /// Frees an rOut's handle. NULL does nothing. The buffers and their subscribers go on while a buffer's handle or a connection
@@ -245,10 +241,7 @@ pub extern "C" fn rb_rout_set_data_out_cb(
 /// Inside the callback itself: once that call has returned. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_rout_unset_data_out_cb(rout: *const rb_rout) -> rb_status {
-    call(|| {
-        shared::<ROut>(rout)?.unset_data_out_cb();
-        Ok(())
-    })
+    call(|| shared::<ROut>(rout).map(|rout| rout.unset_data_out_cb()))
 }
 
 /// Calls `callback` on a worker thread whenever a subscriber has told how far it is. `ctx` as for `rb_rout_set_data_out_cb`.
@@ -272,10 +265,7 @@ pub extern "C" fn rb_rout_set_subscriber_progress_cb(
 /// Removes the callback, as `rb_rout_unset_data_out_cb` does. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_rout_unset_subscriber_progress_cb(rout: *const rb_rout) -> rb_status {
-    call(|| {
-        shared::<ROut>(rout)?.unset_subscriber_progress_cb();
-        Ok(())
-    })
+    call(|| shared::<ROut>(rout).map(|rout| rout.unset_subscriber_progress_cb()))
 }
 
 /// Calls `callback` on a worker thread for every control message of the application at another end, also for those that came
@@ -303,10 +293,7 @@ pub extern "C" fn rb_rout_set_control_msg_cb(
 /// Removes the callback, as `rb_rout_unset_data_out_cb` does. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_rout_unset_control_msg_cb(rout: *const rb_rout) -> rb_status {
-    call(|| {
-        shared::<ROut>(rout)?.unset_control_msg_cb();
-        Ok(())
-    })
+    call(|| shared::<ROut>(rout).map(|rout| rout.unset_control_msg_cb()))
 }
 
 /// Calls `callback` on a worker thread for every event; for the events that wait already, inside this call. `ctx` as for
@@ -331,10 +318,7 @@ pub extern "C" fn rb_rout_set_event_cb(
 /// Removes the callback, as `rb_rout_unset_data_out_cb` does: events wait for `rb_rout_recv_event`. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_rout_unset_event_cb(rout: *const rb_rout) -> rb_status {
-    call(|| {
-        shared::<ROut>(rout)?.unset_event_cb();
-        Ok(())
-    })
+    call(|| shared::<ROut>(rout).map(|rout| rout.unset_event_cb()))
 }
 
 /// The next event, waiting at most `timeout_ns`; `RB_TIMED_OUT` if nothing happened. Events with a callback of their own do not
@@ -347,12 +331,10 @@ pub extern "C" fn rb_rout_recv_event(
     event: *mut rb_out_event,
     timeout_ns: i64,
 ) -> rb_status {
-    call(|| {
-        place(event, "the place for the event")?;
+    answer(event, "the place for the event", || {
         let received = shared::<ROut>(rout)?.recv_event(timeout(timeout_ns))?;
         let received = received.ok_or(Failure::outcome(RB_TIMED_OUT))?;
-        put(event, with_kept(|kept| out_event(received, kept)));
-        Ok(())
+        Ok(with_kept(|kept| out_event(received, kept)))
     })
 }
 
@@ -409,11 +391,7 @@ impl From<rocketbufs::inspect::Traffic> for rb_traffic {
 /// The traffic of all buffers that the rOut ever had. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_rout_traffic(rout: *const rb_rout, traffic: *mut rb_traffic) -> rb_status {
-    call(|| {
-        place(traffic, "the place for the traffic")?;
-        put(traffic, shared::<ROut>(rout)?.traffic().into());
-        Ok(())
-    })
+    answer(traffic, "the place for the traffic", || Ok(shared::<ROut>(rout)?.traffic().into()))
 }
 
 /// The version of the library, such as "0.1.0". Lives as long as the program.

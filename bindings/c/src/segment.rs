@@ -8,7 +8,7 @@ use rocketbufs::error::DeliverError;
 use rocketbufs::{BufSeg, OutSegment, OutWriter, Position};
 
 use crate::failures::of_deliver;
-use crate::raw::{bytes_mut, get, place, put};
+use crate::raw::{answer, bytes_mut, get, place, put};
 use crate::status::rb_status::{RB_ERR_ARGUMENT, RB_ERR_OTHER};
 use crate::status::{Failure, Outcome, call, rb_status};
 use crate::table::{Reserve, insert_placed, kinds, take, take_to};
@@ -174,11 +174,9 @@ fn received(seg: &rb_buf_seg) -> Result<&BufSeg<'_>, Failure> {
 /// flow control, or they were released already), and with `RB_ERR_ARGUMENT` outside of the callback.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_buf_seg_to_view(seg: *const rb_buf_seg, data: *mut rb_data) -> rb_status {
-    call(|| {
-        place(data, "the place for the data")?;
+    answer(data, "the place for the data", || {
         let view = received(get(seg, "the segment")?)?.to_view();
-        put(data, give(view.ok_or_else(|| Failure::new(RB_ERR_OTHER, "the bytes cannot be held"))?)?);
-        Ok(())
+        give(view.ok_or_else(|| Failure::new(RB_ERR_OTHER, "the bytes cannot be held"))?)
     })
 }
 

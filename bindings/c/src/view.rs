@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use libc::iovec;
 use rocketbufs::InView;
 
-use crate::raw::{bytes_mut, place, put, rb_id128};
+use crate::raw::{answer, bytes_mut, rb_id128};
 use crate::status::rb_status::{RB_ERR_ARGUMENT, RB_ERR_LAPPED};
 use crate::status::{Failure, Outcome, call, rb_status};
 use crate::table::{exclusive, insert, kinds, take};
@@ -20,7 +20,7 @@ pub(crate) struct View(pub(crate) InView);
 
 /// The bytes that a view shows. The memory belongs to the ring.
 #[repr(C)]
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct rb_data {
     /// The bytes in place, until the view is consumed or freed. NULL where other processes may write the memory while it is
     /// read (see `rb_view_copy` and `rb_view_trusting`).
@@ -40,18 +40,6 @@ pub struct rb_data {
 }
 
 impl rb_data {
-    pub(crate) const fn none() -> Self {
-        Self {
-            data: std::ptr::null(),
-            len: 0,
-            bid: 0,
-            position: 0,
-            end: 0,
-            epoch: rb_id128 { high: 0, low: 0 },
-            view: std::ptr::null_mut(),
-        }
-    }
-
     fn of(view: &InView, handle: *mut rb_view) -> Self {
         Self {
             data: view.as_slice().map_or(std::ptr::null(), |bytes| bytes.as_ptr().cast()),
@@ -77,11 +65,7 @@ pub(crate) fn give(view: InView) -> Result<rb_data, Failure> {
 /// view at a time.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_view_data(view: *mut rb_view, data: *mut rb_data) -> rb_status {
-    call(|| {
-        place(data, "the place for the data")?;
-        put(data, rb_data::of(&exclusive::<View>(view)?.0, view));
-        Ok(())
-    })
+    answer(data, "the place for the data", || Ok(rb_data::of(&exclusive::<View>(view)?.0, view)))
 }
 
 /// Copies bytes from `offset` on. One thread uses a view at a time.
@@ -107,15 +91,13 @@ pub extern "C" fn rb_view_copy(view: *mut rb_view, offset: usize, to: *mut c_voi
 /// buffer has no flow control.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_view_trusting(view: *mut rb_view, piece: *mut iovec) -> rb_status {
-    call(|| {
-        place(piece, "the place for the piece")?;
+    answer(piece, "the place for the piece", || {
         let view = exclusive::<View>(view)?;
         // SAFETY: no reference leaves this function; the pointer does, and by the documentation its user trusts the writer.
         let bytes = unsafe { view.0.trusting() };
         let none = || Failure::new(RB_ERR_LAPPED, "the buffer has no flow control: copy the bytes");
         let bytes = bytes.ok_or_else(none)?;
-        put(piece, iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() });
-        Ok(())
+        Ok(iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() })
     })
 }
 
@@ -123,30 +105,21 @@ pub extern "C" fn rb_view_trusting(view: *mut rb_view, piece: *mut iovec) -> rb_
 /// uses a view at a time.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_view_consume(view: *mut rb_view) -> rb_status {
-    call(|| {
-        take::<View>(view)?.0.consume();
-        Ok(())
-    })
+    call(|| take::<View>(view).map(|view| view.0.consume()))
 }
 
 /// Releases the bytes below `position`. The view no longer shows them; pointers to the others stay valid. One thread uses a view
 /// at a time.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_view_consume_part(view: *mut rb_view, position: u64) -> rb_status {
-    call(|| {
-        exclusive::<View>(view)?.0.consume_part(position);
-        Ok(())
-    })
+    call(|| exclusive::<View>(view).map(|mut view| view.0.consume_part(position)))
 }
 
 /// Releases the bytes below `position`, and frees the handle. Bytes after it are not released: a durable subscription that
 /// resumes gets them again. One thread uses a view at a time.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_view_consume_up_to(view: *mut rb_view, position: u64) -> rb_status {
-    call(|| {
-        take::<View>(view)?.0.consume_up_to(position);
-        Ok(())
-    })
+    call(|| take::<View>(view).map(|view| view.0.consume_up_to(position)))
 }
 
 /// Frees a view without releasing its bytes: consuming a later view of the buffer releases them too. NULL does nothing.

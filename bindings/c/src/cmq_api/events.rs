@@ -6,7 +6,7 @@ use crate::cmq_api::message::cmq_key;
 use crate::cmq_api::queue::{Queue, cmq_queue};
 use crate::cmq_api::reason::cmq_reason;
 use crate::cmq_api::security::cmq_public_key;
-use crate::raw::{array_mut, get, place, put};
+use crate::raw::{answer, array_mut, copied, get, put};
 use crate::status::rb_status::RB_TIMED_OUT;
 use crate::status::{Failure, Outcome, call, rb_status};
 use crate::table::shared;
@@ -80,16 +80,11 @@ pub struct cmq_event {
 
 fn event_of(event: &Event) -> cmq_event {
     use cmq_event_kind::*;
-    let of = |kind, peer, count| cmq_event {
-        kind,
-        peer: cmq_key::of(peer, 0),
-        count,
-        first: 0,
-        restarted: false,
-        errno_value: 0,
-        why: cmq_reason::CMQ_REASON_NONE,
-        key: cmq_public_key::NONE,
-        renewed: false,
+    let (why, key) = (cmq_reason::CMQ_REASON_NONE, cmq_public_key::NONE);
+    let (first, restarted, errno_value, renewed) = (0, false, 0, false);
+    let of = |kind, from, count| {
+        let peer = cmq_key::of(from, 0);
+        cmq_event { kind, peer, count, first, restarted, errno_value, why, key, renewed }
     };
     match *event {
         Event::Joined { from, missed, restarted } => {
@@ -131,11 +126,9 @@ fn event_of(event: &Event) -> cmq_event {
 /// The next event, if there is one: `RB_TIMED_OUT` if there is none. Never waits. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn cmq_next_event(queue: *const cmq_queue, event: *mut cmq_event) -> rb_status {
-    call(|| {
-        place(event, "the place for the event")?;
+    answer(event, "the place for the event", || {
         let next = shared::<Queue>(queue)?.from.next_event().ok_or(Failure::outcome(RB_TIMED_OUT))?;
-        put(event, event_of(&next));
-        Ok(())
+        Ok(event_of(&next))
     })
 }
 
@@ -161,8 +154,7 @@ pub struct cmq_counts {
 
 impl From<ReceiveCounts> for cmq_counts {
     fn from(counts: ReceiveCounts) -> Self {
-        let ReceiveCounts { received, lost, missed, duplicated, reordered, late, overflowed, .. } = counts;
-        Self { received, lost, missed, duplicated, reordered, late, overflowed }
+        copied!(counts => Self { received, lost, missed, duplicated, reordered, late, overflowed })
     }
 }
 
@@ -202,25 +194,10 @@ pub struct cmq_security_counts {
 
 impl From<SecurityCounts> for cmq_security_counts {
     fn from(counts: SecurityCounts) -> Self {
-        let SecurityCounts { handshakes, renewals, failed, sessions, evicted, plain, .. } = counts;
-        let SecurityCounts { forged, replayed, unknown_sessions, strangers, crowded, .. } = counts;
-        let SecurityCounts { cookies, resets, malformed, .. } = counts;
-        Self {
-            handshakes,
-            renewals,
-            failed,
-            sessions,
-            evicted,
-            plain,
-            forged,
-            replayed,
-            unknown_sessions,
-            strangers,
-            crowded,
-            cookies,
-            resets,
-            malformed,
-        }
+        copied!(counts => Self {
+            handshakes, renewals, failed, sessions, evicted, plain, forged, replayed, unknown_sessions, strangers, crowded,
+            cookies, resets, malformed,
+        })
     }
 }
 
@@ -262,26 +239,10 @@ pub struct cmq_reliable_counts {
 
 impl From<ReliableCounts> for cmq_reliable_counts {
     fn from(counts: ReliableCounts) -> Self {
-        let ReliableCounts { pushed, confirmed, failed, segments, repeated, timeouts, .. } = counts;
-        let ReliableCounts { postponed, unconfirmed_bytes, received, duplicated, refused, acks, .. } = counts;
-        let ReliableCounts { strange, waiting_bytes, links, .. } = counts;
-        Self {
-            pushed,
-            confirmed,
-            failed,
-            segments,
-            repeated,
-            timeouts,
-            postponed,
-            unconfirmed_bytes,
-            received,
-            duplicated,
-            refused,
-            acks,
-            strange,
-            waiting_bytes,
-            links,
-        }
+        copied!(counts => Self {
+            pushed, confirmed, failed, segments, repeated, timeouts, postponed, unconfirmed_bytes, received, duplicated, refused,
+            acks, strange, waiting_bytes, links,
+        })
     }
 }
 
@@ -318,25 +279,12 @@ pub struct cmq_stats {
 /// The counters of the queue. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn cmq_get_stats(queue: *const cmq_queue, stats: *mut cmq_stats) -> rb_status {
-    call(|| {
-        place(stats, "the place for the counters")?;
+    answer(stats, "the place for the counters", || {
         let now = shared::<Queue>(queue)?.from.stats();
-        let filled = cmq_stats {
-            sent: now.sent,
-            sent_datagrams: now.sent_datagrams,
-            send_failed: now.send_failed,
-            counts: now.counts.into(),
-            datagrams: now.datagrams,
-            malformed: now.malformed,
-            incomplete: now.incomplete,
-            events_dropped: now.events_dropped,
-            pending_bytes: now.pending_bytes,
-            senders: now.senders,
-            security: now.security.into(),
-            reliable: now.reliable.into(),
-        };
-        put(stats, filled);
-        Ok(())
+        Ok(copied!(now => cmq_stats {
+            sent, sent_datagrams, send_failed, counts: now.counts.into(), datagrams, malformed, incomplete, events_dropped,
+            pending_bytes, senders, security: now.security.into(), reliable: now.reliable.into(),
+        }))
     })
 }
 
@@ -361,15 +309,8 @@ pub struct cmq_sender {
 }
 
 fn sender(info: &SenderInfo) -> cmq_sender {
-    cmq_sender {
-        from: cmq_key::of(info.from, 0),
-        epoch: info.epoch,
-        stream: info.stream,
-        closed: info.closed,
-        reliable: info.reliable,
-        bytes: info.bytes,
-        counts: info.counts.into(),
-    }
+    let (from, counts) = (cmq_key::of(info.from, 0), info.counts.into());
+    copied!(info => cmq_sender { from: from, epoch, stream, closed, reliable, bytes, counts: counts })
 }
 
 /// Writes streams to the caller's places, as far as there are any.

@@ -7,7 +7,7 @@ use cmq::Mailbox;
 
 use crate::cmq_api::message::{cmq_message, give};
 use crate::cmq_api::queue::{Queue, Source, cmq_queue, cmq_wanted_fn};
-use crate::raw::{array_mut, place, put};
+use crate::raw::{answer, array_mut, place, put};
 use crate::status::{call, call_number, rb_status};
 use crate::table::{free_shared, insert, kinds, shared, take};
 
@@ -28,11 +28,9 @@ pub extern "C" fn cmq_mailbox_open(
     id: u32,
     out: *mut *mut cmq_mailbox,
 ) -> rb_status {
-    call(|| {
-        place(out, "the place for the mailbox")?;
+    answer(out, "the place for the mailbox", || {
         let mailbox = shared::<Queue>(queue)?.from.mailbox(id);
-        put(out, insert(Source::new(mailbox))?);
-        Ok(())
+        insert(Source::new(mailbox))
     })
 }
 
@@ -82,21 +80,13 @@ pub extern "C" fn cmq_mailbox_pop_where(
 /// The number of messages that wait in the mailbox. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn cmq_mailbox_waiting(mailbox: *const cmq_mailbox, count: *mut usize) -> rb_status {
-    call(|| {
-        place(count, "the place for the number")?;
-        put(count, shared::<OpenMailbox>(mailbox)?.from.waiting());
-        Ok(())
-    })
+    answer(count, "the place for the number", || Ok(shared::<OpenMailbox>(mailbox)?.from.waiting()))
 }
 
 /// The integer of the mailbox. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn cmq_mailbox_id(mailbox: *const cmq_mailbox, id: *mut u32) -> rb_status {
-    call(|| {
-        place(id, "the place for the integer")?;
-        put(id, shared::<OpenMailbox>(mailbox)?.from.id());
-        Ok(())
-    })
+    answer(id, "the place for the integer", || Ok(shared::<OpenMailbox>(mailbox)?.from.id()))
 }
 
 /// As `cmq_fd`, of the mailbox. Any thread.

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, SocketAddrV6, ToSocketAddrs};
 use bytes::Bytes;
 use cmq::Key;
 
-use crate::raw::{array_mut, copy_out, get, get_mut, place, put, text};
+use crate::raw::{answer, array_mut, copy_out, get, get_mut, put, text};
 use crate::status::rb_status::{RB_ERR_ADDRESS, RB_ERR_ARGUMENT};
 use crate::status::{Failure, Outcome, call, rb_status};
 use crate::table::{insert, kinds, take};
@@ -93,13 +93,11 @@ pub(crate) fn give(message: *mut cmq_message, bytes: Bytes, from: Key) -> Outcom
 /// Fails with `RB_ERR_ADDRESS`.
 #[unsafe(no_mangle)]
 pub extern "C" fn cmq_key_parse(address: *const c_char, id: u32, key: *mut cmq_key) -> rb_status {
-    call(|| {
-        place(key, "the place for the key")?;
+    answer(key, "the place for the key", || {
         let found = text(address, "the address")?.to_socket_addrs();
         let mut found = found.map_err(|error| Failure::of(RB_ERR_ADDRESS, error))?;
         let first = found.next().ok_or_else(|| Failure::new(RB_ERR_ADDRESS, "the name has no address"))?;
-        put(key, cmq_key::of(first, id));
-        Ok(())
+        Ok(cmq_key::of(first, id))
     })
 }
 

@@ -4,7 +4,7 @@ use cmq::{Config, Delivery, OverflowPolicy, Oversize};
 
 use crate::cmq_api::reliable_options::{cmq_reliable, reliable};
 use crate::cmq_api::security::{cmq_security, security};
-use crate::raw::{Versioned, duration, options, rb_bool, set, set_time};
+use crate::raw::{Versioned, duration, options, rb_bool, set};
 use crate::status::Failure;
 use crate::status::rb_status::RB_ERR_ARGUMENT;
 
@@ -96,13 +96,12 @@ pub(crate) fn config(given: *const cmq_options) -> Result<Config, Failure> {
         CMQ_PRESET_IMMEDIATE => Config::immediate(),
         other => return Err(Failure::of(RB_ERR_ARGUMENT, format!("{other} is no preset"))),
     };
-    set(&mut config.qthresh, given.qthresh);
+    set!(config, given: qthresh, pending_bytes, mailbox_messages, mailbox_bytes, reorder_bytes, max_message, fragment_bytes,
+        max_senders, max_destinations, max_events, max_datagram, receive_buffer, send_buffer;
+        timeout = timeout_ns, spin = spin_ns, fragment_timeout = fragment_timeout_ns);
     if given.qmessages != 0 {
         config.qmessages = (given.qmessages != usize::MAX).then_some(given.qmessages);
     }
-    set_time(&mut config.timeout, given.timeout_ns, "timeout_ns")?;
-    set_time(&mut config.spin, given.spin_ns, "spin_ns")?;
-    set_time(&mut config.fragment_timeout, given.fragment_timeout_ns, "fragment_timeout_ns")?;
     config.flush_on_wait &= !given.no_flush_on_wait.is_set();
     config.segmentation_offload &= !given.no_segmentation_offload.is_set();
     config.parity_fragments |= given.parity_fragments.is_set();
@@ -114,28 +113,6 @@ pub(crate) fn config(given: *const cmq_options) -> Result<Config, Failure> {
         config.oversize = Oversize::Reject;
     }
     config.delivery = delivery(config.delivery, &given)?;
-    for (field, given) in [
-        (&mut config.pending_bytes, given.pending_bytes),
-        (&mut config.mailbox_messages, given.mailbox_messages),
-        (&mut config.mailbox_bytes, given.mailbox_bytes),
-        (&mut config.reorder_bytes, given.reorder_bytes),
-        (&mut config.max_message, given.max_message),
-        (&mut config.fragment_bytes, given.fragment_bytes),
-        (&mut config.max_senders, given.max_senders),
-        (&mut config.max_destinations, given.max_destinations),
-        (&mut config.max_events, given.max_events),
-    ] {
-        set(field, given);
-    }
-    for (field, given) in [
-        (&mut config.max_datagram, given.max_datagram),
-        (&mut config.receive_buffer, given.receive_buffer),
-        (&mut config.send_buffer, given.send_buffer),
-    ] {
-        if given != 0 {
-            *field = Some(given);
-        }
-    }
     Ok(config.security(security(given.security)?).reliable(reliable(given.reliable)?))
 }
 
@@ -144,7 +121,9 @@ fn delivery(preset: Delivery, given: &cmq_options) -> Result<Delivery, Failure> 
     if given.has_wait.is_set() {
         wait = duration(given.wait_ns, "wait_ns")?;
     }
-    set(&mut window, given.window);
+    if given.window != 0 {
+        window = given.window;
+    }
     Ok(if given.unordered.is_set() {
         Delivery::Unordered { wait, window }
     } else {

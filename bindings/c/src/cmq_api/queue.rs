@@ -14,7 +14,7 @@ use crate::cmq_api::readiness::Readiness;
 use crate::cmq_api::security::cmq_public_key;
 use crate::conn::function;
 use crate::failures::failures;
-use crate::raw::{array, array_mut, bytes, get, iovec_bytes, place, put, text, timeout};
+use crate::raw::{answer, array, array_mut, bytes, get, iovec_bytes, place, put, text, timeout};
 use crate::status::rb_status::*;
 use crate::status::{Failure, Outcome, call, call_number, rb_status};
 use crate::table::{free_shared, insert, kinds, shared};
@@ -68,11 +68,9 @@ pub extern "C" fn cmq_new_rq(
     given: *const cmq_options,
     out: *mut *mut cmq_queue,
 ) -> rb_status {
-    call(|| {
-        place(out, "the place for the queue")?;
+    answer(out, "the place for the queue", || {
         let cmq = cmq::new_raw_rq(text(address, "the address")?, config(given)?)?;
-        put(out, insert(Source::new(cmq))?);
-        Ok(())
+        insert(Source::new(cmq))
     })
 }
 
@@ -282,50 +280,32 @@ pub extern "C" fn cmq_fd(queue: *const cmq_queue) -> c_int {
 /// The number of messages that wait in the common mailbox. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn cmq_waiting(queue: *const cmq_queue, count: *mut usize) -> rb_status {
-    call(|| {
-        place(count, "the place for the number")?;
-        put(count, shared::<Queue>(queue)?.from.waiting());
-        Ok(())
-    })
+    answer(count, "the place for the number", || Ok(shared::<Queue>(queue)?.from.waiting()))
 }
 
 /// Sends all pending messages now. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn cmq_flush(queue: *const cmq_queue) -> rb_status {
-    call(|| {
-        shared::<Queue>(queue)?.from.flush();
-        Ok(())
-    })
+    call(|| shared::<Queue>(queue).map(|queue| queue.from.flush()))
 }
 
 /// Sends all pending messages now and closes all streams: each receiver learns the number of messages, those of the reliable mode once
 /// everything is confirmed or given up. Later messages begin new streams. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn cmq_finish(queue: *const cmq_queue) -> rb_status {
-    call(|| {
-        shared::<Queue>(queue)?.from.finish();
-        Ok(())
-    })
+    call(|| shared::<Queue>(queue).map(|queue| queue.from.finish()))
 }
 
 /// The address of this queue, with the mailbox 0. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn cmq_local_addr(queue: *const cmq_queue, key: *mut cmq_key) -> rb_status {
-    call(|| {
-        place(key, "the place for the key")?;
-        put(key, cmq_key::of(shared::<Queue>(queue)?.from.local_addr(), 0));
-        Ok(())
-    })
+    answer(key, "the place for the key", || Ok(cmq_key::of(shared::<Queue>(queue)?.from.local_addr(), 0)))
 }
 
 /// The random name of the queue, which each of its datagrams carries. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn cmq_epoch(queue: *const cmq_queue, epoch: *mut u64) -> rb_status {
-    call(|| {
-        place(epoch, "the place for the name")?;
-        put(epoch, shared::<Queue>(queue)?.from.epoch());
-        Ok(())
-    })
+    answer(epoch, "the place for the name", || Ok(shared::<Queue>(queue)?.from.epoch()))
 }
 
 /// The public key of the queue at an address (the mailbox of `at` counts for nothing), while there is a session with it: what came
@@ -336,11 +316,9 @@ pub extern "C" fn cmq_peer_key(
     at: *const cmq_key,
     key: *mut cmq_public_key,
 ) -> rb_status {
-    call(|| {
-        place(key, "the place for the key")?;
+    answer(key, "the place for the key", || {
         let at = get(at, "the address")?.addr()?;
         let found = shared::<Queue>(queue)?.from.peer_key(at);
-        put(key, found.ok_or(Failure::outcome(RB_TIMED_OUT))?.into());
-        Ok(())
+        Ok(found.ok_or(Failure::outcome(RB_TIMED_OUT))?.into())
     })
 }

@@ -2,7 +2,7 @@
 
 use cmq::Reliable;
 
-use crate::raw::{Versioned, options, set, set_time};
+use crate::raw::{Versioned, options, set};
 use crate::status::Failure;
 
 /// The settings of the reliable mode, which docs/CMQ.md explains. Zeros are defaults: `cmq_reliable reliable = {.size = sizeof
@@ -40,16 +40,6 @@ pub(crate) fn reliable(given: *const cmq_reliable) -> Result<Option<Reliable>, F
     }
     let given = options(given, "the reliable mode")?;
     let mut made = Reliable::default();
-    for (field, given) in [
-        (&mut made.window, given.window),
-        (&mut made.send_bytes, given.send_bytes),
-        (&mut made.receive_bytes, given.receive_bytes),
-        (&mut made.max_keys, given.max_keys),
-        (&mut made.max_links, given.max_links),
-    ] {
-        set(field, given);
-    }
-    set_time(&mut made.give_up, given.give_up_ns, "give_up_ns")?;
-    set_time(&mut made.idle, given.idle_ns, "idle_ns")?;
+    set!(made, given: window, send_bytes, receive_bytes, max_keys, max_links; give_up = give_up_ns, idle = idle_ns);
     Ok(Some(made))
 }

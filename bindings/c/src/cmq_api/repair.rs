@@ -8,7 +8,7 @@ use cmq::strategy::repair::{Policy, Repair, RepairConfig};
 
 use crate::cmq_api::message::{cmq_key, cmq_message, give};
 use crate::cmq_api::options::{cmq_options, config};
-use crate::raw::{Versioned, bytes, duration, get, get_mut, options, place, put, text, timeout};
+use crate::raw::{Versioned, answer, bytes, get, get_mut, options, place, put, set, text, timeout};
 use crate::status::rb_status::{RB_ERR_ARGUMENT, RB_TIMED_OUT};
 use crate::status::{Failure, call, rb_status};
 use crate::table::{free_shared, insert, kinds, shared};
@@ -55,15 +55,7 @@ fn repair_config(given: *const cmq_repair_options) -> Result<RepairConfig, Failu
         other => return Err(Failure::of(RB_ERR_ARGUMENT, format!("{other} is no policy of repair"))),
     };
     let mut made = RepairConfig::default().policy(policy);
-    if given.max_repairs != 0 {
-        made.max_repairs = given.max_repairs;
-    }
-    if given.request_interval_ns != 0 {
-        made.request_interval = duration(given.request_interval_ns, "request_interval_ns")?;
-    }
-    if given.max_peers != 0 {
-        made.max_peers = given.max_peers;
-    }
+    set!(made, given: max_repairs, max_peers; request_interval = request_interval_ns);
     Ok(made)
 }
 
@@ -91,12 +83,10 @@ pub extern "C" fn cmq_repair_new(
     repairs: *const cmq_repair_options,
     out: *mut *mut cmq_repair,
 ) -> rb_status {
-    call(|| {
-        place(out, "the place for the queue")?;
+    answer(out, "the place for the queue", || {
         let repairs = repair_config(repairs)?;
         let queue = cmq::new_rq_with(text(address, "the address")?, config(given)?)?;
-        put(out, insert(ByteRepair::new(queue, repairs))?);
-        Ok(())
+        insert(ByteRepair::new(queue, repairs))
     })
 }
 
@@ -169,10 +159,8 @@ pub extern "C" fn cmq_repair_counts(
 /// The address of the queue, with the mailbox 0. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn cmq_repair_local_addr(repair: *const cmq_repair, key: *mut cmq_key) -> rb_status {
-    call(|| {
-        place(key, "the place for the key")?;
-        put(key, cmq_key::of(shared::<ByteRepair>(repair)?.queue().local_addr(), 0));
-        Ok(())
+    answer(key, "the place for the key", || {
+        Ok(cmq_key::of(shared::<ByteRepair>(repair)?.queue().local_addr(), 0))
     })
 }
 

@@ -11,7 +11,7 @@ use crate::cmq_api::message::{cmq_key, cmq_message, give};
 use crate::cmq_api::options::{cmq_options, config};
 use crate::conn::function;
 use crate::failures::failures;
-use crate::raw::{Versioned, bytes, duration, get, iovec_bytes, options, place, put, text, timeout};
+use crate::raw::{Versioned, answer, bytes, get, iovec_bytes, options, place, set, text, timeout};
 use crate::status::rb_status::*;
 use crate::status::{Failure, Outcome, call, rb_status};
 use crate::table::{free_shared, insert, kinds, shared};
@@ -70,18 +70,7 @@ unsafe impl Versioned for cmq_call_options {}
 fn call_config(given: *const cmq_call_options) -> Result<CallConfig, Failure> {
     let given = options(given, "the caller's options")?;
     let mut made = CallConfig::default();
-    if given.timeout_ns != 0 {
-        made.timeout = duration(given.timeout_ns, "timeout_ns")?;
-    }
-    if given.max_attempts != 0 {
-        made.max_attempts = given.max_attempts;
-    }
-    if given.max_response_bytes != 0 {
-        made.max_response_bytes = given.max_response_bytes;
-    }
-    if given.max_outstanding != 0 {
-        made.max_outstanding = given.max_outstanding;
-    }
+    set!(made, given: max_attempts, max_response_bytes, max_outstanding; timeout = timeout_ns);
     Ok(made)
 }
 
@@ -95,12 +84,10 @@ pub extern "C" fn cmq_caller_new(
     calls: *const cmq_call_options,
     out: *mut *mut cmq_caller,
 ) -> rb_status {
-    call(|| {
-        place(out, "the place for the caller")?;
+    answer(out, "the place for the caller", || {
         let calls = call_config(calls)?;
         let queue = cmq::new_rq_with(text(address, "the address")?, config(given)?)?;
-        put(out, insert(ByteCaller::new(queue, calls))?);
-        Ok(())
+        insert(ByteCaller::new(queue, calls))
     })
 }
 
@@ -117,14 +104,12 @@ pub extern "C" fn cmq_caller_call(
     len: usize,
     out: *mut *mut cmq_call,
 ) -> rb_status {
-    call(|| {
-        place(out, "the place for the call")?;
+    answer(out, "the place for the call", || {
         let key = get(key, "the key")?;
         let to = Key::from((key.addr()?, key.id));
         let request = bytes(request, len, "the request")?.to_vec();
         let call = shared::<ByteCaller>(caller)?.call(to, request)?;
-        put(out, insert(Pending { call, to })?);
-        Ok(())
+        insert(Pending { call, to })
     })
 }
 
@@ -158,10 +143,8 @@ pub extern "C" fn cmq_call_free(pending: *mut cmq_call) -> rb_status {
 /// The address of the caller's queue, with the mailbox 0. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn cmq_caller_local_addr(caller: *const cmq_caller, key: *mut cmq_key) -> rb_status {
-    call(|| {
-        place(key, "the place for the key")?;
-        put(key, cmq_key::of(shared::<ByteCaller>(caller)?.queue().local_addr(), 0));
-        Ok(())
+    answer(key, "the place for the key", || {
+        Ok(cmq_key::of(shared::<ByteCaller>(caller)?.queue().local_addr(), 0))
     })
 }
 
@@ -180,11 +163,9 @@ pub extern "C" fn cmq_responder_new(
     given: *const cmq_options,
     out: *mut *mut cmq_responder,
 ) -> rb_status {
-    call(|| {
-        place(out, "the place for the responder")?;
+    answer(out, "the place for the responder", || {
         let queue = cmq::new_rq_with(text(address, "the address")?, config(given)?)?;
-        put(out, insert(ByteResponder::new(queue))?);
-        Ok(())
+        insert(ByteResponder::new(queue))
     })
 }
 
@@ -234,10 +215,8 @@ pub extern "C" fn cmq_responder_serve(
 /// The address of the responder's queue, with the mailbox 0. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn cmq_responder_local_addr(responder: *const cmq_responder, key: *mut cmq_key) -> rb_status {
-    call(|| {
-        place(key, "the place for the key")?;
-        put(key, cmq_key::of(shared::<ByteResponder>(responder)?.queue().local_addr(), 0));
-        Ok(())
+    answer(key, "the place for the key", || {
+        Ok(cmq_key::of(shared::<ByteResponder>(responder)?.queue().local_addr(), 0))
     })
 }
 

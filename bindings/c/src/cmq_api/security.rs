@@ -7,8 +7,8 @@ use cmq::{PublicKey, SecretKey, Security};
 use zeroize::Zeroize;
 
 use crate::cmq_api::message::cmq_key;
-use crate::raw::{Versioned, array, copy_out, get, get_mut, optional_text, options, place, put};
-use crate::raw::{rb_bool, set, set_time, text};
+use crate::raw::{Versioned, answer, array, copy_out, get, get_mut, optional_text, options};
+use crate::raw::{rb_bool, set, text};
 use crate::status::rb_status::{RB_ERR_ARGUMENT, RB_ERR_CONFIG, RB_ERR_SYSTEM};
 use crate::status::{Failure, call, rb_status};
 
@@ -142,13 +142,8 @@ pub(crate) fn security(given: *const cmq_security) -> Result<Option<Security>, F
     if given.only_known.is_set() {
         made.allowed.get_or_insert_default();
     }
-    set_time(&mut made.rekey_after, given.rekey_after_ns, "rekey_after_ns")?;
-    if given.rekey_bytes != 0 {
-        made.rekey_bytes = given.rekey_bytes;
-    }
-    set_time(&mut made.handshake_timeout, given.handshake_timeout_ns, "handshake_timeout_ns")?;
-    set(&mut made.max_sessions, given.max_sessions);
-    set(&mut made.max_half_open, given.max_half_open);
+    set!(made, given: rekey_bytes, max_sessions, max_half_open;
+        rekey_after = rekey_after_ns, handshake_timeout = handshake_timeout_ns);
     Ok(Some(made))
 }
 
@@ -188,10 +183,8 @@ pub extern "C" fn cmq_secret_key_public(
     key: *const cmq_secret_key,
     public_key: *mut cmq_public_key,
 ) -> rb_status {
-    call(|| {
-        place(public_key, "the place for the public key")?;
-        put(public_key, SecretKey::from_bytes(get(key, "the key")?.bytes).public().into());
-        Ok(())
+    answer(public_key, "the place for the public key", || {
+        Ok(SecretKey::from_bytes(get(key, "the key")?.bytes).public().into())
     })
 }
 
@@ -207,22 +200,18 @@ pub extern "C" fn cmq_secret_key_erase(key: *mut cmq_secret_key) -> rb_status {
 /// Reads a public key from a file, as `cmq keygen` writes it. Any thread. Fails with `RB_ERR_CONFIG`: the text names the file.
 #[unsafe(no_mangle)]
 pub extern "C" fn cmq_public_key_read(path: *const c_char, key: *mut cmq_public_key) -> rb_status {
-    call(|| {
-        place(key, "the place for the key")?;
+    answer(key, "the place for the key", || {
         let path = text(path, "the path")?;
-        put(key, PublicKey::read(path).map_err(of_file(path))?.into());
-        Ok(())
+        Ok(PublicKey::read(path).map_err(of_file(path))?.into())
     })
 }
 
 /// The public key of a text of 64 hexadecimal digits. Any thread. Fails with `RB_ERR_ARGUMENT`.
 #[unsafe(no_mangle)]
 pub extern "C" fn cmq_public_key_parse(digits: *const c_char, key: *mut cmq_public_key) -> rb_status {
-    call(|| {
-        place(key, "the place for the key")?;
+    answer(key, "the place for the key", || {
         let parsed = text(digits, "the text of the key")?.parse::<PublicKey>();
-        put(key, parsed.map_err(|error| Failure::of(RB_ERR_ARGUMENT, error))?.into());
-        Ok(())
+        Ok(parsed.map_err(|error| Failure::of(RB_ERR_ARGUMENT, error))?.into())
     })
 }
 

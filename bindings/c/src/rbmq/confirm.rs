@@ -4,7 +4,7 @@ use std::ffi::c_char;
 
 use rbmq::{ConfirmLevel, Confirmation, Confirmed};
 
-use crate::raw::{copy_out, place, put, timeout};
+use crate::raw::{answer, copy_out, put, timeout};
 use crate::rbmq::topic::{Topic, rbmq_topic};
 use crate::status::rb_status::{RB_ERR_ARGUMENT, RB_TIMED_OUT};
 use crate::status::{Failure, call, rb_status};
@@ -86,11 +86,9 @@ pub extern "C" fn rbmq_topic_confirmation(
     at_level: u32,
     out: *mut *mut rbmq_confirmation,
 ) -> rb_status {
-    call(|| {
-        place(out, "the place for the confirmation")?;
+    answer(out, "the place for the confirmation", || {
         let mut topic = exclusive::<Topic>(topic)?;
-        put(out, insert(topic.writer()?.confirmation(position, level(at_level)?))?);
-        Ok(())
+        insert(topic.writer()?.confirmation(position, level(at_level)?))
     })
 }
 
@@ -126,10 +124,8 @@ pub extern "C" fn rbmq_topic_confirmed(
     at_level: u32,
     position: *mut u64,
 ) -> rb_status {
-    call(|| {
-        place(position, "the place for the position")?;
-        put(position, exclusive::<Topic>(topic)?.writer()?.confirmed(level(at_level)?));
-        Ok(())
+    answer(position, "the place for the position", || {
+        Ok(exclusive::<Topic>(topic)?.writer()?.confirmed(level(at_level)?))
     })
 }
 

@@ -12,7 +12,7 @@ use rocketbufs::Config;
 use crate::failures::failures;
 use crate::handles::rb_config;
 use crate::kept::Kept;
-use crate::raw::{Versioned, optional_text, options, place, put, rb_id128, text, timeout};
+use crate::raw::{Versioned, answer, copied, optional_text, options, place, put, rb_id128, text, timeout};
 use crate::rbmq::login::{login_of, rbmq_login};
 use crate::rbmq::topic::framing;
 use crate::status::rb_status::*;
@@ -246,93 +246,44 @@ fn blocked_by(reason: Option<BlockReason>) -> u32 {
 }
 
 fn summary_of(summary: &BrokerSummary, kept: &mut Kept) -> rbmq_broker_summary {
-    rbmq_broker_summary {
-        uptime_ms: summary.uptime_ms,
-        version: kept.text(&summary.version),
-        publishers: summary.publishers,
-        subscribers: summary.subscribers,
-        observers: summary.observers,
-        topics: summary.topics,
-        buffers: summary.buffers,
-        ring_bytes: summary.ring_bytes,
-        max_ring_bytes: summary.max_ring_bytes,
-        received_bytes: summary.received_bytes,
-        delivered_bytes: summary.delivered_bytes,
-        dropped_bytes: summary.dropped_bytes,
-    }
+    copied!(summary => rbmq_broker_summary {
+        uptime_ms, version: kept.text(&summary.version), publishers, subscribers, observers, topics, buffers, ring_bytes,
+        max_ring_bytes, received_bytes, delivered_bytes, dropped_bytes,
+    })
 }
 
 fn topic_of(topic: &TopicStats, kept: &mut Kept) -> rbmq_topic_stats {
     let slowest = topic.slowest.as_ref();
-    rbmq_topic_stats {
-        topic: kept.text(topic.topic.as_str()),
-        publishers: topic.publishers,
-        ended: topic.ended,
-        subscribers: topic.subscribers,
-        offline: topic.offline,
-        ring_bytes: topic.ring_bytes,
-        head_bytes: topic.head_bytes,
-        received_bytes: topic.received_bytes,
-        delivered_bytes: topic.delivered_bytes,
-        dropped_bytes: topic.dropped_bytes,
-        max_lag_bytes: topic.max_lag_bytes,
+    copied!(topic => rbmq_topic_stats {
+        topic: kept.text(topic.topic.as_str()), publishers, ended, subscribers, offline, ring_bytes, head_bytes, received_bytes,
+        delivered_bytes, dropped_bytes, max_lag_bytes,
         slowest: slowest.map_or(std::ptr::null(), |slowest: &SlowestSubscriber| kept.text(&slowest.name)),
         slowest_blocks_publisher: slowest.is_some_and(|slowest| slowest.blocks_publisher),
-        slowest_idle_ms: slowest.map_or(0, |slowest| slowest.idle_ms),
-        blocked_by: blocked_by(topic.blocked_by),
-    }
+        slowest_idle_ms: slowest.map_or(0, |slowest| slowest.idle_ms), blocked_by: blocked_by(topic.blocked_by),
+    })
 }
 
 /// A buffer, without its subscriptions.
 fn buffer_of(buffer: &BufferStats, kept: &mut Kept) -> rbmq_buffer_stats {
-    rbmq_buffer_stats {
-        bid: buffer.bid,
-        epoch: buffer.epoch.into(),
-        publisher: kept.text(&buffer.publisher),
-        address: kept.text(&buffer.address),
-        connected: buffer.connected,
-        framing: framing(buffer.framing),
-        stage: match buffer.stage {
-            BufferStage::Opening => RBMQ_STAGE_OPENING,
-            BufferStage::Live => RBMQ_STAGE_LIVE,
-            BufferStage::Closed => RBMQ_STAGE_CLOSED,
-            BufferStage::Gone => RBMQ_STAGE_GONE,
-        },
-        expires_in_ms: buffer.expires_in_ms,
-        start: buffer.start,
-        tail: buffer.tail,
-        boundary: buffer.boundary,
-        head: buffer.head,
-        horizon: buffer.horizon,
-        capacity_bytes: buffer.capacity_bytes,
-        retain_bytes: buffer.retain_bytes,
-        max_delivery_bytes: buffer.max_delivery_bytes,
-        received_bytes: buffer.received_bytes,
-        delivered_bytes: buffer.delivered_bytes,
-        dropped_bytes: buffer.dropped_bytes,
-        min_subscribers: buffer.min_subscribers,
-        blocked_by: blocked_by(buffer.blocked_by()),
-        subscriptions: std::ptr::null(),
-        subscriptions_count: 0,
-    }
+    let stage = match buffer.stage {
+        BufferStage::Opening => RBMQ_STAGE_OPENING,
+        BufferStage::Live => RBMQ_STAGE_LIVE,
+        BufferStage::Closed => RBMQ_STAGE_CLOSED,
+        BufferStage::Gone => RBMQ_STAGE_GONE,
+    };
+    copied!(buffer => rbmq_buffer_stats {
+        bid, epoch: buffer.epoch.into(), publisher: kept.text(&buffer.publisher), address: kept.text(&buffer.address),
+        connected, framing: framing(buffer.framing), stage: stage, expires_in_ms, start, tail, boundary, head, horizon,
+        capacity_bytes, retain_bytes, max_delivery_bytes, received_bytes, delivered_bytes, dropped_bytes, min_subscribers,
+        blocked_by: blocked_by(buffer.blocked_by()), subscriptions: std::ptr::null(), subscriptions_count: 0,
+    })
 }
 
 fn subscription_of(row: &SubscriptionStats, kept: &mut Kept) -> rbmq_subscription_stats {
-    rbmq_subscription_stats {
-        conn: row.conn,
-        client: kept.text(&row.client),
-        address: kept.text(&row.address),
-        name: kept.text(&row.name),
-        policy: row.policy as u32,
-        offline: row.offline,
-        start: row.start,
-        sent: row.sent,
-        landed: row.landed,
-        consumed: row.consumed,
-        dropped_bytes: row.dropped_bytes,
-        idle_ms: row.idle_ms,
-        expires_in_ms: row.expires_in_ms,
-    }
+    copied!(row => rbmq_subscription_stats {
+        conn, client: kept.text(&row.client), address: kept.text(&row.address), name: kept.text(&row.name),
+        policy: row.policy as u32, offline, start, sent, landed, consumed, dropped_bytes, idle_ms, expires_in_ms,
+    })
 }
 
 impl Asker {
@@ -398,13 +349,11 @@ pub extern "C" fn rbmq_observer_summary(
     observer: *mut rbmq_observer,
     summary: *mut rbmq_broker_summary,
 ) -> rb_status {
-    call(|| {
-        place(summary, "the place for the summary")?;
+    answer(summary, "the place for the summary", || {
         let mut asker = exclusive::<Asker>(observer)?;
         asker.forget();
         let answer = asker.observer.summary()?;
-        put(summary, summary_of(&answer, &mut asker.kept));
-        Ok(())
+        Ok(summary_of(&answer, &mut asker.kept))
     })
 }
 

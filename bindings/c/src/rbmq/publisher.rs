@@ -8,7 +8,7 @@ use rocketbufs::{Config, Context};
 
 use crate::handles::{rb_config, rb_context};
 use crate::kept::{Kept, with_kept};
-use crate::raw::{Versioned, optional_text, options, place, put, text, timeout};
+use crate::raw::{Versioned, answer, optional_text, options, place, put, text, timeout};
 use crate::rbmq::login::{login_of, rbmq_login};
 use crate::status::rb_status::RB_TIMED_OUT;
 use crate::status::{Failure, call, call_number, rb_status};
@@ -151,12 +151,10 @@ pub extern "C" fn rbmq_publisher_next_event(
     event: *mut rbmq_publisher_event,
     timeout_ns: i64,
 ) -> rb_status {
-    call(|| {
-        place(event, "the place for the event")?;
+    answer(event, "the place for the event", || {
         let next = shared::<Publisher>(publisher)?.next_event(timeout(timeout_ns));
         let next = next.ok_or(Failure::outcome(RB_TIMED_OUT))?;
-        put(event, with_kept(|kept| publisher_event(next, kept)));
-        Ok(())
+        Ok(with_kept(|kept| publisher_event(next, kept)))
     })
 }
 
@@ -180,10 +178,7 @@ pub extern "C" fn rbmq_publisher_is_connected(publisher: *const rbmq_publisher) 
 /// thread; fails with `RB_ERR_BUSY` while another call uses the publisher.
 #[unsafe(no_mangle)]
 pub extern "C" fn rbmq_publisher_close(publisher: *mut rbmq_publisher, timeout_ns: i64) -> rb_status {
-    call(|| {
-        take::<Publisher>(publisher)?.close_timeout(timeout(timeout_ns));
-        Ok(())
-    })
+    call(|| take::<Publisher>(publisher).map(|publisher| publisher.close_timeout(timeout(timeout_ns))))
 }
 
 /// Frees a publisher's handle without waiting: the connection closes once its topics are freed too, and records that are still

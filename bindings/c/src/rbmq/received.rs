@@ -30,7 +30,7 @@ pub struct rbmq_message {
 
 /// Whole deliveries of one buffer, in the memory where they landed: valid until the batch is consumed.
 #[repr(C)]
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct rbmq_batch {
     /// All bytes, including the headers of records.
     pub data: *const c_void,
@@ -66,7 +66,7 @@ pub struct rbmq_record {
 
 /// The kinds of batches and events that a subscriber gets. More kinds may be added: ignore those that you do not know.
 #[repr(i32)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum rbmq_event_kind {
     /// Messages: `batch`, as of `rbmq_subscriber_next_batch`.
     RBMQ_EVENT_BATCH = 1,
@@ -87,6 +87,7 @@ pub enum rbmq_event_kind {
     /// The connection is back.
     RBMQ_EVENT_RECONNECTED = 9,
     /// An event that this version of the library cannot describe.
+    #[default]
     RBMQ_EVENT_OTHER = 10,
     /// A merged topic has another log after a restart of its broker, from which messages may be missing: `topic`, `epoch`.
     RBMQ_EVENT_LOG_REPLACED = 11,
@@ -94,7 +95,7 @@ pub enum rbmq_event_kind {
 
 /// An event of a subscriber. Its texts are valid until this thread's next call that receives something.
 #[repr(C)]
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct rbmq_event {
     /// The kind of the event.
     pub kind: rbmq_event_kind,
@@ -112,27 +113,8 @@ pub struct rbmq_event {
     pub to: u64,
 }
 
-const NO_BATCH: rbmq_batch = rbmq_batch {
-    data: std::ptr::null(),
-    len: 0,
-    topic: std::ptr::null(),
-    topic_len: 0,
-    framing: 0,
-    epoch: rb_id128 { high: 0, low: 0 },
-    position: 0,
-    end: 0,
-};
-
-pub(crate) const fn empty(kind: rbmq_event_kind) -> rbmq_event {
-    rbmq_event {
-        kind,
-        batch: NO_BATCH,
-        topic: std::ptr::null(),
-        text: std::ptr::null(),
-        epoch: rb_id128 { high: 0, low: 0 },
-        from: 0,
-        to: 0,
-    }
+pub(crate) fn empty(kind: rbmq_event_kind) -> rbmq_event {
+    rbmq_event { kind, ..Default::default() }
 }
 
 pub(crate) fn notice_event(notice: Notice, kept: &mut Kept) -> rbmq_event {

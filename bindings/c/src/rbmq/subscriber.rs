@@ -11,7 +11,9 @@ use rbmq::{Batch, DeferredBatch, Event, Framing, Subscriber};
 use rocketbufs::{Config, Context};
 
 use crate::kept::with_kept;
-use crate::raw::{array_mut, duration, optional_text, options, place, put, rb_id128, text, timeout};
+use crate::raw::{
+    answer, array_mut, duration, optional_text, options, place, put, rb_id128, set, text, timeout,
+};
 use crate::rbmq::login::login_of;
 use crate::rbmq::received::{
     empty, notice_event, rbmq_batch, rbmq_event, rbmq_event_kind, rbmq_message, rbmq_record,
@@ -179,15 +181,7 @@ pub extern "C" fn rbmq_subscriber_connect(
             Duration::ZERO => builder.name(name),
             hold => builder.durable(name, hold),
         };
-        if given.ring_bytes != 0 {
-            builder = builder.ring_bytes(given.ring_bytes);
-        }
-        if given.batch_bytes != 0 {
-            builder = builder.batch_bytes(given.batch_bytes);
-        }
-        if given.budget_bytes != 0 {
-            builder = builder.budget_bytes(given.budget_bytes);
-        }
+        set!(builder, given: ring_bytes, batch_bytes, budget_bytes);
         if !given.config.is_null() {
             builder = builder.config(exclusive::<Config>(given.config)?.clone());
         }
@@ -326,10 +320,7 @@ pub extern "C" fn rbmq_subscriber_batch_records(
 /// time.
 #[unsafe(no_mangle)]
 pub extern "C" fn rbmq_subscriber_batch_consume(subscriber: *mut rbmq_subscriber) -> rb_status {
-    call(|| {
-        exclusive::<Receiver>(subscriber)?.consume();
-        Ok(())
-    })
+    call(|| exclusive::<Receiver>(subscriber).map(|mut subscriber| subscriber.consume()))
 }
 
 /// Consumes the open batch's messages below `position`, which must be the end of a record. The others stay valid. One thread uses a
@@ -370,40 +361,28 @@ pub extern "C" fn rbmq_subscriber_batch_defer(
     subscriber: *mut rbmq_subscriber,
     out: *mut *mut rbmq_deferred,
 ) -> rb_status {
-    call(|| {
-        place(out, "the place for the deferred batch")?;
-        put(out, insert(exclusive::<Receiver>(subscriber)?.take_batch()?.defer())?);
-        Ok(())
+    answer(out, "the place for the deferred batch", || {
+        insert(exclusive::<Receiver>(subscriber)?.take_batch()?.defer())
     })
 }
 
 /// Consumes a deferred batch and all earlier ones of its buffer, and frees it. Any thread, one at a time.
 #[unsafe(no_mangle)]
 pub extern "C" fn rbmq_deferred_consume(deferred: *mut rbmq_deferred) -> rb_status {
-    call(|| {
-        take::<DeferredBatch>(deferred)?.consume();
-        Ok(())
-    })
+    call(|| take::<DeferredBatch>(deferred).map(|deferred| deferred.consume()))
 }
 
 /// Consumes a deferred batch's messages below `position`, which must be the end of a record, and all earlier batches of its buffer,
 /// and frees it. Any thread, one at a time.
 #[unsafe(no_mangle)]
 pub extern "C" fn rbmq_deferred_consume_up_to(deferred: *mut rbmq_deferred, position: u64) -> rb_status {
-    call(|| {
-        take::<DeferredBatch>(deferred)?.consume_up_to(position);
-        Ok(())
-    })
+    call(|| take::<DeferredBatch>(deferred).map(|deferred| deferred.consume_up_to(position)))
 }
 
 /// The log of the publisher of a deferred batch. One thread uses a deferred batch at a time.
 #[unsafe(no_mangle)]
 pub extern "C" fn rbmq_deferred_epoch(deferred: *const rbmq_deferred, epoch: *mut rb_id128) -> rb_status {
-    call(|| {
-        place(epoch, "the place for the log")?;
-        put(epoch, exclusive::<DeferredBatch>(deferred)?.epoch().0.into());
-        Ok(())
-    })
+    answer(epoch, "the place for the log", || Ok(exclusive::<DeferredBatch>(deferred)?.epoch().0.into()))
 }
 
 /// Frees a deferred batch without consuming it: consuming a later batch of the buffer consumes it too. NULL does nothing.

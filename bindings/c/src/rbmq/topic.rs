@@ -8,7 +8,7 @@ use libc::iovec;
 use rbmq::{Framing, Publisher, TopicOptions, TopicWriter, WriteBatch};
 
 use crate::conn::function;
-use crate::raw::{Versioned, array, bytes, iovec_bytes, options, place, put, rb_bool, text, timeout};
+use crate::raw::{Versioned, answer, array, bytes, iovec_bytes, options, put, rb_bool, set, text, timeout};
 use crate::rbmq::publisher::{rbmq_fill_fn, rbmq_publisher};
 use crate::status::rb_status::{RB_ERR_ARGUMENT, RB_ERR_BUSY, RB_FULL};
 use crate::status::{Failure, Outcome, call, rb_status};
@@ -132,17 +132,9 @@ fn topic_options(given: *const rbmq_topic_options) -> Result<TopicOptions, Failu
         .framing(framing)
         .keep_until_delivered(given.keep_until_delivered.is_set())
         .min_subscribers(given.min_subscribers);
-    if given.ring_bytes != 0 {
-        made = made.ring_bytes(given.ring_bytes);
-    }
-    if given.max_delivery_bytes != 0 {
-        made = made.max_delivery_bytes(given.max_delivery_bytes);
-    }
+    set!(made, given: ring_bytes, max_delivery_bytes, max_confirmations);
     if given.open_timeout_ns != 0 {
         made = made.open_timeout(timeout(given.open_timeout_ns));
-    }
-    if given.max_confirmations != 0 {
-        made = made.max_confirmations(given.max_confirmations);
     }
     Ok(made)
 }
@@ -158,12 +150,10 @@ pub extern "C" fn rbmq_publisher_topic(
     given: *const rbmq_topic_options,
     out: *mut *mut rbmq_topic,
 ) -> rb_status {
-    call(|| {
-        place(out, "the place for the topic")?;
+    answer(out, "the place for the topic", || {
         let publisher = shared::<Publisher>(publisher)?;
         let writer = publisher.topic_with(text(name, "the topic's name")?, topic_options(given)?)?;
-        put(out, insert(Topic::new(writer))?);
-        Ok(())
+        insert(Topic::new(writer))
     })
 }
 
@@ -357,13 +347,11 @@ pub struct rbmq_topic_info {
 /// The state of the topic. One thread uses a topic at a time.
 #[unsafe(no_mangle)]
 pub extern "C" fn rbmq_topic_get_info(topic: *mut rbmq_topic, info: *mut rbmq_topic_info) -> rb_status {
-    call(|| {
-        place(info, "the place for the state")?;
+    answer(info, "the place for the state", || {
         let mut topic = exclusive::<Topic>(topic)?;
         let writer = topic.writer()?;
         let (max_delivery_bytes, position) = (writer.max_delivery_bytes(), writer.position());
-        put(info, rbmq_topic_info { max_delivery_bytes, position, subscribers: writer.subscribers() });
-        Ok(())
+        Ok(rbmq_topic_info { max_delivery_bytes, position, subscribers: writer.subscribers() })
     })
 }
 
