@@ -9,7 +9,7 @@
 use pyo3::prelude::*;
 
 use crate::errors;
-use crate::export::{Exporter, Exports, Memory};
+use crate::export::{Exporter, Memory};
 
 /// A segment that was not sent: the exception, and the segment if another try may succeed.
 pub struct NotSent<S> {
@@ -103,6 +103,19 @@ impl<O: Origin> Claimed<O> {
         self.end(py, |origin, segment| origin.give_back(py, segment))
     }
 
+    /// Counts an export, as [`Exporter::export`].
+    ///
+    /// # Errors
+    /// As [`Exporter::export`].
+    pub fn export(&self, py: Python<'_>, of: impl FnOnce(&mut [u8]) -> PyResult<Memory>) -> PyResult<Memory> {
+        self.segment.export(py, |segment| of(O::bytes(segment)))
+    }
+
+    /// Ends an export.
+    pub fn unexport(&self, py: Python<'_>) {
+        self.segment.unexport(py);
+    }
+
     /// The end of a `with`.
     ///
     /// # Errors
@@ -124,29 +137,11 @@ impl<O: Origin> Drop for Claimed<O> {
     }
 }
 
-impl<O: Origin> Exports for Claimed<O> {
-    fn export(&self, py: Python<'_>) -> PyResult<Memory> {
-        self.segment.export(py, |segment| Ok(Memory::writable(O::bytes(segment))))
-    }
-
-    fn unexport(&self, py: Python<'_>) {
-        self.segment.unexport(py);
-    }
-}
-
 /// Gives a class around a [`Claimed`] the buffer protocol, the `with`, and what else all segments have.
 macro_rules! claimed_methods {
-    ($class:ty) => {
+    ($class:ident) => {
         #[pyo3::pymethods]
         impl $class {
-            /// The memory, as a writable memoryview.
-            #[getter]
-            fn view<'py>(
-                slf: &pyo3::Bound<'py, Self>,
-            ) -> pyo3::PyResult<pyo3::Bound<'py, pyo3::types::PyMemoryView>> {
-                pyo3::types::PyMemoryView::from(slf.as_any())
-            }
-
             /// Whether the segment was sent or given back.
             #[getter]
             fn released(&self, py: pyo3::Python<'_>) -> bool {
@@ -177,17 +172,10 @@ macro_rules! claimed_methods {
             }
         }
 
-        impl $crate::export::Exports for $class {
-            fn export(&self, py: pyo3::Python<'_>) -> pyo3::PyResult<$crate::export::Memory> {
-                self.0.export(py)
-            }
-
-            fn unexport(&self, py: pyo3::Python<'_>) {
-                self.0.unexport(py);
-            }
+        $crate::export::buffer_protocol! {
+            /// The memory, as a writable memoryview.
+            $class.0, |bytes, py| Ok($crate::export::Memory::writable(bytes))
         }
-
-        $crate::export::buffer_protocol!($class);
     };
 }
 

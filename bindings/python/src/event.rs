@@ -29,6 +29,32 @@ impl Event {
     }
 }
 
+/// Adds fields to an event: `fields!(py, event; start = from, end; of counts: received, lost)`. A field without a value has that of the
+/// variable with its name, or of the structure. An error ends the calling function.
+macro_rules! fields {
+    (@ $name:ident) => { $name };
+    (@ $name:ident, $value:expr) => { $value };
+    ($py:expr, $event:expr) => { $event };
+    ($py:expr, $event:expr; of $from:ident: $($field:ident),+ $(; $($rest:tt)+)?) => {
+        $crate::event::fields!($py, $event$(.with($py, stringify!($field), $from.$field)?)+ $(; $($rest)+)?)
+    };
+    ($py:expr, $event:expr; $($name:ident $(= $value:expr)?),+ $(; $($rest:tt)+)?) => {
+        $crate::event::fields!(
+            $py,
+            $event$(.with($py, stringify!($name), $crate::event::fields!(@ $name $(, $value)?))?)+ $(; $($rest)+)?
+        )
+    };
+}
+pub(crate) use fields;
+
+/// Makes an event with [`fields!`]: `event!(py, "Lost"; start = from, end)`.
+macro_rules! event {
+    ($py:expr, $kind:expr $(; $($fields:tt)+)?) => {
+        $crate::event::fields!($py, $crate::event::Event::new($py, $kind) $(; $($fields)+)?)
+    };
+}
+pub(crate) use event;
+
 #[pymethods]
 impl Event {
     fn __getattr__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {

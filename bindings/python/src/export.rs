@@ -211,8 +211,36 @@ pub unsafe fn fill(
     Ok(())
 }
 
-/// Gives a frozen class that [`Exports`] the buffer protocol.
+/// Gives a frozen class the buffer protocol: one that [`Exports`], or with `InView.bytes, |value, py| memory`, whose field is an
+/// [`Exporter`] of a value with this memory. A comment before the class documents a property `view`.
 macro_rules! buffer_protocol {
+    (#[doc = $doc:tt] $class:ident $($rest:tt)*) => {
+        #[pyo3::pymethods]
+        impl $class {
+            #[doc = $doc]
+            #[getter]
+            fn view<'py>(
+                slf: &pyo3::Bound<'py, Self>,
+            ) -> pyo3::PyResult<pyo3::Bound<'py, pyo3::types::PyMemoryView>> {
+                pyo3::types::PyMemoryView::from(slf.as_any())
+            }
+        }
+
+        $crate::export::buffer_protocol!($class $($rest)*);
+    };
+    ($class:ident.$field:tt, |$value:ident, $py:ident| $memory:expr) => {
+        impl $crate::export::Exports for $class {
+            fn export(&self, $py: pyo3::Python<'_>) -> pyo3::PyResult<$crate::export::Memory> {
+                self.$field.export($py, |$value| $memory)
+            }
+
+            fn unexport(&self, py: pyo3::Python<'_>) {
+                self.$field.unexport(py);
+            }
+        }
+
+        $crate::export::buffer_protocol!($class);
+    };
     ($class:ty) => {
         // The calls that PyO3 generates are not in blocks of their own.
         #[allow(unsafe_code, unsafe_op_in_unsafe_fn)]

@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use pyo3::prelude::*;
 
+use crate::callbacks;
 use crate::errors;
-use crate::gate;
 
 /// How many forks are between the first process and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
-    gate::reset();
+    callbacks::reset();
 }
 
 /// Counts forks from now on, also those that Python does not make.

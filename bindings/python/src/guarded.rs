@@ -1,22 +1,19 @@
 //! A handle that several Python threads share.
 //!
 //! One call uses the handle at a time. A call that waits lets others in between its steps, so that a thread can close what
-//! another one waits for. No thread waits for the lock with the interpreter: the owner of the lock may need it to go on.
+//! another one waits for. No thread waits for a lock with the interpreter: the owner of the lock may need it to go on.
 
 use std::convert::Infallible;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
 
 use crate::errors;
 use crate::fork::Process;
 use crate::times::{self, Deadline};
-
-/// How long a waiting call pauses for another one.
-const PAUSE: Duration = Duration::from_micros(200);
 
 /// A value that is destroyed without the interpreter, since its threads may run a callback; and never after a fork.
 pub struct Kept<T: Send> {
@@ -28,6 +25,26 @@ impl<T: Send> Kept<T> {
     /// Keeps the value.
     pub fn new(value: T) -> Self {
         Self { value: Some(value), process: Process::current() }
+    }
+
+    /// Calls `f` with the value.
+    ///
+    /// # Errors
+    /// As [`Kept::get`].
+    pub fn with<R>(&self, py: Python<'_>, f: impl FnOnce(&T) -> R) -> PyResult<R> {
+        self.get(py).map(f)
+    }
+
+    /// As [`Kept::with`], without the interpreter: a callback that needs it may have to end before the call does.
+    ///
+    /// # Errors
+    /// As [`Kept::get`].
+    pub fn detached<R: Send>(&self, py: Python<'_>, f: impl FnOnce(&T) -> R + Send) -> PyResult<R>
+    where
+        T: Sync,
+    {
+        let value = self.get(py)?;
+        Ok(py.detach(|| f(value)))
     }
 
     /// The value.
@@ -54,8 +71,10 @@ impl<T: Send> Drop for Kept<T> {
 /// A handle that one call uses at a time, until it is closed.
 pub struct Guarded<T: Send> {
     value: Mutex<Option<Kept<T>>>,
-    /// Calls that want the lock.
-    waiting: AtomicUsize,
+    /// Who has this lock is the next one to use the value, and a step does not overtake it.
+    turn: Mutex<()>,
+    /// Of the calls that wait in steps, one has its turn at a time: other calls wait for one step.
+    steps: Mutex<()>,
     process: Process,
     what: &'static str,
 }
@@ -64,37 +83,24 @@ impl<T: Send> Guarded<T> {
     /// Guards `value`; `what` names it in errors.
     pub fn new(value: T, what: &'static str) -> Self {
         let value = Mutex::new(Some(Kept::new(value)));
-        Self { value, waiting: AtomicUsize::new(0), process: Process::current(), what }
+        let (turn, steps) = (Mutex::default(), Mutex::default());
+        Self { value, turn, steps, process: Process::current(), what }
     }
 
+    /// The lock, from a thread without the interpreter.
     fn lock(&self) -> MutexGuard<'_, Option<Kept<T>>> {
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        let guard = self.value.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
-        guard
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.value.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lock, from a thread that has the interpreter.
+    /// The lock, from a thread that has the interpreter, and gives it up while it waits.
     fn lock_attached(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Option<Kept<T>>>> {
         self.process.check(py)?;
-        match self.value.try_lock() {
-            Ok(guard) => return Ok(guard),
-            Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => {}
+        if let Ok(guard) = self.value.try_lock() {
+            return Ok(guard);
         }
-        // The guard cannot cross the boundary: waits for a free lock, and then tries again. A call that waits pauses meanwhile.
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        let guard = loop {
-            py.detach(|| drop(self.value.lock()));
-            if let Ok(guard) = self.value.try_lock() {
-                break Ok(guard);
-            }
-            if let Err(error) = py.check_signals() {
-                break Err(error);
-            }
-        };
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
-        guard
+        let _turn = self.turn.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
+        Ok(self.value.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Calls `f`, which does not wait, with the interpreter.
@@ -171,9 +177,7 @@ impl<T: Send> Guarded<T> {
     ) -> PyResult<Option<Result<R, E>>> {
         self.process.check(py)?;
         let waited = times::wait(py, deadline, |step| {
-            if self.waiting.load(Ordering::Relaxed) > 0 {
-                std::thread::sleep(PAUSE);
-            }
+            let _step = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
             let mut guard = self.lock();
             match guard.as_mut().and_then(|kept| kept.value.as_mut()) {
                 Some(value) => attempt(value, step).map_err(Some),

@@ -4,7 +4,7 @@
 //!   rocketbufs, .rbmq, .cmq, .aio     Python: names, asyncio, events, exceptions
 //!   ───────────────────────────────
 //!   framework   rbmq   cmq            classes, each a thin layer over the Rust handle of the same name
-//!   guarded     event  config         a handle that threads share; values
+//!   guarded     event  settings       a handle that threads share; values
 //!   export      input  fork           the buffer protocol in both directions, and fork: the only `unsafe`
 //! ```
 //!
@@ -13,14 +13,16 @@
 
 #![deny(unsafe_code)]
 
+mod arguments;
+mod callbacks;
 mod claimed;
+mod classes;
 mod cmq;
 mod errors;
 mod event;
 mod export;
 mod fork;
 mod framework;
-mod gate;
 mod guarded;
 mod input;
 mod notify;
@@ -39,6 +41,6 @@ fn _rocketbufs(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<notify::Notifier>()?;
     cmq::register(module)?;
     framework::register(module)?;
-    gate::register(module)?;
+    callbacks::register(module)?;
     rbmq::register(module)
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::gate;
+use crate::callbacks;
 
 /// The longest wait before a waiting call looks for signals such as Ctrl-C.
 const STEP: Duration = Duration::from_millis(100);
@@ -83,8 +83,8 @@ pub fn wait<T: Send, E: Send>(
 ) -> PyResult<Option<Result<T, E>>> {
     loop {
         let over = deadline.is_over();
-        if !over && gate::is_inside() {
-            return Err(gate::waits(py));
+        if !over && callbacks::is_inside() {
+            return Err(callbacks::waits(py));
         }
         let step = deadline.step();
         match py.detach(|| attempt(step)) {
@@ -108,8 +108,8 @@ pub fn interruptible<T: Send + 'static>(
     py: Python<'_>,
     call: impl FnOnce() -> T + Send + 'static,
 ) -> PyResult<T> {
-    if gate::is_inside() {
-        return Err(gate::waits(py));
+    if callbacks::is_inside() {
+        return Err(callbacks::waits(py));
     }
     let (send, result) = std::sync::mpsc::sync_channel(1);
     std::thread::Builder::new().name("rocketbufs-call".into()).spawn(move || drop(send.send(call())))?;

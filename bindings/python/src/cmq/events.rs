@@ -6,145 +6,89 @@ use pyo3::prelude::*;
 use super::key::{Key, address};
 use super::keys::PublicKey;
 use crate::errors::variant;
-use crate::event::Event;
+use crate::event::{Event, event, fields};
 
 /// An event of a queue.
 pub fn of(py: Python<'_>, event: cmq::Event) -> PyResult<Event> {
-    let counted = |kind, from, count: u64| {
-        Event::new(py, kind).with(py, "sender", address(from))?.with(py, "count", count)
-    };
-    match event {
-        cmq::Event::Joined { from, missed, restarted } => Event::new(py, "Joined")
-            .with(py, "sender", address(from))?
-            .with(py, "missed", missed)?
-            .with(py, "restarted", restarted),
-        cmq::Event::Lost { from, first, count } => counted("Lost", from, count)?.with(py, "first", first),
-        cmq::Event::Late { from, count } => counted("Late", from, count),
-        cmq::Event::Duplicated { from, count } => counted("Duplicated", from, count),
-        cmq::Event::Reordered { from, count } => counted("Reordered", from, count),
-        cmq::Event::Closed { from, sent } => {
-            Event::new(py, "Closed").with(py, "sender", address(from))?.with(py, "sent", sent)
+    let counted =
+        |kind, from, count: u64| -> PyResult<Event> { Ok(event!(py, kind; sender = address(from), count)) };
+    Ok(match event {
+        cmq::Event::Joined { from, missed, restarted } => {
+            event!(py, "Joined"; sender = address(from), missed, restarted)
         }
-        cmq::Event::Evicted { from } => Event::new(py, "Evicted").with(py, "sender", address(from)),
-        cmq::Event::Overflowed { from, id, count } => counted("Overflowed", from, count)?.with(py, "id", id),
-        cmq::Event::Undecodable { from, count } => counted("Undecodable", from, count),
-        cmq::Event::Malformed { from, why } => Event::new(py, "Malformed")
-            .with(py, "sender", address(from))?
-            .with(py, "reason", format!("{why:?}")),
-        cmq::Event::SendFailed { to, messages, errno } => Event::new(py, "SendFailed")
-            .with(py, "to", address(to))?
-            .with(py, "messages", messages)?
-            .with(py, "errno", errno),
-        cmq::Event::Undelivered { to, first, count, why } => Event::new(py, "Undelivered")
-            .with(py, "to", Key(to))?
-            .with(py, "first", first)?
-            .with(py, "count", count)?
-            .with(py, "reason", variant(&why)),
-        cmq::Event::PeerRestarted { to } => Event::new(py, "PeerRestarted").with(py, "to", address(to)),
-        secure => of_security(py, secure),
-    }
+        cmq::Event::Lost { from, first, count } => fields!(py, counted("Lost", from, count)?; first),
+        cmq::Event::Late { from, count } => counted("Late", from, count)?,
+        cmq::Event::Duplicated { from, count } => counted("Duplicated", from, count)?,
+        cmq::Event::Reordered { from, count } => counted("Reordered", from, count)?,
+        cmq::Event::Closed { from, sent } => event!(py, "Closed"; sender = address(from), sent),
+        cmq::Event::Evicted { from } => event!(py, "Evicted"; sender = address(from)),
+        cmq::Event::Overflowed { from, id, count } => fields!(py, counted("Overflowed", from, count)?; id),
+        cmq::Event::Undecodable { from, count } => counted("Undecodable", from, count)?,
+        cmq::Event::Malformed { from, why } => {
+            event!(py, "Malformed"; sender = address(from), reason = format!("{why:?}"))
+        }
+        cmq::Event::SendFailed { to, messages, errno } => {
+            event!(py, "SendFailed"; to = address(to), messages, errno)
+        }
+        cmq::Event::Undelivered { to, first, count, why } => {
+            event!(py, "Undelivered"; to = Key(to), first, count, reason = variant(&why))
+        }
+        cmq::Event::PeerRestarted { to } => event!(py, "PeerRestarted"; to = address(to)),
+        secure => of_security(py, secure)?,
+    })
 }
 
 /// An event of encryption.
 fn of_security(py: Python<'_>, event: cmq::Event) -> PyResult<Event> {
-    match event {
-        cmq::Event::Secured { peer, key, renewed } => Event::new(py, "Secured")
-            .with(py, "peer", address(peer))?
-            .with(py, "key", PublicKey(key))?
-            .with(py, "renewed", renewed),
-        cmq::Event::HandshakeFailed { to, messages, why } => Event::new(py, "HandshakeFailed")
-            .with(py, "to", address(to))?
-            .with(py, "messages", messages)?
-            .with(py, "reason", variant(&why)),
+    Ok(match event {
+        cmq::Event::Secured { peer, key, renewed } => {
+            event!(py, "Secured"; peer = address(peer), key = PublicKey(key), renewed)
+        }
+        cmq::Event::HandshakeFailed { to, messages, why } => {
+            event!(py, "HandshakeFailed"; to = address(to), messages, reason = variant(&why))
+        }
         cmq::Event::Refused { from, why } => {
-            let event = Event::new(py, "Refused").with(py, "sender", address(from))?;
-            let event = event.with(py, "reason", variant(&why))?;
+            let event = event!(py, "Refused"; sender = address(from), reason = variant(&why));
             match why {
-                cmq::Refusal::Stranger(key) => event.with(py, "key", PublicKey(key)),
-                _ => Ok(event),
+                cmq::Refusal::Stranger(key) => fields!(py, event; key = PublicKey(key)),
+                _ => event,
             }
         }
-        cmq::Event::EncryptionRequired { by } => {
-            Event::new(py, "EncryptionRequired").with(py, "peer", address(by))
-        }
-        other => Event::new(py, "Other").with(py, "text", format!("{other:?}")),
-    }
+        cmq::Event::EncryptionRequired { by } => event!(py, "EncryptionRequired"; peer = address(by)),
+        other => event!(py, "Other"; text = format!("{other:?}")),
+    })
 }
 
 fn with_counts(py: Python<'_>, event: Event, counts: &ReceiveCounts) -> PyResult<Event> {
-    event
-        .with(py, "received", counts.received)?
-        .with(py, "lost", counts.lost)?
-        .with(py, "missed", counts.missed)?
-        .with(py, "duplicated", counts.duplicated)?
-        .with(py, "reordered", counts.reordered)?
-        .with(py, "late", counts.late)?
-        .with(py, "overflowed", counts.overflowed)?
-        .with(py, "undecodable", counts.undecodable)
+    Ok(
+        fields!(py, event; of counts: received, lost, missed, duplicated, reordered, late, overflowed, undecodable),
+    )
 }
 
 fn security(py: Python<'_>, counts: &SecurityCounts) -> PyResult<Event> {
-    Event::new(py, "SecurityCounts")
-        .with(py, "handshakes", counts.handshakes)?
-        .with(py, "renewals", counts.renewals)?
-        .with(py, "failed", counts.failed)?
-        .with(py, "sessions", counts.sessions)?
-        .with(py, "evicted", counts.evicted)?
-        .with(py, "plain", counts.plain)?
-        .with(py, "forged", counts.forged)?
-        .with(py, "replayed", counts.replayed)?
-        .with(py, "unknown_sessions", counts.unknown_sessions)?
-        .with(py, "strangers", counts.strangers)?
-        .with(py, "crowded", counts.crowded)?
-        .with(py, "cookies", counts.cookies)?
-        .with(py, "resets", counts.resets)?
-        .with(py, "malformed", counts.malformed)
+    Ok(
+        event!(py, "SecurityCounts"; of counts: handshakes, renewals, failed, sessions, evicted, plain, forged, replayed,
+        unknown_sessions, strangers, crowded, cookies, resets, malformed),
+    )
 }
 
 fn reliable(py: Python<'_>, counts: &ReliableCounts) -> PyResult<Event> {
-    Event::new(py, "ReliableCounts")
-        .with(py, "pushed", counts.pushed)?
-        .with(py, "confirmed", counts.confirmed)?
-        .with(py, "failed", counts.failed)?
-        .with(py, "segments", counts.segments)?
-        .with(py, "repeated", counts.repeated)?
-        .with(py, "timeouts", counts.timeouts)?
-        .with(py, "postponed", counts.postponed)?
-        .with(py, "unconfirmed_bytes", counts.unconfirmed_bytes)?
-        .with(py, "received", counts.received)?
-        .with(py, "duplicated", counts.duplicated)?
-        .with(py, "refused", counts.refused)?
-        .with(py, "acks", counts.acks)?
-        .with(py, "strange", counts.strange)?
-        .with(py, "waiting_bytes", counts.waiting_bytes)?
-        .with(py, "links", counts.links)
+    Ok(
+        event!(py, "ReliableCounts"; of counts: pushed, confirmed, failed, segments, repeated, timeouts, postponed,
+        unconfirmed_bytes, received, duplicated, refused, acks, strange, waiting_bytes, links),
+    )
 }
 
 /// The counters of a queue, with those of encryption (`security`) and of the reliable mode (`reliable`).
 pub fn stats(py: Python<'_>, stats: &Stats) -> PyResult<Event> {
-    let event = Event::new(py, "Stats")
-        .with(py, "sent", stats.sent)?
-        .with(py, "sent_datagrams", stats.sent_datagrams)?
-        .with(py, "send_failed", stats.send_failed)?
-        .with(py, "datagrams", stats.datagrams)?
-        .with(py, "malformed", stats.malformed)?
-        .with(py, "incomplete", stats.incomplete)?
-        .with(py, "events_dropped", stats.events_dropped)?
-        .with(py, "pending_bytes", stats.pending_bytes)?
-        .with(py, "senders", stats.senders)?
-        .with(py, "security", security(py, &stats.security)?)?
-        .with(py, "reliable", reliable(py, &stats.reliable)?)?;
+    let event = event!(py, "Stats"; of stats: sent, sent_datagrams, send_failed, datagrams, malformed, incomplete,
+        events_dropped, pending_bytes, senders;
+        security = security(py, &stats.security)?, reliable = reliable(py, &stats.reliable)?);
     with_counts(py, event, &stats.counts)
 }
 
 /// A stream that a queue receives.
 pub fn sender(py: Python<'_>, info: &SenderInfo) -> PyResult<Event> {
-    let event = Event::new(py, "SenderInfo")
-        .with(py, "sender", address(info.from))?
-        .with(py, "epoch", info.epoch)?
-        .with(py, "stream", info.stream)?
-        .with(py, "closed", info.closed)?
-        .with(py, "reliable", info.reliable)?
-        .with(py, "bytes", info.bytes)?;
+    let event = event!(py, "SenderInfo"; sender = address(info.from); of info: epoch, stream, closed, reliable, bytes);
     with_counts(py, event, &info.counts)
 }

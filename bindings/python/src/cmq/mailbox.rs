@@ -7,6 +7,8 @@ use pyo3::prelude::*;
 
 use super::waiting::{self, Item, Popping, popping_methods};
 
+use crate::classes::closing;
+
 /// The messages for one integer, like a mailbox of Erlang. A mailbox keeps its queue open.
 #[pyclass(frozen, module = "rocketbufs.cmq")]
 pub struct Mailbox(Popping<cmq::Mailbox<Bytes>>, u32);
@@ -34,15 +36,8 @@ impl Mailbox {
         let left = mailbox.map(|mailbox| mailbox.close()).unwrap_or_default();
         Ok(left.into_iter().map(|(message, from)| waiting::item(py, &message, from)).collect())
     }
-
-    fn __enter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.close(py).map(drop)
-    }
 }
+
+closing!(Mailbox, close);
 
 popping_methods!(Mailbox);

@@ -12,6 +12,7 @@ use super::key::{self, address};
 use super::mailbox::Mailbox;
 use super::waiting::{Popping, popping_methods};
 use super::{events, settings};
+use crate::classes::{closing, getters};
 use crate::errors;
 use crate::event::Event;
 use crate::input::Input;
@@ -150,12 +151,6 @@ impl Cmq {
         self.0.with(py, |queue| address(queue.local_addr()))
     }
 
-    /// The random name of this queue.
-    #[getter]
-    fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
-        self.0.with(py, |queue| queue.epoch())
-    }
-
     /// Closes the queue: pending messages are sent, and each receiver learns their number. Open mailboxes keep it open. A second
     /// call does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
@@ -168,15 +163,13 @@ impl Cmq {
     fn closed(&self, py: Python<'_>) -> PyResult<bool> {
         self.0.is_closed(py)
     }
-
-    fn __enter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.close(py)
-    }
 }
+
+getters! { Cmq.0:
+    /// The random name of this queue.
+    epoch: u64;
+}
+
+closing!(Cmq, close);
 
 popping_methods!(Cmq);

@@ -10,7 +10,7 @@ use super::key;
 use super::keys::PublicKey;
 use super::queue::Cmq;
 use crate::errors;
-use crate::event::Event;
+use crate::event::{Event, event};
 use crate::input::Input;
 use crate::times::{self, Deadline};
 
@@ -34,12 +34,12 @@ impl Cmq {
     fn fate(&self, py: Python<'_>, key: &Bound<'_, PyAny>, number: u64) -> PyResult<Option<Event>> {
         let key = key::of_argument(key)?;
         let fate = self.popping().with(py, |queue| queue.fate(key, number))?;
-        let event = |fate| match fate {
-            Fate::Failed(why) => Event::new(py, "Failed").with(py, "reason", errors::variant(&why)),
-            Fate::Confirmed => Ok(Event::new(py, "Confirmed")),
-            _ => Ok(Event::new(py, "Pending")),
-        };
-        fate.map(event).transpose()
+        Ok(match fate {
+            Some(Fate::Failed(why)) => Some(event!(py, "Failed"; reason = errors::variant(&why))),
+            Some(Fate::Confirmed) => Some(event!(py, "Confirmed")),
+            Some(_) => Some(event!(py, "Pending")),
+            None => None,
+        })
     }
 
     /// Waits until a message of the reliable mode is confirmed, at most `timeout` seconds, and sends all pending messages before. True

@@ -1,7 +1,6 @@
 //! The settings of encryption and of the reliable mode.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -9,7 +8,7 @@ use pyo3::types::PyDict;
 
 use super::key;
 use super::keys::{PublicKey, SecretKey, of_file};
-use crate::times::seconds;
+use crate::arguments::keywords;
 
 /// The settings of a queue that encrypts (docs/CMQ.md): its secret key, which is a `SecretKey` or the path of a file, and as keywords
 /// `shared_secret` (the same), `peers` ({(host, port): PublicKey}), `default_peer`, `allowed` (public keys, or None for every queue),
@@ -46,13 +45,11 @@ fn secret_of(argument: &Bound<'_, PyAny>) -> PyResult<cmq::SecretKey> {
 
 fn set(mut made: cmq::Security, name: &str, value: &Bound<'_, PyAny>) -> PyResult<cmq::Security> {
     match name {
-        "shared_secret" => made.shared_secret = (!value.is_none()).then(|| secret_of(value)).transpose()?,
         "peers" => {
             for (address, peer) in value.cast::<PyDict>()?.iter() {
                 made = made.peer(key::of_argument(&address)?.addr, public_of(&peer)?);
             }
         }
-        "default_peer" => made.default_peer = (!value.is_none()).then(|| public_of(value)).transpose()?,
         "allowed" if value.is_none() => made.allowed = None,
         "allowed" => {
             made.allowed.get_or_insert_default();
@@ -60,12 +57,11 @@ fn set(mut made: cmq::Security, name: &str, value: &Bound<'_, PyAny>) -> PyResul
                 made = made.allow(public_of(&key?)?);
             }
         }
-        "rekey_after" => made.rekey_after = seconds(name, value)?,
-        "rekey_bytes" => made.rekey_bytes = value.extract()?,
-        "handshake_timeout" => made.handshake_timeout = seconds(name, value)?,
-        "max_sessions" => made.max_sessions = value.extract()?,
-        "max_half_open" => made.max_half_open = value.extract()?,
-        other => return Err(PyTypeError::new_err(format!("Security has no setting '{other}'"))),
+        _ => keywords!(made, name, value, "Security has no setting";
+            rekey_bytes, max_sessions, max_half_open; seconds: rekey_after, handshake_timeout;
+            shared_secret = (!value.is_none()).then(|| secret_of(value)).transpose()?,
+            default_peer = (!value.is_none()).then(|| public_of(value)).transpose()?,
+        ),
     }
     Ok(made)
 }
@@ -98,23 +94,8 @@ impl Reliable {
 }
 
 fn set_reliable(made: &mut cmq::Reliable, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
-    let time: &mut Duration = match name {
-        "give_up" => &mut made.give_up,
-        "idle" => &mut made.idle,
-        _ => {
-            let size = match name {
-                "window" => &mut made.window,
-                "send_bytes" => &mut made.send_bytes,
-                "receive_bytes" => &mut made.receive_bytes,
-                "max_keys" => &mut made.max_keys,
-                "max_links" => &mut made.max_links,
-                other => return Err(PyTypeError::new_err(format!("Reliable has no setting '{other}'"))),
-            };
-            *size = value.extract()?;
-            return Ok(());
-        }
-    };
-    *time = seconds(name, value)?;
+    keywords!(made, name, value, "Reliable has no setting";
+        window, send_bytes, receive_bytes, max_keys, max_links; seconds: give_up, idle);
     Ok(())
 }
 

@@ -6,8 +6,8 @@ use pyo3::types::PyBytes;
 use rocketbufs::{Asking, PolicySet};
 
 use super::options;
-use crate::event::Event;
-use crate::gate;
+use crate::callbacks;
+use crate::event::{Event, event};
 
 /// The rights of a subscribing peer: the allowed `policies` (None: all), and the `owner` of the subscription's name. Subscriptions of
 /// different owners with the same name have nothing to do with each other.
@@ -44,11 +44,7 @@ impl Admitted {
 }
 
 fn asking_of(py: Python<'_>, asking: &Asking<'_>) -> PyResult<Event> {
-    Event::new(py, "Asking").with(py, "conn", asking.conn)?.with(py, "bid", asking.bid)?.with(
-        py,
-        "name",
-        PyBytes::new(py, asking.name),
-    )
+    Ok(event!(py, "Asking"; conn = asking.conn, bid = asking.bid, name = PyBytes::new(py, asking.name)))
 }
 
 fn answer(answered: &Bound<'_, PyAny>) -> PyResult<Option<rocketbufs::Admitted>> {
@@ -61,6 +57,5 @@ fn answer(answered: &Bound<'_, PyAny>) -> PyResult<Option<rocketbufs::Admitted>>
 
 /// Asks the callback about a subscription; none refuses it, as does the end of the interpreter.
 pub fn decide(callback: &Py<PyAny>, asking: &Asking<'_>) -> Option<rocketbufs::Admitted> {
-    let event = |py: Python<'_>| Ok((Bound::new(py, asking_of(py, asking)?)?.unbind(),));
-    gate::call_for(callback, event, answer, |_| ()).flatten()
+    callbacks::call_for(callback, |py| Ok((asking_of(py, asking)?,)), answer, |_| ()).flatten()
 }

@@ -12,6 +12,7 @@ use super::context::Context;
 use super::events;
 use super::failures::Raise;
 use super::rate_limit;
+use crate::classes::getters;
 use crate::event::Event;
 use crate::guarded::Kept;
 use crate::input::Input;
@@ -123,34 +124,16 @@ impl Conn {
         Ok(self.handle(py)?.pollable()?.as_raw_fd())
     }
 
-    /// Whether both ends have accepted it and it is not down.
-    #[getter]
-    fn is_up(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(self.handle(py)?.is_up())
-    }
-
     /// Why it is down; None while it is not.
     #[getter]
     fn down_reason(&self, py: Python<'_>) -> PyResult<Option<Event>> {
         self.handle(py)?.down_reason().map(|reason| events::down_reason(py, &reason)).transpose()
     }
 
-    /// Names this connection in this process.
-    #[getter]
-    fn id(&self, py: Python<'_>) -> PyResult<u64> {
-        Ok(self.handle(py)?.id())
-    }
-
     /// The other end's hello: empty until it was read.
     #[getter]
     fn peer_hello<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         Ok(PyBytes::new(py, &self.handle(py)?.peer_hello()))
-    }
-
-    /// The other end's address.
-    #[getter]
-    fn peer_addr(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(self.handle(py)?.peer_addr())
     }
 
     /// The facts that the transport has verified about the other end: its `certificate` in DER (TLS; or None), the `process` with `pid`, `uid`
@@ -175,29 +158,11 @@ impl Conn {
         Ok(())
     }
 
-    /// The random name of the other end's process.
-    #[getter]
-    fn peer_instance(&self, py: Python<'_>) -> PyResult<u128> {
-        Ok(self.handle(py)?.peer_instance())
-    }
-
     /// The transport that carries the connection, and why it was chosen: ("tcp", "…"). None until the other end's hello was
     /// read.
     #[getter]
     fn carrier(&self, py: Python<'_>) -> PyResult<Option<(&'static str, String)>> {
         Ok(self.handle(py)?.carrier().map(|carrier| (carrier.name, carrier.why)))
-    }
-
-    /// The largest control message in bytes.
-    #[getter]
-    fn max_control_bytes(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(self.handle(py)?.max_control_bytes())
-    }
-
-    /// Bytes of control messages that wait to be sent.
-    #[getter]
-    fn control_waiting(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(self.handle(py)?.control_waiting())
     }
 
     /// Sends a control message of the application, in order with the data. Returns at once.
@@ -224,4 +189,19 @@ impl Conn {
         let conn = self.handle(py)?;
         Ok(format!("Conn(id={}, peer='{}')", conn.id(), conn.peer_addr()))
     }
+}
+
+getters! { Conn.0:
+    /// Whether both ends have accepted it and it is not down.
+    is_up: bool;
+    /// Names this connection in this process.
+    id: u64;
+    /// The other end's address.
+    peer_addr: String;
+    /// The random name of the other end's process.
+    peer_instance: u128;
+    /// The largest control message in bytes.
+    max_control_bytes: usize;
+    /// Bytes of control messages that wait to be sent.
+    control_waiting: usize;
 }

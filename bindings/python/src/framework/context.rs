@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 
 use super::failures::Raise;
 use super::rate_limit::RateLimit;
+use crate::classes::{closing, getters};
 use crate::guarded::Kept;
 use crate::settings::{self, Config};
 use crate::times;
@@ -41,24 +42,6 @@ impl Context {
         Ok(Config::of(self.handle(py)?.config().clone()))
     }
 
-    /// The bytes of all present rings.
-    #[getter]
-    fn memory_in_use(&self, py: Python<'_>) -> PyResult<u64> {
-        Ok(self.handle(py)?.memory_in_use())
-    }
-
-    /// The number of mapped rings of other processes, and the sum of their capacities in bytes.
-    #[getter]
-    fn mapped(&self, py: Python<'_>) -> PyResult<(usize, u64)> {
-        Ok(self.handle(py)?.mapped())
-    }
-
-    /// The random name of this process's endpoint, which every peer learns.
-    #[getter]
-    fn instance(&self, py: Python<'_>) -> PyResult<u128> {
-        Ok(self.handle(py)?.instance())
-    }
-
     /// Whether the bucket of a limit of this context's connections is full, so that a new limit would delay no less.
     fn is_rate_limit_full(&self, py: Python<'_>, limit: &Bound<'_, RateLimit>) -> PyResult<bool> {
         Ok(self.handle(py)?.is_rate_limit_full(limit.get().limit()))
@@ -68,20 +51,22 @@ impl Context {
     #[pyo3(signature = (grace=1.0))]
     fn shutdown(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
         let context = self.handle(py)?;
-        if crate::gate::is_inside() {
-            return Err(crate::gate::waits(py));
+        if crate::callbacks::is_inside() {
+            return Err(crate::callbacks::waits(py));
         }
         let grace = times::timeout(Some(grace))?.unwrap_or(Duration::MAX);
         py.detach(|| context.shutdown(grace));
         Ok(())
     }
-
-    fn __enter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.shutdown(py, 1.0)
-    }
 }
+
+getters! { Context.0:
+    /// The bytes of all present rings.
+    memory_in_use: u64;
+    /// The number of mapped rings of other processes, and the sum of their capacities in bytes.
+    mapped: (usize, u64);
+    /// The random name of this process's endpoint, which every peer learns.
+    instance: u128;
+}
+
+closing!(Context, shutdown, 1.0);

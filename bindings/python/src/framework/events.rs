@@ -5,7 +5,7 @@ use pyo3::types::PyBytes;
 use rocketbufs::{ConnEvent, DownReason, OutEvent, PeerIdentity, SubscriberProgress};
 
 use crate::errors;
-use crate::event::Event;
+use crate::event::{Event, event};
 
 /// Why a connection is down: `text` for people; `kind` and `code` for programs.
 pub fn down_reason(py: Python<'_>, reason: &DownReason) -> PyResult<Event> {
@@ -16,75 +16,60 @@ pub fn down_reason(py: Python<'_>, reason: &DownReason) -> PyResult<Event> {
         _ => "NotStarted",
     };
     let code = reason.code().map(|code| errors::variant(&code));
-    Event::new(py, kind).with(py, "text", reason.to_string())?.with(py, "code", code)
+    Ok(event!(py, kind; text = reason.to_string(), code))
 }
 
 /// The verified identity of a peer.
 pub fn identity(py: Python<'_>, known: &PeerIdentity) -> PyResult<Event> {
-    let process = known.unix.map(|peer| {
-        let process = Event::new(py, "Process").with(py, "pid", peer.pid)?.with(py, "uid", peer.uid)?;
-        process.with(py, "gid", peer.gid)
-    });
+    let process = match known.unix {
+        Some(peer) => Some(event!(py, "Process"; of peer: pid, uid, gid)),
+        None => None,
+    };
     let certificate = known.certificate.as_ref().map(|der| PyBytes::new(py, der));
-    Event::new(py, "PeerIdentity")
-        .with(py, "encrypted", known.encrypted)?
-        .with(py, "process", process.transpose()?)?
-        .with(py, "certificate", certificate)
+    Ok(event!(py, "PeerIdentity"; encrypted = known.encrypted, process, certificate))
 }
 
 /// An event of a connection.
 pub fn of_conn(py: Python<'_>, event: &ConnEvent) -> PyResult<Event> {
-    match event {
-        ConnEvent::Up => Ok(Event::new(py, "Up")),
-        ConnEvent::Down { reason } => Event::new(py, "Down").with(py, "reason", down_reason(py, reason)?),
-        other => Event::new(py, "Other").with(py, "text", format!("{other:?}")),
-    }
+    Ok(match event {
+        ConnEvent::Up => event!(py, "Up"),
+        ConnEvent::Down { reason } => event!(py, "Down"; reason = down_reason(py, reason)?),
+        other => event!(py, "Other"; text = format!("{other:?}")),
+    })
 }
 
 /// The positions that a subscriber has confirmed.
 pub fn progress(py: Python<'_>, progress: &SubscriberProgress) -> PyResult<Event> {
-    Event::new(py, "SubscriberProgress")
-        .with(py, "bid", progress.bid)?
-        .with(py, "conn", progress.conn)?
-        .with(py, "landed", progress.landed)?
-        .with(py, "delivered", progress.delivered)?
-        .with(py, "consumed", progress.consumed)
+    Ok(event!(py, "SubscriberProgress"; of progress: bid, conn, landed, delivered, consumed))
 }
 
 /// An event of an rOut.
 pub fn of_out(py: Python<'_>, event: OutEvent) -> PyResult<Event> {
-    let of = |kind, conn: u64, bid: rocketbufs::Bid| {
-        Event::new(py, kind).with(py, "conn", conn)?.with(py, "bid", bid)
-    };
-    match event {
-        OutEvent::Subscribed { conn, bid, name, start, resumed } => of("Subscribed", conn, bid)?
-            .with(py, "name", PyBytes::new(py, &name))?
-            .with(py, "start", start)?
-            .with(py, "resumed", resumed),
+    Ok(match event {
+        OutEvent::Subscribed { conn, bid, name, start, resumed } => {
+            event!(py, "Subscribed"; conn, bid, name = PyBytes::new(py, &name), start, resumed)
+        }
         OutEvent::Unsubscribed { conn, bid, name, why } => {
-            of("Unsubscribed", conn, bid)?.with(py, "name", PyBytes::new(py, &name))?.with(py, "reason", why)
+            event!(py, "Unsubscribed"; conn, bid, name = PyBytes::new(py, &name), reason = why)
         }
-        OutEvent::Dropped { conn, bid, from, to, policy } => of("Dropped", conn, bid)?
-            .with(py, "start", from)?
-            .with(py, "end", to)?
-            .with(py, "policy", policy.as_str()),
+        OutEvent::Dropped { conn, bid, from, to, policy } => {
+            event!(py, "Dropped"; conn, bid, start = from, end = to, policy = policy.as_str())
+        }
         OutEvent::TooSlow { conn, bid, policy, lag_bytes } => {
-            of("TooSlow", conn, bid)?.with(py, "policy", policy.as_str())?.with(py, "lag_bytes", lag_bytes)
+            event!(py, "TooSlow"; conn, bid, policy = policy.as_str(), lag_bytes)
         }
-        OutEvent::DurableExpired { bid } => Event::new(py, "DurableExpired").with(py, "bid", bid),
+        OutEvent::DurableExpired { bid } => event!(py, "DurableExpired"; bid),
         OutEvent::ConnDown { conn, reason } => {
-            Event::new(py, "ConnDown").with(py, "conn", conn)?.with(py, "reason", down_reason(py, &reason)?)
+            event!(py, "ConnDown"; conn, reason = down_reason(py, &reason)?)
         }
-        OutEvent::Progress { bid } => Event::new(py, "Progress").with(py, "bid", bid),
-        OutEvent::DataOut { bid, context } => {
-            Event::new(py, "DataOut").with(py, "bid", bid)?.with(py, "context", context)
-        }
-        OutEvent::SubscriberProgress(told) => progress(py, &told),
+        OutEvent::Progress { bid } => event!(py, "Progress"; bid),
+        OutEvent::DataOut { bid, context } => event!(py, "DataOut"; bid, context),
+        OutEvent::SubscriberProgress(told) => progress(py, &told)?,
         OutEvent::Control { conn, message } => {
-            Event::new(py, "Control").with(py, "conn", conn)?.with(py, "message", PyBytes::new(py, &message))
+            event!(py, "Control"; conn, message = PyBytes::new(py, &message))
         }
-        OutEvent::Missed { events } => Event::new(py, "Missed").with(py, "events", events),
-        OutEvent::Ended { bid } => Event::new(py, "Ended").with(py, "bid", bid),
-        other => Event::new(py, "Other").with(py, "text", format!("{other:?}")),
-    }
+        OutEvent::Missed { events } => event!(py, "Missed"; events),
+        OutEvent::Ended { bid } => event!(py, "Ended"; bid),
+        other => event!(py, "Other"; text = format!("{other:?}")),
+    })
 }

@@ -8,6 +8,7 @@ use rocketbufs::{Bid, BufSeg, InEvent, InRead, Lapped};
 
 use super::failures::Raise;
 use super::subscription::received;
+use crate::classes::closing;
 use crate::guarded::Guarded;
 use crate::times::{self, Deadline};
 
@@ -79,13 +80,6 @@ impl InReader {
     fn closed(&self, py: Python<'_>) -> PyResult<bool> {
         self.0.is_closed(py)
     }
-
-    fn __enter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.close(py)
-    }
 }
+
+closing!(InReader, close);

@@ -8,9 +8,10 @@ use pyo3::prelude::*;
 use super::conn::Conn;
 use super::context::Context;
 use super::failures::Raise;
+use crate::callbacks;
+use crate::classes::{closing, detached};
 use crate::errors;
-use crate::event::Event;
-use crate::gate;
+use crate::event::event;
 use crate::guarded::Guarded;
 use crate::times::{self, Deadline};
 
@@ -33,8 +34,8 @@ impl Listener {
 impl Listener {
     #[new]
     fn new(py: Python<'_>, context: &Bound<'_, Context>, addr: &str) -> PyResult<Self> {
-        if gate::is_inside() {
-            return Err(gate::waits(py));
+        if callbacks::is_inside() {
+            return Err(callbacks::waits(py));
         }
         let context = context.get().handle(py)?;
         let listener = py.detach(|| rocketbufs::Listener::bind(context, addr)).or_raise(py, "ListenError")?;
@@ -50,16 +51,9 @@ impl Listener {
 
     /// Calls `callback(conn)` on a worker thread for every connection.
     fn set_conn_cb(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<()> {
-        let call = move |conn| gate::call(&callback, |py| Ok((Bound::new(py, Conn::of(conn))?.unbind(),)));
+        let call = move |conn| callbacks::call(&callback, |_| Ok((Conn::of(conn),)));
         let listener = self.shared(py)?;
         py.detach(|| listener.set_conn_cb(call));
-        Ok(())
-    }
-
-    /// Removes the callback. When this has returned, no call of it runs, unless this is called inside it.
-    fn unset_conn_cb(&self, py: Python<'_>) -> PyResult<()> {
-        let listener = self.shared(py)?;
-        py.detach(|| listener.unset_conn_cb());
         Ok(())
     }
 
@@ -68,23 +62,13 @@ impl Listener {
     /// address calls it as often.
     fn set_foreign_conn_cb(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<()> {
         let call = move |foreign: &rocketbufs::ForeignConnection| {
-            gate::call(&callback, |py| {
-                let event = Event::new(py, "Foreign")
-                    .with(py, "peer", &foreign.peer)?
-                    .with(py, "reason", errors::variant(&foreign.reason))?
-                    .with(py, "why", &foreign.why)?;
-                Ok((Bound::new(py, event)?.unbind(),))
+            callbacks::call(&callback, |py| {
+                let (peer, why, reason) = (&foreign.peer, &foreign.why, errors::variant(&foreign.reason));
+                Ok((event!(py, "Foreign"; peer, reason, why),))
             });
         };
         let listener = self.shared(py)?;
         py.detach(|| listener.set_foreign_conn_cb(call));
-        Ok(())
-    }
-
-    /// Removes the callback, as `unset_conn_cb` does.
-    fn unset_foreign_conn_cb(&self, py: Python<'_>) -> PyResult<()> {
-        let listener = self.shared(py)?;
-        py.detach(|| listener.unset_foreign_conn_cb());
         Ok(())
     }
 
@@ -110,16 +94,16 @@ impl Listener {
         Ok(())
     }
 
-    fn __enter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.close(py)
-    }
-
     fn __repr__(&self) -> String {
         format!("Listener('{}')", self.addr)
     }
 }
+
+detached! { Listener, shared:
+    /// Removes the callback. When this has returned, no call of it runs, unless this is called inside it.
+    unset_conn_cb;
+    /// Removes the callback, as `unset_conn_cb` does.
+    unset_foreign_conn_cb;
+}
+
+closing!(Listener, close);

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use rocketbufs::{BlockTimeout, ConfirmMode, Epoch, Policy, ProgressLevel, Start, SubscribeOptions};
 
+use crate::arguments::{choice, given};
 use crate::times;
 
 /// Memory in bytes that the rings of many subscriptions share.
@@ -38,14 +39,12 @@ impl Budget {
 /// # Errors
 /// Another name.
 pub fn level(name: &str) -> PyResult<ProgressLevel> {
-    match name {
-        "landed" => Ok(ProgressLevel::Landed),
-        "delivered" => Ok(ProgressLevel::Delivered),
-        "consumed" => Ok(ProgressLevel::Consumed),
-        _ => Err(PyValueError::new_err(format!(
-            "'{name}' is no level; it is 'landed', 'delivered' or 'consumed'"
-        ))),
-    }
+    let levels = [
+        ("landed", ProgressLevel::Landed),
+        ("delivered", ProgressLevel::Delivered),
+        ("consumed", ProgressLevel::Consumed),
+    ];
+    choice("level", name, levels)
 }
 
 /// A policy by its name.
@@ -102,11 +101,7 @@ fn start(value: &Bound<'_, PyAny>) -> PyResult<Start> {
 }
 
 fn confirm_mode(name: &str) -> PyResult<ConfirmMode> {
-    match name {
-        "on_arrival" => Ok(ConfirmMode::OnArrival),
-        "on_consume" => Ok(ConfirmMode::OnConsume),
-        _ => Err(PyValueError::new_err(format!("'{name}' is no mode; it is 'on_arrival' or 'on_consume'"))),
-    }
+    choice("mode", name, [("on_arrival", ConfirmMode::OnArrival), ("on_consume", ConfirmMode::OnConsume)])
 }
 
 fn optional<'a, T>(value: &'a Bound<'_, PyAny>) -> PyResult<Option<T>>
@@ -129,9 +124,7 @@ pub fn subscribe_options(
     given: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<SubscribeOptions> {
     let mut options = SubscribeOptions::new();
-    if let Some(bytes) = size_bytes {
-        options = options.size_bytes(bytes);
-    }
+    given!(options; size_bytes);
     let Some(given) = given else { return Ok(options) };
     let mut durable = (None::<Vec<u8>>, None::<Duration>);
     for (name, value) in given.iter() {

@@ -12,7 +12,8 @@ use super::failures::Raise;
 use super::options;
 use super::out_writer::OutWriter;
 use super::segment::{OutSegment, by_buffer};
-use crate::event::Event;
+use crate::classes::getters;
+use crate::event::{Event, event};
 use crate::guarded::Kept;
 use crate::input::Input;
 use crate::times::{self, Deadline};
@@ -65,12 +66,6 @@ pub fn wait_for(
 
 #[pymethods]
 impl OutBuffer {
-    /// The id of the buffer.
-    #[getter]
-    fn bid(&self, py: Python<'_>) -> PyResult<u32> {
-        Ok(self.0.get(py)?.bid())
-    }
-
     /// A free segment of exactly `size` bytes, to be filled and delivered. Waits for room at most `timeout` seconds.
     #[pyo3(signature = (size, timeout=None))]
     fn segment(&self, py: Python<'_>, size: u64, timeout: Option<f64>) -> PyResult<OutSegment> {
@@ -143,11 +138,7 @@ impl OutBuffer {
     /// How far the buffer is confirmed: `landed`, `delivered`, `consumed`, and for how many `subscriptions`.
     fn confirmed(&self, py: Python<'_>) -> PyResult<Event> {
         let confirmed = self.0.get(py)?.confirmed();
-        Event::new(py, "Confirmed")
-            .with(py, "landed", confirmed.landed)?
-            .with(py, "delivered", confirmed.delivered)?
-            .with(py, "consumed", confirmed.consumed)?
-            .with(py, "subscriptions", confirmed.subscriptions)
+        Ok(event!(py, "Confirmed"; of confirmed: landed, delivered, consumed, subscriptions))
     }
 
     /// Waits until everything below `position` is confirmed at `level` ("landed", "delivered", "consumed") by every subscriber
@@ -184,68 +175,37 @@ impl OutBuffer {
 
     /// Ends the buffer: its subscribers get the rest, and then that this was all. Returns the end of its log.
     fn destroy(&self, py: Python<'_>) -> PyResult<u64> {
-        let buffer = self.0.get(py)?;
-        Ok(py.detach(|| buffer.destroy()))
+        self.0.detached(py, |buffer| buffer.destroy())
     }
 
     /// The state of the buffer; None if it is spliced and its subscription was not answered yet.
     fn info(&self, py: Python<'_>) -> PyResult<Option<Event>> {
         let Some(info) = self.0.get(py)?.info() else { return Ok(None) };
-        let event = Event::new(py, "BufferInfo")
-            .with(py, "epoch", info.epoch.0)?
-            .with(py, "start", info.start)?
-            .with(py, "head", info.head)?
-            .with(py, "boundary", info.boundary)?
-            .with(py, "tail", info.tail)?
-            .with(py, "horizon", info.horizon)?
-            .with(py, "capacity_bytes", info.capacity_bytes)?
-            .with(py, "retain_bytes", info.retain_bytes)?
-            .with(py, "max_delivery_bytes", info.max_delivery_bytes)?
-            .with(py, "subscribers", info.subscribers)?
-            .with(py, "ended", info.ended)?
-            .with(py, "received_bytes", info.traffic.received_bytes)?
-            .with(py, "delivered_bytes", info.traffic.delivered_bytes)?
-            .with(py, "dropped_bytes", info.traffic.dropped_bytes)?;
-        Ok(Some(event))
-    }
-
-    /// The number of subscriptions.
-    #[getter]
-    fn subscriber_count(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(self.0.get(py)?.subscriber_count())
+        let (epoch, traffic) = (info.epoch.0, info.traffic);
+        Ok(Some(event!(py, "BufferInfo"; epoch;
+            of info: start, head, boundary, tail, horizon, capacity_bytes, retain_bytes, max_delivery_bytes, subscribers, ended;
+            of traffic: received_bytes, delivered_bytes, dropped_bytes)))
     }
 
     /// The durable subscriptions whose connections are gone.
     fn durable_cursors(&self, py: Python<'_>) -> PyResult<Vec<Event>> {
-        let of = |cursor: rocketbufs::inspect::DurableCursorInfo| {
-            Event::new(py, "DurableCursorInfo")
-                .with(py, "name", PyBytes::new(py, &cursor.name))?
-                .with(py, "policy", cursor.policy.as_str())?
-                .with(py, "landed", cursor.landed)?
-                .with(py, "delivered", cursor.delivered)?
-                .with(py, "consumed", cursor.consumed)?
-                .with(py, "retains_from", cursor.retains_from)?
-                .with(py, "expires_in", cursor.expires_in.as_secs_f64())
+        let of = |cursor: rocketbufs::inspect::DurableCursorInfo| -> PyResult<Event> {
+            Ok(
+                event!(py, "DurableCursorInfo"; name = PyBytes::new(py, &cursor.name), policy = cursor.policy.as_str();
+                of cursor: landed, delivered, consumed, retains_from; expires_in = cursor.expires_in.as_secs_f64()),
+            )
         };
         self.0.get(py)?.durable_cursors().into_iter().map(of).collect()
     }
 
     /// The subscriptions: which are slow, and by how much.
     fn subscribers(&self, py: Python<'_>) -> PyResult<Vec<Event>> {
-        let of = |sub: rocketbufs::inspect::SubscriberInfo| {
-            Event::new(py, "SubscriberInfo")
-                .with(py, "conn", sub.conn)?
-                .with(py, "name", PyBytes::new(py, &sub.name))?
-                .with(py, "policy", sub.policy.as_str())?
-                .with(py, "start", sub.start)?
-                .with(py, "sent", sub.sent)?
-                .with(py, "landed", sub.landed)?
-                .with(py, "delivered", sub.delivered)?
-                .with(py, "consumed", sub.consumed)?
-                .with(py, "lag_bytes", sub.lag_bytes)?
-                .with(py, "dropped_bytes", sub.dropped_bytes)?
-                .with(py, "retains_from", sub.retains_from)?
-                .with(py, "idle", sub.idle.as_secs_f64())
+        let of = |sub: rocketbufs::inspect::SubscriberInfo| -> PyResult<Event> {
+            Ok(
+                event!(py, "SubscriberInfo"; conn = sub.conn, name = PyBytes::new(py, &sub.name), policy = sub.policy.as_str();
+                of sub: start, sent, landed, delivered, consumed, lag_bytes, dropped_bytes, retains_from;
+                idle = sub.idle.as_secs_f64()),
+            )
         };
         self.0.get(py)?.subscribers().into_iter().map(of).collect()
     }
@@ -259,4 +219,11 @@ impl OutBuffer {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         Ok(format!("OutBuffer({})", self.bid(py)?))
     }
+}
+
+getters! { OutBuffer.0:
+    /// The id of the buffer.
+    bid: u32;
+    /// The number of subscriptions.
+    subscriber_count: usize;
 }

@@ -8,6 +8,7 @@ use rocketbufs::SegmentError;
 
 use super::failures::Raise;
 use super::segment::{OutSegment, by_writer};
+use crate::classes::{closing, getters};
 use crate::guarded::{Guarded, Kept};
 use crate::input::{Input, inputs_of};
 use crate::times::{self, Deadline};
@@ -160,18 +161,6 @@ impl OutWriter {
         self.writer.with(py, |writer| writer.note_time())
     }
 
-    /// How many bytes could be appended now without asking the subscribers.
-    #[getter]
-    fn free_bytes(&self, py: Python<'_>) -> PyResult<u64> {
-        self.writer.with(py, |writer| writer.free_bytes())
-    }
-
-    /// The end of the written bytes.
-    #[getter]
-    fn head(&self, py: Python<'_>) -> PyResult<u64> {
-        self.writer.with(py, |writer| writer.head())
-    }
-
     /// Gives the right back. A second call does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         drop(self.writer.take(py)?);
@@ -184,16 +173,16 @@ impl OutWriter {
         self.writer.is_closed(py)
     }
 
-    fn __enter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.close(py)
-    }
-
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         Ok(format!("OutWriter({})", self.buffer.get(py)?.bid()))
     }
 }
+
+getters! { OutWriter.writer:
+    /// How many bytes could be appended now without asking the subscribers.
+    free_bytes: u64;
+    /// The end of the written bytes.
+    head: u64;
+}
+
+closing!(OutWriter, close);

@@ -11,7 +11,8 @@ use super::in_reader::InReader;
 use super::options;
 use super::subscription::{Subscription, receive, received};
 use super::view::{BufSeg, InView};
-use crate::gate;
+use crate::callbacks;
+use crate::classes::detached;
 use crate::guarded::Kept;
 use crate::input::Input;
 
@@ -66,9 +67,7 @@ impl RIn {
 
     /// Ends the subscription of this buffer.
     fn unsubscribe(&self, py: Python<'_>, bid: u32) -> PyResult<()> {
-        let input = self.handle(py)?;
-        py.detach(|| input.unsubscribe(bid));
-        Ok(())
+        self.0.detached(py, |input| input.unsubscribe(bid))
     }
 
     /// The subscription of this buffer, or None.
@@ -85,8 +84,7 @@ impl RIn {
     /// Calls `callback(bid, seg)` on a worker thread whenever new complete deliveries arrive. Set it before subscribing. Data
     /// stays until `data_consumed` releases it.
     fn set_data_in_cb(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<()> {
-        let input = self.handle(py)?;
-        py.detach(|| {
+        self.0.detached(py, |input| {
             input.set_data_in_cb(move |bid, seg| {
                 let given = std::cell::OnceCell::new();
                 let arguments = |py: Python<'_>| {
@@ -94,59 +92,31 @@ impl RIn {
                     let _ = given.set(seg.clone_ref(py));
                     Ok((bid, seg))
                 };
-                gate::call_with(&callback, arguments, |py| {
+                callbacks::call_with(&callback, arguments, |py| {
                     if let Some(seg) = given.get() {
                         seg.get().end_of_callback(py);
                     }
                 });
-            });
-        });
-        Ok(())
-    }
-
-    /// Removes the callback: later data waits for `recv`. When this has returned, no call of it runs, unless this is called
-    /// inside it.
-    fn unset_data_in_cb(&self, py: Python<'_>) -> PyResult<()> {
-        let input = self.handle(py)?;
-        py.detach(|| input.unset_data_in_cb());
-        Ok(())
+            })
+        })
     }
 
     /// Calls `callback(event)` on a worker thread for every event that is not data.
     fn set_event_cb(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<()> {
-        let input = self.handle(py)?;
-        py.detach(|| {
-            input.set_event_cb(move |event| gate::call(&callback, |py| Ok((received(py, event)?,))));
-        });
-        Ok(())
-    }
-
-    /// Removes the callback, as `unset_data_in_cb` does.
-    fn unset_event_cb(&self, py: Python<'_>) -> PyResult<()> {
-        let input = self.handle(py)?;
-        py.detach(|| input.unset_event_cb());
-        Ok(())
+        self.0.detached(py, |input| {
+            input.set_event_cb(move |event| callbacks::call(&callback, |py| Ok((received(py, event)?,))))
+        })
     }
 
     /// Calls `callback(rin, message)` on a worker thread for every control message of the peer's application.
     fn set_control_msg_cb(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<()> {
-        let input = self.handle(py)?;
-        py.detach(|| {
+        self.0.detached(py, |input| {
             input.set_control_msg_cb(move |input, message| {
-                gate::call(&callback, |py| {
-                    let input = Bound::new(py, Self(Kept::new(input.clone())))?.unbind();
-                    Ok((input, PyBytes::new(py, message).unbind()))
+                callbacks::call(&callback, |py| {
+                    Ok((Self(Kept::new(input.clone())), PyBytes::new(py, message).unbind()))
                 });
-            });
-        });
-        Ok(())
-    }
-
-    /// Removes the callback, as `unset_data_in_cb` does.
-    fn unset_control_msg_cb(&self, py: Python<'_>) -> PyResult<()> {
-        let input = self.handle(py)?;
-        py.detach(|| input.unset_control_msg_cb());
-        Ok(())
+            })
+        })
     }
 
     /// Releases the oldest `size_bytes` of a buffer.
@@ -183,4 +153,14 @@ impl RIn {
         let message = Input::of(message)?;
         self.handle(py)?.send_control(message.bytes(py)).or_raise(py, "ControlError")
     }
+}
+
+detached! { RIn, handle:
+    /// Removes the callback: later data waits for `recv`. When this has returned, no call of it runs, unless this is called
+    /// inside it.
+    unset_data_in_cb;
+    /// Removes the callback, as `unset_data_in_cb` does.
+    unset_event_cb;
+    /// Removes the callback, as `unset_data_in_cb` does.
+    unset_control_msg_cb;
 }

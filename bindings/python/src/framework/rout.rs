@@ -17,8 +17,10 @@ use super::options;
 use super::out_buffer::{self, OutBuffer};
 use super::rin::RIn;
 use super::segment::{OutSegment, by_buffer};
-use crate::event::Event;
-use crate::gate;
+use crate::arguments::given;
+use crate::callbacks;
+use crate::classes::detached;
+use crate::event::{Event, event};
 use crate::guarded::Kept;
 use crate::input::Input;
 use crate::times::{self, Deadline};
@@ -28,6 +30,10 @@ use crate::times::{self, Deadline};
 pub struct ROut(Kept<rocketbufs::ROut>);
 
 impl ROut {
+    fn handle(&self, py: Python<'_>) -> PyResult<&rocketbufs::ROut> {
+        self.0.get(py)
+    }
+
     fn buffer_of(&self, py: Python<'_>, bid: u32) -> PyResult<rocketbufs::OutBuffer> {
         let buffer = self.0.get(py)?.buffer(bid);
         buffer.ok_or(SegmentError::NoSuchBuffer(bid)).or_raise(py, "SegmentError")
@@ -52,16 +58,7 @@ impl ROut {
     /// looks as if it did not exist. An exception refuses too, and closes the connection. Existing subscriptions stay until
     /// `review_admissions`.
     fn set_admission(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<()> {
-        let out = self.0.get(py)?;
-        py.detach(|| out.set_admission(move |asking| admission::decide(&callback, asking)));
-        Ok(())
-    }
-
-    /// Removes the callback, as `unset_data_out_cb` does: everything is allowed again.
-    fn unset_admission(&self, py: Python<'_>) -> PyResult<()> {
-        let out = self.0.get(py)?;
-        py.detach(|| out.unset_admission());
-        Ok(())
+        self.0.detached(py, |out| out.set_admission(move |asking| admission::decide(&callback, asking)))
     }
 
     /// Asks the callback of `set_admission` again about all subscriptions. A subscription that is not allowed any more
@@ -92,9 +89,7 @@ impl ROut {
             .flow_control(flow_control)
             .keep_until_delivered(keep_until_delivered)
             .start(start);
-        if let Some(bytes) = size_bytes {
-            options = options.size_bytes(bytes);
-        }
+        given!(options; size_bytes);
         let buffer = self.0.get(py)?.create_buffer_with(bid, options);
         buffer.map(OutBuffer::of).or_raise(py, "OutBufferError")
     }
@@ -112,8 +107,7 @@ impl ROut {
 
     /// Ends the buffer of this id. Returns the end of its log.
     fn destroy_buffer(&self, py: Python<'_>, bid: u32) -> PyResult<u64> {
-        let out = self.0.get(py)?;
-        py.detach(|| out.destroy_buffer(bid)).or_raise(py, "OutBufferError")
+        self.0.detached(py, |out| out.destroy_buffer(bid))?.or_raise(py, "OutBufferError")
     }
 
     /// Takes the ring of the rIn's buffer `bid` as a buffer of this rOut, with the id `out_bid` (None: the same). The bytes
@@ -177,73 +171,38 @@ impl ROut {
 
     /// Calls `callback(bid, context)` on a worker thread when a delivery with a context has landed with every subscriber.
     fn set_data_out_cb(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<()> {
-        let out = self.0.get(py)?;
-        py.detach(|| out.set_data_out_cb(move |bid, context| gate::call(&callback, |_| Ok((bid, context)))));
-        Ok(())
-    }
-
-    /// Removes the callback. When this has returned, no call of it runs, unless this is called inside it.
-    fn unset_data_out_cb(&self, py: Python<'_>) -> PyResult<()> {
-        let out = self.0.get(py)?;
-        py.detach(|| out.unset_data_out_cb());
-        Ok(())
+        self.0.detached(py, |out| {
+            out.set_data_out_cb(move |bid, context| callbacks::call(&callback, |_| Ok((bid, context))))
+        })
     }
 
     /// Calls `callback(event)` on a worker thread whenever a subscriber has told how far it is.
     fn set_subscriber_progress_cb(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<()> {
-        let out = self.0.get(py)?;
-        py.detach(|| {
+        self.0.detached(py, |out| {
             out.set_subscriber_progress_cb(move |told| {
-                gate::call(&callback, |py| Ok((Bound::new(py, events::progress(py, &told)?)?.unbind(),)));
-            });
-        });
-        Ok(())
-    }
-
-    /// Removes the callback, as `unset_data_out_cb` does.
-    fn unset_subscriber_progress_cb(&self, py: Python<'_>) -> PyResult<()> {
-        let out = self.0.get(py)?;
-        py.detach(|| out.unset_subscriber_progress_cb());
-        Ok(())
+                callbacks::call(&callback, |py| Ok((events::progress(py, &told)?,)));
+            })
+        })
     }
 
     /// Calls `callback(conn, message)` on a worker thread for every control message of the application at another end.
     fn set_control_msg_cb(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<()> {
-        let out = self.0.get(py)?;
-        py.detach(|| {
+        self.0.detached(py, |out| {
             out.set_control_msg_cb(move |conn, message| {
-                gate::call(&callback, |py| {
-                    let conn = Bound::new(py, Conn::of(conn.clone()))?.unbind();
-                    Ok((conn, PyBytes::new(py, message).unbind()))
+                callbacks::call(&callback, |py| {
+                    Ok((Conn::of(conn.clone()), PyBytes::new(py, message).unbind()))
                 });
-            });
-        });
-        Ok(())
-    }
-
-    /// Removes the callback, as `unset_data_out_cb` does.
-    fn unset_control_msg_cb(&self, py: Python<'_>) -> PyResult<()> {
-        let out = self.0.get(py)?;
-        py.detach(|| out.unset_control_msg_cb());
-        Ok(())
+            })
+        })
     }
 
     /// Calls `callback(event)` on a worker thread for every event; for those that wait already, on this thread.
     fn set_event_cb(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<()> {
-        let out = self.0.get(py)?;
-        py.detach(|| {
+        self.0.detached(py, |out| {
             out.set_event_cb(move |event| {
-                gate::call(&callback, |py| Ok((Bound::new(py, events::of_out(py, event)?)?.unbind(),)));
-            });
-        });
-        Ok(())
-    }
-
-    /// Removes the callback, as `unset_data_out_cb` does.
-    fn unset_event_cb(&self, py: Python<'_>) -> PyResult<()> {
-        let out = self.0.get(py)?;
-        py.detach(|| out.unset_event_cb());
-        Ok(())
+                callbacks::call(&callback, |py| Ok((events::of_out(py, event)?,)));
+            })
+        })
     }
 
     /// The next event, waiting at most `timeout` seconds; None if nothing happened. An event that has a callback does not
@@ -283,9 +242,19 @@ impl ROut {
     /// The traffic of all buffers there ever were: `received_bytes`, `delivered_bytes`, `dropped_bytes`.
     fn traffic(&self, py: Python<'_>) -> PyResult<Event> {
         let traffic = self.0.get(py)?.traffic();
-        Event::new(py, "Traffic")
-            .with(py, "received_bytes", traffic.received_bytes)?
-            .with(py, "delivered_bytes", traffic.delivered_bytes)?
-            .with(py, "dropped_bytes", traffic.dropped_bytes)
+        Ok(event!(py, "Traffic"; of traffic: received_bytes, delivered_bytes, dropped_bytes))
     }
+}
+
+detached! { ROut, handle:
+    /// Removes the callback, as `unset_data_out_cb` does: everything is allowed again.
+    unset_admission;
+    /// Removes the callback. When this has returned, no call of it runs, unless this is called inside it.
+    unset_data_out_cb;
+    /// Removes the callback, as `unset_data_out_cb` does.
+    unset_subscriber_progress_cb;
+    /// Removes the callback, as `unset_data_out_cb` does.
+    unset_control_msg_cb;
+    /// Removes the callback, as `unset_data_out_cb` does.
+    unset_event_cb;
 }

@@ -10,8 +10,9 @@ use rocketbufs::error::RecvError;
 use super::events;
 use super::failures::Raise;
 use super::view::InView;
+use crate::classes::getters;
 use crate::errors;
-use crate::event::Event;
+use crate::event::{Event, event};
 use crate::guarded::Kept;
 use crate::times::{self, Deadline};
 
@@ -20,31 +21,24 @@ pub fn received(py: Python<'_>, event: InEvent) -> PyResult<Py<PyAny>> {
     if let InEvent::Data(view) = event {
         return Ok(Bound::new(py, InView::of(view))?.into_any().unbind());
     }
-    let of = |kind, bid: rocketbufs::Bid| Event::new(py, kind).with(py, "bid", bid);
     let event = match event {
-        InEvent::Subscribed { bid, epoch, start } => {
-            of("Subscribed", bid)?.with(py, "epoch", epoch.0)?.with(py, "start", start)
-        }
-        InEvent::NotDurable { bid } => of("NotDurable", bid),
-        InEvent::Lost { bid, from, to } => of("Lost", bid)?.with(py, "start", from)?.with(py, "end", to),
-        InEvent::Closed { bid, end } => of("Closed", bid)?.with(py, "end", end),
-        InEvent::Gone { bid, end } => of("Gone", bid)?.with(py, "end", end),
-        InEvent::Restarted { bid, epoch } => of("Restarted", bid)?.with(py, "epoch", epoch.0),
+        InEvent::Subscribed { bid, epoch, start } => event!(py, "Subscribed"; bid, epoch = epoch.0, start),
+        InEvent::NotDurable { bid } => event!(py, "NotDurable"; bid),
+        InEvent::Lost { bid, from, to } => event!(py, "Lost"; bid, start = from, end = to),
+        InEvent::Closed { bid, end } => event!(py, "Closed"; bid, end),
+        InEvent::Gone { bid, end } => event!(py, "Gone"; bid, end),
+        InEvent::Restarted { bid, epoch } => event!(py, "Restarted"; bid, epoch = epoch.0),
         InEvent::Refused { bid, error } => {
             let code = match &error {
                 rocketbufs::error::RefusedError::Peer { code, .. } => errors::variant(code),
                 other => errors::variant(other),
             };
-            of("Refused", bid)?.with(py, "code", code)?.with(py, "reason", error.to_string())
+            event!(py, "Refused"; bid, code, reason = error.to_string())
         }
-        InEvent::Control { message } => {
-            Event::new(py, "Control").with(py, "message", PyBytes::new(py, &message))
-        }
-        InEvent::ConnDown { reason } => {
-            Event::new(py, "ConnDown").with(py, "reason", events::down_reason(py, &reason)?)
-        }
-        other => Event::new(py, "Other").with(py, "text", format!("{other:?}")),
-    }?;
+        InEvent::Control { message } => event!(py, "Control"; message = PyBytes::new(py, &message)),
+        InEvent::ConnDown { reason } => event!(py, "ConnDown"; reason = events::down_reason(py, &reason)?),
+        other => event!(py, "Other"; text = format!("{other:?}")),
+    };
     Ok(Bound::new(py, event)?.into_any().unbind())
 }
 
@@ -72,12 +66,6 @@ impl Subscription {
 
 #[pymethods]
 impl Subscription {
-    /// The id of the buffer.
-    #[getter]
-    fn bid(&self, py: Python<'_>) -> PyResult<u32> {
-        Ok(self.0.get(py)?.bid())
-    }
-
     /// The next data (`InView`) or `Event` of this subscription, waiting at most `timeout` seconds; None if nothing came.
     #[pyo3(signature = (timeout=None))]
     fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<PyAny>>> {
@@ -104,22 +92,21 @@ impl Subscription {
     /// The state of the subscription: `epoch`, `boundary`, `capacity_bytes`, `copied_bytes`; None before it is accepted.
     fn info(&self, py: Python<'_>) -> PyResult<Option<Event>> {
         let Some(info) = self.0.get(py)?.info() else { return Ok(None) };
-        let event = Event::new(py, "SubscriptionInfo")
-            .with(py, "epoch", info.epoch.0)?
-            .with(py, "boundary", info.boundary)?
-            .with(py, "capacity_bytes", info.capacity_bytes)?
-            .with(py, "copied_bytes", info.copied_bytes)?;
-        Ok(Some(event))
+        let epoch = info.epoch.0;
+        Ok(Some(event!(py, "SubscriptionInfo"; epoch; of info: boundary, capacity_bytes, copied_bytes)))
     }
 
     /// Ends the subscription. A second call changes nothing.
     fn unsubscribe(&self, py: Python<'_>) -> PyResult<()> {
-        let subscription = self.0.get(py)?;
-        py.detach(|| subscription.unsubscribe());
-        Ok(())
+        self.0.detached(py, |subscription| subscription.unsubscribe())
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         Ok(format!("Subscription({})", self.bid(py)?))
     }
+}
+
+getters! { Subscription.0:
+    /// The id of the buffer.
+    bid: u32;
 }

@@ -1,11 +1,11 @@
 //! Received bytes in place.
 
 use pyo3::prelude::*;
-use pyo3::types::PyMemoryView;
 use rocketbufs::Lapped;
 
 use super::failures::Raise;
-use crate::export::{Exporter, Exports, Memory, buffer_protocol};
+use crate::classes::closing;
+use crate::export::{Exporter, Memory, buffer_protocol};
 
 /// A view, and a copy of its bytes where others may write its memory.
 struct Bytes {
@@ -92,12 +92,6 @@ impl InView {
         self.bytes.is_released(py)
     }
 
-    /// The bytes as a memoryview.
-    #[getter]
-    fn view<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyMemoryView>> {
-        PyMemoryView::from(slf.as_any())
-    }
-
     /// Releases everything up to the end of the view. A second call does nothing.
     fn consume(&self, py: Python<'_>) -> PyResult<()> {
         if let Some(bytes) = self.bytes.take(py)? {
@@ -136,32 +130,18 @@ impl InView {
         true
     }
 
-    fn __enter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.consume(py)
-    }
-
     fn __repr__(&self, py: Python<'_>) -> String {
         let released = if self.bytes.is_released(py) { ", released" } else { "" };
         format!("InView(bid={}, end={}{released})", self.bid, self.end)
     }
 }
 
-impl Exports for InView {
-    fn export(&self, py: Python<'_>) -> PyResult<Memory> {
-        self.bytes.export(py, |bytes| bytes.get().map(Memory::readable).or_raise(py, "LappedError"))
-    }
+closing!(InView, consume);
 
-    fn unexport(&self, py: Python<'_>) {
-        self.bytes.unexport(py);
-    }
+buffer_protocol! {
+    /// The bytes as a memoryview.
+    InView.bytes, |bytes, py| bytes.get().map(Memory::readable).or_raise(py, "LappedError")
 }
-
-buffer_protocol!(InView);
 
 /// The data of a data callback: held in place, or copied if it cannot be held.
 enum Held {
@@ -240,12 +220,6 @@ impl BufSeg {
         self.copied
     }
 
-    /// The bytes as a memoryview.
-    #[getter]
-    fn view<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyMemoryView>> {
-        PyMemoryView::from(slf.as_any())
-    }
-
     fn __len__(&self) -> usize {
         (self.range.1 - self.range.0) as usize
     }
@@ -256,17 +230,10 @@ impl BufSeg {
     }
 }
 
-impl Exports for BufSeg {
-    fn export(&self, py: Python<'_>) -> PyResult<Memory> {
-        self.bytes.export(py, |held| match held {
-            Held::View(bytes) => bytes.get().map(Memory::readable).or_raise(py, "LappedError"),
-            Held::Copy(copy) => Ok(Memory::readable(copy)),
-        })
-    }
-
-    fn unexport(&self, py: Python<'_>) {
-        self.bytes.unexport(py);
+buffer_protocol! {
+    /// The bytes as a memoryview.
+    BufSeg.bytes, |held, py| match held {
+        Held::View(bytes) => bytes.get().map(Memory::readable).or_raise(py, "LappedError"),
+        Held::Copy(copy) => Ok(Memory::readable(copy)),
     }
 }
-
-buffer_protocol!(BufSeg);

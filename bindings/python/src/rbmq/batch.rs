@@ -8,6 +8,7 @@ use rbmq::wire::{Piece, Unpack, UnpackError};
 use rbmq::{Framing, OwnedBatch, ReceiveError, TopicName};
 
 use super::failures::receive_error;
+use crate::classes::closing;
 use crate::export::{Exporter, Exports, Memory, buffer_protocol};
 use crate::input::Input;
 
@@ -120,12 +121,6 @@ impl Batch {
         self.batch.is_released(py)
     }
 
-    /// All bytes with the headers of records, as a memoryview in place.
-    #[getter]
-    fn view<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyMemoryView>> {
-        PyMemoryView::from(slf.as_any())
-    }
-
     /// The number of bytes, including headers.
     #[getter]
     fn nbytes(&self) -> u64 {
@@ -198,15 +193,6 @@ impl Batch {
         }
     }
 
-    fn __enter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.release(py)
-    }
-
     fn __repr__(&self, py: Python<'_>) -> String {
         let (from, to) = self.range;
         let released = if self.batch.is_released(py) { ", released" } else { "" };
@@ -214,17 +200,12 @@ impl Batch {
     }
 }
 
-impl Exports for Batch {
-    fn export(&self, py: Python<'_>) -> PyResult<Memory> {
-        self.batch.export(py, |batch| Ok(Memory::readable(batch.as_slice())))
-    }
+closing!(Batch, release);
 
-    fn unexport(&self, py: Python<'_>) {
-        self.batch.unexport(py);
-    }
+buffer_protocol! {
+    /// All bytes with the headers of records, as a memoryview in place.
+    Batch.batch, |batch, py| Ok(Memory::readable(batch.as_slice()))
 }
-
-buffer_protocol!(Batch);
 
 /// A received batch that is not consumed yet. The last reference consumes nothing. Consuming a later batch of the same log
 /// consumes this one too.
@@ -260,17 +241,7 @@ impl DeferredBatch {
 #[pyclass(frozen)]
 pub struct Offsets(Exporter<Vec<u8>>);
 
-impl Exports for Offsets {
-    fn export(&self, py: Python<'_>) -> PyResult<Memory> {
-        self.0.export(py, |offsets| Ok(Memory::readable(offsets)))
-    }
-
-    fn unexport(&self, py: Python<'_>) {
-        self.0.unexport(py);
-    }
-}
-
-buffer_protocol!(Offsets);
+buffer_protocol!(Offsets.0, |offsets, py| Ok(Memory::readable(offsets)));
 
 /// The place of an iterator in a batch.
 #[derive(Default)]
@@ -429,12 +400,6 @@ impl Message {
         }
     }
 
-    /// The content, as a memoryview without a copy.
-    #[getter]
-    fn view<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyMemoryView>> {
-        PyMemoryView::from(slf.as_any())
-    }
-
     /// The log of the publisher.
     #[getter]
     fn epoch(&self) -> u128 {
@@ -521,4 +486,7 @@ impl Exports for Message {
     }
 }
 
-buffer_protocol!(Message);
+buffer_protocol! {
+    /// The content, as a memoryview without a copy.
+    Message
+}

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use rbmq_broker::BrokerConfig;
 
+use crate::classes::{closing, getters};
 use crate::errors;
 use crate::guarded::Guarded;
 
@@ -38,12 +39,6 @@ impl Broker {
         &self.addr
     }
 
-    /// The bytes of all rings.
-    #[getter]
-    fn memory_in_use(&self, py: Python<'_>) -> PyResult<u64> {
-        self.broker.with(py, |broker| broker.memory_in_use())
-    }
-
     /// Stops the broker in order: clients get the bytes that are on their way. Returns the number of bytes that were still
     /// to be delivered. A second call does nothing, and returns 0.
     fn stop(&self, py: Python<'_>) -> PyResult<u64> {
@@ -51,16 +46,14 @@ impl Broker {
         crate::times::interruptible(py, move || broker.stop())
     }
 
-    fn __enter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.stop(py).map(drop)
-    }
-
     fn __repr__(&self) -> String {
         format!("Broker('{}')", self.addr)
     }
 }
+
+getters! { Broker.broker:
+    /// The bytes of all rings.
+    memory_in_use: u64;
+}
+
+closing!(Broker, stop);

@@ -9,6 +9,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use rbmq::{ConfirmError, ConfirmResult};
 
+use crate::classes::getters;
 use crate::errors;
 use crate::guarded::Kept;
 use crate::notify::Notifier;
@@ -106,12 +107,6 @@ impl Confirmation {
         Ok(self.0.get(py)?.level().to_string())
     }
 
-    /// The position: everything below is confirmed together.
-    #[getter]
-    fn position(&self, py: Python<'_>) -> PyResult<u64> {
-        Ok(self.0.get(py)?.position())
-    }
-
     /// Waits for the result, at most `timeout` seconds.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Confirmed> {
@@ -132,4 +127,9 @@ impl Confirmation {
     fn poll(&self, py: Python<'_>) -> PyResult<Option<Confirmed>> {
         self.0.get(py)?.try_get().map(|done| result(py, done)).transpose()
     }
+}
+
+getters! { Confirmation.0:
+    /// The position: everything below is confirmed together.
+    position: u64;
 }

@@ -5,6 +5,7 @@ use rbmq::{ObserveError, TopicFilter, TopicName};
 
 use super::failures::connect_error;
 use super::options;
+use crate::classes::closing;
 use crate::errors;
 use crate::guarded::Guarded;
 use crate::settings;
@@ -86,13 +87,6 @@ impl Observer {
         py.detach(|| drop(observer));
         Ok(())
     }
-
-    fn __enter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.close(py)
-    }
 }
+
+closing!(Observer, close);

@@ -8,6 +8,7 @@ use pyo3::types::{PyDict, PyString};
 use rbmq::{ConfirmLevel, Framing, StartFrom};
 use rocketbufs::Epoch;
 
+use crate::arguments::choice;
 use crate::times;
 
 /// The broker's treatment of a slow subscriber.
@@ -91,11 +92,7 @@ pub fn login(
 /// # Errors
 /// Another name. Only brokers merge.
 pub fn framing(name: &str) -> PyResult<Framing> {
-    match name {
-        "records" => Ok(Framing::Records),
-        "raw" => Ok(Framing::Raw),
-        other => Err(PyValueError::new_err(format!("'{other}' is no framing; it is 'records' or 'raw'"))),
-    }
+    choice("framing", name, [("records", Framing::Records), ("raw", Framing::Raw)])
 }
 
 /// A level of confirmation by its name.

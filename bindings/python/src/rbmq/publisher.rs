@@ -10,8 +10,10 @@ use super::failures::connect_error;
 use super::options;
 use super::resources::{Resources, resources};
 use super::writer::TopicWriter;
+use crate::arguments::given;
+use crate::classes::{closing, getters};
 use crate::errors;
-use crate::event::Event;
+use crate::event::{Event, event};
 use crate::framework::Context;
 use crate::guarded::Guarded;
 use crate::times::{self, Deadline};
@@ -88,12 +90,7 @@ impl Publisher {
             .keep_until_delivered(keep_until_delivered)
             .min_subscribers(min_subscribers)
             .max_confirmations(max_confirmations);
-        if let Some(bytes) = ring_bytes {
-            options = options.ring_bytes(bytes);
-        }
-        if let Some(bytes) = max_delivery_bytes {
-            options = options.max_delivery_bytes(bytes);
-        }
+        given!(options; ring_bytes, max_delivery_bytes);
         let (publisher, name) = (self.shared(py)?, name.to_owned());
         let opened = times::interruptible(py, move || publisher.topic_with(&name, options))?;
         let writer = opened.map_err(|error| errors::of(py, "TopicOpenError", &error))?;
@@ -121,12 +118,6 @@ impl Publisher {
         Ok(self.shared(py)?.pollable()?.as_raw_fd())
     }
 
-    /// Whether the connection to the broker is up.
-    #[getter]
-    fn is_connected(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(self.shared(py)?.is_connected())
-    }
-
     /// Closes the connection after the queued data, waiting at most `timeout` seconds. Close the topics before. A second call
     /// does nothing.
     #[pyo3(signature = (timeout=Some(10.0)))]
@@ -147,39 +138,34 @@ impl Publisher {
         self.publisher.is_closed(py)
     }
 
-    fn __enter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.close(py, Some(10.0))
-    }
-
     fn __repr__(&self) -> String {
         format!("Publisher('{}')", self.addr)
     }
 }
 
+getters! { Publisher.publisher:
+    /// Whether the connection to the broker is up.
+    is_connected: bool;
+}
+
+closing!(Publisher, close, Some(10.0));
+
 fn event_of(py: Python<'_>, event: PublisherEvent) -> PyResult<Event> {
-    match event {
-        PublisherEvent::Disconnected(reason) => Event::new(py, "Disconnected").with(py, "reason", reason),
-        PublisherEvent::Reconnected => Ok(Event::new(py, "Reconnected")),
-        PublisherEvent::TopicRefused { topic, code, reason } => Event::new(py, "TopicRefused")
-            .with(py, "topic", topic.as_str())?
-            .with(py, "code", errors::variant(&code))?
-            .with(py, "reason", reason),
+    Ok(match event {
+        PublisherEvent::Disconnected(reason) => event!(py, "Disconnected"; reason),
+        PublisherEvent::Reconnected => event!(py, "Reconnected"),
+        PublisherEvent::TopicRefused { topic, code, reason } => {
+            event!(py, "TopicRefused"; topic = topic.as_str(), code = errors::variant(&code), reason)
+        }
         PublisherEvent::Subscribers { topic, count } => {
-            Event::new(py, "Subscribers").with(py, "topic", topic.as_str())?.with(py, "count", count)
+            event!(py, "Subscribers"; topic = topic.as_str(), count)
         }
-        PublisherEvent::Room { topic } => Event::new(py, "Room").with(py, "topic", topic.as_str()),
+        PublisherEvent::Room { topic } => event!(py, "Room"; topic = topic.as_str()),
         PublisherEvent::DiskFailed { topic, reason } => {
-            Event::new(py, "DiskFailed").with(py, "topic", topic.as_str())?.with(py, "reason", reason)
+            event!(py, "DiskFailed"; topic = topic.as_str(), reason)
         }
-        PublisherEvent::DiskRecovered { topic } => {
-            Event::new(py, "DiskRecovered").with(py, "topic", topic.as_str())
-        }
-        PublisherEvent::Missed { events } => Event::new(py, "Missed").with(py, "events", events),
-        other => Event::new(py, "Other").with(py, "text", format!("{other:?}")),
-    }
+        PublisherEvent::DiskRecovered { topic } => event!(py, "DiskRecovered"; topic = topic.as_str()),
+        PublisherEvent::Missed { events } => event!(py, "Missed"; events),
+        other => event!(py, "Other"; text = format!("{other:?}")),
+    })
 }

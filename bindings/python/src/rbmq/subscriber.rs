@@ -11,8 +11,10 @@ use super::batch::{Batch, Message};
 use super::failures::{connect_error, receive_error};
 use super::options;
 use super::resources::{Resources, resources};
+use crate::arguments::given;
+use crate::classes::{closing, getters};
 use crate::errors;
-use crate::event::Event;
+use crate::event::{Event, event, fields};
 use crate::framework::Context;
 use crate::guarded::Guarded;
 use crate::times::{self, Deadline};
@@ -137,15 +139,7 @@ impl Subscriber {
         if let Some(slow) = slow {
             builder = builder.slow(options::slow_policy(slow)?);
         }
-        if let Some(bytes) = ring_bytes {
-            builder = builder.ring_bytes(bytes);
-        }
-        if let Some(bytes) = batch_bytes {
-            builder = builder.batch_bytes(bytes);
-        }
-        if let Some(bytes) = budget_bytes {
-            builder = builder.budget_bytes(bytes);
-        }
+        given!(builder; ring_bytes, batch_bytes, budget_bytes);
         let to = addr.to_owned();
         let connected = times::interruptible(py, move || builder.connect(&to))?;
         let subscriber = connected.map_err(|error| connect_error(py, &error))?;
@@ -231,22 +225,10 @@ impl Subscriber {
         self.next(py, None, Message::copied)
     }
 
-    /// Whether every subscribed topic and filter has matched a publisher's log, and all matched logs have ended and were received.
-    #[getter]
-    fn ended(&self, py: Python<'_>) -> PyResult<bool> {
-        self.subscriber.with(py, |subscriber| subscriber.ended())
-    }
-
     /// A descriptor that is readable while a call that receives would return something. The descriptor belongs to the
     /// subscriber: only poll it, and then receive with a time-out of zero until None is returned.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
         self.subscriber.with(py, |subscriber| Ok(subscriber.pollable()?.as_raw_fd()))?
-    }
-
-    /// Whether the connection to the broker is up.
-    #[getter]
-    fn is_connected(&self, py: Python<'_>) -> PyResult<bool> {
-        self.subscriber.with(py, |subscriber| subscriber.is_connected())
     }
 
     /// Closes the connection, waiting at most `timeout` seconds. Batches stay valid until they are released. A second call does
@@ -264,38 +246,38 @@ impl Subscriber {
         self.subscriber.is_closed(py)
     }
 
-    fn __enter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.close(py, Some(10.0))
-    }
-
     fn __repr__(&self) -> String {
         format!("Subscriber('{}')", self.addr)
     }
 }
 
+getters! { Subscriber.subscriber:
+    /// Whether every subscribed topic and filter has matched a publisher's log, and all matched logs have ended and were received.
+    ended: bool;
+    /// Whether the connection to the broker is up.
+    is_connected: bool;
+}
+
+closing!(Subscriber, close, Some(10.0));
+
 fn notice_of(py: Python<'_>, notice: Notice) -> PyResult<Event> {
-    let of_log = |kind, topic: rbmq::TopicName, epoch: rocketbufs::Epoch| {
-        Event::new(py, kind).with(py, "topic", topic.as_str())?.with(py, "epoch", epoch.0)
+    let of_log = |kind, topic: rbmq::TopicName, epoch: rocketbufs::Epoch| -> PyResult<Event> {
+        Ok(event!(py, kind; topic = topic.as_str(), epoch = epoch.0))
     };
-    match notice {
-        Notice::Joined { topic, epoch, start } => of_log("Joined", topic, epoch)?.with(py, "start", start),
+    Ok(match notice {
+        Notice::Joined { topic, epoch, start } => fields!(py, of_log("Joined", topic, epoch)?; start),
         Notice::Lost { topic, epoch, from, to } => {
-            of_log("Lost", topic, epoch)?.with(py, "start", from)?.with(py, "end", to)
+            fields!(py, of_log("Lost", topic, epoch)?; start = from, end = to)
         }
-        Notice::Closed { topic, epoch, end } => of_log("Closed", topic, epoch)?.with(py, "end", end),
-        Notice::Gone { topic, epoch, end } => of_log("Gone", topic, epoch)?.with(py, "end", end),
-        Notice::LogReplaced { topic, epoch } => of_log("LogReplaced", topic, epoch),
-        Notice::Refused { topic, reason } => Event::new(py, "Refused")
-            .with(py, "topic", topic.as_ref().map(|topic| topic.as_str()))?
-            .with(py, "reason", reason),
-        Notice::OptionClamped(text) => Event::new(py, "OptionClamped").with(py, "text", text),
-        Notice::Disconnected(reason) => Event::new(py, "Disconnected").with(py, "reason", reason),
-        Notice::Reconnected => Ok(Event::new(py, "Reconnected")),
-        other => Event::new(py, "Other").with(py, "text", format!("{other:?}")),
-    }
+        Notice::Closed { topic, epoch, end } => fields!(py, of_log("Closed", topic, epoch)?; end),
+        Notice::Gone { topic, epoch, end } => fields!(py, of_log("Gone", topic, epoch)?; end),
+        Notice::LogReplaced { topic, epoch } => of_log("LogReplaced", topic, epoch)?,
+        Notice::Refused { topic, reason } => {
+            event!(py, "Refused"; topic = topic.as_ref().map(|topic| topic.as_str()), reason)
+        }
+        Notice::OptionClamped(text) => event!(py, "OptionClamped"; text),
+        Notice::Disconnected(reason) => event!(py, "Disconnected"; reason),
+        Notice::Reconnected => event!(py, "Reconnected"),
+        other => event!(py, "Other"; text = format!("{other:?}")),
+    })
 }

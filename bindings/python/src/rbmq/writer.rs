@@ -10,6 +10,7 @@ use super::confirm::{self, Confirmation, Confirmed};
 use super::failures::publish_error;
 use super::options;
 use super::segment::MessageSegment;
+use crate::classes::{closing, getters};
 use crate::errors;
 use crate::guarded::Guarded;
 use crate::input::{Input, inputs_of};
@@ -274,29 +275,11 @@ impl TopicWriter {
         }
     }
 
-    /// The number of subscribers, as last reported by the broker.
-    #[getter]
-    fn subscribers(&self, py: Python<'_>) -> PyResult<u32> {
-        self.writer.with(py, |writer| writer.subscribers())
-    }
-
-    /// The position behind the last published message.
-    #[getter]
-    fn position(&self, py: Python<'_>) -> PyResult<u64> {
-        self.writer.with(py, |writer| writer.position())
-    }
-
     /// The position below which everything is confirmed at a level.
     #[pyo3(signature = (level="accepted"))]
     fn confirmed(&self, py: Python<'_>, level: &str) -> PyResult<u64> {
         let level = options::level(level)?;
         self.writer.with(py, |writer| writer.confirmed(level))
-    }
-
-    /// Why the broker's disk takes nothing of a kept topic at the moment, as far as the broker has said. None: it works.
-    #[getter]
-    fn disk_failure(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        self.writer.with(py, |writer| writer.disk_failure())
     }
 
     /// Begins a confirmation of everything below `position` (None: of everything that was published).
@@ -387,19 +370,21 @@ impl TopicWriter {
         self.writer.is_closed(py)
     }
 
-    fn __enter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.close(py, Some(10.0))
-    }
-
     fn __repr__(&self) -> String {
         format!("TopicWriter(topic='{}')", self.topic)
     }
 }
+
+getters! { TopicWriter.writer:
+    /// The number of subscribers, as last reported by the broker.
+    subscribers: u32;
+    /// The position behind the last published message.
+    position: u64;
+    /// Why the broker's disk takes nothing of a kept topic at the moment, as far as the broker has said. None: it works.
+    disk_failure: Option<String>;
+}
+
+closing!(TopicWriter, close, Some(10.0));
 
 /// The error with the time-out of the whole call, which was waited for in steps.
 fn with_time(error: PublisherWaitError, timeout: Option<f64>) -> PublisherWaitError {
