@@ -2,6 +2,7 @@
 
 use std::fs::{File, TryLockError};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::process;
 
 /// A file, or an open folder, that is locked against other processes until this value is dropped, or the process ends.
@@ -55,6 +56,12 @@ impl FileLock {
     /// The locked file.
     pub fn file(&self) -> &File {
         &self.file
+    }
+}
+
+impl AsFd for FileLock {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 

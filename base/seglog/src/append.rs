@@ -13,11 +13,18 @@ use crate::writer::Writer;
 pub(crate) struct Pending<'a> {
     position: u64,
     parts: &'a [&'a [u8]],
+    /// What the positions before it are.
+    gap: Kind,
 }
 
 impl<'a> Pending<'a> {
     pub(crate) fn batch(position: u64, parts: &'a [&'a [u8]]) -> Self {
-        Self { position, parts }
+        Self { position, parts, gap: Kind::Hole }
+    }
+
+    /// The end of a range whose data is gone.
+    pub(crate) fn lost(to: u64) -> Self {
+        Self { position: to, parts: &[], gap: Kind::Lost }
     }
 
     fn len(&self) -> u64 {
@@ -143,6 +150,10 @@ impl Writer {
             let path = self.shared.path(self.shared.state.lock().last().base);
             return Err(AppendError::NotWritten { end, source: FileError::new("write", &path)(source) });
         }
+        if let (Some(mark), Some(last)) = (&self.shared.mark, records.last()) {
+            // Before anybody learns of the new end.
+            mark.note(last.end, durable);
+        }
         self.publish(&records);
         Ok(())
     }
@@ -211,7 +222,7 @@ fn records(batches: &[Pending<'_>], mut end: u64, time: u64, durable: u64) -> Ve
         if batch.position > end {
             let hole = format::encode_hole(batch.position);
             let payload_crc = crc32c::crc32c(&hole);
-            let header = RecordHeader { kind: Kind::Hole, position: end, len: 8, payload_crc, time, durable };
+            let header = RecordHeader { kind: batch.gap, position: end, len: 8, payload_crc, time, durable };
             records.push(Ready { header, hole, batch: None, end: batch.position });
         }
         let len = batch.len();

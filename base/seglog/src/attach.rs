@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use locks::{Condvar, Mutex};
 
 use crate::error::{FileError, OpenError};
-use crate::format::Kind;
+use crate::format::{self, Kind};
+use crate::mark::Marks;
 use crate::options::Options;
 use crate::recover::{self, Found};
-use crate::scan::{self, Damage, Step, Window};
-use crate::shared::{OpenFile, Segment, Shared, State, Stats};
+use crate::scan::{self, Step, Window};
+use crate::shared::{OpenFile, Segment, Shared, State};
 use crate::storage::{OpenMode, Storage};
 
 /// How often a wait looks whether there is more.
@@ -20,21 +21,19 @@ const POLL: Duration = Duration::from_millis(5);
 /// Opens the segments of a log for reading only.
 pub(crate) fn attach(storage: Arc<dyn Storage>, dir: &Path, options: Options) -> Result<Shared, OpenError> {
     options.check()?;
-    let found = recover::recover(&*storage, dir, &options, false)?;
+    // Before the segments: the writer of another process goes on.
+    let path = dir.join(format::LOCK_FILE);
+    let marks = match storage.open(&path, OpenMode::Read) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        opened => opened.and_then(|file| Marks::read(&*file, storage.boot())).map(Some),
+    };
+    let marks = marks.map_err(FileError::new("read", &path))?;
+    let found = recover::recover(&*storage, dir, &options, None)?;
     let Some(Found { log_id, segments, .. }) = found else { return Err(OpenError::Missing(dir.to_owned())) };
     let (end, durable) =
         segments.back().map_or((0, 0), |last| (last.records.end, last.records.durable.max(last.base)));
-    let state = State {
-        segments,
-        end,
-        durable,
-        suspect: false,
-        writer: true,
-        scheduled: false,
-        waiting: 0,
-        uses: 0,
-        stats: Stats::default(),
-    };
+    let kept = marks.map_or(0, |marks| marks.known(log_id).kept);
+    let state = State::new(segments, end, durable);
     Ok(Shared {
         storage,
         dir: dir.to_owned(),
@@ -45,6 +44,8 @@ pub(crate) fn attach(storage: Arc<dyn Storage>, dir: &Path, options: Options) ->
         sync_turn: Mutex::new(()),
         follows: Some(Mutex::new(())),
         after_sync: OnceLock::new(),
+        mark: None,
+        missing: end..end.max(kept),
     })
 }
 
@@ -150,7 +151,7 @@ fn reopen(shared: &Shared, base: u64) -> Result<bool, FileError> {
     let interval = shared.options.index_interval;
     let mut window = Window::new(Arc::clone(&opened.file), opened.len, None);
     let seed = opened.header.seed();
-    let records = scan::survey(&mut window, seed, base, interval, Damage::Torn);
+    let records = scan::survey(&mut window, seed, base, interval, 0);
     let records = records.map_err(FileError::new("read", &path))?;
     Ok(shared.change(|state| {
         let before = state.end;

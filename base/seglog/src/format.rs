@@ -307,6 +307,58 @@ pub fn decode_trailer(seed: u32, bytes: &[u8; TRAILER]) -> Option<u64> {
     right.then(|| u64_at(bytes, 0))
 }
 
+/// How far a log goes, noted outside of its segments: so data that is missing at the end, where nothing follows it, is missed.
+///
+/// The file `lock` has two of them, each in a sector of its own, which are written in turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// The name of the log.
+    pub log_id: [u8; 16],
+    /// The run of the machine in which the mark was written; zeros if it is not known.
+    pub boot: [u8; 16],
+    /// The end of the log: all below was appended. The same run of the machine finds it in the files.
+    pub end: u64,
+    /// The bytes below this position are on the disk.
+    pub durable: u64,
+}
+
+/// The name of the file with the marks, which the writer locks.
+pub const LOCK_FILE: &str = "lock";
+/// Bytes of a mark.
+pub const MARK: usize = 64;
+/// Where the two marks begin in their file.
+pub const MARK_OFFSETS: [u64; 2] = [0, 512];
+
+const MARK_MAGIC: [u8; 8] = *b"SEGMARK\n";
+
+impl Mark {
+    /// The bytes of the mark.
+    pub fn encode(&self) -> [u8; MARK] {
+        let mut out = [0; MARK];
+        out[..8].copy_from_slice(&MARK_MAGIC);
+        out[8..24].copy_from_slice(&self.log_id);
+        out[24..40].copy_from_slice(&self.boot);
+        out[40..48].copy_from_slice(&self.end.to_le_bytes());
+        out[48..56].copy_from_slice(&self.durable.to_le_bytes());
+        let crc = crc32c::crc32c(&out[..60]);
+        out[60..].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// Reads a mark; `None` if the bytes are none.
+    pub fn decode(bytes: &[u8; MARK]) -> Option<Self> {
+        let right = bytes[..8] == MARK_MAGIC && u32_at(bytes, 60) == crc32c::crc32c(&bytes[..60]);
+        let log_id = bytes[8..24].try_into().expect("sixteen bytes");
+        let boot = bytes[24..40].try_into().expect("sixteen bytes");
+        (right && u32_at(bytes, 56) == 0).then_some(Self {
+            log_id,
+            boot,
+            end: u64_at(bytes, 40),
+            durable: u64_at(bytes, 48),
+        })
+    }
+}
+
 /// The name of a segment's file: the base in 20 digits, so that names sort as positions do.
 pub fn file_name(base: u64) -> String {
     format!("{base:020}.seg")

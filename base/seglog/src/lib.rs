@@ -58,6 +58,7 @@ mod attach;
 mod error;
 pub mod format;
 mod log;
+mod mark;
 mod options;
 mod reader;
 mod recover;

@@ -1,6 +1,5 @@
 //! The writer of a log.
 
-use std::any::Any;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -8,6 +7,8 @@ use locks::{Condvar, Mutex};
 
 use crate::append::Pending;
 use crate::error::{AppendError, FileError, OpenError, SyncError};
+use crate::format;
+use crate::mark::{MarkWriter, Marks};
 use crate::options::Options;
 use crate::reader::Reader;
 use crate::recover::{self, Found, Recovery};
@@ -17,9 +18,6 @@ use crate::storage::{OsStorage, Storage};
 use crate::ticker::Ticker;
 use crate::writer::Writer;
 
-/// The name of the file that the writer locks.
-const LOCK: &str = "lock";
-
 /// The writer of a log. A log has one writer, in all processes.
 ///
 /// Readers come from [`reader`](Self::reader), work in other threads, and outlive the writer. Dropping the writer syncs; an error of
@@ -28,14 +26,14 @@ const LOCK: &str = "lock";
 pub struct Log {
     writer: Writer,
     recovery: Recovery,
-    _lock: Box<dyn Any + Send + Sync>,
 }
 
 impl Log {
     /// Opens the log in a directory, and makes both if they do not exist.
     ///
-    /// After a crash the log has a prefix of what was appended, which includes all that was durable. [`recovery`](Self::recovery)
-    /// tells what was cut. Everything that the log then has is durable.
+    /// After a crash the log has a prefix of what was appended, which includes all that was durable, and goes on behind all that was
+    /// appended: no position is used twice. What is missing is a hole. [`recovery`](Self::recovery) tells what was cut and what is
+    /// missing. Everything that the log then has is durable.
     ///
     /// # Errors
     /// [`OpenError::Locked`] if there is another writer. An error changes nothing that was durable.
@@ -52,10 +50,12 @@ impl Log {
         options.check()?;
         let dir = dir.as_ref();
         storage.create_dir(dir).map_err(FileError::new("create", dir))?;
-        let lock_path = dir.join(LOCK);
+        let lock_path = dir.join(format::LOCK_FILE);
         let lock = storage.lock(&lock_path).map_err(FileError::new("lock", &lock_path))?;
         let Some(lock) = lock else { return Err(OpenError::Locked(dir.to_owned())) };
-        let found = match recover::recover(&*storage, dir, &options, true)? {
+        let boot = storage.boot();
+        let marks = Marks::read(&*lock, boot).map_err(FileError::new("read", &lock_path))?;
+        let found = match recover::recover(&*storage, dir, &options, Some(&marks))? {
             Some(found) => {
                 // A rename of the last process may not be durable yet.
                 storage.sync_dir(dir).map_err(FileError::new("sync", dir))?;
@@ -65,17 +65,8 @@ impl Log {
         };
         let Found { log_id, segments, recovery } = found;
         let end = segments.back().map_or(options.first_position, |last| last.records.end);
-        let state = State {
-            segments,
-            end,
-            durable: end,
-            suspect: false,
-            writer: true,
-            scheduled: false,
-            waiting: 0,
-            uses: 0,
-            stats: Stats::default(),
-        };
+        let mut state = State::new(segments, end, end);
+        state.stats.damaged_bytes = recovery.damaged_bytes();
         let interval = options.sync.interval();
         let shared = Arc::new(Shared {
             storage,
@@ -87,10 +78,39 @@ impl Log {
             sync_turn: Mutex::new(()),
             follows: None,
             after_sync: OnceLock::new(),
+            mark: Some(MarkWriter::new(lock, log_id, boot)),
+            missing: end..end,
         });
         let ticker = interval.map(|interval| Ticker::new(Arc::clone(&shared), interval)).transpose();
         let ticker = ticker.map_err(FileError::new("start the sync thread for", dir))?;
-        Ok(Self { writer: Writer::new(shared, ticker), recovery, _lock: lock })
+        let mut log = Self { writer: Writer::new(shared, ticker), recovery };
+        log.begin_behind_the_missing()?;
+        Ok(log)
+    }
+
+    /// Appends holes for what the segments do not have of the end of the log, and marks the log as it is then.
+    fn begin_behind_the_missing(&mut self) -> Result<(), FileError> {
+        let (kept, appended) = (self.recovery.unsynced.start, self.recovery.unsynced.end);
+        let holes = [Pending::lost(kept), Pending::batch(appended, &[])];
+        let end = self.end();
+        for hole in holes.into_iter().filter(|_| appended > end) {
+            self.writer.write(&[hole]).map_err(|error| self.file_error("complete", error))?;
+        }
+        if appended > end {
+            self.sync().map_err(|error| error.source)?;
+        }
+        if let Some(mark) = &self.writer.shared.mark {
+            mark.settle(self.end(), self.durable());
+        }
+        Ok(())
+    }
+
+    /// The failed operation of an append that the log makes by itself.
+    fn file_error(&self, action: &'static str, error: AppendError) -> FileError {
+        match error {
+            AppendError::NotWritten { source, .. } | AppendError::NotDurable { source, .. } => source,
+            other => FileError::new(action, &self.writer.shared.dir)(std::io::Error::other(other)),
+        }
     }
 
     /// The findings of the opening of the log.
@@ -215,12 +235,7 @@ impl Log {
 
     /// Removes segments as the limits of [`Retention`](crate::Retention) say. Returns the first position that is kept.
     pub fn apply_retention(&mut self) -> Result<u64, FileError> {
-        self.writer.roll_old().map_err(|error| match error {
-            AppendError::NotWritten { source, .. } | AppendError::NotDurable { source, .. } => source,
-            other => FileError::new("complete the last segment of", &self.writer.shared.dir)(
-                std::io::Error::other(other),
-            ),
-        })?;
+        self.writer.roll_old().map_err(|error| self.file_error("complete the last segment of", error))?;
         self.writer.retain()
     }
 
@@ -242,6 +257,10 @@ impl Drop for Log {
         self.writer.ticker = None;
         // `close` is there for callers that want to know.
         let _ = self.sync();
+        if let Some(mark) = &self.writer.shared.mark {
+            mark.settle(self.end(), self.durable());
+            mark.close();
+        }
         self.writer.shared.change(|state| state.writer = false);
         // Readers that wait for durability alone are not counted as waiting for the end.
         self.writer.shared.changed.notify_all();

@@ -173,6 +173,12 @@ impl Reader {
         self.shared.kept().end
     }
 
+    /// The positions behind the end that the files should have, and did not when [`Reader::open`] opened them: somebody has cut or damaged
+    /// them since. The next writer makes them a hole.
+    pub fn missing(&self) -> Range<u64> {
+        self.shared.missing.clone()
+    }
+
     /// The bytes below this position are on the disk.
     pub fn durable(&self) -> u64 {
         self.shared.state.lock().durable
@@ -389,7 +395,7 @@ impl Reader {
                 Some(records) => records,
                 None => {
                     let mut window = Window::new(Arc::clone(&file), len, None);
-                    scan::survey(&mut window, seed, base, interval, scan::Damage::Lost)?
+                    scan::survey(&mut window, seed, base, interval, u64::MAX)?
                 }
             };
             let mapped = shared.options.read_mode == ReadMode::Map;

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use crate::error::{FileError, OpenError};
 use crate::format::{self, NotASegment, SEGMENT_HEADER, SegmentHeader};
+use crate::mark::{Known, Marks};
 use crate::options::Options;
-use crate::scan::{self, Damage, Survey, Window};
+use crate::scan::{self, Survey, Window};
 use crate::shared::Segment;
 use crate::storage::{File, OpenMode, Storage};
 
@@ -25,6 +26,23 @@ pub struct Recovery {
     pub torn_bytes: u64,
     /// Positions whose data is damaged or missing although it was durable. Readers get them as holes.
     pub damaged: Vec<Range<u64>>,
+    /// Positions that were appended, and not durable, before the machine stopped. They may have been read. Readers get them as a hole.
+    pub unsynced: Range<u64>,
+}
+
+impl Recovery {
+    /// Notes what the segments do not have of the end of the log.
+    fn miss(&mut self, end: u64, known: Known) {
+        if known.kept > end {
+            self.damaged.push(end..known.kept);
+        }
+        self.unsynced = end.max(known.kept)..known.appended.max(known.kept).max(end);
+    }
+
+    /// How many positions are [`damaged`](Self::damaged).
+    pub fn damaged_bytes(&self) -> u64 {
+        self.damaged.iter().map(|range| range.end - range.start).sum()
+    }
 }
 
 /// The segments of a directory.
@@ -75,21 +93,28 @@ pub(crate) fn open_segment(
     Ok(header.map(|header| Opened { header, file, len }))
 }
 
-/// Opens all segments. With `write` the last one is cut after its last whole record and made durable.
+/// Opens all segments. With `marks`, for a writer, the last one is cut after its last whole record and made durable.
 pub(crate) fn recover(
     storage: &dyn Storage,
     dir: &Path,
     options: &Options,
-    write: bool,
+    marks: Option<&Marks>,
 ) -> Result<Option<Found>, OpenError> {
-    let bases = list(storage, dir, write)?;
+    let bases = list(storage, dir, marks.is_some())?;
     let mut found = None;
     for (at, base) in bases.iter().enumerate() {
         let last = at + 1 == bases.len();
         let path = dir.join(format::file_name(*base));
-        let mode = if last && write { OpenMode::ReadWrite } else { OpenMode::Read };
+        let mode = if last && marks.is_some() { OpenMode::ReadWrite } else { OpenMode::Read };
         match open_segment(storage, &path, mode)? {
-            Ok(opened) => add(&mut found, opened, &path, *base, options, last.then_some(write))?,
+            Ok(opened) => {
+                let place = match (last, marks) {
+                    (false, _) => Where::Before,
+                    (true, None) => Where::Read,
+                    (true, Some(marks)) => Where::Written(marks.known(opened.header.log_id)),
+                };
+                add(&mut found, opened, &path, *base, options, place)?;
+            }
             Err(NotASegment::Version(version)) => return Err(OpenError::Version { path, version }),
             Err(_) if last => {
                 return Err(corrupt(
@@ -115,14 +140,25 @@ fn corrupt(path: &Path, reason: &str) -> OpenError {
     OpenError::Corrupt { path: path.to_owned(), reason: reason.to_owned() }
 }
 
-/// Adds a segment behind the others. `last` tells of the last one whether it may be written.
+/// The place of a segment in its log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Where {
+    /// There is another one behind it.
+    Before,
+    /// It is the last one, of a log that is only read.
+    Read,
+    /// It is the last one of a writer.
+    Written(Known),
+}
+
+/// Adds a segment behind the others.
 fn add(
     found: &mut Option<Found>,
     opened: Opened,
     path: &Path,
     base: u64,
     options: &Options,
-    last: Option<bool>,
+    place: Where,
 ) -> Result<(), OpenError> {
     let Opened { header, .. } = opened;
     let found = found.get_or_insert_with(|| Found {
@@ -146,22 +182,18 @@ fn add(
         }
     }
     let segment =
-        examine(&mut found.recovery, opened, options, last).map_err(FileError::new("recover", path))?;
+        examine(&mut found.recovery, opened, options, place).map_err(FileError::new("recover", path))?;
     found.segments.push_back(segment);
     Ok(())
 }
 
-fn examine(
-    recovery: &mut Recovery,
-    opened: Opened,
-    options: &Options,
-    last: Option<bool>,
-) -> io::Result<Segment> {
+fn examine(recovery: &mut Recovery, opened: Opened, options: &Options, place: Where) -> io::Result<Segment> {
     let Opened { header, file, len } = opened;
     let mut segment = Segment::fresh(header, Arc::clone(&file));
     segment.file_len = len;
     if let Some(records) = scan::load_seal(&file, segment.seed, len)? {
-        if last == Some(true) {
+        if let Where::Written(known) = place {
+            recovery.miss(records.end, known);
             // The writer may have stopped between the write of the seal and the sync.
             settle(&file, &records, len)?;
         }
@@ -169,13 +201,18 @@ fn examine(
         segment.records = Survey { index: Vec::new(), ..records };
         return Ok(segment);
     }
-    let damage = if last.is_some() { Damage::Torn } else { Damage::Lost };
+    let kept = match place {
+        Where::Before => u64::MAX,
+        Where::Read => 0,
+        Where::Written(known) => known.kept,
+    };
     let mut window = Window::new(Arc::clone(&file), len, None);
-    segment.records = scan::survey(&mut window, segment.seed, header.base, options.index_interval, damage)?;
+    segment.records = scan::survey(&mut window, segment.seed, header.base, options.index_interval, kept)?;
     recovery.scanned_segments += 1;
     recovery.damaged.append(&mut segment.records.damaged);
-    match last {
-        Some(true) => {
+    match place {
+        Where::Written(known) => {
+            recovery.miss(segment.records.end, known);
             segment.file_len = segment.records.len;
             recovery.torn_bytes = len.saturating_sub(segment.file_len);
             if len != segment.file_len {
@@ -183,8 +220,8 @@ fn examine(
             }
             settle(&file, &segment.records, segment.file_len)?;
         }
-        Some(false) => {}
-        None => {
+        Where::Read => {}
+        Where::Before => {
             (segment.sealed, segment.open) = (true, None);
             segment.records.index = Vec::new();
         }

@@ -187,37 +187,29 @@ impl Survey {
     }
 }
 
-/// How a walk treats bytes that are no record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Damage {
-    /// The end of a log that was being written: bytes that are no record were not finished, unless a later record says that
-    /// it was durable.
-    Torn,
-    /// Everything was durable: bytes that are no record are damaged, and the walk goes on behind it.
-    Lost,
-}
-
 /// Walks through the records of a segment up to the window's limit or its seal.
+///
+/// All below the position `kept` was in the file: bytes of it that are no record are damaged, and the walk goes on behind them. Other bytes
+/// that are no record were not finished, unless a later record says that they were durable.
 pub(crate) fn survey(
     window: &mut Window,
     seed: u32,
     base: u64,
     interval: u64,
-    damage: Damage,
+    mut kept: u64,
 ) -> io::Result<Survey> {
     let mut survey = Survey::empty(base);
-    // The durable end: `u64::MAX` where everything was durable, otherwise the end that the records behind the first
-    // damaged one name.
-    let mut durable = (damage == Damage::Lost).then_some(u64::MAX);
+    // Whether the records behind the first damaged one have to be asked what was durable.
+    let mut unasked = kept != u64::MAX;
     loop {
         match record_at(window, seed, survey.len, survey.end)? {
             Step::Record(record) if record.header.kind == Kind::Seal => return Ok(survey),
             Step::Record(record) => survey.push(&record.header, record.end, interval),
             Step::End => return Ok(survey),
             Step::Bad => {
-                let after = resume(window, seed, survey.len + 8, survey.end, durable.is_none())?;
-                let durable = *durable.get_or_insert(after.durable);
-                let Some(next) = after.next.filter(|_| durable > survey.end) else { return Ok(survey) };
+                let after = resume(window, seed, survey.len + 8, survey.end, unasked)?;
+                (kept, unasked) = (kept.max(after.durable), false);
+                let Some(next) = after.next.filter(|_| kept > survey.end) else { return Ok(survey) };
                 survey.damaged.push(survey.end..next.position);
                 (survey.end, survey.len) = (next.position, next.offset);
                 // A record behind a damaged one can be found without walking only by an entry of its own.

@@ -12,6 +12,7 @@ use locks::{Condvar, Mutex, MutexGuard};
 
 use crate::error::{FileError, SyncError, WaitError};
 use crate::format::{self, IndexEntry, SegmentHeader};
+use crate::mark::MarkWriter;
 use crate::options::Options;
 use crate::scan::Survey;
 use crate::storage::{File, Storage};
@@ -44,6 +45,8 @@ pub struct Stats {
     pub removed_bytes: u64,
     /// Segments that retention could not remove; the next attempt includes them.
     pub failed_removals: u64,
+    /// Positions whose data was damaged or missing when the log was opened.
+    pub damaged_bytes: u64,
     /// Reads that met damaged data.
     pub damaged_reads: u64,
     /// Segments of the log at present.
@@ -117,6 +120,20 @@ pub(crate) struct State {
 }
 
 impl State {
+    pub(crate) fn new(segments: VecDeque<Segment>, end: u64, durable: u64) -> Self {
+        Self {
+            segments,
+            end,
+            durable,
+            suspect: false,
+            writer: true,
+            scheduled: false,
+            waiting: 0,
+            uses: 0,
+            stats: Stats::default(),
+        }
+    }
+
     pub(crate) fn first(&self) -> u64 {
         self.segments.front().map_or(self.end, |segment| segment.base)
     }
@@ -155,6 +172,10 @@ pub(crate) struct Shared {
     /// There where another process writes the log. Held while one reader looks for more.
     pub(crate) follows: Option<Mutex<()>>,
     pub(crate) after_sync: OnceLock<AfterSync>,
+    /// There where this process writes the log.
+    pub(crate) mark: Option<MarkWriter>,
+    /// Positions at the end that were not in the files when they were opened for reading only, although they were written.
+    pub(crate) missing: Range<u64>,
 }
 
 /// The function that a thread which syncs in intervals calls after each of its syncs.
@@ -215,7 +236,7 @@ impl Shared {
             (file, path, end)
         };
         let result = file.sync();
-        self.change(|state| match result {
+        let synced = self.change(|state| match result {
             Ok(()) => {
                 state.durable = state.durable.max(end);
                 state.stats.syncs += 1;
@@ -226,7 +247,11 @@ impl Shared {
                 state.stats.failed_syncs += 1;
                 Err(SyncError { durable: state.durable, source: FileError::new("sync", &path)(source) })
             }
-        })
+        });
+        if let (Some(mark), Ok(durable)) = (&self.mark, &synced) {
+            mark.note_durable(*durable, self.storage.now());
+        }
+        synced
     }
 
     /// Waits until the condition holds. Returns whether it does; not, when the time is over.

@@ -1,7 +1,6 @@
 //! The threads that sync in intervals: few for all logs, and ended with the last one. A test binary of its own, because the test counts
 //! threads of its process.
 
-use std::any::Any;
 use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, mpsc};
@@ -93,9 +92,13 @@ impl Storage for Stuck {
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         self.disk.sync_dir(path)
     }
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
+    fn lock(&self, path: &Path) -> io::Result<Option<Arc<dyn File>>> {
         self.disk.lock(path)
     }
+    fn boot(&self) -> [u8; 16] {
+        self.disk.boot()
+    }
+
     fn now(&self) -> u64 {
         self.disk.now()
     }

@@ -88,9 +88,9 @@ impl Watch {
         self.merge_index.table_load(bid)
     }
 
-    /// How much of a buffer is kept on disk, and whether its disk fails. None if it is not kept.
-    pub(crate) fn kept_load(&self, bid: Bid) -> Option<(KeptLoad, bool)> {
-        Some((self.kept_logs.load(bid)?, self.merge_index.is_failing(bid)))
+    /// How much of a buffer is kept on disk. None if it is not kept.
+    pub(crate) fn kept_load(&self, bid: Bid) -> Option<KeptLoad> {
+        self.kept_logs.load(bid, self.merge_index.is_failing(bid))
     }
 
     /// The counters of a buffer and its archive. None if it has none.

@@ -125,6 +125,12 @@ fn verify(dir: &str, out: &mut impl io::Write) -> Result<ExitCode, Failure> {
             _ => break,
         }
     }
+    let missing = reader.missing();
+    // A writer that has opened the log meanwhile has made a hole of it.
+    if !missing.is_empty() && at <= missing.start {
+        damaged += missing.end - missing.start;
+        writeln!(out, "missing at the end: {} to {}", missing.start, missing.end)?;
+    }
     let id: String = reader.id().iter().map(|byte| format!("{byte:02x}")).collect();
     writeln!(out, "log {id}: positions {first} to {at}, {} segments", reader.stats().segments)?;
     writeln!(out, "{batches} batches, {bytes} bytes, {holes} in holes, {damaged} damaged")?;

@@ -1,7 +1,6 @@
 //! The needs of a log from a file system, as traits: [`OsStorage`] is the operating system's. The package `seglog-sim` has
 //! one that fails, for tests.
 
-use std::any::Any;
 use std::fmt::Debug;
 use std::io::{self, IoSlice};
 use std::path::Path;
@@ -46,8 +45,11 @@ pub trait Storage: Debug + Send + Sync {
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Makes earlier changes of the directory durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
-    /// Takes the lock of this name until the returned value is dropped or the process ends. `None`: somebody else has it.
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send + Sync>>>;
+    /// Opens a file to read and write, makes it if it does not exist, and locks it until the returned value is dropped or the process
+    /// ends. `None`: somebody else has the lock.
+    fn lock(&self, path: &Path) -> io::Result<Option<Arc<dyn File>>>;
+    /// A random number that changes when the machine starts, so that files have lost what was not synced; zeros if it is not known.
+    fn boot(&self) -> [u8; 16];
     /// The time in milliseconds since 1970.
     fn now(&self) -> u64;
     /// Fills a buffer with random bytes.
@@ -71,7 +73,7 @@ pub trait File: Debug + Send + Sync {
     fn map(&self, len: usize) -> io::Result<Option<Bytes>>;
 }
 
-impl dyn File {
+impl dyn File + '_ {
     /// Fills the buffer as far as the file goes.
     pub(crate) fn read_full(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut done = 0;

@@ -1,8 +1,9 @@
 //! The operating system's files.
 
-use std::any::Any;
+use std::fmt;
 use std::fs;
 use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -17,7 +18,7 @@ use super::{File, OpenMode, Storage, map};
 pub struct OsStorage;
 
 #[derive(Debug)]
-struct OsFile(fs::File);
+struct OsFile<F>(F);
 
 impl Storage for OsStorage {
     fn create_dir(&self, path: &Path) -> io::Result<()> {
@@ -60,9 +61,15 @@ impl Storage for OsStorage {
         fs::File::open(path)?.sync_all()
     }
 
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
-        let file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
-        Ok(FileLock::try_exclusive(file)?.map(|lock| Box::new(lock) as Box<dyn Any + Send + Sync>))
+    fn lock(&self, path: &Path) -> io::Result<Option<Arc<dyn File>>> {
+        let file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        Ok(FileLock::try_exclusive(file)?.map(|lock| Arc::new(OsFile(lock)) as Arc<dyn File>))
+    }
+
+    fn boot(&self) -> [u8; 16] {
+        let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+        u128::from_str_radix(&digits, 16).unwrap_or_default().to_be_bytes()
     }
 
     fn now(&self) -> u64 {
@@ -75,9 +82,9 @@ impl Storage for OsStorage {
     }
 }
 
-impl File for OsFile {
+impl<F: AsFd + fmt::Debug + Send + Sync> File for OsFile<F> {
     fn size(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(rustix::fs::fstat(&self.0)?.st_size as u64)
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -89,11 +96,11 @@ impl File for OsFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        Ok(rustix::fs::ftruncate(&self.0, len)?)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.0.sync_data()
+        Ok(rustix::fs::fdatasync(&self.0)?)
     }
 
     fn map(&self, len: usize) -> io::Result<Option<Bytes>> {

@@ -37,10 +37,18 @@ fn it_lists_checks_and_writes_what_is_there() {
     let segment = dir.path().join("00000000000000000000.seg");
     let mut bytes = std::fs::read(&segment).expect("the segment");
     bytes[64 + 48] ^= 1;
-    std::fs::write(&segment, bytes).expect("it is damaged");
+    std::fs::write(&segment, &bytes).expect("it is damaged");
     let verified = seglog(&["verify", path]);
     assert_eq!(verified.status.code(), Some(1));
     assert!(text(&verified).starts_with("damaged: 0 to 5\n"), "{}", text(&verified));
+
+    // Nothing follows the last batch, whose end is known nevertheless.
+    log.close().expect("it closes");
+    let file = std::fs::File::options().write(true).open(&segment).expect("the segment");
+    file.set_len(bytes.len() as u64 - 7).expect("it is cut");
+    let verified = seglog(&["verify", path]);
+    assert_eq!(verified.status.code(), Some(1));
+    assert!(text(&verified).contains("missing at the end: 44 to 49\n"), "{}", text(&verified));
 }
 
 #[test]

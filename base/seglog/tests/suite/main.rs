@@ -3,6 +3,7 @@
 mod clock;
 mod command;
 mod damage;
+mod ends;
 mod model;
 mod plain;
 mod vectors;

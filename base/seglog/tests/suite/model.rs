@@ -1,5 +1,5 @@
 //! A log on a disk that fails, compared with a plain model: after every failure and every crash the log is a prefix of what was
-//! appended, has everything that it said to be durable, and tells every hole.
+//! appended, has everything that it said to be durable, goes on behind what it told of before, and tells every hole.
 
 use std::sync::Arc;
 
@@ -224,8 +224,13 @@ impl World {
             }
             Err(error) => panic!("{error}"),
         };
-        let end = log.end();
+        let (end, unsynced) = (log.end(), log.recovery().unsynced.clone());
         assert!(end >= self.promised, "the log ends at {end} and promised {}", self.promised);
+        if !unsynced.is_empty() {
+            assert!(unsynced.start >= self.promised, "{unsynced:?} of what was promised");
+            let cells = &mut self.cells[unsynced.start as usize..unsynced.end as usize];
+            cells.iter_mut().for_each(|cell| cell.byte = None);
+        }
         (self.log, self.promised, self.failed_syncs) = (Some(log), end, 0);
         self.take_fragment();
         assert!(self.ends.contains(&end), "{end} is in the middle of a batch");

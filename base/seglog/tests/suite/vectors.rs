@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use seglog::format::{self, IndexEntry, Kind, RecordHeader, Seal, SegmentHeader};
+use seglog::format::{self, IndexEntry, Kind, Mark, RecordHeader, Seal, SegmentHeader};
 use seglog::{HoleCause, Options, Read, Reader};
 use seglog_sim::SimStorage;
 use serde_json::Value;
@@ -28,6 +28,21 @@ fn kind(value: &Value) -> Kind {
         Some("lost") => Kind::Lost,
         Some("seal") => Kind::Seal,
         other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_mark_is_these_bytes() {
+    let told = &vectors()["mark"];
+    let id = |name: &str| hex(&told[name]).try_into().expect("sixteen bytes");
+    let (end, durable) = (number(&told["end"]), number(&told["durable"]));
+    let mark = Mark { log_id: id("log_id"), boot: id("boot"), end, durable };
+    assert_eq!(mark.encode().to_vec(), hex(&told["hex"]));
+    assert_eq!(Mark::decode(&mark.encode()), Some(mark));
+    for bit in 0..64 * 8 {
+        let mut bytes = mark.encode();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(Mark::decode(&bytes), None, "bit {bit}");
     }
 }
 

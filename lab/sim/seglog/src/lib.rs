@@ -23,7 +23,6 @@
 //! ```
 #![forbid(unsafe_code)]
 
-use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
@@ -130,6 +129,18 @@ impl Disk {
 
     fn file(&mut self, file: u64) -> &mut Content {
         self.files.entry(file).or_default()
+    }
+
+    /// The file of this name, made if it does not exist.
+    fn named(&mut self, path: &Path) -> u64 {
+        if let Some(file) = self.names.get(path) {
+            return *file;
+        }
+        let file = self.next_file;
+        self.next_file += 1;
+        self.file(file);
+        self.names.insert(path.to_owned(), file);
+        file
     }
 
     fn crash(&mut self) {
@@ -305,20 +316,15 @@ struct SimFile {
     file: u64,
     life: u64,
     writable: bool,
+    /// The name that it locks.
+    locked: Option<PathBuf>,
 }
 
-#[derive(Debug)]
-struct SimLock {
-    disk: SimStorage,
-    path: PathBuf,
-    life: u64,
-}
-
-impl Drop for SimLock {
+impl Drop for SimFile {
     fn drop(&mut self) {
         let mut disk = self.disk.0.lock();
-        if disk.life == self.life {
-            disk.locks.remove(&self.path);
+        if let Some(path) = self.locked.take_if(|_| disk.life == self.life) {
+            disk.locks.remove(&path);
         }
     }
 }
@@ -349,16 +355,12 @@ impl Storage for SimStorage {
             Some(file) => file,
             None if mode == OpenMode::Create => {
                 disk.check(Fault::Name)?;
-                let file = disk.next_file;
-                disk.next_file += 1;
-                disk.file(file);
-                disk.names.insert(path.to_owned(), file);
-                file
+                disk.named(path)
             }
             None => return Err(io::ErrorKind::NotFound.into()),
         };
         let (life, writable) = (disk.life, mode != OpenMode::Read);
-        Ok(Arc::new(SimFile { disk: self.clone(), file, life, writable }))
+        Ok(Arc::new(SimFile { disk: self.clone(), file, life, writable, locked: None }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -389,12 +391,19 @@ impl Storage for SimStorage {
         Ok(())
     }
 
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
+    fn lock(&self, path: &Path) -> io::Result<Option<Arc<dyn File>>> {
         let mut disk = self.0.lock();
         if !disk.locks.insert(path.to_owned()) {
             return Ok(None);
         }
-        Ok(Some(Box::new(SimLock { disk: self.clone(), path: path.to_owned(), life: disk.life })))
+        let file = disk.named(path);
+        let (life, locked) = (disk.life, Some(path.to_owned()));
+        Ok(Some(Arc::new(SimFile { disk: self.clone(), file, life, writable: true, locked })))
+    }
+
+    fn boot(&self) -> [u8; 16] {
+        // Zeros would be a machine that does not say.
+        u128::from(self.0.lock().life + 1).to_be_bytes()
     }
 
     fn now(&self) -> u64 {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime};
 
@@ -204,6 +204,40 @@ fn a_server_on_a_disk_without_room_says_so() {
     });
 }
 
+/// The segment files of topic 0, in order.
+fn segments(folder: &Path) -> Vec<PathBuf> {
+    let mut segments: Vec<_> = std::fs::read_dir(folder.join("disk/topic-00000"))
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "seg"))
+        .collect();
+    segments.sort();
+    segments
+}
+
+/// Bytes at the end of the last file are gone after an orderly end: they are a hole, and their offsets are not used again.
+#[test]
+fn a_cut_end_is_a_hole() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = configuration(folder.path(), "[[topics]]\nid = 0\npush_port = 0\n");
+    let server = Server::start(folder.path(), &["--config", &file]);
+    assert!(wait(&mut pusher(&server, 1000, 32, "20000")).success());
+    wait_for_head(&server, "disk", 32_000);
+    assert!(server.stop(Signal::INT).success());
+    let last = segments(folder.path()).pop().expect("a segment");
+    let file = File::options().write(true).open(last).expect("a segment");
+    file.set_len(file.metadata().expect("a length").len() - 50).expect("a cut");
+    let server = Server::start(folder.path(), &["--levels", "disk", "--topic", "0"]);
+    assert!(level(&server.stat(), "disk")["damaged"].as_u64() > Some(0), "{}", server.stat());
+    push(&server, "and on");
+    wait_for_head(&server, "disk", 32_006);
+    let (status, bytes, error) = pull(&server);
+    assert_eq!(status, Some(3), "bytes are missing");
+    assert!(error.contains("were lost (a hole)"), "{error}");
+    let kept = bytes.strip_suffix(b"and on").expect("what came later");
+    assert!(numbered(1000, 32).starts_with(kept) && kept.len() < 32_000);
+}
+
 /// A block of a segment file is damaged: its range is a hole, and everything else is answered.
 #[test]
 fn a_damaged_segment_is_a_hole() {
@@ -215,12 +249,7 @@ fn a_damaged_segment_is_a_hole() {
     assert!(wait(&mut pusher(&server, COUNT, 32, "20000")).success());
     wait_for_head(&server, "disk", COUNT * 32);
     assert!(server.stop(Signal::INT).success());
-    let mut segments: Vec<_> = std::fs::read_dir(folder.path().join("disk/topic-00000"))
-        .expect("a folder")
-        .map(|entry| entry.expect("an entry").path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "seg"))
-        .collect();
-    segments.sort();
+    let segments = segments(folder.path());
     let mut damaged = File::options().write(true).open(&segments[1]).expect("a segment");
     damaged.seek(SeekFrom::Start(20_000)).expect("a place");
     damaged.write_all(&[0xA5; 512]).expect("damage");

@@ -48,18 +48,9 @@ struct Topic {
     table_entries: u64,
     table_limit: u64,
     /// The contents of its log on disk. None: the topic is not kept.
-    kept: Option<Kept>,
+    kept: Option<KeptLoad>,
     /// The contents of its archive. None: it has none.
     archived: Option<ArchiveLoad>,
-}
-
-/// The contents of the logs on disk of a topic, or of several.
-#[derive(Debug, Clone, Copy, Default)]
-struct Kept {
-    file_bytes: u64,
-    first_position: u64,
-    unsynced_bytes: u64,
-    is_failing: bool,
 }
 
 /// The values of one scrape.
@@ -159,10 +150,7 @@ impl Topic {
                 topic.table_limit += load.limit as u64;
             }
             topic.archived = topic.archived.or_else(|| watch.archive_load(*bid));
-            if let Some((KeptLoad { file_bytes, first, unsynced }, is_failing)) = watch.kept_load(*bid) {
-                topic.kept =
-                    Some(Kept { file_bytes, first_position: first, unsynced_bytes: unsynced, is_failing });
-            }
+            topic.kept = watch.kept_load(*bid).or(topic.kept);
         }
         topic
     }
@@ -445,13 +433,16 @@ impl Scrape {
     }
 
     fn by_kept_topic(&self, to: &mut Writer<'_>) -> fmt::Result {
-        type Column = (&'static str, &'static str, fn(&Kept) -> u64);
-        let columns: [Column; 4] = [
+        type Column = (&'static str, &'static str, fn(&KeptLoad) -> u64);
+        let columns: [Column; 5] = [
             ("rbmq_kept_file_bytes", "Bytes of the topic on disk", |kept| kept.file_bytes),
-            ("rbmq_kept_first_position", "The oldest position on disk", |kept| kept.first_position),
-            ("rbmq_kept_unsynced_bytes", "Bytes that a crash of the machine loses", |kept| {
-                kept.unsynced_bytes
-            }),
+            ("rbmq_kept_first_position", "The oldest position on disk", |kept| kept.first),
+            ("rbmq_kept_unsynced_bytes", "Bytes that a crash of the machine loses", |kept| kept.unsynced),
+            (
+                "rbmq_kept_damaged_bytes",
+                "Bytes that were damaged or missing when the topic was opened",
+                |kept| kept.damaged,
+            ),
             ("rbmq_kept_failing", "1 while the publishers wait for the disk", |kept| kept.is_failing.into()),
         ];
         for (name, help, value) in columns {

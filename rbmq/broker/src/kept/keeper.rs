@@ -30,6 +30,10 @@ pub(crate) struct KeptLoad {
     pub(crate) first: u64,
     /// Bytes that are not on the disk yet.
     pub(crate) unsynced: u64,
+    /// Bytes that were damaged or missing when the topic was opened.
+    pub(crate) damaged: u64,
+    /// Whether its publishers wait for the disk.
+    pub(crate) is_failing: bool,
 }
 
 impl KeptLogs {
@@ -38,10 +42,12 @@ impl KeptLogs {
     }
 
     /// How much of a buffer is kept. None if it is not.
-    pub(crate) fn load(&self, bid: Bid) -> Option<KeptLoad> {
+    pub(crate) fn load(&self, bid: Bid, is_failing: bool) -> Option<KeptLoad> {
         let log = self.get(bid)?;
         let unsynced = log.end().saturating_sub(log.durable());
-        Some(KeptLoad { file_bytes: log.stats().file_bytes, first: log.first(), unsynced })
+        let stats = log.stats();
+        let (file_bytes, damaged) = (stats.file_bytes, stats.damaged_bytes);
+        Some(KeptLoad { file_bytes, first: log.first(), unsynced, damaged, is_failing })
     }
 }
 

@@ -19,7 +19,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use rbmq_wire::TopicName;
 use rocketbufs::{Epoch, Position};
-use seglog::{AppendError, FileError, Log, OpenError, Options, Read, ReadError, Retention, SyncPolicy};
+use seglog::storage::{OsStorage, Storage as _};
+use seglog::{
+    AppendError, FileError, Log, OpenError, Options, Read, ReadError, Recovery, Retention, SyncPolicy,
+};
 use tracing::{info, warn};
 
 use super::places::{Entry, Journaled, Place, Places};
@@ -157,8 +160,15 @@ impl Store {
         write_name(dir, topic)?;
         let mut log = Log::open(dir.join("log"), options.log())?;
         let journal = Log::open(dir.join("publishers"), options.journal())?;
+        warn_of_damage(topic, "messages", "subscribers that come to them get Lost", log.recovery());
+        let consequence = "publishers that were there may send messages twice";
+        warn_of_damage(topic, "the journal of publishers", consequence, journal.recovery());
         let mut journaled = read_journal(&journal)?;
-        let (boot, clean) = (boot_id(), journaled.clean);
+        if journaled.at > log.end() {
+            warn!("topic '{topic}': positions {} to {} of messages are missing", log.end(), journaled.at);
+            log.append_hole(journaled.at)?;
+        }
+        let (boot, clean) = (u128::from_be_bytes(OsStorage.boot()), journaled.clean);
         read_runs(&log, &mut journaled)?;
         let crashed = journal.end() > 0 && !clean && journaled.boot != boot;
         let places = journaled.finish(crashed);
@@ -267,6 +277,20 @@ fn in_log(appended: Result<(), AppendError>, dir: &Path) -> Result<(), AppendErr
     }
 }
 
+/// Says what the log `of` something does not have any more, and what comes of it.
+fn warn_of_damage(topic: &TopicName, of: &str, consequence: &str, recovery: &Recovery) {
+    for std::ops::Range { start, end } in &recovery.damaged {
+        let bytes = end - start;
+        warn!(
+            "topic '{topic}': {of}: {bytes} bytes from {start} to {end} are damaged or missing; {consequence}"
+        );
+    }
+    if recovery.torn_bytes > 0 {
+        let bytes = recovery.torn_bytes;
+        warn!("topic '{topic}': {of}: {bytes} bytes at the end were not written whole, and are cut");
+    }
+}
+
 fn read_journal(journal: &Log) -> Result<Journaled, KeepError> {
     let (mut journaled, mut reader) = (Journaled::default(), journal.reader());
     let mut position = journal.first();
@@ -369,13 +393,6 @@ pub(crate) fn folder(topic: &TopicName) -> String {
 fn checksum(bytes: &[u8]) -> u32 {
     // FNV-1a: names are not secret, and a collision is refused (`write_name`).
     bytes.iter().fold(0x811c_9dc5, |sum: u32, byte| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
-}
-
-/// A number that changes with each start of the machine; 0 if the system does not say.
-fn boot_id() -> u128 {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-    u128::from_str_radix(&digits, 16).unwrap_or_default()
 }
 
 #[cfg(test)]

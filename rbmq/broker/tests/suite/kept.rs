@@ -2,7 +2,7 @@
 //! whatever retention has removed.
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rbmq::{
@@ -297,6 +297,60 @@ fn a_replay_that_retention_overtakes_goes_on_at_the_oldest_message() {
     assert!(start < 5_000 && (15_000..25_000).contains(&end), "{losses:?}");
 }
 
+/// The segment files of the topic `k/a`, in order.
+fn segments(dir: &Path) -> Vec<PathBuf> {
+    let log = std::fs::read_dir(dir.join("k%2Fa/log")).unwrap();
+    let mut segments: Vec<_> = log.map(|file| file.unwrap().path()).collect();
+    segments.retain(|path| path.extension().is_some_and(|extension| extension == "seg"));
+    segments.sort();
+    segments
+}
+
+/// Nothing follows the last delivery on the disk, and the broker knows nevertheless that the delivery was there.
+#[test]
+fn a_damaged_end_is_told_as_lost_and_its_positions_are_not_used_again() {
+    type Damage = fn(&mut Vec<u8>);
+    let damages: [Damage; 3] = [
+        |bytes| {
+            let last = bytes.windows(8).rposition(|own| own == b"00000099").unwrap();
+            bytes[last] ^= 1;
+        },
+        |bytes| bytes.truncate(bytes.len() - 7),
+        |bytes| bytes.truncate(64),
+    ];
+    for (at, damage) in damages.into_iter().enumerate() {
+        let dir = tempfile::tempdir().unwrap();
+        let broker = self::broker(dir.path());
+        let writer = &mut topic(&broker.addr(), "k/a");
+        for n in [0..50, 50..100] {
+            publish(writer, n);
+            let end = writer.position();
+            writer.confirm(end, ConfirmLevel::Synced, Some(LONG)).unwrap();
+        }
+        broker.stop();
+        let segments = segments(dir.path());
+        let last = segments.last().unwrap();
+        let mut bytes = std::fs::read(last).unwrap();
+        damage(&mut bytes);
+        std::fs::write(last, bytes).unwrap();
+        let broker = self::broker(dir.path());
+        publish(&mut topic(&broker.addr(), "k/a"), 100..110);
+        let mut all = subscribe(&broker.addr(), "k/a", StartFrom::Oldest);
+        let (losses, _) = receive_with_losses(&mut all, 0, 110);
+        let [Range { start, end: 100 }] = losses[..] else { panic!("{at}: {losses:?}") };
+        assert!(start < 100, "{at}: {losses:?}");
+        let mut again = subscribe(&broker.addr(), "k/a", StartFrom::Oldest);
+        let lost: u64 = loop {
+            match again.next_event(Some(LONG)).unwrap().expect("an event") {
+                Event::Notice(Notice::Lost { from, to, .. }) => break to - from,
+                Event::Notice(_) | Event::Batch(_) => {}
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(lost >= (100 - start as u64) * MESSAGE as u64, "{at}: {lost} positions");
+    }
+}
+
 #[test]
 fn a_damaged_segment_is_told_as_lost_and_everything_else_comes() {
     let dir = tempfile::tempdir().unwrap();
@@ -305,10 +359,7 @@ fn a_damaged_segment_is_told_as_lost_and_everything_else_comes() {
     let writer = &mut topic(&broker.addr(), "k/a");
     publish(writer, 0..8_000);
     broker.stop();
-    let log = std::fs::read_dir(dir.path().join("k%2Fa/log")).unwrap();
-    let mut segments: Vec<_> = log.map(|file| file.unwrap().path()).collect();
-    segments.retain(|path| path.extension().is_some_and(|extension| extension == "seg"));
-    segments.sort();
+    let segments = segments(dir.path());
     assert!(segments.len() > 3, "{segments:?}");
     let mut bytes = std::fs::read(&segments[1]).unwrap();
     let middle = bytes.len() / 2;
