@@ -70,6 +70,7 @@ impl rb_down {
 
 impl Default for rb_down {
     /// No connection is down.
+    #[inline]
     fn default() -> Self {
         Self { by: rb_down_by::RB_DOWN_BY_LOCAL, code: -1, text: std::ptr::null() }
     }

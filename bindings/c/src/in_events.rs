@@ -69,6 +69,7 @@ pub struct rb_in_event {
     pub down: rb_down,
 }
 
+#[inline]
 fn empty(kind: rb_in_kind, bid: u32) -> rb_in_event {
     rb_in_event { kind, bid, ..Default::default() }
 }

@@ -105,7 +105,10 @@ pub extern "C" fn rb_view_trusting(view: *mut rb_view, piece: *mut iovec) -> rb_
 /// uses a view at a time.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_view_consume(view: *mut rb_view) -> rb_status {
-    call(|| take::<View>(view).map(|view| view.0.consume()))
+    call(|| {
+        take::<View>(view)?.0.consume();
+        Ok(())
+    })
 }
 
 /// Releases the bytes below `position`. The view no longer shows them; pointers to the others stay valid. One thread uses a view
@@ -119,7 +122,10 @@ pub extern "C" fn rb_view_consume_part(view: *mut rb_view, position: u64) -> rb_
 /// resumes gets them again. One thread uses a view at a time.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_view_consume_up_to(view: *mut rb_view, position: u64) -> rb_status {
-    call(|| take::<View>(view).map(|view| view.0.consume_up_to(position)))
+    call(|| {
+        take::<View>(view)?.0.consume_up_to(position);
+        Ok(())
+    })
 }
 
 /// Frees a view without releasing its bytes: consuming a later view of the buffer releases them too. NULL does nothing.
