@@ -11,7 +11,12 @@ use crate::classes::closing;
 
 /// The messages for one integer, like a mailbox of Erlang. A mailbox keeps its queue open.
 #[pyclass(frozen, module = "rocketbufs.cmq")]
-pub struct Mailbox(Popping<cmq::Mailbox<Bytes>>, u32);
+pub struct Mailbox(
+    Popping<cmq::Mailbox<Bytes>>,
+    /// The integer of the mailbox.
+    #[pyo3(get, name = "id")]
+    u32,
+);
 
 impl Mailbox {
     /// Makes a Python object of a mailbox.
@@ -23,12 +28,6 @@ impl Mailbox {
 
 #[pymethods]
 impl Mailbox {
-    /// The integer of the mailbox.
-    #[getter]
-    fn id(&self) -> u32 {
-        self.1
-    }
-
     /// Closes the mailbox: later messages for its integer come to the queue. Returns the messages that wait here; an empty list
     /// if another thread still pops here. A second call does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<Vec<Item>> {

@@ -20,7 +20,9 @@ use crate::times::{self, Deadline};
 #[pyclass(frozen, module = "rocketbufs")]
 pub struct Listener {
     listener: Guarded<Arc<rocketbufs::Listener>>,
-    addr: String,
+    /// The address in use.
+    #[pyo3(get)]
+    local_addr: String,
 }
 
 impl Listener {
@@ -39,14 +41,8 @@ impl Listener {
         }
         let context = context.get().handle(py)?;
         let listener = py.detach(|| rocketbufs::Listener::bind(context, addr)).or_raise(py, "ListenError")?;
-        let addr = listener.local_addr();
-        Ok(Self { listener: Guarded::new(Arc::new(listener), "listener"), addr })
-    }
-
-    /// The address in use.
-    #[getter]
-    fn local_addr(&self) -> &str {
-        &self.addr
+        let local_addr = listener.local_addr();
+        Ok(Self { listener: Guarded::new(Arc::new(listener), "listener"), local_addr })
     }
 
     /// Calls `callback(conn)` on a worker thread for every connection.
@@ -95,7 +91,7 @@ impl Listener {
     }
 
     fn __repr__(&self) -> String {
-        format!("Listener('{}')", self.addr)
+        format!("Listener('{}')", self.local_addr)
     }
 }
 

@@ -93,7 +93,12 @@ impl Origin for OfBuffer {
 /// A free piece of an output buffer: a writable buffer that is the program's until it is delivered. `deliver`, or the end of a
 /// `with` without an exception, makes it a delivery. While a memoryview exists, both raise BufferError.
 #[pyclass(frozen, module = "rocketbufs")]
-pub struct OutSegment(Claimed<OfBuffer>, u64);
+pub struct OutSegment(
+    Claimed<OfBuffer>,
+    /// The position of the first byte in the log.
+    #[pyo3(get, name = "position")]
+    u64,
+);
 
 impl OutSegment {
     /// Makes a Python object of a segment that the buffer, or its writer, claimed.
@@ -135,12 +140,6 @@ impl OutSegment {
     #[getter]
     fn bid(&self, py: Python<'_>) -> PyResult<u32> {
         self.buffer_id(py)
-    }
-
-    /// The position of the first byte in the log.
-    #[getter]
-    fn position(&self) -> u64 {
-        self.1
     }
 
     /// Makes the first `size` bytes (None: all) a delivery; 0 gives the segment back. Returns the end of the delivery.

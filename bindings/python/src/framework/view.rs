@@ -38,9 +38,17 @@ impl Bytes {
 #[pyclass(frozen, module = "rocketbufs")]
 pub struct InView {
     bytes: Exporter<Bytes>,
+    /// The id of the buffer.
+    #[pyo3(get)]
     bid: u32,
+    /// The writer's log.
+    #[pyo3(get)]
     epoch: u128,
+    /// The position behind the last byte.
+    #[pyo3(get)]
     end: u64,
+    /// Whether reading copies the bytes: the buffer is overwritable, or in memory that others may write.
+    #[pyo3(get)]
     copied: bool,
 }
 
@@ -56,34 +64,10 @@ impl InView {
 
 #[pymethods]
 impl InView {
-    /// The id of the buffer.
-    #[getter]
-    fn bid(&self) -> u32 {
-        self.bid
-    }
-
-    /// The writer's log.
-    #[getter]
-    fn epoch(&self) -> u128 {
-        self.epoch
-    }
-
     /// The position of the first byte.
     #[getter]
     fn position(&self, py: Python<'_>) -> PyResult<u64> {
         self.bytes.with(py, |bytes| bytes.view.position())
-    }
-
-    /// The position behind the last byte.
-    #[getter]
-    fn end(&self) -> u64 {
-        self.end
-    }
-
-    /// Whether reading copies the bytes: the buffer is overwritable, or in memory that others may write.
-    #[getter]
-    fn copied(&self) -> bool {
-        self.copied
     }
 
     /// Whether the view was consumed or released.
@@ -154,9 +138,20 @@ enum Held {
 #[pyclass(frozen, module = "rocketbufs")]
 pub struct BufSeg {
     bytes: Exporter<Held>,
+    /// The id of the buffer.
+    #[pyo3(get)]
     bid: u32,
+    /// The writer's log.
+    #[pyo3(get)]
     epoch: u128,
-    range: (u64, u64),
+    /// The position of the first byte.
+    #[pyo3(get)]
+    position: u64,
+    /// The position behind the last byte.
+    #[pyo3(get)]
+    end: u64,
+    /// Whether reading copies the bytes.
+    #[pyo3(get)]
     copied: bool,
 }
 
@@ -177,8 +172,8 @@ impl BufSeg {
                 (Held::Copy(copy), true)
             }
         };
-        let (epoch, range) = (seg.epoch().0, (seg.position(), seg.end()));
-        Ok(Self { bytes: Exporter::new(held, "segment"), bid, epoch, range, copied })
+        let (epoch, position, end) = (seg.epoch().0, seg.position(), seg.end());
+        Ok(Self { bytes: Exporter::new(held, "segment"), bid, epoch, position, end, copied })
     }
 
     /// The callback returned: no further use, unless a memoryview exists.
@@ -190,43 +185,12 @@ impl BufSeg {
 
 #[pymethods]
 impl BufSeg {
-    /// The id of the buffer.
-    #[getter]
-    fn bid(&self) -> u32 {
-        self.bid
-    }
-
-    /// The writer's log.
-    #[getter]
-    fn epoch(&self) -> u128 {
-        self.epoch
-    }
-
-    /// The position of the first byte.
-    #[getter]
-    fn position(&self) -> u64 {
-        self.range.0
-    }
-
-    /// The position behind the last byte.
-    #[getter]
-    fn end(&self) -> u64 {
-        self.range.1
-    }
-
-    /// Whether reading copies the bytes.
-    #[getter]
-    fn copied(&self) -> bool {
-        self.copied
-    }
-
     fn __len__(&self) -> usize {
-        (self.range.1 - self.range.0) as usize
+        (self.end - self.position) as usize
     }
 
     fn __repr__(&self) -> String {
-        let (from, to) = self.range;
-        format!("BufSeg(bid={}, positions={from}..{to})", self.bid)
+        format!("BufSeg(bid={}, positions={}..{})", self.bid, self.position, self.end)
     }
 }
 

@@ -19,9 +19,17 @@ pub struct Batch {
     batch: Exporter<OwnedBatch>,
     topic: TopicName,
     framing: Framing,
-    /// Positions and the log, which stay known after the release.
-    range: (u64, u64),
+    /// The log of the publisher.
+    #[pyo3(get)]
     epoch: u128,
+    /// The position of the first byte.
+    #[pyo3(get)]
+    position: u64,
+    /// The position behind the last byte, at which to resume.
+    #[pyo3(get)]
+    end: u64,
+    /// Whether the bytes are a copy, since another process may write the memory where they landed.
+    #[pyo3(get)]
     copied: bool,
 }
 
@@ -31,7 +39,8 @@ impl Batch {
         Self {
             topic: batch.topic().clone(),
             framing: batch.framing(),
-            range: (batch.position(), batch.end()),
+            position: batch.position(),
+            end: batch.end(),
             epoch: batch.epoch().0,
             copied: batch.is_copy(),
             batch: Exporter::new(batch, "batch"),
@@ -91,30 +100,6 @@ impl Batch {
         self.framing.to_string()
     }
 
-    /// The log of the publisher.
-    #[getter]
-    fn epoch(&self) -> u128 {
-        self.epoch
-    }
-
-    /// The position of the first byte.
-    #[getter]
-    fn position(&self) -> u64 {
-        self.range.0
-    }
-
-    /// The position behind the last byte, at which to resume.
-    #[getter]
-    fn end(&self) -> u64 {
-        self.range.1
-    }
-
-    /// Whether the bytes are a copy, since another process may write the memory where they landed.
-    #[getter]
-    fn copied(&self) -> bool {
-        self.copied
-    }
-
     /// Whether the batch was released.
     #[getter]
     fn released(&self, py: Python<'_>) -> bool {
@@ -124,7 +109,7 @@ impl Batch {
     /// The number of bytes, including headers.
     #[getter]
     fn nbytes(&self) -> u64 {
-        self.range.1 - self.range.0
+        self.end - self.position
     }
 
     /// Where the messages are in `view`: a memoryview of unsigned 32-bit numbers with a row of start and end for each message.
@@ -194,9 +179,8 @@ impl Batch {
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {
-        let (from, to) = self.range;
         let released = if self.batch.is_released(py) { ", released" } else { "" };
-        format!("Batch(topic='{}', positions={from}..{to}{released})", self.topic)
+        format!("Batch(topic='{}', positions={}..{}{released})", self.topic, self.position, self.end)
     }
 }
 
@@ -210,16 +194,15 @@ buffer_protocol! {
 /// A received batch that is not consumed yet. The last reference consumes nothing. Consuming a later batch of the same log
 /// consumes this one too.
 #[pyclass(frozen, module = "rocketbufs.rbmq")]
-pub struct DeferredBatch(Exporter<rbmq::DeferredBatch>, u128);
+pub struct DeferredBatch(
+    Exporter<rbmq::DeferredBatch>,
+    /// The log of the publisher.
+    #[pyo3(get, name = "epoch")]
+    u128,
+);
 
 #[pymethods]
 impl DeferredBatch {
-    /// The log of the publisher.
-    #[getter]
-    fn epoch(&self) -> u128 {
-        self.1
-    }
-
     /// Counts the batch, and all earlier ones of the log, as consumed. A second call does nothing.
     fn consume(&self, py: Python<'_>) -> PyResult<()> {
         if let Some(batch) = self.0.take(py)? {
@@ -414,7 +397,7 @@ impl Message {
     fn end(&self) -> u64 {
         match &self.0 {
             Body::Copied { end, .. } => *end,
-            Body::InBatch { batch, found } => batch.get().range.0 + found.resume as u64,
+            Body::InBatch { batch, found } => batch.get().position + found.resume as u64,
         }
     }
 

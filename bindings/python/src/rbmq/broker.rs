@@ -13,6 +13,8 @@ use crate::guarded::Guarded;
 #[pyclass(frozen, module = "rocketbufs.rbmq")]
 pub struct Broker {
     broker: Guarded<rbmq_broker::Broker>,
+    /// The address in use.
+    #[pyo3(get)]
     addr: String,
 }
 
@@ -31,12 +33,6 @@ impl Broker {
         let broker = started.map_err(|error| errors::of(py, "BrokerError", &error))?;
         let addr = broker.addr();
         Ok(Self { broker: Guarded::new(broker, "broker"), addr })
-    }
-
-    /// The address in use.
-    #[getter]
-    fn addr(&self) -> &str {
-        &self.addr
     }
 
     /// Stops the broker in order: clients get the bytes that are on their way. Returns the number of bytes that were still

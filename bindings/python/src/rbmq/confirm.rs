@@ -17,42 +17,32 @@ use crate::times::{self, Deadline};
 
 /// The result of a confirmation that succeeded.
 #[pyclass(frozen, module = "rocketbufs.rbmq")]
-pub struct Confirmed(rbmq::Confirmed);
+pub struct Confirmed {
+    level: rbmq::ConfirmLevel,
+    /// Everything below this position is confirmed.
+    #[pyo3(get)]
+    position: u64,
+    /// How many subscribers the confirmation covers.
+    #[pyo3(get)]
+    subscribers: u32,
+    /// How many subscribers left after the broker accepted the position.
+    #[pyo3(get)]
+    left: u32,
+    /// How often, since then, a subscriber lost messages.
+    #[pyo3(get)]
+    lost: u32,
+}
 
 #[pymethods]
 impl Confirmed {
     /// "accepted", "delivered", "consumed", "stored" or "synced".
     #[getter]
     fn level(&self) -> String {
-        self.0.level.to_string()
-    }
-
-    /// Everything below this position is confirmed.
-    #[getter]
-    fn position(&self) -> u64 {
-        self.0.position
-    }
-
-    /// How many subscribers the confirmation covers.
-    #[getter]
-    fn subscribers(&self) -> u32 {
-        self.0.subscribers
-    }
-
-    /// How many subscribers left after the broker accepted the position.
-    #[getter]
-    fn left(&self) -> u32 {
-        self.0.left
-    }
-
-    /// How often, since then, a subscriber lost messages.
-    #[getter]
-    fn lost(&self) -> u32 {
-        self.0.lost
+        self.level.to_string()
     }
 
     fn __repr__(&self) -> String {
-        let rbmq::Confirmed { level, position, subscribers, left, lost } = self.0;
+        let Self { level, position, subscribers, left, lost } = self;
         format!(
             "Confirmed(level='{level}', position={position}, subscribers={subscribers}, left={left}, lost={lost})"
         )
@@ -64,7 +54,14 @@ impl Confirmed {
 /// # Errors
 /// `ConfirmError`, with the confirmed position as `confirmed`.
 pub fn result(py: Python<'_>, result: ConfirmResult) -> PyResult<Confirmed> {
-    result.map(Confirmed).map_err(|error| {
+    let confirmed = |rbmq::Confirmed { level, position, subscribers, left, lost }| Confirmed {
+        level,
+        position,
+        subscribers,
+        left,
+        lost,
+    };
+    result.map(confirmed).map_err(|error| {
         let confirmed = match &error {
             ConfirmError::TimedOut { confirmed, .. }
             | ConfirmError::TooFew { confirmed, .. }

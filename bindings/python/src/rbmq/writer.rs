@@ -28,8 +28,12 @@ const HEADER: usize = rbmq::wire::RECORD_HEADER_BYTES;
 #[pyclass(frozen, module = "rocketbufs.rbmq")]
 pub struct TopicWriter {
     writer: Arc<Guarded<rbmq::TopicWriter>>,
+    /// The topic.
+    #[pyo3(get)]
     topic: String,
     framing: Framing,
+    /// The largest delivery in bytes; each record has a header of 4.
+    #[pyo3(get, name = "max_delivery_bytes")]
     max_delivery: usize,
 }
 
@@ -194,22 +198,10 @@ impl TopicWriter {
 
 #[pymethods]
 impl TopicWriter {
-    /// The topic.
-    #[getter]
-    fn topic(&self) -> &str {
-        &self.topic
-    }
-
     /// "records" or "raw".
     #[getter]
     fn framing(&self) -> String {
         self.framing.to_string()
-    }
-
-    /// The largest delivery in bytes; each record has a header of 4.
-    #[getter]
-    fn max_delivery_bytes(&self) -> usize {
-        self.max_delivery
     }
 
     /// Publishes one message: a copy of any object with the buffer protocol. Waits while the ring is full, at most `timeout`
