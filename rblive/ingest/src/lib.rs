@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod bitrate;
 mod counters;
 mod hook;
 mod http_server;

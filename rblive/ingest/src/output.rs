@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rblive::content::{Container, Description, DescriptionError, HEADER_BYTES, Header, Kind, Rendition};
 use rblive::{ChunkError, RsChunk, RsId, RsManager};
+use rblive_media::timeline::Timeline;
 
 /// A rendition that is behind the newest one by more target durations than this is not described any more: its publisher is silent or
 /// gone, and viewers change to another.
@@ -42,14 +43,19 @@ pub(crate) struct Output {
     /// Filled chunks that are disseminated together with the next one, the oldest first.
     held: Vec<RsChunk>,
     renditions: BTreeMap<u16, RenditionUpdate>,
-    /// The number after that of the newest segment.
-    next_sequence: u64,
+    pub(crate) timeline: Timeline,
 }
 
 impl Output {
-    pub(crate) fn new(manager: RsManager, id: RsId, name: &str, container: Container) -> Self {
+    pub(crate) fn new(
+        manager: RsManager,
+        id: RsId,
+        name: &str,
+        container: Container,
+        timeline: Timeline,
+    ) -> Self {
         let (name, renditions) = (name.to_owned(), BTreeMap::new());
-        Self { manager, id, name, container, held: Vec::new(), renditions, next_sequence: 0 }
+        Self { manager, id, name, container, held: Vec::new(), renditions, timeline }
     }
 
     /// The most bytes of a chunk's payload.
@@ -67,7 +73,6 @@ impl Output {
     pub(crate) fn describe(&mut self, sequence: u64, own: RenditionUpdate) -> Result<(), OutputError> {
         let (begins_us, timeline) = (own.begins_us, own.timeline);
         self.renditions.insert(own.rendition.id, own);
-        self.next_sequence = self.next_sequence.max(sequence + 1);
         let target_us = self.renditions.values().map(|one| one.target_us).max().unwrap_or(1);
         self.renditions.retain(|_, one| {
             one.timeline != timeline || begins_us.saturating_sub(one.begins_us) <= MAX_BEHIND * target_us
@@ -139,7 +144,7 @@ impl Output {
 
     /// Announces the end of the stream to the nodes, and destroys it.
     pub(crate) fn end(&mut self) {
-        let header = Header { sequence: self.next_sequence, ..Header::new(Kind::End) };
+        let header = Header { sequence: self.timeline.next_number(), ..Header::new(Kind::End) };
         let ended = self.write(header, |_| {}, 0).map_err(|failure| failure.to_string());
         let destroyed = self.manager.destroy_stream(self.id).map_err(|failure| failure.to_string());
         if let Err(failure) = ended.and(destroyed) {

@@ -9,15 +9,15 @@ use locks::Mutex;
 use rblive::RsManager;
 use rblive::config::matches;
 use rblive::content::{Container, check_name};
-use rblive_media::segmenter::SharedTimeline;
+use rblive_media::timeline::Timeline;
 
 use crate::access::{Access, Claim, Refusal};
 use crate::counters::IngestCounters;
 use crate::ladder::RenditionRef;
 use crate::output::Output;
 use crate::settings::IngestSettings;
-use crate::stream::{RENDITION, RenditionPlace, Stream, StreamFailure, first_sequence};
-use crate::timelines::first_timeline;
+use crate::stream::{RENDITION, Stream, StreamFailure};
+use crate::timelines::{first_sequence, first_timeline};
 
 /// A name that has a publisher, or had one within `linger_ms`.
 struct Entry {
@@ -50,7 +50,6 @@ struct Tables {
 /// A stream with several renditions.
 struct Group {
     output: Arc<Mutex<Output>>,
-    shared: SharedTimeline,
     /// How many entries belong to it.
     members: usize,
 }
@@ -132,29 +131,31 @@ impl Registry {
         }
         let by_rule = || self.settings.ladders.iter().find_map(|rule| rule.step(name));
         let step = tables.declared.get(name).cloned().or_else(by_rule);
-        let make = |output, place| Stream::new(name, output, place, &self.settings, &self.counters);
-        let (stream, group) = match step {
-            None => {
-                let output = self.output(name, 1)?;
-                (make(output, RenditionPlace { rendition: RENDITION, shared: None }), None)
-            }
+        let (output, rendition, group) = match step {
+            None => (self.output(name, 1, Timeline::alone)?, RENDITION, None),
             Some(step) => {
                 let group = self.group(tables, &step)?;
                 group.members += 1;
-                let place = RenditionPlace { rendition: step.rendition, shared: Some(group.shared.clone()) };
-                (make(group.output.clone(), place), Some(step.name))
+                (group.output.clone(), step.rendition, Some(step.name))
             }
         };
+        let stream = Stream::new(name, output, rendition, &self.settings, &self.counters);
         let entry = Arc::new(Mutex::new(Entry { stream, group, publisher: None, last: 0 }));
         tables.entries.insert(name.to_owned(), entry.clone());
         Ok(entry)
     }
 
-    fn output(&self, name: &str, renditions: usize) -> Result<Arc<Mutex<Output>>, Refusal> {
+    fn output(
+        &self,
+        name: &str,
+        renditions: usize,
+        timeline: impl FnOnce(u64, u64) -> Timeline,
+    ) -> Result<Arc<Mutex<Output>>, Refusal> {
         let id = self.manager.create_stream_of(name, renditions)?;
         let passes = self.settings.passthrough.iter().any(|pattern| matches(pattern, name));
         let container = if passes { Container::Ts } else { Container::Cmaf };
-        Ok(Arc::new(Mutex::new(Output::new(self.manager.clone(), id, name, container))))
+        let timeline = timeline(first_sequence(self.settings.segment_ms), first_timeline());
+        Ok(Arc::new(Mutex::new(Output::new(self.manager.clone(), id, name, container, timeline))))
     }
 
     /// The stream to which a rendition belongs.
@@ -165,9 +166,8 @@ impl Registry {
         match tables.groups.entry(step.name.clone()) {
             MapEntry::Occupied(group) => Ok(group.into_mut()),
             MapEntry::Vacant(place) => {
-                let shared =
-                    SharedTimeline::new(first_sequence(self.settings.segment_ms.max(1)), first_timeline());
-                Ok(place.insert(Group { output: self.output(&step.name, step.of)?, shared, members: 0 }))
+                let output = self.output(&step.name, step.of, Timeline::shared)?;
+                Ok(place.insert(Group { output, members: 0 }))
             }
         }
     }
@@ -219,7 +219,7 @@ impl Registry {
                     continue;
                 }
                 tracing::info!(stream = name, rendition = own, "a published stream becomes a rendition");
-                held.stream.move_to(group.output.clone(), step.rendition, &group.shared);
+                held.stream.move_to(group.output.clone(), step.rendition);
                 held.group = Some(name.to_owned());
                 group.members += 1;
             }

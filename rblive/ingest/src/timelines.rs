@@ -1,4 +1,4 @@
-//! The numbers of streams' first timelines: above those that an earlier run of the node gave.
+//! The numbers of streams' first segments and timelines: above those that an earlier run of the node gave.
 //!
 //! ```text
 //!   minutes since November 2026 ─────┐
@@ -34,6 +34,14 @@ static NUMBERS: LazyLock<Mutex<Numbers>> = LazyLock::new(|| {
 /// The number of a stream's first timeline.
 pub(crate) fn first_timeline() -> u64 {
     NUMBERS.lock().next(minutes())
+}
+
+/// The number of a stream's first segment: the time since 1970 in units of the segment duration, or of a second if segments are longer.
+/// The numbers that a restarted node gives are above those that it gave before, so a delivery node that starts later never lists a
+/// lower number than viewers have seen. Encoders that upload shorter segments than configured are an exception.
+pub(crate) fn first_sequence(segment_ms: u32) -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_millis() as u64 / u64::from(segment_ms.clamp(1, 1000))
 }
 
 fn minutes() -> u64 {

@@ -1,13 +1,71 @@
-//! The times and the tracks of a transport stream file that is passed on unchanged.
+//! Files of a transport stream: their frames, and of one that passes unchanged its times and tracks.
 
 use bytes::BytesMut;
 use rblive_media::fmp4::SegmentTimes;
+use rblive_media::ts::{Demuxer, TsError};
 use rblive_media::unit::{AccessUnit, Input, Media, TICKS_PER_SECOND, TrackConfig};
 
 /// The duration of a frame whose file has no other, in ticks.
 const USUAL_TICKS: i64 = TICKS_PER_SECOND / 25;
 
-/// A file that is being received.
+/// Reads files of a transport stream, each in pieces.
+#[derive(Debug)]
+pub(crate) struct TsReader {
+    max_unit: usize,
+    demuxer: Demuxer,
+    /// The bytes of the current file so far.
+    pub(crate) bytes: usize,
+    /// Its frames.
+    frames: u64,
+    /// How often packets were damaged before it.
+    damaged: u64,
+}
+
+/// What a file of a transport stream had.
+#[derive(Debug)]
+pub(crate) struct TsEnd {
+    pub(crate) bytes: usize,
+    pub(crate) frames: u64,
+    /// How often packets were missing or damaged.
+    pub(crate) damaged: u64,
+}
+
+impl TsReader {
+    pub(crate) fn new(max_unit: usize) -> Self {
+        Self { max_unit, demuxer: Demuxer::new(max_unit), bytes: 0, frames: 0, damaged: 0 }
+    }
+
+    /// Forgets the current file and all before.
+    pub(crate) fn reset(&mut self) {
+        *self = Self::new(self.max_unit);
+    }
+
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<(), TsError> {
+        self.bytes += bytes.len();
+        self.demuxer.push(bytes)
+    }
+
+    /// The next item of the files.
+    pub(crate) fn next_input(&mut self) -> Option<Input> {
+        let input = self.demuxer.next_input()?;
+        self.frames += u64::from(matches!(input, Input::Unit(_)));
+        Some(input)
+    }
+
+    /// Takes the current file as complete. Its last items follow.
+    pub(crate) fn finish(&mut self) -> Result<(), TsError> {
+        self.demuxer.finish()
+    }
+
+    /// Ends the current file, after its last item.
+    pub(crate) fn end(&mut self) -> TsEnd {
+        let before = std::mem::replace(&mut self.damaged, self.demuxer.damaged());
+        let damaged = self.damaged - before;
+        TsEnd { bytes: std::mem::take(&mut self.bytes), frames: std::mem::take(&mut self.frames), damaged }
+    }
+}
+
+/// A file that is being received, and passes unchanged.
 #[derive(Debug, Default)]
 pub(crate) struct TsFile {
     /// The bytes so far.

@@ -13,6 +13,7 @@ pub mod fmp4;
 pub mod hls;
 pub mod rendition;
 pub mod segmenter;
+pub mod timeline;
 pub mod track;
 pub mod ts;
 pub mod unit;

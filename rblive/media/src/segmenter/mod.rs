@@ -7,22 +7,20 @@
 //! ```
 //!
 //! A part is complete when the next frame of the leading track arrives (video, if there is some): only then its duration is known.
-//! The timeline begins at 0 with the first key frame and continues over restarts, jumps and changes of the codec, which are marked
-//! as discontinuities.
+//! Times begin at 0 with the first key frame and continue over restarts, jumps and changes of the codec, with which timelines begin.
 
 mod part;
 mod pending;
-mod shared_timeline;
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 
 use crate::cmaf;
+use crate::timeline::Timeline;
 use crate::unit::{AccessUnit, Input, Media, TICKS_PER_SECOND, TrackConfig};
 pub use part::Part;
 use part::Parts;
-pub use shared_timeline::SharedTimeline;
 
 /// A timestamp that differs by more from its predecessor begins a new timeline, in ticks.
 const MAX_JUMP: i64 = 10 * TICKS_PER_SECOND;
@@ -36,8 +34,6 @@ const MAX_EARLY: usize = 4096;
 const MAX_LEAD: i64 = 2 * TICKS_PER_SECOND;
 /// The bytes of a part's boxes. The entries of its frames in these boxes have a sixteenth of the part besides.
 const HEAD_BYTES: usize = 1024;
-/// How many target durations a rendition waits at its beginning for a key frame at which a segment of another rendition begins.
-const MAX_JOIN: i64 = 3;
 const TICKS_PER_MS: i64 = TICKS_PER_SECOND / 1000;
 
 /// Settings of a [`Segmenter`].
@@ -89,10 +85,7 @@ pub struct Segmenter {
     /// Frames from before both tracks were known.
     early: VecDeque<AccessUnit>,
     begun: bool,
-    /// The timeline of the other renditions, if there are some.
-    shared: Option<SharedTimeline>,
-    /// The time since which the rendition waits for a key frame at which a segment of another rendition begins.
-    joining: Option<i64>,
+    timeline: Timeline,
     /// The difference of the timeline's timestamps and the input's.
     shift: Option<i64>,
     last: [Option<i64>; 2],
@@ -104,8 +97,13 @@ pub struct Segmenter {
 }
 
 impl Segmenter {
-    /// A segmenter whose first segment has this number.
+    /// A segmenter of a stream with one rendition, whose first segment has this number.
     pub fn new(config: SegmenterConfig, first_sequence: u64) -> Self {
+        Self::with_timeline(config, Timeline::alone(first_sequence, 0))
+    }
+
+    /// A segmenter whose segments get their numbers from `timeline`.
+    pub fn with_timeline(config: SegmenterConfig, timeline: Timeline) -> Self {
         Self {
             config,
             video: None,
@@ -113,32 +111,21 @@ impl Segmenter {
             expected: None,
             early: VecDeque::new(),
             begun: false,
-            shared: None,
-            joining: None,
+            timeline,
             shift: None,
             last: [None; 2],
             pending: pending::Pending::default(),
             pending_bytes: 0,
-            parts: Parts::new(first_sequence),
+            parts: Parts::new(),
             ready: VecDeque::new(),
             dropped: 0,
         }
     }
 
-    /// A segmenter of one of several renditions, whose segments have numbers and times in common. `first_sequence` is the lowest number
-    /// that it may give. [`SharedTimeline::timeline`] has the discontinuities of all renditions; [`Part::discontinuity`] is that of one alone.
-    pub fn with_shared_timeline(
-        config: SegmenterConfig,
-        first_sequence: u64,
-        shared: SharedTimeline,
-    ) -> Self {
-        Self { shared: Some(shared), ..Self::new(config, first_sequence) }
-    }
-
-    /// Goes on as one of several renditions, after [`end_timeline`](Self::end_timeline); see [`with_shared_timeline`](Self::with_shared_timeline).
-    pub fn join_shared_timeline(&mut self, first_sequence: u64, shared: SharedTimeline) {
-        self.shared = Some(shared);
-        self.parts = Parts::new(first_sequence);
+    /// Goes on as a rendition of another stream, after [`end_timeline`](Self::end_timeline).
+    pub fn move_to(&mut self, timeline: Timeline) {
+        self.timeline = timeline;
+        self.parts = Parts::new();
         if self.begun {
             self.make_init();
         }
@@ -191,7 +178,8 @@ impl Segmenter {
         self.pending_bytes = 0;
     }
 
-    fn configure(&mut self, config: TrackConfig) {
+    /// Sets the configuration of a track, for the frames that follow.
+    pub fn configure(&mut self, config: TrackConfig) {
         let slot = if matches!(config, TrackConfig::Video(_)) { &self.video } else { &self.audio };
         if slot.as_ref() == Some(&config) {
             return;
@@ -199,7 +187,7 @@ impl Segmenter {
         if self.begun {
             // The timeline continues with another initialisation segment.
             self.close_segment(self.pending.end());
-            self.parts.discontinuity();
+            self.timeline.hole();
         }
         match config {
             TrackConfig::Video(_) => self.video = Some(config),
@@ -258,9 +246,9 @@ impl Segmenter {
         let jumps =
             own.or(self.last[1 - track]).is_some_and(|last| unit.dts.abs_diff(last) > MAX_JUMP as u64);
         let is_back = own.is_some_and(|last| unit.dts < last.saturating_sub(MAX_STEP_BACK));
-        // Other renditions may have segments where this one has a hole, so its next segment needs a number from the ladder.
-        let target = i64::from(self.config.target_ms) * TICKS_PER_MS;
-        let skips = self.shared.is_some() && own.is_some_and(|last| unit.dts.saturating_sub(last) > target);
+        // Other renditions may have segments where this one has a hole, so its next segment gets its number from its time.
+        let is_late = own.is_some_and(|last| unit.dts.saturating_sub(last) > self.target());
+        let skips = is_late && self.timeline.is_shared();
         if jumps || is_back || skips {
             self.end_timeline();
         }
@@ -286,7 +274,7 @@ impl Segmenter {
             let length = now - self.segment_start();
             let part = now + frame - self.parts.part_start();
             // Encoders place key frames by counting frames, with timestamps rounded to milliseconds.
-            let target = i64::from(self.config.target_ms) * TICKS_PER_MS - frame / 2;
+            let target = self.target() - frame / 2;
             if unit.key && length >= target || length >= i64::from(self.config.max_segment_ms) * TICKS_PER_MS
             {
                 self.close_segment(now);
@@ -302,8 +290,13 @@ impl Segmenter {
 
     /// The beginning of the open segment, in ticks. Sound alone could be cut at any frame, and follows the other renditions.
     fn segment_start(&self) -> i64 {
-        let common = self.shared.as_ref().filter(|_| self.video.is_none());
-        common.and_then(|shared| shared.start_of(self.parts.sequence())).unwrap_or(self.parts.segment_start())
+        let common = self.video.is_none().then(|| self.timeline.start()).flatten();
+        common.unwrap_or(self.parts.segment_start())
+    }
+
+    /// The length of segments, in ticks.
+    fn target(&self) -> i64 {
+        i64::from(self.config.target_ms) * TICKS_PER_MS
     }
 
     /// Whether the part would be too large with this frame.
@@ -326,45 +319,30 @@ impl Segmenter {
 
     fn close_segment(&mut self, end: i64) {
         self.close_part(end, true);
-        if let Some(shared) = self.shared.as_ref().filter(|_| self.shift.is_some()) {
-            shared.cut(self.parts.sequence(), end);
+        if self.shift.is_some() {
+            self.timeline.cut(end);
         }
     }
 
     fn close_part(&mut self, end: i64, last: bool) {
         let lead = if self.video.is_some() { Media::Video } else { Media::Audio };
         let taken = self.pending.take_before(end, lead);
-        self.ready.extend(self.parts.close(taken, end, last));
+        self.ready.extend(self.parts.close(taken, end, last, &self.timeline));
         self.pending_bytes = self.pending.bytes();
-        if let Some(shared) = &self.shared {
-            shared.reach(end);
-        }
+        self.timeline.reach(end);
     }
 
     /// Begins a timeline with a key frame. `None`: the other renditions have no segment that begins there.
     fn begin_timeline(&mut self, dts: i64) -> Option<i64> {
-        self.shift = match self.shared.clone() {
-            None => Some(self.parts.timeline_start().saturating_sub(dts)),
-            Some(shared) => self.join(&shared, dts),
-        };
+        self.shift = self.timeline.join(dts, self.parts.timeline_start(), self.target());
+        if let Some(shift) = self.shift {
+            self.parts.begin_timeline_at(dts.saturating_add(shift));
+        }
         self.shift
-    }
-
-    fn join(&mut self, shared: &SharedTimeline, dts: i64) -> Option<i64> {
-        let shift = shared.shift(dts, self.parts.timeline_start());
-        let (time, target) = (dts.saturating_add(shift), i64::from(self.config.target_ms) * TICKS_PER_MS);
-        let since = *self.joining.get_or_insert(time);
-        let must = (time - since).abs() >= MAX_JOIN * target;
-        let number = shared.place(time, self.parts.sequence(), target, must)?;
-        self.joining = None;
-        self.parts.begin_timeline_at(time);
-        self.parts.begin_segment(number);
-        Some(shift)
     }
 
     /// Ends the segment and the timeline. The input that follows begins another timeline, with the same tracks.
     pub fn end_timeline(&mut self) {
-        self.joining = None;
         if self.shift.take().is_some() {
             let end = self.pending.end().max(self.parts.part_start() + 1);
             self.close_segment(end);
@@ -372,6 +350,7 @@ impl Segmenter {
             self.pending_bytes = self.early.iter().map(|unit| unit.data.len()).sum();
             self.parts.begin_timeline_at(end);
         }
+        self.timeline.end();
         self.last = [None; 2];
     }
 }

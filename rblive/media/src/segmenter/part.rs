@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::pending::Taken;
 use crate::cmaf::{self, Run, Sample};
+use crate::timeline::{Numbers, Timeline};
 use crate::unit::{AccessUnit, Media, TICKS_PER_SECOND, TrackConfig};
 
 /// The largest difference between the time of an audio frame and the end of the frame before, in ticks, up to which the frame follows
@@ -25,8 +26,10 @@ pub struct Part {
     pub independent: bool,
     /// Whether the part is the last one of its segment.
     pub last: bool,
-    /// Whether the part does not continue the one before.
+    /// Whether a timeline begins with the part.
     pub discontinuity: bool,
+    /// The number of the part's timeline.
+    pub timeline: u64,
     /// The frames of video in the part.
     pub video_frames: u32,
     /// The frames of audio in the part.
@@ -39,6 +42,11 @@ pub struct Part {
 }
 
 impl Part {
+    /// The numbers of the segment, as the part has them.
+    pub fn numbers(&self) -> Numbers {
+        Numbers { sequence: self.sequence, timeline: self.timeline, discontinuity: self.discontinuity }
+    }
+
     /// The size in bytes.
     pub fn size(&self) -> usize {
         self.bytes
@@ -65,18 +73,15 @@ impl Part {
     }
 }
 
-/// Makes parts, and has the position of the stream on its timeline. All times are in ticks.
+/// Makes parts, and has the position of the rendition on its timeline. All times are in ticks.
 #[derive(Debug)]
 pub(super) struct Parts {
-    sequence: u64,
     index: u32,
     fragments: u32,
     timeline_start: i64,
     segment_start: i64,
     part_start: i64,
     open: bool,
-    discontinuity: bool,
-    begun: bool,
     init: Bytes,
     audio_rate: i64,
     frame_samples: u32,
@@ -89,32 +94,19 @@ fn microseconds(ticks: i64) -> u64 {
 }
 
 impl Parts {
-    pub(super) fn new(sequence: u64) -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            sequence,
             index: 0,
             fragments: 0,
             timeline_start: 0,
             segment_start: 0,
             part_start: 0,
             open: false,
-            discontinuity: false,
-            begun: false,
             init: Bytes::new(),
             audio_rate: 1,
             frame_samples: 1024,
             next_audio: None,
         }
-    }
-
-    /// The number of the open segment, or of the next one.
-    pub(super) fn sequence(&self) -> u64 {
-        self.sequence
-    }
-
-    /// Sets the number of the next segment, unless numbers would go back.
-    pub(super) fn begin_segment(&mut self, sequence: u64) {
-        self.sequence = self.sequence.max(sequence);
     }
 
     pub(super) fn timeline_start(&self) -> i64 {
@@ -144,13 +136,7 @@ impl Parts {
         self.next_audio = None;
     }
 
-    /// Marks the next part as a discontinuity, unless it is the first one.
-    pub(super) fn discontinuity(&mut self) {
-        self.discontinuity = self.begun;
-    }
-
     pub(super) fn begin_timeline_at(&mut self, start: i64) {
-        self.discontinuity();
         (self.timeline_start, self.segment_start, self.part_start) = (start, start, start);
         self.next_audio = None;
     }
@@ -163,7 +149,8 @@ impl Parts {
         }
     }
 
-    pub(super) fn close(&mut self, taken: Taken, end: i64, last: bool) -> Option<Part> {
+    /// Makes a part of frames. The segment ends with its `last` part.
+    pub(super) fn close(&mut self, taken: Taken, end: i64, last: bool, timeline: &Timeline) -> Option<Part> {
         if taken.video.is_empty() && taken.audio.is_empty() {
             // A part is closed when the first frame of the next one is there, and a segment with its last part.
             return None;
@@ -179,14 +166,16 @@ impl Parts {
         self.fragments = self.fragments.wrapping_add(1);
         let head = cmaf::fragment(self.fragments, &runs);
         let data: Vec<Bytes> = taken.video.iter().chain(&taken.audio).map(|unit| unit.data.clone()).collect();
+        let Numbers { sequence, timeline: own, discontinuity } = timeline.part(self.index == 0, &self.init);
         let part = Part {
-            sequence: self.sequence,
+            sequence,
             index: self.index,
             start_us: microseconds(self.part_start),
             duration_us: microseconds(end - self.part_start).try_into().unwrap_or(u32::MAX),
             independent,
             last,
-            discontinuity: std::mem::take(&mut self.discontinuity),
+            discontinuity,
+            timeline: own,
             video_frames: taken.video.len() as u32,
             audio_frames: taken.audio.len() as u32,
             init: self.init.clone(),
@@ -194,11 +183,11 @@ impl Parts {
             head,
             data,
         };
-        self.begun = true;
         self.part_start = end;
         self.index += 1;
         if last {
-            (self.sequence, self.index, self.segment_start) = (self.sequence + 1, 0, end);
+            (self.index, self.segment_start) = (0, end);
+            timeline.end_segment();
         }
         Some(part)
     }

@@ -1,7 +1,8 @@
 //! Several renditions of one stream: their segments have numbers and times in common, whenever which of them begins or returns.
 
 use bytes::Bytes;
-use rblive_media::segmenter::{Part, Segmenter, SegmenterConfig, SharedTimeline};
+use rblive_media::segmenter::{Part, Segmenter, SegmenterConfig};
+use rblive_media::timeline::Timeline;
 use rblive_media::unit::{
     AccessUnit, AudioCodec, AudioConfig, Input, Media, TICKS_PER_SECOND, TrackConfig, VideoCodec, VideoConfig,
 };
@@ -17,9 +18,9 @@ struct Rendition {
 }
 
 impl Rendition {
-    fn new(shared: &SharedTimeline, media: Media) -> Self {
+    fn new(shared: &Timeline, id: u16, media: Media) -> Self {
         let config = SegmenterConfig { part_ms: 500, ..SegmenterConfig::default() };
-        let segmenter = Segmenter::with_shared_timeline(config, 0, shared.clone());
+        let segmenter = Segmenter::with_timeline(config, shared.rendition(id));
         let mut new = Self { segmenter, parts: Vec::new(), media };
         new.configure();
         new
@@ -84,12 +85,20 @@ impl Rendition {
         let first = self.parts.iter().filter(|part| part.index == 0);
         first.map(|part| (part.sequence - FIRST, part.start_us / 1000)).collect()
     }
+
+    /// The timelines of segments, and the segments with which one begins.
+    fn timelines(&self) -> (Vec<u64>, Vec<u64>) {
+        let first = || self.parts.iter().filter(|part| part.index == 0);
+        let begins = self.parts.iter().filter(|part| part.discontinuity).map(|part| part.sequence - FIRST);
+        (first().map(|part| part.timeline).collect(), begins.collect())
+    }
 }
 
 #[test]
 fn a_rendition_that_comes_later_joins_a_segment_of_the_others() {
-    let shared = SharedTimeline::new(FIRST, 1);
-    let (mut high, mut low) = (Rendition::new(&shared, Media::Video), Rendition::new(&shared, Media::Video));
+    let shared = Timeline::shared(FIRST, 1);
+    let (mut high, mut low) =
+        (Rendition::new(&shared, 1, Media::Video), Rendition::new(&shared, 2, Media::Video));
     high.seconds(100..103, 0);
     // Its first key frame is in the middle of a segment of the other.
     low.seconds(103..107, 0);
@@ -99,13 +108,15 @@ fn a_rendition_that_comes_later_joins_a_segment_of_the_others() {
     low.finish();
     assert_eq!(high.segments(), [(0, 0), (1, 2000), (2, 4000), (3, 6000), (4, 8000)]);
     assert_eq!(low.segments(), [(2, 4000), (3, 6000), (4, 8000)]);
-    assert_eq!((shared.timeline(FIRST), shared.timeline(FIRST + 100), shared.is_uneven()), (1, 1, false));
+    assert_eq!((high.timelines(), low.timelines()), ((vec![1; 5], vec![]), (vec![1; 3], vec![])));
+    assert!(!shared.is_uneven());
 }
 
 #[test]
 fn a_rendition_that_was_away_leaves_a_hole_and_begins_no_timeline() {
-    let shared = SharedTimeline::new(FIRST, 1);
-    let (mut high, mut low) = (Rendition::new(&shared, Media::Video), Rendition::new(&shared, Media::Video));
+    let shared = Timeline::shared(FIRST, 1);
+    let (mut high, mut low) =
+        (Rendition::new(&shared, 1, Media::Video), Rendition::new(&shared, 2, Media::Video));
     for from in [0, 2] {
         high.seconds(from..from + 2, 7);
         low.seconds(from..from + 2, 7);
@@ -119,13 +130,14 @@ fn a_rendition_that_was_away_leaves_a_hole_and_begins_no_timeline() {
     low.finish();
     assert_eq!(low.segments(), [(0, 0), (1, 2000), (5, 10_000)]);
     assert_eq!(high.segments().last(), Some(&(5, 10_000)));
-    assert_eq!(shared.timeline(FIRST + 5), 1);
+    assert_eq!((high.timelines(), low.timelines()), ((vec![1; 6], vec![]), (vec![1; 3], vec![])));
 }
 
 #[test]
 fn a_rendition_that_pauses_leaves_a_hole() {
-    let shared = SharedTimeline::new(FIRST, 1);
-    let (mut high, mut low) = (Rendition::new(&shared, Media::Video), Rendition::new(&shared, Media::Video));
+    let shared = Timeline::shared(FIRST, 1);
+    let (mut high, mut low) =
+        (Rendition::new(&shared, 1, Media::Video), Rendition::new(&shared, 2, Media::Video));
     high.seconds(0..10, 0);
     low.seconds(0..3, 0);
     low.seconds(7..10, 0);
@@ -136,8 +148,9 @@ fn a_rendition_that_pauses_leaves_a_hole() {
 
 #[test]
 fn an_encoder_that_starts_over_begins_a_timeline_in_all_renditions_at_once() {
-    let shared = SharedTimeline::new(FIRST, 1);
-    let (mut high, mut low) = (Rendition::new(&shared, Media::Video), Rendition::new(&shared, Media::Video));
+    let shared = Timeline::shared(FIRST, 1);
+    let (mut high, mut low) =
+        (Rendition::new(&shared, 1, Media::Video), Rendition::new(&shared, 2, Media::Video));
     high.seconds(0..5, 0);
     low.seconds(0..5, 0);
     for rendition in [&mut high, &mut low] {
@@ -150,14 +163,15 @@ fn an_encoder_that_starts_over_begins_a_timeline_in_all_renditions_at_once() {
     low.finish();
     assert_eq!(high.segments(), [(0, 0), (1, 2000), (2, 4000), (3, 5000), (4, 7000)]);
     assert_eq!(low.segments(), high.segments());
-    assert_eq!([1, 2, 3, 4].map(|number| shared.timeline(FIRST + number)), [1, 1, 2, 2]);
+    assert_eq!(high.timelines(), (vec![1, 1, 1, 2, 2], vec![3]));
+    assert_eq!(low.timelines(), high.timelines());
 }
 
 #[test]
 fn sound_alone_follows_the_pictures() {
-    let shared = SharedTimeline::new(FIRST, 1);
+    let shared = Timeline::shared(FIRST, 1);
     let (mut video, mut audio) =
-        (Rendition::new(&shared, Media::Video), Rendition::new(&shared, Media::Audio));
+        (Rendition::new(&shared, 1, Media::Video), Rendition::new(&shared, 2, Media::Audio));
     for second in 0..200 {
         // Either may be ahead.
         let (first, then) = if second % 3 == 0 { (&mut audio, &mut video) } else { (&mut video, &mut audio) };
@@ -176,8 +190,9 @@ fn sound_alone_follows_the_pictures() {
 
 #[test]
 fn renditions_with_other_key_frames_are_taken_and_noticed() {
-    let shared = SharedTimeline::new(FIRST, 1);
-    let (mut high, mut low) = (Rendition::new(&shared, Media::Video), Rendition::new(&shared, Media::Video));
+    let shared = Timeline::shared(FIRST, 1);
+    let (mut high, mut low) =
+        (Rendition::new(&shared, 1, Media::Video), Rendition::new(&shared, 2, Media::Video));
     for second in 0..20 {
         high.seconds(second..second + 1, 0);
         // Half a second later.
@@ -186,5 +201,5 @@ fn renditions_with_other_key_frames_are_taken_and_noticed() {
     high.finish();
     low.finish();
     assert!(low.segments().len() >= 6, "{:?}", low.segments());
-    assert!(shared.is_uneven());
+    assert!(shared.is_uneven() && !shared.is_uneven(), "told once");
 }

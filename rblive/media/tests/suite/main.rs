@@ -4,4 +4,5 @@ mod ffmpeg;
 mod ladder;
 mod playlists;
 mod still;
+mod timeline;
 mod timing;

@@ -135,6 +135,7 @@ proptest! {
         let frames: u64 = all.iter().map(|part| u64::from(part.video_frames + part.audio_frames)).sum();
         prop_assert_eq!(frames + segmenter.dropped(), pushed, "each frame is in a part, or counted");
         for part in &all {
+            prop_assert!(!part.discontinuity || part.index == 0, "a timeline begins with a segment");
             // The last frame of a part lasts until the next one, which comes within a jump.
             prop_assert!(u64::from(part.duration_us) <= most + 11_000_000, "{} us", part.duration_us);
         }

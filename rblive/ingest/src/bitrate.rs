@@ -1,0 +1,54 @@
+//! The bit rate and the longest segment of a rendition, for its description.
+
+use rblive_media::segmenter::Part;
+
+/// The bit rate of a rendition.
+#[derive(Debug)]
+pub(crate) struct BitRate {
+    /// The longest segment so far, in microseconds, and at least the usual length.
+    pub(crate) longest_us: u64,
+    /// The highest rate of a segment, in bits per second. It is that of a single part until a segment is complete.
+    pub(crate) bandwidth: u64,
+    is_guessed: bool,
+    /// The duration and the bytes of the open segment.
+    open_us: u64,
+    open_bytes: u64,
+}
+
+fn rate(bytes: u64, us: u64) -> u64 {
+    bytes * 8_000_000 / us.max(1)
+}
+
+impl BitRate {
+    pub(crate) fn new(target_ms: u32) -> Self {
+        let longest_us = u64::from(target_ms) * 1000;
+        Self { longest_us, bandwidth: 0, is_guessed: true, open_us: 0, open_bytes: 0 }
+    }
+
+    /// Adds a part to the open segment.
+    pub(crate) fn part(&mut self, part: &Part) {
+        let (bytes, us) = (part.size() as u64, u64::from(part.duration_us));
+        (self.open_us, self.open_bytes) = (self.open_us + us, self.open_bytes + bytes);
+        if part.index == 0 && self.is_guessed {
+            self.bandwidth = rate(bytes, us);
+        }
+    }
+
+    /// Ends the open segment.
+    pub(crate) fn end_segment(&mut self) {
+        self.segment(self.open_bytes, self.open_us);
+        self.leave_segment();
+    }
+
+    /// Forgets the open segment.
+    pub(crate) fn leave_segment(&mut self) {
+        (self.open_us, self.open_bytes) = (0, 0);
+    }
+
+    /// Adds a complete segment.
+    pub(crate) fn segment(&mut self, bytes: u64, us: u64) {
+        self.longest_us = self.longest_us.max(us);
+        let guessed = std::mem::take(&mut self.is_guessed);
+        self.bandwidth = if guessed { rate(bytes, us) } else { self.bandwidth.max(rate(bytes, us)) };
+    }
+}
