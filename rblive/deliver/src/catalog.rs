@@ -13,11 +13,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use locks::{Mutex, RwLock};
-use rblive::content::{self, Description, Flags, Header, Kind};
+use rblive::content::{self, Container, Description, Flags, Header, Kind, Rendition};
 use rblive::{ChunkRef, RsId};
-use rblive_media::rendition::Rendition;
+use rblive_media::hls::Measured;
 use rblive_media::track::{NewPart, SegmentState, Track};
-use rblive_record::rendition;
 use tokio::sync::watch;
 
 use crate::written::Written;
@@ -114,10 +113,10 @@ impl Live {
     }
 
     /// The rendition with the measured rates of its segments.
-    pub fn measured(&self) -> Rendition {
-        let average_bandwidth = self.track.average_bandwidth();
-        let bandwidth = self.about.bandwidth.max(average_bandwidth.unwrap_or(0));
-        Rendition { average_bandwidth, bandwidth, ..self.about.clone() }
+    pub fn measured(&self) -> Measured {
+        let average = self.track.average_bandwidth();
+        let bandwidth = self.about.bandwidth.max(average.unwrap_or(0));
+        (Rendition { bandwidth, ..self.about.clone() }, average)
     }
 
     pub fn init(&self, number: u32) -> Option<&Bytes> {
@@ -265,7 +264,7 @@ impl Stream {
 
     fn new(id: RsId, json: Vec<u8>, description: Description) -> Self {
         let renditions =
-            description.renditions.iter().map(|own| Live::new(rendition(own), &description)).collect();
+            description.renditions.iter().map(|own| Live::new(own.clone(), &description)).collect();
         let now = Instant::now();
         Self {
             name: description.name.clone(),
@@ -331,9 +330,9 @@ impl State {
             let place = known.iter().position(|live| live.about.id == own.id);
             let mut live = match place {
                 Some(place) => known.swap_remove(place),
-                None => Live::new(rendition(own), description),
+                None => Live::new(own.clone(), description),
             };
-            live.about = rendition(own);
+            live.about = own.clone();
             self.renditions.push(live);
         }
         self.absent = known;
@@ -416,7 +415,7 @@ impl State {
     }
 
     fn media(&mut self, header: &Header, payload: ChunkRef) -> Option<()> {
-        let is_cmaf = self.description.container == content::Container::Cmaf;
+        let is_cmaf = self.description.container == Container::Cmaf;
         let last = self.description.ends_segment(header);
         let live = self.live_mut(header.rendition)?;
         let wall = live.track.wall();

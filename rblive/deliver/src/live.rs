@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rblive::ChunkRef;
 use rblive::content::{Container, check_name};
+use rblive_media::dash;
 use rblive_media::hls::{self, Directives, MediaPlaylist, Report, multivariant_playlist};
 use rblive_media::track::{Reached, SegmentState, Track};
-use rblive_media::{dash, rendition};
 
 use crate::answer::{Answer, Body, Cache, Request};
 use crate::catalog::{Live, State, Stream};
@@ -186,10 +186,7 @@ async fn media_playlist(
         let Some(live) = state.live(id) else { return Answer::text(404, "the stream has no such rendition") };
         let low_latency = state.is_low_latency();
         let reports: Vec<Report> = if low_latency { reports(&state, id) } else { Vec::new() };
-        let container = match state.description.container {
-            Container::Ts => rendition::Container::Ts,
-            _ => rendition::Container::Cmaf,
-        };
+        let container = state.description.container;
         let text = Text::of(query, |query| {
             let list =
                 MediaPlaylist { container, low_latency, skip: directives.skip, query, reports: &reports };
@@ -354,7 +351,7 @@ fn media(state: &State, chunks: Vec<ChunkRef>) -> Answer {
     }
     let kind = match state.description.container {
         Container::Ts => "video/mp2t",
-        _ => "video/mp4",
+        Container::Cmaf => "video/mp4",
     };
     let first = chunks.first().map_or(0, ChunkRef::position);
     let id = chunks.first().map_or(0, |chunk| chunk.stream().to_u64());

@@ -245,8 +245,8 @@ fn row(stream: &Stream) -> serde_json::Value {
             serde_json::json!({
                 "id": live.about.id,
                 "codecs": live.about.codecs,
-                "width": live.about.resolution.map(|size| size.0),
-                "height": live.about.resolution.map(|size| size.1),
+                "width": live.about.video.map(|video| video.width),
+                "height": live.about.video.map(|video| video.height),
                 "bits_per_second": (bytes * 8_000_000).checked_div(us),
                 "first_segment": live.track.first_number(),
                 "next_segment": live.track.next_number(),

@@ -23,7 +23,7 @@ pub(crate) fn answer(state: &State) -> Answer {
     if state.description.container != Container::Cmaf {
         return Answer::text(404, "a stream of MPEG-TS has no poster");
     }
-    let pictures = state.renditions.iter().filter(|live| !live.about.audio_only);
+    let pictures = state.renditions.iter().filter(|live| !live.about.is_audio_only());
     // The smallest picture is large enough for a list.
     let Some(live) = pictures.min_by_key(|live| live.about.bandwidth) else {
         return Answer::text(404, "a stream without a picture has no poster");

@@ -85,7 +85,7 @@ impl Output {
         let part_target_us = match self.container {
             // A segment may have several chunks, but none of them is of use alone.
             Container::Ts => Some(target_us),
-            _ => parts.reduce(|most, one| Some(most?.max(one?))).flatten(),
+            Container::Cmaf => parts.reduce(|most, one| Some(most?.max(one?))).flatten(),
         };
         let description = Description {
             name: self.name.clone(),

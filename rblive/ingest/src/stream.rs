@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use locks::Mutex;
 use rblive::ChunkError;
-use rblive::content::{Audio, Container, Flags, Header, Kind, MAX_TARGET_US, Rendition, Video};
+use rblive::content::{Container, Flags, Header, Kind, MAX_TARGET_US, Rendition};
 use rblive_media::fmp4::{Fmp4Error, InitSegment, SegmentTimes};
 use rblive_media::segmenter::{Part, Segmenter, SegmenterConfig, SegmenterError};
 use rblive_media::timeline::{Numbers, Timeline};
@@ -401,7 +401,8 @@ impl Stream {
                  give all of them the same distance of key frames, and let one encoder make them"
             );
         }
-        let (rendition, target_us) = (self.described(tracks), self.bit_rate.longest_us);
+        let rendition = Rendition::of(self.rendition, self.bit_rate.bandwidth, tracks);
+        let target_us = self.bit_rate.longest_us;
         let update = RenditionUpdate { rendition, target_us, part_us, begins_us, timeline: numbers.timeline };
         output.describe(numbers.sequence, update)
     }
@@ -418,37 +419,15 @@ impl Stream {
         let header = Header { sequence, rendition, ..Header::new(Kind::Init) };
         output.hold(header, |to| to.copy_from_slice(init), init.len())
     }
-
-    /// The entry of the stream's description for this rendition.
-    fn described(&self, tracks: &[TrackConfig]) -> Rendition {
-        let (id, bandwidth) = (self.rendition, self.bit_rate.bandwidth);
-        let mut rendition = Rendition { id, codecs: String::new(), bandwidth, video: None, audio: None };
-        for track in tracks {
-            let name = match track {
-                TrackConfig::Video(video) => {
-                    let (width, height, frames_per_1000_s) =
-                        (video.width, video.height, video.frames_per_1000_s);
-                    rendition.video = Some(Video { width, height, frames_per_1000_s });
-                    &video.name
-                }
-                TrackConfig::Audio(audio) => {
-                    let (sample_rate, channels) = (audio.sample_rate, audio.channels);
-                    rendition.audio = Some(Audio { sample_rate, channels, language: String::new() });
-                    &audio.name
-                }
-            };
-            let comma = if rendition.codecs.is_empty() { "" } else { "," };
-            rendition.codecs += &format!("{comma}{name}");
-        }
-        rendition
-    }
 }
 
 impl Source {
     fn new(container: Container, config: &SegmenterConfig, timeline: &Timeline) -> Self {
         match container {
             Container::Ts => Self::PassthroughTs(TsFile::default()),
-            _ => Self::Frames(Box::new(Segmenter::with_timeline(config.clone(), timeline.clone()))),
+            Container::Cmaf => {
+                Self::Frames(Box::new(Segmenter::with_timeline(config.clone(), timeline.clone())))
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use crate::civil::rfc3339;
 use crate::hls::seconds;
-use crate::rendition::Rendition;
+use crate::rendition::{Rendition, Video};
 use crate::track::{Segment, SegmentState, Track};
 
 /// The media type of manifests.
@@ -96,7 +96,7 @@ fn period<T>(to: &mut String, runs: &[Run<'_, T>], query: &str) {
     let begin_us = runs.iter().map(Run::begin_ns).min().unwrap_or(0) / 1000;
     let _ = writeln!(to, "<Period id=\"{begin_us}\" start=\"PT{}S\">", seconds(begin_us));
     for (content, audio_only) in [("video", false), ("audio", true)] {
-        let mut own = runs.iter().filter(|run| run.rendition.audio_only == audio_only).peekable();
+        let mut own = runs.iter().filter(|run| run.rendition.is_audio_only() == audio_only).peekable();
         if own.peek().is_none() {
             continue;
         }
@@ -113,16 +113,16 @@ fn period<T>(to: &mut String, runs: &[Run<'_, T>], query: &str) {
 }
 
 fn representation<T>(to: &mut String, run: &Run<'_, T>, period_us: u64, query: &str) {
-    let Rendition { id, codecs, bandwidth, resolution, frame_rate, .. } = run.rendition;
+    let Rendition { id, codecs, bandwidth, video, .. } = run.rendition;
     let _ = write!(to, "<Representation id=\"{id}\" bandwidth=\"{}\"", bandwidth.max(&1));
     if !codecs.is_empty() {
         let _ = write!(to, " codecs=\"{}\"", escaped(codecs));
     }
-    if let Some((width, height)) = resolution {
+    if let Some(Video { width, height, .. }) = video {
         let _ = write!(to, " width=\"{width}\" height=\"{height}\"");
     }
-    if let Some(rate) = frame_rate.filter(|rate| rate.is_finite() && *rate > 0.0) {
-        let _ = write!(to, " frameRate=\"{}/1000\"", (rate * 1000.0).round());
+    if let Some(frames) = run.rendition.frames_per_1000_s() {
+        let _ = write!(to, " frameRate=\"{frames}/1000\"");
     }
     let (first, query) = (run.segments[0], escaped(query));
     // The first sample is presented at its wall clock time, relative to the period.

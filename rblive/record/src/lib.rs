@@ -36,5 +36,5 @@ pub use crate::settings::{RecordRule, SettingsError};
 pub use counters::RecordCounters;
 pub use layout::{File, Place};
 pub use recorder::{RecordError, Recorder};
-pub use recording::{About, rendition};
+pub use recording::About;
 pub use store::Store;

@@ -6,10 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rblive::RsId;
-use rblive::content::Rendition;
 use rblive_media::civil::stamp;
 use rblive_media::hls::{MAX_VOD_BYTES, MAX_VOD_SEGMENTS, VodPlaylist, VodSegment, multivariant_playlist};
-use rblive_media::rendition::{self, Container};
+use rblive_media::rendition::{Container, Rendition};
 use serde::{Deserialize, Serialize};
 
 use crate::layout::{ABOUT, INDEX, PART, PLAYLIST, init, names};
@@ -303,8 +302,13 @@ impl Recording {
             write_file(&folder, PLAYLIST, lane.playlist.write().as_bytes(), self.sync)?;
             (lane.dirty, changed) = (false, true);
         }
-        let kept: Vec<_> =
-            self.about.renditions.iter().filter(|own| self.has(own.id)).map(rendition).collect();
+        let kept: Vec<_> = self
+            .about
+            .renditions
+            .iter()
+            .filter(|own| self.has(own.id))
+            .map(|own| (own.clone(), None))
+            .collect();
         let index = multivariant_playlist(&kept, "");
         if !kept.is_empty() && index != self.index {
             write_file(&self.folder, INDEX, index.as_bytes(), self.sync)?;
@@ -404,18 +408,4 @@ fn write_file(folder: &Path, name: &str, bytes: &[u8], sync: bool) -> io::Result
         file.sync_data()?;
     }
     fs::rename(&other, folder.join(name))
-}
-
-/// Returns a rendition as playlists have it.
-pub fn rendition(own: &Rendition) -> rendition::Rendition {
-    let video = own.video.filter(|video| video.frames_per_1000_s > 0);
-    rendition::Rendition {
-        id: own.id,
-        codecs: own.codecs.clone(),
-        bandwidth: own.bandwidth,
-        average_bandwidth: None,
-        resolution: own.video.map(|video| (video.width, video.height)),
-        frame_rate: video.map(|video| f64::from(video.frames_per_1000_s) / 1000.0),
-        audio_only: own.video.is_none() && own.audio.is_some(),
-    }
 }

@@ -8,10 +8,9 @@
 
 use std::time::{Duration, Instant};
 
-use rblive::content::{self, Description, Flags, Header, Kind};
+use rblive::content::{self, Container, Description, Flags, Header, Kind};
 use rblive::{ChunkRef, ReadError, RsId};
 use rblive_media::hls::VodSegment;
-use rblive_media::rendition::Container;
 use rblive_media::track::{NewPart, Pushed, SegmentState, Track};
 
 use crate::counters::RecordCounters;
@@ -107,7 +106,7 @@ impl Stream {
                 self.lanes.push(Lane::new(own.id, &description));
             }
         }
-        self.recordings.describe(container(&description), description.renditions.clone());
+        self.recordings.describe(description.container, description.renditions.clone());
         self.share();
         (self.json, self.description) = (json, Some(description));
     }
@@ -125,7 +124,7 @@ impl Stream {
     fn media(&mut self, header: &Header, payload: &ChunkRef, shelf: &mut Shelf) {
         let Some(description) = &self.description else { return };
         self.ended_at = None;
-        let is_cmaf = container(description) == Container::Cmaf;
+        let is_cmaf = description.container == Container::Cmaf;
         let last = description.ends_segment(header);
         let Some(lane) = self.lanes.iter_mut().find(|lane| lane.id == header.rendition) else { return };
         let init = lane.init.as_ref().map(|(number, _)| *number);
@@ -276,12 +275,5 @@ impl Lane {
         let first = self.track.segment(newest).and_then(|own| own.parts.first()).map(|part| part.data);
         let first = first.unwrap_or(self.ordinal + 1);
         self.track.release(|ordinal| (*ordinal >= first).then_some(0.0));
-    }
-}
-
-fn container(description: &Description) -> Container {
-    match description.container {
-        content::Container::Ts => Container::Ts,
-        _ => Container::Cmaf,
     }
 }

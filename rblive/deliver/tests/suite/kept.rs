@@ -23,16 +23,9 @@ pub fn record(root: &Path, bytes: usize) {
     }
     std::fs::write(folder.join("1/init-7.mp4"), "init").unwrap();
     std::fs::write(folder.join("1/media.m3u8"), list.write()).unwrap();
-    let rendition = Rendition {
-        id: 1,
-        codecs: "avc1.64001f".into(),
-        bandwidth: 1_000_000,
-        average_bandwidth: None,
-        resolution: None,
-        frame_rate: None,
-        audio_only: false,
-    };
-    std::fs::write(folder.join("index.m3u8"), multivariant_playlist(&[rendition], "")).unwrap();
+    let codecs = "avc1.64001f".into();
+    let rendition = Rendition { id: 1, codecs, bandwidth: 1_000_000, video: None, audio: None };
+    std::fs::write(folder.join("index.m3u8"), multivariant_playlist(&[(rendition, None)], "")).unwrap();
     let about = serde_json::json!({
         "name": "cam/1", "begin": "20261125T214822Z", "seconds": 2.0, "segments": 2, "gaps": 0, "bytes": bytes * 2,
     });

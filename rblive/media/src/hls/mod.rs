@@ -8,7 +8,7 @@ mod vod;
 pub use directives::{DirectiveError, Directives};
 pub(crate) use media::seconds;
 pub use media::{MediaPlaylist, Report};
-pub use multivariant::multivariant_playlist;
+pub use multivariant::{Measured, multivariant_playlist};
 pub use vod::{MAX_VOD_BYTES, MAX_VOD_SEGMENTS, VodError, VodPlaylist, VodSegment, with_query};
 
 /// The media type of playlists.

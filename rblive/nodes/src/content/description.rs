@@ -1,5 +1,6 @@
 //! The description of a stream: what a player must know before it fetches media.
 
+use rblive_media::rendition::{Container, Rendition};
 use serde::{Deserialize, Serialize};
 
 use super::header::{Flags, Header};
@@ -16,60 +17,6 @@ pub const MAX_RENDITIONS: usize = 64;
 const MAX_CODECS_BYTES: usize = 255;
 /// The longest tag of a language in bytes.
 const MAX_LANGUAGE_BYTES: usize = 35;
-
-/// The container of the media.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum Container {
-    /// Fragmented MP4 (CMAF): parts, and an initialization segment for each rendition.
-    Cmaf,
-    /// MPEG transport stream: whole segments.
-    Ts,
-}
-
-/// The picture of a rendition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Video {
-    /// Width in pixels.
-    pub width: u32,
-    /// Height in pixels.
-    pub height: u32,
-    /// Frames in 1,000 seconds: 29,970 for 29.97 frames per second. 0 if unknown.
-    pub frames_per_1000_s: u32,
-}
-
-/// The sound of a rendition.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Audio {
-    /// Samples per second of a channel.
-    pub sample_rate: u32,
-    /// Channels.
-    pub channels: u16,
-    /// The language as a tag of RFC 5646. Empty if unknown.
-    #[serde(default)]
-    pub language: String,
-}
-
-/// One encoding of a stream.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Rendition {
-    /// The id in the headers of its chunks. Not 0.
-    pub id: u16,
-    /// The codecs as in RFC 6381: `avc1.64001f,mp4a.40.2`.
-    pub codecs: String,
-    /// The peak rate in bits per second. 0 if unknown.
-    pub bandwidth: u64,
-    /// The picture, if there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub video: Option<Video>,
-    /// The sound, if there is some.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub audio: Option<Audio>,
-}
 
 /// The description of a stream.
 ///
@@ -227,6 +174,8 @@ pub fn check_name(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use rblive_media::rendition::Audio;
+
     use super::*;
 
     fn description() -> Description {

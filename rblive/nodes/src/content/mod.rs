@@ -33,7 +33,8 @@ mod description;
 mod header;
 
 pub use description::{
-    Audio, Container, Description, DescriptionError, MAX_DESCRIPTION_BYTES, MAX_NAME_BYTES, MAX_RENDITIONS,
-    MAX_TARGET_US, Rendition, Video, check_name,
+    Description, DescriptionError, MAX_DESCRIPTION_BYTES, MAX_NAME_BYTES, MAX_RENDITIONS, MAX_TARGET_US,
+    check_name,
 };
 pub use header::{Flags, HEADER_BYTES, Header, HeaderError, Kind};
+pub use rblive_media::rendition::{Audio, Container, Rendition, Video};

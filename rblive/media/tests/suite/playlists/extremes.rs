@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use rblive_media::dash;
-use rblive_media::rendition::Rendition;
+use rblive_media::hls::multivariant_playlist;
+use rblive_media::rendition::{Rendition, Video};
 use rblive_media::track::{NewPart, Track};
 
 use super::cases;
@@ -72,11 +73,10 @@ proptest! {
                 id: 1,
                 codecs: "avc1.42c00b".into(),
                 bandwidth: u64::MAX,
-                average_bandwidth: track.average_bandwidth(),
-                resolution: None,
-                frame_rate: Some(f64::INFINITY),
-                audio_only: false,
+                video: Some(Video { width: u32::MAX, height: u32::MAX, frames_per_1000_s: u32::MAX }),
+                audio: None,
             };
+            let _ = multivariant_playlist(&[(about.clone(), track.average_bandwidth())], "");
             let _ = dash::manifest(&[(about, &track)], "", u64::MAX);
             let (number, index) = track.next_part();
             let _ = track.reached(number, Some(index));

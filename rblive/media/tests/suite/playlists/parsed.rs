@@ -1,8 +1,8 @@
 //! An independent parser reads what was written.
 
 use m3u8_rs::{MasterPlaylist, MediaPlaylist as Parsed, parse_master_playlist_res, parse_media_playlist_res};
-use rblive_media::hls::{MediaPlaylist, Report, multivariant_playlist};
-use rblive_media::rendition::{Container, Rendition};
+use rblive_media::hls::{Measured, MediaPlaylist, Report, multivariant_playlist};
+use rblive_media::rendition::{Audio, Container, Rendition, Video};
 use rblive_media::track::{NewPart, Track};
 
 use super::rules::check;
@@ -90,26 +90,15 @@ fn an_ended_stream_says_so() {
     assert_eq!(parse_media_playlist_res(text.as_bytes()).unwrap().segments.len(), 4);
 }
 
-pub fn renditions() -> Vec<Rendition> {
-    let video = |id, bandwidth, height| Rendition {
-        id,
-        codecs: "avc1.64001f".into(),
-        bandwidth,
-        average_bandwidth: Some(bandwidth / 2),
-        resolution: Some((height * 16 / 9, height)),
-        frame_rate: Some(29.97),
-        audio_only: false,
+pub fn renditions() -> Vec<Measured> {
+    let video = |id, bandwidth, height| {
+        let video = Some(Video { width: height * 16 / 9, height, frames_per_1000_s: 29_970 });
+        let own = Rendition { id, codecs: "avc1.64001f".into(), bandwidth, video, audio: None };
+        (own, Some(bandwidth / 2))
     };
-    let sound = Rendition {
-        id: 3,
-        codecs: "mp4a.40.2".into(),
-        bandwidth: 128_000,
-        average_bandwidth: Some(96_000),
-        resolution: None,
-        frame_rate: None,
-        audio_only: true,
-    };
-    vec![video(1, 4_000_000, 1080), video(2, 1_000_000, 360), sound]
+    let audio = Some(Audio { sample_rate: 48_000, channels: 2, language: String::new() });
+    let sound = Rendition { id: 3, codecs: "mp4a.40.2".into(), bandwidth: 128_000, video: None, audio };
+    vec![video(1, 4_000_000, 1080), video(2, 1_000_000, 360), (sound, Some(96_000))]
 }
 
 #[test]
