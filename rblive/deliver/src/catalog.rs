@@ -1,7 +1,7 @@
 //! The streams of a delivery node, made from the chunks that arrive.
 //!
 //! ```text
-//!   rblive's worker ─▶ Catalog::take(chunk) ─▶ Stream: description, tracks of references into the ring
+//!   rblive's worker ─▶ Catalog::take(chunk) ─▶ Stream: description, windows of references into the ring
 //!                                                │ changed
 //!   viewers' tasks  ◀── playlists, segments ─────┘
 //! ```
@@ -16,10 +16,10 @@ use locks::{Mutex, RwLock};
 use rblive::content::{self, Container, Description, Flags, Header, Kind, Rendition};
 use rblive::{ChunkRef, RsId};
 use rblive_media::hls::Measured;
-use rblive_media::track::{NewPart, SegmentState, Track};
+use rblive_media::window::{LiveWindow, NewPart, SegmentState};
 use tokio::sync::watch;
 
-use crate::written::Written;
+use crate::playlist_cache::PlaylistCache;
 
 /// The most streams of a node.
 const MAX_STREAMS: usize = 100_000;
@@ -85,36 +85,36 @@ pub(crate) struct State {
     lost_at: Option<Instant>,
     json: Vec<u8>,
     pub description: Description,
-    pub renditions: Vec<Live>,
+    pub renditions: Vec<LiveRendition>,
     /// Renditions that are not described any more. Their media can be fetched until it is overwritten, and they may return.
-    absent: Vec<Live>,
+    absent: Vec<LiveRendition>,
     pub last_chunk: Instant,
     pub began: Instant,
     /// Whether the log has the warning that the buffer is too small.
     warned_short_window: bool,
     /// Counts the changes that viewers can see.
     changes: u64,
-    pub written: Written,
+    pub playlists: PlaylistCache,
 }
 
-/// A rendition with its track.
+/// A rendition with its window.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(crate) struct LiveRendition {
     pub about: Rendition,
-    pub track: Track<ChunkRef>,
+    pub window: LiveWindow<ChunkRef>,
     inits: Vec<(u32, Bytes)>,
 }
 
-impl Live {
+impl LiveRendition {
     fn new(about: Rendition, description: &Description) -> Self {
         let target = description.target_duration_us;
-        let track = Track::new(target, description.part_target_us.unwrap_or(target));
-        Self { about, track, inits: Vec::new() }
+        let window = LiveWindow::new(target, description.part_target_us.unwrap_or(target));
+        Self { about, window, inits: Vec::new() }
     }
 
     /// The rendition with the measured rates of its segments.
     pub fn measured(&self) -> Measured {
-        let average = self.track.average_bandwidth();
+        let average = self.window.average_bandwidth();
         let bandwidth = self.about.bandwidth.max(average.unwrap_or(0));
         (Rendition { bandwidth, ..self.about.clone() }, average)
     }
@@ -264,7 +264,7 @@ impl Stream {
 
     fn new(id: RsId, json: Vec<u8>, description: Description) -> Self {
         let renditions =
-            description.renditions.iter().map(|own| Live::new(own.clone(), &description)).collect();
+            description.renditions.iter().map(|own| LiveRendition::new(own.clone(), &description)).collect();
         let now = Instant::now();
         Self {
             name: description.name.clone(),
@@ -281,7 +281,7 @@ impl Stream {
                 began: now,
                 warned_short_window: false,
                 changes: 0,
-                written: Written::default(),
+                playlists: PlaylistCache::default(),
             }),
             changed: watch::Sender::new(0),
             viewers: AtomicUsize::new(0),
@@ -295,7 +295,7 @@ impl State {
     /// Notes a change that viewers can see.
     fn touch(&mut self) {
         self.changes += 1;
-        self.written.clear();
+        self.playlists.clear();
     }
 
     /// Sets the description. Returns the lost source that the source `id` replaces.
@@ -314,7 +314,7 @@ impl State {
             }
             replaced = self.lost_at.map(|_| self.id);
             (self.id, self.position) = (id, None);
-            self.renditions.iter_mut().chain(&mut self.absent).for_each(|live| live.track.start_over());
+            self.renditions.iter_mut().chain(&mut self.absent).for_each(|live| live.window.on_new_source());
         }
         (self.ended_at, self.lost_at) = (None, None);
         self.list(&description);
@@ -325,18 +325,18 @@ impl State {
 
     /// Lists the renditions that are described, in their order.
     fn list(&mut self, description: &Description) {
-        let mut known: Vec<Live> = self.renditions.drain(..).chain(self.absent.drain(..)).collect();
+        let mut known: Vec<LiveRendition> = self.renditions.drain(..).chain(self.absent.drain(..)).collect();
         for own in &description.renditions {
             let place = known.iter().position(|live| live.about.id == own.id);
             let mut live = match place {
                 Some(place) => known.swap_remove(place),
-                None => Live::new(own.clone(), description),
+                None => LiveRendition::new(own.clone(), description),
             };
             live.about = own.clone();
             self.renditions.push(live);
         }
         self.absent = known;
-        self.share();
+        self.align();
     }
 
     /// Handles the loss of a source. True if it was the current source and had not ended the stream.
@@ -354,7 +354,7 @@ impl State {
         let is_over = self.lost_at.is_some_and(|since| since.elapsed() >= linger);
         if is_over {
             (self.lost_at, self.ended_at) = (None, Some(Instant::now()));
-            self.renditions.iter_mut().for_each(|live| live.track.end());
+            self.renditions.iter_mut().for_each(|live| live.window.end());
             self.touch();
         }
         is_over
@@ -365,7 +365,7 @@ impl State {
             Kind::Init => self.init(header, &payload)?,
             Kind::Media => self.media(header, payload)?,
             _ => {
-                self.renditions.iter_mut().chain(&mut self.absent).for_each(|live| live.track.end());
+                self.renditions.iter_mut().chain(&mut self.absent).for_each(|live| live.window.end());
                 self.touch();
             }
         }
@@ -377,15 +377,15 @@ impl State {
     pub fn release(&mut self) {
         let mut released = false;
         for live in self.renditions.iter_mut().chain(&mut self.absent) {
-            let before = live.track.segments().len();
-            live.track.release(|chunk| chunk.check().is_ok().then(|| chunk.age() / WHOLE));
-            released |= live.track.segments().len() != before;
+            let before = live.window.segments().len();
+            live.window.release(|chunk| chunk.check().is_ok().then(|| chunk.age() / WHOLE));
+            released |= live.window.segments().len() != before;
         }
-        self.absent.retain(|live| live.track.segments().len() > 0);
+        self.absent.retain(|live| live.window.segments().len() > 0);
         if released {
             self.touch();
         }
-        let too_short = self.renditions.iter().any(|live| live.track.window_too_short());
+        let too_short = self.renditions.iter().any(|live| live.window.window_too_short());
         if too_short && !std::mem::replace(&mut self.warned_short_window, true) {
             tracing::warn!(
                 stream = self.description.name,
@@ -418,12 +418,12 @@ impl State {
         let is_cmaf = self.description.container == Container::Cmaf;
         let last = self.description.ends_segment(header);
         let live = self.live_mut(header.rendition)?;
-        let wall = live.track.wall();
+        let program_time = live.window.program_time();
         let init = live.inits.last().map(|(number, _)| *number);
         // Without its initialisation segment the part cannot be played.
         let init = if is_cmaf { init? } else { 0 };
-        let target_us = live.track.target_us();
-        live.track.push(NewPart {
+        let target_us = live.window.target_us();
+        live.window.push(NewPart {
             sequence: header.sequence,
             index: header.part,
             start_us: header.start_us,
@@ -437,46 +437,47 @@ impl State {
             init,
             data: payload,
         });
-        let now = live.track.wall();
-        if now != wall || live.track.target_us() > target_us {
-            self.share();
+        let now = live.window.program_time();
+        if now != program_time || live.window.target_us() > target_us {
+            self.align();
         }
         self.touch();
         Some(())
     }
 
     /// Gives all renditions the same wall clock and target duration.
-    fn share(&mut self) {
+    fn align(&mut self) {
         if self.renditions.len() < 2 {
             return;
         }
-        let tracks = || self.renditions.iter().map(|live| &live.track);
-        let target_us = tracks().map(Track::target_us).max().unwrap_or(0);
-        let wall = tracks().filter_map(Track::wall).max_by_key(|(timeline, _)| *timeline);
+        let windows = || self.renditions.iter().map(|live| &live.window);
+        let target_us = windows().map(LiveWindow::target_us).max().unwrap_or(0);
+        let program_time =
+            windows().filter_map(LiveWindow::program_time).max_by_key(|(timeline, _)| *timeline);
         for live in &mut self.renditions {
-            live.track.share(wall, target_us);
+            live.window.align(program_time, target_us);
         }
     }
 
-    pub fn live(&self, id: u16) -> Option<&Live> {
+    pub fn live(&self, id: u16) -> Option<&LiveRendition> {
         self.renditions.iter().find(|live| live.about.id == id)
     }
 
     /// A rendition, even if it is not described any more.
-    pub fn held(&self, id: u16) -> Option<&Live> {
+    pub fn held(&self, id: u16) -> Option<&LiveRendition> {
         self.live(id).or_else(|| self.absent.iter().find(|live| live.about.id == id))
     }
 
-    fn live_mut(&mut self, id: u16) -> Option<&mut Live> {
+    fn live_mut(&mut self, id: u16) -> Option<&mut LiveRendition> {
         self.renditions.iter_mut().find(|live| live.about.id == id)
     }
 
     pub fn is_ended(&self) -> bool {
-        !self.renditions.is_empty() && self.renditions.iter().all(|live| live.track.is_ended())
+        !self.renditions.is_empty() && self.renditions.iter().all(|live| live.window.is_ended())
     }
 
     /// The renditions that have a segment.
-    pub fn listed(&self) -> impl Iterator<Item = &Live> {
+    pub fn listed(&self) -> impl Iterator<Item = &LiveRendition> {
         self.renditions.iter().filter(|live| self.has_segment(Some(live.about.id)))
     }
 
@@ -488,7 +489,7 @@ impl State {
     /// Whether a rendition (`id`, or any) has a segment that playlists list.
     pub fn has_segment(&self, id: Option<u16>) -> bool {
         let mut asked = self.renditions.iter().filter(|live| id.is_none_or(|id| live.about.id == id));
-        asked.any(|live| live.track.segments().any(|segment| segment.state != SegmentState::Open))
+        asked.any(|live| live.window.segments().any(|segment| segment.state != SegmentState::Open))
     }
 
     /// Whether chunks are late by more than two segments.

@@ -33,6 +33,7 @@ mod link;
 mod live;
 mod metrics;
 mod pages;
+mod playlist_cache;
 mod poster;
 #[doc(hidden)]
 pub mod probe;
@@ -40,7 +41,6 @@ mod server;
 mod settings;
 mod tls;
 pub mod token;
-mod written;
 
 pub use catalog::{Catalog, StreamStatus};
 pub use server::{Server, StartError};

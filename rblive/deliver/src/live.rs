@@ -7,12 +7,12 @@ use rblive::ChunkRef;
 use rblive::content::{Container, check_name};
 use rblive_media::dash;
 use rblive_media::hls::{self, Directives, MediaPlaylist, Report, multivariant_playlist};
-use rblive_media::track::{Reached, SegmentState, Track};
+use rblive_media::window::{LiveWindow, Reached, SegmentState};
 
 use crate::answer::{Answer, Body, Cache, Request};
-use crate::catalog::{Live, State, Stream};
+use crate::catalog::{LiveRendition, State, Stream};
+use crate::playlist_cache::Text;
 use crate::poster;
-use crate::written::Text;
 
 /// The resource that an address below `/live/` names.
 #[derive(Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ pub(crate) async fn answer(
                 return answer;
             }
             let state = stream.state.lock();
-            let renditions: Vec<_> = state.listed().map(Live::measured).collect();
+            let renditions: Vec<_> = state.listed().map(LiveRendition::measured).collect();
             playlist(multivariant_playlist(&renditions, query), hls::MEDIA_TYPE)
         }
         Target::Manifest => match all_renditions(stream).await {
@@ -153,7 +153,7 @@ fn manifest(state: &mut State, query: &str) -> Answer {
     }
     state.release();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
-    let all: Vec<_> = state.renditions.iter().map(|live| (live.about.clone(), &live.track)).collect();
+    let all: Vec<_> = state.renditions.iter().map(|live| (live.about.clone(), &live.window)).collect();
     match dash::manifest(&all, query, now) {
         Some(text) => playlist(text, dash::MEDIA_TYPE),
         None => no_segment(),
@@ -182,7 +182,7 @@ async fn media_playlist(
     let mut state = stream.state.lock();
     state.release();
     let key = (id, directives.skip);
-    if !state.written.has(key) {
+    if !state.playlists.has(key) {
         let Some(live) = state.live(id) else { return Answer::text(404, "the stream has no such rendition") };
         let low_latency = state.is_low_latency();
         let reports: Vec<Report> = if low_latency { reports(&state, id) } else { Vec::new() };
@@ -190,11 +190,11 @@ async fn media_playlist(
         let text = Text::of(query, |query| {
             let list =
                 MediaPlaylist { container, low_latency, skip: directives.skip, query, reports: &reports };
-            list.write(&live.track)
+            list.write(&live.window)
         });
-        state.written.put(key, text);
+        state.playlists.put(key, text);
     }
-    match state.written.get(key, query) {
+    match state.playlists.get(key, query) {
         Some(text) => playlist(text, hls::MEDIA_TYPE),
         None => no_segment(),
     }
@@ -204,7 +204,7 @@ fn reports(state: &State, id: u16) -> Vec<Report> {
     let others = state.renditions.iter().filter(|live| live.about.id != id);
     others
         .filter_map(|live| {
-            let (number, part) = live.track.newest_part()?;
+            let (number, part) = live.window.newest_part()?;
             Some(Report { uri: format!("../{}/media.m3u8", live.about.id), number, part })
         })
         .collect()
@@ -308,15 +308,15 @@ fn reached(stream: &Stream, id: u16, number: u64, part: Option<u32>) -> Result<(
     let state = stream.state.lock();
     let missing = || Answer::text(404, "the stream has no such rendition");
     let live = state.held(id).ok_or_else(missing)?;
-    match live.track.reached(number, part) {
+    match live.window.reached(number, part) {
         // A rendition that has left the stream gets no more segments.
         Reached::NotYet if state.live(id).is_none() => Err(missing()),
-        reached => Ok((reached, live.track.target_us())),
+        reached => Ok((reached, live.window.target_us())),
     }
 }
 
-fn gone(track: &Track<ChunkRef>, number: u64) -> Answer {
-    if number < track.first_number() {
+fn gone(window: &LiveWindow<ChunkRef>, number: u64) -> Answer {
+    if number < window.first_number() {
         Answer::text(410, "the segment is older than what the server holds")
     } else {
         Answer::text(404, "there is no such segment")
@@ -325,22 +325,22 @@ fn gone(track: &Track<ChunkRef>, number: u64) -> Answer {
 
 fn segment(state: &State, id: u16, number: u64) -> Answer {
     let Some(live) = state.held(id) else { return Answer::text(404, "the stream has no such rendition") };
-    match live.track.segment(number) {
+    match live.window.segment(number) {
         Some(segment) if segment.state == SegmentState::Complete => {
             media(state, segment.parts.iter().map(|part| part.data.clone()).collect())
         }
         Some(segment) if segment.state == SegmentState::Gap => {
             Answer::text(404, "the segment has lost bytes")
         }
-        _ => gone(&live.track, number),
+        _ => gone(&live.window, number),
     }
 }
 
 fn part_of(state: &State, id: u16, number: u64, part: u32) -> Answer {
     let Some(live) = state.held(id) else { return Answer::text(404, "the stream has no such rendition") };
-    match live.track.segment(number).and_then(|segment| segment.parts.get(part as usize)) {
+    match live.window.segment(number).and_then(|segment| segment.parts.get(part as usize)) {
         Some(part) => media(state, vec![part.data.clone()]),
-        None => gone(&live.track, number),
+        None => gone(&live.window, number),
     }
 }
 

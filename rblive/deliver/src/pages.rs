@@ -239,7 +239,7 @@ fn row(stream: &Stream) -> serde_json::Value {
         .iter()
         .map(|live| {
             let (bytes, us) = live
-                .track
+                .window
                 .segments()
                 .fold((0, 0), |(bytes, us), own| (bytes + own.bytes(), us + own.duration_us));
             serde_json::json!({
@@ -248,8 +248,8 @@ fn row(stream: &Stream) -> serde_json::Value {
                 "width": live.about.video.map(|video| video.width),
                 "height": live.about.video.map(|video| video.height),
                 "bits_per_second": (bytes * 8_000_000).checked_div(us),
-                "first_segment": live.track.first_number(),
-                "next_segment": live.track.next_number(),
+                "first_segment": live.window.first_number(),
+                "next_segment": live.window.next_number(),
             })
         })
         .collect();

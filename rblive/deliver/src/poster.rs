@@ -6,10 +6,10 @@
 
 use rblive::content::Container;
 use rblive_media::fmp4::InitSegment;
-use rblive_media::track::{Segment, SegmentState};
+use rblive_media::window::{Segment, SegmentState};
 
 use crate::answer::{Answer, Cache};
-use crate::catalog::{Live, State};
+use crate::catalog::{LiveRendition, State};
 
 /// The bytes at the beginning of a segment that are searched for its first `moof`.
 const HEAD_BYTES: usize = 64 << 10;
@@ -28,7 +28,7 @@ pub(crate) fn answer(state: &State) -> Answer {
     let Some(live) = pictures.min_by_key(|live| live.about.bandwidth) else {
         return Answer::text(404, "a stream without a picture has no poster");
     };
-    let newest = live.track.segments().rev().filter(|segment| segment.state != SegmentState::Gap);
+    let newest = live.window.segments().rev().filter(|segment| segment.state != SegmentState::Gap);
     let Some(file) = newest.take(3).find_map(|segment| still(live, segment)) else {
         return Answer::text(404, "the stream has no key frame yet; try again in some seconds");
     };
@@ -36,7 +36,7 @@ pub(crate) fn answer(state: &State) -> Answer {
     Answer { etag, ranges: true, ..Answer::of(200, "video/mp4", Cache::For(SECONDS), file) }
 }
 
-fn still(live: &Live, segment: &Segment<rblive::ChunkRef>) -> Option<Vec<u8>> {
+fn still(live: &LiveRendition, segment: &Segment<rblive::ChunkRef>) -> Option<Vec<u8>> {
     let init = InitSegment::parse(live.init(segment.init)?).ok()?;
     let part = &segment.parts.first().filter(|part| part.independent)?.data;
     let beginning = part.part(0..part.size().min(HEAD_BYTES)).to_vec().ok()?;

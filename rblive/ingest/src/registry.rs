@@ -152,8 +152,8 @@ impl Registry {
         timeline: impl FnOnce(u64, u64) -> Timeline,
     ) -> Result<Arc<Mutex<Output>>, Refusal> {
         let id = self.manager.create_stream_of(name, renditions)?;
-        let passes = self.settings.passthrough.iter().any(|pattern| matches(pattern, name));
-        let container = if passes { Container::Ts } else { Container::Cmaf };
+        let is_passthrough = self.settings.passthrough.iter().any(|pattern| matches(pattern, name));
+        let container = if is_passthrough { Container::Ts } else { Container::Cmaf };
         let timeline = timeline(first_sequence(self.settings.segment_ms), first_timeline());
         Ok(Arc::new(Mutex::new(Output::new(self.manager.clone(), id, name, container, timeline))))
     }

@@ -16,7 +16,7 @@ use crate::bitrate::BitRate;
 use crate::counters::IngestCounters;
 use crate::output::{Output, OutputError, RenditionUpdate};
 use crate::settings::IngestSettings;
-use crate::ts_file::{TsEnd, TsFile, TsReader};
+use crate::ts_file::{PassthroughFile, TsEnd, TsReader};
 
 /// The id of a rendition that is the only one of its stream.
 pub(crate) const RENDITION: u16 = 1;
@@ -69,7 +69,7 @@ enum Source {
     /// Frames of RTMP or MPEG-TS, which are cut into parts here.
     Frames(Box<Segmenter>),
     /// Files of MPEG-TS that pass unchanged, since MPEG-TS is the stream's container.
-    PassthroughTs(TsFile),
+    PassthroughTs(PassthroughFile),
     /// Segments of fragmented MP4 that pass unchanged, with their initialisation segment.
     PassthroughMp4(Bytes, InitSegment),
 }
@@ -178,12 +178,12 @@ impl Stream {
             tracing::warn!(stream = self.name, damaged, "packets of a file were missing or damaged");
         }
         let ended = if frames == 0 { ended.and(Err(StreamFailure::NoFrames)) } else { ended };
-        let ended = ended.and_then(|()| self.pass_ts(bytes));
+        let ended = ended.and_then(|()| self.passthrough_ts(bytes));
         self.recovered(ended)
     }
 
     /// Passes a file of a transport stream of so many bytes on, if this stream's files are passed on unchanged.
-    fn pass_ts(&mut self, received: usize) -> Result<(), StreamFailure> {
+    fn passthrough_ts(&mut self, received: usize) -> Result<(), StreamFailure> {
         let Source::PassthroughTs(own) = &mut self.source else { return Ok(()) };
         let (bytes, times, changed) = own.end();
         let tracks = own.tracks();
@@ -195,7 +195,7 @@ impl Stream {
             return Ok(());
         }
         let times = times.ok_or(StreamFailure::NoFrames)?;
-        self.pass(&bytes.freeze(), &times, &tracks, None)
+        self.passthrough(&bytes.freeze(), &times, &tracks, None)
     }
 
     fn take_ts(&mut self) -> Result<(), StreamFailure> {
@@ -248,7 +248,7 @@ impl Stream {
         let Source::PassthroughMp4(init, parsed) = &self.source else { return Err(StreamFailure::NoInit) };
         let (init, times) = (init.clone(), parsed.times(file)?);
         let tracks: Vec<_> = parsed.tracks.iter().map(|track| track.config.clone()).collect();
-        self.pass(file, &times, &tracks, Some(&init))
+        self.passthrough(file, &times, &tracks, Some(&init))
     }
 
     fn take_init(&mut self, file: &Bytes) -> Result<(), StreamFailure> {
@@ -272,7 +272,7 @@ impl Stream {
     }
 
     /// Passes a segment on as it came, after its initialisation segment.
-    fn pass(
+    fn passthrough(
         &mut self,
         file: &Bytes,
         times: &SegmentTimes,
@@ -288,7 +288,7 @@ impl Stream {
         self.fits(&output, file.len())?;
         self.bit_rate.segment(file.len() as u64, duration_us);
         let us = start_us..start_us.saturating_add(duration_us);
-        let numbers = self.timeline.pass(us, init.unwrap_or(&Bytes::new()), self.config.target_ms);
+        let numbers = self.timeline.passthrough(us, init.unwrap_or(&Bytes::new()), self.config.target_ms);
         self.describe(&mut output, &numbers, tracks, None, start_us)?;
         self.write_init(&mut output, &numbers, init)?;
         let header = self.header(&numbers);
@@ -299,7 +299,7 @@ impl Stream {
             ..header
         };
         write_file(&mut output, header, file)?;
-        self.timeline.passed(numbers.sequence);
+        self.timeline.written(numbers.sequence);
         Ok(())
     }
 
@@ -424,7 +424,7 @@ impl Stream {
 impl Source {
     fn new(container: Container, config: &SegmenterConfig, timeline: &Timeline) -> Self {
         match container {
-            Container::Ts => Self::PassthroughTs(TsFile::default()),
+            Container::Ts => Self::PassthroughTs(PassthroughFile::default()),
             Container::Cmaf => {
                 Self::Frames(Box::new(Segmenter::with_timeline(config.clone(), timeline.clone())))
             }

@@ -67,7 +67,7 @@ impl TsReader {
 
 /// A file that is being received, and passes unchanged.
 #[derive(Debug, Default)]
-pub(crate) struct TsFile {
+pub(crate) struct PassthroughFile {
     /// The bytes so far.
     pub(crate) bytes: BytesMut,
     video: Span,
@@ -103,7 +103,7 @@ impl Span {
     }
 }
 
-impl TsFile {
+impl PassthroughFile {
     /// Records an item of the demuxer.
     pub(crate) fn take(&mut self, input: Input) {
         match input {
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn times_are_those_of_the_picture() {
-        let mut file = TsFile::default();
+        let mut file = PassthroughFile::default();
         assert!(file.end().1.is_none());
         for frame in 0..50 {
             file.take(unit(Media::Audio, 90_000 + frame * 1920, true));

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use crate::civil::rfc3339;
 use crate::hls::seconds;
 use crate::rendition::{Rendition, Video};
-use crate::track::{Segment, SegmentState, Track};
+use crate::window::{LiveWindow, Segment, SegmentState};
 
 /// The media type of manifests.
 pub const MEDIA_TYPE: &str = "application/dash+xml";
@@ -19,13 +19,13 @@ const TIMESCALE: u64 = 1_000_000;
 /// rendition has a complete segment.
 ///
 /// Each discontinuity begins a period, as codecs and timestamps may change there.
-pub fn manifest<T>(renditions: &[(Rendition, &Track<T>)], query: &str, now_ns: u64) -> Option<String> {
+pub fn manifest<T>(renditions: &[(Rendition, &LiveWindow<T>)], query: &str, now_ns: u64) -> Option<String> {
     let periods: Vec<Vec<Run<'_, T>>> = periods(renditions);
     let first = periods.first()?;
     let begin_ns = first.iter().map(Run::begin_ns).min()?;
-    let target_us = renditions.iter().map(|(_, track)| track.target_us()).max()?;
-    let depth_us = renditions.iter().map(|(_, track)| held_us(track)).min()?;
-    let is_ended = renditions.iter().all(|(_, track)| track.is_ended());
+    let target_us = renditions.iter().map(|(_, window)| window.target_us()).max()?;
+    let depth_us = renditions.iter().map(|(_, window)| held_us(window)).min()?;
+    let is_ended = renditions.iter().all(|(_, window)| window.is_ended());
     let mut to = String::from("<?xml version=\"1.0\" encoding=\"utf-8\"?>\n");
     let _ = writeln!(
         to,
@@ -73,10 +73,10 @@ impl<T> Run<'_, T> {
 
 /// Splits the renditions at their discontinuities. Segments of several renditions with the same number of the timeline are
 /// one period.
-fn periods<'a, T>(renditions: &'a [(Rendition, &Track<T>)]) -> Vec<Vec<Run<'a, T>>> {
+fn periods<'a, T>(renditions: &'a [(Rendition, &LiveWindow<T>)]) -> Vec<Vec<Run<'a, T>>> {
     let mut periods: BTreeMap<u64, Vec<Run<'a, T>>> = BTreeMap::new();
-    for (rendition, track) in renditions {
-        for segment in track.segments().filter(|segment| segment.state == SegmentState::Complete) {
+    for (rendition, window) in renditions {
+        for segment in window.segments().filter(|segment| segment.state == SegmentState::Complete) {
             let runs = periods.entry(segment.timeline).or_default();
             match runs.last_mut().filter(|run| run.rendition.id == rendition.id) {
                 Some(run) => run.segments.push(segment),
@@ -87,8 +87,8 @@ fn periods<'a, T>(renditions: &'a [(Rendition, &Track<T>)]) -> Vec<Vec<Run<'a, T
     periods.into_values().collect()
 }
 
-fn held_us<T>(track: &Track<T>) -> u64 {
-    track.segments().map(|segment| segment.duration_us).sum()
+fn held_us<T>(window: &LiveWindow<T>) -> u64 {
+    window.segments().map(|segment| segment.duration_us).sum()
 }
 
 fn period<T>(to: &mut String, runs: &[Run<'_, T>], query: &str) {

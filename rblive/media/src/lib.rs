@@ -14,6 +14,6 @@ pub mod hls;
 pub mod rendition;
 pub mod segmenter;
 pub mod timeline;
-pub mod track;
 pub mod ts;
 pub mod unit;
+pub mod window;

@@ -94,7 +94,7 @@ struct Own {
     /// The time since which the rendition waits for a key frame at which a segment of another rendition begins.
     joining: Option<i64>,
     /// The beginning and the end of the newest segment that passed as it came, in microseconds.
-    passed_us: Range<u64>,
+    passthrough_us: Range<u64>,
 }
 
 impl Timeline {
@@ -143,12 +143,12 @@ impl Timeline {
 
     /// The numbers of a segment that passes as it came, from and to these microseconds, after its initialisation segment `init` (empty if
     /// it has none). `target_ms` is the usual length of segments. After a hole, one of several renditions continues with the number that
-    /// the others give this time. Until [`passed`](Self::passed), the number is not used up.
-    pub fn pass(&self, us: Range<u64>, init: &Bytes, target_ms: u32) -> Numbers {
+    /// the others give this time. Until [`written`](Self::written), the number is not used up.
+    pub fn passthrough(&self, us: Range<u64>, init: &Bytes, target_ms: u32) -> Numbers {
         self.with(|own, common| {
             // Times that go back begin a timeline, even if the encoder marks no discontinuity.
-            own.breaks |= us.start < own.passed_us.start;
-            let goes_on = own.breaks || us.start.abs_diff(own.passed_us.end) <= MAX_DRIFT_US;
+            own.breaks |= us.start < own.passthrough_us.start;
+            let goes_on = own.breaks || us.start.abs_diff(own.passthrough_us.end) <= MAX_DRIFT_US;
             let time = ticks(us.start);
             let target = i64::from(target_ms) * TICKS_PER_SECOND / 1000;
             let placed = match common.is_shared && !(goes_on && own.next > 0) {
@@ -158,13 +158,13 @@ impl Timeline {
             let sequence = placed.unwrap_or(own.next);
             let numbers = own.begin(sequence, init, common);
             common.cut(sequence, time);
-            own.passed_us = us;
+            own.passthrough_us = us;
             numbers
         })
     }
 
-    /// Uses up the number of a segment that has passed.
-    pub fn passed(&self, sequence: u64) {
+    /// Uses up the number of a segment that passed.
+    pub fn written(&self, sequence: u64) {
         self.with(|own, _| own.next = sequence + 1);
     }
 

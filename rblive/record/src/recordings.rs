@@ -30,7 +30,7 @@ pub struct Recordings {
 #[derive(Debug, Clone, Copy)]
 pub struct SegmentName {
     pub rendition: u16,
-    /// Its number in the track.
+    /// Its number in the window.
     pub number: u64,
     /// The number that its source gives it.
     pub sequence: u64,
@@ -39,7 +39,7 @@ pub struct SegmentName {
 /// A segment that is being written.
 #[derive(Debug)]
 pub struct Open {
-    /// Its number in the track.
+    /// Its number in the window.
     pub number: u64,
     /// Its recording.
     pub serial: u64,

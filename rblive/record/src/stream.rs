@@ -1,17 +1,17 @@
 //! A stream that is being kept: its chunks become segments of recordings.
 //!
 //! ```text
-//!   chunk ─▶ Track: which segment, complete or lost? ─▶ part of a segment's file ─▶ Recordings: commit, or a gap
+//!   chunk ─▶ LiveWindow: which segment, complete or lost? ─▶ part of a segment's file ─▶ Recordings: commit, or a gap
 //! ```
 //!
-//! The numbers, holes and discontinuities are those that viewers of the live stream see, because the same [`Track`] decides on them.
+//! The numbers, holes and discontinuities are those that viewers of the live stream see, because the same [`LiveWindow`] decides on them.
 
 use std::time::{Duration, Instant};
 
 use rblive::content::{self, Container, Description, Flags, Header, Kind};
 use rblive::{ChunkRef, ReadError, RsId};
 use rblive_media::hls::VodSegment;
-use rblive_media::track::{NewPart, Pushed, SegmentState, Track};
+use rblive_media::window::{LiveWindow, NewPart, Pushed, SegmentState};
 
 use crate::counters::RecordCounters;
 use crate::in_place::{self, WriteError};
@@ -40,8 +40,8 @@ pub struct Stream {
 #[derive(Debug)]
 struct Lane {
     id: u16,
-    /// The track has an ordinal instead of the bytes of a part.
-    track: Track<u64>,
+    /// The window has an ordinal instead of the bytes of a part.
+    window: LiveWindow<u64>,
     init: Option<(u32, Vec<u8>)>,
     ordinal: u64,
     /// The number that is added to the source's numbers.
@@ -107,7 +107,7 @@ impl Stream {
             }
         }
         self.recordings.describe(description.container, description.renditions.clone());
-        self.share();
+        self.align();
         (self.json, self.description) = (json, Some(description));
     }
 
@@ -134,10 +134,10 @@ impl Stream {
         if self.recordings.had(lane.id, from, shelf) {
             return;
         }
-        let wall = lane.track.wall();
+        let program_time = lane.window.program_time();
         let pushed = lane.push(header, init, last);
-        let begins = lane.track.wall() != wall;
-        let Some(newest) = lane.track.segments().next_back().map(|segment| segment.number) else { return };
+        let begins = lane.window.program_time() != program_time;
+        let Some(newest) = lane.window.segments().next_back().map(|segment| segment.number) else { return };
         lane.list(self.id, newest, &mut self.recordings, shelf);
         if pushed == Pushed::Unusable {
             lane.open = None;
@@ -154,21 +154,22 @@ impl Stream {
         lane.list(self.id, u64::MAX, &mut self.recordings, shelf);
         lane.forget(newest);
         if begins {
-            self.share();
+            self.align();
         }
         let used = self.lanes.iter().filter_map(|lane| Some(lane.open.as_ref()?.serial)).min();
         self.recordings.close_before(used, shelf);
     }
 
     /// Gives all renditions the wall clock of the newest timeline, as viewers of the live stream have it.
-    fn share(&mut self) {
+    fn align(&mut self) {
         if self.lanes.len() < 2 {
             return;
         }
-        let tracks = || self.lanes.iter().map(|lane| &lane.track);
-        let target_us = tracks().map(Track::target_us).max().unwrap_or(0);
-        let wall = tracks().filter_map(Track::wall).max_by_key(|(timeline, _)| *timeline);
-        self.lanes.iter_mut().for_each(|lane| lane.track.share(wall, target_us));
+        let windows = || self.lanes.iter().map(|lane| &lane.window);
+        let target_us = windows().map(LiveWindow::target_us).max().unwrap_or(0);
+        let program_time =
+            windows().filter_map(LiveWindow::program_time).max_by_key(|(timeline, _)| *timeline);
+        self.lanes.iter_mut().for_each(|lane| lane.window.align(program_time, target_us));
     }
 
     /// The source has ended. The recording waits for its return.
@@ -180,7 +181,7 @@ impl Stream {
     /// Ends the timeline. Complete segments are listed.
     fn finish(&mut self, shelf: &mut Shelf) {
         for mut lane in self.lanes.drain(..) {
-            lane.track.end();
+            lane.window.end();
             lane.list(self.id, u64::MAX, &mut self.recordings, shelf);
         }
         self.recordings.start_over();
@@ -211,7 +212,7 @@ impl Lane {
         let target = description.target_duration_us;
         Self {
             id,
-            track: Track::new(target, description.part_target_us.unwrap_or(target)),
+            window: LiveWindow::new(target, description.part_target_us.unwrap_or(target)),
             init: None,
             ordinal: 0,
             offset: 0,
@@ -222,7 +223,7 @@ impl Lane {
 
     fn push(&mut self, header: &Header, init: u32, last: bool) -> Pushed {
         self.ordinal += 1;
-        self.track.push(NewPart {
+        self.window.push(NewPart {
             sequence: header.sequence,
             index: header.part,
             start_us: header.start_us,
@@ -252,7 +253,7 @@ impl Lane {
     /// Lists the segments before number `until` that are not open any more.
     fn list(&mut self, id: RsId, until: u64, recordings: &mut Recordings, shelf: &mut Shelf) {
         let closed: Vec<_> = self
-            .track
+            .window
             .segments()
             .filter(|own| (self.unlisted..until).contains(&own.number) && own.state != SegmentState::Open)
             .map(|own| {
@@ -272,8 +273,8 @@ impl Lane {
 
     /// Forgets the segments before the newest one.
     fn forget(&mut self, newest: u64) {
-        let first = self.track.segment(newest).and_then(|own| own.parts.first()).map(|part| part.data);
+        let first = self.window.segment(newest).and_then(|own| own.parts.first()).map(|part| part.data);
         let first = first.unwrap_or(self.ordinal + 1);
-        self.track.release(|ordinal| (*ordinal >= first).then_some(0.0));
+        self.window.release(|ordinal| (*ordinal >= first).then_some(0.0));
     }
 }

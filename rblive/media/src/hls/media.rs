@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::civil::rfc3339;
 use crate::rendition::Container;
-use crate::track::{Part, Segment, SegmentState, Track};
+use crate::window::{LiveWindow, Part, Segment, SegmentState};
 
 /// The live edge of another rendition of the stream, for a player that changes to it (`EXT-X-RENDITION-REPORT`).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Report {
     pub part: u32,
 }
 
-/// How the media playlist of a track is written. [`MediaPlaylist::write`] writes it.
+/// How the media playlist of a window is written. [`MediaPlaylist::write`] writes it.
 #[derive(Debug, Clone, Copy)]
 pub struct MediaPlaylist<'a> {
     /// The format of the segments.
@@ -39,16 +39,16 @@ const PARTS_FOR: u64 = 3;
 const SKIP_AFTER: u64 = 6;
 
 impl MediaPlaylist<'_> {
-    /// Writes the playlist of `track`. The addresses are relative: `init-1.mp4`, `12.m4s` (a segment), `12.3.m4s` (a part).
+    /// Writes the playlist of `window`. The addresses are relative: `init-1.mp4`, `12.m4s` (a segment), `12.3.m4s` (a part).
     ///
     /// The playlist has complete segments and gaps; with low latency, also the parts of the last ones.
-    pub fn write<T>(&self, track: &Track<T>) -> String {
-        let listed = listed(track);
-        let target_s = target_seconds(track);
+    pub fn write<T>(&self, window: &LiveWindow<T>) -> String {
+        let listed = listed(window);
+        let target_s = target_seconds(window);
         let until_end = durations_to_end(&listed);
         let skipped = if self.skip && self.low_latency { skipped(&until_end, target_s) } else { 0 };
         let mut to = String::with_capacity(512 + listed.len() * 160);
-        self.head(&mut to, track, target_s, skipped);
+        self.head(&mut to, window, target_s, skipped);
         let mut init = None;
         for (segment, after_us) in listed.iter().zip(&until_end).skip(skipped) {
             let with_parts = self.low_latency && after_us / 1_000_000 < PARTS_FOR * target_s;
@@ -57,16 +57,16 @@ impl MediaPlaylist<'_> {
             self.segment(&mut to, segment, with_parts, before);
             init = Some(segment.init);
         }
-        if self.low_latency && !track.is_ended() {
-            self.edge(&mut to, track, init);
+        if self.low_latency && !window.is_ended() {
+            self.edge(&mut to, window, init);
         }
-        if track.is_ended() {
+        if window.is_ended() {
             to.push_str("#EXT-X-ENDLIST\n");
         }
         to
     }
 
-    fn head<T>(&self, to: &mut String, track: &Track<T>, target_s: u64, skipped: usize) {
+    fn head<T>(&self, to: &mut String, window: &LiveWindow<T>, target_s: u64, skipped: usize) {
         let version = match (self.low_latency, self.container) {
             (true, _) => 9,
             (false, Container::Cmaf) => 7,
@@ -74,7 +74,7 @@ impl MediaPlaylist<'_> {
         };
         let _ = write!(to, "#EXTM3U\n#EXT-X-VERSION:{version}\n#EXT-X-TARGETDURATION:{target_s}\n");
         if self.low_latency {
-            let part_target = track.part_target_us();
+            let part_target = window.part_target_us();
             let _ = writeln!(
                 to,
                 "#EXT-X-SERVER-CONTROL:CAN-BLOCK-RELOAD=YES,PART-HOLD-BACK={},HOLD-BACK={},CAN-SKIP-UNTIL={}",
@@ -84,9 +84,9 @@ impl MediaPlaylist<'_> {
             );
             let _ = writeln!(to, "#EXT-X-PART-INF:PART-TARGET={}", seconds(part_target));
         }
-        let _ = writeln!(to, "#EXT-X-MEDIA-SEQUENCE:{}", track.first_number());
-        if track.discontinuity_sequence() > 0 {
-            let _ = writeln!(to, "#EXT-X-DISCONTINUITY-SEQUENCE:{}", track.discontinuity_sequence());
+        let _ = writeln!(to, "#EXT-X-MEDIA-SEQUENCE:{}", window.first_number());
+        if window.discontinuity_sequence() > 0 {
+            let _ = writeln!(to, "#EXT-X-DISCONTINUITY-SEQUENCE:{}", window.discontinuity_sequence());
         }
         if self.container == Container::Cmaf {
             to.push_str("#EXT-X-INDEPENDENT-SEGMENTS\n");
@@ -133,13 +133,13 @@ impl MediaPlaylist<'_> {
     }
 
     /// The open segment, and the part that comes next.
-    fn edge<T>(&self, to: &mut String, track: &Track<T>, before: Option<u32>) {
-        let open = track.segments().next_back().filter(|last| last.state == SegmentState::Open);
+    fn edge<T>(&self, to: &mut String, window: &LiveWindow<T>, before: Option<u32>) {
+        let open = window.segments().next_back().filter(|last| last.state == SegmentState::Open);
         if let Some(open) = open.filter(|open| !open.parts.is_empty()) {
             self.begin(to, open, before);
             self.parts(to, open);
         }
-        let (number, part) = track.next_part();
+        let (number, part) = window.next_part();
         let extension = self.container.extension();
         let _ =
             writeln!(to, "#EXT-X-PRELOAD-HINT:TYPE=PART,URI=\"{number}.{part}.{extension}{}\"", self.query);
@@ -154,14 +154,14 @@ impl MediaPlaylist<'_> {
 }
 
 /// The segments with an `EXTINF`: all but an open one.
-fn listed<T>(track: &Track<T>) -> Vec<&Segment<T>> {
-    track.segments().filter(|segment| segment.state != SegmentState::Open).collect()
+fn listed<T>(window: &LiveWindow<T>) -> Vec<&Segment<T>> {
+    window.segments().filter(|segment| segment.state != SegmentState::Open).collect()
 }
 
 /// The target duration in seconds: no duration rounds to more (RFC 8216bis, 4.4.3.1).
-fn target_seconds<T>(track: &Track<T>) -> u64 {
-    let longest = track.segments().map(|segment| segment.duration_us).max().unwrap_or(0);
-    ((longest.max(track.target_us()) + 500_000) / 1_000_000).max(1)
+fn target_seconds<T>(window: &LiveWindow<T>) -> u64 {
+    let longest = window.segments().map(|segment| segment.duration_us).max().unwrap_or(0);
+    ((longest.max(window.target_us()) + 500_000) / 1_000_000).max(1)
 }
 
 /// For each segment, the microseconds from its end to the end of the list.

@@ -62,7 +62,7 @@ proptest! {
                 Step::Recode => (coding, breaks) = (coding + 1, true),
                 Step::Lose => {
                     own += u64::from(breaks && !is_first);
-                    timeline.pass(us..us + SEGMENT_US, &init(coding), TARGET_MS);
+                    timeline.passthrough(us..us + SEGMENT_US, &init(coding), TARGET_MS);
                     timeline.break_off();
                     (is_first, breaks, us) = (false, true, us + SEGMENT_US);
                     continue;
@@ -70,9 +70,9 @@ proptest! {
             }
             let discontinuity = breaks && !is_first;
             own += u64::from(discontinuity);
-            let numbers = timeline.pass(us..us + SEGMENT_US, &init(coding), TARGET_MS);
+            let numbers = timeline.passthrough(us..us + SEGMENT_US, &init(coding), TARGET_MS);
             prop_assert_eq!(numbers, Numbers { sequence: next, timeline: own, discontinuity });
-            timeline.passed(numbers.sequence);
+            timeline.written(numbers.sequence);
             (next, is_first, breaks, us) = (next + 1, false, false, us + SEGMENT_US);
             prop_assert_eq!(timeline.next_number(), next);
         }
@@ -104,10 +104,10 @@ proptest! {
                 }
                 // Their key frames are not at exactly the same times.
                 let begin = us + own as u64 * 40_000;
-                let numbers = renditions[own].pass(begin..us + SEGMENT_US, &init(coding), TARGET_MS);
+                let numbers = renditions[own].passthrough(begin..us + SEGMENT_US, &init(coding), TARGET_MS);
                 let discontinuity = timelines[own].is_some_and(|own| own < newest);
                 prop_assert_eq!(numbers, Numbers { sequence: next, timeline: newest, discontinuity });
-                renditions[own].passed(numbers.sequence);
+                renditions[own].written(numbers.sequence);
                 timelines[own] = Some(newest);
             }
             (next, us, before) = (next + 1, us + SEGMENT_US, present);

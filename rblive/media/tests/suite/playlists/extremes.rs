@@ -4,10 +4,10 @@ use proptest::prelude::*;
 use rblive_media::dash;
 use rblive_media::hls::multivariant_playlist;
 use rblive_media::rendition::{Rendition, Video};
-use rblive_media::track::{NewPart, Track};
+use rblive_media::window::{LiveWindow, NewPart};
 
 use super::cases;
-use super::tracks::playlist;
+use super::windows::playlist;
 
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![
@@ -50,23 +50,23 @@ proptest! {
 
     #[test]
     fn no_source_makes_a_playlist_impossible(parts in prop::collection::vec((part(), any::<u8>()), 1..40), targets: (u64, u64)) {
-        let mut track = Track::new(targets.0.clamp(1, 3_600_000_000), targets.1.clamp(1, 3_600_000_000));
+        let mut window = LiveWindow::new(targets.0.clamp(1, 3_600_000_000), targets.1.clamp(1, 3_600_000_000));
         for (part, action) in parts {
-            let (before, breaks) = (track.first_number(), track.discontinuity_sequence());
+            let (before, breaks) = (window.first_number(), window.discontinuity_sequence());
             match action {
-                0..4 => track.start_over(),
-                4..8 => track.end(),
-                8..20 => track.release(|()| None),
-                20..40 => track.release(|()| Some(0.7)),
+                0..4 => window.on_new_source(),
+                4..8 => window.end(),
+                8..20 => window.release(|()| None),
+                20..40 => window.release(|()| Some(0.7)),
                 _ => {
-                    track.push(part);
+                    window.push(part);
                 }
             }
-            prop_assert!(track.first_number() >= before, "numbers never go back");
-            prop_assert!(track.discontinuity_sequence() >= breaks, "timelines neither");
-            prop_assert!(track.segments().len() <= rblive_media::track::MAX_SEGMENTS);
+            prop_assert!(window.first_number() >= before, "numbers never go back");
+            prop_assert!(window.discontinuity_sequence() >= breaks, "timelines neither");
+            prop_assert!(window.segments().len() <= rblive_media::window::MAX_SEGMENTS);
             for low_latency in [false, true] {
-                let text = playlist(low_latency).write(&track);
+                let text = playlist(low_latency).write(&window);
                 prop_assert!(text.starts_with("#EXTM3U\n"));
             }
             let about = Rendition {
@@ -76,11 +76,11 @@ proptest! {
                 video: Some(Video { width: u32::MAX, height: u32::MAX, frames_per_1000_s: u32::MAX }),
                 audio: None,
             };
-            let _ = multivariant_playlist(&[(about.clone(), track.average_bandwidth())], "");
-            let _ = dash::manifest(&[(about, &track)], "", u64::MAX);
-            let (number, index) = track.next_part();
-            let _ = track.reached(number, Some(index));
-            let _ = track.reached(u64::MAX, Some(u32::MAX));
+            let _ = multivariant_playlist(&[(about.clone(), window.average_bandwidth())], "");
+            let _ = dash::manifest(&[(about, &window)], "", u64::MAX);
+            let (number, index) = window.next_part();
+            let _ = window.reached(number, Some(index));
+            let _ = window.reached(u64::MAX, Some(u32::MAX));
         }
     }
 }

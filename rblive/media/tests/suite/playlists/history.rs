@@ -1,11 +1,11 @@
 //! Random histories of an encoder, a lossy way and a ring that overwrites.
 
 use proptest::prelude::*;
-use rblive_media::track::{NewPart, Pushed, Reached, SegmentState, Track};
+use rblive_media::window::{LiveWindow, NewPart, Pushed, Reached, SegmentState};
 
 use super::cases;
 use super::rules::{Read, check_after};
-use super::tracks::check_track;
+use super::windows::check_window;
 
 /// One thing that happens.
 #[derive(Debug, Clone)]
@@ -91,11 +91,11 @@ impl Source {
     }
 }
 
-fn apply(step: Step, source: &mut Source, track: &mut Track<usize>, held: &mut usize) {
+fn apply(step: Step, source: &mut Source, window: &mut LiveWindow<usize>, held: &mut usize) {
     match step {
         Step::Part(us, last) => {
             let part = source.part(us, last);
-            track.push(part);
+            window.push(part);
         }
         Step::LosePart(us, last) => drop(source.part(us, last)),
         Step::LoseSegments(count) => {
@@ -111,7 +111,7 @@ fn apply(step: Step, source: &mut Source, track: &mut Track<usize>, held: &mut u
             source.next_segment();
             (source.sequence, source.at_us) = (number, 0);
             source.timeline = source.timeline.map(|before| before + number);
-            track.start_over();
+            window.on_new_source();
         }
         Step::Jump(us) => {
             source.next_segment();
@@ -124,12 +124,12 @@ fn apply(step: Step, source: &mut Source, track: &mut Track<usize>, held: &mut u
         }
         Step::End => {
             source.next_segment();
-            track.end();
+            window.end();
         }
     }
     let oldest = source.written.saturating_sub(*held);
     let age = |data: &usize| (source.written - data) as f64 / *held as f64;
-    track.release(|data| (*data >= oldest).then(|| age(data)));
+    window.release(|data| (*data >= oldest).then(|| age(data)));
 }
 
 proptest! {
@@ -139,17 +139,17 @@ proptest! {
     fn playlists_of_any_history_follow_the_rules(steps in steps(), counts: bool) {
         let timeline = counts.then_some(1_700_000_000);
         let mut source = Source { wall_ns: 1_700_000_000_000_000_000, timeline, ..Source::default() };
-        let (mut track, mut held) = (Track::new(1_000_000, 200_000), 50);
+        let (mut window, mut held) = (LiveWindow::new(1_000_000, 200_000), 50);
         let mut old: [Option<Read>; 2] = [None, None];
         for step in steps {
-            apply(step, &mut source, &mut track, &mut held);
+            apply(step, &mut source, &mut window, &mut held);
             let oldest = source.written.saturating_sub(held);
-            for segment in track.segments() {
+            for segment in window.segments() {
                 prop_assert!(segment.parts.iter().all(|part| part.data >= oldest), "what is listed is held");
                 prop_assert!(segment.state != SegmentState::Complete || !segment.parts.is_empty());
             }
             for (low_latency, old) in [false, true].into_iter().zip(&mut old) {
-                let new = check_track(&track, low_latency);
+                let new = check_window(&window, low_latency);
                 if let Some(old) = old {
                     check_after(old, &new);
                 }
@@ -160,34 +160,34 @@ proptest! {
 
     #[test]
     fn a_whole_history_has_every_part_at_its_place(cuts in prop::collection::vec((50_000..300_000_u32, any::<bool>()), 1..100)) {
-        let (mut source, mut track) = (Source { wall_ns: 1 << 60, ..Source::default() }, Track::new(1_000_000, 200_000));
+        let (mut source, mut window) = (Source { wall_ns: 1 << 60, ..Source::default() }, LiveWindow::new(1_000_000, 200_000));
         for (us, last) in cuts {
-            let next = track.next_part();
+            let next = window.next_part();
             prop_assert_eq!(next, (source.sequence, source.index));
-            prop_assert_eq!(track.reached(next.0, Some(next.1)), Reached::NotYet);
+            prop_assert_eq!(window.reached(next.0, Some(next.1)), Reached::NotYet);
             let part = source.part(us, last);
-            prop_assert_eq!(track.push(part), Pushed::Listed);
-            prop_assert_eq!(track.reached(next.0, Some(next.1)), Reached::Yes);
-            prop_assert_eq!(track.newest_part(), Some(next));
+            prop_assert_eq!(window.push(part), Pushed::Listed);
+            prop_assert_eq!(window.reached(next.0, Some(next.1)), Reached::Yes);
+            prop_assert_eq!(window.newest_part(), Some(next));
         }
-        let parts: Vec<usize> = track.segments().flat_map(|segment| &segment.parts).map(|part| part.data).collect();
+        let parts: Vec<usize> = window.segments().flat_map(|segment| &segment.parts).map(|part| part.data).collect();
         prop_assert_eq!(parts, (0..source.written).collect::<Vec<_>>());
     }
 }
 
 #[test]
 fn a_waiting_request_is_bounded_and_a_part_after_the_last_one_is_in_the_next_segment() {
-    let (mut source, mut track) = (Source::default(), Track::<usize>::new(1_000_000, 200_000));
+    let (mut source, mut window) = (Source::default(), LiveWindow::<usize>::new(1_000_000, 200_000));
     for _ in 0..5 {
-        track.push(source.part(200_000, false));
+        window.push(source.part(200_000, false));
     }
-    track.push(source.part(200_000, true));
-    assert_eq!(track.reached(0, None), Reached::Yes);
-    assert_eq!(track.reached(0, Some(5)), Reached::Yes);
-    assert_eq!(track.reached(0, Some(6)), Reached::NotYet, "it is part 0 of segment 1");
-    assert_eq!(track.reached(1, None), Reached::NotYet);
-    assert_eq!(track.reached(2, None), Reached::NotYet);
-    assert_eq!(track.reached(3, None), Reached::TooFar);
-    track.push(source.part(200_000, false));
-    assert_eq!(track.reached(0, Some(6)), Reached::Yes);
+    window.push(source.part(200_000, true));
+    assert_eq!(window.reached(0, None), Reached::Yes);
+    assert_eq!(window.reached(0, Some(5)), Reached::Yes);
+    assert_eq!(window.reached(0, Some(6)), Reached::NotYet, "it is part 0 of segment 1");
+    assert_eq!(window.reached(1, None), Reached::NotYet);
+    assert_eq!(window.reached(2, None), Reached::NotYet);
+    assert_eq!(window.reached(3, None), Reached::TooFar);
+    window.push(source.part(200_000, false));
+    assert_eq!(window.reached(0, Some(6)), Reached::Yes);
 }

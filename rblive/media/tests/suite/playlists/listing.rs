@@ -1,6 +1,6 @@
 //! Which of the held segments the playlists have, and the numbers of timelines.
 
-use rblive_media::track::{NewPart, Pushed, Track};
+use rblive_media::window::{LiveWindow, NewPart, Pushed};
 
 /// A segment of one part and a second, of a timeline by the source's count.
 fn second(sequence: u64, timeline: Option<u64>, discontinuity: bool) -> NewPart<u64> {
@@ -21,78 +21,78 @@ fn second(sequence: u64, timeline: Option<u64>, discontinuity: bool) -> NewPart<
 }
 
 /// Removes what a ring with room for so many segments does not hold after segment `newest`.
-fn release(track: &mut Track<u64>, newest: u64, room: u64) {
+fn release(window: &mut LiveWindow<u64>, newest: u64, room: u64) {
     let age = |data: &u64| (newest + 1 - data) as f64 / room as f64;
-    track.release(|data| Some(age(data)).filter(|age| *age <= 1.0));
+    window.release(|data| Some(age(data)).filter(|age| *age <= 1.0));
 }
 
-fn numbers(track: &Track<u64>) -> Vec<u64> {
-    track.segments().map(|segment| segment.number).collect()
+fn numbers(window: &LiveWindow<u64>) -> Vec<u64> {
+    window.segments().map(|segment| segment.number).collect()
 }
 
 #[test]
 fn a_removed_segment_stays_for_its_duration_and_that_of_the_longest_list() {
     for (room, least) in [(40, 6), (20, 6), (16, 6), (12, 4), (10, 3), (8, 3)] {
-        let mut track = Track::new(1_000_000, 1_000_000);
+        let mut window = LiveWindow::new(1_000_000, 1_000_000);
         let (mut longest, mut removed) = (0, Vec::new());
         for number in 0..200 {
-            let before = numbers(&track);
-            track.push(second(number, None, false));
-            release(&mut track, number, room);
-            let listed = numbers(&track);
+            let before = numbers(&window);
+            window.push(second(number, None, false));
+            release(&mut window, number, room);
+            let listed = numbers(&window);
             assert_eq!(listed, (listed[0]..=number).collect::<Vec<_>>());
             assert!(number < least || listed.len() as u64 >= least, "{least} target durations stay listed");
             longest = longest.max(listed.len() as u64);
             removed.extend(before.iter().filter(|own| **own < listed[0]).map(|own| (*own, number)));
             for (own, at) in &removed {
                 let is_due = number - at <= 1 + longest;
-                assert!(!is_due || track.segment(*own).is_some(), "{own}, removed at {at}, at {number}");
+                assert!(!is_due || window.segment(*own).is_some(), "{own}, removed at {at}, at {number}");
             }
-            assert!(number < room || track.segment(number - room).is_none(), "what is gone is forgotten");
+            assert!(number < room || window.segment(number - room).is_none(), "what is gone is forgotten");
         }
         assert!(removed.len() > 150 && longest >= room * 2 / 5, "{room}: {longest}");
-        assert!(!track.window_too_short(), "{room} segments are enough");
+        assert!(!window.window_too_short(), "{room} segments are enough");
     }
 }
 
 #[test]
 fn a_ring_that_is_too_small_lists_three_target_durations_and_says_so() {
     for (room, listed) in [(6, 3), (5, 3), (4, 3), (3, 3), (2, 2)] {
-        let mut track = Track::new(1_000_000, 1_000_000);
+        let mut window = LiveWindow::new(1_000_000, 1_000_000);
         for number in 0..50 {
-            track.push(second(number, None, false));
-            release(&mut track, number, room);
+            window.push(second(number, None, false));
+            release(&mut window, number, room);
         }
-        assert_eq!(numbers(&track), (50 - listed..50).collect::<Vec<_>>(), "{room}");
-        assert!(track.window_too_short());
+        assert_eq!(numbers(&window), (50 - listed..50).collect::<Vec<_>>(), "{room}");
+        assert!(window.window_too_short());
     }
 }
 
 #[test]
 fn an_ended_stream_keeps_its_list() {
-    let mut track = Track::new(1_000_000, 1_000_000);
+    let mut window = LiveWindow::new(1_000_000, 1_000_000);
     for number in 0..18 {
-        track.push(second(number, None, false));
-        release(&mut track, number, 40);
+        window.push(second(number, None, false));
+        release(&mut window, number, 40);
     }
-    let before = numbers(&track);
-    track.end();
-    release(&mut track, 30, 40);
-    assert_eq!(numbers(&track), before);
+    let before = numbers(&window);
+    window.end();
+    release(&mut window, 30, 40);
+    assert_eq!(numbers(&window), before);
 }
 
 #[test]
 fn a_server_that_starts_later_numbers_timelines_alike() {
     // The first server sees all of it; another one starts at each segment.
     let source: Vec<_> = (0..30_u64).map(|own| (own, 1000 + own / 7, own % 7 == 0 && own > 0)).collect();
-    let mut whole = Track::new(1_000_000, 1_000_000);
+    let mut whole = LiveWindow::new(1_000_000, 1_000_000);
     let mut before = 0;
     for (at, (number, timeline, discontinuity)) in source.iter().copied().enumerate() {
         assert_eq!(whole.push(second(number, Some(timeline), discontinuity)), Pushed::Listed);
         release(&mut whole, number, 5);
         assert!(whole.discontinuity_sequence() >= before);
         before = whole.discontinuity_sequence();
-        let mut late = Track::new(1_000_000, 1_000_000);
+        let mut late = LiveWindow::new(1_000_000, 1_000_000);
         for (number, timeline, discontinuity) in &source[at.saturating_sub(2)..=at] {
             late.push(second(*number, Some(*timeline), *discontinuity));
         }
@@ -105,37 +105,37 @@ fn a_server_that_starts_later_numbers_timelines_alike() {
 
 #[test]
 fn a_source_that_returns_goes_on_with_higher_numbers_of_timelines() {
-    let mut track = Track::new(1_000_000, 1_000_000);
+    let mut window = LiveWindow::new(1_000_000, 1_000_000);
     for number in 0..3 {
-        track.push(second(number, Some(50), false));
+        window.push(second(number, Some(50), false));
     }
-    track.push(second(3, Some(51), true));
-    assert_eq!(track.discontinuity_sequence(), 50);
-    track.start_over();
-    track.push(second(900, Some(80), false));
-    assert_eq!((track.first_number(), track.discontinuity_sequence()), (900, 79));
-    assert!(track.segments().next().unwrap().discontinuity);
+    window.push(second(3, Some(51), true));
+    assert_eq!(window.discontinuity_sequence(), 50);
+    window.on_new_source();
+    window.push(second(900, Some(80), false));
+    assert_eq!((window.first_number(), window.discontinuity_sequence()), (900, 79));
+    assert!(window.segments().next().unwrap().discontinuity);
     // A source whose numbers are lower than it should have.
-    track.start_over();
-    track.push(second(950, Some(3), false));
-    assert_eq!((track.first_number(), track.discontinuity_sequence()), (950, 80));
+    window.on_new_source();
+    window.push(second(950, Some(3), false));
+    assert_eq!((window.first_number(), window.discontinuity_sequence()), (950, 80));
 }
 
 #[test]
 fn a_discontinuity_whose_first_part_was_lost_is_not_forgotten() {
-    let mut track = Track::new(1_000_000, 1_000_000);
+    let mut window = LiveWindow::new(1_000_000, 1_000_000);
     for number in 0..3 {
-        track.push(second(number, Some(50), false));
+        window.push(second(number, Some(50), false));
     }
-    track.push(NewPart { index: 1, ..second(3, Some(51), false) });
-    track.push(second(4, Some(51), false));
-    let breaks: Vec<_> = track.segments().map(|own| (own.discontinuity, own.timeline)).collect();
+    window.push(NewPart { index: 1, ..second(3, Some(51), false) });
+    window.push(second(4, Some(51), false));
+    let breaks: Vec<_> = window.segments().map(|own| (own.discontinuity, own.timeline)).collect();
     assert_eq!(breaks, [(false, 50), (false, 50), (false, 50), (true, 51), (false, 51)]);
     // Two of them in a hole: the list begins anew.
-    track.push(second(8, Some(53), true));
-    assert_eq!((numbers(&track), track.discontinuity_sequence()), (vec![8], 52));
+    window.push(second(8, Some(53), true));
+    assert_eq!((numbers(&window), window.discontinuity_sequence()), (vec![8], 52));
     // A long hole of a timeline that goes on.
-    track.push(second(800, Some(53), false));
-    let first = track.segments().next().unwrap();
+    window.push(second(800, Some(53), false));
+    let first = window.segments().next().unwrap();
     assert_eq!((first.number, first.discontinuity, first.timeline), (800, false, 53));
 }

@@ -2,10 +2,10 @@
 
 use rblive_media::dash::manifest;
 use rblive_media::rendition::Rendition;
-use rblive_media::track::Track;
+use rblive_media::window::LiveWindow;
 use roxmltree::{Document, Node};
 
-use super::parsed::{renditions, track};
+use super::parsed::{renditions, window};
 
 fn all<'a>(node: Node<'a, 'a>, name: &str) -> Vec<Node<'a, 'a>> {
     node.descendants().filter(|own| own.has_tag_name(("urn:mpeg:dash:schema:mpd:2011", name))).collect()
@@ -13,9 +13,9 @@ fn all<'a>(node: Node<'a, 'a>, name: &str) -> Vec<Node<'a, 'a>> {
 
 #[test]
 fn a_manifest_has_a_period_for_each_discontinuity_and_every_segment_once() {
-    let tracks: Vec<Track<()>> = (0..3).map(|_| track(100, 5)).collect();
-    let streams: Vec<(Rendition, &Track<()>)> =
-        renditions().into_iter().map(|(own, _)| own).zip(&tracks).collect();
+    let windows: Vec<LiveWindow<()>> = (0..3).map(|_| window(100, 5)).collect();
+    let streams: Vec<(Rendition, &LiveWindow<()>)> =
+        renditions().into_iter().map(|(own, _)| own).zip(&windows).collect();
     let text = manifest(&streams, "?token=a&b", 1_760_000_300_000_000_000).expect("segments");
     let document = Document::parse(&text).expect("XML");
     let mpd = document.root_element();
@@ -43,7 +43,7 @@ fn a_manifest_has_a_period_for_each_discontinuity_and_every_segment_once() {
 
 #[test]
 fn a_stream_without_a_whole_segment_has_no_manifest() {
-    let empty = Track::<()>::new(1_000_000, 1_000_000);
+    let empty = LiveWindow::<()>::new(1_000_000, 1_000_000);
     assert_eq!(manifest(&[(renditions().remove(0).0, &empty)], "", 0), None);
     assert_eq!(manifest::<()>(&[], "", 0), None);
 }

@@ -7,7 +7,7 @@ mod listing;
 mod manifests;
 mod parsed;
 mod rules;
-mod tracks;
+mod windows;
 
 use proptest::test_runner::Config;
 

@@ -3,10 +3,10 @@
 use m3u8_rs::{MasterPlaylist, MediaPlaylist as Parsed, parse_master_playlist_res, parse_media_playlist_res};
 use rblive_media::hls::{Measured, MediaPlaylist, Report, multivariant_playlist};
 use rblive_media::rendition::{Audio, Container, Rendition, Video};
-use rblive_media::track::{NewPart, Track};
+use rblive_media::window::{LiveWindow, NewPart};
 
 use super::rules::check;
-use super::tracks::playlist;
+use super::windows::playlist;
 
 fn part(sequence: u64, index: u32, discontinuity: bool) -> NewPart<()> {
     NewPart {
@@ -25,22 +25,22 @@ fn part(sequence: u64, index: u32, discontinuity: bool) -> NewPart<()> {
     }
 }
 
-pub fn track(from: u64, segments: u64) -> Track<()> {
-    let mut track = Track::new(2_000_000, 500_000);
+pub fn window(from: u64, segments: u64) -> LiveWindow<()> {
+    let mut window = LiveWindow::new(2_000_000, 500_000);
     for sequence in from..from + segments {
         for index in 0..4 {
-            track.push(part(sequence, index, sequence == from + 2 && index == 0));
+            window.push(part(sequence, index, sequence == from + 2 && index == 0));
         }
     }
-    track.push(part(from + segments, 0, false));
-    track
+    window.push(part(from + segments, 0, false));
+    window
 }
 
 #[test]
 fn media_playlists() {
     for (container, extension) in [(Container::Cmaf, "m4s"), (Container::Ts, "ts")] {
         for low_latency in [false, true] {
-            let text = MediaPlaylist { container, ..playlist(low_latency) }.write(&track(100, 5));
+            let text = MediaPlaylist { container, ..playlist(low_latency) }.write(&window(100, 5));
             let parsed: Parsed = parse_media_playlist_res(text.as_bytes()).expect("a playlist");
             assert_eq!((parsed.media_sequence, parsed.target_duration, parsed.end_list), (100, 2, false));
             assert_eq!(parsed.segments.len(), 5);
@@ -61,7 +61,7 @@ fn media_playlists() {
 fn low_latency_has_the_open_segment_reports_and_tokens() {
     let reports = [Report { uri: "../2/media.m3u8".into(), number: 105, part: 0 }];
     let text =
-        MediaPlaylist { query: "?token=a.b", reports: &reports, ..playlist(true) }.write(&track(100, 5));
+        MediaPlaylist { query: "?token=a.b", reports: &reports, ..playlist(true) }.write(&window(100, 5));
     for line in [
         "#EXT-X-PART:DURATION=0.500000,URI=\"105.0.m4s?token=a.b\",INDEPENDENT=YES",
         "#EXT-X-PRELOAD-HINT:TYPE=PART,URI=\"105.1.m4s?token=a.b\"",
@@ -75,7 +75,7 @@ fn low_latency_has_the_open_segment_reports_and_tokens() {
 
 #[test]
 fn a_delta_playlist_skips_six_durations_before_the_end() {
-    let long = track(1, 20);
+    let long = window(1, 20);
     let text = MediaPlaylist { skip: true, ..playlist(true) }.write(&long);
     assert_eq!(check(&text).skipped, 14);
     assert!(!text.contains("EXT-X-MAP"), "the skipped segments have the same map");
@@ -83,7 +83,7 @@ fn a_delta_playlist_skips_six_durations_before_the_end() {
 
 #[test]
 fn an_ended_stream_says_so() {
-    let mut ended = track(1, 3);
+    let mut ended = window(1, 3);
     ended.end();
     let text = playlist(true).write(&ended);
     assert!(text.ends_with("#EXT-X-ENDLIST\n") && !text.contains("PRELOAD-HINT"));

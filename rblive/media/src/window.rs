@@ -10,22 +10,24 @@
 //! A segment leaves the playlists long before its bytes are overwritten: players that have just read a playlist may still fetch it
 //! (RFC 8216bis, 6.2.2). So the playlists list about the newer half of the held segments.
 //!
-//! A [`Track`] receives parts in the order in which a source wrote them, and numbers their segments. The numbers never go back, even
-//! if the source starts over. A hole in the source's numbers becomes segments that are marked as gaps, or a discontinuity. `T` is the
-//! location of a part's bytes. The owner of the track knows whether they are still there, see [`Track::release`].
+//! A [`LiveWindow`] receives parts in the order in which a source wrote them. The source numbers segments and timelines
+//! ([`Timeline`](crate::timeline::Timeline)), and the window lists these numbers. It changes them only where viewers would see them go
+//! back, which the source cannot know: a source that has started over may begin with lower numbers than the one before. A hole in the
+//! source's numbers becomes segments that are marked as gaps, or a discontinuity. `T` is the location of a part's bytes. The owner of the
+//! window knows whether they are still there, see [`LiveWindow::release`].
 
 use std::collections::VecDeque;
 
-/// The most segments that a track lists.
+/// The most segments that a window lists.
 pub const MAX_SEGMENTS: usize = 1024;
 
 /// The most parts of a segment. Later parts of a longer segment are lost, and the segment is a gap.
 pub const MAX_PARTS: usize = 512;
 
-/// The largest segment number, and the largest timeline number, that a track adopts from its source.
+/// The largest segment number, and the largest timeline number, that a window adopts from its source.
 const MAX_NUMBER: u64 = u64::MAX / 2;
 
-/// Once a track holds more segments than this after a new source began, the segments of the previous source are removed.
+/// Once a window holds more segments than this after a new source began, the segments of the previous source are removed.
 const RETIRED_FOR: usize = 3;
 
 /// A playlist keeps at least this many target durations (RFC 8216bis, 6.2.2), even if its oldest segment is then overwritten too early.
@@ -91,7 +93,7 @@ pub enum SegmentState {
     Gap,
 }
 
-/// A segment of a track.
+/// A segment of a window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment<T> {
     /// The media sequence number.
@@ -143,14 +145,14 @@ pub enum Reached {
 
 /// The segments of a live rendition that can be fetched, see the [module](self).
 #[derive(Debug, Clone)]
-pub struct Track<T> {
+pub struct LiveWindow<T> {
     /// The held segments, the oldest first.
     segments: VecDeque<Segment<T>>,
     /// The number of oldest segments among them that are not listed any more.
     unlisted: usize,
     /// The number of the next new segment.
     next: u64,
-    /// The source's segment numbers plus this offset are the track's.
+    /// The source's segment numbers plus this offset are the window's.
     offset: u64,
     /// Whether a segment was ever listed.
     begun: bool,
@@ -163,19 +165,19 @@ pub struct Track<T> {
     /// Wall clock minus presentation time, in nanoseconds, since the last discontinuity.
     wall_offset_ns: i128,
     /// The offset of another rendition, with the source's number of the timeline for which it holds.
-    common_wall: Option<(u64, i128)>,
+    common_time: Option<(u64, i128)>,
     ended: bool,
     /// The next part comes from another source.
-    anew: bool,
+    source_changed: bool,
     /// Segments of the previous source. Players that have just read a playlist may still fetch them.
     retired: Vec<Segment<T>>,
     /// Whether a segment ever had to stay in the list for longer than its bytes allow.
     window_too_short: bool,
 }
 
-impl<T> Track<T> {
-    /// Creates an empty track. `target_us` and `part_target_us` are the announced longest durations of a segment and of a part;
-    /// the track raises them if its source exceeds them.
+impl<T> LiveWindow<T> {
+    /// Creates an empty window. `target_us` and `part_target_us` are the announced longest durations of a segment and of a part;
+    /// the window raises them if its source exceeds them.
     pub fn new(target_us: u64, part_target_us: u64) -> Self {
         Self {
             segments: VecDeque::new(),
@@ -188,9 +190,9 @@ impl<T> Track<T> {
             target_us,
             part_target_us,
             wall_offset_ns: 0,
-            common_wall: None,
+            common_time: None,
             ended: false,
-            anew: false,
+            source_changed: false,
             retired: Vec::new(),
             window_too_short: false,
         }
@@ -199,37 +201,37 @@ impl<T> Track<T> {
     /// Announces another source, whose times are unrelated to those of the previous one. Its first segment is a discontinuity. The
     /// segment keeps the source's number unless numbers would go back, so that all servers list a segment of this source under one
     /// number, whatever they listed before. If that number leaves a hole, the segments of the previous source leave the list.
-    pub fn start_over(&mut self) {
-        self.anew = self.begun;
+    pub fn on_new_source(&mut self) {
+        self.source_changed = self.begun;
     }
 
     /// Returns the source's number of the newest segment's timeline, and the wall clock minus presentation time on it in nanoseconds,
-    /// for [`share`](Self::share) of the other renditions. `None`: the source does not number timelines, or no segment has begun.
-    pub fn wall(&self) -> Option<(u64, i128)> {
+    /// for [`align`](Self::align) of the other renditions. `None`: the source does not number timelines, or no segment has begun.
+    pub fn program_time(&self) -> Option<(u64, i128)> {
         self.source_timeline.filter(|_| self.begun).map(|timeline| (timeline, self.wall_offset_ns))
     }
 
-    /// Sets the values that all renditions of a stream share. `wall` is that of another rendition, since parts of one timeline have one
+    /// Sets the values that all renditions of a stream share. `program_time` is that of another rendition, since parts of one timeline have one
     /// wall clock although they arrive one after the other. `target_us` is the longest duration of a segment (RFC 8216bis, 6.2.4).
-    pub fn share(&mut self, wall: Option<(u64, i128)>, target_us: u64) {
-        self.common_wall = wall;
+    pub fn align(&mut self, program_time: Option<(u64, i128)>, target_us: u64) {
+        self.common_time = program_time;
         self.target_us = self.target_us.max(target_us);
     }
 
     /// Adds the next part of the source. Parts come in the order in which they were written, each of them once. A segment number that
     /// goes back means that the source started over.
     pub fn push(&mut self, part: NewPart<T>) -> Pushed {
-        if (!self.begun || self.anew) && part.index != 0 {
+        if (!self.begun || self.source_changed) && part.index != 0 {
             return Pushed::Unusable;
         }
-        let anew = std::mem::take(&mut self.anew);
-        if anew {
+        let source_changed = std::mem::take(&mut self.source_changed);
+        if source_changed {
             (self.offset, self.source_timeline) = (0, None);
             self.break_off();
         }
         let by_source = part.sequence.wrapping_add(self.offset);
-        let goes_on =
-            by_source >= self.next || (!anew && by_source + 1 == self.next && self.continues(&part));
+        let goes_on = by_source >= self.next
+            || (!source_changed && by_source + 1 == self.next && self.continues(&part));
         let restarted = !goes_on || by_source > MAX_NUMBER;
         if restarted {
             self.offset = self.next.wrapping_sub(part.sequence);
@@ -239,10 +241,10 @@ impl<T> Track<T> {
             let is_last = self.segments.back().is_some_and(|last| last.number == number);
             return if is_last { self.append(part) } else { Pushed::Unusable };
         }
-        if anew && number > self.next {
+        if source_changed && number > self.next {
             self.retire();
         }
-        self.begin(number, &part, anew || restarted);
+        self.begin(number, &part, source_changed || restarted);
         self.append(part)
     }
 
@@ -276,7 +278,7 @@ impl<T> Track<T> {
         if !self.begun || discontinuity {
             let first = i128::from(part.produced_ns) - i128::from(part.duration_us) * 1000;
             let own = first - i128::from(part.start_us) * 1000;
-            let common = self.common_wall.filter(|(timeline, _)| Some(*timeline) == counted(part));
+            let common = self.common_time.filter(|(timeline, _)| Some(*timeline) == counted(part));
             self.wall_offset_ns = common.map_or(own, |(_, offset)| offset);
         }
         self.count_timeline(part, discontinuity);
@@ -420,7 +422,7 @@ impl<T> Track<T> {
         self.unlisted = 0;
     }
 
-    /// Ends the track: its source closed the stream. A later part begins it again.
+    /// Ends the window: its source closed the stream. A later part begins it again.
     pub fn end(&mut self) {
         self.ended = true;
         if let Some(last) = self.segments.back_mut().filter(|last| last.state == SegmentState::Open) {

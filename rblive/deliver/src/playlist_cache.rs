@@ -17,9 +17,9 @@ pub(crate) struct Text {
 
 /// The playlists of a stream in its present state. Each change of the stream clears them.
 #[derive(Debug, Default)]
-pub(crate) struct Written(Vec<(Key, Text)>);
+pub(crate) struct PlaylistCache(Vec<(Key, Text)>);
 
-impl Written {
+impl PlaylistCache {
     pub fn clear(&mut self) {
         self.0.clear();
     }
@@ -40,7 +40,7 @@ impl Written {
 }
 
 impl Text {
-    /// The text for all viewers. If `query` is a token, `write` gets a placeholder that [`Written::get`] replaces by each viewer's token.
+    /// The text for all viewers. If `query` is a token, `write` gets a placeholder that [`PlaylistCache::get`] replaces by each viewer's token.
     pub fn of(query: &str, write: impl FnOnce(&str) -> String) -> Self {
         write(if query.is_empty() { "" } else { TOKEN }).into()
     }
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn each_viewer_gets_its_token_and_one_text_is_written() {
-        let mut written = Written::default();
+        let mut written = PlaylistCache::default();
         let text = Text::of("?token=a", |query| format!("1.m4s{query}\n2.m4s{query}\n"));
         written.put((1, false), text);
         let get = |query: &str| written.get((1, false), query).unwrap();
