@@ -223,8 +223,8 @@ impl Stream {
         outcome
     }
 
-    /// Adds an MP4 file: an initialisation segment, a media segment, or both. After a failure the next media segment is marked as a
-    /// discontinuity. An initialisation segment is in force until the next one.
+    /// Adds an MP4 file: an initialisation segment, a media segment, or both. A failure leaves a hole. An initialisation segment is in
+    /// force until the next one.
     pub(crate) fn push_mp4(&mut self, file: &Bytes) -> Result<(), StreamFailure> {
         if let Source::PassthroughTs(_) = self.source {
             return Err(StreamFailure::OnlyTs);
@@ -232,7 +232,7 @@ impl Stream {
         let taken = self.take_mp4(file);
         if let Err(failure) = &taken {
             tracing::warn!(stream = self.name, "a file is left out, and leaves a discontinuity: {failure}");
-            self.timeline.break_off();
+            self.timeline.hole();
         }
         taken
     }
@@ -256,9 +256,7 @@ impl Stream {
             return Ok(());
         }
         // If it is damaged, no segment that follows can be played either.
-        let interrupted = self.interrupt();
-        self.timeline.break_off();
-        interrupted?;
+        self.interrupt()?;
         self.source = Source::PassthroughMp4(file.clone(), InitSegment::parse(file)?);
         Ok(())
     }
@@ -298,9 +296,7 @@ impl Stream {
             start_us,
             ..header
         };
-        write_file(&mut output, header, file)?;
-        self.timeline.written(numbers.sequence);
-        Ok(())
+        Ok(write_file(&mut output, header, file)?)
     }
 
     /// Checks that the stream's buffer can hold a segment of this size while viewers fetch it.
@@ -322,7 +318,7 @@ impl Stream {
         let disseminated = self.disseminate();
         self.ts.reset();
         if !matches!(self.source, Source::Frames(_)) || disseminated.is_err() {
-            self.timeline.break_off();
+            self.timeline.hole();
             self.source = self.fresh_source();
             self.bit_rate.leave_segment();
         }

@@ -89,6 +89,8 @@ struct Own {
     timeline: Option<u64>,
     /// Whether the next segment begins a timeline.
     breaks: bool,
+    /// Whether the next segment does not continue the one before.
+    hole: bool,
     /// The initialisation segment of the newest segment.
     init: Bytes,
     /// The time since which the rendition waits for a key frame at which a segment of another rendition begins.
@@ -136,36 +138,32 @@ impl Timeline {
         run(renditions.entry(self.rendition).or_insert_with(new), common)
     }
 
-    /// Begins a timeline with the next segment, whose times are unrelated to those before or whose coding is another.
+    /// Begins a timeline with the next segment, whose coding is another.
     pub fn break_off(&self) {
         self.with(|own, _| own.breaks = true);
     }
 
-    /// The numbers of a segment that passes as it came, from and to these microseconds, after its initialisation segment `init` (empty if
-    /// it has none). `target_ms` is the usual length of segments. After a hole, one of several renditions continues with the number that
-    /// the others give this time. Until [`written`](Self::written), the number is not used up.
-    pub fn passthrough(&self, us: Range<u64>, init: &Bytes, target_ms: u32) -> Numbers {
-        self.with(|own, common| {
-            // Times that go back begin a timeline, even if the encoder marks no discontinuity.
-            own.breaks |= us.start < own.passthrough_us.start;
-            let goes_on = own.breaks || us.start.abs_diff(own.passthrough_us.end) <= MAX_DRIFT_US;
-            let time = ticks(us.start);
-            let target = i64::from(target_ms) * TICKS_PER_SECOND / 1000;
-            let placed = match common.is_shared && !(goes_on && own.next > 0) {
-                true => common.place(time, own.next, target, true),
-                false => None,
-            };
-            let sequence = placed.unwrap_or(own.next);
-            let numbers = own.begin(sequence, init, common);
-            common.cut(sequence, time);
-            own.passthrough_us = us;
-            numbers
-        })
+    /// Records that the next segment does not continue the one before: something is lost, or the encoder is another one. Alone, a
+    /// timeline begins with it. If it is one of several renditions, its time says whether.
+    pub fn hole(&self) {
+        self.with(|own, _| own.hole = true);
     }
 
-    /// Uses up the number of a segment that passed.
-    pub fn written(&self, sequence: u64) {
-        self.with(|own, _| own.next = sequence + 1);
+    /// The numbers of a segment that passes as it came, from and to these microseconds, after its initialisation segment `init` (empty if
+    /// it has none). `target_ms` is the usual length of segments. After a hole, one of several renditions continues with the number that
+    /// the others give this time.
+    pub fn passthrough(&self, us: Range<u64>, init: &Bytes, target_ms: u32) -> Numbers {
+        self.with(|own, common| {
+            let (time, target) = (ticks(us.start), i64::from(target_ms) * TICKS_PER_SECOND / 1000);
+            // Times that go back begin a timeline, even if the encoder marks no discontinuity.
+            let goes_back = us.start < own.passthrough_us.start;
+            own.breaks |= goes_back || own.hole && !common.is_near(time);
+            let sequence = own.place(&us, goes_back, target, common);
+            let numbers = own.begin(sequence, init, common);
+            common.cut(sequence, time);
+            (own.next, own.passthrough_us) = (sequence + 1, us);
+            numbers
+        })
     }
 
     /// The number after that of the newest segment of any rendition.
@@ -231,12 +229,6 @@ impl Timeline {
         self.with(|_, common| common.end = common.end.max(end));
     }
 
-    /// Records that the next segment does not continue the open one. If it is one of several renditions, its time says whether a timeline
-    /// begins with it.
-    pub(crate) fn hole(&self) {
-        self.with(|own, common| own.breaks |= !common.is_shared);
-    }
-
     /// Records that the encoder's times end here.
     pub(crate) fn end(&self) {
         self.hole();
@@ -245,10 +237,27 @@ impl Timeline {
 }
 
 impl Own {
+    /// The number of a segment that passes as it came.
+    fn place(&self, us: &Range<u64>, goes_back: bool, target: i64, common: &mut Common) -> u64 {
+        let goes_on = !goes_back && us.start.abs_diff(self.passthrough_us.end) <= MAX_DRIFT_US;
+        if !common.is_shared || goes_on && self.next > 0 {
+            return self.next;
+        }
+        let time = ticks(us.start);
+        // If the times of all renditions went back, those of the others may be there already.
+        let have_others = self.timeline < common.timelines.back().map(|(_, newest)| *newest);
+        let is_placed = common.is_near(time) && (have_others || !goes_back);
+        if self.next == 0 || !self.breaks || is_placed {
+            return common.place(time, self.next, target, true).unwrap_or(self.next);
+        }
+        self.next.max(common.next)
+    }
+
     /// Begins segment `sequence`. A timeline begins with it if this rendition breaks, if its initialisation segment changes, or if another
     /// rendition has begun a timeline with this segment or earlier.
     fn begin(&mut self, sequence: u64, init: &Bytes, common: &mut Common) -> Numbers {
-        let breaks = std::mem::take(&mut self.breaks) || self.init != *init;
+        let is_hole = std::mem::take(&mut self.hole) && !common.is_shared;
+        let breaks = std::mem::take(&mut self.breaks) || is_hole || self.init != *init;
         self.init = init.clone();
         let known = common.timeline(sequence);
         let timeline = match self.timeline {
@@ -293,6 +302,11 @@ impl Common {
         before.filter(|_| must).map(|(number, _)| (*number).max(least))
     }
 
+    /// Whether a segment at `time` may belong to the newest timeline.
+    fn is_near(&self, time: i64) -> bool {
+        self.cuts.back().is_some_and(|(_, start)| time.saturating_sub(*start).abs() <= MAX_APART)
+    }
+
     fn start_of(&self, sequence: u64) -> Option<i64> {
         self.cuts.iter().find(|(number, _)| *number == sequence).map(|(_, start)| *start)
     }
@@ -327,7 +341,7 @@ impl Common {
         if self.timelines.len() > MAX_CUTS {
             self.timelines.pop_front();
         }
-        self.cuts.clear();
+        self.cuts.retain(|(number, _)| *number >= first);
         timeline
     }
 

@@ -166,3 +166,26 @@ fn a_stream_that_becomes_a_rendition_passes_whole_files_alone() {
     node.wait_for_end();
     assert_eq!(segments(&node, 1), [1, 2].map(|number| second(SMALL, number)));
 }
+
+/// The other rendition goes on, and a viewer may change to it.
+#[test]
+fn a_rendition_that_lost_a_file_has_the_numbers_of_the_others() {
+    let streams = vec!["in/hi".into(), "in/lo".into()];
+    let node = Node::with(|settings| {
+        settings.ladders = vec![LadderRule { name: "camera".into(), streams }];
+        settings.passthrough = vec!["camera".into()];
+    });
+    for number in 0..5 {
+        let lost = number == 2;
+        let high = if lost { second(LARGE, 2)[..376].to_vec() } else { second(LARGE, number) };
+        assert_eq!(put_at(&node, &format!("in/hi/{number}.ts"), &high), if lost { 400 } else { 201 });
+        assert_eq!(put_at(&node, &format!("in/lo/{number}.ts"), &second(SMALL, number)), 201);
+    }
+    node.wait_for_end();
+    let places = |id: u16| {
+        let own = node.media().into_iter().filter(move |own| own.rendition == id);
+        own.map(|own| (own.sequence, own.start_us, own.discontinuities)).collect::<Vec<_>>()
+    };
+    let (high, low) = (places(1), places(2));
+    assert_eq!((high, low.len()), ([&low[..2], &low[3..]].concat(), 5));
+}

@@ -63,8 +63,8 @@ proptest! {
                 Step::Lose => {
                     own += u64::from(breaks && !is_first);
                     timeline.passthrough(us..us + SEGMENT_US, &init(coding), TARGET_MS);
-                    timeline.break_off();
-                    (is_first, breaks, us) = (false, true, us + SEGMENT_US);
+                    timeline.hole();
+                    (next, is_first, breaks, us) = (next + 1, false, true, us + SEGMENT_US);
                     continue;
                 }
             }
@@ -72,7 +72,6 @@ proptest! {
             own += u64::from(discontinuity);
             let numbers = timeline.passthrough(us..us + SEGMENT_US, &init(coding), TARGET_MS);
             prop_assert_eq!(numbers, Numbers { sequence: next, timeline: own, discontinuity });
-            timeline.written(numbers.sequence);
             (next, is_first, breaks, us) = (next + 1, false, false, us + SEGMENT_US);
             prop_assert_eq!(timeline.next_number(), next);
         }
@@ -83,35 +82,37 @@ proptest! {
     fn several_renditions_have_numbers_in_common(steps in steps()) {
         let shared = Timeline::shared(FIRST, TIMELINE);
         let renditions = [1, 2, 3].map(|id| shared.rendition(id));
-        let mut timelines = [None; 3];
-        let (mut next, mut newest, mut us, mut coding, mut before) = (FIRST, TIMELINE, 0, 0, 0);
-        for (round, (step, mut present)) in steps.into_iter().enumerate() {
-            if round == 0 {
-                present = ALL;
-            }
-            let all_go_on = before == ALL && round > 0;
+        // Of each rendition, the timeline and the time of the newest segment.
+        let mut own = [(None, 0); 3];
+        let (mut next, mut newest, mut us, mut coding) = (FIRST, TIMELINE, 0, 0);
+        for (round, (step, present)) in steps.into_iter().enumerate() {
+            let mut present = if round == 0 || present == 0 { ALL } else { present };
             match step {
-                Step::Hole(segments) if round > 0 => (us, next) = (us + segments * SEGMENT_US, next + segments),
-                Step::StartOver if all_go_on && us > SEGMENT_US => (us, newest, present) = (0, newest + 1, ALL),
-                Step::Recode if all_go_on => (coding, newest, present) = (coding + 1, newest + 1, ALL),
-                _ => {}
-            }
-            for at in 0..3 {
-                // Any of them may be first.
-                let own = (at + round) % 3;
-                if present & 1 << own == 0 {
-                    continue;
+                _ if round == 0 => {}
+                Step::Go => {}
+                Step::Hole(segments) => (us, next) = (us + segments * SEGMENT_US, next + segments),
+                Step::StartOver if own.iter().all(|(_, us)| *us > SEGMENT_US) => {
+                    (us, newest, present) = (0, newest + 1, ALL);
                 }
-                // Their key frames are not at exactly the same times.
-                let begin = us + own as u64 * 40_000;
-                let numbers = renditions[own].passthrough(begin..us + SEGMENT_US, &init(coding), TARGET_MS);
-                let discontinuity = timelines[own].is_some_and(|own| own < newest);
-                prop_assert_eq!(numbers, Numbers { sequence: next, timeline: newest, discontinuity });
-                renditions[own].written(numbers.sequence);
-                timelines[own] = Some(newest);
+                Step::StartOver => {}
+                Step::Recode => (coding, newest, present) = (coding + 1, newest + 1, ALL),
+                Step::Lose => {
+                    present = ALL & !(1 << (round % 3));
+                    renditions[round % 3].hole();
+                }
             }
-            (next, us, before) = (next + 1, us + SEGMENT_US, present);
+            // Any of them may be first.
+            for at in (0..3).map(|at| (at + round) % 3).filter(|at| present & 1 << at != 0) {
+                // Their key frames are not at exactly the same times.
+                let begin = us + at as u64 * 40_000;
+                let numbers = renditions[at].passthrough(begin..us + SEGMENT_US, &init(coding), TARGET_MS);
+                let discontinuity = own[at].0.is_some_and(|own| own < newest);
+                prop_assert_eq!(numbers, Numbers { sequence: next, timeline: newest, discontinuity });
+                own[at] = (Some(newest), us);
+            }
+            (next, us) = (next + 1, us + SEGMENT_US);
         }
         prop_assert!(!shared.is_uneven());
+        prop_assert_eq!(shared.next_number(), next);
     }
 }
