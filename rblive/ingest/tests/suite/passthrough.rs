@@ -189,3 +189,18 @@ fn a_rendition_that_lost_a_file_has_the_numbers_of_the_others() {
     let (high, low) = (places(1), places(2));
     assert_eq!((high, low.len()), ([&low[..2], &low[3..]].concat(), 5));
 }
+
+/// The demuxer has told the tracks while the files passed.
+#[test]
+fn a_stream_that_passed_becomes_a_rendition_that_does_not() {
+    let node = Node::with(|settings| settings.passthrough = vec!["camera/*".into()]);
+    let put = |number| put_at(&node, &format!("camera/0/{number}.ts"), &second(SMALL, number));
+    assert_eq!(put(0), 201);
+    let master = "#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=900\n0/media.m3u8\n";
+    assert_eq!(put_at(&node, "camera/index.m3u8", master.as_bytes()), 201);
+    for number in [1, 2, 3] {
+        assert_eq!(put(number), 201);
+    }
+    node.wait_for_end();
+    assert_eq!(node.frames(), (RATE..4 * RATE).collect::<Vec<_>>());
+}
