@@ -167,7 +167,8 @@ impl Topic {
         if let Some(kept) = other.kept {
             let sum = self.kept.get_or_insert_default();
             sum.file_bytes += kept.file_bytes;
-            sum.unsynced_bytes += kept.unsynced_bytes;
+            sum.unsynced += kept.unsynced;
+            sum.damaged += kept.damaged;
             sum.is_failing |= kept.is_failing;
         }
         if let Some(archived) = other.archived {

@@ -22,7 +22,7 @@ use super::store::{KeepError, Recovered, Store, StoreOptions, folder, read_name}
 pub(crate) struct KeptLogs(Arc<Mutex<HashMap<Bid, seglog::Reader>>>);
 
 /// How much of a topic is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct KeptLoad {
     /// Bytes of files.
     pub(crate) file_bytes: u64,
