@@ -24,6 +24,21 @@ pub fn of<E: Display + Debug>(py: Python<'_>, class: &str, error: &E) -> PyErr {
     raise(py, class, &variant(error), &error.to_string())
 }
 
+/// Makes a result of a Rust call a result of a Python call.
+pub trait Raise<T> {
+    /// Raises an error as this class.
+    ///
+    /// # Errors
+    /// The exception.
+    fn or_raise(self, py: Python<'_>, class: &str) -> PyResult<T>;
+}
+
+impl<T, E: Display + Debug> Raise<T> for Result<T, E> {
+    fn or_raise(self, py: Python<'_>, class: &str) -> PyResult<T> {
+        self.map_err(|error| of(py, class, &error))
+    }
+}
+
 /// As [`of`], with attributes.
 pub fn with<'py, E: Display + Debug>(
     py: Python<'py>,

@@ -7,7 +7,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
 
-use crate::errors;
+use crate::errors::Raise;
 
 /// The settings of a context: defaults, a file, the environment, or values of the program (docs/CONFIGURATION.md).
 #[pyclass(frozen, module = "rocketbufs")]
@@ -36,7 +36,7 @@ impl Config {
         if let Some(settings) = settings {
             assign(&mut config, "", settings)?;
         }
-        config.validate().map_err(|error| errors::of(py, "ConfigError", &error))?;
+        config.validate().or_raise(py, "ConfigError")?;
         Ok(Self::of(config))
     }
 
@@ -45,21 +45,21 @@ impl Config {
     #[pyo3(signature = (path=None))]
     fn load(py: Python<'_>, path: Option<PathBuf>) -> PyResult<Self> {
         let config = rocketbufs::Config::load(path.as_deref());
-        config.map(Self::of).map_err(|error| errors::of(py, "ConfigError", &error))
+        config.map(Self::of).or_raise(py, "ConfigError")
     }
 
     /// The settings of a TOML text.
     #[staticmethod]
     fn from_toml(py: Python<'_>, text: &str) -> PyResult<Self> {
         let config = rocketbufs::Config::from_toml(text);
-        config.map(Self::of).map_err(|error| errors::of(py, "ConfigError", &error))
+        config.map(Self::of).or_raise(py, "ConfigError")
     }
 
     /// Changes a setting by its name: `config["tcp.nodelay"] = False`.
     fn __setitem__(&self, py: Python<'_>, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let mut changed = self.get();
         set(py, &mut changed, name, value)?;
-        changed.validate().map_err(|error| errors::of(py, "ConfigError", &error))?;
+        changed.validate().or_raise(py, "ConfigError")?;
         *self.config.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = changed;
         Ok(())
     }
@@ -96,7 +96,7 @@ fn set(
         Err(_) if value.is_none() => String::new(),
         Err(_) => value.str()?.to_string(),
     };
-    config.set(name, &text).map_err(|error| errors::of(py, "ConfigError", &error))
+    config.set(name, &text).or_raise(py, "ConfigError")
 }
 
 /// The configuration that a call takes: none, a [`Config`], a dictionary of settings, or the path of a file.

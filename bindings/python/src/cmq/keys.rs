@@ -7,7 +7,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::errors;
+use crate::errors::{self, Raise};
 
 /// The public key of a queue, which its senders know: of 64 hexadecimal digits or of 32 bytes.
 #[pyclass(frozen, eq, hash, ord, module = "rocketbufs.cmq")]
@@ -19,7 +19,7 @@ impl PublicKey {
     #[new]
     fn new(py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Self> {
         if let Ok(digits) = key.extract::<&str>() {
-            return digits.parse().map(Self).map_err(|error| errors::of(py, "CmqKeyError", &error));
+            return digits.parse().map(Self).or_raise(py, "CmqKeyError");
         }
         Ok(Self(cmq::PublicKey(bytes_of(key)?)))
     }
@@ -57,7 +57,7 @@ impl SecretKey {
     /// A new random key.
     #[staticmethod]
     fn generate(py: Python<'_>) -> PyResult<Self> {
-        cmq::SecretKey::generate().map(Self).map_err(|error| errors::of(py, "CmqKeyError", &error))
+        cmq::SecretKey::generate().map(Self).or_raise(py, "CmqKeyError")
     }
 
     /// Reads a secret key from a file that only its owner has a right to.

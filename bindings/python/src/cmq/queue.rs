@@ -13,7 +13,7 @@ use super::mailbox::Mailbox;
 use super::waiting::{Popping, popping_methods};
 use super::{events, settings};
 use crate::classes::{closing, getters};
-use crate::errors;
+use crate::errors::{self, Raise};
 use crate::event::Event;
 use crate::input::Input;
 use crate::times;
@@ -46,8 +46,7 @@ impl Cmq {
     #[pyo3(signature = (addr="0.0.0.0:0", *, preset="default", **settings))]
     fn new(py: Python<'_>, addr: &str, preset: &str, settings: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let config = settings::of_keywords(preset, settings)?;
-        let opened = py.detach(|| cmq::new_raw_rq(addr, config));
-        let queue = opened.map_err(|error| errors::of(py, "OpenError", &error))?;
+        let queue = py.detach(|| cmq::new_raw_rq(addr, config)).or_raise(py, "OpenError")?;
         Ok(Self(Popping::new(queue, "queue")))
     }
 
@@ -55,8 +54,7 @@ impl Cmq {
     /// Never waits.
     fn cw_push(&self, py: Python<'_>, key: &Bound<'_, PyAny>, message: &Bound<'_, PyAny>) -> PyResult<()> {
         let (key, input) = (key::of_argument(key)?, Input::of(message)?);
-        let pushed = self.0.with(py, |queue| queue.push_bytes(key, input.bytes(py)))?;
-        pushed.map_err(|error| errors::of(py, "PushError", &error))
+        self.0.with(py, |queue| queue.push_bytes(key, input.bytes(py)))?.or_raise(py, "PushError")
     }
 
     /// Queues many messages for a key. An exception has the number of messages that were pushed as `published`.

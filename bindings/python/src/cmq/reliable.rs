@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use super::key;
 use super::keys::PublicKey;
 use super::queue::Cmq;
-use crate::errors;
+use crate::errors::{self, Raise};
 use crate::event::{Event, event};
 use crate::input::Input;
 use crate::times::{self, Deadline};
@@ -25,8 +25,9 @@ impl Cmq {
         message: &Bound<'_, PyAny>,
     ) -> PyResult<u64> {
         let (key, input) = (key::of_argument(key)?, Input::of(message)?);
-        let pushed = self.popping().with(py, |queue| queue.push_reliable_bytes(key, input.bytes(py)))?;
-        pushed.map_err(|error| errors::of(py, "PushError", &error))
+        self.popping()
+            .with(py, |queue| queue.push_reliable_bytes(key, input.bytes(py)))?
+            .or_raise(py, "PushError")
     }
 
     /// The outcome of a message of the reliable mode: `Pending`, `Confirmed`, or `Failed` with the `reason` (`NoAnswer`, `Full`,

@@ -10,9 +10,9 @@ use rocketbufs::error::ConnError;
 
 use super::context::Context;
 use super::events;
-use super::failures::Raise;
 use super::rate_limit;
 use crate::classes::getters;
+use crate::errors::Raise;
 use crate::event::Event;
 use crate::guarded::Kept;
 use crate::input::Input;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 
-use super::failures::Raise;
 use super::rate_limit::RateLimit;
 use crate::classes::{closing, getters};
+use crate::errors::Raise;
 use crate::guarded::Kept;
 use crate::settings::{self, Config};
 use crate::times;

@@ -6,9 +6,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rocketbufs::{Bid, BufSeg, InEvent, InRead, Lapped};
 
-use super::failures::Raise;
 use super::subscription::received;
 use crate::classes::closing;
+use crate::errors::Raise;
 use crate::guarded::Guarded;
 use crate::times::{self, Deadline};
 

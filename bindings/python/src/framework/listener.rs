@@ -7,10 +7,9 @@ use pyo3::prelude::*;
 
 use super::conn::Conn;
 use super::context::Context;
-use super::failures::Raise;
 use crate::callbacks;
 use crate::classes::{closing, detached};
-use crate::errors;
+use crate::errors::{self, Raise};
 use crate::event::event;
 use crate::guarded::Guarded;
 use crate::times::{self, Deadline};

@@ -4,7 +4,6 @@ mod admission;
 mod conn;
 mod context;
 mod events;
-mod failures;
 mod in_reader;
 mod listener;
 mod options;

@@ -8,11 +8,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use rocketbufs::{Progress, SegmentError, SubscriptionLimits, WaitError};
 
-use super::failures::Raise;
 use super::options;
 use super::out_writer::OutWriter;
 use super::segment::{OutSegment, by_buffer};
 use crate::classes::getters;
+use crate::errors::Raise;
 use crate::event::{Event, event};
 use crate::guarded::Kept;
 use crate::input::Input;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use rocketbufs::SegmentError;
 
-use super::failures::Raise;
 use super::segment::{OutSegment, by_writer};
 use crate::classes::{closing, getters};
+use crate::errors::Raise;
 use crate::guarded::{Guarded, Kept};
 use crate::input::{Input, inputs_of};
 use crate::times::{self, Deadline};

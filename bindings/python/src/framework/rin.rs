@@ -6,13 +6,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use super::conn::Conn;
-use super::failures::Raise;
 use super::in_reader::InReader;
 use super::options;
 use super::subscription::{Subscription, receive, received};
 use super::view::{BufSeg, InView};
 use crate::callbacks;
 use crate::classes::detached;
+use crate::errors::Raise;
 use crate::guarded::Kept;
 use crate::input::Input;
 

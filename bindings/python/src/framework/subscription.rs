@@ -8,10 +8,9 @@ use rocketbufs::InEvent;
 use rocketbufs::error::RecvError;
 
 use super::events;
-use super::failures::Raise;
 use super::view::InView;
 use crate::classes::getters;
-use crate::errors;
+use crate::errors::{self, Raise};
 use crate::event::{Event, event};
 use crate::guarded::Kept;
 use crate::times::{self, Deadline};

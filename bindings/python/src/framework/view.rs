@@ -3,8 +3,8 @@
 use pyo3::prelude::*;
 use rocketbufs::Lapped;
 
-use super::failures::Raise;
 use crate::classes::closing;
+use crate::errors::Raise;
 use crate::export::{Exporter, Memory, buffer_protocol};
 
 /// A view, and a copy of its bytes where others may write its memory.

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use rbmq_broker::BrokerConfig;
 
 use crate::classes::{closing, getters};
-use crate::errors;
+use crate::errors::Raise;
 use crate::guarded::Guarded;
 
 /// A broker in this process, with threads of its own: for tests, and for programs that bring their broker.
@@ -24,13 +24,11 @@ impl Broker {
     #[new]
     #[pyo3(signature = (listen=None, *, config_file=None))]
     fn new(py: Python<'_>, listen: Option<&str>, config_file: Option<PathBuf>) -> PyResult<Self> {
-        let config = BrokerConfig::load(config_file.as_deref());
-        let mut config = config.map_err(|error| errors::of(py, "ConfigError", &error))?;
+        let mut config = BrokerConfig::load(config_file.as_deref()).or_raise(py, "ConfigError")?;
         if let Some(listen) = listen {
             listen.clone_into(&mut config.broker.listen);
         }
-        let started = py.detach(|| rbmq_broker::Broker::start(config));
-        let broker = started.map_err(|error| errors::of(py, "BrokerError", &error))?;
+        let broker = py.detach(|| rbmq_broker::Broker::start(config)).or_raise(py, "BrokerError")?;
         let addr = broker.addr();
         Ok(Self { broker: Guarded::new(broker, "broker"), addr })
     }

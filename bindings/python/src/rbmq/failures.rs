@@ -1,19 +1,9 @@
 //! RBMQ's errors as exceptions.
 
 use pyo3::prelude::*;
-use rbmq::{ConnectError, PublishError, ReceiveError};
+use rbmq::ReceiveError;
 
 use crate::errors;
-
-/// The exception of a client that could not connect.
-pub fn connect_error(py: Python<'_>, error: &ConnectError) -> PyErr {
-    errors::of(py, "ConnectError", error)
-}
-
-/// The exception of a message that was not published.
-pub fn publish_error(py: Python<'_>, error: &PublishError) -> PyErr {
-    errors::of(py, "PublishError", error)
-}
 
 /// The exception of a call that receives.
 pub fn receive_error(py: Python<'_>, error: &ReceiveError) -> PyErr {

@@ -3,10 +3,9 @@
 use pyo3::prelude::*;
 use rbmq::{ObserveError, TopicFilter, TopicName};
 
-use super::failures::connect_error;
 use super::options;
 use crate::classes::closing;
-use crate::errors;
+use crate::errors::Raise;
 use crate::guarded::Guarded;
 use crate::settings;
 use crate::times;
@@ -24,7 +23,7 @@ impl Observer {
         py: Python<'py>,
         ask: impl FnOnce(&mut rbmq::Observer) -> Result<serde_json::Value, ObserveError> + Send,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let answer = self.observer.call(py, ask)?.map_err(|error| errors::of(py, "ObserveError", &error))?;
+        let answer = self.observer.call(py, ask)?.or_raise(py, "ObserveError")?;
         py.import("json")?.call_method1("loads", (answer.to_string(),))
     }
 }
@@ -57,8 +56,8 @@ impl Observer {
             .login(options::login(user, password, token, allow_plaintext)?)
             .config(settings::of_argument(config)?);
         let to = addr.to_owned();
-        let connected = times::interruptible(py, move || builder.connect(&to))?;
-        let observer = connected.map_err(|error| connect_error(py, &error))?;
+        let observer =
+            times::interruptible(py, move || builder.connect(&to))?.or_raise(py, "ConnectError")?;
         Ok(Self { observer: Guarded::new(observer, "observer") })
     }
 
@@ -70,14 +69,13 @@ impl Observer {
     /// The topics that a filter matches (None: all), sorted by name.
     #[pyo3(signature = (filter=None))]
     fn topics<'py>(&self, py: Python<'py>, filter: Option<&str>) -> PyResult<Bound<'py, PyAny>> {
-        let filter = filter.map(str::parse::<TopicFilter>).transpose();
-        let filter = filter.map_err(|error| errors::of(py, "SubscribeTopicError", &error))?;
+        let filter = filter.map(str::parse::<TopicFilter>).transpose().or_raise(py, "SubscribeTopicError")?;
         self.ask(py, move |observer| observer.topics(filter.as_ref()).map(|topics| json(&topics)))
     }
 
     /// A topic with its buffers and all their subscriptions.
     fn topic<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-        let topic = name.parse::<TopicName>().map_err(|error| errors::of(py, "TopicOpenError", &error))?;
+        let topic = name.parse::<TopicName>().or_raise(py, "TopicOpenError")?;
         self.ask(py, move |observer| observer.topic(&topic).map(|detail| json(&detail)))
     }
 

@@ -6,13 +6,12 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use rbmq::{PublisherEvent, TopicOptions};
 
-use super::failures::connect_error;
 use super::options;
 use super::resources::{Resources, resources};
 use super::writer::TopicWriter;
 use crate::arguments::given;
 use crate::classes::{closing, getters};
-use crate::errors;
+use crate::errors::{self, Raise};
 use crate::event::{Event, event};
 use crate::framework::Context;
 use crate::guarded::Guarded;
@@ -62,8 +61,8 @@ impl Publisher {
             Resources::Shared(context) => builder.context(&context),
         };
         let to = addr.to_owned();
-        let connected = times::interruptible(py, move || builder.connect(&to))?;
-        let publisher = connected.map_err(|error| connect_error(py, &error))?;
+        let publisher =
+            times::interruptible(py, move || builder.connect(&to))?.or_raise(py, "ConnectError")?;
         Ok(Self { publisher: Guarded::new(Arc::new(publisher), "publisher"), addr: addr.to_owned() })
     }
 
@@ -92,8 +91,8 @@ impl Publisher {
             .max_confirmations(max_confirmations);
         given!(options; ring_bytes, max_delivery_bytes);
         let (publisher, name) = (self.shared(py)?, name.to_owned());
-        let opened = times::interruptible(py, move || publisher.topic_with(&name, options))?;
-        let writer = opened.map_err(|error| errors::of(py, "TopicOpenError", &error))?;
+        let writer = times::interruptible(py, move || publisher.topic_with(&name, options))?
+            .or_raise(py, "TopicOpenError")?;
         Ok(TopicWriter::of(writer, framing))
     }
 

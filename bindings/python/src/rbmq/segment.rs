@@ -5,8 +5,8 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use rbmq::SegmentNotPublished;
 
-use super::failures::publish_error;
 use crate::claimed::{Claimed, NotSent, Origin, claimed_methods};
+use crate::errors;
 use crate::guarded::Guarded;
 
 /// The writer of a topic, as the origin of segments.
@@ -23,7 +23,7 @@ impl OfTopic {
         let ended = self.0.with_given(py, segment, |writer, segment| writer.publish_segment(segment, size));
         let ended = ended.map_err(|(error, segment)| NotSent { error, segment: Some(segment) })?;
         ended.map_err(|SegmentNotPublished { error, segment }| NotSent {
-            error: publish_error(py, &error),
+            error: errors::of(py, "PublishError", &error),
             segment,
         })
     }

@@ -8,12 +8,12 @@ use pyo3::types::PyBytes;
 use rbmq::{Message as Copied, MessageRef, Notice, OwnedBatch, ReceiveError};
 
 use super::batch::{Batch, Message};
-use super::failures::{connect_error, receive_error};
+use super::failures::receive_error;
 use super::options;
 use super::resources::{Resources, resources};
 use crate::arguments::given;
 use crate::classes::{closing, getters};
-use crate::errors;
+use crate::errors::Raise;
 use crate::event::{Event, event, fields};
 use crate::framework::Context;
 use crate::guarded::Guarded;
@@ -141,8 +141,8 @@ impl Subscriber {
         }
         given!(builder; ring_bytes, batch_bytes, budget_bytes);
         let to = addr.to_owned();
-        let connected = times::interruptible(py, move || builder.connect(&to))?;
-        let subscriber = connected.map_err(|error| connect_error(py, &error))?;
+        let subscriber =
+            times::interruptible(py, move || builder.connect(&to))?.or_raise(py, "ConnectError")?;
         Ok(Self { subscriber: Guarded::new(subscriber, "subscriber"), addr: addr.to_owned(), until_ended })
     }
 
@@ -151,14 +151,16 @@ impl Subscriber {
     #[pyo3(signature = (topics, start=None))]
     fn subscribe(&self, py: Python<'_>, topics: &str, start: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let start = start.map(options::start_from).transpose()?.unwrap_or_default();
-        let done = self.subscriber.with(py, |subscriber| subscriber.subscribe_from(topics, start))?;
-        done.map_err(|error| errors::of(py, "SubscribeTopicError", &error))
+        self.subscriber
+            .with(py, |subscriber| subscriber.subscribe_from(topics, start))?
+            .or_raise(py, "SubscribeTopicError")
     }
 
     /// Ends the subscription of a topic or filter, exactly as it was subscribed.
     fn unsubscribe(&self, py: Python<'_>, topics: &str) -> PyResult<()> {
-        let done = self.subscriber.with(py, |subscriber| subscriber.unsubscribe(topics))?;
-        done.map_err(|error| errors::of(py, "SubscribeTopicError", &error))
+        self.subscriber
+            .with(py, |subscriber| subscriber.unsubscribe(topics))?
+            .or_raise(py, "SubscribeTopicError")
     }
 
     /// A copy of the next message, waiting at most `timeout` seconds; None if nothing came, or if every topic has ended

@@ -1,5 +1,6 @@
 //! Publishing to one topic.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,11 +8,10 @@ use pyo3::prelude::*;
 use rbmq::{Framing, PublishError, PublisherWaitError};
 
 use super::confirm::{self, Confirmation, Confirmed};
-use super::failures::publish_error;
 use super::options;
 use super::segment::MessageSegment;
 use crate::classes::{closing, getters};
-use crate::errors;
+use crate::errors::Raise;
 use crate::guarded::Guarded;
 use crate::input::{Input, inputs_of};
 use crate::notify::Notifier;
@@ -35,10 +35,6 @@ pub struct TopicWriter {
     /// The largest delivery in bytes; each record has a header of 4.
     #[pyo3(get, name = "max_delivery_bytes")]
     max_delivery: usize,
-}
-
-fn wait_error(py: Python<'_>, error: &PublisherWaitError) -> PyErr {
-    errors::of(py, "PublisherWaitError", error)
 }
 
 /// Whether a later try may succeed.
@@ -69,7 +65,7 @@ impl TopicWriter {
         })?;
         match tried {
             Some(Err(error)) if may_wait(&error) && timeout != Some(Duration::ZERO) => Ok(None),
-            tried => tried.transpose().map_err(|error| publish_error(py, &error)),
+            tried => tried.transpose().or_raise(py, "PublishError"),
         }
     }
 
@@ -92,11 +88,29 @@ impl TopicWriter {
                     Err(error) => Err(error),
                 }
             })?;
-        match waited {
-            Some(Ok(done)) => Ok(done),
-            Some(Err(error)) => Err(publish_error(py, &error)),
-            None => Err(publish_error(py, &last.unwrap_or(PublishError::TimedOut { last_error: None }))),
-        }
+        let late = || Err(last.unwrap_or(PublishError::TimedOut { last_error: None }));
+        waited.unwrap_or_else(late).or_raise(py, "PublishError")
+    }
+
+    /// Waits in steps for what the broker reports.
+    fn wait_for(
+        &self,
+        py: Python<'_>,
+        timeout: Option<f64>,
+        attempt: impl Fn(&mut rbmq::TopicWriter, Duration) -> Result<(), PublisherWaitError> + Send + Sync,
+    ) -> PyResult<()> {
+        let deadline = Deadline::after(times::timeout(timeout)?);
+        let waited = self.writer.wait(py, &deadline, |writer, step| match attempt(writer, step) {
+            Err(PublisherWaitError::TooFewSubscribers { .. } | PublisherWaitError::NotAccepted { .. }) => {
+                Ok(None)
+            }
+            done => Ok::<_, Infallible>(Some(done)),
+        })?;
+        let done = match waited {
+            Some(Ok(done)) => done,
+            None => self.writer.with(py, |writer| attempt(writer, Duration::ZERO))?,
+        };
+        done.map_err(|error| with_time(error, timeout)).or_raise(py, "PublisherWaitError")
     }
 
     /// One message, or in a raw topic one piece.
@@ -125,7 +139,7 @@ impl TopicWriter {
             let publish = |writer: &mut rbmq::TopicWriter, step| {
                 let fill = |room: &mut [u8]| {
                     room.copy_from_slice(piece);
-                    Ok::<_, std::convert::Infallible>(piece.len())
+                    Ok::<_, Infallible>(piece.len())
                 };
                 writer.fill_raw(piece.len() as u64, Some(step), fill).map(drop)
             };
@@ -248,23 +262,7 @@ impl TopicWriter {
     /// Waits until the topic has `count` subscribers. They receive everything that is published from then on.
     #[pyo3(signature = (count, timeout=None))]
     fn wait_subscribers(&self, py: Python<'_>, count: u32, timeout: Option<f64>) -> PyResult<()> {
-        let waited =
-            self.writer.wait(py, &Deadline::after(times::timeout(timeout)?), |writer, step| match writer
-                .wait_subscribers(count, Some(step))
-            {
-                Ok(()) => Ok(Some(())),
-                Err(PublisherWaitError::TooFewSubscribers { .. }) => Ok(None),
-                Err(error) => Err(error),
-            })?;
-        match waited {
-            Some(Ok(())) => Ok(()),
-            Some(Err(error)) => Err(wait_error(py, &error)),
-            None => {
-                let missing =
-                    self.writer.with(py, |writer| writer.wait_subscribers(count, Some(Duration::ZERO)))?;
-                missing.map_err(|error| wait_error(py, &with_time(error, timeout)))
-            }
-        }
+        self.wait_for(py, timeout, |writer, step| writer.wait_subscribers(count, Some(step)))
     }
 
     /// The position below which everything is confirmed at a level.
@@ -308,7 +306,7 @@ impl TopicWriter {
         let waited = self.writer.wait(py, &deadline, |writer, step| {
             match writer.confirm(position, level, Some(step)) {
                 Err(rbmq::ConfirmError::TimedOut { .. }) => Ok(None),
-                done => Ok::<_, std::convert::Infallible>(Some(done)),
+                done => Ok::<_, Infallible>(Some(done)),
             }
         })?;
         match waited {
@@ -331,19 +329,7 @@ impl TopicWriter {
     /// Waits until the broker has everything that was published.
     #[pyo3(signature = (timeout=None))]
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        let deadline = Deadline::after(times::timeout(timeout)?);
-        let waited = self.writer.wait(py, &deadline, |writer, step| match writer.flush(Some(step)) {
-            Ok(()) => Ok(Some(())),
-            Err(PublisherWaitError::NotAccepted { .. }) => Ok(None),
-            Err(error) => Err(error),
-        })?;
-        match waited {
-            Some(done) => done.map_err(|error| wait_error(py, &error)),
-            None => {
-                let done = self.writer.with(py, |writer| writer.flush(Some(Duration::ZERO)))?;
-                done.map_err(|error| wait_error(py, &with_time(error, timeout)))
-            }
-        }
+        self.wait_for(py, timeout, |writer, step| writer.flush(Some(step)))
     }
 
     /// Closes the topic: waits until the broker has everything and the end of the topic, at most `timeout` seconds. A second
@@ -352,8 +338,7 @@ impl TopicWriter {
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let timeout = times::timeout(timeout)?;
         let Some(writer) = self.writer.take(py)? else { return Ok(()) };
-        let closed = times::interruptible(py, move || writer.close_timeout(timeout))?;
-        closed.map_err(|error| wait_error(py, &error))
+        times::interruptible(py, move || writer.close_timeout(timeout))?.or_raise(py, "PublisherWaitError")
     }
 
     /// Whether the topic was closed here.
