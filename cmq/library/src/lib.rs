@@ -8,7 +8,7 @@
 //!      │                                                                             ▲
 //!      ▼                                                                             │
 //!   a batch for each key ── qthresh bytes or timeout ──▶ datagrams ~~▶ numbers ──▶ mailboxes
-//!   (proto::batcher)                                     (io::socket)  (proto::receiver)
+//!   (proto::unreliable::batcher)                         (io::socket)  (proto::unreliable::receiver)
 //! ```
 //!
 //! * [`new_rq`] opens a queue; [`Cmq::cw_push`] and [`Cmq::cw_pop`] are the paper's calls.

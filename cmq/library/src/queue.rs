@@ -19,8 +19,8 @@ use crate::io::mailbox::{MailboxQueue, Popped};
 use crate::io::socket::Socket;
 use crate::key::{Key, canonical};
 use crate::multicast::Multicast;
-use crate::proto::receiver::AmplificationBudget;
 use crate::proto::reliable::Fate;
+use crate::proto::unreliable::receiver::AmplificationBudget;
 use crate::security::PublicKey;
 #[cfg(feature = "stream")]
 use crate::stream::MessageStream;

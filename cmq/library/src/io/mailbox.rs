@@ -18,8 +18,8 @@ use super::lock;
 use crate::codec::{Codec, CopyArena, Payload};
 use crate::config::{Config, OverflowPolicy};
 use crate::key::Key;
-use crate::proto::receiver::{Dropped, Room};
 use crate::proto::shared_buffer::SharedBuffer;
+use crate::proto::sink::{Dropped, Room};
 use crate::wire::Messages;
 
 struct Queued<T> {

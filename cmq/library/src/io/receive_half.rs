@@ -31,9 +31,10 @@ use crate::codec::Codec;
 use crate::config::Config;
 use crate::event::{Event, SenderInfo, Stats};
 use crate::key::Key;
-use crate::proto::receiver::{AmplificationBudget, Dropped, Receiver, Room, Sink};
 use crate::proto::reliable::inbound::{Arrival, Inbound};
 use crate::proto::shared_buffer::SharedBuffer;
+use crate::proto::sink::{Dropped, Room, Sink};
+use crate::proto::unreliable::receiver::{AmplificationBudget, Receiver};
 use crate::wire::reliable::is_reliable;
 use crate::wire::{Body, Datagram, Messages};
 
@@ -497,9 +498,9 @@ impl<T> ReceiveHalf<T> {
     }
 
     pub fn sender(&self, from: SocketAddr) -> Vec<SenderInfo> {
-        let mut state = lock(&self.state);
+        let state = lock(&self.state);
         let mut senders = state.receiver.sender(from);
-        senders.extend(state.inbound.iter().flat_map(Inbound::senders).filter(|info| info.from == from));
+        senders.extend(state.inbound.iter().flat_map(|inbound| inbound.sender(from)));
         senders
     }
 

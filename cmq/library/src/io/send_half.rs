@@ -5,7 +5,7 @@
 //! With a key the sending thread seals batches on their way, in place. Batches for an address without a session wait for its
 //! handshake.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,11 +19,11 @@ use crate::config::Config;
 use crate::error::PushError;
 use crate::event::{Event, HandshakeError, Stats};
 use crate::key::Key;
-use crate::proto::batcher::{Batcher, Environment};
 use crate::proto::outgoing::{Batch, Outgoing};
 use crate::proto::reliable::outbound::Outbound;
 use crate::proto::reliable::{Fate, Flight};
 use crate::proto::secure::{Output, Route, Sessions};
+use crate::proto::unreliable::batcher::{Batcher, Environment};
 use crate::wire::Header;
 use crate::wire::reliable::Ack;
 
@@ -77,8 +77,6 @@ struct State {
     outbound: Option<Outbound>,
     /// Threads that wait for confirmations.
     waiters: usize,
-    /// Batches that wait for a handshake. They count as pending.
-    waiting: HashMap<SocketAddr, VecDeque<Batch>>,
     background: Background,
     /// A thread is sending the batches that it took out.
     sending: bool,
@@ -98,10 +96,8 @@ struct SendResult {
     blocked: Option<Blocked>,
     /// Destinations whose path turned out to carry smaller datagrams only.
     too_large: Vec<SocketAddr>,
-    /// Batches that wait for a handshake.
-    waiting: Vec<Batch>,
     /// The actions that the sessions want.
-    outputs: Vec<Output>,
+    outputs: Vec<Output<Batch>>,
 }
 
 /// The sending half of a queue.
@@ -112,8 +108,8 @@ pub(crate) struct SendHalf {
     state: Mutex<State>,
     waker: Arc<Waker>,
     events: Arc<EventQueue>,
-    /// Locked after `state`, if both are.
-    sessions: Option<Mutex<Sessions>>,
+    /// The sessions, with the batches that wait for a handshake: these count as pending. Locked after `state`, if both are.
+    sessions: Option<Mutex<Sessions<Batch>>>,
     /// Messages of the reliable mode were confirmed or given up.
     confirmed: Condvar,
 }
@@ -138,16 +134,14 @@ impl SendHalf {
         socket: Arc<Socket>,
         waker: Arc<Waker>,
         events: Arc<EventQueue>,
-        sessions: Option<Sessions>,
+        sessions: Option<Sessions<Batch>>,
     ) -> SendHalf {
         let batcher = Batcher::new(config, epoch);
-        let background = Background::Awake;
         let state = State {
             batcher,
             outbound: config.reliable.clone().map(|reliable| Outbound::new(config, reliable, epoch)),
             waiters: 0,
-            waiting: HashMap::new(),
-            background,
+            background: Background::Awake,
             sending: false,
             blocked: None,
             sent: 0,
@@ -155,14 +149,13 @@ impl SendHalf {
             failed: 0,
         };
         let max_datagram = config.max_datagram.unwrap_or(usize::MAX);
-        let sessions = sessions.map(Mutex::new);
         SendHalf {
             socket,
             max_datagram,
             state: Mutex::new(state),
             waker,
             events,
-            sessions,
+            sessions: sessions.map(Mutex::new),
             confirmed: Condvar::new(),
         }
     }
@@ -233,7 +226,7 @@ impl SendHalf {
     pub fn transmit(&self, now: Instant, acks: &[(SocketAddr, Vec<u8>)]) {
         let mut state = lock(&self.state);
         for (to, ack) in acks {
-            state.batcher.push_plain(*to, ack);
+            state.batcher.queue.push_plain(*to, ack);
         }
         state.transmit(now, &self.events);
         if state.waiters > 0 {
@@ -328,12 +321,12 @@ impl SendHalf {
     }
 
     /// The sessions, if this queue encrypts.
-    pub fn sessions(&self) -> Option<&Mutex<Sessions>> {
+    pub fn sessions(&self) -> Option<&Mutex<Sessions<Batch>>> {
         self.sessions.as_ref()
     }
 
     /// Executes the outputs of the sessions.
-    pub fn apply(&self, outputs: Vec<Output>) {
+    pub fn apply(&self, outputs: Vec<Output<Batch>>) {
         if !outputs.is_empty() {
             let mut state = lock(&self.state);
             state.apply(outputs, &self.events);
@@ -341,38 +334,31 @@ impl SendHalf {
         }
     }
 
-    /// Seals the batches, and takes out those that wait for a handshake or have none to wait for.
-    fn seal(&self, sessions: &Mutex<Sessions>, outgoing: &mut Outgoing, result: &mut SendResult) {
+    /// Seals the batches. Those that must wait for a handshake stay with the sessions, and those that have none to wait for fail.
+    fn seal(&self, sessions: &Mutex<Sessions<Batch>>, outgoing: &mut Outgoing, result: &mut SendResult) {
         let now = Instant::now();
-        let mut unreachable = HashMap::new();
-        let mut waiting = outgoing.extract(|batch| {
+        let mut unreachable: HashMap<SocketAddr, (HandshakeError, Vec<Batch>)> = HashMap::new();
+        outgoing.filter(|mut batch| {
             if !batch.is_plain() {
-                return true;
+                return Some(batch);
             }
-            let route = lock(sessions).route(now, batch.to, batch.datagrams() as u64, batch.len() as u64);
-            match route {
+            let (to, mut sessions) = (batch.to, lock(sessions));
+            match sessions.route(now, to, batch.datagrams() as u64, batch.len() as u64) {
                 Route::Sealed(key, first) => {
+                    drop(sessions);
                     batch.seal(|number, datagram| key.seal(first + number as u64, datagram));
-                    return true;
+                    return Some(batch);
                 }
-                Route::Wait => {}
-                Route::Failed(why) => drop(unreachable.insert(batch.to, why)),
+                Route::Wait => sessions.wait(to, batch),
+                Route::Failed(why) => {
+                    unreachable.entry(to).or_insert_with(|| (why, Vec::new())).1.push(batch);
+                }
             }
-            false
+            None
         });
         result.outputs = lock(sessions).take_outputs();
-        result.outputs.extend(unreachable.into_iter().map(|(to, why)| Output::Failed(to, why)));
-        result.waiting.append(&mut waiting);
-    }
-
-    /// Batches that wait for a handshake which ended meanwhile leave now.
-    fn release_ended(&self, state: &mut State) {
-        let Some(sessions) = &self.sessions else { return };
-        let sessions = lock(sessions);
-        let State { waiting, batcher, .. } = state;
-        for (_, batches) in waiting.extract_if(|&to, _| !sessions.is_waiting(to)) {
-            batcher.push_waiting(batches.into_iter());
-        }
+        let failed = unreachable.into_iter().map(|(to, (why, batches))| Output::Failed(to, why, batches));
+        result.outputs.extend(failed);
     }
 
     /// Sends the ready batches, for at most this many rounds, until the socket takes no more. The lock is
@@ -384,7 +370,7 @@ impl SendHalf {
                 break;
             }
             state.sending = true;
-            let mut outgoing = state.batcher.take_ready();
+            let mut outgoing = state.batcher.queue.take_ready();
             drop(state);
             let mut result = SendResult::default();
             if let Some(sessions) = &self.sessions {
@@ -393,11 +379,7 @@ impl SendHalf {
             self.send(&mut outgoing, &mut result);
             state = lock(&self.state);
             state.sending = false;
-            let waits = !result.waiting.is_empty();
             state.record(outgoing, result, &self.events);
-            if waits {
-                self.release_ended(&mut state);
-            }
         }
         state
     }
@@ -468,7 +450,7 @@ impl SendHalf {
     pub fn pending(&self) -> usize {
         let state = lock(&self.state);
         let unconfirmed = |outbound: &Outbound| outbound.buffered() + outbound.ending();
-        state.batcher.pending() + state.outbound.as_ref().map_or(0, unconfirmed)
+        state.batcher.queue.pending + state.outbound.as_ref().map_or(0, unconfirmed)
     }
 
     pub fn count(&self, stats: &mut Stats) {
@@ -476,7 +458,7 @@ impl SendHalf {
         stats.sent = state.sent;
         stats.sent_datagrams = state.datagrams;
         stats.send_failed = state.failed;
-        stats.pending_bytes = state.batcher.pending() as u64;
+        stats.pending_bytes = state.batcher.queue.pending as u64;
         if let Some(outbound) = &state.outbound {
             stats.reliable = outbound.counts();
         }
@@ -490,7 +472,7 @@ impl SendHalf {
 impl State {
     /// True if there is something to send, and nothing prevents it.
     fn has_due(&self) -> bool {
-        !self.batcher.ready().is_empty() && !self.sending && self.blocked.is_none()
+        !self.batcher.queue.ready().is_empty() && !self.sending && self.blocked.is_none()
     }
 
     /// Accounts for sent and failed batches.
@@ -499,13 +481,10 @@ impl State {
         self.datagrams += result.datagrams;
         self.failed += result.failed;
         self.blocked = result.blocked;
-        self.batcher.give_back(outgoing);
+        self.batcher.queue.give_back(outgoing);
         result.too_large.iter().for_each(|&to| self.batcher.path_changed(to));
         if let Some(outbound) = &mut self.outbound {
             result.too_large.iter().for_each(|&to| outbound.path_changed(to));
-        }
-        for batch in result.waiting {
-            self.waiting.entry(batch.to).or_default().push_back(batch);
         }
         self.apply(result.outputs, events);
     }
@@ -535,36 +514,27 @@ impl State {
 
     fn take_flights(&mut self, flights: Vec<Flight>, events: &EventQueue) {
         for Flight { to, bytes, segment } in flights {
-            self.batcher.push_flight(to, bytes, segment);
+            self.batcher.queue.push_flight(to, bytes, segment);
         }
         let Some(outbound) = &mut self.outbound else { return };
         outbound.take_events().into_iter().for_each(|event| events.push(event));
     }
 
     /// Executes the outputs of the sessions.
-    fn apply(&mut self, outputs: Vec<Output>, events: &EventQueue) {
+    fn apply(&mut self, outputs: Vec<Output<Batch>>, events: &EventQueue) {
         for output in outputs {
             match output {
-                Output::Send(to, bytes) => self.batcher.push_raw(to, bytes),
-                Output::Ready(to) => {
-                    let batches = self.waiting.remove(&to).unwrap_or_default();
-                    self.batcher.push_waiting(batches.into_iter());
+                Output::Send(to, bytes) => self.batcher.queue.push_raw(to, bytes),
+                Output::Ready(_, batches) => self.batcher.queue.push_waiting(batches),
+                Output::Failed(to, why, batches) => {
+                    let messages = batches.iter().map(|batch| batch.messages).sum();
+                    batches.into_iter().for_each(|batch| self.batcher.queue.discard(batch));
+                    self.failed += messages;
+                    events.push(Event::HandshakeFailed { to, messages, why });
                 }
-                Output::Failed(to, why) => self.fail(to, why, events),
                 Output::Event(event) => events.push(event),
             }
         }
-    }
-
-    /// Drops the batches that wait for a handshake which failed.
-    fn fail(&mut self, to: SocketAddr, why: HandshakeError, events: &EventQueue) {
-        let mut messages = 0;
-        for batch in self.waiting.remove(&to).unwrap_or_default() {
-            messages += batch.messages;
-            self.batcher.discard(batch);
-        }
-        self.failed += messages;
-        events.push(Event::HandshakeFailed { to, messages, why });
     }
 }
 

@@ -1,68 +1,77 @@
-//! Fair shares of a limited table: which slots each owner has, so that an owner with many entries evicts its
-//! own entries and not those of others.
+//! Fair shares of a limited table: which slots each host has, so that a host with many entries evicts its
+//! own entries and not those of others. A host has all its ports, and an IPv6 client all addresses of its /64.
 
 use std::collections::HashMap;
-use std::hash::Hash;
+use std::net::SocketAddr;
 
-/// The number of an owner's slots that are searched for the longest silent one.
+use peers::HostAddress;
+
+use crate::key::host;
+
+/// The number of a host's slots that are searched for the longest silent one.
 const CANDIDATES: usize = 16;
 
-/// The slots of each owner.
-pub(crate) struct FairShare<K> {
-    by: HashMap<K, Vec<u32>>,
-    /// The owner with the most slots, as far as known: the value may lag behind removals.
-    largest: Option<K>,
+/// The slots of each host.
+pub(crate) struct FairShare {
+    by: HashMap<HostAddress, Vec<u32>>,
+    /// The host with the most slots, as far as known: the value may lag behind removals.
+    largest: Option<HostAddress>,
 }
 
-impl<K: Copy + Eq + Hash> FairShare<K> {
-    pub fn new() -> FairShare<K> {
+impl FairShare {
+    pub fn new() -> FairShare {
         FairShare { by: HashMap::new(), largest: None }
     }
 
-    /// Adds a slot of an owner. Returns its index among the owner's slots.
-    pub fn add(&mut self, of: K, slot: u32) -> usize {
-        let own = self.by.entry(of).or_default();
+    /// Adds a slot of an address. Returns its index among the slots of the host.
+    pub fn add(&mut self, of: SocketAddr, slot: u32) -> usize {
+        let own = self.by.entry(host(of)).or_default();
         own.push(slot);
         let many = own.len();
-        if self.largest.is_none_or(|largest| many > self.count(&largest)) {
-            self.largest = Some(of);
+        if self.largest.is_none_or(|largest| many > self.count(largest)) {
+            self.largest = Some(host(of));
         }
         many - 1
     }
 
     /// Removes the slot at this index. Returns the slot that moved to the index.
-    pub fn remove(&mut self, of: &K, at: usize) -> Option<u32> {
-        let own = self.by.get_mut(of)?;
+    pub fn remove(&mut self, of: SocketAddr, at: usize) -> Option<u32> {
+        let own = self.by.get_mut(&host(of))?;
         own.swap_remove(at);
         let moved = own.get(at).copied();
         if own.is_empty() {
-            self.by.remove(of);
+            self.by.remove(&host(of));
         }
         moved
     }
 
-    fn count(&self, of: &K) -> usize {
-        self.by.get(of).map_or(0, Vec::len)
+    /// The slots of the host of an address.
+    pub fn slots(&self, of: SocketAddr) -> &[u32] {
+        self.by.get(&host(of)).map_or(&[], Vec::as_slice)
     }
 
-    /// The slot to evict for a new entry of this owner, in a table of `limit` entries.
+    fn count(&self, of: HostAddress) -> usize {
+        self.by.get(&of).map_or(0, Vec::len)
+    }
+
+    /// The slot to evict for a new entry of this address, in a table of `limit` entries.
     ///
-    /// The victim is a slot of an owner with more than its fair share, or else the slot that was `silent` longest.
-    /// `heard` returns when a slot was last heard, and its owner.
+    /// The victim is a slot of a host with more than its fair share, or else the slot that was `silent` longest.
+    /// `heard` returns when a slot was last heard, and its address.
     pub fn victim<H: Ord>(
         &self,
-        of: K,
+        of: SocketAddr,
         limit: usize,
         silent: Option<u32>,
-        mut heard: impl FnMut(u32) -> (H, K),
+        heard: impl Fn(u32) -> (H, SocketAddr),
     ) -> Option<u32> {
-        let have = self.count(&of);
+        let (own, have) = (host(of), self.slots(of).len());
         let share = (limit / (self.by.len() + usize::from(have == 0))).max(1);
-        let largest = self.largest.filter(|largest| self.count(largest) > share);
-        let Some(too_many) = (if have >= share { Some(of) } else { largest }) else { return silent };
-        silent.filter(|&silent| heard(silent).1 == too_many).or_else(|| {
-            let own = self.by.get(&too_many)?.iter().take(CANDIDATES);
-            own.copied().min_by_key(|&slot| heard(slot).0)
+        let largest = self.largest.filter(|&largest| self.count(largest) > share);
+        let Some(too_many) = (if have >= share { Some(own) } else { largest }) else { return silent };
+        silent.filter(|&silent| host(heard(silent).1) == too_many).or_else(|| {
+            let slots = self.by.get(&too_many)?.iter().take(CANDIDATES);
+            slots.copied().min_by_key(|&slot| heard(slot).0)
         })
     }
 }
@@ -75,8 +84,9 @@ mod tests {
     use crate::config::Config;
     use crate::event::Event;
     use crate::key::Key;
-    use crate::proto::receiver::{Dropped, Receiver, Sink};
     use crate::proto::shared_buffer::SharedBuffer;
+    use crate::proto::sink::{Dropped, Sink};
+    use crate::proto::unreliable::receiver::Receiver;
     use crate::wire::{Header, Kind, Messages};
 
     struct NullSink;

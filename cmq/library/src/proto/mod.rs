@@ -2,42 +2,32 @@
 //!
 //! | Module | Subject |
 //! |---|---|
-//! | `batcher` | the sending machine: pushed messages, until their batch leaves |
-//! | `open_batch` | the batch of one key, while it fills |
-//! | `destinations` | the streams that batches leave in |
-//! | `outgoing` | batches that are being sent |
-//! | [`receiver`] | the receiving machine |
-//! | `stream` | the message numbers of one sender |
-//! | `gaps` | deadlines of missing messages |
-//! | `reassembly` | fragmented messages |
-//! | `fair_share` | which stream is evicted |
-//! | [`shared_buffer`] | the memory that messages lie in |
-//! | [`reliable`] | the reliable mode |
+//! | [`unreliable`] | messages that are sent once, numbered for each address |
+//! | [`reliable`] | messages that are sent until they are confirmed |
 //! | [`secure`] | encryption: handshakes and sessions |
+//! | `outgoing` | the datagrams of both modes, until they are sent |
+//! | [`sink`] | the destination of received messages and of events |
+//! | [`shared_buffer`] | the memory that messages lie in |
+//! | `peers` | what is known of other queues, within a limit |
+//! | `fair_share` | which peer is evicted |
+//! | `recent_map` | a map that finds its last entry cheaply |
 //! | `timeline` | entries in the order of their age |
+//!
+//! The modes know nothing of each other. Both know a peer by its address, and each keeps its own state of it, with its own limit: so
+//! traffic of one mode never evicts the state of the other, and threads that send and threads that receive share no lock.
 
-pub(crate) mod batcher;
-pub(crate) mod destinations;
 pub(crate) mod fair_share;
-#[cfg(test)]
-mod fragment_tests;
-pub(crate) mod gaps;
-#[cfg(test)]
-mod hostile_tests;
-pub(crate) mod open_batch;
 pub(crate) mod outgoing;
+pub(crate) mod peers;
 #[cfg(test)]
 pub(crate) mod random;
-pub(crate) mod reassembly;
-pub mod receiver;
+pub(crate) mod recent_map;
 pub mod reliable;
 pub mod secure;
 pub mod shared_buffer;
 pub mod sink;
-pub(crate) mod stream;
-#[cfg(test)]
-mod tests;
 pub(crate) mod timeline;
+pub mod unreliable;
 
 use std::time::{Duration, Instant};
 
@@ -69,12 +59,21 @@ impl<E> SlotTable<E> {
     }
 
     #[inline]
+    pub fn get(&self, slot: u32) -> Option<&E> {
+        self.0.get(slot as usize)
+    }
+
+    #[inline]
     pub fn get_mut(&mut self, slot: u32) -> Option<&mut E> {
         self.0.get_mut(slot as usize)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &E> {
         self.0.iter().map(|(_, entry)| entry)
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut E> {
+        self.0.iter_mut().map(|(_, entry)| entry)
     }
 
     pub fn len(&self) -> usize {

@@ -1,10 +1,67 @@
-//! Batches that are being sent.
+//! Datagrams that are ready to be sent, of both modes and of the handshakes.
+//!
+//! ```text
+//!   batches, flights, answers ──▶ OutgoingQueue ── take_ready ──▶ Outgoing: sent without the lock
+//!                                      ▲                             │
+//!                                      └── give_back: what is unsent ┘
+//! ```
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use super::open_batch::Frame;
-use crate::wire::messages_ending_in;
+use crate::wire::{MAX_DATAGRAM, messages_ending_in, secured};
+
+/// The most datagrams in one batch: the kernel cuts at most 64 in one call.
+pub(crate) const MAX_SEGMENTS: usize = 64;
+/// Empty buffers kept for later batches.
+const POOLED_BUFFERS: usize = 64;
+/// The largest buffer that is kept.
+pub(crate) const POOLED_BUFFER_BYTES: usize = 1 << 17;
+
+/// How many datagrams of this length one call sends.
+pub(crate) fn segments_per_call(segment: usize) -> usize {
+    (MAX_DATAGRAM / segment).clamp(1, MAX_SEGMENTS)
+}
+
+/// The room around each plain datagram of a batch, in which it is encrypted in place. Without encryption there is none.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Frame {
+    /// Bytes before the plain datagram.
+    pub head: usize,
+    /// Bytes behind it.
+    pub tail: usize,
+}
+
+impl Frame {
+    /// The frame of a queue that encrypts, or of one that does not.
+    pub fn new(encrypts: bool) -> Frame {
+        if encrypts {
+            Frame { head: secured::HEADER_BYTES, tail: secured::TAG_BYTES }
+        } else {
+            Frame::default()
+        }
+    }
+
+    /// A plain datagram in its frame.
+    pub fn wrap(self, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.wrap_into(&mut bytes, write);
+        bytes
+    }
+
+    /// The same, in place of what `bytes` has.
+    pub fn wrap_into(self, bytes: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+        bytes.clear();
+        bytes.resize(self.head, 0);
+        write(bytes);
+        bytes.resize(bytes.len() + self.tail, 0);
+    }
+
+    /// The bytes of both.
+    pub fn bytes(self) -> usize {
+        self.head + self.tail
+    }
+}
 
 /// A sealed batch: datagrams for one address, all `segment` bytes long except the last.
 pub(crate) struct Batch {
@@ -94,7 +151,7 @@ impl Batch {
     }
 }
 
-/// The batches taken out of a [`Batcher`](super::batcher::Batcher), which are sent while other threads push.
+/// The batches taken out of an [`OutgoingQueue`], which are sent while other threads push.
 pub(crate) struct Outgoing {
     batches: VecDeque<Batch>,
     /// The number of batches at the front that were sent or failed.
@@ -139,18 +196,12 @@ impl Outgoing {
         }
     }
 
-    /// Takes out the batches that `keep` does not keep, in their order.
-    pub fn extract(&mut self, mut keep: impl FnMut(&mut Batch) -> bool) -> Vec<Batch> {
-        let mut extracted = Vec::new();
+    /// Passes each batch through `keep`, in their order. It may keep a batch that it does not return.
+    pub fn filter(&mut self, mut keep: impl FnMut(Batch) -> Option<Batch>) {
         for _ in 0..self.batches.len() {
-            let mut batch = self.batches.pop_front().expect("as many as were counted");
-            if keep(&mut batch) {
-                self.batches.push_back(batch);
-            } else {
-                extracted.push(batch);
-            }
+            let batch = self.batches.pop_front().expect("as many as were counted");
+            self.batches.extend(keep(batch));
         }
-        extracted
     }
 
     /// Fails the rest of the next batch. Returns its destination and the number of unsent messages.
@@ -160,6 +211,89 @@ impl Outgoing {
         self.sent_messages += batch.messages - lost;
         self.finished += 1;
         Some((batch.to, lost))
+    }
+}
+
+/// The batches that leave next. Everything that waits to be sent counts as pending, also outside of this queue.
+pub(crate) struct OutgoingQueue {
+    pub frame: Frame,
+    /// Bytes that wait to be sent.
+    pub pending: usize,
+    ready: VecDeque<Batch>,
+    pool: Vec<Vec<u8>>,
+}
+
+impl OutgoingQueue {
+    /// An empty queue, of datagrams with this frame.
+    pub fn new(frame: Frame) -> OutgoingQueue {
+        OutgoingQueue { frame, pending: 0, ready: VecDeque::new(), pool: Vec::new() }
+    }
+
+    /// The batches that leave next.
+    pub fn ready(&self) -> &VecDeque<Batch> {
+        &self.ready
+    }
+
+    /// Adds a batch whose bytes count as pending already.
+    pub fn push(&mut self, batch: Batch) {
+        self.ready.push_back(batch);
+    }
+
+    /// Adds datagrams in their frames, all as long as the first one but the last.
+    pub fn push_flight(&mut self, to: SocketAddr, bytes: Vec<u8>, segment: usize) {
+        self.pending += bytes.len();
+        self.ready.push_back(Batch::new(to, self.frame, bytes, segment, 0));
+    }
+
+    /// Adds a plain datagram.
+    pub fn push_plain(&mut self, to: SocketAddr, bytes: &[u8]) {
+        let framed = self.frame.wrap(|out| out.extend_from_slice(bytes));
+        let segment = framed.len();
+        self.push_flight(to, framed, segment);
+    }
+
+    /// Adds a datagram that is sent as it is, before all batches.
+    pub fn push_raw(&mut self, to: SocketAddr, bytes: Vec<u8>) {
+        self.pending += bytes.len();
+        let segment = bytes.len();
+        self.ready.push_front(Batch::new(to, Frame::default(), bytes, segment, 0));
+    }
+
+    /// Puts batches that waited in front of the others.
+    pub fn push_waiting(&mut self, batches: Vec<Batch>) {
+        batches.into_iter().rev().for_each(|batch| self.ready.push_front(batch));
+    }
+
+    /// Takes the ready batches out, to send them without the lock. Call [`OutgoingQueue::give_back`] before the
+    /// next call.
+    pub fn take_ready(&mut self) -> Outgoing {
+        Outgoing::new(std::mem::take(&mut self.ready))
+    }
+
+    /// Returns the batches that [`OutgoingQueue::take_ready`] gave out. Unsent batches go to the front.
+    pub fn give_back(&mut self, outgoing: Outgoing) {
+        for batch in outgoing.requeue_unsent(&mut self.ready) {
+            self.discard(batch);
+        }
+    }
+
+    /// Drops a batch that was sent, or cannot be sent.
+    pub fn discard(&mut self, batch: Batch) {
+        self.pending -= batch.len();
+        self.recycle(batch.bytes);
+    }
+
+    /// Memory for another batch.
+    pub fn buffer(&mut self) -> Vec<u8> {
+        self.pool.pop().unwrap_or_default()
+    }
+
+    /// Keeps the memory of a batch for another one.
+    pub fn recycle(&mut self, mut bytes: Vec<u8>) {
+        if self.pool.len() < POOLED_BUFFERS && bytes.capacity() <= POOLED_BUFFER_BYTES {
+            bytes.clear();
+            self.pool.push(bytes);
+        }
     }
 }
 

@@ -1,4 +1,6 @@
-//! Random numbers and seeds of simulations.
+//! Random numbers, seeds and addresses of simulations.
+
+use std::net::SocketAddr;
 
 /// A small generator of numbers, the same everywhere.
 pub(crate) struct Random(pub u64);
@@ -20,6 +22,11 @@ impl Random {
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
+}
+
+/// An address of the simulated network.
+pub(crate) fn addr(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
 }
 
 /// Calls `run` with each seed of this run of the tests.

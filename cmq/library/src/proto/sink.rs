@@ -1,7 +1,7 @@
-//! The outputs of the receiving machine.
+//! The outputs of the receiving machines.
 
 use super::shared_buffer::SharedBuffer;
-use crate::event::{Event, ReceiveCounts};
+use crate::event::Event;
 use crate::key::Key;
 use crate::wire::Messages;
 
@@ -45,19 +45,4 @@ pub trait Sink {
         let _ = id;
         Room::ALL
     }
-}
-
-/// Counters of a [`Receiver`](super::receiver::Receiver).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// The messages of all senders, including evicted ones.
-    pub counts: ReceiveCounts,
-    /// Datagrams received.
-    pub datagrams: u64,
-    /// Datagrams that do not follow the protocol.
-    pub malformed: u64,
-    /// Incomplete messages that were dropped.
-    pub incomplete: u64,
-    /// Remembered streams.
-    pub senders: u64,
 }

@@ -17,7 +17,6 @@
 //! received from there: each request is padded to the size of the expected response, and a larger response is
 //! not sent.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -29,9 +28,10 @@ use serde::{Deserialize, Serialize};
 use crate::error::PushError;
 use crate::io::lock;
 use crate::key::Key;
-use crate::proto::batcher::CLOSE_COPIES;
+use crate::proto::after;
+use crate::proto::recent_map::RecentMap;
 use crate::proto::timeline::Timeline;
-use crate::proto::{SlotTable, after};
+use crate::proto::unreliable::batcher::CLOSE_COPIES;
 use crate::queue::Cmq;
 use crate::wire::{HEADER_BYTES, IP_BYTES, RECORD_BYTES};
 
@@ -118,7 +118,6 @@ pub enum CallError {
 }
 
 struct OutstandingCall<Q, A> {
-    id: u64,
     to: Key,
     request: Q,
     attempts: u32,
@@ -126,8 +125,8 @@ struct OutstandingCall<Q, A> {
 }
 
 struct Store<Q, A> {
-    calls: SlotTable<OutstandingCall<Q, A>>,
-    by_id: HashMap<u64, u32>,
+    /// The calls by their ids.
+    calls: RecentMap<u64, OutstandingCall<Q, A>>,
     /// Pending calls, in the order of their last attempt.
     open: Timeline,
     /// Makes ids, with a secret of its own.
@@ -193,8 +192,7 @@ where
     /// Takes over a queue.
     pub fn new(queue: Cmq<Call<Q, A>>, config: CallConfig) -> Caller<Q, A> {
         let store = Mutex::new(Store {
-            calls: SlotTable::new(),
-            by_id: HashMap::new(),
+            calls: RecentMap::new(),
             open: Timeline::new(),
             id_hasher: RandomState::new(),
             ids_issued: 0,
@@ -221,9 +219,8 @@ where
         }
         let id = store.new_id();
         shared.send_request(to, id, &request)?;
-        let slot =
-            store.calls.insert(OutstandingCall { id, to, request, attempts: 1, state: CallState::Pending });
-        store.by_id.insert(id, slot);
+        let call = OutstandingCall { to, request, attempts: 1, state: CallState::Pending };
+        let slot = store.calls.insert(id, call);
         store.open.push_back(slot, Instant::now());
         Ok(PendingCall { shared: Arc::clone(shared), slot })
     }
@@ -243,7 +240,7 @@ where
     pub fn state(&self) -> CallState<A> {
         let mut store = lock(&self.shared.store);
         self.shared.poll(&mut store);
-        store.calls.get_mut(self.slot).map_or(CallState::Lost, |call| call.state.clone())
+        store.state(self.slot)
     }
 
     /// Waits for the end of the call, at most this long, and returns its state. `None` has no limit.
@@ -252,7 +249,7 @@ where
         let mut store = lock(&shared.store);
         loop {
             shared.poll(&mut store);
-            let state = store.calls.get_mut(self.slot).map_or(CallState::Lost, |call| call.state.clone());
+            let state = store.state(self.slot);
             let now = Instant::now();
             if !matches!(state, CallState::Pending) || now >= until {
                 return state;
@@ -281,10 +278,8 @@ where
 impl<Q: Send + 'static, A: Send + 'static> Drop for PendingCall<Q, A> {
     fn drop(&mut self) {
         let mut store = lock(&self.shared.store);
-        if let Some(call) = store.calls.remove(self.slot) {
-            store.by_id.remove(&call.id);
-            store.open.remove(self.slot);
-        }
+        store.calls.remove_at(self.slot);
+        store.open.remove(self.slot);
     }
 }
 
@@ -312,40 +307,43 @@ where
             && after(since, self.config.timeout) <= now
         {
             store.open.remove(slot);
-            let Some(call) = store.calls.get_mut(slot) else { continue };
+            let Some((id, call)) = store.calls.at(slot) else { continue };
             if call.attempts >= self.config.max_attempts {
                 call.state = CallState::Lost;
-                store.by_id.remove(&call.id);
                 continue;
             }
             call.attempts += 1;
             // A request that cannot be pushed now is a failed attempt.
-            let _ = self.send_request(call.to, call.id, &call.request);
+            let _ = self.send_request(call.to, id, &call.request);
             store.open.push_back(slot, now);
         }
     }
 }
 
-impl<Q, A> Store<Q, A> {
+impl<Q, A: Clone> Store<Q, A> {
+    fn state(&self, slot: u32) -> CallState<A> {
+        self.calls.entry(slot).map_or(CallState::Lost, |(_, call)| call.state.clone())
+    }
+
     fn on_response(&mut self, call: Call<Q, A>, from: Key) {
         let Call::Response { id, response } = call else { return };
-        let Some(&slot) = self.by_id.get(&id) else { return };
-        let Some(call) = self.calls.get_mut(slot) else { return };
+        let Some(slot) = self.calls.slot(id) else { return };
+        let Some((_, call)) = self.calls.at(slot) else { return };
         // The members of a group respond from their own addresses.
-        if call.to.addr == from.addr || call.to.addr.ip().is_multicast() {
+        let is_from = call.to.addr == from.addr || call.to.addr.ip().is_multicast();
+        if is_from && matches!(call.state, CallState::Pending) {
             call.state = CallState::Answered(response);
-            self.by_id.remove(&id);
             self.open.remove(slot);
         }
     }
 
-    /// An id that no pending call has. The id does not follow from the epoch or from the ids of other calls,
+    /// An id that no outstanding call has. The id does not follow from the epoch or from the ids of other calls,
     /// which other responders know.
     fn new_id(&mut self) -> u64 {
         loop {
             self.ids_issued += 1;
             let id = self.id_hasher.hash_one(self.ids_issued);
-            if !self.by_id.contains_key(&id) {
+            if self.calls.slot(id).is_none() {
                 return id;
             }
         }

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use cmq::proto::receiver::{Dropped, Room, Sink};
 use cmq::proto::reliable::inbound::{Arrival, Inbound};
 use cmq::proto::reliable::outbound::Outbound;
 use cmq::proto::shared_buffer::SharedBuffer;
+use cmq::proto::sink::{Dropped, Room, Sink};
 use cmq::wire::{Body, Datagram, Messages};
 use cmq::{Config, Event, Key, Reliable};
 

@@ -55,8 +55,9 @@ pub fn cmq_sealed(data: &[u8]) {
         let (bytes, after) = after.split_at(usize::from(length).min(after.len()));
         world.step(step, bytes);
         (rest, steps) = (after, steps + 1);
-        let counts = world.server.counts();
-        assert!(counts.sessions <= MAX_SESSIONS as u64 && world.arrived <= world.sealed);
+        let (sessions, half_open) = (world.server.counts().sessions, world.server.half_open());
+        assert!(sessions <= MAX_SESSIONS as u64 && half_open <= MAX_HALF_OPEN);
+        assert!(world.arrived <= world.sealed);
     }
 }
 

@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use cmq::proto::receiver::{Dropped, Receiver, Sink};
 use cmq::proto::shared_buffer::SharedBuffer;
+use cmq::proto::sink::{Dropped, Sink};
+use cmq::proto::unreliable::receiver::Receiver;
 use cmq::wire::{Body, Datagram, HEADER_BYTES, Messages};
 use cmq::{Config, Delivery, Event, Key};
 

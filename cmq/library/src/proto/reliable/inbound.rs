@@ -10,19 +10,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use peers::HostAddress;
-
 use super::postponed::{Postponed, StreamId};
 use super::ranges::Ranges;
 use super::records::{Feed, Records};
 use super::shares::Shares;
 use crate::config::{Config, Reliable};
 use crate::event::{Event, ReceiveCounts, ReliableCounts, SenderInfo};
-use crate::key::Key;
+use crate::key::{Key, host};
 use crate::proto::after;
+use crate::proto::peers::{PeerName, Peers};
 use crate::proto::sink::Sink;
-use crate::proto::timeline::Timeline;
-use crate::proto::{SlotTable, fair_share::FairShare};
 use crate::wire::reliable::{
     ACK_BYTES, Ack, Arrived, CREDIT_BYTES, Credit, End, MAX_CREDITS, MAX_RANGES, RANGE_BYTES, Segment,
 };
@@ -43,6 +40,12 @@ const EXCESS_PAUSE: Duration = Duration::from_secs(1);
 struct LinkKey {
     from: SocketAddr,
     name: LinkName,
+}
+
+impl PeerName for LinkKey {
+    fn addr(&self) -> SocketAddr {
+        self.from
+    }
 }
 
 /// A segment that arrived.
@@ -74,9 +77,8 @@ struct PendingCredit {
     times: u8,
 }
 
+#[derive(Default)]
 struct InLink {
-    key: LinkKey,
-    at_host: usize,
     /// True once the sender has shown that it receives datagrams at its address.
     proven: bool,
     ranges: Ranges,
@@ -100,10 +102,7 @@ pub struct Inbound {
     settings: Reliable,
     max_message: usize,
     epoch: u64,
-    links: SlotTable<InLink>,
-    by_key: HashMap<LinkKey, u32>,
-    last_heard: Timeline,
-    hosts: FairShare<HostAddress>,
+    links: Peers<LinkKey, InLink>,
     /// The streams and the waiting bytes of each host: held segments, and begins of messages.
     shares: Shares,
     /// Links that must acknowledge something.
@@ -124,10 +123,7 @@ impl Inbound {
         Inbound {
             max_message: config.max_message,
             epoch,
-            links: SlotTable::new(),
-            by_key: HashMap::new(),
-            last_heard: Timeline::new(),
-            hosts: FairShare::new(),
+            links: Peers::new(settings.max_links),
             shares: Shares::new(settings.receive_bytes, settings.max_keys, settings.window),
             due: Vec::new(),
             stalled: Vec::new(),
@@ -144,14 +140,14 @@ impl Inbound {
         let Arrival { header, segment, datagram_bytes } = arrival;
         let key = LinkKey { from, name: header.link() };
         let Some(slot) = self.link(now, key, header.first, segment.receiver) else { return };
-        self.last_heard.touch(slot, now);
-        let link = self.links.get_mut(slot).expect("the link was just found");
+        self.links.touch(slot, now);
+        let (_, link) = self.links.at(slot);
         link.proven |= segment.receiver == self.epoch;
         link.budget += datagram_bytes;
         link.bytes += datagram_bytes as u64;
         let (before, id) = (self.counts.received, StreamId { slot, mailbox: header.mailbox });
         let verdict = self.accept(now, id, segment, sink);
-        let link = self.links.get_mut(slot).expect("the link was just found");
+        let (_, link) = self.links.at(slot);
         link.received += self.counts.received - before;
         if verdict == Verdict::Taken {
             link.ranges.insert(header.first);
@@ -181,7 +177,7 @@ impl Inbound {
     /// Puts a stream's credit into the next acknowledgements, and makes the first of them due.
     fn announce_credit(&mut self, id: StreamId, new: PendingCredit) {
         let StreamId { slot, mailbox } = id;
-        let Some(link) = self.links.get_mut(slot) else { return };
+        let Some((_, link)) = self.links.get(slot) else { return };
         let pending = &mut link.pending_credits;
         if let Some(credit) = pending.iter_mut().find(|credit| credit.mailbox == mailbox) {
             *credit = PendingCredit { times: new.times.max(credit.times), ..new };
@@ -197,12 +193,12 @@ impl Inbound {
 
     /// True if the memory has a window for the host of this stream.
     fn has_window(&mut self, id: StreamId) -> bool {
-        let Some(link) = self.links.get_mut(id.slot) else { return false };
-        self.shares.has_room(link.host(), self.settings.window)
+        let Some((key, _)) = self.links.get(id.slot) else { return false };
+        self.shares.has_room(host(key.from), self.settings.window)
     }
 
     /// Announces to a stream that there is room for it.
-    fn tell_room(&mut self, id: StreamId, run: u32) {
+    fn announce_room(&mut self, id: StreamId, run: u32) {
         self.announce_credit(id, PendingCredit { mailbox: id.mailbox, run, waits: false, times: TOLD_TIMES });
     }
 
@@ -224,22 +220,21 @@ impl Inbound {
                 if let Some(now) = now.filter(|_| !fits) {
                     self.excess = Some((id, now));
                 }
-                return self.tell_room(id, run);
+                return self.announce_room(id, run);
             }
-            if self.links.get_mut(id.slot).is_some() {
+            if self.links.get(id.slot).is_some() {
                 self.postponed.insert(id, run);
             }
         }
     }
 
-    /// True if the stream of this stream would accept a segment of this run.
+    /// True if the stream would accept a segment of this run.
     fn may_open(&mut self, id: StreamId, run: u32) -> bool {
-        let Some(link) = self.links.get_mut(id.slot) else { return false };
-        let (sender, host) = (link.key.from, link.host());
+        let Some((LinkKey { from, .. }, link)) = self.links.get(id.slot) else { return false };
         let stream =
             link.streams.get(&id.mailbox).map(|stream| stream.run == run || !stream.records.is_stalled());
-        let has_place = stream.unwrap_or_else(|| self.shares.has_place(host));
-        has_place && !self.waits_elsewhere(id, sender)
+        let has_place = stream.unwrap_or_else(|| self.shares.has_place(host(from)));
+        has_place && !self.waits_elsewhere(id, from)
     }
 
     /// True if messages of another link of the same sender wait for this mailbox.
@@ -247,38 +242,43 @@ impl Inbound {
         let Inbound { stalled, links, .. } = self;
         stalled.iter().any(|other| {
             let same = other.mailbox == id.mailbox && other.slot != id.slot;
-            same && links.get_mut(other.slot).is_some_and(|link| link.key.from == sender)
+            same && links.get(other.slot).is_some_and(|(key, _)| key.from == sender)
         })
     }
 
     /// Handles the end of a link.
     pub fn end(&mut self, from: SocketAddr, header: Header, end: End, sink: &mut impl Sink) {
-        let slot = self.by_key.get(&LinkKey { from, name: header.link() }).copied();
+        let slot = self.links.find(LinkKey { from, name: header.link() });
         let Some(slot) = slot.filter(|_| end.receiver == self.epoch) else {
             self.counts.strange += 1;
             return;
         };
-        self.links.get_mut(slot).expect("a known link has a slot").ended = true;
+        self.links.at(slot).1.ended = true;
         self.report_end(slot, sink);
     }
 
     /// Reports the end of a link, once all of its messages are in their mailboxes.
     fn report_end(&mut self, slot: u32, sink: &mut impl Sink) {
-        let Some(link) = self.links.get_mut(slot) else { return };
+        let Some((key, link)) = self.links.get(slot) else { return };
         if link.is_closed() && !std::mem::replace(&mut link.reported, true) {
-            sink.event(Event::Closed { from: link.key.from, sent: link.received });
+            sink.event(Event::Closed { from: key.from, sent: link.received });
         }
     }
 
     /// The links that are remembered.
     pub fn senders(&self) -> Vec<SenderInfo> {
-        self.links.iter().map(InLink::info).collect()
+        self.links.iter().map(|(key, link)| link.info(key)).collect()
+    }
+
+    /// The links of one address.
+    pub fn sender(&self, from: SocketAddr) -> Vec<SenderInfo> {
+        self.links.of(from).map(|(key, link)| link.info(key)).collect()
     }
 
     /// The link of this name, created if necessary. A segment for a link that only an earlier instance of this queue knew is answered
     /// with a reset.
     fn link(&mut self, now: Instant, key: LinkKey, number: u64, receiver: u64) -> Option<u32> {
-        if let Some(&slot) = self.by_key.get(&key) {
+        if let Some(slot) = self.links.find(key) {
             return Some(slot);
         }
         if receiver != 0 {
@@ -295,35 +295,16 @@ impl Inbound {
             }
             return None;
         }
-        if self.links.len() >= self.settings.max_links {
-            let host = crate::key::host(key.from);
-            let Inbound { hosts, last_heard, links, settings, .. } = self;
-            let silent = last_heard.first().map(|(slot, _)| slot);
-            let victim = hosts.victim(host, settings.max_links, silent, |slot| {
-                let link = links.get_mut(slot).expect("a counted slot has a link");
-                (last_heard.since(slot), link.host())
-            });
-            if let Some(victim) = victim {
-                self.remove(victim);
-            }
+        if let Some(victim) = self.links.victim(key) {
+            self.remove(victim);
         }
-        let slot = self.links.insert(InLink::new(key));
-        let at_host = self.hosts.add(crate::key::host(key.from), slot);
-        self.links.get_mut(slot).expect("the link was just inserted").at_host = at_host;
-        self.by_key.insert(key, slot);
-        self.last_heard.push_back(slot, now);
-        Some(slot)
+        Some(self.links.insert(key, InLink::default(), now))
     }
 
     fn remove(&mut self, slot: u32) {
-        let Some(link) = self.links.remove(slot) else { return };
-        self.by_key.remove(&link.key);
-        self.last_heard.remove(slot);
-        let moved = self.hosts.remove(&link.host(), link.at_host);
-        if let Some(moved) = moved.and_then(|moved| self.links.get_mut(moved)) {
-            moved.at_host = link.at_host;
-        }
-        self.shares.remove(link.host(), link.streams.len(), link.streams.values().map(InStream::bytes).sum());
+        let Some((key, link)) = self.links.remove(slot) else { return };
+        let bytes = link.streams.values().map(InStream::bytes).sum();
+        self.shares.remove(host(key.from), link.streams.len(), bytes);
         self.due.retain(|&due| due != slot);
         if !self.postponed.is_empty() {
             self.postponed.forget(slot);
@@ -348,8 +329,8 @@ impl Inbound {
     /// Accepts a segment of an open stream, or refuses it.
     fn take(&mut self, now: Instant, id: StreamId, segment: Segment<'_>, sink: &mut impl Sink) -> Verdict {
         let Inbound { links, settings, shares, counts, max_message, stalled, excess, postponed, .. } = self;
-        let link = links.get_mut(id.slot).expect("the caller has found the link");
-        let (from, host) = (Key { addr: link.key.from, id: id.mailbox }, link.host());
+        let (LinkKey { from, .. }, link) = links.at(id.slot);
+        let (from, host) = (Key { addr: from, id: id.mailbox }, host(from));
         let stream = link.streams.get_mut(&id.mailbox).expect("the stream was just opened");
         let end = segment.offset + segment.bytes.len() as u64;
         if end <= stream.next {
@@ -393,11 +374,10 @@ impl Inbound {
     /// link of the same sender, must wait until they are delivered.
     fn open_stream(&mut self, id: StreamId, run: u32) -> Run {
         let StreamId { slot, mailbox } = id;
-        let link = self.links.get_mut(slot).expect("the caller has found the link");
-        let (sender, host) = (link.key.from, link.host());
-        let waits_elsewhere = self.waits_elsewhere(id, sender);
+        let (LinkKey { from, .. }, _) = self.links.at(slot);
+        let (host, waits_elsewhere) = (host(from), self.waits_elsewhere(id, from));
         let Inbound { links, shares, .. } = self;
-        let link = links.get_mut(slot).expect("the caller has found the link");
+        let (_, link) = links.at(slot);
         let Some(stream) = link.streams.get_mut(&mailbox) else {
             if !shares.has_place(host) || waits_elsewhere {
                 return Run::Refused;
@@ -429,8 +409,8 @@ impl Inbound {
         for id in std::mem::take(&mut self.stalled) {
             let StreamId { slot, mailbox } = id;
             let Inbound { links, shares, counts, max_message, .. } = self;
-            let Some(link) = links.get_mut(slot) else { continue };
-            let (from, host) = (Key { addr: link.key.from, id: mailbox }, link.host());
+            let Some((LinkKey { from, .. }, link)) = links.get(slot) else { continue };
+            let (from, host) = (Key { addr: from, id: mailbox }, host(from));
             let Some(stream) = link.streams.get_mut(&mailbox) else { continue };
             let (before, received) = (stream.bytes(), counts.received);
             stream.take(&[], from, *max_message, counts, sink);
@@ -440,7 +420,7 @@ impl Inbound {
                 (stream.records.is_stalled(), stream.limit(self.settings.window), stream.run);
             // The sender may wait for this credit.
             if limit > stream.sent_credit {
-                self.tell_room(id, run);
+                self.announce_room(id, run);
             }
             if stalled {
                 self.stalled.push(id);
@@ -458,7 +438,7 @@ impl Inbound {
     pub fn take_acks(&mut self) -> Vec<(SocketAddr, Vec<u8>)> {
         let mut acks = std::mem::take(&mut self.resets);
         for slot in std::mem::take(&mut self.due) {
-            let Some(link) = self.links.get_mut(slot) else { continue };
+            let Some((LinkKey { from, name }, link)) = self.links.get(slot) else { continue };
             link.due = false;
             let room = if link.proven { usize::MAX } else { link.budget };
             link.budget = 0;
@@ -487,7 +467,6 @@ impl Inbound {
                 credits.push(Credit { mailbox, run, limit });
                 credit.times -= 1;
             }
-            let LinkKey { from, name } = link.key;
             let arrived = Arrived { taken, refused };
             acks.push((from, Ack::encode(name, self.epoch, false, arrived, &credits)));
             link.pending_credits.retain(|credit| credit.times > 0);
@@ -498,17 +477,17 @@ impl Inbound {
 
     /// When [`Inbound::expire`] has something to do.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.last_heard.first().map(|(_, heard)| after(heard, self.settings.idle))
+        self.links.silent().map(|(_, heard)| after(heard, self.settings.idle))
     }
 
     /// Removes links that were silent for too long.
     pub fn expire(&mut self, now: Instant) {
-        while let Some((slot, heard)) = self.last_heard.first()
+        while let Some((slot, heard)) = self.links.silent()
             && after(heard, self.settings.idle) <= now
         {
             // Messages that wait for a mailbox are confirmed already, so their link stays.
             if self.stalled.iter().any(|id| id.slot == slot) {
-                self.last_heard.touch(slot, now);
+                self.links.touch(slot, now);
             } else {
                 self.remove(slot);
             }
@@ -539,36 +518,13 @@ fn fitting(ranges: &[(u64, u64)], room: usize) -> (&[(u64, u64)], usize) {
 }
 
 impl InLink {
-    fn new(key: LinkKey) -> InLink {
-        InLink {
-            key,
-            at_host: 0,
-            proven: false,
-            ranges: Ranges::default(),
-            refused: Ranges::default(),
-            refused_told: 0,
-            streams: HashMap::new(),
-            budget: 0,
-            pending_credits: Vec::new(),
-            due: false,
-            ended: false,
-            reported: false,
-            bytes: 0,
-            received: 0,
-        }
-    }
-
-    fn host(&self) -> HostAddress {
-        crate::key::host(self.key.from)
-    }
-
     /// True if the sender has ended the link, and all messages are in their mailboxes.
     fn is_closed(&self) -> bool {
         self.ended && !self.streams.values().any(|stream| stream.records.is_stalled())
     }
 
-    fn info(&self) -> SenderInfo {
-        let LinkKey { from, name: LinkName { stream, epoch } } = self.key;
+    fn info(&self, key: LinkKey) -> SenderInfo {
+        let LinkKey { from, name: LinkName { stream, epoch } } = key;
         let counts = ReceiveCounts { received: self.received, ..ReceiveCounts::default() };
         let (closed, bytes) = (self.is_closed(), self.bytes);
         SenderInfo { from, epoch, stream, closed, reliable: true, bytes, counts }

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use super::cubic::Cubic;
 use super::out_stream::{OutStream, Spares};
-use super::recent_map::RecentMap;
 use super::rtt::Rtt;
 use super::sent::{Part, Sent};
 use crate::config::MIN_DATAGRAM;
-use crate::event::Undelivered;
-use crate::proto::open_batch::{Frame, segments_per_call};
+use crate::event::{ReliableCounts, Undelivered};
+use crate::proto::outgoing::{Frame, segments_per_call};
+use crate::proto::recent_map::RecentMap;
 use crate::wire::reliable::{Ack, End, MIN_FIRST_SEGMENT, SEGMENT_BYTES, Segment};
 use crate::wire::{HEADER_BYTES, LinkName};
 
@@ -76,17 +76,19 @@ pub(crate) struct Link {
     probes: usize,
     /// When the pace allows the next segment. `None`: the pace allows it now.
     pub paced: Option<Instant>,
+    /// When the link has something to do, as its machine has it.
+    pub due: Option<Instant>,
     /// The last progress of each stream with unconfirmed messages is not earlier than this time.
     pub oldest_progress: Option<Instant>,
     /// The last push or acknowledgement.
     pub used: Instant,
     /// Bytes of all streams that are not acknowledged.
     pub buffered: usize,
-    pub segments: u64,
-    pub repeated: u64,
-    pub timeouts: u64,
+    segments: u64,
+    repeated: u64,
+    timeouts: u64,
     /// Segments that the receiver refused for want of room.
-    pub postponed: u64,
+    postponed: u64,
     /// The greatest number of the acknowledgements.
     newest_ack: u64,
     /// The sender has finished. The end is announced once all messages are confirmed or given up.
@@ -116,6 +118,7 @@ impl Link {
             answered: false,
             probes: 0,
             paced: None,
+            due: None,
             oldest_progress: None,
             used: now,
             buffered: 0,
@@ -451,6 +454,14 @@ impl Link {
         }
         let unconfirmed = self.streams.iter().filter(|(_, stream)| stream.has_unconfirmed());
         self.oldest_progress = unconfirmed.map(|(_, stream)| stream.progress).min();
+    }
+
+    /// Adds the counters of the link.
+    pub fn count(&self, counts: &mut ReliableCounts) {
+        counts.segments += self.segments;
+        counts.repeated += self.repeated;
+        counts.timeouts += self.timeouts;
+        counts.postponed += self.postponed;
     }
 
     /// The smoothed round trip time and the congestion window.

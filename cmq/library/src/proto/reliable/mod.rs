@@ -31,7 +31,6 @@ mod out_stream;
 pub mod outbound;
 mod postponed;
 mod ranges;
-mod recent_map;
 mod records;
 mod rtt;
 mod sent;

@@ -1,19 +1,19 @@
 //! The sending half of the reliable mode: links to addresses, each with the streams of its keys.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Instant;
 
 use super::link::{Flight, Link, Report};
 use super::out_stream::{Fate, OutStream, Spares};
-use super::recent_map::RecentMap;
 use super::records::LONG_BYTES;
 use crate::config::{Config, MIN_DATAGRAM, Reliable};
 use crate::error::PushError;
 use crate::event::{Event, ReliableCounts};
 use crate::key::Key;
 use crate::proto::after;
-use crate::proto::open_batch::Frame;
+use crate::proto::outgoing::Frame;
+use crate::proto::recent_map::RecentMap;
 use crate::wire::reliable::Ack;
 use crate::wire::{LinkName, MAX_DATAGRAM};
 
@@ -37,7 +37,6 @@ pub struct Outbound {
     next_link: u32,
     /// When each link has something to do.
     due: BTreeSet<(Instant, SocketAddr)>,
-    due_of: HashMap<SocketAddr, Instant>,
     waiting: BTreeSet<Waiting>,
     /// Links that may have something to send now.
     sendable: Vec<SocketAddr>,
@@ -62,7 +61,6 @@ impl Outbound {
             links: RecentMap::new(),
             next_link: epoch as u32,
             due: BTreeSet::new(),
-            due_of: HashMap::new(),
             waiting: BTreeSet::new(),
             sendable: Vec::new(),
             spares: Spares::default(),
@@ -185,12 +183,11 @@ impl Outbound {
         let idle = self.links.iter().filter(|(addr, link)| link.is_idle() && *addr != but);
         let Some((addr, _)) = idle.min_by_key(|(_, link)| link.used) else { return false };
         let link = self.links.remove(addr).expect("the link was just found");
+        if let Some(due) = link.due {
+            self.due.remove(&(due, addr));
+        }
         self.keys -= link.streams.len();
-        self.counts.segments += link.segments;
-        self.counts.repeated += link.repeated;
-        self.counts.timeouts += link.timeouts;
-        self.counts.postponed += link.postponed;
-        self.unschedule(addr);
+        link.count(&mut self.counts);
         true
     }
 
@@ -296,19 +293,17 @@ impl Outbound {
         [due, waiting].into_iter().flatten().min()
     }
 
-    fn unschedule(&mut self, addr: SocketAddr) {
-        if let Some(before) = self.due_of.remove(&addr) {
+    fn schedule(&mut self, addr: SocketAddr) {
+        let Some(link) = self.links.get_mut(addr) else { return };
+        if let Some(before) = link.due.take() {
             self.due.remove(&(before, addr));
         }
-    }
-
-    fn schedule(&mut self, addr: SocketAddr) {
-        self.unschedule(addr);
-        let Some(link) = self.links.get(addr).filter(|link| !link.is_idle()) else { return };
+        if link.is_idle() {
+            return;
+        }
         let gives_up = link.oldest_progress.map(|progress| after(progress, self.settings.give_up));
-        let Some(due) = [link.next_deadline(), gives_up].into_iter().flatten().min() else { return };
-        self.due.insert((due, addr));
-        self.due_of.insert(addr, due);
+        link.due = [link.next_deadline(), gives_up].into_iter().flatten().min();
+        self.due.extend(link.due.map(|due| (due, addr)));
     }
 
     /// Flushes messages that are old enough, repeats lost segments, and gives up messages that are not confirmed in time.
@@ -322,7 +317,7 @@ impl Outbound {
         while let Some(&(due, addr)) = self.due.first()
             && due <= now
         {
-            self.unschedule(addr);
+            self.due.pop_first();
             self.expire_link(now, addr, out);
         }
     }
@@ -375,12 +370,7 @@ impl Outbound {
     /// The counters of the machine.
     pub fn counts(&self) -> ReliableCounts {
         let mut counts = self.counts;
-        for (_, link) in self.links.iter() {
-            counts.segments += link.segments;
-            counts.repeated += link.repeated;
-            counts.timeouts += link.timeouts;
-            counts.postponed += link.postponed;
-        }
+        self.links.iter().for_each(|(_, link)| link.count(&mut counts));
         counts.unconfirmed_bytes = self.buffered as u64;
         counts
     }

@@ -15,10 +15,9 @@ use super::outbound::Outbound;
 use crate::config::{Config, Reliable};
 use crate::event::{Event, ReliableCounts, Undelivered};
 use crate::key::Key;
-use crate::proto::random::{Random, seeds};
+use crate::proto::random::{Random, addr, seeds};
 use crate::proto::shared_buffer::SharedBuffer;
 use crate::proto::sink::{Dropped, Room, Sink};
-use crate::proto::tests::addr;
 use crate::wire::{Body, Datagram, LinkName, Messages};
 
 /// Mailboxes with limited room, and every message that arrived in them.

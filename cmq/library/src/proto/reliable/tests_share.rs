@@ -10,9 +10,9 @@ use super::outbound::Outbound;
 use crate::config::{Config, Reliable};
 use crate::event::Event;
 use crate::key::Key;
+use crate::proto::random::addr;
 use crate::proto::shared_buffer::SharedBuffer;
 use crate::proto::sink::{Dropped, Sink};
-use crate::proto::tests::addr;
 use crate::wire::{Body, Datagram, Messages};
 
 /// 10 Mbit/s, 20 ms each way, and a queue of 50 ms.

@@ -1,11 +1,11 @@
-//! Handshakes that this queue has begun, and that wait for their answers.
+//! Handshakes that this queue has begun, and that wait for their answers, with the batches that wait for them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::handshake::{Ephemeral, Initiator, SessionKeys, mac, mac_key, same_mac};
-use super::session::Peer;
+use super::session::Remote;
 use crate::event::HandshakeError;
 use crate::proto::after;
 use crate::security::{PublicKey, Security};
@@ -22,7 +22,7 @@ const MAX_COOKIES: u32 = 4;
 /// Where the check sum of a hello begins.
 const MAC_AT: usize = HEADER_BYTES + NOISE_HELLO_BYTES;
 
-struct Initiation {
+struct Initiation<B> {
     index: u32,
     remote: PublicKey,
     noise: Initiator,
@@ -31,19 +31,29 @@ struct Initiation {
     wait: Duration,
     give_up: Instant,
     cookies: u32,
+    /// What leaves when there is a session.
+    waiting: Vec<B>,
+}
+
+/// What a handshake needs now.
+pub(crate) enum Due<B> {
+    /// This hello is sent again.
+    Again(SocketAddr, Vec<u8>),
+    /// No answer came in time. These batches waited for it.
+    GivenUp(SocketAddr, Vec<B>),
 }
 
 /// The handshakes, by the address of the responder.
-pub(crate) struct Initiations {
+pub(crate) struct Initiations<B> {
     timeout: Duration,
-    by_addr: HashMap<SocketAddr, Initiation>,
-    by_index: HashMap<u32, SocketAddr>,
+    by_addr: HashMap<SocketAddr, Initiation<B>>,
+    indices: HashSet<u32>,
     due: BTreeSet<(Instant, SocketAddr)>,
 }
 
-impl Initiations {
-    pub fn new(timeout: Duration) -> Initiations {
-        Initiations { timeout, by_addr: HashMap::new(), by_index: HashMap::new(), due: BTreeSet::new() }
+impl<B> Initiations<B> {
+    pub fn new(timeout: Duration) -> Initiations<B> {
+        Initiations { timeout, by_addr: HashMap::new(), indices: HashSet::new(), due: BTreeSet::new() }
     }
 
     pub fn contains(&self, to: SocketAddr) -> bool {
@@ -51,19 +61,19 @@ impl Initiations {
     }
 
     pub fn has_index(&self, index: u32) -> bool {
-        self.by_index.contains_key(&index)
+        self.indices.contains(&index)
     }
 
     /// Begins a handshake. Returns the hello.
     pub fn begin(
         &mut self,
         now: Instant,
-        peer: Peer,
+        peer: Remote,
         index: u32,
         security: &Security,
         ephemeral: Ephemeral,
     ) -> Result<Vec<u8>, HandshakeError> {
-        let Peer { addr: to, key: remote } = peer;
+        let Remote { addr: to, key: remote } = peer;
         if self.by_addr.len() >= MAX_INITIATIONS {
             return Err(HandshakeError::Busy);
         }
@@ -77,14 +87,27 @@ impl Initiations {
         hello[MAC_AT..MAC_AT + MAC_BYTES].copy_from_slice(&sum);
         let (wait, give_up) = (FIRST_WAIT, after(now, self.timeout));
         let again = (now + wait).min(give_up);
-        let initiation = Initiation { index, remote, noise, hello, again, wait, give_up, cookies: 0 };
+        let (cookies, waiting) = (0, Vec::new());
+        let initiation = Initiation { index, remote, noise, hello, again, wait, give_up, cookies, waiting };
         self.by_addr.insert(to, initiation);
-        self.by_index.insert(index, to);
+        self.indices.insert(index);
         self.due.insert((again, to));
         Ok(hello.to_vec())
     }
 
-    /// Handles an answer. Returns the responder's index, the keys and the responder's key.
+    /// A batch waits for the handshake with an address, which runs.
+    pub fn wait(&mut self, to: SocketAddr, batch: B) {
+        self.by_addr.get_mut(&to).expect("the handshake runs").waiting.push(batch);
+    }
+
+    /// The batches that wait for the handshake with an address.
+    pub fn take_waiting(&mut self, to: SocketAddr) -> Vec<B> {
+        let initiation = self.by_addr.get_mut(&to);
+        initiation.map(|initiation| std::mem::take(&mut initiation.waiting)).unwrap_or_default()
+    }
+
+    /// Handles an answer. Returns the responder's index, the keys and the responder's key. [`Initiations::remove`] then ends the
+    /// handshake.
     pub fn finish(
         &mut self,
         from: SocketAddr,
@@ -93,9 +116,7 @@ impl Initiations {
     ) -> Option<(u32, SessionKeys, PublicKey)> {
         let waiting = self.by_addr.get_mut(&from).filter(|waiting| waiting.index == header.index)?;
         let (index, keys) = waiting.noise.finish(message)?;
-        let remote = waiting.remote;
-        self.remove(from);
-        Some((index, keys, remote))
+        Some((index, keys, waiting.remote))
     }
 
     /// Handles a cookie. Returns the hello with the cookie.
@@ -126,31 +147,31 @@ impl Initiations {
         self.due.insert((waiting.again, to));
     }
 
-    fn remove(&mut self, to: SocketAddr) {
-        if let Some(removed) = self.by_addr.remove(&to) {
-            self.by_index.remove(&removed.index);
-            self.due.remove(&(removed.again, to));
-        }
+    /// Ends a handshake. Returns the batches that waited for it.
+    pub fn remove(&mut self, to: SocketAddr) -> Vec<B> {
+        let Some(removed) = self.by_addr.remove(&to) else { return Vec::new() };
+        self.indices.remove(&removed.index);
+        self.due.remove(&(removed.again, to));
+        removed.waiting
     }
 
     pub fn next_deadline(&self) -> Option<Instant> {
         self.due.first().map(|&(again, _)| again)
     }
 
-    /// The next handshake that is due: its hello to send again, or `None` for one that got no answer in time.
-    pub fn due(&mut self, now: Instant) -> Option<(SocketAddr, Option<Vec<u8>>)> {
+    /// The next handshake that is due.
+    pub fn due(&mut self, now: Instant) -> Option<Due<B>> {
         let &(again, to) = self.due.first()?;
         if again > now {
             return None;
         }
         let waiting = self.by_addr.get_mut(&to).expect("a handshake that is due is known");
         if waiting.give_up <= now {
-            self.remove(to);
-            return Some((to, None));
+            return Some(Due::GivenUp(to, self.remove(to)));
         }
         waiting.wait = (2 * waiting.wait).min(MAX_WAIT);
         let hello = waiting.hello.to_vec();
         self.schedule(now, to);
-        Some((to, Some(hello)))
+        Some(Due::Again(to, hello))
     }
 }

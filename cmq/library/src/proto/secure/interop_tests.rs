@@ -4,7 +4,7 @@ use snow::Builder;
 use zeroize::Zeroizing;
 
 use super::handshake::{Initiator, Responder};
-use super::session::{Opened, Peer, Session};
+use super::session::{Opened, Remote, Session};
 use crate::security::{SecretKey, Security};
 use crate::wire::secured::{HEADER_BYTES, Header, Kind, NOISE_HELLO_BYTES, TAG_BYTES};
 
@@ -76,7 +76,7 @@ fn datagrams_are_aes_gcm() {
     use super::primitives::{aead_key, nonce};
     let keys = SessionKeys { send: Zeroizing::new([1; 32]), receive: Zeroizing::new([1; 32]) };
     let key = SecretKey::from_bytes([5; 32]).public();
-    let at = Peer { addr: std::net::SocketAddr::from(([127, 0, 0, 1], 1)), key };
+    let at = Remote { addr: std::net::SocketAddr::from(([127, 0, 0, 1], 1)), key };
     let mut session = Session::new(std::time::Instant::now(), at, 9, &keys, None);
     let mut datagram = vec![7; HEADER_BYTES + 30 + TAG_BYTES];
     session.seal.seal(4, &mut datagram);
@@ -129,7 +129,7 @@ fn vectors_are_exact() {
     welcome.extend_from_slice(&message);
     let (index, ours) = waiting.finish(&message).expect("our welcome");
     assert_eq!((index, &ours.send, welcome.len()), (0x0506_0708, &keys.receive, WELCOME_BYTES));
-    let at = Peer { addr: std::net::SocketAddr::from(([127, 0, 0, 1], 1)), key: responder.public() };
+    let at = Remote { addr: std::net::SocketAddr::from(([127, 0, 0, 1], 1)), key: responder.public() };
     let session = Session::new(std::time::Instant::now(), at, index, &ours, None);
     let mut data = [&[0; HEADER_BYTES][..], b"\xC5\x12 and so on", &[0; TAG_BYTES]].concat();
     session.seal.seal(7, &mut data);

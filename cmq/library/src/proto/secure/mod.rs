@@ -1,10 +1,10 @@
 //! Encrypted and authenticated datagrams, without I/O: handshakes, sessions, new keys.
 //!
 //! ```text
-//!   batch for an address ── route ──▶ Wait: a handshake runs, the batch waits
+//!   batch for an address ── route ──▶ Wait: a handshake runs, and the batch waits with it
 //!                                 └─▶ Sealed: a key and numbers; the sender seals each datagram in place
 //!   received datagram ──── receive ─▶ the plain datagram, opened in place
-//!                                 └─▶ outputs: answers, addresses whose batches may leave, events
+//!                                 └─▶ outputs: answers, batches that may leave, events
 //! ```
 //!
 //! | Module | Subject |
@@ -13,13 +13,11 @@
 //! | `handshake` | Noise_IKpsk2, by the crate snow |
 //! | `session` | the keys of one session |
 //! | `replay` | numbers that have arrived |
-//! | `table` | all sessions |
-//! | `half_open` | handshakes that wait for the initiator |
-//! | `initiations` | handshakes that wait for the responder |
+//! | `table` | all sessions, and what is known of their peers |
+//! | `initiations` | handshakes that this queue has begun, and what waits for them |
 //! | `cookies` | proofs of addresses |
 
 mod cookies;
-mod half_open;
 mod handshake;
 mod initiations;
 #[cfg(test)]
@@ -40,11 +38,10 @@ use aws_lc_rs::hmac;
 use zeroize::Zeroizing;
 
 use self::cookies::Cookies;
-use self::half_open::HalfOpen;
 use self::handshake::{Responder, mac, mac_key, same_mac};
-use self::initiations::Initiations;
+use self::initiations::{Due, Initiations};
 pub use self::session::SealKey;
-use self::session::{MAX_DATAGRAMS, Opened, Peer, REKEY_DATAGRAMS, Session, Unconfirmed};
+use self::session::{MAX_DATAGRAMS, Opened, REKEY_DATAGRAMS, Remote, Session, Unconfirmed};
 use self::table::Table;
 use crate::event::{Event, HandshakeError, Refusal, SecurityCounts};
 use crate::key::canonical;
@@ -66,21 +63,21 @@ const RESET_WINDOW: u64 = 1 << 16;
 pub enum Route {
     /// They are sealed with this key, and with numbers from this one on.
     Sealed(Arc<SealKey>, u64),
-    /// They wait for a handshake.
+    /// They wait for a handshake: [`Sessions::wait`].
     Wait,
     /// They cannot be sent.
     Failed(HandshakeError),
 }
 
-/// The actions that the machine wants.
+/// The actions that the machine wants. `B` is a batch for an address.
 #[derive(Debug)]
-pub enum Output {
+pub enum Output<B> {
     /// Send this datagram as it is.
     Send(SocketAddr, Vec<u8>),
-    /// Datagrams that wait for this address may leave.
-    Ready(SocketAddr),
-    /// Datagrams that wait for this address fail.
-    Failed(SocketAddr, HandshakeError),
+    /// These batches have waited for a handshake with this address, and may leave.
+    Ready(SocketAddr, Vec<B>),
+    /// There is no session with this address, and these batches fail.
+    Failed(SocketAddr, HandshakeError, Vec<B>),
     /// Report this.
     Event(Event),
 }
@@ -88,28 +85,26 @@ pub enum Output {
 /// Random bytes, which the caller provides.
 pub type RandomSource = Box<dyn FnMut(&mut [u8]) + Send>;
 
-/// The machine.
-pub struct Sessions {
+/// The machine. It keeps the batches, of type `B`, that wait for a handshake.
+pub struct Sessions<B = Vec<u8>> {
     security: Security,
     own_mac: hmac::Key,
     table: Table,
-    half_open: HalfOpen,
-    initiations: Initiations,
+    initiations: Initiations<B>,
     cookies: Cookies,
     random: RandomSource,
-    outputs: Vec<Output>,
+    outputs: Vec<Output<B>>,
     last_notice: Option<Instant>,
     counts: SecurityCounts,
 }
 
-impl Sessions {
+impl<B> Sessions<B> {
     /// The sessions of a queue with these settings: none.
-    pub fn new(mut security: Security, now: Instant, mut random: RandomSource) -> Sessions {
+    pub fn new(mut security: Security, now: Instant, mut random: RandomSource) -> Sessions<B> {
         security.peers = security.peers.iter().map(|(&addr, &key)| (canonical(addr), key)).collect();
         Sessions {
             own_mac: mac_key(&security.secret.public()),
-            table: Table::new(security.max_sessions),
-            half_open: HalfOpen::new(security.max_half_open),
+            table: Table::new(&security),
             initiations: Initiations::new(security.handshake_timeout),
             cookies: Cookies::new(now, &mut random),
             random,
@@ -153,9 +148,9 @@ impl Sessions {
         }
     }
 
-    /// True while a handshake with an address runs.
-    pub fn is_waiting(&self, to: SocketAddr) -> bool {
-        self.initiations.contains(to)
+    /// A batch waits for the handshake that its [route](Sessions::route) has found: [`Route::Wait`].
+    pub fn wait(&mut self, to: SocketAddr, batch: B) {
+        self.initiations.wait(to, batch);
     }
 
     /// Begins a handshake, unless one runs.
@@ -164,8 +159,8 @@ impl Sessions {
             return Ok(());
         }
         let (index, ephemeral) = (self.new_index(), self.ephemeral());
-        let hello =
-            self.initiations.begin(now, Peer { addr: to, key: remote }, index, &self.security, ephemeral)?;
+        let peer = Remote { addr: to, key: remote };
+        let hello = self.initiations.begin(now, peer, index, &self.security, ephemeral)?;
         self.outputs.push(Output::Send(to, hello));
         Ok(())
     }
@@ -265,17 +260,17 @@ impl Sessions {
                 return None;
             }
         };
-        let (remote, age) = (session.remote, now.saturating_duration_since(session.born));
-        let (moved, confirms) = (newest && session.peer != from, session.unconfirmed.take().is_some());
+        let (remote, born) = (session.remote, session.born);
+        let (moved, confirms) = (newest && session.peer != from, session.unconfirmed.is_some());
         if moved {
             self.table.move_to(header.index, from);
         }
         if confirms {
-            self.half_open.remove(header.index);
-            self.established(now, from, header.index, remote);
+            let peer = Remote { addr: from, key: remote };
+            self.established(peer, |table| table.confirm(now, header.index));
         }
         // The sender of a session renews it. The receiver does if the sender does not.
-        if age >= self.security.rekey_after + self.security.rekey_after / 4
+        if now.saturating_duration_since(born) >= self.security.rekey_after + self.security.rekey_after / 4
             && self.table.current_mut(from).is_some_and(|(current, _)| current == header.index)
         {
             let _ = self.begin(now, from, remote);
@@ -284,18 +279,14 @@ impl Sessions {
         (!body.is_empty()).then_some(body)
     }
 
-    /// A session may be used from now on.
-    fn established(&mut self, now: Instant, peer: SocketAddr, index: u32, key: PublicKey) {
+    /// A session with a peer may be used from now on. `add` puts it into the table.
+    fn established(&mut self, Remote { addr: peer, key }: Remote, add: impl FnOnce(&mut Table)) {
         let renewed = self.table.current_mut(peer).is_some_and(|(_, before)| before.remote == key);
         self.counts.handshakes += 1;
         self.counts.renewals += u64::from(renewed);
-        self.table.make_current(index, now);
+        add(&mut self.table);
         self.outputs.push(Output::Event(Event::Secured { peer, key, renewed }));
-        self.outputs.push(Output::Ready(peer));
-    }
-
-    fn end_of_session(&self, now: Instant) -> Instant {
-        now + self.security.rekey_after + self.security.rekey_after / 2 + Duration::from_secs(10)
+        self.outputs.push(Output::Ready(peer, self.initiations.take_waiting(peer)));
     }
 
     fn on_hello(&mut self, now: Instant, from: SocketAddr, header: Header, datagram: &[u8]) {
@@ -305,19 +296,17 @@ impl Sessions {
             return self.refuse(from, Refusal::Forged);
         }
         // The same hello again: the welcome was lost, or is on its way.
-        if let Some(session) = self.half_open.find(from).and_then(|index| self.table.get_mut(index))
-            && let Some(waiting) = session.unconfirmed.as_ref().filter(|waiting| waiting.hello == *sum)
-        {
-            return self.outputs.push(Output::Send(from, waiting.welcome.to_vec()));
+        if let Some(welcome) = self.table.welcome(from, sum) {
+            return self.outputs.push(Output::Send(from, welcome.to_vec()));
         }
-        if self.half_open.is_crowded() && !self.cookies.prove(now, from, cookie, &mut self.random) {
+        if self.table.is_crowded() && !self.cookies.prove(now, from, cookie, &mut self.random) {
             self.counts.cookies += 1;
             let mut answer = Header { kind: Kind::Cookie, ..header }.encode().to_vec();
             answer.extend_from_slice(sum);
             answer.extend_from_slice(&self.cookies.of(now, from, &mut self.random));
             return self.outputs.push(Output::Send(from, answer));
         }
-        if self.half_open.is_greedy(from) {
+        if self.table.is_greedy(from) {
             return self.refuse(from, Refusal::Crowded);
         }
         let (head, message) = checked.split_first_chunk().expect("a hello has a header");
@@ -329,14 +318,14 @@ impl Sessions {
             return self.refuse(from, Refusal::Stranger(remote));
         }
         let hello = sum.try_into().expect("a sum has 16 bytes");
-        self.answer(now, Peer { addr: from, key: remote }, header.index, responder, hello);
+        self.answer(now, Remote { addr: from, key: remote }, header.index, responder, hello);
     }
 
     /// Answers a hello, and remembers the session until its initiator has used it.
     fn answer(
         &mut self,
         now: Instant,
-        peer: Peer,
+        peer: Remote,
         theirs: u32,
         responder: Responder,
         hello: [u8; MAC_BYTES],
@@ -350,11 +339,7 @@ impl Sessions {
             .copy_from_slice(&Header { kind: Kind::Welcome, index: theirs, number: 0 }.encode());
         welcome[HEADER_BYTES..].copy_from_slice(&message);
         let unconfirmed = Some(Unconfirmed { hello, welcome });
-        let session = Session::new(now, peer, theirs, &keys, unconfirmed);
-        if let Some(oldest) = self.half_open.insert(now, peer.addr, index) {
-            self.table.remove(oldest);
-        }
-        self.table.insert(index, session, self.end_of_session(now));
+        self.table.insert_half_open(index, Session::new(now, peer, theirs, &keys, unconfirmed));
         self.outputs.push(Output::Send(peer.addr, welcome.to_vec()));
     }
 
@@ -363,10 +348,10 @@ impl Sessions {
         else {
             return self.refuse(from, Refusal::Forged);
         };
-        let session = Session::new(now, Peer { addr: from, key: remote }, index, &keys, None);
-        let end = self.end_of_session(now);
-        self.table.insert(header.index, session, end);
-        self.established(now, from, header.index, remote);
+        let peer = Remote { addr: from, key: remote };
+        let session = Session::new(now, peer, index, &keys, None);
+        self.established(peer, |table| table.insert_confirmed(now, header.index, session));
+        self.initiations.remove(from);
         // The responder learns that its welcome has arrived.
         if let Some((_, session)) = self.table.current_mut(from) {
             let mut empty = vec![0; HEADER_BYTES + TAG_BYTES];
@@ -404,35 +389,37 @@ impl Sessions {
 
     /// When [`Sessions::expire`] has something to do.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let ends = [self.table.next_end(), self.half_open.next_end(), self.initiations.next_deadline()];
+        let ends = [self.table.next_end(), self.initiations.next_deadline()];
         ends.into_iter().flatten().min()
     }
 
     /// Repeats hellos, and removes sessions that are too old.
     pub fn expire(&mut self, now: Instant) {
-        while let Some(index) = self.half_open.expired(now) {
-            self.table.remove(index);
-        }
         self.table.expire(now);
-        while let Some((to, hello)) = self.initiations.due(now) {
-            match hello {
-                Some(hello) => self.outputs.push(Output::Send(to, hello)),
-                None => {
+        while let Some(due) = self.initiations.due(now) {
+            match due {
+                Due::Again(to, hello) => self.outputs.push(Output::Send(to, hello)),
+                Due::GivenUp(to, waited) => {
                     self.counts.failed += 1;
-                    self.outputs.push(Output::Failed(to, HandshakeError::NoAnswer));
+                    self.outputs.push(Output::Failed(to, HandshakeError::NoAnswer, waited));
                 }
             }
         }
     }
 
     /// Takes the machine's outputs, which the caller executes.
-    pub fn take_outputs(&mut self) -> Vec<Output> {
+    pub fn take_outputs(&mut self) -> Vec<Output<B>> {
         std::mem::take(&mut self.outputs)
     }
 
     /// The key of the queue at an address, while there is a session with it.
     pub fn peer_key(&mut self, of: SocketAddr) -> Option<PublicKey> {
         self.table.current_mut(of).map(|(_, session)| session.remote)
+    }
+
+    /// The number of handshakes that this queue has answered, and that their initiators have not completed.
+    pub fn half_open(&self) -> usize {
+        self.table.half_open()
     }
 
     /// The counters of the machine.

@@ -60,7 +60,7 @@ pub(crate) enum Opened {
 
 /// The queue at the other end of a session.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Peer {
+pub(crate) struct Remote {
     pub addr: SocketAddr,
     pub key: PublicKey,
 }
@@ -78,14 +78,15 @@ pub(crate) struct Session {
     pub sent_bytes: u64,
     /// Present at a responder until the initiator has used the session.
     pub unconfirmed: Option<Unconfirmed>,
-    /// The index of the session among those of its host.
+    /// When the session ends, and its index among those of its host, as the table has them.
+    pub end: Instant,
     pub at_host: usize,
 }
 
 impl Session {
     pub fn new(
         now: Instant,
-        peer: Peer,
+        peer: Remote,
         index: u32,
         keys: &SessionKeys,
         unconfirmed: Option<Unconfirmed>,
@@ -100,6 +101,7 @@ impl Session {
             next: 0,
             sent_bytes: 0,
             unconfirmed,
+            end: now,
             at_host: 0,
         }
     }

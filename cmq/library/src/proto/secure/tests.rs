@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::{Output, Route, Sessions};
 use crate::event::{Event, HandshakeError, Refusal};
-use crate::proto::random::{Random, seeds};
-use crate::proto::tests::addr;
+use crate::proto::random::{Random, addr, seeds};
 use crate::security::{SecretKey, Security};
 use crate::wire::secured::{HEADER_BYTES, Header, Kind, TAG_BYTES};
 
@@ -24,10 +23,9 @@ fn machine(security: Security, now: Instant, seed: u64) -> Sessions {
     Sessions::new(security, now, Box::new(fill))
 }
 
-/// A queue: its machine, the plain datagrams that wait for a handshake, and what arrived.
+/// A queue: its machine, and what arrived.
 struct Node {
     sessions: Sessions,
-    waiting: BTreeMap<SocketAddr, Vec<Vec<u8>>>,
     got: Vec<(SocketAddr, Vec<u8>)>,
     failed: BTreeSet<Vec<u8>>,
     events: Vec<Event>,
@@ -67,8 +65,8 @@ impl Net {
 
     fn add(&mut self, at: SocketAddr, security: Security) {
         let sessions = machine(security, self.now, self.random.next());
-        let (waiting, got) = (BTreeMap::new(), Vec::new());
-        self.nodes.insert(at, Node { sessions, waiting, got, failed: BTreeSet::new(), events: Vec::new() });
+        let (got, failed, events) = (Vec::new(), BTreeSet::new(), Vec::new());
+        self.nodes.insert(at, Node { sessions, got, failed, events });
     }
 
     fn fly(&mut self, from: SocketAddr, to: SocketAddr, bytes: Vec<u8>) {
@@ -125,7 +123,7 @@ impl Net {
                 key.seal(number, &mut datagram);
                 sealed = Some(datagram);
             }
-            Route::Wait => node.waiting.entry(to).or_default().push(plain.to_vec()),
+            Route::Wait => node.sessions.wait(to, plain.to_vec()),
             Route::Failed(_) => drop(node.failed.insert(plain.to_vec())),
         }
         if let Some(datagram) = sealed {
@@ -139,13 +137,9 @@ impl Net {
         for output in node.sessions.take_outputs() {
             match output {
                 Output::Send(to, bytes) => self.fly(at, to, bytes),
-                Output::Ready(to) => {
-                    let waiting = self.nodes.get_mut(&at).expect("a node").waiting.remove(&to);
-                    waiting.unwrap_or_default().iter().for_each(|plain| self.send(at, to, plain));
-                }
-                Output::Failed(to, _) => {
-                    let node = self.nodes.get_mut(&at).expect("a node");
-                    node.failed.extend(node.waiting.remove(&to).unwrap_or_default());
+                Output::Ready(to, waited) => waited.iter().for_each(|plain| self.send(at, to, plain)),
+                Output::Failed(_, _, waited) => {
+                    self.nodes.get_mut(&at).expect("a node").failed.extend(waited);
                 }
                 Output::Event(event) => self.nodes.get_mut(&at).expect("a node").events.push(event),
             }
@@ -331,12 +325,43 @@ fn a_flood_of_hellos_is_bounded() {
             }
         }
     }
-    let counts = net.nodes[&addr(1)].sessions.counts();
-    assert!(counts.sessions <= limit as u64 && counts.cookies >= 1900 && answers == 2000, "{counts:?}");
+    let server = &net.nodes[&addr(1)].sessions;
+    let counts = server.counts();
+    assert!(counts.sessions as usize + server.half_open() <= limit, "{counts:?}");
+    assert!(counts.cookies >= 1900 && answers == 2000, "{counts:?}");
     net.add(addr(4), Security::new(secret(4)).default_peer(secret(1).public()));
     net.send(addr(4), addr(1), b"let me in");
     net.run(Duration::from_secs(2));
     assert!(net.got(addr(1)).contains(&(addr(4), b"let me in".to_vec())), "with its cookie");
+}
+
+/// Hellos from forged addresses, each of a host of its own, cost no confirmed peer its session, however full the table is.
+#[test]
+fn hellos_evict_no_confirmed_session() {
+    let mut net = pair();
+    net.add(addr(1), Security::new(secret(1)).max_sessions(2).max_half_open(64));
+    for from in [2, 3] {
+        net.add(addr(from), Security::new(secret(from as u8)).default_peer(secret(1).public()));
+        net.send(addr(from), addr(1), b"first");
+        net.run(Duration::from_secs(1));
+    }
+    for number in 0..50_u32 {
+        let from = SocketAddr::from(([10, 0, 1, number as u8], 9));
+        let mut attacker =
+            machine(Security::new(secret(7)).default_peer(secret(1).public()), net.now, number.into());
+        assert!(matches!(attacker.route(net.now, addr(1), 1, 1), Route::Wait));
+        for output in attacker.take_outputs() {
+            let Output::Send(_, mut hello) = output else { continue };
+            net.nodes.get_mut(&addr(1)).expect("a node").sessions.receive(net.now, from, &mut hello);
+        }
+    }
+    let server = &net.nodes[&addr(1)].sessions;
+    assert!(server.half_open() > 2 && server.counts().evicted == 0);
+    for from in [2, 3] {
+        net.send(addr(1), addr(from), b"still here");
+        net.run(Duration::from_secs(1));
+        assert!(net.got(addr(from)).contains(&(addr(1), b"still here".to_vec())));
+    }
 }
 
 #[test]

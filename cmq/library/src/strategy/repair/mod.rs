@@ -32,8 +32,8 @@ use crate::error::PushError;
 use crate::io::lock;
 use crate::key::Key;
 use crate::proto::after;
-use crate::proto::batcher::CLOSE_COPIES;
-use crate::proto::receiver::AmplificationBudget;
+use crate::proto::unreliable::batcher::CLOSE_COPIES;
+use crate::proto::unreliable::receiver::AmplificationBudget;
 use crate::queue::Cmq;
 use crate::wire::{HEADER_BYTES, IP_BYTES};
 

@@ -1,16 +1,15 @@
 //! The messages received from each sender, and those that are missing: the receiver's part of a repair,
 //! without I/O.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use peers::HostAddress;
-
-use crate::key::{Key, host};
-use crate::proto::fair_share::FairShare;
+use crate::key::Key;
+use crate::proto::after;
+use crate::proto::peers::{PeerName, Peers};
 use crate::proto::timeline::Timeline;
-use crate::proto::{SlotTable, after};
 
 /// Gaps of one sender that are remembered.
 pub(super) const MAX_GAPS: usize = 256;
@@ -20,13 +19,15 @@ pub(super) const MIN_REQUEST_INTERVAL: Duration = Duration::from_millis(1);
 /// A sender: its key and its token for this receiver.
 pub(super) type Peer = (Key, u32);
 
+impl PeerName for Peer {
+    fn addr(&self) -> SocketAddr {
+        self.0.addr
+    }
+}
+
 /// The numbers received from one sender.
+#[derive(Default)]
 struct ReceivedLog {
-    peer: Peer,
-    /// The index among the senders of its host.
-    at: usize,
-    /// When the sender was last heard, as a count of updates.
-    heard: u64,
     next: u64,
     gaps: VecDeque<Range<u64>>,
     /// Messages that are missing.
@@ -38,12 +39,7 @@ struct ReceivedLog {
 
 /// The logs of all remembered senders.
 pub(super) struct ReceivedLogs {
-    logs: SlotTable<ReceivedLog>,
-    by_peer: HashMap<Peer, u32>,
-    by_host: FairShare<HostAddress>,
-    /// Senders in the order in which they were last heard.
-    heard: Timeline,
-    notes: u64,
+    logs: Peers<Peer, ReceivedLog>,
     /// Senders with missing messages and a request, in the order of their last request.
     requested: Timeline,
     /// A sender with missing messages and no request yet.
@@ -51,7 +47,6 @@ pub(super) struct ReceivedLogs {
     /// Missing messages of all senders.
     missing: u128,
     unrecoverable: u64,
-    limit: usize,
     request_interval: Duration,
     /// True once a sender was evicted: a sender that seems new may have been here before.
     has_evicted: bool,
@@ -60,16 +55,11 @@ pub(super) struct ReceivedLogs {
 impl ReceivedLogs {
     pub fn new(limit: usize, request_interval: Duration) -> ReceivedLogs {
         ReceivedLogs {
-            logs: SlotTable::new(),
-            by_peer: HashMap::new(),
-            by_host: FairShare::new(),
-            notes: 0,
-            heard: Timeline::new(),
+            logs: Peers::new(limit.max(1)),
             requested: Timeline::new(),
             unrequested: None,
             missing: 0,
             unrecoverable: 0,
-            limit: limit.max(1),
             request_interval: request_interval.max(MIN_REQUEST_INTERVAL),
             has_evicted: false,
         }
@@ -97,7 +87,7 @@ impl ReceivedLogs {
     /// Notes a retransmission, which was requested: it fills a gap and says nothing about other messages. A
     /// retransmission of a message that is not missing is a duplicate, or was given up.
     fn arrived_again(&mut self, peer: Peer, number: u64, now: Instant) -> bool {
-        let Some(&slot) = self.by_peer.get(&peer) else { return false };
+        let Some(slot) = self.logs.find(peer) else { return false };
         if self.note(peer, number, now, |log| log.fill(&(number..number.saturating_add(1)))) == 0 {
             return false;
         }
@@ -110,8 +100,7 @@ impl ReceivedLogs {
 
     /// Restarts the request interval of a sender.
     fn mark_requested(&mut self, slot: u32, now: Instant) {
-        let Some(log) = self.logs.get_mut(slot) else { return };
-        log.requested_at = Some(now);
+        self.logs.at(slot).1.requested_at = Some(now);
         self.requested.remove(slot);
         self.requested.push_back(slot, now);
     }
@@ -135,14 +124,12 @@ impl ReceivedLogs {
         now: Instant,
         note: impl FnOnce(&mut ReceivedLog) -> M,
     ) -> M {
-        let slot = match self.by_peer.get(&peer) {
-            Some(&slot) => slot,
-            None => self.begin(peer, first),
+        let slot = match self.logs.find(peer) {
+            Some(slot) => slot,
+            None => self.begin(peer, first, now),
         };
-        self.heard.touch(slot, now);
-        self.notes += 1;
-        let log = self.logs.get_mut(slot).expect("the slot was just found");
-        log.heard = self.notes;
+        self.logs.touch(slot, now);
+        let (_, log) = self.logs.at(slot);
         let (missing, dropped) = (log.missing, log.dropped);
         let noted = note(log);
         self.missing = self.missing + u128::from(log.missing) - u128::from(missing);
@@ -160,33 +147,16 @@ impl ReceivedLogs {
         noted
     }
 
-    fn begin(&mut self, peer: Peer, first: u64) -> u32 {
-        let own = host(peer.0.addr);
-        if self.logs.len() >= self.limit {
-            let ReceivedLogs { logs, by_host, heard, .. } = self;
-            let silent = heard.first().map(|(slot, _)| slot);
-            let victim = by_host.victim(own, self.limit, silent, |slot| {
-                let log = logs.get_mut(slot).expect("a counted slot has an entry");
-                (log.heard, host(log.peer.0.addr))
-            });
-            victim.into_iter().for_each(|slot| self.evict(slot));
+    fn begin(&mut self, peer: Peer, first: u64, now: Instant) -> u32 {
+        if let Some(victim) = self.logs.victim(peer) {
+            self.evict(victim);
         }
         let next = if self.has_evicted { first } else { 0 };
-        let slot = self.logs.insert(ReceivedLog::new(peer, next));
-        let at = self.by_host.add(own, slot);
-        self.logs.get_mut(slot).expect("the entry was just inserted").at = at;
-        self.by_peer.insert(peer, slot);
-        slot
+        self.logs.insert(peer, ReceivedLog { next, ..ReceivedLog::default() }, now)
     }
 
     fn evict(&mut self, slot: u32) {
-        let Some(log) = self.logs.remove(slot) else { return };
-        self.by_peer.remove(&log.peer);
-        let moved = self.by_host.remove(&host(log.peer.0.addr), log.at);
-        if let Some(moved) = moved.and_then(|moved| self.logs.get_mut(moved)) {
-            moved.at = log.at;
-        }
-        self.heard.remove(slot);
+        let Some((_, log)) = self.logs.remove(slot) else { return };
         self.requested.remove(slot);
         self.unrequested = self.unrequested.filter(|&unrequested| unrequested != slot);
         self.missing -= u128::from(log.missing);
@@ -206,25 +176,12 @@ impl ReceivedLogs {
             (after(requested_at, self.request_interval) <= now).then_some(slot)
         })?;
         self.mark_requested(slot, now);
-        let log = self.logs.get_mut(slot)?;
-        Some((log.peer, &log.gaps))
+        let (peer, log) = self.logs.at(slot);
+        Some((peer, &log.gaps))
     }
 }
 
 impl ReceivedLog {
-    fn new(peer: Peer, next: u64) -> ReceivedLog {
-        ReceivedLog {
-            peer,
-            at: 0,
-            heard: 0,
-            next,
-            gaps: VecDeque::new(),
-            missing: 0,
-            dropped: 0,
-            requested_at: None,
-        }
-    }
-
     /// Notes a number. Returns whether it is new. The numbers between it and the last one are missing.
     fn arrived(&mut self, number: u64) -> bool {
         if number > u64::MAX >> 1 {
@@ -303,7 +260,7 @@ mod tests {
 
     #[test]
     fn gaps_are_noted_and_filled() {
-        let mut log = ReceivedLog::new(peer(1), 0);
+        let mut log = ReceivedLog::default();
         assert!(log.arrived(0) && log.arrived(4) && !log.arrived(4) && !log.arrived(0));
         assert_eq!(log.gaps.front(), Some(&(1..4)));
         assert!(log.arrived(2) && !log.arrived(2));

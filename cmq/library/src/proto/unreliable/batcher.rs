@@ -10,33 +10,29 @@
 //!   └────────┴────┴─────┴────┴─────┴───┴────────┴────┴─
 //!      │ qthresh bytes, or `timeout` old
 //!      ▼
-//!   ready: numbered batches, in the order in which they leave
+//!   outgoing queue: numbered batches, in the order in which they leave
 //! ```
 //!
 //! Messages are encoded into the buffer that is sent, so they are not copied again. The exception is a
 //! message of a serde type that turns out to begin the next datagram. A key has a batch only while it has
 //! pending messages: memory follows the pending messages, not the number of keys.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::destinations::{Destination, Destinations};
-use super::open_batch::{Frame, OpenBatch, segments_per_call};
-use super::outgoing::{Batch, Outgoing};
-use super::timeline::Timeline;
-use super::{SlotTable, after};
+use super::open_batch::OpenBatch;
 use crate::config::{Config, MIN_DATAGRAM, Oversize};
 use crate::error::PushError;
 use crate::key::Key;
+use crate::proto::outgoing::{Batch, Frame, OutgoingQueue, POOLED_BUFFER_BYTES, segments_per_call};
+use crate::proto::timeline::Timeline;
+use crate::proto::{SlotTable, after};
 use crate::wire::{HEADER_BYTES, Header, Kind, MAX_DATAGRAM, RECORD_BYTES, is_parity, messages_ending_in};
 
 /// Copies of each close datagram, since each may be lost.
 pub(crate) const CLOSE_COPIES: usize = 3;
-/// Empty buffers kept for later batches.
-const POOLED_BUFFERS: usize = 64;
-/// The largest buffer that is kept.
-const POOLED_BUFFER_BYTES: usize = 1 << 17;
 
 /// The environment of the machine.
 pub(crate) trait Environment {
@@ -76,14 +72,12 @@ pub(crate) struct Batcher {
     parity_fragments: bool,
     max_message: usize,
     epoch: u64,
-    frame: Frame,
     open: SlotTable<OpenBatch>,
     by_key: HashMap<Key, u32>,
     last: Option<(Key, u32)>,
     timeline: Timeline,
-    pending: usize,
-    ready: VecDeque<Batch>,
-    pool: Vec<Vec<u8>>,
+    /// Where batches go when they leave.
+    pub queue: OutgoingQueue,
     /// A message that does not fit behind the batch it was encoded into.
     scratch: Vec<u8>,
     destinations: Destinations,
@@ -100,14 +94,11 @@ impl Batcher {
             parity_fragments: config.parity_fragments,
             max_message: config.max_message,
             epoch,
-            frame: Frame::new(config.security.is_some()),
             open: SlotTable::new(),
             by_key: HashMap::new(),
             last: None,
             timeline: Timeline::new(),
-            pending: 0,
-            ready: VecDeque::new(),
-            pool: Vec::new(),
+            queue: OutgoingQueue::new(Frame::new(config.security.is_some())),
             scratch: Vec::new(),
             destinations: Destinations::new(config.max_destinations),
         }
@@ -115,7 +106,7 @@ impl Batcher {
 
     /// Adds a message that `encode` appends to the buffer.
     ///
-    /// Returns false if neither [`Batcher::ready`] nor the next deadline can have changed.
+    /// Returns false if neither the outgoing queue nor the next deadline can have changed.
     #[inline]
     pub fn push(
         &mut self,
@@ -123,7 +114,7 @@ impl Batcher {
         env: &impl Environment,
         encode: impl FnOnce(&mut Vec<u8>) -> bool,
     ) -> Result<bool, PushError> {
-        if self.pending >= self.max_pending {
+        if self.queue.pending >= self.max_pending {
             return Err(PushError::Full);
         }
         let slot = self.slot_for(key, env);
@@ -159,7 +150,7 @@ impl Batcher {
         env: &impl Environment,
         message: &[u8],
     ) -> Result<bool, PushError> {
-        if self.pending >= self.max_pending {
+        if self.queue.pending >= self.max_pending {
             return Err(PushError::Full);
         }
         let slot = self.slot_for(key, env);
@@ -173,7 +164,7 @@ impl Batcher {
     /// Accounts for a message of this size in an open batch, with the result of [`Batcher::push`].
     #[inline]
     fn after_push(&mut self, slot: u32, bytes: usize, env: &impl Environment) -> bool {
-        self.pending += bytes;
+        self.queue.pending += bytes;
         let batch = self.open.get_mut(slot).expect("the batch has the message");
         if batch.messages > 1 && !batch.is_full(self.qthresh, self.qmessages) {
             return false;
@@ -194,8 +185,7 @@ impl Batcher {
         let slot = match found {
             Some(slot) => slot,
             None => {
-                let bytes = self.pool.pop().unwrap_or_default();
-                let batch = OpenBatch::new(key, self.frame, bytes);
+                let batch = OpenBatch::new(key, self.queue.frame, self.queue.buffer());
                 let slot = self.open.insert(batch);
                 if !self.timeout.is_zero() {
                     self.by_key.insert(key, slot);
@@ -221,7 +211,7 @@ impl Batcher {
         let &mut OpenBatch { key, path_limit, .. } =
             self.open.get_mut(slot).expect("the caller has found the slot");
         let limit = path_limit.unwrap_or_else(|| self.path_limit(key.addr, env));
-        let large = self.frame.bytes() + HEADER_BYTES + RECORD_BYTES + message.len() > limit;
+        let large = self.queue.frame.bytes() + HEADER_BYTES + RECORD_BYTES + message.len() > limit;
         if large && let Err(error) = self.check_size(message.len(), limit) {
             self.drop_if_empty(slot);
             return Err(error);
@@ -242,13 +232,13 @@ impl Batcher {
             slot = self.slot_for(key, env);
             taken = put(self.open.get_mut(slot).expect("the batch was just opened"));
         }
-        self.pending += taken.expect("an empty batch takes every message");
+        self.queue.pending += taken.expect("an empty batch takes every message");
         self.seal_if_full(slot, env);
         Ok(true)
     }
 
     fn check_size(&self, size: usize, limit: usize) -> Result<(), PushError> {
-        let one = limit - self.frame.bytes() - HEADER_BYTES - RECORD_BYTES;
+        let one = limit - self.queue.frame.bytes() - HEADER_BYTES - RECORD_BYTES;
         let max =
             if self.oversize == Oversize::Reject { one.min(self.max_message) } else { self.max_message };
         if size > max { Err(PushError::TooLarge { size, limit: max }) } else { Ok(()) }
@@ -275,15 +265,15 @@ impl Batcher {
         }
     }
 
-    /// Closes an open batch: numbers its messages and moves it to `ready`.
+    /// Closes an open batch: numbers its messages and moves it to the outgoing queue.
     fn seal(&mut self, slot: u32, now: Instant) {
         let Some(mut batch) = self.open.remove(slot) else { return };
         self.unlink(slot, &batch.key);
         if batch.messages == 0 {
-            return self.recycle(batch.bytes);
+            return self.queue.recycle(batch.bytes);
         }
         batch.finish();
-        let head = self.frame.head;
+        let head = self.queue.frame.head;
         let OpenBatch { key, mut bytes, segment, fragmented, payload, messages, .. } = batch;
         let segment = segment.unwrap_or(bytes.len());
         let (destination, evicted) = self.destinations.get_or_begin(key.addr, now);
@@ -305,16 +295,16 @@ impl Batcher {
             self.push_close(&ended);
         }
         // From here on headers and padding count as pending memory too.
-        self.pending += bytes.len() - payload;
+        self.queue.pending += bytes.len() - payload;
         let max_bytes = segments_per_call(segment) * segment;
         if bytes.len() <= max_bytes {
-            return self.ready.push_back(Batch::new(key.addr, self.frame, bytes, segment, messages));
+            return self.queue.push(Batch::new(key.addr, self.queue.frame, bytes, segment, messages));
         }
         // A single message larger than one call can send.
         for part in bytes.chunks(max_bytes) {
             let messages = part.chunks(segment).map(|framed| messages_ending_in(&framed[head..])).sum();
             let (bytes, segment) = (part.to_vec(), segment.min(part.len()));
-            self.ready.push_back(Batch::new(key.addr, self.frame, bytes, segment, messages));
+            self.queue.push(Batch::new(key.addr, self.queue.frame, bytes, segment, messages));
         }
     }
 
@@ -332,11 +322,7 @@ impl Batcher {
             mailbox: 0,
         };
         for _ in 0..CLOSE_COPIES {
-            let mut bytes = vec![0; self.frame.bytes() + HEADER_BYTES];
-            bytes[self.frame.head..][..HEADER_BYTES].copy_from_slice(&header.encode());
-            self.pending += bytes.len();
-            let segment = bytes.len();
-            self.ready.push_back(Batch::new(ended.to, self.frame, bytes, segment, 0));
+            self.queue.push_plain(ended.to, &header.encode());
         }
     }
 
@@ -344,7 +330,7 @@ impl Batcher {
         if self.open.get_mut(slot).is_some_and(|batch| batch.messages == 0) {
             let batch = self.open.remove(slot).expect("the batch was just found");
             self.unlink(slot, &batch.key);
-            self.recycle(batch.bytes);
+            self.queue.recycle(batch.bytes);
         }
     }
 
@@ -384,67 +370,6 @@ impl Batcher {
         self.flush(now);
         for ended in self.destinations.drain() {
             self.push_close(&ended);
-        }
-    }
-
-    /// The batches that leave next.
-    pub fn ready(&self) -> &VecDeque<Batch> {
-        &self.ready
-    }
-
-    /// Takes the ready batches out, to send them without the lock. Call [`Batcher::give_back`] before the
-    /// next call.
-    pub fn take_ready(&mut self) -> Outgoing {
-        Outgoing::new(std::mem::take(&mut self.ready))
-    }
-
-    /// Adds a datagram that is sent as it is, before all batches.
-    pub fn push_raw(&mut self, to: SocketAddr, bytes: Vec<u8>) {
-        self.pending += bytes.len();
-        let segment = bytes.len();
-        self.ready.push_front(Batch::new(to, Frame::default(), bytes, segment, 0));
-    }
-
-    /// Adds a plain datagram.
-    pub fn push_plain(&mut self, to: SocketAddr, bytes: &[u8]) {
-        let framed = self.frame.wrap(|out| out.extend_from_slice(bytes));
-        let segment = framed.len();
-        self.push_flight(to, framed, segment);
-    }
-
-    /// Adds datagrams in their frames, all as long as the first one but the last.
-    pub fn push_flight(&mut self, to: SocketAddr, bytes: Vec<u8>, segment: usize) {
-        self.pending += bytes.len();
-        self.ready.push_back(Batch::new(to, self.frame, bytes, segment, 0));
-    }
-
-    /// Puts batches that waited in front of the others.
-    pub fn push_waiting(&mut self, batches: impl DoubleEndedIterator<Item = Batch>) {
-        batches.rev().for_each(|batch| self.ready.push_front(batch));
-    }
-
-    /// Drops a batch that cannot be sent.
-    pub fn discard(&mut self, batch: Batch) {
-        self.pending -= batch.len();
-        self.recycle(batch.bytes);
-    }
-
-    /// Returns the batches that [`Batcher::take_ready`] gave out. Unsent batches go to the front.
-    pub fn give_back(&mut self, outgoing: Outgoing) {
-        for batch in outgoing.requeue_unsent(&mut self.ready) {
-            self.discard(batch);
-        }
-    }
-
-    /// Bytes that wait to be sent.
-    pub fn pending(&self) -> usize {
-        self.pending
-    }
-
-    fn recycle(&mut self, mut bytes: Vec<u8>) {
-        if self.pool.len() < POOLED_BUFFERS && bytes.capacity() <= POOLED_BUFFER_BYTES {
-            bytes.clear();
-            self.pool.push(bytes);
         }
     }
 }
@@ -491,7 +416,7 @@ mod tests {
                 true
             });
             batcher.push(to(4), &World, good).expect("room");
-            assert_eq!(batcher.ready().len(), usize::from(timeout.is_zero()));
+            assert_eq!(batcher.queue.ready().len(), usize::from(timeout.is_zero()));
         }
     }
 }

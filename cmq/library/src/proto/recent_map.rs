@@ -5,50 +5,80 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use slab::Slab;
+use super::SlotTable;
 
-/// The map.
+/// The map. An entry keeps its slot, which finds it without its key.
 pub(crate) struct RecentMap<K, V> {
-    by_key: HashMap<K, usize>,
-    entries: Slab<(K, V)>,
-    /// The entry of the last look-up, if it is still there.
-    recent: usize,
+    by_key: HashMap<K, u32>,
+    entries: SlotTable<(K, V)>,
+    /// The slot of the last look-up, if its entry is still there.
+    recent: u32,
 }
 
 impl<K: Copy + Eq + Hash, V> RecentMap<K, V> {
     /// An empty map.
     pub fn new() -> Self {
-        Self { by_key: HashMap::new(), entries: Slab::new(), recent: 0 }
+        Self { by_key: HashMap::new(), entries: SlotTable::new(), recent: 0 }
     }
 
-    fn at(&self, key: K) -> Option<usize> {
+    /// The slot of a key.
+    #[inline]
+    pub fn slot(&self, key: K) -> Option<u32> {
         match self.entries.get(self.recent) {
             Some((recent, _)) if *recent == key => Some(self.recent),
             _ => self.by_key.get(&key).copied(),
         }
     }
 
+    /// The slot of a key. The next look-up of this key is cheap.
+    #[inline]
+    pub fn find(&mut self, key: K) -> Option<u32> {
+        self.recent = self.slot(key)?;
+        Some(self.recent)
+    }
+
     /// The value of a key.
     pub fn get(&self, key: K) -> Option<&V> {
-        Some(&self.entries[self.at(key)?].1)
+        self.entry(self.slot(key)?).map(|(_, value)| value)
     }
 
     /// The value of a key. The next look-up of this key is cheap.
+    #[inline]
     pub fn get_mut(&mut self, key: K) -> Option<&mut V> {
-        self.recent = self.at(key)?;
-        Some(&mut self.entries[self.recent].1)
+        let slot = self.find(key)?;
+        self.at(slot).map(|(_, value)| value)
     }
 
-    /// Adds a key, which must be new.
-    pub fn insert(&mut self, key: K, value: V) {
-        let before = self.by_key.insert(key, self.entries.vacant_key());
+    /// The key and the value in a slot, if it is in use.
+    #[inline]
+    pub fn at(&mut self, slot: u32) -> Option<(K, &mut V)> {
+        self.entries.get_mut(slot).map(|(key, value)| (*key, value))
+    }
+
+    /// The key and the value in a slot, if it is in use.
+    pub fn entry(&self, slot: u32) -> Option<(K, &V)> {
+        self.entries.get(slot).map(|(key, value)| (*key, value))
+    }
+
+    /// Adds a key, which must be new. Returns its slot. The next look-up of this key is cheap.
+    pub fn insert(&mut self, key: K, value: V) -> u32 {
+        let slot = self.entries.insert((key, value));
+        let before = self.by_key.insert(key, slot);
         debug_assert!(before.is_none(), "the key is new");
-        self.entries.insert((key, value));
+        self.recent = slot;
+        slot
     }
 
     /// Removes a key.
     pub fn remove(&mut self, key: K) -> Option<V> {
-        Some(self.entries.remove(self.by_key.remove(&key)?).1)
+        self.remove_at(*self.by_key.get(&key)?).map(|(_, value)| value)
+    }
+
+    /// Removes the key in a slot.
+    pub fn remove_at(&mut self, slot: u32) -> Option<(K, V)> {
+        let (key, value) = self.entries.remove(slot)?;
+        self.by_key.remove(&key);
+        Some((key, value))
     }
 
     /// The number of keys.
@@ -58,12 +88,12 @@ impl<K: Copy + Eq + Hash, V> RecentMap<K, V> {
 
     /// The keys and values.
     pub fn iter(&self) -> impl Iterator<Item = (K, &V)> {
-        self.entries.iter().map(|(_, (key, value))| (*key, value))
+        self.entries.iter().map(|(key, value)| (*key, value))
     }
 
     /// The keys and values.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (K, &mut V)> {
-        self.entries.iter_mut().map(|(_, (key, value))| (*key, value))
+        self.entries.iter_mut().map(|(key, value)| (*key, value))
     }
 }
 
@@ -82,8 +112,9 @@ mod tests {
                 match step {
                     0 => prop_assert_eq!(map.remove(key), model.remove(&key)),
                     1 if !model.contains_key(&key) => {
-                        map.insert(key, number);
+                        let slot = map.insert(key, number);
                         model.insert(key, number);
+                        prop_assert_eq!(map.at(slot), Some((key, &mut number.clone())));
                     }
                     2 => prop_assert_eq!(map.get(key), model.get(&key)),
                     _ => {

@@ -18,8 +18,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::after;
-use super::timeline::Timeline;
+use crate::proto::after;
+use crate::proto::timeline::Timeline;
 
 /// The last streak that shortens the wait.
 const LAST_LEVEL: u8 = 6;
@@ -88,8 +88,9 @@ mod tests {
     use crate::config::Config;
     use crate::event::Event;
     use crate::key::Key;
-    use crate::proto::receiver::{Dropped, Receiver, Sink};
     use crate::proto::shared_buffer::SharedBuffer;
+    use crate::proto::sink::{Dropped, Sink};
+    use crate::proto::unreliable::receiver::Receiver;
     use crate::wire::{Header, Kind, Messages};
 
     #[derive(Default)]

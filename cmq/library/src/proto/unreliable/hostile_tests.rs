@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use super::gaps::NO_WAIT;
 use super::receiver::Receiver;
-use super::tests::{Dice, Got, addr};
+use super::tests::{Dice, Got};
 use crate::config::{Config, Delivery};
 use crate::event::Event;
+use crate::proto::random::addr;
 use crate::wire::Kind;
 
 /// A datagram as the sending machine makes it.

@@ -9,11 +9,14 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::batcher::{Batcher, Environment};
-use super::receiver::{Dropped, Receiver, Sink};
-use super::shared_buffer::SharedBuffer;
+use super::receiver::Receiver;
 use crate::config::{Config, Delivery};
 use crate::event::{Event, ReceiveCounts};
 use crate::key::Key;
+use crate::proto::outgoing::MAX_SEGMENTS;
+use crate::proto::random::addr;
+use crate::proto::shared_buffer::SharedBuffer;
+use crate::proto::sink::{Dropped, Sink};
 use crate::wire::{Body, Datagram, MAX_DATAGRAM, Messages};
 
 /// A clock that the test sets, and a path of a given size.
@@ -50,21 +53,15 @@ impl Sink for Got {
     }
 }
 
-pub(super) fn addr(port: u16) -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], port))
-}
-
 /// All ready datagrams, with their addresses.
 fn leave(batcher: &mut Batcher) -> Vec<(SocketAddr, Vec<u8>)> {
-    let (mut left, mut outgoing) = (Vec::new(), batcher.take_ready());
+    let (mut left, mut outgoing) = (Vec::new(), batcher.queue.take_ready());
     while let Some(batch) = outgoing.first() {
-        assert!(
-            batch.bytes.len() <= MAX_DATAGRAM && batch.unsent_datagrams() <= super::open_batch::MAX_SEGMENTS
-        );
+        assert!(batch.bytes.len() <= MAX_DATAGRAM && batch.unsent_datagrams() <= MAX_SEGMENTS);
         left.extend(batch.unsent().chunks(batch.segment).map(|bytes| (batch.to, bytes.to_vec())));
         outgoing.mark_sent(batch.unsent_datagrams());
     }
-    batcher.give_back(outgoing);
+    batcher.queue.give_back(outgoing);
     left
 }
 
@@ -90,9 +87,9 @@ fn partial_sends_of_a_batch_continue() {
         })
         .expect("room");
     batcher.flush(world.now);
-    assert!(batcher.ready()[0].unsent_datagrams() > 5);
+    assert!(batcher.queue.ready()[0].unsent_datagrams() > 5);
     let (mut receiver, mut got) = (Receiver::new(&Config::default()), Got::default());
-    let mut outgoing = batcher.take_ready();
+    let mut outgoing = batcher.queue.take_ready();
     while let Some(batch) = outgoing.first() {
         let (now, some) = (batch.unsent().chunks(batch.segment).take(2), batch.unsent_datagrams().min(2));
         now.for_each(|bytes| receiver.datagram(world.now, addr(2), bytes, &mut got));
@@ -103,8 +100,8 @@ fn partial_sends_of_a_batch_continue() {
         );
     }
     assert_eq!(outgoing.sent_messages, 11);
-    batcher.give_back(outgoing);
-    assert_eq!(batcher.pending(), 0);
+    batcher.queue.give_back(outgoing);
+    assert_eq!(batcher.queue.pending, 0);
     assert_eq!(got.messages[&0], (0..10_u8).map(|number| vec![number; 700]).collect::<Vec<_>>());
     assert_eq!((got.messages[&1].len(), receiver.totals().counts.duplicated), (1, 0));
 }
@@ -157,7 +154,7 @@ proptest! {
                     let to = Key::new(addr(1), u32::from(key));
                     let due = batcher.next_deadline();
                     let news = push_either(&mut batcher, to, &world, &message, number % 2 == 0);
-                    prop_assert!(news || (batcher.ready().is_empty() && batcher.next_deadline() == due));
+                    prop_assert!(news || (batcher.queue.ready().is_empty() && batcher.next_deadline() == due));
                     model.entry(to.id).or_default().push(message);
                     pushed.entry(to.id).or_default().push((world.now, size + 2));
                 }
@@ -183,7 +180,7 @@ proptest! {
         for (_, bytes) in leave(&mut batcher) {
             receiver.datagram(world.now, addr(2), &bytes, &mut got);
         }
-        prop_assert_eq!(batcher.pending(), 0);
+        prop_assert_eq!(batcher.queue.pending, 0);
         let total = model.values().map(Vec::len).sum::<usize>() as u64;
         prop_assert_eq!(&got.messages, &model);
         if total > 0 {

@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use super::batcher::Batcher;
 use super::receiver::Receiver;
-use super::tests::{Dice, Got, World, addr};
+use super::tests::{Dice, Got, World};
 use crate::config::{Config, MIN_DATAGRAM};
 use crate::key::Key;
+use crate::proto::random::addr;
 use crate::wire::{Body, Datagram, parity_count};
 
 /// Fragmented messages share a batch, cut so that the kernel can segment it in one call.
@@ -24,7 +25,7 @@ fn large_messages_share_a_batch() {
     let mut receiver = Receiver::new(&config);
     let mut got = Got::default();
     let mut shape = Vec::new();
-    for batch in batcher.ready() {
+    for batch in batcher.queue.ready() {
         shape.push((batch.unsent_datagrams(), batch.messages));
         for datagram in batch.bytes.chunks(batch.segment) {
             assert!(datagram.len() <= MIN_DATAGRAM);
@@ -55,7 +56,8 @@ fn datagrams(config: &Config, sizes: &[usize]) -> Vec<Vec<u8>> {
         batcher.push_bytes(Key::new(addr(1), 7), &world, &message(at, size)).expect("room");
     }
     batcher.flush(world.now);
-    let all = batcher.ready().iter().flat_map(|batch| batch.bytes.chunks(batch.segment).map(<[u8]>::to_vec));
+    let all =
+        batcher.queue.ready().iter().flat_map(|batch| batch.bytes.chunks(batch.segment).map(<[u8]>::to_vec));
     all.collect()
 }
 

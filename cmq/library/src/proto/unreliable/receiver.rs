@@ -1,22 +1,18 @@
 //! The receiving machine: takes datagrams and the time, gives messages and events.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use peers::HostAddress;
-
-use super::SlotTable;
-use super::fair_share::FairShare;
 use super::gaps::{Gaps, window};
 use super::reassembly::{Added, Reassembly};
-use super::shared_buffer::SharedBuffer;
-pub use super::sink::{Dropped, Room, Sink, Totals};
 use super::stream::{Held, HeldMessages, Stream, Verdict};
-use super::timeline::Timeline;
 use crate::config::{Config, Delivery};
 use crate::event::{Event, ReceiveCounts, SenderInfo};
-use crate::key::{Key, host};
+use crate::key::Key;
+use crate::proto::peers::{PeerName, Peers};
+use crate::proto::recent_map::RecentMap;
+use crate::proto::shared_buffer::SharedBuffer;
+use crate::proto::sink::{Dropped, Sink};
 use crate::wire::secured;
 use crate::wire::{Body, Datagram, Fragment, Header, Malformed, Messages};
 
@@ -33,29 +29,33 @@ const MAX_DISCARDED: usize = 64;
 /// The name of a stream: sender, epoch and number.
 type StreamKey = (SocketAddr, u64, u32);
 
+impl PeerName for StreamKey {
+    fn addr(&self) -> SocketAddr {
+        self.0
+    }
+}
+
 struct Entry {
-    key: StreamKey,
-    /// The entry of its address, and the stream's index among the streams of that address and of its host.
+    /// The slot of its address.
     address: u32,
-    at: usize,
-    at_host: usize,
     stream: Stream,
 }
 
 impl Entry {
-    fn sender(&self) -> SenderInfo {
-        let (from, epoch, stream) = self.key;
+    fn sender(&self, key: StreamKey) -> SenderInfo {
+        let (from, epoch, stream) = key;
         let Stream { closed, bytes, counts, .. } = self.stream;
         SenderInfo { from, epoch, stream, closed, reliable: false, bytes, counts }
     }
 }
 
 /// An address with at least one stream.
-struct AddressEntry {
+#[derive(Default)]
+struct Address {
     /// The epoch of the stream that joined last, to notice restarts.
     epoch: Option<u64>,
-    /// The streams: one, unless the sender restarted, sends to groups, or its address is forged.
-    streams: Vec<u32>,
+    /// The number of streams: one, unless the sender restarted, sends to groups, or its address is forged.
+    streams: usize,
     budget: AmplificationBudget,
 }
 
@@ -69,22 +69,29 @@ pub(crate) struct AmplificationBudget {
     pub sent: u64,
 }
 
+/// The counters of a [`Receiver`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// The messages of all senders, including evicted ones.
+    pub counts: ReceiveCounts,
+    /// Datagrams received.
+    pub datagrams: u64,
+    /// Datagrams that do not follow the protocol.
+    pub malformed: u64,
+    /// Incomplete messages that were dropped.
+    pub incomplete: u64,
+    /// Remembered streams.
+    pub senders: u64,
+}
+
 /// The receiving machine.
 pub struct Receiver {
     wait: Duration,
     window: usize,
     ordered: bool,
     max_held_bytes: usize,
-    max_streams: usize,
-    streams: SlotTable<Entry>,
-    by_key: HashMap<StreamKey, u32>,
-    last: Option<(StreamKey, u32)>,
-    addresses: SlotTable<AddressEntry>,
-    by_addr: HashMap<SocketAddr, u32>,
-    /// The streams of each host.
-    hosts: FairShare<HostAddress>,
-    /// Streams in the order in which they were last heard.
-    last_heard: Timeline,
+    streams: Peers<StreamKey, Entry>,
+    addresses: RecentMap<SocketAddr, Address>,
     /// Streams with missing messages.
     gaps: Gaps,
     reassembly: Reassembly,
@@ -111,14 +118,8 @@ impl Receiver {
             window,
             ordered,
             max_held_bytes: config.reorder_bytes,
-            max_streams: config.max_senders,
-            streams: SlotTable::new(),
-            by_key: HashMap::new(),
-            last: None,
-            addresses: SlotTable::new(),
-            by_addr: HashMap::new(),
-            hosts: FairShare::new(),
-            last_heard: Timeline::new(),
+            streams: Peers::new(config.max_senders),
+            addresses: RecentMap::new(),
             gaps: Gaps::new(wait),
             reassembly: Reassembly::new(config),
             held_bytes: 0,
@@ -149,11 +150,10 @@ impl Receiver {
             }
             Ok(datagram) => {
                 let slot = self.stream((from, datagram.header.epoch, datagram.header.stream), now, sink);
-                self.last_heard.touch(slot, now);
-                let entry = self.streams.get_mut(slot).expect("the slot was just found");
+                self.streams.touch(slot, now);
+                let (_, entry) = self.streams.at(slot);
                 entry.stream.bytes += bytes.len() as u64;
-                let known =
-                    self.addresses.get_mut(entry.address).expect("an address with streams has an entry");
+                let (_, known) = self.addresses.at(entry.address).expect("an address with streams is known");
                 known.budget.received += bytes.len() as u64;
                 self.dispatch(now, slot, datagram, buffer, sink);
             }
@@ -185,8 +185,7 @@ impl Receiver {
             // Handled before, or refused.
             Body::Segment(_) | Body::Ack(_) | Body::End(_) => {}
             Body::Close => {
-                let entry = self.streams.get_mut(slot).expect("the caller has found the slot");
-                if entry.stream.close(header.first) {
+                if self.streams.at(slot).1.stream.close(header.first) {
                     self.release(now, slot, false, sink);
                 }
             }
@@ -195,89 +194,38 @@ impl Receiver {
 
     /// The stream of this name, begun if it is new.
     fn stream(&mut self, key: StreamKey, now: Instant, sink: &mut impl Sink) -> u32 {
-        if let Some((last, slot)) = self.last
-            && last == key
-        {
+        if let Some(slot) = self.streams.find(key) {
             return slot;
         }
-        let slot = match self.by_key.get(&key) {
-            Some(&slot) => slot,
-            None => {
-                if self.streams.len() >= self.max_streams
-                    && let Some(victim) = self.victim_for(key.0)
-                {
-                    self.evict(now, victim, sink);
-                }
-                let address = self.address(key.0);
-                let siblings = &mut self.addresses.get_mut(address).expect("the slot was just found").streams;
-                let (at, at_host, stream) = (siblings.len(), 0, Stream::default());
-                let slot = self.streams.insert(Entry { key, address, at, at_host, stream });
-                siblings.push(slot);
-                let at_host = self.hosts.add(host(key.0), slot);
-                self.streams.get_mut(slot).expect("the entry was just inserted").at_host = at_host;
-                self.by_key.insert(key, slot);
-                slot
-            }
-        };
-        self.last = Some((key, slot));
-        slot
-    }
-
-    /// The stream to evict for a new one of this address.
-    fn victim_for(&mut self, of: SocketAddr) -> Option<u32> {
-        let Receiver { hosts, last_heard, streams, max_streams, .. } = self;
-        let silent = last_heard.first().map(|(slot, _)| slot);
-        hosts.victim(host(of), *max_streams, silent, |slot| {
-            let entry = streams.get_mut(slot).expect("a counted slot has an entry");
-            (last_heard.since(slot), host(entry.key.0))
-        })
-    }
-
-    /// The entry of an address that gets another stream.
-    fn address(&mut self, addr: SocketAddr) -> u32 {
-        let Receiver { addresses, by_addr, .. } = self;
-        let fresh = || {
-            addresses.insert(AddressEntry {
-                epoch: None,
-                streams: Vec::new(),
-                budget: AmplificationBudget::default(),
-            })
-        };
-        *by_addr.entry(addr).or_insert_with(fresh)
+        if let Some(victim) = self.streams.victim(key) {
+            self.evict(now, victim, sink);
+        }
+        let known = self.addresses.find(key.0);
+        let address = known.unwrap_or_else(|| self.addresses.insert(key.0, Address::default()));
+        self.addresses.at(address).expect("the slot was just found").1.streams += 1;
+        self.streams.insert(key, Entry { address, stream: Stream::default() }, now)
     }
 
     /// The anti-amplification limit of a known address.
     pub(crate) fn amplification_budget(&mut self, of: SocketAddr) -> Option<&mut AmplificationBudget> {
-        let slot = *self.by_addr.get(&of)?;
-        self.addresses.get_mut(slot).map(|known| &mut known.budget)
+        self.addresses.get_mut(of).map(|known| &mut known.budget)
     }
 
     /// Evicts a stream: reports its losses and delivers its held messages.
     fn evict(&mut self, now: Instant, slot: u32, sink: &mut impl Sink) {
-        while self.streams.get_mut(slot).is_some_and(|entry| entry.stream.held() > 0) {
+        while self.streams.get(slot).is_some_and(|(_, entry)| entry.stream.held() > 0) {
             self.declare_lost(now, slot, sink);
         }
-        let Some(Entry { key, address, at, at_host, stream }) = self.streams.remove(slot) else { return };
-        self.last_heard.remove(slot);
+        let Some(((from, ..), Entry { address, stream })) = self.streams.remove(slot) else { return };
         self.gaps.remove(slot);
-        self.by_key.remove(&key);
-        self.last = None;
         self.evicted.add(&stream.counts);
-        let moved = self.hosts.remove(&host(key.0), at_host);
-        if let Some(moved) = moved.and_then(|moved| self.streams.get_mut(moved)) {
-            moved.at_host = at_host;
-        }
-        let known = self.addresses.get_mut(address).expect("an address with streams has an entry");
-        known.streams.swap_remove(at);
-        if let Some(moved) = known.streams.get(at).and_then(|&moved| self.streams.get_mut(moved)) {
-            moved.at = at;
-        }
-        if known.streams.is_empty() {
-            self.addresses.remove(address);
-            self.by_addr.remove(&key.0);
+        let (_, known) = self.addresses.at(address).expect("an address with streams is known");
+        known.streams -= 1;
+        if known.streams == 0 {
+            self.addresses.remove_at(address);
         }
         if !stream.closed {
-            sink.event(Event::Evicted { from: key.0 });
+            sink.event(Event::Evicted { from });
         }
     }
 
@@ -291,8 +239,7 @@ impl Receiver {
         sink: &mut impl Sink,
     ) {
         let (first, count) = (header.first, located.messages.len() as u64);
-        let entry = self.streams.get_mut(slot).expect("the caller has found the slot");
-        let (from, stream) = (entry.key.0, &mut entry.stream);
+        let ((from, ..), Entry { stream, .. }) = self.streams.at(slot);
         let verdict = stream.classify(first, count);
         match verdict {
             Verdict::Next | Verdict::Early => {
@@ -315,7 +262,7 @@ impl Receiver {
                 self.join(slot, 0, sink);
             }
             self.deliver(slot, header.mailbox, located, sink);
-            let stream = &mut self.streams.get_mut(slot).expect("the caller has found the slot").stream;
+            let stream = &mut self.streams.at(slot).1.stream;
             stream.advance(count);
             if stream.held() == 0 {
                 return;
@@ -338,14 +285,13 @@ impl Receiver {
             self.deliver(slot, header.mailbox, located, sink);
         }
         self.held_bytes += held.cost();
-        self.streams.get_mut(slot).expect("the caller has found the slot").stream.hold(held);
+        self.streams.at(slot).1.stream.hold(held);
     }
 
     /// Delivers held messages that are next, and declares missing ones lost if too many wait for them.
     fn release(&mut self, now: Instant, slot: u32, mut progress: bool, sink: &mut impl Sink) {
         loop {
-            let entry = self.streams.get_mut(slot).expect("the caller has found the slot");
-            let (from, stream) = (entry.key.0, &mut entry.stream);
+            let ((from, ..), Entry { stream, .. }) = self.streams.at(slot);
             if let Some(held) = stream.release() {
                 progress = true;
                 // The end of the stream is held too, at no cost.
@@ -394,8 +340,7 @@ impl Receiver {
     }
 
     fn skip_gap(&mut self, slot: u32, sink: &mut impl Sink) {
-        let entry = self.streams.get_mut(slot).expect("the caller has found the slot");
-        let ((from, epoch, number), stream) = (entry.key, &mut entry.stream);
+        let ((from, epoch, number), Entry { stream, .. }) = self.streams.at(slot);
         let Some(gap) = stream.skip_gap() else { return };
         // The fragments of further messages are freed by their time-out.
         for first in (gap.first..gap.first + gap.count).take(MAX_DISCARDED) {
@@ -411,19 +356,17 @@ impl Receiver {
 
     /// Reports the begin of the stream, once it is known how many messages precede it.
     fn join(&mut self, slot: u32, missed: u64, sink: &mut impl Sink) {
-        let entry = self.streams.get_mut(slot).expect("the caller has found the slot");
-        let (from, epoch, _) = entry.key;
+        let ((from, epoch, _), entry) = self.streams.at(slot);
         entry.stream.joined = true;
         entry.stream.counts.missed += missed;
-        let known = self.addresses.get_mut(entry.address).expect("an address with streams has an entry");
+        let (_, known) = self.addresses.at(entry.address).expect("an address with streams is known");
         let restarted = known.epoch.replace(epoch).is_some_and(|before| before != epoch);
         sink.event(Event::Joined { from, missed, restarted });
     }
 
     fn deliver(&mut self, slot: u32, id: u32, located: Located<'_>, sink: &mut impl Sink) {
         let Located { messages, buffer } = located;
-        let entry = self.streams.get_mut(slot).expect("the caller has found the slot");
-        let from = entry.key.0;
+        let ((from, ..), entry) = self.streams.at(slot);
         let taken = sink.deliver(Key { addr: from, id }, messages, buffer);
         let counts = &mut entry.stream.counts;
         counts.received += messages.len() as u64;
@@ -448,8 +391,7 @@ impl Receiver {
         fragment: Fragment<'_>,
         sink: &mut impl Sink,
     ) {
-        let entry = self.streams.get_mut(slot).expect("the caller has found the slot");
-        let (from, epoch, stream) = entry.key;
+        let ((from, epoch, stream), entry) = self.streams.at(slot);
         let verdict = entry.stream.classify(header.first, 1);
         if !matches!(verdict, Verdict::Next | Verdict::Early) {
             // The message was already received or lost. Count it once, not for each fragment.
@@ -495,21 +437,18 @@ impl Receiver {
 
     /// Every remembered stream.
     pub fn senders(&self) -> Vec<SenderInfo> {
-        self.streams.iter().map(Entry::sender).collect()
+        self.streams.iter().map(|(key, entry)| entry.sender(key)).collect()
     }
 
     /// The streams of one address.
-    pub fn sender(&mut self, from: SocketAddr) -> Vec<SenderInfo> {
-        let Receiver { streams, addresses, by_addr, .. } = self;
-        let known = by_addr.get(&from).and_then(|&slot| addresses.get_mut(slot));
-        let slots = known.into_iter().flat_map(|known| &known.streams);
-        slots.filter_map(|&slot| streams.get_mut(slot).map(|entry| entry.sender())).collect()
+    pub fn sender(&self, from: SocketAddr) -> Vec<SenderInfo> {
+        self.streams.of(from).map(|(key, entry)| entry.sender(key)).collect()
     }
 
     /// The counters of the machine.
     pub fn totals(&self) -> Totals {
         let mut counts = self.evicted;
-        self.streams.iter().for_each(|entry| counts.add(&entry.stream.counts));
+        self.streams.iter().for_each(|(_, entry)| counts.add(&entry.stream.counts));
         Totals {
             counts,
             datagrams: self.datagrams,

@@ -1,14 +1,15 @@
 //! Reassembly of fragmented messages, bounded in memory and in time.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::open_batch::xor_into;
-use super::shared_buffer::SharedBuffer;
-use super::timeline::Timeline;
-use super::{SlotTable, after};
 use crate::config::{Config, FRAGMENT_OVERHEAD};
+use crate::proto::after;
+use crate::proto::recent_map::RecentMap;
+use crate::proto::shared_buffer::SharedBuffer;
+use crate::proto::timeline::Timeline;
 use crate::wire::{Fragment, parity_count};
 
 /// Buffers that are kept for later messages, and the largest of them.
@@ -85,8 +86,7 @@ pub(crate) struct Reassembly {
     /// The message begun last, and when. Fragments mostly arrive in a row: such a message is never entered
     /// into the table.
     newest: Option<(Partial, Instant)>,
-    slots: SlotTable<Partial>,
-    by_key: HashMap<MessageKey, u32>,
+    partials: RecentMap<MessageKey, Partial>,
     /// Buffers of delivered messages, which the application may still hold. The oldest is first.
     pool: VecDeque<SharedBuffer>,
     started: Timeline,
@@ -112,8 +112,7 @@ impl Reassembly {
     pub fn new(config: &Config) -> Reassembly {
         Reassembly {
             newest: None,
-            slots: SlotTable::new(),
-            by_key: HashMap::new(),
+            partials: RecentMap::new(),
             pool: VecDeque::new(),
             started: Timeline::new(),
             bytes: 0,
@@ -161,13 +160,11 @@ impl Reassembly {
         if self.newest.as_ref().is_some_and(|(newest, _)| newest.key == key) {
             return None;
         }
-        if let Some(&slot) = self.by_key.get(&key) {
+        if let Some(slot) = self.partials.find(key) {
             return Some(slot);
         }
         if let Some((before, since)) = self.newest.take() {
-            let key = before.key;
-            let slot = self.slots.insert(before);
-            self.by_key.insert(key, slot);
+            let slot = self.partials.insert(before.key, before);
             self.started.push_back(slot, since);
         }
         let Fragment { total, count: fragments, .. } = fragment;
@@ -182,7 +179,8 @@ impl Reassembly {
     /// The message at a place that `find` returned.
     fn partial(&mut self, at: Option<u32>) -> &mut Partial {
         let newest = self.newest.as_mut().map(|(newest, _)| newest);
-        at.map_or(newest, |slot| self.slots.get_mut(slot)).expect("the slot was just found")
+        at.map_or(newest, |slot| self.partials.at(slot).map(|(_, partial)| partial))
+            .expect("the slot was just found")
     }
 
     fn remove(&mut self, at: Option<u32>) -> Option<Partial> {
@@ -191,8 +189,7 @@ impl Reassembly {
             self.bytes -= partial.charged_bytes;
             return Some(partial);
         };
-        let partial = self.slots.remove(slot)?;
-        self.by_key.remove(&partial.key);
+        let (_, partial) = self.partials.remove_at(slot)?;
         self.started.remove(slot);
         self.bytes -= partial.charged_bytes;
         Some(partial)
@@ -201,7 +198,7 @@ impl Reassembly {
     /// The message is lost: frees its fragments.
     pub fn discard(&mut self, key: MessageKey) {
         let newest = self.newest.as_ref().is_some_and(|(newest, _)| newest.key == key);
-        let at = if newest { None } else { self.by_key.get(&key).copied() };
+        let at = if newest { None } else { self.partials.slot(key) };
         if newest || at.is_some() {
             self.incomplete += u64::from(self.remove(at).is_some());
         }

@@ -9,54 +9,11 @@
 
 use crate::config::MIN_DATAGRAM;
 use crate::key::Key;
-use crate::wire::{
-    FRAGMENT_BYTES, HEADER_BYTES, Header, Kind, MAX_DATAGRAM, RECORD_BYTES, parity_count, secured,
-};
+use crate::proto::outgoing::{Frame, segments_per_call};
+use crate::wire::{FRAGMENT_BYTES, HEADER_BYTES, Header, Kind, RECORD_BYTES, parity_count};
 
-/// The most datagrams in one batch: the kernel cuts at most 64 in one call.
-pub(crate) const MAX_SEGMENTS: usize = 64;
 /// Where the body of a fragment begins in a plain datagram.
 const FRAGMENT_BODY_AT: usize = HEADER_BYTES + FRAGMENT_BYTES;
-
-/// The room around each plain datagram of a batch, in which it is encrypted in place. Without encryption there is none.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Frame {
-    /// Bytes before the plain datagram.
-    pub head: usize,
-    /// Bytes behind it.
-    pub tail: usize,
-}
-
-impl Frame {
-    /// The frame of a queue that encrypts, or of one that does not.
-    pub fn new(encrypts: bool) -> Frame {
-        if encrypts {
-            Frame { head: secured::HEADER_BYTES, tail: secured::TAG_BYTES }
-        } else {
-            Frame::default()
-        }
-    }
-
-    /// A plain datagram in its frame.
-    pub fn wrap(self, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        self.wrap_into(&mut bytes, write);
-        bytes
-    }
-
-    /// The same, in place of what `bytes` has.
-    pub fn wrap_into(self, bytes: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
-        bytes.clear();
-        bytes.resize(self.head, 0);
-        write(bytes);
-        bytes.resize(bytes.len() + self.tail, 0);
-    }
-
-    /// The bytes of both.
-    pub fn bytes(self) -> usize {
-        self.head + self.tail
-    }
-}
 
 /// The batch of one key, while it is filled.
 pub(crate) struct OpenBatch {
@@ -78,11 +35,6 @@ pub(crate) struct OpenBatch {
     /// Bytes of the messages and their length fields.
     pub payload: usize,
     pub messages: u64,
-}
-
-/// How many datagrams of this length one call sends.
-pub(crate) fn segments_per_call(segment: usize) -> usize {
-    (MAX_DATAGRAM / segment).clamp(1, MAX_SEGMENTS)
 }
 
 /// Combines `others` into `bytes` by exclusive or.
