@@ -6,15 +6,14 @@ use std::time::Duration;
 
 use locks::{Condvar, Mutex, RwLock};
 use multimqc::{
-    Appended, Batch, Counters, Epoch, Found, Hole, Kept, Level, LevelError, LevelKind, MAX_OFFSET, Offset,
-    Stop, TopicId, Window, Written,
+    Appended, Batch, Counters, Epoch, Found, Hole, Kept, Level, LevelCounters, LevelError, LevelKind,
+    MAX_OFFSET, Offset, Stop, TopicId, Window, Written,
 };
 
 use crate::client::{self, Appender, Fetcher, Unread};
 use crate::config::KafkaConfig;
 use crate::reader::{self, Reader, State};
 use crate::record::{self, Kind};
-use crate::tally::Tally;
 
 /// After so many writes the level asks Kafka for the oldest record that retention has left.
 const WRITES_PER_LOOK: u32 = 1024;
@@ -37,7 +36,7 @@ struct Topic {
     reader: Mutex<Reader<Fetcher>>,
     /// The head of a log that a process did not close, and how many bytes after the head readers may have seen.
     unsure: Option<(Offset, u64)>,
-    tally: Tally,
+    counters: LevelCounters,
 }
 
 #[derive(Debug, Default)]
@@ -97,7 +96,7 @@ impl KafkaLevel {
             writer: Mutex::default(),
             reader: Mutex::new(Reader::new(fetcher)),
             unsure: None,
-            tally: Tally::default(),
+            counters: LevelCounters::default(),
         };
         topic.look(&mut topic.reader.lock())?;
         let State { head, offsets, closed, .. } = topic.state.lock().clone();
@@ -295,11 +294,11 @@ impl Level for KafkaLevel {
         let topic = self.topic(topic)?;
         match self.add(&topic, batch) {
             Ok(written) => {
-                topic.tally.written(&written);
+                topic.counters.written(&written);
                 Ok(written)
             }
             Err(error) => {
-                topic.tally.refused();
+                topic.counters.refused(1);
                 Err(error)
             }
         }
@@ -326,14 +325,14 @@ impl Level for KafkaLevel {
     fn read(&self, topic: TopicId, from: Offset, out: &mut [u8]) -> Result<Found, LevelError> {
         let topic = self.topic(topic)?;
         let found = topic.read(from, out);
-        topic.tally.read(found.as_ref().ok());
+        topic.counters.read(found.as_ref().ok());
         found
     }
 
     fn counters(&self, topic: TopicId) -> Counters {
         let Ok(topic) = self.topic(topic) else { return Counters::default() };
         let state = topic.state.lock();
-        topic.tally.counters(state.first - state.start.min(state.first))
+        topic.counters.counters(state.first - state.start.min(state.first))
     }
 }
 

@@ -36,7 +36,6 @@ mod find;
 mod level;
 mod reader;
 mod record;
-mod tally;
 
 pub use config::KafkaConfig;
 pub use level::KafkaLevel;

@@ -1,40 +1,9 @@
-//! The counters of the programs, and of user space.
+//! The counters of the programs.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use multimqc::{Found, Stop, Written};
-
 use crate::layout::COUNTERS;
-
-/// The counters of user space for a topic, since this process has opened it.
-#[derive(Debug, Default)]
-pub(crate) struct Tally {
-    pub(crate) batches: AtomicU64,
-    pub(crate) holes: AtomicU64,
-    pub(crate) hole_bytes: AtomicU64,
-    pub(crate) repeated_bytes: AtomicU64,
-    pub(crate) hits: AtomicU64,
-    pub(crate) misses: AtomicU64,
-}
-
-impl Tally {
-    /// Counts a batch.
-    pub(crate) fn written(&self, written: &Written) {
-        self.batches.fetch_add(1, Relaxed);
-        self.repeated_bytes.fetch_add(written.repeated, Relaxed);
-        if let Some(hole) = written.hole {
-            self.holes.fetch_add(1, Relaxed);
-            self.hole_bytes.fetch_add(hole.bytes(), Relaxed);
-        }
-    }
-
-    /// Counts a read.
-    pub(crate) fn read(&self, found: &Found) {
-        let count = if found.stop == Stop::Filled { &self.hits } else { &self.misses };
-        count.fetch_add(1, Relaxed);
-    }
-}
 
 /// Counters of a topic since its ring was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

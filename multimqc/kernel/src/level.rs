@@ -5,8 +5,6 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use locks::{Mutex, MutexGuard};
@@ -158,7 +156,7 @@ impl Level for KernelLevel {
     fn read(&self, topic: TopicId, from: Offset, out: &mut [u8]) -> Result<Found, LevelError> {
         let topic = self.topic(topic)?;
         let found = topic.read(from, out);
-        topic.tally().read(&found);
+        topic.level_counters().read(Some(&found));
         Ok(found)
     }
 
@@ -166,19 +164,7 @@ impl Level for KernelLevel {
         let Ok(open) = self.topic(topic) else { return Counters::default() };
         let first = self.opened().get(&topic).copied().unwrap_or(0);
         let KernelCounters { stored, stored_bytes, hits, corrupt, .. } = open.counters();
-        let (tally, get) = (open.tally(), |count: &AtomicU64| count.load(Relaxed));
-        Counters {
-            messages: stored,
-            batches: get(&tally.batches),
-            bytes: stored_bytes,
-            hits: hits + get(&tally.hits),
-            misses: get(&tally.misses),
-            overwritten_bytes: open.window().first.saturating_sub(first),
-            holes: get(&tally.holes),
-            hole_bytes: get(&tally.hole_bytes),
-            repeated_bytes: get(&tally.repeated_bytes),
-            refused: corrupt,
-            damaged: 0,
-        }
+        let own = open.level_counters().counters(open.window().first.saturating_sub(first));
+        Counters { messages: stored, bytes: stored_bytes, hits: hits + own.hits, refused: corrupt, ..own }
     }
 }

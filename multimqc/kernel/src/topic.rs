@@ -26,9 +26,11 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
 use locks::Mutex;
-use multimqc::{Batch, Epoch, Found, Hole, Offset, Session, Sessions, Stop, TopicId, Window, Written};
+use multimqc::{
+    Batch, Epoch, Found, Hole, LevelCounters, Offset, Session, Sessions, Stop, TopicId, Window, Written,
+};
 
-use crate::counters::{KernelCounters, Tally};
+use crate::counters::KernelCounters;
 use crate::holes::Holes;
 use crate::layout::{CpuState, IDLE, MIRROR_BYTES, TopicNotes, TopicState};
 use crate::sys::Mapping;
@@ -116,13 +118,13 @@ struct Memory {
     /// Held by the thread that uses user space's slot.
     writer: Mutex<()>,
     holes: Holes,
-    tally: Tally,
+    level_counters: LevelCounters,
 }
 
 impl Topic {
     pub(crate) fn new(shared: Arc<Shared>, ring: Mapping, mirror: Mapping, index: u32) -> Topic {
-        let (writer, holes, tally) = (Mutex::new(()), Holes::default(), Tally::default());
-        Topic { shared, memory: Arc::new(Memory { ring, mirror, writer, holes, tally }), index }
+        let (writer, holes, level_counters) = (Mutex::new(()), Holes::default(), LevelCounters::default());
+        Topic { shared, memory: Arc::new(Memory { ring, mirror, writer, holes, level_counters }), index }
     }
 
     fn state(&self) -> &TopicState {
@@ -253,7 +255,7 @@ impl Topic {
             self.count(0, placed.bytes.len());
             break written;
         };
-        self.memory.tally.written(&written);
+        self.memory.level_counters.written(&written);
         written
     }
 
@@ -300,8 +302,8 @@ impl Topic {
     }
 
     /// The batches and the reads of user space.
-    pub(crate) fn tally(&self) -> &Tally {
-        &self.memory.tally
+    pub(crate) fn level_counters(&self) -> &LevelCounters {
+        &self.memory.level_counters
     }
 
     /// Counts the bytes that user space has stored.

@@ -33,6 +33,7 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod counters;
 mod equation;
 pub mod functions;
 mod level;
@@ -49,6 +50,7 @@ mod transfer;
 pub mod wire;
 
 pub use client::{Fetched, Puller, Pusher};
+pub use counters::LevelCounters;
 pub use equation::{OVERLAP_BYTES, Sizing, TooSmall};
 pub use level::{Appended, Counters, Found, Kept, Level, LevelError, LevelKind, Stop, Written};
 pub use log::{Batch, Hole, MAX_OFFSET, Offset, Placement, Window};
@@ -56,6 +58,6 @@ pub use senders::SenderReport;
 pub use server::{Addresses, Server, ServerConfig, StartError, TopicConfig};
 pub use service::{Functions, Service, ServiceConfig, ServiceReport};
 pub use sessions::{MAX_SESSIONS, Session, Sessions};
-pub use stack::{Answer, Repair, Rest, Stack, StackError};
+pub use stack::{Answer, Repair, Stack, StackError, Tail};
 pub use topic::{Epoch, TopicId};
 pub use transfer::{Mover, Progress, ProgressReport, TransferConfig, Transfers};

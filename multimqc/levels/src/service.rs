@@ -10,7 +10,7 @@ use locks::Mutex;
 use crate::functions::{Decision, InputFunction, OutputFunction};
 use crate::log::{Batch, Hole};
 use crate::senders::{SenderReport, Senders};
-use crate::stack::{Rest, Stack};
+use crate::stack::{Stack, Tail};
 use crate::topic::{Epoch, TopicId};
 use crate::wire::{
     self, Datagram, HEADER_BYTES, Header, Kind, MAX_PAYLOAD_BYTES, MTU_PAYLOAD_BYTES, Malformed, PullRequest,
@@ -263,8 +263,8 @@ impl Service {
             Some(epoch) => {
                 let rest = self.read(header.topic, header.offset, header.length.into(), limit, reply);
                 match (reply.len() - HEADER_BYTES, rest) {
-                    (0, Rest::Hole(hole)) => header.reply(Status::Hole, hole.bytes(), epoch),
-                    (0, Rest::Gone(first)) => header.reply(Status::Gone, first - header.offset, epoch),
+                    (0, Tail::Hole(hole)) => header.reply(Status::Hole, hole.bytes(), epoch),
+                    (0, Tail::Gone(first)) => header.reply(Status::Gone, first - header.offset, epoch),
                     (0, _) => {
                         let head = self.stack.head(header.topic).unwrap_or(header.offset);
                         Header { offset: head, ..header.reply(Status::End, 0, epoch) }
@@ -278,7 +278,7 @@ impl Service {
 
     /// Appends bytes of the log to `reply`, at most `limit`. With an output function, the function's result for the whole range, or
     /// nothing if a part of the range is missing.
-    fn read(&self, topic: TopicId, from: u64, length: u64, limit: usize, reply: &mut Vec<u8>) -> Rest {
+    fn read(&self, topic: TopicId, from: u64, length: u64, limit: usize, reply: &mut Vec<u8>) -> Tail {
         let output = self.functions.get(&topic).and_then(|functions| functions.output.as_deref());
         let most = if output.is_some() { self.config.max_reply_bytes } else { limit };
         let length = usize::try_from(length).unwrap_or(usize::MAX).min(most);
@@ -286,22 +286,22 @@ impl Service {
         reply.resize(begin + length, 0);
         let Some(answer) = self.stack.read(topic, from, &mut reply[begin..]) else {
             reply.truncate(begin);
-            return Rest::Later;
+            return Tail::Later;
         };
         if let Some(output) = output {
             let found = reply.split_off(begin);
-            if answer.rest == Rest::Nothing {
+            if answer.tail == Tail::Nothing {
                 output.send(&found, reply);
                 reply.truncate(begin + length.min(limit));
                 if reply.len() == begin && length > 0 {
                     // The function's result is empty, so the client continues behind the range.
-                    return Rest::Hole(Hole { from, to: from + length as u64 });
+                    return Tail::Hole(Hole { from, to: from + length as u64 });
                 }
             }
         } else {
             reply.truncate(begin + answer.bytes);
         }
-        answer.rest
+        answer.tail
     }
 
     /// Stores messages, through the topic's input function. Returns how many were stored or dropped by the function.

@@ -80,7 +80,7 @@ pub struct Repair {
 }
 
 /// The log that a level has from before the stack was opened.
-struct Past {
+struct RecoveredLog {
     kept: Kept,
     /// `None` in a level that keeps no sessions.
     sessions: Option<Sessions>,
@@ -94,12 +94,12 @@ pub struct Answer {
     /// The level that answered. `None`: no level has the whole range, and the bytes, if any, come from several levels.
     pub level: Option<LevelKind>,
     /// The state of the bytes of the asked range that follow.
-    pub rest: Rest,
+    pub tail: Tail,
 }
 
 /// The state of the bytes of the asked range that follow those of an [`Answer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rest {
+pub enum Tail {
     /// No bytes follow: the answer has the whole range.
     Nothing,
     /// Bytes that were not written yet.
@@ -112,11 +112,11 @@ pub enum Rest {
     Failed,
 }
 
-impl Past {
+impl RecoveredLog {
     /// How many bytes after the head readers may have seen although no level has them. 0 if the level before has kept its window of the
     /// session that was killed.
-    fn unsure_beside(&self, before: Option<&Past>) -> u64 {
-        let knows = |before: &Past| match (&self.sessions, &before.sessions) {
+    fn unsure_beside(&self, before: Option<&RecoveredLog>) -> u64 {
+        let knows = |before: &RecoveredLog| match (&self.sessions, &before.sessions) {
             (Some(these), Some(those)) => these.end_together(those),
             _ => true,
         };
@@ -124,7 +124,7 @@ impl Past {
     }
 
     /// The offset from which the log of this level differs from that of the level above it, if both have bytes there.
-    fn conflict(&self, above: &Past) -> Option<Offset> {
+    fn conflict(&self, above: &RecoveredLog) -> Option<Offset> {
         let (head, above_head) = (self.kept.window.head, above.kept.window.head);
         let agreed = self.sessions.as_ref()?.agreement(head, above.sessions.as_ref()?, above_head);
         (agreed < head.min(above_head)).then_some(agreed)
@@ -173,17 +173,18 @@ impl Stack {
         if let Some(window) = self.epoch(topic).and_then(|_| self.levels[0].window(topic)) {
             return Ok(window);
         }
-        let mut past = self.past(topic)?;
-        let sessions = self.reconcile(topic, &mut past)?;
-        let epoch = past.iter().flatten().next().map_or(new_epoch, |past| past.kept.window.epoch);
+        let mut recovered = self.recovered(topic)?;
+        let sessions = self.reconcile(topic, &mut recovered)?;
+        let epoch =
+            recovered.iter().flatten().next().map_or(new_epoch, |recovered| recovered.kept.window.epoch);
         let mut next: Option<(LevelKind, Window)> = None;
         for (index, level) in self.levels.iter().enumerate().rev() {
-            let before = past[..index].iter().flatten().next_back();
+            let before = recovered[..index].iter().flatten().next_back();
             let end = next.map(|(_, window)| window.head);
-            let start = end.or(before.map(|past| past.kept.window.first)).unwrap_or(0);
+            let start = end.or(before.map(|recovered| recovered.kept.window.first)).unwrap_or(0);
             let failed = |error| StackError::Open { topic, level: level.kind(), error };
             let mut window = level.open(topic, start, epoch).map_err(failed)?;
-            let unsure = past[index].as_ref().map_or(0, |past| past.unsure_beside(before));
+            let unsure = recovered[index].as_ref().map_or(0, |recovered| recovered.unsure_beside(before));
             let offset = window.head.saturating_add(unsure).min(MAX_OFFSET).max(end.unwrap_or(0));
             if window.head < offset {
                 match (level.write(topic, Batch { offset, bytes: &[] }), next) {
@@ -215,8 +216,8 @@ impl Stack {
     }
 
     /// The log of a topic that each level has. All levels that have a log must have the same epoch.
-    fn past(&self, topic: TopicId) -> Result<Vec<Option<Past>>, StackError> {
-        let mut all: Vec<Option<Past>> = Vec::with_capacity(self.levels.len());
+    fn recovered(&self, topic: TopicId) -> Result<Vec<Option<RecoveredLog>>, StackError> {
+        let mut all: Vec<Option<RecoveredLog>> = Vec::with_capacity(self.levels.len());
         let mut lower: Option<(LevelKind, Epoch)> = None;
         for level in &self.levels {
             let failed = |error| StackError::Open { topic, level: level.kind(), error };
@@ -228,13 +229,17 @@ impl Stack {
                 return Err(StackError::OtherLog { topic, lower, upper: level.kind() });
             }
             lower = Some((level.kind(), kept.window.epoch));
-            all.push(Some(Past { kept, sessions: level.sessions(topic).map_err(failed)? }));
+            all.push(Some(RecoveredLog { kept, sessions: level.sessions(topic).map_err(failed)? }));
         }
         Ok(all)
     }
 
     /// Makes one log of the logs that the levels have kept, and returns the sessions of this log, with that of this stack.
-    fn reconcile(&self, topic: TopicId, past: &mut [Option<Past>]) -> Result<Sessions, StackError> {
+    fn reconcile(
+        &self,
+        topic: TopicId,
+        recovered: &mut [Option<RecoveredLog>],
+    ) -> Result<Sessions, StackError> {
         let id = getrandom::u64().map_err(|error| StackError::Open {
             topic,
             level: self.levels[0].kind(),
@@ -243,8 +248,8 @@ impl Stack {
         let mut sessions = Sessions::default();
         let mut start = 0;
         let mut upper: Option<usize> = None;
-        for lower in (0..past.len()).rev() {
-            let (until, rest) = past.split_at_mut(lower + 1);
+        for lower in (0..recovered.len()).rev() {
+            let (until, rest) = recovered.split_at_mut(lower + 1);
             let Some(below) = until[lower].as_mut() else { continue };
             let above = upper.and_then(|upper| Some((upper, rest[upper - lower - 1].as_ref()?)));
             upper = Some(lower);
@@ -349,7 +354,7 @@ impl Stack {
             if let Ok(found) = level.read(topic, from, out)
                 && found.stop == Stop::Filled
             {
-                return Some(Answer { bytes: out.len(), level: Some(level.kind()), rest: Rest::Nothing });
+                return Some(Answer { bytes: out.len(), level: Some(level.kind()), tail: Tail::Nothing });
             }
         }
         Some(self.assemble(topic, from, out))
@@ -376,10 +381,10 @@ impl Stack {
             });
             match next {
                 Some(found) if found.stop == Stop::Filled => {
-                    return Answer { bytes: out.len(), level: None, rest: Rest::Nothing };
+                    return Answer { bytes: out.len(), level: None, tail: Tail::Nothing };
                 }
                 Some(found) => bytes += found.bytes,
-                None => return Answer { bytes, level: None, rest: missing.rest(at) },
+                None => return Answer { bytes, level: None, tail: missing.tail(at) },
             }
         }
     }
@@ -417,13 +422,13 @@ impl Missing {
         self.next = Some(self.next.map_or(next, |other| other.min(next)).max(at + 1));
     }
 
-    fn rest(&self, at: Offset) -> Rest {
+    fn tail(&self, at: Offset) -> Tail {
         match self.next {
-            _ if self.later => Rest::Later,
-            _ if self.failed => Rest::Failed,
-            Some(to) if self.hole => Rest::Hole(Hole { from: at, to }),
-            Some(to) => Rest::Gone(to),
-            None => Rest::Failed,
+            _ if self.later => Tail::Later,
+            _ if self.failed => Tail::Failed,
+            Some(to) if self.hole => Tail::Hole(Hole { from: at, to }),
+            Some(to) => Tail::Gone(to),
+            None => Tail::Failed,
         }
     }
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use multimqc::{
-    Batch, Epoch, Found, Hole, Level, LevelError, LevelKind, MAX_OFFSET, Mover, Offset, Rest, Stack, Stop,
+    Batch, Epoch, Found, Hole, Level, LevelError, LevelKind, MAX_OFFSET, Mover, Offset, Stack, Stop, Tail,
     TopicId, TransferConfig, Transfers,
 };
 
@@ -391,9 +391,9 @@ fn every_byte_is_read(labs: &[&dyn Lab], first: &dyn Lab) {
             let mut bytes = vec![0; length.min((head - from) as usize)];
             let answer = stack.read(TOPIC, from, &mut bytes).expect("the topic is open");
             assert_eq!(bytes[..answer.bytes], pattern(from, answer.bytes), "{}: at {from}", names(labs));
-            match answer.rest {
-                Rest::Nothing => assert_eq!(answer.bytes, bytes.len()),
-                Rest::Gone(first) => {
+            match answer.tail {
+                Tail::Nothing => assert_eq!(answer.bytes, bytes.len()),
+                Tail::Gone(first) => {
                     let last = stack.levels().last().expect("a level").window(TOPIC).expect("open");
                     assert!(first <= last.first.max(from + 1), "{}: {answer:?}, {last:?}", names(labs));
                 }
@@ -419,11 +419,11 @@ fn what_no_level_has_is_reported(labs: &[&dyn Lab]) {
     flush();
     let mut bytes = [0; 100];
     let mut read = |from, length| stack.read(TOPIC, from, &mut bytes[..length]).expect("it is open");
-    assert_eq!((read(0, 10).bytes, read(0, 10).rest), (10, Rest::Nothing), "{}", names(labs));
-    let hole = Rest::Hole(Hole { from: 10, to: 50 });
-    assert_eq!((read(5, 60).bytes, read(5, 60).rest), (5, hole), "{}", names(labs));
-    assert_eq!((read(51, 60).bytes, read(51, 60).rest), (2, Rest::Later), "{}", names(labs));
-    assert_eq!((read(1000, 1).bytes, read(1000, 1).rest), (0, Rest::Later), "{}", names(labs));
+    assert_eq!((read(0, 10).bytes, read(0, 10).tail), (10, Tail::Nothing), "{}", names(labs));
+    let hole = Tail::Hole(Hole { from: 10, to: 50 });
+    assert_eq!((read(5, 60).bytes, read(5, 60).tail), (5, hole), "{}", names(labs));
+    assert_eq!((read(51, 60).bytes, read(51, 60).tail), (2, Tail::Later), "{}", names(labs));
+    assert_eq!((read(1000, 1).bytes, read(1000, 1).tail), (0, Tail::Later), "{}", names(labs));
     assert!(stack.read(TopicId(9), 0, &mut [0]).is_none());
     for level in stack.levels() {
         assert_eq!(level.window(TOPIC).map(|window| window.head), Some(53), "{}", names(labs));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use multimqc::levels::{DiskConfig, DiskLevel, UserConfig, UserLevel};
 use multimqc::{
-    Epoch, Hole, Level, LevelKind, Repair, Rest, Stack, StackError, Stop, TopicId, TransferConfig, Transfers,
+    Epoch, Hole, Level, LevelKind, Repair, Stack, StackError, Stop, Tail, TopicId, TransferConfig, Transfers,
 };
 use multimqc_kernel::{Config, Kernel, KernelLevel, Ports, detach};
 
@@ -90,16 +90,16 @@ impl Running {
         }
     }
 
-    fn read(&self, from: u64, length: usize) -> (Vec<u8>, Rest) {
+    fn read(&self, from: u64, length: usize) -> (Vec<u8>, Tail) {
         let mut bytes = vec![0; length];
         let answer = self.stack.read(TOPIC, from, &mut bytes).expect("open");
         bytes.truncate(answer.bytes);
-        (bytes, answer.rest)
+        (bytes, answer.tail)
     }
 
     /// Every level that has bytes at an offset has these.
     fn check(&self, from: u64, expected: &[u8]) {
-        assert_eq!(self.read(from, expected.len()), (expected.to_vec(), Rest::Nothing), "at {from}");
+        assert_eq!(self.read(from, expected.len()), (expected.to_vec(), Tail::Nothing), "at {from}");
         for level in self.stack.levels() {
             let mut bytes = vec![0; expected.len()];
             let found = level.read(TOPIC, from, &mut bytes).expect("it works");
@@ -177,7 +177,7 @@ fn bytes_of_a_ring_that_went_on_are_moved_behind_those_of_the_disk() {
         third.check(0, b"both, disk");
         third.check(to, b"ring, ring again, and on");
         let hole = Hole { from: 10, to };
-        assert_eq!(third.read(9, 100), (b"k".to_vec(), Rest::Hole(hole)));
+        assert_eq!(third.read(9, 100), (b"k".to_vec(), Tail::Hole(hole)));
         drop(third);
         let fourth = start(folder);
         assert_eq!(fourth.stack.repairs(), [], "it is one log now");
@@ -202,7 +202,7 @@ fn a_ring_that_is_ahead_of_another_log_is_noticed() {
         assert_eq!((third.stack.repairs()[0].bytes, third.stack.repairs()[0].to), (2800, RING));
         third.wait_for_disk(RING + 2800);
         third.check(0, &[b'd'; 1000]);
-        assert_eq!(third.read(1000, 1), (Vec::new(), Rest::Hole(Hole { from: 1000, to: RING })));
+        assert_eq!(third.read(1000, 1), (Vec::new(), Tail::Hole(Hole { from: 1000, to: RING })));
         third.check(RING, &[&[b'r'; 1400][..], &[b's'; 1400]].concat());
     });
 }
@@ -228,7 +228,7 @@ fn the_gap_of_a_killed_server_stays_beside_a_ring_that_does_not_know_its_bytes()
         let mut at = 4;
         while at < to {
             let (bytes, rest) = third.read(at, 1);
-            let Rest::Hole(hole) = rest else { panic!("{rest:?} at {at}") };
+            let Tail::Hole(hole) = rest else { panic!("{rest:?} at {at}") };
             assert_eq!((bytes.len(), hole.from), (0, at));
             at = hole.to;
         }

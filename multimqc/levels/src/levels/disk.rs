@@ -24,7 +24,7 @@ use seglog::{AppendError, Log, OpenError, Options, Read, Reader, Retention, Sync
 use super::keeper::Keeper;
 use super::session_file;
 use super::signal::Signal;
-use super::tally::Tally;
+use crate::counters::LevelCounters;
 use crate::level::{Appended, Counters, Found, Kept, Level, LevelError, LevelKind, Stop, Written};
 use crate::log::{Batch, Hole, MAX_OFFSET, Offset, Window};
 use crate::sessions::Sessions;
@@ -121,7 +121,7 @@ struct Topic {
     unsure: Option<(Offset, u64)>,
     /// Ranges that were damaged when the log was opened.
     damaged: u64,
-    tally: Tally,
+    counters: LevelCounters,
 }
 
 impl DiskLevel {
@@ -186,9 +186,9 @@ impl DiskLevel {
         let unsure = killed.then_some((log.end(), self.config.restart_gap_bytes));
         let id = log.id();
         let epoch = Epoch(u32::from_le_bytes([id[0], id[1], id[2], id[3]]).max(1));
-        let (ends, readers, tally) = (log.reader(), Mutex::default(), Tally::default());
+        let (ends, readers, counters) = (log.reader(), Mutex::default(), LevelCounters::default());
         let damaged = log.recovery().damaged.len() as u64;
-        Ok(Topic { log: Mutex::new(log), ends, readers, epoch, running, unsure, damaged, tally })
+        Ok(Topic { log: Mutex::new(log), ends, readers, epoch, running, unsure, damaged, counters })
     }
 
     /// The file with a topic's sessions.
@@ -295,10 +295,9 @@ impl Topic {
         let result = appended(log.append_at(end, gathered));
         match result {
             Ok(()) => {
-                self.tally.messages.add(messages);
-                self.tally.bytes.add(gathered.len() as u64);
+                self.counters.appended(messages, gathered.len() as u64);
             }
-            Err(_) => self.tally.refused.add(messages),
+            Err(_) => self.counters.refused(messages),
         }
         gathered.clear();
         result
@@ -386,7 +385,7 @@ impl Level for DiskLevel {
         }
         topic.flush(&mut log, &mut gathered, count)?;
         drop(log);
-        topic.tally.refused.add(done.oversize);
+        topic.counters.refused(done.oversize);
         self.signal.grown(offset..offset + done.bytes);
         Ok(done)
     }
@@ -404,12 +403,12 @@ impl Level for DiskLevel {
             if placed.bytes.is_empty() { log.append_hole(at) } else { log.append_at(at, placed.bytes) };
         drop(log);
         if let Err(error) = appended(result) {
-            topic.tally.refused.add(1);
+            topic.counters.refused(1);
             return Err(error);
         }
         let written =
             Written { hole: placed.hole, bytes: placed.bytes.len() as u64, repeated: placed.repeated };
-        topic.tally.written(&written);
+        topic.counters.written(&written);
         self.signal.grown(head..batch.end().max(head));
         Ok(written)
     }
@@ -429,7 +428,7 @@ impl Level for DiskLevel {
     fn read(&self, topic: TopicId, from: Offset, out: &mut [u8]) -> Result<Found, LevelError> {
         let topic = self.topic(topic)?;
         let found = topic.read(from, out)?;
-        topic.tally.read(&found);
+        topic.counters.read(Some(&found));
         Ok(found)
     }
 
@@ -444,7 +443,7 @@ impl Level for DiskLevel {
         let Ok(topic) = self.topic(topic) else { return Counters::default() };
         let stats = topic.ends.stats();
         let damaged = topic.damaged + stats.damaged_reads;
-        Counters { damaged, ..topic.tally.counters(stats.removed_bytes) }
+        Counters { damaged, ..topic.counters.counters(stats.removed_bytes) }
     }
 }
 

@@ -4,7 +4,6 @@ mod disk;
 mod keeper;
 mod session_file;
 mod signal;
-mod tally;
 mod user;
 
 pub use disk::{DiskConfig, DiskLevel};

@@ -19,7 +19,7 @@ use locks::{Mutex, MutexGuard, RwLock};
 use rocketring::{Pool, PoolConfig, PoolError, Ring, RingConfig, RingReceiver};
 
 use super::signal::Signal;
-use super::tally::Tally;
+use crate::counters::LevelCounters;
 use crate::level::{Appended, Counters, Found, Level, LevelError, LevelKind, Stop, Written};
 use crate::log::{Batch, Hole, MAX_OFFSET, Offset, Window};
 use crate::topic::{Epoch, TopicId};
@@ -80,7 +80,7 @@ struct Topic {
     ring: Ring,
     receiver: Mutex<RingReceiver>,
     epoch: Epoch,
-    tally: Tally,
+    counters: LevelCounters,
 }
 
 impl UserLevel {
@@ -117,7 +117,7 @@ impl UserLevel {
         };
         let ring = self.pool.ring(config).map_err(|error| LevelError::Io(std::io::Error::other(error)))?;
         let receiver = Mutex::new(ring.receiver().expect("the ring is new"));
-        Ok(Topic { ring, receiver, epoch, tally: Tally::default() })
+        Ok(Topic { ring, receiver, epoch, counters: LevelCounters::default() })
     }
 }
 
@@ -216,9 +216,8 @@ impl Level for UserLevel {
         }
         receiver.end();
         drop(receiver);
-        topic.tally.messages.add(appended.messages);
-        topic.tally.bytes.add(appended.bytes);
-        topic.tally.refused.add(appended.oversize);
+        topic.counters.appended(appended.messages, appended.bytes);
+        topic.counters.refused(appended.oversize);
         self.signal.grown(offset..offset + appended.bytes);
         Ok(appended)
     }
@@ -239,7 +238,7 @@ impl Level for UserLevel {
         drop(receiver);
         let written =
             Written { hole: placed.hole, bytes: placed.bytes.len() as u64, repeated: placed.repeated };
-        topic.tally.written(&written);
+        topic.counters.written(&written);
         self.signal.grown(head..batch.end().max(head));
         Ok(written)
     }
@@ -259,12 +258,12 @@ impl Level for UserLevel {
     fn read(&self, topic: TopicId, from: Offset, out: &mut [u8]) -> Result<Found, LevelError> {
         let topic = self.topic(topic)?;
         let found = topic.read(from, out);
-        topic.tally.read(&found);
+        topic.counters.read(Some(&found));
         Ok(found)
     }
 
     fn counters(&self, topic: TopicId) -> Counters {
         let Ok(topic) = self.topic(topic) else { return Counters::default() };
-        topic.tally.counters(topic.window().first - topic.ring.start())
+        topic.counters.counters(topic.window().first - topic.ring.start())
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use multimqc::levels::{DiskConfig, DiskLevel};
 use multimqc::{
-    Epoch, Hole, Level, LevelError, LevelKind, Rest, Stack, StackError, TopicId, TransferConfig, Transfers,
+    Epoch, Hole, Level, LevelError, LevelKind, Stack, StackError, Tail, TopicId, TransferConfig, Transfers,
 };
 use multimqc_conformance::{Lab, User, pattern};
 
@@ -28,11 +28,11 @@ fn append(stack: &Stack, length: usize) {
     stack.append(TOPIC, &mut std::iter::once(&bytes[..])).expect("room");
 }
 
-fn read(stack: &Stack, from: u64, length: usize) -> (Vec<u8>, Rest) {
+fn read(stack: &Stack, from: u64, length: usize) -> (Vec<u8>, Tail) {
     let mut bytes = vec![0; length];
     let answer = stack.read(TOPIC, from, &mut bytes).expect("open");
     bytes.truncate(answer.bytes);
-    (bytes, answer.rest)
+    (bytes, answer.tail)
 }
 
 #[test]
@@ -45,8 +45,8 @@ fn a_stack_that_ended_in_order_goes_on_where_it_was() {
     let second = stack(folder.path(), 6);
     assert_eq!(second.epoch(TOPIC), Some(Epoch(5)), "it is the same log");
     append(&second, 100);
-    assert_eq!(read(&second, 0, 10_000), (pattern(0, 10_000), Rest::Nothing), "from the disk");
-    assert_eq!(read(&second, 10_000, 100), (pattern(10_000, 100), Rest::Nothing), "from the ring");
+    assert_eq!(read(&second, 0, 10_000), (pattern(0, 10_000), Tail::Nothing), "from the disk");
+    assert_eq!(read(&second, 10_000, 100), (pattern(10_000, 100), Tail::Nothing), "from the ring");
 }
 
 /// More topics than threads open them, so some are opened at the same time.
@@ -95,10 +95,10 @@ fn offsets_of_lost_bytes_are_not_used_again() {
     let second = stack(killed.path(), 6);
     assert_eq!(second.head(TOPIC), Some(10_000 + GAP));
     append(&second, 100);
-    assert_eq!(read(&second, 0, 10_000), (pattern(0, 10_000), Rest::Nothing));
+    assert_eq!(read(&second, 0, 10_000), (pattern(0, 10_000), Tail::Nothing));
     let hole = Hole { from: 10_000, to: 10_000 + GAP };
-    assert_eq!(read(&second, 10_000, 500), (Vec::new(), Rest::Hole(hole)));
-    assert_eq!(read(&second, 10_000 + GAP, 100).1, Rest::Nothing);
+    assert_eq!(read(&second, 10_000, 500), (Vec::new(), Tail::Hole(hole)));
+    assert_eq!(read(&second, 10_000 + GAP, 100).1, Tail::Nothing);
 }
 
 /// A stack of segment files alone, each in the place of a level.
@@ -136,7 +136,7 @@ fn a_new_last_level_gets_the_log_of_the_level_before() {
     wait_for_head(&second, 1, 10_100);
     drop((transfers, second));
     let third = stack_of(&both[1..], 7).expect("a stack");
-    assert_eq!(read(&third, 0, 10_100), (pattern(0, 10_100), Rest::Nothing), "without the level before");
+    assert_eq!(read(&third, 0, 10_100), (pattern(0, 10_100), Tail::Nothing), "without the level before");
 }
 
 /// A level that lost bytes which the next one has goes on behind a hole, and the next one answers.
@@ -156,8 +156,8 @@ fn a_level_that_ends_before_the_next_goes_on_behind_a_hole() {
     let second = stack_of(&[(LevelKind::Disk, lost.path()), both[1]], 6).expect("a stack");
     assert_eq!(second.head(TOPIC), Some(5000));
     append(&second, 100);
-    assert_eq!(read(&second, 4000, 1000), (pattern(4000, 1000), Rest::Nothing), "from the last level");
-    assert_eq!(read(&second, 5000, 100), (pattern(5000, 100), Rest::Nothing));
+    assert_eq!(read(&second, 4000, 1000), (pattern(4000, 1000), Tail::Nothing), "from the last level");
+    assert_eq!(read(&second, 5000, 100), (pattern(5000, 100), Tail::Nothing));
 }
 
 /// A level in the kernel that survives the process knows all that readers have seen: the next level needs no hole.
@@ -181,7 +181,7 @@ fn a_first_level_that_was_kept_fills_up_the_next() {
     wait_for_head(&second, 1, 5000);
     drop((transfers, second));
     let third = stack_of(&[(LevelKind::Disk, killed.path())], 7).expect("a stack");
-    assert_eq!(read(&third, 0, 5000), (pattern(0, 5000), Rest::Nothing));
+    assert_eq!(read(&third, 0, 5000), (pattern(0, 5000), Tail::Nothing));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use multimqc::levels::{DiskConfig, DiskLevel};
-use multimqc::{Epoch, Hole, Level, LevelKind, Mover, Rest, Stack, Stop, TopicId, TransferConfig, Transfers};
+use multimqc::{Epoch, Hole, Level, LevelKind, Mover, Stack, Stop, Tail, TopicId, TransferConfig, Transfers};
 use multimqc_conformance::{Disk, Lab, User, pattern};
 
 use crate::device::Device;
@@ -39,7 +39,7 @@ fn a_device_that_was_full_for_a_while_loses_nothing() {
     });
     let mut bytes = vec![0; 50_000];
     let answer = stack.read(TOPIC, 0, &mut bytes).expect("open");
-    assert_eq!((answer.level, answer.rest), (Some(LevelKind::User), Rest::Nothing), "readers notice nothing");
+    assert_eq!((answer.level, answer.tail), (Some(LevelKind::User), Tail::Nothing), "readers notice nothing");
     device.set_full(false);
     wait_for("the rest is moved", || device.window(TOPIC).is_some_and(|window| window.head == 50_000));
     wait_for("the error is over", || transfers.progress()[0].last_error.is_none());
@@ -72,9 +72,9 @@ fn what_was_overwritten_before_its_transfer_is_a_hole() {
     assert_eq!((report.holes, report.hole_bytes), (1, first - 10_000));
     let mut bytes = vec![0; 20_000];
     let answer = stack.read(TOPIC, 5000, &mut bytes).expect("open");
-    assert_eq!((answer.bytes, answer.rest), (5000, Rest::Hole(Hole { from: 10_000, to: first })));
+    assert_eq!((answer.bytes, answer.tail), (5000, Tail::Hole(Hole { from: 10_000, to: first })));
     let answer = stack.read(TOPIC, first, &mut bytes).expect("open");
-    assert_eq!((answer.rest, &bytes), (Rest::Nothing, &pattern(first, 20_000)));
+    assert_eq!((answer.tail, &bytes), (Tail::Nothing, &pattern(first, 20_000)));
     device.read(TOPIC, first, &mut bytes).expect("the level works");
     assert_eq!(bytes, pattern(first, 20_000), "the offsets are those of the log");
 }
