@@ -101,7 +101,9 @@ fn lost_parts_and_lost_segments_are_gaps() {
     written.describe();
     written.part(1, 2, 0, 500);
     written.segments(4..6, 1000);
-    lab.until("both are gaps", |counters| counters.gaps.load(Relaxed) == 2);
+    lab.until("both are gaps, and the others are kept", |counters| {
+        (counters.gaps.load(Relaxed), counters.segments.load(Relaxed)) == (2, 4)
+    });
     let folder = folder(root.path(), &lab.store().list(None, 1)[0]).join("1");
     let (files, text) = playlist(&folder);
     assert_eq!(files, ["0.m4s", "1.m4s", "2.m4s", "3.m4s", "4.m4s", "5.m4s"]);
