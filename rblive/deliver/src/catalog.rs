@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use locks::{Mutex, RwLock};
-use rblive::content::{self, Container, Description, Flags, Header, Kind, Rendition};
+use rblive::content::{self, Container, Description, Header, Kind, Rendition};
 use rblive::{ChunkRef, RsId};
 use rblive_media::hls::Measured;
-use rblive_media::window::{LiveWindow, NewPart, SegmentState};
+use rblive_media::window::{LiveWindow, SegmentState};
 use tokio::sync::watch;
 
 use crate::playlist_cache::PlaylistCache;
@@ -415,28 +415,13 @@ impl State {
     }
 
     fn media(&mut self, header: &Header, payload: ChunkRef) -> Option<()> {
-        let is_cmaf = self.description.container == Container::Cmaf;
-        let last = self.description.ends_segment(header);
-        let live = self.live_mut(header.rendition)?;
+        let live = self.renditions.iter_mut().find(|live| live.about.id == header.rendition)?;
         let program_time = live.window.program_time();
         let init = live.inits.last().map(|(number, _)| *number);
         // Without its initialisation segment the part cannot be played.
-        let init = if is_cmaf { init? } else { 0 };
+        let init = if self.description.container == Container::Cmaf { init? } else { 0 };
         let target_us = live.window.target_us();
-        live.window.push(NewPart {
-            sequence: header.sequence,
-            index: header.part,
-            start_us: header.start_us,
-            duration_us: header.duration_us,
-            produced_ns: header.produced_ns,
-            independent: header.flags.contains(Flags::INDEPENDENT),
-            discontinuity: header.flags.contains(Flags::DISCONTINUITY),
-            timeline: Some(header.discontinuities).filter(|number| *number > 0),
-            last,
-            bytes: header.payload_bytes,
-            init,
-            data: payload,
-        });
+        live.window.push(self.description.part(header, init, payload));
         let now = live.window.program_time();
         if now != program_time || live.window.target_us() > target_us {
             self.align();
@@ -445,18 +430,8 @@ impl State {
         Some(())
     }
 
-    /// Gives all renditions the same wall clock and target duration.
     fn align(&mut self) {
-        if self.renditions.len() < 2 {
-            return;
-        }
-        let windows = || self.renditions.iter().map(|live| &live.window);
-        let target_us = windows().map(LiveWindow::target_us).max().unwrap_or(0);
-        let program_time =
-            windows().filter_map(LiveWindow::program_time).max_by_key(|(timeline, _)| *timeline);
-        for live in &mut self.renditions {
-            live.window.align(program_time, target_us);
-        }
+        LiveWindow::align(self.renditions.iter_mut().map(|live| &mut live.window));
     }
 
     pub fn live(&self, id: u16) -> Option<&LiveRendition> {

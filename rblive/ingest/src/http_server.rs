@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use data_encoding::BASE64_NOPAD;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, WWW_AUTHENTICATE};
@@ -184,31 +185,12 @@ fn shown(request: &Request<Incoming>) -> Option<(Option<String>, Option<String>)
     if let Some(key) = header.strip_prefix("Bearer ") {
         return Some((None, Some(key.to_owned())));
     }
-    let decoded = base64(header.strip_prefix("Basic ")?.as_bytes())?;
+    // Some clients leave the padding out.
+    let encoded = header.strip_prefix("Basic ")?.trim_end_matches('=');
+    let decoded = BASE64_NOPAD.decode(encoded.as_bytes()).ok()?;
     let text = String::from_utf8(decoded).ok()?;
     let (user, password) = text.split_once(':')?;
     Some((Some(user.to_owned()).filter(|user| !user.is_empty()), Some(password.to_owned())))
-}
-
-/// Decodes base64 with or without padding.
-fn base64(text: &[u8]) -> Option<Vec<u8>> {
-    let (mut bytes, mut bits, mut count) = (Vec::new(), 0u32, 0);
-    for &character in text.iter().filter(|character| **character != b'=') {
-        let value = match character {
-            b'A'..=b'Z' => character - b'A',
-            b'a'..=b'z' => character - b'a' + 26,
-            b'0'..=b'9' => character - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        (bits, count) = (bits << 6 | u32::from(value), count + 6);
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count) as u8);
-        }
-    }
-    Some(bytes)
 }
 
 impl HttpStreams {

@@ -63,7 +63,7 @@ struct State {
 }
 
 /// The numbers that the renditions have in common.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Common {
     /// Whether there may be several renditions.
     is_shared: bool,
@@ -114,12 +114,9 @@ impl Timeline {
     fn new(first_sequence: u64, timeline: u64, is_shared: bool) -> Self {
         let common = Common {
             is_shared,
-            shifts: VecDeque::new(),
-            cuts: VecDeque::new(),
             timelines: VecDeque::from([(first_sequence, timeline)]),
             next: first_sequence,
-            end: 0,
-            is_uneven: false,
+            ..Common::default()
         };
         Self { state: Arc::new(Mutex::new(State { common, renditions: BTreeMap::new() })), rendition: 0 }
     }

@@ -206,16 +206,27 @@ impl<T> LiveWindow<T> {
     }
 
     /// Returns the source's number of the newest segment's timeline, and the wall clock minus presentation time on it in nanoseconds,
-    /// for [`align`](Self::align) of the other renditions. `None`: the source does not number timelines, or no segment has begun.
+    /// for the other renditions. `None`: the source does not number timelines, or no segment has begun.
     pub fn program_time(&self) -> Option<(u64, i128)> {
         self.source_timeline.filter(|_| self.begun).map(|timeline| (timeline, self.wall_offset_ns))
     }
 
-    /// Sets the values that all renditions of a stream share. `program_time` is that of another rendition, since parts of one timeline have one
-    /// wall clock although they arrive one after the other. `target_us` is the longest duration of a segment (RFC 8216bis, 6.2.4).
-    pub fn align(&mut self, program_time: Option<(u64, i128)>, target_us: u64) {
-        self.common_time = program_time;
-        self.target_us = self.target_us.max(target_us);
+    /// Gives the renditions of a stream the wall clock of the newest timeline, since parts of one timeline have one wall clock although
+    /// they arrive one after the other, and the longest duration of a segment (RFC 8216bis, 6.2.4).
+    pub fn align<'a>(windows: impl Iterator<Item = &'a mut Self>)
+    where
+        T: 'a,
+    {
+        let mut windows: Vec<_> = windows.collect();
+        if windows.len() < 2 {
+            return;
+        }
+        let target_us = windows.iter().map(|own| own.target_us).max().unwrap_or(0);
+        let times = windows.iter().filter_map(|own| own.program_time());
+        let newest = times.max_by_key(|(timeline, _)| *timeline);
+        for own in &mut windows {
+            (own.common_time, own.target_us) = (newest, target_us);
+        }
     }
 
     /// Adds the next part of the source. Parts come in the order in which they were written, each of them once. A segment number that

@@ -8,10 +8,10 @@
 
 use std::time::{Duration, Instant};
 
-use rblive::content::{self, Container, Description, Flags, Header, Kind};
+use rblive::content::{self, Container, Description, Header, Kind};
 use rblive::{ChunkRef, ReadError, RsId};
 use rblive_media::hls::VodSegment;
-use rblive_media::window::{LiveWindow, NewPart, Pushed, SegmentState};
+use rblive_media::window::{LiveWindow, Pushed, SegmentState};
 
 use crate::counters::RecordCounters;
 use crate::in_place::{self, WriteError};
@@ -125,7 +125,6 @@ impl Stream {
         let Some(description) = &self.description else { return };
         self.ended_at = None;
         let is_cmaf = description.container == Container::Cmaf;
-        let last = description.ends_segment(header);
         let Some(lane) = self.lanes.iter_mut().find(|lane| lane.id == header.rendition) else { return };
         let init = lane.init.as_ref().map(|(number, _)| *number);
         // Without its initialisation segment the part cannot be played.
@@ -135,7 +134,8 @@ impl Stream {
             return;
         }
         let program_time = lane.window.program_time();
-        let pushed = lane.push(header, init, last);
+        lane.ordinal += 1;
+        let pushed = lane.window.push(description.part(header, init, lane.ordinal));
         let begins = lane.window.program_time() != program_time;
         let Some(newest) = lane.window.segments().next_back().map(|segment| segment.number) else { return };
         lane.list(self.id, newest, &mut self.recordings, shelf);
@@ -160,16 +160,8 @@ impl Stream {
         self.recordings.close_before(used, shelf);
     }
 
-    /// Gives all renditions the wall clock of the newest timeline, as viewers of the live stream have it.
     fn align(&mut self) {
-        if self.lanes.len() < 2 {
-            return;
-        }
-        let windows = || self.lanes.iter().map(|lane| &lane.window);
-        let target_us = windows().map(LiveWindow::target_us).max().unwrap_or(0);
-        let program_time =
-            windows().filter_map(LiveWindow::program_time).max_by_key(|(timeline, _)| *timeline);
-        self.lanes.iter_mut().for_each(|lane| lane.window.align(program_time, target_us));
+        LiveWindow::align(self.lanes.iter_mut().map(|lane| &mut lane.window));
     }
 
     /// The source has ended. The recording waits for its return.
@@ -219,24 +211,6 @@ impl Lane {
             unlisted: 0,
             open: None,
         }
-    }
-
-    fn push(&mut self, header: &Header, init: u32, last: bool) -> Pushed {
-        self.ordinal += 1;
-        self.window.push(NewPart {
-            sequence: header.sequence,
-            index: header.part,
-            start_us: header.start_us,
-            duration_us: header.duration_us,
-            produced_ns: header.produced_ns,
-            independent: header.flags.contains(Flags::INDEPENDENT),
-            discontinuity: header.flags.contains(Flags::DISCONTINUITY),
-            timeline: Some(header.discontinuities).filter(|number| *number > 0),
-            last,
-            bytes: header.payload_bytes,
-            init,
-            data: self.ordinal,
-        })
     }
 
     /// Writes a part into the file of its segment.

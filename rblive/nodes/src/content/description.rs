@@ -1,6 +1,7 @@
 //! The description of a stream: what a player must know before it fetches media.
 
 use rblive_media::rendition::{Container, Rendition};
+use rblive_media::window::NewPart;
 use serde::{Deserialize, Serialize};
 
 use super::header::{Flags, Header};
@@ -92,6 +93,25 @@ impl Description {
     pub fn ends_segment(&self, header: &Header) -> bool {
         let is_whole = self.container == Container::Ts && self.part_target_us.is_none();
         is_whole || header.flags.contains(Flags::LAST_PART)
+    }
+
+    /// The part of a segment that a chunk of media is. `init` is the number of the initialisation segment that it needs, `data` the place
+    /// of its bytes.
+    pub fn part<T>(&self, header: &Header, init: u32, data: T) -> NewPart<T> {
+        NewPart {
+            sequence: header.sequence,
+            index: header.part,
+            start_us: header.start_us,
+            duration_us: header.duration_us,
+            produced_ns: header.produced_ns,
+            independent: header.flags.contains(Flags::INDEPENDENT),
+            discontinuity: header.flags.contains(Flags::DISCONTINUITY),
+            timeline: Some(header.discontinuities).filter(|number| *number > 0),
+            last: self.ends_segment(header),
+            bytes: header.payload_bytes,
+            init,
+            data,
+        }
     }
 
     /// The text, as a chunk carries it.
