@@ -81,8 +81,6 @@
 
 mod batch;
 mod batch_cursor;
-mod buffers;
-mod clamped_options;
 mod confirm;
 mod confirm_tracker;
 mod connection;
@@ -90,7 +88,6 @@ mod deadline;
 mod disk_asks;
 mod error;
 mod event;
-mod filters;
 mod level;
 mod login;
 mod message_segment;
@@ -100,11 +97,11 @@ mod output_state;
 mod publisher;
 #[cfg(feature = "tokio")]
 mod publisher_tasks;
-mod resume_positions;
 mod subscriber;
 #[cfg(feature = "tokio")]
 mod subscriber_tasks;
-mod subscription_set;
+mod subscription_driver;
+mod subscriptions;
 mod topic_state;
 mod watch;
 mod writer;

@@ -1,28 +1,23 @@
 //! A subscriber: receives topics.
 
-mod events;
-
-use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use rocketbufs::{Budget, Conn, Context, Epoch, InEvent, InView, Position, RIn};
+use rocketbufs::{Budget, Conn, Context, InEvent, InView, RIn};
 use rustix::event::epoll;
 use tracing::debug;
 
 use super::batch::{Batch, Bytes, Message, MessageRef};
 use super::batch_cursor::BatchCursor;
-use super::buffers::Buffer;
-use super::connection::{Connection, lock, own_context, wait_while};
+use super::connection::{Connection, own_context};
 use super::deadline::Deadline;
 use super::error::{ConnectError, ReceiveError, SubscribeTopicError};
 use super::event::{Event, Notice};
 use super::options::{StartFrom, SubscriberBuilder, SubscriberOptions};
-use super::resume_positions::ResumePosition;
-use super::subscription_set::{State, SubscriptionSet};
+use super::subscription_driver::SubscriptionDriver;
 use crate::wire::{Framing, Role, TopicFilter, TopicName};
 
 /// The longest name of a durable subscriber in bytes.
@@ -69,20 +64,14 @@ const BUDGET_BYTES: u64 = 64 << 20;
 /// # }
 /// ```
 pub struct Subscriber {
-    pub(super) set: Arc<SubscriptionSet>,
+    pub(super) driver: Arc<SubscriptionDriver>,
     connection: Connection,
     rin: RIn,
     context: Context,
-    /// The end of the handed-out messages of each log.
-    handed_out: HashMap<Epoch, Position>,
-    /// Everything of a log from this position on was received.
-    covered_from: HashMap<Epoch, Position>,
-    /// Where the last subscription of a kept log began.
-    joined: HashMap<Epoch, Position>,
     pub(super) cursor: Option<BatchCursor>,
     /// For copies of bytes in memory that other processes may write.
     pub(super) spare: Vec<u8>,
-    /// An epoll descriptor for the descriptors of the rIn and of the set, if the application asked for it.
+    /// An epoll descriptor for the descriptors of the rIn and of the driver, if the application asked for it.
     poll: OnceLock<OwnedFd>,
     /// The registration of that descriptor with a runtime of tokio.
     #[cfg(feature = "tokio")]
@@ -144,53 +133,27 @@ impl SubscriberBuilder {
         };
         let connection =
             Connection::connect(&context, addr, Role::Subscriber, &options.name, &self.login, |_| {})?;
-        let set = Arc::new(SubscriptionSet { options, ..SubscriptionSet::default() });
-        let rin = set.attach(&connection.conn());
-        let resume = resume(set.clone(), rin.clone(), connection.conn().peer_instance());
-        let taken_over = set.clone();
-        let on_taken_over = move |why| taken_over.update(|state| state.taken_over = Some(why));
-        connection.watch(|_| {}, resume, on_taken_over)?;
+        let driver = SubscriptionDriver::new(options, &connection.conn());
+        let (resumed, taken_over) = (driver.clone(), driver.clone());
+        // A subscriber that has left the first broker process does not resume there.
+        let (first, mut same_broker) = (connection.conn().peer_instance(), true);
+        let on_up = move |conn: &Conn| {
+            same_broker &= conn.peer_instance() == first;
+            resumed.on_reconnected(conn, same_broker);
+        };
+        connection.watch(|_| {}, on_up, move |why| taken_over.on_taken_over(why))?;
+        let rin = driver.rin();
         Ok(Subscriber {
-            set,
+            driver,
             connection,
             rin,
             context,
-            handed_out: HashMap::new(),
-            covered_from: HashMap::new(),
-            joined: HashMap::new(),
             cursor: None,
             spare: Vec::new(),
             poll: OnceLock::new(),
             #[cfg(feature = "tokio")]
             readiness: None,
         })
-    }
-}
-
-/// Resumes on a connection that replaces a lost one. At the same broker process the rIn resumes. Another process has other
-/// buffers, and only the application's thread knows the handed-out positions.
-fn resume(set: Arc<SubscriptionSet>, rin: RIn, broker: u128) -> impl FnMut(&Conn) + Send {
-    let mut resumable = Some(rin);
-    move |conn| {
-        if conn.peer_instance() != broker {
-            resumable = None;
-        }
-        let mut state = lock(&set.state);
-        state.filters.on_connection_lost();
-        state.reconnects += 1;
-        match &resumable {
-            Some(rin) => {
-                drop(state);
-                rin.resume(conn);
-                set.request_all(conn);
-            }
-            None => {
-                state.other_broker = true;
-                state.moved = Some(conn.clone());
-                drop(state);
-            }
-        }
-        set.update(|_| ());
     }
 }
 
@@ -233,7 +196,7 @@ impl Subscriber {
     /// The name or filter is not valid.
     pub fn subscribe_from(&mut self, topics: &str, start: StartFrom) -> Result<(), SubscribeTopicError> {
         let filter: TopicFilter = topics.parse()?;
-        self.set.subscribe(&self.rin, &self.connection.conn(), &filter, start);
+        self.driver.subscribe(&self.connection.conn(), &filter, start);
         Ok(())
     }
 
@@ -245,18 +208,9 @@ impl Subscriber {
     /// The name or filter is not valid.
     pub fn unsubscribe(&mut self, topics: &str) -> Result<(), SubscribeTopicError> {
         let filter: TopicFilter = topics.parse()?;
-        let removed = self.set.update(|state| {
-            let known = state.filters.remove(&filter);
-            if known { state.remove_unwanted() } else { Vec::new() }
-        });
-        for (bid, epoch) in removed {
-            self.rin.unsubscribe(bid);
-            self.handed_out.remove(&epoch);
-            self.covered_from.remove(&epoch);
-            self.joined.remove(&epoch);
-            if let Some(cursor) = self.cursor.take_if(|cursor| cursor.epoch() == epoch) {
-                cursor.consume_taken(&mut self.spare);
-            }
+        let left = self.driver.unsubscribe(&filter);
+        if let Some(cursor) = self.cursor.take_if(|cursor| left.contains(&cursor.epoch())) {
+            cursor.consume_taken(&mut self.spare);
         }
         Ok(())
     }
@@ -276,7 +230,7 @@ impl Subscriber {
     pub(super) fn take_event(&mut self, timeout: Option<Duration>) -> Result<Option<Taken>, ReceiveError> {
         let deadline = Deadline::after(timeout);
         loop {
-            let (notice, disconnected) = self.next_notice();
+            let (notice, disconnected) = self.driver.next_notice();
             if let Some(notice) = notice {
                 return Ok(Some(Taken::Notice(notice)));
             }
@@ -289,15 +243,9 @@ impl Subscriber {
                         return Ok(Some(taken));
                     }
                 }
-                Some(event) => {
-                    if let Some(notice) = self.on_event(event) {
-                        return Ok(Some(Taken::Notice(notice)));
-                    }
-                }
-                None if let Some(why) = self.taken_over() => return Err(ReceiveError::TakenOver(why)),
-                None if disconnected && self.wait_moved(deadline.left()) => {
-                    return Ok(Some(Taken::Notice(Notice::Reconnected)));
-                }
+                Some(event) => self.driver.on_event(event),
+                None if let Some(why) = self.driver.taken_over() => return Err(ReceiveError::TakenOver(why)),
+                None if disconnected && self.wait_moved(deadline.left()) => {}
                 None if over => return Ok(None),
                 None => {}
             }
@@ -396,10 +344,7 @@ impl Subscriber {
     /// Whether every subscribed topic and filter has matched a publisher's log, and all matched logs have ended and were
     /// received. Another log may appear later, for a filter as for a topic.
     pub fn ended(&self) -> bool {
-        let state = lock(&self.set.state);
-        // The application takes a refusal first. Until the broker has answered, further logs may be announced.
-        let answered = state.notices.is_empty() && state.is_answered();
-        self.cursor.is_none() && answered && state.filters.all_matched() && state.buffers.all_ended()
+        self.cursor.is_none() && self.driver.has_ended()
     }
 
     /// A descriptor that is readable while a call that receives would return something. The application's event loop may only
@@ -413,10 +358,7 @@ impl Subscriber {
             return Ok(poll.as_fd());
         }
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let state = lock(&self.set.state);
-        add_to_poll(&poll, self.set.readable.descriptor(false)?)?;
-        self.set.settle(&state);
-        drop(state);
+        self.driver.with_descriptor(|descriptor| add_to_poll(&poll, descriptor))?;
         add_to_poll(&poll, self.rin.pollable()?)?;
         Ok(self.poll.get_or_init(|| poll).as_fd())
     }
@@ -453,7 +395,7 @@ impl Subscriber {
     ) -> Result<Option<TakenBytes>, ReceiveError> {
         let deadline = Deadline::after(timeout);
         loop {
-            let until_ended = self.set.options.until_ended;
+            let until_ended = self.driver.options.until_ended;
             if until_ended && self.ended() {
                 return Ok(None);
             }
@@ -472,65 +414,27 @@ impl Subscriber {
 
     /// Takes the bytes of received data, and remembers that they were handed out. Bytes that were overwritten are lost.
     fn take(&mut self, view: InView) -> Option<Taken> {
-        let Buffer { topic, framing, .. } = lock(&self.set.state).buffers.get(view.bid()).cloned()?;
+        let (topic, framing) = self.driver.hand_out(view.bid(), view.end())?;
         let (epoch, from, to) = (view.epoch(), view.position(), view.end());
-        self.handed_out.insert(epoch, to);
         if let Some(bytes) = Bytes::of(view, &mut self.spare) {
             return Some(Taken::Bytes(TakenBytes { bytes, topic, framing }));
         }
-        self.covered_from.insert(epoch, to);
+        self.driver.on_overwritten(epoch, to);
         Some(Taken::Notice(Notice::Lost { topic, epoch, from, to }))
-    }
-
-    /// The next notice that the framework does not report, and whether the connection is lost.
-    fn next_notice(&self) -> (Option<Notice>, bool) {
-        let mut state = lock(&self.set.state);
-        let notice = state.next_notice();
-        if std::mem::take(&mut state.answered) || notice.is_some() {
-            self.set.settle(&state);
-        }
-        (notice, state.disconnected)
-    }
-
-    /// Why the place was taken over, if it was.
-    fn taken_over(&self) -> Option<String> {
-        lock(&self.set.state).taken_over.clone()
     }
 
     /// Waits for a connection after a loss. Moves to it, and returns true, if it leads to another broker process.
     fn wait_moved(&mut self, timeout: Option<Duration>) -> bool {
-        let waiting = |state: &mut State| {
-            state.moved.is_none() && state.taken_over.is_none() && state.reconnects < state.disconnects
-        };
-        wait_while(&self.set.state, &self.set.changed, timeout, waiting);
-        let mut state = lock(&self.set.state);
-        let Some(conn) = state.moved.take() else { return false };
-        state.disconnects = state.reconnects;
-        state.disconnected = false;
-        state.forget_buffers();
-        for (epoch, position) in self.handed_out.drain() {
-            let left = ResumePosition::left_at(&mut self.covered_from, epoch, position);
-            state.positions.leave(epoch, left);
-        }
-        self.covered_from.clear();
-        self.joined.clear();
-        self.set.settle(&state);
-        drop(state);
-        self.move_to(&conn);
-        true
-    }
-
-    fn move_to(&mut self, conn: &Conn) {
-        let rin = self.set.attach(conn);
+        let Some(conn) = self.driver.wait_moved(timeout) else { return false };
+        self.rin = self.driver.move_to(&conn);
         if let Some(poll) = self.poll.get() {
             // The descriptor of the former rIn leaves the poll set when it is closed.
-            let added = rin.pollable().and_then(|descriptor| add_to_poll(poll, descriptor));
+            let added = self.rin.pollable().and_then(|descriptor| add_to_poll(poll, descriptor));
             if let Err(error) = added {
                 debug!("the descriptor does not follow the new connection: {error}");
             }
         }
-        self.rin = rin;
-        self.set.request_all(conn);
+        true
     }
 }
 

@@ -152,7 +152,7 @@ impl Subscriber {
 
     fn poll_bytes(&mut self, task: &mut Context<'_>) -> Poll<Result<Option<TakenBytes>, ReceiveError>> {
         self.poll_for(task, |this| match this.wait_bytes(Some(Duration::ZERO)) {
-            Ok(None) => (this.set.options.until_ended && this.ended()).then_some(Ok(None)),
+            Ok(None) => (this.driver.options.until_ended && this.ended()).then_some(Ok(None)),
             other => Some(other),
         })
     }

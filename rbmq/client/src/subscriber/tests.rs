@@ -28,7 +28,7 @@ fn bytes_that_are_overwritten_before_their_copy_are_reported_as_lost() {
     let view = loop {
         match subscriber.rin.recv(WAIT).unwrap().expect("an event") {
             InEvent::Data(view) => break view,
-            event => drop(subscriber.on_event(event)),
+            event => subscriber.driver.on_event(event),
         }
     };
     let (epoch, from, to) = (view.epoch(), view.position(), view.end());

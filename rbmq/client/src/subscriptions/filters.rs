@@ -2,7 +2,7 @@
 
 use rbmq_wire::Levels;
 
-use super::options::StartFrom;
+use crate::options::StartFrom;
 use crate::wire::{TopicFilter, TopicName};
 
 /// A filter and its state.

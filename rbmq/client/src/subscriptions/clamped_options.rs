@@ -1,16 +1,23 @@
 //! Options that the broker limits. Each limit is reported once, and not once for each of ten thousand topics.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
-use rocketbufs::Policy;
+use rocketbufs::{Policy, PolicySet};
 
-use super::options::{SlowPolicy, SubscriberOptions};
+use super::buffers::MAX_UNWANTED;
+use crate::options::SlowPolicy;
 use crate::wire::{SubscribeLimits, TopicName};
 
-/// The limits that were reported, and the reports that wait for the application.
+/// What the subscriber asks for, what the broker allows, and the limits that were reported.
 #[derive(Debug, Default)]
 pub(super) struct ClampedOptions {
+    slow: SlowPolicy,
+    hold: Duration,
+    /// The limits of the buffers that the broker announces now.
+    limits: SubscribeLimits,
+    /// The policies for topics whose publishers this subscriber may not hold back.
+    policies: HashMap<TopicName, Policy>,
     reported: BTreeSet<(ClampedOption, u64)>,
     /// Reports that the application has not taken yet.
     pub(super) reports: VecDeque<String>,
@@ -30,14 +37,29 @@ enum ClampedOption {
 const MAX_REPORTED: usize = 64;
 
 impl ClampedOptions {
+    pub(super) fn new(slow: SlowPolicy, hold: Duration) -> Self {
+        Self { slow, hold, ..Self::default() }
+    }
+
+    /// How long the broker shall keep the place of this subscriber while it is offline.
+    pub(super) fn hold(&self) -> Duration {
+        self.hold
+    }
+
+    /// The policy for a topic.
+    pub(super) fn policy(&self, topic: &TopicName) -> Policy {
+        self.policies.get(topic).copied().unwrap_or(self.slow.framework())
+    }
+
+    /// The broker says what it allows for the buffers that follow.
+    pub(super) fn on_limits(&mut self, limits: SubscribeLimits) {
+        self.limits = limits;
+    }
+
     /// Compares the options of a subscription to this topic with the limits of the broker.
-    pub(super) fn compare(
-        &mut self,
-        options: &SubscriberOptions,
-        limits: SubscribeLimits,
-        topic: &TopicName,
-    ) {
-        let (asked, most) = (options.hold, Duration::from_millis(limits.max_hold_ms.into()));
+    pub(super) fn compare(&mut self, topic: &TopicName) {
+        let limits = self.limits;
+        let (asked, most) = (self.hold, Duration::from_millis(limits.max_hold_ms.into()));
         if limits.max_hold_ms != u32::MAX && asked > most {
             let why = format!(
                 "it keeps the place of an offline subscriber for {most:?}, not for {asked:?} (max_hold_ms of the rule or \
@@ -46,7 +68,7 @@ impl ClampedOptions {
             self.report(ClampedOption::Hold, limits.max_hold_ms.into(), topic, &why);
         }
         let most = limits.max_lag_bytes;
-        if let (policy, Some(asked)) = (options.slow, options.slow.max_lag_bytes())
+        if let (policy, Some(asked)) = (self.slow, self.slow.max_lag_bytes())
             && most != 0
             && asked > most
         {
@@ -57,7 +79,7 @@ impl ClampedOptions {
             self.report(ClampedOption::MaxLag, most, topic, &why);
         }
         let most = limits.block_timeout_ms;
-        if let SlowPolicy::BlockFor { timeout: asked } = options.slow
+        if let SlowPolicy::BlockFor { timeout: asked } = self.slow
             && most != 0
             && asked.is_none_or(|asked| asked.as_millis() > most.into())
         {
@@ -80,8 +102,15 @@ impl ClampedOptions {
         }
     }
 
-    /// The broker does not let this subscriber hold back the publishers of this topic.
-    pub(super) fn on_no_block(&mut self, policy: Policy, topic: &TopicName) {
+    /// The broker does not let this subscriber hold back the publishers of this topic. Returns whether the options allow for the best
+    /// policy that the broker allows.
+    pub(super) fn on_no_block(&mut self, topic: &TopicName, allowed: PolicySet) -> bool {
+        let best = [Policy::Drop, Policy::Disconnect].into_iter().find(|policy| allowed.contains(*policy));
+        let (Some(policy), SlowPolicy::BlockIfAllowed) = (best, self.slow) else { return false };
+        if self.policies.len() >= MAX_UNWANTED {
+            return false;
+        }
+        self.policies.insert(topic.clone(), policy);
         let so = match policy {
             Policy::Drop => "while it is slow, it skips messages and reports how many bytes it lost",
             _ => "when it is too slow, the broker ends the subscription",
@@ -91,6 +120,7 @@ impl ClampedOptions {
              policy '{policy}': {so}"
         );
         self.report(ClampedOption::Block, policy as u64, topic, &why);
+        true
     }
 
     fn report(&mut self, option: ClampedOption, limit: u64, topic: &TopicName, why: &str) {

@@ -1,0 +1,303 @@
+//! The driver of a subscriber's subscriptions: it owns the lock that the application's thread, the callbacks of the framework and the
+//! reconnecting thread share, feeds the machine and carries out its effects.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, SystemTime};
+
+use rocketbufs::error::{ControlError, SubscribeError};
+use rocketbufs::event_queue::Readable;
+use rocketbufs::{
+    Bid, BlockTimeout, ConfirmMode, Conn, Epoch, InEvent, Position, RIn, Start, SubscribeOptions,
+};
+use tracing::debug;
+
+use super::connection::{lock, send_patiently, wait_while};
+use super::event::Notice;
+use super::options::{SlowPolicy, StartFrom, SubscriberOptions};
+use super::subscriptions::{Begin, Effect, Subscribe, Subscriptions};
+use crate::wire::{Control, Framing, ReplayFrom, TopicFilter, TopicName};
+
+/// The driver.
+pub(super) struct SubscriptionDriver {
+    pub(super) options: SubscriberOptions,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Readable while the machine has news for the application's thread. Changes under the lock.
+    readable: Readable,
+}
+
+struct State {
+    machine: Subscriptions,
+    /// The rIn of the present broker process.
+    rin: RIn,
+    /// A thread carries out effects, and those that follow.
+    executing: bool,
+    /// Every topic has ended, and the application's thread does not know.
+    ended: bool,
+    /// A connection to another broker process. The buffers have other ids there: the application's thread moves to it.
+    moved: Option<Conn>,
+}
+
+impl SubscriptionDriver {
+    /// Creates the rIn of a connection, and what drives its subscriptions.
+    pub(super) fn new(options: SubscriberOptions, conn: &Conn) -> Arc<Self> {
+        let (machine, rin) = (Subscriptions::new(&options), RIn::new(conn));
+        let state = State { machine, rin, executing: false, ended: false, moved: None };
+        let (changed, readable) = (Condvar::new(), Readable::default());
+        let driver = Arc::new(Self { options, state: Mutex::new(state), changed, readable });
+        driver.listen();
+        driver
+    }
+
+    /// The rIn of the present broker process.
+    pub(super) fn rin(&self) -> RIn {
+        lock(&self.state).rin.clone()
+    }
+
+    /// Feeds the machine with the messages of the broker. Messages that came before wait in the rIn.
+    fn listen(self: &Arc<Self>) {
+        let state = lock(&self.state);
+        let (rin, broker) = (state.rin.clone(), state.machine.broker());
+        drop(state);
+        // The driver has the rIn, which has the callback.
+        let driver = Arc::downgrade(self);
+        rin.set_control_msg_cb(move |rin, message| {
+            let Some(driver) = driver.upgrade() else { return };
+            match Control::decode(message) {
+                Ok(message) => {
+                    driver.feed(|state| state.machine.on_control(broker, rin.conn().id(), message))
+                }
+                Err(error) => rin.conn().close(&error.to_string()),
+            }
+        });
+    }
+
+    /// Gives the machine an event, carries out what it asks for, and wakes the application's thread if it waits.
+    ///
+    /// One thread at a time carries out effects, so that they keep the order of the events. It holds no lock meanwhile, since calls of the
+    /// framework take locks of their own.
+    fn feed<T>(&self, event: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = lock(&self.state);
+        let had_ended = state.machine.has_ended();
+        let result = event(&mut state);
+        while !state.executing
+            && let Some(effect) = state.machine.next_effect()
+        {
+            state.executing = true;
+            let rin = state.rin.clone();
+            drop(state);
+            let failed = self.execute(&rin, effect);
+            state = lock(&self.state);
+            state.executing = false;
+            if let Some((bid, why)) = failed {
+                state.machine.on_not_subscribed(bid, &why);
+            }
+        }
+        state.ended |= !had_ended && state.machine.has_ended();
+        self.settle(&state);
+        drop(state);
+        self.changed.notify_all();
+        result
+    }
+
+    /// Carries out an effect. Returns the buffer that cannot be subscribed to, and the reason.
+    fn execute(&self, rin: &RIn, effect: Effect) -> Option<(Bid, String)> {
+        match effect {
+            Effect::Subscribe(subscribe) => {
+                match rin.subscribe_with(subscribe.bid, self.options.subscribe(&subscribe)) {
+                    Ok(_) | Err(SubscribeError::Exists(_)) => {}
+                    Err(error) => return Some((subscribe.bid, error.to_string())),
+                }
+            }
+            Effect::Unsubscribe(bid) => rin.unsubscribe(bid),
+            Effect::Ask { bid, begin } => {
+                let message = Control::Replay { bid, from: begin.replay_from() };
+                match rin.send_control(&message.encode()) {
+                    // The next connection asks again.
+                    Ok(()) | Err(ControlError::Down) => {}
+                    Err(error) => rin.conn().close(&format!("a replay cannot be asked for: {error}")),
+                }
+            }
+            Effect::Close(why) => rin.conn().close(why),
+        }
+        None
+    }
+
+    /// Makes the descriptor agree with the state.
+    fn settle(&self, state: &State) {
+        if state.machine.has_news() || state.ended {
+            self.readable.raise();
+        } else {
+            self.readable.lower();
+        }
+    }
+
+    /// Calls `add` with the descriptor that is readable while there is news for the application's thread.
+    pub(super) fn with_descriptor(
+        &self,
+        add: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let state = lock(&self.state);
+        add(self.readable.descriptor(false)?)?;
+        self.settle(&state);
+        Ok(())
+    }
+}
+
+/// The calls of the application's thread.
+impl SubscriptionDriver {
+    /// Subscribes to a filter.
+    pub(super) fn subscribe(&self, conn: &Conn, filter: &TopicFilter, start: StartFrom) {
+        let requests = self.feed(|state| state.machine.subscribe(conn.id(), filter, start));
+        self.send(conn, &requests);
+    }
+
+    /// Ends the subscription of a filter. Returns the logs of which nothing more comes.
+    pub(super) fn unsubscribe(&self, filter: &TopicFilter) -> Vec<Epoch> {
+        let left = self.feed(|state| state.machine.unsubscribe(filter));
+        // What has arrived must not be taken for data of the next subscription. Another thread may be carrying the effects out.
+        let waiting = |state: &mut State| state.executing || state.machine.has_effects();
+        wait_while(&self.state, &self.changed, None, waiting);
+        left
+    }
+
+    /// An event of the rIn that is no data.
+    pub(super) fn on_event(&self, event: InEvent) {
+        self.feed(|state| state.machine.on_event(event));
+    }
+
+    /// The application gets bytes of a buffer, up to this position. Returns their topic and framing; none: they are not wanted.
+    pub(super) fn hand_out(&self, bid: Bid, to: Position) -> Option<(TopicName, Framing)> {
+        lock(&self.state).machine.hand_out(bid, to)
+    }
+
+    /// Bytes that were handed out had been overwritten.
+    pub(super) fn on_overwritten(&self, epoch: Epoch, to: Position) {
+        lock(&self.state).machine.on_overwritten(epoch, to);
+    }
+
+    /// The next notice that the framework does not report, and whether the connection is lost.
+    pub(super) fn next_notice(&self) -> (Option<Notice>, bool) {
+        let mut state = lock(&self.state);
+        let notice = state.machine.next_notice();
+        state.ended = false;
+        self.settle(&state);
+        (notice, state.machine.is_disconnected())
+    }
+
+    /// Whether all topics have ended.
+    pub(super) fn has_ended(&self) -> bool {
+        lock(&self.state).machine.has_ended()
+    }
+
+    /// Why the place was taken over, if it was.
+    pub(super) fn taken_over(&self) -> Option<String> {
+        lock(&self.state).machine.taken_over().cloned()
+    }
+}
+
+/// The connection.
+impl SubscriptionDriver {
+    /// Sends requests. Must not be called from a callback.
+    fn send(&self, conn: &Conn, requests: &[Control]) {
+        for request in requests {
+            match send_patiently(conn, request) {
+                Ok(()) => {}
+                Err(error @ ControlError::TooLarge { .. }) => {
+                    self.feed(|state| state.machine.on_unsendable(conn.id(), &error.to_string()));
+                }
+                // The next connection requests everything again.
+                Err(error) => return debug!("the request for topics was not sent: {error}"),
+            }
+        }
+    }
+
+    /// A connection replaces a lost one. At the same broker process the rIn resumes. Another process has other buffers, and the
+    /// application's thread moves there.
+    pub(super) fn on_reconnected(&self, conn: &Conn, same_broker: bool) {
+        let rin = self.rin();
+        let requests = self.feed(|state| {
+            state.moved = (!same_broker).then(|| conn.clone());
+            state.machine.on_reconnected(conn.id(), same_broker)
+        });
+        if same_broker {
+            rin.resume(conn);
+            self.send(conn, &requests);
+        }
+    }
+
+    /// Another subscriber has the place.
+    pub(super) fn on_taken_over(&self, why: String) {
+        self.feed(|state| state.machine.on_taken_over(why));
+    }
+
+    /// Waits for a connection after a loss. Returns it if it leads to another broker process.
+    pub(super) fn wait_moved(&self, timeout: Option<Duration>) -> Option<Conn> {
+        wait_while(&self.state, &self.changed, timeout, |state| state.machine.is_waiting());
+        lock(&self.state).moved.take()
+    }
+
+    /// Moves to a connection to another broker process. Returns its rIn.
+    pub(super) fn move_to(self: &Arc<Self>, conn: &Conn) -> RIn {
+        let rin = RIn::new(conn);
+        let requests = self.feed(|state| {
+            state.rin = rin.clone();
+            state.machine.on_moved(conn.id())
+        });
+        self.listen();
+        self.send(conn, &requests);
+        rin
+    }
+}
+
+impl Begin {
+    fn start(self) -> Start {
+        match self {
+            Self::At(start) => start,
+            Self::Since(time) => Start::Ago(age_ms(time)),
+        }
+    }
+
+    /// The replay that the broker is asked for.
+    fn replay_from(self) -> ReplayFrom {
+        match self.start() {
+            Start::Ago(ms) => ReplayFrom::Age(ms),
+            Start::Position(_, position) => ReplayFrom::Position(position),
+            _ => ReplayFrom::Oldest,
+        }
+    }
+}
+
+/// The age of a time, rounded up; 0 for a future time.
+fn age_ms(time: SystemTime) -> u64 {
+    let age = SystemTime::now().duration_since(time).unwrap_or_default();
+    u64::try_from(age.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+impl SubscriberOptions {
+    fn subscribe(&self, to: &Subscribe) -> SubscribeOptions {
+        let block_timeout = match self.slow {
+            _ if to.replay => BlockTimeout::Never,
+            SlowPolicy::BlockFor { timeout: None } => BlockTimeout::Never,
+            SlowPolicy::BlockFor { timeout: Some(timeout) } => BlockTimeout::After(timeout),
+            _ => BlockTimeout::Default,
+        };
+        // Subscribers that are not durable have no place to take over, and several of the same name may be connected.
+        let is_durable = !(self.hold.is_zero() || to.replay);
+        let (name, hold) = if is_durable { (self.name.as_str(), self.hold) } else { ("", Duration::ZERO) };
+        let confirm = if self.confirm_consumed { ConfirmMode::OnConsume } else { ConfirmMode::OnArrival };
+        SubscribeOptions::new()
+            .size_bytes(self.ring_bytes.max(to.max_delivery_bytes.saturating_mul(2)))
+            .start(to.begin.start())
+            .policy(to.policy)
+            .max_lag_bytes(self.slow.max_lag_bytes().filter(|_| !to.replay))
+            .block_timeout(block_timeout)
+            .durable(name, hold)
+            .confirm(confirm)
+            .max_view_bytes((self.batch_bytes > 0).then_some(self.batch_bytes))
+            .covered_from(to.covered_from)
+            .budget(self.budget.clone().filter(|_| !to.named))
+    }
+}

@@ -1,0 +1,92 @@
+//! The connection of a subscriber, as far as its subscriptions depend on it.
+
+/// The connection. A connection that replaces a lost one may be up before the application's thread learns of the loss.
+#[derive(Debug, Default)]
+pub(super) struct Link {
+    /// The connection over which the latest requests were sent, and how many of them the broker has not answered.
+    unanswered: (u64, usize),
+    /// How many broker processes followed the first one.
+    pub(super) broker: u64,
+    /// A connection leads to another broker process: the application's thread moves to it.
+    moves: bool,
+    /// How many losses the application knows of, less the connections that replaced lost ones.
+    missing: i64,
+    /// Whether the application knows that the connection is lost, and not yet that it is back.
+    disconnected: bool,
+    /// Why the place was taken over. No further connection follows.
+    taken_over: Option<String>,
+}
+
+impl Link {
+    /// Requests are sent. Returns whether they are the first ones over this connection.
+    pub(super) fn on_requests(&mut self, conn: u64, count: usize) -> bool {
+        let first = self.unanswered.0 != conn;
+        if first {
+            self.unanswered = (conn, 0);
+        }
+        self.unanswered.1 += count;
+        first
+    }
+
+    /// The broker answered a request. Returns whether it has answered all of them.
+    pub(super) fn on_answer(&mut self, conn: u64) -> bool {
+        if self.unanswered.0 != conn {
+            return false;
+        }
+        self.unanswered.1 = self.unanswered.1.saturating_sub(1);
+        self.is_answered()
+    }
+
+    /// Whether the broker has announced all existing buffers of all filters.
+    pub(super) fn is_answered(&self) -> bool {
+        self.unanswered.1 == 0
+    }
+
+    /// The application learns of a loss. Returns false if it knows of an earlier one, and not yet that the connection was back.
+    pub(super) fn on_lost(&mut self) -> bool {
+        self.missing += 1;
+        !std::mem::replace(&mut self.disconnected, true)
+    }
+
+    /// A connection replaces a lost one.
+    pub(super) fn on_replaced(&mut self, same_broker: bool) {
+        self.missing -= 1;
+        self.moves |= !same_broker;
+    }
+
+    /// The application's thread has moved to the connection to another broker process.
+    pub(super) fn on_moved(&mut self) {
+        self.broker += 1;
+        (self.moves, self.missing, self.disconnected) = (false, 0, false);
+    }
+
+    pub(super) fn on_taken_over(&mut self, why: String) {
+        self.taken_over = Some(why);
+    }
+
+    /// Whether the connection is back, and the application does not know. At the same broker process, the subscriptions have
+    /// resumed by themselves.
+    pub(super) fn take_resumed(&mut self) -> bool {
+        let resumed = self.disconnected && !self.moves && self.missing <= 0;
+        self.disconnected &= !resumed;
+        resumed
+    }
+
+    pub(super) fn is_disconnected(&self) -> bool {
+        self.disconnected
+    }
+
+    /// Whether nothing can come before there is a connection.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.moves && self.taken_over.is_none() && self.missing > 0
+    }
+
+    /// Whether the application's thread has something to do.
+    pub(super) fn has_news(&self) -> bool {
+        self.moves || self.taken_over.is_some()
+    }
+
+    pub(super) fn taken_over(&self) -> Option<&String> {
+        self.taken_over.as_ref()
+    }
+}

@@ -1,0 +1,95 @@
+//! The machine in a simulated world: a user who subscribes and unsubscribes, and a broker that announces, loses, restarts and replays logs,
+//! and moves them from buffer to buffer.
+//!
+//! ```text
+//!   user ──▶ Subscriptions ──▶ effects ──▶ rIn ──▶ ┐ messages in order, ┌ ──▶ broker: buffers, replays
+//!     ▲           ▲  ▲                      │  ◀── ┘ lost with a cut    └ ◀──    logs: what publishers wrote
+//!     │           │  └── control messages   │
+//!     └─ notices ─┴───── events of the rIn ─┘
+//! ```
+//!
+//! A seed decides on everything, also on the order of all steps, so that each failure replays. The user checks that the messages of each
+//! log follow each other, that nothing is missing or comes twice, that losses are told, that each subscription ends with one reason, and
+//! that connections are lost and come back in turn. When the faults are over, the user has all messages of all logs.
+//!
+//! `CLIENT_SEED=7 cargo test -p rbmq --lib simulator` replays a run, `CLIENT_SEEDS=100000` runs more.
+
+mod broker;
+mod rin;
+mod user;
+mod world;
+
+use world::World;
+
+/// Seeds of a usual run.
+const SEEDS: u64 = 1000;
+
+/// SplitMix64.
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// Below `n`, which is not 0.
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    /// From `from` to `to`, both included.
+    fn between(&mut self, from: u64, to: u64) -> u64 {
+        from + self.below(to - from + 1)
+    }
+
+    /// True in `percent` of 100 cases.
+    fn percent(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    fn pick<T: Clone>(&mut self, from: &[T]) -> Option<T> {
+        (!from.is_empty()).then(|| from[self.below(from.len() as u64) as usize].clone())
+    }
+}
+
+/// Says which seed fails.
+struct Running(u64);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("replay: CLIENT_SEED={} cargo test -p rbmq --lib simulator", self.0);
+        }
+    }
+}
+
+/// Runs a seed. Returns a number that depends on all that happened.
+fn run(seed: u64) -> u64 {
+    let _running = Running(seed);
+    World::new(seed).run()
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn seeds() {
+    if let Some(seed) = number("CLIENT_SEED") {
+        return println!("seed {seed} passes, trace {:016x}", run(seed));
+    }
+    for seed in 0..number("CLIENT_SEEDS").unwrap_or(SEEDS) {
+        run(seed);
+    }
+}
+
+#[test]
+fn a_seed_is_a_run() {
+    for seed in 0..10 {
+        assert_eq!(run(seed), run(seed), "seed {seed} ran differently the second time");
+    }
+}
