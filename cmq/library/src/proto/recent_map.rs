@@ -26,8 +26,14 @@ impl<K: Copy + Eq + Hash, V> RecentMap<K, V> {
     pub fn slot(&self, key: K) -> Option<u32> {
         match self.entries.get(self.recent) {
             Some((recent, _)) if *recent == key => Some(self.recent),
-            _ => self.by_key.get(&key).copied(),
+            _ => self.hashed(key),
         }
+    }
+
+    /// The same, outside of the path that is inlined.
+    #[inline(never)]
+    fn hashed(&self, key: K) -> Option<u32> {
+        self.by_key.get(&key).copied()
     }
 
     /// The slot of a key. The next look-up of this key is cheap.

@@ -77,6 +77,7 @@ impl Outbound {
     ///
     /// # Errors
     /// [`PushError`]; nothing is sent.
+    #[inline]
     pub fn push(
         &mut self,
         clock: impl FnOnce() -> Instant,
