@@ -14,10 +14,10 @@ use rocketbufs::{Config, Conn, Context, DownReason};
 use tracing::{debug, info, warn};
 use zeroize::Zeroizing;
 
-use super::deadline::Deadline;
-use super::error::ConnectError;
-use super::login::Login;
-use super::watch;
+use crate::ground::deadline::Deadline;
+use crate::ground::error::ConnectError;
+use crate::ground::login::Login;
+use crate::ground::watch;
 use crate::wire::{Control, Hello, Role};
 
 /// The connection is closed if the broker takes no control message for this long.

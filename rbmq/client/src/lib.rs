@@ -79,33 +79,11 @@
 //! positions up to which it had handed out each publisher's log.
 #![forbid(unsafe_code)]
 
-mod batch;
-mod batch_cursor;
-mod confirm;
-mod confirm_tracker;
+mod api;
 mod connection;
-mod deadline;
-mod disk_asks;
-mod error;
-mod event;
-mod level;
-mod login;
-mod message_segment;
-mod observer;
-mod options;
-mod output_state;
-mod publisher;
-#[cfg(feature = "tokio")]
-mod publisher_tasks;
-mod subscriber;
-#[cfg(feature = "tokio")]
-mod subscriber_tasks;
-mod subscription_driver;
+mod ground;
+mod state;
 mod subscriptions;
-mod topic_state;
-mod watch;
-mod writer;
-mod writer_tasks;
 
 /// RBMQ's encoding on top of RocketBufs: the hello, the control messages and the records ([`rbmq_wire`]).
 pub mod wire {
@@ -119,25 +97,25 @@ pub mod wire {
     };
 }
 
-pub use batch::{Batch, DeferredBatch, Message, MessageRef, OwnedBatch};
-pub use confirm::{ConfirmResult, Confirmation};
-pub use error::{
+pub use api::observer::{BufferDetail, Observer, ObserverBuilder, TopicDetail};
+pub use api::publisher::{Publisher, PublisherBuilder, TopicOptions};
+pub use api::subscriber::{Messages, Subscriber};
+#[cfg(feature = "tokio")]
+pub use api::subscriber_tasks::MessageStream;
+pub use api::writer::{TopicWriter, WriteBatch};
+pub use ground::error::{
     ConfirmError, ConnectError, ObserveError, PublishError, PublisherWaitError, ReceiveError,
     SubscribeTopicError, TopicOpenError,
 };
-pub use event::{Event, Notice, PublisherEvent};
-pub use level::{ConfirmLevel, Confirmed};
-pub use login::Login;
-pub use message_segment::{MessageSegment, SegmentNotPublished};
-pub use observer::{BufferDetail, Observer, ObserverBuilder, TopicDetail};
-pub use options::{SlowPolicy, StartFrom, SubscriberBuilder};
-pub use output_state::OutputState;
-pub use publisher::{Publisher, PublisherBuilder, TopicOptions};
-pub use subscriber::{Messages, Subscriber};
-#[cfg(feature = "tokio")]
-pub use subscriber_tasks::MessageStream;
+pub use ground::level::{ConfirmLevel, Confirmed};
+pub use ground::login::Login;
+pub use ground::options::{SlowPolicy, StartFrom, SubscriberBuilder};
+pub use ground::output_state::OutputState;
+pub use state::batch::{Batch, DeferredBatch, Message, MessageRef, OwnedBatch};
+pub use state::confirm::{ConfirmResult, Confirmation};
+pub use state::event::{Event, Notice, PublisherEvent};
+pub use state::message_segment::{MessageSegment, SegmentNotPublished};
 pub use wire::{
     BlockReason, BrokerSummary, BufferStage, BufferStats, FilterError, Framing, LimitStats, RefuseCode,
     SlowestSubscriber, SubscriptionStats, TopicError, TopicFilter, TopicName, TopicStats,
 };
-pub use writer::{TopicWriter, WriteBatch};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rocketbufs::{Policy, PolicySet};
 
 use super::buffers::MAX_UNWANTED;
-use crate::options::SlowPolicy;
+use crate::ground::options::SlowPolicy;
 use crate::wire::{SubscribeLimits, TopicName};
 
 /// What the subscriber asks for, what the broker allows, and the limits that were reported.

@@ -6,7 +6,7 @@ use tracing::debug;
 
 use super::buffers::{Buffer, Stage};
 use super::{Effect, Subscriptions};
-use crate::event::Notice;
+use crate::state::event::Notice;
 use crate::wire::TopicName;
 
 impl Subscriptions {

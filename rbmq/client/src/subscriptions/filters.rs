@@ -2,7 +2,7 @@
 
 use rbmq_wire::Levels;
 
-use crate::options::StartFrom;
+use crate::ground::options::StartFrom;
 use crate::wire::{TopicFilter, TopicName};
 
 /// A filter and its state.

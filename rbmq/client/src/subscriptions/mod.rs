@@ -6,7 +6,7 @@
 //!   calls of the application ────┘    no lock, no clock  └──▶ notices for the application
 //! ```
 //!
-//! The driver (`subscription_driver.rs`) owns the lock, feeds the machine and carries out its effects, in order. In the simulator, a model
+//! The driver (`api/subscription_driver.rs`) owns the lock, feeds the machine and carries out its effects, in order. In the simulator, a model
 //! of a broker does.
 //!
 //! A topic may have several buffers, now or later (one for each publisher). Where the subscription of a buffer begins:
@@ -44,8 +44,8 @@ use rocketbufs::fields::printable;
 use rocketbufs::{Bid, Epoch, Policy, Position, Start};
 use tracing::{debug, warn};
 
-use super::event::Notice;
-use super::options::{StartFrom, SubscriberOptions};
+use crate::ground::options::{StartFrom, SubscriberOptions};
+use crate::state::event::Notice;
 use crate::wire::{Control, Framing, Topic, TopicFilter, TopicName};
 use buffers::{Buffer, Buffers, Stage};
 use clamped_options::ClampedOptions;

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use rocketbufs::{Epoch, Position};
 
 use super::broker::Log;
-use crate::event::Notice;
-use crate::options::StartFrom;
+use crate::ground::options::StartFrom;
+use crate::state::event::Notice;
 use crate::wire::{Framing, Topic, TopicFilter, TopicName};
 
 /// A log that the user has seen, or must see.

@@ -10,8 +10,8 @@ use super::Rng;
 use super::broker::{Broker, End, Event, Log, ToBroker, ToClient};
 use super::rin::RIn;
 use super::user::User;
-use crate::event::Notice;
-use crate::options::{SlowPolicy, StartFrom, SubscriberOptions};
+use crate::ground::options::{SlowPolicy, StartFrom, SubscriberOptions};
+use crate::state::event::Notice;
 use crate::subscriptions::{Begin, Effect, Subscriptions};
 use crate::wire::{Control, Framing, ReplayFrom, TopicFilter};
 

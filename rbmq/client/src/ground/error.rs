@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rocketbufs::error::{BufferError, ConnError, ContextError};
 
-use super::level::ConfirmLevel;
+use crate::ground::level::ConfirmLevel;
 use crate::wire::{
     CredentialsError, DecodeError, FilterError, Framing, RefuseCode, TopicError, TopicName, UnpackError,
 };
@@ -313,7 +313,7 @@ pub enum ConfirmError {
 
 impl ConfirmError {
     /// Adds the state of the connection and the number of missing subscribers to a time-out.
-    pub(super) fn explained(self, why: Option<String>, missing: u32) -> Self {
+    pub(crate) fn explained(self, why: Option<String>, missing: u32) -> Self {
         match self {
             Self::TimedOut { topic, level, position, confirmed, waited, disk_failure, .. } => {
                 Self::TimedOut {
@@ -395,7 +395,7 @@ pub enum ReceiveError {
 
 impl ReceiveError {
     #[cfg(feature = "tokio")]
-    pub(super) fn runtime(why: impl ToString) -> Self {
+    pub(crate) fn runtime(why: impl ToString) -> Self {
         Self::Runtime(why.to_string())
     }
 

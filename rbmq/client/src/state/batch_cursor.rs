@@ -4,14 +4,14 @@ use std::ops::Range;
 
 use rocketbufs::Epoch;
 
-use super::batch::{Bytes, MessageRef};
-use super::error::ReceiveError;
+use crate::ground::error::ReceiveError;
+use crate::state::batch::{Bytes, MessageRef};
 use crate::wire::{
     Framing, RECORD_HEADER_BYTES, RUN_HEADER_BYTES, RecordError, Records, Runs, TopicName, UnpackError,
 };
 
 /// A batch and the next message in it, for [`Subscriber::recv_ref`](crate::Subscriber::recv_ref).
-pub(super) struct BatchCursor {
+pub(crate) struct BatchCursor {
     bytes: Bytes,
     /// The start of the next message.
     offset: usize,
@@ -30,22 +30,22 @@ struct RunAt {
 }
 
 impl BatchCursor {
-    pub(super) fn new(bytes: Bytes, topic: TopicName, framing: Framing) -> Self {
+    pub(crate) fn new(bytes: Bytes, topic: TopicName, framing: Framing) -> Self {
         Self { bytes, offset: 0, topic, framing, run: None }
     }
 
     /// Consumes the whole batch.
-    pub(super) fn consume(self, spare: &mut Vec<u8>) {
+    pub(crate) fn consume(self, spare: &mut Vec<u8>) {
         self.bytes.consume(spare);
     }
 
     /// The log of the batch.
-    pub(super) fn epoch(&self) -> Epoch {
+    pub(crate) fn epoch(&self) -> Epoch {
         self.bytes.view().epoch()
     }
 
     /// Consumes the messages that were taken.
-    pub(super) fn consume_taken(self, spare: &mut Vec<u8>) {
+    pub(crate) fn consume_taken(self, spare: &mut Vec<u8>) {
         let taken = match self.run {
             // A reader can resume only at the start of a run.
             Some(run) if self.offset < run.to => run.from,
@@ -58,7 +58,7 @@ impl BatchCursor {
 
     /// Advances to the next message if that is a well-formed record behind the last one, which costs least.
     #[inline]
-    pub(super) fn step(&mut self) -> Option<Range<usize>> {
+    pub(crate) fn step(&mut self) -> Option<Range<usize>> {
         if self.framing != Framing::Records {
             return None;
         }
@@ -69,7 +69,7 @@ impl BatchCursor {
     }
 
     /// Advances to the next message and returns the range of its bytes; none after the last message.
-    pub(super) fn advance(&mut self) -> Result<Option<Range<usize>>, ReceiveError> {
+    pub(crate) fn advance(&mut self) -> Result<Option<Range<usize>>, ReceiveError> {
         let bytes = self.bytes.as_slice().get(self.offset..).unwrap_or_default();
         if bytes.is_empty() {
             return Ok(None);
@@ -139,7 +139,7 @@ impl BatchCursor {
 
     /// The message with the range that [`BatchCursor::advance`] returned.
     #[inline]
-    pub(super) fn message(&self, range: Range<usize>) -> MessageRef<'_> {
+    pub(crate) fn message(&self, range: Range<usize>) -> MessageRef<'_> {
         let Range { start, end } = range;
         let view = self.bytes.view();
         let to = match self.run {

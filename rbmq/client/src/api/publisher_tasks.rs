@@ -2,10 +2,10 @@
 
 use std::future::poll_fn;
 
-use super::connection::on_pool;
-use super::error::{ConnectError, TopicOpenError};
-use super::publisher::{Publisher, PublisherBuilder, TopicOptions};
-use super::writer::TopicWriter;
+use crate::api::publisher::{Publisher, PublisherBuilder, TopicOptions};
+use crate::api::writer::TopicWriter;
+use crate::connection::on_pool;
+use crate::ground::error::{ConnectError, TopicOpenError};
 
 impl PublisherBuilder {
     /// As [`PublisherBuilder::connect`], for a task of tokio. The handshake runs on a thread of the runtime's pool. When the

@@ -10,28 +10,28 @@ use rocketbufs::error::ControlError;
 use rocketbufs::{Bid, Conn, ROut};
 use tracing::{debug, info, warn};
 
-use super::confirm::{Asks, Confirmations, Requests, send_requests};
-use super::connection::{Connection, lock, send_patiently, wait_while};
-use super::disk_asks::DiskAsks;
-use super::error::PublisherWaitError;
-use super::event::{PublisherEvent, PublisherEvents};
+use crate::connection::{Connection, lock, send_patiently, wait_while};
+use crate::ground::error::PublisherWaitError;
+use crate::state::confirm::{Asks, Confirmations, Requests, send_requests};
+use crate::state::disk_asks::DiskAsks;
+use crate::state::event::{PublisherEvent, PublisherEvents};
 use crate::wire::{Control, Framing, RefuseCode, TopicName};
 
 /// How long closing may take by default.
-pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The state that a publisher shares with the writers of its topics.
-pub(super) struct PublisherShared {
-    pub(super) connection: Connection,
-    pub(super) out: Arc<ROut>,
-    pub(super) topics: Topics,
-    pub(super) events: Arc<PublisherEvents>,
-    pub(super) asks: Arc<DiskAsks>,
+pub(crate) struct PublisherShared {
+    pub(crate) connection: Connection,
+    pub(crate) out: Arc<ROut>,
+    pub(crate) topics: Topics,
+    pub(crate) events: Arc<PublisherEvents>,
+    pub(crate) asks: Arc<DiskAsks>,
 }
 
 impl PublisherShared {
     /// Removes a topic.
-    pub(super) fn remove(&self, bid: Bid) {
+    pub(crate) fn remove(&self, bid: Bid) {
         lock(&self.topics).remove(&bid);
     }
 }
@@ -46,45 +46,45 @@ impl Asks for PublisherShared {
 }
 
 /// The topics of a publisher.
-pub(super) type Topics = Arc<Mutex<HashMap<Bid, Arc<TopicState>>>>;
+pub(crate) type Topics = Arc<Mutex<HashMap<Bid, Arc<TopicState>>>>;
 
 /// A topic of this publisher, and the broker's answers about it.
-pub(super) struct TopicState {
-    pub(super) topic: TopicName,
-    pub(super) bid: Bid,
-    pub(super) framing: Framing,
-    pub(super) ring_bytes: u64,
-    pub(super) max_delivery_bytes: u64,
-    pub(super) min_subscribers: u32,
+pub(crate) struct TopicState {
+    pub(crate) topic: TopicName,
+    pub(crate) bid: Bid,
+    pub(crate) framing: Framing,
+    pub(crate) ring_bytes: u64,
+    pub(crate) max_delivery_bytes: u64,
+    pub(crate) min_subscribers: u32,
     /// Whether publishing must look at `state` first: the topic is refused, or has too few subscribers. Read for every record;
     /// written under the lock of `state`.
-    pub(super) stopped: AtomicBool,
-    pub(super) confirmations: Arc<Confirmations>,
-    pub(super) state: Mutex<State>,
-    pub(super) changed: Condvar,
+    pub(crate) stopped: AtomicBool,
+    pub(crate) confirmations: Arc<Confirmations>,
+    pub(crate) state: Mutex<State>,
+    pub(crate) changed: Condvar,
     /// The task of the writer, while it waits.
-    pub(super) task: Mutex<Option<Waker>>,
-    pub(super) events: Arc<PublisherEvents>,
+    pub(crate) task: Mutex<Option<Waker>>,
+    pub(crate) events: Arc<PublisherEvents>,
 }
 
 #[derive(Default)]
-pub(super) struct State {
-    pub(super) accepted: bool,
-    pub(super) ended: bool,
-    pub(super) refusal: Option<(RefuseCode, String)>,
-    pub(super) subscribers: u32,
+pub(crate) struct State {
+    pub(crate) accepted: bool,
+    pub(crate) ended: bool,
+    pub(crate) refusal: Option<(RefuseCode, String)>,
+    pub(crate) subscribers: u32,
 }
 
 impl State {
     /// Whether the broker has taken or refused the topic.
-    pub(super) fn is_answered(&self) -> bool {
+    pub(crate) fn is_answered(&self) -> bool {
         self.accepted || self.refusal.is_some()
     }
 }
 
 impl TopicState {
     /// Names the topic to the broker. Answers over earlier connections no longer count, except for the end of the topic.
-    pub(super) fn create(&self, conn: &Conn) {
+    pub(crate) fn create(&self, conn: &Conn) {
         let mut state = lock(&self.state);
         *state = State { ended: state.ended, ..State::default() };
         self.stopped.store(self.min_subscribers > 0, Ordering::Release);
@@ -109,7 +109,7 @@ impl TopicState {
     }
 
     /// The broker does not take the topic.
-    pub(super) fn on_refused(&self, code: RefuseCode, reason: String) {
+    pub(crate) fn on_refused(&self, code: RefuseCode, reason: String) {
         self.confirmations.refuse(&reason);
         let (topic, text) = (self.topic.clone(), reason.clone());
         self.update(|state| state.refusal = Some((code, reason)));
@@ -117,7 +117,7 @@ impl TopicState {
     }
 
     /// The broker's disk takes nothing, or works again (an empty text).
-    pub(super) fn on_disk(&self, failure: String) {
+    pub(crate) fn on_disk(&self, failure: String) {
         let topic = self.topic.clone();
         let known = self.confirmations.disk_failure();
         let failure = (!failure.is_empty()).then_some(failure);
@@ -136,12 +136,12 @@ impl TopicState {
     }
 
     /// The number of subscribers changed.
-    pub(super) fn on_subscribers(&self, count: u32) {
+    pub(crate) fn on_subscribers(&self, count: u32) {
         self.update(|state| state.subscribers = count);
         self.events.push(PublisherEvent::Subscribers { topic: self.topic.clone(), count });
     }
 
-    pub(super) fn update(&self, change: impl FnOnce(&mut State)) {
+    pub(crate) fn update(&self, change: impl FnOnce(&mut State)) {
         let mut state = lock(&self.state);
         change(&mut state);
         self.stopped.store(!self.may_publish(&state), Ordering::Release);
@@ -153,7 +153,7 @@ impl TopicState {
     }
 
     /// For the task of the writer: ready when `done`. Otherwise the next change wakes the task.
-    pub(super) fn poll(&self, task: &mut task::Context<'_>, done: impl Fn(&State) -> bool) -> Poll<()> {
+    pub(crate) fn poll(&self, task: &mut task::Context<'_>, done: impl Fn(&State) -> bool) -> Poll<()> {
         if done(&lock(&self.state)) {
             return Poll::Ready(());
         }
@@ -163,36 +163,36 @@ impl TopicState {
     }
 
     /// Whether publishing may continue, or never will: there are enough subscribers, or the topic is refused.
-    pub(super) fn is_settled(&self, state: &State) -> bool {
+    pub(crate) fn is_settled(&self, state: &State) -> bool {
         state.subscribers >= self.min_subscribers || state.refusal.is_some()
     }
 
     /// Whether publishing may continue.
-    pub(super) fn may_publish(&self, state: &State) -> bool {
+    pub(crate) fn may_publish(&self, state: &State) -> bool {
         state.subscribers >= self.min_subscribers && state.refusal.is_none()
     }
 
     /// Whether the broker has the end of the topic's log.
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         lock(&self.state).ended
     }
 
     /// Waits until `done`; false if the time passed first.
-    pub(super) fn wait(&self, timeout: Option<Duration>, mut done: impl FnMut(&State) -> bool) -> bool {
+    pub(crate) fn wait(&self, timeout: Option<Duration>, mut done: impl FnMut(&State) -> bool) -> bool {
         wait_while(&self.state, &self.changed, timeout, |state| !done(state))
     }
 
-    pub(super) fn refusal(&self) -> Option<(RefuseCode, String)> {
+    pub(crate) fn refusal(&self) -> Option<(RefuseCode, String)> {
         lock(&self.state).refusal.clone()
     }
 
-    pub(super) fn subscribers(&self) -> u32 {
+    pub(crate) fn subscribers(&self) -> u32 {
         lock(&self.state).subscribers
     }
 
     /// Waits until there are enough subscribers to publish, or a refusal. Returns the number of subscribers if they are too
     /// few then.
-    pub(super) fn too_few(&self, timeout: Duration) -> Option<u32> {
+    pub(crate) fn too_few(&self, timeout: Duration) -> Option<u32> {
         if !self.stopped.load(Ordering::Acquire) {
             return None;
         }
@@ -201,7 +201,7 @@ impl TopicState {
     }
 
     /// Waits until the topic has `wanted` subscribers.
-    pub(super) fn wait_subscribers(
+    pub(crate) fn wait_subscribers(
         &self,
         wanted: u32,
         timeout: Option<Duration>,
@@ -219,7 +219,7 @@ impl TopicState {
     }
 
     /// Waits until the broker has the end of the topic's log.
-    pub(super) fn wait_ended(&self, timeout: Option<Duration>) -> bool {
+    pub(crate) fn wait_ended(&self, timeout: Option<Duration>) -> bool {
         self.wait(timeout, |state| state.ended || state.refusal.is_some()) && lock(&self.state).ended
     }
 }

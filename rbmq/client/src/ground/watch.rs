@@ -20,7 +20,7 @@ use tracing::warn;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The reaction to a lost connection. Must not wait.
-pub(super) trait OnDown: Send + 'static {
+pub(crate) trait OnDown: Send + 'static {
     fn on_down(self, why: DownReason);
 }
 
@@ -67,7 +67,7 @@ fn watches() -> MutexGuard<'static, Watches> {
 ///
 /// # Errors
 /// The process has no descriptor or no thread left. The connection is not watched then.
-pub(super) fn add(conn: &Conn, on_down: impl OnDown) -> io::Result<()> {
+pub(crate) fn add(conn: &Conn, on_down: impl OnDown) -> io::Result<()> {
     let mut present = watches();
     let number = present.next;
     let new = match &present.epoll {

@@ -3,7 +3,7 @@
 use rbmq_wire::connect::is_this_machine;
 use zeroize::Zeroizing;
 
-use super::error::ConnectError;
+use crate::ground::error::ConnectError;
 use crate::wire::{Credentials, CredentialsError, Hello, Secret};
 
 /// How a client logs in: with a name and a password, with a token, or not at all (the default); and whether what it presents may leave
@@ -54,7 +54,7 @@ impl Login {
     ///
     /// # Errors
     /// The credentials are invalid, or would leave this machine readable for everybody on the way.
-    pub(super) fn hello(
+    pub(crate) fn hello(
         &self,
         hello: &Hello,
         addr: &str,
@@ -113,7 +113,7 @@ macro_rules! login_setters {
         }
     };
 }
-pub(super) use login_setters;
+pub(crate) use login_setters;
 
 #[cfg(test)]
 mod tests {

@@ -15,17 +15,17 @@ use std::time::Duration;
 use rocketbufs::Coverage;
 use rocketbufs::{Bid, Position, ROut};
 
-use super::confirm_tracker::{ConfirmTracker, LostRange};
-use super::connection::{lock, wait_while};
-use super::error::ConfirmError;
-use super::level::{ConfirmLevel, Confirmed, LEVELS, REPORTED};
+use crate::connection::{lock, wait_while};
+use crate::ground::error::ConfirmError;
+use crate::ground::level::{ConfirmLevel, Confirmed, LEVELS, REPORTED};
+use crate::state::confirm_tracker::{ConfirmTracker, LostRange};
 use crate::wire::TopicName;
 
 /// The result of a confirmation.
 pub type ConfirmResult = Result<Confirmed, ConfirmError>;
 
 /// The confirmed positions of one topic, and the confirmations that wait.
-pub(super) struct Confirmations {
+pub(crate) struct Confirmations {
     topic: TopicName,
     /// The most confirmations that wait at a time.
     limit: usize,
@@ -102,34 +102,34 @@ impl Slot {
 
 /// The positions about which to ask the broker; none: no new request.
 #[derive(Debug, Default)]
-pub(super) struct Requests {
+pub(crate) struct Requests {
     /// By level.
     of_subscribers: [Option<Position>; REPORTED],
     /// The positions to be stored and to be synced; 0: none of this level.
-    pub(super) of_disk: Option<[Position; 2]>,
+    pub(crate) of_disk: Option<[Position; 2]>,
 }
 
 /// The way of a confirmation to the broker.
-pub(super) trait Asks: Send + Sync {
+pub(crate) trait Asks: Send + Sync {
     /// Asks the broker about confirmations of a buffer.
     fn ask(&self, bid: Bid, requests: &Requests);
 }
 
 /// The buffer whose ranges are confirmed, and its way to the broker.
-pub(super) struct Source {
-    pub(super) asks: Weak<dyn Asks>,
-    pub(super) bid: Bid,
+pub(crate) struct Source {
+    pub(crate) asks: Weak<dyn Asks>,
+    pub(crate) bid: Bid,
 }
 
 /// What a topic's writer has published.
-pub(super) struct Published {
-    pub(super) end: Position,
+pub(crate) struct Published {
+    pub(crate) end: Position,
     /// Why the broker refused the topic. None: it did not.
-    pub(super) refusal: Option<String>,
+    pub(crate) refusal: Option<String>,
 }
 
 /// Asks the broker to report as soon as these positions are confirmed. Requests about the disk are left to the caller.
-pub(super) fn send_requests(out: &ROut, bid: Bid, requests: &Requests) {
+pub(crate) fn send_requests(out: &ROut, bid: Bid, requests: &Requests) {
     if requests.of_subscribers == [None; REPORTED] {
         return;
     }
@@ -143,13 +143,13 @@ pub(super) fn send_requests(out: &ROut, bid: Bid, requests: &Requests) {
 
 impl Confirmations {
     /// At most `limit` confirmations wait at a time. A range that fewer than `min_subscribers` have counts as lost.
-    pub(super) fn new(topic: TopicName, limit: usize, min_subscribers: u32) -> Self {
+    pub(crate) fn new(topic: TopicName, limit: usize, min_subscribers: u32) -> Self {
         let state = State { tracker: ConfirmTracker::new(min_subscribers), ..State::default() };
         Self { topic, limit, state: Mutex::new(state) }
     }
 
     /// Begins a confirmation of `position`. The broker is asked when the application waits for it.
-    pub(super) fn begin(
+    pub(crate) fn begin(
         self: &Arc<Self>,
         level: ConfirmLevel,
         position: Position,
@@ -201,12 +201,12 @@ impl Confirmations {
     }
 
     /// The broker reported its positions. Returns the next requests.
-    pub(super) fn on_progress(&self, reported: [Position; REPORTED], coverage: Coverage) -> Requests {
+    pub(crate) fn on_progress(&self, reported: [Position; REPORTED], coverage: Coverage) -> Requests {
         self.change(|state| state.tracker.on_progress(reported, coverage))
     }
 
     /// A broker begins with the topic at `start`, or resumes it. Returns the next requests.
-    pub(super) fn on_subscribed(&self, start: Position, resumed: bool) -> Requests {
+    pub(crate) fn on_subscribed(&self, start: Position, resumed: bool) -> Requests {
         self.change(|state| {
             if !resumed {
                 state.tracker.on_new_broker(start);
@@ -218,14 +218,14 @@ impl Confirmations {
     }
 
     /// The topic is named to a broker, perhaps another one than before.
-    pub(super) fn on_naming(&self) {
+    pub(crate) fn on_naming(&self) {
         let mut state = lock(&self.state);
         (state.is_created, state.disk_failure) = (false, None);
         state.tracker.settle();
     }
 
     /// The broker has taken the topic. Returns the next requests.
-    pub(super) fn on_created(&self) -> Requests {
+    pub(crate) fn on_created(&self) -> Requests {
         let mut state = lock(&self.state);
         state.is_created = true;
         state.requested[REPORTED..].fill(None);
@@ -234,7 +234,7 @@ impl Confirmations {
 
     /// The broker has the log in its file, and on the disk, up to these positions. Before it has taken the topic, it says where it
     /// begins. Returns the next requests.
-    pub(super) fn on_stored(&self, stored: Position, synced: Position) -> Requests {
+    pub(crate) fn on_stored(&self, stored: Position, synced: Position) -> Requests {
         self.change(|state| match state.is_created {
             true => state.tracker.on_disk([stored, synced]),
             false => state.tracker.on_stored(stored),
@@ -242,12 +242,12 @@ impl Confirmations {
     }
 
     /// The request about the disk that is to be sent again.
-    pub(super) fn disk_request(&self) -> Option<[Position; 2]> {
+    pub(crate) fn disk_request(&self) -> Option<[Position; 2]> {
         lock(&self.state).disk_request()
     }
 
     /// The broker confirms nothing about its disk.
-    pub(super) fn on_not_stored(&self, reason: &str) {
+    pub(crate) fn on_not_stored(&self, reason: &str) {
         self.fail(
             |level| level.is_of_disk(),
             |topic, level, confirmed| ConfirmError::NotStored {
@@ -260,27 +260,27 @@ impl Confirmations {
     }
 
     /// The broker's disk takes nothing, or works again.
-    pub(super) fn on_disk_failure(&self, failure: Option<String>) {
+    pub(crate) fn on_disk_failure(&self, failure: Option<String>) {
         lock(&self.state).disk_failure = failure;
     }
 
     /// Why the broker's disk takes nothing.
-    pub(super) fn disk_failure(&self) -> Option<String> {
+    pub(crate) fn disk_failure(&self) -> Option<String> {
         lock(&self.state).disk_failure.clone()
     }
 
     /// The broker will never have this range.
-    pub(super) fn on_lost(&self, from: Position, to: Position) {
+    pub(crate) fn on_lost(&self, from: Position, to: Position) {
         self.change(|state| state.tracker.on_lost(from, to));
     }
 
     /// The topic is closed. Nothing more is confirmed.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.change(|state| state.closed = true);
     }
 
     /// The broker refuses the topic. All waiting confirmations fail.
-    pub(super) fn refuse(&self, reason: &str) {
+    pub(crate) fn refuse(&self, reason: &str) {
         self.fail(
             |_| true,
             |topic, level, confirmed| ConfirmError::Refused {
@@ -313,11 +313,11 @@ impl Confirmations {
     }
 
     /// The application accepts the loss at a level. The level continues behind the lost range.
-    pub(super) fn accept_lost(&self, level: ConfirmLevel) -> Option<LostRange> {
+    pub(crate) fn accept_lost(&self, level: ConfirmLevel) -> Option<LostRange> {
         lock(&self.state).tracker.accept_lost(level)
     }
 
-    pub(super) fn confirmed(&self, level: ConfirmLevel) -> Position {
+    pub(crate) fn confirmed(&self, level: ConfirmLevel) -> Position {
         lock(&self.state).tracker.confirmed(level)
     }
 

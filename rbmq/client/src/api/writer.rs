@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use rocketbufs::{OutSegment, OutWriter, Position, Progress, SegmentError, WaitError};
 
-use super::confirm::{Asks, ConfirmResult, Confirmation, Published, Source};
-use super::deadline::Deadline;
-use super::error::{PublishError, PublisherWaitError};
-use super::level::ConfirmLevel;
-use super::message_segment::{MessageSegment, SegmentNotPublished};
-use super::topic_state::{CLOSE_TIMEOUT, PublisherShared, TopicState};
+use crate::ground::deadline::Deadline;
+use crate::ground::error::{PublishError, PublisherWaitError};
+use crate::ground::level::ConfirmLevel;
+use crate::state::confirm::{Asks, ConfirmResult, Confirmation, Published, Source};
+use crate::state::message_segment::{MessageSegment, SegmentNotPublished};
+use crate::state::topic_state::{CLOSE_TIMEOUT, PublisherShared, TopicState};
 use crate::wire::{Framing, RECORD_HEADER_BYTES, TopicName, record_header};
 
 /// The longest wait before a waiting publisher checks whether the broker refuses the topic.
@@ -27,14 +27,14 @@ const RECONNECT_STEP: Duration = Duration::from_millis(10);
 /// connection. Calls wait only while the ring is full or the topic has too few subscribers. Time-outs are for the whole call:
 /// `None` is no limit, and `Some(Duration::ZERO)` tries once and does not wait.
 pub struct TopicWriter {
-    pub(super) shared: Arc<PublisherShared>,
-    pub(super) state: Arc<TopicState>,
-    pub(super) writer: OutWriter,
-    pub(super) max_delivery: u64,
+    pub(crate) shared: Arc<PublisherShared>,
+    pub(crate) state: Arc<TopicState>,
+    pub(crate) writer: OutWriter,
+    pub(crate) max_delivery: u64,
 }
 
 impl TopicWriter {
-    pub(super) fn new(
+    pub(crate) fn new(
         shared: Arc<PublisherShared>,
         state: Arc<TopicState>,
         writer: OutWriter,
@@ -353,14 +353,14 @@ impl TopicWriter {
 
     /// The header of a record, if the record may be written without further checks.
     #[inline]
-    pub(super) fn ready(&self, framing: Framing, len: usize) -> Option<[u8; RECORD_HEADER_BYTES]> {
+    pub(crate) fn ready(&self, framing: Framing, len: usize) -> Option<[u8; RECORD_HEADER_BYTES]> {
         if self.state.framing != framing || self.state.stopped.load(Ordering::Relaxed) {
             return None;
         }
         record_header(len)
     }
 
-    pub(super) fn check(&self, wanted: Framing) -> Result<(), PublishError> {
+    pub(crate) fn check(&self, wanted: Framing) -> Result<(), PublishError> {
         if self.state.framing != wanted {
             return Err(PublishError::WrongFraming { opened: self.state.framing, wanted });
         }
@@ -418,7 +418,7 @@ impl TopicWriter {
     }
 
     /// Why the framework gives no segment of `size` bytes.
-    pub(super) fn refused(&self, size: u64, error: &SegmentError) -> PublishError {
+    pub(crate) fn refused(&self, size: u64, error: &SegmentError) -> PublishError {
         match error {
             SegmentError::TooLarge { max, .. } => {
                 let header =
@@ -460,9 +460,9 @@ impl std::fmt::Debug for TopicWriter {
 /// A delivery that is filled with records, in the memory that they are sent from. Dropping the batch without
 /// [`WriteBatch::deliver`] publishes nothing.
 pub struct WriteBatch<'w> {
-    pub(super) owner: &'w mut TopicWriter,
-    pub(super) segment: Option<OutSegment>,
-    pub(super) filled: usize,
+    pub(crate) owner: &'w mut TopicWriter,
+    pub(crate) segment: Option<OutSegment>,
+    pub(crate) filled: usize,
 }
 
 impl WriteBatch<'_> {

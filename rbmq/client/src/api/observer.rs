@@ -5,10 +5,10 @@ use std::time::Duration;
 use rbmq_wire::connect::is_encrypted;
 use rocketbufs::{Bid, Config, Conn, Context, InEvent, RIn};
 
-use super::connection::random;
-use super::deadline::Deadline;
-use super::error::{ConnectError, ObserveError};
-use super::login::{Login, login_setters};
+use crate::connection::random;
+use crate::ground::deadline::Deadline;
+use crate::ground::error::{ConnectError, ObserveError};
+use crate::ground::login::{Login, login_setters};
 use crate::wire::{
     BrokerSummary, BufferStats, Hello, LimitStats, Observe, Role, SubscriptionSortKey, SubscriptionStats,
     TopicFilter, TopicName, TopicStats,

@@ -7,7 +7,7 @@
 
 use rocketbufs::OutSegment;
 
-use super::error::PublishError;
+use crate::ground::error::PublishError;
 
 /// Room for one message of a topic, which [`TopicWriter::claim`](crate::TopicWriter::claim) returns: the application fills the
 /// memory that the message is sent from, and [`TopicWriter::publish_segment`](crate::TopicWriter::publish_segment) publishes it.
@@ -18,9 +18,9 @@ use super::error::PublishError;
 /// topic cannot continue, unless it was the newest.
 #[derive(Debug)]
 pub struct MessageSegment {
-    pub(super) segment: OutSegment,
+    pub(crate) segment: OutSegment,
     /// Bytes of the record's header, before the bytes of the application.
-    pub(super) header: usize,
+    pub(crate) header: usize,
 }
 
 impl MessageSegment {

@@ -10,14 +10,14 @@ use rocketbufs::{Budget, Conn, Context, InEvent, InView, RIn};
 use rustix::event::epoll;
 use tracing::debug;
 
-use super::batch::{Batch, Bytes, Message, MessageRef};
-use super::batch_cursor::BatchCursor;
-use super::connection::{Connection, own_context};
-use super::deadline::Deadline;
-use super::error::{ConnectError, ReceiveError, SubscribeTopicError};
-use super::event::{Event, Notice};
-use super::options::{StartFrom, SubscriberBuilder, SubscriberOptions};
-use super::subscription_driver::SubscriptionDriver;
+use crate::api::subscription_driver::SubscriptionDriver;
+use crate::connection::{Connection, own_context};
+use crate::ground::deadline::Deadline;
+use crate::ground::error::{ConnectError, ReceiveError, SubscribeTopicError};
+use crate::ground::options::{StartFrom, SubscriberBuilder, SubscriberOptions};
+use crate::state::batch::{Batch, Bytes, Message, MessageRef};
+use crate::state::batch_cursor::BatchCursor;
+use crate::state::event::{Event, Notice};
 use crate::wire::{Framing, Role, TopicFilter, TopicName};
 
 /// The longest name of a durable subscriber in bytes.
@@ -64,41 +64,41 @@ const BUDGET_BYTES: u64 = 64 << 20;
 /// # }
 /// ```
 pub struct Subscriber {
-    pub(super) driver: Arc<SubscriptionDriver>,
+    pub(crate) driver: Arc<SubscriptionDriver>,
     connection: Connection,
     rin: RIn,
     context: Context,
-    pub(super) cursor: Option<BatchCursor>,
+    pub(crate) cursor: Option<BatchCursor>,
     /// For copies of bytes in memory that other processes may write.
-    pub(super) spare: Vec<u8>,
+    pub(crate) spare: Vec<u8>,
     /// An epoll descriptor for the descriptors of the rIn and of the driver, if the application asked for it.
     poll: OnceLock<OwnedFd>,
     /// The registration of that descriptor with a runtime of tokio.
     #[cfg(feature = "tokio")]
-    pub(super) readiness: Option<rocketbufs::readiness::Readiness>,
+    pub(crate) readiness: Option<rocketbufs::readiness::Readiness>,
 }
 
 /// Bytes of a topic that were taken from the rIn.
-pub(super) struct TakenBytes {
-    pub(super) bytes: Bytes,
-    pub(super) topic: TopicName,
-    pub(super) framing: Framing,
+pub(crate) struct TakenBytes {
+    pub(crate) bytes: Bytes,
+    pub(crate) topic: TopicName,
+    pub(crate) framing: Framing,
 }
 
 impl TakenBytes {
-    pub(super) fn into_batch(self, spare: &mut Vec<u8>) -> Batch<'_> {
+    pub(crate) fn into_batch(self, spare: &mut Vec<u8>) -> Batch<'_> {
         Batch { bytes: Some(self.bytes), topic: self.topic, framing: self.framing, spare }
     }
 }
 
 /// An event that does not borrow the subscriber.
-pub(super) enum Taken {
+pub(crate) enum Taken {
     Bytes(TakenBytes),
     Notice(Notice),
 }
 
 impl Taken {
-    pub(super) fn into_event(self, spare: &mut Vec<u8>) -> Event<'_> {
+    pub(crate) fn into_event(self, spare: &mut Vec<u8>) -> Event<'_> {
         match self {
             Self::Bytes(taken) => Event::Batch(taken.into_batch(spare)),
             Self::Notice(notice) => Event::Notice(notice),
@@ -227,7 +227,7 @@ impl Subscriber {
     }
 
     /// As [`Subscriber::next_event`], without borrowing the subscriber.
-    pub(super) fn take_event(&mut self, timeout: Option<Duration>) -> Result<Option<Taken>, ReceiveError> {
+    pub(crate) fn take_event(&mut self, timeout: Option<Duration>) -> Result<Option<Taken>, ReceiveError> {
         let deadline = Deadline::after(timeout);
         loop {
             let (notice, disconnected) = self.driver.next_notice();
@@ -389,7 +389,7 @@ impl Subscriber {
     }
 
     /// The next bytes. Losses and refusals are errors, and other notices are skipped.
-    pub(super) fn wait_bytes(
+    pub(crate) fn wait_bytes(
         &mut self,
         timeout: Option<Duration>,
     ) -> Result<Option<TakenBytes>, ReceiveError> {

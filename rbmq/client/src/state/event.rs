@@ -8,8 +8,8 @@ use std::time::Duration;
 use rocketbufs::event_queue::EventQueue;
 use rocketbufs::{Epoch, Position};
 
-use super::batch::Batch;
-use super::error::ReceiveError;
+use crate::ground::error::ReceiveError;
+use crate::state::batch::Batch;
 use crate::wire::{RefuseCode, TopicName};
 
 /// The result of [`Subscriber::next_event`](crate::Subscriber::next_event).
@@ -92,7 +92,7 @@ pub enum Notice {
 
 impl Notice {
     /// The error that this notice is for callers that take only messages.
-    pub(super) fn into_error(self) -> Option<ReceiveError> {
+    pub(crate) fn into_error(self) -> Option<ReceiveError> {
         match self {
             Self::Lost { topic, from, to, .. } => Some(ReceiveError::Lost { topic, from, to }),
             Self::Gone { topic, end, .. } => Some(ReceiveError::Gone { topic, end }),
@@ -163,7 +163,7 @@ const MAX_EVENTS: usize = 256;
 
 /// The events of a publisher. They are collected from the moment at which the application first asks for them.
 #[derive(Debug)]
-pub(super) struct PublisherEvents {
+pub(crate) struct PublisherEvents {
     wanted: AtomicBool,
     missed: AtomicU64,
     queue: EventQueue<PublisherEvent>,
@@ -178,17 +178,17 @@ impl Default for PublisherEvents {
 
 impl PublisherEvents {
     /// Whether the application takes events. Relaxed: an event that coincides with the first request may be missing.
-    pub(super) fn are_wanted(&self) -> bool {
+    pub(crate) fn are_wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    pub(super) fn push(&self, event: PublisherEvent) {
+    pub(crate) fn push(&self, event: PublisherEvent) {
         if self.are_wanted() && self.queue.push_newest(event) {
             self.missed.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    pub(super) fn recv(&self, timeout: Option<Duration>) -> Option<PublisherEvent> {
+    pub(crate) fn recv(&self, timeout: Option<Duration>) -> Option<PublisherEvent> {
         self.wanted.store(true, Ordering::Relaxed);
         match self.missed.swap(0, Ordering::Relaxed) {
             0 => self.queue.recv(timeout),
@@ -196,7 +196,7 @@ impl PublisherEvents {
         }
     }
 
-    pub(super) fn pollable(&self) -> io::Result<BorrowedFd<'_>> {
+    pub(crate) fn pollable(&self) -> io::Result<BorrowedFd<'_>> {
         self.wanted.store(true, Ordering::Relaxed);
         self.queue.pollable()
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use rocketbufs::{Budget, Config, Context, Epoch, Policy, Position};
 
-use super::login::{Login, login_setters};
+use crate::ground::login::{Login, login_setters};
 
 /// Where a subscription begins in buffers that exist when the application subscribes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -61,7 +61,7 @@ pub enum SlowPolicy {
 
 impl SlowPolicy {
     /// The framework's policy.
-    pub(super) fn framework(self) -> Policy {
+    pub(crate) fn framework(self) -> Policy {
         match self {
             Self::Block | Self::BlockFor { .. } | Self::BlockIfAllowed => Policy::Block,
             Self::Drop { .. } => Policy::Drop,
@@ -70,7 +70,7 @@ impl SlowPolicy {
     }
 
     /// The lag at which the policy acts, if the subscriber sets it.
-    pub(super) fn max_lag_bytes(self) -> Option<u64> {
+    pub(crate) fn max_lag_bytes(self) -> Option<u64> {
         match self {
             Self::Drop { max_lag_bytes } | Self::Disconnect { max_lag_bytes } => max_lag_bytes,
             Self::Block | Self::BlockFor { .. } | Self::BlockIfAllowed => None,
@@ -80,28 +80,28 @@ impl SlowPolicy {
 
 /// How a subscriber receives: the same for all of its topics.
 #[derive(Debug, Clone, Default)]
-pub(super) struct SubscriberOptions {
-    pub(super) ring_bytes: u64,
-    pub(super) batch_bytes: u64,
-    pub(super) slow: SlowPolicy,
-    pub(super) name: String,
-    pub(super) hold: Duration,
-    pub(super) confirm_consumed: bool,
-    pub(super) until_ended: bool,
+pub(crate) struct SubscriberOptions {
+    pub(crate) ring_bytes: u64,
+    pub(crate) batch_bytes: u64,
+    pub(crate) slow: SlowPolicy,
+    pub(crate) name: String,
+    pub(crate) hold: Duration,
+    pub(crate) confirm_consumed: bool,
+    pub(crate) until_ended: bool,
     /// Shared by the rings of topics that only patterns match.
-    pub(super) budget: Option<Budget>,
+    pub(crate) budget: Option<Budget>,
 }
 
 /// Options of a [`Subscriber`](crate::Subscriber). They apply to all of its topics.
 #[derive(Clone, Default)]
 pub struct SubscriberBuilder {
-    pub(super) options: SubscriberOptions,
-    pub(super) config: Config,
-    pub(super) context: Option<Context>,
-    pub(super) ring_bytes: Option<u64>,
-    pub(super) batch_bytes: Option<u64>,
-    pub(super) budget_bytes: Option<u64>,
-    pub(super) login: Login,
+    pub(crate) options: SubscriberOptions,
+    pub(crate) config: Config,
+    pub(crate) context: Option<Context>,
+    pub(crate) ring_bytes: Option<u64>,
+    pub(crate) batch_bytes: Option<u64>,
+    pub(crate) budget_bytes: Option<u64>,
+    pub(crate) login: Login,
 }
 
 login_setters!(SubscriberBuilder);

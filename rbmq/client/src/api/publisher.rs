@@ -11,14 +11,14 @@ use rocketbufs::fields::printable;
 use rocketbufs::{Bid, BufferOptions, Config, Conn, Context, OutEvent, ROut};
 use tracing::debug;
 
-use super::confirm::{Confirmations, Requests, send_requests};
-use super::connection::{Connection, lock, own_context};
-use super::disk_asks::DiskAsks;
-use super::error::{ConnectError, TopicOpenError};
-use super::event::{PublisherEvent, PublisherEvents};
-use super::login::{Login, login_setters};
-use super::topic_state::{CLOSE_TIMEOUT, PublisherShared, TopicState, Topics};
-use super::writer::TopicWriter;
+use crate::api::writer::TopicWriter;
+use crate::connection::{Connection, lock, own_context};
+use crate::ground::error::{ConnectError, TopicOpenError};
+use crate::ground::login::{Login, login_setters};
+use crate::state::confirm::{Confirmations, Requests, send_requests};
+use crate::state::disk_asks::DiskAsks;
+use crate::state::event::{PublisherEvent, PublisherEvents};
+use crate::state::topic_state::{CLOSE_TIMEOUT, PublisherShared, TopicState, Topics};
 use crate::wire::{Control, Framing, Role, TopicName};
 
 /// Options of a [`Publisher`].
@@ -41,7 +41,7 @@ pub struct TopicOptions {
     ring_bytes: Option<u64>,
     max_delivery_bytes: Option<u64>,
     framing: Framing,
-    pub(super) open_timeout: Option<Duration>,
+    pub(crate) open_timeout: Option<Duration>,
     keep_until_delivered: bool,
     min_subscribers: u32,
     max_confirmations: usize,
@@ -299,7 +299,7 @@ impl Publisher {
     }
 
     /// Creates the buffer of a topic, and names the topic to the broker.
-    pub(super) fn begin(&self, name: &str, options: &TopicOptions) -> Result<TopicWriter, TopicOpenError> {
+    pub(crate) fn begin(&self, name: &str, options: &TopicOptions) -> Result<TopicWriter, TopicOpenError> {
         let topic: TopicName = name.parse()?;
         let shared = &self.shared;
         let ring_bytes = options.ring_bytes.unwrap_or(self.context.config().buffers.size_bytes);
@@ -336,7 +336,7 @@ impl Publisher {
     }
 
     /// The writer, if the broker has taken the topic. The answer was waited for for `timeout`.
-    pub(super) fn opened(
+    pub(crate) fn opened(
         &self,
         writer: TopicWriter,
         timeout: Option<Duration>,

@@ -13,15 +13,15 @@ use rocketbufs::{
 };
 use tracing::debug;
 
-use super::connection::{lock, send_patiently, wait_while};
-use super::event::Notice;
-use super::options::{SlowPolicy, StartFrom, SubscriberOptions};
-use super::subscriptions::{Begin, Effect, Subscribe, Subscriptions};
+use crate::connection::{lock, send_patiently, wait_while};
+use crate::ground::options::{SlowPolicy, StartFrom, SubscriberOptions};
+use crate::state::event::Notice;
+use crate::subscriptions::{Begin, Effect, Subscribe, Subscriptions};
 use crate::wire::{Control, Framing, ReplayFrom, TopicFilter, TopicName};
 
 /// The driver.
-pub(super) struct SubscriptionDriver {
-    pub(super) options: SubscriberOptions,
+pub(crate) struct SubscriptionDriver {
+    pub(crate) options: SubscriberOptions,
     state: Mutex<State>,
     changed: Condvar,
     /// Readable while the machine has news for the application's thread. Changes under the lock.
@@ -42,7 +42,7 @@ struct State {
 
 impl SubscriptionDriver {
     /// Creates the rIn of a connection, and what drives its subscriptions.
-    pub(super) fn new(options: SubscriberOptions, conn: &Conn) -> Arc<Self> {
+    pub(crate) fn new(options: SubscriberOptions, conn: &Conn) -> Arc<Self> {
         let (machine, rin) = (Subscriptions::new(&options), RIn::new(conn));
         let state = State { machine, rin, executing: false, ended: false, moved: None };
         let (changed, readable) = (Condvar::new(), Readable::default());
@@ -52,7 +52,7 @@ impl SubscriptionDriver {
     }
 
     /// The rIn of the present broker process.
-    pub(super) fn rin(&self) -> RIn {
+    pub(crate) fn rin(&self) -> RIn {
         lock(&self.state).rin.clone()
     }
 
@@ -135,7 +135,7 @@ impl SubscriptionDriver {
     }
 
     /// Calls `add` with the descriptor that is readable while there is news for the application's thread.
-    pub(super) fn with_descriptor(
+    pub(crate) fn with_descriptor(
         &self,
         add: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
     ) -> io::Result<()> {
@@ -149,13 +149,13 @@ impl SubscriptionDriver {
 /// The calls of the application's thread.
 impl SubscriptionDriver {
     /// Subscribes to a filter.
-    pub(super) fn subscribe(&self, conn: &Conn, filter: &TopicFilter, start: StartFrom) {
+    pub(crate) fn subscribe(&self, conn: &Conn, filter: &TopicFilter, start: StartFrom) {
         let requests = self.feed(|state| state.machine.subscribe(conn.id(), filter, start));
         self.send(conn, &requests);
     }
 
     /// Ends the subscription of a filter. Returns the logs of which nothing more comes.
-    pub(super) fn unsubscribe(&self, filter: &TopicFilter) -> Vec<Epoch> {
+    pub(crate) fn unsubscribe(&self, filter: &TopicFilter) -> Vec<Epoch> {
         let left = self.feed(|state| state.machine.unsubscribe(filter));
         // What has arrived must not be taken for data of the next subscription. Another thread may be carrying the effects out.
         let waiting = |state: &mut State| state.executing || state.machine.has_effects();
@@ -164,22 +164,22 @@ impl SubscriptionDriver {
     }
 
     /// An event of the rIn that is no data.
-    pub(super) fn on_event(&self, event: InEvent) {
+    pub(crate) fn on_event(&self, event: InEvent) {
         self.feed(|state| state.machine.on_event(event));
     }
 
     /// The application gets bytes of a buffer, up to this position. Returns their topic and framing; none: they are not wanted.
-    pub(super) fn hand_out(&self, bid: Bid, to: Position) -> Option<(TopicName, Framing)> {
+    pub(crate) fn hand_out(&self, bid: Bid, to: Position) -> Option<(TopicName, Framing)> {
         lock(&self.state).machine.hand_out(bid, to)
     }
 
     /// Bytes that were handed out had been overwritten.
-    pub(super) fn on_overwritten(&self, epoch: Epoch, to: Position) {
+    pub(crate) fn on_overwritten(&self, epoch: Epoch, to: Position) {
         lock(&self.state).machine.on_overwritten(epoch, to);
     }
 
     /// The next notice that the framework does not report, and whether the connection is lost.
-    pub(super) fn next_notice(&self) -> (Option<Notice>, bool) {
+    pub(crate) fn next_notice(&self) -> (Option<Notice>, bool) {
         let mut state = lock(&self.state);
         let notice = state.machine.next_notice();
         state.ended = false;
@@ -188,12 +188,12 @@ impl SubscriptionDriver {
     }
 
     /// Whether all topics have ended.
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         lock(&self.state).machine.has_ended()
     }
 
     /// Why the place was taken over, if it was.
-    pub(super) fn taken_over(&self) -> Option<String> {
+    pub(crate) fn taken_over(&self) -> Option<String> {
         lock(&self.state).machine.taken_over().cloned()
     }
 }
@@ -216,7 +216,7 @@ impl SubscriptionDriver {
 
     /// A connection replaces a lost one. At the same broker process the rIn resumes. Another process has other buffers, and the
     /// application's thread moves there.
-    pub(super) fn on_reconnected(&self, conn: &Conn, same_broker: bool) {
+    pub(crate) fn on_reconnected(&self, conn: &Conn, same_broker: bool) {
         let rin = self.rin();
         let requests = self.feed(|state| {
             state.moved = (!same_broker).then(|| conn.clone());
@@ -229,18 +229,18 @@ impl SubscriptionDriver {
     }
 
     /// Another subscriber has the place.
-    pub(super) fn on_taken_over(&self, why: String) {
+    pub(crate) fn on_taken_over(&self, why: String) {
         self.feed(|state| state.machine.on_taken_over(why));
     }
 
     /// Waits for a connection after a loss. Returns it if it leads to another broker process.
-    pub(super) fn wait_moved(&self, timeout: Option<Duration>) -> Option<Conn> {
+    pub(crate) fn wait_moved(&self, timeout: Option<Duration>) -> Option<Conn> {
         wait_while(&self.state, &self.changed, timeout, |state| state.machine.is_waiting());
         lock(&self.state).moved.take()
     }
 
     /// Moves to a connection to another broker process. Returns its rIn.
-    pub(super) fn move_to(self: &Arc<Self>, conn: &Conn) -> RIn {
+    pub(crate) fn move_to(self: &Arc<Self>, conn: &Conn) -> RIn {
         let rin = RIn::new(conn);
         let requests = self.feed(|state| {
             state.rin = rin.clone();

@@ -9,13 +9,13 @@ use std::time::Duration;
 use futures_core::Stream;
 use rocketbufs::readiness::Readiness;
 
-use super::batch::{Batch, Message, MessageRef};
-use super::batch_cursor::BatchCursor;
-use super::connection::on_pool;
-use super::error::{ConnectError, ReceiveError};
-use super::event::Event;
-use super::options::SubscriberBuilder;
-use super::subscriber::{Subscriber, TakenBytes};
+use crate::api::subscriber::{Subscriber, TakenBytes};
+use crate::connection::on_pool;
+use crate::ground::error::{ConnectError, ReceiveError};
+use crate::ground::options::SubscriberBuilder;
+use crate::state::batch::{Batch, Message, MessageRef};
+use crate::state::batch_cursor::BatchCursor;
+use crate::state::event::Event;
 
 impl SubscriberBuilder {
     /// As [`SubscriberBuilder::connect`], for a task of tokio. The handshake runs on a thread of the runtime's pool. When the

@@ -25,10 +25,10 @@ pub enum ConfirmLevel {
 }
 
 /// The number of levels.
-pub(super) const LEVELS: usize = ConfirmLevel::ALL.len();
+pub(crate) const LEVELS: usize = ConfirmLevel::ALL.len();
 
 /// The number of levels that the framework reports: those before the levels of the disk.
-pub(super) const REPORTED: usize = 3;
+pub(crate) const REPORTED: usize = 3;
 
 impl ConfirmLevel {
     /// All levels: those of the subscribers, the weakest first, and those of the disk, the weaker first.
@@ -40,7 +40,7 @@ impl ConfirmLevel {
     }
 
     /// The framework's name for this level. None: the broker reports it.
-    pub(super) fn framework(self) -> Option<rocketbufs::ProgressLevel> {
+    pub(crate) fn framework(self) -> Option<rocketbufs::ProgressLevel> {
         match self {
             Self::Accepted => Some(rocketbufs::ProgressLevel::Landed),
             Self::Delivered => Some(rocketbufs::ProgressLevel::Delivered),

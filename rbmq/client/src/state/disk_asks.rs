@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rocketbufs::error::ControlError;
 use rocketbufs::{Bid, Conn, Position};
 
-use super::connection::lock;
+use crate::connection::lock;
 use crate::wire::Control;
 
 /// The buffers whose questions found the queue of the connection full. The broker answers everything that is in the queue, so each of
 /// its messages is a moment to try again.
 #[derive(Debug, Default)]
-pub(super) struct DiskAsks {
+pub(crate) struct DiskAsks {
     unsent: Mutex<BTreeSet<Bid>>,
     /// Whether there are any.
     any: AtomicBool,
@@ -22,7 +22,7 @@ pub(super) struct DiskAsks {
 impl DiskAsks {
     /// Asks for the positions to be stored and to be synced; 0: none. The questions of a connection that is down are sent over the next
     /// one, when the broker has taken the topic.
-    pub(super) fn send(&self, conn: &Conn, bid: Bid, [position, synced]: [Position; 2]) {
+    pub(crate) fn send(&self, conn: &Conn, bid: Bid, [position, synced]: [Position; 2]) {
         let ask = Control::AskStored { bid, position, synced };
         if let Err(ControlError::Full { .. }) = conn.send_control(&ask.encode()) {
             lock(&self.unsent).insert(bid);
@@ -32,7 +32,7 @@ impl DiskAsks {
 
     /// Sends the questions that were not sent. `wanted` has the present positions of a buffer; none if nothing is to be
     /// asked any more.
-    pub(super) fn send_again(&self, conn: &Conn, wanted: impl Fn(Bid) -> Option<[Position; 2]>) {
+    pub(crate) fn send_again(&self, conn: &Conn, wanted: impl Fn(Bid) -> Option<[Position; 2]>) {
         // Only while questions are unsent, there is more to do than this look.
         if !self.any.load(Ordering::Acquire) || !self.any.swap(false, Ordering::AcqRel) {
             return;

@@ -6,10 +6,10 @@ use std::task::Poll;
 
 use rocketbufs::{OutSegment, OutWriter, Position, SegmentError};
 
-use super::confirm::Confirmation;
-use super::error::{ConfirmError, PublishError};
-use super::level::ConfirmLevel;
-use super::writer::{TopicWriter, WriteBatch};
+use crate::api::writer::{TopicWriter, WriteBatch};
+use crate::ground::error::{ConfirmError, PublishError};
+use crate::ground::level::ConfirmLevel;
+use crate::state::confirm::Confirmation;
 use crate::wire::{Framing, record_header};
 
 /// The calls for tasks. All are cancel-safe: a future that is dropped before it is ready has published nothing, but for

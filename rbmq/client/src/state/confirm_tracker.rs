@@ -14,13 +14,13 @@ use std::collections::VecDeque;
 use rocketbufs::Coverage;
 use rocketbufs::Position;
 
-use super::level::{ConfirmLevel, Confirmed, LEVELS, REPORTED};
+use crate::ground::level::{ConfirmLevel, Confirmed, LEVELS, REPORTED};
 
 /// The most entries of each history: departures of subscribers, and ranges with their numbers of subscribers.
 const MAX_HISTORY: usize = 64;
 
 /// A range that was lost before it was confirmed.
-pub(super) type LostRange = (Position, Position);
+pub(crate) type LostRange = (Position, Position);
 
 /// The departures and losses when everything up to a position was accepted.
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +39,7 @@ struct CountedRange {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct ConfirmTracker {
+pub(crate) struct ConfirmTracker {
     confirmed: [Position; LEVELS],
     /// The positions that the broker reported, also of a level that a loss stops: the broker does not repeat them.
     reported: [Position; LEVELS],
@@ -64,12 +64,12 @@ pub(super) struct ConfirmTracker {
 
 impl ConfirmTracker {
     /// Nothing is known yet. A range that fewer than `min_subscribers` have counts as lost.
-    pub(super) fn new(min_subscribers: u32) -> Self {
+    pub(crate) fn new(min_subscribers: u32) -> Self {
         Self { min_subscribers, ..Self::default() }
     }
 
     /// The broker reported its positions, and the subscribers that they cover.
-    pub(super) fn on_progress(&mut self, reported: [Position; REPORTED], coverage: Coverage) {
+    pub(crate) fn on_progress(&mut self, reported: [Position; REPORTED], coverage: Coverage) {
         let joined = coverage.joined(self.coverage);
         self.on_coverage(coverage);
         for (n, reported) in reported.into_iter().enumerate() {
@@ -134,7 +134,7 @@ impl ConfirmTracker {
 
     /// A broker that has nothing of the topic begins at `start`. Everything below that its predecessor took and that was
     /// not confirmed is lost, except for what is in its file.
-    pub(super) fn on_new_broker(&mut self, start: Position) {
+    pub(crate) fn on_new_broker(&mut self, start: Position) {
         self.settle();
         let [accepted, delivered, consumed, stored, synced] = self.confirmed;
         self.reported = [0; LEVELS];
@@ -147,7 +147,7 @@ impl ConfirmTracker {
     }
 
     /// Another broker may follow. Records that the present broker lacks are lost, whatever the next one has in its file.
-    pub(super) fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         for n in 0..LEVELS {
             if self.lacking(n).is_some() {
                 (self.lost_ranges[n], self.too_few[n]) = (self.lost(n), None);
@@ -157,7 +157,7 @@ impl ConfirmTracker {
     }
 
     /// The broker will never have this range.
-    pub(super) fn on_lost(&mut self, from: Position, to: Position) {
+    pub(crate) fn on_lost(&mut self, from: Position, to: Position) {
         for (n, reached) in self.confirmed.into_iter().enumerate() {
             let range = Some((from.max(reached).max(self.stored), to)).filter(|(from, to)| from < to);
             let both = union(self.lost_ranges[n], range);
@@ -168,7 +168,7 @@ impl ConfirmTracker {
     }
 
     /// Everything below a position is in the file of a broker that begins there.
-    pub(super) fn on_stored(&mut self, position: Position) {
+    pub(crate) fn on_stored(&mut self, position: Position) {
         self.stored = self.stored.max(position);
         for n in 0..REPORTED {
             self.advance(n, self.reported[n]);
@@ -177,7 +177,7 @@ impl ConfirmTracker {
     }
 
     /// The broker has the log in its file, and on the disk, up to these positions.
-    pub(super) fn on_disk(&mut self, [stored, synced]: [Position; 2]) {
+    pub(crate) fn on_disk(&mut self, [stored, synced]: [Position; 2]) {
         // A faulty broker may report more synced than stored.
         for (level, reported) in [(ConfirmLevel::Stored, stored), (ConfirmLevel::Synced, synced.min(stored))]
         {
@@ -197,24 +197,24 @@ impl ConfirmTracker {
     }
 
     /// Everything below this position is confirmed.
-    pub(super) fn confirmed(&self, level: ConfirmLevel) -> Position {
+    pub(crate) fn confirmed(&self, level: ConfirmLevel) -> Position {
         self.confirmed[level as usize]
     }
 
     /// The lost range that stops a level.
-    pub(super) fn lost_range(&self, level: ConfirmLevel) -> Option<LostRange> {
+    pub(crate) fn lost_range(&self, level: ConfirmLevel) -> Option<LostRange> {
         self.lost(level as usize)
     }
 
     /// If too few subscribers have the lost range of a level: their number, and the number that is required.
-    pub(super) fn too_few(&self, level: ConfirmLevel) -> Option<(u32, u32)> {
+    pub(crate) fn too_few(&self, level: ConfirmLevel) -> Option<(u32, u32)> {
         let known = self.too_few[level as usize].filter(|_| self.lacking(level as usize).is_none());
         known.map(|subscribers| (subscribers, self.min_subscribers))
     }
 
     /// The application accepts the loss. The level continues behind the lost range, with the positions that were reported
     /// since.
-    pub(super) fn accept_lost(&mut self, level: ConfirmLevel) -> Option<LostRange> {
+    pub(crate) fn accept_lost(&mut self, level: ConfirmLevel) -> Option<LostRange> {
         let n = level as usize;
         let range = self.lost(n)?;
         (self.lost_ranges[n], self.too_few[n], self.lacks_from[n]) = (None, None, self.lacks_to);
@@ -225,7 +225,7 @@ impl ConfirmTracker {
     }
 
     /// The outcome of a position: confirmed, lost, or none while it is open.
-    pub(super) fn outcome(
+    pub(crate) fn outcome(
         &self,
         level: ConfirmLevel,
         position: Position,

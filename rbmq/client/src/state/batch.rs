@@ -2,7 +2,7 @@
 
 use rocketbufs::{Epoch, InView, Position};
 
-use super::error::ReceiveError;
+use crate::ground::error::ReceiveError;
 use crate::wire::{Framing, Piece, TopicName, Unpack};
 
 /// A copy of one message.
@@ -46,7 +46,7 @@ impl MessageRef<'_> {
 
 /// The bytes of a view: in the memory where they landed, or as a copy if another process may write that memory (an
 /// overwritable buffer, or the transport `shm`). A copy is at the start of a vector that is as long as the longest view so far.
-pub(super) enum Bytes {
+pub(crate) enum Bytes {
     Landed(InView),
     /// The last `view.len()` bytes of the copy are the bytes that the view still has.
     Copied {
@@ -60,7 +60,7 @@ impl Bytes {
     /// Copies the bytes, if necessary, into `spare`. [`Bytes::consume`] returns the vector to `spare`. Releases a view whose bytes
     /// were overwritten since they arrived, and returns `None`: the framework confirms nothing of it, and does not report the
     /// loss.
-    pub(super) fn of(view: InView, spare: &mut Vec<u8>) -> Option<Self> {
+    pub(crate) fn of(view: InView, spare: &mut Vec<u8>) -> Option<Self> {
         if view.as_slice().is_some() {
             return Some(Self::Landed(view));
         }
@@ -75,14 +75,14 @@ impl Bytes {
         Some(Self::Copied { copy, len, view })
     }
 
-    pub(super) fn as_slice(&self) -> &[u8] {
+    pub(crate) fn as_slice(&self) -> &[u8] {
         match self {
             Self::Landed(view) => view.as_slice().unwrap_or_default(),
             Self::Copied { copy, len, view } => &copy[len - view.len()..*len],
         }
     }
 
-    pub(super) fn view(&self) -> &InView {
+    pub(crate) fn view(&self) -> &InView {
         let (Self::Landed(view) | Self::Copied { view, .. }) = self;
         view
     }
@@ -92,7 +92,7 @@ impl Bytes {
         view.consume_part(position);
     }
 
-    pub(super) fn into_view(self, spare: &mut Vec<u8>) -> InView {
+    pub(crate) fn into_view(self, spare: &mut Vec<u8>) -> InView {
         match self {
             Self::Landed(view) => view,
             Self::Copied { copy, view, .. } => {
@@ -103,7 +103,7 @@ impl Bytes {
     }
 
     /// Returns the space in the ring to the writer, and the vector of a copy to `spare`.
-    pub(super) fn consume(self, spare: &mut Vec<u8>) {
+    pub(crate) fn consume(self, spare: &mut Vec<u8>) {
         self.into_view(spare).consume();
     }
 }
@@ -114,11 +114,11 @@ const HAS_BYTES: &str = "a batch has its bytes until it is consumed or deferred"
 /// Whole deliveries of one buffer, borrowed in the memory where they landed. Dropping the batch consumes it: its space returns
 /// to the publisher, and it counts as consumed. [`Batch::defer`] postpones that.
 pub struct Batch<'s> {
-    pub(super) bytes: Option<Bytes>,
-    pub(super) topic: TopicName,
-    pub(super) framing: Framing,
+    pub(crate) bytes: Option<Bytes>,
+    pub(crate) topic: TopicName,
+    pub(crate) framing: Framing,
     /// The subscriber's vector for the next copy. The borrow also limits the application to one batch at a time.
-    pub(super) spare: &'s mut Vec<u8>,
+    pub(crate) spare: &'s mut Vec<u8>,
 }
 
 impl Batch<'_> {

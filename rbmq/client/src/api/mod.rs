@@ -1,0 +1,12 @@
+//! The handles of the application.
+
+pub(crate) mod observer;
+pub(crate) mod publisher;
+#[cfg(feature = "tokio")]
+pub(crate) mod publisher_tasks;
+pub(crate) mod subscriber;
+#[cfg(feature = "tokio")]
+pub(crate) mod subscriber_tasks;
+pub(crate) mod subscription_driver;
+pub(crate) mod writer;
+pub(crate) mod writer_tasks;

@@ -1,0 +1,10 @@
+//! What calls, callbacks and tasks share: batches, events, and the state of publishing.
+
+pub(crate) mod batch;
+pub(crate) mod batch_cursor;
+pub(crate) mod confirm;
+pub(crate) mod confirm_tracker;
+pub(crate) mod disk_asks;
+pub(crate) mod event;
+pub(crate) mod message_segment;
+pub(crate) mod topic_state;
