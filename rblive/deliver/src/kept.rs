@@ -13,6 +13,7 @@ use rblive_record::{File, Place, Store};
 
 use crate::answer::{Answer, Body, Cache};
 use crate::file::FilePart;
+use crate::playlist_cache::Text;
 use crate::token::Access;
 
 /// The most recordings of a list.
@@ -69,7 +70,10 @@ impl Kept {
         };
         let found = tokio::task::spawn_blocking(read).await.map_err(io::Error::other);
         match found.and_then(|found| found) {
-            Ok(Found::Text(text)) => playlist(if query.is_empty() { text } else { with_query(&text, query) }),
+            Ok(Found::Text(text)) => {
+                let text = if query.is_empty() { text } else { with_query(&text, query) };
+                Text::from(text).answer(MEDIA_TYPE)
+            }
             Ok(Found::File(opened)) => media(opened, file),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Answer::text(404, "there is no such recording, or it was removed")
@@ -115,12 +119,6 @@ fn text(file: std::fs::File) -> io::Result<String> {
     let mut text = String::new();
     file.take(MAX_VOD_BYTES as u64).read_to_string(&mut text)?;
     Ok(text)
-}
-
-/// The answer for a playlist, which grows while its stream is recorded.
-fn playlist(text: String) -> Answer {
-    let etag = format!("\"{:08x}-{}\"", crc32c::crc32c(text.as_bytes()), text.len());
-    Answer { etag: Some(etag), ..Answer::of(200, MEDIA_TYPE, Cache::No, text) }
 }
 
 fn media(opened: std::fs::File, file: File) -> Answer {

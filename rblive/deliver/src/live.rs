@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rblive::ChunkRef;
 use rblive::content::{Container, check_name};
 use rblive_media::dash;
-use rblive_media::hls::{self, Directives, MediaPlaylist, Report, multivariant_playlist};
+use rblive_media::hls::{self, Directives, MediaPlaylist, Report, decimal, multivariant_playlist};
 use rblive_media::window::{LiveWindow, Reached, SegmentState};
 
 use crate::answer::{Answer, Body, Cache, Request};
@@ -91,11 +91,6 @@ fn of_rendition(id: u16, file: &str) -> Option<Target> {
     })
 }
 
-/// A number as this server writes it: no sign, no leading zeros. So each resource has one address.
-fn decimal<N: std::str::FromStr + std::fmt::Display>(text: &str) -> Option<N> {
-    text.parse().ok().filter(|number: &N| number.to_string() == text)
-}
-
 /// Whether a request asks for media or a media playlist: its client watches the stream.
 pub(crate) fn is_watching(target: &Target) -> bool {
     !matches!(target, Target::Multivariant | Target::Manifest | Target::Poster)
@@ -116,7 +111,7 @@ pub(crate) async fn answer(
             }
             let state = stream.state.lock();
             let renditions: Vec<_> = state.listed().map(LiveRendition::measured).collect();
-            playlist(multivariant_playlist(&renditions, query), hls::MEDIA_TYPE)
+            Text::from(multivariant_playlist(&renditions, query)).answer(hls::MEDIA_TYPE)
         }
         Target::Manifest => match all_renditions(stream).await {
             Ok(()) => manifest(&mut stream.state.lock(), query),
@@ -141,12 +136,6 @@ pub(crate) async fn answer(
     }
 }
 
-/// The answer for a playlist, which is valid until the stream changes.
-fn playlist(text: impl Into<Text>, kind: &'static str) -> Answer {
-    let Text { etag, bytes } = text.into();
-    Answer { etag: Some(etag), ..Answer::of(200, kind, Cache::No, bytes) }
-}
-
 fn manifest(state: &mut State, query: &str) -> Answer {
     if state.description.container != Container::Cmaf {
         return Answer::text(404, "a stream of MPEG-TS has no DASH manifest; use index.m3u8");
@@ -155,7 +144,7 @@ fn manifest(state: &mut State, query: &str) -> Answer {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     let all: Vec<_> = state.renditions.iter().map(|live| (live.about.clone(), &live.window)).collect();
     match dash::manifest(&all, query, now) {
-        Some(text) => playlist(text, dash::MEDIA_TYPE),
+        Some(text) => Text::from(text).answer(dash::MEDIA_TYPE),
         None => no_segment(),
     }
 }
@@ -195,7 +184,7 @@ async fn media_playlist(
         state.playlists.put(key, text);
     }
     match state.playlists.get(key, query) {
-        Some(text) => playlist(text, hls::MEDIA_TYPE),
+        Some(text) => text.answer(hls::MEDIA_TYPE),
         None => no_segment(),
     }
 }

@@ -2,6 +2,8 @@
 
 use bytes::Bytes;
 
+use crate::answer::{Answer, Cache};
+
 /// Stands for a viewer's token in a text that others get too. No playlist has this character.
 const TOKEN: &str = "\u{1}";
 
@@ -43,6 +45,11 @@ impl Text {
     /// The text for all viewers. If `query` is a token, `write` gets a placeholder that [`PlaylistCache::get`] replaces by each viewer's token.
     pub fn of(query: &str, write: impl FnOnce(&str) -> String) -> Self {
         write(if query.is_empty() { "" } else { TOKEN }).into()
+    }
+
+    /// The answer for a playlist of this type, which is valid until its stream changes.
+    pub fn answer(self, kind: &'static str) -> Answer {
+        Answer { etag: Some(self.etag), ..Answer::of(200, kind, Cache::No, self.bytes) }
     }
 }
 

@@ -108,14 +108,11 @@ impl PassthroughFile {
     pub(crate) fn take(&mut self, input: Input) {
         match input {
             Input::Tracks { .. } => {}
-            Input::Config(config) => {
-                let is_video = |track: &TrackConfig| matches!(track, TrackConfig::Video(_));
-                match self.tracks.iter_mut().find(|own| is_video(own) == is_video(&config)) {
-                    Some(own) if *own == config => {}
-                    Some(own) => (*own, self.changed) = (config, true),
-                    None => self.tracks.push(config),
-                }
-            }
+            Input::Config(config) => match self.tracks.iter_mut().find(|own| own.media() == config.media()) {
+                Some(own) if *own == config => {}
+                Some(own) => (*own, self.changed) = (config, true),
+                None => self.tracks.push(config),
+            },
             Input::Unit(AccessUnit { media: Media::Video, dts, key, .. }) => {
                 self.key |= key && self.video.frames == 0;
                 self.video.add(dts);

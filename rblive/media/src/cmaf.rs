@@ -105,19 +105,12 @@ pub(crate) fn init(tracks: &[TrackConfig]) -> Vec<u8> {
         w.boxed(b"mvex", |w| {
             for track in tracks {
                 w.full(b"trex", 0, 0, |w| {
-                    [track_id(media(track)), 1, 0, 0, 0].iter().for_each(|value| w.u32(*value));
+                    [track_id(track.media()), 1, 0, 0, 0].iter().for_each(|value| w.u32(*value));
                 });
             }
         });
     });
     w.0
-}
-
-fn media(track: &TrackConfig) -> Media {
-    match track {
-        TrackConfig::Video(_) => Media::Video,
-        TrackConfig::Audio(_) => Media::Audio,
-    }
 }
 
 fn track_id(media: Media) -> u32 {
@@ -139,7 +132,7 @@ fn trak(w: &mut Writer, track: &TrackConfig) {
     w.boxed(b"trak", |w| {
         w.full(b"tkhd", 0, 3, |w| {
             w.zeros(8);
-            w.u32(track_id(media(track)));
+            w.u32(track_id(track.media()));
             w.zeros(16);
             // The layer and the alternate group.
             w.zeros(4);
@@ -158,7 +151,7 @@ fn trak(w: &mut Writer, track: &TrackConfig) {
                 w.u16(0x55C4);
                 w.u16(0);
             });
-            let handler = if media(track) == Media::Video { b"vide" } else { b"soun" };
+            let handler = if track.media() == Media::Video { b"vide" } else { b"soun" };
             w.full(b"hdlr", 0, 0, |w| {
                 w.u32(0);
                 w.put(handler);

@@ -113,13 +113,16 @@ impl InitSegment {
         if tracks.is_empty() { Err(Fmp4Error::NoTrack) } else { Ok(Self { tracks }) }
     }
 
+    fn video(&self) -> Option<&Track> {
+        self.tracks.iter().find(|track| track.config.media() == Media::Video)
+    }
+
     /// Reads when a media segment begins and ends.
     ///
     /// # Errors
     /// [`Fmp4Error`]: the bytes are no media segment of these tracks.
     pub fn times(&self, segment: &[u8]) -> Result<SegmentTimes, Fmp4Error> {
-        let is_video = |track: &&Track| matches!(track.config, TrackConfig::Video(_));
-        let track = self.tracks.iter().find(is_video).unwrap_or(&self.tracks[0]);
+        let track = self.video().unwrap_or(&self.tracks[0]);
         let (mut first, mut duration, mut frames) = (None, 0u64, 0u64);
         let mut covered = 0;
         for (kind, content) in boxes(segment) {
@@ -145,7 +148,7 @@ impl InitSegment {
     /// of the first `moof`. Returns the bytes before the frame in the file, and the range of the frame in the segment, which may be
     /// beyond the end of `segment`. `None`: the segment does not begin with a key frame of at most `max_frame_bytes`.
     pub fn still(&self, segment: &[u8], max_frame_bytes: u32) -> Option<(Vec<u8>, Range<usize>)> {
-        let track = self.tracks.iter().find(|track| track.media() == Media::Video)?;
+        let track = self.video()?;
         let mut base = 0;
         let moof = loop {
             let size = usize::try_from(word(segment, base)?).ok().filter(|size| *size >= 8)?;
@@ -314,14 +317,4 @@ fn run(trun: &[u8], defaults: &Defaults) -> Option<(bool, u64, u64)> {
         _ => samples.chunks_exact(4 * columns).filter_map(|sample| word(sample, 0)).map(u64::from).sum(),
     };
     Some((flags & 0x1_0000 == 0, duration, u64::from(count)))
-}
-
-impl Track {
-    /// Video or audio.
-    pub fn media(&self) -> Media {
-        match self.config {
-            TrackConfig::Video(_) => Media::Video,
-            TrackConfig::Audio(_) => Media::Audio,
-        }
-    }
 }

@@ -79,6 +79,16 @@ pub enum TrackConfig {
     Audio(AudioConfig),
 }
 
+impl TrackConfig {
+    /// Video or audio.
+    pub fn media(&self) -> Media {
+        match self {
+            Self::Video(_) => Media::Video,
+            Self::Audio(_) => Media::Audio,
+        }
+    }
+}
+
 /// A frame of video or audio.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessUnit {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use rblive::content::check_name;
+use rblive_media::hls::decimal;
 use rblive_media::rendition::Container;
 
 /// The file with the description of a recording. It is written first and removed first: a folder without it is no recording.
@@ -85,11 +86,6 @@ fn of_rendition(id: u16, file: &str) -> Option<File> {
         let number = file.strip_suffix(container.extension())?.strip_suffix('.')?;
         Some(File::Segment(id, decimal(number)?, container))
     })
-}
-
-/// A number as it is written here: no sign, no leading zeros.
-fn decimal<N: std::str::FromStr + std::fmt::Display>(text: &str) -> Option<N> {
-    text.parse().ok().filter(|number: &N| number.to_string() == text)
 }
 
 /// The file of an initialisation segment.

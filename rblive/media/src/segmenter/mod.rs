@@ -180,8 +180,9 @@ impl Segmenter {
 
     /// Sets the configuration of a track, for the frames that follow.
     pub fn configure(&mut self, config: TrackConfig) {
-        let slot = if matches!(config, TrackConfig::Video(_)) { &self.video } else { &self.audio };
-        if slot.as_ref() == Some(&config) {
+        let is_video = config.media() == Media::Video;
+        let known = if is_video { &self.video } else { &self.audio };
+        if known.as_ref() == Some(&config) {
             return;
         }
         if self.begun {
@@ -189,10 +190,7 @@ impl Segmenter {
             self.close_segment(self.pending.end());
             self.timeline.hole();
         }
-        match config {
-            TrackConfig::Video(_) => self.video = Some(config),
-            TrackConfig::Audio(_) => self.audio = Some(config),
-        }
+        *(if is_video { &mut self.video } else { &mut self.audio }) = Some(config);
         if self.begun {
             self.make_init();
         }
