@@ -1,6 +1,6 @@
 //! The configuration file of the command.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use access::check_secret_mode;
 use commands::Failure;
@@ -19,29 +19,9 @@ const EXAMPLE: &str = include_str!("example.toml");
 pub struct Config {
     pub node: rblive::Config,
     pub control: Control,
-    pub deliver: Deliver,
+    pub deliver: rblive_deliver::Settings,
     pub ingest: IngestSettings,
     pub record: Vec<RecordRule>,
-}
-
-section! {
-    /// The web server for viewers.
-    "deliver" Deliver {
-        listen: String = "127.0.0.1:8443".to_owned();
-        tls: bool = true, range [true or false];
-        certificate: PathBuf = PathBuf::new();
-        private_key: PathBuf = PathBuf::new();
-        threads: usize = 0, range [at least 0];
-        max_connections: usize = 10_000, range [at least 0];
-        max_connections_per_address: usize = 10_000, range [at least 0];
-        max_requests_per_address: u32 = 0, range [at least 0];
-        max_viewers_per_stream: usize = 100_000, range [at least 0];
-        min_bytes_per_second: u64 = 10_000, "bytes", range [at least 0];
-        keep_ended: u32 = 5, range [at least 0];
-        linger_ms: u64 = 30_000, "ms", range [at least 0];
-        kept: Vec<PathBuf> = Vec::new();
-        token_key: String = String::new();
-    }
 }
 
 section! {
@@ -58,7 +38,7 @@ section! {
 #[serde(default)]
 struct Sections {
     control: Control,
-    deliver: Deliver,
+    deliver: rblive_deliver::Settings,
     ingest: IngestSettings,
     record: Vec<RecordRule>,
 }
@@ -131,8 +111,8 @@ mod tests {
         let config = Config::parse(EXAMPLE, None).unwrap();
         assert_eq!(config.node, rblive::Config::default());
         assert!(config.ingest == IngestSettings::default() && config.record.is_empty());
-        let (read, default) = ((config.control, config.deliver), (Control::default(), Deliver::default()));
-        assert_eq!(format!("{read:?}"), format!("{default:?}"));
+        assert_eq!(config.control, Control::default());
+        assert_eq!(config.deliver, rblive_deliver::Settings::default());
         let misspelt = |text: &str| format!("{:?}", Config::parse(text, None).unwrap_err());
         assert!(
             misspelt("[control]\nlisen = ''")

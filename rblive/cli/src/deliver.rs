@@ -1,14 +1,11 @@
 //! The web server for viewers, if the node delivers.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use commands::Failure;
 use rblive::{RsManager, StreamEvent};
-use rblive_deliver::{Catalog, Server, Settings, StreamStatus, Tls};
+use rblive_deliver::{Catalog, Server, Settings, StreamStatus};
 use rblive_record::Recorder;
-
-use super::config::Deliver;
 
 /// A running web server. Dropping it stops the server.
 pub struct Viewers {
@@ -19,20 +16,20 @@ pub struct Viewers {
 
 impl Viewers {
     /// Starts the server of a node, before streams arrive.
-    pub fn start(rs: &RsManager, settings: &Deliver) -> Result<Self, Failure> {
+    pub fn start(rs: &RsManager, settings: &Settings) -> Result<Self, Failure> {
         Self::start_with(rs, settings, None)
     }
 
     /// Starts the server of a node that may also keep streams.
     pub fn start_with(
         rs: &RsManager,
-        settings: &Deliver,
+        settings: &Settings,
         recorder: Option<Arc<Recorder>>,
     ) -> Result<Self, Failure> {
         let catalog = Arc::new(Catalog::default());
         receive(rs, Some(catalog.clone()), recorder);
         let scheme = if settings.tls { "https" } else { "http" };
-        let server = Server::start(server_settings(settings), catalog.clone()).map_err(Failure::failed)?;
+        let server = Server::start(settings.clone(), catalog.clone()).map_err(Failure::failed)?;
         Ok(Self { server, catalog, scheme })
     }
 
@@ -74,31 +71,4 @@ pub fn receive(rs: &RsManager, catalog: Option<Arc<Catalog>>, recorder: Option<A
             catalog.end(id);
         }
     });
-}
-
-fn server_settings(settings: &Deliver) -> Settings {
-    let defaults = Settings::default();
-    let tls = if !settings.tls {
-        Tls::Off
-    } else if settings.certificate.as_os_str().is_empty() {
-        defaults.tls.clone()
-    } else {
-        Tls::Files { certificates: settings.certificate.clone(), key: settings.private_key.clone() }
-    };
-    let key = settings.token_key.as_bytes();
-    Settings {
-        listen: settings.listen.clone(),
-        tls,
-        threads: if settings.threads == 0 { defaults.threads } else { settings.threads },
-        max_connections: settings.max_connections,
-        max_connections_per_address: settings.max_connections_per_address,
-        max_requests_per_address: settings.max_requests_per_address,
-        max_viewers_per_stream: settings.max_viewers_per_stream,
-        min_bytes_per_second: settings.min_bytes_per_second,
-        keep_ended: settings.keep_ended,
-        linger: Duration::from_millis(settings.linger_ms),
-        kept: settings.kept.clone(),
-        token_key: (!key.is_empty()).then(|| key.to_vec()),
-        ..defaults
-    }
 }

@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 
 use commands::{Failure, Stop};
 use rblive::{Config, Node, NodeId, NodeRole, RsManager, Rule};
+use rblive_deliver::Settings;
 use rblive_ingest::{Ingest, IngestSettings};
 
-use super::config::{Control, Deliver};
+use super::config::Control;
 use super::control::Endpoint;
 use super::deliver::Viewers;
 
@@ -110,9 +111,9 @@ impl Delivery {
         let nodes = vec![node("ingest", 1, NodeRole::Dissemination, String::new()), own];
         let config = Config { node: name.to_owned(), nodes, ..Config::default() };
         let rs = RsManager::new(config).map_err(Failure::failed)?;
-        let settings = Deliver { listen: listen.to_owned(), threads: 1, ..Deliver::default() };
+        let settings = Settings { listen: listen.to_owned(), threads: 1, ..Settings::default() };
         let viewers = Viewers::start(&rs, &settings)
-            .or_else(|_| Viewers::start(&rs, &Deliver { listen: "127.0.0.1:0".to_owned(), ..settings }))?;
+            .or_else(|_| Viewers::start(&rs, &Settings { listen: "127.0.0.1:0".to_owned(), ..settings }))?;
         Ok(Self { rs, viewers })
     }
 

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use commands::{Asked, Failure, Stop};
 use rblive::RsManager;
+use rblive_deliver::Settings;
 use rblive_ingest::Ingest;
 use rblive_record::{RecordRule, Recorder};
 
-use super::config::{Config, Deliver};
+use super::config::Config;
 use super::control::Endpoint;
 use super::deliver::{Viewers, receive};
 use super::exposure;
@@ -98,7 +99,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// Starts the recorder and the web server, and sets the callbacks through which streams reach them.
-fn start_receivers(rs: &RsManager, deliver: &Deliver, rules: Vec<RecordRule>) -> Result<Receivers, Failure> {
+fn start_receivers(rs: &RsManager, deliver: &Settings, rules: Vec<RecordRule>) -> Result<Receivers, Failure> {
     let recorder = recorder(rs, rules)?;
     let viewers = match rs.node().role.delivers() && !deliver.listen.is_empty() {
         true => Some(Viewers::start_with(rs, deliver, recorder.clone())?),

@@ -175,7 +175,7 @@ impl Catalog {
 
     /// Handles the loss of a stream's source. If the source ended the stream, the server removes the stream
     /// [`Settings::keep_ended`](crate::Settings::keep_ended) target durations later. Otherwise the stream waits
-    /// [`Settings::linger`](crate::Settings::linger) for a source. Until then its playlists have no end, because players would stop.
+    /// [`Settings::linger_ms`](crate::Settings::linger_ms) for a source. Until then its playlists have no end, because players would stop.
     /// A stream that a newer source of the same name continues is not changed.
     pub fn end(&self, id: RsId) {
         let mut tables = self.tables.write();

@@ -62,9 +62,7 @@ pub(crate) async fn serve(mut link: Link, pages: &Pages, place: Place) -> io::Re
 
 /// Reads the next head. `None`: the client is gone, or silent for too long.
 async fn read_head(link: &mut Link, buffer: &mut Vec<u8>, pages: &Pages) -> io::Result<Option<Head>> {
-    if buffer.is_empty()
-        && !matches!(timeout(pages.settings.idle_timeout, link.read(buffer)).await, Ok(Ok(1..)))
-    {
+    if buffer.is_empty() && !matches!(timeout(pages.patience.idle, link.read(buffer)).await, Ok(Ok(1..))) {
         return Ok(None);
     }
     let whole = async {
@@ -79,7 +77,7 @@ async fn read_head(link: &mut Link, buffer: &mut Vec<u8>, pages: &Pages) -> io::
             }
         }
     };
-    match timeout(pages.settings.head_timeout, whole).await {
+    match timeout(pages.patience.head, whole).await {
         Ok(head) => head.map(Some),
         Err(_) => Ok(Some(Head::Refused(408, "the request took too long"))),
     }

@@ -42,7 +42,7 @@ mod settings;
 mod tls;
 pub mod token;
 
+pub use crate::settings::{Patience, Settings};
 pub use catalog::{Catalog, StreamStatus};
 pub use server::{Server, StartError};
-pub use settings::{Settings, Tls};
 pub use tls::TlsError;

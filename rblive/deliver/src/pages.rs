@@ -16,7 +16,7 @@ use crate::counters::Counters;
 use crate::kept::Kept;
 use crate::live::{self, Ahead, parse};
 use crate::metrics;
-use crate::settings::Settings;
+use crate::settings::{Patience, Settings};
 use crate::token::{Access, TokenError};
 
 /// The pages of a server.
@@ -24,6 +24,7 @@ use crate::token::{Access, TokenError};
 pub(crate) struct Pages {
     pub catalog: Arc<Catalog>,
     pub settings: Settings,
+    pub patience: Patience,
     pub counters: Counters,
     pub started: Instant,
     pub kept: Kept,
@@ -151,7 +152,7 @@ impl Pages {
     }
 
     fn is_settling(&self) -> bool {
-        self.started.elapsed() < self.settings.settle
+        self.started.elapsed() < self.patience.settle
     }
 
     async fn recording(&self, path: &str, request: &Request) -> Answer {
@@ -173,12 +174,12 @@ impl Pages {
             return Err(refused(TokenError::Invalid));
         }
         // A valid token has digits, a dot and letters only.
-        let own = self.settings.token_key.as_ref().and_then(|_| presented(request));
+        let own = self.settings.token_key().and_then(|_| presented(request));
         Ok(own.map_or(String::new(), |own| format!("?token={own}")))
     }
 
     fn access(&self, request: &Request) -> Result<Access, TokenError> {
-        Access::of(self.settings.token_key.as_deref(), presented(request))
+        Access::of(self.settings.token_key(), presented(request))
     }
 
     /// The streams that a request may see.

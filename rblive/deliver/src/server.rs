@@ -21,7 +21,7 @@ use crate::http2;
 use crate::kept::Kept;
 use crate::link::{self, Link};
 use crate::pages::Pages;
-use crate::settings::Settings;
+use crate::settings::{Patience, Settings};
 use crate::tls::{Certificates, TlsError, certificates};
 
 /// The pause after a connection that the system could not accept, usually for lack of descriptors.
@@ -77,9 +77,25 @@ impl Server {
     /// # Errors
     /// [`StartError`]: the address is in use, the certificate cannot be read, or the system refuses threads.
     pub fn start(settings: Settings, catalog: Arc<Catalog>) -> Result<Self, StartError> {
-        let certificates = Arc::new(certificates(settings.tls.clone())?);
+        Self::start_with(settings, Patience::default(), catalog)
+    }
+
+    /// Starts a server that waits as long as `patience` says.
+    ///
+    /// # Errors
+    /// As of [`start`](Self::start).
+    pub fn start_with(
+        settings: Settings,
+        patience: Patience,
+        catalog: Arc<Catalog>,
+    ) -> Result<Self, StartError> {
+        let certificates = Arc::new(certificates(&settings)?);
+        let threads = match settings.threads {
+            0 => std::thread::available_parallelism().map_or(1, Into::into),
+            threads => threads,
+        };
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(settings.threads.max(1))
+            .worker_threads(threads)
             .max_blocking_threads(MAX_DISK_THREADS)
             .thread_name("rblive-deliver")
             .enable_all()
@@ -91,7 +107,7 @@ impl Server {
         let pages = {
             let kept = Kept::new(Store::new(settings.kept.clone()));
             let (counters, started) = (Counters::default(), Instant::now());
-            Arc::new(Pages { catalog, settings, counters, kept, started })
+            Arc::new(Pages { catalog, settings, patience, counters, kept, started })
         };
         let (connections, rate) =
             (pages.settings.max_connections_per_address, pages.settings.max_requests_per_address);
@@ -128,7 +144,8 @@ async fn sweep(pages: Arc<Pages>, addresses: Arc<Addresses>) {
     loop {
         tokio::time::sleep(SWEEP).await;
         addresses.sweep();
-        pages.catalog.sweep(pages.settings.keep_ended, pages.settings.linger);
+        let linger = Duration::from_millis(pages.settings.linger_ms);
+        pages.catalog.sweep(pages.settings.keep_ended, linger);
     }
 }
 
@@ -168,7 +185,7 @@ async fn accept(
 async fn serve(socket: TcpStream, tls: Option<Arc<ServerConfig>>, pages: &Arc<Pages>, place: Place) {
     let (link, is_http2) = match tls {
         None => (Link::plain(socket), false),
-        Some(config) => match timeout(pages.settings.head_timeout, link::accept(socket, config)).await {
+        Some(config) => match timeout(pages.patience.head, link::accept(socket, config)).await {
             Ok(Ok(accepted)) => accepted,
             Ok(Err(error)) => {
                 tracing::debug!("a viewer's TLS handshake failed: {error}");

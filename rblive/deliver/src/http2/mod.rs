@@ -44,7 +44,7 @@ const MAX_RESET: usize = 32;
 pub(crate) async fn serve(link: Link, pages: Arc<Pages>, place: Place) -> io::Result<()> {
     let link = corked(link);
     let activity = Arc::new(Activity::default());
-    let (patience, idle) = (pages.settings.time_for(PIECE), pages.settings.idle_timeout);
+    let (patience, idle) = (pages.settings.time_for(PIECE), pages.patience.idle);
     let mut guard = Guard::new(link.clone(), activity.clone(), patience, idle);
     let watching = Arc::new(Mutex::new(Watching::of(place)));
     let own = pages.clone();
@@ -60,7 +60,7 @@ pub(crate) async fn serve(link: Link, pages: Arc<Pages>, place: Place) -> io::Re
         .max_pending_accept_reset_streams(MAX_RESET)
         .max_local_error_reset_streams(MAX_RESET)
         .keep_alive_interval(idle)
-        .keep_alive_timeout(pages.settings.head_timeout)
+        .keep_alive_timeout(pages.patience.head)
         .serve_connection(TokioIo::new(link.clone()), service);
     let mut connection = pin!(connection);
     let mut is_closing = false;

@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rblive::content::{Container, Description, Flags, Header, Kind, Rendition};
-use rblive_deliver::{Settings, Tls, token};
+use rblive_deliver::{Settings, token};
 
 use crate::lab::{Lab, NAME, media, request};
 
@@ -170,13 +170,14 @@ fn a_request_waits_for_the_part_that_it_names() {
     assert_eq!(late.status, 503, "the wait is bounded");
 }
 
+const KEY: &str = "0123456789abcdef";
+
 /// A server whose viewers need tokens, with two segments of a stream, and the key.
 fn closed_lab() -> (Lab, Vec<u8>) {
-    let key = b"0123456789abcdef".to_vec();
-    let settings = Settings { tls: Tls::Off, token_key: Some(key.clone()), ..Settings::default() };
+    let settings = Settings { tls: false, token_key: KEY.into(), ..Settings::default() };
     let lab = Lab::new(settings, 256 << 10, 5);
     lab.segments(0..2, 1000);
-    (lab, key)
+    (lab, KEY.into())
 }
 
 #[test]
@@ -228,7 +229,7 @@ fn lists_and_metrics_name_only_streams_that_the_token_opens() {
 #[test]
 fn limits_refuse_what_is_too_much() {
     let settings = Settings {
-        tls: Tls::Off,
+        tls: false,
         max_connections_per_address: 2,
         max_viewers_per_stream: 0,
         ..Settings::default()
@@ -244,7 +245,7 @@ fn limits_refuse_what_is_too_much() {
 
 #[test]
 fn an_address_that_asks_too_often_is_told() {
-    let settings = Settings { tls: Tls::Off, max_requests_per_address: 1, ..Settings::default() };
+    let settings = Settings { tls: false, max_requests_per_address: 1, ..Settings::default() };
     let lab = Lab::new(settings, 256 << 10, 5);
     let pipelined = "GET /health HTTP/1.1\r\nhost: x\r\n\r\n".repeat(8);
     let last = "GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";

@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use rblive_deliver::Settings;
+use rblive_deliver::{Patience, Settings};
 use rustls::{ClientConnection, StreamOwned};
 
 use crate::lab::{Files, Got, Lab, NAME, media, tls};
@@ -124,7 +124,7 @@ fn counted(lab: &Lab, files: &Files, line: &str) {
 fn a_response_that_is_overtaken_resets_its_stream_and_the_others_go_on() {
     const BIG: usize = 4 << 20;
     let files = Files::new();
-    let lab = Lab::new(Settings { tls: files.tls(), ..Settings::default() }, (BIG + 4096) as u64, 4);
+    let lab = Lab::new(files.settings(), (BIG + 4096) as u64, 4);
     lab.describe();
     lab.part(0, 0, BIG);
     lab.part(0, 1, 1000);
@@ -182,7 +182,7 @@ fn floods(lab: &Lab, files: &Files, send: impl Fn(&mut Client, u32) -> io::Resul
 #[test]
 fn floods_of_frames_end_their_connection_and_no_other() {
     let files = Files::new();
-    let lab = Lab::new(Settings { tls: files.tls(), ..Settings::default() }, 256 << 10, 5);
+    let lab = Lab::new(files.settings(), 256 << 10, 5);
     lab.segments(0..2, 1000);
     let mut viewer = Client::new(&lab, &files);
     floods(&lab, &files, |client, _| client.frame(PING, 0, 0, &[0; 8]));
@@ -202,7 +202,7 @@ fn floods_of_frames_end_their_connection_and_no_other() {
 #[test]
 fn requests_that_are_reset_at_once_end_their_connection() {
     let files = Files::new();
-    let lab = Lab::new(Settings { tls: files.tls(), ..Settings::default() }, 256 << 10, 5);
+    let lab = Lab::new(files.settings(), 256 << 10, 5);
     lab.segments(0..2, 1000);
     lab.playlist_with("\n1.m4s\n", |path| get(&lab, &files, path));
     // The request would wait for a segment.
@@ -219,7 +219,7 @@ fn requests_that_are_reset_at_once_end_their_connection() {
 #[test]
 fn streams_beyond_the_limit_are_refused_and_the_others_answered() {
     let files = Files::new();
-    let lab = Lab::new(Settings { tls: files.tls(), ..Settings::default() }, 256 << 10, 5);
+    let lab = Lab::new(files.settings(), 256 << 10, 5);
     lab.segments(0..2, 1000);
     lab.playlist_with("\n1.m4s\n", |path| get(&lab, &files, path));
     let mut client = Client::new(&lab, &files);
@@ -243,7 +243,7 @@ fn streams_beyond_the_limit_are_refused_and_the_others_answered() {
 #[test]
 fn responses_that_nobody_takes_end_their_connection() {
     let files = Files::new();
-    let settings = Settings { tls: files.tls(), min_bytes_per_second: 1 << 30, ..Settings::default() };
+    let settings = Settings { min_bytes_per_second: 1 << 30, ..files.settings() };
     let lab = Lab::new(settings, 4 << 20, 5);
     lab.describe();
     lab.part(0, 0, 2 << 20);
@@ -258,8 +258,8 @@ fn responses_that_nobody_takes_end_their_connection() {
 #[test]
 fn a_connection_without_requests_is_closed() {
     let files = Files::new();
-    let settings = Settings { tls: files.tls(), idle_timeout: Duration::from_secs(1), ..Settings::default() };
-    let lab = Lab::new(settings, 256 << 10, 5);
+    let patience = Patience { idle: Duration::from_secs(1), settle: Duration::ZERO, ..Patience::default() };
+    let lab = Lab::with(files.settings(), patience, 256 << 10, 5);
     let mut client = Client::new(&lab, &files);
     let goaway = loop {
         let frame = client.read().unwrap();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rblive_deliver::{Settings, Tls, token};
+use rblive_deliver::{Settings, token};
 use rblive_media::hls::{VodPlaylist, VodSegment, multivariant_playlist};
 use rblive_media::rendition::{Container, Rendition};
 
@@ -37,7 +37,7 @@ fn lab(root: &Path, settings: Settings) -> Lab {
 }
 
 fn plain() -> Settings {
-    Settings { tls: Tls::Off, ..Settings::default() }
+    Settings { tls: false, ..Settings::default() }
 }
 
 fn get_with(lab: &Lab, path: &str, fields: &str) -> Got {
@@ -146,7 +146,7 @@ fn nothing_else_of_the_disk_is_reached() {
 fn tokens_open_recordings_of_their_stream() {
     let root = tempfile::tempdir().unwrap();
     record(root.path(), 1000);
-    let lab = lab(root.path(), Settings { token_key: Some(b"key".to_vec()), ..plain() });
+    let lab = lab(root.path(), Settings { token_key: "key".into(), ..plain() });
     let path = format!("{AT}/1/media.m3u8");
     assert_eq!(lab.get(&path).status, 403);
     let other = token::sign(b"key", "cam/2", 4_000_000_000);
@@ -180,7 +180,7 @@ fn segments_are_encrypted_and_removed_ones_end_nothing_that_began() {
     let root = tempfile::tempdir().unwrap();
     record(root.path(), 3_000_000);
     let files = Files::new();
-    let lab = lab(root.path(), Settings { tls: files.tls(), ..Settings::default() });
+    let lab = lab(root.path(), files.settings());
     let mut stream = tls(lab.server.addr(), files.client(b"http/1.1"));
     use std::io::{Read, Write};
     let ask = format!("GET {AT}/1/1.m4s HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rblive::content::{Container, Description, Flags, Header, Kind, Rendition, Video};
 use rblive::{Config, Node, NodeRole, RsId, RsManager, Rule, StreamEvent};
-use rblive_deliver::{Catalog, Server, Settings, Tls};
+use rblive_deliver::{Catalog, Patience, Server, Settings};
 use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -32,8 +32,9 @@ impl Files {
         std::fs::write(self.0.path().join("key.pem"), made.signing_key.serialize_pem()).unwrap();
     }
 
-    pub fn tls(&self) -> Tls {
-        Tls::Files { certificates: self.0.path().join("chain.pem"), key: self.0.path().join("key.pem") }
+    pub fn settings(&self) -> Settings {
+        let [certificate, private_key] = ["chain.pem", "key.pem"].map(|name| self.0.path().join(name));
+        Settings { certificate, private_key, ..Settings::default() }
     }
 
     /// A client that trusts the certificate of this moment.
@@ -65,10 +66,15 @@ pub const NAME: &str = "cam/1";
 
 impl Lab {
     pub fn plain() -> Self {
-        Self::new(Settings { tls: Tls::Off, ..Settings::default() }, 256 << 10, 5)
+        Self::new(Settings { tls: false, ..Settings::default() }, 256 << 10, 5)
     }
 
     pub fn new(settings: Settings, chunk_bytes: u64, chunks: u64) -> Self {
+        let patience = Patience { settle: Duration::ZERO, ..Patience::default() };
+        Self::with(settings, patience, chunk_bytes, chunks)
+    }
+
+    pub fn with(settings: Settings, patience: Patience, chunk_bytes: u64, chunks: u64) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = port.local_addr().unwrap().to_string();
         drop(port);
@@ -101,9 +107,8 @@ impl Lab {
             }
         });
         let ingest = manager("in", vec![Rule { streams: "*".into(), nodes: vec!["out".into()] }]);
-        let settings =
-            Settings { listen: "127.0.0.1:0".into(), threads: 2, settle: Duration::ZERO, ..settings };
-        let server = Server::start(settings, catalog.clone()).unwrap();
+        let settings = Settings { listen: "127.0.0.1:0".into(), threads: 2, ..settings };
+        let server = Server::start_with(settings, patience, catalog.clone()).unwrap();
         let id = ingest.create_stream(NAME).unwrap();
         let lab = Self { server, id, catalog, init: b"init".to_vec(), ingest, delivery };
         let until = Instant::now() + WAIT;

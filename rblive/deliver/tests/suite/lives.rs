@@ -1,6 +1,6 @@
 //! The beginning and the end of streams.
 
-use rblive_deliver::{Settings, Tls};
+use rblive_deliver::Settings;
 
 use crate::lab::{Lab, NAME};
 
@@ -36,7 +36,7 @@ fn a_playlist_waits_for_the_first_segment() {
 
 #[test]
 fn viewers_learn_of_the_end() {
-    let settings = Settings { tls: Tls::Off, ..Settings::default() };
+    let settings = Settings { tls: false, ..Settings::default() };
     let lab = Lab::new(Settings { keep_ended: 2, ..settings }, 256 << 10, 5);
     lab.segments(0..2, 1000);
     lab.playlist_with("\n1.m4s\n", |path| lab.get(path));
@@ -74,7 +74,7 @@ fn a_stream_whose_source_is_lost_waits_for_another() {
 
 #[test]
 fn a_stream_whose_source_does_not_return_ends() {
-    let settings = Settings { tls: Tls::Off, linger: std::time::Duration::ZERO, ..Settings::default() };
+    let settings = Settings { tls: false, linger_ms: 0, ..Settings::default() };
     let lab = Lab::new(Settings { keep_ended: 1, ..settings }, 256 << 10, 5);
     lab.segments(0..2, 1000);
     lab.playlist_with("\n1.m4s\n", |path| lab.get(path));
@@ -88,7 +88,7 @@ fn a_stream_whose_source_does_not_return_ends() {
 #[test]
 fn players_come_back_to_a_server_that_was_restarted() {
     let catalog = std::sync::Arc::new(rblive_deliver::Catalog::default());
-    let settings = Settings { listen: "127.0.0.1:0".into(), tls: Tls::Off, ..Settings::default() };
+    let settings = Settings { listen: "127.0.0.1:0".into(), tls: false, ..Settings::default() };
     let server = rblive_deliver::Server::start(settings, catalog).unwrap();
     let ask = |path: &str| {
         crate::lab::request(
@@ -112,7 +112,7 @@ fn players_come_back_to_a_server_that_was_restarted() {
 
 #[test]
 fn the_end_of_an_older_stream_leaves_the_newer_one() {
-    let settings = Settings { tls: Tls::Off, keep_ended: 0, ..Settings::default() };
+    let settings = Settings { tls: false, keep_ended: 0, ..Settings::default() };
     let mut lab = Lab::new(settings, 256 << 10, 5);
     lab.segments(0..2, 1000);
     lab.playlist_with("\n1.m4s\n", |path| lab.get(path));

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use rblive_deliver::{Settings, Tls};
+use rblive_deliver::Settings;
 
 use crate::lab::{Files, Got, Lab, NAME, WAIT, media, tls};
 
@@ -53,7 +53,7 @@ fn overtake(lab: &Lab, get: impl Fn(&str) -> Got, mut viewer: impl Read + Write)
 #[test]
 fn a_response_that_is_overtaken_ends_with_an_error_and_has_no_mixed_bytes() {
     let files = Files::new();
-    let lab = Lab::new(Settings { tls: files.tls(), ..Settings::default() }, (BIG + 4096) as u64, 4);
+    let lab = Lab::new(files.settings(), (BIG + 4096) as u64, 4);
     let connect = || tls(lab.server.addr(), files.client(b"http/1.1"));
     let get = |path: &str| {
         let mut own = connect();
@@ -67,7 +67,7 @@ fn a_response_that_is_overtaken_ends_with_an_error_and_has_no_mixed_bytes() {
 
 #[test]
 fn so_does_one_without_tls() {
-    let lab = Lab::new(Settings { tls: Tls::Off, ..Settings::default() }, (BIG + 4096) as u64, 4);
+    let lab = Lab::new(Settings { tls: false, ..Settings::default() }, (BIG + 4096) as u64, 4);
     let viewer = TcpStream::connect(lab.server.addr()).unwrap();
     viewer.set_read_timeout(Some(WAIT)).unwrap();
     overtake(&lab, |path| lab.get(path), viewer);
@@ -75,7 +75,7 @@ fn so_does_one_without_tls() {
 
 #[test]
 fn a_viewer_that_takes_too_little_is_disconnected() {
-    let settings = Settings { tls: Tls::Off, min_bytes_per_second: 1 << 30, ..Settings::default() };
+    let settings = Settings { tls: false, min_bytes_per_second: 1 << 30, ..Settings::default() };
     let lab = Lab::new(settings, (BIG + 4096) as u64, 4);
     lab.describe();
     lab.part(0, 0, BIG);

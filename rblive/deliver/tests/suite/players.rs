@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use rblive::content::{Flags, Header, Kind};
-use rblive_deliver::{Settings, Tls};
+use rblive_deliver::Settings;
 
 use crate::lab::{Lab, NAME};
 
@@ -36,7 +36,7 @@ fn ffprobe_gets_every_frame() {
     }
     let folder = tempfile::tempdir().unwrap();
     encode(folder.path());
-    let mut lab = Lab::new(Settings { tls: Tls::Off, ..Settings::default() }, 256 << 10, 16);
+    let mut lab = Lab::new(Settings { tls: false, ..Settings::default() }, 256 << 10, 16);
     lab.init = std::fs::read(folder.path().join("init.mp4")).unwrap();
     for sequence in 0..SECONDS {
         lab.describe();

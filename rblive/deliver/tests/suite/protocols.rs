@@ -15,7 +15,7 @@ use crate::lab::{Files, Got, Lab, NAME, media, tls};
 #[test]
 fn a_connection_carries_many_requests_and_a_new_certificate_is_used_after_a_reload() {
     let files = Files::new();
-    let lab = Lab::new(Settings { tls: files.tls(), ..Settings::default() }, 256 << 10, 5);
+    let lab = Lab::new(files.settings(), 256 << 10, 5);
     let before = files.client(b"http/1.1");
     let get = |path: &str| {
         let mut own = tls(lab.server.addr(), before.clone());
@@ -55,7 +55,7 @@ fn a_connection_carries_many_requests_and_a_new_certificate_is_used_after_a_relo
 #[test]
 fn every_viewer_that_comes_back_resumes_its_session() {
     let files = Files::new();
-    let lab = Lab::new(Settings { tls: files.tls(), ..Settings::default() }, 256 << 10, 5);
+    let lab = Lab::new(files.settings(), 256 << 10, 5);
     let health = |client: &rustls::ClientConfig| {
         let mut own = tls(lab.server.addr(), client.clone());
         write!(own, "GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
@@ -78,7 +78,7 @@ fn every_viewer_that_comes_back_resumes_its_session() {
 fn http2_serves_the_same() {
     let (files, root) = (Files::new(), tempfile::tempdir().unwrap());
     record(root.path(), 300_000);
-    let settings = Settings { tls: files.tls(), kept: vec![root.path().to_owned()], ..Settings::default() };
+    let settings = Settings { kept: vec![root.path().to_owned()], ..files.settings() };
     let lab = Lab::new(settings, 256 << 10, 5);
     lab.segments(0..2, 100_000);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

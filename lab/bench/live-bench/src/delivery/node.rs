@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use commands::Failure;
 use rblive::content::{Container, Description, Flags, Header, Kind, Rendition, Video};
 use rblive::{Config, Node, NodeRole, RsId, RsManager, Rule, StreamEvent};
-use rblive_deliver::{Catalog, Server, Settings, Tls};
+use rblive_deliver::{Catalog, Server, Settings};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -25,11 +25,6 @@ impl Certificate {
         std::fs::write(folder.path().join("chain.pem"), made.cert.pem())?;
         std::fs::write(folder.path().join("key.pem"), made.signing_key.serialize_pem())?;
         Ok(Self { folder, chain: made.cert.der().clone() })
-    }
-
-    fn tls(&self) -> Tls {
-        let path = |name| self.folder.path().join(name);
-        Tls::Files { certificates: path("chain.pem"), key: path("key.pem") }
     }
 
     pub fn client(&self) -> Result<ClientConfig, Failure> {
@@ -79,9 +74,11 @@ pub struct Nodes {
 pub const NAME: &str = "bench";
 
 fn settings(certificate: &Certificate, threads: usize) -> Settings {
+    let path = |name| certificate.folder.path().join(name);
     Settings {
         listen: "127.0.0.1:0".into(),
-        tls: certificate.tls(),
+        certificate: path("chain.pem"),
+        private_key: path("key.pem"),
         threads,
         max_connections: 20_000,
         max_connections_per_address: 20_000,
