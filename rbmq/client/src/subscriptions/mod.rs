@@ -237,6 +237,10 @@ impl Subscriptions {
         match message {
             Control::Topic(topic) => {
                 self.buffers.on_announced(topic.bid);
+                if self.filters.any_matches(&topic.topic) {
+                    // A buffer that is opened later has these limits too.
+                    self.clamped.compare(&topic.topic);
+                }
                 self.announce(topic);
             }
             Control::TopicGone { bid, .. } => self.on_topic_gone(bid),
@@ -401,7 +405,6 @@ impl Subscriptions {
     fn open(&mut self, topic: Topic, replay: bool, begin: Begin) {
         let (bid, epoch) = (topic.bid, Epoch(topic.epoch));
         let policy = if replay { Policy::Block } else { self.clamped.policy(&topic.topic) };
-        self.clamped.compare(&topic.topic);
         debug!("topic '{}': buffer {bid} of {epoch}, beginning at {begin:?}", topic.topic);
         self.effects.push_back(Effect::Subscribe(Subscribe {
             bid,

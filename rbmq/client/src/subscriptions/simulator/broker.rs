@@ -6,7 +6,7 @@ use rocketbufs::error::{RefuseCode, RefusedError};
 use rocketbufs::{Bid, Policy, Position, Start};
 
 use super::Rng;
-use crate::wire::{Control, Framing, ReplayFrom, Topic, TopicFilter, TopicName};
+use crate::wire::{Control, Framing, ReplayFrom, SubscribeLimits, Topic, TopicFilter, TopicName};
 
 /// What a publisher, or the broker for a merged topic, writes.
 pub(super) struct Log {
@@ -61,6 +61,8 @@ pub(super) enum Event {
         start: Position,
         oldest: Position,
     },
+    /// The broker keeps no place.
+    NotDurable,
     Data(Position, Position),
     Lost(Position, Position),
     Closed(Position),
@@ -87,7 +89,11 @@ pub(super) struct Broker {
     /// The logs of all buffers, also of those that were removed.
     pub(super) log_of: BTreeMap<Bid, usize>,
     filters: Vec<TopicFilter>,
+    /// The limits that were last sent.
+    limits: SubscribeLimits,
     readers: BTreeMap<u64, Reader>,
+    /// The subscriber asks for places, and gets none.
+    keeps_no_places: bool,
     pub(super) out: VecDeque<ToClient>,
 }
 
@@ -103,6 +109,14 @@ impl Broker {
     fn announce(&mut self, bid: Bid, fresh: bool, logs: &[Log]) {
         let buffer = &self.buffers[&bid];
         let (log, continues) = (&logs[buffer.log], buffer.continues);
+        let limits = match log.topic.as_str() {
+            "a" => SubscribeLimits { max_hold_ms: 500, ..SubscribeLimits::default() },
+            "a/b" => SubscribeLimits { max_lag_bytes: 50, ..SubscribeLimits::default() },
+            _ => SubscribeLimits::default(),
+        };
+        if std::mem::replace(&mut self.limits, limits) != limits {
+            self.send(Control::Limits(limits));
+        }
         self.send(Control::Topic(Topic {
             bid,
             epoch: log.epoch,
@@ -157,6 +171,7 @@ impl Broker {
     /// The subscriber's connection is gone, with its replays.
     pub(super) fn disconnect(&mut self) {
         self.filters.clear();
+        (self.limits, self.keeps_no_places) = (SubscribeLimits::default(), false);
         self.readers.clear();
         self.out.clear();
         let replays = self.buffers.iter().filter(|(_, buffer)| buffer.replay_of.is_some());
@@ -170,7 +185,7 @@ impl Broker {
             ToBroker::Control(Control::Topics { .. }) if rejects => {
                 self.send(Control::Rejected { reason: "too many".into() });
             }
-            ToBroker::Control(Control::Hold { .. }) => {}
+            ToBroker::Control(Control::Hold { .. }) => self.keeps_no_places = rng.percent(50),
             ToBroker::Control(Control::Topics { filters }) => {
                 let known = std::mem::take(&mut self.filters);
                 let matched = |buffer: &Buffer| {
@@ -233,6 +248,9 @@ impl Broker {
             other => panic!("{other:?}"),
         };
         self.out.push_back(ToClient::Event(wire, Event::Subscribed { epoch: log.epoch, start, oldest }));
+        if self.keeps_no_places {
+            self.out.push_back(ToClient::Event(wire, Event::NotDurable));
+        }
         self.readers.insert(wire, Reader { at: start, landed: start, ..reader });
     }
 

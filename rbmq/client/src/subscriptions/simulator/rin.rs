@@ -103,6 +103,7 @@ impl RIn {
                 assert_eq!(one.received, Some((epoch, from)), "the model of the broker sends in order");
                 one.received = Some((epoch, to));
             }
+            Event::NotDurable => {}
             Event::Closed(_) | Event::Gone(_) | Event::Refused(_) => one.over = true,
         }
         one.events.push_back(event);

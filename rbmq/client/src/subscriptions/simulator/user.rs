@@ -1,11 +1,12 @@
 //! The user: what the application sees of each log, and what it must see.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use rocketbufs::{Epoch, Position};
 
 use super::broker::Log;
-use crate::ground::options::StartFrom;
+use crate::ground::options::{SlowPolicy, StartFrom};
 use crate::state::event::Notice;
 use crate::wire::{Framing, Topic, TopicFilter, TopicName};
 
@@ -36,7 +37,9 @@ pub(super) struct User {
     /// The merged logs of former broker processes: another log of such a topic replaces them.
     had_merged: BTreeMap<TopicName, BTreeSet<u128>>,
     announced_merged: BTreeMap<TopicName, BTreeSet<u128>>,
+    /// What the broker allows less of, as it was told.
     clamped: BTreeSet<String>,
+    must_be_clamped: BTreeSet<&'static str>,
     positions_used: bool,
     disconnected: bool,
     pub(super) trace: u64,
@@ -91,7 +94,14 @@ impl User {
     }
 
     /// The broker announces a log.
-    pub(super) fn on_announced(&mut self, topic: &Topic) {
+    pub(super) fn on_announced(&mut self, topic: &Topic, hold: Duration, slow: SlowPolicy) {
+        match topic.topic.as_str() {
+            "a" if self.wants(&topic.topic) && !hold.is_zero() => self.must_be_clamped.insert("max_hold_ms"),
+            "a/b" if self.wants(&topic.topic) && slow.max_lag_bytes().is_some() => {
+                self.must_be_clamped.insert("max_lag_bytes")
+            }
+            _ => false,
+        };
         if topic.framing == Framing::Merged {
             // The same log is back.
             self.had_merged.retain(|name, had| *name != topic.topic || !had.contains(&topic.epoch));
@@ -190,7 +200,10 @@ impl User {
                 let (_, epoch, _) = self.refusals.remove(at.expect("a topic that was refused"));
                 self.seen.entry(epoch).or_default().joined = false;
             }
-            Notice::OptionClamped(text) => assert!(self.clamped.insert(text), "a limit is told twice"),
+            Notice::OptionClamped(text) => {
+                let (_, limit) = text.split_once("asked for: ").expect("what the broker allows");
+                assert!(self.clamped.insert(limit.into()), "a limit is told twice: {limit}");
+            }
             Notice::Disconnected(_) => assert!(!std::mem::replace(&mut self.disconnected, true)),
             Notice::Reconnected => assert!(std::mem::replace(&mut self.disconnected, false)),
             Notice::Joined { .. } => unreachable!("it is no such notice"),
@@ -201,6 +214,9 @@ impl User {
     pub(super) fn check_over(&self) {
         assert!(!self.disconnected, "the user does not know that the connection is back");
         assert_eq!(self.rejected, 0, "a refused request was not told");
+        for limit in &self.must_be_clamped {
+            assert!(self.clamped.iter().any(|told| told.contains(limit)), "{limit} was not told");
+        }
         let untold = self.refusals.iter().find(|(_, _, must)| *must);
         assert!(untold.is_none(), "a refused topic was not told: {untold:?}");
     }

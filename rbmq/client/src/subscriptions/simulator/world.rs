@@ -31,6 +31,7 @@ const FILTERS: [&str; 8] = ["a", "a/b", "a/#", "free", "kept", "merged", "+", "#
 pub(super) struct World {
     rng: Rng,
     slow: SlowPolicy,
+    hold: Duration,
     machine: Subscriptions,
     user: User,
     rin: RIn,
@@ -66,7 +67,7 @@ impl World {
         let slow = [
             SlowPolicy::Block,
             SlowPolicy::BlockIfAllowed,
-            SlowPolicy::Drop { max_lag_bytes: None },
+            SlowPolicy::Drop { max_lag_bytes: Some(100) },
             SlowPolicy::Disconnect { max_lag_bytes: None },
         ];
         let slow = rng.pick(&slow).expect("a policy");
@@ -75,6 +76,7 @@ impl World {
         Self {
             rng,
             slow,
+            hold,
             machine,
             user: User::default(),
             rin: RIn::new(VecDeque::new()),
@@ -324,19 +326,19 @@ impl World {
     }
 
     fn fault(&mut self) {
-        match self.rng.below(24) {
+        match self.rng.below(26) {
             0..4 => self.cut(),
             4 => self.restart(),
             5..9 => self.leave_buffer(),
             9..13 => _ = self.go_on_moving(),
             13..16 => _ = self.come_back(),
             16..18 => self.remove_ended(),
-            18 => self.broker.end_slow(&mut self.rng),
-            19 if !self.logs.is_empty() => {
+            18..21 => self.broker.end_slow(&mut self.rng),
+            21 if !self.logs.is_empty() => {
                 let log = self.rng.below(self.logs.len() as u64) as usize;
                 self.close(log);
             }
-            20..22 => {
+            22..24 => {
                 if let Some((broker, message)) =
                     self.late.take_if(|(broker, _)| *broker < self.machine.broker())
                 {
@@ -428,7 +430,7 @@ impl World {
             None => return false,
             Some(ToClient::Control(message)) => {
                 if let Control::Topic(topic) = &message {
-                    self.user.on_announced(topic);
+                    self.user.on_announced(topic, self.hold, self.slow);
                 }
                 if matches!(message, Control::TopicsDone | Control::Rejected { .. }) {
                     self.unanswered -= 1;
@@ -554,6 +556,7 @@ impl World {
                 self.oldest.insert(epoch, oldest);
                 InEvent::Subscribed { bid, epoch: Epoch(epoch), start }
             }
+            Event::NotDurable => InEvent::NotDurable { bid },
             Event::Lost(from, to) => InEvent::Lost { bid, from, to },
             Event::Closed(end) => InEvent::Closed { bid, end },
             Event::Gone(end) => InEvent::Gone { bid, end },
