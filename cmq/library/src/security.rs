@@ -205,8 +205,8 @@ pub struct Security {
     /// Sessions that are remembered: about 2.5 KiB each. Default 16,384. Beyond it an IP address with more than its share loses its
     /// oldest session, or else the oldest session of all ends.
     pub max_sessions: usize,
-    /// Handshakes that were answered and not yet completed. Default 1,024, at least 16. A quarter of them belongs to one IP address
-    /// at most, and beyond an eighth an initiator proves its address with a cookie.
+    /// Handshakes that were answered and not yet completed, beside the sessions: they evict none. Default 1,024, at least 16. A quarter
+    /// of them belongs to one IP address at most, and beyond an eighth an initiator proves its address with a cookie.
     pub max_half_open: usize,
 }
 

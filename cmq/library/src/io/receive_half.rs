@@ -131,8 +131,7 @@ impl<T> MailboxSink<'_, T> {
 
 impl<T> Sink for MailboxSink<'_, T> {
     fn deliver(&mut self, from: Key, messages: Messages<'_>, buffer: Option<&SharedBuffer>) -> Dropped {
-        let any = self.receive_half.any_named.load(Ordering::Acquire);
-        let named = if any { self.receive_half.find(from.id) } else { None };
+        let named = self.receive_half.find(from.id);
         if self.named.as_ref().map(Arc::as_ptr) != named.as_ref().map(Arc::as_ptr) {
             self.commit();
             self.named = named;
@@ -146,8 +145,7 @@ impl<T> Sink for MailboxSink<'_, T> {
     }
 
     fn room(&mut self, id: u32) -> Room {
-        let any = self.receive_half.any_named.load(Ordering::Acquire);
-        let named = if any { self.receive_half.find(id) } else { None };
+        let named = self.receive_half.find(id);
         let queue = named.as_deref().unwrap_or(&self.receive_half.common);
         let is_staged = self.named.as_ref().map(Arc::as_ptr) == named.as_ref().map(Arc::as_ptr);
         queue.room(is_staged.then_some(&*self.staged))
@@ -199,7 +197,12 @@ impl<T> ReceiveHalf<T> {
         }
     }
 
+    /// The mailbox of an integer, if it has one of its own.
+    #[inline]
     fn find(&self, id: u32) -> Option<Arc<MailboxQueue<T>>> {
+        if !self.any_named.load(Ordering::Acquire) {
+            return None;
+        }
         self.named.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 
@@ -207,7 +210,7 @@ impl<T> ReceiveHalf<T> {
     pub fn open(&self, id: u32) -> Arc<MailboxQueue<T>> {
         let mut named = self.named.write().unwrap_or_else(PoisonError::into_inner);
         let queue = named.entry(id).or_insert_with(|| Arc::new(MailboxQueue::new(&self.config)));
-        // Pairs with the acquire in `deliver`, which looks for mailboxes only if there is one.
+        // Pairs with the acquire in `find`, which looks for mailboxes only if there is one.
         self.any_named.store(true, Ordering::Release);
         Arc::clone(queue)
     }

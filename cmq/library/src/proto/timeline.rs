@@ -91,13 +91,16 @@ impl Timeline {
         }
     }
 
-    /// Moves a slot to the end, or appends it.
+    /// Moves a slot to the end, or appends it. Its time is now, also if it was at the end already.
+    #[inline]
     pub fn touch(&mut self, slot: u32, now: Instant) {
-        if self.last == slot && self.contains(slot) {
-            return;
+        match self.links.get_mut(slot as usize) {
+            Some(Link { since: Some(since), .. }) if self.last == slot => *since = now.max(*since),
+            _ => {
+                self.remove(slot);
+                self.push_back(slot, now);
+            }
         }
-        self.remove(slot);
-        self.push_back(slot, now);
     }
 }
 
@@ -116,8 +119,10 @@ mod tests {
             let began = Instant::now();
             let mut timeline = Timeline::new();
             let mut model: Vec<u32> = Vec::new();
+            let mut times = [began; 12];
             for (at, (slot, what)) in steps.into_iter().enumerate() {
                 let now = began + Duration::from_millis(at as u64);
+                times[slot as usize] = now;
                 match what {
                     0 if !model.contains(&slot) => { timeline.push_back(slot, now); model.push(slot); }
                     1 => { timeline.remove(slot); model.retain(|&s| s != slot); }
@@ -128,7 +133,10 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(timeline.first().map(|(slot, _)| slot), model.first().copied());
-                prop_assert!((0..12).all(|slot| timeline.contains(slot) == model.contains(&slot)));
+                for slot in 0..12 {
+                    let since = model.contains(&slot).then_some(times[slot as usize]);
+                    prop_assert_eq!((timeline.contains(slot), timeline.since(slot)), (since.is_some(), since));
+                }
             }
             let mut last = began;
             while let Some((slot, since)) = timeline.first() {

@@ -205,6 +205,7 @@ impl Net {
             let Reverse((_, _, to_receiver, bytes)) = self.flying.pop().expect("a datagram flies");
             self.arrive(to_receiver, &bytes);
         }
+        self.receiver.expire(self.now);
         let mut flights = Vec::new();
         self.sender.expire(self.now, &mut flights);
         self.fly_all(flights);

@@ -1,9 +1,10 @@
 //! How long messages take, in the time of the simulated network: the time of the path, and none for timers.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::out_stream::Fate;
-use super::tests::{Net, settings};
+use super::tests::{Net, pop, settings};
 use crate::config::{Config, Reliable};
 
 const MS: Duration = Duration::from_millis(1);
@@ -215,4 +216,39 @@ fn limits_of_reordering_return() {
     }
     println!("a loss after reordering: {:?}", net.now - start);
     assert!(net.now - start <= 46 * MS, "{:?}", net.now - start);
+}
+
+/// A receiver forgets a link that was silent for `idle`, and no other: not the only one, which is heard all the time.
+#[test]
+fn a_link_in_use_is_not_forgotten() {
+    let mut net = path(1, Config::immediate());
+    let short = Reliable::default().give_up(MS * 1000).idle(MS * 3000);
+    net.receiver = super::inbound::Inbound::new(&Config::immediate(), short, 1000);
+    for _ in 0..100 {
+        net.push(1, b"again");
+        net.run_for(100 * MS);
+    }
+    net.settle();
+    assert_eq!(net.receiver.senders().len(), 1);
+    assert_eq!(net.sender.counts().confirmed, 100, "{:?}", net.sender.counts());
+    net.run_for(2850 * MS);
+    assert_eq!(net.receiver.senders().len(), 1, "the last message came less than three seconds ago");
+    net.run_for(100 * MS);
+    assert!(net.receiver.senders().is_empty());
+}
+
+/// Messages that wait for their mailbox are confirmed, so their link stays, also if it is the only one.
+#[test]
+fn a_link_with_waiting_messages_is_not_forgotten() {
+    let mut net = path(1, Config::immediate());
+    let short = Reliable::default().give_up(MS * 1000).idle(MS * 3000);
+    net.receiver = super::inbound::Inbound::new(&Config::immediate(), short, 1000);
+    net.mailboxes.limit = 1;
+    net.push(1, b"delivered");
+    net.push(1, b"waits");
+    net.run_for(10_000 * MS);
+    assert_eq!((net.receiver.senders().len(), net.mailboxes.got[&1].len()), (1, 1));
+    let mut before = BTreeMap::new();
+    pop(&mut net, &mut before);
+    assert_eq!((&before[&1][0][..], &net.mailboxes.got[&1][0][..]), (&b"delivered"[..], &b"waits"[..]));
 }
