@@ -65,7 +65,7 @@ impl LadderRule {
     }
 
     /// The place of a stream that is published as `name`.
-    pub(crate) fn step(&self, name: &str) -> Option<RenditionRef> {
+    pub(crate) fn rendition(&self, name: &str) -> Option<RenditionRef> {
         let found = |(index, pattern): (usize, &String)| Some((index, text_of(pattern, name)?));
         let (index, text) = self.streams.iter().enumerate().find_map(found)?;
         let name = self.name.replacen('*', text, 1);
@@ -99,18 +99,18 @@ mod tests {
     #[test]
     fn a_rule_finds_the_renditions_of_a_stream() {
         let any = rule("shows/*", &["in/*_hi", "in/*_lo"]);
-        let step = |name: &str, rendition| Some(RenditionRef { name: name.into(), rendition, of: 2 });
-        assert_eq!(any.step("in/a_hi"), step("shows/a", 1));
-        assert_eq!(any.step("in/b/c_lo"), step("shows/b/c", 2));
+        let place = |name: &str, rendition| Some(RenditionRef { name: name.into(), rendition, of: 2 });
+        assert_eq!(any.rendition("in/a_hi"), place("shows/a", 1));
+        assert_eq!(any.rendition("in/b/c_lo"), place("shows/b/c", 2));
         for other in ["in/_hi", "in/a_mid", "a_hi", "in/.._hi"] {
-            assert_eq!(any.step(other).filter(|step| !check_name(&step.name)), None, "{other}");
+            assert_eq!(any.rendition(other).filter(|own| !check_name(&own.name)), None, "{other}");
         }
         assert!(any.names("shows/a") && !any.names("shows/") && !any.names("in/a"));
         assert_eq!(
-            rule("a", &["a1"]).step("a1"),
+            rule("a", &["a1"]).rendition("a1"),
             Some(RenditionRef { name: "a".into(), rendition: 1, of: 1 })
         );
-        assert_eq!(rule("a", &["a1"]).step("a2"), None);
+        assert_eq!(rule("a", &["a1"]).rendition("a2"), None);
     }
 
     #[test]

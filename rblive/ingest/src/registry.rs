@@ -129,14 +129,14 @@ impl Registry {
         if is_taken || tables.groups.contains_key(name) {
             return Err(Refusal::Ladder(name.to_owned()));
         }
-        let by_rule = || self.settings.ladders.iter().find_map(|rule| rule.step(name));
-        let step = tables.declared.get(name).cloned().or_else(by_rule);
-        let (output, rendition, group) = match step {
+        let by_rule = || self.settings.ladders.iter().find_map(|rule| rule.rendition(name));
+        let place = tables.declared.get(name).cloned().or_else(by_rule);
+        let (output, rendition, group) = match place {
             None => (self.output(name, 1, Timeline::alone)?, RENDITION, None),
-            Some(step) => {
-                let group = self.group(tables, &step)?;
+            Some(place) => {
+                let group = self.group(tables, &place)?;
                 group.members += 1;
-                (group.output.clone(), step.rendition, Some(step.name))
+                (group.output.clone(), place.rendition, Some(place.name))
             }
         };
         let stream = Stream::new(name, output, rendition, &self.settings, &self.counters);
@@ -159,21 +159,21 @@ impl Registry {
     }
 
     /// The stream to which a rendition belongs.
-    fn group<'a>(&self, tables: &'a mut Tables, step: &RenditionRef) -> Result<&'a mut Group, Refusal> {
-        if tables.entries.contains_key(&step.name) {
-            return Err(Refusal::Ladder(step.name.clone()));
+    fn group<'a>(&self, tables: &'a mut Tables, place: &RenditionRef) -> Result<&'a mut Group, Refusal> {
+        if tables.entries.contains_key(&place.name) {
+            return Err(Refusal::Ladder(place.name.clone()));
         }
-        match tables.groups.entry(step.name.clone()) {
+        match tables.groups.entry(place.name.clone()) {
             MapEntry::Occupied(group) => Ok(group.into_mut()),
-            MapEntry::Vacant(place) => {
-                let output = self.output(&step.name, step.of, Timeline::shared)?;
-                Ok(place.insert(Group { output, members: 0 }))
+            MapEntry::Vacant(vacant) => {
+                let output = self.output(&place.name, place.of, Timeline::shared)?;
+                Ok(vacant.insert(Group { output, members: 0 }))
             }
         }
     }
 
     fn by_rule(&self, rendition: &str) -> bool {
-        self.settings.ladders.iter().any(|rule| rule.step(rendition).is_some())
+        self.settings.ladders.iter().any(|rule| rule.rendition(rendition).is_some())
     }
 
     /// Whether [`Registry::declare`] would change something.
@@ -209,21 +209,21 @@ impl Registry {
         }
         let by_rule = |own: &String| self.by_rule(own);
         for (index, own) in renditions.iter().enumerate().filter(|(_, own)| !by_rule(own)) {
-            let step =
+            let place =
                 RenditionRef { name: name.to_owned(), rendition: index as u16 + 1, of: renditions.len() };
             let entry = tables.entries.get(own).cloned();
-            let group = self.group(&mut tables, &step)?;
+            let group = self.group(&mut tables, &place)?;
             if let Some(entry) = entry {
                 let mut held = entry.lock();
                 if held.group.is_some() {
                     continue;
                 }
                 tracing::info!(stream = name, rendition = own, "a published stream becomes a rendition");
-                held.stream.move_to(group.output.clone(), step.rendition);
+                held.stream.move_to(group.output.clone(), place.rendition);
                 held.group = Some(name.to_owned());
                 group.members += 1;
             }
-            tables.declared.insert(own.clone(), step);
+            tables.declared.insert(own.clone(), place);
         }
         Ok(())
     }
@@ -246,7 +246,7 @@ impl Registry {
                 return;
             }
             tables.groups.remove(group);
-            tables.declared.retain(|_, step| step.name != *group);
+            tables.declared.retain(|_, place| place.name != *group);
         }
         let output = held.stream.output();
         let mut output = output.lock();
