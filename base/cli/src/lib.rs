@@ -1,5 +1,5 @@
-//! The parts that the command-line programs of this repository have in common: signals, failures and exit statuses, manual
-//! pages, completion scripts and the terminal.
+//! The parts that the command-line programs of this repository have in common: signals, inputs and outputs that can be asked to end,
+//! failures and exit statuses, manual pages, completion scripts and the terminal.
 //!
 //! A program parses its arguments with `clap`, runs a subcommand that returns a [`Failure`] if it does not succeed, and leaves
 //! the message and the exit status to [`status`]:
@@ -20,7 +20,7 @@
 //! }
 //!
 //! fn main() -> std::process::ExitCode {
-//!     let result = match Cli::parse() {
+//!     let result = match commands::parse() {
 //!         Cli::Wait => wait(),
 //!         Cli::Completions { shell } => commands::print_completions(shell, Cli::command()),
 //!         Cli::Man(args) => commands::man::run(&args, Cli::command(), &commands::man::Sections::default()),
@@ -37,17 +37,23 @@
 #![forbid(unsafe_code)]
 
 mod failure;
+pub mod input;
+pub mod lines;
 #[cfg(feature = "log")]
 pub mod log;
 pub mod man;
 mod output;
+mod printer;
 pub mod secrets;
 mod status;
+mod stdout;
 mod stop;
 pub mod terminal;
 
 pub use clap_complete::Shell;
 pub use failure::Failure;
 pub use output::{print, print_completions, print_error};
-pub use status::status;
+pub use printer::Printer;
+pub use status::{parse, status};
+pub use stdout::Stdout;
 pub use stop::{Asked, IMPATIENT, Stop};

@@ -1,12 +1,22 @@
 //! The end of a program: its last message and its exit status.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use clap::Command;
 use clap::error::ErrorKind;
+use clap::{Command, Parser};
+use signal_hook::consts::SIGXFSZ;
 
 use crate::failure::Failure;
 use crate::output::print_error;
+
+/// Parses the arguments of the process, which `--help` and wrong ones end. From then on a write beyond the limit of file sizes (`ulimit -f`) is an
+/// error of that write, where it would end the process with all that it does besides.
+pub fn parse<T: Parser>() -> T {
+    // Where the system refuses the handler, the process ends at such a write, as any other.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
+    T::parse()
+}
 
 /// The exit status of a program with these arguments, after its message on standard error. `command` is only called after a
 /// failure.

@@ -47,7 +47,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Args::parse().command {
+    let result = match commands::parse::<Args>().command {
         Command::Send(args) => send::run(&args),
         Command::Receive(args) => receive::run(&args),
         Command::Keygen(args) => keygen::run(&args),

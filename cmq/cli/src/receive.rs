@@ -1,18 +1,20 @@
 //! `cmq receive`.
 
-use std::io::{self, BufWriter, StdoutLock, Write};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cmq::{Cmq, Event, Stats};
-use commands::{Failure, Stop, print_error};
+use commands::{Failure, Stdout, Stop, print_error};
 use serde_json::json;
 
 use crate::options::{Queue, report_security, resolve};
 
 /// How long to wait for a message before the output is flushed.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The bytes of one write to the output.
+const OUTPUT_BYTES: usize = 64 << 10;
 
 /// The most messages between two reports, so that the event queue does not overflow.
 const REPORT_EVERY: u64 = 1024;
@@ -70,7 +72,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     print_error("cmq", format_args!("receiving at {}", queue.local_addr()));
     let idle = args.idle.map(Duration::try_from_secs_f64).transpose()?;
     let mailbox = args.id.map(|id| queue.mailbox(id));
-    let mut out = Output(BufWriter::new(io::stdout().lock()));
+    let mut out = Output { to: Stdout::open(&stop)?, lines: Vec::new() };
     let (mut received, mut last, mut ended) = (0_u64, Instant::now(), false);
     while args.count.is_none_or(|count| received < count) && !stop.asked() {
         let popped = match &mailbox {
@@ -88,6 +90,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             continue;
         }
         out.flush()?;
+        if !args.quiet && out.to.is_abandoned() {
+            return Err(Failure::OutputClosed);
+        }
         report_events(&queue);
         // Messages may have arrived between the last pop and this moment: the end counts when another pop finds nothing.
         let ends = args.closed && all_closed(&queue) || idle.is_some_and(|idle| last.elapsed() >= idle);
@@ -108,19 +113,23 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// Standard output.
-struct Output(BufWriter<StdoutLock<'static>>);
+/// Standard output, written in larger pieces.
+struct Output<'a> {
+    to: Stdout<'a>,
+    lines: Vec<u8>,
+}
 
-impl Output {
+impl Output<'_> {
     fn line(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.0
-            .write_all(bytes)
-            .and_then(|()| self.0.write_all(b"\n"))
-            .map_err(|error| Failure::output(&error))
+        self.lines.extend_from_slice(bytes);
+        self.lines.push(b'\n');
+        if self.lines.len() < OUTPUT_BYTES { Ok(()) } else { self.flush() }
     }
 
     fn flush(&mut self) -> Result<(), Failure> {
-        self.0.flush().map_err(|error| Failure::output(&error))
+        let written = self.to.write(&self.lines);
+        self.lines.clear();
+        written
     }
 }
 

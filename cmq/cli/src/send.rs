@@ -1,13 +1,20 @@
 //! `cmq send`.
 
-use std::io::BufRead;
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use cmq::{Cmq, Key, PushError};
-use commands::Failure;
+use cmq::{Cmq, Config, Key, PushError};
+use commands::input::Input;
+use commands::{Failure, Stop};
 
 use crate::options::{Queue, any_like, report_security, resolve};
+
+/// How long to wait before a look whether the command was asked to end.
+const STEP: Duration = Duration::from_millis(50);
+
+/// How long the command waits for messages after it was asked to end.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// The options of `cmq send`.
 #[derive(Debug, clap::Args)]
@@ -46,28 +53,32 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if to.ip().is_multicast() {
         queue.multicast().set_interface(args.queue.interface(), args.ttl)?;
     }
-    let key = Key::new(to, args.id);
+    let stop = Stop::install()?;
+    let sender =
+        Sender { queue: &queue, key: Key::new(to, args.id), reliable: args.queue.reliable, stop: &stop };
     match args.count {
         Some(count) => (0..count)
-            .try_for_each(|number| push(&queue, key, &numbered(number, args.size), args.queue.reliable))?,
+            .take_while(|_| !stop.asked())
+            .try_for_each(|number| sender.push(&numbered(number, args.size)))?,
         None => {
-            for line in std::io::stdin().lock().split(b'\n') {
-                push(&queue, key, &Bytes::from(line?), args.queue.reliable)?;
-            }
+            let input = Input::open(Path::new("-"))?;
+            let longest = Config::default().max_message;
+            input.each_line(longest, &stop, |line| {
+                let line = line.strip_suffix(b"\n").unwrap_or(line);
+                Ok(sender.push(&Bytes::copy_from_slice(line))?)
+            })?;
         }
     }
     queue.finish();
-    // Each message is confirmed, or given up in time.
-    queue.wait_all_confirmed(None);
-    // Messages may wait for a handshake, which ends within its time-out.
-    while queue.stats().pending_bytes > 0 {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let is_done = sender.wait_done();
     let stats = queue.stats();
     std::iter::from_fn(|| queue.next_event()).for_each(|event| report_security(&event));
     let failed = stats.send_failed + stats.reliable.failed;
     if failed > 0 {
         return Err(Failure::Failed(format!("{failed} messages were not sent")));
+    }
+    if !is_done {
+        return Err(Failure::Failed("asked to end before all messages were sent and confirmed".into()));
     }
     Ok(())
 }
@@ -79,14 +90,39 @@ fn numbered(number: u64, size: usize) -> Bytes {
     message.into()
 }
 
-/// Pushes a message, and retries while the queue is full: the command has nothing else to do.
-fn push(queue: &Cmq<Bytes>, key: Key, message: &Bytes, reliable: bool) -> Result<(), PushError> {
-    loop {
-        let pushed =
-            if reliable { queue.push_reliable(key, message).map(drop) } else { queue.cw_push(key, message) };
-        match pushed {
-            Err(PushError::Full) => std::thread::sleep(Duration::from_millis(1)),
-            other => return other,
+/// Where the messages go.
+struct Sender<'a> {
+    queue: &'a Cmq<Bytes>,
+    key: Key,
+    reliable: bool,
+    stop: &'a Stop,
+}
+
+impl Sender<'_> {
+    /// Pushes a message, and retries while the queue is full: the command has nothing else to do.
+    fn push(&self, message: &Bytes) -> Result<(), PushError> {
+        loop {
+            let pushed = match self.reliable {
+                true => self.queue.push_reliable(self.key, message).map(drop),
+                false => self.queue.cw_push(self.key, message),
+            };
+            match pushed {
+                Err(PushError::Full) if !self.stop.asked() => std::thread::sleep(Duration::from_millis(1)),
+                other => return other,
+            }
         }
+    }
+
+    /// Waits until each message is sent, and confirmed or given up. Handshakes, for which messages wait, end within their time-out. False
+    /// if the command was asked to end, and it takes longer than a moment.
+    fn wait_done(&self) -> bool {
+        let mut until = None;
+        while !self.queue.wait_all_confirmed(Some(STEP)) || self.queue.stats().pending_bytes > 0 {
+            if self.stop.asked() && Instant::now() >= *until.get_or_insert_with(|| Instant::now() + GRACE) {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        true
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,6 +19,24 @@ const MAX_REPORT_BYTES: u64 = 64 << 20;
 pub struct Control {
     listener: UnixListener,
     path: PathBuf,
+    /// The device and number of the file.
+    file: (u64, u64),
+}
+
+/// Removes a socket at which nobody listens.
+fn remove_abandoned(path: &Path) -> Result<(), Failure> {
+    let refuse = |why: String| Err(Failure::Failed(format!("{}: {why}; use --control", path.display())));
+    let fail = |error: io::Error| Failure::Failed(format!("{}: {error}", path.display()));
+    if !std::fs::symlink_metadata(path).map_err(fail)?.file_type().is_socket() {
+        return refuse("the file is no socket of a server, and stays".into());
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => refuse("another server has it".into()),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path).map_err(fail)
+        }
+        Err(error) => refuse(format!("the socket may be in use: {error}")),
+    }
 }
 
 impl Control {
@@ -26,17 +45,14 @@ impl Control {
         let fail = |error: io::Error| Failure::Failed(format!("{}: {error}", path.display()));
         let listener = match UnixListener::bind(&path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                if UnixStream::connect(&path).is_ok() {
-                    let message = format!("another server has {}; use --control", path.display());
-                    return Err(Failure::Failed(message));
-                }
-                std::fs::remove_file(&path).map_err(fail)?;
+                remove_abandoned(&path)?;
                 UnixListener::bind(&path).map_err(fail)?
             }
             other => other.map_err(fail)?,
         };
         listener.set_nonblocking(true).map_err(fail)?;
-        Ok(Control { listener, path })
+        let file = std::fs::symlink_metadata(&path).map_err(fail)?;
+        Ok(Control { listener, path, file: (file.dev(), file.ino()) })
     }
 
     /// Readable when a client has connected.
@@ -56,7 +72,11 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        // Another server may have made its own meanwhile.
+        let own = |file: std::fs::Metadata| (file.dev(), file.ino()) == self.file;
+        if std::fs::symlink_metadata(&self.path).is_ok_and(own) {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 

@@ -71,7 +71,7 @@ enum Command {
 
 /// Runs the command that the arguments name. Wrong arguments end the process with status 2.
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let result = match commands::parse::<Cli>().command {
         Command::Serve(args) => serve::run(&args),
         Command::Push(args) => push::run(&args),
         Command::Pull(args) => pull::run(&args),

@@ -1,11 +1,10 @@
 //! `multimqc pull`.
 
-use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use commands::{Failure, Stop, print_error};
+use commands::{Failure, Stdout, Stop, print_error};
 use multimqc::{Fetched, MAX_OFFSET, Offset, Puller, TopicId, wire};
 
 use super::client::server_failed;
@@ -78,7 +77,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let mut at = match args.from {
         From::Offset(offset) => offset,
         From::Oldest => 0,
-        From::Newest => match turn(args, &mut puller, MAX_OFFSET, 1, &mut io::sink())? {
+        From::Newest => match turn(args, &mut puller, MAX_OFFSET, 1, |_| Ok(()))? {
             Turn::End(head) => head,
             _ => return Err(Failure::Failed("the log is full".into())),
         },
@@ -86,10 +85,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     // A user who asks for the oldest byte misses nothing before it, so such bytes are not reported.
     let (mut reported, mut began) = (0, matches!(args.from, From::Offset(_) | From::Newest));
     let end = args.length.map_or(MAX_OFFSET, |length| at.saturating_add(length));
-    let mut out = io::stdout().lock();
+    let mut out = Stdout::open(&stop)?;
     while at < end && !stop.asked() {
         let length = usize::try_from(end - at).unwrap_or(usize::MAX);
-        match turn(args, &mut puller, at, length, &mut out)? {
+        match turn(args, &mut puller, at, length, |bytes| out.write(bytes))? {
             Turn::Bytes(bytes) => at += bytes as u64,
             Turn::Missing { bytes, hole } => {
                 if hole || began {
@@ -101,7 +100,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 continue;
             }
             Turn::End(_) if args.follow => {
-                out.flush().map_err(|error| Failure::output(&error))?;
+                if out.is_abandoned() {
+                    return Err(Failure::OutputClosed);
+                }
                 stop.wait(Some(IDLE));
             }
             Turn::End(head) if at > head => {
@@ -113,7 +114,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
         began = true;
     }
-    out.flush().map_err(|error| Failure::output(&error))?;
     match reported {
         0 => Ok(()),
         bytes => Err(Failure::Incomplete(format!("{bytes} bytes are missing"))),
@@ -126,12 +126,12 @@ fn turn(
     puller: &mut Puller,
     at: Offset,
     length: usize,
-    out: &mut dyn Write,
+    take: impl FnOnce(&[u8]) -> Result<(), Failure>,
 ) -> Result<Turn, Failure> {
     let fetched = puller.fetch(at, length, Some(args.timeout));
     match fetched.map_err(|error| server_failed(args.server, &error))? {
         Some(Fetched::Data(bytes)) => {
-            out.write_all(bytes).map_err(|error| Failure::output(&error))?;
+            take(bytes)?;
             Ok(Turn::Bytes(bytes.len()))
         }
         Some(Fetched::End(head)) => Ok(Turn::End(head)),

@@ -1,10 +1,11 @@
 //! `multimqc push`.
 
-use std::io::{self, BufRead};
+use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use commands::input::Input;
 use commands::{Failure, Stop};
 use multimqc::{Pusher, TopicId, wire};
 
@@ -56,24 +57,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
         return Ok(());
     }
-    let mut input: Box<dyn BufRead> = match &args.file {
-        Some(path) => {
-            let file = std::fs::File::open(path);
-            let file = file.map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
-            Box::new(io::BufReader::new(file))
-        }
-        None => Box::new(io::stdin().lock()),
-    };
-    let mut line = Vec::new();
-    while input.read_until(b'\n', &mut line).map_err(|error| Failure::Failed(format!("input: {error}")))? > 0
-    {
-        if !pace.wait(&stop) {
-            break;
-        }
-        pusher.push(&line).map_err(fail)?;
-        line.clear();
-    }
-    Ok(())
+    let path = args.file.as_deref().unwrap_or(Path::new("-"));
+    let input = Input::open(path).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
+    input.each_line(Pusher::MAX_MESSAGE_BYTES, &stop, |line| {
+        if pace.wait(&stop) { pusher.push(line).map_err(fail) } else { Ok(()) }
+    })
 }
 
 /// Limits the rate.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use commands::{Failure, Stop, print, print_error};
+use commands::{Failure, Printer, Stop, print_error};
 use multimqc::{Repair, Server};
 
 use super::config::{Config, Topic};
@@ -105,7 +105,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let control = Control::listen(config.control())?;
     let server = Server::start(stack, &config.server(), functions).map_err(Failure::failed)?;
     let started = Instant::now();
-    announce(&server, &config)?;
+    let printer = Printer::start(|text| print_error("multimqc", text))?;
+    announce(&server, &config, &printer);
     tell_repairs(&server);
     let mut due = args.stats.map(|interval| started + interval);
     while !stop.asked() {
@@ -119,15 +120,16 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             && Instant::now() >= at
         {
             due = Some(Instant::now() + interval);
-            show(&server, &report(&server, started, interface.as_ref()), args.json)?;
+            printer.print(&text(&server, &report(&server, started, interface.as_ref()), args.json));
         }
     }
     print_error("multimqc", "stopping; what was received moves to the last level");
+    printer.finish();
     Ok(())
 }
 
 /// Prints where the server listens.
-fn announce(server: &Server, config: &Config) -> Result<(), Failure> {
+fn announce(server: &Server, config: &Config, printer: &Printer) {
     let mut text = String::new();
     if let Some(address) = server.addresses().header {
         text += &format!("multimqc: listening on {address} (levels {})\n", config.levels.join(","));
@@ -140,7 +142,7 @@ fn announce(server: &Server, config: &Config) -> Result<(), Failure> {
             text += &format!("multimqc: topic {topic}: pulls on {pull}\n");
         }
     }
-    print(text)?;
+    printer.print(text.trim_end());
     if !config.address.is_loopback() {
         print_error(
             "multimqc",
@@ -150,7 +152,6 @@ fn announce(server: &Server, config: &Config) -> Result<(), Failure> {
             ),
         );
     }
-    Ok(())
 }
 
 /// Prints which bytes have new offsets.
@@ -168,9 +169,10 @@ fn tell_repairs(server: &Server) {
     }
 }
 
-fn show(server: &Server, state: &serde_json::Value, json: bool) -> Result<(), Failure> {
-    let text = if json {
-        format!("{state}\n")
+/// The text of the statistics.
+fn text(server: &Server, state: &serde_json::Value, json: bool) -> String {
+    if json {
+        state.to_string()
     } else {
         let report = server.report();
         let heads: Vec<String> = server
@@ -180,12 +182,11 @@ fn show(server: &Server, state: &serde_json::Value, json: bool) -> Result<(), Fa
             .map(|topic| format!("topic {topic} ends at {}", server.stack().head(topic).unwrap_or(0)))
             .collect();
         format!(
-            "{} pushes, {} pulls, {} lost; {}\n",
+            "{} pushes, {} pulls, {} lost; {}",
             report.pushes,
             report.pulls,
             report.senders.lost,
             heads.join(", ")
         )
-    };
-    print(text)
+    }
 }

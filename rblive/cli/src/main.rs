@@ -61,7 +61,7 @@ enum Command {
 /// Runs the command that the arguments name. Wrong arguments end the process with status 2.
 fn main() -> ExitCode {
     commands::log::start("RBLIVE_LOG", LevelFilter::WARN);
-    let result = match Cli::parse().command {
+    let result = match commands::parse::<Cli>().command {
         Command::Serve(args) => serve::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Kept(args) => kept::run(&args),

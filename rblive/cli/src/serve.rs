@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use commands::{Asked, Failure, Stop};
+use commands::{Asked, Failure, Printer, Stop};
 use rblive::RsManager;
 use rblive_deliver::Settings;
 use rblive_ingest::Ingest;
@@ -81,7 +81,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         "" => None,
         _ => Some(Endpoint::start(rs.clone(), ingest.clone(), recorder.clone(), &config.control)?),
     };
-    commands::print(ready(&rs, control.as_ref(), viewers.as_ref(), ingest.as_deref()))?;
+    let printer = Printer::start(|text| tracing::warn!("{text}"))?;
+    printer.print(ready(&rs, control.as_ref(), viewers.as_ref(), ingest.as_deref()).trim_end());
     loop {
         match stop.wait_asked(None) {
             Some(Asked::End) => break,

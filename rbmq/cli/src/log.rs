@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use commands::Failure;
+use commands::lines::{self, Lines};
 use commands::terminal::colors;
 use rbmq_broker::BrokerConfig;
 use rbmq_broker::{BrokerConfigError, LogFormat, LogSettings};
@@ -19,8 +20,6 @@ use tracing::warn;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, reload};
-
-use super::lines::{self, Lines};
 
 /// The variable with the highest precedence.
 pub(super) const VARIABLE: &str = "RBMQ_LOG";

@@ -10,16 +10,13 @@ mod client;
 mod config;
 mod confirm;
 mod files;
-mod input;
 mod kafka;
 #[cfg(feature = "tls")]
 mod keygen;
-mod lines;
 mod log;
 mod login;
 mod man;
 mod outputs;
-mod printer;
 mod prompt;
 mod publish;
 mod reload;
@@ -27,7 +24,6 @@ mod secrets;
 mod serve;
 mod sink;
 mod source;
-mod stdout;
 mod subscribe;
 mod supervisor;
 mod times;
@@ -105,7 +101,7 @@ enum Command {
 
 /// Runs the command that the arguments name. Wrong arguments end the process with status 2.
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli: Cli = commands::parse();
     let log_options = log::LogOptions { verbose: cli.verbose, quiet: cli.quiet };
     let result = log::check_variable().and_then(|()| run(cli, log_options));
     commands::status(Cli::command, result)

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use commands::input::{Input, Lines};
 use commands::terminal::is_dumb;
 use commands::{Failure, Stop};
 use rbmq::wire::RECORD_HEADER_BYTES;
@@ -13,7 +14,6 @@ use tracing::info;
 
 use super::absence::OfflineTimer;
 use super::confirm::{Confirm, ConfirmThread, Output};
-use super::input::{Input, Lines};
 use super::{bytes, client, times};
 
 /// The longest wait before the command checks whether it was asked to end.

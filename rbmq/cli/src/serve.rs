@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use commands::{Asked, Failure, Stop, terminal};
+use commands::{Asked, Failure, Printer, Stop, terminal};
 use rbmq_broker::http::Endpoint;
 use rbmq_broker::{Broker, BrokerConfig};
 use rbmq_ingest::Ingest;
@@ -11,7 +11,6 @@ use tracing::warn;
 use super::bytes;
 use super::kafka;
 use super::log::{BrokerLog, LogOptions};
-use super::printer::Printer;
 use super::reload;
 use super::secrets;
 use super::source::{self, Source};
@@ -59,7 +58,7 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
     let mut broker = kafka::start_broker(config)?;
     // The HTTP endpoint starts before the broker reports that it listens.
     let http = start_http(&broker, &log)?;
-    let printer = Printer::start()?;
+    let printer = Printer::start(|text| tracing::warn!("{text}"))?;
     let addr = broker.addr();
     printer.print(&format!("rbmq: listening on {addr}"));
     if broker.config().access.insecure {

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use commands::{Failure, Stop};
+use commands::{Failure, Stdout, Stop};
 use rbmq::wire::UnpackError;
 use rbmq::{Batch, DeferredBatch, Framing, ReceiveError, TopicFilter, TopicName};
 use rocketbufs::{Epoch, Position};
@@ -13,7 +13,6 @@ use serde::Serialize;
 use tracing::warn;
 
 use super::outputs::Outputs;
-use super::stdout::Stdout;
 
 /// Lines are gathered up to this size before a write, as long as more messages wait.
 const GATHERED_BYTES: usize = 64 << 10;

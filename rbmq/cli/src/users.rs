@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use access::{PasswordHash, Token, TokenHash, UsersFile, check_name, new_token, read_users};
-use commands::Failure;
+use commands::{Failure, print_error};
 use rbmq::wire::{MAX_PASSWORD_BYTES, Secret};
 
 use super::{prompt, secrets};
@@ -216,14 +216,33 @@ fn make(
     // Standard output has the token alone.
     match output {
         Some(path) => {
-            eprintln!("the token {name} of {user} is in {}, and expires {until}; {THEN}", path.display());
+            let path = path.display();
+            print_error(
+                "rbmq",
+                format_args!("the token {name} of {user} is in {path}, and expires {until}; {THEN}"),
+            );
             Ok(())
         }
         None => {
-            eprintln!("the token {name} of {user} expires {until}; {THEN}; it is shown only now:");
-            commands::print(line)
+            print_error(
+                "rbmq",
+                format_args!("the token {name} of {user} expires {until}; {THEN}; it is shown only now:"),
+            );
+            commands::print(line).or_else(|failure| take_back(&name, failure, file))
         }
     }
+}
+
+/// Revokes a token that nobody has seen.
+fn take_back(name: &str, failure: Failure, file: &FileArgs) -> Result<(), Failure> {
+    let mut edited = UsersFile::edit(&file.users)?;
+    edited.revoke_token(name)?;
+    edited.save()?;
+    let why = match failure {
+        Failure::Failed(why) => why,
+        _ => "the output is closed".into(),
+    };
+    Err(Failure::Failed(format!("{why}: the token {name} was not shown, and is revoked")))
 }
 
 /// Writes a file that nobody else can read, and that does not exist yet.

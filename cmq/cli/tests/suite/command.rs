@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
 
+use rustix::process::Signal;
+
 fn cmq(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cmq"));
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -58,12 +60,16 @@ fn a_signal_ends_a_receiver_in_order() {
     let mut line = Vec::new();
     out.read_until(b'\n', &mut line).expect("the message");
     assert_eq!(line, b"\0\0\0\0\0\0\0\0\n");
-    let pid = rustix::process::Pid::from_child(&receiver);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("the process is there");
+    signal(&receiver, Signal::INT);
     let mut json = String::new();
     out.read_line(&mut json).expect("the counters");
     let counted: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!((counted["popped"].as_u64(), done_code(receiver)), (Some(1), Some(0)));
+}
+
+fn signal(child: &Child, signal: Signal) {
+    rustix::process::kill_process(rustix::process::Pid::from_child(child), signal)
+        .expect("the process is there");
 }
 
 fn done_code(mut child: Child) -> Option<i32> {
@@ -210,4 +216,58 @@ fn reliable_senders_close_too() {
     let mut lines: Vec<&str> = out.lines().collect();
     lines.sort_unstable();
     assert_eq!((code, lines), (Some(0), vec!["four", "one", "three", "two"]));
+}
+
+#[test]
+fn one_signal_ends_a_sender_whose_input_is_idle() {
+    let (mut receiver, addr) = receive(&[]);
+    let mut sender = cmq(&["send", &addr]).stdin(Stdio::piped()).spawn().expect("the command starts");
+    let mut input = sender.stdin.take().expect("piped");
+    let mut line = String::new();
+    let mut out = BufReader::new(receiver.stdout.take().expect("piped"));
+    // The sender reads its input once a line has arrived.
+    input.write_all(b"one\n").expect("the sender reads");
+    out.read_line(&mut line).expect("the message");
+    assert_eq!(line, "one\n");
+    signal(&sender, Signal::TERM);
+    assert_eq!(done_code(sender), Some(0));
+    // Nothing more comes, and the receiver ends with its reader.
+    drop((out, input));
+    assert_eq!(done_code(receiver), Some(0));
+}
+
+#[test]
+fn one_signal_ends_a_receiver_whose_output_nobody_reads() {
+    let (receiver, addr) = receive(&[]);
+    let lines = format!("{}\n", "x".repeat(1000)).repeat(500);
+    let mut sender =
+        cmq(&["send", &addr, "--reliable"]).stdin(Stdio::piped()).spawn().expect("the command starts");
+    sender.stdin.take().expect("piped").write_all(lines.as_bytes()).expect("the sender reads its input");
+    signal(&receiver, Signal::TERM);
+    // Whether the output was full already is up to the machine; the command ends.
+    assert!(done_code(receiver).is_some());
+    let _ = sender.kill();
+    let _ = sender.wait();
+}
+
+#[test]
+fn a_line_without_end_is_refused() {
+    let zeros = std::fs::File::open("/dev/zero").expect("a device");
+    let sent = cmq(&["send", "127.0.0.1:9"]).stdin(zeros).output().expect("the process ends");
+    let (code, _, error) = done(&sent);
+    assert_eq!((code, error.as_str()), (Some(1), "cmq: line 1 has more than 1048576 bytes\n"));
+}
+
+/// A limit on the size of files is an error of the write, and not the death of the command.
+#[test]
+fn a_limit_of_file_sizes_is_an_error() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let text = format!(
+        "ulimit -f 1; exec {} completions bash >{}/script",
+        env!("CARGO_BIN_EXE_cmq"),
+        folder.path().display()
+    );
+    let (code, _, error) = done(&Command::new("sh").args(["-c", &text]).output().expect("a shell"));
+    assert_eq!(code, Some(1), "{error}");
+    assert!(error.contains("cannot write to standard output: File too large"), "{error}");
 }

@@ -95,7 +95,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    let result = run(&Args::parse());
+    let result = run(&commands::parse::<Args>());
     commands::status(Args::command, result)
 }
 

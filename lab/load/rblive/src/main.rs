@@ -28,7 +28,7 @@ enum Command {
 
 /// Runs the command that the arguments name. Wrong arguments end the process with status 2.
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let result = match commands::parse::<Cli>().command {
         Command::Push(args) => push::run(&args),
         Command::Watch(args) => watch::run(&args),
     };

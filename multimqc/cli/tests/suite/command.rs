@@ -5,6 +5,8 @@ use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::common::{PATIENCE, Server, multimqc, multimqc_with_open_files, output, push, wait};
 
 #[test]
@@ -122,7 +124,7 @@ fn the_configuration_file() {
     std::fs::write(&file, text).expect("a file");
     let mut server = Server::start(folder.path(), &["--config", file.to_str().expect("text")]);
     let mut line = String::new();
-    server.output.read_line(&mut line).expect("a line");
+    server.output.as_mut().expect("a pipe").read_line(&mut line).expect("a line");
     let plain = line.trim().rsplit(' ').next().expect("an address").to_owned();
     assert!(line.starts_with("multimqc: topic 4: pushes on 127.0.0.1:"), "{line}");
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
@@ -346,4 +348,70 @@ fn the_level_in_the_kernel() {
     assert_eq!((&levels[0]["level"], &levels[0]["messages"]), (&"kernel".into(), &2.into()), "{stat}");
     assert!(levels[0]["hits"].as_u64() > Some(0), "the kernel has answered: {stat}");
     assert_eq!((&levels[2]["level"], &levels[2]["head"]), (&"disk".into(), &8.into()), "{stat}");
+}
+
+#[test]
+fn one_signal_ends_what_waits() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = Server::start(folder.path(), &["--topic", "0"]);
+    let mut pusher = server.client(&["push"]).stdin(Stdio::piped()).spawn().expect("the command is built");
+    let mut input = pusher.stdin.take().expect("a pipe");
+    // The command reads its input once a line has arrived.
+    input.write_all(b"one\n").expect("it reads");
+    server.wait_for_pushes(1);
+    kill_process(Pid::from_child(&pusher), Signal::TERM).expect("it runs");
+    assert!(wait(&mut pusher).success());
+    // A reader that ends is noticed although nothing more comes.
+    let mut follow =
+        server.client(&["pull", "--follow"]).stdout(Stdio::piped()).spawn().expect("the command is built");
+    let mut line = String::new();
+    BufReader::new(follow.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+    assert_eq!(line, "one\n");
+    assert!(wait(&mut follow).success());
+}
+
+#[test]
+fn a_line_without_end_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = Server::start(folder.path(), &["--topic", "0"]);
+    let zeros = std::fs::File::open("/dev/zero").expect("a device");
+    let pushed = output(server.client(&["push"]).stdin(zeros));
+    let error = String::from_utf8(pushed.stderr).expect("text");
+    assert!(pushed.status.code() == Some(1) && error.contains("line 1 has more than"), "{error}");
+}
+
+#[test]
+fn a_server_outlives_the_reader_of_its_output() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut server = Server::start(folder.path(), &["--topic", "0", "--stats", "100ms"]);
+    // Two tables were tried after the reader had gone.
+    server.output = None;
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    push(&server, "one\n");
+    server.wait_for_pushes(1);
+    assert!(server.stop(Signal::TERM).success());
+}
+
+#[test]
+fn a_file_that_is_no_control_socket_stays() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("control");
+    std::fs::write(&file, "precious").expect("a file");
+    let path = file.display().to_string();
+    let refused = output(&mut multimqc(&["serve", "--levels", "user", "--port", "0", "--control", &path]));
+    let error = String::from_utf8(refused.stderr).expect("text");
+    assert!(
+        refused.status.code() == Some(1) && error.contains("no socket of a server, and stays"),
+        "{error}"
+    );
+    assert_eq!(std::fs::read(&file).expect("it is there"), b"precious");
+    // One that a killed server has left is replaced.
+    std::fs::remove_file(&file).expect("a file");
+    drop(std::os::unix::net::UnixListener::bind(&file).expect("a socket"));
+    let server = Server::start(folder.path(), &["--topic", "0"]);
+    // And one that another server made in its place is not removed with this one.
+    std::fs::remove_file(&file).expect("its socket");
+    let _other = std::os::unix::net::UnixListener::bind(&file).expect("a socket");
+    assert!(server.stop(Signal::TERM).success());
+    assert!(file.exists());
 }

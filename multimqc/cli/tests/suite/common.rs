@@ -28,7 +28,8 @@ pub fn multimqc_with_open_files(limit: u32) -> Command {
 /// A server that is killed with the test.
 pub struct Server {
     pub child: Child,
-    pub output: BufReader<ChildStdout>,
+    /// None: the reader of the output has gone.
+    pub output: Option<BufReader<ChildStdout>>,
     pub address: String,
     pub control: String,
 }
@@ -60,7 +61,7 @@ impl Server {
             panic!("the server did not start: {error}");
         }
         let address = line.split_whitespace().nth(3).expect("an address").to_owned();
-        Server { child, output, address, control }
+        Server { child, output: Some(output), address, control }
     }
 
     /// Ends the server as Ctrl-C does.

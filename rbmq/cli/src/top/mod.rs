@@ -10,7 +10,7 @@ pub(super) mod text;
 
 use std::time::Duration;
 
-use commands::{Failure, Stop, terminal};
+use commands::{Failure, Stdout, Stop, terminal};
 use rbmq::{ConnectError, ObserveError, Observer, TopicFilter};
 
 use super::client::ClientArgs;
@@ -130,27 +130,27 @@ impl Top<'_> {
                 "the broker has no topic '{topic}': it has no publisher, and no messages of it are kept"
             )));
         }
-        self.print(&reading, Some(first))
+        commands::print(self.text(&reading, Some(first)))
     }
 
     /// Prints text or JSON to standard output until the command is asked to end.
     fn print_on(&self, stop: &Stop, mut observer: Observer, mut before: Reading) -> Result<(), Failure> {
-        while !stop.wait(Some(self.args.interval)) {
+        let mut out = Stdout::open(stop)?;
+        while !stop.wait(Some(self.args.interval)) && !out.is_abandoned() {
             let reading = self.subject.read(&mut observer).map_err(Failure::failed)?;
-            self.print(&reading, Some(&before))?;
+            out.write(self.text(&reading, Some(&before)).as_bytes())?;
             before = reading;
         }
         Ok(())
     }
 
-    fn print(&self, reading: &Reading, old: Option<&Reading>) -> Result<(), Failure> {
+    fn text(&self, reading: &Reading, old: Option<&Reading>) -> String {
         if self.args.json {
-            return print(&reading.json(&self.subject, old, &self.broker).to_string());
+            return format!("{}\n", reading.json(&self.subject, old, &self.broker));
         }
         let lines = reading.text(&self.subject, old, &self.broker, terminal::width());
-        print(&lines.join("\n"))?;
         // An empty line separates tables.
-        if self.args.once { Ok(()) } else { print("") }
+        lines.join("\n") + if self.args.once { "\n" } else { "\n\n" }
     }
 
     /// Shows the alternate screen until the command is asked to end. While the broker is offline, it shows the last state and

@@ -105,6 +105,26 @@ fn write_secret(path: &str, secret: &[u8]) {
 }
 
 #[test]
+fn a_token_that_nobody_has_seen_is_revoked() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("users.toml").to_str().unwrap().to_owned();
+    run(rbmq(["passwd", "--users", &file, "--stdin", "alice"]), "correct horse\n").good();
+    let new = |redirect: &str| {
+        let mut shell = std::process::Command::new("sh");
+        let command = format!("exec \"$0\" token new --users \"$1\" alice --name sensor {redirect}");
+        shell.args(["-c", &command, env!("CARGO_BIN_EXE_rbmq"), &file]).output().unwrap()
+    };
+    let full = new(">/dev/full");
+    let error = String::from_utf8(full.stderr).unwrap();
+    assert!(full.status.code() == Some(1) && error.contains("was not shown, and is revoked"), "{error}");
+    assert!(!std::fs::read_to_string(&file).unwrap().contains("sensor"));
+    // The words beside the token may be lost.
+    let shown = new("2>/dev/full");
+    assert!(shown.status.success() && shown.stdout.starts_with(b"rbmq_"));
+    assert!(std::fs::read_to_string(&file).unwrap().contains("sensor"));
+}
+
+#[test]
 fn the_commands_of_the_guide() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();

@@ -1,5 +1,5 @@
-//! Standard output of `serve`. Texts go through [`Lines`], so that an output that fails or has no reader neither delays the
-//! broker nor its end.
+//! Standard output of a server. Texts go through [`Lines`], so that an output that fails or has no reader neither delays the
+//! server nor its end.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -7,47 +7,51 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use commands::Failure;
-use tracing::warn;
-
-use super::lines::{self, Lines};
+use crate::failure::Failure;
+use crate::lines::{self, Lines};
 
 /// Writes texts to standard output until a write fails.
-pub(super) struct Printer {
+pub struct Printer {
     lines: Lines,
     failed: Arc<AtomicBool>,
+    warn: fn(&str),
 }
 
 impl Printer {
-    pub(super) fn start() -> Result<Self, Failure> {
+    /// Starts the thread that writes. `warn` gets what a person should know of the output.
+    ///
+    /// # Errors
+    /// `Failed`: the system refuses the thread.
+    pub fn start(warn: fn(&str)) -> Result<Self, Failure> {
         let failed = Arc::new(AtomicBool::new(false));
         // Not `std::io::Stdout`, which writes the rest of a failed write again at the end.
         let file = io::stdout().as_fd().try_clone_to_owned().map(File::from);
-        let output = Output { file, failed: failed.clone() };
+        let output = Output { file, failed: failed.clone(), warn };
         // Dropped tables need no report: the next one follows.
-        let lines = Lines::start("rbmq-printer", output, lines::MAX_BYTES, |_| ())
+        let lines = Lines::start("printer", output, lines::MAX_BYTES, |_| ())
             .map_err(|error| Failure::Failed(format!("cannot start a thread: {error}")))?;
-        Ok(Self { lines, failed })
+        Ok(Self { lines, failed, warn })
     }
 
     /// Writes a text and a newline, unless too much waits already. False if the output has failed.
-    pub(super) fn print(&self, text: &str) -> bool {
+    pub fn print(&self, text: &str) -> bool {
         self.lines.push(format!("{text}\n").into_bytes());
         !self.failed.load(Ordering::Relaxed)
     }
 
     /// Waits a short time until all texts are written.
-    pub(super) fn finish(self) {
+    pub fn finish(self) {
         if !self.lines.flush() {
-            warn!("standard output has no reader; the last lines are not printed");
+            (self.warn)("standard output has no reader; the last lines are not printed");
         }
     }
 }
 
-/// Accepts all bytes. The first failure is logged, and later bytes are discarded.
+/// Accepts all bytes. The first failure is told, and later bytes are discarded.
 struct Output {
     file: io::Result<File>,
     failed: Arc<AtomicBool>,
+    warn: fn(&str),
 }
 
 impl Write for Output {
@@ -64,7 +68,7 @@ impl Write for Output {
         };
         self.failed.store(true, Ordering::Relaxed);
         if error.kind() != ErrorKind::BrokenPipe {
-            warn!("cannot write to standard output, further output is discarded: {error}");
+            (self.warn)(&format!("cannot write to standard output, further output is discarded: {error}"));
         }
         Ok(bytes.len())
     }

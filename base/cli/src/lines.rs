@@ -15,10 +15,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use locks::{Condvar, Mutex};
-use tracing_subscriber::fmt::MakeWriter;
 
 /// The most bytes that wait for the reader.
-pub(super) const MAX_BYTES: usize = 1 << 20;
+pub const MAX_BYTES: usize = 1 << 20;
 
 /// The cost of a line in the queue besides its bytes.
 const LINE_COST: usize = 64;
@@ -28,7 +27,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Takes lines. Each write is one line. Cloning copies a pointer.
 #[derive(Clone)]
-pub(super) struct Lines(Arc<Shared>);
+pub struct Lines(Arc<Shared>);
 
 struct Shared {
     queue: Mutex<Queue>,
@@ -51,7 +50,10 @@ struct Queue {
 
 impl Lines {
     /// Starts the thread that writes to `to`. The thread calls `report` with the number of dropped lines.
-    pub(super) fn start(
+    ///
+    /// # Errors
+    /// The system refuses the thread.
+    pub fn start(
         name: &str,
         mut to: impl Write + Send + 'static,
         max_bytes: usize,
@@ -65,12 +67,12 @@ impl Lines {
     }
 
     /// The number of lines that were dropped so far.
-    pub(super) fn dropped(&self) -> Arc<AtomicU64> {
+    pub fn dropped(&self) -> Arc<AtomicU64> {
         self.0.dropped.clone()
     }
 
     /// Queues a line, or drops it.
-    pub(super) fn push(&self, line: Vec<u8>) {
+    pub fn push(&self, line: Vec<u8>) {
         let mut queue = self.0.queue.lock();
         let bytes = queue.bytes + line.len() + LINE_COST;
         if bytes > self.0.max_bytes {
@@ -85,7 +87,7 @@ impl Lines {
     }
 
     /// Waits until all lines are written. False if the reader takes nothing for a second.
-    pub(super) fn flush(&self) -> bool {
+    pub fn flush(&self) -> bool {
         self.flush_within(FLUSH_TIMEOUT)
     }
 
@@ -115,7 +117,8 @@ impl Write for Lines {
     }
 }
 
-impl MakeWriter<'_> for Lines {
+#[cfg(feature = "log")]
+impl tracing_subscriber::fmt::MakeWriter<'_> for Lines {
     type Writer = Self;
 
     fn make_writer(&self) -> Self {

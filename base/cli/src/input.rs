@@ -1,24 +1,29 @@
-//! The input of `pub`: standard input or a file.
+//! The input of a command: standard input or a file. Reads end when the command is asked to end, and lines have a greatest length.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use commands::Stop;
+use crate::failure::Failure;
+use crate::stop::Stop;
 
 /// The size of one read in bytes.
 const READ_BYTES: usize = 256 << 10;
 
 /// An input whose reads end when the command is asked to end.
-pub(super) struct Input {
+pub struct Input {
     fd: OwnedFd,
     /// Whether to poll before a read. Regular files are always readable, and cannot be polled everywhere.
     waits: bool,
 }
 
 impl Input {
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    /// Opens a file, or standard input for `-`.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn open(path: &Path) -> io::Result<Self> {
         if path == Path::new("-") {
             return Ok(Self { fd: io::stdin().as_fd().try_clone_to_owned()?, waits: true });
         }
@@ -28,7 +33,10 @@ impl Input {
     }
 
     /// Reads available bytes into `buffer`: 0 at the end of the input; none if the command was asked to end.
-    pub(super) fn read(&self, buffer: &mut [u8], stop: &Stop) -> io::Result<Option<usize>> {
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn read(&self, buffer: &mut [u8], stop: &Stop) -> io::Result<Option<usize>> {
         loop {
             if stop.asked() || (self.waits && !stop.wait_input(self.fd.as_fd())?) {
                 return Ok(None);
@@ -41,8 +49,42 @@ impl Input {
     }
 }
 
-/// Splits the input into lines.
-pub(super) struct Lines {
+impl Input {
+    /// Hands each line to `take`, with its newline, which the last line may lack. Ends with the input, or when the command is asked to
+    /// end.
+    ///
+    /// # Errors
+    /// `Failed` if the input cannot be read, or a line has more than `max_line` bytes; and the errors of `take`.
+    pub fn each_line(
+        &self,
+        max_line: usize,
+        stop: &Stop,
+        mut take: impl FnMut(&[u8]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let cannot = |error| Failure::Failed(format!("cannot read the input: {error}"));
+        let (mut lines, mut number) = (Lines::new(max_line), 1_u64);
+        loop {
+            let more = lines.fill(self, stop).map_err(cannot)?;
+            for line in lines.complete().split_inclusive(|byte| *byte == b'\n') {
+                if stop.asked() {
+                    return Ok(());
+                }
+                take(line)?;
+                number += 1;
+            }
+            if lines.too_long() {
+                return Err(Failure::Failed(format!("line {number} has more than {max_line} bytes")));
+            }
+            if !more {
+                break;
+            }
+        }
+        if lines.ended() && !lines.rest().is_empty() { take(lines.rest()) } else { Ok(()) }
+    }
+}
+
+/// Splits an input into lines.
+pub struct Lines {
     buffer: Vec<u8>,
     /// The number of bytes that were read.
     filled: usize,
@@ -57,12 +99,15 @@ pub(super) struct Lines {
 
 impl Lines {
     /// Lines of at most `max_line` bytes.
-    pub(super) fn new(max_line: usize) -> Self {
+    pub fn new(max_line: usize) -> Self {
         Self { buffer: vec![0; READ_BYTES], filled: 0, taken: 0, searched: 0, max_line, ended: false }
     }
 
     /// Reads once. False if nothing more will come.
-    pub(super) fn fill(&mut self, input: &Input, stop: &Stop) -> io::Result<bool> {
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn fill(&mut self, input: &Input, stop: &Stop) -> io::Result<bool> {
         self.buffer.copy_within(self.taken..self.filled, 0);
         self.filled -= self.taken;
         self.searched -= self.taken;
@@ -84,12 +129,12 @@ impl Lines {
     }
 
     /// Whether the input was read to its end. False if the command was asked to end before.
-    pub(super) fn ended(&self) -> bool {
+    pub fn ended(&self) -> bool {
         self.ended
     }
 
     /// The complete lines that were read and not returned yet, with their newlines.
-    pub(super) fn complete(&mut self) -> &[u8] {
+    pub fn complete(&mut self) -> &[u8] {
         let last = self.buffer[self.searched..self.filled].iter().rposition(|b| *b == b'\n');
         self.searched = self.filled;
         match last {
@@ -105,12 +150,12 @@ impl Lines {
     }
 
     /// Whether the last, incomplete line is too long already.
-    pub(super) fn too_long(&self) -> bool {
+    pub fn too_long(&self) -> bool {
         self.filled - self.taken > self.max_line
     }
 
     /// The bytes after the last newline, at the end of the input.
-    pub(super) fn rest(&self) -> &[u8] {
+    pub fn rest(&self) -> &[u8] {
         &self.buffer[self.taken..self.filled]
     }
 }

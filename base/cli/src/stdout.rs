@@ -1,12 +1,14 @@
-//! Standard output of `sub`: waits for its reader, and can be asked to end while the reader takes nothing.
+//! Standard output of a command that goes on: waits for its reader, and can be asked to end while the reader takes nothing.
 
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use commands::{Failure, Stop};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::failure::Failure;
+use crate::stop::Stop;
 
 /// The number of bytes that a writable pipe takes without blocking (PIPE_BUF of Linux). The descriptor stays blocking, since other
 /// processes may share it.
@@ -16,7 +18,7 @@ const PIECE: usize = 4096;
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Standard output.
-pub(super) struct Stdout<'a> {
+pub struct Stdout<'a> {
     /// Not `std::io::Stdout`, which searches for newlines.
     file: File,
     /// Whether to poll before a write. A regular file takes everything, and large writes are best.
@@ -25,14 +27,28 @@ pub(super) struct Stdout<'a> {
 }
 
 impl<'a> Stdout<'a> {
-    pub(super) fn new(output: OwnedFd, stop: &'a Stop) -> Self {
+    /// Standard output of the process.
+    ///
+    /// # Errors
+    /// `Failed` if it is closed.
+    pub fn open(stop: &'a Stop) -> Result<Self, Failure> {
+        let output = std::io::stdout().as_fd().try_clone_to_owned();
+        Ok(Self::new(output.map_err(|error| Failure::output(&error))?, stop))
+    }
+
+    /// Another output.
+    pub fn new(output: OwnedFd, stop: &'a Stop) -> Self {
         let file = File::from(output);
         let waits = !file.metadata().is_ok_and(|data| data.is_file());
         Self { file, waits, stop }
     }
 
     /// Writes all bytes.
-    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// [`Failure::OutputClosed`] if the reader is gone; `Failed` if it takes nothing for a second after a request to end, or the output
+    /// takes no more.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         if !self.waits {
             return self.file.write_all(bytes).map_err(|error| Failure::output(&error));
         }
@@ -43,7 +59,7 @@ impl<'a> Stdout<'a> {
                 Ok(false) => {
                     let left = bytes.len() - written;
                     return Err(Failure::Failed(format!(
-                        "asked to end while the output has no reader: {left} received bytes were not written"
+                        "asked to end while the output has no reader: {left} bytes were not written"
                     )));
                 }
                 Err(error) => return Err(Failure::output(&error)),
@@ -54,7 +70,7 @@ impl<'a> Stdout<'a> {
     }
 
     /// Whether the reader of the output has closed it. Only pipes and sockets report that.
-    pub(super) fn is_abandoned(&self) -> bool {
+    pub fn is_abandoned(&self) -> bool {
         let mut polled = [PollFd::new(&self.file, PollFlags::empty())];
         let looked = poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
         looked.is_ok() && polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
