@@ -207,7 +207,7 @@ impl SendHalf {
             outbound.push(|| environment.now(), key, message, || environment.path(key.addr))?;
         if is_news {
             if outbound.is_sendable() {
-                state.transmit(environment.now(), &self.events);
+                state.transmit(environment.now(), &self.events, |_, _| {});
             }
             self.send_and_wake(state);
         }
@@ -228,7 +228,7 @@ impl SendHalf {
         for (to, ack) in acks {
             state.batcher.queue.push_plain(*to, ack);
         }
-        state.transmit(now, &self.events);
+        state.transmit(now, &self.events, |_, _| {});
         if state.waiters > 0 {
             self.confirmed.notify_all();
         }
@@ -279,7 +279,7 @@ impl SendHalf {
     pub fn flush(&self) {
         let (mut state, now) = (lock(&self.state), Instant::now());
         state.batcher.flush(now);
-        state.flush_reliable(now, &self.events);
+        state.transmit(now, &self.events, |outbound, _| outbound.flush());
         self.send_and_wake(state);
     }
 
@@ -287,10 +287,7 @@ impl SendHalf {
     pub fn close(&self) {
         let (mut state, now) = (lock(&self.state), Instant::now());
         state.batcher.close_all(now);
-        if let Some(outbound) = &mut state.outbound {
-            outbound.finish();
-        }
-        state.transmit(now, &self.events);
+        state.transmit(now, &self.events, |outbound, _| outbound.finish());
         self.send_and_wake(state);
     }
 
@@ -430,7 +427,7 @@ impl SendHalf {
             sessions.expire(now);
             state.apply(sessions.take_outputs(), &self.events);
         }
-        state.expire_reliable(now, &self.events);
+        state.transmit(now, &self.events, |outbound, flights| outbound.expire(now, flights));
         if state.waiters > 0 {
             self.confirmed.notify_all();
         }
@@ -489,34 +486,20 @@ impl State {
         self.apply(result.outputs, events);
     }
 
-    /// Hands over the segments that the reliable mode may send now.
-    fn transmit(&mut self, now: Instant, events: &EventQueue) {
+    /// Hands over the segments that the reliable mode may send, once `prepare` was called.
+    fn transmit(
+        &mut self,
+        now: Instant,
+        events: &EventQueue,
+        prepare: impl FnOnce(&mut Outbound, &mut Vec<Flight>),
+    ) {
         let Some(outbound) = &mut self.outbound else { return };
         let mut flights = Vec::new();
+        prepare(outbound, &mut flights);
         outbound.transmit(now, &mut flights);
-        self.take_flights(flights, events);
-    }
-
-    fn flush_reliable(&mut self, now: Instant, events: &EventQueue) {
-        if let Some(outbound) = &mut self.outbound {
-            outbound.flush();
-            self.transmit(now, events);
-        }
-    }
-
-    fn expire_reliable(&mut self, now: Instant, events: &EventQueue) {
-        let Some(outbound) = &mut self.outbound else { return };
-        let mut flights = Vec::new();
-        outbound.expire(now, &mut flights);
-        outbound.transmit(now, &mut flights);
-        self.take_flights(flights, events);
-    }
-
-    fn take_flights(&mut self, flights: Vec<Flight>, events: &EventQueue) {
         for Flight { to, bytes, segment } in flights {
             self.batcher.queue.push_flight(to, bytes, segment);
         }
-        let Some(outbound) = &mut self.outbound else { return };
         outbound.take_events().into_iter().for_each(|event| events.push(event));
     }
 
