@@ -165,8 +165,7 @@ impl Audit {
         let (jobs, waiting) = sync_channel(MAX_WAITING);
         let dropped = Arc::new(AtomicU64::new(0));
         let lost = dropped.clone();
-        let thread = std::thread::Builder::new().name("rbmq-audit".into());
-        let thread = thread.spawn(move || write(&waiting, output, &lost))?;
+        let thread = threads::spawn("rbmq-audit", move || write(&waiting, output, &lost))?;
         let second = Mutex::new(Second { began: Instant::now(), lines: 0 });
         Ok(Self(Some(Arc::new(Shared { jobs, dropped, second, thread: Mutex::new(Some(thread)) }))))
     }

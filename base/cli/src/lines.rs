@@ -62,7 +62,7 @@ impl Lines {
         let (queue, changed, dropped) = Default::default();
         let lines = Self(Arc::new(Shared { queue, changed, max_bytes, dropped }));
         let shared = lines.0.clone();
-        std::thread::Builder::new().name(name.into()).spawn(move || shared.write_all(&mut to, &report))?;
+        threads::spawn(name, move || shared.write_all(&mut to, &report))?;
         Ok(lines)
     }
 

@@ -163,8 +163,7 @@ impl Drop for Pool {
 impl Work {
     fn start(self: &Arc<Self>, queue: &mut Queue) -> io::Result<()> {
         let work = Arc::clone(self);
-        let builder = std::thread::Builder::new().name("seglog-sync".to_owned());
-        queue.threads.push(builder.spawn(move || work.run())?);
+        queue.threads.push(threads::spawn("seglog-sync", move || work.run())?);
         Ok(())
     }
 

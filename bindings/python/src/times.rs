@@ -112,7 +112,7 @@ pub fn interruptible<T: Send + 'static>(
         return Err(callbacks::waits(py));
     }
     let (send, result) = std::sync::mpsc::sync_channel(1);
-    std::thread::Builder::new().name("rocketbufs-call".into()).spawn(move || drop(send.send(call())))?;
+    threads::spawn("rocketbufs-call", move || drop(send.send(call())))?;
     let waited = wait(py, &Deadline::after(None), move |step| match result.recv_timeout(step) {
         Ok(done) => Ok(Some(done)),
         Err(std::sync::mpsc::RecvTimeoutError::Timeout) => Ok(None),

@@ -33,6 +33,18 @@ def run(program, *, code=0):
     return done.stdout
 
 
+def test_a_signal_waits_for_the_thread_that_takes_it():
+    """SIGTERM, blocked and taken by sigwait, would end the process on a thread of the library."""
+    program = """
+from rocketbufs import cmq
+queue = cmq.Queue("127.0.0.1:0")
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+os.kill(os.getpid(), signal.SIGTERM)
+print(signal.sigwait({signal.SIGTERM}).name)
+"""
+    assert run(program) == "SIGTERM\n"
+
+
 WAITS = {
     "recv": "subscriber.recv()",
     "recv_batch": "subscriber.recv_batch()",

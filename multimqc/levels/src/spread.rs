@@ -26,8 +26,8 @@ pub(crate) fn for_each<T: Sync, E: Send>(
     let mut failed = std::thread::scope(|scope| {
         let helpers = THREADS.min(items.len()).saturating_sub(1);
         // If the system has no more threads, the existing ones do the work.
-        let builder = || std::thread::Builder::new().name("multimqc-open".to_owned());
-        let helpers: Vec<_> = (0..helpers).map_while(|_| builder().spawn_scoped(scope, run).ok()).collect();
+        let start = |_| threads::spawn_scoped("multimqc-open", scope, run).ok();
+        let helpers: Vec<_> = (0..helpers).map_while(start).collect();
         let mut failed: Vec<(usize, E)> = run().into_iter().collect();
         for helper in helpers {
             failed.extend(helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));

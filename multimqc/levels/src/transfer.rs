@@ -206,8 +206,7 @@ impl Transfers {
             let (progress, stop) = (mover.progress(), Arc::new(AtomicBool::new(false)));
             let (stack, stopped) = (Arc::clone(stack), Arc::clone(&stop));
             let name = format!("to-{}", pair[1].kind().name());
-            let thread =
-                std::thread::Builder::new().name(name).spawn(move || run(mover, &stack, &stopped))?;
+            let thread = threads::spawn(name, move || run(mover, &stack, &stopped))?;
             transfers.pairs.push(Pair { stop, thread, progress });
         }
         Ok(transfers)

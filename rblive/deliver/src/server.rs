@@ -90,17 +90,17 @@ impl Server {
         catalog: Arc<Catalog>,
     ) -> Result<Self, StartError> {
         let certificates = Arc::new(certificates(&settings)?);
-        let threads = match settings.threads {
+        let workers = match settings.threads {
             0 => std::thread::available_parallelism().map_or(1, Into::into),
-            threads => threads,
+            workers => workers,
         };
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(threads)
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder
+            .worker_threads(workers)
             .max_blocking_threads(MAX_DISK_THREADS)
             .thread_name("rblive-deliver")
-            .enable_all()
-            .build()
-            .map_err(StartError::Threads)?;
+            .enable_all();
+        let runtime = threads::without_signals(|| builder.build()).map_err(StartError::Threads)?;
         let refused = |source| StartError::Listen { addr: settings.listen.clone(), source };
         let listener = runtime.block_on(TcpListener::bind(&settings.listen)).map_err(refused)?;
         let addr = listener.local_addr().map_err(refused)?;

@@ -123,12 +123,9 @@ impl Ingest {
         let tls = needs_tls.then(|| certificates(&settings)).transpose()?.map(Arc::new);
         let access = Access::new(&settings).map_err(IngestError::Access)?;
         settings.ladders.iter().try_for_each(LadderRule::check).map_err(IngestError::Access)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .thread_name("rblive-ingest")
-            .enable_all()
-            .build()
-            .map_err(IngestError::Threads)?;
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(2).thread_name("rblive-ingest").enable_all();
+        let runtime = threads::without_signals(|| builder.build()).map_err(IngestError::Threads)?;
         if access.is_open() {
             tracing::warn!("no stream keys, users or hook are configured: whoever connects may publish");
         }

@@ -83,10 +83,8 @@ impl Recorder {
         let queue = Arc::<Queue>::default();
         let writer = Writer { shelves, streams: HashMap::new(), names: HashMap::new() };
         let (jobs, counts) = (queue.clone(), counters.clone());
-        let thread = std::thread::Builder::new()
-            .name("rblive-record".to_owned())
-            .spawn(move || writer.run(&jobs, &counts))
-            .map_err(RecordError::Thread)?;
+        let thread = threads::spawn("rblive-record", move || writer.run(&jobs, &counts));
+        let thread = thread.map_err(RecordError::Thread)?;
         Ok(Self { queue, counters, rules, wanted: RwLock::default(), thread: Mutex::new(Some(thread)) })
     }
 

@@ -44,8 +44,7 @@ impl Dialer {
     ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let (task, ctx, addr) = (shared.clone(), ctx.clone(), addr.to_owned());
-        let thread = std::thread::Builder::new().name("rbmq-upstream".into());
-        thread.spawn(move || task.run(&ctx, index, &addr, &hello, &events))?;
+        threads::spawn("rbmq-upstream", move || task.run(&ctx, index, &addr, &hello, &events))?;
         Ok(Self(shared))
     }
 }

@@ -165,8 +165,8 @@ impl Broker {
             draining: false,
         };
         engine.open_kept()?;
-        let thread = std::thread::Builder::new().name("rbmq-broker".into());
-        let thread = thread.spawn(move || engine.run(&inbox)).map_err(BrokerError::Thread)?;
+        let thread =
+            threads::spawn("rbmq-broker", move || engine.run(&inbox)).map_err(BrokerError::Thread)?;
         let foreign = take_connections(&listener, &events);
         let max_topic_series = Arc::new(AtomicUsize::new(config.http.max_topic_series));
         let watch = Watch {

@@ -125,9 +125,7 @@ impl ConfirmThread {
         let (sender, receiver) = sync_channel(WINDOW);
         let shared = Arc::<Mutex<Shared>>::default();
         let theirs = shared.clone();
-        let thread = std::thread::Builder::new().name("rbmq-confirm".into());
-        let thread = thread
-            .spawn(move || wait_in_order(&receiver, &theirs, output))
+        let thread = threads::spawn("rbmq-confirm", move || wait_in_order(&receiver, &theirs, output))
             .map_err(|error| Failure::Failed(format!("cannot start a thread: {error}")))?;
         Ok(Self { level, sender: Some(sender), shared, thread })
     }

@@ -179,8 +179,7 @@ impl watch::OnDown for Reconnector {
             }
         }
         lock(&shared.state).last_error = Some(why.to_string());
-        let thread = std::thread::Builder::new().name("rbmq-reconnect".into());
-        let spawned = thread.spawn(move || {
+        let spawned = threads::spawn("rbmq-reconnect", move || {
             (self.on_down)(&why.to_string());
             // A reconnect would take the place back, and the two clients would replace each other for ever.
             if why.is_taken_over() {

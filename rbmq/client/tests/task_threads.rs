@@ -1,4 +1,5 @@
-//! Subscribers that are tasks need no threads. The only test of its process, since it counts the threads of the process.
+//! Subscribers that are tasks need no threads, and threads of the libraries take no signals. The only test of its process, since it looks at the
+//! threads of the process.
 
 use rbmq::{Publisher, Subscriber};
 use rbmq_broker::{Broker, BrokerConfig};
@@ -46,7 +47,26 @@ fn a_subscriber_is_no_thread() {
             for task in receiving {
                 assert_eq!(task.await.unwrap(), 50);
             }
+            assert_eq!(threads_that_take_signals(), Vec::<String>::new());
         });
+}
+
+/// The threads of the libraries that do not block SIGTERM. A program that takes its signals by `sigwait` would lose them there.
+fn threads_that_take_signals() -> Vec<String> {
+    let read = |task: &std::path::Path, file| std::fs::read_to_string(task.join(file)).unwrap_or_default();
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let own: Vec<_> = tasks
+        .filter(|task| {
+            ["rocket-", "rbmq-", "seglog-"].iter().any(|name| read(task, "comm").starts_with(name))
+        })
+        .collect();
+    assert!(own.len() > 1, "{own:?}");
+    let takes = |task: &std::path::PathBuf| {
+        let status = read(task, "status");
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap_or("0").trim();
+        u64::from_str_radix(mask, 16).unwrap() & 1 << (15 - 1) == 0
+    };
+    own.into_iter().filter(takes).map(|task| read(&task, "comm")).collect()
 }
 
 fn count_threads() -> usize {

@@ -43,8 +43,7 @@ impl Worker {
         let (level, stop) = (interface.level().clone(), Arc::new(AtomicBool::new(false)));
         let task = Task { interface, lines, max_age, stop: stop.clone(), checked: Instant::now() };
         // The system cuts names of threads at 15 bytes.
-        let builder = std::thread::Builder::new().name(format!("in-{name}"));
-        let thread = Some(builder.spawn(move || task.run())?);
+        let thread = Some(threads::spawn(format!("in-{name}"), move || task.run())?);
         Ok(Self { level, stop, thread })
     }
 }

@@ -84,10 +84,7 @@ impl<T: Send + 'static> Engine<T> {
             stop: AtomicBool::new(false),
         });
         let background = Arc::clone(&engine);
-        let thread = std::thread::Builder::new()
-            .name("cmq".to_owned())
-            .spawn(move || background.run())
-            .map_err(OpenError::System)?;
+        let thread = threads::spawn("cmq", move || background.run()).map_err(OpenError::System)?;
         Ok((engine, thread))
     }
 

@@ -30,7 +30,7 @@ impl Keeper {
                 }
             }
         };
-        let thread = Some(std::thread::Builder::new().name(name.to_owned()).spawn(run)?);
+        let thread = Some(threads::spawn(name.to_owned(), run)?);
         Ok(Keeper { stop, thread })
     }
 }

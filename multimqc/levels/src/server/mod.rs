@@ -136,8 +136,8 @@ impl Server {
         let mut server = Server { service, stack, addresses, stop, threads: Vec::new(), transfers };
         for port in ports {
             let (service, stop) = (Arc::clone(&server.service), Arc::clone(&server.stop));
-            let builder = std::thread::Builder::new().name(port.role.name());
-            server.threads.push(builder.spawn(move || receive::run(port, &service, &stop))?);
+            let name = port.role.name();
+            server.threads.push(threads::spawn(name, move || receive::run(port, &service, &stop))?);
         }
         Ok(server)
     }

@@ -94,7 +94,7 @@ impl Endpoint {
                 let _ = stopped.await;
             });
         };
-        let thread = std::thread::Builder::new().name("rblive-http".to_owned()).spawn(serve);
+        let thread = threads::spawn("rblive-http", serve);
         Ok(Self { address, stop: Some(stop), thread: Some(thread.map_err(refused)?) })
     }
 

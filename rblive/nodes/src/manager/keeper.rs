@@ -22,7 +22,7 @@ impl Keeper {
     ) -> std::io::Result<()> {
         let keeper = self.clone();
         let run = move || while look().is_some_and(|next| keeper.wait(next)) {};
-        std::thread::Builder::new().name("rblive-keeper".to_owned()).spawn(run).map(drop)
+        threads::spawn("rblive-keeper", run).map(drop)
     }
 
     /// Waits until the next check. False: the thread ends.

@@ -47,7 +47,7 @@ impl Peer {
         let name = format!("rblive-{}", node.id);
         let peer = Arc::new(Self { node, state: Mutex::default(), changed: Condvar::new() });
         let runs = peer.clone();
-        std::thread::Builder::new().name(name).spawn(move || runs.run(&link))?;
+        threads::spawn(name, move || runs.run(&link))?;
         Ok(peer)
     }
 

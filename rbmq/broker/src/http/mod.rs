@@ -158,7 +158,7 @@ impl Endpoint {
                 let _ = stopped.await;
             });
         };
-        let thread = std::thread::Builder::new().name("rbmq-http".into()).spawn(serve);
+        let thread = threads::spawn("rbmq-http", serve);
         let thread = thread.map_err(EndpointError::Start)?;
         Ok(Self { addr, door, stop: Some(stop), thread: Some(thread) })
     }

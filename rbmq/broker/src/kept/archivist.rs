@@ -100,8 +100,7 @@ impl Archives {
             return Ok(None);
         }
         let archives = self.clone();
-        let thread = std::thread::Builder::new().name("rbmq-archive".into());
-        let thread = thread.spawn(move || archives.run())?;
+        let thread = threads::spawn("rbmq-archive", move || archives.run())?;
         Ok(Some(ArchiveThread { archives: self.clone(), thread: Some(thread) }))
     }
 

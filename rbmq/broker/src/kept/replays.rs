@@ -98,7 +98,7 @@ impl Replays {
             let (replays, is_older) = (self.clone(), number >= THREADS);
             let name = if is_older { "rbmq-older" } else { "rbmq-replay" };
             let run = move || if is_older { replays.run_older() } else { replays.run() };
-            threads.threads.push(std::thread::Builder::new().name(name.into()).spawn(run)?);
+            threads.threads.push(threads::spawn(name, run)?);
         }
         Ok(threads)
     }

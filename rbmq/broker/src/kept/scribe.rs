@@ -89,7 +89,7 @@ impl ScribeThread {
     /// The system refuses it.
     pub(crate) fn start(scribe: &Scribe) -> std::io::Result<Self> {
         let run = scribe.clone();
-        let thread = std::thread::Builder::new().name("rbmq-disk".into()).spawn(move || run.run())?;
+        let thread = threads::spawn("rbmq-disk", move || run.run())?;
         Ok(Self { scribe: scribe.clone(), thread: Some(thread) })
     }
 }

@@ -44,8 +44,7 @@ impl Checks {
         let mut checks = Self { shared, events: events.clone(), threads: Vec::new() };
         for _ in 0..threads {
             let (shared, events) = (checks.shared.clone(), events.clone());
-            let thread = std::thread::Builder::new().name("rbmq-login".into());
-            checks.threads.push(thread.spawn(move || shared.run(&events))?);
+            checks.threads.push(threads::spawn("rbmq-login", move || shared.run(&events))?);
         }
         Ok(checks)
     }

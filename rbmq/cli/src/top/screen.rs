@@ -46,7 +46,7 @@ impl Screen {
                 std::process::exit(IMPATIENT);
             }
         };
-        std::thread::Builder::new().name("rbmq-screen".into()).spawn(second)?;
+        threads::spawn("rbmq-screen", second)?;
         write("\x1b[?1049h\x1b[?25l")?;
         Ok(screen)
     }

@@ -78,7 +78,7 @@ pub(crate) fn add(conn: &Conn, on_down: impl OnDown) -> io::Result<()> {
     epoll::add(epoll, conn.pollable()?, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?;
     if let Some(epoll) = new {
         let sleeps_on = epoll.try_clone()?;
-        std::thread::Builder::new().name("rbmq-watch".into()).spawn(move || run(&sleeps_on))?;
+        threads::spawn("rbmq-watch", move || run(&sleeps_on))?;
         present.epoll = Some(epoll);
     }
     present.next += 1;

@@ -23,7 +23,7 @@ pub(crate) fn spawn<T: Transport + Send + 'static>(
     let name = format!("rocket-{}", shared.index);
     let shared = shared.clone();
     let pollable = reactor.transport_mut().pollable().filter(|_| lends);
-    std::thread::Builder::new().name(name).spawn(move || {
+    threads::spawn(name, move || {
         become_worker();
         if let Some(index) = pin {
             pin_to_core(index);
