@@ -197,7 +197,7 @@ fn time(value: &Value) -> Option<SystemTime> {
 fn key_of(bytes: &[u8]) -> Option<(&'static str, Key)> {
     let Ok((_, pem)) = parse_x509_pem(bytes) else {
         let secret = bytes.trim_ascii_end();
-        let is_secret = secret.len() >= MIN_SECRET_BYTES && !may_be_public(secret);
+        let is_secret = secret.len() >= MIN_SECRET_BYTES && !may_be_public(bytes);
         return is_secret
             .then(|| ("HS256", Key::Secret(Box::new(hmac::Key::new(hmac::HMAC_SHA256, secret)))));
     };
@@ -223,9 +223,10 @@ fn key_of(bytes: &[u8]) -> Option<(&'static str, Key)> {
 /// sign tokens.
 fn may_be_public(bytes: &[u8]) -> bool {
     // PEM that is damaged, or in UTF-16.
-    let text: Vec<u8> = bytes.iter().copied().filter(|byte| !matches!(byte, 0 | b'\r' | b'\n')).collect();
+    let is_text = |byte: &u8| *byte != 0 && !byte.is_ascii_whitespace();
+    let text: Vec<u8> = bytes.iter().copied().filter(is_text).collect();
     let is_pem = text.windows(5).any(|five| five == b"-----");
-    let is_ssh = [&b"ssh-"[..], b"ecdsa-", b"sk-ssh-", b"sk-ecdsa-", b"---- BEGIN"];
+    let is_ssh = [&b"ssh-"[..], b"ecdsa-", b"sk-ssh-", b"sk-ecdsa-", b"----BEGIN"];
     let is_ssh = is_ssh.iter().any(|begin| text.starts_with(begin));
     let is_jwk = serde_json::from_slice::<Map<String, Value>>(bytes).is_ok();
     let bare = text.strip_suffix(b"==").or_else(|| text.strip_suffix(b"=")).unwrap_or(&text);
@@ -233,10 +234,10 @@ fn may_be_public(bytes: &[u8]) -> bool {
     is_pem || is_ssh || is_jwk || is_der(bytes) || decoded.iter().flatten().any(|bytes| is_der(bytes))
 }
 
-/// Whether bytes are one sequence in DER, as keys and certificates are.
+/// Whether bytes are one sequence in DER, as keys and certificates are, and perhaps a newline. The last byte of a key may look like one.
 fn is_der(bytes: &[u8]) -> bool {
     let parsed = x509_parser::der_parser::parse_der(bytes);
-    bytes.first() == Some(&0x30) && parsed.is_ok_and(|(rest, _)| rest.is_empty())
+    bytes.first() == Some(&0x30) && parsed.is_ok_and(|(rest, _)| rest.trim_ascii().is_empty())
 }
 
 #[cfg(test)]
@@ -377,8 +378,12 @@ mod tests {
         let der = parse_x509_pem(pem.as_bytes()).unwrap().1.contents;
         let utf16: Vec<u8> = pem.encode_utf16().flat_map(u16::to_le_bytes).collect();
         let jwk = json!({"keys": [{"kty": "EC", "crv": "P-256", "x": BASE64URL_NOPAD.encode(&der[27..59]), "y": "", "kid": "1"}]});
+        let blank = [&der[..der.len() - 1], b" "].concat();
         for (public, form) in [
             (der.clone(), "DER"),
+            ([&der[..], b"\n"].concat(), "DER and a newline"),
+            ([&blank[..], b"\n"].concat(), "DER that ends with a blank, and a newline"),
+            (blank, "DER that ends with a blank"),
             (BASE64.encode(&der).into_bytes(), "base64"),
             (BASE64_MIME.encode(&der).into_bytes(), "base64 in lines"),
             (BASE64URL_NOPAD.encode(&der).into_bytes(), "base64url"),
