@@ -147,13 +147,21 @@ impl Timeline {
     }
 
     /// The numbers of a segment that passes as it came, from and to these microseconds, after its initialisation segment `init` (empty if
-    /// it has none). `target_ms` is the usual length of segments. After a hole, one of several renditions continues with the number that
-    /// the others give this time.
+    /// it has none). `target_ms` is the length of segments that tell none. After a hole, one of several renditions continues with the
+    /// number that the others give this time.
     pub fn passthrough(&self, us: Range<u64>, init: &Bytes, target_ms: u32) -> Numbers {
         self.with(|own, common| {
-            let (time, target) = (ticks(us.start), i64::from(target_ms) * TICKS_PER_SECOND / 1000);
-            // Times that go back begin a timeline, even if the encoder marks no discontinuity.
-            let goes_back = us.start < own.passthrough_us.start;
+            let time = ticks(us.start);
+            let length = |own: &Range<u64>| own.end.saturating_sub(own.start);
+            // The encoder decides how long its segments are, not the settings. The last one before a hole may be short.
+            let target = match length(&us).max(length(&own.passthrough_us)) {
+                0 => i64::from(target_ms) * TICKS_PER_SECOND / 1000,
+                length => ticks(length),
+            };
+            // Times that go back begin a timeline, even if the encoder marks no discontinuity. So do times that the segments before a
+            // hole have already.
+            let goes_back = us.start < own.passthrough_us.start
+                || own.hole && us.start.saturating_add(MAX_DRIFT_US) < own.passthrough_us.end;
             own.breaks |= goes_back || own.hole && !common.is_near(time);
             let sequence = own.place(&us, goes_back, target, common);
             let numbers = own.begin(sequence, init, common);

@@ -79,7 +79,11 @@ proptest! {
 
     /// Encoders of several renditions do the same, but each of them may leave segments out.
     #[test]
-    fn several_renditions_have_numbers_in_common(steps in steps()) {
+    fn several_renditions_have_numbers_in_common(
+        steps in steps(),
+        // The encoder decides how long its segments are, not the settings.
+        target_ms in prop::sample::select(vec![TARGET_MS / 3, TARGET_MS, 2 * TARGET_MS]),
+    ) {
         let shared = Timeline::shared(FIRST, TIMELINE);
         let renditions = [1, 2, 3].map(|id| shared.rendition(id));
         // Of each rendition, the timeline and the time of the newest segment.
@@ -105,7 +109,7 @@ proptest! {
             for at in (0..3).map(|at| (at + round) % 3).filter(|at| present & 1 << at != 0) {
                 // Their key frames are not at exactly the same times.
                 let begin = us + at as u64 * 40_000;
-                let numbers = renditions[at].passthrough(begin..us + SEGMENT_US, &init(coding), TARGET_MS);
+                let numbers = renditions[at].passthrough(begin..us + SEGMENT_US, &init(coding), target_ms);
                 let discontinuity = own[at].0.is_some_and(|own| own < newest);
                 prop_assert_eq!(numbers, Numbers { sequence: next, timeline: newest, discontinuity });
                 own[at] = (Some(newest), us);
@@ -115,4 +119,18 @@ proptest! {
         prop_assert!(!shared.is_uneven());
         prop_assert_eq!(shared.next_number(), next);
     }
+}
+
+/// An encoder that starts over may be at times of which the rendition has some already.
+#[test]
+fn times_that_overlap_after_a_hole_are_a_break() {
+    let rendition = Timeline::shared(FIRST, TIMELINE).rendition(1);
+    let passthrough = |begin_us: u64| {
+        rendition.passthrough(begin_us..begin_us + SEGMENT_US, &init(0), TARGET_MS).discontinuity
+    };
+    assert!(!passthrough(0) && !passthrough(SEGMENT_US));
+    rendition.hole();
+    assert!(!passthrough(2 * SEGMENT_US - 100_000), "times are not exact");
+    rendition.hole();
+    assert!(passthrough(5 * SEGMENT_US / 2));
 }
