@@ -120,13 +120,17 @@ impl Stream {
         self.rendition = rendition;
         self.bit_rate.leave_segment();
         let fresh = self.fresh_source();
+        // The demuxer tells the tracks again only if they change, so they move too.
         match (&mut self.source, fresh) {
             // A file that is passed on already is continued.
             (Source::PassthroughTs(_), Source::PassthroughTs(_)) => {}
             (Source::PassthroughTs(file), Source::Frames(mut segmenter)) => {
-                // The demuxer tells the tracks again only if they change.
                 file.tracks().into_iter().for_each(|track| segmenter.configure(track));
                 self.source = Source::Frames(segmenter);
+            }
+            (Source::Frames(segmenter), Source::PassthroughTs(mut file)) => {
+                segmenter.configurations().cloned().for_each(|track| file.take(Input::Config(track)));
+                self.source = Source::PassthroughTs(file);
             }
             (Source::Frames(segmenter), Source::Frames(_)) => segmenter.move_to(self.timeline.clone()),
             (Source::PassthroughMp4(..), Source::Frames(_)) => {}
@@ -286,7 +290,9 @@ impl Stream {
         self.fits(&output, file.len())?;
         self.bit_rate.segment(file.len() as u64, duration_us);
         let us = start_us..start_us.saturating_add(duration_us);
-        let numbers = self.timeline.passthrough(us, init.unwrap_or(&Bytes::new()), self.config.target_ms);
+        // Files of MPEG-TS have no initialisation segment: their tracks tell their coding.
+        let coding = init.cloned().unwrap_or_else(|| Bytes::from(format!("{tracks:?}")));
+        let numbers = self.timeline.passthrough(us, &coding, self.config.target_ms);
         self.describe(&mut output, &numbers, tracks, None, start_us)?;
         self.write_init(&mut output, &numbers, init)?;
         let header = self.header(&numbers);

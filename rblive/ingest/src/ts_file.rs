@@ -73,7 +73,7 @@ pub(crate) struct PassthroughFile {
     video: Span,
     audio: Span,
     key: bool,
-    /// The newest configurations, also from files before.
+    /// The newest configurations, video first, also from files before.
     tracks: Vec<TrackConfig>,
     /// Whether a configuration is another than in the file before.
     changed: bool,
@@ -111,6 +111,7 @@ impl PassthroughFile {
             Input::Config(config) => match self.tracks.iter_mut().find(|own| own.media() == config.media()) {
                 Some(own) if *own == config => {}
                 Some(own) => (*own, self.changed) = (config, true),
+                None if config.media() == Media::Video => self.tracks.insert(0, config),
                 None => self.tracks.push(config),
             },
             Input::Unit(AccessUnit { media: Media::Video, dts, key, .. }) => {

@@ -36,6 +36,13 @@ fn segments(node: &Node, rendition: u16) -> Vec<Vec<u8>> {
     segments
 }
 
+/// The newest description of the stream.
+fn description(node: &Node) -> Description {
+    let chunks = node.chunks.lock().unwrap();
+    let (_, json) = chunks.iter().rfind(|(own, _)| own.kind == Kind::Description).unwrap();
+    Description::from_json(json).unwrap()
+}
+
 #[test]
 fn every_byte_passes_as_it_came() {
     // A chunk is smaller than a file in one case, and larger in the other.
@@ -56,9 +63,7 @@ fn every_byte_passes_as_it_came() {
             |at: usize| (first[at].sequence - first[0].sequence, first[at].start_us - first[0].start_us);
         assert_eq!([begins(1), begins(2)], [(1, 1_000_000), (2, 2_000_000)]);
         assert_eq!(media.iter().filter(|own| own.flags.contains(Flags::LAST_PART)).count(), 3);
-        let chunks = node.chunks.lock().unwrap();
-        let (_, json) = chunks.iter().find(|(own, _)| own.kind == Kind::Description).unwrap();
-        let about = Description::from_json(json).unwrap();
+        let about = description(&node);
         assert_eq!((about.container, about.part_target_us), (Container::Ts, Some(about.target_duration_us)));
         assert_eq!(about.renditions[0].video.unwrap().height, 90);
     }
@@ -165,11 +170,12 @@ fn a_stream_that_becomes_a_rendition_passes_whole_files_alone() {
     }
     node.wait_for_end();
     assert_eq!(segments(&node, 1), [1, 2].map(|number| second(SMALL, number)));
+    assert_eq!(description(&node).renditions[0].video.unwrap().height, 90, "the demuxer told it before");
 }
 
-/// The other rendition goes on, and a viewer may change to it.
-#[test]
-fn a_rendition_that_lost_a_file_has_the_numbers_of_the_others() {
+/// Renditions of which one lost a file, after which its picture is that of `sps`. Returns the numbers, times, timelines and flags of the
+/// segments of each.
+fn after_a_lost_file(sps: &[u8]) -> [Vec<(u64, u64, u64, bool)>; 2] {
     let streams = vec!["in/hi".into(), "in/lo".into()];
     let node = Node::with(|settings| {
         settings.ladders = vec![LadderRule { name: "camera".into(), streams }];
@@ -177,17 +183,34 @@ fn a_rendition_that_lost_a_file_has_the_numbers_of_the_others() {
     });
     for number in 0..5 {
         let lost = number == 2;
-        let high = if lost { second(LARGE, 2)[..376].to_vec() } else { second(LARGE, number) };
-        assert_eq!(put_at(&node, &format!("in/hi/{number}.ts"), &high), if lost { 400 } else { 201 });
+        let high = second(if number < 2 { LARGE } else { sps }, number);
+        let high = if lost { &high[..376] } else { &high[..] };
+        assert_eq!(put_at(&node, &format!("in/hi/{number}.ts"), high), if lost { 400 } else { 201 });
         assert_eq!(put_at(&node, &format!("in/lo/{number}.ts"), &second(SMALL, number)), 201);
     }
     node.wait_for_end();
     let places = |id: u16| {
         let own = node.media().into_iter().filter(move |own| own.rendition == id);
-        own.map(|own| (own.sequence, own.start_us, own.discontinuities)).collect::<Vec<_>>()
+        let breaks = |flags: Flags| flags.contains(Flags::DISCONTINUITY);
+        own.map(|own| (own.sequence, own.start_us, own.discontinuities, breaks(own.flags))).collect()
     };
-    let (high, low) = (places(1), places(2));
-    assert_eq!((high, low.len()), ([&low[..2], &low[3..]].concat(), 5));
+    [places(1), places(2)]
+}
+
+/// The other rendition goes on, and a viewer may change to it.
+#[test]
+fn a_rendition_that_lost_a_file_has_the_numbers_of_the_others() {
+    let [high, low] = after_a_lost_file(LARGE);
+    assert_eq!((&high, low.len()), (&[&low[..2], &low[3..]].concat(), 5));
+    assert!(low.iter().all(|(_, _, timeline, breaks)| *timeline == low[0].2 && !breaks));
+}
+
+#[test]
+fn another_picture_after_a_lost_file_is_a_discontinuity() {
+    let [high, low] = after_a_lost_file(SMALL);
+    assert_eq!(high, [&low[..2], &low[3..]].concat());
+    let timelines: Vec<_> = low.iter().map(|own| (own.2 - low[0].2, own.3)).collect();
+    assert_eq!(timelines, [(0, false), (0, false), (0, false), (1, true), (1, false)]);
 }
 
 /// The demuxer has told the tracks while the files passed.

@@ -126,6 +126,8 @@ impl Segmenter {
     pub fn move_to(&mut self, timeline: Timeline) {
         self.timeline = timeline;
         self.parts = Parts::new();
+        // What the other stream did not take has numbers of that stream.
+        self.ready.clear();
         if self.begun {
             self.make_init();
         }
@@ -157,7 +159,12 @@ impl Segmenter {
 
     /// The tracks, video first. Empty until they are known.
     pub fn tracks(&self) -> impl Iterator<Item = &TrackConfig> {
-        self.video.iter().chain(&self.audio).filter(|_| self.begun)
+        self.configurations().filter(|_| self.begun)
+    }
+
+    /// The configurations of tracks so far, video first, also while that of the other track is not known.
+    pub fn configurations(&self) -> impl Iterator<Item = &TrackConfig> {
+        self.video.iter().chain(&self.audio)
     }
 
     /// Frames that were left out, because they came before the first key frame or their track was not known.

@@ -203,3 +203,14 @@ fn renditions_with_other_key_frames_are_taken_and_noticed() {
     assert!(low.segments().len() >= 6, "{:?}", low.segments());
     assert!(shared.is_uneven() && !shared.is_uneven(), "told once");
 }
+
+#[test]
+fn parts_that_one_stream_did_not_take_do_not_reach_another() {
+    let mut rendition = Rendition::new(&Timeline::shared(FIRST, 0), 1, Media::Video);
+    rendition.seconds(0..3, 0);
+    rendition.segmenter.end_timeline();
+    rendition.segmenter.move_to(Timeline::shared(2 * FIRST, 0).rendition(1));
+    rendition.parts.clear();
+    rendition.seconds(3..6, 0);
+    assert_eq!(rendition.parts.first().map(|part| part.numbers().sequence), Some(2 * FIRST));
+}
