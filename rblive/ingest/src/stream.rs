@@ -147,7 +147,7 @@ impl Stream {
         Source::new(self.output.lock().container, &self.config, &self.timeline)
     }
 
-    /// Adds a frame or a configuration. After a failure a new timeline begins, as after [`interrupt`](Self::interrupt).
+    /// Adds a frame or a configuration. A failure leaves a hole, as [`interrupt`](Self::interrupt) does.
     pub(crate) fn push(&mut self, input: Input) -> Result<(), StreamFailure> {
         self.leave_mp4()?;
         let Source::Frames(segmenter) = &mut self.source else { return Err(StreamFailure::OnlyTs) };
@@ -156,7 +156,7 @@ impl Stream {
         self.recovered(pushed)
     }
 
-    /// Adds bytes of a transport stream. After a failure a new timeline begins.
+    /// Adds bytes of a transport stream. A failure leaves a hole.
     pub(crate) fn push_ts(&mut self, bytes: &[u8]) -> Result<(), StreamFailure> {
         self.leave_mp4()?;
         let pushed = self.read_ts(bytes);
@@ -174,7 +174,7 @@ impl Stream {
         self.take_ts()
     }
 
-    /// Ends a file of a transport stream, which is complete. After a failure a new timeline begins.
+    /// Ends a file of a transport stream, which is complete. A failure leaves a hole.
     pub(crate) fn end_of_ts(&mut self) -> Result<(), StreamFailure> {
         let ended = self.ts.finish().map_err(StreamFailure::from).and_then(|()| self.take_ts());
         let TsEnd { bytes, frames, damaged } = self.ts.end();
@@ -213,13 +213,10 @@ impl Stream {
         self.disseminate()
     }
 
-    /// Begins a new timeline after a failure: demuxers and segmenters do not go on after one.
+    /// Interrupts the stream after a failure: demuxers and segmenters do not go on after one.
     fn recovered(&mut self, outcome: Result<(), StreamFailure>) -> Result<(), StreamFailure> {
         if let Err(failure) = &outcome {
-            tracing::warn!(
-                stream = self.name,
-                "what comes next begins a new timeline, after damage: {failure}"
-            );
+            tracing::warn!(stream = self.name, "damage leaves a hole: {failure}");
             if let Err(lost) = self.interrupt() {
                 tracing::warn!(stream = self.name, "frames before the damage are lost: {lost}");
             }
@@ -235,7 +232,7 @@ impl Stream {
         }
         let taken = self.take_mp4(file);
         if let Err(failure) = &taken {
-            tracing::warn!(stream = self.name, "a file is left out, and leaves a discontinuity: {failure}");
+            tracing::warn!(stream = self.name, "a file is left out, and leaves a hole: {failure}");
             self.timeline.hole();
         }
         taken
@@ -315,8 +312,9 @@ impl Stream {
         Err(StreamFailure::TooLarge { bytes, most })
     }
 
-    /// Ends the segment, because the publisher is gone or its input has a hole. The next input begins a new timeline. The numbers of
-    /// segments go on, also if the next publisher sends another format.
+    /// Ends the segment, because the publisher is gone or its input has a hole. Alone, a timeline begins with the next input. If this is
+    /// one of several renditions, its time and coding say whether. The numbers of segments go on, also if the next publisher sends
+    /// another format.
     pub(crate) fn interrupt(&mut self) -> Result<(), StreamFailure> {
         if let Source::Frames(segmenter) = &mut self.source {
             segmenter.finish();

@@ -186,10 +186,7 @@ impl<'a> Upload<'a> {
         if file.complete {
             return Ok(());
         }
-        tracing::warn!(
-            file = file.name,
-            "a file broke off and was not sent again; its rest leaves a discontinuity"
-        );
+        tracing::warn!(file = file.name, "a file broke off and was not sent again; its rest leaves a hole");
         self.write(Stream::interrupt)
     }
 
