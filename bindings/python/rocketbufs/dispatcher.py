@@ -10,6 +10,7 @@ The framework's own callbacks (`RIn.set_data_in_cb` and others) need no dispatch
 
 import os
 import selectors
+import signal
 import threading
 
 from ._errors import Closed, Error, closed
@@ -17,6 +18,8 @@ from ._waiting import take_of
 
 # How many items of one object are taken before the others have their turn.
 _TURN = 64
+# The signals that the thread takes, as all threads of the package: what a thread causes by itself, and that of profilers.
+_OPEN = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS, signal.SIGPROF}
 
 
 class Dispatcher:
@@ -37,7 +40,12 @@ class Dispatcher:
         self._changes = []
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="rocketbufs-dispatcher", daemon=True)
-        self._thread.start()
+        # A thread begins with the mask of the one that starts it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _OPEN)
+        try:
+            self._thread.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def add(self, source, callback, *, on_error=None):
         """Calls `callback` with every item of the source from now on."""

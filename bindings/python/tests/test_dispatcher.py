@@ -1,5 +1,6 @@
 """Callbacks by one thread for many objects."""
 
+import signal
 import threading
 import time
 
@@ -15,6 +16,11 @@ def until(condition):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)
+
+
+def mask():
+    """The signals that this thread blocks."""
+    return signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_subscribers_publishers_and_queues_share_a_thread(joined, broker):
@@ -45,6 +51,18 @@ def test_subscribers_publishers_and_queues_share_a_thread(joined, broker):
         dispatcher.remove(queue)
         dispatcher.remove(queue)
         dispatcher.add(queue, messages.append)
+
+
+def test_the_thread_blocks_signals(joined):
+    writer, subscriber = joined()
+    before, masks = mask(), []
+    with Dispatcher() as dispatcher:
+        assert mask() == before
+        dispatcher.add(subscriber, lambda batch: (batch.release(), masks.append(mask())))
+        writer.publish(b"x")
+        until(lambda: masks)
+    assert {signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGRTMIN} <= masks[0]
+    assert not {signal.SIGSEGV, signal.SIGBUS, signal.SIGPROF} & masks[0]
 
 
 def test_no_callback_after_remove(joined):

@@ -33,14 +33,15 @@ def run(program, *, code=0):
     return done.stdout
 
 
-def test_a_signal_waits_for_the_thread_that_takes_it():
+@pytest.mark.parametrize("threads", ["cmq.Cmq('127.0.0.1:0')", "rocketbufs.Dispatcher()"])
+def test_a_signal_waits_for_the_thread_that_takes_it(threads):
     """SIGTERM, blocked and taken by sigwait, would end the process on a thread of the library."""
-    program = """
+    program = f"""
 from rocketbufs import cmq
-queue = cmq.Queue("127.0.0.1:0")
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+has_threads = {threads}
+signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGTERM}})
 os.kill(os.getpid(), signal.SIGTERM)
-print(signal.sigwait({signal.SIGTERM}).name)
+print(signal.sigwait({{signal.SIGTERM}}).name)
 """
     assert run(program) == "SIGTERM\n"
 
