@@ -6,13 +6,14 @@
 use std::convert::Infallible;
 use std::mem::ManuallyDrop;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 
 use crate::errors;
 use crate::fork::Process;
+use crate::line::{Line, Number};
 use crate::times::{self, Deadline};
 
 /// A value that is destroyed without the interpreter, since its threads may run a callback; and never after a fork.
@@ -74,7 +75,7 @@ pub struct Guarded<T: Send> {
     /// Who has this lock is the next one to use the value, and a step does not overtake it.
     turn: Mutex<()>,
     /// Of the calls that wait in steps, one has its turn at a time: other calls wait for one step.
-    steps: Mutex<()>,
+    steps: Line,
     process: Process,
     what: &'static str,
 }
@@ -83,7 +84,7 @@ impl<T: Send> Guarded<T> {
     /// Guards `value`; `what` names it in errors.
     pub fn new(value: T, what: &'static str) -> Self {
         let value = Mutex::new(Some(Kept::new(value)));
-        let (turn, steps) = (Mutex::default(), Mutex::default());
+        let (turn, steps) = (Mutex::default(), Line::default());
         Self { value, turn, steps, process: Process::current(), what }
     }
 
@@ -176,19 +177,39 @@ impl<T: Send> Guarded<T> {
         mut attempt: impl FnMut(&mut T, Duration) -> Result<Option<R>, E> + Send,
     ) -> PyResult<Option<Result<R, E>>> {
         self.process.check(py)?;
-        let waited = times::wait(py, deadline, |step| {
-            let _step = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut guard = self.lock();
-            match guard.as_mut().and_then(|kept| kept.value.as_mut()) {
-                Some(value) => attempt(value, step).map_err(Some),
-                None => Err(None),
-            }
-        })?;
+        let mut number = Number::default();
+        let waited = times::wait(py, deadline, |time| self.step(&mut number, time, &mut attempt))?;
         match waited {
             None => Ok(None),
             Some(Ok(done)) => Ok(Some(Ok(done))),
             Some(Err(Some(error))) => Ok(Some(Err(error))),
-            Some(Err(None)) => Err(errors::closed(py, self.what)),
+            Some(Err(None)) => {
+                self.process.check(py)?;
+                Err(errors::closed(py, self.what))
+            }
+        }
+    }
+
+    /// One attempt within `time`; an error of none if the handle is closed, or a signal's handler has forked.
+    fn step<R, E>(
+        &self,
+        number: &mut Number,
+        time: Duration,
+        attempt: &mut impl FnMut(&mut T, Duration) -> Result<Option<R>, E>,
+    ) -> Result<Option<R>, Option<E>> {
+        if self.process.is_over() {
+            return Err(None);
+        }
+        let began = Instant::now();
+        let step = self.steps.step(number, time);
+        // The last attempt, which does not wait, is made beside the others.
+        if step.is_none() && !time.is_zero() {
+            return Ok(None);
+        }
+        let mut guard = self.lock();
+        match guard.as_mut().and_then(|kept| kept.value.as_mut()) {
+            Some(value) => attempt(value, time.saturating_sub(began.elapsed())).map_err(Some),
+            None => Err(None),
         }
     }
 

@@ -25,6 +25,7 @@ mod fork;
 mod framework;
 mod guarded;
 mod input;
+mod line;
 mod notify;
 mod rbmq;
 mod settings;

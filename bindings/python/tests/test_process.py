@@ -59,6 +59,7 @@ WAITS = {
     "wait_subscribers": "writer.wait_subscribers(2)",
     "publisher events": "[publisher.next_event() for _ in range(10)]",
     "flush": "broker.stop(); writer.publish(b'x'); writer.flush()",
+    "recv beside others": "[threading.Thread(target=subscriber.recv, daemon=True).start() for _ in range(2)]; subscriber.recv()",
 }
 
 
@@ -136,6 +137,46 @@ def test_calls_of_other_threads_go_between_the_steps_of_a_wait(joined):
     writer.publish(b"end")
     thread.join(WAIT)
     assert not thread.is_alive()
+
+
+def test_a_call_that_waits_beside_others_looks_at_its_time_limit(joined, broker):
+    """It has its turn among many, which all still wait afterwards."""
+    writer, subscriber = joined()
+    received = []
+    receivers = [threading.Thread(target=lambda: received.append(bytes(subscriber.recv(WAIT)))) for _ in range(30)]
+    waiters = [threading.Thread(target=writer.wait_subscribers, args=(3, WAIT)) for _ in range(30)]
+    for thread in receivers + waiters:
+        thread.start()
+    for _ in range(5):
+        assert subscriber.recv(0.3) is None
+        with pytest.raises(rocketbufs.PublisherWaitError, match="1 of 2"):
+            writer.wait_subscribers(2, 0.3)
+        assert received == [] and all(thread.is_alive() for thread in receivers + waiters)
+    messages = [b"%02d" % n for n in range(30)]
+    writer.publish_many(messages)
+    with rbmq.Subscriber(broker.addr) as second, rbmq.Subscriber(broker.addr) as third:
+        second.subscribe("t")
+        third.subscribe("t")
+        for thread in receivers + waiters:
+            thread.join(WAIT)
+    assert sorted(received) == messages
+
+
+def test_a_handler_forks_while_calls_wait():
+    program = """
+threading.Thread(target=subscriber.recv, daemon=True).start()
+forked = []
+signal.signal(signal.SIGUSR1, lambda *_: forked.append(os.fork()))
+main = threading.main_thread().ident
+threading.Timer(0.3, lambda: signal.pthread_kill(main, signal.SIGUSR1)).start()
+try:
+    assert subscriber.recv(1) is None and forked[0] != 0
+except rocketbufs.Forked:
+    os._exit(7)
+_, status = os.waitpid(forked[0], 0)
+print(os.waitstatus_to_exitcode(status))
+"""
+    assert run(program) == "7\n"
 
 
 def test_a_child_cannot_use_what_was_made_before_the_fork():
