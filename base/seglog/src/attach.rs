@@ -21,18 +21,14 @@ const POLL: Duration = Duration::from_millis(5);
 /// Opens the segments of a log for reading only.
 pub(crate) fn attach(storage: Arc<dyn Storage>, dir: &Path, options: Options) -> Result<Shared, OpenError> {
     options.check()?;
-    // Before the segments: the writer of another process goes on.
-    let path = dir.join(format::LOCK_FILE);
-    let marks = match storage.open(&path, OpenMode::Read) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        opened => opened.and_then(|file| Marks::read(&*file, storage.boot())).map(Some),
-    };
-    let marks = marks.map_err(FileError::new("read", &path))?;
-    let found = recover::recover(&*storage, dir, &options, None)?;
+    // Before the segments, since the writer of another process goes on. A reader that may not read the marks does without.
+    let marks = storage.open(&dir.join(format::LOCK_FILE), OpenMode::Read);
+    let marks = marks.and_then(|file| Marks::read(&*file, storage.boot())).unwrap_or_default();
+    let found = recover::recover(&*storage, dir, &options, &marks, false)?;
     let Some(Found { log_id, segments, .. }) = found else { return Err(OpenError::Missing(dir.to_owned())) };
     let (end, durable) =
         segments.back().map_or((0, 0), |last| (last.records.end, last.records.durable.max(last.base)));
-    let kept = marks.map_or(0, |marks| marks.known(log_id).kept);
+    let kept = marks.known(log_id).kept;
     let state = State::new(segments, end, durable);
     Ok(Shared {
         storage,

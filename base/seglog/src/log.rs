@@ -55,7 +55,7 @@ impl Log {
         let Some(lock) = lock else { return Err(OpenError::Locked(dir.to_owned())) };
         let boot = storage.boot();
         let marks = Marks::read(&*lock, boot).map_err(FileError::new("read", &lock_path))?;
-        let found = match recover::recover(&*storage, dir, &options, Some(&marks))? {
+        let found = match recover::recover(&*storage, dir, &options, &marks, true)? {
             Some(found) => {
                 // A rename of the last process may not be durable yet.
                 storage.sync_dir(dir).map_err(FileError::new("sync", dir))?;
@@ -100,7 +100,7 @@ impl Log {
             self.sync().map_err(|error| error.source)?;
         }
         if let Some(mark) = &self.writer.shared.mark {
-            mark.settle(self.end(), self.durable());
+            mark.begin(self.end(), self.durable());
         }
         Ok(())
     }

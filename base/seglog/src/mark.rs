@@ -24,7 +24,7 @@ pub(crate) struct Known {
 }
 
 /// The marks that the last writer left.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Marks {
     marks: Vec<Mark>,
     /// This run of the machine.
@@ -69,6 +69,8 @@ pub(crate) struct MarkWriter {
 struct Written {
     /// The file, which is locked. None after the log was closed.
     file: Option<Arc<dyn File>>,
+    /// Whether the log has what the marks of the last writer say. They stay until then.
+    begun: bool,
     end: u64,
     durable: u64,
     /// The mark that is written next. The other one is whole.
@@ -79,7 +81,7 @@ struct Written {
 
 impl MarkWriter {
     pub(crate) fn new(file: Arc<dyn File>, log_id: [u8; 16], boot: [u8; 16]) -> Self {
-        let written = Written { file: Some(file), end: 0, durable: 0, next: 0, synced: 0 };
+        let written = Written { file: Some(file), begun: false, end: 0, durable: 0, next: 0, synced: 0 };
         Self { log_id, boot, written: Mutex::new(written) }
     }
 
@@ -95,7 +97,7 @@ impl MarkWriter {
         let (log_id, boot) = (self.log_id, self.boot);
         let bytes = Mark { log_id, boot, end: written.end, durable: written.durable }.encode();
         let offset = MARK_OFFSETS[written.next];
-        let file = written.file.as_ref();
+        let file = written.file.as_ref().filter(|_| written.begun);
         if file.is_some_and(|file| file.write_all(&mut [IoSlice::new(&bytes)], offset).is_ok()) {
             written.next = 1 - written.next;
         }
@@ -116,12 +118,18 @@ impl MarkWriter {
         }
     }
 
+    /// Replaces the marks of the last writer, when all that they say is in the files, as data or as holes.
+    pub(crate) fn begin(&self, end: u64, durable: u64) {
+        self.written.lock().begun = true;
+        self.settle(end, durable);
+    }
+
     /// Writes both marks, and makes them durable.
     pub(crate) fn settle(&self, end: u64, durable: u64) {
         self.note(end, durable);
         let mut written = self.written.lock();
         self.write(&mut written);
-        let _ = written.file.as_ref().map(|file| file.sync());
+        let _ = written.file.as_ref().filter(|_| written.begun).map(|file| file.sync());
     }
 
     /// Unlocks the file: the log is closed.

@@ -93,25 +93,27 @@ pub(crate) fn open_segment(
     Ok(header.map(|header| Opened { header, file, len }))
 }
 
-/// Opens all segments. With `marks`, for a writer, the last one is cut after its last whole record and made durable.
+/// Opens all segments. With `write` the last one is cut after its last whole record and made durable.
 pub(crate) fn recover(
     storage: &dyn Storage,
     dir: &Path,
     options: &Options,
-    marks: Option<&Marks>,
+    marks: &Marks,
+    write: bool,
 ) -> Result<Option<Found>, OpenError> {
-    let bases = list(storage, dir, marks.is_some())?;
+    let bases = list(storage, dir, write)?;
     let mut found = None;
     for (at, base) in bases.iter().enumerate() {
         let last = at + 1 == bases.len();
         let path = dir.join(format::file_name(*base));
-        let mode = if last && marks.is_some() { OpenMode::ReadWrite } else { OpenMode::Read };
+        let mode = if last && write { OpenMode::ReadWrite } else { OpenMode::Read };
         match open_segment(storage, &path, mode)? {
             Ok(opened) => {
-                let place = match (last, marks) {
+                let known = marks.known(opened.header.log_id);
+                let place = match (last, write) {
                     (false, _) => Where::Before,
-                    (true, None) => Where::Read,
-                    (true, Some(marks)) => Where::Written(marks.known(opened.header.log_id)),
+                    (true, false) => Where::Read(known),
+                    (true, true) => Where::Written(known),
                 };
                 add(&mut found, opened, &path, *base, options, place)?;
             }
@@ -146,7 +148,7 @@ enum Where {
     /// There is another one behind it.
     Before,
     /// It is the last one, of a log that is only read.
-    Read,
+    Read(Known),
     /// It is the last one of a writer.
     Written(Known),
 }
@@ -203,8 +205,7 @@ fn examine(recovery: &mut Recovery, opened: Opened, options: &Options, place: Wh
     }
     let kept = match place {
         Where::Before => u64::MAX,
-        Where::Read => 0,
-        Where::Written(known) => known.kept,
+        Where::Read(known) | Where::Written(known) => known.kept,
     };
     let mut window = Window::new(Arc::clone(&file), len, None);
     segment.records = scan::survey(&mut window, segment.seed, header.base, options.index_interval, kept)?;
@@ -220,7 +221,7 @@ fn examine(recovery: &mut Recovery, opened: Opened, options: &Options, place: Wh
             }
             settle(&file, &segment.records, segment.file_len)?;
         }
-        Where::Read => {}
+        Where::Read(_) => {}
         Where::Before => {
             (segment.sealed, segment.open) = (true, None);
             segment.records.index = Vec::new();

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use seglog::storage::Storage;
-use seglog::{HoleCause, Log, OpenError, Options, Read, SyncPolicy};
-use seglog_sim::SimStorage;
+use seglog::{HoleCause, Log, OpenError, Options, Read, Reader, SyncPolicy};
+use seglog_sim::{Fault, SimStorage};
 
 /// How the writer ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -221,6 +221,76 @@ fn a_damaged_mark_takes_nothing() {
             left.check(&format!("{stop:?}, {at} bytes of the mark"), &mut log, false);
         }
     }
+}
+
+/// An opening that fails, since the disk is full or broken, forgets nothing of the end.
+#[test]
+fn an_opening_that_fails_forgets_nothing() {
+    let left = write(Stop::Machine);
+    let last = *left.segments().last().expect("segments");
+    for after in 0..30 {
+        let (disk, cut) = (SimStorage::new(after.into()), 64 + 40);
+        disk.crash();
+        for (at, (name, bytes)) in left.files.iter().enumerate() {
+            let bytes = if at == last { bytes[..cut].to_vec() } else { bytes.clone() };
+            disk.set_contents(format!("log/{name}"), bytes);
+        }
+        let expected = {
+            let whole = SimStorage::new(0);
+            whole.crash();
+            for (name, _) in &left.files {
+                whole.set_contents(
+                    format!("log/{name}"),
+                    disk.contents(format!("log/{name}")).expect("a file"),
+                );
+            }
+            let log = open(&whole).expect("it opens");
+            (log.end(), log.recovery().damaged_bytes())
+        };
+        assert!(expected.0 >= left.kept && expected.1 > 0);
+        for fault in [Fault::Write, Fault::Sync, Fault::Name] {
+            disk.fail(fault, after, 1);
+            let opened = open(&disk);
+            disk.heal();
+            let (failed, opened) = (opened.is_err(), opened.or_else(|_| open(&disk)).expect("it opens"));
+            assert_eq!(opened.end(), expected.0, "{fault:?} after {after}, failed: {failed}");
+        }
+    }
+}
+
+/// A reader of another process finds what the writer will find.
+#[test]
+fn a_reader_sees_what_follows_damage() {
+    let left = write(Stop::Closed);
+    let disk = SimStorage::new(1);
+    for (name, bytes) in &left.files {
+        disk.set_contents(format!("log/{name}"), bytes.clone());
+    }
+    let name = format!("log/{}", left.files[*left.segments().last().expect("segments")].0);
+    let mut bytes = disk.contents(&name).expect("a segment");
+    // The first record of the last segment: no later one says that it was durable.
+    bytes[64 + 60] ^= 1;
+    disk.set_contents(&name, bytes);
+    let read = |reader: &mut Reader| {
+        let (mut at, mut found) = (reader.first(), Vec::new());
+        while at < left.appended {
+            match reader.read(at).expect("a read") {
+                Read::Batch(batch) => at = batch.end(),
+                Read::Hole(hole) => {
+                    at = hole.range.end;
+                    found.push(hole.range);
+                }
+                other => panic!("{other:?} at {at}"),
+            }
+        }
+        found
+    };
+    let mut reader = Reader::open_on(Arc::new(disk.clone()), "log", options()).expect("it opens");
+    let seen = read(&mut reader);
+    assert!(seen.len() == 1 && reader.missing().is_empty(), "{seen:?}, {:?}", reader.missing());
+    let log = open(&disk).expect("it opens");
+    assert_eq!(read(&mut log.reader()), seen);
+    assert_eq!(log.recovery().damaged, seen);
 }
 
 #[test]
