@@ -63,8 +63,9 @@ fn threads_that_take_signals() -> Vec<String> {
     assert!(own.len() > 1, "{own:?}");
     let takes = |task: &std::path::PathBuf| {
         let status = read(task, "status");
-        let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap_or("0").trim();
-        u64::from_str_radix(mask, 16).unwrap() & 1 << (15 - 1) == 0
+        // A thread that has ended has no mask.
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+        mask.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).unwrap() & 1 << (15 - 1) == 0)
     };
     own.into_iter().filter(takes).map(|task| read(&task, "comm")).collect()
 }

@@ -86,12 +86,15 @@ impl SubscriptionDriver {
             && let Some(effect) = state.machine.next_effect()
         {
             state.executing = true;
-            let rin = state.rin.clone();
+            let (rin, broker) = (state.rin.clone(), state.machine.broker());
             drop(state);
             let failed = self.execute(&rin, effect);
             state = lock(&self.state);
             state.executing = false;
-            if let Some((bid, why)) = failed {
+            // Another broker process has other buffers of the same number.
+            if let Some((bid, why)) = failed
+                && state.machine.broker() == broker
+            {
                 state.machine.on_not_subscribed(bid, &why);
             }
         }
@@ -236,7 +239,11 @@ impl SubscriptionDriver {
     /// Waits for a connection after a loss. Returns it if it leads to another broker process.
     pub(crate) fn wait_moved(&self, timeout: Option<Duration>) -> Option<Conn> {
         wait_while(&self.state, &self.changed, timeout, |state| state.machine.is_waiting());
-        lock(&self.state).moved.take()
+        let mut state = lock(&self.state);
+        let conn = state.moved.take()?;
+        // Under the same lock: a further connection may replace this one before the move.
+        state.machine.on_leaving();
+        Some(conn)
     }
 
     /// Moves to a connection to another broker process. Returns its rIn.

@@ -18,14 +18,12 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Requests are sent. Returns whether they are the first ones over this connection.
-    pub(super) fn on_requests(&mut self, conn: u64, count: usize) -> bool {
-        let first = self.unanswered.0 != conn;
-        if first {
+    /// Requests are sent.
+    pub(super) fn on_requests(&mut self, conn: u64, count: usize) {
+        if self.unanswered.0 != conn {
             self.unanswered = (conn, 0);
         }
         self.unanswered.1 += count;
-        first
     }
 
     /// The broker answered a request. Returns whether it has answered all of them.
@@ -54,10 +52,14 @@ impl Link {
         self.moves |= !same_broker;
     }
 
-    /// The application's thread has moved to the connection to another broker process.
+    /// The application's thread takes the connection to another broker process. What happens to that one from now on is new.
+    pub(super) fn on_leaving(&mut self) {
+        (self.moves, self.missing, self.disconnected) = (false, 0, false);
+    }
+
+    /// The application's thread has moved to the connection.
     pub(super) fn on_moved(&mut self) {
         self.broker += 1;
-        (self.moves, self.missing, self.disconnected) = (false, 0, false);
     }
 
     pub(super) fn on_taken_over(&mut self, why: String) {
@@ -88,5 +90,26 @@ impl Link {
 
     pub(super) fn taken_over(&self) -> Option<&String> {
         self.taken_over.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The connection to which the application's thread moves is lost and replaced before the move.
+    #[test]
+    fn a_connection_that_is_replaced_during_the_move_is_not_waited_for() {
+        let mut link = Link::default();
+        link.on_lost();
+        link.on_replaced(false);
+        link.on_leaving();
+        link.on_replaced(false);
+        link.on_moved();
+        link.on_lost();
+        assert!(!link.is_waiting() && link.has_news());
+        link.on_leaving();
+        link.on_moved();
+        assert!(!link.is_waiting() && !link.has_news() && !link.is_disconnected());
     }
 }

@@ -183,9 +183,10 @@ impl Subscriptions {
 
     fn request(&mut self, conn: u64, filters: &[TopicFilter]) -> Vec<Control> {
         let topics = Control::topics(filters);
-        let first = self.link.on_requests(conn, topics.len());
+        self.link.on_requests(conn, topics.len());
         let hold_ms = u32::try_from(self.clamped.hold().as_millis()).unwrap_or(u32::MAX);
-        let hold = (first && hold_ms > 0).then_some(Control::Hold { hold_ms });
+        // Before all requests, of which another thread may send the first. The broker takes note of one for each connection.
+        let hold = (hold_ms > 0).then_some(Control::Hold { hold_ms });
         hold.into_iter().chain(topics).collect()
     }
 
@@ -206,6 +207,11 @@ impl Subscriptions {
         }
         self.buffers.on_reconnected();
         self.request_all(conn)
+    }
+
+    /// The application's thread takes the connection to another broker process; [`on_moved`](Self::on_moved) follows.
+    pub(super) fn on_leaving(&mut self) {
+        self.link.on_leaving();
     }
 
     /// The application's thread moves to another broker process: nothing that the first one announced holds. Returns the requests.

@@ -532,6 +532,7 @@ impl World {
 
     /// The application moves to the connection to another broker process.
     fn move_on(&mut self) {
+        self.machine.on_leaving();
         let requests = self.machine.on_moved(self.conn);
         self.user.on_moved(&self.logs);
         let out = std::mem::take(&mut self.early);
