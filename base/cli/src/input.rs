@@ -62,6 +62,7 @@ impl Input {
         mut take: impl FnMut(&[u8]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let cannot = |error| Failure::Failed(format!("cannot read the input: {error}"));
+        let too_long = |number| Failure::Failed(format!("line {number} has more than {max_line} bytes"));
         let (mut lines, mut number) = (Lines::new(max_line), 1_u64);
         loop {
             let more = lines.fill(self, stop).map_err(cannot)?;
@@ -69,11 +70,14 @@ impl Input {
                 if stop.asked() {
                     return Ok(());
                 }
+                if line.strip_suffix(b"\n").unwrap_or(line).len() > max_line {
+                    return Err(too_long(number));
+                }
                 take(line)?;
                 number += 1;
             }
             if lines.too_long() {
-                return Err(Failure::Failed(format!("line {number} has more than {max_line} bytes")));
+                return Err(too_long(number));
             }
             if !more {
                 break;

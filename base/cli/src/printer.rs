@@ -38,9 +38,11 @@ impl Printer {
         self.lines.push(format!("{text}\n").into_bytes());
         !self.failed.load(Ordering::Relaxed)
     }
+}
 
+impl Drop for Printer {
     /// Waits a short time until all texts are written.
-    pub fn finish(self) {
+    fn drop(&mut self) {
         if !self.lines.flush() {
             (self.warn)("standard output has no reader; the last lines are not printed");
         }

@@ -1,5 +1,6 @@
 //! `cmq send`.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -54,12 +55,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         queue.multicast().set_interface(args.queue.interface(), args.ttl)?;
     }
     let stop = Stop::install()?;
-    let sender =
-        Sender { queue: &queue, key: Key::new(to, args.id), reliable: args.queue.reliable, stop: &stop };
+    let (key, reliable) = (Key::new(to, args.id), args.queue.reliable);
+    let sender = Sender { queue: &queue, key, reliable, stop: &stop, left_out: Cell::new(false) };
     match args.count {
-        Some(count) => (0..count)
-            .take_while(|_| !stop.asked())
-            .try_for_each(|number| sender.push(&numbered(number, args.size)))?,
+        Some(count) => (0..count).try_for_each(|number| sender.push(&numbered(number, args.size)))?,
         None => {
             let input = Input::open(Path::new("-"))?;
             let longest = Config::default().max_message;
@@ -96,25 +95,29 @@ struct Sender<'a> {
     key: Key,
     reliable: bool,
     stop: &'a Stop,
+    /// Whether a message was not pushed, since the command was asked to end.
+    left_out: Cell<bool>,
 }
 
 impl Sender<'_> {
     /// Pushes a message, and retries while the queue is full: the command has nothing else to do.
     fn push(&self, message: &Bytes) -> Result<(), PushError> {
-        loop {
+        while !self.stop.asked() {
             let pushed = match self.reliable {
                 true => self.queue.push_reliable(self.key, message).map(drop),
                 false => self.queue.cw_push(self.key, message),
             };
             match pushed {
-                Err(PushError::Full) if !self.stop.asked() => std::thread::sleep(Duration::from_millis(1)),
+                Err(PushError::Full) => std::thread::sleep(Duration::from_millis(1)),
                 other => return other,
             }
         }
+        self.left_out.set(true);
+        Ok(())
     }
 
     /// Waits until each message is sent, and confirmed or given up. Handshakes, for which messages wait, end within their time-out. False
-    /// if the command was asked to end, and it takes longer than a moment.
+    /// if the command was asked to end, and some were left out, or the others take longer than a moment.
     fn wait_done(&self) -> bool {
         let mut until = None;
         while !self.queue.wait_all_confirmed(Some(STEP)) || self.queue.stats().pending_bytes > 0 {
@@ -123,6 +126,6 @@ impl Sender<'_> {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        true
+        !self.left_out.get()
     }
 }

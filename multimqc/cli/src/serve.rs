@@ -124,7 +124,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
     }
     print_error("multimqc", "stopping; what was received moves to the last level");
-    printer.finish();
     Ok(())
 }
 

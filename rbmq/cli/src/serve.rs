@@ -94,7 +94,6 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
     }
     // The endpoint answers until the end, so that monitoring sees how the broker drains.
     drop(http);
-    printer.finish();
     Ok(())
 }
 
