@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use rblive_deliver::Settings;
 
-use crate::lab::{Files, Got, Lab, NAME, WAIT, media, tls};
+use crate::lab::{Files, Got, Lab, NAME, WAIT, media, patient, tls};
 
 const BIG: usize = 24 << 20;
 
@@ -67,7 +67,7 @@ fn a_response_that_is_overtaken_ends_with_an_error_and_has_no_mixed_bytes() {
 
 #[test]
 fn so_does_one_without_tls() {
-    let lab = Lab::new(Settings { tls: false, ..Settings::default() }, (BIG + 4096) as u64, 4);
+    let lab = Lab::new(Settings { tls: false, ..patient() }, (BIG + 4096) as u64, 4);
     let viewer = TcpStream::connect(lab.server.addr()).unwrap();
     viewer.set_read_timeout(Some(WAIT)).unwrap();
     overtake(&lab, |path| lab.get(path), viewer);
