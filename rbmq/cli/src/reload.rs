@@ -19,9 +19,6 @@ pub(super) fn reload(source: &Source, broker: &mut Broker, http: Option<&Endpoin
 }
 
 fn take_over(source: &Source, broker: &mut Broker, http: Option<&Endpoint>, log: &BrokerLog) {
-    if source.config.is_none() && source.users.is_none() {
-        return warn!("nothing to reload: the broker was started without a configuration file (--config)");
-    }
     // A pipe cannot be read a second time, and would block for ever.
     if let Some(path) = &source.config
         && path.metadata().is_ok_and(|file| file.file_type().is_fifo())
@@ -54,29 +51,41 @@ fn take_over(source: &Source, broker: &mut Broker, http: Option<&Endpoint>, log:
     for change in &reload.needs_restart {
         warn!("needs a restart: {change}");
     }
-    log_files(&reload, http);
+    let has_files = log_files(&reload, http);
     if secrets::are_in(broker.config()) {
         secrets::protect();
     }
     source::warn_of_missing_rules(broker.config());
     let later = reload.needs_restart.len();
-    let of = source.config.as_ref().map_or_else(|| "the users".to_owned(), |path| path.display().to_string());
+    let of = match (&source.config, &source.users) {
+        (Some(path), _) => path.display().to_string(),
+        (None, Some(_)) => "the users".to_owned(),
+        (None, None) if has_files => "the files that variables and options name".to_owned(),
+        (None, None) => {
+            return warn!(
+                "nothing to reload: the broker was started without a configuration file (--config)"
+            );
+        }
+    };
     info!("reloaded {of}: {applied} changes in force, {later} need a restart");
     if shows {
         log.apply(&broker.config().log);
     }
 }
 
-/// Says which files were read again, and reads those of the HTTP endpoint.
-fn log_files(reload: &Reload, http: Option<&Endpoint>) {
+/// Says which files were read again, and reads those of the HTTP endpoint. Returns whether there are such files.
+fn log_files(reload: &Reload, http: Option<&Endpoint>) -> bool {
     match &reload.certificates {
         None => {}
         Some(Ok(())) => info!("certificates: read again, for new connections; established ones go on"),
         Some(Err(why)) => error!("certificates: not reloaded, the old ones stay: {why}"),
     }
-    match http.map(Endpoint::reload) {
+    let endpoint = http.map(Endpoint::reload);
+    let has_files = reload.certificates.is_some() || endpoint.is_some();
+    match endpoint {
         None => {}
         Some(Ok(())) => info!("HTTP endpoint: token and certificates read again"),
         Some(Err(why)) => error!("HTTP endpoint: not reloaded, the old token and certificates stay: {why}"),
     }
+    has_files
 }

@@ -35,7 +35,7 @@ impl Operated {
         Self::start_as(args, &[])
     }
 
-    fn start_as(args: &[&str], variables: &[(&str, &str)]) -> Self {
+    pub fn start_as(args: &[&str], variables: &[(&str, &str)]) -> Self {
         let args = ["serve", "--listen", "127.0.0.1:0"].into_iter().chain(args.iter().copied());
         let mut command = rbmq(args);
         command.envs(variables.iter().copied());

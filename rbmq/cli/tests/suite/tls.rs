@@ -97,6 +97,29 @@ fn a_reload_reads_the_certificates_again_and_no_connection_is_lost() {
 }
 
 #[test]
+fn certificates_that_variables_name_are_read_again_too() {
+    let setup = Setup::new();
+    let (certificate, key) = (setup.text("tls/server.pem"), setup.text("tls/server-key.pem"));
+    let variables = [
+        ("ROCKETBUFS_TLS_MODE", "require"),
+        ("ROCKETBUFS_TLS_CERT", &certificate),
+        ("ROCKETBUFS_TLS_KEY", &key),
+    ];
+    let broker = Operated::start_as(&[], &variables);
+    let options = setup.options(false);
+    publish(&broker.addr, &options).expect("the certificate works");
+    std::fs::remove_file(&certificate).expect("a file");
+    broker.signal("HUP");
+    broker.wait_log("certificates: not reloaded, the old ones stay");
+    std::fs::remove_file(&key).expect("a file");
+    run(&["keygen", "server", &setup.text("tls")], b"").expect("another certificate");
+    broker.signal("HUP");
+    broker.wait_log("certificates: read again");
+    publish(&broker.addr, &options).expect("the new certificate works");
+    broker.end();
+}
+
+#[test]
 fn who_is_revoked_does_not_get_in_after_a_reload() {
     let setup = Setup::new();
     let tls = setup.text("tls");
