@@ -95,8 +95,8 @@ pub(super) struct Buffers {
     pending: usize,
     /// Announced buffers that no filter matches any more: the broker does not announce them again over this connection.
     unwanted: HashMap<Bid, Buffer>,
-    /// Buffers that wait for something that the broker has said over a former connection only.
-    unconfirmed: HashSet<Bid>,
+    /// Buffers that wait for something that the broker has said over a former connection only, and whether it has announced them again.
+    unconfirmed: HashMap<Bid, bool>,
     /// Topics with logs that had not ended at a former broker process, of which its successor has announced nothing yet.
     expected: HashSet<TopicName>,
     /// Topics that had a merged log at a former broker process, of which its successor has announced nothing yet.
@@ -210,7 +210,7 @@ impl Buffers {
         let waits = |buffer: &&Buffer| {
             buffer.continues || matches!(buffer.stage, Stage::Next | Stage::Asked | Stage::Awaited(_))
         };
-        self.unconfirmed = self.all.values().filter(waits).map(|buffer| buffer.topic.bid).collect();
+        self.unconfirmed = self.all.values().filter(waits).map(|buffer| (buffer.topic.bid, false)).collect();
     }
 
     /// The broker refuses to announce some of the buffers that it has.
@@ -221,18 +221,23 @@ impl Buffers {
     /// The broker announces a buffer. If its log continues, that follows; until then, what was said of a subscribed one may hold.
     pub(super) fn on_announced(&mut self, bid: Bid) {
         match self.all.get_mut(&bid) {
-            Some(buffer) if buffer.is_subscribed() => return,
+            Some(buffer) if buffer.is_subscribed() => {
+                if let Some(announced) = self.unconfirmed.get_mut(&bid) {
+                    *announced = true;
+                }
+                return;
+            }
             Some(buffer) => buffer.continues = false,
             None => {}
         }
         self.unconfirmed.remove(&bid);
     }
 
-    /// The broker has announced everything. Returns the buffers that wait in vain.
-    pub(super) fn take_unconfirmed(&mut self) -> Vec<Bid> {
-        let mut gone: Vec<Bid> = self.unconfirmed.drain().collect();
-        gone.sort_unstable();
-        gone
+    /// The broker has announced everything. Returns the buffers that wait in vain, and whether the broker has announced them.
+    pub(super) fn take_unconfirmed(&mut self) -> Vec<(Bid, bool)> {
+        let mut unconfirmed: Vec<_> = self.unconfirmed.drain().collect();
+        unconfirmed.sort_unstable();
+        unconfirmed
     }
 
     /// The new connection leads to another broker process, with other buffers.

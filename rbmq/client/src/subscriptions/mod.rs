@@ -270,8 +270,8 @@ impl Subscriptions {
     fn on_answered(&mut self, conn: u64) {
         if self.link.on_answer(conn) {
             self.filters.on_all_answered();
-            for bid in self.buffers.take_unconfirmed() {
-                match self.buffers.get(bid).is_some_and(Buffer::is_subscribed) {
+            for (bid, announced) in self.buffers.take_unconfirmed() {
+                match announced || self.buffers.get(bid).is_some_and(Buffer::is_subscribed) {
                     true => self.give_up(bid),
                     false => self.on_topic_gone(bid),
                 }
