@@ -57,19 +57,21 @@ fn take_over(source: &Source, broker: &mut Broker, http: Option<&Endpoint>, log:
     }
     source::warn_of_missing_rules(broker.config());
     let later = reload.needs_restart.len();
-    let of = match (&source.config, &source.users) {
-        (Some(path), _) => path.display().to_string(),
-        (None, Some(_)) => "the users".to_owned(),
-        (None, None) if has_files => "the files that variables and options name".to_owned(),
-        (None, None) => {
-            return warn!(
-                "nothing to reload: the broker was started without a configuration file (--config)"
-            );
-        }
+    let Some(of) = files_of(source, has_files) else {
+        return warn!("nothing to reload: the broker was started without a configuration file (--config)");
     };
     info!("reloaded {of}: {applied} changes in force, {later} need a restart");
     if shows {
         log.apply(&broker.config().log);
+    }
+}
+
+/// The files that were read again, for people.
+fn files_of(source: &Source, has_others: bool) -> Option<String> {
+    match (&source.config, &source.users) {
+        (Some(path), _) => Some(path.display().to_string()),
+        (None, Some(_)) => Some("the users".to_owned()),
+        (None, None) => has_others.then(|| "the files that variables and options name".to_owned()),
     }
 }
 
