@@ -35,7 +35,7 @@ impl FileLock {
     /// Waits until no other process has the lock, and takes it.
     ///
     /// # Errors
-    /// That of the system: some file systems have no locks.
+    /// The error of the system: some file systems have no locks.
     pub fn exclusive(file: File) -> io::Result<Self> {
         file.lock()?;
         Ok(Self { file, process: process::id() })

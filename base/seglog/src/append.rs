@@ -13,7 +13,7 @@ use crate::writer::Writer;
 pub(crate) struct Pending<'a> {
     position: u64,
     parts: &'a [&'a [u8]],
-    /// What the positions before it are.
+    /// The kind of the positions between the end of the log and the batch: a hole, or lost data.
     gap: Kind,
 }
 

@@ -14,7 +14,7 @@ use crate::storage::File;
 /// Milliseconds between two syncs of the file. A machine that stops forgets later marks, unless the system has written them by itself.
 const SYNC_INTERVAL_MS: u64 = 1000;
 
-/// What the marks of a log say about its end.
+/// The end of a log as its marks say it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Known {
     /// All bytes below this position are in the files. If not, they are damaged.
@@ -44,7 +44,7 @@ impl Marks {
         Ok(Self { marks, boot })
     }
 
-    /// What they say of this log.
+    /// The end of this log as the marks say it.
     pub(crate) fn known(&self, log_id: [u8; 16]) -> Known {
         let mut known = Known::default();
         for mark in self.marks.iter().filter(|mark| mark.log_id == log_id) {

@@ -145,11 +145,11 @@ fn corrupt(path: &Path, reason: &str) -> OpenError {
 /// The place of a segment in its log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Where {
-    /// There is another one behind it.
+    /// Another segment follows.
     Before,
-    /// It is the last one, of a log that is only read.
+    /// The segment is the last one, and the log is only read.
     Read(Known),
-    /// It is the last one of a writer.
+    /// The segment is the last one, and the log has a writer.
     Written(Known),
 }
 

@@ -1,4 +1,4 @@
-//! What many classes have: a `with`, and methods that only ask the handle.
+//! Macros for the parts that many classes have: a `with`, and methods that only ask the handle.
 
 /// Gives a class a `with`, whose end calls a method: `closing!(Publisher, close, Some(10.0))`.
 macro_rules! closing {
