@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use cmq::{Cmq, Event, Stats};
+use cmq::{Cmq, Event, Mailbox, Stats};
 use commands::{Failure, Stdout, Stop, print_error};
 use serde_json::json;
 
@@ -69,17 +69,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         queue.multicast().join(group, args.queue.interface())?;
     }
     let stop = Stop::install()?;
-    print_error("cmq", format_args!("receiving at {}", queue.local_addr()));
     let idle = args.idle.map(Duration::try_from_secs_f64).transpose()?;
     let mailbox = args.id.map(|id| queue.mailbox(id));
+    print_error("cmq", format_args!("receiving at {}", queue.local_addr()));
     let mut out = Output { to: Stdout::open(&stop)?, lines: Vec::new() };
     let (mut received, mut last, mut ended) = (0_u64, Instant::now(), false);
     while args.count.is_none_or(|count| received < count) && !stop.asked() {
-        let popped = match &mailbox {
-            Some(mailbox) => mailbox.pop_timeout(POLL_INTERVAL),
-            None => queue.pop_timeout(POLL_INTERVAL),
-        };
-        if let Some((message, _)) = popped {
+        if let Some(message) = next(&queue, mailbox.as_ref()) {
             (received, last, ended) = (received + 1, Instant::now(), false);
             if !args.quiet {
                 out.line(&message)?;
@@ -111,6 +107,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         1.. if args.strict => Err(Failure::Incomplete(format!("{lost} messages were lost"))),
         _ => Ok(()),
     }
+}
+
+/// The next message of the mailbox, or of all. Messages for it that came before it was opened are in the common one, where nobody wants
+/// the others.
+fn next(queue: &Cmq<Bytes>, mailbox: Option<&Mailbox<Bytes>>) -> Option<Bytes> {
+    let Some(mailbox) = mailbox else { return queue.pop_timeout(POLL_INTERVAL).map(|(message, _)| message) };
+    let early = std::iter::from_fn(|| queue.cw_pop()).find(|(_, from)| from.id == mailbox.id());
+    early.or_else(|| mailbox.pop_timeout(POLL_INTERVAL)).map(|(message, _)| message)
 }
 
 /// Standard output, written in larger pieces.
@@ -188,6 +192,30 @@ mod tests {
     use cmq::Config;
 
     use super::*;
+
+    /// A message that comes before its mailbox is opened is received too, and those for others are not.
+    #[test]
+    fn a_message_for_a_mailbox_that_opens_later_is_received() {
+        let open = || cmq::new_raw_rq("127.0.0.1:0", Config::immediate()).expect("a queue on loopback");
+        let (queue, sender) = (open(), open());
+        for (id, text) in [(8, &b"other"[..]), (7, b"one")] {
+            sender.push_bytes((queue.local_addr(), id), text).expect("room");
+        }
+        let until = Instant::now() + Duration::from_secs(20);
+        while queue.waiting() < 2 {
+            assert!(Instant::now() < until, "the messages arrive");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mailbox = queue.mailbox(7);
+        sender.push_bytes((queue.local_addr(), 7), b"two").expect("room");
+        let mut received = Vec::new();
+        while received.len() < 2 {
+            assert!(Instant::now() < until, "both messages are received: {received:?}");
+            received.extend(next(&queue, Some(&mailbox)));
+        }
+        assert_eq!(received, ["one", "two"]);
+        assert_eq!(queue.waiting(), 0);
+    }
 
     /// The event queue is full, so no event says that the sender has closed.
     #[test]
