@@ -36,7 +36,7 @@ fn every_planted_bug_is_caught() {
     let clean = first_failure(CLEAN_SEEDS);
     assert!(clean.is_none(), "without a bug seed {:?} fails", clean.map(|failure| failure.seed));
     let only: Option<u32> = std::env::var("PLANTED").ok().and_then(|number| number.parse().ok());
-    let bugs = rocketring::planted::BUGS.iter().chain(rocketnet::sim::BUGS).chain(rocketbufs::planted::BUGS);
+    let bugs = rocketring::planted::BUGS.iter().chain(rocketnet_sim::BUGS).chain(rocketbufs::planted::BUGS);
     let (mut number, mut missed) = (0, Vec::new());
     println!("| bug | description | caught by | seed |\n|---|---|---|---|");
     for (bug, what) in bugs.filter(|(bug, _)| only.is_none_or(|only| only == *bug)) {

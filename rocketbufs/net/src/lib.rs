@@ -17,14 +17,12 @@
 //! * [`wire`]: the 8-byte header that a stream transport puts before each range;
 //! * [`tcp`]: TCP, event driven; and, on one machine, shared memory: rings that the peer maps, announced over local sockets;
 //! * [`slots`]: the table of a transport's connections;
-//! * [`sim`]: RDMA's and TCP's twin on a virtual clock, all from a seed;
 //! * `conformance` (feature): the suite that every transport passes.
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod contract;
 mod log_limiter;
-pub mod sim;
 pub mod slots;
 pub mod tcp;
 pub mod wire;

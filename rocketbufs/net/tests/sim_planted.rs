@@ -9,7 +9,7 @@ use std::panic::catch_unwind;
 use std::sync::atomic::Ordering::Relaxed;
 
 use rocketnet::planted::ACTIVE;
-use rocketnet::sim::BUGS;
+use rocketnet_sim::BUGS;
 
 /// Runs every check of every kind of network; the first seed that fails, if one does.
 fn first_failure() -> Option<u64> {

@@ -45,6 +45,7 @@ const SAFE_CRATES: &[(&str, &str)] = &[
     ("lab/bench/multimqc-bench", "deny"),
     ("lab/load/nic-sim", "forbid"),
     ("lab/sim/levels", "forbid"),
+    ("lab/sim/net", "deny"),
     ("lab/sim/seglog", "forbid"),
     ("lab/load/rblive", "forbid"),
     ("lab/testkit", "forbid"),

@@ -3,7 +3,7 @@
 use rocketbufs::worker::Reactor;
 use rocketbufs::{Config, Conn, Context, Listener, RIn, ROut};
 use rocketnet::ConnId;
-use rocketnet::sim::{SimConfig, SimNet, SimTransport};
+use rocketnet_sim::{SimConfig, SimNet, SimTransport};
 
 pub const MILLISECOND: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MILLISECOND;

@@ -7,7 +7,7 @@ use rocketbufs::{
     Budget, BufferOptions, Config, Conn, Context, InEvent, Policy, RIn, ROut, RateLimit, RateLimits, Start,
     SubscribeOptions,
 };
-use rocketnet::sim::{SimConfig, SimNet};
+use rocketnet_sim::{SimConfig, SimNet};
 
 use crate::driven::{Driven, MILLISECOND, SECOND};
 

@@ -5,7 +5,7 @@ mod lab;
 mod traffic;
 
 use lab::SimLab;
-use rocketnet::sim::SimConfig;
+use rocketnet_sim::SimConfig;
 use traffic::{detach, kinds, traffic};
 
 /// A module of the suite for each seed, so that the name of a failing test has the seed.

@@ -4,7 +4,7 @@ use rocketbufs::Coverage;
 use rocketbufs::inspect::{BufferInfo, SubscriberInfo};
 use rocketbufs::{ConfirmedPositions, Policy, ROut};
 
-use rocketnet::sim::Mode;
+use rocketnet_sim::Mode;
 
 use super::plan::{Kind, SubPlan};
 use super::subscriber::{Sub, Subscriber};

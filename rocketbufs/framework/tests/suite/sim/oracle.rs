@@ -103,7 +103,7 @@ pub struct Violation {
 /// The shared state of the harness: random numbers, the network's clock, the expected logs, and counters.
 pub struct Env {
     pub rng: Rng,
-    pub net: rocketnet::sim::SimNet,
+    pub net: rocketnet_sim::SimNet,
     pub logs: BTreeMap<Epoch, Log>,
     pub stats: Stats,
     /// By node and buffer.
@@ -127,7 +127,7 @@ pub struct Env {
 }
 
 impl Env {
-    pub fn new(seed: u64, net: rocketnet::sim::SimNet, nodes: usize, buffers: usize, timeless: bool) -> Self {
+    pub fn new(seed: u64, net: rocketnet_sim::SimNet, nodes: usize, buffers: usize, timeless: bool) -> Self {
         Self {
             rng: Rng::new(seed),
             net,

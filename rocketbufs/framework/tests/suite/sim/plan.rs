@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rocketbufs::config::Config;
 use rocketbufs::{Policy, Position, Start};
-use rocketnet::sim::{Mode, SimConfig};
+use rocketnet_sim::{Mode, SimConfig};
 
 use crate::rng::Rng;
 

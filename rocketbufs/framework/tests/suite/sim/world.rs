@@ -7,7 +7,7 @@ use std::time::Duration;
 use rocketbufs::worker::Reactor;
 use rocketbufs::{Conn, Context, Epoch, Position};
 use rocketnet::ConnId;
-use rocketnet::sim::{Mode, SimNet, SimTransport};
+use rocketnet_sim::{Mode, SimNet, SimTransport};
 
 use super::broker::Broker;
 use super::link::{Acceptor, Dialer};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use rocketnet::sim::SimConfig;
 use rocketnet::{ConnId, Down, Event, NotWritten, QueueFull, Transport, TransportError};
+use rocketnet_sim::SimConfig;
 
 use super::traffic::{Buffer, Pair, adopt, kinds, pair, poll, run_out, settle};
 

@@ -1,8 +1,8 @@
 //! The conformance suite's laboratory on a simulated network.
 
 use rocketnet::conformance::Lab;
-use rocketnet::sim::{SimConfig, SimNet, SimTransport};
 use rocketnet::{Event, Transport};
+use rocketnet_sim::{SimConfig, SimNet, SimTransport};
 
 /// A lab in which each transport is a host of its own. Virtual time passes when nothing happens, and a little at each poll.
 pub struct SimLab {

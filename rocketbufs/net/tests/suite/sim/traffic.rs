@@ -1,8 +1,8 @@
 //! Two hosts, buffers between them, and random traffic in which nothing may be lost, changed or out of order.
 
 use rocketnet::conformance::flow;
-use rocketnet::sim::{SimConfig, SimNet, SimTransport};
 use rocketnet::{ConnId, Event, SourceRange, Transport};
+use rocketnet_sim::{SimConfig, SimNet, SimTransport};
 use rocketring::{Hold, Position, Ring, Writer};
 
 /// Two hosts and a connection from `a` to `b`.

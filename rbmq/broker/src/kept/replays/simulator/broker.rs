@@ -9,7 +9,7 @@ use rbmq_wire::Control;
 use rocketbufs::worker::Reactor;
 use rocketbufs::{Bid, BufferOptions, Config, Conn, Context, Epoch, Listener, OutEvent, OutWriter, ROut};
 use rocketbufs::{Position, SegmentError};
-use rocketnet::sim::{SimNet, SimTransport};
+use rocketnet_sim::{SimNet, SimTransport};
 use seglog::{AppendError, Log, Options};
 use seglog_sim::SimStorage;
 

@@ -9,7 +9,7 @@ use rocketbufs::{
     Bid, BlockTimeout, Config, Conn, Context, Epoch, InEvent, InView, Policy, Position, RIn, Start,
     SubscribeOptions,
 };
-use rocketnet::sim::{SimNet, SimTransport};
+use rocketnet_sim::{SimNet, SimTransport};
 
 use super::oracle::{Oracle, Rng, bytes};
 use super::world::LIVE;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use rocketbufs::{Bid, Epoch, Position};
-use rocketnet::sim::{SimConfig, SimNet};
+use rocketnet_sim::{SimConfig, SimNet};
 use seglog::storage::Storage;
 use seglog::{Options, Retention, SyncPolicy};
 use seglog_sim::{Fault, SimStorage};

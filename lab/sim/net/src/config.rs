@@ -7,12 +7,12 @@ pub const BUGS: &[(u32, &str)] = &[
     (10, "sim stream: the last byte of a partial range is announced before the copy"),
 ];
 
-pub(super) fn planted(bug: u32) -> bool {
+pub(crate) fn planted(bug: u32) -> bool {
     rocketring::planted::is(bug)
 }
 
 /// How long a connection waits to be adopted: 10 s.
-pub(super) const ORPHAN_NS: u64 = 10_000_000_000;
+pub(crate) const ORPHAN_NS: u64 = 10_000_000_000;
 
 /// The kind of network that is simulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub enum Mode {
 pub struct SimConfig {
     /// The imitated network. Default: [`Mode::Stream`].
     pub mode: Mode,
-    /// One-sided only: writes land in any order ([`Promises::ordered`](crate::Promises::ordered) is false).
+    /// One-sided only: writes land in any order ([`Promises::ordered`](rocketnet::Promises::ordered) is false).
     /// Default: false.
     pub reorder: bool,
     /// The shortest step of a transfer, in nanoseconds. Default: 1,000.
@@ -59,7 +59,7 @@ pub struct SimConfig {
     pub max_control_bytes: usize,
     /// Connections of one transport, and connections that wait at a listener to be adopted. Default: 1,024.
     pub max_connections: usize,
-    /// How many of the last events [`SimNet::trace`](super::SimNet::trace) returns; about 56 bytes each. Default: 256.
+    /// How many of the last events [`SimNet::trace`](crate::SimNet::trace) returns; about 56 bytes each. Default: 256.
     pub trace_lines: usize,
 }
 
@@ -101,7 +101,7 @@ impl SimConfig {
         Self { reorder: true, ..Self::one_sided() }
     }
 
-    pub(super) fn check(&self) {
+    pub(crate) fn check(&self) {
         assert!(self.min_delay_ns <= self.max_delay_ns, "min_delay_ns is larger than max_delay_ns");
         assert!(self.queue_bytes >= self.max_write_bytes, "queue_bytes is less than max_write_bytes");
         assert!(self.max_write_bytes <= u64::from(u32::MAX), "max_write_bytes does not fit a header");

@@ -7,7 +7,7 @@ use rocketring::RingReceiver;
 /// written, if that range was not granted.
 ///
 /// Only for rings with flow control: in others, reserving room announces the horizon, which only the receiver may do.
-pub(super) fn put(receiver: &mut RingReceiver, ahead: u64, bytes: &[u8]) -> bool {
+pub(crate) fn put(receiver: &mut RingReceiver, ahead: u64, bytes: &[u8]) -> bool {
     debug_assert!(receiver.ring().flow_control());
     let end = ahead.saturating_add(bytes.len() as u64);
     if end > receiver.room() {
@@ -25,7 +25,7 @@ pub(super) fn put(receiver: &mut RingReceiver, ahead: u64, bytes: &[u8]) -> bool
 }
 
 /// A byte that planted bug 10 announced before it wrote it.
-pub(super) struct Late {
+pub(crate) struct Late {
     ring: rocketring::Ring,
     at: rocketring::Position,
     byte: u8,
@@ -33,7 +33,7 @@ pub(super) struct Late {
 
 impl Late {
     /// Lands `bytes`, the last of which is missing until [`Late::write`]. None, with nothing done, if they do not fit.
-    pub(super) fn land(receiver: &mut RingReceiver, bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn land(receiver: &mut RingReceiver, bytes: &[u8]) -> Option<Self> {
         let (&byte, rest) = bytes.split_last()?;
         if receiver.room() < bytes.len() as u64 || !receiver.ring().flow_control() {
             return None;
@@ -51,7 +51,7 @@ impl Late {
     }
 
     /// Writes the byte, too late.
-    pub(super) fn write(self) {
+    pub(crate) fn write(self) {
         let at = self.ring.raw(self.at, 1).cast_mut();
         // SAFETY: `raw` points into the ring's own writable mapping, which `self.ring` keeps alive. A reader may
         // see the old value: that is the planted bug.

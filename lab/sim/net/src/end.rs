@@ -4,34 +4,34 @@ use std::collections::{BTreeMap, VecDeque};
 
 use rocketring::{Position, RingReceiver};
 
-use crate::contract::{ConnId, Down, Event, WireId};
+use rocketnet::contract::{ConnId, Down, Event, WireId};
 
 /// A direction of a connection.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Direction {
+pub(crate) struct Direction {
     /// The connection.
-    pub(super) no: u64,
+    pub(crate) no: u64,
     /// The end that sends.
-    pub(super) side: usize,
+    pub(crate) side: usize,
     /// Nothing crosses any more.
-    pub(super) cut: bool,
+    pub(crate) cut: bool,
 }
 
 impl Direction {
     /// The sender's id of the connection.
-    pub(super) fn id(self) -> ConnId {
+    pub(crate) fn id(self) -> ConnId {
         end_id(self.no, self.side)
     }
 }
 
 /// The id by which one end knows a connection.
-pub(super) fn end_id(no: u64, side: usize) -> ConnId {
+pub(crate) fn end_id(no: u64, side: usize) -> ConnId {
     ConnId(no * 2 + side as u64)
 }
 
 /// The phase of an end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(crate) enum Phase {
     /// Requested, not answered.
     Connecting,
     /// Reported as Incoming, not adopted yet.
@@ -47,28 +47,28 @@ pub(super) enum Phase {
 }
 
 /// A ring receiver, bound to a wire id.
-pub(super) struct Bound {
-    pub(super) receiver: RingReceiver,
+pub(crate) struct Bound {
+    pub(crate) receiver: RingReceiver,
     /// Changes when bytes that one-sided writes have put ahead of the head are no longer in the right place.
-    pub(super) era: u64,
+    pub(crate) era: u64,
 }
 
 /// An end of a connection.
-pub(super) struct End {
-    pub(super) host: u32,
-    pub(super) owner: Option<u64>,
-    pub(super) phase: Phase,
-    pub(super) paused: bool,
-    pub(super) receivers: BTreeMap<WireId, Bound>,
+pub(crate) struct End {
+    pub(crate) host: u32,
+    pub(crate) owner: Option<u64>,
+    pub(crate) phase: Phase,
+    pub(crate) paused: bool,
+    pub(crate) receivers: BTreeMap<WireId, Bound>,
     /// Events that do not come from arriving bytes. At most one Landed per wire.
-    pub(super) events: VecDeque<Event>,
+    pub(crate) events: VecDeque<Event>,
     /// The connection broke. Arrived bytes may still be read.
-    pub(super) breaking: bool,
+    pub(crate) breaking: bool,
     eras: u64,
 }
 
 impl End {
-    pub(super) fn new(host: u32, owner: Option<u64>, phase: Phase) -> Self {
+    pub(crate) fn new(host: u32, owner: Option<u64>, phase: Phase) -> Self {
         Self {
             host,
             owner,
@@ -81,21 +81,21 @@ impl End {
         }
     }
 
-    pub(super) fn next_era(&mut self) -> u64 {
+    pub(crate) fn next_era(&mut self) -> u64 {
         self.eras += 1;
         self.eras
     }
 
-    pub(super) fn over(&self) -> bool {
+    pub(crate) fn over(&self) -> bool {
         matches!(self.phase, Phase::Down | Phase::Gone)
     }
 
-    pub(super) fn may_send(&self) -> bool {
+    pub(crate) fn may_send(&self) -> bool {
         matches!(self.phase, Phase::Up | Phase::Closing(_))
     }
 
     /// Landed is cumulative: a queued event is updated instead of adding another.
-    pub(super) fn report_landed(&mut self, id: ConnId, wire: WireId, to: Position) {
+    pub(crate) fn report_landed(&mut self, id: ConnId, wire: WireId, to: Position) {
         if self.phase != Phase::Up {
             return;
         }
@@ -112,16 +112,16 @@ impl End {
 }
 
 /// The results of one poll of one connection.
-pub(super) struct Reading<'e> {
-    pub(super) id: ConnId,
-    pub(super) max_control: usize,
-    pub(super) arrived: Vec<WireId>,
-    pub(super) events: &'e mut Vec<Event>,
+pub(crate) struct Reading<'e> {
+    pub(crate) id: ConnId,
+    pub(crate) max_control: usize,
+    pub(crate) arrived: Vec<WireId>,
+    pub(crate) events: &'e mut Vec<Event>,
 }
 
 impl Reading<'_> {
     /// Reports [`Event::Arrived`], once for each wire.
-    pub(super) fn arrived(&mut self, wire: WireId) {
+    pub(crate) fn arrived(&mut self, wire: WireId) {
         if !self.arrived.contains(&wire) {
             self.arrived.push(wire);
             self.events.push(Event::Arrived(self.id, wire));
@@ -130,7 +130,7 @@ impl Reading<'_> {
 }
 
 /// Refuses a write past the ring's grant: the peer's fault. Without flow control there is no grant.
-pub(super) fn check_room(receiver: &RingReceiver, wire: WireId, size: u64) -> Result<(), Down> {
+pub(crate) fn check_room(receiver: &RingReceiver, wire: WireId, size: u64) -> Result<(), Down> {
     let room = receiver.room();
     if receiver.ring().flow_control() && size > room {
         return Err(Down::Overrun { wire, at: receiver.ring().head(), size, over: size - room });
@@ -139,7 +139,7 @@ pub(super) fn check_room(receiver: &RingReceiver, wire: WireId, size: u64) -> Re
 }
 
 /// Copies everything to the ring receiver's head: without flow control in chunks, each announced before it is written.
-pub(super) fn copy_in(receiver: &mut RingReceiver, wire: WireId, bytes: &[u8]) -> Result<(), Down> {
+pub(crate) fn copy_in(receiver: &mut RingReceiver, wire: WireId, bytes: &[u8]) -> Result<(), Down> {
     let mut rest = bytes;
     while !rest.is_empty() {
         let n = receiver.copy_in(rest);

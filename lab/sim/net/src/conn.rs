@@ -1,27 +1,27 @@
 //! A simulated connection: two ends, and a lane in each direction.
 
-use super::clock::{Clock, Kind};
-use super::config::Mode;
-use super::end::{Direction, End, Phase, end_id};
-use super::fabric::Fabric;
-use super::outbox::Outbox;
-use super::stream::Stream;
-use crate::contract::{ConnId, Down, Event};
+use crate::clock::{Clock, Kind};
+use crate::config::Mode;
+use crate::end::{Direction, End, Phase, end_id};
+use crate::fabric::Fabric;
+use crate::outbox::Outbox;
+use crate::stream::Stream;
+use rocketnet::contract::{ConnId, Down, Event};
 
 /// How a lane carries bytes.
-pub(super) enum Pipe {
+pub(crate) enum Pipe {
     Stream(Stream),
     Fabric(Fabric),
 }
 
 /// The directions: `lanes[s]` carries the bytes of end `s`.
-pub(super) struct Lane {
-    pub(super) out: Outbox,
-    pub(super) pipe: Pipe,
+pub(crate) struct Lane {
+    pub(crate) out: Outbox,
+    pub(crate) pipe: Pipe,
     /// A Pump is scheduled.
-    pub(super) pump_due: bool,
+    pub(crate) pump_due: bool,
     /// The sender closed the connection, and the receiver has everything that was sent before.
-    pub(super) fin: bool,
+    pub(crate) fin: bool,
 }
 
 impl Lane {
@@ -42,7 +42,7 @@ impl Lane {
     }
 
     /// The queue was sent.
-    pub(super) fn has_left(&self) -> bool {
+    pub(crate) fn has_left(&self) -> bool {
         self.out.is_empty()
             && match &self.pipe {
                 Pipe::Stream(_) => true,
@@ -52,17 +52,17 @@ impl Lane {
 }
 
 /// A connection.
-pub(super) struct Conn {
-    pub(super) no: u64,
-    pub(super) addr: String,
-    pub(super) ends: [End; 2],
-    pub(super) lanes: [Lane; 2],
+pub(crate) struct Conn {
+    pub(crate) no: u64,
+    pub(crate) addr: String,
+    pub(crate) ends: [End; 2],
+    pub(crate) lanes: [Lane; 2],
     /// Nothing crosses any more.
-    pub(super) cut: bool,
+    pub(crate) cut: bool,
 }
 
 impl Conn {
-    pub(super) fn new(
+    pub(crate) fn new(
         clock: &Clock,
         no: u64,
         addr: &str,
@@ -82,7 +82,7 @@ impl Conn {
         }
     }
 
-    pub(super) fn id(&self, side: usize) -> ConnId {
+    pub(crate) fn id(&self, side: usize) -> ConnId {
         end_id(self.no, side)
     }
 
@@ -91,7 +91,7 @@ impl Conn {
     }
 
     /// The network takes flushed bytes of `side`, as many as it can.
-    pub(super) fn pump(&mut self, clock: &mut Clock, side: usize) {
+    pub(crate) fn pump(&mut self, clock: &mut Clock, side: usize) {
         if self.ends[side].may_send() {
             let direction = self.direction(side);
             let lane = &mut self.lanes[side];
@@ -115,7 +115,7 @@ impl Conn {
     }
 
     /// Schedules a pump, if none is scheduled and there is something to take.
-    pub(super) fn pump_soon(&mut self, clock: &mut Clock, side: usize) {
+    pub(crate) fn pump_soon(&mut self, clock: &mut Clock, side: usize) {
         let lane = &mut self.lanes[side];
         if !lane.pump_due && lane.out.is_ready() {
             lane.pump_due = true;
@@ -142,7 +142,7 @@ impl Conn {
     }
 
     /// Ends this end and reports why. Frees its source rings.
-    pub(super) fn down(&mut self, clock: &mut Clock, side: usize, reason: Down) {
+    pub(crate) fn down(&mut self, clock: &mut Clock, side: usize, reason: Down) {
         if self.ends[side].over() {
             return;
         }
@@ -162,21 +162,21 @@ impl Conn {
     }
 
     /// Ends this end for a fault of the peer (or at the caller's request), and breaks the peer's end.
-    pub(super) fn fail(&mut self, clock: &mut Clock, side: usize, reason: Down) {
+    pub(crate) fn fail(&mut self, clock: &mut Clock, side: usize, reason: Down) {
         self.down(clock, side, reason);
         self.cut_lanes();
         self.break_soon(clock, 1 - side);
     }
 
     /// The end learns after a delay that the connection is broken.
-    pub(super) fn break_soon(&mut self, clock: &mut Clock, side: usize) {
+    pub(crate) fn break_soon(&mut self, clock: &mut Clock, side: usize) {
         if !self.ends[side].over() {
             clock.soon(Kind::Break { conn: self.no, side });
         }
     }
 
     /// Nothing in flight arrives any more.
-    pub(super) fn cut_lanes(&mut self) {
+    pub(crate) fn cut_lanes(&mut self) {
         self.cut = true;
         for lane in &mut self.lanes {
             match &mut lane.pipe {
@@ -187,7 +187,7 @@ impl Conn {
     }
 
     /// The end learns that the connection is broken: arrived bytes are lost with it, or are read first.
-    pub(super) fn broken(&mut self, clock: &mut Clock, side: usize) {
+    pub(crate) fn broken(&mut self, clock: &mut Clock, side: usize) {
         let reason = match &self.ends[side].phase {
             Phase::Closing(why) => Down::Local(why.clone()),
             Phase::Connecting => {
@@ -211,7 +211,7 @@ impl Conn {
     }
 
     /// Returns the events of this end.
-    pub(super) fn poll(&mut self, clock: &mut Clock, side: usize, events: &mut Vec<Event>) {
+    pub(crate) fn poll(&mut self, clock: &mut Clock, side: usize, events: &mut Vec<Event>) {
         let end = &mut self.ends[side];
         events.extend(end.events.drain(..));
         if end.phase == Phase::Up {
@@ -255,7 +255,7 @@ impl Conn {
     }
 
     /// A piece of a stream reaches the receiver's machine.
-    pub(super) fn arrive(&mut self, clock: &mut Clock, side: usize) {
+    pub(crate) fn arrive(&mut self, clock: &mut Clock, side: usize) {
         let (direction, over) = (self.direction(side), self.ends[1 - side].over());
         let lane = &mut self.lanes[side];
         if let Pipe::Stream(stream) = &mut lane.pipe {
@@ -264,7 +264,7 @@ impl Conn {
     }
 
     /// A one-sided write or message reaches the receiver's adapter.
-    pub(super) fn land(&mut self, clock: &mut Clock, side: usize, seq: u64) {
+    pub(crate) fn land(&mut self, clock: &mut Clock, side: usize, seq: u64) {
         let direction = self.direction(side);
         if let Pipe::Fabric(fabric) = &mut self.lanes[side].pipe {
             fabric.arrive(clock, &mut self.ends[1 - side], direction, seq);
@@ -272,7 +272,7 @@ impl Conn {
     }
 
     /// The receiver's adapter has receives again.
-    pub(super) fn retry(&mut self, clock: &mut Clock, side: usize) {
+    pub(crate) fn retry(&mut self, clock: &mut Clock, side: usize) {
         let direction = self.direction(side);
         if let Pipe::Fabric(fabric) = &mut self.lanes[side].pipe {
             fabric.land_due(clock, &mut self.ends[1 - side], direction);
@@ -280,7 +280,7 @@ impl Conn {
     }
 
     /// The receiver's completion queue gets an entry. At an end that is down the write fails with the connection.
-    pub(super) fn notify(&mut self, clock: &mut Clock, side: usize, seq: u64) {
+    pub(crate) fn notify(&mut self, clock: &mut Clock, side: usize, seq: u64) {
         let direction = self.direction(side);
         if let Pipe::Fabric(fabric) = &mut self.lanes[side].pipe
             && !self.ends[1 - side].over()
@@ -290,7 +290,7 @@ impl Conn {
     }
 
     /// The sender's completion queue gets an entry.
-    pub(super) fn complete(&mut self, clock: &mut Clock, side: usize, seq: u64) {
+    pub(crate) fn complete(&mut self, clock: &mut Clock, side: usize, seq: u64) {
         let direction = self.direction(side);
         let completed = match &mut self.lanes[side].pipe {
             Pipe::Stream(_) => false,
@@ -321,12 +321,12 @@ impl Conn {
     }
 
     /// Neither end needs the connection any more.
-    pub(super) fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         self.ends.iter().all(|end| end.phase == Phase::Gone)
     }
 
     /// The end releases everything without an event.
-    pub(super) fn leave(&mut self, side: usize) {
+    pub(crate) fn leave(&mut self, side: usize) {
         let end = &mut self.ends[side];
         end.phase = Phase::Gone;
         end.receivers.clear();

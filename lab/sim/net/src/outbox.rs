@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use rocketring::{Position, Ring};
 
-use super::config::{SimConfig, planted};
-use crate::contract::{SourceRange, WireId};
-use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header};
+use crate::config::{SimConfig, planted};
+use rocketnet::contract::{SourceRange, WireId};
+use rocketnet::wire::{CONTROL_WIRE, HEADER_BYTES, Header};
 
 /// The location of an item's bytes.
 enum Source {
@@ -17,11 +17,11 @@ enum Source {
 }
 
 /// A range or a control message.
-pub(super) struct Item {
-    pub(super) wire: WireId,
-    pub(super) more: bool,
-    pub(super) from: Position,
-    pub(super) len: u64,
+pub(crate) struct Item {
+    pub(crate) wire: WireId,
+    pub(crate) more: bool,
+    pub(crate) from: Position,
+    pub(crate) len: u64,
     /// Bytes of header and body that a stream has taken.
     taken: u64,
     source: Source,
@@ -49,16 +49,16 @@ impl Item {
         Self { wire: CONTROL_WIRE, more: false, from: 0, len, taken: 0, source, detached: false }
     }
 
-    pub(super) fn is_control(&self) -> bool {
+    pub(crate) fn is_control(&self) -> bool {
         self.wire == CONTROL_WIRE
     }
 
-    pub(super) fn to(&self) -> Position {
+    pub(crate) fn to(&self) -> Position {
         self.from + self.len
     }
 
     /// Body bytes that a stream has taken.
-    pub(super) fn body_taken(&self) -> u64 {
+    pub(crate) fn body_taken(&self) -> u64 {
         self.taken.saturating_sub(HEADER_BYTES as u64)
     }
 
@@ -84,14 +84,14 @@ impl Item {
     }
 
     /// The whole body, for a one-sided write.
-    pub(super) fn body(&self) -> Vec<u8> {
+    pub(crate) fn body(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.len as usize);
         self.read(0, self.len as usize, &mut out);
         out
     }
 
     /// Copies the untaken bytes out of the ring, which is then no longer needed. Returns how many.
-    pub(super) fn detach(&mut self) -> u64 {
+    pub(crate) fn detach(&mut self) -> u64 {
         if self.detached || self.is_control() {
             return 0;
         }
@@ -109,7 +109,7 @@ impl Item {
 
 /// The queue.
 #[derive(Default)]
-pub(super) struct Outbox {
+pub(crate) struct Outbox {
     items: VecDeque<Item>,
     /// The first `ready` items were flushed and may leave.
     ready: usize,
@@ -121,12 +121,12 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
     /// Whether an item may leave now.
-    pub(super) fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.ready > 0
     }
 
@@ -135,7 +135,7 @@ impl Outbox {
     }
 
     /// Bytes that a write may have now. After 0 the caller waits for Writable.
-    pub(super) fn room(&mut self, config: &SimConfig) -> u64 {
+    pub(crate) fn room(&mut self, config: &SimConfig) -> u64 {
         let free = self.free(config);
         if free == 0 {
             self.wanted = Some(self.wanted.unwrap_or(0).max(1));
@@ -143,7 +143,7 @@ impl Outbox {
         free
     }
 
-    pub(super) fn write(
+    pub(crate) fn write(
         &mut self,
         config: &SimConfig,
         wire: WireId,
@@ -161,7 +161,7 @@ impl Outbox {
         true
     }
 
-    pub(super) fn control(&mut self, config: &SimConfig, message: &[u8]) -> bool {
+    pub(crate) fn control(&mut self, config: &SimConfig, message: &[u8]) -> bool {
         if self.controls >= config.queue_controls {
             return false;
         }
@@ -171,12 +171,12 @@ impl Outbox {
     }
 
     /// Everything queued may leave from now on.
-    pub(super) fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         self.ready = self.items.len();
     }
 
     /// Whether Writable is due: once half the queue is free, and the write that was refused fits.
-    pub(super) fn becomes_writable(&mut self, config: &SimConfig) -> bool {
+    pub(crate) fn becomes_writable(&mut self, config: &SimConfig) -> bool {
         let Some(wanted) = self.wanted else { return false };
         let due = self.free(config) >= wanted.max(config.queue_bytes / 2);
         if due {
@@ -186,7 +186,7 @@ impl Outbox {
     }
 
     /// Takes the oldest ready item, whole.
-    pub(super) fn pop(&mut self) -> Option<Item> {
+    pub(crate) fn pop(&mut self) -> Option<Item> {
         if self.ready == 0 {
             return None;
         }
@@ -202,12 +202,12 @@ impl Outbox {
     }
 
     /// Bytes of headers and bodies that may leave now.
-    pub(super) fn ready_bytes(&self) -> u64 {
+    pub(crate) fn ready_bytes(&self) -> u64 {
         self.items.iter().take(self.ready).map(Item::untaken).sum()
     }
 
     /// Takes up to `size` bytes of headers and bodies, as a socket does.
-    pub(super) fn take(&mut self, mut size: usize) -> Vec<u8> {
+    pub(crate) fn take(&mut self, mut size: usize) -> Vec<u8> {
         let mut out = Vec::with_capacity(size);
         while size > 0 && self.ready > 0 {
             let Some(item) = self.items.front_mut() else { break };
@@ -233,12 +233,12 @@ impl Outbox {
     }
 
     /// Copies the queued ranges of `wire` out of their ring.
-    pub(super) fn detach(&mut self, wire: WireId) -> u64 {
+    pub(crate) fn detach(&mut self, wire: WireId) -> u64 {
         self.items.iter_mut().filter(|item| item.wire == wire).map(Item::detach).sum()
     }
 
     /// Releases everything: the connection is down.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 }

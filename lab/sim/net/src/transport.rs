@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use rocketring::{Position, RingReceiver, Trimmed};
 
-use super::clock::{Clock, Kind};
-use super::config::Mode;
-use super::conn::{Conn, Pipe};
-use super::end::{Bound, Phase};
-use super::net::SimNet;
-use crate::contract::{
+use crate::clock::{Clock, Kind};
+use crate::config::Mode;
+use crate::conn::{Conn, Pipe};
+use crate::end::{Bound, Phase};
+use crate::net::SimNet;
+use rocketnet::contract::{
     Accepted, ConnId, Down, Event, NotWritten, Promises, QueueFull, SourceRange, Transport, TransportError,
     WireId,
 };

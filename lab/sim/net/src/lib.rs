@@ -19,11 +19,11 @@
 //! window, a one-sided write as it lands), so space that is freed too early shows as wrong bytes. Only
 //! flushed ranges are sent.
 //!
-//! A transport whose [`Transport::poll`](crate::Transport::poll) appends nothing has no event before the next step. After a control
+//! A transport whose [`Transport::poll`](rocketnet::Transport::poll) appends nothing has no event before the next step. After a control
 //! message a poll returns no more arrivals of that connection: the session may have to bind or unbind first.
 //!
 //! ```
-//! use rocketnet::sim::{SimConfig, SimNet};
+//! use rocketnet_sim::{SimConfig, SimNet};
 //! use rocketnet::{Event, Transport};
 //!
 //! let net = SimNet::new(42, SimConfig::default());
@@ -40,12 +40,14 @@
 //! a.poll(None, &mut events);
 //! assert!(matches!(events[..], [Event::Connected(id)] if id == conn));
 //! ```
+#![deny(unsafe_code)]
 
 mod clock;
 mod config;
 mod conn;
 mod end;
 mod fabric;
+#[allow(unsafe_code, reason = "one-sided writes into the memory of rings")]
 mod memory;
 mod net;
 mod outbox;

@@ -20,11 +20,11 @@
 
 use std::collections::VecDeque;
 
-use super::clock::{Clock, Kind};
-use super::end::{Bound, Direction, End, Reading, check_room, copy_in, end_id};
-use super::outbox::{Item, Outbox};
-use crate::contract::{Down, Event, WireId};
-use crate::wire::CONTROL_WIRE;
+use crate::clock::{Clock, Kind};
+use crate::end::{Bound, Direction, End, Reading, check_room, copy_in, end_id};
+use crate::outbox::{Item, Outbox};
+use rocketnet::contract::{Down, Event, WireId};
+use rocketnet::wire::CONTROL_WIRE;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -69,7 +69,7 @@ impl Notice {
 }
 
 /// The lane's state.
-pub(super) struct Fabric {
+pub(crate) struct Fabric {
     posted: VecDeque<Posted>,
     next_seq: u64,
     last_land: u64,
@@ -80,7 +80,7 @@ pub(super) struct Fabric {
 }
 
 impl Fabric {
-    pub(super) fn new(receive_depth: usize) -> Self {
+    pub(crate) fn new(receive_depth: usize) -> Self {
         Self {
             posted: VecDeque::new(),
             next_seq: 0,
@@ -91,27 +91,27 @@ impl Fabric {
         }
     }
 
-    pub(super) fn is_read(&self) -> bool {
+    pub(crate) fn is_read(&self) -> bool {
         self.completions.is_empty()
     }
 
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.posted.is_empty()
     }
 
-    pub(super) fn clear_posted(&mut self) {
+    pub(crate) fn clear_posted(&mut self) {
         self.posted.clear();
     }
 
     /// Copies the bytes that have not landed out of the ring.
-    pub(super) fn detach(&mut self, wire: WireId) -> u64 {
+    pub(crate) fn detach(&mut self, wire: WireId) -> u64 {
         let unlanded = self.posted.iter_mut().filter(|p| p.is_unlanded() && p.item.wire == wire);
         unlanded.map(|p| p.item.detach()).sum()
     }
 
     /// The receiving end goes down: entries of its completion queue may have been reported to the sender as landed, so heads
     /// move over them before the ring receivers are returned; up to a control message, which is not handled any more.
-    pub(super) fn settle(&mut self, end: &mut End) {
+    pub(crate) fn settle(&mut self, end: &mut End) {
         for notice in self.completions.drain(..) {
             if notice.wire == CONTROL_WIRE || take_in(end, &notice).is_err() {
                 return;
@@ -165,7 +165,7 @@ impl Fabric {
 
 impl Fabric {
     /// Takes flushed items into the send queue.
-    pub(super) fn post(&mut self, clock: &mut Clock, out: &mut Outbox, direction: Direction) {
+    pub(crate) fn post(&mut self, clock: &mut Clock, out: &mut Outbox, direction: Direction) {
         let Direction { no, side, cut } = direction;
         while self.posted.len() < clock.config.send_depth {
             let Some(item) = out.pop() else { break };
@@ -186,7 +186,7 @@ impl Fabric {
     }
 
     /// A write reaches the receiver's adapter.
-    pub(super) fn arrive(&mut self, clock: &mut Clock, end: &mut End, direction: Direction, seq: u64) {
+    pub(crate) fn arrive(&mut self, clock: &mut Clock, end: &mut End, direction: Direction, seq: u64) {
         if let Some(posted) = self.find(seq) {
             posted.state = State::Due;
             self.land_due(clock, end, direction);
@@ -194,7 +194,7 @@ impl Fabric {
     }
 
     /// Lands due writes while there are receives.
-    pub(super) fn land_due(&mut self, clock: &mut Clock, end: &mut End, direction: Direction) {
+    pub(crate) fn land_due(&mut self, clock: &mut Clock, end: &mut End, direction: Direction) {
         let (id, reorder) = (direction.id(), clock.config.reorder);
         while let Some(at) = self.next_due(reorder) {
             let wire = self.posted[at].item.wire;
@@ -216,12 +216,12 @@ impl Fabric {
     }
 
     /// Whether a due write may land once there is a receive.
-    pub(super) fn is_due(&self, reorder: bool) -> bool {
+    pub(crate) fn is_due(&self, reorder: bool) -> bool {
         self.next_due(reorder).is_some()
     }
 
     /// The receiver's completion queue gets an entry.
-    pub(super) fn notify(&mut self, clock: &mut Clock, direction: Direction, seq: u64) {
+    pub(crate) fn notify(&mut self, clock: &mut Clock, direction: Direction, seq: u64) {
         let Some(posted) = self.find(seq) else { return };
         posted.state = State::Notified;
         let wire = posted.item.wire;
@@ -237,7 +237,7 @@ impl Fabric {
     }
 
     /// The sender's completion queue gets an entry. False if the write is no longer in flight.
-    pub(super) fn complete(
+    pub(crate) fn complete(
         &mut self,
         clock: &mut Clock,
         sender: &mut End,
@@ -256,7 +256,7 @@ impl Fabric {
 
     /// Polls the completion queue at the receiving end: some notices, at least one if there is any. True if receives were
     /// posted again.
-    pub(super) fn read(
+    pub(crate) fn read(
         &mut self,
         clock: &mut Clock,
         end: &mut End,
@@ -296,7 +296,7 @@ fn place(fabric: &Fabric, end: &mut End, wire: WireId, bytes: &[u8], reorder: bo
         return None;
     }
     let ahead = fabric.ahead(wire, *era, reorder)?;
-    super::memory::put(receiver, ahead, bytes).then_some(*era)
+    crate::memory::put(receiver, ahead, bytes).then_some(*era)
 }
 
 /// Moves the head over the announced bytes.

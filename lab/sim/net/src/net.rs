@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::clock::HostPair;
-use super::config::SimConfig;
-use super::world::World;
-use crate::contract::ConnId;
+use crate::clock::HostPair;
+use crate::config::SimConfig;
+use crate::world::World;
+use rocketnet::contract::ConnId;
 
 /// A simulated network. A handle: clones are the same network.
 #[derive(Clone)]
@@ -29,7 +29,7 @@ impl SimNet {
         Self(Arc::new(Mutex::new(World::new(seed, config))))
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, World> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, World> {
         // After a panic a test still needs the trace, and drops its transports.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

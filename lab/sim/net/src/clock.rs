@@ -3,13 +3,13 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use super::config::SimConfig;
-use super::rng::Rng;
-use super::trace::Trace;
+use crate::config::SimConfig;
+use crate::rng::Rng;
+use crate::trace::Trace;
 
 /// A scheduled event. `side` is the sending end, or the end that the event is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// A connection request reaches the listener.
     Syn { conn: u64 },
     /// The answer reaches the connecting end.
@@ -42,7 +42,7 @@ pub(super) enum Kind {
 
 impl Kind {
     /// The connection, if the event needs the network between its two hosts.
-    pub(super) fn crosses(self) -> Option<u64> {
+    pub(crate) fn crosses(self) -> Option<u64> {
         match self {
             Self::Syn { conn }
             | Self::SynAck { conn }
@@ -57,23 +57,23 @@ impl Kind {
 
 /// Two hosts, by their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct HostPair {
+pub(crate) struct HostPair {
     smaller: u32,
     larger: u32,
 }
 
 impl HostPair {
-    pub(super) fn new(a: u32, b: u32) -> Self {
+    pub(crate) fn new(a: u32, b: u32) -> Self {
         Self { smaller: a.min(b), larger: a.max(b) }
     }
 }
 
 /// The state of the network without its hosts and connections.
-pub(super) struct Clock {
-    pub(super) config: SimConfig,
-    pub(super) now: u64,
-    pub(super) rng: Rng,
-    pub(super) trace: Trace,
+pub(crate) struct Clock {
+    pub(crate) config: SimConfig,
+    pub(crate) now: u64,
+    pub(crate) rng: Rng,
+    pub(crate) trace: Trace,
     /// Ties are broken by the order of scheduling.
     coming: BinaryHeap<Reverse<(u64, u64, Kind)>>,
     scheduled: u64,
@@ -82,7 +82,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    pub(super) fn new(seed: u64, config: SimConfig) -> Self {
+    pub(crate) fn new(seed: u64, config: SimConfig) -> Self {
         let trace = Trace::new(config.trace_lines);
         Self {
             config,
@@ -96,31 +96,31 @@ impl Clock {
         }
     }
 
-    pub(super) fn note(&mut self, verb: &'static str, conn: u64, wire: u32, a: u64, b: u64) {
+    pub(crate) fn note(&mut self, verb: &'static str, conn: u64, wire: u32, a: u64, b: u64) {
         self.trace.note(self.now, verb, conn, wire, a, b);
     }
 
     /// Draws a delay: mostly near the smallest one, now and then any up to the largest.
-    pub(super) fn delay(&mut self) -> u64 {
+    pub(crate) fn delay(&mut self) -> u64 {
         let (low, high) = (self.config.min_delay_ns, self.config.max_delay_ns);
         let high = if self.rng.one_in(8) { high } else { low + (high - low) / 8 };
         self.rng.between(low, high)
     }
 
-    pub(super) fn at(&mut self, time: u64, kind: Kind) {
+    pub(crate) fn at(&mut self, time: u64, kind: Kind) {
         self.scheduled += 1;
         self.coming.push(Reverse((time.max(self.now), self.scheduled, kind)));
     }
 
     /// Schedules after a drawn delay. Returns the time.
-    pub(super) fn soon(&mut self, kind: Kind) -> u64 {
+    pub(crate) fn soon(&mut self, kind: Kind) -> u64 {
         let time = self.now.saturating_add(self.delay());
         self.at(time, kind);
         time
     }
 
     /// The time of the next event that is not stale. Stale events are dropped without moving the clock.
-    pub(super) fn peek(&mut self, mut stale: impl FnMut(Kind) -> bool) -> Option<u64> {
+    pub(crate) fn peek(&mut self, mut stale: impl FnMut(Kind) -> bool) -> Option<u64> {
         while let Some(&Reverse((time, _, kind))) = self.coming.peek() {
             if !stale(kind) {
                 return Some(time);
@@ -131,18 +131,18 @@ impl Clock {
     }
 
     /// Moves the clock to the next event and returns it.
-    pub(super) fn pop(&mut self) -> Option<Kind> {
+    pub(crate) fn pop(&mut self) -> Option<Kind> {
         let Reverse((time, _, kind)) = self.coming.pop()?;
         self.now = self.now.max(time);
         Some(kind)
     }
 
     /// When the partition between these two ends, if there is one.
-    pub(super) fn parted(&self, pair: HostPair) -> Option<u64> {
+    pub(crate) fn parted(&self, pair: HostPair) -> Option<u64> {
         self.partitions.get(&pair).copied()
     }
 
-    pub(super) fn part(&mut self, pair: HostPair, until: u64) {
+    pub(crate) fn part(&mut self, pair: HostPair, until: u64) {
         self.note("partition", u64::from(pair.smaller), pair.larger, until, 0);
         self.partitions.insert(pair, until);
         if until != u64::MAX {
@@ -151,16 +151,16 @@ impl Clock {
     }
 
     /// A Heal that a later call has postponed is stale.
-    pub(super) fn heals(&self, pair: HostPair, time: u64) -> bool {
+    pub(crate) fn heals(&self, pair: HostPair, time: u64) -> bool {
         self.partitions.get(&pair).is_some_and(|&until| until <= time)
     }
 
-    pub(super) fn park(&mut self, pair: HostPair, kind: Kind) {
+    pub(crate) fn park(&mut self, pair: HostPair, kind: Kind) {
         self.parked.push((pair, kind));
     }
 
     /// Ends a partition: parked events continue in their order.
-    pub(super) fn heal(&mut self, pair: HostPair) {
+    pub(crate) fn heal(&mut self, pair: HostPair) {
         if self.partitions.remove(&pair).is_none() {
             return;
         }

@@ -3,14 +3,14 @@
 
 /// SplitMix64: small, fast, and good enough to shuffle events.
 #[derive(Debug, Clone)]
-pub(super) struct Rng(u64);
+pub(crate) struct Rng(u64);
 
 impl Rng {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -19,7 +19,7 @@ impl Rng {
     }
 
     /// A number from `low` to `high`, both included.
-    pub(super) fn between(&mut self, low: u64, high: u64) -> u64 {
+    pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         debug_assert!(low <= high);
         match (high - low).checked_add(1) {
             Some(span) => low + self.next() % span,
@@ -27,13 +27,13 @@ impl Rng {
         }
     }
 
-    pub(super) fn one_in(&mut self, n: u64) -> bool {
+    pub(crate) fn one_in(&mut self, n: u64) -> bool {
         self.next().is_multiple_of(n)
     }
 
     /// How much of `most` a read or a write does: often one byte, often a few (which cuts headers), often
     /// everything, else anything between. At least 1, at most `most`, which is not 0.
-    pub(super) fn cut(&mut self, most: usize) -> usize {
+    pub(crate) fn cut(&mut self, most: usize) -> usize {
         let n = match self.next() % 8 {
             0 => 1,
             1 => self.between(1, 16) as usize,

@@ -16,19 +16,19 @@ struct Line {
 
 /// The last `limit` lines and a hash of all lines.
 #[derive(Debug)]
-pub(super) struct Trace {
+pub(crate) struct Trace {
     lines: VecDeque<Line>,
     limit: usize,
     hash: u64,
 }
 
 impl Trace {
-    pub(super) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self { lines: VecDeque::with_capacity(limit), limit, hash: 0xCBF2_9CE4_8422_2325 }
     }
 
     /// `conn` is a `ConnId`'s number (or a host's, for faults of hosts); the meaning of `a` and `b` depends on `verb`.
-    pub(super) fn note(&mut self, at: u64, verb: &'static str, conn: u64, wire: u32, a: u64, b: u64) {
+    pub(crate) fn note(&mut self, at: u64, verb: &'static str, conn: u64, wire: u32, a: u64, b: u64) {
         for byte in verb.bytes() {
             self.mix(u64::from(byte));
         }
@@ -48,11 +48,11 @@ impl Trace {
         self.hash = (self.hash ^ number).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(23);
     }
 
-    pub(super) fn hash(&self) -> u64 {
+    pub(crate) fn hash(&self) -> u64 {
         self.hash
     }
 
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         for line in &self.lines {
             let Line { at, verb, conn, wire, a, b } = *line;

@@ -2,20 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::clock::{Clock, HostPair, Kind};
-use super::config::{ORPHAN_NS, SimConfig};
-use super::conn::Conn;
-use super::end::Phase;
-use crate::contract::{Accepted, AcceptedHandle, ConnId, Down, Event, TransportError};
+use crate::clock::{Clock, HostPair, Kind};
+use crate::config::{ORPHAN_NS, SimConfig};
+use crate::conn::Conn;
+use crate::end::Phase;
+use rocketnet::contract::{Accepted, AcceptedHandle, ConnId, Down, Event, TransportError};
 
 /// A transport: a worker of a host.
-pub(super) struct Endpoint {
-    pub(super) host: u32,
-    pub(super) alive: bool,
+pub(crate) struct Endpoint {
+    pub(crate) host: u32,
+    pub(crate) alive: bool,
     /// The ends that it owns.
-    pub(super) conns: BTreeSet<ConnId>,
+    pub(crate) conns: BTreeSet<ConnId>,
     /// Incoming connections that were not reported yet.
-    pub(super) incoming: VecDeque<Event>,
+    pub(crate) incoming: VecDeque<Event>,
     /// Connections accepted by its listeners and not adopted.
     backlog: usize,
     /// The connection with which the next poll begins.
@@ -23,19 +23,19 @@ pub(super) struct Endpoint {
 }
 
 /// The whole network, behind one lock.
-pub(super) struct World {
-    pub(super) clock: Clock,
+pub(crate) struct World {
+    pub(crate) clock: Clock,
     hosts: Vec<String>,
-    pub(super) endpoints: BTreeMap<u64, Endpoint>,
+    pub(crate) endpoints: BTreeMap<u64, Endpoint>,
     listeners: BTreeMap<String, u64>,
-    pub(super) conns: BTreeMap<u64, Conn>,
+    pub(crate) conns: BTreeMap<u64, Conn>,
     next_endpoint: u64,
     next_conn: u64,
     next_port: u64,
 }
 
 impl World {
-    pub(super) fn new(seed: u64, config: SimConfig) -> Self {
+    pub(crate) fn new(seed: u64, config: SimConfig) -> Self {
         Self {
             clock: Clock::new(seed, config),
             hosts: Vec::new(),
@@ -49,7 +49,7 @@ impl World {
     }
 
     /// A host's number. Hosts are few, and their names are never forgotten.
-    pub(super) fn host_no(&mut self, name: &str) -> u32 {
+    pub(crate) fn host_no(&mut self, name: &str) -> u32 {
         let known = self.hosts.iter().position(|host| host == name);
         known.unwrap_or_else(|| {
             self.hosts.push(name.to_owned());
@@ -57,7 +57,7 @@ impl World {
         }) as u32
     }
 
-    pub(super) fn endpoint(&mut self, name: &str) -> u64 {
+    pub(crate) fn endpoint(&mut self, name: &str) -> u64 {
         let host = self.host_no(name);
         self.next_endpoint += 1;
         let endpoint = Endpoint {
@@ -80,7 +80,7 @@ impl World {
         })
     }
 
-    pub(super) fn listen(&mut self, endpoint: u64, addr: &str) -> Result<String, TransportError> {
+    pub(crate) fn listen(&mut self, endpoint: u64, addr: &str) -> Result<String, TransportError> {
         self.alive(endpoint, addr)?;
         let refuse =
             |reason: &str| TransportError::Address { addr: addr.to_owned(), reason: reason.to_owned() };
@@ -99,7 +99,7 @@ impl World {
         Ok(addr)
     }
 
-    pub(super) fn unlisten(&mut self, endpoint: u64, addr: &str) {
+    pub(crate) fn unlisten(&mut self, endpoint: u64, addr: &str) {
         if self.listeners.get(addr) == Some(&endpoint) {
             self.listeners.remove(addr);
         }
@@ -111,7 +111,7 @@ impl World {
         if open >= max { Err(TransportError::TooManyConnections { open, max }) } else { Ok(()) }
     }
 
-    pub(super) fn connect(&mut self, endpoint: u64, addr: &str) -> Result<ConnId, TransportError> {
+    pub(crate) fn connect(&mut self, endpoint: u64, addr: &str) -> Result<ConnId, TransportError> {
         let host = self.alive(endpoint, addr)?.host;
         if addr.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
             let reason = "it is not NAME:PORT".to_owned();
@@ -131,7 +131,7 @@ impl World {
         Ok(id)
     }
 
-    pub(super) fn adopt(&mut self, endpoint: u64, accepted: &Accepted) -> Result<ConnId, TransportError> {
+    pub(crate) fn adopt(&mut self, endpoint: u64, accepted: &Accepted) -> Result<ConnId, TransportError> {
         let host = self.alive(endpoint, &accepted.peer)?.host;
         self.check_connections(endpoint)?;
         let refuse =
@@ -154,7 +154,7 @@ impl World {
     }
 
     /// The connection, which end of it this transport owns, and the clock. None if it owns none.
-    pub(super) fn end(&mut self, endpoint: u64, id: ConnId) -> Option<(&mut Clock, &mut Conn, usize)> {
+    pub(crate) fn end(&mut self, endpoint: u64, id: ConnId) -> Option<(&mut Clock, &mut Conn, usize)> {
         let side = (id.0 % 2) as usize;
         let conn = self.conns.get_mut(&(id.0 / 2))?;
         let end = &conn.ends[side];
@@ -162,7 +162,7 @@ impl World {
         owned.then_some((&mut self.clock, conn, side))
     }
 
-    pub(super) fn forget(&mut self, endpoint: u64, id: ConnId) {
+    pub(crate) fn forget(&mut self, endpoint: u64, id: ConnId) {
         let Some((clock, conn, side)) = self.end(endpoint, id) else { return };
         if !conn.ends[side].over() {
             conn.fail(clock, side, Down::Local("forgotten".to_owned()));
@@ -183,7 +183,7 @@ impl World {
     }
 
     /// Ends this transport at once. Its peers learn of it later.
-    pub(super) fn kill(&mut self, endpoint: u64) {
+    pub(crate) fn kill(&mut self, endpoint: u64) {
         let Some(dying) = self.endpoints.get_mut(&endpoint) else { return };
         dying.alive = false;
         dying.incoming.clear();
@@ -206,7 +206,7 @@ impl World {
         }
     }
 
-    pub(super) fn kill_host(&mut self, name: &str) {
+    pub(crate) fn kill_host(&mut self, name: &str) {
         let host = self.host_no(name);
         let of_host = self.endpoints.iter().filter(|(_, e)| e.host == host).map(|(no, _)| *no);
         for endpoint in of_host.collect::<Vec<_>>() {
@@ -214,7 +214,7 @@ impl World {
         }
     }
 
-    pub(super) fn cut(&mut self, id: ConnId) {
+    pub(crate) fn cut(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get_mut(&(id.0 / 2)) else { return };
         self.clock.note("cut", id.0, 0, 0, 0);
         conn.cut_lanes();
@@ -224,7 +224,7 @@ impl World {
     }
 
     /// The time of the next event.
-    pub(super) fn next_event_at(&mut self) -> Option<u64> {
+    pub(crate) fn next_event_at(&mut self) -> Option<u64> {
         let (conns, clock) = (&self.conns, &mut self.clock);
         clock.peek(|kind| match kind {
             Kind::Linger { conn, side } => {
@@ -236,7 +236,7 @@ impl World {
     }
 
     /// Runs the next event. False if there is none.
-    pub(super) fn step(&mut self) -> bool {
+    pub(crate) fn step(&mut self) -> bool {
         if self.next_event_at().is_none() {
             return false;
         }
@@ -357,7 +357,7 @@ impl World {
     }
 
     /// Returns this transport's events, beginning with another connection each time.
-    pub(super) fn poll(&mut self, endpoint: u64, events: &mut Vec<Event>) {
+    pub(crate) fn poll(&mut self, endpoint: u64, events: &mut Vec<Event>) {
         let Some(polled) = self.endpoints.get_mut(&endpoint) else { return };
         events.extend(polled.incoming.drain(..));
         let first = ConnId(polled.turn);

@@ -9,12 +9,12 @@
 
 use std::collections::VecDeque;
 
-use super::clock::{Clock, Kind};
-use super::config::planted;
-use super::end::{Direction, End, Reading, check_room, copy_in, end_id};
-use super::outbox::Outbox;
-use crate::contract::{Down, Event, WireId};
-use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header};
+use crate::clock::{Clock, Kind};
+use crate::config::planted;
+use crate::end::{Direction, End, Reading, check_room, copy_in, end_id};
+use crate::outbox::Outbox;
+use rocketnet::contract::{Down, Event, WireId};
+use rocketnet::wire::{CONTROL_WIRE, HEADER_BYTES, Header};
 
 /// An arrival of bytes.
 enum Piece {
@@ -24,7 +24,7 @@ enum Piece {
 
 /// The lane's state.
 #[derive(Default)]
-pub(super) struct Stream {
+pub(crate) struct Stream {
     flight: VecDeque<Piece>,
     flight_bytes: usize,
     last_arrival: u64,
@@ -33,20 +33,20 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn is_read(&self) -> bool {
+    pub(crate) fn is_read(&self) -> bool {
         self.inbox.is_empty()
     }
 
     /// The stream stopped inside a header or a range.
-    pub(super) fn is_inside(&self) -> bool {
+    pub(crate) fn is_inside(&self) -> bool {
         self.parser.have > 0 || self.parser.body.is_some()
     }
 
-    pub(super) fn clear_flight(&mut self) {
+    pub(crate) fn clear_flight(&mut self) {
         self.flight.clear();
     }
 
-    pub(super) fn send_fin(&mut self, clock: &mut Clock, conn: u64, side: usize) {
+    pub(crate) fn send_fin(&mut self, clock: &mut Clock, conn: u64, side: usize) {
         self.send(clock, conn, side, Piece::Fin);
     }
 
@@ -59,7 +59,7 @@ impl Stream {
 
 impl Stream {
     /// Moves flushed bytes into the window, as many as the seed says. True if there may be more to move.
-    pub(super) fn take(&mut self, clock: &mut Clock, out: &mut Outbox, direction: Direction) -> bool {
+    pub(crate) fn take(&mut self, clock: &mut Clock, out: &mut Outbox, direction: Direction) -> bool {
         let free = clock.config.window_bytes.saturating_sub(self.flight_bytes + self.inbox.len());
         let most = free.min(out.ready_bytes() as usize);
         if most == 0 {
@@ -80,7 +80,7 @@ impl Stream {
 
     /// A piece reaches the receiver's machine. True if it is the end of the stream. `over`: the receiving end is down, and
     /// the bytes are lost as on a closed socket.
-    pub(super) fn arrive(&mut self, clock: &mut Clock, direction: Direction, over: bool) -> bool {
+    pub(crate) fn arrive(&mut self, clock: &mut Clock, direction: Direction, over: bool) -> bool {
         match self.flight.pop_front() {
             Some(Piece::Bytes(bytes)) => {
                 clock.note("arrive", direction.id().0, 0, bytes.len() as u64, 0);
@@ -97,7 +97,7 @@ impl Stream {
 
     /// Reads arrived bytes at the receiving end: a few pieces cut by the seed, and more until there is an event. True: there may
     /// be room in the window again.
-    pub(super) fn read(
+    pub(crate) fn read(
         &mut self,
         clock: &mut Clock,
         end: &mut End,
@@ -138,7 +138,7 @@ struct Parser {
     header: [u8; HEADER_BYTES],
     have: usize,
     body: Option<Body>,
-    late: Option<super::memory::Late>,
+    late: Option<crate::memory::Late>,
 }
 
 impl Parser {
@@ -224,9 +224,9 @@ fn land(end: &mut End, body: &Body, piece: &[u8]) -> Result<(), Down> {
 }
 
 /// Planted bug 10: the last byte is announced, and written only when the next piece comes.
-fn land_early(end: &mut End, body: &Body, piece: &[u8]) -> Result<Option<super::memory::Late>, Down> {
+fn land_early(end: &mut End, body: &Body, piece: &[u8]) -> Result<Option<crate::memory::Late>, Down> {
     let bound = end.receivers.get_mut(&body.wire).ok_or(Down::UnknownWire(body.wire))?;
-    let late = super::memory::Late::land(&mut bound.receiver, piece);
+    let late = crate::memory::Late::land(&mut bound.receiver, piece);
     if late.is_none() {
         copy_in(&mut bound.receiver, body.wire, piece)?;
     }
