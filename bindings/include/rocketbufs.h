@@ -3366,8 +3366,9 @@ const char *rb_strerror(int32_t status);
 
 // The text for people about the last call of this thread that failed (its code is below 0).
 //
-// Returns text that belongs to the library. The text is valid until the next call of this thread that fails. Empty if no
-// call failed yet. Calls that succeed, and outcomes such as `RB_TIMED_OUT`, do not change it. Any thread, at any time.
+// Returns text that belongs to the library: always the same place for a thread, which is there until the thread has ended, and has the
+// text of the last failure, at most 1,023 bytes. Empty if no call failed yet. Calls that succeed, and outcomes such as `RB_TIMED_OUT`,
+// do not change it. Any thread, at any time.
 const char *rb_last_error(void);
 
 // Puts the bytes that a view shows now into `*data`, which is valid until the view is consumed or freed. One thread uses a

@@ -23,7 +23,7 @@ typedef struct rs_manager rs_manager;
 extern "C" {
 #endif // __cplusplus
 
-// The text of this thread's last error. Valid until the thread's next call that fails.
+// The text of this thread's last error, at most 1,023 bytes: always at the same place for a thread, until the thread has ended.
 const char *rs_last_error(void);
 
 // Starts a node from a configuration file.

@@ -1,7 +1,7 @@
 //! Status codes, and the text of the last error of each thread.
 
-use std::cell::RefCell;
-use std::ffi::{CString, c_char};
+use std::cell::Cell;
+use std::ffi::c_char;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The result of a call: 0 if it did what it says, above 0 if nothing went wrong and nothing was done (`RB_TIMED_OUT`,
@@ -170,9 +170,9 @@ impl Failure {
     #[cold]
     #[inline(never)]
     pub(crate) fn new(status: rb_status, text: &str) -> Self {
-        let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-        // A thread that ends has no place for the text any more.
-        let _ = LAST.try_with(|last| last.replace(Some(text)));
+        let text = &text[..text.floor_char_boundary(LONGEST - 1)];
+        let bytes = text.bytes().map(|byte| if byte == 0 { b' ' } else { byte });
+        LAST.with(|last| last.iter().zip(bytes.chain([0])).for_each(|(place, byte)| place.set(byte)));
         Self(status)
     }
 
@@ -196,8 +196,13 @@ impl Failure {
 /// The result inside of an exported function.
 pub(crate) type Outcome = Result<(), Failure>;
 
+/// The bytes of the longest text, with the zero behind it.
+const LONGEST: usize = 1024;
+
 thread_local! {
-    static LAST: RefCell<Option<CString>> = const { RefCell::new(None) };
+    /// At the same place as long as the thread lives, and without a destructor: a pointer to it is good whatever fails meanwhile, also while
+    /// the thread ends.
+    static LAST: [Cell<u8>; LONGEST] = const { [const { Cell::new(0) }; LONGEST] };
 }
 
 /// Runs the body of an exported function: no panic leaves it, and a failure becomes its code, with its text in
@@ -233,12 +238,12 @@ pub extern "C" fn rb_strerror(status: i32) -> *const c_char {
 
 /// The text for people about the last call of this thread that failed (its code is below 0).
 ///
-/// Returns text that belongs to the library. The text is valid until the next call of this thread that fails. Empty if no
-/// call failed yet. Calls that succeed, and outcomes such as `RB_TIMED_OUT`, do not change it. Any thread, at any time.
+/// Returns text that belongs to the library: always the same place for a thread, which is there until the thread has ended, and has the
+/// text of the last failure, at most 1,023 bytes. Empty if no call failed yet. Calls that succeed, and outcomes such as `RB_TIMED_OUT`,
+/// do not change it. Any thread, at any time.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_last_error() -> *const c_char {
-    let text = LAST.try_with(|last| last.borrow().as_ref().map(|text| text.as_ptr()));
-    text.ok().flatten().unwrap_or(c"".as_ptr())
+    LAST.with(|last| last.as_ptr().cast())
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@
 
 mod received;
 
-use std::cell::RefCell;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -38,8 +38,12 @@ impl User {
     }
 }
 
+/// The bytes of the longest text, with the zero behind it.
+const LONGEST: usize = 1024;
+
 thread_local! {
-    static LAST_ERROR: RefCell<CString> = RefCell::default();
+    /// At the same place as long as the thread lives, so that a pointer to it is good whatever fails meanwhile.
+    static LAST_ERROR: [Cell<u8>; LONGEST] = const { [const { Cell::new(0) }; LONGEST] };
 }
 
 /// Runs a call: 0, or -1 with the text of the error.
@@ -47,8 +51,9 @@ fn run(call: impl FnOnce() -> Result<(), String>) -> c_int {
     let result =
         catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| Err("a bug in this library".to_owned()));
     let Err(text) = result else { return 0 };
-    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-    LAST_ERROR.with(|last| *last.borrow_mut() = text);
+    let text = &text[..text.floor_char_boundary(LONGEST - 1)];
+    let bytes = text.bytes().map(|byte| if byte == 0 { b' ' } else { byte });
+    LAST_ERROR.with(|last| last.iter().zip(bytes.chain([0])).for_each(|(place, byte)| place.set(byte)));
     -1
 }
 
@@ -88,10 +93,10 @@ fn said(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// The text of this thread's last error. Valid until the thread's next call that fails.
+/// The text of this thread's last error, at most 1,023 bytes: always at the same place for a thread, until the thread has ended.
 #[unsafe(no_mangle)]
 pub extern "C" fn rs_last_error() -> *const c_char {
-    LAST_ERROR.with(|last| last.borrow().as_ptr())
+    LAST_ERROR.with(|last| last.as_ptr().cast())
 }
 
 /// Starts a node from a configuration file.

@@ -31,12 +31,13 @@
 
 // The library is not instrumented, so ThreadSanitizer does not see what the library promises: setting a callback happens before
 // its calls, a call before the next one, the last call before unset returns; and a delivery before the next segment in the same
-// memory. ENTER and LEAVE say so, and nothing more: calls that overlap are found.
+// memory. ENTER and LEAVE say so, and nothing more: calls that overlap are found. They use an address that no lock has: a structure may
+// begin with a mutex, and unlocking a mutex replaces all that was released at its address while it was locked.
 #if defined(__SANITIZE_THREAD__)
 void __tsan_acquire(void *);
 void __tsan_release(void *);
-#define ENTER(of) __tsan_acquire(of)
-#define LEAVE(of) __tsan_release(of)
+#define ENTER(of) __tsan_acquire((char *)(of) + 1)
+#define LEAVE(of) __tsan_release((char *)(of) + 1)
 #else
 #define ENTER(of) (void)(of)
 #define LEAVE(of) (void)(of)

@@ -301,6 +301,40 @@ static void after_the_end(void) {
     FAILS(rb_listener_bind(context, "127.0.0.1:0", &late), RB_ERR_ADDRESS, "shut down");
 }
 
+static pthread_key_t at_end;
+
+// Fails while its thread ends.
+static void fail_at_end(void *told) {
+    rb_config *config;
+    FAILS(rb_config_from_toml("transport = 1", &config), RB_ERR_CONFIG, "transport");
+    *(int *)told = 1;
+}
+
+static void *end_of_a_thread(void *told) {
+    rb_last_error();
+    pthread_setspecific(at_end, told);
+    return NULL;
+}
+
+// A text is where the one before it was: a pointer that was taken before a call fails has the call's text then.
+static void texts(void) {
+    rb_config *config;
+    FAILS(rb_rin_free((rb_rin *)0x10), RB_ERR_HANDLE, "no handle");
+    const char *text = rb_last_error();
+    char long_setting[4096] = "transport = '";
+    memset(long_setting + 13, 'x', 3000);
+    strcpy(long_setting + 3013, "'");
+    CHECK(rb_config_from_toml(long_setting, &config) == RB_ERR_CONFIG);
+    CHECK(text == rb_last_error() && strlen(text) > 500 && strlen(text) < 1024 && strstr(text, "transport"));
+    pthread_t thread;
+    int told = 0;
+    OK(pthread_key_create(&at_end, fail_at_end));
+    OK(pthread_create(&thread, NULL, end_of_a_thread, &told));
+    OK(pthread_join(thread, NULL));
+    CHECK(told);
+    OK(pthread_key_delete(at_end));
+}
+
 int main(void) {
     main_thread = pthread_self();
     OK(rb_context_new(NULL, &context));
@@ -322,6 +356,7 @@ int main(void) {
     receiving();
     in_a_callback();
     two_threads();
+    texts();
     after_the_end();
     OK(rb_rin_free(in));
     OK(rb_buffer_free(buffer));
