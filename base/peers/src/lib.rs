@@ -4,9 +4,11 @@
 //! Everything that limits or remembers peers by address uses [`HostAddress`], so that all products count the same peers as one.
 #![forbid(unsafe_code)]
 
+mod browser;
 mod credentials;
 mod host;
 
+pub use browser::{BrowserFields, ForeignPage};
 pub use credentials::{
     Credentials, CredentialsError, MAX_PASSWORD_BYTES, MAX_TOKEN_BYTES, MAX_USER_BYTES, Secret,
 };

@@ -10,11 +10,12 @@ use bytes::Bytes;
 use data_encoding::BASE64_NOPAD;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, WWW_AUTHENTICATE};
+use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use locks::{Mutex, MutexGuard};
+use peers::{BrowserFields, ForeignPage};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -64,6 +65,8 @@ enum RequestFailure {
     #[error(transparent)]
     Refused(#[from] Refusal),
     #[error(transparent)]
+    Page(#[from] ForeignPage),
+    #[error(transparent)]
     Upload(#[from] UploadFailure),
     #[error(transparent)]
     Master(#[from] MasterError),
@@ -81,12 +84,11 @@ impl RequestFailure {
     fn status(&self) -> StatusCode {
         match self {
             Self::Refused(Refusal::Key) => StatusCode::UNAUTHORIZED,
-            Self::Refused(Refusal::Hook(_)) => StatusCode::FORBIDDEN,
+            Self::Refused(Refusal::Hook(_)) | Self::Page(_) => StatusCode::FORBIDDEN,
             Self::Refused(Refusal::Attempts) => StatusCode::TOO_MANY_REQUESTS,
             Self::Refused(Refusal::Name) => StatusCode::NOT_FOUND,
-            Self::Refused(Refusal::Busy | Refusal::Ladder(_)) | Self::Upload(UploadFailure::Replaced) => {
-                StatusCode::CONFLICT
-            }
+            Self::Refused(Refusal::Busy | Refusal::Ladder(_))
+            | Self::Upload(UploadFailure::Replaced) => StatusCode::CONFLICT,
             Self::Refused(Refusal::Stream(_) | Refusal::NoHook)
             | Self::Upload(UploadFailure::Stream(StreamFailure::Output(OutputError::Chunk(_)))) => {
                 StatusCode::SERVICE_UNAVAILABLE
@@ -153,10 +155,10 @@ fn answer(status: StatusCode, text: &str) -> Answer {
     let body = if text.is_empty() { String::new() } else { format!("{text}\n") };
     let mut answer = Response::new(Full::new(Bytes::from(body)));
     *answer.status_mut() = status;
-    let plain = hyper::header::HeaderValue::from_static("text/plain; charset=utf-8");
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
     answer.headers_mut().insert(CONTENT_TYPE, plain);
     if status == StatusCode::UNAUTHORIZED {
-        let scheme = hyper::header::HeaderValue::from_static("Basic realm=\"rblive\"");
+        let scheme = HeaderValue::from_static("Basic realm=\"rblive\"");
         answer.headers_mut().insert(WWW_AUTHENTICATE, scheme);
     }
     answer
@@ -211,8 +213,10 @@ impl HttpStreams {
             Ok(()) => answer(StatusCode::CREATED, ""),
             Err(failure) => {
                 let status = failure.status();
-                if !matches!(failure, RequestFailure::Refused(_)) {
-                    IngestCounters::count(&self.registry.counters.failed, 1);
+                match failure {
+                    RequestFailure::Refused(_) => {}
+                    RequestFailure::Page(_) => self.registry.count_refusal(),
+                    _ => IngestCounters::count(&self.registry.counters.failed, 1),
                 }
                 tracing::warn!(stream, file, %status, "a request was refused: {failure}");
                 answer(status, &failure.to_string())
@@ -227,6 +231,7 @@ impl HttpStreams {
         stream: &str,
         file: &str,
     ) -> Result<(), RequestFailure> {
+        self.check_page(&request)?;
         let access = &self.registry.access;
         if request.method() == Method::DELETE {
             // Old segments leave the stream's buffer by themselves. The key is checked all the same.
@@ -248,6 +253,17 @@ impl HttpStreams {
         let taken = self.upload(files, file, body).await;
         files.touched = Instant::now();
         taken
+    }
+
+    /// Refuses what a browser sends for a page of another web site. Encoders are no browsers, and their addresses may have any name.
+    fn check_page(&self, request: &Request<Incoming>) -> Result<(), ForeignPage> {
+        let Registry { settings, access, .. } = &*self.registry;
+        let fields = BrowserFields::of(|name| request.headers().get(name).map(HeaderValue::as_bytes));
+        fields.check_site()?;
+        match fields.is_of_page() && access.is_open() {
+            true => fields.check_name([settings.http.as_str(), settings.https.as_str()]),
+            false => Ok(()),
+        }
     }
 
     /// Receives a playlist. A media playlist has nothing that its segments lack; a multivariant playlist names renditions.

@@ -23,11 +23,15 @@ use std::time::Duration;
 use commands::Failure;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS,
+    X_FRAME_OPTIONS,
+};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use peers::{BrowserFields, ForeignPage};
 use rblive::{NodeId, RsId, RsManager, StreamError};
 use rblive_deliver::assets::{Asset, LOOK};
 use rblive_ingest::Ingest;
@@ -84,7 +88,8 @@ impl Endpoint {
         let runtime = runtime.map_err(refused)?;
         let (stop, stopped) = oneshot::channel();
         let history = History::default();
-        let calls = Arc::new(Calls { rs, ingest, recorder, token: settings.token.clone(), history });
+        let (listen, token) = (listen.clone(), settings.token.clone());
+        let calls = Arc::new(Calls { rs, ingest, recorder, listen, token, history });
         let most = settings.max_connections;
         let serve = move || {
             runtime.block_on(async move {
@@ -155,6 +160,7 @@ async fn serve(stream: TcpStream, calls: Arc<Calls>) {
             path: uri.path(),
             query: uri.query(),
             token: token_of(&request),
+            browser: BrowserFields::of(|name| request.headers().get(name).map(HeaderValue::as_bytes)),
         };
         let answer = calls.answer(call);
         async move { Ok::<_, Infallible>(answer) }
@@ -180,6 +186,7 @@ struct Call<'a> {
     path: &'a str,
     query: Option<&'a str>,
     token: Option<&'a str>,
+    browser: BrowserFields<'a>,
 }
 
 /// The parts of the node that answer calls.
@@ -187,15 +194,20 @@ struct Calls {
     rs: RsManager,
     ingest: Option<Arc<Ingest>>,
     recorder: Option<Arc<Recorder>>,
+    /// The address as it was configured.
+    listen: String,
     token: String,
     history: History,
 }
 
 impl Calls {
     fn answer(&self, call: Call<'_>) -> Answer {
-        let Call { method, path, query, token } = call;
+        let Call { method, path, query, token, .. } = call;
         if path == "/health" && method == Method::GET {
             return text(StatusCode::OK, "ok\n".to_owned());
+        }
+        if let Err(foreign) = self.check_page(&call) {
+            return text(StatusCode::FORBIDDEN, format!("{foreign}\n"));
         }
         if let Some(asset) = PAGE.iter().find(|asset| asset.path == path && method == Method::GET) {
             return answer(StatusCode::OK, asset.kind, asset.text);
@@ -231,6 +243,17 @@ impl Calls {
                 StatusCode::NOT_FOUND,
                 "there are /, /streams, /history, /metrics and /health\n".to_owned(),
             ),
+        }
+    }
+
+    /// Refuses what a browser sends for a page of another web site.
+    fn check_page(&self, call: &Call<'_>) -> Result<(), ForeignPage> {
+        if !call.method.is_safe() {
+            call.browser.check_site()?;
+        }
+        match self.token.is_empty() {
+            true => call.browser.check_name([self.listen.as_str()]),
+            false => Ok(()),
         }
     }
 
@@ -278,6 +301,9 @@ fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Ans
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    // The buttons of the page are pressed on the page alone, not below something else that a foreign page shows over them.
+    headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("frame-ancestors 'none'"));
     answer
 }
 
@@ -291,12 +317,13 @@ mod tests {
 
     fn calls(token: &str) -> Calls {
         let rs = RsManager::new(Config::default()).unwrap();
-        Calls { rs, ingest: None, recorder: None, token: token.to_owned(), history: History::default() }
+        let (listen, token) = ("127.0.0.1:7480".to_owned(), token.to_owned());
+        Calls { rs, ingest: None, recorder: None, listen, token, history: History::default() }
     }
 
     /// A call of nobody in particular.
     fn get(path: &str) -> Call<'_> {
-        Call { method: &Method::GET, path, query: None, token: None }
+        Call { method: &Method::GET, path, query: None, token: None, browser: BrowserFields::default() }
     }
 
     #[test]
@@ -355,6 +382,47 @@ mod tests {
             assert_eq!(calls.answer(get(path)).status(), StatusCode::OK, "{path}");
         }
         assert_eq!(calls.answer(get("/history")).status(), StatusCode::UNAUTHORIZED);
+    }
+
+    #[test]
+    fn foreign_web_pages_neither_read_nor_change_anything() {
+        let (open, closed) = (calls(""), calls("secret"));
+        let id = open.rs.create_stream("a").unwrap();
+        let path = format!("/streams/{id}/nodes/1");
+        let status = |calls: &Calls, method: Method, path: &str, fields: &[(&str, &str)]| {
+            let browser =
+                BrowserFields::of(|name| fields.iter().find(|own| own.0 == name).map(|own| own.1.as_bytes()));
+            calls.answer(Call { method: &method, token: Some("secret"), browser, ..get(path) }).status()
+        };
+        // A page whose own name leads to this machine.
+        let rebound = [("host", "evil.example:7480"), ("sec-fetch-site", "same-origin")];
+        for (method, path) in [(Method::GET, "/streams"), (Method::GET, "/"), (Method::PUT, &path)] {
+            assert_eq!(status(&open, method, path, &rebound), StatusCode::FORBIDDEN, "{path}");
+        }
+        assert_eq!(status(&closed, Method::GET, "/streams", &rebound), StatusCode::OK, "it has the token");
+        assert_eq!(status(&open, Method::GET, "/health", &rebound), StatusCode::OK);
+        let host = ("host", "127.0.0.1:7480");
+        for foreign in [("origin", "http://evil.example"), ("sec-fetch-site", "cross-site")] {
+            for calls in [&open, &closed] {
+                assert_eq!(
+                    status(calls, Method::DELETE, &path, &[host, foreign]),
+                    StatusCode::FORBIDDEN,
+                    "{foreign:?}"
+                );
+            }
+        }
+        assert!(open.rs.outbound()[0].nodes.is_empty());
+        assert_eq!(
+            status(&open, Method::PUT, &path, &[host, ("origin", "http://127.0.0.1:7480")]),
+            StatusCode::OK
+        );
+    }
+
+    #[test]
+    fn no_page_shows_the_control_page_in_a_frame() {
+        let answer = calls("").answer(get("/"));
+        assert_eq!(answer.headers()[X_FRAME_OPTIONS], "DENY");
+        assert_eq!(answer.headers()[CONTENT_SECURITY_POLICY], "frame-ancestors 'none'");
     }
 
     #[test]

@@ -179,3 +179,38 @@ fn the_rate_of_an_http_publisher_is_limited() {
     let statuses: Vec<u16> = (1..6).map(|at| put(&node, &format!("{at}.ts"), &seconds(at, at + 1))).collect();
     assert!(statuses.contains(&429), "{statuses:?}");
 }
+
+/// A browser sends such a POST for any web page, at 127.0.0.1 too.
+#[test]
+fn requests_of_foreign_web_pages_are_refused() {
+    let open = Node::with(|settings| settings.keys.clear());
+    let closed = Node::start();
+    let body = seconds(0, 1);
+    let status = |node: &Node, method: &str, host: &str, fields: &str| {
+        let path = "/live/camera/0.ts".trim_end_matches(if method == "POST" { "/0.ts" } else { "" });
+        let head = String::from_utf8(head(method, path, body.len())).unwrap();
+        let head = head.replace("Host: a\r\n", &format!("Host: {host}\r\n{fields}"));
+        exchange(node.addresses().http.unwrap(), &[head.as_bytes(), &body].concat())
+    };
+    for method in ["POST", "PUT", "DELETE"] {
+        for (host, fields) in [
+            ("127.0.0.1:8935", "Origin: http://evil.example\r\nContent-Type: text/plain\r\n"),
+            ("127.0.0.1:8935", "Origin: null\r\n"),
+            ("127.0.0.1:8935", "Sec-Fetch-Site: cross-site\r\n"),
+            ("127.0.0.1:8935", "Origin: http://127.0.0.1:9000\r\nSec-Fetch-Site: same-site\r\n"),
+        ] {
+            for node in [&open, &closed] {
+                assert_eq!(status(node, method, host, fields), 403, "{method} {host} {fields}");
+            }
+        }
+        // The name of the page leads to this machine: for the browser both are one.
+        let rebound = "Origin: http://evil.example:8935\r\n";
+        assert_eq!(status(&open, method, "evil.example:8935", rebound), 403, "{method}");
+    }
+    assert!(open.media().is_empty() && closed.media().is_empty());
+    let refused = open.ingest.counters().refused.load(Ordering::Relaxed);
+    assert_eq!(refused, 15, "each of them is counted");
+    // Encoders know nothing of origins, and find the node by any name. A page of its own address has the key.
+    assert_eq!(status(&open, "POST", "ingest.example:8935", ""), 201);
+    assert_eq!(status(&closed, "POST", "ingest.example:8935", "Origin: http://ingest.example:8935\r\n"), 201);
+}

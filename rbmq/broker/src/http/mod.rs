@@ -35,6 +35,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use locks::Mutex;
+use peers::{BrowserFields, ForeignPage};
 use rocketnet::LogLimiter;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -199,6 +200,8 @@ pub fn check_certificates(config: &BrokerConfig) -> Result<bool, EndpointError> 
 
 /// The ways in for clients.
 struct Door {
+    /// The address as it was configured.
+    listen: String,
     token_file: String,
     token: Mutex<Token>,
     tls: Option<Tls>,
@@ -213,7 +216,7 @@ impl Door {
         let tls = Tls::open(settings, &watch.ctx.config().tls).map_err(EndpointError::Tls)?;
         let asks = settings.client_certificates != HttpClients::None;
         let observation = asks.then(|| watch.observation().clone());
-        Ok(Self { token_file, token, tls, observation })
+        Ok(Self { listen: settings.listen.clone(), token_file, token, tls, observation })
     }
 
     fn reload(&self) -> Result<(), EndpointError> {
@@ -344,6 +347,9 @@ impl Shared {
         if !is_shown {
             return Err(Denied::Token);
         }
+        if !is_asked && !pages::is_probe(request.uri().path()) {
+            self.check_name(request).map_err(Denied::Page)?;
+        }
         let by_token = is_asked && client.certificate.is_none();
         if let Some(observation) = self.door.observation.as_ref().filter(|_| !by_token) {
             // Probes stay unauthenticated, so that they take no place from a client with the right.
@@ -357,6 +363,15 @@ impl Shared {
         }
         self.unauthenticated.forget(client.number);
         Ok(())
+    }
+
+    /// Refuses the request of a page whose own name leads to this endpoint. With TLS its browser has refused the certificate.
+    fn check_name<B>(&self, request: &hyper::Request<B>) -> Result<(), ForeignPage> {
+        let fields = BrowserFields::of(|name| request.headers().get(name).map(|value| value.as_bytes()));
+        match self.door.tls {
+            Some(_) => Ok(()),
+            None => fields.check_name([self.door.listen.as_str()]),
+        }
     }
 
     fn log_refusal(&self, peer: SocketAddr, why: &str) {

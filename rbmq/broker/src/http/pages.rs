@@ -13,6 +13,7 @@ use hyper::header::{
 };
 use hyper::{Method, Request, Response, StatusCode};
 use locks::Mutex;
+use peers::ForeignPage;
 
 use super::metrics::{LastScrape, Scrape};
 use crate::Watch;
@@ -56,6 +57,8 @@ pub(super) enum Denied {
     Token,
     /// The client's certificate does not give it the right to the page, for this reason.
     Right(String),
+    /// A browser may have sent the request for a foreign page.
+    Page(ForeignPage),
 }
 
 /// Whether a page is for probes: it tells nothing of topics and clients.
@@ -138,6 +141,7 @@ fn refused(denied: Denied) -> Answer {
             answer
         }
         Denied::Right(why) => refuse(StatusCode::FORBIDDEN, &why),
+        Denied::Page(why) => refuse(StatusCode::FORBIDDEN, &why.to_string()),
     }
 }
 

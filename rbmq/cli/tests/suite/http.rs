@@ -73,6 +73,24 @@ fn publish(broker: &Operated, args: &str, text: &str) {
     publisher.finish().good();
 }
 
+/// The name of a web page may lead to this machine, so that its scripts read whatever has this name.
+#[test]
+fn pages_are_not_for_web_sites_whose_name_leads_here() {
+    let (broker, http) = watched(&[]);
+    let status = |path: &str, host: &str| {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        exchange(&http, head.as_bytes()).split(' ').nth(1).unwrap().to_owned()
+    };
+    for path in ["/topics", "/metrics", "/"] {
+        assert_eq!(status(path, "evil.example:7412"), "403", "{path}");
+        for known in [&*http, "localhost:7412", "broker:7412", "[::1]"] {
+            assert_eq!(status(path, known), "200", "{path} {known}");
+        }
+    }
+    assert_eq!(status("/health", "evil.example:7412"), "200", "it tells nothing");
+    broker.end();
+}
+
 #[test]
 fn a_scraper_without_open_metrics_gets_the_older_format() {
     let (broker, http) = watched(&[]);

@@ -1,0 +1,193 @@
+//! Requests that a web browser sends for a page of somebody else.
+//!
+//! A browser reaches whatever its machine reaches, 127.0.0.1 too, and sends requests for every page that it shows:
+//!
+//! | A page of another web site | What the browser says then | What refuses it |
+//! |---|---|---|
+//! | sends a request that needs no permission of the server, as a POST of text | `Sec-Fetch-Site: cross-site`, `Origin: http://evil.example` | [`BrowserFields::check_site`] |
+//! | lets the own name lead to this machine (DNS rebinding), so that both are one site for the browser | `Host: evil.example` | [`BrowserFields::check_name`] |
+//!
+//! A page cannot change these fields. Other clients need none of them but `Host`.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+/// The longest name that an error repeats.
+const SHOWN: usize = 100;
+
+/// Fields of a request over HTTP that a browser sets by itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BrowserFields<'a> {
+    host: Option<&'a [u8]>,
+    origin: Option<&'a [u8]>,
+    fetch_site: Option<&'a [u8]>,
+}
+
+/// A request is refused, because a browser seems to send it for a page of somebody else. The page is at fault, not the user of the browser.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ForeignPage {
+    /// The page has another origin.
+    #[error("a web page of another address sends this request: pages of this address alone may do that")]
+    Site,
+    /// The name in the address of the page may be anybody's.
+    #[error(
+        "this server does not know itself as '{0}', which may be the name of a foreign web site: use an IP address, localhost, a name without \
+         a dot or the name in the configured address of this server; where it asks for a token or a key, any name is good"
+    )]
+    Name(String),
+}
+
+impl<'a> BrowserFields<'a> {
+    /// The fields of a request, whose fields `field` returns by name.
+    ///
+    /// ```
+    /// use peers::BrowserFields;
+    /// let fields = [("host", "127.0.0.1:7480"), ("origin", "http://evil.example")];
+    /// let request =
+    ///     BrowserFields::of(|name| fields.iter().find(|own| own.0 == name).map(|own| own.1.as_bytes()));
+    /// assert!(request.check_site().is_err() && request.check_name([]).is_ok());
+    /// ```
+    pub fn of(field: impl Fn(&'static str) -> Option<&'a [u8]>) -> Self {
+        Self { host: field("host"), origin: field("origin"), fetch_site: field("sec-fetch-site") }
+    }
+
+    /// Whether a script of a page sends the request.
+    pub fn is_of_page(&self) -> bool {
+        self.origin.is_some()
+    }
+
+    /// Refuses the request of a page of another origin. For requests that change something: a page may show links to all addresses.
+    ///
+    /// # Errors
+    /// [`ForeignPage::Site`].
+    pub fn check_site(&self) -> Result<(), ForeignPage> {
+        // Behind a proxy, Host may be the proxy's own. So it decides only in browsers that do not say the site.
+        let is_own = match (self.fetch_site, self.origin) {
+            (Some(site), _) => [&b"same-origin"[..], b"none"].contains(&site),
+            (None, Some(origin)) => self
+                .host
+                .is_some_and(|host| authority(origin).is_some_and(|own| own.eq_ignore_ascii_case(host))),
+            (None, None) => true,
+        };
+        if is_own { Ok(()) } else { Err(ForeignPage::Site) }
+    }
+
+    /// Refuses a request for a name that a foreign page may have: any but an IP address, `localhost`, a name without a dot, which is
+    /// none of the public DNS, and the names of `listen`, the configured addresses (`NAME:PORT`) of the listener.
+    ///
+    /// A listener that asks for a secret, or shows a certificate, needs no such check: the browser has no secret to send for the foreign
+    /// name, and the certificate is not for it.
+    ///
+    /// # Errors
+    /// [`ForeignPage::Name`].
+    pub fn check_name<'n>(&self, listen: impl IntoIterator<Item = &'n str>) -> Result<(), ForeignPage> {
+        // All browsers send Host.
+        let Some(host) = self.host else { return Ok(()) };
+        let host = String::from_utf8_lossy(host);
+        let name = host_of(&host);
+        let is_known = name.parse::<IpAddr>().is_ok()
+            || !name.contains('.')
+            || name.to_ascii_lowercase().ends_with(".localhost")
+            || listen.into_iter().any(|own| host_of(own).eq_ignore_ascii_case(name));
+        match is_known {
+            true => Ok(()),
+            false => Err(ForeignPage::Name(shown(name).into_owned())),
+        }
+    }
+}
+
+/// The host and the port of an origin, `SCHEME://HOST:PORT`.
+fn authority(origin: &[u8]) -> Option<&[u8]> {
+    let at = origin.windows(3).position(|three| three == b"://")?;
+    origin.get(at + 3..)
+}
+
+/// The host of `HOST:PORT`, without the brackets of IPv6 and the dot at the end.
+fn host_of(address: &str) -> &str {
+    let host = match address.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => address.split(':').next().unwrap_or_default(),
+    };
+    host.strip_suffix('.').unwrap_or(host)
+}
+
+fn shown(name: &str) -> Cow<'_, str> {
+    match name.chars().all(|own| own.is_ascii_graphic()) && name.len() <= SHOWN {
+        true => name.into(),
+        false => name.chars().filter(char::is_ascii_graphic).take(SHOWN).collect::<String>().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request<'a>(fields: &'a [(&'a str, &'a str)]) -> BrowserFields<'a> {
+        BrowserFields::of(|name| fields.iter().find(|own| own.0 == name).map(|own| own.1.as_bytes()))
+    }
+
+    #[test]
+    fn pages_of_another_origin_are_refused() {
+        let host = ("host", "127.0.0.1:8935");
+        for own in [
+            &[host][..],
+            &[host, ("origin", "http://127.0.0.1:8935")],
+            &[("host", "Example.org"), ("origin", "https://example.org")],
+            &[host, ("sec-fetch-site", "same-origin")],
+            &[host, ("sec-fetch-site", "none")],
+            // A proxy has put its own Host there.
+            &[host, ("origin", "https://example.org"), ("sec-fetch-site", "same-origin")],
+        ] {
+            assert_eq!(request(own).check_site(), Ok(()), "{own:?}");
+        }
+        for foreign in [
+            &[host, ("origin", "http://evil.example")][..],
+            &[host, ("origin", "http://127.0.0.1:8936")],
+            &[host, ("origin", "http://127.0.0.1")],
+            &[host, ("origin", "null")],
+            &[host, ("origin", "")],
+            &[("origin", "http://evil.example")],
+            &[host, ("sec-fetch-site", "cross-site")],
+            &[host, ("sec-fetch-site", "same-site")],
+            &[host, ("sec-fetch-site", "something-new")],
+            &[host, ("origin", "http://127.0.0.1:8935"), ("sec-fetch-site", "cross-site")],
+        ] {
+            assert_eq!(request(foreign).check_site(), Err(ForeignPage::Site), "{foreign:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_of_the_public_dns_is_known_only_from_the_address_of_the_listener() {
+        let listen = ["127.0.0.1:7480", "Control.example.org:7480"];
+        for known in [
+            "127.0.0.1:7480",
+            "192.0.2.7",
+            "[::1]:7480",
+            "[2001:db8::1]",
+            "localhost:7480",
+            "LOCALHOST",
+            "rblive.localhost:1",
+            "node1:7480",
+            "control.example.org",
+            "control.EXAMPLE.org.:7480",
+        ] {
+            assert_eq!(request(&[("host", known)]).check_name(listen), Ok(()), "{known}");
+        }
+        for foreign in [
+            "evil.example:7480",
+            "evil.example",
+            "127.0.0.1.evil.example",
+            "evil.example.",
+            "localhost.evil.example:80",
+            "1.2.3.4.5",
+        ] {
+            let refused = request(&[("host", foreign)]).check_name(listen).unwrap_err();
+            assert!(matches!(refused, ForeignPage::Name(_)), "{foreign}");
+        }
+        assert_eq!(request(&[]).check_name(listen), Ok(()), "no browser");
+        let long = format!("a\u{9b}b.{}", "x".repeat(1000));
+        let refused = request(&[("host", &long)]).check_name([]).unwrap_err().to_string();
+        assert!(refused.contains("'ab.xxx") && refused.len() < 500, "{refused}");
+    }
+}
