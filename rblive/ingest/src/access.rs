@@ -35,6 +35,8 @@ pub(crate) enum Refusal {
         "'{0}' has renditions that are published under names of their own, and is not published by itself"
     )]
     Ladder(String),
+    #[error("'{0}' has another publisher, and only its own may make it a rendition of another stream")]
+    Foreign(String),
     #[error("{0}")]
     Hook(String),
     #[error("it cannot be found out who may publish; the log of the server says why")]

@@ -87,7 +87,7 @@ impl RequestFailure {
             Self::Refused(Refusal::Hook(_)) | Self::Page(_) => StatusCode::FORBIDDEN,
             Self::Refused(Refusal::Attempts) => StatusCode::TOO_MANY_REQUESTS,
             Self::Refused(Refusal::Name) => StatusCode::NOT_FOUND,
-            Self::Refused(Refusal::Busy | Refusal::Ladder(_))
+            Self::Refused(Refusal::Busy | Refusal::Ladder(_) | Refusal::Foreign(_))
             | Self::Upload(UploadFailure::Replaced) => StatusCode::CONFLICT,
             Self::Refused(Refusal::Stream(_) | Refusal::NoHook)
             | Self::Upload(UploadFailure::Stream(StreamFailure::Output(OutputError::Chunk(_)))) => {

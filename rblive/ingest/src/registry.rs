@@ -27,6 +27,8 @@ struct Entry {
     /// The number of the publisher that may write, and in `last` that of the newest publisher.
     publisher: Option<u64>,
     last: u64,
+    /// The proof of the newest publisher.
+    claim: Claim,
 }
 
 pub(crate) struct Registry {
@@ -106,7 +108,7 @@ impl Registry {
         let mut tables = self.tables.lock();
         let entry = match tables.entries.get(name) {
             Some(entry) => entry.clone(),
-            None => self.add(&mut tables, name)?,
+            None => self.add(&mut tables, name, claim)?,
         };
         let mut held = entry.lock();
         if held.publisher.is_some() {
@@ -119,12 +121,13 @@ impl Registry {
         held.last += 1;
         let number = held.last;
         held.publisher = Some(number);
+        held.claim = claim.clone();
         drop(held);
         Ok(Publisher { registry: self.clone(), entry, name: name.to_owned(), number, claim: claim.clone() })
     }
 
     /// Adds a stream, or a rendition of one.
-    fn add(&self, tables: &mut Tables, name: &str) -> Result<Arc<Mutex<Entry>>, Refusal> {
+    fn add(&self, tables: &mut Tables, name: &str, claim: &Claim) -> Result<Arc<Mutex<Entry>>, Refusal> {
         let is_taken = self.settings.ladders.iter().any(|rule| rule.names(name));
         if is_taken || tables.groups.contains_key(name) {
             return Err(Refusal::Ladder(name.to_owned()));
@@ -140,7 +143,8 @@ impl Registry {
             }
         };
         let stream = Stream::new(name, output, rendition, &self.settings, &self.counters);
-        let entry = Arc::new(Mutex::new(Entry { stream, group, publisher: None, last: 0 }));
+        let entry = Entry { stream, group, publisher: None, last: 0, claim: claim.clone() };
+        let entry = Arc::new(Mutex::new(entry));
         tables.entries.insert(name.to_owned(), entry.clone());
         Ok(entry)
     }
@@ -184,31 +188,59 @@ impl Registry {
         check_name(name) && !renditions.iter().all(is_known) && renditions.iter().any(alone)
     }
 
-    /// Declares the renditions that an encoder's multivariant playlist names, if the encoder may publish stream `name`. Renditions that
-    /// are published as streams of their own become renditions of that stream.
+    /// Declares the renditions that an encoder's multivariant playlist names, if the encoder may publish stream `name` and each of them.
+    /// Renditions that the encoder publishes as streams of their own become renditions of that stream.
     pub(crate) async fn declare(
         &self,
         name: &str,
         renditions: &[String],
         claim: &Claim,
     ) -> Result<(), Refusal> {
-        if !self.are_new(&self.tables.lock(), name, renditions) {
-            return Ok(());
+        let unpublished: Vec<&String> = {
+            let tables = self.tables.lock();
+            if !self.are_new(&tables, name, renditions) {
+                return Ok(());
+            }
+            self.to_join(renditions)
+                .map(|(_, own)| own)
+                .filter(|own| !tables.entries.contains_key(*own))
+                .collect()
+        };
+        for (_, own) in self.to_join(renditions) {
+            self.access.check(own, claim).await?;
         }
-        match self.access.ask(name, claim).await? {
-            own if own == name => self.join(name, renditions),
-            // A hook that renames streams names the renditions' stream by their own names.
-            _ => Ok(()),
+        // A hook has been asked about what is published. One that renames streams names the renditions' stream by their own names.
+        for own in std::iter::once(name).chain(unpublished.into_iter().map(String::as_str)) {
+            if self.access.ask(own, claim).await? != own {
+                return Ok(());
+            }
         }
+        self.join(name, renditions, claim)
     }
 
-    fn join(&self, name: &str, renditions: &[String]) -> Result<(), Refusal> {
+    /// The renditions that a playlist can declare, with their places in it.
+    fn to_join<'a>(&self, renditions: &'a [String]) -> impl Iterator<Item = (usize, &'a String)> {
+        renditions.iter().enumerate().filter(|(_, own)| !self.by_rule(own))
+    }
+
+    /// Refuses to make renditions of streams that another client publishes.
+    fn check_publishers(&self, tables: &Tables, renditions: &[String], claim: &Claim) -> Result<(), Refusal> {
+        for (_, own) in self.to_join(renditions) {
+            let entry = tables.entries.get(own).map(|entry| entry.lock());
+            if entry.is_some_and(|entry| entry.group.is_none() && !entry.claim.is_same(claim)) {
+                return Err(Refusal::Foreign(own.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    fn join(&self, name: &str, renditions: &[String], claim: &Claim) -> Result<(), Refusal> {
         let mut tables = self.tables.lock();
         if !self.are_new(&tables, name, renditions) {
             return Ok(());
         }
-        let by_rule = |own: &String| self.by_rule(own);
-        for (index, own) in renditions.iter().enumerate().filter(|(_, own)| !by_rule(own)) {
+        self.check_publishers(&tables, renditions, claim)?;
+        for (index, own) in self.to_join(renditions) {
             let place =
                 RenditionRef { name: name.to_owned(), rendition: index as u16 + 1, of: renditions.len() };
             let entry = tables.entries.get(own).cloned();

@@ -160,6 +160,31 @@ fn a_hook_is_asked_for_the_stream_of_a_playlist_with_renditions() {
 }
 
 #[test]
+fn a_hook_is_asked_for_each_rendition_of_a_playlist() {
+    let (address, calls) = hook_that(|body| {
+        let is_refused = body.contains(r#""stream":"show/1""#);
+        answer(if is_refused { "403 Forbidden" } else { "200 OK" }, "")
+    });
+    let node = Node::with(|settings| {
+        (settings.hook.url, settings.limits.idle_ms) = (format!("http://{address}/"), 60_000);
+    });
+    let playlist = |rendition: u8| {
+        let names = format!("0/m.m3u8\n#EXT-X-STREAM-INF:BANDWIDTH=2\n{rendition}/m.m3u8");
+        format!("#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\n{names}\n")
+    };
+    assert_eq!(put_at(&node, "show/0/0.ts", &ts(SMALL, 0..RATE)), 201);
+    assert_eq!(put_at(&node, "show/master.m3u8", playlist(1).as_bytes()), 403);
+    assert_eq!(put_at(&node, "show/master.m3u8", playlist(2).as_bytes()), 201);
+    let calls = calls.lock().unwrap();
+    let asked: Vec<_> = calls.iter().map(|(_, body)| body.split('"').nth(7).unwrap()).collect();
+    assert_eq!(
+        asked,
+        ["show/0", "show", "show/1", "show", "show/2"],
+        "what is published was allowed already"
+    );
+}
+
+#[test]
 fn without_an_answer_nobody_publishes() {
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     assert_eq!(put(&asks(gone), "0.ts", &ts(SMALL, 0..RATE)), 503);

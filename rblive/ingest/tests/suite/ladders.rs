@@ -3,9 +3,9 @@
 use rblive::content::{Description, Flags, Header, Kind};
 use rblive_ingest::LadderRule;
 
-use crate::http::put_at as put;
+use crate::http::{exchange, head, put_at as put};
 use crate::material::{LARGE, RATE, SMALL, frames_of, ts};
-use crate::node::Node;
+use crate::node::{KEY, Node};
 
 fn ladder() -> Vec<LadderRule> {
     vec![LadderRule { name: "cam*".into(), streams: vec!["in/cam*_hi".into(), "in/cam*_lo".into()] }]
@@ -140,4 +140,35 @@ fn what_is_no_ladder_is_refused() {
     let master = "#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=900\n0/media.m3u8\n";
     assert_eq!(put(&node, "free/index.m3u8", master.as_bytes()), 201);
     assert_eq!(put(&node, "other/1.ts", &seconds(SMALL, 1, 2)), 201, "the others go on");
+}
+
+/// A PUT with another key than that of every stream.
+fn put_with(node: &Node, key: &str, path: &str, body: &[u8]) -> u16 {
+    let head = String::from_utf8(head("PUT", &format!("/live/{path}"), body.len())).unwrap();
+    let head = head.replace(&format!("Bearer {KEY}"), &format!("Bearer {key}"));
+    exchange(node.addresses().http.unwrap(), &[head.as_bytes(), body].concat())
+}
+
+#[test]
+fn a_stream_of_somebody_else_becomes_no_rendition() {
+    let (anna, bert) = ("the key of camera", "the key of camera/1");
+    let node = Node::with(|settings| {
+        settings.keys.insert("camera".to_owned(), anna.to_owned());
+        settings.keys.insert("camera/1".to_owned(), bert.to_owned());
+        settings.limits.idle_ms = 60_000;
+    });
+    let master = b"#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\n1/media.m3u8\n";
+    assert_eq!(put_with(&node, bert, "camera/1/0.ts", &seconds(SMALL, 0, 1)), 201);
+    // Anna has no right to the rendition. The key of all streams has, and is another publisher.
+    assert_eq!(put_with(&node, anna, "camera/index.m3u8", master), 401);
+    assert_eq!(put_with(&node, KEY, "camera/index.m3u8", master), 409);
+    assert_eq!(put_with(&node, bert, "camera/1/1.ts", &seconds(SMALL, 1, 2)), 201);
+    // The stream is still camera/1: nobody publishes camera, and anna may.
+    for second in 0..2 {
+        let path = format!("camera/{second}.ts");
+        assert_eq!(put_with(&node, anna, &path, &seconds(LARGE, second, second + 1)), 201);
+    }
+    node.wait_for_frames(usize::from(RATE));
+    assert_eq!(described(&node), [(1, 180)]);
+    assert!(frames(&node, 1).starts_with(&(0..RATE).collect::<Vec<_>>()));
 }
