@@ -1,9 +1,20 @@
 //! HTTP PUT and POST: files as ffmpeg's HLS output sends them, and chunks.
+//!
+//! The files of a stream are written one after the other. The client that began to publish writes as it sends, so that viewers get the
+//! parts of a file before its end. A client that is slow holds nobody up:
+//!
+//! ```text
+//!   the own client   sends ████████████  writes as it sends; what it sends while another file is written is kept until then
+//!   another client   sends ████████ all of it is kept, then ▌ is written at once
+//! ```
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::future::{Future, poll_fn};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,7 +28,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use locks::{Mutex, MutexGuard};
 use peers::{BrowserFields, ForeignPage};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
+use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::access::{Claim, Refusal};
@@ -31,20 +42,51 @@ use crate::upload::{LastFile, MAX_PLAYLIST, Upload, UploadFailure};
 
 type Answer = Response<Full<Bytes>>;
 
-/// Streams that are published by requests. Requests of one stream are handled one after the other.
+/// The largest bodies that are kept at once until they can be written.
+const KEPT_BODIES: usize = 2;
+/// The unit in which kept bytes are counted.
+const KIB: usize = 1 << 10;
+/// The bytes per second that an upload brings at least while a whole file of the same client waits.
+const LEAST_RATE: u64 = 10_000;
+
+/// Streams that are published by requests.
 pub(crate) struct HttpStreams {
     registry: Arc<Registry>,
-    open: Mutex<HashMap<String, Slot>>,
+    open: Mutex<HashMap<String, Arc<Slot>>>,
+    /// The memory for bodies that cannot be written yet, in KiB.
+    room: Arc<Semaphore>,
 }
 
-/// The files of a stream. `None` before its publisher is accepted, and after it has left.
-type Slot = Arc<AsyncMutex<Option<Files>>>;
+/// A stream that is published by requests.
+#[derive(Default)]
+struct Slot {
+    /// `None` before the publisher is accepted, and after it has left. Whoever writes holds it, and the own client while it sends.
+    files: Arc<AsyncMutex<Option<Files>>>,
+    /// `None` before the publisher is accepted.
+    clients: Mutex<Option<Clients>>,
+    /// The bytes that were written.
+    written: AtomicU64,
+    /// Ends an upload that is too slow.
+    hurry: Notify,
+    /// Tells that a publisher was accepted.
+    begun: Notify,
+}
+
+/// The clients that write to a stream.
+struct Clients {
+    /// The name of the stream.
+    name: String,
+    /// The client whose files are written as they come: the one that began to publish, or the one that goes on without it.
+    own: Claim,
+    /// When that one has last sent something.
+    at: Instant,
+    /// The client that the hook allowed last.
+    allowed: Claim,
+}
 
 /// The files of a stream.
 struct Files {
     publisher: Publisher,
-    /// The client that may write. The hook allowed it last.
-    claim: Claim,
     last: Option<LastFile>,
     rate: Rate,
     touched: Instant,
@@ -57,6 +99,10 @@ struct Body<'a> {
     bytes: usize,
     idle: Duration,
     counters: &'a IngestCounters,
+    /// What came before it could be written, and its memory.
+    kept: VecDeque<Bytes>,
+    room: Option<OwnedSemaphorePermit>,
+    is_whole: bool,
 }
 
 /// Why a request is refused.
@@ -78,6 +124,12 @@ enum RequestFailure {
     Slow,
     #[error("the body broke off")]
     Broken,
+    #[error(
+        "the body is slower than {LEAST_RATE} bytes per second, and the next file of the encoder waits for it"
+    )]
+    HoldsUp,
+    #[error("too many files wait for others of their streams; send this one again")]
+    NoRoom,
 }
 
 impl RequestFailure {
@@ -99,7 +151,8 @@ impl RequestFailure {
             }
             Self::Upload(UploadFailure::Stream(StreamFailure::OnlyTs)) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Rate(_) => StatusCode::TOO_MANY_REQUESTS,
-            Self::Slow => StatusCode::REQUEST_TIMEOUT,
+            Self::Slow | Self::HoldsUp => StatusCode::REQUEST_TIMEOUT,
+            Self::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
             Self::Upload(_) | Self::Master(_) | Self::Broken => StatusCode::BAD_REQUEST,
         }
     }
@@ -197,7 +250,9 @@ fn shown(request: &Request<Incoming>) -> Option<(Option<String>, Option<String>)
 
 impl HttpStreams {
     pub(crate) fn new(registry: Arc<Registry>) -> Arc<Self> {
-        Arc::new(Self { registry, open: Mutex::default() })
+        let most = registry.settings.limits.body_bytes.saturating_mul(KEPT_BODIES) / KIB;
+        let room = Arc::new(Semaphore::new(most.clamp(1, Semaphore::MAX_PERMITS)));
+        Arc::new(Self { registry, open: Mutex::default(), room })
     }
 
     async fn answer(self: &Arc<Self>, request: Request<Incoming>, address: IpAddr) -> Answer {
@@ -238,20 +293,23 @@ impl HttpStreams {
             return Ok(access.check(stream, claim).await?);
         }
         let playlist = file.ends_with(".m3u8");
-        let body = self.body(request, playlist)?;
+        let mut body = self.body(request, playlist)?;
         if playlist {
             access.check(stream, claim).await?;
             return self.playlist(stream, claim, body).await;
         }
-        let mut held = self.files(stream, claim).await?;
+        let (slot, mut held) = self.files(stream, claim, &mut body).await?;
         let Some(files) = held.as_mut() else { return Err(RequestFailure::Broken) };
         if files.publisher.is_replaced() {
             let publisher = self.registry.publish_again(stream, claim).await?;
-            (files.publisher, files.claim, files.last) = (publisher, claim.clone(), None);
+            slot.begin(&publisher, claim);
+            (files.publisher, files.last) = (publisher, None);
         }
         files.touched = Instant::now();
-        let taken = self.upload(files, file, body).await;
+        slot.writes(claim, body.idle);
+        let taken = self.upload(&slot, files, file, body).await;
         files.touched = Instant::now();
+        slot.writes(claim, Duration::MAX);
         taken
     }
 
@@ -285,35 +343,19 @@ impl HttpStreams {
         self: &Arc<Self>,
         stream: &str,
         claim: &Claim,
-    ) -> Result<OwnedMutexGuard<Option<Files>>, RequestFailure> {
+        body: &mut Body<'_>,
+    ) -> Result<(Arc<Slot>, OwnedMutexGuard<Option<Files>>), RequestFailure> {
         let access = &self.registry.access;
-        let count = |_: &Refusal| self.registry.count_refusal();
-        access.check(stream, claim).await.inspect_err(count)?;
-        let mut allowed = None;
+        access.check(stream, claim).await.inspect_err(|_| self.registry.count_refusal())?;
         loop {
             let slot = self.lock().entry(stream.to_owned()).or_default().clone();
-            let mut held = slot.clone().lock_owned().await;
+            let Some(mut held) = self.turn(&slot, stream, claim, body).await? else { continue };
             if !self.lock().get(stream).is_some_and(|current| Arc::ptr_eq(current, &slot)) {
                 // The publisher has left meanwhile.
                 continue;
             }
-            if let Some(files) = held.as_mut() {
-                if !access.asks_for_each() || files.claim.is_same(claim) {
-                    return Ok(held);
-                }
-                match allowed.take() {
-                    None => {
-                        drop(held);
-                        allowed = Some(access.ask(stream, claim).await.inspect_err(count)?);
-                        continue;
-                    }
-                    Some(name) if name == files.publisher.name => files.claim = claim.clone(),
-                    Some(_) => {
-                        self.registry.count_refusal();
-                        return Err(Refusal::Busy.into());
-                    }
-                }
-                return Ok(held);
+            if held.is_some() {
+                return Ok((slot, held));
             }
             let publisher = match self.registry.publish(stream, claim).await {
                 Ok(publisher) => publisher,
@@ -323,15 +365,85 @@ impl HttpStreams {
                 }
             };
             tracing::info!(stream = publisher.name, "an encoder publishes by HTTP");
+            slot.begin(&publisher, claim);
             let rate = Rate::new(self.registry.settings.limits.bytes_per_second);
-            let claim = claim.clone();
-            *held = Some(Files { publisher, claim, last: None, rate, touched: Instant::now() });
-            tokio::spawn(expire(Arc::downgrade(self), stream.to_owned(), slot));
-            return Ok(held);
+            *held = Some(Files { publisher, last: None, rate, touched: Instant::now() });
+            tokio::spawn(expire(Arc::downgrade(self), stream.to_owned(), slot.clone()));
+            return Ok((slot, held));
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Slot>> {
+    /// Waits for the turn of a client. `None`: another one has begun to publish meanwhile.
+    async fn turn(
+        &self,
+        slot: &Slot,
+        stream: &str,
+        claim: &Claim,
+        body: &mut Body<'_>,
+    ) -> Result<Option<OwnedMutexGuard<Option<Files>>>, RequestFailure> {
+        let mut begun = pin!(slot.begun.notified());
+        begun.as_mut().enable();
+        let Some(is_own) = slot.is_own(claim) else {
+            // Nothing is kept of clients that the hook may refuse.
+            let first = first_of(slot.files.clone().lock_owned(), begun).await;
+            return Ok(first.ok().filter(|held| held.is_none()));
+        };
+        self.ask(slot, stream, claim).await.inspect_err(|_| self.registry.count_refusal())?;
+        self.wait(slot, is_own, body).await.map(Some)
+    }
+
+    /// Asks the hook about a client that is not the one that it allowed last.
+    async fn ask(&self, slot: &Slot, stream: &str, claim: &Claim) -> Result<(), Refusal> {
+        let access = &self.registry.access;
+        let is_allowed = |own: &Option<Clients>| own.as_ref().is_none_or(|own| own.allowed.is_same(claim));
+        if !access.asks_for_each() || is_allowed(&slot.clients.lock()) {
+            return Ok(());
+        }
+        let name = access.ask(stream, claim).await?;
+        match slot.clients.lock().as_mut() {
+            Some(own) if own.name == name => own.allowed = claim.clone(),
+            Some(_) => return Err(Refusal::Busy),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Waits until a client may write. What it sends meanwhile is kept; another client than the stream's own one has sent its whole file
+    /// before it writes.
+    async fn wait(
+        &self,
+        slot: &Slot,
+        is_own: bool,
+        body: &mut Body<'_>,
+    ) -> Result<OwnedMutexGuard<Option<Files>>, RequestFailure> {
+        let mut turn = pin!(slot.files.clone().lock_owned());
+        if !is_own {
+            while !body.is_whole {
+                body.keep(&self.room).await?;
+            }
+            // The own client may send one file for as long as it likes.
+            return timeout(body.idle, turn).await.map_err(|_| Refusal::Busy.into());
+        }
+        let patience = body.idle / 3;
+        let least = (LEAST_RATE as f64 * patience.as_secs_f64()) as u64;
+        while !body.is_whole {
+            match first_of(&mut turn, body.keep(&self.room)).await {
+                Ok(held) => return Ok(held),
+                Err(kept) => kept?,
+            }
+        }
+        loop {
+            let before = slot.written.load(Ordering::Relaxed);
+            if let Ok(held) = timeout(patience, &mut turn).await {
+                return Ok(held);
+            }
+            if slot.written.load(Ordering::Relaxed) - before < least {
+                slot.hurry.notify_waiters();
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Slot>>> {
         self.open.lock()
     }
 
@@ -345,15 +457,27 @@ impl HttpStreams {
             return Err(RequestFailure::TooLarge(most));
         }
         let idle = Duration::from_millis(limits.idle_ms);
-        Ok(Body { body: request.into_body(), most, bytes: 0, idle, counters: &self.registry.counters })
+        let (body, counters) = (request.into_body(), &*self.registry.counters);
+        Ok(Body { body, most, bytes: 0, idle, counters, kept: VecDeque::new(), room: None, is_whole: false })
     }
 
     /// Receives a file. A transport stream is read as it arrives.
-    async fn upload(&self, files: &mut Files, name: &str, mut body: Body<'_>) -> Result<(), RequestFailure> {
+    async fn upload(
+        &self,
+        slot: &Slot,
+        files: &mut Files,
+        name: &str,
+        mut body: Body<'_>,
+    ) -> Result<(), RequestFailure> {
         let Files { publisher, last, rate, .. } = files;
         let mut upload = Upload::begin(publisher, name, last.take())?;
+        let mut hurry = pin!(slot.hurry.notified());
+        hurry.as_mut().enable();
         let taken = async {
-            while let Some(data) = body.next().await? {
+            loop {
+                let next = first_of(body.next(), hurry.as_mut()).await;
+                let Some(data) = next.map_err(|()| RequestFailure::HoldsUp)?? else { break };
+                slot.written.fetch_add(data.len() as u64, Ordering::Relaxed);
                 if !rate.allows(data.len()) {
                     return Err(RequestFailure::Rate(self.registry.settings.limits.bytes_per_second));
                 }
@@ -368,9 +492,69 @@ impl HttpStreams {
     }
 }
 
+/// Waits for one of two futures, and asks `one` first.
+async fn first_of<A, B>(one: impl Future<Output = A>, other: impl Future<Output = B>) -> Result<A, B> {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    poll_fn(|context| match one.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Ok(output)),
+        Poll::Pending => other.as_mut().poll(context).map(Err),
+    })
+    .await
+}
+
+impl Slot {
+    /// Whether the files of a client are written as they come. `None`: nobody publishes.
+    fn is_own(&self, claim: &Claim) -> Option<bool> {
+        self.clients.lock().as_ref().map(|clients| clients.own.is_same(claim))
+    }
+
+    /// A client has begun to publish.
+    fn begin(&self, publisher: &Publisher, claim: &Claim) {
+        let (name, at) = (publisher.name.clone(), Instant::now());
+        *self.clients.lock() = Some(Clients { name, own: claim.clone(), at, allowed: claim.clone() });
+        self.begun.notify_waiters();
+    }
+
+    /// A client writes. It takes the place of the own one that has sent nothing for so long: its address may have changed.
+    fn writes(&self, claim: &Claim, silence: Duration) {
+        if let Some(clients) = self.clients.lock().as_mut() {
+            let is_own = clients.own.is_same(claim);
+            if is_own || clients.at.elapsed() > silence {
+                (clients.own, clients.at) = (claim.clone(), Instant::now());
+            }
+        }
+    }
+}
+
 impl Body<'_> {
     /// The next bytes; `None` at the end.
     async fn next(&mut self) -> Result<Option<Bytes>, RequestFailure> {
+        match self.kept.pop_front() {
+            Some(bytes) => Ok(Some(bytes)),
+            None if self.is_whole => Ok(None),
+            None => self.receive().await,
+        }
+    }
+
+    /// Receives the next bytes, and keeps them.
+    async fn keep(&mut self, room: &Arc<Semaphore>) -> Result<(), RequestFailure> {
+        match self.receive().await? {
+            Some(bytes) => {
+                let kib = bytes.len().div_ceil(KIB).try_into().unwrap_or(u32::MAX);
+                let room = room.clone().try_acquire_many_owned(kib).map_err(|_| RequestFailure::NoRoom)?;
+                match &mut self.room {
+                    Some(own) => own.merge(room),
+                    None => self.room = Some(room),
+                }
+                self.kept.push_back(bytes);
+            }
+            None => self.is_whole = true,
+        }
+        Ok(())
+    }
+
+    /// Receives the next bytes; `None` at the end.
+    async fn receive(&mut self) -> Result<Option<Bytes>, RequestFailure> {
         loop {
             let frame = timeout(self.idle, self.body.frame()).await.map_err(|_| RequestFailure::Slow)?;
             let Some(frame) = frame else { return Ok(None) };
@@ -386,9 +570,9 @@ impl Body<'_> {
 }
 
 /// Ends the publishing of a stream once there were no requests for `idle_ms`.
-async fn expire(streams: Weak<HttpStreams>, name: String, slot: Slot) {
+async fn expire(streams: Weak<HttpStreams>, name: String, slot: Arc<Slot>) {
     loop {
-        let mut held = slot.lock().await;
+        let mut held = slot.files.lock().await;
         let (Some(streams), Some(files)) = (streams.upgrade(), held.as_ref()) else { return };
         let until = files.touched + Duration::from_millis(streams.registry.settings.limits.idle_ms);
         if until <= Instant::now() {

@@ -214,3 +214,69 @@ fn requests_of_foreign_web_pages_are_refused() {
     assert_eq!(status(&open, "POST", "ingest.example:8935", ""), 201);
     assert_eq!(status(&closed, "POST", "ingest.example:8935", "Origin: http://ingest.example:8935\r\n"), 201);
 }
+
+/// A PUT whose body stays incomplete until `end` is called.
+struct Dripping {
+    socket: TcpStream,
+    rest: Vec<u8>,
+}
+
+impl Dripping {
+    /// Sends half of a file, with this key.
+    fn begin(node: &Node, key: &str, file: &str, body: &[u8]) -> Self {
+        let head = head("PUT", &format!("/live/camera/{file}"), body.len());
+        let head =
+            String::from_utf8(head).unwrap().replace(&format!("Bearer {KEY}"), &format!("Bearer {key}"));
+        let before = node.ingest.counters().bytes.load(Ordering::Relaxed);
+        let (sent, rest) = body.split_at(body.len() / 2);
+        let mut socket = TcpStream::connect(node.addresses().http.unwrap()).unwrap();
+        socket.write_all(&[head.as_bytes(), sent].concat()).unwrap();
+        let all = before + sent.len() as u64;
+        node.wait("the half arrives", || node.ingest.counters().bytes.load(Ordering::Relaxed) >= all);
+        Self { socket, rest: rest.to_vec() }
+    }
+
+    /// Sends the rest. Returns the answer.
+    fn end(mut self) -> String {
+        self.socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        // The server may have answered already.
+        let _ = self.socket.write_all(&self.rest);
+        let mut answer = Vec::new();
+        let _ = self.socket.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+}
+
+#[test]
+fn a_slow_file_of_another_client_holds_nobody_up() {
+    let other = "the key of the camera";
+    let node = Node::with(|settings| {
+        settings.keys.insert("camera".to_owned(), other.to_owned());
+        settings.limits.idle_ms = 600_000;
+    });
+    assert_eq!(put(&node, "0.ts", &seconds(0, 1)), 201);
+    let slow = Dripping::begin(&node, other, "slow.ts", &seconds(2, 3));
+    assert_eq!(put(&node, "1.ts", &seconds(1, 2)), 201, "the encoder goes on");
+    assert!(slow.end().starts_with("HTTP/1.1 201"));
+    assert_eq!(put(&node, "3.ts", &seconds(3, 4)), 201);
+    node.wait_for_frames(3 * usize::from(RATE));
+    assert!(
+        node.frames().starts_with(&expected(&[(0, 3)])),
+        "the slow file is written as a whole, at its end"
+    );
+}
+
+#[test]
+fn a_file_that_stands_still_makes_room_for_the_next_one_of_its_encoder() {
+    let node = Node::with(|settings| settings.limits.idle_ms = 6000);
+    assert_eq!(put(&node, "0.ts", &seconds(0, 1)), 201);
+    let stuck = Dripping::begin(&node, KEY, "1.ts", &seconds(1, 2));
+    assert_eq!(put(&node, "2.ts", &seconds(2, 3)), 201);
+    let answer = stuck.end();
+    assert!(
+        answer.starts_with("HTTP/1.1 408") && answer.contains("the next file of the encoder waits"),
+        "{answer}"
+    );
+    node.wait_for_end();
+    assert!(node.frames().ends_with(&expected(&[(2, 3)])), "{:?}", node.frames());
+}
