@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
+use crate::closed;
 use crate::failure::Failure;
 use crate::stop::Stop;
 
@@ -25,6 +26,7 @@ impl Input {
     /// The system's.
     pub fn open(path: &Path) -> io::Result<Self> {
         if path == Path::new("-") {
+            closed::check_stdin()?;
             return Ok(Self { fd: io::stdin().as_fd().try_clone_to_owned()?, waits: true });
         }
         let file = File::open(path)?;

@@ -34,14 +34,17 @@
 //!     print("done\n")
 //! }
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+#[allow(unsafe_code)]
+mod closed;
 mod failure;
 pub mod input;
 pub mod lines;
 #[cfg(feature = "log")]
 pub mod log;
 pub mod man;
+pub mod messages;
 mod output;
 mod printer;
 pub mod secrets;
@@ -52,7 +55,8 @@ pub mod terminal;
 
 pub use clap_complete::Shell;
 pub use failure::Failure;
-pub use output::{print, print_completions, print_error};
+pub use messages::print_error;
+pub use output::{print, print_completions};
 pub use printer::Printer;
 pub use status::{parse, status};
 pub use stdout::Stdout;

@@ -1,20 +1,60 @@
-//! Texts on standard output, and messages on standard error.
+//! Texts on standard output.
 
-use std::fmt::Display;
+use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::time::Duration;
 
 use clap::Command;
 use clap_complete::Shell;
 
+use crate::closed;
 use crate::failure::Failure;
+use crate::stop;
 
-/// Writes a text, or bytes, to standard output.
+/// The number of bytes that a writable pipe takes without blocking (PIPE_BUF of Linux). Descriptors stay blocking, since other processes may
+/// share them.
+pub(crate) const PIECE: usize = 4096;
+
+/// How long a reader may take for a piece after a request to end.
+pub(crate) const GRACE: Duration = Duration::from_secs(1);
+
+/// Standard output of the process.
+pub(crate) fn file() -> io::Result<File> {
+    closed::check_stdout()?;
+    // Not `std::io::Stdout`, which searches for newlines, and writes the rest of a failed write again at the end.
+    Ok(io::stdout().as_fd().try_clone_to_owned()?.into())
+}
+
+/// Whether a write to the file may wait for a reader. A regular file takes everything, and large writes are best.
+pub(crate) fn waits(file: &File) -> bool {
+    !file.metadata().is_ok_and(|data| data.is_file())
+}
+
+/// The failure of a command that was asked to end while its output takes nothing.
+pub(crate) fn unread(bytes: usize) -> Failure {
+    Failure::Failed(format!("asked to end while the output has no reader: {bytes} bytes were not written"))
+}
+
+/// Writes a text, or bytes, to standard output. Waits for the reader, until the command is asked to end.
 ///
 /// # Errors
-/// [`Failure::OutputClosed`] if the reader is gone, and `Failed` if the output takes no more.
+/// [`Failure::OutputClosed`] if the reader is gone; `Failed` if it takes nothing for a second after a request to end, or the output takes no
+/// more.
 pub fn print(text: impl AsRef<[u8]>) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_ref()).and_then(|()| out.flush()).map_err(|error| Failure::output(&error))
+    let (mut file, mut left) = (file().map_err(|error| Failure::output(&error))?, text.as_ref());
+    let most = if waits(&file) { PIECE } else { usize::MAX };
+    while !left.is_empty() {
+        let (piece, rest) = left.split_at(left.len().min(most));
+        if most == PIECE
+            && !stop::wait_output(file.as_fd(), GRACE).map_err(|error| Failure::output(&error))?
+        {
+            return Err(unread(left.len()));
+        }
+        file.write_all(piece).map_err(|error| Failure::output(&error))?;
+        left = rest;
+    }
+    Ok(())
 }
 
 /// Prints the script by which a shell completes the arguments of this command.
@@ -25,33 +65,4 @@ pub fn print_completions(shell: Shell, mut command: Command) -> Result<(), Failu
     let (mut script, name) = (Vec::new(), command.get_name().to_owned());
     clap_complete::generate(shell, &mut command, name, &mut script);
     print(script)
-}
-
-/// Prints a message behind the name of the program on standard error. A failure to write is ignored, and escape sequences of a
-/// peer are made harmless.
-pub fn print_error(program: &str, text: impl Display) {
-    let _ = writeln!(io::stderr(), "{program}: {}", printable(&text.to_string()));
-}
-
-/// The text with escapes for its control characters, except for newlines.
-fn printable(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '\n' => safe.push('\n'),
-            other if other.is_control() => safe.extend(other.escape_debug()),
-            other => safe.push(other),
-        }
-    }
-    safe
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_of_a_peer_cannot_move_the_cursor() {
-        assert_eq!(printable("refused:\n\x1b[2J\u{9b}2Jä 'x'"), "refused:\n\\u{1b}[2J\\u{9b}2Jä 'x'");
-    }
 }

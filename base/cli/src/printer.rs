@@ -3,12 +3,12 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::failure::Failure;
 use crate::lines::{self, Lines};
+use crate::output;
 
 /// Writes texts to standard output until a write fails.
 pub struct Printer {
@@ -24,9 +24,7 @@ impl Printer {
     /// `Failed`: the system refuses the thread.
     pub fn start(warn: fn(&str)) -> Result<Self, Failure> {
         let failed = Arc::new(AtomicBool::new(false));
-        // Not `std::io::Stdout`, which writes the rest of a failed write again at the end.
-        let file = io::stdout().as_fd().try_clone_to_owned().map(File::from);
-        let output = Output { file, failed: failed.clone(), warn };
+        let output = Output { file: output::file(), failed: failed.clone(), warn };
         // Dropped tables need no report: the next one follows.
         let lines = Lines::start("printer", output, lines::MAX_BYTES, |_| ())
             .map_err(|error| Failure::Failed(format!("cannot start a thread: {error}")))?;

@@ -1,5 +1,6 @@
 //! The end of a program: its last message and its exit status.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -7,15 +8,35 @@ use clap::error::ErrorKind;
 use clap::{Command, Parser};
 use signal_hook::consts::SIGXFSZ;
 
+use crate::closed;
 use crate::failure::Failure;
-use crate::output::print_error;
+use crate::messages::print_error;
+use crate::stop::end_as_first_process;
 
-/// Parses the arguments of the process, which `--help` and wrong ones end. From then on a write beyond the limit of file sizes (`ulimit -f`) is an
-/// error of that write, where it would end the process with all that it does besides.
+/// Parses the arguments of the process, which `--help` and wrong ones end. From then on a write beyond the limit of file sizes (`ulimit -f`)
+/// is an error of that write, where it would end the process with all that it does besides, and signals end also the first process of a
+/// container.
 pub fn parse<T: Parser>() -> T {
     // Where the system refuses the handler, the process ends at such a write, as any other.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
-    T::parse()
+    end_as_first_process();
+    let answer = match T::try_parse() {
+        Ok(parsed) => return parsed,
+        Err(answer) => answer,
+    };
+    if !answer.use_stderr()
+        && let Err(Failure::Failed(message)) = print_answer(&answer)
+    {
+        print_error(T::command().get_name(), message);
+        std::process::exit(1);
+    }
+    answer.exit()
+}
+
+/// Prints the text of `--help` or `--version`.
+fn print_answer(answer: &clap::Error) -> Result<(), Failure> {
+    let printed = closed::check_stdout().and_then(|()| answer.print()).and_then(|()| io::stdout().flush());
+    printed.map_err(|error| Failure::output(&error))
 }
 
 /// The exit status of a program with these arguments, after its message on standard error. `command` is only called after a
@@ -44,8 +65,6 @@ fn wrong_usage(mut all: Command, name: &str, message: String) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use super::*;
 
     fn end(result: Result<(), Failure>) -> ExitCode {

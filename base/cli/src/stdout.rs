@@ -3,25 +3,17 @@
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::failure::Failure;
+use crate::output::{self, GRACE, PIECE, unread};
 use crate::stop::Stop;
-
-/// The number of bytes that a writable pipe takes without blocking (PIPE_BUF of Linux). The descriptor stays blocking, since other
-/// processes may share it.
-const PIECE: usize = 4096;
-
-/// How long the reader may take for a piece after a request to end.
-const GRACE: Duration = Duration::from_secs(1);
 
 /// Standard output.
 pub struct Stdout<'a> {
-    /// Not `std::io::Stdout`, which searches for newlines.
     file: File,
-    /// Whether to poll before a write. A regular file takes everything, and large writes are best.
+    /// Whether to poll before a write.
     waits: bool,
     stop: &'a Stop,
 }
@@ -32,15 +24,14 @@ impl<'a> Stdout<'a> {
     /// # Errors
     /// `Failed` if it is closed.
     pub fn open(stop: &'a Stop) -> Result<Self, Failure> {
-        let output = std::io::stdout().as_fd().try_clone_to_owned();
-        Ok(Self::new(output.map_err(|error| Failure::output(&error))?, stop))
+        let file = output::file().map_err(|error| Failure::output(&error))?;
+        Ok(Self::new(file.into(), stop))
     }
 
     /// Another output.
     pub fn new(output: OwnedFd, stop: &'a Stop) -> Self {
         let file = File::from(output);
-        let waits = !file.metadata().is_ok_and(|data| data.is_file());
-        Self { file, waits, stop }
+        Self { waits: output::waits(&file), file, stop }
     }
 
     /// Writes all bytes.
@@ -56,12 +47,7 @@ impl<'a> Stdout<'a> {
         for piece in bytes.chunks(PIECE) {
             match self.stop.wait_output(self.file.as_fd(), GRACE) {
                 Ok(true) => self.file.write_all(piece).map_err(|error| Failure::output(&error))?,
-                Ok(false) => {
-                    let left = bytes.len() - written;
-                    return Err(Failure::Failed(format!(
-                        "asked to end while the output has no reader: {left} bytes were not written"
-                    )));
-                }
+                Ok(false) => return Err(unread(bytes.len() - written)),
                 Err(error) => return Err(Failure::output(&error)),
             }
             written += piece.len();

@@ -4,12 +4,13 @@
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::process::{Pid, getpid};
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -42,6 +43,42 @@ pub enum Asked {
     Reload,
 }
 
+/// The flag of the handlers that were installed first, which all others set too.
+static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+/// Whether a signal ends the process at once, by [`end_as_first_process`].
+static AT_ONCE: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(true)));
+
+/// The system ignores signals of the first process in a container that have no handler. Until a [`Stop`] has its own, SIGINT and SIGTERM end
+/// this process as they end others.
+pub(crate) fn end_as_first_process() {
+    if getpid() == Pid::INIT {
+        for signal in [SIGINT, SIGTERM] {
+            // Where the system refuses the handler, it is as it was.
+            let _ = signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, AT_ONCE.clone());
+        }
+    }
+}
+
+/// How long a wait for an output is that looks for a request to end.
+const STEP: Duration = Duration::from_millis(50);
+
+/// Waits until `output` is writable; after a request to end, at most `grace`. False if it is not writable then.
+pub(crate) fn wait_output(output: BorrowedFd<'_>, grace: Duration) -> io::Result<bool> {
+    let ready = |timeout| Ok(wait_for(&[(output, PollFlags::OUT)], Some(timeout))?[0]);
+    while !ASKED.get().is_some_and(|asked| asked.load(Ordering::Acquire)) {
+        if ready(STEP)? {
+            return Ok(true);
+        }
+    }
+    ready(grace)
+}
+
+/// Whether `output` is writable within `patience`. One that cannot be waited for is.
+pub(crate) fn is_writable(output: BorrowedFd<'_>, patience: Duration) -> bool {
+    wait_for(&[(output, PollFlags::OUT)], Some(patience)).map_or(true, |ready| ready[0])
+}
+
 impl Stop {
     /// Installs the handlers. SIGHUP keeps its effect.
     ///
@@ -64,6 +101,8 @@ impl Stop {
             signal_hook::flag::register(signal, asked.clone())?;
             signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
         }
+        let _ = ASKED.set(asked.clone());
+        AT_ONCE.store(false, Ordering::Release);
         Ok(Self { asked, wake, sender, second, reload: None, terminal: false })
     }
 

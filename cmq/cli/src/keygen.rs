@@ -35,5 +35,5 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     write
         .and_then(|mut file| writeln!(file, "{}", secret.public()))
         .map_err(|error| failed(&public, &error))?;
-    writeln!(std::io::stdout(), "{}", secret.public()).map_err(|error| Failure::output(&error))
+    commands::print(format!("{}\n", secret.public()))
 }

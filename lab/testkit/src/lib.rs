@@ -1,16 +1,22 @@
 //! What the tests of several packages share. Everything waits at most [`LONG`], and leaves nothing behind.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "broker")]
 mod broker;
+mod ends;
 mod port;
 mod process;
 mod proxy;
+#[cfg(feature = "broker")]
 mod raw;
 mod time;
 
+#[cfg(feature = "broker")]
 pub use broker::{broker_with, rule};
+pub use ends::{Kind, Row, check_ends, row};
 pub use port::reserved_addr;
 pub use process::{Outcome, Process};
 pub use proxy::Proxy;
+#[cfg(feature = "broker")]
 pub use raw::{Raw, introduction};
 pub use time::{LONG, until};

@@ -11,6 +11,9 @@ use rocketbufs::config::read_file_with_mode;
 use serde::Deserialize;
 use settings::section;
 
+/// The variable with the filter of the log.
+pub const LOG: &str = "RBLIVE_LOG";
+
 /// The file with every setting at its default. The settings of the framework follow it.
 const EXAMPLE: &str = include_str!("example.toml");
 

@@ -12,6 +12,7 @@ mod man;
 mod serve;
 mod token;
 
+use std::io::{BufRead, BufReader, Read};
 use std::process::ExitCode;
 
 use access::PasswordHash;
@@ -60,8 +61,12 @@ enum Command {
 
 /// Runs the command that the arguments name. Wrong arguments end the process with status 2.
 fn main() -> ExitCode {
-    commands::log::start("RBLIVE_LOG", LevelFilter::WARN);
-    let result = match commands::parse::<Cli>().command {
+    let command = commands::parse::<Cli>().command;
+    // A server starts its own.
+    if !matches!(command, Command::Serve(_)) {
+        commands::log::start(config::LOG, LevelFilter::WARN);
+    }
+    let result = match command {
         Command::Serve(args) => serve::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Kept(args) => kept::run(&args),
@@ -77,13 +82,15 @@ fn main() -> ExitCode {
 /// Hashes the first line of standard input.
 fn password() -> Result<(), Failure> {
     let mut line = String::new();
-    std::io::stdin().read_line(&mut line).map_err(Failure::failed)?;
+    // A byte more than the longest with its end, so that a longer one is refused.
+    let input = std::io::stdin().lock().take(MAX_PASSWORD_BYTES as u64 + 3);
+    BufReader::new(input).read_line(&mut line).map_err(Failure::failed)?;
     let password = line.trim_end_matches(['\r', '\n']);
     if password.is_empty() {
         return Err(Failure::Failed("the password is empty; write one to standard input".to_owned()));
     }
     if password.len() > MAX_PASSWORD_BYTES {
-        let error = format!("the password has {} bytes; the limit is {MAX_PASSWORD_BYTES}", password.len());
+        let error = format!("the password is too long; the limit is {MAX_PASSWORD_BYTES} bytes");
         return Err(Failure::Failed(error));
     }
     let hash = PasswordHash::of(&Secret::from(password.to_owned())).map_err(Failure::failed)?;

@@ -9,8 +9,9 @@ use rblive::RsManager;
 use rblive_deliver::Settings;
 use rblive_ingest::Ingest;
 use rblive_record::{RecordRule, Recorder};
+use tracing::level_filters::LevelFilter;
 
-use super::config::Config;
+use super::config::{Config, LOG};
 use super::control::Endpoint;
 use super::deliver::{Viewers, receive};
 use super::exposure;
@@ -53,6 +54,7 @@ pub struct Args {
 
 /// Runs the node until a signal ends it.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    let _log = commands::log::start_server(LOG, LevelFilter::WARN)?;
     // Every node has the key of a certificate, and often tokens and keys of streams.
     if let Err(error) = commands::secrets::protect("RBLIVE_CORE_DUMPS") {
         tracing::warn!("secrets may be in core dumps of this process: {error}");

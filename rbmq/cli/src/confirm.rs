@@ -1,6 +1,5 @@
 //! `rbmq pub --confirm`: waits for confirmations in a thread of its own, and prints them.
 
-use std::io::Write;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
@@ -224,7 +223,10 @@ fn wait_in_order(receiver: &Receiver<Published>, shared: &Mutex<Shared>, output:
         if output.each
             && let Err(error) = print(&confirmed, &published, output.json)
         {
-            shared.lock().failure = Some(format!("cannot write to standard output: {error}"));
+            shared.lock().failure = Some(match error {
+                Failure::Failed(why) => why,
+                _ => "the output is closed".into(),
+            });
             return;
         }
     }
@@ -271,25 +273,21 @@ fn add_to_summary(shared: &mut Shared, confirmed: Confirmed, published: &Publish
 }
 
 /// Prints a line for a delivery: the confirmed messages, and the subscribers that the confirmation covers.
-fn print(confirmed: &Confirmed, published: &Published, as_json: bool) -> std::io::Result<()> {
+fn print(confirmed: &Confirmed, published: &Published, as_json: bool) -> Result<(), Failure> {
     let Confirmed { level, subscribers, left, lost, .. } = *confirmed;
     let (position, Published { messages, bytes, .. }) = (published.confirmation.position(), published);
-    let mut stdout = std::io::stdout().lock();
-    if as_json {
+    let line = if as_json {
         let line = json!({
             "confirmed": level.to_string(), "position": position, "messages": messages, "bytes": bytes,
             "subscribers": subscribers, "left": left, "lost": lost,
         });
-        writeln!(stdout, "{line}")?;
+        line.to_string()
     } else if level.is_of_disk() {
-        writeln!(stdout, "{level}: {messages} messages")?;
+        format!("{level}: {messages} messages")
     } else {
-        writeln!(
-            stdout,
-            "{level}: {messages} messages by {subscribers} subscribers ({left} left, {lost} lost some)"
-        )?;
-    }
-    stdout.flush()
+        format!("{level}: {messages} messages by {subscribers} subscribers ({left} left, {lost} lost some)")
+    };
+    commands::print(line + "\n")
 }
 
 #[cfg(test)]

@@ -154,7 +154,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         if let Some(confirmed) = confirmed {
             line["confirmed"] = confirmed;
         }
-        writeln!(std::io::stdout(), "{line}").map_err(|e| Failure::output(&e))?;
+        commands::print(format!("{line}\n"))?;
     }
     unfinished.map_or(Ok(()), |text| Err(Failure::Failed(text)))
 }

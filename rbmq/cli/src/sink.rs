@@ -1,7 +1,5 @@
 //! The output of `sub`: standard output, or files.
 
-use std::io;
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -53,13 +51,7 @@ enum To<'a> {
 
 impl<'a> Sink<'a> {
     pub(super) fn stdout(format: Format, stop: &'a Stop) -> Result<Self, Failure> {
-        let stdout = io::stdout().as_fd().try_clone_to_owned().map_err(|e| Failure::output(&e))?;
-        Ok(Self {
-            to: To::Stdout(Stdout::new(stdout, stop)),
-            format,
-            lines: Vec::new(),
-            unwritten: Vec::new(),
-        })
+        Ok(Self { to: To::Stdout(Stdout::open(stop)?), format, lines: Vec::new(), unwritten: Vec::new() })
     }
 
     /// A file for each topic: `output` itself, or files in it if it is a directory. `durable`: syncs files before recording.

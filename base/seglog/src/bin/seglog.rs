@@ -23,7 +23,8 @@ fn main() -> ExitCode {
             if error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe) {
                 return ExitCode::SUCCESS;
             }
-            eprintln!("seglog: {error}");
+            // Standard error may be closed.
+            let _ = writeln!(io::stderr(), "seglog: {error}");
             ExitCode::from(2)
         }
     }

@@ -12,7 +12,7 @@ fn cmq(args: &[&str]) -> Command {
 }
 
 /// A running receiver and its address.
-fn receive(args: &[&str]) -> (Child, String) {
+pub fn receive(args: &[&str]) -> (Child, String) {
     let mut child = cmq(&[&["receive", "127.0.0.1:0"], args].concat()).spawn().expect("the command starts");
     let mut line = String::new();
     // Byte by byte, so that no later line is consumed.

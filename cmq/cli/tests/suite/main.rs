@@ -1,4 +1,5 @@
 //! The command, as a user runs it.
 
 mod command;
+mod ends;
 mod multicast;

@@ -2,4 +2,5 @@
 
 mod command;
 mod common;
+mod ends;
 mod faults;

@@ -2,6 +2,7 @@
 
 mod browser;
 mod command;
+mod ends;
 mod kept;
 mod kills;
 mod live;

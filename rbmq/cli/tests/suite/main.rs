@@ -9,6 +9,7 @@ mod command;
 mod common;
 mod confirm;
 mod endings;
+mod ends;
 mod events;
 mod faults;
 mod files;
