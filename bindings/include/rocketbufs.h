@@ -302,6 +302,8 @@ enum rb_status
     RB_ERR_OTHER = -43,
     // Messages of CMQ's reliable mode were given up. They may have arrived all the same.
     RB_ERR_UNDELIVERED = -44,
+    // Another thread ended the wait. Nothing is lost, and the next call continues.
+    RB_ERR_INTERRUPTED = -45,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -1659,6 +1661,10 @@ typedef struct rbmq_event {
     uint64_t to;
 } rbmq_event;
 
+// A callback for the messages of a subscriber: `status` is `RB_OK`, and `message` is valid until the callback returns; or `message` is NULL,
+// and `status` is what `rbmq_subscriber_recv` would have returned, with its text in `rb_last_error`.
+typedef void (*rbmq_message_fn)(void *ctx, rb_status status, const struct rbmq_message *message);
+
 // How a topic is opened. Zeros are defaults: `rbmq_topic_options options = {.size = sizeof options};`
 typedef struct rbmq_topic_options {
     // `sizeof(rbmq_topic_options)`.
@@ -2926,12 +2932,36 @@ int rbmq_subscriber_ended(struct rbmq_subscriber *subscriber);
 // 1 if the connection to the broker is up, 0 if not; below 0 is a status. One thread uses a subscriber at a time.
 int rbmq_subscriber_is_connected(struct rbmq_subscriber *subscriber);
 
-// Closes the connection, waiting at most `timeout_ns`, and frees the handle. The messages that were handed out count as consumed.
+// Ends the wait of another thread in a call that receives on the subscriber: that call, or the next one that has to look for more than the
+// rest of a batch, fails with `RB_ERR_INTERRUPTED`, once. Nothing is lost, and the next call continues. Any thread, at any time; not in a handler
+// of a signal.
+rb_status rbmq_subscriber_interrupt(const struct rbmq_subscriber *subscriber);
+
+// Calls `callback(ctx, RB_OK, message)` for every message, on a thread of the subscriber alone, one call at a time. The callback may wait:
+// the subscriber's next messages wait too. What `rbmq_subscriber_recv` would return instead of a message is a call too, with its status,
+// NULL as the message, and the text in `rb_last_error`. `RB_END` and `RB_ERR_TAKEN_OVER` are the last call.
+//
+// The message is valid until the callback returns, and is consumed by the call that follows the last one of its batch. Consumes an open batch.
+// Subscribe before: while a callback is set, other calls on the subscriber fail with `RB_ERR_BUSY`, but `rbmq_subscriber_interrupt`,
+// `rbmq_subscriber_unset_message_cb`, `rbmq_subscriber_close` and `rbmq_subscriber_free`. `ctx` is the caller's, and is used until one of the latter three
+// has returned. One thread uses a subscriber at a time, and a call in the callback counts. Fails with `RB_ERR_BUSY` if a callback is set, and
+// with `RB_ERR_SYSTEM` if the system refuses a thread.
+rb_status rbmq_subscriber_set_message_cb(struct rbmq_subscriber *subscriber,
+                                         rbmq_message_fn callback,
+                                         void *ctx);
+
+// Removes the callback: later messages wait for `rbmq_subscriber_recv`. When this has returned, no call of it runs and none begins: `ctx`
+// may be freed. Inside the callback itself: once that call has returned. Does nothing if none is set. One thread uses a subscriber at a
+// time.
+rb_status rbmq_subscriber_unset_message_cb(struct rbmq_subscriber *subscriber);
+
+// Closes the connection, waiting at most `timeout_ns`, and frees the handle. The messages that were handed out count as consumed. Waits for a
+// callback that runs; in the callback it closes without waiting, once the callback has returned.
 rb_status rbmq_subscriber_close(struct rbmq_subscriber *subscriber,
                                 int64_t timeout_ns);
 
 // Closes the connection without waiting, and frees the handle. The remaining messages of the current batch count as not consumed.
-// NULL does nothing.
+// NULL does nothing. Waits for a callback that runs, unless it is called in the callback.
 rb_status rbmq_subscriber_free(struct rbmq_subscriber *subscriber);
 
 // Opens a topic, and waits until the broker has taken it. `options` may be NULL.

@@ -746,6 +746,18 @@ public:
     status deliver(buf_seg &seg, std::size_t size, void *delivery = nullptr, position_t *end = nullptr) const {
         return detail::check(rb_buffer_deliver(handle_, &seg, size, delivery, end));
     }
+    // Copies one delivery.
+    status append(Bytes data, Timeout timeout = no_limit, position_t *end = nullptr) const {
+        buf_seg seg;
+        status made = detail::check(rb_buffer_segment(handle_, data.size, timeout.nanos(), &seg));
+        if (!made) return made;
+        auto from = static_cast<const char *>(data.data);
+        for (int i = 0; i < seg.vec_count; i++) {
+            std::memcpy(seg.vecs[i].iov_base, from, seg.vecs[i].iov_len);
+            from += seg.vecs[i].iov_len;
+        }
+        return deliver(seg, data.size, nullptr, end);
+    }
     Writer writer() const {
         rb_writer *writer = nullptr;
         detail::check(rb_buffer_writer(handle_, &writer));
@@ -1482,6 +1494,15 @@ public:
     explicit Subscriber(const std::string &address, const rbmq_subscriber_options *options = nullptr) {
         detail::check(rbmq_subscriber_connect(address.c_str(), options, &handle_));
     }
+    Subscriber(Subscriber &&) noexcept = default;
+    Subscriber &operator=(Subscriber &&other) noexcept {
+        unset_message_cb();
+        Handle::operator=(std::move(other));
+        message_cb_ = std::move(other.message_cb_);
+        return *this;
+    }
+    ~Subscriber() { unset_message_cb(); }
+
     status subscribe(const std::string &topics, const rbmq_start *start = nullptr) {
         return detail::check(rbmq_subscriber_subscribe(handle_, topics.c_str(), start));
     }
@@ -1540,7 +1561,38 @@ public:
     bool ended() const { return detail::check_number(rbmq_subscriber_ended(handle_)) > 0; }
     bool is_connected() const { return detail::check_number(rbmq_subscriber_is_connected(handle_)) > 0; }
     int fd() const { return detail::check_number(rbmq_subscriber_fd(handle_)); }
-    status close(Timeout timeout) { return detail::check(rbmq_subscriber_close(release(), timeout.nanos())); }
+    status close(Timeout timeout) {
+        status closed = detail::check(rbmq_subscriber_close(release(), timeout.nanos()));
+        message_cb_.reset();
+        return closed;
+    }
+    // Ends the wait of another thread in a call that receives, which fails with RB_ERR_INTERRUPTED. Any thread.
+    status interrupt() const { return detail::check(rbmq_subscriber_interrupt(handle_)); }
+
+    // Calls `callback(RB_OK, message)` for each message, on a thread of the subscriber alone; or with what recv() would have failed
+    // with, and an empty message (rocketbufs::last_error() has the text). RB_END and RB_ERR_TAKEN_OVER are the last call. Subscribe before.
+    // The callback may wait. If it throws, the program ends.
+    status set_message_cb(std::function<void(rb_status, const Message &)> callback) {
+        unset_message_cb();
+        auto shared = std::make_shared<std::function<OnMessage>>(std::move(callback));
+        message_cb_.reset(new detail::Callback<OnMessage>{std::move(shared), handle_});
+        return detail::check(rbmq_subscriber_set_message_cb(handle_, on_message, message_cb_.get()));
+    }
+    void unset_message_cb() noexcept {
+        if (message_cb_) rbmq_subscriber_unset_message_cb(handle_);
+        message_cb_.reset();
+    }
+
+private:
+    using OnMessage = void(rb_status, const Message &);
+    static void on_message(void *ctx, rb_status code, const rbmq_message *received) {
+        auto function = static_cast<detail::Callback<OnMessage> *>(ctx)->function;
+        Message message;
+        if (received) static_cast<rbmq_message &>(message) = *received;
+        detail::guarded([&] { (*function)(code, message); }, detail::give_up);
+    }
+
+    detail::CallbackSlot<OnMessage> message_cb_;
 };
 
 #if defined(ROCKETBUFS_COROUTINES)

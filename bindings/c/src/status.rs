@@ -105,12 +105,14 @@ pub enum rb_status {
     RB_ERR_OTHER = -43,
     /// Messages of CMQ's reliable mode were given up. They may have arrived all the same.
     RB_ERR_UNDELIVERED = -44,
+    /// Another thread ended the wait. Nothing is lost, and the next call continues.
+    RB_ERR_INTERRUPTED = -45,
 }
 
 use rb_status::*;
 
 /// Every code with its description.
-const CODES: [(rb_status, &str); 48] = [
+const CODES: [(rb_status, &str); 49] = [
     (RB_OK, "success\0"),
     (RB_TIMED_OUT, "nothing happened within the time-out\0"),
     (RB_FULL, "no room now\0"),
@@ -159,6 +161,7 @@ const CODES: [(rb_status, &str); 48] = [
     (RB_ERR_PROTOCOL, "the other end answered something else\0"),
     (RB_ERR_OTHER, "failed\0"),
     (RB_ERR_UNDELIVERED, "messages were given up\0"),
+    (RB_ERR_INTERRUPTED, "another thread ended the wait\0"),
 ];
 
 /// Why a call did not do what it says. Its text is where `rb_last_error` finds it from the moment it is made: so a result is one

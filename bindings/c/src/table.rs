@@ -50,6 +50,10 @@ pub(crate) trait Kind: Sized + 'static {
     const NUMBER: u32;
     /// The name in error texts.
     const NAME: &'static str;
+    /// What is beside the object in a slot, for any thread, also while another one uses the object.
+    type Beside: Sync;
+    /// Its first value.
+    const BESIDE: Self::Beside;
     /// The table of the kind.
     fn table() -> &'static Table<Self>;
     /// The free slots of this thread.
@@ -58,18 +62,19 @@ pub(crate) trait Kind: Sized + 'static {
 
 /// One object, or none. Objects of different threads share no cache line.
 #[repr(align(64))]
-struct Slot<T> {
+struct Slot<T: Kind> {
     /// The handle of the object; 0 if there is none.
     handle: AtomicUsize,
     /// Shared: 1 and the number of calls that use the object. Exclusive: 2 while a call uses the object, and otherwise 1.
     uses: AtomicU32,
     /// The number of objects that the slot has had.
     generation: AtomicU32,
+    beside: T::Beside,
     object: UnsafeCell<MaybeUninit<T>>,
 }
 
 /// All objects of a kind.
-pub(crate) struct Table<T> {
+pub(crate) struct Table<T: Kind> {
     first: [Slot<T>; FIRST_CHUNK as usize],
     further: [AtomicPtr<Slot<T>>; CHUNKS],
     free: FreeSlots,
@@ -79,7 +84,7 @@ pub(crate) struct Table<T> {
 
 // SAFETY: the objects are reached through the tables by any thread, and `Kind`s are handles that are Send and Sync, or that
 // one thread uses at a time (see `exclusive`).
-unsafe impl<T> Sync for Table<T> {}
+unsafe impl<T: Kind> Sync for Table<T> {}
 
 /// Free slots that one thread takes and returns without the lock of the table.
 pub(crate) struct Spares<T: Kind> {
@@ -110,7 +115,7 @@ fn tag_of(kind: u32, generation: u32) -> u32 {
     (kind << 24) | (generation % GENERATIONS)
 }
 
-impl<T> Table<T> {
+impl<T: Kind> Table<T> {
     pub(crate) const fn new() -> Self {
         Self {
             first: [const { Slot::new() }; FIRST_CHUNK as usize],
@@ -164,7 +169,7 @@ impl<T> Table<T> {
     }
 }
 
-impl<T> Forked for Table<T> {
+impl<T: Kind> Forked for Table<T> {
     fn free_slots(&self) -> &FreeSlots {
         &self.free
     }
@@ -178,12 +183,13 @@ impl<T> Forked for Table<T> {
     }
 }
 
-impl<T> Slot<T> {
+impl<T: Kind> Slot<T> {
     const fn new() -> Self {
         Self {
             handle: AtomicUsize::new(0),
             uses: AtomicU32::new(0),
             generation: AtomicU32::new(0),
+            beside: T::BESIDE,
             object: UnsafeCell::new(MaybeUninit::uninit()),
         }
     }
@@ -297,6 +303,14 @@ fn find<T: Kind>(handle: usize) -> Result<(&'static Slot<T>, u32), Failure> {
     match T::table().slot(number) {
         Some(slot) if slot.handle.load(Ordering::Acquire) == handle => Ok((slot, number)),
         slot => Err(wrong::<T>(handle, slot)),
+    }
+}
+
+/// What is beside the object of a handle, whoever uses the object.
+pub(crate) fn beside<T: Kind>(handle: *const T::Opaque) -> Result<&'static T::Beside, Failure> {
+    match handle.addr() {
+        0 => Err(wrong::<T>(0, None)),
+        handle => find::<T>(handle).map(|(slot, _)| &slot.beside),
     }
 }
 
@@ -489,13 +503,20 @@ pub(crate) fn take_to<T: Kind + Send>(
     Ok(slot.object.get().cast_const().cast())
 }
 
-/// Declares kinds: the opaque type of C, the type of the object, the number of the kind, and its name in error texts.
+/// Declares kinds: the opaque type of C, the type of the object, the number of the kind, its name in error texts, and what is beside it.
 macro_rules! kinds {
-    ($($opaque:ident => $object:ty, $number:literal, $name:literal;)*) => {
+    (@ $beside:ty, $first:expr) => {
+        type Beside = $beside;
+        #[allow(clippy::declare_interior_mutable_const, reason = "the first value of each slot")]
+        const BESIDE: $beside = $first;
+    };
+    (@) => { $crate::table::kinds!(@ (), ()); };
+    ($($opaque:ident => $object:ty, $number:literal, $name:literal $(, $beside:ty = $first:expr)?;)*) => {
         $(impl $crate::table::Kind for $object {
             type Opaque = $opaque;
             const NUMBER: u32 = $number;
             const NAME: &'static str = $name;
+            $crate::table::kinds!(@ $($beside, $first)?);
 
             fn table() -> &'static $crate::table::Table<Self> {
                 static TABLE: $crate::table::Table<$object> = $crate::table::Table::new();

@@ -82,6 +82,7 @@ LEFT_OUT = {
     "InView.range_ref": "what the chunks of RBLive are made of, in Rust",
     "TopicWriter.free_bytes": "publish with a time-out of 0",
     "Subscriber.context": "a context is shared by making it first",
+    "Subscriber.interrupter": "close ends the wait of another thread",
     "Subscriber.into_stream": "aio.Subscriber.__aiter__",
     "Cmq.arrivals": "pop_where waits itself",
     "Cmq.wait_arrival": "pop_where waits itself",

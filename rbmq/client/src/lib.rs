@@ -62,7 +62,7 @@
 //! # Threads
 //!
 //! All types are `Send`. [`Publisher`] and [`Confirmation`] are `Sync`. [`TopicWriter`] and [`Subscriber`] are used by one
-//! thread at a time. One thread of the process notices the lost connections of all clients, and a client that reconnects has a
+//! thread at a time; [`Interrupter`] ends its wait from another one. One thread of the process notices the lost connections of all clients, and a client that reconnects has a
 //! thread while it does. The context of a client has worker threads; [`SubscriberBuilder::context`] shares a context among
 //! clients. None of them holds a lock while it waits for the network.
 //!
@@ -99,7 +99,7 @@ pub mod wire {
 
 pub use api::observer::{BufferDetail, Observer, ObserverBuilder, TopicDetail};
 pub use api::publisher::{Publisher, PublisherBuilder, TopicOptions};
-pub use api::subscriber::{Messages, Subscriber};
+pub use api::subscriber::{Interrupter, Messages, Subscriber};
 #[cfg(feature = "tokio")]
 pub use api::subscriber_tasks::MessageStream;
 pub use api::writer::{TopicWriter, WriteBatch};

@@ -103,6 +103,7 @@ failures! {
         ReceiveError::Refused { .. } => RB_ERR_REFUSED,
         ReceiveError::Malformed { .. } => RB_ERR_MALFORMED,
         ReceiveError::TakenOver(_) => RB_ERR_TAKEN_OVER,
+        ReceiveError::Interrupted => RB_ERR_INTERRUPTED,
         ReceiveError::Framework(error) => of_recv(error),
         _ => RB_ERR_OTHER,
     };

@@ -2,6 +2,7 @@
 
 pub mod claimed;
 pub mod confirm;
+pub mod dispatcher;
 mod failures;
 pub mod login;
 pub mod observer;

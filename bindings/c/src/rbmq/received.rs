@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_void};
 
-use rbmq::Notice;
+use rbmq::{MessageRef, Notice};
 use rocketbufs::Epoch;
 
 use crate::kept::Kept;
@@ -111,6 +111,21 @@ pub struct rbmq_event {
     pub from: u64,
     /// One past the last position of a range.
     pub to: u64,
+}
+
+impl rbmq_message {
+    pub(crate) fn of(received: &MessageRef<'_>) -> Self {
+        let topic = received.topic.as_str();
+        Self {
+            data: received.bytes.as_ptr().cast(),
+            len: received.bytes.len(),
+            topic: topic.as_ptr().cast(),
+            topic_len: topic.len(),
+            epoch: received.epoch.0.into(),
+            end: received.end,
+            publisher: received.publisher.map_or(-1, i64::from),
+        }
+    }
 }
 
 pub(crate) fn empty(kind: rbmq_event_kind) -> rbmq_event {

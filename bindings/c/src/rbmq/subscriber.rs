@@ -1,19 +1,23 @@
 //! Subscribers.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
 
 use rbmq::wire::{Piece, Unpack, UnpackError};
-use rbmq::{Batch, DeferredBatch, Event, Framing, Subscriber};
+use rbmq::{Batch, DeferredBatch, Event, Framing, Interrupter, Subscriber};
 use rocketbufs::{Config, Context};
 
+use crate::conn::function;
 use crate::kept::with_kept;
 use crate::raw::{
-    answer, array_mut, duration, optional_text, options, place, put, rb_id128, set, text, timeout,
+    CallbackContext, answer, array_mut, duration, optional_text, options, place, put, rb_id128, set, text,
+    timeout,
 };
+use crate::rbmq::dispatcher::{Dispatcher, MessageCallback, panicked, rbmq_message_fn};
 use crate::rbmq::login::login_of;
 use crate::rbmq::received::{
     empty, notice_event, rbmq_batch, rbmq_event, rbmq_event_kind, rbmq_message, rbmq_record,
@@ -22,21 +26,25 @@ use crate::rbmq::subscriber_options::{rbmq_start, rbmq_subscriber_options, slow_
 use crate::rbmq::topic::framing;
 use crate::status::rb_status::{RB_END, RB_ERR_ARGUMENT, RB_ERR_BUSY, RB_ERR_MALFORMED, RB_TIMED_OUT};
 use crate::status::{Failure, Outcome, call, call_number, rb_status};
-use crate::table::{exclusive, insert, kinds, shared, take};
+use crate::table::{beside, exclusive, free_shared, insert, kinds, shared, take};
 
 /// Receives topics from a broker, and reconnects by itself. One thread uses it at a time.
 pub struct rbmq_subscriber(());
 /// A received batch that is not consumed yet. One thread uses it at a time.
 pub struct rbmq_deferred(());
 
+/// What ends a wait of a subscriber: beside the subscriber in its slot is the handle, for any thread.
+pub struct rbmq_interrupter(());
+
 kinds! {
-    rbmq_subscriber => Receiver, 23, "subscriber";
+    rbmq_subscriber => Receiver, 23, "subscriber", AtomicPtr<rbmq_interrupter> = AtomicPtr::new(std::ptr::null_mut());
     rbmq_deferred => DeferredBatch, 24, "deferred batch";
+    rbmq_interrupter => Interrupter, 27, "subscriber";
 }
 
 type RecordsOf<'a> = Box<dyn Iterator<Item = Result<Piece<'a>, UnpackError>> + Send + 'a>;
 
-/// A subscriber, and its batch that is open.
+/// A subscriber, and its batch that is open; or the thread that has the subscriber meanwhile.
 pub(crate) struct Receiver {
     /// Borrows the bytes of `batch`, and is dropped before it.
     records: Option<RecordsOf<'static>>,
@@ -44,21 +52,34 @@ pub(crate) struct Receiver {
     batch: Option<Batch<'static>>,
     /// The position of the batch's first byte when it was opened.
     begin: u64,
-    /// Owned.
-    subscriber: NonNull<Subscriber>,
+    /// Owned. None while the dispatcher has it.
+    subscriber: Option<NonNull<Subscriber>>,
+    dispatcher: Option<Dispatcher>,
+    interrupter: *mut rbmq_interrupter,
 }
 
 // SAFETY: the subscriber is owned, and is Send; the others borrow it.
 unsafe impl Send for Receiver {}
 
 impl Receiver {
-    fn new(subscriber: Subscriber) -> Self {
-        Self {
-            records: None,
-            batch: None,
-            begin: 0,
-            subscriber: NonNull::from(Box::leak(Box::new(subscriber))),
+    fn new(subscriber: Subscriber) -> Result<Self, Failure> {
+        let interrupter = insert(subscriber.interrupter())?;
+        let subscriber = Some(NonNull::from(Box::leak(Box::new(subscriber))));
+        Ok(Self { records: None, batch: None, begin: 0, subscriber, dispatcher: None, interrupter })
+    }
+
+    /// Takes the subscriber back from a dispatcher that was told to end. Fails while a callback is set.
+    #[cold]
+    fn take_back(&mut self) -> Result<NonNull<Subscriber>, Failure> {
+        let ends = self.dispatcher.take_if(|dispatcher| dispatcher.is_told());
+        if let Some(dispatcher) = ends {
+            return Ok(*self.subscriber.insert(NonNull::from(Box::leak(dispatcher.join()?))));
         }
+        if self.dispatcher.is_none() {
+            return Err(panicked());
+        }
+        let text = "a callback gets the subscriber's messages; rbmq_subscriber_unset_message_cb removes it";
+        Err(Failure::new(RB_ERR_BUSY, text))
     }
 
     /// Drops the open batch, which consumes it.
@@ -72,10 +93,11 @@ impl Receiver {
 
     /// The subscriber, for calls that receive: the open batch is consumed before.
     #[inline]
-    fn receiving(&mut self) -> &mut Subscriber {
+    fn receiving(&mut self) -> Result<&mut Subscriber, Failure> {
         self.consume();
+        let mut subscriber = self.subscriber.map_or_else(|| self.take_back(), Ok)?;
         // SAFETY: owned, and no batch borrows it.
-        unsafe { self.subscriber.as_mut() }
+        Ok(unsafe { subscriber.as_mut() })
     }
 
     /// The subscriber, for calls that must not consume an open batch.
@@ -83,15 +105,32 @@ impl Receiver {
         if self.batch.is_some() {
             return Err(Failure::new(RB_ERR_BUSY, "a batch of the subscriber is open; consume it first"));
         }
-        Ok(self.receiving())
+        self.receiving()
     }
 
     /// As [`Receiver::receiving`], for a batch that stays open after the call.
-    fn receiving_batch(&mut self) -> &'static mut Subscriber {
-        self.consume();
+    fn receiving_batch(&mut self) -> Result<&'static mut Subscriber, Failure> {
+        let mut subscriber = NonNull::from(self.receiving()?);
         // SAFETY: owned, and no batch borrows it. A batch that borrows it from here on is kept in `batch`, which `consume`,
-        // `into_subscriber` and `Drop` drop before anything else uses the subscriber.
-        unsafe { self.subscriber.as_mut() }
+        // `end` and `set_callback` drop before anything else uses the subscriber.
+        Ok(unsafe { subscriber.as_mut() })
+    }
+
+    /// Lends the subscriber to a thread that hands its messages to `each`.
+    fn set_callback(&mut self, each: MessageCallback) -> Outcome {
+        self.receiving()?;
+        let Some(subscriber) = self.subscriber.take() else { return Err(panicked()) };
+        // SAFETY: made by `Box::leak`, no batch borrows it, and the pointer is gone.
+        match Dispatcher::start(unsafe { Box::from_raw(subscriber.as_ptr()) }, each) {
+            Ok(dispatcher) => {
+                self.dispatcher = Some(dispatcher);
+                Ok(())
+            }
+            Err((subscriber, error)) => {
+                self.subscriber = Some(NonNull::from(Box::leak(subscriber)));
+                Err(error.into())
+            }
+        }
     }
 
     fn open(&mut self, batch: Batch<'static>) -> rbmq_batch {
@@ -141,20 +180,29 @@ impl Receiver {
         Ok(self.records.get_or_insert_with(made))
     }
 
-    fn into_subscriber(mut self) -> Subscriber {
+    /// The subscriber; none if its dispatcher drops it, since this call comes from the callback.
+    fn into_subscriber(self) -> Option<Box<Subscriber>> {
+        // Nothing is left to drop but what `end` takes.
+        ManuallyDrop::new(self).end()
+    }
+
+    /// Called once, before the receiver is gone.
+    fn end(&mut self) -> Option<Box<Subscriber>> {
         self.consume();
-        // Nothing is left to drop but the subscriber.
-        let subscriber = ManuallyDrop::new(self).subscriber;
-        // SAFETY: made by `new` from a box, and `self` is not dropped.
-        *unsafe { Box::from_raw(subscriber.as_ptr()) }
+        // The table has it as long as the receiver.
+        let _ = free_shared::<Interrupter>(self.interrupter);
+        if let Some(dispatcher) = self.dispatcher.take() {
+            dispatcher.tell();
+            return dispatcher.join().ok();
+        }
+        // SAFETY: made by `Box::leak`, the batch that borrowed it is gone, and so is the pointer.
+        self.subscriber.take().map(|subscriber| unsafe { Box::from_raw(subscriber.as_ptr()) })
     }
 }
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        self.consume();
-        // SAFETY: made by `new` from a box, and the batch that borrowed it is gone.
-        drop(unsafe { Box::from_raw(self.subscriber.as_ptr()) });
+        drop(self.end());
     }
 }
 
@@ -189,7 +237,12 @@ pub extern "C" fn rbmq_subscriber_connect(
             builder = builder.context(&*shared::<Context>(given.context)?);
         }
         builder = builder.login(login_of(given.login)?);
-        put(out, insert(Receiver::new(builder.connect(text(address, "the address")?)?))?);
+        let receiver = Receiver::new(builder.connect(text(address, "the address")?)?)?;
+        let interrupter = receiver.interrupter;
+        let subscriber = insert(receiver)?;
+        // Before any other thread has the handle. A thread that looks with the handle of a subscriber from before reads either handle.
+        beside::<Receiver>(subscriber)?.store(interrupter, Ordering::Release);
+        put(out, subscriber);
         Ok(())
     })
 }
@@ -241,21 +294,11 @@ pub extern "C" fn rbmq_subscriber_recv(
     call(|| {
         place(message, "the place for the message")?;
         let mut receiver = exclusive::<Receiver>(subscriber)?;
-        let subscriber = receiver.receiving();
+        let subscriber = receiver.receiving()?;
         let Some(received) = subscriber.recv_ref(timeout(timeout_ns))? else {
             return Err(nothing(subscriber));
         };
-        let topic = received.topic.as_str();
-        let filled = rbmq_message {
-            data: received.bytes.as_ptr().cast(),
-            len: received.bytes.len(),
-            topic: topic.as_ptr().cast(),
-            topic_len: topic.len(),
-            epoch: received.epoch.0.into(),
-            end: received.end,
-            publisher: received.publisher.map_or(-1, i64::from),
-        };
-        put(message, filled);
+        put(message, rbmq_message::of(&received));
         Ok(())
     })
 }
@@ -275,9 +318,9 @@ pub extern "C" fn rbmq_subscriber_next_batch(
     call(|| {
         place(batch, "the place for the batch")?;
         let mut receiver = exclusive::<Receiver>(subscriber)?;
-        match receiver.receiving_batch().next_batch(timeout(timeout_ns))? {
+        match receiver.receiving_batch()?.next_batch(timeout(timeout_ns))? {
             Some(next) => put(batch, receiver.open(next)),
-            None => return Err(nothing(receiver.receiving())),
+            None => return Err(nothing(receiver.receiving()?)),
         }
         Ok(())
     })
@@ -403,7 +446,7 @@ pub extern "C" fn rbmq_subscriber_next_event(
     call(|| {
         place(event, "the place for the event")?;
         let mut receiver = exclusive::<Receiver>(subscriber)?;
-        match receiver.receiving_batch().next_event(timeout(timeout_ns))? {
+        match receiver.receiving_batch()?.next_event(timeout(timeout_ns))? {
             None => return Err(Failure::outcome(RB_TIMED_OUT)),
             Some(Event::Batch(batch)) => {
                 let batch = receiver.open(batch);
@@ -437,17 +480,67 @@ pub extern "C" fn rbmq_subscriber_is_connected(subscriber: *mut rbmq_subscriber)
     call_number(|| Ok(exclusive::<Receiver>(subscriber)?.subscriber()?.is_connected().into()))
 }
 
-/// Closes the connection, waiting at most `timeout_ns`, and frees the handle. The messages that were handed out count as consumed.
+/// Ends the wait of another thread in a call that receives on the subscriber: that call, or the next one that has to look for more than the
+/// rest of a batch, fails with `RB_ERR_INTERRUPTED`, once. Nothing is lost, and the next call continues. Any thread, at any time; not in a handler
+/// of a signal.
+#[unsafe(no_mangle)]
+pub extern "C" fn rbmq_subscriber_interrupt(subscriber: *const rbmq_subscriber) -> rb_status {
+    call(|| {
+        let interrupter = beside::<Receiver>(subscriber)?.load(Ordering::Acquire);
+        // The slot may have become another subscriber's meanwhile.
+        beside::<Receiver>(subscriber)?;
+        shared::<Interrupter>(interrupter).map(|interrupter| interrupter.interrupt())
+    })
+}
+
+/// Calls `callback(ctx, RB_OK, message)` for every message, on a thread of the subscriber alone, one call at a time. The callback may wait:
+/// the subscriber's next messages wait too. What `rbmq_subscriber_recv` would return instead of a message is a call too, with its status,
+/// NULL as the message, and the text in `rb_last_error`. `RB_END` and `RB_ERR_TAKEN_OVER` are the last call.
+///
+/// The message is valid until the callback returns, and is consumed by the call that follows the last one of its batch. Consumes an open batch.
+/// Subscribe before: while a callback is set, other calls on the subscriber fail with `RB_ERR_BUSY`, but `rbmq_subscriber_interrupt`,
+/// `rbmq_subscriber_unset_message_cb`, `rbmq_subscriber_close` and `rbmq_subscriber_free`. `ctx` is the caller's, and is used until one of the latter three
+/// has returned. One thread uses a subscriber at a time, and a call in the callback counts. Fails with `RB_ERR_BUSY` if a callback is set, and
+/// with `RB_ERR_SYSTEM` if the system refuses a thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn rbmq_subscriber_set_message_cb(
+    subscriber: *mut rbmq_subscriber,
+    callback: rbmq_message_fn,
+    ctx: *mut c_void,
+) -> rb_status {
+    call(|| {
+        let (callback, ctx) = (function(callback)?, CallbackContext(ctx));
+        exclusive::<Receiver>(subscriber)?.set_callback(MessageCallback { callback, ctx })
+    })
+}
+
+/// Removes the callback: later messages wait for `rbmq_subscriber_recv`. When this has returned, no call of it runs and none begins: `ctx`
+/// may be freed. Inside the callback itself: once that call has returned. Does nothing if none is set. One thread uses a subscriber at a
+/// time.
+#[unsafe(no_mangle)]
+pub extern "C" fn rbmq_subscriber_unset_message_cb(subscriber: *mut rbmq_subscriber) -> rb_status {
+    call(|| {
+        let mut receiver = exclusive::<Receiver>(subscriber)?;
+        let Some(dispatcher) = &receiver.dispatcher else { return Ok(()) };
+        dispatcher.tell();
+        if dispatcher.runs_here() { Ok(()) } else { receiver.take_back().map(drop) }
+    })
+}
+
+/// Closes the connection, waiting at most `timeout_ns`, and frees the handle. The messages that were handed out count as consumed. Waits for a
+/// callback that runs; in the callback it closes without waiting, once the callback has returned.
 #[unsafe(no_mangle)]
 pub extern "C" fn rbmq_subscriber_close(subscriber: *mut rbmq_subscriber, timeout_ns: i64) -> rb_status {
     call(|| -> Outcome {
-        take::<Receiver>(subscriber)?.into_subscriber().close_timeout(timeout(timeout_ns));
+        if let Some(subscriber) = take::<Receiver>(subscriber)?.into_subscriber() {
+            subscriber.close_timeout(timeout(timeout_ns));
+        }
         Ok(())
     })
 }
 
 /// Closes the connection without waiting, and frees the handle. The remaining messages of the current batch count as not consumed.
-/// NULL does nothing.
+/// NULL does nothing. Waits for a callback that runs, unless it is called in the callback.
 #[unsafe(no_mangle)]
 pub extern "C" fn rbmq_subscriber_free(subscriber: *mut rbmq_subscriber) -> rb_status {
     call(|| if subscriber.is_null() { Ok(()) } else { take::<Receiver>(subscriber).map(drop) })

@@ -2,11 +2,12 @@
 
 #include "check.h"
 #include <poll.h>
+#include <pthread.h>
 #include <unistd.h>
 
 static const char *broker;
 // The topics of this process: the broker keeps those of an earlier one.
-static char news[32], raw[32], events[32], all[32], observed[32], in_place[32], kept[32];
+static char news[32], raw[32], events[32], all[32], observed[32], in_place[32], kept[32], called[32];
 
 // Each way to publish, each way to receive.
 static void publish_and_receive(void) {
@@ -288,11 +289,133 @@ static void disk(void) {
     OK(rbmq_publisher_free(publisher));
 }
 
+struct got {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    rbmq_subscriber *subscriber;
+    int messages, statuses;
+    rb_status last;
+    char text[8];
+};
+
+static void note(struct got *got, rb_status status, const rbmq_message *message) {
+    pthread_mutex_lock(&got->lock);
+    if (message) memcpy(got->text, message->data, message->len < sizeof got->text ? message->len : sizeof got->text);
+    got->messages += message != NULL;
+    got->statuses += message == NULL;
+    got->last = status;
+    pthread_cond_signal(&got->changed);
+    pthread_mutex_unlock(&got->lock);
+}
+
+static void wait_got(struct got *got, int messages, int statuses) {
+    pthread_mutex_lock(&got->lock);
+    while (got->messages < messages || got->statuses < statuses) pthread_cond_wait(&got->changed, &got->lock);
+    CHECK(got->messages == messages && got->statuses == statuses);
+    pthread_mutex_unlock(&got->lock);
+}
+
+static void on_message(void *ctx, rb_status status, const rbmq_message *message) {
+    ENTER(ctx);
+    CHECK((status == RB_OK) == (message != NULL));
+    note(ctx, status, message);
+    LEAVE(ctx);
+}
+
+static void unset_itself(void *ctx, rb_status status, const rbmq_message *message) {
+    struct got *got = ctx;
+    ENTER(ctx);
+    OK(rbmq_subscriber_unset_message_cb(got->subscriber));
+    note(got, status, message);
+    LEAVE(ctx);
+}
+
+static void free_itself(void *ctx, rb_status status, const rbmq_message *message) {
+    struct got *got = ctx;
+    ENTER(ctx);
+    OK(rbmq_subscriber_free(got->subscriber));
+    note(got, status, message);
+    LEAVE(ctx);
+}
+
+static void *receive(void *subscriber) {
+    rbmq_message message;
+    FAILS(rbmq_subscriber_recv(subscriber, &message, RB_NO_LIMIT), RB_ERR_INTERRUPTED, "another thread ended the wait");
+    return NULL;
+}
+
+// Messages by a callback; a wait that another thread ends.
+static void by_callback(void) {
+    struct got got = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    rbmq_publisher *publisher;
+    rbmq_topic *topic;
+    rbmq_subscriber *subscriber;
+    rbmq_message message;
+    pthread_t thread;
+    OK(rbmq_publisher_connect(broker, NULL, &publisher));
+    OK(rbmq_publisher_topic(publisher, called, NULL, &topic));
+    rbmq_subscriber_options ends = {.size = sizeof ends, .until_ended = true};
+    OK(rbmq_subscriber_connect(broker, &ends, &subscriber));
+    OK(rbmq_subscriber_subscribe(subscriber, called, NULL));
+    OK(rbmq_topic_wait_subscribers(topic, 1, WAIT));
+    OK(pthread_create(&thread, NULL, receive, subscriber));
+    OK(rbmq_subscriber_interrupt(subscriber));
+    OK(pthread_join(thread, NULL));
+
+    FAILS(rbmq_subscriber_set_message_cb(subscriber, NULL, NULL), RB_ERR_NULL, "the callback is NULL");
+    got.subscriber = subscriber;
+    LEAVE(&got);
+    OK(rbmq_subscriber_set_message_cb(subscriber, on_message, &got));
+    FAILS(rbmq_subscriber_set_message_cb(subscriber, on_message, &got), RB_ERR_BUSY, "a callback gets");
+    FAILS(rbmq_subscriber_recv(subscriber, &message, WAIT), RB_ERR_BUSY, "a callback gets");
+    OK(rbmq_topic_publish(topic, "one", 3, WAIT, NULL));
+    wait_got(&got, 1, 0);
+    OK(rbmq_subscriber_interrupt(subscriber));
+    wait_got(&got, 1, 1);
+    CHECK(got.last == RB_ERR_INTERRUPTED && !strcmp(got.text, "one"));
+    OK(rbmq_subscriber_unset_message_cb(subscriber));
+    OK(rbmq_subscriber_unset_message_cb(subscriber));
+    ENTER(&got);
+    OK(rbmq_topic_publish(topic, "two", 3, WAIT, NULL));
+    OK(rbmq_subscriber_recv(subscriber, &message, WAIT));
+    CHECK(message.len == 3 && !memcmp(message.data, "two", 3));
+
+    LEAVE(&got);
+    OK(rbmq_subscriber_set_message_cb(subscriber, unset_itself, &got));
+    OK(rbmq_topic_publish(topic, "three", 5, WAIT, NULL));
+    wait_got(&got, 2, 1);
+    OK(rbmq_topic_publish(topic, "four", 4, WAIT, NULL));
+    OK(rbmq_subscriber_recv(subscriber, &message, WAIT));
+    CHECK(message.len == 4 && !memcmp(message.data, "four", 4));
+
+    LEAVE(&got);
+    OK(rbmq_subscriber_set_message_cb(subscriber, on_message, &got));
+    OK(rbmq_topic_close(topic, WAIT));
+    wait_got(&got, 2, 2);
+    CHECK(got.last == RB_END);
+    OK(rbmq_subscriber_close(subscriber, WAIT));
+    FAILS(rbmq_subscriber_interrupt(subscriber), RB_ERR_FREED, "the subscriber was freed");
+
+    OK(rbmq_publisher_topic(publisher, called, NULL, &topic));
+    OK(rbmq_subscriber_connect(broker, NULL, &got.subscriber));
+    OK(rbmq_subscriber_subscribe(got.subscriber, called, NULL));
+    OK(rbmq_topic_wait_subscribers(topic, 1, WAIT));
+    LEAVE(&got);
+    OK(rbmq_subscriber_set_message_cb(got.subscriber, free_itself, &got));
+    OK(rbmq_topic_publish(topic, "last", 4, WAIT, NULL));
+    wait_got(&got, 3, 2);
+    FAILS(rbmq_subscriber_interrupt(got.subscriber), RB_ERR_FREED, "the subscriber was freed");
+    FAILS(rbmq_subscriber_interrupt(NULL), RB_ERR_NULL, "the subscriber is NULL");
+    OK(rbmq_topic_free(topic));
+    OK(rbmq_publisher_close(publisher, WAIT));
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 2);
     broker = argv[1];
     snprintf(kept, sizeof kept, "kept/%d", getpid());
     snprintf(news, sizeof news, "c%d/news", getpid());
+    snprintf(called, sizeof called, "c/%d/called", getpid());
     snprintf(all, sizeof all, "c%d/+", getpid());
     snprintf(raw, sizeof raw, "c/%d/raw", getpid());
     snprintf(events, sizeof events, "c/%d/events", getpid());
@@ -304,6 +427,7 @@ int main(int argc, char **argv) {
     publisher_events();
     observing();
     disk();
+    by_callback();
     puts("rbmq: ok");
     return 0;
 }

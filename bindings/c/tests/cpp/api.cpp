@@ -146,7 +146,7 @@ static void throwing(const Context &context, const std::string &address, const r
     in.set_data_in_cb([](bid_t, buf_seg) { throw std::runtime_error("InvalidMapping"); });
     in.subscribe(9, 1 << 16);
     while (buffer.subscribers().empty()) usleep(1000);
-    CHECK(buffer.writer().append("x"));
+    CHECK(buffer.append("x"));
     auto down = conn.wait_down(wait);
     CHECK(down && down->by == RB_DOWN_BY_LOCAL && down->text == "InvalidMapping");
     auto refused = std::string();
@@ -263,6 +263,24 @@ static void topics(const std::string &broker) {
     // All of it: what recv() has of a batch comes only with recv().
     auto message = subscriber.recv(wait);
     CHECK(message && message->text() == "one" && message->topic_name() == name);
+    {
+        rbmq::Subscriber calls(broker), moved(broker);
+        std::atomic<int> called{0};
+        CHECK(calls.subscribe(name) && topic.wait_subscribers(2, wait));
+        calls.set_message_cb([&](rb_status code, const rbmq::Message &called_with) {
+            called += code == RB_OK ? called_with.text() == "two" || called_with.text() == "three" : 10;
+        });
+        moved = std::move(calls);
+        topic.publish("two");
+        while (called != 1) usleep(1000);
+        moved.interrupt();
+        while (called != 11) usleep(1000);
+        moved.unset_message_cb();
+        topic.publish("three");
+        CHECK(moved.recv(wait)->text() == "three");
+        moved.set_message_cb([](rb_status, const rbmq::Message &) {});
+        subscriber.recv(wait), subscriber.recv(wait);
+    }
     {
         rbmq::WriteBatch batch(topic, 64, wait);
         CHECK(batch && batch.push("two") && batch.push("three") && batch.deliver(&end));

@@ -106,6 +106,7 @@ const OTHERWISE: &[(&str, &str)] = &[
     ("Publisher.topic_with", "rbmq_publisher_topic"),
     ("Subscriber.builder", "rbmq_subscriber_connect"),
     ("Subscriber.close_timeout", "rbmq_subscriber_close"),
+    ("Subscriber.interrupter", "rbmq_subscriber_interrupt"),
     ("Subscriber.recv_ref", "rbmq_subscriber_recv"),
     ("Subscriber.subscribe_from", "rbmq_subscriber_subscribe"),
     ("Subscription.info", "rb_subscription_get_info"),

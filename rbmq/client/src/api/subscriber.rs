@@ -3,7 +3,7 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use rocketbufs::{Budget, Conn, Context, InEvent, InView, RIn};
@@ -230,7 +230,7 @@ impl Subscriber {
     pub(crate) fn take_event(&mut self, timeout: Option<Duration>) -> Result<Option<Taken>, ReceiveError> {
         let deadline = Deadline::after(timeout);
         loop {
-            let (notice, disconnected) = self.driver.next_notice();
+            let (notice, disconnected) = self.driver.next_notice()?;
             if let Some(notice) = notice {
                 return Ok(Some(Taken::Notice(notice)));
             }
@@ -363,6 +363,27 @@ impl Subscriber {
         Ok(self.poll.get_or_init(|| poll).as_fd())
     }
 
+    /// What ends a wait of this subscriber from another thread, as a program does that is to end.
+    ///
+    /// ```
+    /// # use rbmq::{ReceiveError, Subscriber};
+    /// # use rbmq_broker::{Broker, BrokerConfig};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut config = BrokerConfig::default();
+    /// # config.broker.listen = "127.0.0.1:0".into();
+    /// # let broker = Broker::start(config)?;
+    /// let mut subscriber = Subscriber::connect(&broker.addr())?;
+    /// let interrupter = subscriber.interrupter();
+    /// let receiver = std::thread::spawn(move || subscriber.recv(None));
+    /// interrupter.interrupt();
+    /// assert_eq!(receiver.join().unwrap().unwrap_err(), ReceiveError::Interrupted);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn interrupter(&self) -> Interrupter {
+        Interrupter(Arc::downgrade(&self.driver))
+    }
+
     /// Whether the connection to the broker is up.
     pub fn is_connected(&self) -> bool {
         self.connection.conn().is_up()
@@ -441,6 +462,34 @@ impl Subscriber {
 fn add_to_poll(poll: &OwnedFd, descriptor: BorrowedFd<'_>) -> io::Result<()> {
     epoll::add(poll, descriptor, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
     Ok(())
+}
+
+/// Ends waits of a [`Subscriber`], from any thread.
+#[derive(Clone)]
+pub struct Interrupter(Weak<SubscriptionDriver>);
+
+impl Interrupter {
+    /// The call that receives on the subscriber and waits, or the next one that has to look for more than the rest of a batch, fails with
+    /// [`ReceiveError::Interrupted`], once. Does nothing if the subscriber is gone.
+    pub fn interrupt(&self) {
+        if let Some(driver) = self.0.upgrade() {
+            driver.interrupt();
+        }
+    }
+
+    /// Takes an interrupt back that no call has seen.
+    #[doc(hidden)]
+    pub fn withdraw(&self) {
+        if let Some(driver) = self.0.upgrade() {
+            driver.withdraw_interrupt();
+        }
+    }
+}
+
+impl std::fmt::Debug for Interrupter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Interrupter").finish_non_exhaustive()
+    }
 }
 
 impl IntoIterator for Subscriber {

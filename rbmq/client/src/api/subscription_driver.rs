@@ -14,6 +14,7 @@ use rocketbufs::{
 use tracing::debug;
 
 use crate::connection::{lock, send_patiently, wait_while};
+use crate::ground::error::ReceiveError;
 use crate::ground::options::{SlowPolicy, StartFrom, SubscriberOptions};
 use crate::state::event::Notice;
 use crate::subscriptions::{Begin, Effect, Subscribe, Subscriptions};
@@ -36,6 +37,8 @@ struct State {
     executing: bool,
     /// Every topic has ended, and the application's thread does not know.
     ended: bool,
+    /// The application's thread is to stop waiting, once.
+    interrupted: bool,
     /// A connection to another broker process. The buffers have other ids there: the application's thread moves to it.
     moved: Option<Conn>,
 }
@@ -44,7 +47,7 @@ impl SubscriptionDriver {
     /// Creates the rIn of a connection, and what drives its subscriptions.
     pub(crate) fn new(options: SubscriberOptions, conn: &Conn) -> Arc<Self> {
         let (machine, rin) = (Subscriptions::new(&options), RIn::new(conn));
-        let state = State { machine, rin, executing: false, ended: false, moved: None };
+        let state = State { machine, rin, executing: false, ended: false, interrupted: false, moved: None };
         let (changed, readable) = (Condvar::new(), Readable::default());
         let driver = Arc::new(Self { options, state: Mutex::new(state), changed, readable });
         driver.listen();
@@ -130,7 +133,7 @@ impl SubscriptionDriver {
 
     /// Makes the descriptor agree with the state.
     fn settle(&self, state: &State) {
-        if state.machine.has_news() || state.ended {
+        if state.machine.has_news() || state.ended || state.interrupted {
             self.readable.raise();
         } else {
             self.readable.lower();
@@ -182,12 +185,39 @@ impl SubscriptionDriver {
     }
 
     /// The next notice that the framework does not report, and whether the connection is lost.
-    pub(crate) fn next_notice(&self) -> (Option<Notice>, bool) {
+    ///
+    /// # Errors
+    /// Another thread has called [`SubscriptionDriver::interrupt`].
+    pub(crate) fn next_notice(&self) -> Result<(Option<Notice>, bool), ReceiveError> {
         let mut state = lock(&self.state);
-        let notice = state.machine.next_notice();
-        state.ended = false;
+        let interrupted = std::mem::take(&mut state.interrupted);
+        let notice = if interrupted { None } else { state.machine.next_notice() };
+        state.ended &= interrupted;
         self.settle(&state);
-        (notice, state.machine.is_disconnected())
+        if interrupted {
+            Err(ReceiveError::Interrupted)
+        } else {
+            Ok((notice, state.machine.is_disconnected()))
+        }
+    }
+
+    /// Ends the wait of the application's thread, or its next one.
+    pub(crate) fn interrupt(&self) {
+        let mut state = lock(&self.state);
+        state.interrupted = true;
+        self.settle(&state);
+        // The present rIn: the application's thread alone moves to another one, and looks at the flag before it waits there.
+        let rin = state.rin.clone();
+        drop(state);
+        self.changed.notify_all();
+        rin.wake();
+    }
+
+    /// Takes an interrupt back that the application's thread has not seen.
+    pub(crate) fn withdraw_interrupt(&self) {
+        let mut state = lock(&self.state);
+        state.interrupted = false;
+        self.settle(&state);
     }
 
     /// Whether all topics have ended.
@@ -238,7 +268,9 @@ impl SubscriptionDriver {
 
     /// Waits for a connection after a loss. Returns it if it leads to another broker process.
     pub(crate) fn wait_moved(&self, timeout: Option<Duration>) -> Option<Conn> {
-        wait_while(&self.state, &self.changed, timeout, |state| state.machine.is_waiting());
+        wait_while(&self.state, &self.changed, timeout, |state| {
+            state.machine.is_waiting() && !state.interrupted
+        });
         let mut state = lock(&self.state);
         let conn = state.moved.take()?;
         // Under the same lock: a further connection may replace this one before the move.

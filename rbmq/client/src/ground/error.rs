@@ -385,6 +385,9 @@ pub enum ReceiveError {
     /// Another subscriber took over the durable name of this one. The client does not reconnect.
     #[error("the connection to the broker is over: {0}")]
     TakenOver(String),
+    /// Another thread ended the wait by [`Interrupter::interrupt`](crate::Interrupter::interrupt). Nothing is lost.
+    #[error("another thread ended the wait; the next call goes on")]
+    Interrupted,
     /// A task cannot wait: it does not run in a runtime of tokio with an I/O driver, or the process has no descriptor left.
     #[error("the task cannot wait for messages: {0}")]
     Runtime(String),

@@ -480,3 +480,27 @@ fn positions_of_other_logs_do_no_harm() {
     subscriber.subscribe_from("t", StartFrom::Positions(other)).unwrap();
     assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, b"x");
 }
+
+/// A thread waits without a limit: for messages, and for a broker that is away.
+#[test]
+fn an_interrupter_ends_a_wait_once_and_nothing_is_lost() {
+    let (broker, mut topic, mut subscriber) = joined(TopicOptions::default());
+    let interrupter = subscriber.interrupter();
+    let wait = |mut subscriber: Subscriber| {
+        let thread = std::thread::spawn(move || (subscriber.recv(None), subscriber));
+        interrupter.interrupt();
+        let (ended, subscriber) = thread.join().unwrap();
+        let error = ended.unwrap_err();
+        assert!(error == ReceiveError::Interrupted && !error.is_final(), "{error}");
+        subscriber
+    };
+    subscriber = wait(subscriber);
+    topic.publish(b"one").unwrap();
+    assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, b"one"[..]);
+    drop(broker);
+    until("the connection is down", || !subscriber.is_connected());
+    // The notice of the loss is one event, and the wait begins after it.
+    assert!(subscriber.recv(Some(Duration::from_millis(1))).unwrap().is_none());
+    wait(subscriber);
+    interrupter.interrupt();
+}

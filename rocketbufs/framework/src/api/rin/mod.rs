@@ -222,6 +222,14 @@ impl RIn {
         self.receive(timeout)
     }
 
+    /// Ends the call of [`RIn::recv`] that waits, or the next one that finds nothing, as if its time were over.
+    #[doc(hidden)]
+    pub fn wake(&self) {
+        let mut queue = lock(&self.shared.queue);
+        queue.woken = true;
+        self.shared.signal(&queue);
+    }
+
     /// Returns the exclusive reader of this rIn, which takes no lock for each delivery. While it exists
     /// [`RIn::recv`] fails.
     ///

@@ -73,6 +73,10 @@ impl RIn {
                 queue = lock(&shared.queue);
                 continue;
             }
+            if std::mem::take(&mut queue.woken) {
+                shared.settle(&queue);
+                return Ok(None);
+            }
             if timeout != Some(Duration::ZERO) && self.may_poll(&queue.polled) {
                 let polled = queue.polled.clone();
                 drop(queue);

@@ -55,12 +55,14 @@ pub(crate) struct Queue {
     pub(crate) run_by_caller: u64,
     /// Subscriptions whose rings a waiting thread polls.
     pub(crate) polled: PolledRings,
+    /// The call that waits, or the next one, is to return without anything.
+    pub(crate) woken: bool,
 }
 
 impl Queue {
-    /// Returns whether the queue is empty, control messages included.
+    /// Returns whether no call has a reason to return: no event waits, control messages included, and none is to be woken.
     pub(crate) fn is_empty(&self) -> bool {
-        self.notices.is_empty() && self.ready.is_empty() && self.control.is_empty()
+        !self.woken && self.notices.is_empty() && self.ready.is_empty() && self.control.is_empty()
     }
 
     /// Returns the next event that is not data of a subscription.
