@@ -66,7 +66,7 @@ impl Log {
         let Found { log_id, segments, recovery } = found;
         let end = segments.back().map_or(options.first_position, |last| last.records.end);
         let mut state = State::new(segments, end, end);
-        state.stats.damaged_bytes = recovery.damaged_bytes();
+        recovery.damaged.iter().for_each(|range| state.note_damage(range.clone()));
         let interval = options.sync.interval();
         let shared = Arc::new(Shared {
             storage,

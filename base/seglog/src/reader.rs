@@ -346,9 +346,13 @@ impl Reader {
                     {
                         Step::Record(record) => record,
                         _ => {
+                            let damaged = place.at.position;
                             let next = place.behind_damage()?;
                             let end = next.map_or(limit, |next| next.position);
-                            self.shared.change(|state| state.stats.damaged_reads += 1);
+                            self.shared.change(|state| {
+                                state.stats.damaged_reads += 1;
+                                state.note_damage(damaged..end.max(damaged));
+                            });
                             match next {
                                 Some(next) => place.at = next,
                                 None => self.place = None,

@@ -17,6 +17,9 @@ use crate::options::Options;
 use crate::scan::Survey;
 use crate::storage::{File, Storage};
 
+/// The most damaged ranges that are remembered. More are counted each time that a reader meets them.
+const MAX_DAMAGE: usize = 1024;
+
 /// Counters of a log since it was opened, and its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -45,7 +48,7 @@ pub struct Stats {
     pub removed_bytes: u64,
     /// Segments that retention could not remove; the next attempt includes them.
     pub failed_removals: u64,
-    /// Positions whose data was damaged or missing when the log was opened.
+    /// Positions whose data is damaged or missing, as far as the opening and readers have found them.
     pub damaged_bytes: u64,
     /// Reads that met damaged data.
     pub damaged_reads: u64,
@@ -117,6 +120,8 @@ pub(crate) struct State {
     pub(crate) waiting: usize,
     pub(crate) uses: u64,
     pub(crate) stats: Stats,
+    /// The damaged ranges that `stats` counts, the first few of them.
+    damage: Vec<Range<u64>>,
 }
 
 impl State {
@@ -131,6 +136,18 @@ impl State {
             waiting: 0,
             uses: 0,
             stats: Stats::default(),
+            damage: Vec::new(),
+        }
+    }
+
+    /// Counts the positions of damage, each once.
+    pub(crate) fn note_damage(&mut self, damaged: Range<u64>) {
+        if self.damage.iter().any(|known| known.contains(&damaged.start)) {
+            return;
+        }
+        self.stats.damaged_bytes += damaged.end - damaged.start;
+        if self.damage.len() < MAX_DAMAGE {
+            self.damage.push(damaged);
         }
     }
 

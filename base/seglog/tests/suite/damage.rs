@@ -190,6 +190,7 @@ fn damage_of_a_sealed_segment_is_found_when_it_is_read() {
         assert_eq!(log.stats().damaged_reads, 2);
         let inside = log.reader().read(777).expect("a read");
         assert!(matches!(inside, Read::Hole(hole) if hole.range == (777..900)));
+        assert_eq!(log.stats().damaged_bytes, 600, "each range counts once");
     }
 }
 

@@ -441,7 +441,7 @@ impl Scrape {
             ("rbmq_kept_unsynced_bytes", "Bytes that a crash of the machine loses", |kept| kept.unsynced),
             (
                 "rbmq_kept_damaged_bytes",
-                "Bytes that were damaged or missing when the topic was opened",
+                "Bytes on disk that were found damaged or missing, and are lost",
                 |kept| kept.damaged,
             ),
             ("rbmq_kept_failing", "1 while the publishers wait for the disk", |kept| kept.is_failing.into()),

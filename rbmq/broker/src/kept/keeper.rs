@@ -30,7 +30,7 @@ pub(crate) struct KeptLoad {
     pub(crate) first: u64,
     /// Bytes that are not on the disk yet.
     pub(crate) unsynced: u64,
-    /// Bytes that were damaged or missing when the topic was opened.
+    /// Bytes that were found damaged or missing.
     pub(crate) damaged: u64,
     /// Whether its publishers wait for the disk.
     pub(crate) is_failing: bool,

@@ -15,13 +15,14 @@
 //! The ring of the topic does not wait for a replay. A subscriber that is too late for the ring asks for another replay, so it stays
 //! on the disk until it is as fast as the publishers, and nothing is missing or comes twice.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use rbmq_wire::{Control, ReplayFrom};
 use rocketbufs::inspect::BufferInfo;
 use rocketbufs::{Bid, BufferOptions, Conn, OutBuffer, OutWriter, Position, Progress, ROut, SegmentError};
-use seglog::{Read, ReadError, Reader};
+use seglog::{Hole, Read, ReadError, Reader};
 use tracing::{debug, warn};
 
 use super::super::outgoing::send;
@@ -76,6 +77,8 @@ pub(crate) struct Replay {
     older: Option<Older>,
     writer: OutWriter,
     position: Position,
+    /// Damaged bytes of the log, as far as this replay knows them.
+    damaged: u64,
 }
 
 impl ReplayRequest {
@@ -125,7 +128,8 @@ impl Replay {
         debug!("buffer {}: replayed from {start} as buffer {bid}", live.bid());
         answer(Some(bid));
         let older = archived.map(|(archived, patience)| Older::new(archived, patience));
-        Some(Self { live, reader, older, writer, position: start })
+        let damaged = reader.stats().damaged_bytes;
+        Some(Self { live, reader, older, writer, position: start, damaged })
     }
 
     /// Copies as many bytes as the ring has room for.
@@ -140,7 +144,10 @@ impl Replay {
                     bytes += batch.bytes.len();
                     self.deliver(&batch.bytes)
                 }
-                Ok(Read::Hole(hole)) => self.skip(hole.range.end),
+                Ok(Read::Hole(hole)) => {
+                    self.warn_of_damage(&hole);
+                    self.skip(hole.range.end)
+                }
                 Ok(Read::Removed { .. }) if self.older.is_some() => return Step::Archive,
                 Ok(Read::Removed { first }) => self.skip(first),
                 // The ring has the bytes that the disk does not have.
@@ -216,6 +223,19 @@ impl Replay {
                 self.skip(self.position + size)
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// Says what is lost, if no reader has found it before.
+    fn warn_of_damage(&mut self, hole: &Hole) {
+        let damaged = self.reader.stats().damaged_bytes;
+        if std::mem::replace(&mut self.damaged, damaged) != damaged {
+            let Range { start, end } = hole.range;
+            let bytes = end - start;
+            warn!(
+                "buffer {}: {bytes} bytes from {start} to {end} are damaged on the disk; subscribers that come to them get Lost",
+                self.live.bid()
+            );
         }
     }
 

@@ -14,12 +14,13 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use rbmq_wire::TopicName;
 use rocketbufs::{Epoch, Position};
-use seglog::storage::{OsStorage, Storage as _};
+use seglog::storage::{OsStorage, Storage};
 use seglog::{
     AppendError, FileError, Log, OpenError, Options, Read, ReadError, Recovery, Retention, SyncPolicy,
 };
@@ -145,8 +146,10 @@ pub(crate) struct Store {
     max_publishers: usize,
     snapshot_bytes: u64,
     boot: u128,
-    /// Where the last snapshot is: in the log, and in the journal.
+    /// Where the last snapshot is: in the log, and in the journal. There is none yet if the journal ends at 0.
     snapshot: (Position, u64),
+    /// Whether the journal on the disk says that the log is not closed any more.
+    is_begun: bool,
 }
 
 impl Store {
@@ -158,8 +161,19 @@ impl Store {
     ) -> Result<(Self, Recovered), KeepError> {
         fs::create_dir_all(dir).map_err(KeepError::file(dir))?;
         write_name(dir, topic)?;
-        let mut log = Log::open(dir.join("log"), options.log())?;
-        let journal = Log::open(dir.join("publishers"), options.journal())?;
+        Self::open_on(Arc::new(OsStorage), dir, topic, options)
+    }
+
+    /// Opens the log and the journal of a topic on a storage.
+    fn open_on(
+        storage: Arc<dyn Storage>,
+        dir: &Path,
+        topic: &TopicName,
+        options: &StoreOptions,
+    ) -> Result<(Self, Recovered), KeepError> {
+        let boot = u128::from_be_bytes(storage.boot());
+        let mut log = Log::open_on(Arc::clone(&storage), dir.join("log"), options.log())?;
+        let journal = Log::open_on(storage, dir.join("publishers"), options.journal())?;
         warn_of_damage(topic, "messages", "subscribers that come to them get Lost", log.recovery());
         let consequence = "publishers that were there may send messages twice";
         warn_of_damage(topic, "the journal of publishers", consequence, journal.recovery());
@@ -168,7 +182,7 @@ impl Store {
             warn!("topic '{topic}': positions {} to {} of messages are missing", log.end(), journaled.at);
             log.append_hole(journaled.at)?;
         }
-        let (boot, clean) = (u128::from_be_bytes(OsStorage.boot()), journaled.clean);
+        let clean = journaled.clean;
         read_runs(&log, &mut journaled)?;
         let crashed = journal.end() > 0 && !clean && journaled.boot != boot;
         let places = journaled.finish(crashed);
@@ -189,7 +203,17 @@ impl Store {
         let max_publishers = options.max_publishers;
         // Retention must not come to runs that are behind the last snapshot.
         let snapshot_bytes = options.max_bytes.map_or(SNAPSHOT_BYTES, |max| (max / 4).min(SNAPSHOT_BYTES));
-        let mut store = Self { dir, log, journal, places, max_publishers, snapshot_bytes, boot, snapshot };
+        let mut store = Self {
+            dir,
+            log,
+            journal,
+            places,
+            max_publishers,
+            snapshot_bytes,
+            boot,
+            snapshot,
+            is_begun: false,
+        };
         if let Err(error) = store.write_snapshot(false) {
             // Subscribers can read the log as it is, and publishers wait for the disk.
             warn!("topic '{topic}': {error}");
@@ -207,6 +231,7 @@ impl Store {
     /// # Errors
     /// Nothing was appended. The next call tries again.
     pub(crate) fn append(&mut self, place: Place, run: u64, bytes: &[u8]) -> Result<(), AppendError> {
+        self.begin()?;
         let at = self.log.end();
         if let Some(entry) = self.places.begins(at, place) {
             in_log(self.journal.append(&entry.encode()).map(drop), &self.dir)?;
@@ -223,6 +248,21 @@ impl Store {
             // The next attempt follows after as many bytes.
             self.snapshot = (end, self.journal.end());
         }
+        Ok(())
+    }
+
+    /// Makes durable that the log is open, before a subscriber can see a delivery. Otherwise the journal of a machine that stops then
+    /// says that the log was closed, and the positions of that delivery would be used again.
+    fn begin(&mut self) -> Result<(), AppendError> {
+        if self.is_begun {
+            return Ok(());
+        }
+        if self.snapshot.1 == 0 {
+            self.write_snapshot(false)?;
+        }
+        let end = self.log.end();
+        self.journal.sync().map_err(|error| AppendError::NotWritten { end, source: error.source })?;
+        self.is_begun = true;
         Ok(())
     }
 

@@ -5,6 +5,8 @@ use rbmq_wire::run_header;
 use super::super::super::session_key::SessionKey;
 use super::*;
 
+mod ends;
+
 const OPTIONS: StoreOptions = StoreOptions {
     max_bytes: Some(4 << 20),
     max_age: None,
