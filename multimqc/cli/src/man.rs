@@ -3,7 +3,16 @@
 use clap::Command;
 use commands::man::{Entry, Sections};
 
-pub const SECTIONS: Sections = Sections { statuses, variables: |_| Vec::new(), files: |_| Vec::new() };
+pub const SECTIONS: Sections = Sections { statuses, variables, files: |_| Vec::new() };
+
+fn variables(command: &Command) -> Vec<Entry> {
+    if !matches!(command.get_name(), "serve" | "multimqc") {
+        return Vec::new();
+    }
+    let log =
+        "serve: log level on standard error: a level, or levels of parts as in warn,multimqc_kernel=debug.";
+    vec![("MULTIMQC_LOG", log), ("NO_COLOR", "If it is set and not empty, the log has no colours.")]
+}
 
 fn statuses(command: &Command) -> Vec<Entry> {
     let name = command.get_name();

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use commands::{Failure, Printer, Stop, print_error};
 use multimqc::{Repair, Server};
+use tracing::level_filters::LevelFilter;
 
 use super::config::{Config, Topic};
 use super::control::Control;
@@ -95,6 +96,7 @@ impl Args {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
+    let _log = commands::log::start_server("MULTIMQC_LOG", LevelFilter::WARN)?;
     let config = args.load()?;
     limits::check(&config)?;
     let stop = Stop::install()?;

@@ -71,6 +71,16 @@ impl Server {
         wait(&mut self.child)
     }
 
+    /// Ends the server as Ctrl-C does. Returns its log.
+    pub fn stop_with_log(mut self) -> String {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+        let mut log = String::new();
+        self.child.stderr.take().expect("a pipe").read_to_string(&mut log).expect("text");
+        assert!(wait(&mut self.child).success(), "{log}");
+        log
+    }
+
     pub fn client(&self, args: &[&str]) -> Command {
         let mut command = multimqc(args);
         command.args(["--server", &self.address]);

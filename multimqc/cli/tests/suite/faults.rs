@@ -236,6 +236,13 @@ fn a_cut_end_is_a_hole() {
     assert!(error.contains("were lost (a hole)"), "{error}");
     let kept = bytes.strip_suffix(b"and on").expect("what came later");
     assert!(numbered(1000, 32).starts_with(kept) && kept.len() < 32_000);
+    let log = server.stop_with_log();
+    let told = format!(
+        "topic 0: {} bytes from offset {} to 32000 are damaged or missing",
+        32_000 - kept.len(),
+        kept.len()
+    );
+    assert!(log.contains(&told), "{log}");
 }
 
 /// A block of a segment file is damaged: its range is a hole, and everything else is answered.

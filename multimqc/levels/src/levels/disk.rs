@@ -14,12 +14,15 @@ use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use locks::{Condvar, Mutex, MutexGuard, RwLock};
-use seglog::{AppendError, Log, OpenError, Options, Read, Reader, Retention, SyncPolicy};
+use seglog::storage::{OsStorage, Storage};
+use seglog::{AppendError, Log, OpenError, Options, Read, Reader, Recovery, Retention, SyncPolicy};
+use tracing::warn;
 
 use super::keeper::Keeper;
 use super::session_file;
@@ -100,6 +103,8 @@ impl DiskConfig {
 /// The level of segment files.
 pub struct DiskLevel {
     config: DiskConfig,
+    /// Where the logs are.
+    storage: Arc<dyn Storage>,
     /// Removes segments that have become too old.
     keeper: Option<Keeper>,
     topics: Arc<RwLock<HashMap<TopicId, Arc<Topic>>>>,
@@ -131,6 +136,10 @@ impl DiskLevel {
     /// The folder cannot be made.
     pub fn new(config: DiskConfig) -> io::Result<DiskLevel> {
         std::fs::create_dir_all(&config.directory)?;
+        Self::on(Arc::new(OsStorage), config)
+    }
+
+    fn on(storage: Arc<dyn Storage>, config: DiskConfig) -> io::Result<DiskLevel> {
         let signal = Signal::new(config.batch_bytes);
         let topics = Arc::new(RwLock::<HashMap<TopicId, Arc<Topic>>>::default());
         let keeper = config.max_age.map(|age| {
@@ -139,6 +148,7 @@ impl DiskLevel {
         });
         Ok(DiskLevel {
             config,
+            storage,
             keeper: keeper.transpose()?,
             topics,
             opening: Mutex::default(),
@@ -178,7 +188,9 @@ impl DiskLevel {
         let name = folder(topic);
         let running = self.config.directory.join(format!("{name}.running"));
         let options = self.config.options(start, epoch)?;
-        let log = Log::open(self.config.directory.join(name), options).map_err(not_opened)?;
+        let folder = self.config.directory.join(name);
+        let log = Log::open_on(Arc::clone(&self.storage), folder, options).map_err(not_opened)?;
+        warn_of_damage(topic, log.recovery());
         let killed = running.exists();
         // The file has no content, so only its name must be durable.
         File::create(&running).map_err(no_room)?;
@@ -198,16 +210,10 @@ impl DiskLevel {
 
     /// Whether the folder has segments of a topic.
     fn has_segments(&self, topic: TopicId) -> io::Result<bool> {
-        let entries = match std::fs::read_dir(self.config.directory.join(folder(topic))) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-            entries => entries?,
-        };
-        for entry in entries {
-            if entry?.path().extension().is_some_and(|extension| extension == "seg") {
-                return Ok(true);
-            }
+        match self.storage.list(&self.config.directory.join(folder(topic))) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            names => Ok(names?.iter().any(|name| name.ends_with(".seg"))),
         }
-        Ok(false)
     }
 }
 
@@ -217,6 +223,22 @@ fn remove_old(topics: &RwLock<HashMap<TopicId, Arc<Topic>>>) {
     for topic in topics {
         // The log counts segments that could not be removed, and tries them again.
         let _ = topic.log().apply_retention();
+    }
+}
+
+/// Says what the log of a topic does not have any more.
+fn warn_of_damage(TopicId(topic): TopicId, recovery: &Recovery) {
+    for Range { start, end } in &recovery.damaged {
+        let bytes = end - start;
+        warn!(
+            "topic {topic}: {bytes} bytes from offset {start} to {end} are damaged or missing on the disk: they are a hole"
+        );
+    }
+    if recovery.torn_bytes > 0 {
+        let bytes = recovery.torn_bytes;
+        warn!(
+            "topic {topic}: {bytes} bytes at the end of the disk level were not written whole, and are cut"
+        );
     }
 }
 
@@ -462,3 +484,6 @@ impl Drop for DiskLevel {
         closed.unwrap_or_else(|never| match never {});
     }
 }
+
+#[cfg(test)]
+mod ends;

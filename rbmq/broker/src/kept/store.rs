@@ -146,7 +146,7 @@ pub(crate) struct Store {
     max_publishers: usize,
     snapshot_bytes: u64,
     boot: u128,
-    /// Where the last snapshot is: in the log, and in the journal. There is none yet if the journal ends at 0.
+    /// Where the last snapshot is: in the log, and in the journal.
     snapshot: (Position, u64),
     /// Whether the journal on the disk says that the log is not closed any more.
     is_begun: bool,
@@ -199,8 +199,7 @@ impl Store {
         info!("topic '{topic}': {} to {} are kept in {}", log.first(), log.end(), dir.display());
         let recovered = Recovered { epoch, last, places: places.all(), next_number: places.next_number() };
         let snapshot = (log.end(), 0);
-        let dir = dir.to_owned();
-        let max_publishers = options.max_publishers;
+        let (dir, max_publishers) = (dir.to_owned(), options.max_publishers);
         // Retention must not come to runs that are behind the last snapshot.
         let snapshot_bytes = options.max_bytes.map_or(SNAPSHOT_BYTES, |max| (max / 4).min(SNAPSHOT_BYTES));
         let mut store = Self {
@@ -214,7 +213,8 @@ impl Store {
             snapshot,
             is_begun: false,
         };
-        if let Err(error) = store.write_snapshot(false) {
+        // A log that was closed, or left by a killed process, needs no entry before the first delivery.
+        if crashed && let Err(error) = store.begin() {
             // Subscribers can read the log as it is, and publishers wait for the disk.
             warn!("topic '{topic}': {error}");
         }
@@ -257,9 +257,7 @@ impl Store {
         if self.is_begun {
             return Ok(());
         }
-        if self.snapshot.1 == 0 {
-            self.write_snapshot(false)?;
-        }
+        self.write_snapshot(false)?;
         let end = self.log.end();
         self.journal.sync().map_err(|error| AppendError::NotWritten { end, source: error.source })?;
         self.is_begun = true;
