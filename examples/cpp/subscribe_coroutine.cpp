@@ -11,7 +11,9 @@ using namespace rocketbufs;
 
 static Task subscribe(EventLoop &loop, std::string broker, bid_t bid) {
     rIn in(Conn(broker, "subscriber"));
-    rb_subscribe_options oldest{.size = sizeof oldest, .start = RB_START_OLDEST};
+    rb_subscribe_options oldest{};
+    oldest.size = sizeof oldest;
+    oldest.start = RB_START_OLDEST;
     in.subscribe_with(bid, oldest);
     for (;;) {
         auto event = co_await async_recv(loop, in);
