@@ -42,8 +42,6 @@ from .dispatcher import Dispatcher
 rIn = RIn
 rOut = ROut
 
-_exceptions = [name for name in vars(_errors) if isinstance(vars(_errors)[name], type) and not name.startswith("_")]
-
 __all__ = [
     "Admitted",
     "BufSeg",
@@ -66,5 +64,5 @@ __all__ = [
     "Subscription",
     "rIn",
     "rOut",
-    *_exceptions,
 ]
+__all__ += _errors.__all__

@@ -5,11 +5,53 @@ A kind that several operations share (`TimedOut`, `Full`, `CalledFromWorker`) is
 the time-outs of all operations.
 """
 
+from typing import Any
+
+__all__ = [
+    "Error",
+    "TimedOut",
+    "Full",
+    "Closed",
+    "Released",
+    "Forked",
+    "CalledFromWorker",
+    "ConfigError",
+    "ContextError",
+    "ConnError",
+    "ListenError",
+    "ControlError",
+    "OutBufferError",
+    "SegmentError",
+    "DeliverError",
+    "WaitError",
+    "SubscribeError",
+    "RecvError",
+    "LappedError",
+    "ConnectError",
+    "TopicOpenError",
+    "PublishError",
+    "PublisherWaitError",
+    "ConfirmError",
+    "SubscribeTopicError",
+    "ReceiveError",
+    "ObserveError",
+    "BrokerError",
+    "OpenError",
+    "PushError",
+    "CmqKeyError",
+    "UndeliveredError",
+]
+
 
 class Error(Exception):
     """The base of all exceptions of this package. `kind` names the variant of the Rust error."""
 
     kind: str = ""
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        # The classes that `make` has made have no name that others find.
+        made = _made.get(type(self))
+        return super().__reduce__() if made is None else (make, (*made, str(self)), self.__dict__)
 
 
 class TimedOut(Error, TimeoutError):
@@ -145,12 +187,14 @@ class UndeliveredError(Error):
 
 
 # The base classes that several operations share.
-_SHARED = {"TimedOut": TimedOut, "Full": Full, "Closed": Closed, "CalledFromWorker": CalledFromWorker}
-_classes: dict = {}
+_SHARED: dict[str, type[Error]] = {"TimedOut": TimedOut, "Full": Full, "Closed": Closed, "CalledFromWorker": CalledFromWorker}
+_classes: dict[tuple[str, str], type[Error]] = {}
+# The arguments of `_class_of` for the classes that it has made.
+_made: dict[type[Error], tuple[str, str]] = {}
 
 
-def _class_of(name, kind):
-    base = globals()[name]
+def _class_of(name: str, kind: str) -> type[Error]:
+    base: type[Error] = globals()[name]
     shared = _SHARED.get(kind)
     if shared is None or issubclass(base, shared):
         return base
@@ -159,21 +203,21 @@ def _class_of(name, kind):
         # For example PublishTimedOut: a PublishError and a TimedOut.
         attributes = {"__doc__": f"{base.__doc__} {shared.__doc__}", "__module__": base.__module__}
         known = _classes[name, kind] = type(name.removesuffix("Error") + kind, (base, shared), attributes)
+        _made[known] = name, kind
     return known
 
 
-def make(name, kind, text):
+def make(name: str, kind: str, text: str) -> Error:
     """The exception of a Rust error."""
     error = _class_of(name, kind)(text)
     error.kind = kind
     return error
 
 
-def closed(what):
+def closed(what: str) -> Error:
     """The exception of a call on something that was closed in Python."""
     return make("Closed", "Closed", f"the {what} is closed")
 
 
-for _name in [name for name, value in globals().items() if isinstance(value, type) and issubclass(value, Error)]:
+for _name in __all__:
     globals()[_name].__module__ = "rocketbufs"
-del _name

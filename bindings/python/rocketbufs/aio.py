@@ -16,10 +16,25 @@ use a thread of the loop's executor for that time.
 
 import asyncio
 import functools
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import TYPE_CHECKING, Generic, ParamSpec, Self, TypeVar
 
 from . import _rocketbufs as rust
-from ._errors import PublishError, closed
+from ._errors import Closed, PublisherWaitError, PublishError, closed
 from ._waiting import take_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer, Unpack
+
+    from ._rocketbufs import _Key, _Level, _PublisherOptions, _Start, _SubscriberOptions, _TopicOptions
+    from ._rocketbufs import _Source as _Has
+
+_T = TypeVar("_T")
+_U = TypeVar("_U")
+_P = ParamSpec("_P")
+_Q = TypeVar("_Q", rust.Cmq, rust.Mailbox)
+_Waiter = asyncio.Future[None]
 
 __all__ = ["Publisher", "Queue", "Subscriber", "TopicWriter", "iterate", "receive"]
 
@@ -29,55 +44,60 @@ _TURN = 256
 _LOOK = 0.25
 
 
-class _Readable:
-    """Waits until a descriptor is readable. The loop watches it only meanwhile."""
+# Who waits for a descriptor in a loop, which watches it only meanwhile. A loop has one callback for a descriptor, and tasks share it.
+_waiting: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, list[_Waiter]]] = weakref.WeakKeyDictionary()
 
-    def __init__(self, descriptor):
+
+def _wake(loop: asyncio.AbstractEventLoop, descriptor: int) -> None:
+    if (waiters := _waiting[loop].pop(descriptor, None)) is not None:
+        loop.remove_reader(descriptor)
+        for waiter in waiters:
+            _finish(waiter)
+
+
+class _Readable:
+    """Waits until a descriptor is readable. It is of an object that lives as long as the wait."""
+
+    def __init__(self, descriptor: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._descriptor = descriptor
-        self._waiters = []
 
-    def _wake(self):
-        self._loop.remove_reader(self._descriptor)
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    async def wait(self, timeout=None):
+    async def wait(self, timeout: float | None = None) -> None:
         """Returns when the descriptor is readable, or after `timeout` seconds."""
         waiter = self._loop.create_future()
-        if not self._waiters:
-            self._loop.add_reader(self._descriptor, self._wake)
-        self._waiters.append(waiter)
+        watched = _waiting.setdefault(self._loop, {})
+        if self._descriptor not in watched:
+            self._loop.add_reader(self._descriptor, _wake, self._loop, self._descriptor)
+        waiters = watched.setdefault(self._descriptor, [])
+        waiters.append(waiter)
         timer = None if timeout is None else self._loop.call_later(timeout, _finish, waiter)
         try:
             await waiter
         finally:
             if timer is not None:
                 timer.cancel()
-            if waiter in self._waiters:
-                self._waiters.remove(waiter)
-                if not self._waiters:
-                    self._loop.remove_reader(self._descriptor)
+            if watched.get(self._descriptor) is waiters:
+                waiters.remove(waiter)
+                if not waiters:
+                    _wake(self._loop, self._descriptor)
 
-    def close(self):
+    def close(self) -> None:
         """Wakes whoever waits: the next look says that the object is closed."""
-        if self._waiters:
-            self._wake()
+        _waiting.setdefault(self._loop, {})
+        _wake(self._loop, self._descriptor)
 
 
-def _finish(waiter):
+def _finish(waiter: _Waiter) -> None:
     if not waiter.done():
         waiter.set_result(None)
 
 
-async def _in_executor(call, *arguments, **keywords):
+async def _in_executor(call: Callable[_P, _T], *arguments: _P.args, **keywords: _P.kwargs) -> _T:
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(None, functools.partial(call, *arguments, **keywords))
 
 
-async def _in_steps(wait, timeout):
+async def _in_steps(wait: Callable[[float], bool], timeout: float | None) -> bool:
     """A wait that says whether it is over, in steps of the executor: a cancelled one frees its thread soon."""
     loop = asyncio.get_running_loop()
     until = None if timeout is None else loop.time() + timeout
@@ -89,19 +109,22 @@ async def _in_steps(wait, timeout):
             return False
 
 
-class _Source:
+class _Source(Generic[_T]):
     """An object whose items are awaited."""
 
-    def __init__(self, take, descriptor, *, ended=None):
+    def __init__(self, take: Callable[[], _T | None], descriptor: int, *, ended: Callable[[], bool] | None = None) -> None:
         self._take = take
         self._ended = ended
         self._readable = _Readable(descriptor)
         self._closed = False
         self._in_a_row = 0
 
-    async def next(self, take=None):
+    async def next(self) -> _T | None:
         """The next item; None if the source has ended."""
-        take = take or self._take
+        return await self.next_of(self._take)
+
+    async def next_of(self, take: Callable[[], _U | None]) -> _U | None:
+        """As `next`, for another way to take an item."""
         self._in_a_row += 1
         if self._in_a_row >= _TURN:
             self._in_a_row = 0
@@ -115,7 +138,13 @@ class _Source:
             await self._readable.wait(None if self._ended is None else _LOOK)
         return item
 
-    def close(self):
+    async def item(self) -> _T:
+        """The next item of a source that never ends."""
+        while (item := await self.next()) is None:
+            pass
+        return item
+
+    def close(self) -> None:
         """Ends the waits: the descriptor is not to be watched any more."""
         self._closed = True
         self._readable.close()
@@ -124,7 +153,7 @@ class _Source:
 class Subscriber:
     """A subscriber of a broker, for one loop. `subscribe` and `unsubscribe` do not wait."""
 
-    def __init__(self, subscriber, *, until_ended=False):
+    def __init__(self, subscriber: rust.Subscriber, *, until_ended: bool = False) -> None:
         self.sync = subscriber
         ended = (lambda: subscriber.ended) if until_ended else None
         self._source = _Source(functools.partial(subscriber.recv, 0), subscriber.fileno(), ended=ended)
@@ -132,97 +161,103 @@ class Subscriber:
         self._event = functools.partial(subscriber.next_event, 0)
 
     @classmethod
-    async def connect(cls, addr, **options):
+    async def connect(cls, addr: str, **options: "Unpack[_SubscriberOptions]") -> Self:
         """Connects to a broker, with the options of `rbmq.Subscriber`."""
         subscriber = await _in_executor(rust.Subscriber, addr, **options)
         return cls(subscriber, until_ended=options.get("until_ended", False))
 
-    def subscribe(self, topics, start=None):
+    def subscribe(self, topics: str, start: "_Start | None" = None) -> None:
         """As `rbmq.Subscriber.subscribe`."""
         self.sync.subscribe(topics, start)
 
-    def unsubscribe(self, topics):
+    def unsubscribe(self, topics: str) -> None:
         """As `rbmq.Subscriber.unsubscribe`."""
         self.sync.unsubscribe(topics)
 
-    async def recv(self):
+    async def recv(self) -> rust.Message | None:
         """A copy of the next message; None if every topic has ended (`until_ended`)."""
         return await self._source.next()
 
-    async def recv_batch(self):
+    async def recv_batch(self) -> rust.Batch | None:
         """The next messages in the memory where they landed; None as for `recv`."""
-        return await self._source.next(self._batch)
+        return await self._source.next_of(self._batch)
 
-    async def next_event(self):
+    async def next_event(self) -> rust.Batch | rust.Event | None:
         """The next batch or event."""
-        return await self._source.next(self._event)
+        return await self._source.next_of(self._event)
 
-    def __aiter__(self):
+    def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self):
+    async def __anext__(self) -> rust.Message:
         message = await self._source.next()
         if message is None:
             raise StopAsyncIteration
         return message
 
-    async def batches(self):
+    async def batches(self) -> AsyncIterator[rust.Batch]:
         """The batches, as an iterator. Each is released when the next one is taken, unless it was before."""
         while (batch := await self.recv_batch()) is not None:
             with batch:
                 yield batch
 
-    async def close(self, timeout=10.0):
+    async def close(self, timeout: float | None = 10.0) -> None:
         """As `rbmq.Subscriber.close`. Tasks that wait for a message get `Closed`."""
         self._source.close()
         await _in_executor(self.sync.close, timeout)
 
-    async def __aenter__(self):
+    async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *exception):
+    async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
 
 class Publisher:
     """A publisher, for one loop, which reads its events."""
 
-    def __init__(self, publisher, *, on_event=None):
+    def __init__(self, publisher: rust.Publisher, *, on_event: Callable[[rust.Event], object] | None = None) -> None:
         self.sync = publisher
         self._loop = asyncio.get_running_loop()
         self._on_event = on_event
-        self._waiters = {}
+        self._waiters: dict[str, list[_Waiter]] = {}
         self._notifier = rust.Notifier()
-        self._pending = []
-        self._descriptors = (publisher.fileno(), self._notifier.fileno())
+        self._pending: dict[asyncio.Future[rust.Confirmed], rust.Confirmation] = {}
+        self._descriptors: tuple[int, ...] = (publisher.fileno(), self._notifier.fileno())
         self._loop.add_reader(self._descriptors[0], self._read_events)
         self._loop.add_reader(self._descriptors[1], self._read_confirmations)
 
     @classmethod
-    async def connect(cls, addr, *, on_event=None, **options):
+    async def connect(
+        cls, addr: str, *, on_event: Callable[[rust.Event], object] | None = None, **options: "Unpack[_PublisherOptions]"
+    ) -> Self:
         """Connects to a broker, with the options of `rbmq.Publisher`. `on_event(event)` is called in the loop for every event."""
         return cls(await _in_executor(rust.Publisher, addr, **options), on_event=on_event)
 
-    async def topic(self, name, **options):
+    async def topic(self, name: str, **options: "Unpack[_TopicOptions]") -> "TopicWriter":
         """Opens a topic, with the options of `rbmq.Publisher.topic`."""
         return TopicWriter(await _in_executor(self.sync.topic, name, **options), self)
 
-    def _read_events(self):
-        while not self.sync.closed and (event := self.sync.next_event(0)) is not None:
-            if event.kind in ("Room", "Subscribers", "TopicRefused"):
-                self._wake(event.topic)
-            else:
-                # Events may be missing, or the broker was away: everybody looks.
-                for topic in list(self._waiters):
-                    self._wake(topic)
-            if self._on_event is not None:
-                self._on_event(event)
+    def _read_events(self) -> None:
+        try:
+            while (event := self.sync.next_event(0)) is not None:
+                if event.kind in ("Room", "Subscribers", "TopicRefused"):
+                    self._wake(event.topic)
+                else:
+                    # Events may be missing, or the broker was away: everybody looks.
+                    for topic in list(self._waiters):
+                        self._wake(topic)
+                if self._on_event is not None:
+                    self._on_event(event)
+        except Closed:
+            # `sync` was closed.
+            self._end()
 
-    def _wake(self, topic):
+    def _wake(self, topic: str) -> None:
         for waiter in self._waiters.pop(topic, ()):
             _finish(waiter)
 
-    async def _changed(self, topic):
+    async def _changed(self, topic: str) -> None:
         """Waits until something about the topic has changed, or for a moment."""
         if not self._descriptors:
             raise closed("publisher")
@@ -237,60 +272,62 @@ class Publisher:
             if waiter in waiters:
                 waiters.remove(waiter)
 
-    def _read_confirmations(self):
+    def _read_confirmations(self) -> None:
         self._notifier.drain()
-        still = []
-        for confirmation, waiter in self._pending:
+        for waiter, confirmation in list(self._pending.items()):
             if waiter.done():
                 continue
             try:
-                result = confirmation.poll()
+                if (result := confirmation.poll()) is not None:
+                    waiter.set_result(result)
             except Exception as error:
                 waiter.set_exception(error)
-                continue
-            if result is None:
-                still.append((confirmation, waiter))
-            else:
-                waiter.set_result(result)
-        self._pending = still
 
-    async def _confirmed(self, writer, position, level):
+    async def _confirmed(self, writer: rust.TopicWriter, position: int | None, level: "_Level") -> rust.Confirmed:
         confirmation = writer.confirmation(position, level, notify=self._notifier)
         if (result := confirmation.poll()) is not None:
             return result
-        waiter = self._loop.create_future()
-        self._pending.append((confirmation, waiter))
-        return await waiter
+        if not self._descriptors:
+            raise closed("publisher")
+        waiter: asyncio.Future[rust.Confirmed] = self._loop.create_future()
+        self._pending[waiter] = confirmation
+        try:
+            return await waiter
+        finally:
+            del self._pending[waiter]
 
-    async def close(self, timeout=10.0):
-        """As `rbmq.Publisher.close`. Close the topics before."""
+    def _end(self) -> None:
+        """Ends the waits: nothing more is to be learned."""
         for descriptor in self._descriptors:
             self._loop.remove_reader(descriptor)
         self._descriptors = ()
         for topic in list(self._waiters):
             self._wake(topic)
-        for _, waiter in self._pending:
+        for waiter in self._pending:
             if not waiter.done():
                 waiter.set_exception(closed("publisher"))
-        self._pending = []
+
+    async def close(self, timeout: float | None = 10.0) -> None:
+        """As `rbmq.Publisher.close`. Close the topics before."""
+        self._end()
         await _in_executor(self.sync.close, timeout)
 
-    async def __aenter__(self):
+    async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *exception):
+    async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
 
 class TopicWriter:
     """A topic that is published to."""
 
-    def __init__(self, writer, publisher):
+    def __init__(self, writer: rust.TopicWriter, publisher: Publisher) -> None:
         self.sync = writer
         self._publisher = publisher
         self._in_a_row = 0
 
-    async def _trying(self, attempt):
+    async def _trying(self, attempt: Callable[[], _T]) -> _T:
         """Calls `attempt` until there is room."""
         self._in_a_row += 1
         if self._in_a_row >= _TURN:
@@ -304,20 +341,20 @@ class TopicWriter:
                     raise
             await self._publisher._changed(self.sync.topic)
 
-    async def publish(self, data):
+    async def publish(self, data: "Buffer") -> int:
         """Publishes one message, and waits while the ring is full. Returns the position behind it."""
         return await self._trying(functools.partial(self.sync.publish, data, 0))
 
-    def publish_nowait(self, data):
+    def publish_nowait(self, data: "Buffer") -> int:
         """Publishes one message; raises `TimedOut` while the ring is full."""
         return self.sync.publish(data, 0)
 
-    async def publish_many(self, messages):
+    async def publish_many(self, messages: "Iterable[Buffer]") -> int:
         """Publishes many messages in few deliveries. Returns the position behind the last one. After a cancellation some of them
         may have been published."""
         rest = list(messages)
 
-        def attempt():
+        def attempt() -> int:
             nonlocal rest
             try:
                 return self.sync.publish_many(rest, 0)
@@ -327,67 +364,71 @@ class TopicWriter:
 
         return await self._trying(attempt)
 
-    async def segment(self, size):
+    async def segment(self, size: int) -> rust.MessageSegment:
         """Room for one message in the memory that it is sent from, as `rbmq.TopicWriter.segment`."""
         return await self._trying(functools.partial(self.sync.segment, size, 0))
 
-    async def confirm(self, position=None, level="delivered"):
+    async def confirm(self, position: int | None = None, level: "_Level" = "delivered") -> rust.Confirmed:
         """Waits until everything below `position` (None: everything that was published) is confirmed at a level."""
         return await self._publisher._confirmed(self.sync, position, level)
 
-    async def wait_subscribers(self, count):
+    async def wait_subscribers(self, count: int) -> None:
         """Waits until the topic has `count` subscribers."""
-        while self.sync.subscribers < count:
+        while True:
+            try:
+                return self.sync.wait_subscribers(count, 0)
+            except PublisherWaitError as error:
+                if error.kind != "TooFewSubscribers":
+                    raise
             await self._publisher._changed(self.sync.topic)
-        self.sync.wait_subscribers(count, 0)
 
     @property
-    def position(self):
+    def position(self) -> int:
         """The position behind the last published message."""
         return self.sync.position
 
-    async def flush(self, timeout=None):
+    async def flush(self, timeout: float | None = None) -> None:
         """As `rbmq.TopicWriter.flush`."""
         await _in_executor(self.sync.flush, timeout)
 
-    async def close(self, timeout=10.0):
+    async def close(self, timeout: float | None = 10.0) -> None:
         """As `rbmq.TopicWriter.close`."""
         await _in_executor(self.sync.close, timeout)
 
-    async def __aenter__(self):
+    async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *exception):
+    async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
 
-class Queue:
+class Queue(Generic[_Q]):
     """A queue or a mailbox of CMQ, for one loop. Pushing never waits: `queue.sync.cw_push`, `queue.sync.push_reliable`."""
 
-    def __init__(self, queue):
-        self.sync = queue
-        self._source = _Source(queue.cw_pop, queue.fileno())
+    def __init__(self, queue: _Q) -> None:
+        self.sync: _Q = queue
+        self._source: _Source[tuple[bytes, rust.Key]] = _Source(queue.cw_pop, queue.fileno())
 
-    async def pop(self):
+    async def pop(self) -> tuple[bytes, rust.Key]:
         """The next message with the key of its sender."""
-        return await self._source.next()
+        return await self._source.item()
 
-    async def wait_confirmed(self, key, number, timeout=None):
+    async def wait_confirmed(self: "Queue[rust.Cmq]", key: "_Key", number: int, timeout: float | None = None) -> bool:
         """As `cmq.Cmq.wait_confirmed`."""
         return await _in_steps(functools.partial(self.sync.wait_confirmed, key, number), timeout)
 
-    async def wait_all_confirmed(self, timeout=None):
+    async def wait_all_confirmed(self: "Queue[rust.Cmq]", timeout: float | None = None) -> bool:
         """As `cmq.Cmq.wait_all_confirmed`."""
         return await _in_steps(self.sync.wait_all_confirmed, timeout)
 
-    def __aiter__(self):
+    def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self):
-        return await self._source.next()
+    async def __anext__(self) -> tuple[bytes, rust.Key]:
+        return await self._source.item()
 
 
-async def receive(source, timeout=None):
+async def receive(source: "_Has[_T]", timeout: float | None = None) -> _T | None:
     """The next item of an object of the framework (`RIn`, `ROut`, `Conn`, `Listener`), or of any other object with a descriptor; None
     after `timeout` seconds."""
     take, readable = take_of(source), _Readable(source.fileno())
@@ -401,8 +442,8 @@ async def receive(source, timeout=None):
     return item
 
 
-async def iterate(source):
+async def iterate(source: "_Has[_T]") -> AsyncIterator[_T]:
     """The items of an object of the framework, without an end: `async for item in aio.iterate(rin)`."""
     items = _Source(take_of(source), source.fileno())
     while True:
-        yield await items.next()
+        yield await items.item()

@@ -1,5 +1,7 @@
 //! Events: reports besides data, as Python sees them.
 
+use std::borrow::Cow;
+
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -8,15 +10,14 @@ use pyo3::types::{PyDict, PyList};
 #[pyclass(frozen, module = "rocketbufs")]
 pub struct Event {
     /// The name of the variant.
-    #[pyo3(get)]
-    kind: &'static str,
+    kind: Cow<'static, str>,
     fields: Py<PyDict>,
 }
 
 impl Event {
     /// An event without fields.
     pub fn new(py: Python<'_>, kind: &'static str) -> Self {
-        Self { kind, fields: PyDict::new(py).unbind() }
+        Self { kind: kind.into(), fields: PyDict::new(py).unbind() }
     }
 
     /// Adds a field.
@@ -57,6 +58,24 @@ pub(crate) use event;
 
 #[pymethods]
 impl Event {
+    /// An event, as for tests of a program.
+    #[new]
+    #[pyo3(signature = (kind, /, **fields))]
+    fn of(py: Python<'_>, kind: String, fields: Option<Bound<'_, PyDict>>) -> Self {
+        Self { kind: kind.into(), fields: fields.unwrap_or_else(|| PyDict::new(py)).unbind() }
+    }
+
+    /// The name of the variant.
+    #[getter]
+    fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// For copies, and pickle.
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((&str,), Bound<'py, PyDict>)> {
+        Ok(((&self.kind,), self.fields.bind(py).copy()?))
+    }
+
     fn __getattr__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         self.fields.bind(py).get_item(name)?.ok_or_else(|| {
             PyAttributeError::new_err(format!("an event of kind '{}' has no attribute '{name}'", self.kind))

@@ -5,7 +5,7 @@
 
 use std::convert::Infallible;
 use std::mem::ManuallyDrop;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
@@ -179,6 +179,15 @@ impl<T: Send> Guarded<T> {
         self.process.check(py)?;
         let mut number = Number::default();
         let waited = times::wait(py, deadline, |time| self.step(&mut number, time, &mut attempt))?;
+        self.waited(py, waited)
+    }
+
+    /// The outcome of a wait whose error is none if the handle is closed.
+    fn waited<R, E>(
+        &self,
+        py: Python<'_>,
+        waited: Option<Result<R, Option<E>>>,
+    ) -> PyResult<Option<Result<R, E>>> {
         match waited {
             None => Ok(None),
             Some(Ok(done)) => Ok(Some(Ok(done))),
@@ -225,5 +234,58 @@ impl<T: Send> Guarded<T> {
     /// Whether the handle was taken out.
     pub fn is_closed(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self.lock_attached(py)?.is_none())
+    }
+}
+
+/// How long the end of a shared handle waits for calls of other threads: those that wait end after their step.
+pub const CALLS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A handle that many calls use at a time.
+impl<T: Send + Sync> Guarded<Arc<T>> {
+    /// The handle, for a call that does not wait long: it is closed when the last one of these is dropped.
+    ///
+    /// # Errors
+    /// As [`Guarded::with`].
+    pub fn shared(&self, py: Python<'_>) -> PyResult<Arc<T>> {
+        self.with(py, |value| value.clone())
+    }
+
+    /// As [`Guarded::wait`], beside other calls. Each attempt has the handle for itself, so that closing it ends the wait.
+    ///
+    /// # Errors
+    /// As [`Guarded::wait`].
+    pub fn wait_shared<R: Send, E: Send>(
+        &self,
+        py: Python<'_>,
+        deadline: &Deadline,
+        mut attempt: impl FnMut(&T, Duration) -> Result<Option<R>, E> + Send,
+    ) -> PyResult<Option<Result<R, E>>> {
+        match attempt(&*self.shared(py)?, Duration::ZERO).transpose() {
+            Some(done) => return Ok(Some(done)),
+            None if deadline.is_over() => return Ok(None),
+            None => {}
+        }
+        let waited = times::wait(py, deadline, |time| {
+            let handle = if self.process.is_over() { None } else { self.clone_detached() };
+            attempt(&*handle.ok_or(None)?, time).map_err(Some)
+        })?;
+        self.waited(py, waited)
+    }
+
+    fn clone_detached(&self) -> Option<Arc<T>> {
+        self.lock().as_ref()?.value.clone()
+    }
+}
+
+/// The value of a handle that was taken out, when no call of another thread uses it any more; none if one still does at the deadline, and
+/// drops it then.
+pub fn alone<T>(mut handle: Arc<T>, deadline: &Deadline) -> Option<T> {
+    loop {
+        handle = match Arc::try_unwrap(handle) {
+            Ok(value) => return Some(value),
+            Err(_) if deadline.is_over() => return None,
+            Err(handle) => handle,
+        };
+        std::thread::sleep(Duration::from_millis(1));
     }
 }

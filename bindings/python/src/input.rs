@@ -3,8 +3,10 @@
 #![allow(unsafe_code)]
 
 use std::borrow::Cow;
+use std::ffi::{CStr, c_int};
 use std::mem::MaybeUninit;
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -20,14 +22,36 @@ unsafe impl Send for Exported {}
 
 impl Exported {
     fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        // Some arrays have no format, such as those of dates.
+        let exported = Self::with_flags(object, ffi::PyBUF_ND | ffi::PyBUF_FORMAT)
+            .or_else(|_| Self::with_flags(object, ffi::PyBUF_SIMPLE))?;
+        if exported.has_objects() {
+            return Err(PyTypeError::new_err(
+                "an array of Python objects has no bytes, only addresses; give it a type of numbers first",
+            ));
+        }
+        Ok(exported)
+    }
+
+    fn with_flags(object: &Bound<'_, PyAny>, flags: c_int) -> PyResult<Self> {
         let mut view = Box::new(MaybeUninit::<ffi::Py_buffer>::uninit());
         // SAFETY: the object lives, and `view` is memory for the structure.
-        let code = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), view.as_mut_ptr(), ffi::PyBUF_SIMPLE) };
+        let code = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), view.as_mut_ptr(), flags) };
         if code != 0 {
             return Err(PyErr::fetch(object.py()));
         }
         // SAFETY: the call filled the structure.
         Ok(Self { view: unsafe { view.assume_init() } })
+    }
+
+    /// Whether elements, or fields of them, are references to Python objects. Names of fields are between colons.
+    fn has_objects(&self) -> bool {
+        if self.view.format.is_null() {
+            return false;
+        }
+        // SAFETY: the exporter keeps a string that ends with a zero until the release.
+        let format = unsafe { CStr::from_ptr(self.view.format) };
+        format.to_bytes().split(|byte| *byte == b':').step_by(2).any(|types| types.contains(&b'O'))
     }
 
     /// The bytes. Python code that runs meanwhile could change them, so the caller runs none.
@@ -64,7 +88,7 @@ impl<'a, 'py> Input<'a, 'py> {
     /// The input of any object with the buffer protocol.
     ///
     /// # Errors
-    /// `TypeError` for an object without, `BufferError` for a buffer that is not contiguous.
+    /// `TypeError` for an object without, and for an array of objects; `BufferError` for a buffer that is not contiguous.
     pub fn of(object: &'a Bound<'py, PyAny>) -> PyResult<Self> {
         match object.cast::<PyBytes>() {
             Ok(bytes) => Ok(Self::Bytes(bytes)),

@@ -5,7 +5,8 @@
 //!   ───────────────────────────────
 //!   framework   rbmq   cmq            classes, each a thin layer over the Rust handle of the same name
 //!   guarded     event  settings       a handle that threads share; values
-//!   export      input  fork           the buffer protocol in both directions, and fork: the only `unsafe`
+//!   export      input                 the buffer protocol in both directions
+//!   fork        interpreter           the process and the interpreter; these four have the only `unsafe`
 //! ```
 //!
 //! Received bytes leave as a buffer of the object that keeps them in place, and that object refuses to release them while a
@@ -25,6 +26,7 @@ mod fork;
 mod framework;
 mod guarded;
 mod input;
+mod interpreter;
 mod line;
 mod notify;
 mod rbmq;
@@ -36,6 +38,7 @@ use pyo3::prelude::*;
 /// The extension module. Everything public is in the Python package `rocketbufs`.
 #[pymodule]
 fn _rocketbufs(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    interpreter::check(module.py())?;
     fork::watch()?;
     module.add_class::<event::Event>()?;
     module.add_class::<settings::Config>()?;

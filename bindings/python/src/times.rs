@@ -48,6 +48,11 @@ impl Deadline {
         self.0.is_some_and(|at| at <= Instant::now())
     }
 
+    /// The time that is left; none: no limit.
+    pub fn left(&self) -> Option<Duration> {
+        self.0.map(|at| at.saturating_duration_since(Instant::now()))
+    }
+
     /// How long to wait before the next look for signals.
     pub fn step(&self) -> Duration {
         self.0.map_or(STEP, |at| at.saturating_duration_since(Instant::now()).min(STEP))

@@ -271,3 +271,72 @@ def test_the_framework():
             await aio.receive(buffer)
 
     run(main())
+
+
+def test_tasks_share_a_descriptor():
+    """A loop has one callback for it."""
+
+    async def main():
+        with rocketbufs.Context() as context, cmq.new_rq("127.0.0.1:0") as receiver, cmq.new_rq("127.0.0.1:0") as sender:
+            listener = rocketbufs.Listener(context, "127.0.0.1:0")
+            for source, make in (
+                (listener, lambda: rocketbufs.Conn.start(context, listener.local_addr)),
+                (receiver, lambda: sender.cw_push(receiver.local_addr, b"x")),
+            ):
+                waiting = [asyncio.create_task(aio.receive(source)) for _ in range(5)]
+                waiting.append(asyncio.create_task(anext(aio.iterate(source))))
+                await asyncio.sleep(0.05)
+                waiting.pop(0).cancel()
+                made = [make() for _ in waiting]
+                sender.flush()
+                assert len([item for item in await asyncio.gather(*waiting) if item is not None]) == len(made)
+
+    run(main())
+
+
+def test_what_is_closed_below_ends_its_waits(broker):
+    """By `sync`, in another thread, and while nothing comes."""
+
+    async def main():
+        subscriber, other = [await aio.Subscriber.connect(broker.addr, until_ended=n == 1) for n in range(2)]
+        queue = cmq.new_rq("127.0.0.1:0")
+        publisher = await aio.Publisher.connect(broker.addr)
+        writer = await publisher.topic("t")
+        listener = rocketbufs.Listener(rocketbufs.Context(), "127.0.0.1:0")
+        subscriber.subscribe("t")
+        other.subscribe("u")
+        tasks = [subscriber.recv(), other.recv_batch(), aio.Queue(queue).pop(), aio.receive(listener), writer.wait_subscribers(9)]
+        tasks = [asyncio.create_task(task) for task in tasks]
+        await asyncio.sleep(0.05)
+        for source in (subscriber.sync, other.sync, queue, listener, publisher.sync):
+            await asyncio.to_thread(source.close)
+        for task in tasks:
+            with pytest.raises(rocketbufs.Closed):
+                await task
+        # The loop watches none of them: it would turn for ever.
+        assert not aio._waiting[asyncio.get_running_loop()] and not publisher._descriptors
+        for client in (subscriber, other, publisher):
+            await client.close()
+
+    run(main())
+
+
+def test_a_cancelled_confirmation_is_forgotten(broker):
+    async def main():
+        publisher, writer, subscriber = await joined(broker, confirm_consumed=True)
+        end = await writer.publish(b"x")
+        tasks = [asyncio.create_task(writer.confirm(end, "consumed")) for _ in range(50)]
+        await asyncio.sleep(0.05)
+        for task in tasks[1:]:
+            task.cancel()
+        await asyncio.gather(*tasks[1:], return_exceptions=True)
+        assert len(publisher._pending) == 1
+        (await subscriber.recv_batch()).release()
+        assert (await tasks[0]).position >= end
+        assert not publisher._pending
+        await publisher.close()
+        with pytest.raises(rocketbufs.Error):
+            await writer.confirm(await writer.publish(b"y"), "consumed")
+        await subscriber.close()
+
+    run(main())

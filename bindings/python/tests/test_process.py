@@ -424,3 +424,51 @@ def test_objects_die_in_any_order(broker):
         segment.publish(4)
     segment.publish()
     del segment, confirmation, batch
+
+
+CALLBACKS = """
+import rocketbufs
+context = rocketbufs.Context()
+out = rocketbufs.ROut(context)
+buffer = out.create_buffer(7, 1 << 20)
+listener = rocketbufs.Listener(context, "127.0.0.1:0")
+listener.set_conn_cb(out.add_conn)
+rin = rocketbufs.RIn(rocketbufs.Conn(context, listener.local_addr))
+got = threading.Semaphore(0)
+rin.set_data_in_cb(lambda bid, seg: got.release())
+rin.subscribe(7)
+while not buffer.subscribers():
+    time.sleep(0.01)
+"""
+IN_SUB_INTERPRETER = """
+try:
+    import rocketbufs
+except ImportError as error:
+    assert "main interpreter" in str(error), error
+else:
+    raise AssertionError("imported")
+"""
+MAIN_INTERPRETER = """
+import threading, time
+try:
+    import _xxsubinterpreters as interpreters
+    other, run = interpreters.create(isolated=False), interpreters.run_string
+except ImportError:
+    import _interpreters as interpreters
+    other, run = interpreters.create("legacy"), interpreters.exec
+BEFORE
+failed = run(other, PROGRAM)
+assert not failed, failed
+interpreters.destroy(other)
+AFTER
+print("end")
+"""
+
+
+@pytest.mark.parametrize(("before", "after"), [("", ""), (CALLBACKS, "buffer.append(b'x')\nassert got.acquire(timeout=20)")])
+def test_a_sub_interpreter_is_refused_and_ends_nothing(before, after):
+    """Its end would end the callbacks of all, and hang on 3.11."""
+    program = MAIN_INTERPRETER.replace("BEFORE", before).replace("AFTER", after).replace("PROGRAM", repr(IN_SUB_INTERPRETER))
+    command = [sys.executable, "-X", "faulthandler", "-W", "ignore::DeprecationWarning", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr

@@ -39,6 +39,11 @@ impl Key {
         self.0.id
     }
 
+    /// For copies, and pickle.
+    fn __getnewargs__(&self) -> (String, u16, u32) {
+        (self.host(), self.port(), self.0.id)
+    }
+
     fn __repr__(&self) -> String {
         format!("Key('{}', {}, {})", self.host(), self.port(), self.0.id)
     }

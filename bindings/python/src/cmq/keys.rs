@@ -38,6 +38,11 @@ impl PublicKey {
         self.0.to_string()
     }
 
+    /// For copies, and pickle.
+    fn __getnewargs__(&self) -> (String,) {
+        (self.0.to_string(),)
+    }
+
     fn __repr__(&self) -> String {
         format!("PublicKey('{}')", self.0)
     }

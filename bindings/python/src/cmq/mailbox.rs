@@ -1,16 +1,15 @@
 //! A mailbox of its own for one integer.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use pyo3::prelude::*;
 
 use super::waiting::{self, Item, Popping, popping_methods};
-
 use crate::classes::closing;
+use crate::guarded::{self, CALLS_TIMEOUT};
+use crate::times::Deadline;
 
 /// The messages for one integer, like a mailbox of Erlang. A mailbox keeps its queue open.
-#[pyclass(frozen, module = "rocketbufs.cmq")]
+#[pyclass(frozen, weakref, module = "rocketbufs.cmq")]
 pub struct Mailbox(
     Popping<cmq::Mailbox<Bytes>>,
     /// The integer of the mailbox.
@@ -28,10 +27,11 @@ impl Mailbox {
 
 #[pymethods]
 impl Mailbox {
-    /// Closes the mailbox: later messages for its integer come to the queue. Returns the messages that wait here; an empty list
-    /// if another thread still pops here. A second call does nothing.
+    /// Closes the mailbox: later messages for its integer come to the queue. Returns the messages that wait here. A second call does
+    /// nothing.
     fn close(&self, py: Python<'_>) -> PyResult<Vec<Item>> {
-        let mailbox = self.0.take(py)?.and_then(Arc::into_inner);
+        let (mailbox, deadline) = (self.0.take(py)?, Deadline::after(Some(CALLS_TIMEOUT)));
+        let mailbox = py.detach(|| mailbox.and_then(|mailbox| guarded::alone(mailbox, &deadline)));
         let left = mailbox.map(|mailbox| mailbox.close()).unwrap_or_default();
         Ok(left.into_iter().map(|(message, from)| waiting::item(py, &message, from)).collect())
     }

@@ -15,12 +15,13 @@ use super::{events, settings};
 use crate::classes::{closing, getters};
 use crate::errors::{self, Raise};
 use crate::event::Event;
+use crate::guarded::{self, CALLS_TIMEOUT};
 use crate::input::Input;
-use crate::times;
+use crate::times::{self, Deadline};
 
 /// A message queue at an address: pushes messages to other queues, and pops those that other queues pushed here. `settings` are
 /// the fields of the configuration (docs/CMQ.md), with times in seconds.
-#[pyclass(frozen, module = "rocketbufs.cmq")]
+#[pyclass(frozen, weakref, module = "rocketbufs.cmq")]
 pub struct Cmq(Popping<cmq::Cmq<Bytes>>);
 
 impl Cmq {
@@ -153,7 +154,8 @@ impl Cmq {
     /// call does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let Some(queue) = self.0.take(py)? else { return Ok(()) };
-        times::interruptible(py, move || drop(queue))
+        let deadline = Deadline::after(Some(CALLS_TIMEOUT));
+        times::interruptible(py, move || drop(guarded::alone(queue, &deadline)))
     }
 
     /// Whether the queue was closed here.

@@ -1,8 +1,7 @@
 //! The reliable mode of a queue.
 
-use std::convert::Infallible;
-
-use cmq::Fate;
+use bytes::Bytes;
+use cmq::{Cmq as Queue, Fate};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -54,12 +53,12 @@ impl Cmq {
         timeout: Option<f64>,
     ) -> PyResult<bool> {
         let key = key::of_argument(key)?;
-        let (queue, deadline) = (self.popping().handle(py)?, Deadline::after(times::timeout(timeout)?));
-        let decided = |step| {
+        let deadline = Deadline::after(times::timeout(timeout)?);
+        let decided = self.popping().wait(py, &deadline, |queue, step| {
             let fate = queue.wait_confirmed(key, number, Some(step));
-            Ok::<_, Infallible>((fate != Some(Fate::Pending)).then_some(fate))
-        };
-        match times::now_or_wait(py, &deadline, decided)?.and_then(Result::ok) {
+            (fate != Some(Fate::Pending)).then_some(fate)
+        })?;
+        match decided {
             None => Ok(false),
             Some(Some(Fate::Failed(why))) => Err(errors::of(py, "UndeliveredError", &why)),
             Some(Some(_)) => Ok(true),
@@ -73,9 +72,9 @@ impl Cmq {
     /// before. False if some are neither. `stats().reliable.failed` counts those that were given up.
     #[pyo3(signature = (timeout=None))]
     fn wait_all_confirmed(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        let (queue, deadline) = (self.popping().handle(py)?, Deadline::after(times::timeout(timeout)?));
-        let decided = |step| Ok::<_, Infallible>(queue.wait_all_confirmed(Some(step)).then_some(()));
-        Ok(times::now_or_wait(py, &deadline, decided)?.is_some())
+        let deadline = Deadline::after(times::timeout(timeout)?);
+        let decided = |queue: &Queue<Bytes>, step| queue.wait_all_confirmed(Some(step)).then_some(());
+        Ok(self.popping().wait(py, &deadline, decided)?.is_some())
     }
 
     /// The public key of the queue at an address, (host, port), while there is a session with it; None also if this queue does not

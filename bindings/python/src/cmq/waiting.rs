@@ -106,12 +106,12 @@ impl<S: Source> Popping<S> {
         Self { source: Guarded::new(Arc::new(source), what), notify: OnceLock::new() }
     }
 
-    /// The queue or the mailbox, for a call that may wait or runs code of the program.
+    /// The queue or the mailbox, for a call that runs code of the program.
     ///
     /// # Errors
     /// The queue or the mailbox is closed, or belongs to the process before a fork.
     pub fn handle(&self, py: Python<'_>) -> PyResult<Arc<S>> {
-        self.source.with(py, |source| source.clone())
+        self.source.shared(py)
     }
 
     /// Calls `f`, which does not wait.
@@ -122,12 +122,30 @@ impl<S: Source> Popping<S> {
         self.source.with(py, |source| f(source))
     }
 
-    /// Takes the queue or the mailbox out. None if that happened before.
+    /// As [`Guarded::wait_shared`].
+    ///
+    /// # Errors
+    /// As [`Guarded::wait_shared`].
+    pub fn wait<R: Send>(
+        &self,
+        py: Python<'_>,
+        deadline: &Deadline,
+        mut attempt: impl FnMut(&S, Duration) -> Option<R> + Send,
+    ) -> PyResult<Option<R>> {
+        let attempt = |source: &S, step| Ok::<_, Infallible>(attempt(source, step));
+        Ok(self.source.wait_shared(py, deadline, attempt)?.and_then(Result::ok))
+    }
+
+    /// Takes the queue or the mailbox out, and tells its event loop. None if that happened before.
     ///
     /// # Errors
     /// The queue or the mailbox belongs to the process before a fork.
     pub fn take(&self, py: Python<'_>) -> PyResult<Option<Arc<S>>> {
-        self.source.take(py)
+        let taken = self.source.take(py)?;
+        if let (Some(_), Some(notify)) = (&taken, self.notify.get()) {
+            notify.raise();
+        }
+        Ok(taken)
     }
 
     /// Whether it was taken out.
@@ -143,8 +161,7 @@ impl<S: Source> Popping<S> {
     /// # Errors
     /// As [`Popping::handle`], or the process has no descriptor left.
     pub fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
-        self.handle(py)?;
-        Notifier::descriptor(&self.notify)
+        self.with(py, |_| Notifier::descriptor(&self.notify))?
     }
 
     /// The next message, without waiting. If there is none, the next one makes the descriptor readable.
@@ -167,10 +184,9 @@ impl<S: Source> Popping<S> {
     /// # Errors
     /// As [`Popping::handle`], a wrong time-out, or an exception of a signal's handler.
     pub fn pop(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Item>> {
-        let (source, deadline) = (self.handle(py)?, Deadline::after(times::timeout(timeout)?));
-        let pop = |step| Ok::<_, Infallible>(source.pop_timeout(step));
-        let waited = times::now_or_wait(py, &deadline, pop)?;
-        Ok(waited.and_then(Result::ok).map(|(message, from)| item(py, &message, from)))
+        let deadline = Deadline::after(times::timeout(timeout)?);
+        let popped = self.wait(py, &deadline, |source, step| source.pop_timeout(step))?;
+        Ok(popped.map(|(message, from)| item(py, &message, from)))
     }
 
     /// All messages, waiting for one at most `timeout` seconds.
@@ -178,10 +194,9 @@ impl<S: Source> Popping<S> {
     /// # Errors
     /// As [`Popping::pop`].
     pub fn pop_all<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyList>> {
-        let (source, deadline) = (self.handle(py)?, Deadline::after(times::timeout(timeout)?));
+        let deadline = Deadline::after(times::timeout(timeout)?);
         let mut popped = Popped::default();
-        let pop_all = |step| Ok::<_, Infallible>(source.pop_all(&mut popped, step).then_some(()));
-        times::now_or_wait(py, &deadline, pop_all)?;
+        self.wait(py, &deadline, |source, step| source.pop_all(&mut popped, step).then_some(()))?;
         let items = popped.map(|(message, from)| item(py, &message, from));
         PyList::new(py, items.collect::<Vec<_>>())
     }
@@ -196,11 +211,13 @@ impl<S: Source> Popping<S> {
         wanted: &Bound<'_, PyAny>,
         timeout: Option<f64>,
     ) -> PyResult<Option<Item>> {
-        let (source, deadline) = (self.handle(py)?, Deadline::after(times::timeout(timeout)?));
+        let deadline = Deadline::after(times::timeout(timeout)?);
         let mut looked_at = LookedAt::default();
         loop {
-            let (over, seen) = (deadline.is_over(), source.arrivals());
-            for message in looked_at.new_of(&*source) {
+            let over = deadline.is_over();
+            // The handle is not kept: `wanted` may close the queue, which waits for calls that have it.
+            let (seen, messages) = self.with(py, |source| (source.arrivals(), looked_at.new_of(source)))?;
+            for message in messages {
                 let (bytes, key) = item(py, &message.0, message.1);
                 if !wanted.call1((&bytes, key))?.is_truthy()? {
                     continue;
@@ -208,15 +225,14 @@ impl<S: Source> Popping<S> {
                 // Another thread may have taken the message meanwhile.
                 let same =
                     |bytes: &Bytes, from: &From| identity(bytes, from) == identity(&message.0, &message.1);
-                if source.pop_where(&mut { same }).is_some() {
+                if self.with(py, |source| source.pop_where(&mut { same }))?.is_some() {
                     return Ok(Some((bytes, key)));
                 }
             }
             if over {
                 return Ok(None);
             }
-            let arrived = |step| Ok::<_, Infallible>(source.wait_arrival(seen, step).then_some(()));
-            times::wait(py, &deadline, arrived)?;
+            self.wait(py, &deadline, |source, step| source.wait_arrival(seen, step).then_some(()))?;
         }
     }
 }
@@ -316,8 +332,8 @@ macro_rules! popping_methods {
                 self.0.with(py, |source| $crate::cmq::waiting::Source::waiting(source))
             }
 
-            /// A descriptor for an event loop: readable at first, and after `cw_pop` returned None as soon as a message comes.
-            /// Pop until None then. The descriptor belongs to the object: only poll it.
+            /// A descriptor for an event loop: readable at first, after `cw_pop` returned None as soon as a message comes, and when
+            /// the object is closed. Pop until None then. The descriptor belongs to the object: only poll it.
             fn fileno(&self, py: pyo3::Python<'_>) -> pyo3::PyResult<i32> {
                 self.0.fileno(py)
             }

@@ -11,15 +11,16 @@ use rocketbufs::error::ConnError;
 use super::context::Context;
 use super::events;
 use super::rate_limit;
-use crate::classes::getters;
+use crate::classes::{closing, getters};
 use crate::errors::Raise;
 use crate::event::Event;
 use crate::guarded::Kept;
 use crate::input::Input;
 use crate::times::{self, Deadline};
 
-/// A connection to a peer. `hello` is what the peer learns first: a role, a name, credentials.
-#[pyclass(frozen, module = "rocketbufs")]
+/// A connection to a peer. `hello` is what the peer learns first: a role, a name, credentials. A connection that is dropped stays
+/// open: `close`, or the end of a `with`, closes it.
+#[pyclass(frozen, weakref, module = "rocketbufs")]
 pub struct Conn(Kept<rocketbufs::Conn>);
 
 impl Conn {
@@ -190,6 +191,8 @@ impl Conn {
         Ok(format!("Conn(id={}, peer='{}')", conn.id(), conn.peer_addr()))
     }
 }
+
+closing!(Conn, close, "");
 
 getters! { Conn.0:
     /// Whether both ends have accepted it and it is not down.

@@ -13,7 +13,7 @@ use crate::times;
 
 /// Memory, configuration and worker threads; one for each process is enough. `config` is a `Config`, a dict of settings or the
 /// path of a file. The end of a `with` shuts it down.
-#[pyclass(frozen, module = "rocketbufs")]
+#[pyclass(frozen, weakref, module = "rocketbufs")]
 pub struct Context(Kept<rocketbufs::Context>);
 
 impl Context {

@@ -1,7 +1,7 @@
 //! Listening for connections.
 
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pyo3::prelude::*;
 
@@ -11,14 +11,16 @@ use crate::callbacks;
 use crate::classes::{closing, detached};
 use crate::errors::{self, Raise};
 use crate::event::event;
-use crate::guarded::Guarded;
+use crate::guarded::{self, Guarded};
+use crate::notify::Pollable;
 use crate::times::{self, Deadline};
 
 /// Takes connections on an address such as "127.0.0.1:7400"; port 0 takes a free one. `close`, or the end of a `with`, stops
 /// listening; connections that were taken go on.
-#[pyclass(frozen, module = "rocketbufs")]
+#[pyclass(frozen, weakref, module = "rocketbufs")]
 pub struct Listener {
     listener: Guarded<Arc<rocketbufs::Listener>>,
+    poll: Pollable,
     /// The address in use.
     #[pyo3(get)]
     local_addr: String,
@@ -27,7 +29,7 @@ pub struct Listener {
 impl Listener {
     /// The handle, for a call that may wait for a callback, which may call the listener too.
     fn shared(&self, py: Python<'_>) -> PyResult<Arc<rocketbufs::Listener>> {
-        self.listener.with(py, |listener| listener.clone())
+        self.listener.shared(py)
     }
 }
 
@@ -41,7 +43,8 @@ impl Listener {
         let context = context.get().handle(py)?;
         let listener = py.detach(|| rocketbufs::Listener::bind(context, addr)).or_raise(py, "ListenError")?;
         let local_addr = listener.local_addr();
-        Ok(Self { listener: Guarded::new(Arc::new(listener), "listener"), local_addr })
+        let listener = Guarded::new(Arc::new(listener), "listener");
+        Ok(Self { listener, poll: Pollable::default(), local_addr })
     }
 
     /// Calls `callback(conn)` on a worker thread for every connection.
@@ -71,21 +74,24 @@ impl Listener {
     #[pyo3(signature = (timeout=None))]
     fn accept(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Conn>> {
         let deadline = Deadline::after(times::timeout(timeout)?);
-        let listener = self.shared(py)?;
-        let waited = times::now_or_wait(py, &deadline, |step| listener.accept(Some(step)))?;
+        let accept = |listener: &rocketbufs::Listener, step| listener.accept(Some(step));
+        let waited = self.listener.wait_shared(py, &deadline, accept)?;
         Ok(waited.transpose().or_raise(py, "RecvError")?.map(Conn::of))
     }
 
-    /// A descriptor that is readable while `accept` would return a connection. The descriptor belongs to the listener: only
-    /// poll it.
+    /// A descriptor that is readable while `accept` would return a connection, or say that the listener is closed. The descriptor
+    /// belongs to the listener: only poll it.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
-        Ok(self.shared(py)?.pollable()?.as_raw_fd())
+        Ok(self.listener.with(py, |listener| self.poll.descriptor_of(listener.pollable()))??)
     }
 
     /// Stops listening. A second call does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let listener = self.listener.take(py)?;
-        py.detach(|| drop(listener));
+        let Some(listener) = self.listener.take(py)? else { return Ok(()) };
+        self.poll.end();
+        // A callback, on whose thread another call may wait, waits for none.
+        let timeout = if callbacks::is_inside() { Duration::ZERO } else { guarded::CALLS_TIMEOUT };
+        py.detach(|| drop(guarded::alone(listener, &Deadline::after(Some(timeout)))));
         Ok(())
     }
 

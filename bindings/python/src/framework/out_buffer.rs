@@ -19,7 +19,7 @@ use crate::input::Input;
 use crate::times::{self, Deadline};
 
 /// A buffer of an `ROut`. The buffer lives until `destroy`; the object is a handle.
-#[pyclass(frozen, module = "rocketbufs")]
+#[pyclass(frozen, weakref, module = "rocketbufs")]
 pub struct OutBuffer(Kept<rocketbufs::OutBuffer>);
 
 impl OutBuffer {

@@ -17,7 +17,7 @@ use crate::guarded::Kept;
 use crate::input::Input;
 
 /// Receives buffers of one rOut over a connection: by callback, or with `recv`.
-#[pyclass(frozen, module = "rocketbufs")]
+#[pyclass(frozen, weakref, module = "rocketbufs")]
 pub struct RIn(Kept<rocketbufs::RIn>);
 
 impl RIn {

@@ -26,7 +26,7 @@ use crate::input::Input;
 use crate::times::{self, Deadline};
 
 /// Makes buffers and sends them to any number of rIns.
-#[pyclass(frozen, module = "rocketbufs")]
+#[pyclass(frozen, weakref, module = "rocketbufs")]
 pub struct ROut(Kept<rocketbufs::ROut>);
 
 impl ROut {

@@ -9,6 +9,7 @@ use rbmq::{Framing, OwnedBatch, ReceiveError, TopicName};
 
 use super::failures::receive_error;
 use crate::classes::closing;
+use crate::errors::Raise;
 use crate::export::{Exporter, Exports, Memory, buffer_protocol};
 use crate::input::Input;
 
@@ -337,6 +338,9 @@ enum Body {
     InBatch { batch: Py<Batch>, found: Found },
 }
 
+/// The arguments that make a copy of a message.
+type NewArguments<'a, 'py> = (&'a str, Bound<'py, PyBytes>, u128, u64, Option<u32>);
+
 impl Message {
     /// A copy of a message.
     pub fn copied(py: Python<'_>, message: &rbmq::MessageRef<'_>) -> Self {
@@ -365,6 +369,27 @@ impl Message {
 
 #[pymethods]
 impl Message {
+    /// A message of these values, as for tests of a program.
+    #[new]
+    #[pyo3(signature = (topic, data, epoch=0, end=0, publisher=None))]
+    fn new(
+        py: Python<'_>,
+        topic: &str,
+        data: &Bound<'_, PyAny>,
+        epoch: u128,
+        end: u64,
+        publisher: Option<u32>,
+    ) -> PyResult<Self> {
+        let topic = topic.parse().or_raise(py, "TopicOpenError")?;
+        let bytes = PyBytes::new(py, Input::of(data)?.bytes(py)).unbind();
+        Ok(Self(Body::Copied { bytes, topic, epoch, end, publisher }))
+    }
+
+    /// For copies, and pickle: the content is copied too.
+    fn __getnewargs__<'py>(&self, py: Python<'py>) -> PyResult<NewArguments<'_, 'py>> {
+        Ok((self.topic(), self.data(py)?, self.epoch(), self.end(), self.publisher()))
+    }
+
     /// The topic.
     #[getter]
     fn topic(&self) -> &str {
@@ -433,6 +458,11 @@ impl Message {
             return Ok(byte.into_pyobject(py)?.into_any());
         }
         slf.get().data(py)?.get_item(index)
+    }
+
+    /// As for `bytes`: a byte, or a part of the content.
+    fn __contains__(&self, py: Python<'_>, part: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.data(py)?.contains(part)
     }
 
     fn __eq__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<bool> {

@@ -10,7 +10,7 @@ use crate::errors::Raise;
 use crate::guarded::Guarded;
 
 /// A broker in this process, with threads of its own: for tests, and for programs that bring their broker.
-#[pyclass(frozen, module = "rocketbufs.rbmq")]
+#[pyclass(frozen, weakref, module = "rocketbufs.rbmq")]
 pub struct Broker {
     broker: Guarded<rbmq_broker::Broker>,
     /// The address in use.

@@ -1,6 +1,6 @@
 //! A publisher: a connection and the topics that are published over it.
 
-use std::os::fd::AsRawFd;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
@@ -14,20 +14,16 @@ use crate::classes::{closing, getters};
 use crate::errors::{self, Raise};
 use crate::event::{Event, event};
 use crate::framework::Context;
-use crate::guarded::Guarded;
+use crate::guarded::{self, Guarded};
+use crate::notify::Pollable;
 use crate::times::{self, Deadline};
 
 /// Publishes to a broker, and reconnects by itself. `topic` opens a topic.
-#[pyclass(frozen, module = "rocketbufs.rbmq")]
+#[pyclass(frozen, weakref, module = "rocketbufs.rbmq")]
 pub struct Publisher {
     publisher: Guarded<Arc<rbmq::Publisher>>,
+    poll: Pollable,
     addr: String,
-}
-
-impl Publisher {
-    fn shared(&self, py: Python<'_>) -> PyResult<Arc<rbmq::Publisher>> {
-        self.publisher.with(py, |publisher| publisher.clone())
-    }
 }
 
 #[pymethods]
@@ -63,7 +59,8 @@ impl Publisher {
         let to = addr.to_owned();
         let publisher =
             times::interruptible(py, move || builder.connect(&to))?.or_raise(py, "ConnectError")?;
-        Ok(Self { publisher: Guarded::new(Arc::new(publisher), "publisher"), addr: addr.to_owned() })
+        let publisher = Guarded::new(Arc::new(publisher), "publisher");
+        Ok(Self { publisher, poll: Pollable::default(), addr: addr.to_owned() })
     }
 
     /// Opens a topic, and waits until the broker has taken it, at most `open_timeout` seconds.
@@ -90,7 +87,7 @@ impl Publisher {
             .min_subscribers(min_subscribers)
             .max_confirmations(max_confirmations);
         given!(options; ring_bytes, max_delivery_bytes);
-        let (publisher, name) = (self.shared(py)?, name.to_owned());
+        let (publisher, name) = (self.publisher.shared(py)?, name.to_owned());
         let writer = times::interruptible(py, move || publisher.topic_with(&name, options))?
             .or_raise(py, "TopicOpenError")?;
         Ok(TopicWriter::of(writer, framing))
@@ -100,10 +97,9 @@ impl Publisher {
     /// this or of `fileno` on, at most 256.
     #[pyo3(signature = (timeout=None))]
     fn next_event(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Event>> {
-        let publisher = self.shared(py)?;
         let deadline = Deadline::after(times::timeout(timeout)?);
-        let waited = times::now_or_wait(py, &deadline, |step| {
-            Ok::<_, std::convert::Infallible>(publisher.next_event(Some(step)))
+        let waited = self.publisher.wait_shared(py, &deadline, |publisher, step| {
+            Ok::<_, Infallible>(publisher.next_event(Some(step)))
         })?;
         match waited {
             Some(Ok(event)) => event_of(py, event).map(Some),
@@ -111,10 +107,10 @@ impl Publisher {
         }
     }
 
-    /// A descriptor that is readable while `next_event` would return an event. The descriptor belongs to the publisher:
-    /// only poll it.
+    /// A descriptor that is readable while `next_event` would return an event, or say that the publisher is closed. The descriptor
+    /// belongs to the publisher: only poll it.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
-        Ok(self.shared(py)?.pollable()?.as_raw_fd())
+        Ok(self.publisher.with(py, |publisher| self.poll.descriptor_of(publisher.pollable()))??)
     }
 
     /// Closes the connection after the queued data, waiting at most `timeout` seconds. Close the topics before. A second call
@@ -122,11 +118,13 @@ impl Publisher {
     #[pyo3(signature = (timeout=Some(10.0)))]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let timeout = times::timeout(timeout)?;
+        let deadline = Deadline::after(timeout);
         let Some(publisher) = self.publisher.take(py)? else { return Ok(()) };
+        self.poll.end();
         times::interruptible(py, move || {
-            // Another thread may be in a call: the connection closes when the last handle is dropped.
-            if let Some(publisher) = Arc::into_inner(publisher) {
-                publisher.close_timeout(timeout);
+            // Another thread may open a topic: the connection closes after it.
+            if let Some(publisher) = guarded::alone(publisher, &deadline) {
+                publisher.close_timeout(deadline.left());
             }
         })
     }

@@ -1,6 +1,5 @@
 //! A subscriber: receives topics.
 
-use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -17,13 +16,15 @@ use crate::errors::Raise;
 use crate::event::{Event, event, fields};
 use crate::framework::Context;
 use crate::guarded::Guarded;
+use crate::notify::Pollable;
 use crate::times::{self, Deadline};
 
 /// Receives topics from a broker, and reconnects by itself: message by message as copies (`recv`, iteration), or in batches in
 /// the memory where they landed (`recv_batch`).
-#[pyclass(frozen, module = "rocketbufs.rbmq")]
+#[pyclass(frozen, weakref, module = "rocketbufs.rbmq")]
 pub struct Subscriber {
     subscriber: Guarded<rbmq::Subscriber>,
+    poll: Pollable,
     addr: String,
     until_ended: bool,
 }
@@ -143,7 +144,8 @@ impl Subscriber {
         let to = addr.to_owned();
         let subscriber =
             times::interruptible(py, move || builder.connect(&to))?.or_raise(py, "ConnectError")?;
-        Ok(Self { subscriber: Guarded::new(subscriber, "subscriber"), addr: addr.to_owned(), until_ended })
+        let subscriber = Guarded::new(subscriber, "subscriber");
+        Ok(Self { subscriber, poll: Pollable::default(), addr: addr.to_owned(), until_ended })
     }
 
     /// Subscribes to a topic, or to every topic that a filter matches (`+` is any one level, `#` the rest). `start` is "newest",
@@ -227,10 +229,11 @@ impl Subscriber {
         self.next(py, None, Message::copied)
     }
 
-    /// A descriptor that is readable while a call that receives would return something. The descriptor belongs to the
-    /// subscriber: only poll it, and then receive with a time-out of zero until None is returned.
+    /// A descriptor that is readable while a call that receives would return something, or say that the subscriber is closed. The
+    /// descriptor belongs to the subscriber: only poll it, and then receive with a time-out of zero until None is returned.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
-        self.subscriber.with(py, |subscriber| Ok(subscriber.pollable()?.as_raw_fd()))?
+        let copy = |subscriber: &rbmq::Subscriber| subscriber.pollable()?.try_clone_to_owned();
+        Ok(self.subscriber.with(py, |subscriber| self.poll.descriptor(|| copy(subscriber)))??)
     }
 
     /// Closes the connection, waiting at most `timeout` seconds. Batches stay valid until they are released. A second call does
@@ -239,6 +242,7 @@ impl Subscriber {
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let timeout = times::timeout(timeout)?;
         let Some(subscriber) = self.subscriber.take(py)? else { return Ok(()) };
+        self.poll.end();
         times::interruptible(py, move || subscriber.close_timeout(timeout))
     }
 

@@ -25,7 +25,7 @@ const HEADER: usize = rbmq::wire::RECORD_HEADER_BYTES;
 
 /// Publishes to one topic. `publish` copies any object with the buffer protocol into the ring; `segment` gives the memory of the
 /// ring itself. Calls wait only while the ring is full.
-#[pyclass(frozen, module = "rocketbufs.rbmq")]
+#[pyclass(frozen, weakref, module = "rocketbufs.rbmq")]
 pub struct TopicWriter {
     writer: Arc<Guarded<rbmq::TopicWriter>>,
     /// The topic.
