@@ -22,12 +22,10 @@ use x509_parser::x509::SubjectPublicKeyInfo;
 
 use crate::file::{UsersFileError, read_key};
 use crate::names::check_name;
+use crate::weak_secret::MIN_HS256_BYTES;
 
 /// How far the clocks of issuer and broker may differ.
 const LEEWAY: Duration = Duration::from_secs(30);
-
-/// The shortest secret of HS256 in bytes: as long as its hash (RFC 7518).
-const MIN_SECRET_BYTES: usize = 32;
 
 /// The most roles of a token.
 const MAX_ROLES: usize = 32;
@@ -197,7 +195,7 @@ fn time(value: &Value) -> Option<SystemTime> {
 fn key_of(bytes: &[u8]) -> Option<(&'static str, Key)> {
     let Ok((_, pem)) = parse_x509_pem(bytes) else {
         let secret = bytes.trim_ascii_end();
-        let is_secret = secret.len() >= MIN_SECRET_BYTES && !may_be_public(bytes);
+        let is_secret = secret.len() >= MIN_HS256_BYTES && !may_be_public(bytes);
         return is_secret
             .then(|| ("HS256", Key::Secret(Box::new(hmac::Key::new(hmac::HMAC_SHA256, secret)))));
     };

@@ -28,6 +28,7 @@
 mod attempts;
 mod audit;
 mod authenticator;
+mod bearer;
 mod certificate;
 mod file;
 mod identity;
@@ -41,10 +42,12 @@ mod rights;
 mod secret_file;
 mod token;
 mod users;
+mod weak_secret;
 
 pub use attempts::{AttemptRule, Attempts, LONGEST_DELAY, Source};
 pub use audit::{Audit, AuditEvent};
 pub use authenticator::{AccessError, AccessOptions, Authenticator, Check, Peer, Step};
+pub use bearer::{BearerToken, TokenRefused};
 pub use certificate::{CertificateName, CertificateNameError};
 pub use file::{UsersFile, UsersFileError, read_users};
 pub use identity::{Identity, Method};
@@ -60,3 +63,4 @@ pub use rights::{
 pub use secret_file::{ReadableByAll, check_secret_mode};
 pub use token::{NoRandomNumbers, TOKEN_PREFIX, TokenHash, TokenHashError, new_token};
 pub use users::{MAX_FILE_BYTES, MAX_TOKENS, MAX_USERS, Token, User, Users, UsersError};
+pub use weak_secret::{MIN_SECRET_BYTES, WeakSecret, check_secret};

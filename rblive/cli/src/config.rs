@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use access::check_secret_mode;
+use access::{check_secret, check_secret_mode};
 use commands::Failure;
 use rblive::Rule;
 use rblive_ingest::IngestSettings;
@@ -60,6 +60,8 @@ impl Config {
             let refused = |why| Failure::Failed(format!("{} with {secrets}: {why}", path.display()));
             check_secret_mode(path, mode).map_err(refused)?;
         }
+        let weak = |why| Failure::Failed(format!("{}: {why}", path.display()));
+        config.check_secrets().map_err(weak)?;
         Ok(config)
     }
 
@@ -74,6 +76,23 @@ impl Config {
             ("ingest.hook.secret", !ingest.hook.secret.is_empty()),
         ];
         all.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name).collect()
+    }
+
+    /// Refuses secrets that somebody may guess. An empty one opens nothing, or is none.
+    fn check_secrets(&self) -> Result<(), String> {
+        let Self { control, deliver, ingest, .. } = self;
+        let keys = ingest.keys.iter().map(|(stream, key)| (format!("ingest.keys.\"{stream}\""), key));
+        let others = [
+            ("control.token", &control.token),
+            ("deliver.token_key", &deliver.token_key),
+            ("ingest.hook.secret", &ingest.hook.secret),
+        ];
+        for (name, secret) in others.map(|(name, secret)| (name.to_owned(), secret)).into_iter().chain(keys) {
+            if !secret.is_empty() {
+                check_secret(secret).map_err(|weak| format!("{name} is too weak: {weak}"))?;
+            }
+        }
+        Ok(())
     }
 
     /// One node on one machine, which takes streams from encoders of this machine and delivers them.
@@ -146,11 +165,11 @@ mod tests {
             Config::load(Some(&path)).map(drop).map_err(|failure| format!("{failure:?}"))
         };
         for (name, text) in [
-            ("control.token", "[control]\ntoken = 't'"),
-            ("deliver.token_key", "[deliver]\ntoken_key = 'k'"),
-            ("ingest.keys", "[ingest.keys]\ncamera = 'k'"),
+            ("control.token", "[control]\ntoken = '0123456789abcdef'"),
+            ("deliver.token_key", "[deliver]\ntoken_key = '0123456789abcdef'"),
+            ("ingest.keys", "[ingest.keys]\ncamera = '0123456789abcdef'"),
             ("ingest.users", "[ingest.users]\nanna = { password = 'h' }"),
-            ("ingest.hook.secret", "[ingest.hook]\nsecret = 's'"),
+            ("ingest.hook.secret", "[ingest.hook]\nsecret = '0123456789abcdef'"),
         ] {
             let refused = load(text, 0o644).unwrap_err();
             let says = format!(
@@ -161,6 +180,23 @@ mod tests {
             assert_eq!(load(text, 0o640), Ok(()));
         }
         assert_eq!(load(&example(), 0o644), Ok(()));
+    }
+
+    #[test]
+    fn secrets_that_somebody_may_guess_are_refused() {
+        let check = |text: &str| Config::parse(text, None).unwrap().check_secrets();
+        for (name, text) in [
+            ("control.token", "[control]\ntoken = "),
+            ("deliver.token_key", "[deliver]\ntoken_key = "),
+            ("ingest.keys.\"live/camera\"", "[ingest.keys]\n\"live/camera\" = "),
+            ("ingest.hook.secret", "[ingest.hook]\nsecret = "),
+        ] {
+            let weak = check(&format!("{text}'0123456789abcde'")).unwrap_err();
+            assert!(weak.starts_with(name) && weak.contains("openssl rand -hex 32"), "{weak}");
+            assert!(!weak.contains("0123"), "{weak}");
+            assert_eq!(check(&format!("{text}'0123456789abcdef'")), Ok(()));
+            assert_eq!(check(&format!("{text}''")), Ok(()), "none");
+        }
     }
 
     #[test]

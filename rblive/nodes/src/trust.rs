@@ -17,7 +17,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use access::{CertificateName, check_secret_mode};
+use access::{CertificateName, check_secret, check_secret_mode};
 use aws_lc_rs::hmac;
 use locks::Mutex;
 use rocketbufs::PeerIdentity;
@@ -25,8 +25,6 @@ use rocketbufs::PeerIdentity;
 use crate::ids::NodeId;
 use crate::wire::{Hello, HelloProof, PROOF_BYTES};
 
-/// The shortest token in bytes.
-const MIN_TOKEN_BYTES: usize = 16;
 /// The longest file of a token in bytes.
 const MAX_TOKEN_BYTES: u64 = 4096;
 /// How far the clocks of two nodes may be apart, in seconds.
@@ -69,12 +67,7 @@ impl Token {
             return Err(fault(format!("it has more than {MAX_TOKEN_BYTES} bytes")));
         }
         let token = text.lines().next().unwrap_or("").trim();
-        if token.len() < MIN_TOKEN_BYTES {
-            return Err(fault(format!(
-                "its first line has {} characters, and a token has at least {MIN_TOKEN_BYTES}: openssl rand -hex 32",
-                token.len()
-            )));
-        }
+        check_secret(token).map_err(|weak| fault(format!("its first line is no token: {weak}")))?;
         Ok(Self::new(token.as_bytes()))
     }
 

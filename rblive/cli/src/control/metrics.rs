@@ -85,6 +85,13 @@ fn encoders(page: &mut String, counters: &IngestCounters) {
     }
 }
 
+/// Adds the metrics of the control page.
+pub fn control(page: &mut String, wrong_tokens: u64) {
+    let name = "rblive_control_wrong_tokens_total";
+    head(page, name, "counter", "Calls with a wrong token, or too soon after several of them.");
+    let _ = writeln!(page, "{name} {wrong_tokens}");
+}
+
 /// Adds the metrics of a recorder.
 pub fn recorder(page: &mut String, counters: &RecordCounters) {
     for (name, kind, help, counter) in [

@@ -15,17 +15,19 @@ mod metrics;
 mod state;
 
 use std::convert::Infallible;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use access::{BearerToken, Source, TokenRefused};
 use commands::Failure;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS,
-    X_FRAME_OPTIONS,
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, RETRY_AFTER,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -88,8 +90,10 @@ impl Endpoint {
         let runtime = runtime.map_err(refused)?;
         let (stop, stopped) = oneshot::channel();
         let history = History::default();
-        let (listen, token) = (listen.clone(), settings.token.clone());
-        let calls = Arc::new(Calls { rs, ingest, recorder, listen, token, history });
+        let listen = listen.clone();
+        let token = token_of(&settings.token)?;
+        let wrong_tokens = AtomicU64::new(0);
+        let calls = Arc::new(Calls { rs, ingest, recorder, listen, token, wrong_tokens, history });
         let most = settings.max_connections;
         let serve = move || {
             runtime.block_on(async move {
@@ -137,10 +141,10 @@ async fn accept(listener: TcpListener, calls: Arc<Calls>, most: usize) {
     loop {
         let Ok(slot) = slots.clone().acquire_owned().await else { return };
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, peer)) => {
                 let calls = calls.clone();
                 tokio::spawn(async move {
-                    let _ = tokio::time::timeout(CONNECTION_TIME, serve(stream, calls)).await;
+                    let _ = tokio::time::timeout(CONNECTION_TIME, serve(stream, peer.ip(), calls)).await;
                     drop(slot);
                 });
             }
@@ -152,14 +156,15 @@ async fn accept(listener: TcpListener, calls: Arc<Calls>, most: usize) {
     }
 }
 
-async fn serve(stream: TcpStream, calls: Arc<Calls>) {
+async fn serve(stream: TcpStream, client: IpAddr, calls: Arc<Calls>) {
     let service = service_fn(move |request: Request<Incoming>| {
         let uri = request.uri();
         let call = Call {
             method: request.method(),
             path: uri.path(),
             query: uri.query(),
-            token: token_of(&request),
+            shown: request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes),
+            client,
             browser: BrowserFields::of(|name| request.headers().get(name).map(HeaderValue::as_bytes)),
         };
         let answer = calls.answer(call);
@@ -176,8 +181,10 @@ async fn serve(stream: TcpStream, calls: Arc<Calls>) {
     }
 }
 
-fn token_of(request: &Request<Incoming>) -> Option<&str> {
-    request.headers().get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
+/// The token of the settings, if calls need one.
+fn token_of(token: &str) -> Result<Option<BearerToken>, Failure> {
+    let token = Some(token).filter(|token| !token.is_empty()).map(BearerToken::new).transpose();
+    token.map_err(|weak| Failure::Failed(format!("control.token is too weak: {weak}")))
 }
 
 /// What somebody asks.
@@ -185,7 +192,9 @@ struct Call<'a> {
     method: &'a Method,
     path: &'a str,
     query: Option<&'a str>,
-    token: Option<&'a str>,
+    /// The field `Authorization`.
+    shown: Option<&'a [u8]>,
+    client: IpAddr,
     browser: BrowserFields<'a>,
 }
 
@@ -196,13 +205,16 @@ struct Calls {
     recorder: Option<Arc<Recorder>>,
     /// The address as it was configured.
     listen: String,
-    token: String,
+    /// `None`: no call needs it.
+    token: Option<BearerToken>,
+    /// The calls with a wrong token.
+    wrong_tokens: AtomicU64,
     history: History,
 }
 
 impl Calls {
     fn answer(&self, call: Call<'_>) -> Answer {
-        let Call { method, path, query, token, .. } = call;
+        let Call { method, path, query, .. } = call;
         if path == "/health" && method == Method::GET {
             return text(StatusCode::OK, "ok\n".to_owned());
         }
@@ -212,13 +224,14 @@ impl Calls {
         if let Some(asset) = PAGE.iter().find(|asset| asset.path == path && method == Method::GET) {
             return answer(StatusCode::OK, asset.kind, asset.text);
         }
-        if !self.token.is_empty() && !same(token.unwrap_or_default(), &self.token) {
-            return text(StatusCode::UNAUTHORIZED, "this call needs the token of control.token\n".to_owned());
+        if let Err(why) = self.check_token(&call) {
+            return refused(why);
         }
         let parts: Vec<_> = path.trim_matches('/').split('/').collect();
         match (method, parts.as_slice()) {
             (&Method::GET, ["metrics"]) => {
                 let mut page = metrics::page(&self.rs, self.ingest.as_deref().map(Ingest::counters));
+                metrics::control(&mut page, self.wrong_tokens.load(Ordering::Relaxed));
                 self.recorder.iter().for_each(|own| metrics::recorder(&mut page, own.counters()));
                 answer(StatusCode::OK, "text/plain; version=0.0.4", page)
             }
@@ -246,14 +259,24 @@ impl Calls {
         }
     }
 
+    /// Asks for the token, if there is one. A call without a token guesses nothing: that is how browsers begin.
+    fn check_token(&self, call: &Call<'_>) -> Result<(), TokenRefused> {
+        let Some(token) = &self.token else { return Ok(()) };
+        let checked = token.check(call.shown, Source::Address(call.client.into()), Instant::now());
+        if checked.is_err_and(|why| why != TokenRefused::Missing) {
+            self.wrong_tokens.fetch_add(1, Ordering::Relaxed);
+        }
+        checked
+    }
+
     /// Refuses what a browser sends for a page of another web site.
     fn check_page(&self, call: &Call<'_>) -> Result<(), ForeignPage> {
         if !call.method.is_safe() {
             call.browser.check_site()?;
         }
-        match self.token.is_empty() {
-            true => call.browser.check_name([self.listen.as_str()]),
-            false => Ok(()),
+        match self.token {
+            None => call.browser.check_name([self.listen.as_str()]),
+            Some(_) => Ok(()),
         }
     }
 
@@ -278,10 +301,14 @@ impl Calls {
     }
 }
 
-/// Whether two texts are equal, in a time that depends on their lengths only.
-fn same(given: &str, wanted: &str) -> bool {
-    let differ = given.bytes().zip(wanted.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b));
-    given.len() == wanted.len() && differ == 0
+/// The answer to a call without the token of `control.token`.
+fn refused(why: TokenRefused) -> Answer {
+    let TokenRefused::TooMany { wait } = why else {
+        return text(StatusCode::UNAUTHORIZED, format!("{why} (control.token)\n"));
+    };
+    let mut answer = text(StatusCode::TOO_MANY_REQUESTS, format!("{why}\n"));
+    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(wait.as_secs() + 1));
+    answer
 }
 
 /// The time after which samples are wanted. `None`: all samples.
@@ -315,15 +342,20 @@ mod tests {
 
     use super::*;
 
+    const TOKEN: &str = "0123456789abcdef";
+    const BEARER: &str = "Bearer 0123456789abcdef";
+
     fn calls(token: &str) -> Calls {
         let rs = RsManager::new(Config::default()).unwrap();
-        let (listen, token) = ("127.0.0.1:7480".to_owned(), token.to_owned());
-        Calls { rs, ingest: None, recorder: None, listen, token, history: History::default() }
+        let (listen, token) = ("127.0.0.1:7480".to_owned(), token_of(token).unwrap());
+        let (wrong_tokens, history) = (AtomicU64::new(0), History::default());
+        Calls { rs, ingest: None, recorder: None, listen, token, wrong_tokens, history }
     }
 
     /// A call of nobody in particular.
     fn get(path: &str) -> Call<'_> {
-        Call { method: &Method::GET, path, query: None, token: None, browser: BrowserFields::default() }
+        let (client, browser) = (IpAddr::from([192, 0, 2, 7]), BrowserFields::default());
+        Call { method: &Method::GET, path, query: None, shown: None, client, browser }
     }
 
     #[test]
@@ -372,11 +404,13 @@ mod tests {
 
     #[test]
     fn a_token_is_asked_for() {
-        let calls = calls("secret");
-        let status = |token| calls.answer(Call { token, ..get("/streams") }).status();
+        let calls = calls(TOKEN);
+        let status = |shown: Option<&str>| {
+            calls.answer(Call { shown: shown.map(str::as_bytes), ..get("/streams") }).status()
+        };
         assert_eq!(status(None), StatusCode::UNAUTHORIZED);
-        assert_eq!(status(Some("secreT")), StatusCode::UNAUTHORIZED);
-        assert_eq!(status(Some("secret")), StatusCode::OK);
+        assert_eq!(status(Some("Bearer 0123456789abcdeF")), StatusCode::UNAUTHORIZED);
+        assert_eq!(status(Some(BEARER)), StatusCode::OK);
         // The page asks for the token.
         for path in ["/health", "/", "/control.js", "/theme.css"] {
             assert_eq!(calls.answer(get(path)).status(), StatusCode::OK, "{path}");
@@ -385,14 +419,32 @@ mod tests {
     }
 
     #[test]
+    fn a_host_that_guesses_the_token_waits() {
+        let calls = calls(TOKEN);
+        let ask = |client: u8, shown: &str| {
+            let client = IpAddr::from([192, 0, 2, client]);
+            calls.answer(Call { shown: Some(shown.as_bytes()), client, ..get("/streams") })
+        };
+        let guesses: Vec<_> = (0..100).map(|n| ask(1, &format!("Bearer guess {n}")).status()).collect();
+        assert!(guesses.ends_with(&[StatusCode::TOO_MANY_REQUESTS; 90]), "{guesses:?}");
+        let late = ask(1, BEARER);
+        assert_eq!(late.status(), StatusCode::TOO_MANY_REQUESTS, "the right one was not looked at");
+        assert!(late.headers().contains_key(RETRY_AFTER));
+        assert_eq!(ask(2, BEARER).status(), StatusCode::OK);
+        assert_eq!(calls.wrong_tokens.load(Ordering::Relaxed), 101);
+    }
+
+    #[test]
     fn foreign_web_pages_neither_read_nor_change_anything() {
-        let (open, closed) = (calls(""), calls("secret"));
+        let (open, closed) = (calls(""), calls(TOKEN));
         let id = open.rs.create_stream("a").unwrap();
         let path = format!("/streams/{id}/nodes/1");
         let status = |calls: &Calls, method: Method, path: &str, fields: &[(&str, &str)]| {
             let browser =
                 BrowserFields::of(|name| fields.iter().find(|own| own.0 == name).map(|own| own.1.as_bytes()));
-            calls.answer(Call { method: &method, token: Some("secret"), browser, ..get(path) }).status()
+            calls
+                .answer(Call { method: &method, shown: Some(BEARER.as_bytes()), browser, ..get(path) })
+                .status()
         };
         // A page whose own name leads to this machine.
         let rebound = [("host", "evil.example:7480"), ("sec-fetch-site", "same-origin")];

@@ -41,9 +41,9 @@ fn tokens_are_made_with_the_key_of_the_configuration() {
         std::fs::write(&file, text).unwrap();
         std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
     };
-    write("[deliver]\ntoken_key = 'a long secret'\n");
+    write("[deliver]\ntoken_key = 'a secret that is long'\n");
     let opens = |token: &str, stream: &str| {
-        rblive_deliver::token::check(b"a long secret", stream, Some(token.trim())).is_ok()
+        rblive_deliver::token::check(b"a secret that is long", stream, Some(token.trim())).is_ok()
     };
     let one = output(&["token", "live/camera", "--expires", "1h", "--config", path]);
     assert!(opens(&one, "live/camera") && !opens(&one, "live/other"), "{one}");
@@ -51,7 +51,8 @@ fn tokens_are_made_with_the_key_of_the_configuration() {
     assert!(opens(&every, "live/camera") && opens(&every, "live/other"), "{every}");
     for (text, args, said) in [
         ("", ["token", "a", "-c", path], "has no deliver.token_key"),
-        ("[deliver]\ntoken_key = 'k'\n", ["token", "a b", "-c", path], "the name of a stream"),
+        ("[deliver]\ntoken_key = 'k'\n", ["token", "a", "-c", path], "deliver.token_key is too weak"),
+        ("[deliver]\ntoken_key = '0123456789abcdef'\n", ["token", "a b", "-c", path], "the name of a stream"),
     ] {
         write(text);
         let output = rblive().args(args).output().unwrap();
@@ -190,7 +191,7 @@ fn a_node_that_other_machines_reach_asks_who_they_are() {
     allow(&token, 0o600);
     let (line, said) = serve(&more, &[]);
     assert!(line.contains("takes streams of other nodes"), "{line} {said}");
-    let more = format!("{more}[ingest.keys]\ncamera = 'key'\n");
+    let more = format!("{more}[ingest.keys]\ncamera = '0123456789abcdef'\n");
     allow(&file, 0o644);
     let (line, said) = serve(&more, &[]);
     assert!(line.is_empty() && said.contains("ingest.keys: everybody on this machine can read it"), "{said}");

@@ -70,13 +70,13 @@ pub(super) struct Scrape {
     /// Connections to the broker's address that ended before a valid hello, by reason.
     foreign: Vec<(&'static str, u64)>,
     /// Requests, refused connections, and dropped lines of the log.
-    http: [u64; 3],
+    http: [u64; 4],
     process: Process,
 }
 
 impl Scrape {
     /// Reads the positions of the buffers in the census.
-    pub(super) fn take(watch: &Watch, mut census: Census, http: [u64; 3], last: &mut LastScrape) -> Self {
+    pub(super) fn take(watch: &Watch, mut census: Census, http: [u64; 4], last: &mut LastScrape) -> Self {
         let mut others = Topic { name: OTHERS.into(), traffic: census.others_removed, ..Topic::default() };
         let all = std::mem::take(&mut census.topics);
         let (topic_count, mut buffer_count) = (all.len() as u64, 0);
@@ -301,6 +301,8 @@ impl Scrape {
         to.counter("rbmq_http_requests", "Requests to this endpoint", self.http[0])?;
         let help = "Connections to this endpoint that were refused (http.max_connections)";
         to.counter("rbmq_http_refused_connections", help, self.http[1])?;
+        let help = "Requests to this endpoint with a wrong token (http.token_file), or too soon after several of them";
+        to.counter("rbmq_http_wrong_tokens", help, self.http[3])?;
         let help = "Lines of the log that were dropped because the reader of the log was too slow";
         to.counter("rbmq_log_lines_dropped", help, self.http[2])
     }

@@ -31,6 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use access::TokenRefused;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -340,12 +341,13 @@ impl Shared {
     /// Decides whether a client may have a page. The token is asked for first, if there is one, and then the right of the certificate's
     /// user. Without a certificate the token is enough.
     fn admit<B>(&self, request: &hyper::Request<B>, client: &Client) -> Result<(), Denied> {
-        let (is_shown, is_asked) = {
+        let (shown, is_asked) = {
             let token = self.door.token.lock();
-            (token.admits(request), token.is_set())
+            (token.check(request, client.addr), token.is_set())
         };
-        if !is_shown {
-            return Err(Denied::Token);
+        if let Err(refused) = shown {
+            self.count_refusal(client.addr, refused);
+            return Err(Denied::Token(refused));
         }
         if !is_asked && !pages::is_probe(request.uri().path()) {
             self.check_name(request).map_err(Denied::Page)?;
@@ -371,6 +373,14 @@ impl Shared {
         match self.door.tls {
             Some(_) => Ok(()),
             None => fields.check_name([self.door.listen.as_str()]),
+        }
+    }
+
+    /// A client that shows no token guesses nothing: that is how browsers begin.
+    fn count_refusal(&self, peer: SocketAddr, refused: TokenRefused) {
+        if refused != TokenRefused::Missing {
+            self.counters.wrong_tokens.fetch_add(1, Ordering::Relaxed);
+            self.log_refusal(peer, &refused.to_string());
         }
     }
 

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use access::TokenRefused;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{
-    ACCEPT, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE,
+    ACCEPT, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
     X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::{Method, Request, Response, StatusCode};
@@ -39,6 +40,7 @@ rbmq
 pub(super) struct Counters {
     pub(super) requests: AtomicU64,
     pub(super) refused_connections: AtomicU64,
+    pub(super) wrong_tokens: AtomicU64,
     /// The program that writes the log counts these.
     pub(super) log_lines_dropped: Arc<AtomicU64>,
 }
@@ -54,7 +56,7 @@ pub(super) struct Pages {
 /// Why a client is refused.
 pub(super) enum Denied {
     /// The request does not show the token.
-    Token,
+    Token(TokenRefused),
     /// The client's certificate does not give it the right to the page, for this reason.
     Right(String),
     /// A browser may have sent the request for a foreign page.
@@ -100,7 +102,12 @@ impl Pages {
         let scrape = {
             let mut last = self.last.lock();
             let counters = &self.counters;
-            let http = [&counters.requests, &counters.refused_connections, &*counters.log_lines_dropped];
+            let http = [
+                &counters.requests,
+                &counters.refused_connections,
+                &*counters.log_lines_dropped,
+                &counters.wrong_tokens,
+            ];
             let http = http.map(|counter| counter.load(Ordering::Relaxed));
             Scrape::take(&self.watch, census, http, &mut last)
         };
@@ -134,9 +141,13 @@ impl Pages {
 
 fn refused(denied: Denied) -> Answer {
     match denied {
-        Denied::Token => {
-            let why = "this endpoint asks for its token: Authorization: Bearer TOKEN";
-            let mut answer = refuse(StatusCode::UNAUTHORIZED, why);
+        Denied::Token(why @ TokenRefused::TooMany { wait }) => {
+            let mut answer = refuse(StatusCode::TOO_MANY_REQUESTS, &why.to_string());
+            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(wait.as_secs() + 1));
+            answer
+        }
+        Denied::Token(why) => {
+            let mut answer = refuse(StatusCode::UNAUTHORIZED, &why.to_string());
             answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             answer
         }

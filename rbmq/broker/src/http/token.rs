@@ -2,21 +2,20 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
+use std::time::Instant;
 
-use access::check_secret_mode;
+use access::{BearerToken, Source, TokenRefused, check_secret_mode};
 use hyper::Request;
 use hyper::header::AUTHORIZATION;
-
-/// The shortest token, in characters: 96 bits in base64.
-const MIN_CHARS: usize = 16;
 
 /// The largest file of a token.
 const MAX_BYTES: u64 = 4_096;
 
 /// The token, if the endpoint asks for one.
 #[derive(Default)]
-pub(super) struct Token(Option<Box<[u8]>>);
+pub(super) struct Token(Option<BearerToken>);
 
 impl Token {
     /// Reads the token of a file; an empty path is no token.
@@ -27,21 +26,17 @@ impl Token {
         if path.is_empty() {
             return Ok(Self::default());
         }
-        let wrong = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidData, why.to_owned()));
+        let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
         let file = File::open(path)?;
         let mode = file.metadata()?.permissions().mode();
-        check_secret_mode(path.as_ref(), mode)
-            .map_err(|refused| io::Error::new(io::ErrorKind::InvalidData, refused))?;
+        check_secret_mode(path.as_ref(), mode).map_err(|refused| wrong(refused.to_string()))?;
         let mut text = String::new();
         file.take(MAX_BYTES + 1).read_to_string(&mut text)?;
         let token = text.trim();
-        if text.len() as u64 > MAX_BYTES
-            || token.len() < MIN_CHARS
-            || !token.bytes().all(|c| c.is_ascii_graphic())
-        {
-            return wrong("it must have one token of at least 16 printable characters without spaces");
+        if text.len() as u64 > MAX_BYTES || !token.bytes().all(|c| c.is_ascii_graphic()) {
+            return Err(wrong("it must have one token of printable characters without spaces".to_owned()));
         }
-        Ok(Self(Some(token.as_bytes().into())))
+        Ok(Self(Some(BearerToken::new(token).map_err(|weak| wrong(weak.to_string()))?)))
     }
 
     /// Whether the endpoint asks for a token.
@@ -49,50 +44,20 @@ impl Token {
         self.0.is_some()
     }
 
-    /// Whether a request presents the token, or none is needed.
-    pub(super) fn admits<B>(&self, request: &Request<B>) -> bool {
-        let Some(token) = &self.0 else { return true };
+    /// Whether a client presents the token, or none is needed.
+    ///
+    /// # Errors
+    /// [`TokenRefused`], for the client and the log.
+    pub(super) fn check<B>(&self, request: &Request<B>, client: SocketAddr) -> Result<(), TokenRefused> {
+        let Some(token) = &self.0 else { return Ok(()) };
         let presented = request.headers().get(AUTHORIZATION).map(|value| value.as_bytes());
-        let (scheme, presented) = presented.unwrap_or_default().split_at_checked(7).unwrap_or_default();
-        scheme.eq_ignore_ascii_case(b"Bearer ") && is_same(presented.trim_ascii(), token)
+        token.check(presented, Source::Address(client.ip().into()), Instant::now())
     }
-}
-
-/// Compares in a time that depends on the lengths alone.
-fn is_same(presented: &[u8], token: &[u8]) -> bool {
-    let differing = presented.iter().zip(token).fold(0, |all, (one, other)| all | (one ^ other));
-    std::hint::black_box(differing) == 0 && presented.len() == token.len()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn request(authorization: Option<&str>) -> Request<()> {
-        let request = Request::builder();
-        let request =
-            authorization.into_iter().fold(request, |request, value| request.header(AUTHORIZATION, value));
-        request.body(()).unwrap()
-    }
-
-    #[test]
-    fn only_the_token_admits() {
-        let token = Token(Some(b"0123456789abcdef".as_slice().into()));
-        for good in ["Bearer 0123456789abcdef", "bearer  0123456789abcdef "] {
-            assert!(token.admits(&request(Some(good))), "{good}");
-        }
-        for bad in [
-            "",
-            "Bearer",
-            "Bearer ",
-            "Bearer 0123456789abcde",
-            "Bearer 0123456789abcdef0",
-            "Basic 0123456789abcdef",
-        ] {
-            assert!(!token.admits(&request(Some(bad))), "{bad}");
-        }
-        assert!(!token.admits(&request(None)) && Token::default().admits(&request(None)));
-    }
 
     #[test]
     fn a_file_that_everybody_can_read_or_without_a_token_is_refused() {

@@ -413,6 +413,14 @@ fn every_page_asks_for_the_token() {
         assert_eq!(with("0123456789abcdeX"), 401, "{path}");
         assert_eq!(with("0123456789abcdef"), if path == "/other" { 404 } else { 200 }, "{path}");
     }
+    let bearer =
+        |token: &str| request_with(&http, "GET", "/metrics", &format!("Authorization: Bearer {token}\r\n"));
+    let counted = bearer("0123456789abcdef").1.contains("\nrbmq_http_wrong_tokens_total 6\n");
+    assert!(counted, "each wrong one is counted, and the right ones make up for them");
+    let guesses: Vec<u16> = (0..20).map(|_| bearer("0123456789abcdeX").0).collect();
+    let looked_at = guesses.iter().filter(|status| **status == 401).count();
+    assert!(looked_at < 10 && guesses.contains(&429), "{guesses:?}");
+    broker.wait_log("refused at the HTTP endpoint: the token is wrong");
     broker.end();
     set_mode(0o644);
     let args =

@@ -46,7 +46,7 @@ fn streams_are_given_and_taken() {
 fn the_token_is_asked_for() {
     let Some(browser) = browser(1200, 800) else { return };
     let folder = tempfile::tempdir().unwrap();
-    let node = serve(folder.path(), "[control]\ntoken = 'open sesame'");
+    let node = serve(folder.path(), "[control]\ntoken = 'open sesame, please'");
     browser.go(&node.control);
     browser.wait("!document.getElementById('unlock').hidden");
     check(&browser, "the question for the token");
@@ -56,7 +56,7 @@ fn the_token_is_asked_for() {
     };
     enter("wrong");
     browser.wait("document.getElementById('trouble').textContent.includes('not the token')");
-    enter("open sesame");
+    enter("open sesame, please");
     browser.wait("!document.getElementById('content').hidden && document.getElementById('unlock').hidden");
     browser.click("a[href='/metrics']");
     browser.wait("document.querySelector('#text pre').textContent.includes('rblive_sent_streams 0')");

@@ -135,7 +135,7 @@ fn what_cannot_be_watched_says_why() {
     let node = serve(folder.path(), "");
     browser.go(&format!("{}#/nowhere", node.page));
     browser.wait("document.getElementById('said').textContent.includes('no such stream')");
-    let node = serve(folder.path(), "[deliver]\ntoken_key = 'secret'");
+    let node = serve(folder.path(), "[deliver]\ntoken_key = '0123456789abcdef'");
     browser.go(&format!("{}#/closed", node.page));
     browser.wait("document.getElementById('said').textContent.includes('invited viewers')");
     browser.wait("document.getElementById('trouble').textContent.includes('invited viewers')");
