@@ -82,7 +82,7 @@ impl<T> Exporter<T> {
         self.state.lock_py_attached(py).unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Calls `f` with the value.
+    /// Calls `f`, which runs no Python code, with the value.
     ///
     /// # Errors
     /// The value was released, or belongs to the process before a fork.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 
+use crate::callbacks;
 use crate::errors;
 use crate::fork::Process;
 use crate::line::{Line, Number};
@@ -104,16 +105,18 @@ impl<T: Send> Guarded<T> {
         Ok(self.value.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Calls `f`, which does not wait, with the interpreter.
+    /// Calls `f`, which does not wait and runs no Python code, with the interpreter.
     ///
     /// # Errors
     /// The handle is closed, or belongs to the process before a fork.
     pub fn with<R>(&self, py: Python<'_>, f: impl FnOnce(&mut T) -> R) -> PyResult<R> {
         let mut guard = self.lock_attached(py)?;
-        match guard.as_mut().and_then(|kept| kept.value.as_mut()) {
-            Some(value) => Ok(f(value)),
-            None => Err(errors::closed(py, self.what)),
+        if let Some(value) = guard.as_mut().and_then(|kept| kept.value.as_mut()) {
+            return Ok(f(value));
         }
+        // An exception is made by Python code, in which a handler of a signal may use the object.
+        drop(guard);
+        Err(errors::closed(py, self.what))
     }
 
     /// As [`Guarded::with`], with a value that comes back if the call is not made.
@@ -126,13 +129,15 @@ impl<T: Send> Guarded<T> {
         given: V,
         f: impl FnOnce(&mut T, V) -> R,
     ) -> Result<R, (PyErr, V)> {
-        match self.lock_attached(py) {
-            Err(error) => Err((error, given)),
-            Ok(mut guard) => match guard.as_mut().and_then(|kept| kept.value.as_mut()) {
-                Some(value) => Ok(f(value, given)),
-                None => Err((errors::closed(py, self.what), given)),
-            },
+        let mut guard = match self.lock_attached(py) {
+            Ok(guard) => guard,
+            Err(error) => return Err((error, given)),
+        };
+        if let Some(value) = guard.as_mut().and_then(|kept| kept.value.as_mut()) {
+            return Ok(f(value, given));
         }
+        drop(guard);
+        Err((errors::closed(py, self.what), given))
     }
 
     /// Calls `attempt` until it returns something; none if the deadline passed. `attempt` gets the longest time that it may
@@ -231,6 +236,17 @@ impl<T: Send> Guarded<T> {
         Ok(kept.and_then(|mut kept| kept.value.take()))
     }
 
+    /// As [`Guarded::take`], to be closed by a call that waits. A callback, which must not wait, closes nothing.
+    ///
+    /// # Errors
+    /// As [`Guarded::take`], or the thread runs a callback.
+    pub fn take_waiting(&self, py: Python<'_>) -> PyResult<Option<T>> {
+        if callbacks::is_inside() && !self.is_closed(py)? {
+            return Err(callbacks::waits(py));
+        }
+        self.take(py)
+    }
+
     /// Whether the handle was taken out.
     pub fn is_closed(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self.lock_attached(py)?.is_none())
@@ -238,7 +254,13 @@ impl<T: Send> Guarded<T> {
 }
 
 /// How long the end of a shared handle waits for calls of other threads: those that wait end after their step.
-pub const CALLS_TIMEOUT: Duration = Duration::from_secs(5);
+const CALLS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// When the end of a shared handle has waited long enough for calls of other threads. A callback, for whose end one of them may wait, waits
+/// for none.
+pub fn calls_deadline() -> Deadline {
+    Deadline::after(Some(if callbacks::is_inside() { Duration::ZERO } else { CALLS_TIMEOUT }))
+}
 
 /// A handle that many calls use at a time.
 impl<T: Send + Sync> Guarded<Arc<T>> {

@@ -11,7 +11,7 @@ import pytest
 from conftest import WAIT
 
 import rocketbufs
-from rocketbufs import BufSeg, Conn, Context, Event, InView, Listener, RIn, ROut
+from rocketbufs import BufSeg, Conn, Context, Event, InView, Listener, RIn, ROut, cmq, rbmq
 
 
 def test_a_delivery_arrives(ends):
@@ -513,3 +513,27 @@ def test_a_context_that_was_shut_down_refuses():
         Conn(context, "127.0.0.1:1")
     assert buffer.append(b"x") == 1
     assert context.memory_in_use >= 1 << 16 and context.mapped == (0, 0)
+
+
+def test_a_callback_closes_nothing_that_would_wait(ends, broker):
+    """The call is refused as a whole: what is closed would not be flushed."""
+    publisher, subscriber, queue = rbmq.Publisher(broker.addr), rbmq.Subscriber(broker.addr), cmq.new_rq("127.0.0.1:0")
+    handles = [publisher.topic("t"), publisher, subscriber, queue]
+    e, done = ends(), []
+
+    def on_data(bid, seg):
+        for close in (*(handle.close for handle in handles), broker.stop):
+            with pytest.raises(rocketbufs.CalledFromWorker):
+                close()
+        done.append([handle.closed for handle in handles])
+
+    e.subscribe()
+    e.input.set_data_in_cb(on_data)
+    e.buffer.append(b"x")
+    until = time.monotonic() + WAIT
+    while not done:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert done == [[False] * 4]
+    for handle in handles:
+        handle.close()

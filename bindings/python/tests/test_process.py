@@ -11,7 +11,7 @@ import pytest
 from conftest import WAIT
 
 import rocketbufs
-from rocketbufs import rbmq
+from rocketbufs import _errors, cmq, rbmq
 
 BEGIN = """
 import os, signal, sys, threading, time
@@ -472,3 +472,36 @@ def test_a_sub_interpreter_is_refused_and_ends_nothing(before, after):
     command = [sys.executable, "-X", "faulthandler", "-W", "ignore::DeprecationWarning", "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr
+
+
+def test_an_exception_is_made_outside_of_locks(joined, monkeypatch):
+    """Python code makes it, and meanwhile the handler of a signal may use the object that the call was made on."""
+    writer, subscriber = joined(slow=rbmq.SlowPolicy.drop(100_000))
+    for _ in range(100):
+        writer.publish(bytes(50_000), WAIT)
+    writer.flush(WAIT)
+    queue = cmq.new_rq("127.0.0.1:0")
+    queue.close()
+    class_of, used = _errors._class_of, []
+
+    def in_the_middle(name, kind):
+        used.extend([subscriber.closed, queue.closed])
+        return class_of(name, kind)
+
+    def until_lost():
+        with pytest.raises(rocketbufs.ReceiveError):
+            while True:
+                subscriber.recv(0)
+
+    def closed():
+        for call in (lambda: subscriber.recv(0), lambda: queue.cw_push(("127.0.0.1", 9), b"x"), queue.pop):
+            with pytest.raises(rocketbufs.Closed):
+                call()
+
+    monkeypatch.setattr(_errors, "_class_of", in_the_middle)
+    for work in (until_lost, lambda: subscriber.close(1), closed):
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(WAIT)
+        assert not thread.is_alive()
+    assert used

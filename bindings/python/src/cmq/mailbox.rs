@@ -5,8 +5,7 @@ use pyo3::prelude::*;
 
 use super::waiting::{self, Item, Popping, popping_methods};
 use crate::classes::closing;
-use crate::guarded::{self, CALLS_TIMEOUT};
-use crate::times::Deadline;
+use crate::guarded;
 
 /// The messages for one integer, like a mailbox of Erlang. A mailbox keeps its queue open.
 #[pyclass(frozen, weakref, module = "rocketbufs.cmq")]
@@ -30,7 +29,7 @@ impl Mailbox {
     /// Closes the mailbox: later messages for its integer come to the queue. Returns the messages that wait here. A second call does
     /// nothing.
     fn close(&self, py: Python<'_>) -> PyResult<Vec<Item>> {
-        let (mailbox, deadline) = (self.0.take(py)?, Deadline::after(Some(CALLS_TIMEOUT)));
+        let (mailbox, deadline) = (self.0.take(py)?, guarded::calls_deadline());
         let mailbox = py.detach(|| mailbox.and_then(|mailbox| guarded::alone(mailbox, &deadline)));
         let left = mailbox.map(|mailbox| mailbox.close()).unwrap_or_default();
         Ok(left.into_iter().map(|(message, from)| waiting::item(py, &message, from)).collect())

@@ -15,9 +15,9 @@ use super::{events, settings};
 use crate::classes::{closing, getters};
 use crate::errors::{self, Raise};
 use crate::event::Event;
-use crate::guarded::{self, CALLS_TIMEOUT};
+use crate::guarded;
 use crate::input::Input;
-use crate::times::{self, Deadline};
+use crate::times;
 
 /// A message queue at an address: pushes messages to other queues, and pops those that other queues pushed here. `settings` are
 /// the fields of the configuration (docs/CMQ.md), with times in seconds.
@@ -153,8 +153,8 @@ impl Cmq {
     /// Closes the queue: pending messages are sent, and each receiver learns their number. Open mailboxes keep it open. A second
     /// call does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(queue) = self.0.take(py)? else { return Ok(()) };
-        let deadline = Deadline::after(Some(CALLS_TIMEOUT));
+        let Some(queue) = self.0.take_waiting(py)? else { return Ok(()) };
+        let deadline = guarded::calls_deadline();
         times::interruptible(py, move || drop(guarded::alone(queue, &deadline)))
     }
 

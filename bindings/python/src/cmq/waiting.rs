@@ -141,11 +141,22 @@ impl<S: Source> Popping<S> {
     /// # Errors
     /// The queue or the mailbox belongs to the process before a fork.
     pub fn take(&self, py: Python<'_>) -> PyResult<Option<Arc<S>>> {
-        let taken = self.source.take(py)?;
+        Ok(self.ended(self.source.take(py)?))
+    }
+
+    /// As [`Popping::take`], to be closed by a call that waits.
+    ///
+    /// # Errors
+    /// As [`Guarded::take_waiting`].
+    pub fn take_waiting(&self, py: Python<'_>) -> PyResult<Option<Arc<S>>> {
+        Ok(self.ended(self.source.take_waiting(py)?))
+    }
+
+    fn ended(&self, taken: Option<Arc<S>>) -> Option<Arc<S>> {
         if let (Some(_), Some(notify)) = (&taken, self.notify.get()) {
             notify.raise();
         }
-        Ok(taken)
+        taken
     }
 
     /// Whether it was taken out.

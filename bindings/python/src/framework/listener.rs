@@ -1,7 +1,6 @@
 //! Listening for connections.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use pyo3::prelude::*;
 
@@ -89,9 +88,8 @@ impl Listener {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let Some(listener) = self.listener.take(py)? else { return Ok(()) };
         self.poll.end();
-        // A callback, on whose thread another call may wait, waits for none.
-        let timeout = if callbacks::is_inside() { Duration::ZERO } else { guarded::CALLS_TIMEOUT };
-        py.detach(|| drop(guarded::alone(listener, &Deadline::after(Some(timeout)))));
+        let deadline = guarded::calls_deadline();
+        py.detach(|| drop(guarded::alone(listener, &deadline)));
         Ok(())
     }
 

@@ -65,20 +65,23 @@ impl Batch {
         receive_error(py, &ReceiveError::Malformed { topic: self.topic.clone(), error })
     }
 
-    /// Calls `each` for every message.
+    /// Calls `each`, which runs no Python code, for every message.
     fn for_each(
         &self,
         py: Python<'_>,
         mut each: impl FnMut(&Piece<'_>, usize) -> PyResult<()>,
     ) -> PyResult<()> {
-        self.batch.with(py, |batch| {
+        let malformed = self.batch.with(py, |batch| {
             let bytes = batch.as_slice();
             for piece in self.pieces(bytes) {
-                let piece = piece.map_err(|error| self.malformed(py, error))?;
-                each(&piece, offset_in(bytes, piece.record))?;
+                match piece {
+                    Ok(piece) => each(&piece, offset_in(bytes, piece.record))?,
+                    Err(error) => return Ok(Some(error)),
+                }
             }
-            Ok(())
-        })?
+            Ok::<_, PyErr>(None)
+        })??;
+        malformed.map_or(Ok(()), |error| Err(self.malformed(py, error)))
     }
 }
 

@@ -36,7 +36,7 @@ impl Broker {
     /// Stops the broker in order: clients get the bytes that are on their way. Returns the number of bytes that were still
     /// to be delivered. A second call does nothing, and returns 0.
     fn stop(&self, py: Python<'_>) -> PyResult<u64> {
-        let Some(broker) = self.broker.take(py)? else { return Ok(0) };
+        let Some(broker) = self.broker.take_waiting(py)? else { return Ok(0) };
         crate::times::interruptible(py, move || broker.stop())
     }
 

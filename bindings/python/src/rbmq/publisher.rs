@@ -119,7 +119,7 @@ impl Publisher {
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let timeout = times::timeout(timeout)?;
         let deadline = Deadline::after(timeout);
-        let Some(publisher) = self.publisher.take(py)? else { return Ok(()) };
+        let Some(publisher) = self.publisher.take_waiting(py)? else { return Ok(()) };
         self.poll.end();
         times::interruptible(py, move || {
             // Another thread may open a topic: the connection closes after it.

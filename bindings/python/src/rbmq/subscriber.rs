@@ -55,11 +55,11 @@ impl Subscriber {
         of: impl Fn(Python<'_>, &MessageRef<'_>) -> R,
     ) -> PyResult<Option<R>> {
         // From the ring into the Python object, if the message is there already.
-        let first =
-            self.subscriber.with(py, |subscriber| match subscriber.recv_ref(Some(Duration::ZERO)) {
-                Ok(found) => Ok(found.map(|message| of(py, &message))),
-                Err(error) => Err(receive_error(py, &error)),
-            })??;
+        let first = self.subscriber.with(py, |subscriber| {
+            let found = subscriber.recv_ref(Some(Duration::ZERO))?;
+            Ok(found.map(|message| of(py, &message)))
+        })?;
+        let first = received(py, first.transpose())?;
         if first.is_some() || timeout == Some(Duration::ZERO) {
             return Ok(first);
         }
@@ -241,7 +241,7 @@ impl Subscriber {
     #[pyo3(signature = (timeout=Some(10.0)))]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let timeout = times::timeout(timeout)?;
-        let Some(subscriber) = self.subscriber.take(py)? else { return Ok(()) };
+        let Some(subscriber) = self.subscriber.take_waiting(py)? else { return Ok(()) };
         self.poll.end();
         times::interruptible(py, move || subscriber.close_timeout(timeout))
     }

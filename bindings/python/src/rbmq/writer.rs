@@ -337,7 +337,7 @@ impl TopicWriter {
     #[pyo3(signature = (timeout=Some(10.0)))]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let timeout = times::timeout(timeout)?;
-        let Some(writer) = self.writer.take(py)? else { return Ok(()) };
+        let Some(writer) = self.writer.take_waiting(py)? else { return Ok(()) };
         times::interruptible(py, move || writer.close_timeout(timeout))?.or_raise(py, "PublisherWaitError")
     }
 
