@@ -424,7 +424,8 @@ impl HttpStreams {
             // The own client may send one file for as long as it likes.
             return timeout(body.idle, turn).await.map_err(|_| Refusal::Busy.into());
         }
-        let patience = body.idle / 3;
+        // Not so short that a lost packet is no progress.
+        let patience = body.idle / 15;
         let least = (LEAST_RATE as f64 * patience.as_secs_f64()) as u64;
         while !body.is_whole {
             match first_of(&mut turn, body.keep(&self.room)).await {
