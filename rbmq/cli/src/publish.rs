@@ -163,8 +163,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 fn wait_subscribers(writer: &TopicWriter, args: &Args, stop: &Stop) -> Result<bool, Failure> {
     let started = Instant::now();
     let limit = (!args.wait_timeout.is_zero()).then_some(args.wait_timeout);
+    let wanted = args.wait_subscribers.max(args.min_subscribers);
     while !stop.asked() {
-        match writer.wait_subscribers(args.wait_subscribers.max(args.min_subscribers), Some(STEP)) {
+        match writer.wait_subscribers(wanted, Some(STEP)) {
             Ok(()) => return Ok(true),
             Err(PublisherWaitError::TooFewSubscribers { .. })
                 if limit.is_none_or(|limit| started.elapsed() < limit) => {}
@@ -178,7 +179,8 @@ fn wait_subscribers(writer: &TopicWriter, args: &Args, stop: &Stop) -> Result<bo
             Err(error) => return Err(Failure::failed(error)),
         }
     }
-    Ok(false)
+    // Nothing to wait for: what was not read is not missing.
+    Ok(wanted == 0)
 }
 
 /// The input that was not published when the command was asked to end.
