@@ -77,7 +77,7 @@ class Dispatcher:
     def __init__(self) -> None:
         self._forks = _forks
         self._epoll = select.epoll()
-        # Readable when the dispatcher is closed.
+        # Readable when the dispatcher is closed, or an object has come.
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._wake, select.EPOLLIN)
         # Guards what follows, and is notified at the end of a turn.
@@ -85,6 +85,7 @@ class Dispatcher:
         self._by_descriptor: dict[int, _Entry] = {}
         self._by_source: dict[int, _Entry] = {}
         self._turn_of: _Entry | None = None
+        self._come: list[int] = []
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="rocketbufs-dispatcher", daemon=True)
         # A thread begins with the mask of the one that starts it.
@@ -116,6 +117,9 @@ class Dispatcher:
             except OSError:
                 self._leave(entry)
                 raise
+            # What a subscriber has from a batch of which messages were taken makes no descriptor readable.
+            self._come.append(entry.descriptor)
+            os.eventfd_write(self._wake, 1)
 
     def remove(self, source: "_Source[Any]") -> None:
         """Ends the callbacks of a source. When this has returned, none runs, unless it is called inside of one."""
@@ -165,7 +169,9 @@ class Dispatcher:
         try:
             while not self._closed and not self._is_in_child():
                 for descriptor, _ in self._epoll.poll():
-                    self._turn(descriptor)
+                    for come in self._take_come() if descriptor == self._wake else (descriptor,):
+                        if not self._is_in_child():
+                            self._turn(come)
         finally:
             if not self._is_in_child():
                 with self._changed:
@@ -174,6 +180,15 @@ class Dispatcher:
                     self._by_descriptor.clear()
                     self._epoll.close()
                     os.close(self._wake)
+
+    def _take_come(self) -> list[int]:
+        """The objects that have come. None in a child, whose descriptor is the parent's too."""
+        if self._is_in_child():
+            return []
+        os.eventfd_read(self._wake)
+        with self._changed:
+            come, self._come = self._come, []
+        return come
 
     def _turn(self, descriptor: int) -> None:
         with self._changed:

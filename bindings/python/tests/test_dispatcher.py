@@ -67,6 +67,18 @@ def test_the_thread_blocks_signals(joined):
     assert not {signal.SIGSEGV, signal.SIGBUS, signal.SIGPROF} & masks[0]
 
 
+def test_the_rest_of_a_batch_comes_first(joined):
+    """A message was taken from it before; nothing else comes."""
+    writer, subscriber = joined()
+    messages = [b"%d" % n for n in range(100)]
+    writer.publish_many(messages)
+    received = [bytes(subscriber.recv(WAIT)) for _ in range(3)]
+    with Dispatcher() as dispatcher:
+        dispatcher.add(subscriber, lambda batch: received.extend(batch.to_list()))
+        until(lambda: len(received) == 100)
+    assert received == messages
+
+
 def test_no_callback_after_remove(joined):
     writer, subscriber = joined()
     seen = []

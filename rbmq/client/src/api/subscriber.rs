@@ -228,6 +228,12 @@ impl Subscriber {
 
     /// As [`Subscriber::next_event`], without borrowing the subscriber.
     pub(crate) fn take_event(&mut self, timeout: Option<Duration>) -> Result<Option<Taken>, ReceiveError> {
+        // What is left of a batch whose messages were taken one by one comes before everything else.
+        if let Some((bytes, topic, framing)) =
+            self.cursor.take().and_then(|cursor| cursor.into_rest(&mut self.spare))
+        {
+            return Ok(Some(Taken::Bytes(TakenBytes { bytes, topic, framing })));
+        }
         let deadline = Deadline::after(timeout);
         loop {
             let (notice, disconnected) = self.driver.next_notice()?;
@@ -254,7 +260,8 @@ impl Subscriber {
 
     /// The next messages, several at once and in the memory where they landed, waiting at most `timeout`; none if nothing came.
     /// A topic without a publisher may get another one, so the call waits. With [`SubscriberBuilder::until_ended`] it returns
-    /// none as soon as every topic has ended.
+    /// none as soon as every topic has ended. After [`Subscriber::recv`] it begins with the messages that arrived together with the
+    /// last one; in a merged topic with all messages of its run, at whose start alone a batch begins.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

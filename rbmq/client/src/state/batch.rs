@@ -87,7 +87,7 @@ impl Bytes {
         view
     }
 
-    fn consume_part(&mut self, position: Position) {
+    pub(crate) fn consume_part(&mut self, position: Position) {
         let (Self::Landed(view) | Self::Copied { view, .. }) = self;
         view.consume_part(position);
     }

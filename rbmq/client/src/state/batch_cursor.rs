@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use rocketbufs::Epoch;
+use rocketbufs::{Epoch, Position};
 
 use crate::ground::error::ReceiveError;
 use crate::state::batch::{Bytes, MessageRef};
@@ -44,16 +44,30 @@ impl BatchCursor {
         self.bytes.view().epoch()
     }
 
-    /// Consumes the messages that were taken.
-    pub(crate) fn consume_taken(self, spare: &mut Vec<u8>) {
+    /// The position behind the messages that were taken.
+    fn taken(&self) -> Position {
         let taken = match self.run {
             // A reader can resume only at the start of a run.
             Some(run) if self.offset < run.to => run.from,
             _ => self.offset,
         };
-        let view = self.bytes.into_view(spare);
-        let to = view.position() + taken as u64;
-        view.consume_up_to(to);
+        self.bytes.view().position() + taken as u64
+    }
+
+    /// Consumes the messages that were taken.
+    pub(crate) fn consume_taken(self, spare: &mut Vec<u8>) {
+        let to = self.taken();
+        self.bytes.into_view(spare).consume_up_to(to);
+    }
+
+    /// The messages that were not taken; none if all were, and the batch is consumed.
+    pub(crate) fn into_rest(mut self, spare: &mut Vec<u8>) -> Option<(Bytes, TopicName, Framing)> {
+        if self.offset >= self.bytes.as_slice().len() {
+            self.consume(spare);
+            return None;
+        }
+        self.bytes.consume_part(self.taken());
+        Some((self.bytes, self.topic, self.framing))
     }
 
     /// Advances to the next message if that is a well-formed record behind the last one, which costs least.

@@ -48,6 +48,35 @@ fn batches_are_published_and_received() {
     assert!(subscriber.ended());
 }
 
+/// Messages keep their order, whichever calls take them.
+#[test]
+fn batches_and_events_continue_behind_the_messages_that_were_taken() {
+    let (_broker, mut topic, mut subscriber) = joined(TopicOptions::default());
+    for round in 0..4 {
+        let mut batch = topic.batch(100).unwrap();
+        for n in 0..5 {
+            assert!(batch.push(&[round, n]));
+        }
+        batch.deliver().unwrap();
+        topic.publish(b"later").unwrap();
+        for n in 0..2 {
+            assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, [round, n]);
+        }
+        let mut rest = Vec::new();
+        while rest.len() < 4 {
+            let batch = match round % 2 {
+                0 => subscriber.next_batch(Some(LONG)).unwrap(),
+                _ => match subscriber.next_event(Some(LONG)).unwrap() {
+                    Some(Event::Batch(batch)) => Some(batch),
+                    _ => None,
+                },
+            };
+            rest.extend(batch.iter().flat_map(|batch| batch.records()).map(<[u8]>::to_vec));
+        }
+        assert_eq!(rest, [&[round, 2][..], &[round, 3], &[round, 4], b"later"]);
+    }
+}
+
 /// Batches that borrow nothing are read after later ones and after their subscriber, and hold their space until then.
 #[test]
 fn owned_batches_keep_their_bytes() {
