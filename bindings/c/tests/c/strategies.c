@@ -29,13 +29,14 @@ static bool reverse(void *ctx, const cmq_message *request, struct iovec *respons
 }
 
 static void requests(void) {
-    cmq_call_options calls = {.size = sizeof calls, .timeout_ns = 50 * RB_MS, .max_attempts = 2, .max_outstanding = 3};
+    cmq_call_options calls = {.size = sizeof calls, .timeout_ns = 500 * RB_MS, .max_attempts = 2, .max_outstanding = 3};
     cmq_caller *caller;
     cmq_responder *responder;
     cmq_call *call, *unanswered, *much, *fourth;
     cmq_message response;
     cmq_key to, from;
     int asked = 0;
+    rb_status served;
     OK(cmq_responder_new("127.0.0.1:0", &immediate, &responder));
     OK(cmq_responder_local_addr(responder, &to));
     OK(cmq_caller_new("127.0.0.1:0", &immediate, &calls, &caller));
@@ -46,7 +47,7 @@ static void requests(void) {
     CHECK(cmq_call_wait(call, &response, RB_NO_WAIT) == RB_TIMED_OUT);
     OK(cmq_responder_serve(responder, reverse, &asked, WAIT));
     OK(cmq_call_wait(call, &response, WAIT));
-    CHECK(response.len == 3 && !memcmp(response.data, "cba", 3) && response.from.port == to.port && asked == 1);
+    CHECK(response.len == 3 && !memcmp(response.data, "cba", 3) && response.from.port == to.port && asked >= 1);
     OK(cmq_message_free(&response));
     // The response stays until the call is freed.
     OK(cmq_call_wait(call, &response, RB_NO_WAIT));
@@ -55,8 +56,10 @@ static void requests(void) {
     OK(cmq_caller_call(caller, &to, "nothing", 7, &unanswered));
     OK(cmq_caller_call(caller, &to, "much", 4, &much));
     FAILS(cmq_caller_call(caller, &to, "x", 1, &fourth), RB_ERR_TOO_MANY, "3 calls are outstanding");
-    OK(cmq_responder_serve(responder, reverse, &asked, WAIT));
-    FAILS(cmq_responder_serve(responder, reverse, &asked, WAIT), RB_ERR_TOO_LARGE, "larger than the caller allows");
+    // Requests are sent again while their time passes, which it does on a loaded machine.
+    do served = cmq_responder_serve(responder, reverse, &asked, WAIT);
+    while (served == RB_OK);
+    FAILS(served, RB_ERR_TOO_LARGE, "larger than the caller allows");
     FAILS(cmq_call_wait(unanswered, &response, WAIT), RB_ERR_LOST, "no attempt");
     FAILS(cmq_call_wait(much, &response, WAIT), RB_ERR_LOST, "no attempt");
     FAILS(cmq_responder_serve(responder, NULL, NULL, WAIT), RB_ERR_NULL, "the callback is NULL");
