@@ -281,6 +281,7 @@ static void topics(const std::string &broker) {
         moved.set_message_cb([](rb_status, const rbmq::Message &) {});
         subscriber.recv(wait), subscriber.recv(wait);
     }
+    while (topic.info().subscribers != 1) usleep(1000);
     {
         rbmq::WriteBatch batch(topic, 64, wait);
         CHECK(batch && batch.push("two") && batch.push("three") && batch.deliver(&end));
