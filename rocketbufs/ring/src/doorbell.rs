@@ -4,18 +4,21 @@
 //! ```text
 //!   reader's process                                              writer's process
 //!   Doorbell: page (writes) ──── sealed, handed over ───────────────▶ PeerDoorbell: page (reads)
-//!         pipe, read end ◀── one byte, once for each sleep ─────── pipe, opened anew
+//!         pipe, read end ◀── one byte, once for each sleep ─────── the same pipe, opened anew
 //! ```
 //!
 //! The reader follows the head pages of rings that it maps ([`RingReceiver::follow`](crate::RingReceiver::follow)). A writer
 //! that publishes loads the word in the reader's page, and makes a system call only if the reader sleeps. No process in
 //! between can hold up the writer: it opens the pipe for itself, so that it never blocks and gets no signal, in any state
 //! of the reader's own end. A reader that writes nonsense costs its writers a system call for each delivery, and wakes itself.
+//!
+//! Opening a file anew asks for the rights of the process that opens it, and the reader chooses the file. So the reader's descriptor must
+//! be open for reading and writing itself: the writer then gets nothing that the reader did not have.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{FileType, Mode, OFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, open};
+use rustix::fs::{FileType, Mode, OFlags, fcntl_add_seals, fcntl_get_seals, fcntl_getfl, fstat, open};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::barrier::{self, Light};
@@ -39,7 +42,8 @@ pub struct Doorbell {
     file: Reservation,
     page: Words,
     read_end: OwnedFd,
-    write_end: OwnedFd,
+    /// The pipe, open for reading and writing: the writers' descriptor. Its flags are theirs too.
+    handed_over: OwnedFd,
     heavy: bool,
 }
 
@@ -56,13 +60,14 @@ impl Doorbell {
         page.word(0).store(MAGIC, Ordering::Relaxed);
         page.word(HEAVY).store(heavy.into(), Ordering::Relaxed);
         fcntl_add_seals(file.fd(), region::SEALS)?;
-        let (read_end, write_end) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        Ok(Self { file, page, read_end, write_end, heavy })
+        let (read_end, _) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let handed_over = open_again(&read_end)?;
+        Ok(Self { file, page, read_end, handed_over, heavy })
     }
 
     /// The files that a writer needs for its [`PeerDoorbell`]: the page and the pipe.
     pub fn files(&self) -> [BorrowedFd<'_>; 2] {
-        [self.file.fd().as_fd(), self.write_end.as_fd()]
+        [self.file.fd().as_fd(), self.handed_over.as_fd()]
     }
 
     /// Readable once a writer rang and [`Doorbell::clear`] was not called since.
@@ -112,7 +117,7 @@ impl PeerDoorbell {
     /// Checks the two descriptors of another process's doorbell.
     pub(crate) fn new(page: OwnedFd, pipe: OwnedFd, charge: MapCharge) -> Result<Self, MapError> {
         let seals = fcntl_get_seals(&page).map_err(|_| MapError::NotMemory)?;
-        if !seals.contains(SealFlags::SHRINK | SealFlags::SEAL) {
+        if !seals.contains(region::SEALS) {
             return Err(MapError::NotSealed);
         }
         region::check_kind(&page)?;
@@ -157,14 +162,21 @@ impl PeerDoorbell {
     }
 }
 
-/// Opens another process's pipe anew, so that it does not matter how that process opened it and what happens to its ends.
+/// Opens another process's pipe anew, so that it does not matter what that process does with its descriptor's flags. A descriptor
+/// that is not open for both (write-only, or O_PATH, which needs no rights at all) is refused: this process might have more rights
+/// to the file than the one that it came from.
 fn open_pipe(pipe: &OwnedFd) -> Result<OwnedFd, MapError> {
     let kind = FileType::from_raw_mode(fstat(pipe).map_err(io::Error::from)?.st_mode);
-    if kind != FileType::Fifo {
-        return Err(MapError::NotMemory);
+    let flags = fcntl_getfl(pipe).map_err(io::Error::from)?;
+    if kind != FileType::Fifo || flags & (OFlags::ACCMODE | OFlags::PATH) != OFlags::RDWR {
+        return Err(MapError::NotAPipe);
     }
+    Ok(open_again(pipe)?)
+}
+
+/// For reading too: with a reader there is no SIGPIPE.
+fn open_again(pipe: &OwnedFd) -> io::Result<OwnedFd> {
     let name = format!("/proc/self/fd/{}", pipe.as_raw_fd());
-    // For reading too: with a reader there is no SIGPIPE.
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    Ok(open(name, flags, Mode::empty()).map_err(io::Error::from)?)
+    Ok(open(name, flags, Mode::empty())?)
 }

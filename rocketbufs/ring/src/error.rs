@@ -62,6 +62,9 @@ pub enum MapError {
     /// The peer's fault: the first page is no head page.
     #[error("the peer offered memory that does not begin as a ring of this machine and version")]
     NotARing,
+    /// The peer's fault: the descriptor of its doorbell gives it no right to read and write a pipe.
+    #[error("the peer offered a doorbell that is no pipe, or not open for reading and writing")]
+    NotAPipe,
     /// The limit on the number of mapped rings is reached.
     #[error("{in_use} rings of other processes are mapped; the limit (shm.max_shared_rings) is {max}")]
     TooMany {

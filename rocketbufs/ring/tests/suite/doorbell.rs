@@ -105,13 +105,30 @@ fn a_file_that_is_no_doorbell_is_refused() {
     };
     assert!(matches!(maps().doorbell(memory(4096), own().1), Err(MapError::NotSealed)));
     assert!(matches!(maps().doorbell(own().1, own().1), Err(MapError::NotMemory)));
-    assert!(matches!(maps().doorbell(own().0, own().0), Err(MapError::NotMemory)), "the pipe is none");
+    assert!(matches!(maps().doorbell(own().0, own().0), Err(MapError::NotAPipe)), "the pipe is none");
     let null = std::fs::File::open("/dev/null").unwrap().into();
-    assert!(matches!(maps().doorbell(own().0, null), Err(MapError::NotMemory)));
+    assert!(matches!(maps().doorbell(own().0, null), Err(MapError::NotAPipe)));
     let ring = ring();
     let of_ring = ring.descriptor().unwrap().try_clone_to_owned().unwrap();
     assert!(matches!(maps().doorbell(of_ring, own().1), Err(MapError::Size(_))));
     maps().doorbell(own().0, other.files()[1].try_clone_to_owned().unwrap()).expect("any pipe will do");
+}
+
+/// The writer opens a pipe anew with its own rights. A reader names no pipe for which it has shown fewer: O_PATH needs none.
+#[test]
+fn a_reader_gives_only_pipes_that_it_may_read_and_write() {
+    use rustix::fs::{Mode, OFlags, open};
+    use std::os::fd::AsRawFd;
+    let doorbell = Doorbell::new(false).unwrap();
+    let page = || doorbell.files()[0].try_clone_to_owned().unwrap();
+    let (read_end, _write_end) = rustix::pipe::pipe().unwrap();
+    let name = format!("/proc/self/fd/{}", read_end.as_raw_fd());
+    let opened = |flags| open(&name, flags, Mode::empty()).unwrap();
+    for flags in [OFlags::PATH, OFlags::WRONLY, OFlags::RDONLY] {
+        let refused = maps().doorbell(page(), opened(flags));
+        assert!(matches!(refused, Err(MapError::NotAPipe)), "{flags:?}: {refused:?}");
+    }
+    maps().doorbell(page(), opened(OFlags::RDWR)).expect("it gives no more than it has");
 }
 
 /// A mapped doorbell counts as mapped memory of another process until it is dropped.
