@@ -91,7 +91,7 @@ impl ClientArgs {
         }
         match probe(&self.broker) {
             // The broker of another user is there, for shared memory.
-            Err(_) if error.to_string().contains("shm.other_users") => Failure::failed(error),
+            Err(_) if error.to_string().contains("shm.server_users") => Failure::failed(error),
             Err(probed) if probed.kind() == io::ErrorKind::ConnectionRefused => Failure::Failed(format!(
                 "{error}\nIs one running there? Start one with: rbmq serve --listen {}",
                 self.broker

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use testkit::{LONG, Outcome, Process, until};
 
+/// The folder of the programs belongs to it.
+const ROOT: u32 = 0;
 const OWNER: u32 = 60_001;
 const STRANGER: u32 = 60_002;
 
@@ -133,7 +135,7 @@ fn a_user_reads_nothing_of_another_users_shared_memory() {
         [world.read_one(STRANGER, &[], &addr).finish(), world.publish(STRANGER, &[], &addr, "forged\n")]
     {
         assert!(!refused.status.success(), "{refused:?}");
-        for said in ["user 60001", "is not user 60002", "shared memory", "shm.other_users"] {
+        for said in ["user 60001", "is not user 60002", "shared memory", "shm.server_users"] {
             assert!(refused.stderr.contains(said), "{}", refused.stderr);
         }
         assert!(!refused.stderr.contains("Is one running"), "{}", refused.stderr);
@@ -152,10 +154,51 @@ fn a_broker_of_another_user_gets_nothing_of_a_client() {
     let world = World::new();
     // The stranger's broker has taken the address, and lets everybody in.
     let (_broker, addr) = world.broker(STRANGER, &[("ROCKETBUFS_SHM_OTHER_USERS", "true")]);
-    let refused = world.publish(OWNER, &[], &addr, SECRET);
-    assert!(!refused.status.success() && refused.stderr.contains("shared memory"), "{refused:?}");
+    // Whom a client lets in itself says nothing about whom it trusts as a server.
+    for variables in [&[][..], &[("ROCKETBUFS_SHM_OTHER_USERS", "true")]] {
+        let refused = world.publish(OWNER, variables, &addr, SECRET);
+        assert!(!refused.status.success() && refused.stderr.contains("shared memory"), "{refused:?}");
+        assert!(refused.stderr.contains("user 60002"), "{refused:?}");
+    }
     let open = world.publish(STRANGER, &[("ROCKETBUFS_SHM_OTHER_USERS", "true")], &addr, "own\n");
     assert!(open.status.success(), "the broker is there: {open:?}");
+}
+
+/// The local name of an address of a broker without shared memory is free. A client that takes shared memory where it can goes past
+/// the process of a stranger that has the name, to the broker, which it knows by its certificate.
+#[test]
+fn a_stranger_under_the_local_name_of_a_broker_gets_no_token() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    for keygen in [&["keygen", "ca", "tls"][..], &["keygen", "server", "tls", "--name", "localhost"]] {
+        Process::start(world.command(ROOT, &[], keygen)).finish().good();
+    }
+    let tls = [("ROCKETBUFS_TRANSPORT", "tcp"), ("ROCKETBUFS_TLS_MODE", "require")];
+    let keys = [("ROCKETBUFS_TLS_CERT", "tls/server.pem"), ("ROCKETBUFS_TLS_KEY", "tls/server-key.pem")];
+    let (_broker, addr) = world.broker(ROOT, &[tls, keys].concat());
+    let open = [("ROCKETBUFS_SHM_OTHER_USERS", "true")];
+    let squat = world.command(STRANGER, &open, &["serve", "--listen", &addr]);
+    let mut squatter = Process::start(squat);
+    squatter.stdout().read_line(&mut String::new()).expect("the name is free");
+
+    let client = [
+        ("ROCKETBUFS_TRANSPORT", "auto"),
+        ("ROCKETBUFS_TLS_MODE", "require"),
+        ("ROCKETBUFS_TLS_CA", "tls/ca.pem"),
+        ("ROCKETBUFS_TLS_SERVER_NAME", "localhost"),
+        ("RBMQ_TOKEN", "rbmq_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"),
+        open[0],
+    ];
+    // It looks for no local name, so that it reads what the broker has got, and not the stranger.
+    let over_tcp = [&client[..], &[("ROCKETBUFS_TRANSPORT", "tcp")]].concat();
+    let reader = world.read_one(ROOT, &over_tcp, &addr);
+    let wait = ["pub", "news", "--broker", &addr, "--wait-subscribers", "1", "--wait-timeout", "30s"];
+    let mut publisher = Process::start(world.command(ROOT, &client, &wait));
+    publisher.feed(b"to the broker\n");
+    publisher.finish().good();
+    assert_eq!(reader.finish().good().text(), "to the broker\n");
 }
 
 #[test]
@@ -164,7 +207,7 @@ fn users_share_memory_where_both_ends_allow_it() {
         return;
     }
     let world = World::new();
-    let open = [("ROCKETBUFS_SHM_OTHER_USERS", "true")];
+    let open = [("ROCKETBUFS_SHM_OTHER_USERS", "true"), ("ROCKETBUFS_SHM_SERVER_USERS", "nobody, 60001")];
     let (_broker, addr) = world.broker(OWNER, &open);
     let reader = world.read_one(STRANGER, &open, &addr);
     let mut publisher = Process::start(world.command(

@@ -221,6 +221,12 @@ fn tls(config: &Config) -> Result<Option<Tls>, TlsError> {
     .map(Some)
 }
 
+/// The names and numbers in `shm.server_users`.
+fn server_users(config: &Config) -> Vec<String> {
+    let list = config.shm.server_users.as_deref().unwrap_or_default();
+    list.split(',').map(|user| user.trim().to_owned()).filter(|user| !user.is_empty()).collect()
+}
+
 fn tcp_config(config: &Config) -> TcpConfig {
     let TcpSettings {
         nodelay,
@@ -254,6 +260,7 @@ fn tcp_config(config: &Config) -> TcpConfig {
             TransportKind::Auto | TransportKind::Rdma => Carry::Auto,
         },
         other_users: config.shm.other_users,
+        server_users: server_users(config),
         busy_polls: config.shm.busy_poll_us > 0,
         ..TcpConfig::default()
     }

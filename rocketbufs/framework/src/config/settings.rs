@@ -121,10 +121,16 @@ section! {
         /// subscriptions are refused. Large: a peer can make the kernel charge that much memory to this process.
         max_shared_bytes: u64 = 16 << 30, "bytes", range [4096 to 17592186044416],
             cost "address space, and the memory that the writers use";
-        /// Whether processes of other users may connect. Off: only processes of the same user and of root. On:
-        /// every user of this machine can connect, and a subscriber of a buffer can read everything in its ring,
-        /// including older bytes.
+        /// Whether processes of other users may connect to listeners of this process. Off: only processes of the same
+        /// user and of root. On: every user of this machine can connect, and a subscriber of a buffer can read
+        /// everything in its ring, including older bytes.
         other_users: bool = false, "", range [true or false], cost "none";
+        /// The users whose listeners this process connects to, besides its own user and root: names of /etc/passwd or
+        /// numbers, with commas between them, as in "rbmq, 990". The listener must let other users connect
+        /// (`shm.other_users`). Unset: none. A listener of any other user is not used, since every user of a machine can
+        /// take the local name of an address, and would get passwords and tokens: `auto` then takes TCP, and `shm`
+        /// fails. TLS does not protect a connection over shared memory.
+        server_users: Option<String> = None, "", range [a text of at most 4096 bytes], cost "none";
         /// Whether bytes in rings of other processes of this machine are borrowed in place, as received bytes are.
         /// Off: such bytes are copied and never borrowed as slices; a writer that overwrites bytes against its
         /// promise corrupts only its own data. On: nothing is copied, and every process that may connect must be

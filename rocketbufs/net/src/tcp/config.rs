@@ -85,9 +85,12 @@ pub struct TcpConfig {
     /// TLS of TCP connections, incoming and outgoing: a peer without TLS is refused. Local sockets stay as they are, since the
     /// kernel names the process at the other end. Default none.
     pub tls: Option<Tls>,
-    /// Whether peers of other users may use local sockets. Default false: the same user, and root. Such peers see every byte of
-    /// the rings that are offered to them, also of topics that they did not subscribe to.
+    /// Whether processes of other users may connect to local sockets. Default false: the same user, and root. Such peers see every
+    /// byte of the rings that are offered to them, also of topics that they did not subscribe to.
     pub other_users: bool,
+    /// Users, by name or number, whose processes may be the server at the other end of a local socket, besides the same user and
+    /// root. Default none. A server sees what this process sends, passwords and tokens included.
+    pub server_users: Vec<String>,
     /// The polling thread does not sleep while data arrives ([`Transport::has_new_data`](crate::Transport)). Writers of followed
     /// rings then need no fence for a message, and falling asleep costs more. Default false.
     pub busy_polls: bool,
@@ -112,6 +115,7 @@ impl Default for TcpConfig {
             carry: Carry::Tcp,
             tls: None,
             other_users: false,
+            server_users: Vec::new(),
             busy_polls: false,
         }
     }

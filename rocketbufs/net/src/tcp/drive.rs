@@ -115,13 +115,16 @@ impl Tcp {
 
     fn accept(&mut self, key: usize, events: &mut Vec<Event>) {
         for _ in 0..ACCEPTS_PER_POLL {
-            let Some(listening) = self.listeners.get(key) else { return };
+            let Some(listening) = self.listeners.get_mut(key) else { return };
             match listening.socket.accept() {
                 Ok((peer, handle)) => {
                     if let AcceptedHandle::Local(socket) = &handle
-                        && let Err(why) = local::check_user(socket.as_fd(), &self.config)
+                        && let Err(why) = local::check_client(socket.as_fd(), &self.config)
                     {
-                        tracing::warn!(%why, "a connection was not accepted");
+                        // Every user of the machine can cause it, as often as it likes.
+                        if let Some(more) = listening.refusals.allow(Instant::now()) {
+                            tracing::warn!(%why, more, "a connection was not accepted");
+                        }
                         continue;
                     }
                     let local = listening.addr.clone();

@@ -1,4 +1,4 @@
-//! Local sockets: their names, the users that may connect, and descriptors that go with the bytes.
+//! Local sockets: their names, the users at the other end, and descriptors that go with the bytes.
 //!
 //! A listener on `127.0.0.1:7411` has the name `rocketbufs/127.0.0.1:7411` in the abstract namespace. A killed process leaves no
 //! file behind, and the namespace belongs to the network's ports. Any process may take such a name, so both ends ask the
@@ -85,27 +85,62 @@ pub(super) struct Unusable {
     pub(super) why: String,
 }
 
-/// Connects to the listener under the address's name, if its user is allowed.
-pub(super) fn connect(addr: &SocketAddr, config: &TcpConfig) -> Result<OwnedFd, Unusable> {
+/// Connects to the listener under the address's name, if its user may be the server. With it comes who that is.
+pub(super) fn connect(addr: &SocketAddr, config: &TcpConfig) -> Result<(OwnedFd, String), Unusable> {
     let absent = |e: Errno| Unusable { listens: false, why: format!("shared memory: {e}") };
     let socket = open().map_err(absent)?;
     name(addr).and_then(|name| rustix::net::connect(&socket, &name)).map_err(absent)?;
-    check_user(socket.as_fd(), config).map_err(|why| Unusable { listens: true, why })?;
-    Ok(socket)
+    let who = check_server(socket.as_fd(), config).map_err(|why| Unusable { listens: true, why })?;
+    Ok((socket, who))
 }
 
-/// Describes the other end, if its user may map rings of this process: the same user, or root, or any user if configured.
-pub(super) fn check_user(socket: BorrowedFd<'_>, config: &TcpConfig) -> Result<String, String> {
-    let peer = sockopt::socket_peercred(socket).map_err(|e| format!("the peer's user is unknown: {e}"))?;
-    let (theirs, ours) = (peer.uid.as_raw(), rustix::process::geteuid().as_raw());
-    let who = peer_name(socket);
+/// Refuses a process that connects unless it is of the same user or root, or other users may connect. A process that connects may
+/// map rings of this one.
+pub(super) fn check_client(socket: BorrowedFd<'_>, config: &TcpConfig) -> Result<(), String> {
+    let (theirs, ours) = users(socket)?;
     if theirs == ours || theirs == 0 || config.other_users {
+        return Ok(());
+    }
+    let who = peer_name(socket);
+    Err(format!("{who} is not user {ours}, and shm.other_users does not let other users connect"))
+}
+
+/// Describes the process that listens, if it may be the server: it is of the same user or root, or of a user that the configuration
+/// names. It gets the passwords and tokens of this process, and a name in the abstract namespace belongs to whoever takes it first.
+pub(super) fn check_server(socket: BorrowedFd<'_>, config: &TcpConfig) -> Result<String, String> {
+    let (theirs, ours) = users(socket)?;
+    let who = peer_name(socket);
+    if theirs == ours || theirs == 0 || is_named(theirs, &config.server_users) {
         return Ok(who);
     }
     Err(format!(
-        "{who} is not user {ours}, and shared memory is for one user: run both ends as the same user, set shm.other_users = true at \
-         both ends, or let transport = \"tcp\" carry the data"
+        "{who} is not user {ours}, and over shared memory a server is of the same user, of root, or of a user in shm.server_users: \
+         name that user there if it is the right one, or let transport = \"tcp\" carry the data"
     ))
+}
+
+/// The users at the other end and at this one.
+fn users(socket: BorrowedFd<'_>) -> Result<(u32, u32), String> {
+    let peer = sockopt::socket_peercred(socket).map_err(|e| format!("the peer's user is unknown: {e}"))?;
+    Ok((peer.uid.as_raw(), rustix::process::geteuid().as_raw()))
+}
+
+/// Whether a list of numbers and names has this user. The names are those of `/etc/passwd`, which is read each time: a user may be
+/// made after this process has started.
+fn is_named(user: u32, names: &[String]) -> bool {
+    let number = user.to_string();
+    let has = |name: &str| names.iter().any(|wanted| wanted == name);
+    // A name of digits alone would be taken for a number.
+    let is_user = |line: &str| {
+        let mut fields = line.split(':');
+        let name = fields.next().filter(|name| name.parse::<u32>().is_err());
+        fields.nth(1) == Some(&number) && name.is_some_and(has)
+    };
+    !names.is_empty() && (has(&number) || passwd().lines().any(is_user))
+}
+
+fn passwd() -> String {
+    std::fs::read_to_string("/etc/passwd").unwrap_or_default()
 }
 
 /// Describes the other end, for people.

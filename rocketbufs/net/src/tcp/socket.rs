@@ -135,10 +135,9 @@ pub(super) fn connect(addr: &SocketAddr, config: &TcpConfig) -> Result<Socket, S
 
 /// Connects to a peer of this machine.
 pub(super) fn connect_local(addr: &SocketAddr, config: &TcpConfig) -> Result<Socket, local::Unusable> {
-    let fd = local::connect(addr, config)?;
-    let unusable = |why| local::Unusable { listens: true, why };
-    set_local_options(fd.as_fd(), config).map_err(|e| unusable(e.to_string()))?;
-    let who = local::check_user(fd.as_fd(), config).map_err(unusable)?;
+    let (fd, who) = local::connect(addr, config)?;
+    let unusable = |e: TransportError| local::Unusable { listens: true, why: e.to_string() };
+    set_local_options(fd.as_fd(), config).map_err(unusable)?;
     Ok(Socket { fd, local: true, why: format!("the peer is on this machine ({who})") })
 }
 
