@@ -108,7 +108,7 @@ impl Recording {
         now_ns: u64,
         sync: bool,
     ) -> io::Result<Self> {
-        fs::create_dir_all(stream_folder)?;
+        private_files::create_folder(stream_folder)?;
         let (folder, begin) = new_folder(stream_folder, &stamp(now_ns))?;
         let (name, renditions) = (name.to_owned(), Vec::new());
         let about = About { name, begin, seconds: 0.0, segments: 0, gaps: 0, bytes: 0, renditions };
@@ -185,7 +185,7 @@ impl Recording {
         let lane = match self.lanes.get_mut(&rendition) {
             Some(lane) => lane,
             None => {
-                fs::create_dir_all(&folder)?;
+                private_files::create_folder(&folder)?;
                 let playlist = VodPlaylist::new(self.container);
                 let lane = Lane::new(playlist);
                 self.lanes.entry(rendition).or_insert(lane)
@@ -197,7 +197,8 @@ impl Recording {
             self.about.bytes += bytes.len() as u64;
         }
         let path = folder.join(PART);
-        Ok(SegmentFile { file: fs::File::create(&path)?, path, rendition })
+        let file = private_files::to_write().truncate(true).open(&path)?;
+        Ok(SegmentFile { file, path, rendition })
     }
 
     /// Renames the file of a segment, and lists the segment. Returns its size. After an error the segment is a gap.
@@ -378,7 +379,7 @@ fn new_folder(stream_folder: &Path, begin: &str) -> io::Result<(PathBuf, String)
     for count in first..=MAX_SAME_SECOND {
         let name = if count == 1 { begin.to_owned() } else { format!("{begin}-{count:03}") };
         let folder = stream_folder.join(&name);
-        match fs::create_dir(&folder) {
+        match private_files::create_new_folder(&folder) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             made => return made.map(|()| (folder, name)),
         }
@@ -402,7 +403,7 @@ fn read_text(path: &Path, most: u64) -> io::Result<String> {
 /// Writes a file under another name, and renames it, so that it is complete or absent. An older file of this name is replaced.
 fn write_file(folder: &Path, name: &str, bytes: &[u8], sync: bool) -> io::Result<()> {
     let other = folder.join(format!(".{name}"));
-    let mut file = fs::File::create(&other)?;
+    let mut file = private_files::to_write().truncate(true).open(&other)?;
     io::Write::write_all(&mut file, bytes)?;
     if sync {
         file.sync_data()?;

@@ -43,9 +43,8 @@ pub struct Shelf {
 impl Shelf {
     /// Locks the folder of a rule, and reads the recordings in it.
     pub fn open(rule: RecordRule, counters: Arc<RecordCounters>) -> io::Result<Self> {
-        fs::create_dir_all(&rule.folder)?;
-        let file =
-            fs::OpenOptions::new().write(true).create(true).truncate(false).open(rule.folder.join(LOCK))?;
+        private_files::create_folder(&rule.folder)?;
+        let file = private_files::to_write().truncate(false).open(rule.folder.join(LOCK))?;
         let lock = FileLock::try_exclusive(file)?;
         let lock = lock.ok_or_else(|| io::Error::other("another process keeps streams in it"))?;
         let mut shelf = Self {

@@ -27,7 +27,7 @@ impl Storage for OsStorage {
         }
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         self.create_dir(parent)?;
-        match fs::create_dir(path) {
+        match private_files::create_new_folder(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
             _ => self.sync_dir(parent),
         }
@@ -44,7 +44,8 @@ impl Storage for OsStorage {
         let mut options = fs::OpenOptions::new();
         options.read(true).write(mode != OpenMode::Read);
         if mode == OpenMode::Create {
-            options.create(true).truncate(true);
+            options = private_files::to_write();
+            options.read(true).truncate(true);
         }
         Ok(Arc::new(OsFile(options.open(path)?)))
     }
@@ -62,7 +63,7 @@ impl Storage for OsStorage {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Arc<dyn File>>> {
-        let file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let file = private_files::to_write().read(true).truncate(false).open(path)?;
         Ok(FileLock::try_exclusive(file)?.map(|lock| Arc::new(OsFile(lock)) as Arc<dyn File>))
     }
 

@@ -264,3 +264,20 @@ fn a_reader_goes_back_and_forth() {
     }
     assert!(log.stats().segments > 5);
 }
+
+/// Whatever the umask: the user of the process alone reads what others have sent.
+#[test]
+fn folders_and_files_are_for_their_user() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = dir.path().join("topics/one");
+    let mut log = Log::open(&folder, Options::default()).expect("a log");
+    fill(&mut log, 1000);
+    let files = std::fs::read_dir(&folder).expect("a folder").map(|entry| entry.expect("a file").path());
+    let paths: Vec<_> = files.chain([dir.path().join("topics"), folder.clone()]).collect();
+    assert!(paths.len() >= 4, "a segment and a lock: {paths:?}");
+    for path in paths {
+        let mode = std::fs::metadata(&path).expect("a file").permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{}", path.display());
+    }
+}

@@ -135,7 +135,7 @@ impl DiskLevel {
     /// # Errors
     /// The folder cannot be made.
     pub fn new(config: DiskConfig) -> io::Result<DiskLevel> {
-        std::fs::create_dir_all(&config.directory)?;
+        private_files::create_folder(&config.directory)?;
         Self::on(Arc::new(OsStorage), config)
     }
 
@@ -193,7 +193,7 @@ impl DiskLevel {
         warn_of_damage(topic, log.recovery());
         let killed = running.exists();
         // The file has no content, so only its name must be durable.
-        File::create(&running).map_err(no_room)?;
+        private_files::write(&running, b"").map_err(no_room)?;
         File::open(&self.config.directory)?.sync_all()?;
         let unsure = killed.then_some((log.end(), self.config.restart_gap_bytes));
         let id = log.id();

@@ -6,8 +6,7 @@
 //!   2 sessions
 //! ```
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 use crate::sessions::{Session, Sessions};
@@ -48,8 +47,7 @@ pub(super) fn store(path: &Path, sessions: &Sessions) -> io::Result<()> {
     }
     text += &format!("{} sessions\n", sessions.list().len());
     let new = path.with_extension("sessions-new");
-    let mut file = File::create(&new)?;
-    file.write_all(text.as_bytes())?;
+    private_files::write(&new, text.as_bytes())?;
     std::fs::rename(new, path)
 }
 

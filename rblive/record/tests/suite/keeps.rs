@@ -37,6 +37,28 @@ fn every_byte_is_kept_of_two_renditions() {
     assert!(lab.store().open(&place(File::Segment(1, 3, rblive_media::rendition::Container::Cmaf))).is_err());
 }
 
+/// Whatever the umask: the user of the node alone reads streams, which viewers may need tokens for.
+#[test]
+fn recordings_are_for_their_user() {
+    let outer = tempfile::tempdir().unwrap();
+    let root = outer.path().join("kept");
+    let lab = Lab::new(rule(&root));
+    Written::new(&lab, "live/a").segments(0..2, 1000);
+    let mut files = 0;
+    let mut paths = vec![root];
+    while let Some(path) = paths.pop() {
+        let about = std::fs::metadata(&path).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::mode(&about.permissions());
+        assert_eq!(mode & 0o077, 0, "{}", path.display());
+        if about.is_dir() {
+            paths.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        } else {
+            files += 1;
+        }
+    }
+    assert!(files > 4, "segments, playlists and the description: {files}");
+}
+
 #[test]
 fn only_the_streams_of_a_rule_are_kept() {
     let root = tempfile::tempdir().unwrap();

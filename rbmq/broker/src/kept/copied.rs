@@ -4,7 +4,7 @@
 //! last bytes the disk has removed is known again, also by a restarted broker. The file is written before each batch and never synced: after
 //! a crash of the machine the bytes themselves are compared.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::ops::RangeInclusive;
 use std::os::unix::fs::FileExt;
@@ -48,7 +48,7 @@ impl Copied {
         }
         let file = match self.file.take() {
             Some(file) => file,
-            None => OpenOptions::new().create(true).truncate(false).write(true).open(&self.path)?,
+            None => private_files::to_write().truncate(false).open(&self.path)?,
         };
         let file = self.file.insert(file);
         file.write_all_at(format!("{:020} {:020}\n", range.start(), range.end()).as_bytes(), 0)?;

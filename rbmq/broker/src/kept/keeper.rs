@@ -1,7 +1,7 @@
 //! The folder of all kept topics.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -166,9 +166,9 @@ impl Keeper {
 
 /// Makes the folder, and locks it.
 fn lock(dir: &Path) -> Result<FileLock, KeepError> {
-    fs::create_dir_all(dir).map_err(KeepError::file(dir))?;
+    private_files::create_folder(dir).map_err(KeepError::file(dir))?;
     let path = dir.join("lock");
-    let file = File::options().create(true).append(true).open(&path).map_err(KeepError::file(&path))?;
+    let file = private_files::to_write().append(true).open(&path).map_err(KeepError::file(&path))?;
     let lock = FileLock::try_exclusive(file).map_err(KeepError::file(&path))?;
     lock.ok_or_else(|| KeepError::Locked(dir.to_owned()))
 }

@@ -159,7 +159,7 @@ impl Store {
         topic: &TopicName,
         options: &StoreOptions,
     ) -> Result<(Self, Recovered), KeepError> {
-        fs::create_dir_all(dir).map_err(KeepError::file(dir))?;
+        private_files::create_folder(dir).map_err(KeepError::file(dir))?;
         write_name(dir, topic)?;
         Self::open_on(Arc::new(OsStorage), dir, topic, options)
     }
@@ -387,7 +387,7 @@ fn write_name(dir: &Path, topic: &TopicName) -> Result<(), KeepError> {
         }
         None => {
             let (path, new) = (dir.join("topic"), dir.join("topic.new"));
-            fs::write(&new, topic.as_str()).map_err(KeepError::file(&new))?;
+            private_files::write(&new, topic.as_str().as_bytes()).map_err(KeepError::file(&new))?;
             fs::File::open(&new).and_then(|file| file.sync_all()).map_err(KeepError::file(&new))?;
             fs::rename(&new, &path).map_err(KeepError::file(&path))
         }

@@ -371,3 +371,24 @@ fn a_damaged_segment_is_told_as_lost_and_everything_else_comes() {
     let [Range { start, end }] = losses[..] else { panic!("{losses:?}") };
     assert!(start > 0 && end < 8_000 && end - start < 2_200, "{losses:?}");
 }
+
+/// Whatever the umask: the user of the broker alone reads the messages of topics for which others have no right.
+#[test]
+fn the_files_of_kept_topics_are_for_their_user() {
+    let outer = tempfile::tempdir().unwrap();
+    let dir = outer.path().join("kept");
+    let broker = broker(&dir);
+    publish(&mut topic(&broker.addr(), "k/a"), 0..10);
+    let (mut paths, mut files) = (vec![dir], 0);
+    while let Some(path) = paths.pop() {
+        let about = std::fs::metadata(&path).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::mode(&about.permissions());
+        assert_eq!(mode & 0o077, 0, "{}", path.display());
+        if about.is_dir() {
+            paths.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        } else {
+            files += 1;
+        }
+    }
+    assert!(files >= 6, "the name, two logs, their locks and that of the folder: {files}");
+}

@@ -1,0 +1,76 @@
+//! Files and folders with what others have sent, such as messages and recordings: for the user of the process alone, whatever its
+//! umask is. What exists already keeps its mode, so that an administrator may open a folder to a group.
+
+#![forbid(unsafe_code)]
+
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+/// The mode of new folders.
+const FOLDER_MODE: u32 = 0o700;
+/// The mode of new files.
+const FILE_MODE: u32 = 0o600;
+
+/// Makes a folder and those above it. An existing folder is no error.
+///
+/// # Errors
+/// The error of the system.
+pub fn create_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)
+}
+
+/// Makes a folder that must not exist yet.
+///
+/// # Errors
+/// The error of the system.
+pub fn create_new_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(FOLDER_MODE).create(path)
+}
+
+/// Options to write a file, which is made if it does not exist.
+pub fn to_write() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).mode(FILE_MODE);
+    options
+}
+
+/// Writes a whole file.
+///
+/// # Errors
+/// The error of the system.
+pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    to_write().truncate(true).open(path)?.write_all(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn what_is_made_is_for_its_user_and_what_exists_stays() {
+        let outer = tempfile::tempdir().unwrap();
+        let folder = outer.path().join("new");
+        let (inner, file) = (folder.join("a/b"), folder.join("a/b/file"));
+        create_folder(&inner).unwrap();
+        create_folder(&inner).unwrap();
+        write(&file, b"one").unwrap();
+        assert_eq!([&folder, &inner, &file].map(|path| mode(path)), [0o700, 0o700, 0o600]);
+
+        fs::set_permissions(&inner, Permissions::from_mode(0o750)).unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+        create_folder(&inner).unwrap();
+        write(&file, b"two").unwrap();
+        write(&inner.join("new"), b"three").unwrap();
+        assert_eq!([&inner, &file, &inner.join("new")].map(|path| mode(path)), [0o750, 0o640, 0o600]);
+        assert!(create_new_folder(&inner).is_err(), "it exists");
+    }
+}
