@@ -98,7 +98,8 @@ struct Line<'a> {
 fn line(event: AuditEvent<'_>) -> String {
     let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
     // A structure of texts and numbers is always JSON.
-    serde_json::to_string(&Line { time, event }).unwrap_or_default() + "\n"
+    let json = serde_json::to_string(&Line { time, event }).unwrap_or_default();
+    text::json(&json).into_owned() + "\n"
 }
 
 enum Job {
@@ -307,6 +308,15 @@ mod tests {
         drop(audit);
         assert_eq!((lines(&moved).len(), lines(&path).len()), (1, 1));
         assert!(Audit::open("/nowhere/at/all").is_err());
+    }
+
+    /// A field stays on its line and moves nothing on a terminal, and JSON has it unchanged.
+    #[test]
+    fn marks_of_a_name_are_escaped() {
+        let name = "a\u{9b}31mRED\u{85}{\u{2028}\u{202e}\u{200b}";
+        let line = line(AuditEvent { client: Some(name), ..AuditEvent::new("refused") });
+        assert!(line.trim_end().is_ascii() && line.lines().count() == 1, "{line}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap()["client"], name);
     }
 
     #[test]

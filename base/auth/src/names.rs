@@ -6,7 +6,7 @@ pub const MAX_NAME_BYTES: usize = peers::MAX_USER_BYTES;
 /// A name of a user or role is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{name:?} cannot be a name: it must have 1 to 128 bytes, without spaces, control characters, or any of / + # % ' \" , \\"
+    "{name:?} cannot be a name: it must have 1 to 128 bytes, without spaces, control characters, marks that are not seen, or any of / + # % ' \" , \\"
 )]
 pub struct NameError {
     /// The name.
@@ -24,7 +24,7 @@ pub struct NameError {
 /// # Errors
 /// [`NameError`], with the rule.
 pub fn check_name(name: &str) -> Result<(), NameError> {
-    let forbidden = |c: char| c.is_whitespace() || c.is_control() || "/+#%'\",\\".contains(c);
+    let forbidden = |c: char| c.is_whitespace() || text::is_hidden(c) || "/+#%'\",\\".contains(c);
     if (1..=MAX_NAME_BYTES).contains(&name.len())
         && !name.contains(forbidden)
         && !name.starts_with(['$', '-'])
@@ -56,6 +56,9 @@ mod tests {
             "-x",
             "a'b",
             "a\u{200b}\u{7}",
+            "anna\u{200b}",
+            "anna\u{202e}",
+            "anna\u{fe0f}",
             &"n".repeat(129),
         ] {
             assert!(check_name(bad).is_err(), "{bad:?}");

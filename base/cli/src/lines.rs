@@ -117,15 +117,6 @@ impl Write for Lines {
     }
 }
 
-#[cfg(feature = "log")]
-impl tracing_subscriber::fmt::MakeWriter<'_> for Lines {
-    type Writer = Self;
-
-    fn make_writer(&self) -> Self {
-        self.clone()
-    }
-}
-
 impl Shared {
     /// Writes lines as long as the process lives.
     fn write_all(&self, to: &mut impl Write, report: &impl Fn(u64)) {

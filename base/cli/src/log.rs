@@ -1,5 +1,7 @@
 //! The log on standard error: of a client, which waits for its reader a moment, and of a server, which never does.
 
+use std::io::{self, Write};
+
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -8,15 +10,55 @@ use crate::lines::{self, Lines};
 use crate::messages::Messages;
 use crate::terminal::colors;
 
+/// How a log writes its lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LineFormat {
+    /// Text.
+    Plain,
+    /// Text with colors, which `tracing-subscriber` makes; it escapes those that are in an event.
+    Colored,
+    /// A JSON object for each event.
+    Json,
+}
+
+impl LineFormat {
+    /// Text on standard error, with colors on a terminal.
+    pub fn of_stderr() -> Self {
+        if colors(&io::stderr()) { Self::Colored } else { Self::Plain }
+    }
+}
+
+/// The end of every log: whatever strangers have put into an event, its line moves and hides nothing.
+#[derive(Debug)]
+pub struct SafeLines<W>(pub W, pub LineFormat);
+
+impl<W: Write> Write for SafeLines<W> {
+    /// The log writes each event at once.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let line = String::from_utf8_lossy(event);
+        let safe = match self.1 {
+            LineFormat::Plain => text::printable_but(&line, &['\n']),
+            LineFormat::Colored => text::printable_but(&line, &['\n', '\x1b']),
+            LineFormat::Json => text::json(&line),
+        };
+        self.0.write_all(safe.as_bytes()).map(|()| event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// Starts the log. The environment variable takes precedence over `level`; parts of it that are no filter are ignored.
 ///
 /// # Panics
 /// If the process has a log already.
 pub fn start(variable: &str, level: LevelFilter) {
+    let format = LineFormat::of_stderr();
     tracing_subscriber::fmt()
         .with_env_filter(filter(variable, level))
-        .with_writer(|| Messages)
-        .with_ansi(colors(&std::io::stderr()))
+        .with_writer(move || SafeLines(Messages, format))
+        .with_ansi(format == LineFormat::Colored)
         .with_target(false)
         .init();
 }
@@ -35,10 +77,11 @@ pub fn start_server(variable: &str, level: LevelFilter) -> Result<ServerLog, Fai
     let report = |lines| tracing::warn!(lines, "lines of this log were dropped: its reader is too slow");
     let lines = Lines::start("log", std::io::stderr(), lines::MAX_BYTES, report)
         .map_err(|error| Failure::Failed(format!("cannot start the log: {error}")))?;
+    let (format, queue) = (LineFormat::of_stderr(), lines.clone());
     tracing_subscriber::fmt()
         .with_env_filter(filter(variable, level))
-        .with_writer(lines.clone())
-        .with_ansi(colors(&std::io::stderr()))
+        .with_writer(move || SafeLines(queue.clone(), format))
+        .with_ansi(format == LineFormat::Colored)
         .with_target(false)
         .init();
     Ok(ServerLog(lines))
@@ -53,4 +96,25 @@ impl Drop for ServerLog {
 /// The filter of the environment variable, with this level as the default.
 pub fn filter(variable: &str, level: LevelFilter) -> EnvFilter {
     EnvFilter::builder().with_default_directive(level.into()).with_env_var(variable).from_env_lossy()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_moves_and_hides_nothing() {
+        let event = "WARN topic 'a/\u{202e}gnp.exe\u{9b}2J'\n";
+        for (format, line) in [
+            (LineFormat::Plain, "WARN topic 'a/\\u{202e}gnp.exe\\u{9b}2J'\n"),
+            (LineFormat::Json, "WARN topic 'a/\\u202egnp.exe\\u009b2J'\n"),
+        ] {
+            let mut log = SafeLines(Vec::new(), format);
+            log.write_all(event.as_bytes()).expect("memory");
+            assert_eq!(String::from_utf8(log.0).expect("text"), line);
+        }
+        let mut log = SafeLines(Vec::new(), LineFormat::Colored);
+        log.write_all(b"\x1b[33mWARN\x1b[0m a\n").expect("memory");
+        assert_eq!(log.0, b"\x1b[33mWARN\x1b[0m a\n");
+    }
 }

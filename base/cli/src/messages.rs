@@ -59,28 +59,5 @@ fn write(message: &[u8], left_out: u64, patience: Duration) -> bool {
 
 /// Prints a message behind the name of the program on standard error, as [`Messages`] does. Escape sequences of a peer are made harmless.
 pub fn print_error(program: &str, text: impl Display) {
-    say(format!("{program}: {}\n", printable(&text.to_string())).as_bytes());
-}
-
-/// The text with escapes for its control characters, except for newlines.
-fn printable(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '\n' => safe.push('\n'),
-            other if other.is_control() => safe.extend(other.escape_debug()),
-            other => safe.push(other),
-        }
-    }
-    safe
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_of_a_peer_cannot_move_the_cursor() {
-        assert_eq!(printable("refused:\n\x1b[2J\u{9b}2Jä 'x'"), "refused:\n\\u{1b}[2J\\u{9b}2Jä 'x'");
-    }
+    say(format!("{program}: {}\n", text::printable_but(&text.to_string(), &['\n'])).as_bytes());
 }

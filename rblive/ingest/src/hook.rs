@@ -149,7 +149,7 @@ impl Hook {
         };
         if !status.is_success() || verdict.allow == Some(false) {
             let reason = verdict.reason.unwrap_or_else(|| "the web-hook refuses".to_owned());
-            let plain = reason.chars().filter(|c| !c.is_control()).take(MAX_REASON);
+            let plain = reason.chars().filter(|c| !text::is_hidden(*c)).take(MAX_REASON);
             return Ok(Said::No(plain.collect()));
         }
         Ok(Said::Yes(verdict.stream))

@@ -144,7 +144,7 @@ fn representation<T>(to: &mut String, run: &Run<'_, T>, period_us: u64, query: &
 
 fn escaped(text: &str) -> String {
     let mut to = String::with_capacity(text.len());
-    for c in text.chars().filter(|c| !c.is_control()) {
+    for c in text.chars().filter(|c| !text::is_hidden(*c)) {
         match c {
             '&' => to.push_str("&amp;"),
             '<' => to.push_str("&lt;"),

@@ -101,5 +101,5 @@ impl Rendition {
 
 /// Returns `text` without the characters that end a quoted attribute of a playlist.
 pub(crate) fn quotable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control() && *c != '"').collect()
+    text.chars().filter(|c| !text::is_hidden(*c) && *c != '"').collect()
 }

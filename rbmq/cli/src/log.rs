@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicU64;
 
 use commands::Failure;
 use commands::lines::{self, Lines};
-use commands::terminal::colors;
+use commands::log::{LineFormat, SafeLines};
 use rbmq_broker::BrokerConfig;
 use rbmq_broker::{BrokerConfigError, LogFormat, LogSettings};
 use tracing::level_filters::LevelFilter;
@@ -72,11 +72,16 @@ impl LogOptions {
         let report = |lines| warn!(lines, "lines of this log were dropped: its reader is too slow");
         let lines = Lines::start("rbmq-log", std::io::stderr(), lines::MAX_BYTES, report)
             .map_err(|error| Failure::Failed(format!("cannot start the log: {error}")))?;
-        let layer = tracing_subscriber::fmt::layer().with_writer(lines.clone());
+        let format = match settings.format {
+            LogFormat::Json => LineFormat::Json,
+            _ => LineFormat::of_stderr(),
+        };
+        let queue = lines.clone();
+        let layer = tracing_subscriber::fmt::layer().with_writer(move || SafeLines(queue.clone(), format));
         let registry = tracing_subscriber::registry().with(filter);
-        match settings.format {
-            LogFormat::Json => registry.with(layer.json().flatten_event(true)).init(),
-            _ => registry.with(layer.with_ansi(colors(&std::io::stderr())).with_target(false)).init(),
+        match format {
+            LineFormat::Json => registry.with(layer.json().flatten_event(true)).init(),
+            _ => registry.with(layer.with_ansi(format == LineFormat::Colored).with_target(false)).init(),
         }
         Ok(BrokerLog { handle, lines, options: self })
     }

@@ -151,7 +151,8 @@ impl Stats {
         let topics = broker.topics();
         let text = if self.json {
             let memory = broker.memory_in_use();
-            serde_json::json!({ "ring_memory_bytes": memory, "topics": topics }).to_string()
+            let json = serde_json::json!({ "ring_memory_bytes": memory, "topics": topics }).to_string();
+            text::json(&json).into_owned()
         } else {
             let lines = table::lines(topics.clone(), &self.before, elapsed, Sort::Name);
             // Only output to a terminal is cut.

@@ -123,9 +123,19 @@ impl Scrape {
     }
 }
 
+/// The value of the label for a topic: its name. One with characters that move text or are not seen has escapes for them, behind a `#`, which
+/// no name has: two topics never have one label, for which monitoring would refuse the whole page.
+fn label(name: &str) -> String {
+    if name.contains(text::is_hidden) {
+        format!("#{}", text::printable(&name.replace('\\', "\\\\")))
+    } else {
+        name.to_owned()
+    }
+}
+
 impl Topic {
     fn read(watch: &Watch, counters: &TopicCounters) -> Self {
-        let mut topic = Self { name: counters.name.clone(), traffic: counters.removed, ..Self::default() };
+        let mut topic = Self { name: label(&counters.name), traffic: counters.removed, ..Self::default() };
         for bid in &counters.bids {
             let Some(buffer) = watch.out().buffer(*bid) else { continue };
             let Some(info) = buffer.info() else { continue };

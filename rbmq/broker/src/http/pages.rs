@@ -199,7 +199,7 @@ fn refuse(status: StatusCode, why: &str) -> Answer {
 }
 
 fn json(status: StatusCode, value: &serde_json::Value) -> Answer {
-    page(status, JSON, format!("{value}\n"))
+    page(status, JSON, format!("{}\n", text::json(&value.to_string())))
 }
 
 fn page(status: StatusCode, content_type: &'static str, body: String) -> Answer {

@@ -146,7 +146,8 @@ impl Top<'_> {
 
     fn text(&self, reading: &Reading, old: Option<&Reading>) -> String {
         if self.args.json {
-            return format!("{}\n", reading.json(&self.subject, old, &self.broker));
+            let json = reading.json(&self.subject, old, &self.broker).to_string();
+            return ::text::json(&json).into_owned() + "\n";
         }
         let lines = reading.text(&self.subject, old, &self.broker, terminal::width());
         // An empty line separates tables.
@@ -277,7 +278,7 @@ pub(super) fn list(args: &ListArgs) -> Result<(), Failure> {
     let topics = observer.topics(args.filter.as_ref()).map_err(Failure::failed)?;
     if args.json {
         for topic in &topics {
-            print(&serde_json::json!(topic).to_string())?;
+            print(&::text::json(&serde_json::json!(topic).to_string()))?;
         }
         return Ok(());
     }

@@ -243,8 +243,7 @@ fn limits(limits: &[LimitStats], width: usize, most: usize) -> Vec<String> {
 
 /// `user 'anna' publishes 1.0 MB/s of 1.0 MB/s, delayed for 12 s so far`.
 fn limit(of: &LimitStats) -> String {
-    // The quotes around a user's name need no escape here.
-    let who = text::name(&of.who, 60).replace("\\'", "'");
+    let who = text::name(&of.who, 60);
     let does = match of.resource.as_str() {
         "in_bytes_per_s" => "publishes",
         "out_bytes_per_s" => "receives",

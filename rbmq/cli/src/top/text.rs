@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// A name of a peer's choice, without what would confuse a terminal, in at most `width` characters.
 pub(crate) fn name(text: &str, width: usize) -> String {
-    cut(&text.escape_debug().to_string(), width)
+    cut(&::text::printable(text), width)
 }
 
 /// The first `width` characters; the last is an ellipsis if something is missing.

@@ -172,6 +172,29 @@ fn the_counters_match_the_sent_bytes() {
     broker.end();
 }
 
+/// A name that turns the text around it or has marks that are not seen looks everywhere like what it is.
+#[test]
+fn the_name_of_a_topic_moves_and_hides_nothing() {
+    let (broker, http) = watched(&[]);
+    let topic = "anna/\u{202e}gnp.exe\u{200b}";
+    let escaped = r"anna/\u202egnp.exe\u200b";
+    let args = format!("{topic} --wait-subscribers 1");
+    let publisher = Process::start(piped(client("pub", &broker.addr, &args)));
+    until("the topic is listed", || get(&http, "/topics").1.contains(escaped));
+    let (_, metrics) = get(&http, "/metrics");
+    assert!(metrics.contains(r##"{topic="#anna/\\u{202e}gnp.exe\\u{200b}"}"##), "{metrics}");
+    let topics = |args| Process::start(piped(client("topics", &broker.addr, args))).finish().good().text();
+    let (listed, json) = (topics(""), topics("--json"));
+    assert!(listed.contains(r"anna/\u{202e}gnp.exe\u{200b}") && json.contains(escaped), "{listed}{json}");
+    broker.wait_log(r"topic 'anna/\u{202e}gnp.exe\u{200b}'");
+    for seen in [get(&http, "/topics").1, metrics, listed, json, broker.log()] {
+        assert!(!seen.contains(['\u{202e}', '\u{200b}']), "{seen}");
+    }
+    publisher.signal("INT");
+    publisher.finish();
+    broker.end();
+}
+
 #[test]
 fn topics_beyond_the_limit_are_one_sum() {
     let dir = tempfile::tempdir().unwrap();

@@ -56,21 +56,14 @@ impl FieldError {
     }
 }
 
-/// A text of a peer's as it may stand in a line of a log or on a terminal: control characters, ends of lines too, are
-/// written as escapes. So it can neither begin a line of its own nor move a cursor.
+/// A text of a peer's as it may stand in a line of a log or on a terminal: control characters, ends of lines too, and marks that turn the
+/// text or are not seen are written as escapes. So it can neither begin a line of its own nor move a cursor.
 ///
 /// ```
 /// assert_eq!(rocketbufs::fields::printable("it's ä\n\x1b[2J"), "it's ä\\n\\u{1b}[2J");
 /// ```
 pub fn printable(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character.is_control() {
-            true => safe.extend(character.escape_debug()),
-            false => safe.push(character),
-        }
-    }
-    safe
+    text::printable(text).into_owned()
 }
 
 /// Reads the fields of a message one after the other. Nothing is copied or allocated: what it returns lies in the message.
