@@ -5,19 +5,21 @@
 //!                          └── full, or too many in a second: counted, and told in the log ──────────┘
 //! ```
 //!
-//! The file is opened again by [`Audit::reopen`], after a rotation has moved it away.
+//! The file is opened again by [`Audit::reopen`], after a rotation has moved it away. It may be a pipe that somebody reads, as standard
+//! error may be: then the thread waits for that reader, and neither the broker's threads nor its end do.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use locks::Mutex;
+use locks::{Condvar, Mutex};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
 use serde::Serialize;
 
 /// The most lines that wait to be written: about 2 MiB.
@@ -25,6 +27,9 @@ const MAX_WAITING: usize = 4_096;
 
 /// The most lines in a second. Clients can cause refusals without end, and the disk has one.
 const MAX_PER_SECOND: u32 = 2_000;
+
+/// How long the end waits for a file that takes nothing.
+const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The longest text of a field, in bytes.
 const MAX_TEXT: usize = 1_024;
@@ -105,7 +110,6 @@ fn line(event: AuditEvent<'_>) -> String {
 enum Job {
     Line(String),
     Reopen,
-    Stop,
 }
 
 /// Lines of the present second.
@@ -114,25 +118,50 @@ struct Second {
     lines: u32,
 }
 
+/// What the thread has done, for those that wait for it.
+#[derive(Default)]
+struct Progress {
+    done: Mutex<Done>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Done {
+    lines: u64,
+    all: bool,
+}
+
+impl Progress {
+    fn change(&self, change: impl FnOnce(&mut Done)) {
+        change(&mut self.done.lock());
+        self.changed.notify_all();
+    }
+}
+
 struct Shared {
-    jobs: SyncSender<Job>,
+    /// None once the log ends.
+    jobs: Option<SyncSender<Job>>,
+    /// The lines that the thread has got.
+    queued: AtomicU64,
     dropped: Arc<AtomicU64>,
     second: Mutex<Second>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    progress: Arc<Progress>,
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // The thread writes the waiting lines first.
-        let _ = self.jobs.send(Job::Stop);
-        if let Some(thread) = self.thread.lock().take() {
-            // The panic of a thread was printed already.
-            let _ = thread.join();
+        // The thread writes the waiting lines, and ends.
+        self.jobs = None;
+        let missing = self.wait_within(END_PATIENCE);
+        if missing > 0 {
+            self.dropped.fetch_add(missing, Ordering::Relaxed);
+            tracing::warn!(missing, "events of the audit log are not written: nobody reads it");
         }
     }
 }
 
-/// A handle of the audit log. Clones share one log. Dropping the last handle waits until all lines are written.
+/// A handle of the audit log. Clones share one log. Dropping the last handle waits until all lines are written, as long as the file
+/// takes at least one line in each second.
 #[derive(Clone, Default)]
 pub struct Audit(Option<Arc<Shared>>);
 
@@ -157,33 +186,40 @@ impl Audit {
         let output = match target {
             "" => return Ok(Self::off()),
             "stderr" => Output::Stderr,
-            path => Output::File { file: Some(open(&path.into())?), path: path.into() },
+            path => Output::File { file: Some(open(Path::new(path))?), path: path.into() },
         };
         Self::start(output)
     }
 
     fn start(output: Output) -> io::Result<Self> {
         let (jobs, waiting) = sync_channel(MAX_WAITING);
-        let dropped = Arc::new(AtomicU64::new(0));
-        let lost = dropped.clone();
-        let thread = threads::spawn("rbmq-audit", move || write(&waiting, output, &lost))?;
+        let (dropped, progress) = <(Arc<AtomicU64>, Arc<Progress>)>::default();
+        let (lost, own) = (dropped.clone(), progress.clone());
+        // Nobody joins the thread: what reads its lines may never go on.
+        threads::spawn("rbmq-audit", move || {
+            write(&waiting, output, &lost, &own);
+            own.change(|done| done.all = true);
+        })?;
         let second = Mutex::new(Second { began: Instant::now(), lines: 0 });
-        Ok(Self(Some(Arc::new(Shared { jobs, dropped, second, thread: Mutex::new(Some(thread)) }))))
+        let (jobs, queued) = (Some(jobs), AtomicU64::new(0));
+        Ok(Self(Some(Arc::new(Shared { jobs, queued, dropped, second, progress }))))
     }
 
     /// Records an event. The call never waits: an event for which the log has no room is counted.
     pub fn record(&self, event: &AuditEvent<'_>) {
         let Some(shared) = &self.0 else { return };
-        if !shared.allows(Instant::now()) || shared.jobs.try_send(Job::Line(line(event.cut()))).is_err() {
+        if !shared.allows(Instant::now()) || !shared.send(Job::Line(line(event.cut()))) {
             shared.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
         }
+        shared.queued.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Opens the file again, because a rotation has moved it away.
     pub fn reopen(&self) {
         if let Some(shared) = &self.0 {
             // With a full queue, the next reload opens it.
-            let _ = shared.jobs.try_send(Job::Reopen);
+            shared.send(Job::Reopen);
         }
     }
 
@@ -194,6 +230,24 @@ impl Audit {
 }
 
 impl Shared {
+    fn send(&self, job: Job) -> bool {
+        self.jobs.as_ref().is_some_and(|jobs| jobs.try_send(job).is_ok())
+    }
+
+    /// Waits until the thread has ended, or has written nothing for this time. Returns how many lines are not written.
+    fn wait_within(&self, patience: Duration) -> u64 {
+        let mut done = self.progress.done.lock();
+        while !done.all {
+            let before = done.lines;
+            let still = |now: &mut Done| now.lines == before && !now.all;
+            self.progress.changed.wait_while_for(&mut done, still, patience);
+            if still(&mut done) {
+                return self.queued.load(Ordering::Relaxed).saturating_sub(before);
+            }
+        }
+        0
+    }
+
     fn allows(&self, now: Instant) -> bool {
         let mut second = self.second.lock();
         if now.duration_since(second.began) >= Duration::from_secs(1) {
@@ -209,8 +263,20 @@ enum Output {
     File { path: PathBuf, file: Option<File> },
 }
 
-fn open(path: &PathBuf) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(0o640).open(path)
+/// Opens the file, or makes it. A pipe that nobody reads is an error; one with a reader that is slow makes the thread wait.
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(0o640).custom_flags(OFlags::NONBLOCK.bits() as i32);
+    let file =
+        options.open(path).map_err(|error| match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::NXIO) => io::Error::new(
+                error.kind(),
+                "it is a pipe or socket that nobody reads; start its reader first",
+            ),
+            _ => error,
+        })?;
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(file)
 }
 
 impl Output {
@@ -238,7 +304,7 @@ impl Output {
 /// How often the thread reports dropped lines while no other lines come.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-fn write(jobs: &Receiver<Job>, mut output: Output, dropped: &AtomicU64) {
+fn write(jobs: &Receiver<Job>, mut output: Output, dropped: &AtomicU64, progress: &Progress) {
     let mut told = 0;
     loop {
         match jobs.recv_timeout(TELL_EVERY) {
@@ -246,6 +312,7 @@ fn write(jobs: &Receiver<Job>, mut output: Output, dropped: &AtomicU64) {
                 if output.write(&line).is_err() {
                     dropped.fetch_add(1, Ordering::Relaxed);
                 }
+                progress.change(|done| done.lines += 1);
             }
             Ok(Job::Reopen) => output.reopen(),
             Err(RecvTimeoutError::Timeout) => {
@@ -255,7 +322,7 @@ fn write(jobs: &Receiver<Job>, mut output: Output, dropped: &AtomicU64) {
                     told = lost;
                 }
             }
-            Ok(Job::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Disconnected) => return,
         }
     }
 }
@@ -317,6 +384,38 @@ mod tests {
         let line = line(AuditEvent { client: Some(name), ..AuditEvent::new("refused") });
         assert!(line.trim_end().is_ascii() && line.lines().count() == 1, "{line}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap()["client"], name);
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_reads_stops_neither_the_start_nor_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("fifo");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
+        let nobody = Audit::open(path.to_str().unwrap()).unwrap_err();
+        assert!(nobody.to_string().contains("nobody reads"), "{nobody}");
+
+        // A reader that reads nothing: more than a pipe holds waits.
+        let mut reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let audit = Audit::open(path.to_str().unwrap()).unwrap();
+        let long = "r".repeat(MAX_TEXT);
+        for _ in 0..200 {
+            audit.record(&AuditEvent { reason: Some(&long), ..AuditEvent::new("refused") });
+        }
+        let shared = audit.0.clone().unwrap();
+        let missing = shared.wait_within(Duration::from_millis(1));
+        assert!(missing > 0, "the pipe is full");
+        drop((audit, shared));
+
+        // A reader that goes on gets all lines.
+        let audit = Audit::open(path.to_str().unwrap()).unwrap();
+        audit.record(&AuditEvent::new("last"));
+        let end = std::thread::spawn(move || drop(audit));
+        let (mut text, mut bytes) = (Vec::new(), [0; 4096]);
+        while !String::from_utf8_lossy(&text).contains("last") {
+            let n = std::io::Read::read(&mut reader, &mut bytes).unwrap();
+            text.extend_from_slice(&bytes[..n]);
+        }
+        end.join().unwrap();
     }
 
     #[test]
