@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use crate::log::Offset;
 use crate::topic::{Epoch, TopicId};
-use crate::wire::{Datagram, HEADER_BYTES, Header, Kind, MAX_PAYLOAD_BYTES, MTU_PAYLOAD_BYTES, Status};
+use crate::wire::{
+    Datagram, HEADER_BYTES, Header, IPV6_PAYLOAD_BYTES, Kind, MAX_PAYLOAD_BYTES, MTU_PAYLOAD_BYTES, Status,
+};
 
 /// How long a pull waits for its reply before it is sent again, and the limit that doubling this reaches.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
@@ -98,7 +100,8 @@ impl Pusher {
 }
 
 impl Puller {
-    /// A puller of a topic of the server at this address. Its replies have at most [`MTU_PAYLOAD_BYTES`] bytes.
+    /// A puller of a topic of the server at this address. Its replies have at most [`MTU_PAYLOAD_BYTES`] bytes,
+    /// over IPv6 [`IPV6_PAYLOAD_BYTES`].
     ///
     /// # Errors
     /// No socket could be made, or the address is of no use.
@@ -106,7 +109,7 @@ impl Puller {
         Ok(Puller {
             socket: connect(server)?,
             header: header(Kind::Pull, topic)?,
-            max_reply_bytes: MTU_PAYLOAD_BYTES,
+            max_reply_bytes: if server.is_ipv4() { MTU_PAYLOAD_BYTES } else { IPV6_PAYLOAD_BYTES },
             request: Vec::new(),
             reply: vec![0; MAX_PAYLOAD_BYTES],
         })

@@ -11,6 +11,25 @@ use serde_json::Value;
 
 use crate::common::{Server, in_world, multimqc, must, numbered, output, push, wait, wait_for};
 
+/// A tunnel or a line of DSL takes less than an Ethernet frame: long replies go in fragments.
+#[test]
+fn long_replies_pass_a_narrow_link() {
+    in_world("faults::long_replies_pass_a_narrow_link", || {
+        must("ip link set lo mtu 1280");
+        for address in ["127.0.0.1", "::1"] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let server =
+                Server::start(folder.path(), &["--levels", "user", "--topic", "0", "--address", address]);
+            let line = format!("{}\n", "x".repeat(5000));
+            push(&server, &line);
+            server.wait_for_pushes(1);
+            let pulled = output(&mut server.client(&["pull"]));
+            assert!(pulled.status.success(), "{address}: {}", String::from_utf8_lossy(&pulled.stderr));
+            assert_eq!(pulled.stdout, line.as_bytes());
+        }
+    });
+}
+
 /// Writes a configuration file, and returns its path.
 fn configuration(folder: &Path, text: &str) -> String {
     let path = folder.join("multimqc.toml");

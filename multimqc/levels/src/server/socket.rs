@@ -48,6 +48,8 @@ impl Socket {
         let udp = UdpSocket::from(socket);
         sockopt::set_socket_recv_buffer_size(&udp, receive_buffer_bytes)?;
         let state = UdpSocketState::new(UdpSockRef::from(&udp))?;
+        // `UdpSocketState` forbids fragments, and a reply over IPv4 may be longer than a tunnel or a line of DSL takes.
+        sockopt::set_ip_mtu_discover(&udp, sockopt::Ipv4PathMtuDiscovery::WANT)?;
         Ok(Socket { udp, state })
     }
 
@@ -71,14 +73,18 @@ impl Socket {
 
     /// Sends replies. Returns how many were not sent. A client that gets no reply asks again.
     pub fn send(&self, replies: &mut Replies) -> usize {
-        let mut sent = 0;
-        while sent < replies.to.len() {
-            match self.send_from(replies, sent) {
-                Ok(0) | Err(_) => break,
-                Ok(more) => sent += more,
+        let (mut done, mut unsent) = (0, 0);
+        while done < replies.to.len() {
+            match self.send_from(replies, done) {
+                Ok(more) if more > 0 => done += more,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    unsent += replies.to.len() - done;
+                    break;
+                }
+                // One that cannot be sent, as its client may forge, holds up no other.
+                _ => (done, unsent) = (done + 1, unsent + 1),
             }
         }
-        let unsent = replies.to.len() - sent;
         replies.bytes.clear();
         replies.to.clear();
         unsent
@@ -131,5 +137,33 @@ impl Replies {
         let begin = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
         self.to.push((to, begin..self.bytes.len()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_reply_that_cannot_be_sent_holds_up_no_other() {
+        let server = Socket::bind("127.0.0.1:0".parse().unwrap(), None, 1 << 16).unwrap();
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        // A broadcast, which the socket may not send.
+        let nobody = "255.255.255.255:9".parse().unwrap();
+        let mut replies = Replies::default();
+        for (to, text) in
+            [(client.local_addr().unwrap(), b"one"), (nobody, b"two"), (client.local_addr().unwrap(), b"six")]
+        {
+            replies.add(to, text);
+        }
+        assert_eq!(server.send(&mut replies), 1);
+        for text in [b"one", b"six"] {
+            let mut got = [0; 3];
+            assert_eq!(client.recv(&mut got).unwrap(), 3);
+            assert_eq!(&got, text);
+        }
     }
 }

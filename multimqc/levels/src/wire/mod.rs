@@ -14,7 +14,7 @@ pub mod plain;
 pub use header::{
     Datagram, HEADER_BYTES, Header, Kind, MAGIC, Malformed, Status, VERSION, encode_reply_data,
 };
-pub use numbers::{MAX_PAYLOAD_BYTES, MTU_PAYLOAD_BYTES};
+pub use numbers::{IPV6_PAYLOAD_BYTES, MAX_PAYLOAD_BYTES, MTU_PAYLOAD_BYTES};
 pub use plain::{PULL_BYTES, PullRequest};
 
 /// The port for pushes in the plain form.

@@ -2,6 +2,8 @@
 
 /// The largest payload of a UDP datagram that an Ethernet frame of 1,500 bytes carries over IPv4.
 pub const MTU_PAYLOAD_BYTES: usize = 1472;
+/// The bytes of a datagram that every network with IPv6 takes, where no router cuts a longer one into fragments.
+pub const IPV6_PAYLOAD_BYTES: usize = 1280 - 48;
 
 /// The largest payload of a UDP datagram over IPv4.
 pub const MAX_PAYLOAD_BYTES: usize = 65_507;
