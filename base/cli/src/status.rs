@@ -4,8 +4,9 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use clap::builder::Resettable;
 use clap::error::ErrorKind;
-use clap::{Command, Parser};
+use clap::{Arg, Command, Parser};
 use signal_hook::consts::SIGXFSZ;
 
 use crate::closed;
@@ -20,9 +21,11 @@ pub fn parse<T: Parser>() -> T {
     // Where the system refuses the handler, the process ends at such a write, as any other.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
     end_as_first_process();
-    let answer = match T::try_parse() {
+    let mut command = without_empty_variables(T::command());
+    let parsed = command.try_get_matches_from_mut(std::env::args_os());
+    let answer = match parsed.and_then(|mut found| T::from_arg_matches_mut(&mut found)) {
         Ok(parsed) => return parsed,
-        Err(answer) => answer,
+        Err(answer) => answer.format(&mut command),
     };
     if !answer.use_stderr()
         && let Err(Failure::Failed(message)) = print_answer(&answer)
@@ -31,6 +34,15 @@ pub fn parse<T: Parser>() -> T {
         std::process::exit(1);
     }
     answer.exit()
+}
+
+/// The command without the variables that are empty: files of variables have such lines for what is not set.
+fn without_empty_variables(command: Command) -> Command {
+    let is_empty = |arg: &Arg| {
+        arg.get_env().is_some_and(|name| std::env::var_os(name).is_some_and(|value| value.is_empty()))
+    };
+    let command = command.mut_args(|arg| if is_empty(&arg) { arg.env(Resettable::Reset) } else { arg });
+    command.mut_subcommands(without_empty_variables)
 }
 
 /// Prints the text of `--help` or `--version`.

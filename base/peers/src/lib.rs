@@ -1,13 +1,15 @@
 //! The other end of a connection, as far as an end knows it before it trusts it: the host it comes from, and the credentials that it
 //! presents.
 //!
-//! Everything that limits or remembers peers by address uses [`HostAddress`], so that all products count the same peers as one.
+//! Addresses are looked up by [`resolve`] alone. Everything that limits or remembers peers by address uses [`HostAddress`], so that all products count the same peers as one.
 #![forbid(unsafe_code)]
 
+mod address;
 mod browser;
 mod credentials;
 mod host;
 
+pub use address::{AddressError, resolve, resolve_host};
 pub use browser::{BrowserFields, ForeignPage};
 pub use credentials::{
     Credentials, CredentialsError, MAX_PASSWORD_BYTES, MAX_TOKEN_BYTES, MAX_USER_BYTES, Secret,

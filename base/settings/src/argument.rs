@@ -20,8 +20,20 @@ pub fn size_argument(text: &str) -> Result<u64, String> {
 /// # Errors
 /// The text is no time. The error says how one is written.
 pub fn time_argument(text: &str) -> Result<Duration, String> {
-    parse_time(text, Duration::from_secs(1))
-        .ok_or_else(|| format!("'{text}' is not a time: write seconds alone, or with a unit: {TIME_UNITS}"))
+    time(text, Duration::from_secs(1), "seconds")
+}
+
+/// An argument that is a time; a number alone counts milliseconds.
+///
+/// # Errors
+/// As [`time_argument`].
+pub fn millis_argument(text: &str) -> Result<Duration, String> {
+    time(text, Duration::from_millis(1), "milliseconds")
+}
+
+fn time(text: &str, alone: Duration, unit: &str) -> Result<Duration, String> {
+    parse_time(text, alone)
+        .ok_or_else(|| format!("'{text}' is not a time: write {unit} alone, or with a unit: {TIME_UNITS}"))
 }
 
 #[cfg(test)]

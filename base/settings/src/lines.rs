@@ -8,6 +8,7 @@ use toml::Table;
 use toml::de::{DeArray, DeTable, DeValue};
 
 use super::error::{ConfigError, Origin, nearest};
+use super::plain::message;
 
 /// The last origin of each value. A value that the program assigned afterwards is recognised by its text, which differs.
 #[derive(Debug, Clone, Default)]
@@ -98,7 +99,7 @@ pub fn parse(text: &str, path: Option<&Path>) -> Result<(Table, Lines), ConfigEr
     let mut lines = Lines { path: path.map(Path::to_owned), starts, ..Lines::default() };
     let wrong = |error: toml::de::Error, lines: &Lines| ConfigError::Syntax {
         origin: lines.of_error(&error),
-        message: error.message().to_owned(),
+        message: message(&error, text),
     };
     let spanned = DeTable::parse(text).map_err(|error| wrong(error, &lines))?;
     let table: Table = toml::from_str(text).map_err(|error| wrong(error, &lines))?;
@@ -123,7 +124,7 @@ pub fn parse(text: &str, path: Option<&Path>) -> Result<(Table, Lines), ConfigEr
 pub fn read_parts<T: DeserializeOwned>(text: &str, path: Option<&Path>) -> Result<T, ConfigError> {
     toml::from_str(text).map_err(|error| match parse(text, path) {
         Ok((_, lines)) => {
-            ConfigError::Syntax { origin: lines.of_error(&error), message: error.message().to_owned() }
+            ConfigError::Syntax { origin: lines.of_error(&error), message: message(&error, text) }
         }
         Err(error) => error,
     })

@@ -1,8 +1,7 @@
 //! Options and helpers of both subcommands.
 
 use std::fmt;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,9 +18,10 @@ pub struct Queue {
     /// Send a batch once it has this many bytes [default: 60000]
     #[arg(long, value_name = "BYTES")]
     qthresh: Option<usize>,
-    /// Send a batch once its oldest message has waited this long; 0 sends each message at once [default: 5]
-    #[arg(long, value_name = "MS")]
-    timeout: Option<u64>,
+    /// Send a batch once its oldest message has waited this long; a number alone is of milliseconds, and 0 sends each message at once
+    /// [default: 5]
+    #[arg(long, value_name = "TIME", value_parser = settings::millis_argument)]
+    timeout: Option<Duration>,
     /// The network interface for multicast: its name or one of its addresses
     #[arg(long, value_name = "NAME|ADDRESS")]
     interface: Option<Interface>,
@@ -40,6 +40,12 @@ pub struct Queue {
     /// A secret that both ends have beside their keys, in a file as cmq keygen makes it
     #[arg(long, value_name = "FILE")]
     shared_secret: Option<PathBuf>,
+    /// Take an IPv4 address of a name
+    #[arg(short = '4', long, conflicts_with = "ipv6")]
+    ipv4: bool,
+    /// Take an IPv6 address of a name
+    #[arg(short = '6', long)]
+    ipv6: bool,
 }
 
 /// From here on the process has a secret key, which stays out of core dumps.
@@ -84,6 +90,10 @@ pub fn report_security(event: &Event) {
         Event::Undelivered { to, count, why, .. } => {
             print_error("cmq", format_args!("{count} messages to {to} were not confirmed: {why}"));
         }
+        Event::SendFailed { to, messages, errno } => {
+            let why = std::io::Error::from_raw_os_error(*errno);
+            print_error("cmq", format_args!("{messages} messages to {to} were not sent: {why}"));
+        }
         Event::HandshakeFailed { to, messages, why } => {
             print_error("cmq", format_args!("{messages} messages to {to} were not sent: {why}"));
         }
@@ -101,7 +111,7 @@ impl Queue {
     ) -> Result<Cmq<Bytes>, Failure> {
         let mut config = if self.paper { Config::paper() } else { Config::default() };
         config.qthresh = self.qthresh.unwrap_or(config.qthresh);
-        config.timeout = self.timeout.map_or(config.timeout, Duration::from_millis);
+        config.timeout = self.timeout.unwrap_or(config.timeout);
         config.receive_buffer = self.receive_buffer.or(config.receive_buffer);
         config.reuse_address = reuse_address;
         config.reliable = self.reliable.then(Reliable::default);
@@ -137,17 +147,31 @@ impl Queue {
         Ok(Some(security))
     }
 
+    /// The address of HOST:PORT. No answer would tell which one of several is right, so it is the first, and said.
+    pub fn resolve(&self, text: &str) -> Result<SocketAddr, Failure> {
+        let mut all = peers::resolve(text).map_err(|error| Failure::Failed(format!("{text}: {error}")))?;
+        all.retain(|address| if address.is_ipv4() { !self.ipv6 } else { !self.ipv4 });
+        let first = *all.first().ok_or_else(|| {
+            Failure::Failed(format!(
+                "{text}: the name has no address of IPv{}",
+                if self.ipv4 { 4 } else { 6 }
+            ))
+        })?;
+        if all.len() > 1 {
+            let all: Vec<String> = all.iter().map(SocketAddr::to_string).collect();
+            let all = all.join(", ");
+            print_error(
+                "cmq",
+                format_args!("{text} has several addresses: {all}; this is {first} (-4, -6: others)"),
+            );
+        }
+        Ok(first)
+    }
+
     /// The interface for multicast.
     pub fn interface(&self) -> &Interface {
         self.interface.as_ref().unwrap_or(&Interface::Any)
     }
-}
-
-/// Resolves HOST:PORT to its first address.
-pub fn resolve(text: &str) -> Result<SocketAddr, Failure> {
-    let none = || io::Error::other("the name has no address");
-    let found = text.to_socket_addrs().and_then(|mut found| found.next().ok_or_else(none));
-    found.map_err(|error| Failure::Failed(format!("{text}: {error} (expected HOST:PORT)")))
 }
 
 /// The unspecified address, with the IP version of another address, and any port.

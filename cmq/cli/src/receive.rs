@@ -8,7 +8,7 @@ use cmq::{Cmq, Event, Mailbox, Stats};
 use commands::{Failure, Stdout, Stop, print_error};
 use serde_json::json;
 
-use crate::options::{Queue, report_security, resolve};
+use crate::options::{Queue, report_security};
 
 /// How long to wait for a message before the output is flushed.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -39,8 +39,8 @@ pub struct Args {
     #[arg(long)]
     closed: bool,
     /// End when no message arrived for this long
-    #[arg(long, value_name = "SECONDS")]
-    idle: Option<f64>,
+    #[arg(long, value_name = "TIME", value_parser = settings::time_argument, allow_negative_numbers = true)]
+    idle: Option<Duration>,
     /// Receive only the messages for this mailbox
     #[arg(long)]
     id: Option<u32>,
@@ -64,12 +64,11 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let queue = args.queue.open(resolve(&args.addr)?, !args.join.is_empty(), &args.allow)?;
+    let queue = args.queue.open(args.queue.resolve(&args.addr)?, !args.join.is_empty(), &args.allow)?;
     for &group in &args.join {
         queue.multicast().join(group, args.queue.interface())?;
     }
     let stop = Stop::install()?;
-    let idle = args.idle.map(Duration::try_from_secs_f64).transpose()?;
     let mailbox = args.id.map(|id| queue.mailbox(id));
     print_error("cmq", format_args!("receiving at {}", queue.local_addr()));
     let mut out = Output { to: Stdout::open(&stop)?, lines: Vec::new() };
@@ -91,7 +90,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
         report_events(&queue);
         // Messages may have arrived between the last pop and this moment: the end counts when another pop finds nothing.
-        let ends = args.closed && all_closed(&queue) || idle.is_some_and(|idle| last.elapsed() >= idle);
+        let ends = args.closed && all_closed(&queue) || args.idle.is_some_and(|idle| last.elapsed() >= idle);
         if ends && ended {
             break;
         }

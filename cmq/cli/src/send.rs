@@ -9,7 +9,7 @@ use cmq::{Cmq, Config, Key, PushError};
 use commands::input::Input;
 use commands::{Failure, Stop};
 
-use crate::options::{Queue, any_like, report_security, resolve};
+use crate::options::{Queue, any_like, report_security};
 
 /// How long to wait before a look whether the command was asked to end.
 const STEP: Duration = Duration::from_millis(50);
@@ -48,8 +48,8 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let to = resolve(&args.to)?;
-    let from = args.bind.as_deref().map_or(Ok(any_like(to)), resolve)?;
+    let to = args.queue.resolve(&args.to)?;
+    let from = args.bind.as_deref().map_or(Ok(any_like(to)), |text| args.queue.resolve(text))?;
     let queue = args.queue.open(from, false, &[])?;
     if to.ip().is_multicast() {
         queue.multicast().set_interface(args.queue.interface(), args.ttl)?;

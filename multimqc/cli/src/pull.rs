@@ -7,7 +7,7 @@ use std::time::Duration;
 use commands::{Failure, Stdout, Stop, print_error};
 use multimqc::{Fetched, MAX_OFFSET, Offset, Puller, TopicId, wire};
 
-use super::client::server_failed;
+use super::client::{find_server, server_failed};
 
 /// How long to wait at the end of the log before asking again.
 const IDLE: Duration = Duration::from_millis(20);
@@ -21,8 +21,8 @@ const IDLE: Duration = Duration::from_millis(20);
 What is missing is reported on standard error, and the exit status is then 3.")]
 pub struct Args {
     /// The server's address for the header form
-    #[arg(long, value_name = "ADDRESS:PORT", default_value_t = SocketAddr::from(([127, 0, 0, 1], wire::HEADER_PORT)))]
-    server: SocketAddr,
+    #[arg(long, value_name = "HOST:PORT", default_value_t = format!("127.0.0.1:{}", wire::HEADER_PORT))]
+    server: String,
     /// The topic
     #[arg(long, value_name = "ID", default_value_t = 0)]
     topic: u16,
@@ -72,12 +72,12 @@ enum Turn {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let stop = Stop::install()?;
     let topic = TopicId(args.topic);
-    let mut puller =
-        Puller::connect(args.server, topic).map_err(|error| server_failed(args.server, &error))?;
+    let server = find_server(&args.server)?;
+    let mut puller = Puller::connect(server, topic).map_err(|error| server_failed(server, &error))?;
     let mut at = match args.from {
         From::Offset(offset) => offset,
         From::Oldest => 0,
-        From::Newest => match turn(args, &mut puller, MAX_OFFSET, 1, |_| Ok(()))? {
+        From::Newest => match turn(args, server, &mut puller, MAX_OFFSET, 1, |_| Ok(()))? {
             Turn::End(head) => head,
             _ => return Err(Failure::Failed("the log is full".into())),
         },
@@ -88,7 +88,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let mut out = Stdout::open(&stop)?;
     while at < end && !stop.asked() {
         let length = usize::try_from(end - at).unwrap_or(usize::MAX);
-        match turn(args, &mut puller, at, length, |bytes| out.write(bytes))? {
+        match turn(args, server, &mut puller, at, length, |bytes| out.write(bytes))? {
             Turn::Bytes(bytes) => at += bytes as u64,
             Turn::Missing { bytes, hole } => {
                 if hole || began {
@@ -123,13 +123,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 /// Asks once, and writes the bytes.
 fn turn(
     args: &Args,
+    server: SocketAddr,
     puller: &mut Puller,
     at: Offset,
     length: usize,
     take: impl FnOnce(&[u8]) -> Result<(), Failure>,
 ) -> Result<Turn, Failure> {
     let fetched = puller.fetch(at, length, Some(args.timeout));
-    match fetched.map_err(|error| server_failed(args.server, &error))? {
+    match fetched.map_err(|error| server_failed(server, &error))? {
         Some(Fetched::Data(bytes)) => {
             take(bytes)?;
             Ok(Turn::Bytes(bytes.len()))
@@ -137,12 +138,10 @@ fn turn(
         Some(Fetched::End(head)) => Ok(Turn::End(head)),
         Some(Fetched::Hole(bytes)) => Ok(Turn::Missing { bytes, hole: true }),
         Some(Fetched::Gone(bytes)) => Ok(Turn::Missing { bytes, hole: false }),
-        Some(Fetched::UnknownTopic) => {
-            Err(Failure::Failed(format!("{} has no topic {}", args.server, args.topic)))
-        }
+        Some(Fetched::UnknownTopic) => Err(Failure::Failed(format!("{server} has no topic {}", args.topic))),
         Some(Fetched::OtherEpoch(_)) => {
             Err(Failure::Failed("the log was made anew: offsets from before mean nothing in it".into()))
         }
-        None => Err(Failure::Failed(format!("no reply from {} within {:?}", args.server, args.timeout))),
+        None => Err(Failure::Failed(format!("no reply from {server} within {:?}", args.timeout))),
     }
 }

@@ -1,7 +1,6 @@
 //! `multimqc push`.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -9,7 +8,7 @@ use commands::input::Input;
 use commands::{Failure, Stop};
 use multimqc::{Pusher, TopicId, wire};
 
-use super::client::server_failed;
+use super::client::{find_server, server_failed};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -23,8 +22,8 @@ pub struct Args {
     #[arg(conflicts_with_all = ["count"])]
     file: Option<PathBuf>,
     /// The server's address for the header form
-    #[arg(long, value_name = "ADDRESS:PORT", default_value_t = SocketAddr::from(([127, 0, 0, 1], wire::HEADER_PORT)))]
-    server: SocketAddr,
+    #[arg(long, value_name = "HOST:PORT", default_value_t = format!("127.0.0.1:{}", wire::HEADER_PORT))]
+    server: String,
     /// The topic
     #[arg(long, value_name = "ID", default_value_t = 0)]
     topic: u16,
@@ -41,8 +40,9 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let stop = Stop::install()?;
-    let fail = |error: io::Error| server_failed(args.server, &error);
-    let mut pusher = Pusher::connect(args.server, TopicId(args.topic)).map_err(fail)?;
+    let server = find_server(&args.server)?;
+    let fail = |error: io::Error| server_failed(server, &error);
+    let mut pusher = Pusher::connect(server, TopicId(args.topic)).map_err(fail)?;
     let mut pace = Pace { rate: args.rate, began: Instant::now(), sent: 0 };
     if let Some(count) = args.count {
         let mut message = vec![0; args.size.into()];

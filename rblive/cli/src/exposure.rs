@@ -1,6 +1,6 @@
 //! Addresses that other machines can reach, and at which no identity is required.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 
 use super::config::Config;
 
@@ -30,10 +30,7 @@ pub fn check(config: &Config) -> Result<(), String> {
 /// there.
 fn is_reachable(address: &str) -> bool {
     let is_remote = |address: SocketAddr| !address.ip().to_canonical().is_loopback();
-    match address.parse::<SocketAddr>() {
-        Ok(address) => is_remote(address),
-        Err(_) => address.to_socket_addrs().is_ok_and(|mut all| all.any(is_remote)),
-    }
+    peers::resolve(address).is_ok_and(|all| all.into_iter().any(is_remote))
 }
 
 #[cfg(test)]

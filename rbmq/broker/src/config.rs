@@ -110,7 +110,7 @@ impl BrokerConfig {
         let Own { broker, users, access, quotas, audit, kafka, log, http } =
             toml::from_str(&text).map_err(|error| BrokerConfigError::Section {
                 origin: sources.lines.of_error(&error),
-                message: error.message().to_owned(),
+                message: settings::message(&error, &text),
             })?;
         let config = Self { framework, broker, users, access, quotas, audit, kafka, log, http, sources };
         config.validate()?;

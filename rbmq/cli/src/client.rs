@@ -1,7 +1,7 @@
 //! Options that all client commands share: the broker and the configuration.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -108,8 +108,11 @@ impl ClientArgs {
 
 /// Whether an HTTP server listens at the address, a common mistake: a broker has one for metrics.
 fn probe(addr: &str) -> io::Result<bool> {
-    let addr = addr.to_socket_addrs()?.next().ok_or(io::ErrorKind::NotFound)?;
-    let mut stream = TcpStream::connect_timeout(&addr, PROBE_TIMEOUT)?;
+    let mut stream = Err(io::ErrorKind::NotFound.into());
+    for addr in peers::resolve(addr).map_err(io::Error::other)? {
+        stream = stream.or_else(|_| TcpStream::connect_timeout(&addr, PROBE_TIMEOUT));
+    }
+    let mut stream = stream?;
     stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
     stream.write_all(b"HEAD / HTTP/1.0\r\n\r\n")?;
     let mut answer = [0; 5];

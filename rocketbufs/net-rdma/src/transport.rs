@@ -1,6 +1,6 @@
 //! The transport of one worker: its listeners, connections, and the calls of the contract.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -188,10 +188,8 @@ impl Rdma {
 
 fn resolve(addr: &str) -> Result<SocketAddr, TransportError> {
     let bad = |reason: String| TransportError::Address { addr: addr.into(), reason };
-    let mut found = addr
-        .to_socket_addrs()
-        .map_err(|e| bad(format!("{e}; it is written host:port, 192.0.2.1:port or [2001:db8::1]:port")))?;
-    found.next().ok_or_else(|| bad("the name has no address".into()))
+    let found = peers::resolve(addr).map_err(|error| bad(error.to_string()))?;
+    found.first().copied().ok_or_else(|| bad("the name has no address".into()))
 }
 
 impl Transport for Rdma {

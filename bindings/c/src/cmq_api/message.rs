@@ -1,7 +1,7 @@
 //! Keys and messages.
 
 use std::ffi::{c_char, c_void};
-use std::net::{SocketAddr, SocketAddrV6, ToSocketAddrs};
+use std::net::{SocketAddr, SocketAddrV6};
 
 use bytes::Bytes;
 use cmq::Key;
@@ -94,10 +94,10 @@ pub(crate) fn give(message: *mut cmq_message, bytes: Bytes, from: Key) -> Outcom
 #[unsafe(no_mangle)]
 pub extern "C" fn cmq_key_parse(address: *const c_char, id: u32, key: *mut cmq_key) -> rb_status {
     answer(key, "the place for the key", || {
-        let found = text(address, "the address")?.to_socket_addrs();
-        let mut found = found.map_err(|error| Failure::of(RB_ERR_ADDRESS, error))?;
-        let first = found.next().ok_or_else(|| Failure::new(RB_ERR_ADDRESS, "the name has no address"))?;
-        Ok(cmq_key::of(first, id))
+        let found = peers::resolve(text(address, "the address")?);
+        let found = found.map_err(|error| Failure::of(RB_ERR_ADDRESS, error))?;
+        let first = found.first().ok_or_else(|| Failure::new(RB_ERR_ADDRESS, "the name has no address"))?;
+        Ok(cmq_key::of(*first, id))
     })
 }
 

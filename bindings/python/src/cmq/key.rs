@@ -1,6 +1,6 @@
 //! Keys: an address and a mailbox.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -12,13 +12,15 @@ pub struct Key(pub cmq::Key);
 
 #[pymethods]
 impl Key {
-    /// A name is looked up.
+    /// A name is looked up. Of several addresses it is the first.
     #[new]
     #[pyo3(signature = (host, port, id=0))]
     fn new(py: Python<'_>, host: &str, port: u16, id: u32) -> PyResult<Self> {
-        let found = py.detach(|| (host, port).to_socket_addrs().map(|mut found| found.next()))?;
-        let addr = found.ok_or_else(|| PyValueError::new_err(format!("'{host}' has no address")))?;
-        Ok(Self(cmq::Key::new(addr, id)))
+        let found = match py.detach(|| peers::resolve_host(host, port)) {
+            Err(peers::AddressError::Unknown(error)) => return Err(error.into()),
+            found => found.map_err(|error| PyValueError::new_err(format!("'{host}': {error}")))?,
+        };
+        Ok(Self(cmq::Key::new(found[0], id)))
     }
 
     /// The address of the host.

@@ -99,8 +99,14 @@ fn pages_and_scripts_are_printed() {
 #[test]
 fn errors_say_whose_fault_it_is() {
     for (args, says) in [
-        (&["send", "nowhere", "--count", "1"][..], "nowhere: invalid socket address (expected HOST:PORT)"),
+        (
+            &["send", "nowhere", "--count", "1"][..],
+            "nowhere: invalid socket address; it is written host:port",
+        ),
+        (&["send", "udp://127.0.0.1:9", "--count", "1"], "'udp://' does not belong to it"),
+        (&["send", "127.0.0.1:9\n", "--count", "1"], "there are blanks in \"127.0.0.1:9\\n\""),
         (&["send", "127.0.0.1:0", "--count", "1"], "this queue cannot send to the address"),
+        (&["send", "255.255.255.255:9", "--count", "1"], "1 messages to 255.255.255.255:9 were not sent: "),
         (&["send", "127.0.0.1:9", "--qthresh", "0"], "qthresh is 0; it must be between 1 and 60000"),
         (&["receive", "192.0.2.1:1"], "192.0.2.1:1: cannot bind the address"),
         (
@@ -113,6 +119,36 @@ fn errors_say_whose_fault_it_is() {
         assert!(errors.contains(says), "{args:?}: {errors}");
     }
     assert_eq!(cmq(&["receive"]).output().expect("the process ends").status.code(), Some(2));
+}
+
+#[test]
+fn a_name_may_have_addresses_of_both_versions() {
+    let (receiver, addr) = receive(&["--count", "1"]);
+    let (_, port) = addr.rsplit_once(':').expect("a port");
+    let mut sender = cmq(&["send", &format!("localhost:{port}"), "-4"]);
+    let mut sender = sender.stdin(Stdio::piped()).spawn().expect("the command starts");
+    sender.stdin.take().expect("piped").write_all(b"one\n").expect("the sender reads its input");
+    assert_eq!(
+        done(&sender.wait_with_output().expect("the process ends")),
+        (Some(0), String::new(), String::new())
+    );
+    let (code, out, _) = done(&receiver.wait_with_output().expect("the process ends"));
+    assert_eq!((code, out.as_str()), (Some(0), "one\n"));
+    let (code, _, errors) = done(&cmq(&["send", "127.0.0.1:9", "-6"]).output().expect("the process ends"));
+    assert!(code == Some(1) && errors.contains("no address of IPv6"), "{errors}");
+}
+
+#[test]
+fn times_are_written_as_in_all_commands() {
+    for wrong in ["nan", "-1", "1 week"] {
+        let (code, _, errors) =
+            done(&cmq(&["receive", "127.0.0.1:0", "--idle", wrong]).output().expect("the process ends"));
+        assert!(code == Some(2) && errors.contains("write seconds alone, or with a unit"), "{errors}");
+    }
+    let (code, _, errors) = done(
+        &cmq(&["receive", "127.0.0.1:0", "--idle", "50ms", "--timeout", "1s"]).output().expect("it ends"),
+    );
+    assert_eq!(code, Some(0), "{errors}");
 }
 
 /// The soft limit on the size of a process's core files.

@@ -7,7 +7,9 @@ use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::{PATIENCE, Server, multimqc, multimqc_with_open_files, output, push, wait};
+use crate::common::{
+    PATIENCE, Server, in_world, multimqc, multimqc_with_open_files, must, output, push, wait,
+};
 
 #[test]
 fn what_is_pushed_is_pulled_from_every_set_of_levels() {
@@ -88,6 +90,29 @@ fn a_server_that_was_killed_leaves_a_hole() {
     assert_eq!(pulled.status.code(), Some(3), "bytes are missing");
     let error = String::from_utf8(pulled.stderr).expect("text");
     assert!(error.contains("were lost (a hole)"), "{error}");
+}
+
+/// The first address of the name is one where nobody listens.
+#[test]
+fn a_server_is_found_at_any_address_of_its_name() {
+    in_world("command::a_server_is_found_at_any_address_of_its_name", || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let hosts = folder.path().join("hosts");
+        std::fs::write(&hosts, "::1 two\n127.0.0.1 two\n").expect("a file");
+        must(&format!("mount --bind {} /etc/hosts", hosts.display()));
+        let server = Server::start(folder.path(), &["--levels", "user", "--topic", "0"]);
+        let (_, port) = server.address.rsplit_once(':').expect("a port");
+        let named = format!("two:{port}");
+        let mut pusher = multimqc(&["push", "--server", &named]);
+        let mut pusher = pusher.stdin(Stdio::piped()).spawn().expect("the command is built");
+        pusher.stdin.take().expect("a pipe").write_all(b"one\n").expect("it reads");
+        assert!(wait(&mut pusher).success());
+        server.wait_for_pushes(1);
+        assert_eq!(output(&mut multimqc(&["pull", "--server", &named])).stdout, b"one\n");
+        let nobody = output(&mut multimqc(&["pull", "--server", "two:1"]));
+        let error = String::from_utf8_lossy(&nobody.stderr);
+        assert!(error.contains("[::1]:1: Connection refused") && error.contains("127.0.0.1:1: "), "{error}");
+    });
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Listeners that other machines can reach, and what protects them.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
 
 use toml::Value;
 
@@ -137,10 +137,7 @@ impl BrokerConfig {
 /// Whether other machines can reach an address. An address without a meaning is reached by nobody: the broker cannot listen there.
 fn reachable(addr: &str) -> bool {
     let is_remote = |addr: SocketAddr| !loopback(addr.ip());
-    match addr.parse::<SocketAddr>() {
-        Ok(addr) => is_remote(addr),
-        Err(_) => addr.to_socket_addrs().is_ok_and(|mut addrs| addrs.any(is_remote)),
-    }
+    peers::resolve(addr).is_ok_and(|all| all.into_iter().any(is_remote))
 }
 
 /// Whether an address is of this machine alone, also as an IPv4 address in IPv6.

@@ -253,6 +253,27 @@ fn errors_of_addresses_name_the_cause_and_the_remedy() {
 }
 
 #[test]
+fn what_nobody_sees_in_an_address_is_shown() {
+    fails(client("topics", "tcp://127.0.0.1:1", ""), &["'tcp://' does not belong to it"]);
+    let mut named = rbmq(["topics"]);
+    named.env("RBMQ_BROKER", "127.0.0.1:1\n");
+    let outcome = Process::start(named).finish();
+    assert!(outcome.stderr.contains("there are blanks in \"127.0.0.1:1\\n\""), "{}", outcome.stderr);
+}
+
+/// Files of variables have an empty one for what is not set.
+#[test]
+fn an_empty_variable_is_not_set() {
+    let mut command = rbmq(["config"]);
+    command.envs(["RBMQ_CONFIG", "RBMQ_LOG"].map(|name| (name, "")));
+    Process::start(command).finish().good();
+    let mut command = rbmq(["topics"]);
+    command.env("RBMQ_BROKER", "");
+    let outcome = Process::start(command).finish();
+    assert!(!outcome.stderr.contains("cannot use the address"), "{}", outcome.stderr);
+}
+
+#[test]
 fn errors_of_limits_and_files_name_the_cause_and_the_remedy() {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("rbmq.toml");

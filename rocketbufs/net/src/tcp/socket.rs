@@ -1,7 +1,7 @@
 //! Making sockets: addresses, options, listening, connecting.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
@@ -35,12 +35,9 @@ fn os(what: &'static str) -> impl FnOnce(Errno) -> TransportError {
 
 /// The socket addresses of `host:port`; asks the system's resolver for a name, which may take long.
 pub(super) fn resolve(addr: &str) -> Result<Vec<SocketAddr>, TransportError> {
-    let bad = |reason: String| TransportError::Address { addr: addr.into(), reason };
-    let found: Vec<_> = addr
-        .to_socket_addrs()
-        .map_err(|e| bad(format!("{e}; it is written host:port, 192.0.2.1:port or [2001:db8::1]:port")))?
-        .collect();
-    if found.is_empty() { Err(bad("the name has no address".into())) } else { Ok(found) }
+    let bad =
+        |error: peers::AddressError| TransportError::Address { addr: addr.into(), reason: error.to_string() };
+    peers::resolve(addr).map_err(bad)
 }
 
 /// Sets the options that must be set before the TCP handshake: the buffers decide the window's scale.
