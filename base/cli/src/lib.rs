@@ -36,6 +36,7 @@
 //! ```
 #![deny(unsafe_code)]
 
+pub mod clock;
 #[allow(unsafe_code)]
 mod closed;
 mod failure;

@@ -5,7 +5,7 @@
 //! tickets. The server takes no early data: anybody who saw the data could send it again.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use rustls::crypto::GetRandomFailed;
@@ -21,10 +21,14 @@ const MAX_TICKET: usize = 64 << 10;
 /// The maker of tickets that live this long; none for no time.
 ///
 /// # Errors
-/// The system has no random bytes.
+/// The system has no random bytes, or its clock is before 1970.
 pub(super) fn ticketer(life: Duration) -> Result<Option<Arc<dyn ProducesTickets>>, rustls::Error> {
     if life < MIN_LIFE {
         return Ok(None);
+    }
+    // The rotator of rustls panics then.
+    if SystemTime::now() < SystemTime::UNIX_EPOCH {
+        return Err(rustls::Error::General("the clock of this machine is before 1970: set it".into()));
     }
     let half = u32::try_from(life.as_secs() / 2).unwrap_or(u32::MAX / 2);
     Ok(Some(Arc::new(TicketRotator::new(half, || Ok(Box::new(Sealer::new()?)))?)))

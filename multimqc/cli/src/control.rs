@@ -23,6 +23,14 @@ pub struct Control {
     file: (u64, u64),
 }
 
+/// The text of an error. That of a long path names a constant of C.
+fn told(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::InvalidInput => "the path of a socket has at most 107 bytes".into(),
+        _ => error.to_string(),
+    }
+}
+
 /// Removes a socket at which nobody listens.
 fn remove_abandoned(path: &Path) -> Result<(), Failure> {
     let refuse = |why: String| Err(Failure::Failed(format!("{}: {why}; use --control", path.display())));
@@ -42,7 +50,7 @@ fn remove_abandoned(path: &Path) -> Result<(), Failure> {
 impl Control {
     /// Listens at the path. A file that an earlier server has left is replaced.
     pub fn listen(path: PathBuf) -> Result<Control, Failure> {
-        let fail = |error: io::Error| Failure::Failed(format!("{}: {error}", path.display()));
+        let fail = |error: io::Error| Failure::Failed(format!("{}: {}", path.display(), told(&error)));
         let listener = match UnixListener::bind(&path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 remove_abandoned(&path)?;
@@ -84,7 +92,7 @@ impl Drop for Control {
 pub fn ask(path: &Path) -> Result<Value, Failure> {
     let server = UnixStream::connect(path).map_err(|error| {
         let hint = "is `multimqc serve` running, with this --control?";
-        Failure::Failed(format!("{}: {error}; {hint}", path.display()))
+        Failure::Failed(format!("{}: {}; {hint}", path.display(), told(&error)))
     })?;
     let fail = |error: io::Error| Failure::Failed(format!("{}: {error}", path.display()));
     server.set_read_timeout(Some(PATIENCE)).map_err(fail)?;

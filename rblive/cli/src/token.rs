@@ -1,7 +1,7 @@
 //! `rblive token`: tokens for viewers.
 
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use commands::Failure;
 use rblive::content::check_name;
@@ -39,7 +39,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             args.config.display()
         )));
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(Failure::failed)?;
+    let now = commands::clock::now()?.duration_since(UNIX_EPOCH).map_err(Failure::failed)?;
     commands::print(format!(
         "{}\n",
         token::sign(key.as_bytes(), &args.stream, (now + args.expires).as_secs())

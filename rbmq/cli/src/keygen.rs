@@ -128,6 +128,8 @@ fn file_name(text: &str) -> Result<String, String> {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    // Certificates carry the time.
+    commands::clock::now()?;
     secrets::protect();
     let text = match &args.what {
         What::Ca { dir, days } => {

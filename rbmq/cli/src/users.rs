@@ -193,7 +193,7 @@ fn make(
     let token = new_token()?;
     let hash = TokenHash::of(&token);
     let name = name.map_or_else(|| format!("{user}-{}", &hash.to_string()[..8]), str::to_owned);
-    let now = SystemTime::now();
+    let now = commands::clock::now()?;
     let end = match expires {
         Expires::Never => None,
         Expires::After(after) => Some(now + after),

@@ -92,6 +92,20 @@ fn a_server_that_was_killed_leaves_a_hole() {
     assert!(error.contains("were lost (a hole)"), "{error}");
 }
 
+#[test]
+fn a_path_that_is_too_long_for_a_socket_is_told() {
+    let path = format!("/tmp/{}", "x".repeat(200));
+    for args in [
+        &["stat", "--control", &path][..],
+        &["serve", "--levels", "user", "--topic", "1", "--control", &path],
+    ] {
+        let refused =
+            output(multimqc(args).args(if args[0] == "serve" { &["--port", "0"][..] } else { &[] }));
+        let error = String::from_utf8_lossy(&refused.stderr);
+        assert!(refused.status.code() == Some(1) && error.contains("at most 107 bytes"), "{error}");
+    }
+}
+
 /// The first address of the name is one where nobody listens.
 #[test]
 fn a_server_is_found_at_any_address_of_its_name() {
