@@ -237,3 +237,15 @@ def test_a_closed_queue_says_so(queues):
         with pytest.raises(rocketbufs.Closed):
             call()
     assert mailbox.cw_pop() is None
+
+
+def test_an_iterable_may_close_the_queue_that_it_is_pushed_to():
+    queue = cmq.new_rq("127.0.0.1:0")
+
+    def messages():
+        yield b"one"
+        queue.close()
+        yield b"two"
+
+    with pytest.raises(rocketbufs.Closed):
+        queue.push_many(queue.local_addr, messages())

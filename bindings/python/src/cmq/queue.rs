@@ -65,11 +65,13 @@ impl Cmq {
         key: &Bound<'_, PyAny>,
         messages: &Bound<'_, PyAny>,
     ) -> PyResult<usize> {
-        let (key, queue) = (key::of_argument(key)?, self.0.handle(py)?);
+        let key = key::of_argument(key)?;
         let mut pushed = 0_usize;
         for message in messages.try_iter()? {
             let message = message?;
-            if let Err(error) = queue.push_bytes(key, Input::of(&message)?.bytes(py)) {
+            let input = Input::of(&message)?;
+            // The handle is not kept: the iterable may close the queue, which waits for calls that have it.
+            if let Err(error) = self.0.with(py, |queue| queue.push_bytes(key, input.bytes(py)))? {
                 let pushed = pushed.into_pyobject(py)?.into_any();
                 return Err(errors::with(py, "PushError", &error, [("published", pushed)]));
             }
