@@ -128,6 +128,7 @@ pub(crate) fn of_recv(error: &RecvError) -> rb_status {
         RecvError::TooMuch { .. } => RB_ERR_TOO_MUCH,
         RecvError::CalledFromWorker => RB_ERR_CALLED_FROM_CALLBACK,
         RecvError::ReaderTaken => RB_ERR_READER_TAKEN,
+        RecvError::ShutDown => RB_ERR_DOWN,
         _ => RB_ERR_OTHER,
     }
 }
@@ -154,6 +155,7 @@ failures! {
     WaitError: |e| match &e {
         WaitError::TimedOut { .. } => RB_TIMED_OUT,
         WaitError::CalledFromWorker => RB_ERR_CALLED_FROM_CALLBACK,
+        WaitError::ShutDown => RB_ERR_DOWN,
         _ => RB_ERR_OTHER,
     };
     rocketbufs::Lapped: |e| RB_ERR_LAPPED;

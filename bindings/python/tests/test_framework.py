@@ -511,7 +511,9 @@ def test_a_context_that_was_shut_down_refuses():
         Listener(context, "127.0.0.1:0")
     with pytest.raises(rocketbufs.Error):
         Conn(context, "127.0.0.1:1")
-    assert buffer.append(b"x") == 1
+    with pytest.raises(rocketbufs.SegmentError) as error:
+        buffer.append(b"x")
+    assert error.value.kind == "Closed"
     assert context.memory_in_use >= 1 << 16 and context.mapped == (0, 0)
 
 

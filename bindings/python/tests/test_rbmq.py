@@ -534,3 +534,47 @@ def test_a_deferred_batch_is_consumed_later(joined):
     deferred.consume()
     deferred.consume()
     assert writer.confirm(end, "consumed", WAIT).position >= end
+
+
+def test_a_closed_publisher_takes_nothing(broker):
+    publisher = rbmq.Publisher(broker.addr)
+    writer = publisher.topic("c")
+    writer.publish(b"before")
+    writer.flush(WAIT)
+    publisher.close()
+    with pytest.raises(rocketbufs.PublishError) as error:
+        writer.publish(b"after")
+    assert error.value.kind == "Closed" and isinstance(error.value, rocketbufs.Closed)
+    with pytest.raises(rocketbufs.PublisherWaitError):
+        writer.flush()
+
+
+def _failing(call, ended):
+    try:
+        call()
+    except rocketbufs.Error as error:
+        ended.append(error)
+
+
+def test_a_shutdown_ends_all_waits(broker):
+    context = rocketbufs.Context()
+    subscriber = rbmq.Subscriber(broker.addr, context=context)
+    subscriber.subscribe("nothing")
+    writer = rbmq.Publisher(broker.addr, context=context).topic("t")
+    ended, failed = [], []
+    waits = [
+        threading.Thread(target=_failing, args=(call, ended))
+        for call in (subscriber.recv, lambda: writer.wait_subscribers(9))
+    ]
+    with rocketbufs.Dispatcher() as dispatcher:
+        dispatcher.add(rbmq.Subscriber(broker.addr, context=context), lambda _: None, on_error=failed.append)
+        for wait in waits:
+            wait.start()
+        context.shutdown()
+        for wait in waits:
+            wait.join()
+        while not failed:
+            time.sleep(0.01)
+    assert [error.kind for error in ended + failed] == ["ShutDown"] * 3, "each error once"
+    with pytest.raises(rocketbufs.PublishError, match="the context was shut down"):
+        writer.publish(b"x", timeout=0)

@@ -4,18 +4,18 @@
 //! first attempt follows after 100 ms, the pause doubles with each attempt up to 5 s, and a random part of up to half of the
 //! pause is left out, so that the clients of a restarted broker do not all return at the same moment.
 
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use rbmq_wire::connect::{self, Backoff, is_encrypted, start};
 pub(super) use rbmq_wire::sync::{lock, wait_while};
 use rocketbufs::error::{ContextError, ControlError};
-use rocketbufs::{Config, Conn, Context, DownReason};
+use rocketbufs::{Config, Conn, Context, DownReason, EndsWithContext};
 use tracing::{debug, info, warn};
 use zeroize::Zeroizing;
 
 use crate::ground::deadline::Deadline;
-use crate::ground::error::ConnectError;
+use crate::ground::error::{ConnectError, Over};
 use crate::ground::login::Login;
 use crate::ground::watch;
 use crate::wire::{Control, Hello, Role};
@@ -61,7 +61,8 @@ pub(crate) fn random() -> Result<u128, ConnectError> {
 
 struct State {
     conn: Conn,
-    stop: bool,
+    /// No further connection follows.
+    over: Option<Over>,
     last_error: Option<String>,
 }
 
@@ -74,6 +75,7 @@ struct Shared {
     on_start: Box<dyn Fn(&Conn) + Send + Sync>,
     state: Mutex<State>,
     changed: Condvar,
+    on_shutdown: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 /// A connection that is replaced when it is lost, until this handle is dropped.
@@ -96,21 +98,34 @@ impl Connection {
         let hello = login.hello(&hello, addr, is_encrypted(ctx))?;
         let refused = |source| ConnectError::Broker { addr: addr.to_owned(), source };
         let conn = start(ctx, addr, &hello, &on_start).map_err(refused)?;
-        let state = Mutex::new(State { conn, stop: false, last_error: None });
-        let (ctx, addr, changed) = (ctx.clone(), addr.to_owned(), Condvar::new());
-        let shared = Shared { ctx, addr, role, hello, on_start: Box::new(on_start), state, changed };
-        Ok(Self { shared: Arc::new(shared) })
+        let shared = Arc::new(Shared {
+            ctx: ctx.clone(),
+            addr: addr.to_owned(),
+            role,
+            hello,
+            on_start: Box::new(on_start),
+            state: Mutex::new(State { conn, over: None, last_error: None }),
+            changed: Condvar::new(),
+            on_shutdown: OnceLock::new(),
+        });
+        ctx.add_dependent(Arc::downgrade(&shared) as Weak<dyn EndsWithContext>);
+        Ok(Self { shared })
     }
 
     /// Replaces lost connections from now on. `on_down` runs with the reason of every loss, `on_up` with every connection that
     /// replaces a lost one. `on_taken_over` runs with the reason when another client took over the place, and no further
-    /// connection follows.
+    /// connection follows. `on_shutdown` runs when the context is shut down.
     pub(super) fn watch(
         &self,
         on_down: impl FnMut(&str) + Send + 'static,
         on_up: impl FnMut(&Conn) + Send + 'static,
         on_taken_over: impl FnOnce(String) + Send + 'static,
+        on_shutdown: impl Fn() + Send + Sync + 'static,
     ) -> Result<(), ConnectError> {
+        let on_shutdown = self.shared.on_shutdown.get_or_init(|| Box::new(on_shutdown));
+        if self.over() == Some(Over::ShutDown) {
+            on_shutdown();
+        }
         let (on_down, on_up) = (Box::new(on_down), Box::new(on_up));
         let reconnector = Reconnector {
             shared: self.shared.clone(),
@@ -132,6 +147,16 @@ impl Connection {
         state.conn.down_reason().map(|why| state.last_error.clone().unwrap_or_else(|| why.to_string()))
     }
 
+    /// Why no further connection follows.
+    pub(super) fn over(&self) -> Option<Over> {
+        lock(&self.shared.state).over
+    }
+
+    /// No further connection follows. The first reason stays.
+    pub(super) fn set_over(&self, over: Over) {
+        self.shared.set_over(over);
+    }
+
     /// Closes the connection for good. Queued data leaves first; waits at most `timeout` for that (none: no limit).
     pub(super) fn close(&self, timeout: Option<Duration>) {
         self.stop();
@@ -140,11 +165,17 @@ impl Connection {
     }
 
     fn stop(&self) {
-        let mut state = lock(&self.shared.state);
-        state.stop = true;
-        state.conn.close("the client is done");
-        drop(state);
-        self.shared.changed.notify_all();
+        self.shared.set_over(Over::Closed);
+        self.conn().close("the client is done");
+    }
+}
+
+impl EndsWithContext for Shared {
+    fn on_shutdown(&self) {
+        self.set_over(Over::ShutDown);
+        if let Some(on_shutdown) = self.on_shutdown.get() {
+            on_shutdown();
+        }
     }
 }
 
@@ -166,7 +197,7 @@ impl watch::OnDown for Reconnector {
     /// Replaces the connection, on a thread that lives until there is one.
     fn on_down(mut self, why: DownReason) {
         let shared = self.shared.clone();
-        if lock(&shared.state).stop {
+        if lock(&shared.state).over.is_some() {
             return;
         }
         match shared.role {
@@ -209,11 +240,16 @@ impl Reconnector {
 }
 
 impl Shared {
+    fn set_over(&self, over: Over) {
+        lock(&self.state).over.get_or_insert(over);
+        self.changed.notify_all();
+    }
+
     /// Tries until a connection is up. None if the client is closed in between.
     fn reconnect(&self) -> Option<Conn> {
         let mut backoff = Backoff::default();
         loop {
-            if wait_while(&self.state, &self.changed, Some(backoff.pause()), |state| !state.stop) {
+            if wait_while(&self.state, &self.changed, Some(backoff.pause()), |state| state.over.is_none()) {
                 return None;
             }
             match start(&self.ctx, &self.addr, &self.hello, &self.on_start) {
@@ -221,7 +257,7 @@ impl Shared {
                     let mut state = lock(&self.state);
                     state.conn = conn.clone();
                     state.last_error = None;
-                    if state.stop {
+                    if state.over.is_some() {
                         conn.close("the client is done");
                         return None;
                     }

@@ -63,6 +63,8 @@ pub use ground::{lock, planted};
 pub use proto::{CloseCode, Coverage, Start};
 pub use rocketnet::{Carrier, PeerIdentity, UnixPeer};
 pub use rocketring::Lapped;
+#[doc(hidden)]
+pub use state::EndsWithContext;
 pub use state::error::{self, DownReason, SegmentError, WaitError};
 pub use state::events::{ConnEvent, OutEvent};
 pub use state::in_event::InEvent;

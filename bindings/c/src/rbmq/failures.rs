@@ -38,6 +38,8 @@ fn of_open(error: &TopicOpenError) -> rb_status {
         TopicOpenError::Buffer { source: BufferError::TooMany(_), .. } => RB_ERR_TOO_MANY,
         TopicOpenError::Buffer { .. } => RB_ERR_MEMORY,
         TopicOpenError::Refused { .. } => RB_ERR_REFUSED,
+        TopicOpenError::Closed { .. } => RB_ERR_CLOSED,
+        TopicOpenError::ShutDown { .. } => RB_ERR_DOWN,
         _ => RB_ERR_OTHER,
     }
 }
@@ -61,6 +63,8 @@ impl From<PublishError> for Failure {
             PublishError::TimedOut { .. } => return waited(error),
             PublishError::TooFewSubscribers { .. } => RB_ERR_TOO_FEW,
             PublishError::Refused { .. } => RB_ERR_REFUSED,
+            PublishError::Closed => RB_ERR_CLOSED,
+            PublishError::ShutDown => RB_ERR_DOWN,
             PublishError::WrongFraming { .. } => RB_ERR_WRONG_FRAMING,
             _ => RB_ERR_OTHER,
         };
@@ -73,6 +77,8 @@ impl From<PublisherWaitError> for Failure {
     fn from(error: PublisherWaitError) -> Self {
         match &error {
             PublisherWaitError::Refused { .. } => Failure::of(RB_ERR_REFUSED, error),
+            PublisherWaitError::Closed { .. } => Failure::of(RB_ERR_CLOSED, error),
+            PublisherWaitError::ShutDown { .. } => Failure::of(RB_ERR_DOWN, error),
             _ => waited(error),
         }
     }
@@ -87,6 +93,7 @@ impl From<ConfirmError> for Failure {
             ConfirmError::Lost { .. } => RB_ERR_LOST,
             ConfirmError::Refused { .. } | ConfirmError::NotStored { .. } => RB_ERR_REFUSED,
             ConfirmError::Closed { .. } => RB_ERR_CLOSED,
+            ConfirmError::ShutDown { .. } => RB_ERR_DOWN,
             ConfirmError::NotPublished { .. } => RB_ERR_NOT_PUBLISHED,
             ConfirmError::TooMany { .. } => RB_ERR_TOO_MANY,
             _ => RB_ERR_OTHER,
@@ -96,7 +103,10 @@ impl From<ConfirmError> for Failure {
 }
 
 failures! {
-    SubscribeTopicError: |e| RB_ERR_NAME;
+    SubscribeTopicError: |e| match &e {
+        SubscribeTopicError::ShutDown => RB_ERR_DOWN,
+        _ => RB_ERR_NAME,
+    };
     ReceiveError: |e| match &e {
         ReceiveError::Lost { .. } => RB_ERR_LOST,
         ReceiveError::Gone { .. } => RB_ERR_GONE,
@@ -104,6 +114,7 @@ failures! {
         ReceiveError::Malformed { .. } => RB_ERR_MALFORMED,
         ReceiveError::TakenOver(_) => RB_ERR_TAKEN_OVER,
         ReceiveError::Interrupted => RB_ERR_INTERRUPTED,
+        ReceiveError::ShutDown => RB_ERR_DOWN,
         ReceiveError::Framework(error) => of_recv(error),
         _ => RB_ERR_OTHER,
     };

@@ -68,7 +68,8 @@ pub fn result(py: Python<'_>, result: ConfirmResult) -> PyResult<Confirmed> {
             | ConfirmError::Lost { confirmed, .. }
             | ConfirmError::Refused { confirmed, .. }
             | ConfirmError::NotStored { confirmed, .. }
-            | ConfirmError::Closed { confirmed, .. } => Some(*confirmed),
+            | ConfirmError::Closed { confirmed, .. }
+            | ConfirmError::ShutDown { confirmed, .. } => Some(*confirmed),
             _ => None,
         };
         match confirmed.into_pyobject(py) {

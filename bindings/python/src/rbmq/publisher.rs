@@ -14,7 +14,7 @@ use crate::classes::{closing, getters};
 use crate::errors::{self, Raise};
 use crate::event::{Event, event};
 use crate::framework::Context;
-use crate::guarded::{self, Guarded};
+use crate::guarded::Guarded;
 use crate::notify::Pollable;
 use crate::times::{self, Deadline};
 
@@ -121,12 +121,7 @@ impl Publisher {
         let deadline = Deadline::after(timeout);
         let Some(publisher) = self.publisher.take_waiting(py)? else { return Ok(()) };
         self.poll.end();
-        times::interruptible(py, move || {
-            // Another thread may open a topic: the connection closes after it.
-            if let Some(publisher) = guarded::alone(publisher, &deadline) {
-                publisher.close_timeout(deadline.left());
-            }
-        })
+        times::interruptible(py, move || publisher.close_timeout(deadline.left()))
     }
 
     /// Whether the publisher was closed here.
@@ -163,6 +158,7 @@ fn event_of(py: Python<'_>, event: PublisherEvent) -> PyResult<Event> {
         }
         PublisherEvent::DiskRecovered { topic } => event!(py, "DiskRecovered"; topic = topic.as_str()),
         PublisherEvent::Missed { events } => event!(py, "Missed"; events),
+        PublisherEvent::Ended { reason } => return Err(errors::raise(py, "Closed", "Closed", &reason)),
         other => event!(py, "Other"; text = format!("{other:?}")),
     })
 }

@@ -13,12 +13,12 @@ use tracing::debug;
 
 use crate::api::writer::TopicWriter;
 use crate::connection::{Connection, lock, own_context};
-use crate::ground::error::{ConnectError, TopicOpenError};
+use crate::ground::error::{ConnectError, Over, TopicEnd, TopicOpenError};
 use crate::ground::login::{Login, login_setters};
 use crate::state::confirm::{Confirmations, Requests, send_requests};
 use crate::state::disk_asks::DiskAsks;
 use crate::state::event::{PublisherEvent, PublisherEvents};
-use crate::state::topic_state::{CLOSE_TIMEOUT, PublisherShared, TopicState, Topics};
+use crate::state::topic_state::{CLOSE_TIMEOUT, PublisherShared, TopicState, Topics, end, end_topics};
 use crate::wire::{Control, Framing, Role, TopicName};
 
 /// Options of a [`Publisher`].
@@ -150,8 +150,13 @@ impl PublisherShared {
             }
             up.push(PublisherEvent::Reconnected);
         };
+        let (topics, events) = (self.topics.clone(), self.events.clone());
+        let on_shutdown = move || {
+            end_topics(&topics, Over::ShutDown);
+            end(&topics, &events, Over::ShutDown);
+        };
         // No other client takes over the place of a publisher.
-        self.connection.watch(on_down, on_up, |_| {})
+        self.connection.watch(on_down, on_up, |_| {}, on_shutdown)
     }
 }
 
@@ -302,6 +307,9 @@ impl Publisher {
     pub(crate) fn begin(&self, name: &str, options: &TopicOptions) -> Result<TopicWriter, TopicOpenError> {
         let topic: TopicName = name.parse()?;
         let shared = &self.shared;
+        if let Some(over) = shared.connection.over() {
+            return Err(TopicEnd::Over(over).of_open(topic));
+        }
         let ring_bytes = options.ring_bytes.unwrap_or(self.context.config().buffers.size_bytes);
         let ring_bytes = ring_bytes.max(options.max_delivery_bytes.unwrap_or(0).saturating_mul(2));
         let bid = self.next_bid.fetch_add(1, Ordering::Relaxed);
@@ -332,6 +340,10 @@ impl Publisher {
         // In this order: a new connection either finds the topic and names it, or the topic is named on that connection here.
         lock(&shared.topics).insert(bid, state.clone());
         state.create(&shared.connection.conn());
+        // An end that comes after this finds the topic.
+        if let Some(over) = shared.connection.over() {
+            state.update(|state| state.over = Some(over));
+        }
         Ok(TopicWriter::new(shared.clone(), state, writer, info.max_delivery_bytes))
     }
 
@@ -342,8 +354,8 @@ impl Publisher {
         timeout: Option<Duration>,
     ) -> Result<TopicWriter, TopicOpenError> {
         let topic = writer.topic().clone();
-        if let Some((code, reason)) = writer.state.refusal() {
-            return Err(TopicOpenError::Refused { topic, code, reason });
+        if let Some(end) = writer.state.end() {
+            return Err(end.of_open(topic));
         }
         if !lock(&writer.state.state).accepted {
             let (waited, last_error) = (timeout.unwrap_or_default(), self.shared.connection.last_error());
@@ -374,14 +386,17 @@ impl Publisher {
         self.shared.connection.conn().is_up()
     }
 
-    /// Closes the connection after the queued data. Waits at most 10 s. Close the topics before.
+    /// Closes the connection after the queued data. Waits at most 10 s. Close the topics before: afterwards their writers take
+    /// nothing more, and calls that wait fail as closed.
     pub fn close(self) {
         self.close_timeout(Some(CLOSE_TIMEOUT));
     }
 
-    /// As [`Publisher::close`], waiting at most `timeout` (none: no limit).
-    pub fn close_timeout(self, timeout: Option<Duration>) {
+    /// As [`Publisher::close`], waiting at most `timeout` (none: no limit). Other threads may be in calls, which end.
+    pub fn close_timeout(&self, timeout: Option<Duration>) {
+        self.shared.end_topics(Over::Closed);
         self.shared.connection.close(timeout);
+        self.shared.end(Over::Closed);
     }
 }
 

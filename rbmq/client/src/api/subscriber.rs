@@ -134,14 +134,19 @@ impl SubscriberBuilder {
         let connection =
             Connection::connect(&context, addr, Role::Subscriber, &options.name, &self.login, |_| {})?;
         let driver = SubscriptionDriver::new(options, &connection.conn());
-        let (resumed, taken_over) = (driver.clone(), driver.clone());
+        let (resumed, taken_over, shut_down) = (driver.clone(), driver.clone(), driver.clone());
         // A subscriber that has left the first broker process does not resume there.
         let (first, mut same_broker) = (connection.conn().peer_instance(), true);
         let on_up = move |conn: &Conn| {
             same_broker &= conn.peer_instance() == first;
             resumed.on_reconnected(conn, same_broker);
         };
-        connection.watch(|_| {}, on_up, move |why| taken_over.on_taken_over(why))?;
+        connection.watch(
+            |_| {},
+            on_up,
+            move |why| taken_over.on_over(ReceiveError::TakenOver(why)),
+            move || shut_down.on_over(ReceiveError::ShutDown),
+        )?;
         let rin = driver.rin();
         Ok(Subscriber {
             driver,
@@ -196,6 +201,9 @@ impl Subscriber {
     /// The name or filter is not valid.
     pub fn subscribe_from(&mut self, topics: &str, start: StartFrom) -> Result<(), SubscribeTopicError> {
         let filter: TopicFilter = topics.parse()?;
+        if self.driver.over() == Some(ReceiveError::ShutDown) {
+            return Err(SubscribeTopicError::ShutDown);
+        }
         self.driver.subscribe(&self.connection.conn(), &filter, start);
         Ok(())
     }
@@ -218,7 +226,7 @@ impl Subscriber {
     /// The next event, waiting at most `timeout`; none if nothing came.
     ///
     /// # Errors
-    /// Another subscriber took over the place ([`ReceiveError::TakenOver`]), or the call came from a callback of the framework,
+    /// Another subscriber took over the place ([`ReceiveError::TakenOver`]), the context was shut down, or the call came from a callback of the framework,
     /// which must not wait.
     pub fn next_event(&mut self, timeout: Option<Duration>) -> Result<Option<Event<'_>>, ReceiveError> {
         let next = self.take_event(timeout)?;
@@ -250,7 +258,7 @@ impl Subscriber {
                     }
                 }
                 Some(event) => self.driver.on_event(event),
-                None if let Some(why) = self.driver.taken_over() => return Err(ReceiveError::TakenOver(why)),
+                None if let Some(why) = self.driver.over() => return Err(why),
                 None if disconnected && self.wait_moved(deadline.left()) => {}
                 None if over => return Ok(None),
                 None => {}

@@ -225,9 +225,9 @@ impl SubscriptionDriver {
         lock(&self.state).machine.has_ended()
     }
 
-    /// Why the place was taken over, if it was.
-    pub(crate) fn taken_over(&self) -> Option<String> {
-        lock(&self.state).machine.taken_over().cloned()
+    /// Why nothing more comes, if the client is over.
+    pub(crate) fn over(&self) -> Option<ReceiveError> {
+        lock(&self.state).machine.over().cloned()
     }
 }
 
@@ -261,9 +261,9 @@ impl SubscriptionDriver {
         }
     }
 
-    /// Another subscriber has the place.
-    pub(crate) fn on_taken_over(&self, why: String) {
-        self.feed(|state| state.machine.on_taken_over(why));
+    /// Another subscriber has the place, or the context is shut down.
+    pub(crate) fn on_over(&self, why: ReceiveError) {
+        self.feed(|state| state.machine.on_over(why));
     }
 
     /// Waits for a connection after a loss. Returns it if it leads to another broker process.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rocketbufs::{OutSegment, OutWriter, Position, Progress, SegmentError, WaitError};
 
 use crate::ground::deadline::Deadline;
-use crate::ground::error::{PublishError, PublisherWaitError};
+use crate::ground::error::{Over, PublishError, PublisherWaitError, TopicEnd};
 use crate::ground::level::ConfirmLevel;
 use crate::state::confirm::{Asks, ConfirmResult, Confirmation, Published, Source};
 use crate::state::message_segment::{MessageSegment, SegmentNotPublished};
@@ -208,6 +208,11 @@ impl TopicWriter {
                 bytes + header as u64
             }
         };
+        if size > 0
+            && let Err(error) = self.is_open()
+        {
+            return Err(SegmentNotPublished { error, segment: Some(segment) });
+        }
         self.writer.deliver(segment.segment, size, None).map_err(|refused| {
             let error = PublishError::Buffer(refused.to_string());
             let segment = refused.into_segment().map(|segment| MessageSegment { segment, header });
@@ -244,7 +249,10 @@ impl TopicWriter {
     ///
     /// [`TopicOptions::max_confirmations`]: crate::TopicOptions::max_confirmations
     pub fn confirmation(&self, position: Position, level: ConfirmLevel) -> Confirmation {
-        let refusal = self.state.refusal().map(|(_, reason)| reason);
+        let refusal = match self.state.end() {
+            Some(TopicEnd::Refused(_, reason)) => Some(reason),
+            _ => None,
+        };
         let published = Published { end: self.writer.head(), refusal };
         let source = Source { asks: Arc::downgrade(&self.shared) as Weak<dyn Asks>, bid: self.state.bid };
         self.state.confirmations.begin(level, position, published, source)
@@ -291,8 +299,8 @@ impl TopicWriter {
         let (topic, end) = (self.topic().clone(), self.writer.head());
         let deadline = Deadline::after(timeout);
         loop {
-            if let Some((_, reason)) = self.state.refusal() {
-                return Err(PublisherWaitError::Refused { topic, reason });
+            if let Some(end) = self.state.end() {
+                return Err(end.of_wait(topic));
             }
             let over = deadline.has_passed();
             let buffer = self.writer.buffer();
@@ -316,6 +324,7 @@ impl TopicWriter {
                 }
                 Ok(()) => std::thread::sleep(deadline.left_within(RECONNECT_STEP)),
                 Err(WaitError::TimedOut { .. }) => {}
+                Err(WaitError::ShutDown) => return Err(PublisherWaitError::ShutDown { topic }),
                 Err(error) => {
                     return Err(PublisherWaitError::Refused { topic, reason: error.to_string() });
                 }
@@ -344,8 +353,8 @@ impl TopicWriter {
         if self.state.wait_ended(deadline.left()) {
             return Ok(());
         }
-        if let Some((_, reason)) = self.state.refusal() {
-            return Err(PublisherWaitError::Refused { topic, reason });
+        if let Some(end) = self.state.end() {
+            return Err(end.of_wait(topic));
         }
         let (waited, last_error) = (timeout.unwrap_or_default(), self.shared.connection.last_error());
         Err(PublisherWaitError::NotAccepted { topic, confirmed: end, end, waited, last_error })
@@ -360,14 +369,22 @@ impl TopicWriter {
         record_header(len)
     }
 
+    /// Whether the publisher is there, for a segment that was claimed before. A refused topic still has its log.
+    fn is_open(&self) -> Result<(), PublishError> {
+        match self.state.stopped.load(Ordering::Relaxed).then(|| self.state.end()).flatten() {
+            Some(end @ TopicEnd::Over(_)) => Err(end.of_publish()),
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn check(&self, wanted: Framing) -> Result<(), PublishError> {
         if self.state.framing != wanted {
             return Err(PublishError::WrongFraming { opened: self.state.framing, wanted });
         }
         if self.state.stopped.load(Ordering::Acquire)
-            && let Some((_, reason)) = self.state.refusal()
+            && let Some(end) = self.state.end()
         {
-            return Err(PublishError::Refused { reason });
+            return Err(end.of_publish());
         }
         Ok(())
     }
@@ -389,7 +406,7 @@ impl TopicWriter {
         self.waiting(bytes, timeout, |writer, wait| writer.segment(bytes, Some(wait)))
     }
 
-    /// Waits for enough subscribers and for room. Checks now and then whether the broker refuses the topic.
+    /// Waits for enough subscribers and for room. Checks now and then whether the topic takes nothing more.
     fn waiting<T>(
         &mut self,
         size: u64,
@@ -425,6 +442,7 @@ impl TopicWriter {
                     if self.state.framing == Framing::Records { RECORD_HEADER_BYTES as u64 } else { 0 };
                 PublishError::TooLarge { size: size.saturating_sub(header), max: *max }
             }
+            SegmentError::Closed if let Some(end) = self.state.end() => end.of_publish(),
             other => PublishError::Buffer(other.to_string()),
         }
     }
@@ -438,13 +456,16 @@ impl TopicWriter {
     }
 
     fn deliver(&mut self, segment: OutSegment, size: u64) -> Result<Position, PublishError> {
+        if size > 0 {
+            self.is_open()?;
+        }
         self.writer.deliver(segment, size, None).map_err(|e| PublishError::Buffer(e.to_string()))
     }
 }
 
 impl Drop for TopicWriter {
     fn drop(&mut self) {
-        self.state.confirmations.close();
+        self.state.confirmations.close(Over::Closed);
         // No effect if the topic was closed: the buffer is destroyed then.
         self.writer.buffer().destroy();
         self.shared.remove(self.state.bid);

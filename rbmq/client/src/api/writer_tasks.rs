@@ -7,7 +7,7 @@ use std::task::Poll;
 use rocketbufs::{OutSegment, OutWriter, Position, SegmentError};
 
 use crate::api::writer::{TopicWriter, WriteBatch};
-use crate::ground::error::{ConfirmError, PublishError};
+use crate::ground::error::{ConfirmError, Over, PublishError, TopicEnd};
 use crate::ground::level::ConfirmLevel;
 use crate::state::confirm::Confirmation;
 use crate::wire::{Framing, record_header};
@@ -73,7 +73,7 @@ impl TopicWriter {
     /// The broker refuses the topic.
     pub async fn wait_subscribers_async(&mut self, count: u32) -> Result<(), PublishError> {
         let state = &self.state;
-        poll_fn(|task| state.poll(task, |state| state.subscribers >= count || state.refusal.is_some())).await;
+        poll_fn(|task| state.poll(task, |state| state.subscribers >= count || state.is_ended())).await;
         self.check(state.framing)
     }
 
@@ -91,13 +91,15 @@ impl TopicWriter {
         let confirmed = self.flush_async().await?.position;
         self.writer.buffer().destroy();
         let state = &self.state;
-        poll_fn(|task| state.poll(task, |state| state.ended || state.refusal.is_some())).await;
+        poll_fn(|task| state.poll(task, |state| state.ended || state.is_ended())).await;
         let (topic, level) = (self.topic().clone(), ConfirmLevel::Accepted);
-        match state.refusal() {
-            Some((_, reason)) if !state.has_ended() => {
+        match state.end().filter(|_| !state.has_ended()) {
+            Some(TopicEnd::Refused(_, reason)) => {
                 Err(ConfirmError::Refused { topic, level, confirmed, reason })
             }
-            _ => Ok(()),
+            Some(TopicEnd::Over(Over::Closed)) => Err(ConfirmError::Closed { topic, level, confirmed }),
+            Some(TopicEnd::Over(Over::ShutDown)) => Err(ConfirmError::ShutDown { topic, level, confirmed }),
+            None => Ok(()),
         }
     }
 
@@ -118,7 +120,7 @@ impl TopicWriter {
             }
             let mut room = pin!(self.writer.buffer().room());
             poll_fn(|task| {
-                // A refusal ends the waiting for room.
+                // The end of the topic ends the waiting for room.
                 if state.poll(task, |now| !state.may_publish(now)).is_ready() {
                     return Poll::Ready(());
                 }

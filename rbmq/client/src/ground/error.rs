@@ -2,12 +2,51 @@
 
 use std::time::Duration;
 
-use rocketbufs::error::{BufferError, ConnError, ContextError};
+use rocketbufs::error::{BufferError, ConnError, ContextError, RecvError};
 
 use crate::ground::level::ConfirmLevel;
 use crate::wire::{
     CredentialsError, DecodeError, FilterError, Framing, RefuseCode, TopicError, TopicName, UnpackError,
 };
+
+/// Why a client is over: nothing that belongs to it works any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Over {
+    Closed,
+    ShutDown,
+}
+
+/// Why a topic takes nothing more.
+pub(crate) enum TopicEnd {
+    Over(Over),
+    Refused(RefuseCode, String),
+}
+
+impl TopicEnd {
+    pub(crate) fn of_open(self, topic: TopicName) -> TopicOpenError {
+        match self {
+            Self::Over(Over::Closed) => TopicOpenError::Closed { topic },
+            Self::Over(Over::ShutDown) => TopicOpenError::ShutDown { topic },
+            Self::Refused(code, reason) => TopicOpenError::Refused { topic, code, reason },
+        }
+    }
+
+    pub(crate) fn of_publish(self) -> PublishError {
+        match self {
+            Self::Over(Over::Closed) => PublishError::Closed,
+            Self::Over(Over::ShutDown) => PublishError::ShutDown,
+            Self::Refused(_, reason) => PublishError::Refused { reason },
+        }
+    }
+
+    pub(crate) fn of_wait(self, topic: TopicName) -> PublisherWaitError {
+        match self {
+            Self::Over(Over::Closed) => PublisherWaitError::Closed { topic },
+            Self::Over(Over::ShutDown) => PublisherWaitError::ShutDown { topic },
+            Self::Refused(_, reason) => PublisherWaitError::Refused { topic, reason },
+        }
+    }
+}
 
 /// A client could not connect to a broker.
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +126,18 @@ pub enum TopicOpenError {
         /// Why there is no connection; none if the connection is up.
         last_error: Option<String>,
     },
+    /// The publisher was closed.
+    #[error("topic '{topic}' is not opened: the publisher was closed")]
+    Closed {
+        /// The topic.
+        topic: TopicName,
+    },
+    /// The context of the publisher was shut down.
+    #[error("topic '{topic}' is not opened: the context was shut down")]
+    ShutDown {
+        /// The topic.
+        topic: TopicName,
+    },
 }
 
 /// A record was not published.
@@ -135,6 +186,12 @@ pub enum PublishError {
         /// The framing of the call.
         wanted: Framing,
     },
+    /// The publisher of the topic was closed. Close it after its topics.
+    #[error("nothing is published: the publisher was closed")]
+    Closed,
+    /// The context of the publisher was shut down.
+    #[error("nothing is published: the context was shut down")]
+    ShutDown,
     /// The framework cannot write. The text has the reason.
     #[error("{0}")]
     Buffer(String),
@@ -180,6 +237,18 @@ pub enum PublisherWaitError {
         topic: TopicName,
         /// The reason, for people.
         reason: String,
+    },
+    /// The publisher was closed, possibly before the broker had everything.
+    #[error("topic '{topic}': the publisher was closed; close its topics before")]
+    Closed {
+        /// The topic.
+        topic: TopicName,
+    },
+    /// The context of the publisher was shut down, possibly before the broker had everything.
+    #[error("topic '{topic}': the context was shut down")]
+    ShutDown {
+        /// The topic.
+        topic: TopicName,
     },
 }
 
@@ -278,9 +347,19 @@ pub enum ConfirmError {
         /// The reason, for people.
         reason: String,
     },
-    /// The topic was closed before the confirmation came.
+    /// The topic or its publisher was closed before the confirmation came.
     #[error("topic '{topic}' was closed; {level} up to {confirmed}: wait for confirmations before closing")]
     Closed {
+        /// The topic.
+        topic: TopicName,
+        /// The level.
+        level: ConfirmLevel,
+        /// The confirmed position.
+        confirmed: u64,
+    },
+    /// The context was shut down before the confirmation came.
+    #[error("topic '{topic}': the context was shut down; {level} up to {confirmed}")]
+    ShutDown {
         /// The topic.
         topic: TopicName,
         /// The level.
@@ -339,6 +418,9 @@ pub enum SubscribeTopicError {
     /// The text is neither the name of a topic nor a filter.
     #[error(transparent)]
     Filter(#[from] FilterError),
+    /// The context of the subscriber was shut down.
+    #[error("the context was shut down")]
+    ShutDown,
 }
 
 /// Receiving failed, or messages are missing. Unless [`ReceiveError::is_final`], the next call continues to receive.
@@ -391,9 +473,21 @@ pub enum ReceiveError {
     /// A task cannot wait: it does not run in a runtime of tokio with an I/O driver, or the process has no descriptor left.
     #[error("the task cannot wait for messages: {0}")]
     Runtime(String),
+    /// The context of the subscriber was shut down. Everything that came before was received.
+    #[error("the context was shut down")]
+    ShutDown,
     /// A call that waits was made from a callback.
     #[error(transparent)]
-    Framework(#[from] rocketbufs::error::RecvError),
+    Framework(rocketbufs::error::RecvError),
+}
+
+impl From<RecvError> for ReceiveError {
+    fn from(error: RecvError) -> Self {
+        match error {
+            RecvError::ShutDown => Self::ShutDown,
+            other => Self::Framework(other),
+        }
+    }
 }
 
 impl ReceiveError {
@@ -404,7 +498,7 @@ impl ReceiveError {
 
     /// Whether every later call fails with the same error.
     pub fn is_final(&self) -> bool {
-        matches!(self, Self::TakenOver(_))
+        matches!(self, Self::TakenOver(_) | Self::ShutDown)
     }
 }
 

@@ -16,7 +16,7 @@ use rocketbufs::Coverage;
 use rocketbufs::{Bid, Position, ROut};
 
 use crate::connection::{lock, wait_while};
-use crate::ground::error::ConfirmError;
+use crate::ground::error::{ConfirmError, Over};
 use crate::ground::level::{ConfirmLevel, Confirmed, LEVELS, REPORTED};
 use crate::state::confirm_tracker::{ConfirmTracker, LostRange};
 use crate::wire::TopicName;
@@ -45,7 +45,8 @@ struct State {
     /// Why the broker's disk takes nothing.
     disk_failure: Option<String>,
     next_id: u64,
-    closed: bool,
+    /// Nothing more is confirmed.
+    over: Option<Over>,
 }
 
 impl State {
@@ -195,8 +196,10 @@ impl Confirmations {
                 }
                 None => ConfirmError::Lost { topic, level, confirmed, from, to },
             })),
-            None if state.closed => Some(Err(ConfirmError::Closed { topic, level, confirmed })),
-            None => None,
+            None => state.over.map(|over| match over {
+                Over::Closed => Err(ConfirmError::Closed { topic, level, confirmed }),
+                Over::ShutDown => Err(ConfirmError::ShutDown { topic, level, confirmed }),
+            }),
         }
     }
 
@@ -274,9 +277,9 @@ impl Confirmations {
         self.change(|state| state.tracker.on_lost(from, to));
     }
 
-    /// The topic is closed. Nothing more is confirmed.
-    pub(crate) fn close(&self) {
-        self.change(|state| state.closed = true);
+    /// The topic or its publisher is closed, or the context is shut down. Nothing more is confirmed.
+    pub(crate) fn close(&self, over: Over) {
+        self.change(|state| state.over = state.over.or(Some(over)));
     }
 
     /// The broker refuses the topic. All waiting confirmations fail.

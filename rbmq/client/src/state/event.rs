@@ -2,13 +2,14 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rocketbufs::event_queue::EventQueue;
 use rocketbufs::{Epoch, Position};
 
-use crate::ground::error::ReceiveError;
+use crate::ground::error::{Over, ReceiveError};
 use crate::state::batch::Batch;
 use crate::wire::{RefuseCode, TopicName};
 
@@ -156,6 +157,12 @@ pub enum PublisherEvent {
         /// The number of events.
         events: u64,
     },
+    /// The publisher was closed by another thread, or its context was shut down: no other event follows this one, which each
+    /// further call returns.
+    Ended {
+        /// The reason, for people.
+        reason: String,
+    },
 }
 
 /// The most events that wait for the application.
@@ -167,12 +174,13 @@ pub(crate) struct PublisherEvents {
     wanted: AtomicBool,
     missed: AtomicU64,
     queue: EventQueue<PublisherEvent>,
+    over: OnceLock<Over>,
 }
 
 impl Default for PublisherEvents {
     fn default() -> Self {
         let (wanted, missed) = (AtomicBool::new(false), AtomicU64::new(0));
-        Self { wanted, missed, queue: EventQueue::new(MAX_EVENTS) }
+        Self { wanted, missed, queue: EventQueue::new(MAX_EVENTS), over: OnceLock::new() }
     }
 }
 
@@ -191,9 +199,23 @@ impl PublisherEvents {
     pub(crate) fn recv(&self, timeout: Option<Duration>) -> Option<PublisherEvent> {
         self.wanted.store(true, Ordering::Relaxed);
         match self.missed.swap(0, Ordering::Relaxed) {
-            0 => self.queue.recv(timeout),
+            0 => self.queue.recv(timeout).or_else(|| self.end()),
             events => Some(PublisherEvent::Missed { events }),
         }
+    }
+
+    /// The last event is [`PublisherEvent::Ended`].
+    pub(crate) fn close(&self, over: Over) {
+        let _ = self.over.set(over);
+        self.queue.close();
+    }
+
+    fn end(&self) -> Option<PublisherEvent> {
+        let reason = match self.over.get()? {
+            Over::Closed => "the publisher was closed",
+            Over::ShutDown => "the context was shut down",
+        };
+        Some(PublisherEvent::Ended { reason: reason.to_owned() })
     }
 
     pub(crate) fn pollable(&self) -> io::Result<BorrowedFd<'_>> {

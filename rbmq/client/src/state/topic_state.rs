@@ -11,7 +11,7 @@ use rocketbufs::{Bid, Conn, ROut};
 use tracing::{debug, info, warn};
 
 use crate::connection::{Connection, lock, send_patiently, wait_while};
-use crate::ground::error::PublisherWaitError;
+use crate::ground::error::{Over, PublisherWaitError, TopicEnd};
 use crate::state::confirm::{Asks, Confirmations, Requests, send_requests};
 use crate::state::disk_asks::DiskAsks;
 use crate::state::event::{PublisherEvent, PublisherEvents};
@@ -30,6 +30,17 @@ pub(crate) struct PublisherShared {
 }
 
 impl PublisherShared {
+    /// The topics take nothing more, also those that are being opened. Calls that wait end.
+    pub(crate) fn end_topics(&self, over: Over) {
+        self.connection.set_over(over);
+        end_topics(&self.topics, over);
+    }
+
+    /// Nothing more is confirmed, and no event follows.
+    pub(crate) fn end(&self, over: Over) {
+        end(&self.topics, &self.events, over);
+    }
+
     /// Removes a topic.
     pub(crate) fn remove(&self, bid: Bid) {
         lock(&self.topics).remove(&bid);
@@ -45,6 +56,21 @@ impl Asks for PublisherShared {
     }
 }
 
+/// The topics of a publisher that is over take nothing more.
+pub(crate) fn end_topics(topics: &Topics, over: Over) {
+    all(topics).iter().for_each(|topic| topic.update(|state| state.over = state.over.or(Some(over))));
+}
+
+/// The confirmations and events of a publisher that is over end.
+pub(crate) fn end(topics: &Topics, events: &PublisherEvents, over: Over) {
+    all(topics).iter().for_each(|topic| topic.confirmations.close(over));
+    events.close(over);
+}
+
+fn all(topics: &Topics) -> Vec<Arc<TopicState>> {
+    lock(topics).values().cloned().collect()
+}
+
 /// The topics of a publisher.
 pub(crate) type Topics = Arc<Mutex<HashMap<Bid, Arc<TopicState>>>>;
 
@@ -56,7 +82,7 @@ pub(crate) struct TopicState {
     pub(crate) ring_bytes: u64,
     pub(crate) max_delivery_bytes: u64,
     pub(crate) min_subscribers: u32,
-    /// Whether publishing must look at `state` first: the topic is refused, or has too few subscribers. Read for every record;
+    /// Whether publishing must look at `state` first: the topic is refused or over, or has too few subscribers. Read for every record;
     /// written under the lock of `state`.
     pub(crate) stopped: AtomicBool,
     pub(crate) confirmations: Arc<Confirmations>,
@@ -72,13 +98,26 @@ pub(crate) struct State {
     pub(crate) accepted: bool,
     pub(crate) ended: bool,
     pub(crate) refusal: Option<(RefuseCode, String)>,
+    /// The publisher is over.
+    pub(crate) over: Option<Over>,
     pub(crate) subscribers: u32,
 }
 
 impl State {
-    /// Whether the broker has taken or refused the topic.
+    /// Whether the broker has taken or refused the topic, or never will.
     pub(crate) fn is_answered(&self) -> bool {
-        self.accepted || self.refusal.is_some()
+        self.accepted || self.is_ended()
+    }
+
+    /// Whether the topic takes nothing more: it is refused, or its publisher is over.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.refusal.is_some() || self.over.is_some()
+    }
+
+    /// Why the topic takes nothing more.
+    pub(crate) fn end(&self) -> Option<TopicEnd> {
+        let refused = || self.refusal.clone().map(|(code, reason)| TopicEnd::Refused(code, reason));
+        self.over.map(TopicEnd::Over).or_else(refused)
     }
 }
 
@@ -86,8 +125,8 @@ impl TopicState {
     /// Names the topic to the broker. Answers over earlier connections no longer count, except for the end of the topic.
     pub(crate) fn create(&self, conn: &Conn) {
         let mut state = lock(&self.state);
-        *state = State { ended: state.ended, ..State::default() };
-        self.stopped.store(self.min_subscribers > 0, Ordering::Release);
+        *state = State { ended: state.ended, over: state.over, ..State::default() };
+        self.stopped.store(!self.may_publish(&state), Ordering::Release);
         drop(state);
         self.confirmations.on_naming();
         let create = Control::Create {
@@ -162,14 +201,14 @@ impl TopicState {
         if done(&lock(&self.state)) { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Whether publishing may continue, or never will: there are enough subscribers, or the topic is refused.
+    /// Whether publishing may continue, or never will: there are enough subscribers, or the topic takes nothing more.
     pub(crate) fn is_settled(&self, state: &State) -> bool {
-        state.subscribers >= self.min_subscribers || state.refusal.is_some()
+        state.subscribers >= self.min_subscribers || state.is_ended()
     }
 
     /// Whether publishing may continue.
     pub(crate) fn may_publish(&self, state: &State) -> bool {
-        state.subscribers >= self.min_subscribers && state.refusal.is_none()
+        state.subscribers >= self.min_subscribers && !state.is_ended()
     }
 
     /// Whether the broker has the end of the topic's log.
@@ -182,15 +221,16 @@ impl TopicState {
         wait_while(&self.state, &self.changed, timeout, |state| !done(state))
     }
 
-    pub(crate) fn refusal(&self) -> Option<(RefuseCode, String)> {
-        lock(&self.state).refusal.clone()
+    /// Why the topic takes nothing more, if it does not.
+    pub(crate) fn end(&self) -> Option<TopicEnd> {
+        lock(&self.state).end()
     }
 
     pub(crate) fn subscribers(&self) -> u32 {
         lock(&self.state).subscribers
     }
 
-    /// Waits until there are enough subscribers to publish, or a refusal. Returns the number of subscribers if they are too
+    /// Waits until there are enough subscribers to publish, or the topic takes nothing more. Returns the number of subscribers if they are too
     /// few then.
     pub(crate) fn too_few(&self, timeout: Duration) -> Option<u32> {
         if !self.stopped.load(Ordering::Acquire) {
@@ -206,10 +246,10 @@ impl TopicState {
         wanted: u32,
         timeout: Option<Duration>,
     ) -> Result<(), PublisherWaitError> {
-        self.wait(timeout, |state| state.subscribers >= wanted || state.refusal.is_some());
+        self.wait(timeout, |state| state.subscribers >= wanted || state.is_ended());
         let (present, topic) = (self.subscribers(), self.topic.clone());
-        match self.refusal() {
-            Some((_, reason)) => Err(PublisherWaitError::Refused { topic, reason }),
+        match self.end() {
+            Some(end) => Err(end.of_wait(topic)),
             None if present < wanted => {
                 let waited = timeout.unwrap_or_default();
                 Err(PublisherWaitError::TooFewSubscribers { topic, present, wanted, waited })
@@ -220,6 +260,6 @@ impl TopicState {
 
     /// Waits until the broker has the end of the topic's log.
     pub(crate) fn wait_ended(&self, timeout: Option<Duration>) -> bool {
-        self.wait(timeout, |state| state.ended || state.refusal.is_some()) && lock(&self.state).ended
+        self.wait(timeout, |state| state.ended || state.is_ended()) && lock(&self.state).ended
     }
 }

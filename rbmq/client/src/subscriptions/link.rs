@@ -1,5 +1,7 @@
 //! The connection of a subscriber, as far as its subscriptions depend on it.
 
+use crate::ground::error::ReceiveError;
+
 /// The connection. A connection that replaces a lost one may be up before the application's thread learns of the loss.
 #[derive(Debug, Default)]
 pub(super) struct Link {
@@ -13,8 +15,8 @@ pub(super) struct Link {
     missing: i64,
     /// Whether the application knows that the connection is lost, and not yet that it is back.
     disconnected: bool,
-    /// Why the place was taken over. No further connection follows.
-    taken_over: Option<String>,
+    /// Why nothing more comes. No further connection follows.
+    over: Option<ReceiveError>,
 }
 
 impl Link {
@@ -62,8 +64,9 @@ impl Link {
         self.broker += 1;
     }
 
-    pub(super) fn on_taken_over(&mut self, why: String) {
-        self.taken_over = Some(why);
+    /// The first reason stays.
+    pub(super) fn on_over(&mut self, why: ReceiveError) {
+        self.over.get_or_insert(why);
     }
 
     /// Whether the connection is back, and the application does not know. At the same broker process, the subscriptions have
@@ -80,16 +83,16 @@ impl Link {
 
     /// Whether nothing can come before there is a connection.
     pub(super) fn is_waiting(&self) -> bool {
-        !self.moves && self.taken_over.is_none() && self.missing > 0
+        !self.moves && self.over.is_none() && self.missing > 0
     }
 
     /// Whether the application's thread has something to do.
     pub(super) fn has_news(&self) -> bool {
-        self.moves || self.taken_over.is_some()
+        self.moves || self.over.is_some()
     }
 
-    pub(super) fn taken_over(&self) -> Option<&String> {
-        self.taken_over.as_ref()
+    pub(super) fn over(&self) -> Option<&ReceiveError> {
+        self.over.as_ref()
     }
 }
 

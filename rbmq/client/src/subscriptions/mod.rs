@@ -44,6 +44,7 @@ use rocketbufs::fields::printable;
 use rocketbufs::{Bid, Epoch, Policy, Position, Start};
 use tracing::{debug, warn};
 
+use crate::ground::error::ReceiveError;
 use crate::ground::options::{StartFrom, SubscriberOptions};
 use crate::state::event::Notice;
 use crate::wire::{Control, Framing, Topic, TopicFilter, TopicName};
@@ -168,9 +169,9 @@ impl Subscriptions {
         self.link.is_waiting()
     }
 
-    /// Why another subscriber has the place, if one has.
-    pub(super) fn taken_over(&self) -> Option<&String> {
-        self.link.taken_over()
+    /// Why nothing more comes, if the client is over.
+    pub(super) fn over(&self) -> Option<&ReceiveError> {
+        self.link.over()
     }
 }
 
@@ -224,9 +225,9 @@ impl Subscriptions {
         self.request_all(conn)
     }
 
-    /// Another subscriber has the place.
-    pub(super) fn on_taken_over(&mut self, why: String) {
-        self.link.on_taken_over(why);
+    /// Another subscriber has the place, or the context is shut down.
+    pub(super) fn on_over(&mut self, why: ReceiveError) {
+        self.link.on_over(why);
     }
 
     fn check_resumed(&mut self) {

@@ -5,4 +5,5 @@ mod between;
 mod events;
 mod library;
 mod observe;
+mod over;
 mod tasks;

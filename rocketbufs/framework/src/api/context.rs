@@ -12,7 +12,7 @@ use rocketnet_rdma::{Rdma, RdmaAndTcp, RdmaConfig};
 use crate::config::{Config, RdmaSettings, TcpSettings, TransportKind};
 use crate::ground::lock::lock;
 use crate::state::error::ContextError;
-use crate::state::{ContextInner, ContextShared, Entropy, RateLimit, Worker};
+use crate::state::{ContextInner, ContextShared, EndsWithContext, Entropy, RateLimit, Worker};
 use crate::worker::{Reactor, thread, transport_connections};
 
 /// The memory pool, configuration and worker threads; one for each process is enough. A clone is another
@@ -155,9 +155,16 @@ impl Context {
         limit.is_full(self.inner().now())
     }
 
-    /// Sends BYE to every peer, gives queued data at most `grace` to leave, and stops the threads.
+    /// Sends BYE to every peer, gives queued data at most `grace` to leave, and stops the threads. Handles stay valid. What was
+    /// received can still be taken; calls that would wait fail, and buffers take nothing more.
     pub fn shutdown(&self, grace: Duration) {
         self.handle.shared.stop(grace);
+    }
+
+    /// Tells `dependent` when this context is shut down, at once if it was.
+    #[doc(hidden)]
+    pub fn add_dependent(&self, dependent: Weak<dyn EndsWithContext>) {
+        self.shared().add_dependent(dependent);
     }
 
     pub(crate) fn inner(&self) -> &Arc<ContextInner> {

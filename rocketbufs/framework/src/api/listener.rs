@@ -1,13 +1,15 @@
 //! Listening for connections (paper 1, Listing 3).
 
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::api::conn::Conn;
 use crate::api::context::Context;
 use crate::state::error::{ListenError, RecvError};
-use crate::state::{Command, ConnShared, ForeignConnection, ListenerShared, is_worker, may_wait};
+use crate::state::{
+    Command, ConnShared, EndsWithContext, ForeignConnection, ListenerShared, is_worker, may_wait,
+};
 
 /// Takes connections on an address. The peer's hello is read before the application sees a connection. Dropping it
 /// stops listening; connections that were taken go on.
@@ -60,6 +62,7 @@ impl Listener {
         let id = context.inner().new_conn();
         let shared = Arc::new(ListenerShared::new(id, context.config().tcp.backlog as usize));
         let (reply, answer) = std::sync::mpsc::sync_channel(1);
+        context.shared().add_dependent(Arc::downgrade(&shared) as Weak<dyn EndsWithContext>);
         let command = Command::Listen { listener: Arc::downgrade(&shared), addr: addr.to_owned(), reply };
         context.shared().workers[0].send(command);
         (Self { shared, context: context.clone(), addr: addr.to_owned() }, answer)
@@ -113,10 +116,11 @@ impl Listener {
     /// came in time.
     ///
     /// # Errors
-    /// From a callback, which must not wait, with a time-out other than zero.
+    /// From a callback, which must not wait, with a time-out other than zero. [`RecvError::ShutDown`] after the end of the context.
     pub fn accept(&self, timeout: Option<Duration>) -> Result<Option<Conn>, RecvError> {
         may_wait(timeout)?;
-        Ok(self.shared.waiting.recv(timeout).map(|shared| self.conn(shared)))
+        let conn = self.shared.waiting.recv(timeout).map(|shared| self.conn(shared));
+        self.context.inner().or_shut_down(conn)
     }
 
     /// A descriptor that is readable while [`Listener::accept`] would return a connection: for the application's own event

@@ -147,8 +147,9 @@ impl OutBuffer {
             return Err(WaitError::CalledFromWorker);
         }
         let (buffer, timeout) = (&self.buffer, timeout.unwrap_or(NO_LIMIT));
-        if buffer.wait_until(level, position, timeout, |buffer| buffer.confirmed().at(level) >= position) {
-            return Ok(());
+        let done = |buffer: &Buffer| buffer.confirmed().at(level) >= position;
+        if buffer.wait_until(level, position, timeout, |buffer| done(buffer) || buffer.inner.is_over()) {
+            return if done(buffer) { Ok(()) } else { Err(WaitError::ShutDown) };
         }
         Err(WaitError::TimedOut { confirmed: buffer.confirmed().at(level) })
     }
@@ -215,8 +216,9 @@ impl OutBuffer {
             false => buffer.min_landed() >= boundary,
         };
         let timeout = timeout.unwrap_or(NO_LIMIT);
-        if self.buffer.wait_until(ProgressLevel::Landed, boundary, timeout, done) {
-            return Ok(());
+        let over = |buffer: &Buffer| done(buffer) || buffer.inner.is_over();
+        if self.buffer.wait_until(ProgressLevel::Landed, boundary, timeout, over) {
+            return if done(&self.buffer) { Ok(()) } else { Err(WaitError::ShutDown) };
         }
         Err(WaitError::TimedOut { confirmed: self.buffer.min_landed() })
     }

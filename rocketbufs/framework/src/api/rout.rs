@@ -134,6 +134,10 @@ impl ROut {
             worker.send(Command::Trim(Arc::downgrade(&buffer)));
         }
         self.shared.insert(buffer.clone())?;
+        // An end of the context that comes after this finds the buffer.
+        if inner.is_over() {
+            buffer.close();
+        }
         Ok(self.handle(buffer))
     }
 
@@ -381,11 +385,11 @@ impl ROut {
     /// ```
     ///
     /// # Errors
-    /// From a callback, which must not wait, with a time-out other than zero.
+    /// From a callback, which must not wait, with a time-out other than zero. [`RecvError::ShutDown`] after the end of the context.
     pub fn recv_event(&self, timeout: Option<Duration>) -> Result<Option<OutEvent>, RecvError> {
         may_wait(timeout)?;
         self.shared.read_events();
-        Ok(self.shared.take_event(timeout))
+        self.shared.inner.or_shut_down(self.shared.take_event(timeout))
     }
 
     /// A descriptor that is readable while [`ROut::recv_event`] would return an event: for the application's own event loop,

@@ -69,6 +69,8 @@ pub struct EventQueue<E> {
     arrived: Condvar,
     readable: Readable,
     max: usize,
+    /// Whether no event comes any more. Changed only under the queue's lock.
+    closed: AtomicBool,
 }
 
 impl<E> EventQueue<E> {
@@ -79,7 +81,21 @@ impl<E> EventQueue<E> {
             arrived: Condvar::new(),
             readable: Readable::default(),
             max: max.max(1),
+            closed: AtomicBool::new(false),
         }
+    }
+
+    /// No event comes any more: calls that wait return, and the descriptor stays readable.
+    pub fn close(&self) {
+        let events = lock(&self.events);
+        self.closed.store(true, Ordering::Relaxed);
+        self.readable.raise();
+        drop(events);
+        self.arrived.notify_all();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
     }
 
     /// Adds an event, unless `refused` says under the queue's lock that it belongs elsewhere, or the queue is full: the event
@@ -113,10 +129,10 @@ impl<E> EventQueue<E> {
         self.readable.raise();
     }
 
-    /// The next event; none if none came within `timeout` (none: no limit).
+    /// The next event; none if none came within `timeout` (none: no limit), or the queue was closed.
     pub fn recv(&self, timeout: Option<Duration>) -> Option<E> {
         let events = lock(&self.events);
-        let empty = |events: &mut VecDeque<E>| events.is_empty();
+        let empty = |events: &mut VecDeque<E>| events.is_empty() && !self.is_closed();
         let mut events = match timeout {
             None => self.arrived.wait_while(events, empty).unwrap_or_else(|p| p.into_inner()),
             Some(timeout) => {
@@ -125,7 +141,7 @@ impl<E> EventQueue<E> {
             }
         };
         let event = events.pop_front();
-        if events.is_empty() {
+        if events.is_empty() && !self.is_closed() {
             self.readable.lower();
         }
         event
@@ -137,7 +153,7 @@ impl<E> EventQueue<E> {
     /// The process has no descriptor left.
     pub fn pollable(&self) -> io::Result<BorrowedFd<'_>> {
         let events = lock(&self.events);
-        self.readable.descriptor(!events.is_empty())
+        self.readable.descriptor(!events.is_empty() || self.is_closed())
     }
 }
 
@@ -197,6 +213,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_closed_queue_gives_what_it_has_and_lets_nobody_wait() {
+        let queue = Arc::new(EventQueue::new(2));
+        let other = queue.clone();
+        let waits = std::thread::spawn(move || (other.recv(None), other.recv(None)));
+        queue.push_newest(7);
+        queue.close();
+        assert_eq!(waits.join().unwrap(), (Some(7), None));
+        assert!(is_readable(&queue), "an event loop learns of the end");
     }
 
     #[test]

@@ -269,8 +269,8 @@ pub enum SegmentError {
     /// The writer of the buffer was taken.
     #[error("the writer of buffer {0} was taken; a buffer has one writer")]
     WriterTaken(Bid),
-    /// The buffer was destroyed.
-    #[error("the buffer was destroyed")]
+    /// The buffer was destroyed, or the context was shut down.
+    #[error("the buffer was destroyed, or its context was shut down")]
     Closed,
     /// A call that waits was made from a callback.
     #[error("this call waits and was made from a callback, which runs on the thread it would wait for")]
@@ -295,8 +295,8 @@ pub enum DeliverError {
     /// The segment belongs to another buffer, or its buffer's writer was taken.
     #[error("the segment does not belong to this writer")]
     Foreign(OutSegment),
-    /// The buffer was destroyed.
-    #[error("the buffer was destroyed")]
+    /// The buffer was destroyed, or the context was shut down.
+    #[error("the buffer was destroyed, or its context was shut down")]
     Closed,
     /// Too many deliveries with a context wait for their confirmation (`limits.max_pending_contexts`).
     #[error("{0} deliveries wait for their confirmation: the limit (limits.max_pending_contexts)")]
@@ -328,6 +328,9 @@ pub enum WaitError {
     /// A call that waits was made from a callback.
     #[error("this call waits and was made from a callback, which runs on the thread it would wait for")]
     CalledFromWorker,
+    /// The context was shut down: no subscriber confirms anything any more.
+    #[error("the context was shut down")]
+    ShutDown,
 }
 
 /// A subscription could not be begun.
@@ -381,4 +384,7 @@ pub enum RecvError {
     /// An [`InReader`](crate::InReader) receives everything of this rIn.
     #[error("this rIn has a reader, which alone receives; drop that first")]
     ReaderTaken,
+    /// The context was shut down: nothing comes any more, and everything that came was taken.
+    #[error("the context was shut down")]
+    ShutDown,
 }

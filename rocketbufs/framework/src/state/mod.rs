@@ -51,6 +51,7 @@ pub(crate) use records::{
     BusyPollBudget, Calls, Contexts, DurableSlots, IdleState, Log, MOVING, Member, Membership, MinReceivers,
     NOWHERE, PLACES_APART, POLLS_PER_DELIVERY, ProgressWatch, Waits, Watchers, page_bytes,
 };
+pub use workers::EndsWithContext;
 pub(crate) use workers::{
     Activated, Borrow, BorrowedReactor, ContextInner, Entropy, Parked, Request, Sent, WaitingThread,
     WorkerShared, after, as_worker, become_worker, is_worker, may_wait, nanos_since,

@@ -322,5 +322,6 @@ impl<T: Transport> Drop for Reactor<T> {
         // Dropped connections notify the worker's shared state, and must not keep it alive.
         self.links.clear();
         self.io.shared.close();
+        self.io.context.worker_ended();
     }
 }

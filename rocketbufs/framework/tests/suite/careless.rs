@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use rocketbufs::error::{BufferError, ConnError, DeliverError, ListenError, RecvError};
@@ -192,8 +193,52 @@ fn calls_after_a_shutdown_fail() {
     assert!(matches!(Listener::bind(&ctx, "127.0.0.1:0"), Err(ListenError::Refused { .. })));
     assert!(matches!(Conn::connect(&ctx, "127.0.0.1:1", b""), Err(ConnError::Down(_))));
     assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::ConnDown { .. })));
+    assert!(matches!(input.recv(None), Err(RecvError::ShutDown)));
+    assert!(matches!(listener.accept(None), Err(RecvError::ShutDown)));
     input.unsubscribe(1);
     drop((input, conn, listener));
+}
+
+/// Each wait has nothing that would end it but the end of the context.
+#[test]
+fn waits_end_with_their_context() {
+    let (ctx, other) = (Context::new(Config::default()).unwrap(), Context::new(Config::default()).unwrap());
+    let (out, listener) = sender(&ctx);
+    let (idle, silent) = (ROut::new(&ctx), Listener::bind(&ctx, "127.0.0.1:0").unwrap());
+    let buffer = out.create_buffer(1, 1 << 16).unwrap();
+    // A subscriber that is away for long holds what it has not read.
+    let away = receiver(&other, &listener);
+    away.subscribe_with(1, SubscribeOptions::new().durable("n", Duration::from_secs(3600))).unwrap();
+    assert!(matches!(away.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
+    other.shutdown(Duration::ZERO);
+    eventually("it is away", || buffer.subscribers().is_empty() && !buffer.durable_cursors().is_empty());
+    let input = receiver(&ctx, &listener);
+    input.conn().close("done");
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::ConnDown { .. })));
+    let mut writer = out.create_buffer(2, 1 << 16).unwrap().writer().unwrap();
+    thread::scope(|scope| {
+        let receives = scope.spawn(|| input.recv(None).map(drop));
+        let accepts = scope.spawn(|| silent.accept(None).map(drop));
+        let events = scope.spawn(|| idle.recv_event(None).map(drop));
+        let fills = scope.spawn(|| {
+            loop {
+                match buffer.segment(1 << 12, None) {
+                    Ok(segment) => _ = buffer.deliver(segment, 1 << 12, None),
+                    Err(error) => return error,
+                }
+            }
+        });
+        let drains = scope.spawn(|| out.drain(None));
+        ctx.shutdown(Duration::ZERO);
+        assert_eq!(receives.join().unwrap(), Err(RecvError::ShutDown));
+        assert_eq!(accepts.join().unwrap(), Err(RecvError::ShutDown));
+        assert_eq!(fills.join().unwrap(), SegmentError::Closed);
+        assert!(matches!(drains.join().unwrap(), Ok(()) | Err(WaitError::ShutDown)));
+        assert_eq!(events.join().unwrap(), Err(RecvError::ShutDown));
+    });
+    assert_eq!(writer.append(&[b"after"]), Err(SegmentError::Closed));
+    let late = out.create_buffer(3, 1 << 16).unwrap();
+    assert_eq!(late.segment(1, None).map(drop), Err(SegmentError::Closed));
 }
 
 #[test]

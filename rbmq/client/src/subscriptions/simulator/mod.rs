@@ -10,7 +10,7 @@
 //!
 //! A seed decides on everything, also on the order of all steps, so that each failure replays. The user checks that the messages of each
 //! log follow each other, that nothing is missing or comes twice, that losses are told, that each subscription ends with one reason, and
-//! that connections are lost and come back in turn. When the faults are over, the user has all messages of all logs.
+//! that connections are lost and come back in turn. In some runs the context is shut down in the middle, which ends all waits. When the faults are over, the user has all messages of all logs.
 //!
 //! `CLIENT_SEED=7 cargo test -p rbmq --lib simulator` replays a run, `CLIENT_SEEDS=100000` runs more.
 

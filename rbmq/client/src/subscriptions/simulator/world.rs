@@ -10,6 +10,7 @@ use super::Rng;
 use super::broker::{Broker, End, Event, Log, ToBroker, ToClient};
 use super::rin::RIn;
 use super::user::User;
+use crate::ground::error::ReceiveError;
 use crate::ground::options::{SlowPolicy, StartFrom, SubscriberOptions};
 use crate::state::event::Notice;
 use crate::subscriptions::{Begin, Effect, Subscriptions};
@@ -59,6 +60,8 @@ pub(super) struct World {
     /// A message that a broker process had sent, with the number that the machine gave it.
     late: Option<(u64, Control)>,
     is_calm: bool,
+    /// The step at which the application shuts the context down.
+    shutdown_at: Option<u64>,
 }
 
 impl World {
@@ -94,12 +97,16 @@ impl World {
             moving: Vec::new(),
             late: None,
             is_calm: false,
+            shutdown_at: (seed % 7 == 3).then_some(seed % STORM),
         }
     }
 
     /// Runs to the end. Returns a number that depends on all that happened.
     pub(super) fn run(mut self) -> u64 {
-        for _ in 0..STORM {
+        for step in 0..STORM {
+            if self.shutdown_at == Some(step) {
+                return self.shut_down();
+            }
             self.step();
         }
         self.is_calm = true;
@@ -114,6 +121,22 @@ impl World {
         if self.process == 0 && self.user.filters.values().all(|(filter, _)| self.is_matched(filter)) {
             assert_eq!(self.machine.has_ended(), !self.user.filters.is_empty(), "all topics have ended");
         }
+        self.user.trace
+    }
+
+    /// The context is shut down in the middle of everything: the application gets what had come, and then learns that nothing
+    /// follows, without a wait.
+    fn shut_down(mut self) -> u64 {
+        self.machine.on_over(ReceiveError::ShutDown);
+        self.cut();
+        while self.execute() | self.receive() {
+            let news = self.machine.has_news() && !self.machine.is_waiting();
+            assert!(news, "a thread that waits learns of the end");
+        }
+        // What the broker says of the lost connection comes too late.
+        self.machine.on_over(ReceiveError::TakenOver("another".into()));
+        assert_eq!(self.machine.over(), Some(&ReceiveError::ShutDown), "the first end stays");
+        assert!(self.machine.has_news() && !self.machine.is_waiting() && self.rin.out.is_empty());
         self.user.trace
     }
 

@@ -17,7 +17,7 @@ use crate::state::error::{ControlError, RecvError, SubscribeError};
 use crate::state::in_event::InEvent;
 use crate::state::options::SubscribeOptions;
 use crate::state::view::{BufSeg, InView};
-use crate::state::{Command, RInShared, Role, SubscriptionOwner, SubscriptionShared};
+use crate::state::{Command, EndsWithContext, RInShared, Role, SubscriptionOwner, SubscriptionShared};
 
 pub use reader::{InRead, InReader};
 pub use receive::RIn;
@@ -27,6 +27,7 @@ impl RIn {
     /// Creates the receiving end of this connection, which may already be up or not.
     pub fn new(conn: &Conn) -> Self {
         let shared = Arc::new(RInShared::new(&conn.shared));
+        conn.context.shared().add_dependent(Arc::downgrade(&shared) as Weak<dyn EndsWithContext>);
         conn.attach(Role::In(shared.clone()));
         Self { shared, context: conn.context.clone() }
     }
@@ -247,7 +248,7 @@ impl RIn {
     /// The process has no free descriptor.
     pub fn pollable(&self) -> std::io::Result<BorrowedFd<'_>> {
         let queue = lock(&self.shared.queue);
-        self.shared.readable.descriptor(!queue.is_empty())
+        self.shared.readable.descriptor(self.shared.has_something(&queue))
     }
 
     /// Sends an application control message to the peer, in order with the data.

@@ -88,6 +88,9 @@ impl RIn {
                     continue;
                 }
             }
+            if shared.inner.is_over() {
+                return Err(RecvError::ShutDown);
+            }
             let left = deadline.left();
             if left.is_zero() {
                 return Ok(None);
@@ -115,7 +118,7 @@ impl RIn {
             let drove = waiting.run(left, &|| news(&lock(&shared.queue)) || polls && self.may_poll(&polled));
             queue = lock(&shared.queue);
             queue.run_by_caller &= !waiting.bit();
-            if drove || news(&queue) {
+            if drove || news(&queue) || shared.inner.is_over() {
                 return queue;
             }
             waiting.want(shared);

@@ -128,11 +128,14 @@ impl Subscription {
                 return Err(RecvError::NotSubscribed(subscription.bid));
             }
             let left = deadline.left();
-            if left.is_zero() {
-                return Ok(None);
-            }
             let queue = lock(&shared.queue);
             if !of_this(&queue) {
+                if shared.inner.is_over() {
+                    return Err(RecvError::ShutDown);
+                }
+                if left.is_zero() {
+                    return Ok(None);
+                }
                 drop(self.rin.wait(queue, left, &of_this, false));
             }
         }

@@ -7,7 +7,7 @@ use rocketnet::Down;
 use crate::ground::callback::{CALLBACK_PANICKED, Callback, Ran};
 use crate::ground::event_queue::{EventQueue, NotQueued};
 use crate::proto::CloseCode;
-use crate::state::ConnShared;
+use crate::state::{ConnShared, EndsWithContext};
 
 type ConnCallback = dyn FnMut(Arc<ConnShared>) + Send;
 type ForeignCallback = dyn FnMut(&ForeignConnection) + Send;
@@ -87,6 +87,12 @@ pub(crate) struct ListenerShared {
     pub(crate) callback: Callback<ConnCallback>,
     pub(crate) foreign_callback: Callback<ForeignCallback>,
     pub(crate) waiting: EventQueue<Arc<ConnShared>>,
+}
+
+impl EndsWithContext for ListenerShared {
+    fn on_end(&self) {
+        self.waiting.close();
+    }
 }
 
 impl ListenerShared {

@@ -12,8 +12,8 @@ use crate::proto::{CloseCode, Item};
 use crate::state::in_event::{InEvent, event_of};
 use crate::state::view::{BufSeg, InView};
 use crate::state::{
-    ConnShared, ContextInner, PolledRings, Request, SubscriptionNews, SubscriptionOwner, SubscriptionShared,
-    WaitingThread, WorkerShared,
+    ConnShared, ContextInner, EndsWithContext, PolledRings, Request, SubscriptionNews, SubscriptionOwner,
+    SubscriptionShared, WaitingThread, WorkerShared,
 };
 
 /// The number of waiting notices beyond which holes are merged.
@@ -68,6 +68,15 @@ impl Queue {
     /// Returns the next event that is not data of a subscription.
     pub(crate) fn next_notice(&mut self) -> Option<InEvent> {
         self.notices.pop_front().or_else(|| Some(InEvent::Control { message: self.take_control()? }))
+    }
+}
+
+impl EndsWithContext for RInShared {
+    fn on_end(&self) {
+        let queue = lock(&self.queue);
+        self.readable.raise();
+        drop(queue);
+        self.arrived.notify_all();
     }
 }
 
@@ -275,9 +284,14 @@ impl RInShared {
     }
 
     pub(crate) fn settle(&self, queue: &Queue) {
-        if queue.is_empty() {
+        if queue.is_empty() && !self.inner.is_over() {
             self.readable.lower();
         }
+    }
+
+    /// Whether a call that receives would return something.
+    pub(crate) fn has_something(&self, queue: &Queue) -> bool {
+        !queue.is_empty() || self.inner.is_over()
     }
 
     /// Gives an application's control message to the callback, or queues it for

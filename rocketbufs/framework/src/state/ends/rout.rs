@@ -104,6 +104,17 @@ impl ROutShared {
         self.inner.worker(conn).request(Request::Close { conn, code, why });
     }
 
+    /// All workers have ended: no buffer takes anything any more, and no call waits.
+    pub(crate) fn end(&self) {
+        for buffer in self.all_buffers() {
+            match buffer.source {
+                Some(_) => buffer.on_progress(),
+                None => _ = buffer.close(),
+            }
+        }
+        self.events.close();
+    }
+
     pub(crate) fn buffer(&self, bid: Bid) -> Option<Arc<Buffer>> {
         self.buffers.read().unwrap_or_else(|p| p.into_inner()).get(&bid).cloned()
     }

@@ -12,10 +12,19 @@ use crate::config::{Config, TransportKind};
 use crate::ground::callback::Callback;
 use crate::ground::lock::lock;
 use crate::ground::types::Nanos;
-use crate::state::error::ContextError;
+use crate::state::error::{ContextError, RecvError};
 
 /// The source of a context's random numbers: the system, or a seed in the simulator.
 pub(crate) type Entropy = Box<dyn FnMut() -> u128 + Send>;
+
+/// What ends with its context, and must learn of the end. An owner that is dropped is forgotten.
+pub trait EndsWithContext: Send + Sync {
+    /// The context is being shut down: its connections still send what is queued, and take nothing new.
+    fn on_shutdown(&self) {}
+
+    /// All workers have ended. Whoever waits must look again.
+    fn on_end(&self) {}
+}
 
 /// See [the module](self).
 pub(crate) struct ContextInner {
@@ -33,6 +42,8 @@ pub(crate) struct ContextInner {
     callbacks_in_calls: AtomicBool,
     /// Whether there was a subscription that loses data if arrivals are not read at once.
     has_lossy: AtomicBool,
+    /// Whether all workers have ended.
+    over: AtomicBool,
     /// The origin of the workers' time.
     pub(crate) started: Instant,
 }
@@ -69,8 +80,24 @@ impl ContextInner {
             callbacks: AtomicUsize::new(0),
             callbacks_in_calls: AtomicBool::new(false),
             has_lossy: AtomicBool::new(false),
+            over: AtomicBool::new(false),
             started: Instant::now(),
         }))
+    }
+
+    /// All workers have ended. Release pairs with the Acquire of [`ContextInner::is_over`].
+    pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::Release);
+    }
+
+    /// Returns whether all workers have ended, so that nothing happens any more that a call could wait for.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// What a call that waited got. After the end of the context, nothing is an error.
+    pub(crate) fn or_shut_down<T>(&self, got: Option<T>) -> Result<Option<T>, RecvError> {
+        if got.is_none() && self.is_over() { Err(RecvError::ShutDown) } else { Ok(got) }
     }
 
     /// Creates a ring for subscribers, in memory that other processes can map if they may be on this machine.

@@ -5,6 +5,7 @@ mod context;
 mod request;
 mod worker;
 
+pub use context::EndsWithContext;
 pub(crate) use context::{ContextInner, Entropy};
 pub(crate) use request::{Activated, Parked, Request};
 pub(crate) use worker::{
