@@ -55,6 +55,7 @@
 
 mod append;
 mod attach;
+mod clock;
 mod error;
 pub mod format;
 mod log;
@@ -69,6 +70,7 @@ pub mod storage;
 mod ticker;
 mod writer;
 
+pub use clock::AgeClock;
 pub use error::{AppendError, FileError, OpenError, ReadError, SyncError, WaitError};
 pub use log::Log;
 pub use options::{Options, ReadMode, Retention, SyncPolicy};

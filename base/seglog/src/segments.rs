@@ -155,10 +155,12 @@ impl Writer {
         self.roll()
     }
 
-    /// Removes segments as the limits say.
+    /// Removes segments as the limits say. A clock that has just stepped ahead makes none old.
     pub(crate) fn retain(&mut self) -> Result<u64, FileError> {
         let limits = self.shared.options.retention;
-        let now = self.shared.storage.now();
+        let storage = &self.shared.storage;
+        let (now, ahead) = self.age_clock.look(storage.now(), storage.steady());
+        self.shared.state.lock().stats.clock_ahead_ms = if limits.max_age.is_some() { ahead } else { 0 };
         self.remove_while(|state| {
             let bytes: u64 = state.segments.iter().map(|segment| segment.file_len).sum();
             let age = u128::from(now.saturating_sub(last_write(state)));

@@ -48,6 +48,9 @@ pub struct Stats {
     pub removed_bytes: u64,
     /// Segments that retention could not remove; the next attempt includes them.
     pub failed_removals: u64,
+    /// How far the clock has stepped ahead, in milliseconds, while nothing is removed for the age that it says: for the first ten minutes.
+    /// 0: the clock goes as usual, or there is no limit of age.
+    pub clock_ahead_ms: u64,
     /// Positions whose data is damaged or missing, as far as the opening and readers have found them.
     pub damaged_bytes: u64,
     /// Reads that met damaged data.

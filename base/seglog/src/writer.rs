@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::clock::AgeClock;
 use crate::shared::Shared;
 use crate::ticker::Ticker;
 
@@ -15,13 +16,16 @@ pub(crate) struct Writer {
     pub(crate) torn: bool,
     /// The removal of a segment may not be durable.
     pub(crate) unsynced_removal: bool,
+    pub(crate) age_clock: AgeClock,
     /// Reused memory for headers.
     pub(crate) headers: Vec<u8>,
 }
 
 impl Writer {
     pub(crate) fn new(shared: Arc<Shared>, ticker: Option<Ticker>) -> Self {
-        Self { shared, ticker, torn: false, unsynced_removal: false, headers: Vec::new() }
+        let mut age_clock = AgeClock::default();
+        age_clock.look(shared.storage.now(), shared.storage.steady());
+        Self { shared, ticker, torn: false, unsynced_removal: false, age_clock, headers: Vec::new() }
     }
 
     pub(crate) fn first(&self) -> u64 {

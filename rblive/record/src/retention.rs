@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use locks::FileLock;
+use seglog::AgeClock;
+use seglog::storage::{OsStorage, Storage as _};
 
 use crate::counters::RecordCounters;
 use crate::layout::{ABOUT, INDEX, folder_of, is_begin, names, stream_of};
@@ -35,6 +37,9 @@ pub struct Shelf {
     entries: BTreeMap<Key, Entry>,
     of_stream: HashMap<String, u64>,
     total: u64,
+    clock: AgeClock,
+    /// Whether the clock was ahead at the last look.
+    clock_is_ahead: bool,
     /// Whether the last write to the disk failed.
     failing: bool,
     _lock: FileLock,
@@ -53,9 +58,12 @@ impl Shelf {
             entries: BTreeMap::new(),
             of_stream: HashMap::new(),
             total: 0,
+            clock: AgeClock::default(),
+            clock_is_ahead: false,
             failing: false,
             _lock: lock,
         };
+        shelf.now();
         shelf.scan();
         Ok(shelf)
     }
@@ -145,10 +153,23 @@ impl Shelf {
             return;
         }
         let age = Duration::from_millis(self.rule.max_age_ms);
-        let old = |entry: &Entry| !entry.active && entry.updated.elapsed().is_ok_and(|own| own > age);
+        let now = self.now();
+        let own_age = |entry: &Entry| now.duration_since(entry.updated).unwrap_or_default();
+        let old = |entry: &Entry| !entry.active && own_age(entry) > age;
         let keys: Vec<_> =
             self.entries.iter().filter(|(_, entry)| old(entry)).map(|(key, _)| key.clone()).collect();
         keys.iter().for_each(|key| self.remove(key, "max_age_ms"));
+    }
+
+    /// The time by which recordings are too old. A clock that has just stepped ahead makes none old.
+    fn now(&mut self) -> SystemTime {
+        let (now, ahead) = self.clock.look(OsStorage.now(), OsStorage.steady());
+        if ahead > 0 && !self.clock_is_ahead {
+            let folder = self.rule.folder.display();
+            tracing::warn!(%folder, "the clock has stepped ahead by {} s; in ten minutes it counts (max_age_ms)", ahead / 1000);
+        }
+        self.clock_is_ahead = ahead > 0;
+        SystemTime::UNIX_EPOCH + Duration::from_millis(now)
     }
 
     fn remove(&mut self, key: &Key, why: &str) {

@@ -52,6 +52,11 @@ pub trait Storage: Debug + Send + Sync {
     fn boot(&self) -> [u8; 16];
     /// The time in milliseconds since 1970.
     fn now(&self) -> u64;
+    /// The time in milliseconds since the machine started, also while it slept: no step of the clock changes it. By default a clock that
+    /// makes no steps.
+    fn steady(&self) -> u64 {
+        self.now()
+    }
     /// Fills a buffer with random bytes.
     fn random(&self, bytes: &mut [u8]) -> io::Result<()>;
 }

@@ -24,7 +24,7 @@ use seglog::storage::{OsStorage, Storage};
 use seglog::{
     AppendError, FileError, Log, OpenError, Options, Read, ReadError, Recovery, Retention, SyncPolicy,
 };
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::places::{Entry, Journaled, Place, Places};
 
@@ -150,6 +150,8 @@ pub(crate) struct Store {
     snapshot: (Position, u64),
     /// Whether the journal on the disk says that the log is not closed any more.
     is_begun: bool,
+    /// How far the clock was ahead when retention was applied last.
+    clock_ahead_ms: u64,
 }
 
 impl Store {
@@ -195,10 +197,9 @@ impl Store {
             log.append_hole(to)?;
         }
         let last = last_delivery(&log)?;
-        let epoch = Epoch(u128::from_le_bytes(log.id()));
+        let (epoch, snapshot) = (Epoch(u128::from_le_bytes(log.id())), (log.end(), 0));
         info!("topic '{topic}': {} to {} are kept in {}", log.first(), log.end(), dir.display());
         let recovered = Recovered { epoch, last, places: places.all(), next_number: places.next_number() };
-        let snapshot = (log.end(), 0);
         let (dir, max_publishers) = (dir.to_owned(), options.max_publishers);
         // Retention must not come to runs that are behind the last snapshot.
         let snapshot_bytes = options.max_bytes.map_or(SNAPSHOT_BYTES, |max| (max / 4).min(SNAPSHOT_BYTES));
@@ -212,6 +213,7 @@ impl Store {
             boot,
             snapshot,
             is_begun: false,
+            clock_ahead_ms: 0,
         };
         // A log that was closed, or left by a killed process, needs no entry before the first delivery.
         if crashed && let Err(error) = store.begin() {
@@ -276,7 +278,27 @@ impl Store {
 
     /// Removes segments that are too old or too many.
     pub(crate) fn apply_retention(&mut self) -> Result<(), FileError> {
-        self.log.apply_retention().map(drop)
+        let first = self.log.first();
+        let applied = self.log.apply_retention();
+        let ahead = self.log.stats().clock_ahead_ms;
+        let (now, end, dir) = (self.log.first(), self.log.end(), self.dir.display());
+        let has_lasted = ahead == 0 && self.clock_ahead_ms > 0;
+        if ahead > 0 && self.clock_ahead_ms == 0 {
+            let ahead = ahead / 1000;
+            warn!(
+                "{dir}: the clock has stepped ahead by {ahead} s; in ten minutes positions from {now} on may be too old (keep_ms)"
+            );
+        } else if has_lasted && now > first {
+            warn!(
+                "{dir}: positions {first} to {now} of {end} are removed, for the clock is still ahead (keep_ms)"
+            );
+        } else if has_lasted {
+            info!("{dir}: the clock goes as before, and nothing is removed for its step");
+        } else if now > first {
+            debug!("{dir}: positions {first} to {now} are removed (keep_bytes, keep_ms)");
+        }
+        self.clock_ahead_ms = ahead;
+        applied.map(drop)
     }
 
     fn write_snapshot(&mut self, clean: bool) -> Result<(), AppendError> {
