@@ -132,8 +132,8 @@ impl Beginnings {
             return None;
         }
         Some(format!(
-            "topic '{topic}': begins at position {start}: the broker no longer has earlier messages; with a larger \
-             --ring-bytes of the publisher it keeps more (half of the ring); with keep = true (broker.topics), on disk"
+            "topic '{topic}': begins at position {start}: the broker no longer has earlier messages; of a topic on disk \
+             (keep = true) it has as much as keep_bytes and keep_ms say, of others half of the ring (--ring-bytes of the publisher)"
         ))
     }
 
@@ -196,7 +196,13 @@ impl Beginnings {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        Some(format!("waiting for a publisher of {}{more}", named.join(", ")))
+        let shared = match absent.iter().any(|filter| filter.as_str().starts_with("$share/")) {
+            true => {
+                "; '$share/' is a part of the name here: there are no shared subscriptions, and each subscriber gets all messages"
+            }
+            false => "",
+        };
+        Some(format!("waiting for a publisher of {}{more}{shared}", named.join(", ")))
     }
 }
 
@@ -227,6 +233,18 @@ impl Silent {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_looks_for_shared_subscriptions_learns_that_there_are_none() {
+        let told = |filter: &str| {
+            let mut beginnings = Beginnings::new();
+            beginnings.add(&filter.parse().unwrap(), None);
+            beginnings.since -= DELAY;
+            beginnings.overdue(true).unwrap()
+        };
+        assert!(told("$share/g/a").contains("no shared subscriptions"));
+        assert_eq!(told("a/$share/g"), "waiting for a publisher of 'a/$share/g'");
+    }
 
     #[test]
     fn a_log_that_continues_in_another_buffer_loses_nothing() {

@@ -109,7 +109,7 @@ pub enum Down {
     #[error("the peer's descriptors do not match its messages: {0}")]
     Descriptors(String),
     /// The peer sent a wire id that it never got or that is no longer valid.
-    #[error("the peer sent data for unknown wire id {wire:#x}; it {}", foreign_protocol(*.0), wire = .0)]
+    #[error("the peer {} (data for unknown wire id {wire:#x})", foreign_protocol(*.0), wire = .0)]
     UnknownWire(WireId),
     /// The peer wrote past its grant.
     #[error("the peer wrote {size} bytes at position {at} of wire id {wire:#x}, {over} past its credit")]

@@ -14,7 +14,7 @@ mod queue;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use access::{Audit, AuditEvent, Authenticator, Identity, Login, Peer, Refused, Source, Step};
 use rbmq_wire::{Credentials, Hello};
@@ -29,6 +29,9 @@ use super::inbox::Sender;
 
 /// Logins of connections that have ended are forgotten when there are so many more than before.
 const FORGET_AT_LEAST: usize = 64;
+
+/// The longest time until a login that has an end is looked at again.
+const LONGEST_LOOK: Duration = Duration::from_secs(60);
 
 /// A client that was let in.
 pub(super) struct AcceptedClient {
@@ -209,11 +212,7 @@ impl Logins {
 
     fn note_end(&mut self, client: &LoggedIn) {
         let Some(end) = client.login.expires else { return };
-        let left = end.duration_since(SystemTime::now()).unwrap_or_default();
-        // A time that is too far away for the clock is no end.
-        if let Some(at) = Instant::now().checked_add(left) {
-            self.ends.insert((at, client.conn.id()));
-        }
+        self.ends.insert((Instant::now() + look_after(end, SystemTime::now()), client.conn.id()));
     }
 
     /// When [`expire`](Self::expire) has something to do.
@@ -290,8 +289,27 @@ impl Logins {
     }
 }
 
+/// When to look at a login that ends at `end`: the clock may make a step, and the machine may sleep.
+fn look_after(end: SystemTime, now: SystemTime) -> Duration {
+    end.duration_since(now).unwrap_or_default().min(LONGEST_LOOK)
+}
+
 /// The other end, as the connection shows it.
 fn peer(conn: &Conn) -> Peer {
     let PeerIdentity { certificate, unix, .. } = conn.peer_identity();
     Peer { source: Source::of(&conn.peer_addr()), certificate, uid: unix.map(|peer| peer.uid) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_of_the_clock_is_noticed_within_a_minute() {
+        let now = SystemTime::now();
+        let in_s = |s| look_after(now + Duration::from_secs(s), now);
+        assert_eq!(in_s(7200), LONGEST_LOOK);
+        assert_eq!(in_s(5), Duration::from_secs(5));
+        assert_eq!(look_after(now - LONGEST_LOOK, now), Duration::ZERO);
+    }
 }
