@@ -39,6 +39,7 @@
 pub mod clock;
 #[allow(unsafe_code)]
 mod closed;
+pub mod descriptors;
 mod failure;
 pub mod input;
 pub mod lines;

@@ -2,7 +2,6 @@
 
 use commands::Failure;
 use multimqc::LevelKind;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::config::Config;
 
@@ -22,7 +21,7 @@ const MAPS_OF_RING: u64 = 2;
 /// [`Failure::Failed`], with the need, the limit, and the way to raise it.
 pub fn check(config: &Config) -> Result<(), Failure> {
     let topics = config.topics.len() as u64;
-    let limit = allow_descriptors();
+    let limit = commands::descriptors::raise();
     let needed = descriptors(config);
     if needed > limit {
         return Err(Failure::Failed(format!(
@@ -51,14 +50,6 @@ fn descriptors(config: &Config) -> u64 {
     let shared = (SHARED_BYTES / config.user.capacity_bytes.clamp(1, SHARED_BYTES)).max(1);
     let rings = if config.has(LevelKind::User) { topics.div_ceil(shared) } else { 0 };
     SPARE_DESCRIPTORS + config.topics.iter().map(sockets).sum::<u64>() + on_disk + rings
-}
-
-/// Raises the limit of descriptors as far as the system allows, and returns it.
-fn allow_descriptors() -> u64 {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
-    // `None` is no limit.
-    raised.map_or(limit.current, |()| limit.maximum).unwrap_or(u64::MAX)
 }
 
 /// How many maps of memory a process may have.

@@ -22,6 +22,9 @@ type Receivers = (Option<Arc<Recorder>>, Option<Viewers>);
 /// The time for queued data to be sent when the node stops.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// Descriptors beside those of viewers: encoders, nodes, listeners, recordings.
+const SPARE_DESCRIPTORS: usize = 256;
+
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   rblive serve
@@ -70,7 +73,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let stop = Stop::install()?.with_reload()?;
     config.deliver.kept.extend(config.record.iter().map(|rule| rule.folder.clone()));
-    let (deliver, rules) = (config.deliver, config.record);
+    let (mut deliver, rules) = (config.deliver, config.record);
+    deliver.max_connections = connections_of_viewers(deliver.max_connections);
     let mut receivers = Ok((None, None));
     let rs = RsManager::prepared(config.node, |rs| receivers = start_receivers(rs, &deliver, rules))
         .map_err(Failure::failed)?;
@@ -99,6 +103,19 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     rs.shutdown(GRACE);
     recorder.iter().for_each(|recorder| recorder.stop());
     Ok(())
+}
+
+/// How many connections of viewers leave descriptors to encoders, nodes and recordings, at most as many as configured.
+fn connections_of_viewers(configured: usize) -> usize {
+    let limit = usize::try_from(commands::descriptors::raise()).unwrap_or(usize::MAX);
+    let most = limit.saturating_sub(SPARE_DESCRIPTORS).max(limit / 2);
+    if most < configured {
+        tracing::warn!(
+            "{limit} descriptors are allowed: {most} connections of viewers are taken, not {configured} (deliver.max_connections); raise \
+             the limit (ulimit -n, or LimitNOFILE of a service)"
+        );
+    }
+    most.min(configured)
 }
 
 /// Starts the recorder and the web server, and sets the callbacks through which streams reach them.

@@ -50,6 +50,11 @@ impl Watch {
         answer.recv_timeout(timeout).is_ok()
     }
 
+    /// How many topics that are kept on the disk could not be opened. Their publishers and subscribers wait.
+    pub fn unavailable_topics(&self) -> usize {
+        self.kept_logs.unavailable()
+    }
+
     /// Whether the broker is stopping, and only delivers to its subscribers what it has.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)

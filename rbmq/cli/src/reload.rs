@@ -15,7 +15,7 @@ use super::supervisor;
 pub(super) fn reload(source: &Source, broker: &mut Broker, http: Option<&Endpoint>, log: &BrokerLog) {
     supervisor::reloading();
     take_over(source, broker, http, log);
-    supervisor::ready();
+    supervisor::ready(broker);
 }
 
 fn take_over(source: &Source, broker: &mut Broker, http: Option<&Endpoint>, log: &BrokerLog) {

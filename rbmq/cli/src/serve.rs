@@ -9,6 +9,7 @@ use rbmq_ingest::Ingest;
 use tracing::warn;
 
 use super::bytes;
+use super::check;
 use super::kafka;
 use super::log::{BrokerLog, LogOptions};
 use super::reload;
@@ -65,6 +66,7 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
         warn_of_exposure(broker.config());
     }
     source::warn_of_missing_rules(broker.config());
+    check::few_descriptors(broker.config()).iter().for_each(|few| warn!("{few}"));
     if let Some(http) = &http {
         print_http(http, &printer);
     }
@@ -72,7 +74,7 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
     for line in ingest.describe() {
         printer.print(&format!("rbmq: {line}"));
     }
-    supervisor::ready();
+    supervisor::ready(&broker);
     let mut stats = args.stats.map(|interval| Stats::new(interval, args.json));
     loop {
         match stop.wait_asked(stats.as_ref().map(Stats::due)) {

@@ -1,10 +1,15 @@
 //! Notifications of systemd, if it started the broker (`Type=notify`).
 
+use rbmq_broker::Broker;
 use sd_notify::NotifyState;
 
-/// The broker is ready.
-pub(super) fn ready() {
-    notify(&[NotifyState::Ready]);
+/// The broker is ready. The status says what clients do not get of it.
+pub(super) fn ready(broker: &Broker) {
+    let status = match broker.watch().unavailable_topics() {
+        0 => String::new(),
+        n => format!("{n} topics on the disk are not available: the log says why"),
+    };
+    notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
 }
 
 /// The broker reloads its configuration. [`ready`] follows.

@@ -66,6 +66,8 @@ pub(super) struct Scrape {
     feeds: Vec<FeedValues>,
     /// Replays that are under way, and that wait.
     replays: (usize, usize),
+    /// Topics on the disk that could not be opened.
+    unavailable: usize,
     draining: bool,
     /// Connections to the broker's address that ended before a valid hello, by reason.
     foreign: Vec<(&'static str, u64)>,
@@ -107,6 +109,7 @@ impl Scrape {
             mapped_rings: watch.mapped_rings(),
             feeds: watch.feeds(),
             replays: watch.replays(),
+            unavailable: watch.unavailable_topics(),
             draining: watch.is_draining(),
             foreign: watch.foreign_connections().counts().collect(),
             http,
@@ -463,6 +466,8 @@ impl Scrape {
                 self.topics.iter().filter_map(|topic| Some((topic.name.as_str(), value(&topic.kept?))));
             to.family(About::gauge(name, help), "topic", kept)?;
         }
+        let help = "Topics on the disk that could not be opened";
+        to.gauge("rbmq_kept_unavailable", help, self.unavailable as u64)?;
         let (active, waiting) = self.replays;
         let help = "Subscribers that read kept topics from the disk";
         to.gauge("rbmq_replays", help, active as u64)?;

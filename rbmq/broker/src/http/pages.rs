@@ -129,7 +129,13 @@ impl Pages {
     fn ready(&self) -> Answer {
         let draining = self.watch.is_draining();
         let status = if draining { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
-        json(status, &serde_json::json!({ "ready": !draining, "draining": draining }))
+        let mut answer = serde_json::json!({ "ready": !draining, "draining": draining });
+        // Other topics and clients are served.
+        let unavailable = self.watch.unavailable_topics();
+        if unavailable > 0 {
+            answer["unavailable_topics"] = unavailable.into();
+        }
+        json(status, &answer)
     }
 
     fn topics(&self) -> Answer {

@@ -1,6 +1,6 @@
 //! The folder of all kept topics.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,15 +11,23 @@ use rbmq_wire::TopicName;
 use rocketbufs::Bid;
 use tracing::warn;
 
+use super::super::descriptors::have_room_for_kept_topic;
 use super::archived::Archived;
 use super::archivist::Archives;
 use super::copied;
 use super::scribe::{Scribe, ScribeThread};
 use super::store::{KeepError, Recovered, Store, StoreOptions, folder, read_name};
 
-/// The logs of the kept topics, by their buffers. Clones share the table.
+/// The logs of the kept topics, by their buffers. Clones share the tables.
 #[derive(Clone, Default)]
-pub(crate) struct KeptLogs(Arc<Mutex<HashMap<Bid, seglog::Reader>>>);
+pub(crate) struct KeptLogs(Arc<Mutex<Logs>>);
+
+#[derive(Default)]
+struct Logs {
+    open: HashMap<Bid, seglog::Reader>,
+    /// Topics on the disk that could not be opened.
+    unavailable: HashSet<TopicName>,
+}
 
 /// How much of a topic is kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -38,7 +46,12 @@ pub(crate) struct KeptLoad {
 
 impl KeptLogs {
     fn get(&self, bid: Bid) -> Option<seglog::Reader> {
-        self.0.lock().get(&bid).cloned()
+        self.0.lock().open.get(&bid).cloned()
+    }
+
+    /// How many topics of the disk could not be opened.
+    pub(crate) fn unavailable(&self) -> usize {
+        self.0.lock().unavailable.len()
     }
 
     /// How much of a buffer is kept. None if it is not.
@@ -116,7 +129,13 @@ impl Keeper {
             let reason = "broker.keep_dir is empty".to_owned();
             return Err(KeepError::Foreign { path: self.dir.clone(), reason });
         }
+        have_room_for_kept_topic()?;
         Store::open(&self.dir.join(folder(topic)), topic, options)
+    }
+
+    /// A topic of the disk could not be opened.
+    pub(crate) fn failed(&self, topic: &TopicName) {
+        self.logs.0.lock().unavailable.insert(topic.clone());
     }
 
     /// A topic has a buffer. `archived`: bytes that the disk removes are kept in the archive.
@@ -126,7 +145,10 @@ impl Keeper {
             self.archives.add(topic, bid, reader.clone(), &file);
         }
         self.names.insert(bid, topic.clone());
-        self.logs.0.lock().insert(bid, reader);
+        let mut logs = self.logs.0.lock();
+        logs.open.insert(bid, reader);
+        logs.unavailable.remove(topic);
+        drop(logs);
         self.by_name.insert(topic.clone(), bid);
     }
 
@@ -134,7 +156,7 @@ impl Keeper {
     pub(crate) fn closed(&mut self, bid: Bid) {
         if let Some(topic) = self.names.remove(&bid) {
             self.by_name.remove(&topic);
-            self.logs.0.lock().remove(&bid);
+            self.logs.0.lock().open.remove(&bid);
             self.archives.remove(bid);
         }
     }

@@ -26,6 +26,7 @@ use seglog::{
 };
 use tracing::{debug, info, warn};
 
+use super::super::descriptors::TooFewDescriptors;
 use super::places::{Entry, Journaled, Place, Places};
 
 /// Bytes of the topic's log between two snapshots of its publishers: a restarted broker reads at most so much. Fewer if fewer are kept.
@@ -62,6 +63,9 @@ pub enum KeepError {
     /// The system refuses a thread.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
+    /// The rest of the descriptors is for clients.
+    #[error(transparent)]
+    Descriptors(#[from] TooFewDescriptors),
     /// A file of the folder.
     #[error("{}: {source}", path.display())]
     File {

@@ -10,6 +10,7 @@ use rocketbufs::{
 use tracing::{debug, info, warn};
 
 use super::super::counters::Refusal;
+use super::super::descriptors::have_room_for_kept_topic;
 use super::super::effects::{Effect, Effects};
 use super::super::kept::{Archived, KeepError, Keeper, Recovered, Store, StoreOptions};
 use super::super::limits::{
@@ -42,14 +43,20 @@ impl MergedTopics {
     /// # Errors
     /// Another process has one of them open.
     pub(crate) fn open_kept(&mut self, tables: &mut Tables, fx: &mut Effects) -> Result<(), KeepError> {
-        for topic in self.keeper.stored_topics()? {
-            if !tables.settings.topics.of(&topic).keep {
-                info!("topic '{topic}' is on the disk, and no rule keeps it now");
-                continue;
+        let stored = self.keeper.stored_topics()?;
+        let (kept, others): (Vec<_>, Vec<_>) =
+            stored.into_iter().partition(|topic| tables.settings.topics.of(topic).keep);
+        others.iter().for_each(|topic| info!("topic '{topic}' is on the disk, and no rule keeps it now"));
+        for (n, topic) in kept.iter().enumerate() {
+            if let Err(too_few) = have_room_for_kept_topic() {
+                let (left, all) = (&kept[n..], kept.len());
+                warn!("{} of {all} kept topics are not available, from '{topic}' on: {too_few}", left.len());
+                left.iter().for_each(|topic| self.keeper.failed(topic));
+                break;
             }
-            match self.open_topic(tables, &topic, fx) {
-                Ok(_) => {}
-                Err(Refused { reason, .. }) => warn!("topic '{topic}' is not available: {reason}"),
+            if let Err(Refused { reason, .. }) = self.open_topic(tables, topic, fx) {
+                warn!("topic '{topic}' is not available: {reason}");
+                self.keeper.failed(topic);
             }
         }
         Ok(())

@@ -55,7 +55,7 @@ impl Facts {
         let addresses = [("broker.listen", &config.broker.listen), ("http.listen", &config.http.listen)];
         let asked = addresses.into_iter().filter(|(_, addr)| !addr.is_empty());
         Self {
-            descriptors: limit(Resource::Nofile),
+            descriptors: descriptors(),
             file_size: limit(Resource::Fsize),
             address_space: limit(Resource::As),
             max_map_count: number("/proc/sys/vm/max_map_count"),
@@ -74,6 +74,10 @@ impl Facts {
             ports: asked.map(|(name, addr)| (name, addr.clone(), port(addr))).collect(),
         }
     }
+}
+
+pub(super) fn descriptors() -> Limit {
+    limit(Resource::Nofile)
 }
 
 fn limit(resource: Resource) -> Limit {

@@ -16,7 +16,6 @@ mod users;
 
 use commands::Failure;
 use commands::terminal::colors;
-#[cfg(feature = "tls")]
 use rbmq_broker::BrokerConfig;
 
 use super::source::Source;
@@ -50,6 +49,13 @@ enum What {
     Rdma,
     #[cfg(feature = "tls")]
     Tls,
+}
+
+/// What a broker that starts says of too few descriptors for its clients; none if they are enough. It counts its kept topics as it opens them.
+pub(super) fn few_descriptors(config: &BrokerConfig) -> Option<String> {
+    let Finding { level, found, consequence, fix, .. } = rules::descriptors(facts::descriptors(), config, 0);
+    let fix = fix.filter(|_| level != Level::Ok)?;
+    Some(format!("descriptors: {found}. {consequence} {fix}"))
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {

@@ -1,6 +1,6 @@
 //! The rules: from facts and a configuration to findings. No function here reads from the system.
 
-use rbmq_broker::{BrokerConfig, Exposed};
+use rbmq_broker::{BrokerConfig, Exposed, OF_KEPT_TOPIC, Rule};
 
 use super::facts::{Facts, Limit, Port};
 use super::finding::{Finding, Level};
@@ -13,7 +13,7 @@ const SPARE: u64 = 100;
 pub(super) fn findings(facts: &Facts, config: &BrokerConfig) -> Vec<Finding> {
     let mut findings = ports(facts);
     findings.extend(exposure(config));
-    findings.extend([descriptors(facts, config), memory(facts, config)]);
+    findings.extend([descriptors(facts.descriptors, config, kept_topics(config)), memory(facts, config)]);
     findings.extend(file_size(facts, config));
     findings.extend(address_space(facts, config));
     findings.extend(mappings(facts, config));
@@ -64,25 +64,38 @@ fn ports(facts: &Facts) -> Vec<Finding> {
     facts.ports.iter().map(finding).collect()
 }
 
-fn descriptors(facts: &Facts, config: &BrokerConfig) -> Finding {
+/// Whether the descriptors are enough, with so many kept topics.
+pub(super) fn descriptors(limit: Limit, config: &BrokerConfig, kept: u64) -> Finding {
     let buffers = &config.framework.buffers;
     let reservations = buffers.max_ring_bytes.div_ceil(buffers.reservation_bytes);
     let clients = config.framework.limits.max_connections as u64 + config.http.max_connections as u64;
-    let needed = clients + reservations + SPARE;
-    let Limit { soft, hard } = facts.descriptors;
+    let others = reservations + kept * OF_KEPT_TOPIC + SPARE;
+    let needed = clients + others;
+    let Limit { soft, hard } = limit;
     let Some(hard) = hard.filter(|hard| *hard < needed) else {
         let soft = soft.map_or("unlimited".to_owned(), |soft| soft.to_string());
         return Finding::ok("descriptors", format!("{soft}, raised automatically; {needed} are needed"));
     };
     let level = if hard < 256 { Level::Bad } else { Level::Warn };
-    let served = hard.saturating_sub(reservations + SPARE);
+    let served = hard.saturating_sub(others);
+    let beside = match kept {
+        0 => String::new(),
+        kept => format!(" beside {kept} kept topics"),
+    };
     Finding::new(
         "descriptors",
         level,
         format!("{hard} at most; {needed} are needed"),
-        format!("About {served} connections can be served, fewer than limits.max_connections."),
+        format!("About {served} connections can be served{beside}, fewer than limits.max_connections."),
         format!("LimitNOFILE={needed} in the unit, or ulimit -Hn {needed} as root before the broker starts"),
     )
+}
+
+/// The most topics that the rules keep on disk.
+fn kept_topics(config: &BrokerConfig) -> u64 {
+    let most = config.broker.max_topics as u64;
+    let of_rule = |rule: &Rule| if rule.pattern.as_topic().is_some() { 1 } else { most };
+    config.broker.topics.iter().filter(|rule| rule.keep).map(of_rule).sum::<u64>().min(most)
 }
 
 fn memory(facts: &Facts, config: &BrokerConfig) -> Finding {

@@ -35,6 +35,12 @@ fn config() -> BrokerConfig {
     config
 }
 
+fn kept(pattern: &str) -> Rule {
+    let mut rule = Rule::new(pattern.parse().expect("a pattern"));
+    rule.keep = true;
+    rule
+}
+
 /// The findings that are not OK: name, level, and remedy.
 fn wrong(facts: &Facts, config: &BrokerConfig) -> Vec<(&'static str, Level, String)> {
     let findings = findings(facts, config).into_iter();
@@ -87,6 +93,13 @@ fn limits_of_the_process() {
     assert_eq!((check, level), ("descriptors", Level::Warn));
     assert!(fix.contains("LimitNOFILE=10168"), "{fix}");
     assert_eq!(only(|facts| facts.descriptors = limit(64)).1, Level::Bad);
+    let mut keeps = config();
+    keeps.broker.topics = vec![kept("one"), kept("many/#")].into();
+    let facts = Facts { descriptors: limit(20_000), ..good() };
+    let found = wrong(&facts, &keeps);
+    assert!(found[0].2.contains("LimitNOFILE=50168"), "kept topics have descriptors too: {found:?}");
+    keeps.broker.topics = vec![kept("one")].into();
+    assert_eq!(wrong(&facts, &keeps), []);
     let (check, level, fix) = only(|facts| facts.file_size = limit(1 << 20));
     assert_eq!((check, level), ("file size", Level::Bad));
     assert!(fix.contains("ulimit -f unlimited"), "{fix}");

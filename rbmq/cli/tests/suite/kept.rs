@@ -231,6 +231,48 @@ fn an_option_keeps_topics_without_a_file() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("a folder is missing"));
 }
 
+/// A broker that is started with fewer descriptors than its topics need serves its clients, and says what is missing.
+#[test]
+fn kept_topics_leave_descriptors_to_clients() {
+    const TOPICS: usize = 40;
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("kept").display().to_string();
+    let earlier = BrokerProcess::start_with(&["--keep", &folder]);
+    let publisher = Publisher::connect(&earlier.addr).unwrap();
+    for n in 0..TOPICS {
+        let options = TopicOptions::default().ring_bytes(64 << 10);
+        let mut writer = publisher.topic_with(&format!("k/{n:02}"), options).unwrap();
+        writer.publish(b"kept").unwrap();
+        writer.confirm(writer.position(), ConfirmLevel::Stored, Some(LONG)).unwrap();
+    }
+    drop((publisher, earlier));
+    let addr = reserved_addr();
+    let serve = rbmq(["serve", "--listen", &addr, "--keep", &folder, "--http", "127.0.0.1:0"]);
+    let mut limited = std::process::Command::new("sh");
+    limited.args(["-c", "ulimit -n 128; exec \"$0\" \"$@\""]).arg(serve.get_program()).args(serve.get_args());
+    limited.env("RBMQ_LOG", "warn").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut broker = Process::start(limited);
+    let told = broker
+        .stderr()
+        .lines()
+        .map_while(Result::ok)
+        .find(|line| line.contains("kept topics are not available"));
+    let told = told.expect("the log says how many topics are missing");
+    assert!(told.contains(&format!("of {TOPICS} kept topics")) && told.contains("ulimit -n"), "{told}");
+    let lines = broker.stdout().lines().map_while(Result::ok);
+    let http = lines.into_iter().find_map(|line| Some(line.split_once("http://")?.1.replace("/metrics", "")));
+    let mut page = std::net::TcpStream::connect(http.expect("its address")).expect("a descriptor is left");
+    page.write_all(b"GET /ready HTTP/1.0\r\n\r\n").unwrap();
+    let answer = std::io::read_to_string(page).unwrap();
+    assert!(answer.contains("200 OK") && answer.contains("\"unavailable_topics\":"), "{answer}");
+    let publisher = Publisher::connect(&addr).expect("clients are served");
+    let refused = publisher.topic(&format!("k/{:02}", TOPICS - 1)).expect_err("no descriptors for it");
+    assert!(refused.to_string().contains("descriptors are in use"), "{refused}");
+    publisher.topic("other/but/kept").expect_err("nor for another topic that is kept");
+    let mut subscriber = subscriber(&addr, StartFrom::Oldest);
+    assert_eq!(subscriber.recv(Some(LONG)).unwrap().expect("of a topic that was opened").bytes, b"kept");
+}
+
 #[cfg(not(feature = "kafka"))]
 #[test]
 fn a_command_without_kafka_names_the_feature() {
