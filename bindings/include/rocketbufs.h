@@ -2859,8 +2859,8 @@ rb_status rbmq_subscriber_recv(struct rbmq_subscriber *subscriber,
                                int64_t timeout_ns);
 
 // The next messages, several at once and in the memory where they landed, waiting at most `timeout_ns`. Consumes the batch before.
-// `rbmq_subscriber_batch_records` has its records. Messages of a batch of which `rbmq_subscriber_recv` has handed out some come
-// only with that call.
+// `rbmq_subscriber_batch_records` has its records. After `rbmq_subscriber_recv` it begins with the messages that arrived together
+// with the last one; in a merged topic with all messages of its run, at whose start alone a batch begins.
 //
 // `*batch` is valid until the batch is consumed: by `rbmq_subscriber_batch_consume`, or by the next call that receives. One thread
 // uses a subscriber at a time. Outcomes and errors as of `rbmq_subscriber_recv`.

@@ -260,7 +260,6 @@ static void topics(const std::string &broker) {
     CHECK(subscriber.subscribe(name) && topic.wait_subscribers(1, wait));
     rbmq::position_t end = 0;
     CHECK(topic.publish("one"));
-    // All of it: what recv() has of a batch comes only with recv().
     auto message = subscriber.recv(wait);
     CHECK(message && message->text() == "one" && message->topic_name() == name);
     {
