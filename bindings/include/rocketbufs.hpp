@@ -1570,7 +1570,8 @@ public:
     status interrupt() const { return detail::check(rbmq_subscriber_interrupt(handle_)); }
 
     // Calls `callback(RB_OK, message)` for each message, on a thread of the subscriber alone; or with what recv() would have failed
-    // with, and an empty message (rocketbufs::last_error() has the text). RB_END and RB_ERR_TAKEN_OVER are the last call. Subscribe before.
+    // with, and an empty message (rocketbufs::last_error() has the text). RB_END, RB_ERR_DOWN and RB_ERR_TAKEN_OVER are the last call.
+    // Subscribe before.
     // The callback may wait. If it throws, the program ends.
     status set_message_cb(std::function<void(rb_status, const Message &)> callback) {
         unset_message_cb();

@@ -495,7 +495,7 @@ pub extern "C" fn rbmq_subscriber_interrupt(subscriber: *const rbmq_subscriber) 
 
 /// Calls `callback(ctx, RB_OK, message)` for every message, on a thread of the subscriber alone, one call at a time. The callback may wait:
 /// the subscriber's next messages wait too. What `rbmq_subscriber_recv` would return instead of a message is a call too, with its status,
-/// NULL as the message, and the text in `rb_last_error`. `RB_END` and `RB_ERR_TAKEN_OVER` are the last call.
+/// NULL as the message, and the text in `rb_last_error`. `RB_END`, `RB_ERR_DOWN` and `RB_ERR_TAKEN_OVER` are the last call.
 ///
 /// The message is valid until the callback returns, and is consumed by the call that follows the last one of its batch. Consumes an open batch.
 /// Subscribe before: while a callback is set, other calls on the subscriber fail with `RB_ERR_BUSY`, but `rbmq_subscriber_interrupt`,
