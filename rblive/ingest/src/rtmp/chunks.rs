@@ -23,7 +23,9 @@ pub(super) struct Message {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ChunkStreamError {
     /// A message is too large.
-    #[error("the encoder announced a message of {0} bytes, more than limits.message_bytes")]
+    #[error(
+        "the encoder announced a message of {0} bytes, more than limits.message_bytes, or than 16384 before its publish"
+    )]
     TooLarge(usize),
     /// The messages that are on the way are too large together.
     #[error("the encoder has more than {0} bytes in unfinished messages")]
@@ -52,11 +54,12 @@ struct Stream {
     partial: BytesMut,
 }
 
-/// Reads messages. The received bytes of unfinished messages are kept in memory, at most twice `max_message`.
+/// Reads messages. The received bytes of unfinished messages are kept in memory, at most `max_partial`.
 #[derive(Debug)]
 pub(super) struct Reader {
     chunk: usize,
     max_message: usize,
+    max_partial: usize,
     partial: usize,
     streams: Vec<Stream>,
 }
@@ -78,8 +81,15 @@ fn be24(bytes: &[u8]) -> u32 {
 }
 
 impl Reader {
-    pub(super) fn new(max_message: usize) -> Self {
-        Self { chunk: FIRST_CHUNK, max_message, partial: 0, streams: Vec::new() }
+    /// A reader for a peer that is not admitted yet: all of its unfinished messages have so many bytes together.
+    pub(super) fn new(max_bytes: usize) -> Self {
+        let (chunk, max_message, max_partial) = (FIRST_CHUNK, max_bytes, max_bytes);
+        Self { chunk, max_message, max_partial, partial: 0, streams: Vec::new() }
+    }
+
+    /// The peer is admitted: its messages may be so large, and its unfinished messages together twice as large.
+    pub(super) fn admit(&mut self, max_message: usize) {
+        (self.max_message, self.max_partial) = (max_message, max_message.saturating_mul(2));
     }
 
     /// Sets the size of the next chunks, which the peer has announced.
@@ -137,8 +147,8 @@ impl Reader {
         }
         let _ = input.split_to(header);
         self.partial += taken;
-        if self.partial > 2 * self.max_message {
-            return Err(ChunkStreamError::TooMuch(2 * self.max_message));
+        if self.partial > self.max_partial {
+            return Err(ChunkStreamError::TooMuch(self.max_partial));
         }
         stream.partial.extend_from_slice(&input.split_to(taken));
         if stream.partial.len() < stream.length {

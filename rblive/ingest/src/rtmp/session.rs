@@ -13,6 +13,8 @@ const HANDSHAKE: usize = 1536;
 const STREAM: u32 = 1;
 /// The longest command.
 const MAX_COMMAND: usize = 64 << 10;
+/// The most bytes of messages of a peer whose publish was not accepted: commands have some hundred.
+const STRANGERS_BYTES: usize = 16 << 10;
 
 /// An event of a session, for its owner.
 #[derive(Debug, Clone, PartialEq)]
@@ -88,7 +90,7 @@ enum State {
     Publishing,
 }
 
-/// A connection. A connection keeps an incomplete chunk and unfinished messages, bounded by `max_message`.
+/// A connection. A connection keeps an incomplete chunk and unfinished messages, bounded by `max_message`, and by less before its publish.
 #[derive(Debug)]
 pub struct Session {
     state: State,
@@ -97,19 +99,22 @@ pub struct Session {
     reader: Reader,
     app: String,
     publish_stream: u32,
+    max_message: usize,
     received: u64,
     acknowledged: u64,
     window: u64,
 }
 
 impl Session {
-    /// A session that refuses messages of more than `max_message` bytes.
+    /// A session that refuses messages of more than `max_message` bytes. Until a publish is accepted, all messages on the way may have
+    /// 16 KiB.
     pub fn new(max_message: usize) -> Self {
         Self {
             state: State::Hello,
             input: BytesMut::new(),
             output: Vec::new(),
-            reader: Reader::new(max_message),
+            reader: Reader::new(max_message.min(STRANGERS_BYTES)),
+            max_message,
             app: String::new(),
             publish_stream: STREAM,
             received: 0,
@@ -166,6 +171,7 @@ impl Session {
     /// Accepts the publish of the peer.
     pub fn accept(&mut self) {
         self.state = State::Publishing;
+        self.reader.admit(self.max_message);
         chunks::write(2, 4, 0, &[0, 0, 0, 0, 0, 0, 0, 1], &mut self.output);
         self.status("status", "NetStream.Publish.Start", "the stream is live");
     }

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::ops::Range;
 use std::time::Duration;
 
-use rblive_ingest::rtmp::{Session, SessionEvent};
+use rblive_ingest::rtmp::{Session, SessionError, SessionEvent};
 
 use crate::http::{expected, put};
 use crate::material::{LARGE, RATE, SMALL, flv_config, flv_frame, ts};
@@ -78,6 +78,32 @@ fn chunks_that_go_on_may_leave_the_extended_timestamp_out() {
         let video = SessionEvent::Video { timestamp: TIME, payload: whole.clone().into() };
         let audio = SessionEvent::Audio { timestamp: 7, payload: b"sound".as_slice().into() };
         assert!(events == [video, audio], "with {} bytes between the chunks", repeated.len());
+    }
+}
+
+/// Whoever connects takes little memory, and only a publisher that was accepted may send what a picture needs.
+#[test]
+fn messages_are_small_before_a_publish_is_accepted() {
+    const MOST: usize = 16 << 10;
+    let begins = |chunk_stream: u8, bytes: usize| {
+        let head = message(9, 0, &[]);
+        [&[chunk_stream][..], &head[1..4], &(bytes as u32).to_be_bytes()[1..], &head[7..]].concat()
+    };
+    let after = |publish: bool, bytes: &[u8]| {
+        let mut session = Session::new(1 << 20);
+        session.receive(&if publish { hello("camera") } else { handshake() });
+        if publish {
+            assert!(matches!(session.next_event(), Ok(Some(SessionEvent::Publish { .. }))));
+            session.accept();
+        }
+        session.receive(&[&message(1, 0, &8192u32.to_be_bytes()), bytes].concat());
+        session.next_event()
+    };
+    let one = begins(4, MOST + 1);
+    let several: Vec<u8> = (4..7).flat_map(|at| [begins(at, MOST), vec![0; 8192]].concat()).collect();
+    for bytes in [one, several] {
+        assert_eq!(after(true, &bytes), Ok(None), "a publisher may");
+        assert!(matches!(after(false, &bytes), Err(SessionError::Chunks(_))), "a stranger may not");
     }
 }
 
