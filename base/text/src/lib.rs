@@ -43,6 +43,22 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     printable_but(text, &[])
 }
 
+/// The longest text that [`short`] gives, in characters.
+const SHORT: usize = 100;
+
+/// As [`printable`], at most 100 characters of it: others may choose long texts, and cause many lines.
+///
+/// ```
+/// assert_eq!(text::short("a\u{1b}b"), "a\\u{1b}b");
+/// assert_eq!(text::short(&"x".repeat(6000)), format!("{}…", "x".repeat(100)));
+/// ```
+pub fn short(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(SHORT) {
+        None => printable(text),
+        Some((end, _)) => Cow::Owned(format!("{}…", printable(&text[..end]))),
+    }
+}
+
 /// As [`printable`], but some characters stay: the ends of lines of a message with several, the colors of a log.
 pub fn printable_but<'a>(text: &'a str, kept: &[char]) -> Cow<'a, str> {
     without(text, |c| is_hidden(c) && !kept.contains(&c), escape)

@@ -9,6 +9,7 @@ mod process;
 mod proxy;
 #[cfg(feature = "broker")]
 mod raw;
+mod strangers;
 mod time;
 
 #[cfg(feature = "broker")]
@@ -19,4 +20,5 @@ pub use process::{Outcome, Process};
 pub use proxy::Proxy;
 #[cfg(feature = "broker")]
 pub use raw::{Raw, introduction};
+pub use strangers::{Door, connect_from, is_in_own_network, resident_kib};
 pub use time::{LONG, until};

@@ -1,4 +1,4 @@
-//! The addresses of viewers: how many connections each has, and how often it asks. All addresses of a host count as one
+//! The addresses of viewers: the places of their connections, and how often each asks. All addresses of a host count as one
 //! ([`HostAddress`]).
 
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use locks::Mutex;
-use peers::HostAddress;
+use peers::{HostAddress, Places};
 
 /// A new connection costs as much as this many requests: a handshake is the most work that a client can ask for.
 const CONNECTION: u32 = 10;
@@ -21,7 +21,7 @@ const BURST: Duration = Duration::from_secs(2);
 pub(crate) struct Addresses {
     table: Mutex<HashMap<HostAddress, Arc<Address>>>,
     began: Instant,
-    max_connections: usize,
+    places: Places,
     /// The time between two requests that come one after the other. Zero: no limit.
     pause: Duration,
 }
@@ -30,37 +30,39 @@ pub(crate) struct Addresses {
 /// allowed rate. Each request compares `due` with the clock, and moves it on.
 #[derive(Debug, Default)]
 struct Address {
-    connections: Mutex<usize>,
     due: AtomicU64,
 }
 
-/// The entry of a connection in the table. Dropping it removes the connection.
+/// The place of a connection, and its entry in the table.
 #[derive(Debug)]
 pub(crate) struct Place {
     addresses: Arc<Addresses>,
     address: Arc<Address>,
+    pub place: Arc<peers::Place>,
+}
+
+/// Why a connection is refused.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    NoPlace,
+    TooOften,
 }
 
 impl Addresses {
     /// `rate`: requests per second of an address; 0 is no limit.
-    pub fn new(max_connections: usize, rate: u32) -> Self {
+    pub fn new(places: Places, rate: u32) -> Self {
         let pause = Duration::from_secs(1).checked_div(rate).unwrap_or_default();
-        Self { table: Mutex::default(), began: Instant::now(), max_connections, pause }
+        Self { table: Mutex::default(), began: Instant::now(), places, pause }
     }
 
-    /// Adds a connection. `None`: the address has the most connections that it may have, or connects too often.
-    pub fn place(self: &Arc<Self>, addr: IpAddr) -> Option<Place> {
+    /// Adds a connection, which is a stranger.
+    pub fn place(self: &Arc<Self>, addr: IpAddr) -> Result<Place, Refused> {
         let address = self.table.lock().entry(HostAddress::of(addr)).or_default().clone();
         if !self.may_ask(&address, CONNECTION) {
-            return None;
+            return Err(Refused::TooOften);
         }
-        let mut connections = address.connections.lock();
-        if *connections >= self.max_connections {
-            return None;
-        }
-        *connections += 1;
-        drop(connections);
-        Some(Place { addresses: self.clone(), address })
+        let place = self.places.enter(addr, Instant::now()).map_err(|_| Refused::NoPlace)?;
+        Ok(Place { addresses: self.clone(), address, place: Arc::new(place) })
     }
 
     fn may_ask(&self, address: &Address, requests: u32) -> bool {
@@ -80,9 +82,9 @@ impl Addresses {
     /// Removes the addresses that have no connection and no requests to wait for.
     pub fn sweep(&self) {
         let now = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.table.lock().retain(|_, own| {
-            Arc::strong_count(own) > 1 || *own.connections.lock() > 0 || own.due.load(Ordering::Relaxed) > now
-        });
+        self.table
+            .lock()
+            .retain(|_, own| Arc::strong_count(own) > 1 || own.due.load(Ordering::Relaxed) > now);
     }
 
     #[cfg(test)]
@@ -98,22 +100,40 @@ impl Place {
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        *self.address.connections.lock() -= 1;
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use peers::PlaceLimits;
+
     use super::*;
 
     const ONE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
     const OTHER: IpAddr = IpAddr::V6(std::net::Ipv6Addr::LOCALHOST);
 
+    /// Addresses with so many connections each, whose places are known as soon as they are taken.
+    struct Known(Arc<Addresses>);
+
+    impl Known {
+        fn new(of_host: usize, rate: u32) -> Self {
+            let limits = PlaceLimits { of_host, ..PlaceLimits::new(1000, "max_connections") };
+            Self(Arc::new(Addresses::new(Places::new(limits, |_| ()), rate)))
+        }
+
+        fn place(&self, addr: IpAddr) -> Option<Place> {
+            self.0.place(addr).inspect(|own| own.place.known()).ok()
+        }
+    }
+
+    impl std::ops::Deref for Known {
+        type Target = Addresses;
+
+        fn deref(&self) -> &Addresses {
+            &self.0
+        }
+    }
+
     #[test]
     fn each_address_has_its_own_connections() {
-        let addresses = Arc::new(Addresses::new(2, 0));
+        let addresses = Known::new(2, 0);
         let both = [addresses.place(ONE).unwrap(), addresses.place(ONE).unwrap()];
         assert!(addresses.place(ONE).is_none());
         assert!(addresses.place(OTHER).is_some());
@@ -129,7 +149,7 @@ mod tests {
     #[test]
     fn the_addresses_of_a_host_share_their_connections() {
         let address = |text: &str| text.parse::<IpAddr>().unwrap();
-        let addresses = Arc::new(Addresses::new(1, 0));
+        let addresses = Known::new(1, 0);
         for [one, same, other] in [
             ["2001:db8::1", "2001:db8::2:3:4:5", "2001:db8:0:1::1"],
             ["10.0.0.1", "::ffff:10.0.0.1", "::ffff:10.0.0.2"],
@@ -145,7 +165,9 @@ mod tests {
     #[test]
     fn an_address_that_asks_too_often_waits_and_others_do_not() {
         // One request in twenty seconds: the clock does not matter here.
-        let addresses = Arc::new(Addresses { pause: Duration::from_secs(20), ..Addresses::new(9, 0) });
+        let places = Places::new(PlaceLimits::new(9, "max_connections"), |_| ());
+        let slow = Addresses { pause: Duration::from_secs(20), ..Addresses::new(places, 0) };
+        let addresses = Known(Arc::new(slow));
         let place = addresses.place(ONE).unwrap();
         assert!(!place.may_ask() && addresses.place(ONE).is_none());
         let other = addresses.place(OTHER).unwrap();
@@ -153,7 +175,7 @@ mod tests {
         drop(place);
         addresses.sweep();
         assert_eq!(addresses.len(), 2, "an address that is gone is remembered until it may ask");
-        let often = Arc::new(Addresses::new(9, 1_000_000));
+        let often = Known::new(9, 1_000_000);
         let place = often.place(ONE).unwrap();
         assert!((0..1000).all(|_| place.may_ask()));
     }

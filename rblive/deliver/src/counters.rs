@@ -10,6 +10,8 @@ pub(crate) struct Counters {
     pub connections: AtomicU64,
     pub open: AtomicU64,
     pub refused: AtomicU64,
+    /// Connections that had asked for nothing, and were closed to make room for others.
+    pub made_room: AtomicU64,
     pub handshakes_failed: AtomicU64,
     pub too_slow: AtomicU64,
     /// Connections of HTTP/2 whose client sent too many frames.

@@ -66,6 +66,11 @@ impl Scrape {
         for (name, help, counter) in [
             ("rblive_connections", "Accepted connections", &counters.connections),
             ("rblive_refused_connections", "Connections beyond a limit", &counters.refused),
+            (
+                "rblive_made_room_connections",
+                "Connections that had asked for nothing and were closed to make room for others",
+                &counters.made_room,
+            ),
             ("rblive_failed_handshakes", "TLS handshakes that failed", &counters.handshakes_failed),
             (
                 "rblive_slow_viewers",

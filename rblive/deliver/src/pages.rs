@@ -79,7 +79,10 @@ impl Drop for Watching {
 impl Pages {
     /// Answers a request. `method` is the method as it was sent.
     pub async fn answer(&self, method: &str, request: &Request, watching: &locks::Mutex<Watching>) -> Answer {
-        let may_ask = watching.lock().place.may_ask();
+        let (may_ask, place) = {
+            let own = watching.lock();
+            (own.place.may_ask(), own.place.place.clone())
+        };
         let answer = match method {
             _ if !may_ask => Answer::text(429, "your address asks too often; wait a second"),
             "GET" | "HEAD" => self.get(request, watching).await.for_request(request),
@@ -87,6 +90,12 @@ impl Pages {
             _ => Answer::text(405, "viewers may GET, HEAD and OPTIONS"),
         };
         self.counters.answered(answer.status);
+        // The files of the page and the calls of probes are for everybody, so they prove nothing.
+        let is_asked =
+            ["/live/", "/vod", "/streams", "/metrics"].iter().any(|own| request.path.starts_with(own));
+        if is_asked && matches!(method, "GET" | "HEAD") && answer.status < 400 {
+            place.known();
+        }
         answer
     }
 

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use peers::{LogLimiter, PlaceLimits, Places};
 use rblive_record::Store;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use crate::addresses::{Addresses, Place};
+use crate::addresses::{Addresses, Place, Refused};
 use crate::catalog::Catalog;
 use crate::counters::Counters;
 use crate::http1;
@@ -109,9 +109,13 @@ impl Server {
             let (counters, started) = (Counters::default(), Instant::now());
             Arc::new(Pages { catalog, settings, patience, counters, kept, started })
         };
-        let (connections, rate) =
-            (pages.settings.max_connections_per_address, pages.settings.max_requests_per_address);
-        let addresses = Arc::new(Addresses::new(connections, rate));
+        let mut limits = PlaceLimits::new(pages.settings.max_connections, "deliver.max_connections");
+        limits.of_host_setting = "deliver.max_connections_per_address";
+        if pages.settings.max_connections_per_address > 0 {
+            limits.of_host = pages.settings.max_connections_per_address;
+        }
+        let places = Places::new(limits, |line| tracing::warn!("{line}"));
+        let addresses = Arc::new(Addresses::new(places, pages.settings.max_requests_per_address));
         runtime.spawn(sweep(pages.clone(), addresses.clone()));
         runtime.spawn(accept(listener, pages, certificates.clone(), addresses));
         Ok(Self { addr, certificates, runtime: Some(runtime) })
@@ -155,19 +159,30 @@ async fn accept(
     certificates: Arc<Certificates>,
     addresses: Arc<Addresses>,
 ) {
-    let slots = Arc::new(Semaphore::new(pages.settings.max_connections.min(Semaphore::MAX_PERMITS)));
+    let (mut failures, mut too_often) = (LogLimiter::default(), LogLimiter::default());
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!("cannot accept a viewer's connection: {error}; trying again soon");
+                if let Some(more) = failures.allow(Instant::now()) {
+                    tracing::warn!(more, "cannot accept a viewer's connection: {error}; trying again soon");
+                }
                 tokio::time::sleep(ACCEPT_RETRY).await;
                 continue;
             }
         };
-        let (Some(place), Ok(slot)) = (addresses.place(peer.ip()), slots.clone().try_acquire_owned()) else {
-            Counters::add(&pages.counters.refused);
-            continue;
+        let place = match addresses.place(peer.ip()) {
+            Ok(place) => place,
+            Err(why) => {
+                Counters::add(&pages.counters.refused);
+                if why == Refused::TooOften
+                    && let Some(more) = too_often.allow(Instant::now())
+                {
+                    let address = peer.ip();
+                    tracing::warn!(%address, more, "a connection was refused, as deliver.max_requests_per_address says");
+                }
+                continue;
+            }
         };
         Counters::add(&pages.counters.connections);
         let (pages, config) = (pages.clone(), certificates.current());
@@ -175,9 +190,11 @@ async fn accept(
             Counters::add(&pages.counters.open);
             // Small answers leave at once. Where that cannot be set, they leave a little later.
             let _ = stream.set_nodelay(true);
-            serve(stream, config, &pages, place).await;
+            let held = place.place.clone();
+            if held.while_held(serve(stream, config, &pages, place)).await.is_none() {
+                Counters::add(&pages.counters.made_room);
+            }
             pages.counters.open.fetch_sub(1, Ordering::Relaxed);
-            drop(slot);
         });
     }
 }

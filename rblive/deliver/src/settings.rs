@@ -19,12 +19,13 @@ section! {
         private_key: PathBuf = PathBuf::new();
         /// Threads that serve viewers. Each takes one core under load. 0: one for each core.
         threads: usize = 0, range [at least 0];
-        /// The most connections. Each takes a descriptor, the state of TLS and of a request, and at most 136 KiB more while its viewer is
+        /// The most connections. Where no place is free, a connection that has not asked for a stream yet makes room. Each takes a descriptor, the state of TLS and of a request, and at most 136 KiB more while its viewer is
         /// slower than its answer.
         max_connections: usize = 10_000, range [at least 0];
-        /// The most connections of one address. Viewers behind one proxy share an address. IPv6 addresses count by their first 64 bits,
-        /// here and below.
-        max_connections_per_address: usize = 10_000, range [at least 0];
+        /// The most connections of one address. 0: three quarters of `max_connections`, so that others get in. Viewers behind one proxy
+        /// share an address: with a proxy in front of all, set it to `max_connections`. IPv6 addresses count by their first 64 bits, here
+        /// and below.
+        max_connections_per_address: usize = 0, range [at least 0];
         /// The requests per second of one address, for which a connection counts ten times; 0 is no limit. Two seconds' requests may come
         /// at once; what is more gets the status 429. A player asks once or twice for each part or segment; viewers behind one proxy
         /// share an address.

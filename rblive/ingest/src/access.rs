@@ -1,10 +1,12 @@
 //! The permission to publish: keys, users, and a web-hook.
 
+use std::fmt;
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::access::{AttemptRule, Authenticator, PasswordError, PasswordHash, Peer, Refused, Source, Step, Users};
-use peers::{Credentials, HostAddress, Secret};
+use locks::Mutex;
+use peers::{Credentials, HostAddress, LogLimiter, Secret};
 use rblive::StreamError;
 use rblive::config::matches;
 use rblive::content::check_name;
@@ -63,6 +65,8 @@ pub(crate) struct Access {
     hook: Option<Hook>,
     /// Limits the passwords that are checked at once.
     checks: Semaphore,
+    /// Limits the lines about the hook's failures.
+    hook_lines: Mutex<LogLimiter>,
 }
 
 impl Claim {
@@ -85,6 +89,7 @@ impl Access {
             logins: logins(settings)?,
             hook: Hook::new(&settings.hook)?,
             checks: Semaphore::new(CHECKS_AT_ONCE),
+            hook_lines: Mutex::default(),
             settings: settings.clone(),
         })
     }
@@ -164,7 +169,7 @@ impl Access {
             Ok(Said::Yes(None)) => Ok(stream.to_owned()),
             Ok(Said::Yes(Some(name))) if check_name(&name) => Ok(name),
             Ok(Said::Yes(Some(_))) => {
-                tracing::warn!(stream, "the web-hook renames the stream to something that is no name");
+                self.hook_failed(stream, &"it renames the stream to something that is no name");
                 Err(Refusal::NoHook)
             }
             Ok(Said::No(reason)) => {
@@ -172,9 +177,16 @@ impl Access {
                 Err(Refusal::Hook(reason))
             }
             Err(failure) => {
-                tracing::warn!(stream, "the web-hook failed, so that nobody publishes: {failure}");
+                self.hook_failed(stream, &failure);
                 Err(Refusal::NoHook)
             }
+        }
+    }
+
+    fn hook_failed(&self, stream: &str, why: &dyn fmt::Display) {
+        if let Some(more) = self.hook_lines.lock().allow(Instant::now()) {
+            let stream = text::short(stream);
+            tracing::warn!(%stream, more, "the web-hook failed, so that nobody publishes: {why}");
         }
     }
 
@@ -297,6 +309,14 @@ mod tests {
             assert!(matches!(tries(&access, address), Err(Refusal::Attempts)));
         }
         assert!(matches!(tries(&access, "2001:db8:1::1"), Err(Refusal::Key)));
+        // Others, however many, do not make the server forget to count.
+        for network in 0..20_000 {
+            access.failed(&claim(&format!("2001:db9:{network:x}::1"), None, "wrong"), None);
+        }
+        for _ in 0..3 {
+            assert!(matches!(tries(&access, "10.0.0.1"), Err(Refusal::Key)));
+        }
+        assert!(matches!(tries(&access, "10.0.0.1"), Err(Refusal::Attempts)));
         settings.limits.failed_attempts = 0;
         let unlimited = Access::new(&settings).unwrap();
         assert!((0..100).all(|_| matches!(tries(&unlimited, "2001:db8::1"), Err(Refusal::Key))));

@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct IngestCounters {
     /// Connections that were accepted.
     pub connections: AtomicU64,
-    /// Connections that were refused because there were too many.
+    /// Connections that were refused because there were too many, of all addresses or of theirs.
     pub turned_away: AtomicU64,
+    /// Connections that had published nothing yet, and were closed to make room for others.
+    pub made_room: AtomicU64,
     /// Publishers that were accepted.
     pub publishers: AtomicU64,
     /// Publishers that were refused: a wrong key or name, or the stream had a publisher.

@@ -26,7 +26,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use locks::{Mutex, MutexGuard};
-use peers::{BrowserFields, ForeignPage};
+use peers::{BrowserFields, ForeignPage, Place};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -42,6 +42,8 @@ use crate::upload::{LastFile, MAX_PLAYLIST, Upload, UploadFailure};
 
 type Answer = Response<Full<Bytes>>;
 
+/// The largest head of a request in bytes, and what a connection buffers of a body.
+const HEAD_BYTES: usize = 16 << 10;
 /// The largest bodies that are kept at once until they can be written.
 const KEPT_BODIES: usize = 2;
 /// The unit in which kept bytes are counted.
@@ -99,6 +101,8 @@ struct Body<'a> {
     bytes: usize,
     idle: Duration,
     counters: &'a IngestCounters,
+    /// The connection.
+    peer: &'a Place,
     /// What came before it could be written, and its memory.
     kept: VecDeque<Bytes>,
     room: Option<OwnedSemaphorePermit>,
@@ -164,6 +168,7 @@ pub(crate) async fn serve<S>(
     socket: S,
     address: IpAddr,
     streams: Arc<HttpStreams>,
+    place: Arc<Place>,
 ) -> Result<(), hyper::Error>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -172,17 +177,17 @@ where
     let has_answered = Arc::new(AtomicBool::new(false));
     let answered = has_answered.clone();
     let service = service_fn(move |request| {
-        let (streams, answered) = (streams.clone(), answered.clone());
+        let (streams, answered, place) = (streams.clone(), answered.clone(), place.clone());
         async move {
             answered.store(false, Ordering::Relaxed);
-            let answer = whole(streams, address, request).await;
+            let answer = whole(streams, address, request, place).await;
             answered.store(true, Ordering::Relaxed);
             Ok::<_, std::convert::Infallible>(answer)
         }
     });
     let mut http = hyper::server::conn::http1::Builder::new();
     // ffmpeg closes a connection right after its body, and waits for no answer.
-    http.half_close(true).timer(TokioTimer::new()).header_read_timeout(idle);
+    http.half_close(true).timer(TokioTimer::new()).header_read_timeout(idle).max_buf_size(HEAD_BYTES);
     let ended = http.serve_connection(TokioIo::new(socket), service).await;
     let is_left = |error: &hyper::Error| {
         let of_request = error.is_parse() || error.is_incomplete_message() || error.is_timeout();
@@ -198,8 +203,13 @@ where
 }
 
 /// Answers in a task of its own, so that the received bytes of a body are used even if the connection is closed meanwhile.
-async fn whole(streams: Arc<HttpStreams>, address: IpAddr, request: Request<Incoming>) -> Answer {
-    let answered = tokio::spawn(async move { streams.answer(request, address).await }).await;
+async fn whole(
+    streams: Arc<HttpStreams>,
+    address: IpAddr,
+    request: Request<Incoming>,
+    place: Arc<Place>,
+) -> Answer {
+    let answered = tokio::spawn(async move { streams.answer(request, address, &place).await }).await;
     answered
         .unwrap_or_else(|_| answer(StatusCode::INTERNAL_SERVER_ERROR, "the server has an error; see its log"))
 }
@@ -255,7 +265,7 @@ impl HttpStreams {
         Arc::new(Self { registry, open: Mutex::default(), room })
     }
 
-    async fn answer(self: &Arc<Self>, request: Request<Incoming>, address: IpAddr) -> Answer {
+    async fn answer(self: &Arc<Self>, request: Request<Incoming>, address: IpAddr, peer: &Place) -> Answer {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         if !matches!(method, Method::PUT | Method::POST | Method::DELETE) {
             return answer(StatusCode::METHOD_NOT_ALLOWED, "PUT, POST and DELETE are answered here");
@@ -264,16 +274,22 @@ impl HttpStreams {
             return answer(StatusCode::NOT_FOUND, "streams are at /live/STREAM/FILE");
         };
         let claim = claim(&request, address);
-        match self.request(request, &claim, stream, file).await {
+        match self.request(request, &claim, stream, file, peer).await {
             Ok(()) => answer(StatusCode::CREATED, ""),
             Err(failure) => {
                 let status = failure.status();
+                let log = |more| {
+                    let (stream, file) = (text::short(stream), text::short(file));
+                    tracing::warn!(%stream, %file, %address, %status, more, "a request was refused: {failure}");
+                };
                 match failure {
-                    RequestFailure::Refused(_) => {}
-                    RequestFailure::Page(_) => self.registry.count_refusal(),
-                    _ => IngestCounters::count(&self.registry.counters.failed, 1),
+                    RequestFailure::Refused(_) => self.registry.line(peer, log),
+                    RequestFailure::Page(_) => {
+                        self.registry.count_refusal();
+                        self.registry.line(peer, log);
+                    }
+                    _ => self.registry.failed(peer, log),
                 }
-                tracing::warn!(stream, file, %status, "a request was refused: {failure}");
                 answer(status, &failure.to_string())
             }
         }
@@ -285,17 +301,21 @@ impl HttpStreams {
         claim: &Claim,
         stream: &str,
         file: &str,
+        peer: &Place,
     ) -> Result<(), RequestFailure> {
         self.check_page(&request)?;
         let access = &self.registry.access;
         if request.method() == Method::DELETE {
             // Old segments leave the stream's buffer by themselves. The key is checked all the same.
-            return Ok(access.check(stream, claim).await?);
+            access.check(stream, claim).await?;
+            peer.known();
+            return Ok(());
         }
         let playlist = file.ends_with(".m3u8");
-        let mut body = self.body(request, playlist)?;
+        let mut body = self.body(request, playlist, peer)?;
         if playlist {
             access.check(stream, claim).await?;
+            peer.known();
             return self.playlist(stream, claim, body).await;
         }
         let (slot, mut held) = self.files(stream, claim, &mut body).await?;
@@ -347,6 +367,7 @@ impl HttpStreams {
     ) -> Result<(Arc<Slot>, OwnedMutexGuard<Option<Files>>), RequestFailure> {
         let access = &self.registry.access;
         access.check(stream, claim).await.inspect_err(|_| self.registry.count_refusal())?;
+        body.peer.known();
         loop {
             let slot = self.lock().entry(stream.to_owned()).or_default().clone();
             let Some(mut held) = self.turn(&slot, stream, claim, body).await? else { continue };
@@ -449,7 +470,12 @@ impl HttpStreams {
     }
 
     /// The body of a request, if it does not announce more than it may have.
-    fn body(&self, request: Request<Incoming>, playlist: bool) -> Result<Body<'_>, RequestFailure> {
+    fn body<'a>(
+        &'a self,
+        request: Request<Incoming>,
+        playlist: bool,
+        peer: &'a Place,
+    ) -> Result<Body<'a>, RequestFailure> {
         let limits = &self.registry.settings.limits;
         let most = if playlist { MAX_PLAYLIST.min(limits.body_bytes) } else { limits.body_bytes };
         let length = request.headers().get(CONTENT_LENGTH);
@@ -459,7 +485,8 @@ impl HttpStreams {
         }
         let idle = Duration::from_millis(limits.idle_ms);
         let (body, counters) = (request.into_body(), &*self.registry.counters);
-        Ok(Body { body, most, bytes: 0, idle, counters, kept: VecDeque::new(), room: None, is_whole: false })
+        let (kept, room) = (VecDeque::new(), None);
+        Ok(Body { body, most, bytes: 0, idle, counters, peer, kept, room, is_whole: false })
     }
 
     /// Receives a file. A transport stream is read as it arrives.

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use locks::Mutex;
+use peers::{LogLimiter, Place};
 use rblive::RsManager;
 use rblive::config::matches;
 use rblive::content::{Container, check_name};
@@ -36,6 +37,8 @@ pub(crate) struct Registry {
     pub(crate) settings: IngestSettings,
     pub(crate) counters: Arc<IngestCounters>,
     pub(crate) access: Access,
+    /// Limit the lines about failures of strangers, and of connections that have published.
+    lines: Mutex<[LogLimiter; 2]>,
     tables: Mutex<Tables>,
 }
 
@@ -68,7 +71,22 @@ pub(crate) struct Publisher {
 
 impl Registry {
     pub(crate) fn new(manager: RsManager, settings: IngestSettings, access: Access) -> Arc<Self> {
-        Arc::new(Self { manager, settings, counters: Arc::default(), access, tables: Mutex::default() })
+        let (counters, lines, tables) = (Arc::default(), Mutex::default(), Mutex::default());
+        Arc::new(Self { manager, settings, counters, access, lines, tables })
+    }
+
+    /// Counts a connection or a request that failed. `log` writes a line with the number of those that had none since the last line.
+    pub(crate) fn failed(&self, place: &Place, log: impl FnOnce(u64)) {
+        IngestCounters::count(&self.counters.failed, 1);
+        self.line(place, log);
+    }
+
+    /// Writes a line about a connection, unless there was one like it in the last ten seconds.
+    pub(crate) fn line(&self, place: &Place, log: impl FnOnce(u64)) {
+        let more = self.lines.lock()[usize::from(place.is_known())].allow(Instant::now());
+        if let Some(more) = more {
+            log(more);
+        }
     }
 
     /// Admits a publisher, or returns why it is refused.

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use peers::Place;
 use rblive_media::flv::{Demuxer, FlvError};
 use rblive_media::unit::Input;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -15,6 +16,10 @@ use crate::rate::Rate;
 use crate::registry::{Publisher, Registry};
 use crate::rtmp::{Session, SessionError, SessionEvent};
 use crate::stream::StreamFailure;
+
+/// The bytes that are read at once, before a publish and after it.
+const STRANGERS_READ: usize = 4 << 10;
+const PUBLISHERS_READ: usize = 64 << 10;
 
 /// Why a connection ends.
 #[derive(Debug, thiserror::Error)]
@@ -49,11 +54,12 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     mut socket: S,
     address: IpAddr,
     registry: Arc<Registry>,
+    place: &Place,
 ) -> Result<(), RtmpFailure> {
     let limits = registry.settings.limits.clone();
     let mut session = Session::new(limits.message_bytes);
     let mut publishing = None;
-    let mut buffer = vec![0; 64 << 10];
+    let mut buffer = vec![0; STRANGERS_READ];
     let mut rate = Rate::new(limits.bytes_per_second);
     let idle = Duration::from_millis(limits.idle_ms);
     let mut deadline = Instant::now() + idle;
@@ -73,6 +79,10 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         }
         session.receive(&buffer[..count]);
         let outcome = events(&mut session, &registry, address, &mut publishing).await;
+        if publishing.is_some() {
+            place.known();
+            buffer.resize(PUBLISHERS_READ, 0);
+        }
         let output = session.take_output();
         if !output.is_empty() {
             let sent = timeout(idle, socket.write_all(&output)).await;

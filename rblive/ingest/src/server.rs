@@ -3,14 +3,14 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use peers::{LogLimiter, Place, PlaceLimits, Places};
 use rblive::RsManager;
 use rustls::ServerConfig;
 use tls13::{Credentials, LoadError, Reloadable, SettingNames};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
-use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
@@ -110,7 +110,7 @@ fn certificates(settings: &IngestSettings) -> Result<Certificates, LoadError> {
 struct Shared {
     registry: Arc<Registry>,
     http: Arc<HttpStreams>,
-    places: Arc<Semaphore>,
+    places: Places,
 }
 
 impl Ingest {
@@ -129,7 +129,8 @@ impl Ingest {
         if access.is_open() {
             tracing::warn!("no stream keys, users or hook are configured: whoever connects may publish");
         }
-        let places = Arc::new(Semaphore::new(settings.limits.connections));
+        let limits = PlaceLimits::new(settings.limits.connections, "ingest.limits.connections");
+        let places = Places::new(limits, |line| tracing::warn!("{line}"));
         let registry = Registry::new(manager, settings.clone(), access);
         let counters = registry.counters.clone();
         let shared = Arc::new(Shared { http: HttpStreams::new(registry.clone()), registry, places });
@@ -185,26 +186,35 @@ async fn accept(
     protocol: Protocol,
     tls: Option<Arc<Certificates>>,
 ) {
+    let mut failures = LogLimiter::default();
     loop {
         let (socket, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of descriptors, mostly. Waiting connections stay in the system's queue meanwhile.
-                tracing::warn!("a connection could not be accepted: {error}");
+                if let Some(more) = failures.allow(Instant::now()) {
+                    tracing::warn!(more, "a connection could not be accepted: {error}");
+                }
                 sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
         let counters = &shared.registry.counters;
-        let Ok(place) = shared.places.clone().try_acquire_owned() else {
+        let Ok(place) = shared.places.enter(peer.ip(), Instant::now()) else {
             IngestCounters::count(&counters.turned_away, 1);
             continue;
         };
         IngestCounters::count(&counters.connections, 1);
         let (shared, tls) = (shared.clone(), tls.clone());
         tokio::spawn(async move {
-            connection(socket, peer, &shared, protocol, tls).await;
-            drop(place);
+            let place = Arc::new(place);
+            match place.while_held(connection(socket, peer, &shared, protocol, tls, &place)).await {
+                Some(Ok(())) => {}
+                Some(Err(reason)) => shared.registry.failed(&place, |more| {
+                    tracing::warn!(%peer, ?protocol, more, "a connection was closed: {reason}");
+                }),
+                None => IngestCounters::count(&shared.registry.counters.made_room, 1),
+            }
         });
     }
 }
@@ -215,38 +225,41 @@ async fn connection(
     shared: &Shared,
     protocol: Protocol,
     tls: Option<Arc<Certificates>>,
-) {
+    place: &Arc<Place>,
+) -> Result<(), String> {
     // Answers are small and are waited for.
     if let Err(error) = socket.set_nodelay(true) {
         tracing::debug!(%peer, "no TCP_NODELAY: {error}");
     }
-    let ended = match tls {
-        None => serve(socket, peer.ip(), shared, protocol).await,
+    match tls {
+        None => serve(socket, peer.ip(), shared, protocol, place).await,
         Some(tls) => {
             let idle = Duration::from_millis(shared.registry.settings.limits.idle_ms);
             match timeout(idle, TlsAcceptor::from(tls.current()).accept(socket)).await {
-                Ok(Ok(socket)) => serve(socket, peer.ip(), shared, protocol).await,
+                Ok(Ok(socket)) => serve(socket, peer.ip(), shared, protocol, place).await,
                 Ok(Err(error)) => Err(format!("the TLS handshake failed: {error}")),
                 Err(_) => Err("the peer did not finish the TLS handshake in time".to_owned()),
             }
         }
-    };
-    if let Err(reason) = ended {
-        IngestCounters::count(&shared.registry.counters.failed, 1);
-        tracing::warn!(%peer, ?protocol, "a connection was closed: {reason}");
     }
 }
 
-async fn serve<S>(socket: S, address: IpAddr, shared: &Shared, protocol: Protocol) -> Result<(), String>
+async fn serve<S>(
+    socket: S,
+    address: IpAddr,
+    shared: &Shared,
+    protocol: Protocol,
+    place: &Arc<Place>,
+) -> Result<(), String>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {
     match protocol {
-        Protocol::Rtmp => {
-            rtmp_server::serve(socket, address, shared.registry.clone()).await.map_err(|e| e.to_string())
-        }
-        Protocol::Http => {
-            http_server::serve(socket, address, shared.http.clone()).await.map_err(|e| e.to_string())
-        }
+        Protocol::Rtmp => rtmp_server::serve(socket, address, shared.registry.clone(), place)
+            .await
+            .map_err(|e| e.to_string()),
+        Protocol::Http => http_server::serve(socket, address, shared.http.clone(), place.clone())
+            .await
+            .map_err(|e| e.to_string()),
     }
 }

@@ -70,7 +70,8 @@ fn all() -> Vec<String> {
 section! {
     /// How much encoders may send.
     "ingest.limits" IngestLimits {
-        /// The most connections of all servers together. Default: 2000.
+        /// The most connections of all servers together. Default: 2000. One address has three quarters of them at most. Where all are
+        /// taken, a connection that has not published yet makes room for a new one.
         connections: usize = 2000, range [at least 0];
         /// The largest RTMP message or frame in bytes. Default: 8 MiB.
         message_bytes: usize = 8 << 20, "bytes", range [at least 0];

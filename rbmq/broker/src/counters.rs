@@ -11,10 +11,10 @@
 use std::collections::HashMap;
 
 use access::NearLimit;
+use peers::LogLimiter;
 use rbmq_wire::{RefuseCode, TopicName};
 use rocketbufs::inspect::Traffic;
 use rocketbufs::{Bid, Policy};
-use rocketnet::LogLimiter;
 
 use super::rates::RateUse;
 use super::topics::Topics;

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use locks::Mutex;
+use peers::LogLimiter;
 use rocketbufs::{ForeignConnection, ForeignReason};
-use rocketnet::LogLimiter;
 
 const REASONS: usize = ForeignReason::ALL.len();
 

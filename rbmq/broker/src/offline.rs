@@ -13,10 +13,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
+use peers::LogLimiter;
 use rbmq_wire::Levels;
 use rbmq_wire::TopicFilter;
 use rocketbufs::Bid;
-use rocketnet::LogLimiter;
 use tracing::warn;
 
 use super::names::display_name;

@@ -22,7 +22,6 @@
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod contract;
-mod log_limiter;
 pub mod slots;
 pub mod tcp;
 pub mod wire;
@@ -35,4 +34,4 @@ pub use contract::{
     Accepted, Carrier, ConnId, Down, Event, NotWritten, Offered, PeerIdentity, Pollable, Promises, QueueFull,
     SourceRange, Transport, TransportError, UnixPeer, WireId,
 };
-pub use log_limiter::LogLimiter;
+pub use peers::LogLimiter;

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use peers::PlaceCounts;
 use rblive::RsManager;
 use rblive_ingest::IngestCounters;
 use rblive_record::RecordCounters;
@@ -16,6 +17,13 @@ pub fn page(rs: &RsManager, ingest: Option<&IngestCounters>) -> String {
     if let Some(counters) = ingest {
         encoders(&mut page, counters);
     }
+    head(
+        &mut page,
+        "rblive_refused_nodes_total",
+        "counter",
+        "Connections to the address for nodes that were refused.",
+    );
+    let _ = writeln!(page, "rblive_refused_nodes_total {}", rs.refused_connections());
     let peers = rs.peers();
     head(&mut page, "rblive_peer_up", "gauge", "Whether the connection to a node is up.");
     for peer in &peers {
@@ -66,6 +74,11 @@ fn encoders(page: &mut String, counters: &IngestCounters) {
     for (name, help, counter) in [
         ("rblive_ingest_connections_total", "Connections of encoders.", &counters.connections),
         ("rblive_ingest_turned_away_total", "Connections beyond the limit.", &counters.turned_away),
+        (
+            "rblive_ingest_made_room_total",
+            "Connections without a publisher that were closed to make room for others.",
+            &counters.made_room,
+        ),
         ("rblive_ingest_publishers_total", "Publishers that were accepted.", &counters.publishers),
         ("rblive_ingest_refused_total", "Publishers that were refused.", &counters.refused),
         (
@@ -86,10 +99,20 @@ fn encoders(page: &mut String, counters: &IngestCounters) {
 }
 
 /// Adds the metrics of the control page.
-pub fn control(page: &mut String, wrong_tokens: u64) {
-    let name = "rblive_control_wrong_tokens_total";
-    head(page, name, "counter", "Calls with a wrong token, or too soon after several of them.");
-    let _ = writeln!(page, "{name} {wrong_tokens}");
+pub fn control(page: &mut String, wrong_tokens: u64, places: PlaceCounts) {
+    for (name, help, value) in [
+        ("wrong_tokens", "Calls with a wrong token, or too soon after several of them.", wrong_tokens),
+        ("turned_away", "Connections to this endpoint beyond the limit.", places.turned_away),
+        (
+            "made_room",
+            "Connections without a call that were closed to make room for others.",
+            places.made_room,
+        ),
+    ] {
+        let name = format!("rblive_control_{name}_total");
+        head(page, &name, "counter", help);
+        let _ = writeln!(page, "{name} {value}");
+    }
 }
 
 /// Adds the metrics of a recorder.

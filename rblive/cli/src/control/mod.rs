@@ -33,13 +33,13 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use peers::{BrowserFields, ForeignPage};
+use peers::{BrowserFields, ForeignPage, LogLimiter, Place, PlaceLimits, Places};
 use rblive::{NodeId, RsId, RsManager, StreamError};
 use rblive_deliver::assets::{Asset, LOOK};
 use rblive_ingest::Ingest;
 use rblive_record::Recorder;
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 
 use self::history::History;
 use super::config::Control;
@@ -93,11 +93,12 @@ impl Endpoint {
         let listen = listen.clone();
         let token = token_of(&settings.token)?;
         let wrong_tokens = AtomicU64::new(0);
-        let calls = Arc::new(Calls { rs, ingest, recorder, listen, token, wrong_tokens, history });
-        let most = settings.max_connections;
+        let limits = PlaceLimits::new(settings.max_connections, "control.max_connections");
+        let places = Places::new(limits, |line| tracing::warn!("{line}"));
+        let calls = Arc::new(Calls { rs, ingest, recorder, listen, token, wrong_tokens, history, places });
         let serve = move || {
             runtime.block_on(async move {
-                tokio::spawn(accept(listener, calls.clone(), most));
+                tokio::spawn(accept(listener, calls.clone()));
                 tokio::spawn(remember(calls));
                 // A dropped sender stops the endpoint too.
                 let _ = stopped.await;
@@ -132,31 +133,34 @@ async fn remember(calls: Arc<Calls>) {
     }
 }
 
-async fn accept(listener: TcpListener, calls: Arc<Calls>, most: usize) {
+async fn accept(listener: TcpListener, calls: Arc<Calls>) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!("the control endpoint cannot start: {error}"),
     };
-    let slots = Arc::new(Semaphore::new(most));
+    let mut failures = LogLimiter::default();
     loop {
-        let Ok(slot) = slots.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, peer)) => {
+                let Ok(place) = calls.places.enter(peer.ip(), Instant::now()) else { continue };
                 let calls = calls.clone();
                 tokio::spawn(async move {
-                    let _ = tokio::time::timeout(CONNECTION_TIME, serve(stream, peer.ip(), calls)).await;
-                    drop(slot);
+                    let served = serve(stream, peer.ip(), calls, &place);
+                    // After an error, or to make room, the connection is closed, and nothing else is to do.
+                    let _ = place.while_held(tokio::time::timeout(CONNECTION_TIME, served)).await;
                 });
             }
             Err(error) => {
-                tracing::warn!("a control connection was not accepted: {error}");
+                if let Some(more) = failures.allow(Instant::now()) {
+                    tracing::warn!(more, "a control connection was not accepted: {error}");
+                }
                 tokio::time::sleep(ACCEPT_RETRY).await;
             }
         }
     }
 }
 
-async fn serve(stream: TcpStream, client: IpAddr, calls: Arc<Calls>) {
+async fn serve(stream: TcpStream, client: IpAddr, calls: Arc<Calls>, place: &Place) {
     let service = service_fn(move |request: Request<Incoming>| {
         let uri = request.uri();
         let call = Call {
@@ -167,7 +171,12 @@ async fn serve(stream: TcpStream, client: IpAddr, calls: Arc<Calls>) {
             client,
             browser: BrowserFields::of(|name| request.headers().get(name).map(HeaderValue::as_bytes)),
         };
+        let shows_page = PAGE.iter().any(|asset| asset.path == call.path) || call.path == "/health";
         let answer = calls.answer(call);
+        // The page and the probe are for everybody, so they prove nothing.
+        if !shows_page && answer.status().is_success() {
+            place.known();
+        }
         async move { Ok::<_, Infallible>(answer) }
     });
     let served = http1::Builder::new()
@@ -210,6 +219,7 @@ struct Calls {
     /// The calls with a wrong token.
     wrong_tokens: AtomicU64,
     history: History,
+    places: Places,
 }
 
 impl Calls {
@@ -231,7 +241,7 @@ impl Calls {
         match (method, parts.as_slice()) {
             (&Method::GET, ["metrics"]) => {
                 let mut page = metrics::page(&self.rs, self.ingest.as_deref().map(Ingest::counters));
-                metrics::control(&mut page, self.wrong_tokens.load(Ordering::Relaxed));
+                metrics::control(&mut page, self.wrong_tokens.load(Ordering::Relaxed), self.places.counts());
                 self.recorder.iter().for_each(|own| metrics::recorder(&mut page, own.counters()));
                 answer(StatusCode::OK, "text/plain; version=0.0.4", page)
             }
@@ -349,7 +359,8 @@ mod tests {
         let rs = RsManager::new(Config::default()).unwrap();
         let (listen, token) = ("127.0.0.1:7480".to_owned(), token_of(token).unwrap());
         let (wrong_tokens, history) = (AtomicU64::new(0), History::default());
-        Calls { rs, ingest: None, recorder: None, listen, token, wrong_tokens, history }
+        let places = Places::new(PlaceLimits::new(9, "control.max_connections"), |_| ());
+        Calls { rs, ingest: None, recorder: None, listen, token, wrong_tokens, history, places }
     }
 
     /// A call of nobody in particular.

@@ -9,3 +9,4 @@ mod live;
 mod players;
 mod process;
 mod publish;
+mod strangers;

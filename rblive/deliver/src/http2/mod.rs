@@ -31,6 +31,9 @@ use guard::{Activity, Guard, Sending, Verdict};
 /// The most requests of a connection that are answered at the same time.
 const MAX_STREAMS: u32 = 32;
 
+/// Bytes of bodies that a client may send before they are read: the least of HTTP/2.
+const MIN_WINDOW: u32 = 65_535;
+
 /// Bytes of a response that wait for the client.
 const MAX_BUFFERED: usize = 64 << 10;
 
@@ -56,6 +59,9 @@ pub(crate) async fn serve(link: Link, pages: Arc<Pages>, place: Place) -> io::Re
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(16 << 10)
+        // Requests have no bodies, so clients need no room for them.
+        .initial_connection_window_size(MIN_WINDOW)
+        .initial_stream_window_size(MIN_WINDOW)
         .max_send_buf_size(MAX_BUFFERED)
         .max_pending_accept_reset_streams(MAX_RESET)
         .max_local_error_reset_streams(MAX_RESET)

@@ -1,5 +1,6 @@
 //! Playlists, segments and what HTTP promises about them.
 
+use std::io::{Read, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rblive::content::{Container, Description, Flags, Header, Kind, Rendition};
@@ -238,9 +239,16 @@ fn limits_refuse_what_is_too_much() {
     lab.segments(0..2, 1000);
     while lab.get("/ready").status != 200 {}
     assert_eq!(lab.get(&format!("/live/{NAME}/1/media.m3u8")).status, 503);
-    let open = [(); 2].map(|()| std::net::TcpStream::connect(lab.server.addr()).unwrap());
+    let silent = [(); 9].map(|()| std::net::TcpStream::connect(lab.server.addr()).unwrap());
+    assert_eq!(lab.get("/health").status, 200, "connections that have asked for nothing make room");
+    let open = [(); 2].map(|()| {
+        let mut viewer = std::net::TcpStream::connect(lab.server.addr()).unwrap();
+        viewer.write_all(b"GET /streams HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        viewer.read_exact(&mut [0; 12]).unwrap();
+        viewer
+    });
     assert_eq!(lab.get("/health").status, 0, "a third connection is closed");
-    drop(open);
+    drop((silent, open));
 }
 
 #[test]

@@ -57,8 +57,8 @@ fn thousands_of_connections_that_never_finish_make_place() {
     node.wait("each connection is taken or turned away", || {
         of(&counters.connections) + of(&counters.turned_away) == 3000
     });
-    assert!(of(&counters.turned_away) >= 1000, "{counters:?}");
-    // Encoders try again, as these silent peers lose their places.
+    assert!(of(&counters.made_room) >= 1000, "{counters:?}");
+    // Encoders get in, as these silent peers lose their places.
     node.wait("there is a place", || {
         let said = answer(rtmp, &hello(&format!("..?key={KEY}")));
         said.contains("the name of the stream is not valid")
@@ -177,7 +177,8 @@ fn encoders_that_fight_for_a_stream_do_not_mix_their_frames() {
 
 #[test]
 fn five_hundred_encoders_at_once() {
-    let node = Node::with(|settings| settings.linger_ms = 100);
+    // An encoder waits for its turn longer than usual where the machine has other work.
+    let node = Node::with(|settings| (settings.linger_ms, settings.limits.idle_ms) = (100, 600_000));
     std::thread::scope(|scope| {
         for worker in 0..20 {
             let node = &node;

@@ -23,7 +23,7 @@ impl Inner {
         let (node, answer) = match self.admit(conn) {
             Ok(admitted) => admitted,
             Err(why) => {
-                tracing::warn!(peer = conn.peer_addr(), "a node is refused: {why}");
+                self.refusals.node(&conn.peer_addr(), &why);
                 return conn.reject(&why);
             }
         };

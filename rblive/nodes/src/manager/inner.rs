@@ -12,6 +12,7 @@ use super::keeper::Keeper;
 use super::out_stream::OutStream;
 use super::peer::Peer;
 use super::proofs::Proofs;
+use super::refusals::Refusals;
 use super::source::Source;
 use crate::config::{Config, Node};
 use crate::ids::{IdMaker, NodeId, RsId};
@@ -36,6 +37,8 @@ pub struct Inner {
     pub token: Option<Arc<Token>>,
     /// The proofs of receivers.
     pub proofs: Arc<Proofs>,
+    /// Connections to this node's address that were refused.
+    pub refusals: Arc<Refusals>,
 }
 
 impl Inner {

@@ -10,6 +10,7 @@ mod out_stream;
 mod outbound;
 mod peer;
 mod proofs;
+mod refusals;
 mod source;
 mod stream_event;
 
@@ -99,6 +100,7 @@ impl RsManager {
             keeper: Arc::default(),
             token: token.map(Arc::new),
             proofs: Arc::default(),
+            refusals: Arc::default(),
             config,
             node,
             context,
@@ -134,6 +136,8 @@ impl RsManager {
             Some(inner) => inner.accept(&conn),
             None => conn.reject("the node stops"),
         });
+        let refusals = inner.refusals.clone();
+        listener.set_foreign_conn_cb(move |foreign| refusals.foreign(foreign));
         *inner.listener.lock() = Some(listener);
         Ok(())
     }
@@ -159,6 +163,11 @@ impl RsManager {
     /// The address at which this node receives streams, with its port. `None` if it has no address.
     pub fn address(&self) -> Option<String> {
         self.inner.address()
+    }
+
+    /// Connections to this node's address that were refused so far: of peers that are no nodes, and of nodes without a proof.
+    pub fn refused_connections(&self) -> u64 {
+        self.inner.refusals.count()
     }
 
     /// Bytes of the present buffers: their capacities. Their memory is allocated on first use.

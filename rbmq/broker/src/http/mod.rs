@@ -11,7 +11,7 @@
 //! that have not confirmed everything for their positions. A client must make its handshake and send its request within time-outs, and
 //! a connection lives at most [`MAX_CONNECTION_TIME`]. A client that shows a certificate gets the pages that its user may see
 //! (`observation.rs`). The endpoint has at most `http.max_connections` connections. Where there is no room for
-//! another one, the oldest makes room that was given no page yet (`unauthenticated.rs`).
+//! another one, one makes room that was given no page yet ([`Places`]).
 
 mod metrics;
 mod pages;
@@ -22,7 +22,6 @@ mod tls;
 #[cfg(feature = "https")]
 mod tls;
 mod token;
-mod unauthenticated;
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
@@ -36,18 +35,16 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use locks::Mutex;
-use peers::{BrowserFields, ForeignPage};
-use rocketnet::LogLimiter;
+use peers::{BrowserFields, ForeignPage, LogLimiter, Place, PlaceLimits, Places};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 
 use crate::observation::Observation;
 use crate::{BrokerConfig, HttpClients, HttpSettings, Watch};
 use pages::{Counters, Denied, Pages};
 use tls::Tls;
 use token::Token;
-use unauthenticated::UnauthenticatedConnections;
 
 /// The longest life of a connection. A client that reads an answer more slowly is disconnected.
 pub const MAX_CONNECTION_TIME: Duration = Duration::from_secs(60);
@@ -148,7 +145,9 @@ impl Endpoint {
             door: door.clone(),
             pages,
             counters,
-            unauthenticated: UnauthenticatedConnections::default(),
+            places: Places::new(PlaceLimits::new(settings.max_connections, "http.max_connections"), |line| {
+                tracing::warn!("HTTP endpoint: {line}")
+            }),
             failures: Mutex::default(),
             refusals: Mutex::default(),
         });
@@ -249,7 +248,7 @@ struct Shared {
     door: Arc<Door>,
     pages: Arc<Pages>,
     counters: Arc<Counters>,
-    unauthenticated: UnauthenticatedConnections,
+    places: Places,
     /// Limits the lines about failed handshakes.
     failures: Mutex<LogLimiter>,
     /// Limits the lines about refused clients.
@@ -257,9 +256,8 @@ struct Shared {
 }
 
 /// The other end of a connection.
-struct Client {
-    /// Its number among the connections that were given no page yet.
-    number: u64,
+struct Client<'a> {
+    place: &'a Place,
     addr: SocketAddr,
     certificate: Option<Arc<[u8]>>,
 }
@@ -269,7 +267,6 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, settings: HttpSettin
         Ok(listener) => listener,
         Err(error) => return tracing::error!("the HTTP endpoint cannot start: {error}"),
     };
-    let slots = Arc::new(Semaphore::new(settings.max_connections));
     let mut refusals = LogLimiter::default();
     loop {
         let (stream, peer) = match listener.accept().await {
@@ -282,36 +279,24 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, settings: HttpSettin
                 continue;
             }
         };
-        if slots.available_permits() == 0 {
-            shared.counters.refused_connections.fetch_add(1, Ordering::Relaxed);
-            if !shared.unauthenticated.end_oldest() {
-                continue;
-            }
-        }
-        // The connection that made room has ended as soon as the runtime has come by.
-        let Ok(slot) = slots.clone().acquire_owned().await else { return };
-        let number = shared.unauthenticated.next();
+        let place = shared.places.enter(peer.ip(), Instant::now());
+        let counts = shared.places.counts();
+        let refused = counts.turned_away + counts.made_room;
+        shared.counters.refused_connections.store(refused, Ordering::Relaxed);
+        let Ok(place) = place else { continue };
         let (own, timeout) = (shared.clone(), settings.header_timeout());
-        let task = tokio::spawn(async move {
-            // After an error or a time-out the connection is closed, and nothing else is to do.
-            let served = own.clone().serve(stream, peer, number, timeout);
-            let _ = tokio::time::timeout(MAX_CONNECTION_TIME, served).await;
-            own.unauthenticated.forget(number);
-            drop(slot);
+        tokio::spawn(async move {
+            let client = Client { place: &place, addr: peer, certificate: None };
+            let served = tokio::time::timeout(MAX_CONNECTION_TIME, own.serve(stream, client, timeout));
+            // After an error or a time-out, or to make room, the connection is closed, and nothing else is to do.
+            let _ = place.while_held(served).await;
         });
-        shared.unauthenticated.add(number, task.abort_handle());
     }
 }
 
 impl Shared {
-    async fn serve(
-        self: Arc<Self>,
-        stream: TcpStream,
-        peer: SocketAddr,
-        number: u64,
-        header_timeout: Duration,
-    ) {
-        let client = Client { number, addr: peer, certificate: None };
+    async fn serve(&self, stream: TcpStream, client: Client<'_>, header_timeout: Duration) {
+        let peer = client.addr;
         let Some(tls) = &self.door.tls else {
             return answer(stream, |request| self.answer(request, &client), header_timeout).await;
         };
@@ -334,13 +319,13 @@ impl Shared {
         }
     }
 
-    fn answer<B>(&self, request: &hyper::Request<B>, client: &Client) -> pages::Answer {
+    fn answer<B>(&self, request: &hyper::Request<B>, client: &Client<'_>) -> pages::Answer {
         self.pages.answer(request, self.admit(request, client))
     }
 
     /// Decides whether a client may have a page. The token is asked for first, if there is one, and then the right of the certificate's
     /// user. Without a certificate the token is enough.
-    fn admit<B>(&self, request: &hyper::Request<B>, client: &Client) -> Result<(), Denied> {
+    fn admit<B>(&self, request: &hyper::Request<B>, client: &Client<'_>) -> Result<(), Denied> {
         let (shown, is_asked) = {
             let token = self.door.token.lock();
             (token.check(request, client.addr), token.is_set())
@@ -363,7 +348,7 @@ impl Shared {
                 Denied::Right(denied.for_client)
             })?;
         }
-        self.unauthenticated.forget(client.number);
+        client.place.known();
         Ok(())
     }
 

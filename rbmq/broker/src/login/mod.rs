@@ -17,9 +17,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use access::{Audit, AuditEvent, Authenticator, Identity, Login, Peer, Refused, Source, Step};
+use peers::LogLimiter;
 use rbmq_wire::{Credentials, Hello};
 use rocketbufs::{Conn, RateLimits};
-use rocketnet::{LogLimiter, PeerIdentity};
+use rocketnet::PeerIdentity;
 use tracing::{info, warn};
 
 use self::checks::Checks;

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Weak;
 
+use peers::HostAddress;
 use rocketnet::{ConnId, Event, Transport};
 use rustc_hash::FxHashMap;
 
@@ -28,6 +29,16 @@ pub(super) const APP_BYTES_PER_FLUSH: usize = 64 << 10;
 const WRITES_PER_FLUSH: usize = 256;
 const FLUSHES_PER_TURN: usize = 4;
 
+/// What the worker knows of the peer of a connection.
+pub(super) enum Standing {
+    /// The peer has sent HELLO, or this end connects, or the connection counts nowhere any more.
+    Known,
+    /// The place of the connection among the strangers of the worker.
+    Stranger { host: Option<HostAddress>, number: u64 },
+    /// The connection counts in the worker's refusals.
+    Refused,
+}
+
 /// One connection. Maps with keys that the peer chooses use a hash that the peer cannot predict.
 pub(super) struct Link {
     pub(super) line: SendState,
@@ -35,6 +46,7 @@ pub(super) struct Link {
     /// The HELLO to send when the connection is up (connecting end), or the listener that accepted it.
     pub(super) hello: Vec<u8>,
     pub(super) listener: Option<Weak<ListenerShared>>,
+    pub(super) standing: Standing,
     /// The protocol version that was chosen from those of both ends.
     pub(super) version: u16,
     pub(super) outs: HashMap<WireId, OutgoingEntry>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rocketnet::Transport;
 
-use super::connection::{APP_BYTES_PER_FLUSH, Connection, Link};
+use super::connection::{APP_BYTES_PER_FLUSH, Connection, Link, Standing};
 use super::reactor_action::{Outcome, ReactorAction};
 use super::worker_context::LinkPhase;
 use crate::proto::{CloseCode, Hello, MIN_VERSION, Message, Tick, VERSION};
@@ -56,6 +56,7 @@ impl<T: Transport> Connection<'_, T> {
         };
         self.link.version = version;
         self.link.line.phase = LinkPhase::Offered;
+        self.no_stranger();
         self.link.line.shared.greeted(hello, Phase::Offered, carrier, identity);
         self.io.transport.pause(self.id(), true);
         let Some(listener) = self.link.listener.take().and_then(|listener| listener.upgrade()) else {
@@ -132,6 +133,7 @@ impl<T: Transport> Connection<'_, T> {
             return;
         }
         let unheard = self.link.line.phase == LinkPhase::Connecting;
+        let is_refused = matches!(self.link.line.phase, LinkPhase::Fresh | LinkPhase::Offered);
         self.report_foreign(ForeignReason::of_close(code), why);
         if !unheard {
             self.send_last_app();
@@ -141,7 +143,8 @@ impl<T: Transport> Connection<'_, T> {
         }
         self.take_down(DownReason::Local { code, text: why.to_owned() });
         let linger = Duration::from_millis(u64::from(self.io.inner.config.session.close_linger_ms));
-        self.io.transport.close(self.id(), why, if unheard { Duration::ZERO } else { linger });
+        let may_linger = !unheard && (!is_refused || self.begin_refusal());
+        self.io.transport.close(self.id(), why, if may_linger { linger } else { Duration::ZERO });
     }
 
     /// Sends the application's queued control messages ahead of BYE, as far as there is room.
@@ -167,12 +170,21 @@ impl<T: Transport> Connection<'_, T> {
         }
     }
 
+    /// The peer has shown what it is, or the connection ends.
+    fn no_stranger(&mut self) {
+        if let Standing::Stranger { host, number } = self.link.standing {
+            self.link.standing = Standing::Known;
+            self.io.strangers.remove(host, number);
+        }
+    }
+
     /// Suspends or drops everything that a connection carried, once, and notifies the application.
     pub(super) fn take_down(&mut self, reason: DownReason) {
         if self.link.line.phase == LinkPhase::Closing {
             return;
         }
         self.link.line.phase = LinkPhase::Closing;
+        self.no_stranger();
         // The end of the peer is read, whatever a limit allows.
         if self.link.line.limiting.as_mut().is_some_and(|limiting| std::mem::take(&mut limiting.paused)) {
             self.io.transport.pause(self.link.line.id, false);

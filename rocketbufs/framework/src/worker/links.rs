@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use rocketnet::{ConnId, Down, Transport};
 use rustc_hash::FxHashMap;
 
-use super::connection::{Connection, Link};
+use super::connection::{Connection, Link, Standing};
 use super::handshake::report_down;
 use super::reactor::Reactor;
 use super::reactor_action::{Outcome, ReactorAction};
@@ -85,6 +85,7 @@ impl<T: Transport> Reactor<T> {
             role: None,
             hello,
             listener,
+            standing: Standing::Known,
             version: VERSION,
             outs: HashMap::new(),
             parked: HashMap::new(),
@@ -189,6 +190,7 @@ impl<T: Transport> Reactor<T> {
         }
         if let Some(link) = self.links.remove(&conn) {
             self.by_number.remove(&link.line.shared.id);
+            self.io.refusals -= usize::from(matches!(link.standing, Standing::Refused));
             if let Some(limiting) = &link.line.limiting {
                 self.io.deferred.forget(conn, limiting.times());
             }

@@ -5,7 +5,6 @@
 //! send its turns; then flush. The reactor never waits for a lock that is held across I/O, and reads no
 //! clock.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -28,8 +27,6 @@ pub struct Reactor<T: Transport> {
     pub(super) io: WorkerContext<T>,
     pub(super) links: FxHashMap<ConnId, Link>,
     pub(super) by_number: FxHashMap<u64, ConnId>,
-    /// Accepted connections, the oldest first, whose handshakes may not have ended.
-    pub(super) unfinished: VecDeque<ConnId>,
     pub(super) listeners: Vec<(u64, String, Weak<ListenerShared>)>,
     pub(super) events: Vec<Event>,
     pub(super) stop_at: Option<Nanos>,
@@ -42,7 +39,6 @@ impl<T: Transport> Reactor<T> {
             io: WorkerContext::new(context, shared, transport),
             links: FxHashMap::default(),
             by_number: FxHashMap::default(),
-            unfinished: VecDeque::new(),
             listeners: Vec::new(),
             events: Vec::new(),
             stop_at: None,

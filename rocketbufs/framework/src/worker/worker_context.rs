@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use peers::{HostAddress, Strangers};
 use rocketnet::{ConnId, Transport};
 use rustc_hash::FxHashMap;
 
@@ -43,6 +44,10 @@ pub(super) struct WorkerContext<T: Transport> {
     pub(super) idle: Idle,
     /// Subscriptions that wait for their writer to come back.
     pub(super) lingering: Lingering,
+    /// Accepted connections whose peers have sent no valid HELLO. All local peers count as one host.
+    pub(super) strangers: Strangers<Option<HostAddress>, ConnId>,
+    /// Connections that were refused, and are not gone yet since their peers may read BYE.
+    pub(super) refusals: usize,
 }
 
 /// The part of a connection that sending needs, whatever is sent.
@@ -97,6 +102,8 @@ impl<T: Transport> WorkerContext<T> {
             deferred: Deferred::default(),
             next_tick: 0,
             fast_ticks: false,
+            strangers: Strangers::default(),
+            refusals: 0,
         }
     }
 

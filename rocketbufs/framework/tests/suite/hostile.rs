@@ -297,3 +297,43 @@ fn who_never_finishes_a_handshake_makes_room() {
     good.iter_mut().for_each(|raw| raw.ping(1));
     victim.goes_on();
 }
+
+#[test]
+fn a_host_that_connects_without_end_takes_places_from_itself() {
+    let victim = Victim::new(|config| {
+        config.limits.max_connections = 6;
+        config.tcp.tcp_num_threads = 1;
+        config.session.handshake_timeout_ms = 60_000;
+    });
+    // The oldest of all strangers. The honest subscriber has a place too, so the others have four.
+    let mut slow = Raw::silent_from([127, 0, 0, 2], &victim.addr());
+    let mut flood: Vec<Raw> = (0..20).map(|_| victim.silent()).collect();
+    for raw in flood.iter_mut().take(16) {
+        assert_eq!(raw.bye(), None);
+    }
+    slow.say(&Message::Hello(hello()));
+    assert!(matches!(slow.hear(), Some(Frame::Control(Message::Welcome(_)))));
+    flood[19].say(&Message::Hello(hello()));
+    assert!(matches!(flood[19].hear(), Some(Frame::Control(Message::Welcome(_)))));
+    victim.goes_on();
+}
+
+#[test]
+fn peers_that_never_read_their_refusal_take_no_places() {
+    let victim = Victim::new(|config| {
+        config.limits.max_connections = 4;
+        config.tcp.tcp_num_threads = 1;
+        config.session.close_linger_ms = 600_000;
+    });
+    let rubbish: Vec<Raw> = (0..300)
+        .map(|_| {
+            let mut raw = victim.silent();
+            raw.say(&Message::Ping(1));
+            raw
+        })
+        .collect();
+    let mut good: Vec<Raw> = (0..3).map(|_| victim.up()).collect();
+    good.iter_mut().for_each(|raw| raw.ping(1));
+    victim.goes_on();
+    drop(rubbish);
+}

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use rocketbufs::proto::{CloseCode, Coverage, Credit, Hello, Message, Start, Subscribe, Subscribed, VERSION};
@@ -40,6 +40,15 @@ impl Raw {
     /// Connects and says nothing.
     pub fn silent(addr: &str) -> Self {
         Self::of(TcpStream::connect(addr).unwrap())
+    }
+
+    /// Connects from another address of the loopback, and says nothing.
+    pub fn silent_from(source: [u8; 4], addr: &str) -> Self {
+        let kind = (rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM);
+        let socket = rustix::net::socket(kind.0, kind.1, None).unwrap();
+        rustix::net::bind(&socket, &SocketAddr::from((source, 0))).unwrap();
+        rustix::net::connect(&socket, &addr.parse::<SocketAddr>().unwrap()).unwrap();
+        Self::of(TcpStream::from(socket))
     }
 
     /// Connects and is welcome.

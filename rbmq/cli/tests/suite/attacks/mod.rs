@@ -8,6 +8,8 @@ mod exchange;
 mod floods;
 mod framework;
 mod hellos;
+#[cfg(feature = "tls")]
+mod places;
 mod strangers;
 mod table;
 #[cfg(feature = "tls")]
@@ -26,7 +28,7 @@ use exchange::{Exchange, Outcome};
 use rbmq::wire::{Control, Hello, Role};
 use rbmq::{Publisher, Subscriber, TopicWriter};
 use rocketbufs::proto::Message;
-use testkit::{LONG, Raw};
+use testkit::{LONG, Raw, resident_kib};
 
 use crate::common::BrokerProcess;
 
@@ -83,13 +85,6 @@ fn bid_of(stream: impl Read + Write, topic: &str) -> u32 {
         },
         _ => None,
     })
-}
-
-/// The memory of a process in KiB.
-fn resident_kib(process: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("a process");
-    let line = status.lines().find(|line| line.starts_with("VmRSS")).expect("its memory");
-    line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number")
 }
 
 fn corpus(bid: u32) -> Vec<Exchange> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 ///
 /// ```
 /// use std::time::{Duration, Instant};
-/// use rocketnet::LogLimiter;
+/// use peers::LogLimiter;
 ///
 /// let (mut limiter, begin) = (LogLimiter::default(), Instant::now());
 /// assert_eq!(limiter.allow(begin), Some(0));
