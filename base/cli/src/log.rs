@@ -74,17 +74,32 @@ pub struct ServerLog(Lines);
 /// # Panics
 /// If the process has a log already.
 pub fn start_server(variable: &str, level: LevelFilter) -> Result<ServerLog, Failure> {
-    let report = |lines| tracing::warn!(lines, "lines of this log were dropped: its reader is too slow");
-    let lines = Lines::start("log", std::io::stderr(), lines::MAX_BYTES, report)
-        .map_err(|error| Failure::Failed(format!("cannot start the log: {error}")))?;
-    let (format, queue) = (LineFormat::of_stderr(), lines.clone());
+    let (log, format) = (ServerLog::queue()?, LineFormat::of_stderr());
+    let queue = log.lines().clone();
     tracing_subscriber::fmt()
         .with_env_filter(filter(variable, level))
         .with_writer(move || SafeLines(queue.clone(), format))
         .with_ansi(format == LineFormat::Colored)
         .with_target(false)
         .init();
-    Ok(ServerLog(lines))
+    Ok(log)
+}
+
+impl ServerLog {
+    /// A queue of lines in front of standard error, for a log of one's own.
+    ///
+    /// # Errors
+    /// `Failed`: the system refuses the thread that writes.
+    pub fn queue() -> Result<Self, Failure> {
+        let report = |lines| tracing::warn!(lines, "lines of this log were dropped: its reader is too slow");
+        let lines = Lines::start("log", std::io::stderr(), lines::MAX_BYTES, report);
+        lines.map(Self).map_err(|error| Failure::Failed(format!("cannot start the log: {error}")))
+    }
+
+    /// The queue.
+    pub fn lines(&self) -> &Lines {
+        &self.0
+    }
 }
 
 impl Drop for ServerLog {

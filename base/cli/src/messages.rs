@@ -1,14 +1,16 @@
 //! Messages on standard error, whose reader may be slow or gone: they neither hold a command up for ever, nor end it.
 
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use clap::builder::StyledStr;
 use locks::Mutex;
 
 use crate::output::PIECE;
 use crate::stop::is_writable;
+use crate::terminal::colors;
 
 /// How long a message waits for its reader.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -60,4 +62,14 @@ fn write(message: &[u8], left_out: u64, patience: Duration) -> bool {
 /// Prints a message behind the name of the program on standard error, as [`Messages`] does. Escape sequences of a peer are made harmless.
 pub fn print_error(program: &str, text: impl Display) {
     say(format!("{program}: {}\n", text::printable_but(&text.to_string(), &['\n'])).as_bytes());
+}
+
+/// Prints a text of the parser of arguments, as [`Messages`] does.
+pub(crate) fn print_styled(text: &StyledStr) {
+    say(styled(text, &io::stderr()).as_bytes());
+}
+
+/// A text of the parser of arguments, with colours if the stream shows them.
+pub(crate) fn styled(text: &StyledStr, stream: &impl IsTerminal) -> String {
+    if colors(stream) { text.ansi().to_string() } else { text.to_string() }
 }

@@ -1,6 +1,6 @@
 //! The end of a program: its last message and its exit status.
 
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use clap::error::ErrorKind;
 use clap::{Arg, Command, Parser};
 use signal_hook::consts::SIGXFSZ;
 
-use crate::closed;
 use crate::failure::Failure;
-use crate::messages::print_error;
+use crate::messages::{print_error, print_styled, styled};
+use crate::output::print;
 use crate::stop::end_as_first_process;
 
 /// Parses the arguments of the process, which `--help` and wrong ones end. From then on a write beyond the limit of file sizes (`ulimit -f`)
@@ -27,13 +27,14 @@ pub fn parse<T: Parser>() -> T {
         Ok(parsed) => return parsed,
         Err(answer) => answer.format(&mut command),
     };
-    if !answer.use_stderr()
-        && let Err(Failure::Failed(message)) = print_answer(&answer)
-    {
-        print_error(T::command().get_name(), message);
+    let text = answer.render();
+    if answer.use_stderr() {
+        print_styled(&text);
+    } else if let Err(Failure::Failed(message)) = print(styled(&text, &io::stdout())) {
+        print_error(command.get_name(), message);
         std::process::exit(1);
     }
-    answer.exit()
+    std::process::exit(answer.exit_code())
 }
 
 /// The command without the variables that are empty: files of variables have such lines for what is not set.
@@ -43,12 +44,6 @@ fn without_empty_variables(command: Command) -> Command {
     };
     let command = command.mut_args(|arg| if is_empty(&arg) { arg.env(Resettable::Reset) } else { arg });
     command.mut_subcommands(without_empty_variables)
-}
-
-/// Prints the text of `--help` or `--version`.
-fn print_answer(answer: &clap::Error) -> Result<(), Failure> {
-    let printed = closed::check_stdout().and_then(|()| answer.print()).and_then(|()| io::stdout().flush());
-    printed.map_err(|error| Failure::output(&error))
 }
 
 /// The exit status of a program with these arguments, after its message on standard error. `command` is only called after a
@@ -69,9 +64,7 @@ fn wrong_usage(mut all: Command, name: &str, message: String) -> ExitCode {
     // The usage of a subcommand has the name of the program only after this.
     all.build();
     let found = all.find_subcommand(name).cloned();
-    let error = found.unwrap_or(all).error(ErrorKind::ArgumentConflict, message);
-    // Standard error may be closed.
-    let _ = error.print();
+    print_styled(&found.unwrap_or(all).error(ErrorKind::ArgumentConflict, message).render());
     ExitCode::from(2)
 }
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -65,18 +65,31 @@ const STEP: Duration = Duration::from_millis(50);
 
 /// Waits until `output` is writable; after a request to end, at most `grace`. False if it is not writable then.
 pub(crate) fn wait_output(output: BorrowedFd<'_>, grace: Duration) -> io::Result<bool> {
-    let ready = |timeout| Ok(wait_for(&[(output, PollFlags::OUT)], Some(timeout))?[0]);
     while !ASKED.get().is_some_and(|asked| asked.load(Ordering::Acquire)) {
-        if ready(STEP)? {
+        if wait_for(&[(output, PollFlags::OUT)], Some(STEP))?[0] {
             return Ok(true);
         }
     }
-    ready(grace)
+    writable_within(output, grace)
+}
+
+/// Whether `output` is writable within `patience`, whatever signals come meanwhile.
+fn writable_within(output: BorrowedFd<'_>, patience: Duration) -> io::Result<bool> {
+    let end = Instant::now() + patience;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if wait_for(&[(output, PollFlags::OUT)], Some(left))?[0] {
+            return Ok(true);
+        }
+        if left.is_zero() {
+            return Ok(false);
+        }
+    }
 }
 
 /// Whether `output` is writable within `patience`. One that cannot be waited for is.
 pub(crate) fn is_writable(output: BorrowedFd<'_>, patience: Duration) -> bool {
-    wait_for(&[(output, PollFlags::OUT)], Some(patience)).map_or(true, |ready| ready[0])
+    writable_within(output, patience).unwrap_or(true)
 }
 
 impl Stop {
@@ -182,7 +195,7 @@ impl Stop {
                 return Ok(true);
             }
         }
-        Ok(wait_for(&[(output, taking)], Some(grace))?[0])
+        writable_within(output, grace)
     }
 
     /// Waits until `input` is readable or at its end. False if the command was asked to end first.

@@ -13,11 +13,15 @@ const FOLDER_MODE: u32 = 0o700;
 /// The mode of new files.
 const FILE_MODE: u32 = 0o600;
 
-/// Makes a folder and those above it. An existing folder is no error.
+/// Makes a folder. An existing one is no error. Those above it are made as well, with the mode of the umask, since others may have folders
+/// there.
 ///
 /// # Errors
 /// The error of the system.
 pub fn create_folder(path: &Path) -> io::Result<()> {
+    if let Some(above) = path.parent() {
+        DirBuilder::new().recursive(true).create(above)?;
+    }
     DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)
 }
 
@@ -63,7 +67,8 @@ mod tests {
         create_folder(&inner).unwrap();
         create_folder(&inner).unwrap();
         write(&file, b"one").unwrap();
-        assert_eq!([&folder, &inner, &file].map(|path| mode(path)), [0o700, 0o700, 0o600]);
+        assert_eq!([&inner, &file].map(|path| mode(path)), [0o700, 0o600]);
+        assert_ne!(mode(&folder), 0o700, "others may have folders there");
 
         fs::set_permissions(&inner, Permissions::from_mode(0o750)).unwrap();
         fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();

@@ -145,12 +145,15 @@ impl State {
 
     /// Counts the positions of damage, each once.
     pub(crate) fn note_damage(&mut self, damaged: Range<u64>) {
-        if self.damage.iter().any(|known| known.contains(&damaged.start)) {
-            return;
+        let touches = |known: &mut Range<u64>| known.start <= damaged.end && damaged.start <= known.end;
+        let mut merged = damaged.clone();
+        for known in self.damage.extract_if(.., touches) {
+            self.stats.damaged_bytes -= known.end - known.start;
+            merged = merged.start.min(known.start)..merged.end.max(known.end);
         }
-        self.stats.damaged_bytes += damaged.end - damaged.start;
+        self.stats.damaged_bytes += merged.end - merged.start;
         if self.damage.len() < MAX_DAMAGE {
-            self.damage.push(damaged);
+            self.damage.push(merged);
         }
     }
 

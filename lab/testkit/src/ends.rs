@@ -219,6 +219,8 @@ pub fn check_ends(program: &'static str, rows: &[Row], folder: &Path) {
 
 /// The rows name each command of which the program has a manual page, and no other.
 fn check_complete(program: &str, rows: &[Row], folder: &Path) {
+    let version = Command::new(program).arg("--version").output().expect("the program");
+    assert_eq!(String::from_utf8_lossy(&version.stdout).lines().count(), 1, "{version:?}");
     let pages = fresh(folder);
     assert!(Command::new(program).arg("man").arg(&pages).status().expect("the program").success());
     let names = std::fs::read_dir(&pages).expect("pages").map(|page| page.expect("a page").path());

@@ -4,19 +4,17 @@
 //!   RBMQ_LOG ──▶ -v, -q ──▶ log.level of the configuration (a broker's; changes with SIGHUP) ──▶ the default
 //! ```
 //!
-//! A broker never waits for the reader of its log ([`super::lines`]). A client may.
+//! A broker never waits for the reader of its log ([`ServerLog`]). A client waits a moment.
 
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use commands::Failure;
-use commands::lines::{self, Lines};
-use commands::log::{LineFormat, SafeLines};
+use commands::log::{LineFormat, SafeLines, ServerLog};
 use rbmq_broker::BrokerConfig;
 use rbmq_broker::{BrokerConfigError, LogFormat, LogSettings};
 use tracing::level_filters::LevelFilter;
-use tracing::warn;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, reload};
@@ -56,7 +54,7 @@ pub(super) fn check_variable() -> Result<(), Failure> {
 /// Changes the log of a running broker. Dropping it waits a short time until all lines are written.
 pub(super) struct BrokerLog {
     handle: reload::Handle<EnvFilter, Registry>,
-    lines: Lines,
+    log: ServerLog,
     options: LogOptions,
 }
 
@@ -69,21 +67,19 @@ impl LogOptions {
     /// The log of a broker: its clients too by default.
     pub(super) fn start_broker(self, settings: &LogSettings) -> Result<BrokerLog, Failure> {
         let (filter, handle) = reload::Layer::new(self.broker_filter(settings));
-        let report = |lines| warn!(lines, "lines of this log were dropped: its reader is too slow");
-        let lines = Lines::start("rbmq-log", std::io::stderr(), lines::MAX_BYTES, report)
-            .map_err(|error| Failure::Failed(format!("cannot start the log: {error}")))?;
+        let log = ServerLog::queue()?;
         let format = match settings.format {
             LogFormat::Json => LineFormat::Json,
             _ => LineFormat::of_stderr(),
         };
-        let queue = lines.clone();
+        let queue = log.lines().clone();
         let layer = tracing_subscriber::fmt::layer().with_writer(move || SafeLines(queue.clone(), format));
         let registry = tracing_subscriber::registry().with(filter);
         match format {
             LineFormat::Json => registry.with(layer.json().flatten_event(true)).init(),
             _ => registry.with(layer.with_ansi(format == LineFormat::Colored).with_target(false)).init(),
         }
-        Ok(BrokerLog { handle, lines, options: self })
+        Ok(BrokerLog { handle, log, options: self })
     }
 
     /// The option or variable that takes precedence over `log.level`, if any.
@@ -125,12 +121,6 @@ impl BrokerLog {
 
     /// The number of lines that were dropped because the reader is too slow.
     pub(super) fn dropped(&self) -> Arc<AtomicU64> {
-        self.lines.dropped()
-    }
-}
-
-impl Drop for BrokerLog {
-    fn drop(&mut self) {
-        self.lines.flush();
+        self.log.lines().dropped()
     }
 }

@@ -437,12 +437,15 @@ mod tests {
             calls.answer(Call { shown: Some(shown.as_bytes()), client, ..get("/streams") })
         };
         let guesses: Vec<_> = (0..100).map(|n| ask(1, &format!("Bearer guess {n}")).status()).collect();
-        assert!(guesses.ends_with(&[StatusCode::TOO_MANY_REQUESTS; 90]), "{guesses:?}");
-        let late = ask(1, BEARER);
-        assert_eq!(late.status(), StatusCode::TOO_MANY_REQUESTS, "the right one was not looked at");
+        let looked_at = guesses.iter().filter(|status| **status == StatusCode::UNAUTHORIZED).count();
+        assert!(looked_at < 15, "{guesses:?}");
+        let late = ask(1, "Bearer guess");
+        assert_eq!(late.status(), StatusCode::TOO_MANY_REQUESTS);
         assert!(late.headers().contains_key(RETRY_AFTER));
-        assert_eq!(ask(2, BEARER).status(), StatusCode::OK);
         assert_eq!(calls.wrong_tokens.load(Ordering::Relaxed), 101);
+        for client in [1, 2] {
+            assert_eq!(ask(client, BEARER).status(), StatusCode::OK, "the token cannot be guessed");
+        }
     }
 
     #[test]
