@@ -99,9 +99,10 @@ fn encoders(page: &mut String, counters: &IngestCounters) {
 }
 
 /// Adds the metrics of the control page.
-pub fn control(page: &mut String, wrong_tokens: u64, places: PlaceCounts) {
+pub fn control(page: &mut String, [wrong_tokens, foreign_pages]: [u64; 2], places: PlaceCounts) {
     for (name, help, value) in [
         ("wrong_tokens", "Calls with a wrong token, or too soon after several of them.", wrong_tokens),
+        ("foreign_pages", "Calls that a browser may have sent for another web site.", foreign_pages),
         ("turned_away", "Connections to this endpoint beyond the limit.", places.turned_away),
         (
             "made_room",

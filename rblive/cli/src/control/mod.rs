@@ -15,6 +15,7 @@ mod metrics;
 mod state;
 
 use std::convert::Infallible;
+use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,6 +34,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use locks::Mutex;
 use peers::{BrowserFields, ForeignPage, LogLimiter, Place, PlaceLimits, Places};
 use rblive::{NodeId, RsId, RsManager, StreamError};
 use rblive_deliver::assets::{Asset, LOOK};
@@ -92,10 +94,10 @@ impl Endpoint {
         let history = History::default();
         let listen = listen.clone();
         let token = token_of(&settings.token)?;
-        let wrong_tokens = AtomicU64::new(0);
+        let refusals = Refusals::default();
         let limits = PlaceLimits::new(settings.max_connections, "control.max_connections");
         let places = Places::new(limits, |line| tracing::warn!("{line}"));
-        let calls = Arc::new(Calls { rs, ingest, recorder, listen, token, wrong_tokens, history, places });
+        let calls = Arc::new(Calls { rs, ingest, recorder, listen, token, refusals, history, places });
         let serve = move || {
             runtime.block_on(async move {
                 tokio::spawn(accept(listener, calls.clone()));
@@ -207,6 +209,23 @@ struct Call<'a> {
     browser: BrowserFields<'a>,
 }
 
+/// The calls that were refused, and the limit of lines about them.
+#[derive(Default)]
+struct Refusals {
+    wrong_tokens: AtomicU64,
+    foreign_pages: AtomicU64,
+    lines: Mutex<LogLimiter>,
+}
+
+impl Refusals {
+    fn count(&self, counter: &AtomicU64, client: IpAddr, why: &dyn Display) {
+        counter.fetch_add(1, Ordering::Relaxed);
+        if let Some(more) = self.lines.lock().allow(Instant::now()) {
+            tracing::warn!(%client, more, "refused at the control page: {why}");
+        }
+    }
+}
+
 /// The parts of the node that answer calls.
 struct Calls {
     rs: RsManager,
@@ -216,8 +235,7 @@ struct Calls {
     listen: String,
     /// `None`: no call needs it.
     token: Option<BearerToken>,
-    /// The calls with a wrong token.
-    wrong_tokens: AtomicU64,
+    refusals: Refusals,
     history: History,
     places: Places,
 }
@@ -229,6 +247,7 @@ impl Calls {
             return text(StatusCode::OK, "ok\n".to_owned());
         }
         if let Err(foreign) = self.check_page(&call) {
+            self.refusals.count(&self.refusals.foreign_pages, call.client, &foreign);
             return text(StatusCode::FORBIDDEN, format!("{foreign}\n"));
         }
         if let Some(asset) = PAGE.iter().find(|asset| asset.path == path && method == Method::GET) {
@@ -241,7 +260,9 @@ impl Calls {
         match (method, parts.as_slice()) {
             (&Method::GET, ["metrics"]) => {
                 let mut page = metrics::page(&self.rs, self.ingest.as_deref().map(Ingest::counters));
-                metrics::control(&mut page, self.wrong_tokens.load(Ordering::Relaxed), self.places.counts());
+                let refused = [&self.refusals.wrong_tokens, &self.refusals.foreign_pages];
+                let refused = refused.map(|counter| counter.load(Ordering::Relaxed));
+                metrics::control(&mut page, refused, self.places.counts());
                 self.recorder.iter().for_each(|own| metrics::recorder(&mut page, own.counters()));
                 answer(StatusCode::OK, "text/plain; version=0.0.4", page)
             }
@@ -273,10 +294,11 @@ impl Calls {
     fn check_token(&self, call: &Call<'_>) -> Result<(), TokenRefused> {
         let Some(token) = &self.token else { return Ok(()) };
         let checked = token.check(call.shown, Source::Address(call.client.into()), Instant::now());
-        if checked.is_err_and(|why| why != TokenRefused::Missing) {
-            self.wrong_tokens.fetch_add(1, Ordering::Relaxed);
-        }
-        checked
+        checked.inspect_err(|why| {
+            if *why != TokenRefused::Missing {
+                self.refusals.count(&self.refusals.wrong_tokens, call.client, why);
+            }
+        })
     }
 
     /// Refuses what a browser sends for a page of another web site.
@@ -358,9 +380,9 @@ mod tests {
     fn calls(token: &str) -> Calls {
         let rs = RsManager::new(Config::default()).unwrap();
         let (listen, token) = ("127.0.0.1:7480".to_owned(), token_of(token).unwrap());
-        let (wrong_tokens, history) = (AtomicU64::new(0), History::default());
+        let (refusals, history) = (Refusals::default(), History::default());
         let places = Places::new(PlaceLimits::new(9, "control.max_connections"), |_| ());
-        Calls { rs, ingest: None, recorder: None, listen, token, wrong_tokens, history, places }
+        Calls { rs, ingest: None, recorder: None, listen, token, refusals, history, places }
     }
 
     /// A call of nobody in particular.
@@ -442,7 +464,7 @@ mod tests {
         let late = ask(1, "Bearer guess");
         assert_eq!(late.status(), StatusCode::TOO_MANY_REQUESTS);
         assert!(late.headers().contains_key(RETRY_AFTER));
-        assert_eq!(calls.wrong_tokens.load(Ordering::Relaxed), 101);
+        assert_eq!(calls.refusals.wrong_tokens.load(Ordering::Relaxed), 101);
         for client in [1, 2] {
             assert_eq!(ask(client, BEARER).status(), StatusCode::OK, "the token cannot be guessed");
         }
@@ -478,6 +500,7 @@ mod tests {
             }
         }
         assert!(open.rs.outbound()[0].nodes.is_empty());
+        assert_eq!(open.refusals.foreign_pages.load(Ordering::Relaxed), 5);
         assert_eq!(
             status(&open, Method::PUT, &path, &[host, ("origin", "http://127.0.0.1:7480")]),
             StatusCode::OK

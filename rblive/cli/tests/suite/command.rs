@@ -15,8 +15,13 @@ fn output(args: &[&str]) -> String {
 }
 
 fn get(address: &str, path: &str) -> String {
+    get_with(address, path, "")
+}
+
+/// With more fields.
+fn get_with(address: &str, path: &str, fields: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n{fields}Connection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer
@@ -106,6 +111,34 @@ fn a_node_serves_without_a_configuration_until_a_signal() {
     let pid = rustix::process::Pid::from_child(&serving.0);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert!(serving.0.wait().unwrap().success());
+}
+
+#[test]
+fn wrong_tokens_are_told_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("node.toml");
+    std::fs::write(
+        &file,
+        "[control]\nlisten = '127.0.0.1:0'\ntoken = '0123456789abcdef'\n[deliver]\nlisten = ''\n",
+    )
+    .unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+    let mut command = rblive();
+    command.arg("serve").arg("--config").arg(&file).env("RBLIVE_LOG", "warn");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut messages = BufReader::new(child.stderr.take().unwrap());
+    let _serving = Running(child);
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    let address = line.trim().rsplit("http://").next().unwrap().to_owned();
+    let metrics = |token: &str| get_with(&address, "/metrics", &format!("Authorization: Bearer {token}\r\n"));
+    assert!(metrics("0123456789abcdeF").starts_with("HTTP/1.1 401 "));
+    let mut said = String::new();
+    while !said.contains("refused at the control page: the token is wrong") {
+        assert_ne!(messages.read_line(&mut said).unwrap(), 0, "{said}");
+    }
+    assert!(metrics("0123456789abcdef").contains("\nrblive_control_wrong_tokens_total 1\n"));
 }
 
 #[test]

@@ -335,7 +335,10 @@ impl Shared {
             return Err(Denied::Token(refused));
         }
         if !is_asked && !pages::is_probe(request.uri().path()) {
-            self.check_name(request).map_err(Denied::Page)?;
+            self.check_name(request).map_err(|foreign| {
+                self.log_refusal(client.addr, &foreign.to_string());
+                Denied::Page(foreign)
+            })?;
         }
         let by_token = is_asked && client.certificate.is_none();
         if let Some(observation) = self.door.observation.as_ref().filter(|_| !by_token) {
