@@ -74,11 +74,15 @@ impl Claim {
         Source::Address(HostAddress::of(self.address))
     }
 
-    /// Whether this is the same client with the same proof. The time of the comparison reveals nothing of another client's key.
+    /// Whether this is the same client with the same proof. The time of the comparison reveals nothing of another client's key. A host with
+    /// a proof may change its address within its network: with IPv6 it does so each day.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let keys = (self.key.as_deref().unwrap_or(""), other.key.as_deref().unwrap_or(""));
         let same_keys = keys == ("", "") || same(keys.0.as_bytes(), keys.1.as_bytes());
-        same_keys && self.user == other.user && self.address.to_canonical() == other.address.to_canonical()
+        let has_proof = !keys.0.is_empty() || self.user.is_some();
+        let same_address = self.address.to_canonical() == other.address.to_canonical()
+            || has_proof && HostAddress::of(self.address) == HostAddress::of(other.address);
+        same_keys && self.user == other.user && same_address
     }
 }
 
@@ -125,6 +129,23 @@ impl Access {
         }
     }
 
+    /// Whether a client that has just passed [`Access::check`] may publish another stream, too. This is no attempt.
+    pub(crate) fn may(&self, stream: &str, claim: &Claim) -> bool {
+        let is_users = || {
+            let name = claim.user.as_deref()?;
+            let password = Secret::from(claim.key.clone().unwrap_or_default());
+            self.logins.remembered(&Credentials::password(name, password).ok()?)?;
+            Some(self.owns(name, stream))
+        };
+        self.has_no_keys() || self.settings.opens(stream, claim.key.as_deref()) || is_users().unwrap_or(false)
+    }
+
+    /// Whether a user may publish a stream.
+    fn owns(&self, user: &str, stream: &str) -> bool {
+        let own = self.settings.users.get(user).map_or(&[][..], |user| &user.streams);
+        own.iter().any(|pattern| matches(pattern, stream))
+    }
+
     /// Counts a failed attempt.
     fn failed(&self, claim: &Claim, user: Option<&str>) -> Refusal {
         self.logins.failed(claim.source(), user);
@@ -152,8 +173,7 @@ impl Access {
                 Err(_) => return Err(Refusal::Key),
             }
         }
-        let own = self.settings.users.get(name).map_or(&[][..], |user| &user.streams);
-        match own.iter().any(|pattern| matches(pattern, stream)) {
+        match self.owns(name, stream) {
             true => Ok(()),
             false => Err(self.failed(claim, Some(name))),
         }
@@ -161,10 +181,19 @@ impl Access {
 
     /// Asks the hook, if there is one. Returns the name under which the stream is published.
     pub(crate) async fn ask(&self, stream: &str, claim: &Claim) -> Result<String, Refusal> {
-        let Some(hook) = &self.hook else { return Ok(stream.to_owned()) };
-        if self.logins.delay(claim.source()).is_some() {
+        if self.hook.is_some() && self.logins.delay(claim.source()).is_some() {
             return Err(Refusal::Attempts);
         }
+        let said = self.ask_again(stream, claim).await;
+        if let Err(Refusal::Hook(_)) = said {
+            self.logins.failed(claim.source(), None);
+        }
+        said
+    }
+
+    /// Asks the hook about another stream of a client that it has allowed one. This is no attempt.
+    pub(crate) async fn ask_again(&self, stream: &str, claim: &Claim) -> Result<String, Refusal> {
+        let Some(hook) = &self.hook else { return Ok(stream.to_owned()) };
         match hook.call(&event("publish", stream, claim)).await {
             Ok(Said::Yes(None)) => Ok(stream.to_owned()),
             Ok(Said::Yes(Some(name))) if check_name(&name) => Ok(name),
@@ -172,10 +201,7 @@ impl Access {
                 self.hook_failed(stream, &"it renames the stream to something that is no name");
                 Err(Refusal::NoHook)
             }
-            Ok(Said::No(reason)) => {
-                self.logins.failed(claim.source(), None);
-                Err(Refusal::Hook(reason))
-            }
+            Ok(Said::No(reason)) => Err(Refusal::Hook(reason)),
             Err(failure) => {
                 self.hook_failed(stream, &failure);
                 Err(Refusal::NoHook)
@@ -269,6 +295,21 @@ mod tests {
             }
         }
         assert_ne!(hash("x"), hash("x"));
+    }
+
+    #[test]
+    fn a_client_with_a_proof_is_the_same_at_another_address_of_its_network() {
+        let same = |a: &Claim, b: &Claim| a.is_same(b);
+        let anonymous = |address| Claim { key: None, ..claim(address, None, "") };
+        let (own, moved, far) = ("2001:db8::1", "2001:db8::2", "2001:db9::1");
+        for user in [None, Some("anna")] {
+            assert!(same(&claim(own, user, "key"), &claim(moved, user, "key")));
+            assert!(!same(&claim(own, user, "key"), &claim(far, user, "key")));
+            assert!(!same(&claim(own, user, "key"), &claim(own, user, "another")));
+        }
+        assert!(!same(&claim(own, Some("anna"), "key"), &claim(own, None, "key")));
+        assert!(same(&anonymous(own), &anonymous(own)) && !same(&anonymous(own), &anonymous(moved)));
+        assert!(same(&anonymous("10.0.0.1"), &anonymous("::ffff:10.0.0.1")));
     }
 
     #[test]

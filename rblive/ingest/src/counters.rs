@@ -13,7 +13,7 @@ pub struct IngestCounters {
     pub made_room: AtomicU64,
     /// Publishers that were accepted.
     pub publishers: AtomicU64,
-    /// Publishers that were refused: a wrong key or name, or the stream had a publisher.
+    /// Publishers and requests that were refused: a wrong key or name, or the stream had a publisher.
     pub refused: AtomicU64,
     /// Parts and files that were left out because they are larger than the buffers allow.
     pub oversized: AtomicU64,

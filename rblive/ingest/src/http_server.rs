@@ -7,8 +7,11 @@
 //!   the own client   sends ████████████  writes as it sends; what it sends while another file is written is kept until then
 //!   another client   sends ████████ all of it is kept, then ▌ is written at once
 //! ```
+//!
+//! The own client and the others have one file each that is kept. Where the memory for it ends, the own client is read no further until its
+//! turn, and another client is refused.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::pin::pin;
@@ -17,10 +20,10 @@ use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use data_encoding::BASE64_NOPAD;
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -46,16 +49,14 @@ type Answer = Response<Full<Bytes>>;
 const HEAD_BYTES: usize = 16 << 10;
 /// The largest bodies that are kept at once until they can be written.
 const KEPT_BODIES: usize = 2;
-/// The unit in which kept bytes are counted.
-const KIB: usize = 1 << 10;
-/// The bytes per second that an upload brings at least while a whole file of the same client waits.
-const LEAST_RATE: u64 = 10_000;
+/// How long an upload may stand still while another file of the same client waits. Not so short that a lost packet is no progress.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Streams that are published by requests.
 pub(crate) struct HttpStreams {
     registry: Arc<Registry>,
     open: Mutex<HashMap<String, Arc<Slot>>>,
-    /// The memory for bodies that cannot be written yet, in KiB.
+    /// The bytes that are free for bodies that cannot be written yet.
     room: Arc<Semaphore>,
 }
 
@@ -64,11 +65,13 @@ pub(crate) struct HttpStreams {
 struct Slot {
     /// `None` before the publisher is accepted, and after it has left. Whoever writes holds it, and the own client while it sends.
     files: Arc<AsyncMutex<Option<Files>>>,
+    /// Held by the other client and by the own one whose body is kept.
+    keeps: [AsyncMutex<()>; 2],
     /// `None` before the publisher is accepted.
     clients: Mutex<Option<Clients>>,
     /// The bytes that were written.
     written: AtomicU64,
-    /// Ends an upload that is too slow.
+    /// Ends an upload that stands still.
     hurry: Notify,
     /// Tells that a publisher was accepted.
     begun: Notify,
@@ -104,7 +107,7 @@ struct Body<'a> {
     /// The connection.
     peer: &'a Place,
     /// What came before it could be written, and its memory.
-    kept: VecDeque<Bytes>,
+    kept: BytesMut,
     room: Option<OwnedSemaphorePermit>,
     is_whole: bool,
 }
@@ -128,9 +131,7 @@ enum RequestFailure {
     Slow,
     #[error("the body broke off")]
     Broken,
-    #[error(
-        "the body is slower than {LEAST_RATE} bytes per second, and the next file of the encoder waits for it"
-    )]
+    #[error("the body stood still, and the next file of the encoder waits for it")]
     HoldsUp,
     #[error("too many files wait for others of their streams; send this one again")]
     NoRoom,
@@ -260,8 +261,8 @@ fn shown(request: &Request<Incoming>) -> Option<(Option<String>, Option<String>)
 
 impl HttpStreams {
     pub(crate) fn new(registry: Arc<Registry>) -> Arc<Self> {
-        let most = registry.settings.limits.body_bytes.saturating_mul(KEPT_BODIES) / KIB;
-        let room = Arc::new(Semaphore::new(most.clamp(1, Semaphore::MAX_PERMITS)));
+        let most = registry.settings.limits.body_bytes.saturating_mul(KEPT_BODIES);
+        let room = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
         Arc::new(Self { registry, open: Mutex::default(), room })
     }
 
@@ -283,8 +284,7 @@ impl HttpStreams {
                     tracing::warn!(%stream, %file, %address, %status, more, "a request was refused: {failure}");
                 };
                 match failure {
-                    RequestFailure::Refused(_) => self.registry.line(peer, log),
-                    RequestFailure::Page(_) => {
+                    RequestFailure::Refused(_) | RequestFailure::Page(_) => {
                         self.registry.count_refusal();
                         self.registry.line(peer, log);
                     }
@@ -326,7 +326,9 @@ impl HttpStreams {
             (files.publisher, files.last) = (publisher, None);
         }
         files.touched = Instant::now();
-        slot.writes(claim, body.idle);
+        if slot.writes(claim, body.idle) {
+            files.publisher.renew(claim);
+        }
         let taken = self.upload(&slot, files, file, body).await;
         files.touched = Instant::now();
         slot.writes(claim, Duration::MAX);
@@ -366,7 +368,7 @@ impl HttpStreams {
         body: &mut Body<'_>,
     ) -> Result<(Arc<Slot>, OwnedMutexGuard<Option<Files>>), RequestFailure> {
         let access = &self.registry.access;
-        access.check(stream, claim).await.inspect_err(|_| self.registry.count_refusal())?;
+        access.check(stream, claim).await?;
         body.peer.known();
         loop {
             let slot = self.lock().entry(stream.to_owned()).or_default().clone();
@@ -409,7 +411,7 @@ impl HttpStreams {
             let first = first_of(slot.files.clone().lock_owned(), begun).await;
             return Ok(first.ok().filter(|held| held.is_none()));
         };
-        self.ask(slot, stream, claim).await.inspect_err(|_| self.registry.count_refusal())?;
+        self.ask(slot, stream, claim).await?;
         self.wait(slot, is_own, body).await.map(Some)
     }
 
@@ -437,29 +439,30 @@ impl HttpStreams {
         is_own: bool,
         body: &mut Body<'_>,
     ) -> Result<OwnedMutexGuard<Option<Files>>, RequestFailure> {
-        let mut turn = pin!(slot.files.clone().lock_owned());
+        let (mut turn, keeps) =
+            (pin!(slot.files.clone().lock_owned()), slot.keeps[usize::from(is_own)].lock());
         if !is_own {
-            while !body.is_whole {
-                body.keep(&self.room).await?;
+            let _keeps = timeout(body.idle, keeps).await.map_err(|_| Refusal::Busy)?;
+            if !body.keep(&self.room).await? {
+                return Err(RequestFailure::NoRoom);
             }
             // The own client may send one file for as long as it likes.
             return timeout(body.idle, turn).await.map_err(|_| Refusal::Busy.into());
         }
-        // Not so short that a lost packet is no progress.
-        let patience = body.idle / 15;
-        let least = (LEAST_RATE as f64 * patience.as_secs_f64()) as u64;
-        while !body.is_whole {
-            match first_of(&mut turn, body.keep(&self.room)).await {
-                Ok(held) => return Ok(held),
-                Err(kept) => kept?,
-            }
+        let _keeps = match first_of(&mut turn, keeps).await {
+            Ok(held) => return Ok(held),
+            Err(keeps) => keeps,
+        };
+        match first_of(&mut turn, body.keep(&self.room)).await {
+            Ok(held) => return Ok(held),
+            Err(kept) => _ = kept?,
         }
         loop {
             let before = slot.written.load(Ordering::Relaxed);
-            if let Ok(held) = timeout(patience, &mut turn).await {
+            if let Ok(held) = timeout(PATIENCE, &mut turn).await {
                 return Ok(held);
             }
-            if slot.written.load(Ordering::Relaxed) - before < least {
+            if slot.written.load(Ordering::Relaxed) == before {
                 slot.hurry.notify_waiters();
             }
         }
@@ -485,7 +488,7 @@ impl HttpStreams {
         }
         let idle = Duration::from_millis(limits.idle_ms);
         let (body, counters) = (request.into_body(), &*self.registry.counters);
-        let (kept, room) = (VecDeque::new(), None);
+        let (kept, room) = (BytesMut::new(), None);
         Ok(Body { body, most, bytes: 0, idle, counters, peer, kept, room, is_whole: false })
     }
 
@@ -543,42 +546,49 @@ impl Slot {
         self.begun.notify_waiters();
     }
 
-    /// A client writes. It takes the place of the own one that has sent nothing for so long: its address may have changed.
-    fn writes(&self, claim: &Claim, silence: Duration) {
-        if let Some(clients) = self.clients.lock().as_mut() {
-            let is_own = clients.own.is_same(claim);
-            if is_own || clients.at.elapsed() > silence {
-                (clients.own, clients.at) = (claim.clone(), Instant::now());
-            }
+    /// A client writes. It takes the place of the own one that has sent nothing for so long: its address may have changed. Returns whether
+    /// the client is the own one then.
+    fn writes(&self, claim: &Claim, silence: Duration) -> bool {
+        let mut clients = self.clients.lock();
+        let Some(clients) = clients.as_mut() else { return false };
+        let is_own = clients.own.is_same(claim) || clients.at.elapsed() > silence;
+        if is_own {
+            (clients.own, clients.at) = (claim.clone(), Instant::now());
         }
+        is_own
     }
 }
 
 impl Body<'_> {
     /// The next bytes; `None` at the end.
     async fn next(&mut self) -> Result<Option<Bytes>, RequestFailure> {
-        match self.kept.pop_front() {
-            Some(bytes) => Ok(Some(bytes)),
-            None if self.is_whole => Ok(None),
-            None => self.receive().await,
+        if !self.kept.is_empty() {
+            let piece = self.kept.len().min(HEAD_BYTES);
+            return Ok(Some(self.kept.split_to(piece).freeze()));
         }
+        (self.kept, self.room) = (BytesMut::new(), None);
+        if self.is_whole { Ok(None) } else { self.receive().await }
     }
 
-    /// Receives the next bytes, and keeps them.
-    async fn keep(&mut self, room: &Arc<Semaphore>) -> Result<(), RequestFailure> {
-        match self.receive().await? {
-            Some(bytes) => {
-                let kib = bytes.len().div_ceil(KIB).try_into().unwrap_or(u32::MAX);
-                let room = room.clone().try_acquire_many_owned(kib).map_err(|_| RequestFailure::NoRoom)?;
-                match &mut self.room {
-                    Some(own) => own.merge(room),
-                    None => self.room = Some(room),
-                }
-                self.kept.push_back(bytes);
+    /// Receives bytes and keeps them, to the end of the body or of its memory. Returns whether the body is whole. No body takes more memory
+    /// than it leaves to the others, so that there is always some. Bytes are copied: a small piece would hold the buffer in which it came.
+    async fn keep(&mut self, room: &Arc<Semaphore>) -> Result<bool, RequestFailure> {
+        while !self.is_whole && self.kept.len() <= room.available_permits() {
+            let Some(bytes) = self.receive().await? else {
+                self.is_whole = true;
+                break;
+            };
+            // Kept in any case, since it is received: no more than a connection buffers.
+            self.kept.extend_from_slice(&bytes);
+            self.is_whole = self.body.is_end_stream();
+            let size = bytes.len().try_into().unwrap_or(u32::MAX);
+            let Ok(taken) = room.clone().try_acquire_many_owned(size) else { break };
+            match &mut self.room {
+                Some(own) => own.merge(taken),
+                None => self.room = Some(taken),
             }
-            None => self.is_whole = true,
         }
-        Ok(())
+        Ok(self.is_whole)
     }
 
     /// Receives the next bytes; `None` at the end.

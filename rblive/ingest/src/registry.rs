@@ -91,12 +91,9 @@ impl Registry {
 
     /// Admits a publisher, or returns why it is refused.
     pub(crate) async fn publish(self: &Arc<Self>, name: &str, claim: &Claim) -> Result<Publisher, Refusal> {
-        let publisher = self.ask(name, claim, self.settings.takeover).await;
-        match &publisher {
-            Ok(_) => IngestCounters::count(&self.counters.publishers, 1),
-            Err(_) => self.count_refusal(),
-        }
-        publisher
+        let publisher = self.ask(name, claim, self.settings.takeover).await?;
+        IngestCounters::count(&self.counters.publishers, 1);
+        Ok(publisher)
     }
 
     /// Counts a refused client that wanted to write to a stream.
@@ -224,12 +221,16 @@ impl Registry {
                 .filter(|own| !tables.entries.contains_key(*own))
                 .collect()
         };
-        for (_, own) in self.to_join(renditions) {
-            self.access.check(own, claim).await?;
+        // The encoders of one ladder may have a key for each rendition, and all of them push its playlist: those are no attempts.
+        if !self.to_join(renditions).all(|(_, own)| self.access.may(own, claim)) {
+            return Err(Refusal::Key);
         }
         // A hook has been asked about what is published. One that renames streams names the renditions' stream by their own names.
-        for own in std::iter::once(name).chain(unpublished.into_iter().map(String::as_str)) {
-            if self.access.ask(own, claim).await? != own {
+        if self.access.ask(name, claim).await? != name {
+            return Ok(());
+        }
+        for own in unpublished {
+            if self.access.ask_again(own, claim).await? != *own {
                 return Ok(());
             }
         }
@@ -315,6 +316,14 @@ impl Publisher {
     /// Whether another publisher has taken its place.
     pub(crate) fn is_replaced(&self) -> bool {
         self.entry.lock().publisher != Some(self.number)
+    }
+
+    /// Another client goes on with the stream.
+    pub(crate) fn renew(&self, claim: &Claim) {
+        let mut held = self.entry.lock();
+        if held.publisher == Some(self.number) {
+            held.claim = claim.clone();
+        }
     }
 
     /// Writes to the stream. `None`: another publisher has taken its place.

@@ -148,6 +148,7 @@ async fn publish(
             Ok(Publishing { publisher, name, demuxer: Demuxer::new() })
         }
         Err(refusal) => {
+            registry.count_refusal();
             session.refuse(&refusal.to_string());
             Err(RtmpFailure::Refused(refusal.to_string()))
         }

@@ -156,6 +156,8 @@ fn a_stream_of_somebody_else_becomes_no_rendition() {
         settings.keys.insert("camera".to_owned(), anna.to_owned());
         settings.keys.insert("camera/1".to_owned(), bert.to_owned());
         settings.limits.idle_ms = 60_000;
+        // A rendition of another encoder is none.
+        settings.limits.failed_attempts = 1;
     });
     let master = b"#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\n1/media.m3u8\n";
     assert_eq!(put_with(&node, bert, "camera/1/0.ts", &seconds(SMALL, 0, 1)), 201);
@@ -171,4 +173,20 @@ fn a_stream_of_somebody_else_becomes_no_rendition() {
     node.wait_for_frames(usize::from(RATE));
     assert_eq!(described(&node), [(1, 180)]);
     assert!(frames(&node, 1).starts_with(&(0..RATE).collect::<Vec<_>>()));
+}
+
+#[test]
+fn a_client_that_goes_on_with_a_stream_may_make_it_a_rendition() {
+    let first = "the key of camera/1";
+    let node = Node::with(|settings| {
+        settings.keys.insert("camera/1".to_owned(), first.to_owned());
+        settings.limits.idle_ms = 1000;
+    });
+    let master = b"#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\n1/media.m3u8\n";
+    assert_eq!(put_with(&node, first, "camera/1/0.ts", &seconds(SMALL, 0, 1)), 201);
+    // The first one sends nothing any more.
+    node.wait("the next one takes its place", || {
+        assert_eq!(put(&node, "camera/1/1.ts", &seconds(SMALL, 1, 2)), 201);
+        put(&node, "camera/index.m3u8", master) == 201
+    });
 }
