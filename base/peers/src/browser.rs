@@ -32,10 +32,16 @@ pub enum ForeignPage {
     Site,
     /// The name in the address of the page may be anybody's.
     #[error(
-        "this server does not know itself as '{0}', which may be the name of a foreign web site: use an IP address, localhost, a name without \
-         a dot or the name in the configured address of this server; where it asks for a token or a key, any name is good"
+        "this server does not know itself as '{name}', which may be the name of a foreign web site: if the name is this server's, or that of a \
+         proxy before it, add it to {setting}; or use an IP address, localhost or a name without a dot; where the server asks for a token or a \
+         key, any name is good"
     )]
-    Name(String),
+    Name {
+        /// The name of the request.
+        name: String,
+        /// The setting with the names that are known.
+        setting: &'static str,
+    },
 }
 
 impl<'a> BrowserFields<'a> {
@@ -46,7 +52,7 @@ impl<'a> BrowserFields<'a> {
     /// let fields = [("host", "127.0.0.1:7480"), ("origin", "http://evil.example")];
     /// let request =
     ///     BrowserFields::of(|name| fields.iter().find(|own| own.0 == name).map(|own| own.1.as_bytes()));
-    /// assert!(request.check_site().is_err() && request.check_name([]).is_ok());
+    /// assert!(request.check_site().is_err() && request.check_name([], "http.names").is_ok());
     /// ```
     pub fn of(field: impl Fn(&'static str) -> Option<&'a [u8]>) -> Self {
         Self { host: field("host"), origin: field("origin"), fetch_site: field("sec-fetch-site") }
@@ -74,14 +80,18 @@ impl<'a> BrowserFields<'a> {
     }
 
     /// Refuses a request for a name that a foreign page may have: any but an IP address, `localhost`, a name without a dot, which is
-    /// none of the public DNS, and the names of `listen`, the configured addresses (`NAME:PORT`) of the listener.
+    /// none of the public DNS, and `names`, by which the listener is known (`NAME` or `NAME:PORT`), as by its `setting`.
     ///
     /// A listener that asks for a secret, or shows a certificate, needs no such check: the browser has no secret to send for the foreign
     /// name, and the certificate is not for it.
     ///
     /// # Errors
     /// [`ForeignPage::Name`].
-    pub fn check_name<'n>(&self, listen: impl IntoIterator<Item = &'n str>) -> Result<(), ForeignPage> {
+    pub fn check_name<'n>(
+        &self,
+        names: impl IntoIterator<Item = &'n str>,
+        setting: &'static str,
+    ) -> Result<(), ForeignPage> {
         // All browsers send Host.
         let Some(host) = self.host else { return Ok(()) };
         let host = String::from_utf8_lossy(host);
@@ -89,10 +99,10 @@ impl<'a> BrowserFields<'a> {
         let is_known = name.parse::<IpAddr>().is_ok()
             || !name.contains('.')
             || name.to_ascii_lowercase().ends_with(".localhost")
-            || listen.into_iter().any(|own| host_of(own).eq_ignore_ascii_case(name));
+            || names.into_iter().any(|own| host_of(own).eq_ignore_ascii_case(name));
         match is_known {
             true => Ok(()),
-            false => Err(ForeignPage::Name(shown(name).into_owned())),
+            false => Err(ForeignPage::Name { name: shown(name).into_owned(), setting }),
         }
     }
 }
@@ -158,8 +168,8 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_the_public_dns_is_known_only_from_the_address_of_the_listener() {
-        let listen = ["127.0.0.1:7480", "Control.example.org:7480"];
+    fn a_name_of_the_public_dns_is_known_only_from_the_settings() {
+        let names = ["127.0.0.1:7480", "Control.example.org:7480", "proxy.example.org"];
         for known in [
             "127.0.0.1:7480",
             "192.0.2.7",
@@ -171,8 +181,10 @@ mod tests {
             "node1:7480",
             "control.example.org",
             "control.EXAMPLE.org.:7480",
+            "Proxy.example.org",
+            "proxy.example.org:8080",
         ] {
-            assert_eq!(request(&[("host", known)]).check_name(listen), Ok(()), "{known}");
+            assert_eq!(request(&[("host", known)]).check_name(names, "x.names"), Ok(()), "{known}");
         }
         for foreign in [
             "evil.example:7480",
@@ -182,12 +194,15 @@ mod tests {
             "localhost.evil.example:80",
             "1.2.3.4.5",
         ] {
-            let refused = request(&[("host", foreign)]).check_name(listen).unwrap_err();
-            assert!(matches!(refused, ForeignPage::Name(_)), "{foreign}");
+            let refused = request(&[("host", foreign)]).check_name(names, "x.names").unwrap_err();
+            assert!(matches!(refused, ForeignPage::Name { .. }), "{foreign}");
         }
-        assert_eq!(request(&[]).check_name(listen), Ok(()), "no browser");
+        assert_eq!(request(&[]).check_name(names, "x.names"), Ok(()), "no browser");
         let long = format!("a\u{9b}b.{}", "x".repeat(1000));
-        let refused = request(&[("host", &long)]).check_name([]).unwrap_err().to_string();
-        assert!(refused.contains("'ab.xxx") && refused.len() < 500, "{refused}");
+        let refused = request(&[("host", &long)]).check_name([], "x.names").unwrap_err().to_string();
+        assert!(
+            refused.contains("'ab.xxx") && refused.contains("to x.names") && refused.len() < 500,
+            "{refused}"
+        );
     }
 }

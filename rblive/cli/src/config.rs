@@ -31,6 +31,7 @@ section! {
     /// The HTTP calls by which the node takes and gives streams.
     "control" Control {
         listen: String = "127.0.0.1:7480".to_owned();
+        names: Vec<String> = Vec::new();
         token: String = String::new();
         max_connections: usize = 64, range [at least 0];
     }

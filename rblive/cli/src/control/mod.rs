@@ -92,12 +92,12 @@ impl Endpoint {
         let runtime = runtime.map_err(refused)?;
         let (stop, stopped) = oneshot::channel();
         let history = History::default();
-        let listen = listen.clone();
+        let names = [std::slice::from_ref(listen), &settings.names].concat();
         let token = token_of(&settings.token)?;
         let refusals = Refusals::default();
         let limits = PlaceLimits::new(settings.max_connections, "control.max_connections");
         let places = Places::new(limits, |line| tracing::warn!("{line}"));
-        let calls = Arc::new(Calls { rs, ingest, recorder, listen, token, refusals, history, places });
+        let calls = Arc::new(Calls { rs, ingest, recorder, names, token, refusals, history, places });
         let serve = move || {
             runtime.block_on(async move {
                 tokio::spawn(accept(listener, calls.clone()));
@@ -231,8 +231,8 @@ struct Calls {
     rs: RsManager,
     ingest: Option<Arc<Ingest>>,
     recorder: Option<Arc<Recorder>>,
-    /// The address as it was configured.
-    listen: String,
+    /// The address as it was configured, and the further names of the endpoint.
+    names: Vec<String>,
     /// `None`: no call needs it.
     token: Option<BearerToken>,
     refusals: Refusals,
@@ -301,15 +301,16 @@ impl Calls {
         })
     }
 
-    /// Refuses what a browser sends for a page of another web site.
+    /// Refuses what a browser sends for a page of another web site. Such a page has no token to show, so where one is asked for, that is
+    /// enough: behind a proxy the page's own calls may look foreign.
     fn check_page(&self, call: &Call<'_>) -> Result<(), ForeignPage> {
+        if self.token.is_some() {
+            return Ok(());
+        }
         if !call.method.is_safe() {
             call.browser.check_site()?;
         }
-        match self.token {
-            None => call.browser.check_name([self.listen.as_str()]),
-            Some(_) => Ok(()),
-        }
+        call.browser.check_name(self.names.iter().map(String::as_str), "control.names")
     }
 
     /// Adds or removes a node of a stream.
@@ -379,10 +380,11 @@ mod tests {
 
     fn calls(token: &str) -> Calls {
         let rs = RsManager::new(Config::default()).unwrap();
-        let (listen, token) = ("127.0.0.1:7480".to_owned(), token_of(token).unwrap());
+        let names = ["127.0.0.1:7480", "control.example.org"].map(str::to_owned).to_vec();
+        let token = token_of(token).unwrap();
         let (refusals, history) = (Refusals::default(), History::default());
         let places = Places::new(PlaceLimits::new(9, "control.max_connections"), |_| ());
-        Calls { rs, ingest: None, recorder: None, listen, token, refusals, history, places }
+        Calls { rs, ingest: None, recorder: None, names, token, refusals, history, places }
     }
 
     /// A call of nobody in particular.
@@ -475,12 +477,16 @@ mod tests {
         let (open, closed) = (calls(""), calls(TOKEN));
         let id = open.rs.create_stream("a").unwrap();
         let path = format!("/streams/{id}/nodes/1");
-        let status = |calls: &Calls, method: Method, path: &str, fields: &[(&str, &str)]| {
-            let browser =
-                BrowserFields::of(|name| fields.iter().find(|own| own.0 == name).map(|own| own.1.as_bytes()));
-            calls
-                .answer(Call { method: &method, shown: Some(BEARER.as_bytes()), browser, ..get(path) })
-                .status()
+        let ask =
+            |calls: &Calls, method: Method, path: &str, shown: Option<&str>, fields: &[(&str, &str)]| {
+                let browser = BrowserFields::of(|name| {
+                    fields.iter().find(|own| own.0 == name).map(|own| own.1.as_bytes())
+                });
+                let shown = shown.map(str::as_bytes);
+                calls.answer(Call { method: &method, shown, browser, ..get(path) }).status()
+            };
+        let status = |calls: &Calls, method, path: &str, fields: &[(&str, &str)]| {
+            ask(calls, method, path, Some(BEARER), fields)
         };
         // A page whose own name leads to this machine.
         let rebound = [("host", "evil.example:7480"), ("sec-fetch-site", "same-origin")];
@@ -491,13 +497,10 @@ mod tests {
         assert_eq!(status(&open, Method::GET, "/health", &rebound), StatusCode::OK);
         let host = ("host", "127.0.0.1:7480");
         for foreign in [("origin", "http://evil.example"), ("sec-fetch-site", "cross-site")] {
-            for calls in [&open, &closed] {
-                assert_eq!(
-                    status(calls, Method::DELETE, &path, &[host, foreign]),
-                    StatusCode::FORBIDDEN,
-                    "{foreign:?}"
-                );
-            }
+            let fields = [host, foreign];
+            assert_eq!(status(&open, Method::DELETE, &path, &fields), StatusCode::FORBIDDEN, "{foreign:?}");
+            let refused = ask(&closed, Method::DELETE, &path, None, &fields);
+            assert_eq!(refused, StatusCode::UNAUTHORIZED, "{foreign:?}");
         }
         assert!(open.rs.outbound()[0].nodes.is_empty());
         assert_eq!(open.refusals.foreign_pages.load(Ordering::Relaxed), 5);
@@ -505,6 +508,25 @@ mod tests {
             status(&open, Method::PUT, &path, &[host, ("origin", "http://127.0.0.1:7480")]),
             StatusCode::OK
         );
+    }
+
+    #[test]
+    fn proxies_may_keep_the_host_or_put_their_own_there() {
+        let (open, closed) = (calls(""), calls(TOKEN));
+        let status = |calls: &Calls, shown: Option<&str>, fields: &[(&str, &str)]| {
+            let browser =
+                BrowserFields::of(|name| fields.iter().find(|own| own.0 == name).map(|own| own.1.as_bytes()));
+            let id = calls.rs.create_stream("a").unwrap();
+            let path = format!("/streams/{id}/nodes/1");
+            let shown = shown.map(str::as_bytes);
+            calls.answer(Call { method: &Method::PUT, shown, browser, ..get(&path) }).status()
+        };
+        let origin = ("origin", "http://control.example.org");
+        assert_eq!(status(&open, None, &[("host", "control.example.org"), origin]), StatusCode::OK);
+        // Without TLS, a browser does not say the site.
+        let other = [("host", "127.0.0.1:7480"), origin];
+        assert_eq!(status(&open, None, &other), StatusCode::FORBIDDEN);
+        assert_eq!(status(&closed, Some(BEARER), &other), StatusCode::OK);
     }
 
     #[test]

@@ -44,6 +44,9 @@ section! {
         /// Address of the endpoint, as in "127.0.0.1:7412"; port 0 takes a free port. Default "": no endpoint. Without `token_file`,
         /// every client that reaches the address can read the names and rates of all topics.
         listen: String = String::new();
+        /// Names with a dot by which browsers, scrapers and proxies reach the endpoint, as "metrics.example.org". Default []: without
+        /// token and TLS, the endpoint is known by IP addresses, localhost and names without a dot alone.
+        names: Vec<String> = Vec::new();
         /// File with the token that clients of the endpoint must present (`Authorization: Bearer TOKEN`), of at least 16 characters. Others
         /// than its owner and group must not be able to read it. Default "": no token. `rbmq serve` refuses an address that other machines
         /// can reach if the endpoint has neither a token nor `client_certificates = "require"`. Read again on SIGHUP.

@@ -132,6 +132,7 @@ mod tests {
                 "audit.file",
                 "log.format",
                 "http.listen",
+                "http.names",
                 "http.token_file",
                 "http.tls",
                 "http.cert",

@@ -53,6 +53,15 @@ struct Topic {
     archived: Option<ArchiveLoad>,
 }
 
+/// The values of the counters of the endpoint.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counts {
+    pub(super) requests: u64,
+    pub(super) refused_connections: u64,
+    pub(super) wrong_tokens: u64,
+    pub(super) log_lines_dropped: u64,
+}
+
 /// The values of one scrape.
 #[derive(Debug)]
 pub(super) struct Scrape {
@@ -71,14 +80,13 @@ pub(super) struct Scrape {
     draining: bool,
     /// Connections to the broker's address that ended before a valid hello, by reason.
     foreign: Vec<(&'static str, u64)>,
-    /// Requests, refused connections, and dropped lines of the log.
-    http: [u64; 4],
+    http: Counts,
     process: Process,
 }
 
 impl Scrape {
     /// Reads the positions of the buffers in the census.
-    pub(super) fn take(watch: &Watch, mut census: Census, http: [u64; 4], last: &mut LastScrape) -> Self {
+    pub(super) fn take(watch: &Watch, mut census: Census, http: Counts, last: &mut LastScrape) -> Self {
         let mut others = Topic { name: OTHERS.into(), traffic: census.others_removed, ..Topic::default() };
         let all = std::mem::take(&mut census.topics);
         let (topic_count, mut buffer_count) = (all.len() as u64, 0);
@@ -311,13 +319,13 @@ impl Scrape {
         to.counter("rbmq_received_bytes", help, self.traffic.received_bytes)?;
         let help = "Bytes confirmed as received by subscribers, sum of all subscribers";
         to.counter("rbmq_delivered_bytes", help, self.traffic.delivered_bytes)?;
-        to.counter("rbmq_http_requests", "Requests to this endpoint", self.http[0])?;
+        to.counter("rbmq_http_requests", "Requests to this endpoint", self.http.requests)?;
         let help = "Connections to this endpoint that were refused (http.max_connections)";
-        to.counter("rbmq_http_refused_connections", help, self.http[1])?;
+        to.counter("rbmq_http_refused_connections", help, self.http.refused_connections)?;
         let help = "Requests to this endpoint with a wrong token (http.token_file), or too soon after several of them";
-        to.counter("rbmq_http_wrong_tokens", help, self.http[3])?;
+        to.counter("rbmq_http_wrong_tokens", help, self.http.wrong_tokens)?;
         let help = "Lines of the log that were dropped because the reader of the log was too slow";
-        to.counter("rbmq_log_lines_dropped", help, self.http[2])
+        to.counter("rbmq_log_lines_dropped", help, self.http.log_lines_dropped)
     }
 
     fn clients(&self, to: &mut Writer<'_>) -> fmt::Result {

@@ -200,8 +200,8 @@ pub fn check_certificates(config: &BrokerConfig) -> Result<bool, EndpointError> 
 
 /// The ways in for clients.
 struct Door {
-    /// The address as it was configured.
-    listen: String,
+    /// The names by which the endpoint is known.
+    names: Vec<String>,
     token_file: String,
     token: Mutex<Token>,
     tls: Option<Tls>,
@@ -216,7 +216,7 @@ impl Door {
         let tls = Tls::open(settings, &watch.ctx.config().tls).map_err(EndpointError::Tls)?;
         let asks = settings.client_certificates != HttpClients::None;
         let observation = asks.then(|| watch.observation().clone());
-        Ok(Self { listen: settings.listen.clone(), token_file, token, tls, observation })
+        Ok(Self { names: settings.names.clone(), token_file, token, tls, observation })
     }
 
     fn reload(&self) -> Result<(), EndpointError> {
@@ -360,7 +360,7 @@ impl Shared {
         let fields = BrowserFields::of(|name| request.headers().get(name).map(|value| value.as_bytes()));
         match self.door.tls {
             Some(_) => Ok(()),
-            None => fields.check_name([self.door.listen.as_str()]),
+            None => fields.check_name(self.door.names.iter().map(String::as_str), "http.names"),
         }
     }
 

@@ -16,7 +16,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use locks::Mutex;
 use peers::ForeignPage;
 
-use super::metrics::{LastScrape, Scrape};
+use super::metrics::{Counts, LastScrape, Scrape};
 use crate::Watch;
 
 /// A broker whose thread doesn't answer within this time is unhealthy.
@@ -43,6 +43,18 @@ pub(super) struct Counters {
     pub(super) wrong_tokens: AtomicU64,
     /// The program that writes the log counts these.
     pub(super) log_lines_dropped: Arc<AtomicU64>,
+}
+
+impl Counters {
+    fn read(&self) -> Counts {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counts {
+            requests: read(&self.requests),
+            refused_connections: read(&self.refused_connections),
+            wrong_tokens: read(&self.wrong_tokens),
+            log_lines_dropped: read(&self.log_lines_dropped),
+        }
+    }
 }
 
 /// Answers requests about one broker.
@@ -101,15 +113,7 @@ impl Pages {
         let Some(census) = self.watch.census(ANSWER_WITHIN) else { return no_answer() };
         let scrape = {
             let mut last = self.last.lock();
-            let counters = &self.counters;
-            let http = [
-                &counters.requests,
-                &counters.refused_connections,
-                &*counters.log_lines_dropped,
-                &counters.wrong_tokens,
-            ];
-            let http = http.map(|counter| counter.load(Ordering::Relaxed));
-            Scrape::take(&self.watch, census, http, &mut last)
+            Scrape::take(&self.watch, census, self.counters.read(), &mut last)
         };
         match scrape.encode() {
             Ok(text) if open => page(StatusCode::OK, OPEN_METRICS, text),

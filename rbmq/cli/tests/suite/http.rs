@@ -76,14 +76,17 @@ fn publish(broker: &Operated, args: &str, text: &str) {
 /// The name of a web page may lead to this machine, so that its scripts read whatever has this name.
 #[test]
 fn pages_are_not_for_web_sites_whose_name_leads_here() {
-    let (broker, http) = watched(&[]);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rbmq.toml");
+    std::fs::write(&path, "[http]\nnames = ['metrics.example.org']\n").unwrap();
+    let (broker, http) = watched(&["--config", path.to_str().unwrap()]);
     let status = |path: &str, host: &str| {
         let head = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
         exchange(&http, head.as_bytes()).split(' ').nth(1).unwrap().to_owned()
     };
     for path in ["/topics", "/metrics", "/"] {
         assert_eq!(status(path, "evil.example:7412"), "403", "{path}");
-        for known in [&*http, "localhost:7412", "broker:7412", "[::1]"] {
+        for known in [&*http, "localhost:7412", "broker:7412", "[::1]", "metrics.example.org"] {
             assert_eq!(status(path, known), "200", "{path} {known}");
         }
     }
