@@ -62,9 +62,9 @@
 //! # Threads
 //!
 //! All types are `Send`. [`Publisher`] and [`Confirmation`] are `Sync`. [`TopicWriter`] and [`Subscriber`] are used by one
-//! thread at a time; [`Interrupter`] ends its wait from another one. One thread of the process notices the lost connections of all clients, and a client that reconnects has a
-//! thread while it does. The context of a client has worker threads; [`SubscriberBuilder::context`] shares a context among
-//! clients. None of them holds a lock while it waits for the network.
+//! thread at a time; an [`Interrupter`] ends the wait of a subscriber from another one. One thread of the process notices the lost
+//! connections of all clients, and a client that reconnects has a thread while it does. The context of a client has worker threads;
+//! [`SubscriberBuilder::context`] shares a context among clients. None of them holds a lock while it waits for the network.
 //!
 //! # Tasks
 //!

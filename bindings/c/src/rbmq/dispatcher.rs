@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use rbmq::{Interrupter, ReceiveError, Subscriber};
+use rbmq::{Interrupter, Subscriber};
 
 use crate::raw::CallbackContext;
 use crate::rbmq::received::rbmq_message;
@@ -26,7 +26,7 @@ pub(crate) struct MessageCallback {
 
 /// A thread that has the subscriber.
 pub(crate) struct Dispatcher {
-    /// Whether the thread was told to end. The interrupter's lock orders it, and the join.
+    /// Whether the thread was told to end. The subscriber's lock orders it, and the join.
     told: Arc<AtomicBool>,
     interrupter: Interrupter,
     thread: JoinHandle<Box<Subscriber>>,
@@ -58,7 +58,7 @@ impl Dispatcher {
     /// Tells the thread to end, when the callback that runs has returned.
     pub(crate) fn tell(&self) {
         self.told.store(true, Ordering::Relaxed);
-        self.interrupter.interrupt();
+        self.interrupter.dismiss();
     }
 
     pub(crate) fn is_told(&self) -> bool {
@@ -76,8 +76,7 @@ impl Dispatcher {
             return Err(Failure::outcome(RB_ERR_CALLED_FROM_CALLBACK));
         }
         let subscriber = self.thread.join().map_err(|_| panicked())?;
-        // The thread may have ended before it saw the interrupt.
-        self.interrupter.withdraw();
+        self.interrupter.readmit();
         Ok(subscriber)
     }
 }
@@ -96,12 +95,12 @@ fn dispatch(mut subscriber: Box<Subscriber>, to: &MessageCallback, told: &Atomic
                 let message = rbmq_message::of(&message);
                 call(RB_OK, &raw const message);
             }
-            // Without a limit, nothing comes only when every topic has ended.
+            // Without a limit, nothing comes only when every topic has ended, or the thread was told to end.
+            Ok(None) if told.load(Ordering::Relaxed) => {}
             Ok(None) => {
                 call(RB_END, std::ptr::null());
                 break;
             }
-            Err(ReceiveError::Interrupted) if told.load(Ordering::Relaxed) => {}
             Err(error) => {
                 let is_final = error.is_final();
                 call(Failure::from(error).status(), std::ptr::null());

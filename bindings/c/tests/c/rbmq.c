@@ -325,6 +325,8 @@ static void on_message(void *ctx, rb_status status, const rbmq_message *message)
 static void unset_itself(void *ctx, rb_status status, const rbmq_message *message) {
     struct got *got = ctx;
     ENTER(ctx);
+    // The thread of the callback ends before it sees the interrupt.
+    OK(rbmq_subscriber_interrupt(got->subscriber));
     OK(rbmq_subscriber_unset_message_cb(got->subscriber));
     note(got, status, message);
     LEAVE(ctx);
@@ -385,6 +387,7 @@ static void by_callback(void) {
     OK(rbmq_topic_publish(topic, "three", 5, WAIT, NULL));
     wait_got(&got, 2, 1);
     OK(rbmq_topic_publish(topic, "four", 4, WAIT, NULL));
+    FAILS(rbmq_subscriber_recv(subscriber, &message, WAIT), RB_ERR_INTERRUPTED, "another thread ended the wait");
     OK(rbmq_subscriber_recv(subscriber, &message, WAIT));
     CHECK(message.len == 4 && !memcmp(message.data, "four", 4));
 

@@ -260,7 +260,7 @@ impl Subscriber {
                 Some(event) => self.driver.on_event(event),
                 None if let Some(why) = self.driver.over() => return Err(why),
                 None if disconnected && self.wait_moved(deadline.left()) => {}
-                None if over => return Ok(None),
+                None if over || self.driver.is_dismissed() => return Ok(None),
                 None => {}
             }
         }
@@ -438,7 +438,7 @@ impl Subscriber {
             let over = deadline.has_passed();
             // The broker's last answer may complete the end of all topics. This answer wakes no thread that waits for data.
             match self.take_event(Some(deadline.left_within(STEP)))? {
-                None if over => return Ok(None),
+                None if over || self.driver.is_dismissed() => return Ok(None),
                 None => {}
                 Some(Taken::Bytes(taken)) => return Ok(Some(taken)),
                 // The topic may get another publisher.
@@ -492,11 +492,20 @@ impl Interrupter {
         }
     }
 
-    /// Takes an interrupt back that no call has seen.
+    /// Calls that receive wait no longer, and return nothing as if their time were over, until [`Interrupter::readmit`]. An interrupt, which
+    /// is the program's, stays beside it.
     #[doc(hidden)]
-    pub fn withdraw(&self) {
+    pub fn dismiss(&self) {
         if let Some(driver) = self.0.upgrade() {
-            driver.withdraw_interrupt();
+            driver.dismiss();
+        }
+    }
+
+    /// Takes [`Interrupter::dismiss`] back.
+    #[doc(hidden)]
+    pub fn readmit(&self) {
+        if let Some(driver) = self.0.upgrade() {
+            driver.readmit();
         }
     }
 }

@@ -39,6 +39,8 @@ struct State {
     ended: bool,
     /// The application's thread is to stop waiting, once.
     interrupted: bool,
+    /// The application's thread is to stop waiting, as if its time were over, until this is taken back.
+    dismissed: bool,
     /// A connection to another broker process. The buffers have other ids there: the application's thread moves to it.
     moved: Option<Conn>,
 }
@@ -47,7 +49,15 @@ impl SubscriptionDriver {
     /// Creates the rIn of a connection, and what drives its subscriptions.
     pub(crate) fn new(options: SubscriberOptions, conn: &Conn) -> Arc<Self> {
         let (machine, rin) = (Subscriptions::new(&options), RIn::new(conn));
-        let state = State { machine, rin, executing: false, ended: false, interrupted: false, moved: None };
+        let state = State {
+            machine,
+            rin,
+            executing: false,
+            ended: false,
+            interrupted: false,
+            dismissed: false,
+            moved: None,
+        };
         let (changed, readable) = (Condvar::new(), Readable::default());
         let driver = Arc::new(Self { options, state: Mutex::new(state), changed, readable });
         driver.listen();
@@ -203,21 +213,34 @@ impl SubscriptionDriver {
 
     /// Ends the wait of the application's thread, or its next one.
     pub(crate) fn interrupt(&self) {
+        self.end_wait(|state| state.interrupted = true);
+    }
+
+    /// As [`SubscriptionDriver::interrupt`], but calls return nothing, as if their time were over, until this is taken back. An interrupt
+    /// stays beside it.
+    pub(crate) fn dismiss(&self) {
+        self.end_wait(|state| state.dismissed = true);
+    }
+
+    /// Takes [`SubscriptionDriver::dismiss`] back.
+    pub(crate) fn readmit(&self) {
+        lock(&self.state).dismissed = false;
+    }
+
+    fn end_wait(&self, mark: impl FnOnce(&mut State)) {
         let mut state = lock(&self.state);
-        state.interrupted = true;
+        mark(&mut state);
         self.settle(&state);
-        // The present rIn: the application's thread alone moves to another one, and looks at the flag before it waits there.
+        // The present rIn: the application's thread alone moves to another one, and looks at the mark before it waits there.
         let rin = state.rin.clone();
         drop(state);
         self.changed.notify_all();
         rin.wake();
     }
 
-    /// Takes an interrupt back that the application's thread has not seen.
-    pub(crate) fn withdraw_interrupt(&self) {
-        let mut state = lock(&self.state);
-        state.interrupted = false;
-        self.settle(&state);
+    /// Whether the application's thread is to return nothing.
+    pub(crate) fn is_dismissed(&self) -> bool {
+        lock(&self.state).dismissed
     }
 
     /// Whether all topics have ended.
@@ -269,7 +292,7 @@ impl SubscriptionDriver {
     /// Waits for a connection after a loss. Returns it if it leads to another broker process.
     pub(crate) fn wait_moved(&self, timeout: Option<Duration>) -> Option<Conn> {
         wait_while(&self.state, &self.changed, timeout, |state| {
-            state.machine.is_waiting() && !state.interrupted
+            state.machine.is_waiting() && !state.interrupted && !state.dismissed
         });
         let mut state = lock(&self.state);
         let conn = state.moved.take()?;

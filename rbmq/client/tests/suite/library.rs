@@ -524,6 +524,12 @@ fn an_interrupter_ends_a_wait_once_and_nothing_is_lost() {
         subscriber
     };
     subscriber = wait(subscriber);
+    // A binding that ends its own thread does so beside an interrupt of the program, which stays.
+    interrupter.dismiss();
+    assert!(subscriber.recv(None).unwrap().is_none());
+    interrupter.interrupt();
+    interrupter.readmit();
+    assert_eq!(subscriber.recv(None).unwrap_err(), ReceiveError::Interrupted);
     topic.publish(b"one").unwrap();
     assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, b"one"[..]);
     drop(broker);
