@@ -239,19 +239,23 @@ class Publisher:
         return TopicWriter(await _in_executor(self.sync.topic, name, **options), self)
 
     def _read_events(self) -> None:
+        while (event := self._next_event()) is not None:
+            if event.kind in ("Room", "Subscribers", "TopicRefused"):
+                self._wake(event.topic)
+            else:
+                # Events may be missing, or the broker was away: everybody looks.
+                for topic in list(self._waiters):
+                    self._wake(topic)
+            if self._on_event is not None:
+                self._on_event(event)
+
+    def _next_event(self) -> rust.Event | None:
         try:
-            while (event := self.sync.next_event(0)) is not None:
-                if event.kind in ("Room", "Subscribers", "TopicRefused"):
-                    self._wake(event.topic)
-                else:
-                    # Events may be missing, or the broker was away: everybody looks.
-                    for topic in list(self._waiters):
-                        self._wake(topic)
-                if self._on_event is not None:
-                    self._on_event(event)
+            return self.sync.next_event(0)
         except Closed:
             # `sync` was closed.
             self._end()
+            return None
 
     def _wake(self, topic: str) -> None:
         for waiter in self._waiters.pop(topic, ()):

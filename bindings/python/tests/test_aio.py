@@ -227,6 +227,29 @@ def test_events_of_a_publisher(broker):
     run(main())
 
 
+def test_an_error_of_on_event_does_not_end_the_publisher(broker):
+    """`Closed` may be of another object that the program uses in its callback."""
+    errors = []
+
+    async def main():
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
+        gone = await aio.Subscriber.connect(broker.addr)
+        await gone.close()
+        publisher = await aio.Publisher.connect(broker.addr, on_event=lambda event: gone.sync.recv(0))
+        writer = await publisher.topic("t")
+        subscriber = await aio.Subscriber.connect(broker.addr)
+        subscriber.subscribe("t")
+        await writer.wait_subscribers(1)
+        while not errors:
+            await asyncio.sleep(0.01)
+        assert (await writer.confirm(await writer.publish(b"x"))).subscribers == 1
+        await subscriber.close()
+        await publisher.close()
+
+    run(main())
+    assert all(isinstance(error, rocketbufs.Closed) for error in errors)
+
+
 def test_queues():
     async def main():
         with cmq.new_rq("127.0.0.1:0") as receiver, cmq.new_rq("127.0.0.1:0", preset="immediate") as sender:

@@ -520,14 +520,15 @@ def test_a_context_that_was_shut_down_refuses():
 def test_a_callback_closes_nothing_that_would_wait(ends, broker):
     """The call is refused as a whole: what is closed would not be flushed."""
     publisher, subscriber, queue = rbmq.Publisher(broker.addr), rbmq.Subscriber(broker.addr), cmq.new_rq("127.0.0.1:0")
-    handles = [publisher.topic("t"), publisher, subscriber, queue]
+    mailbox = queue.mailbox(1)
+    handles = [publisher.topic("t"), publisher, subscriber, mailbox, queue]
     e, done = ends(), []
 
     def on_data(bid, seg):
         for close in (*(handle.close for handle in handles), broker.stop):
             with pytest.raises(rocketbufs.CalledFromWorker):
                 close()
-        done.append([handle.closed for handle in handles])
+        done.append([handle.closed for handle in handles if handle is not mailbox])
 
     e.subscribe()
     e.input.set_data_in_cb(on_data)

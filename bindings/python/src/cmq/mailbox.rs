@@ -27,9 +27,9 @@ impl Mailbox {
 #[pymethods]
 impl Mailbox {
     /// Closes the mailbox: later messages for its integer come to the queue. Returns the messages that wait here. A second call does
-    /// nothing.
+    /// nothing. Waits for calls of other threads that pop: in a callback it is refused, and closes nothing.
     fn close(&self, py: Python<'_>) -> PyResult<Vec<Item>> {
-        let (mailbox, deadline) = (self.0.take(py)?, guarded::calls_deadline());
+        let (mailbox, deadline) = (self.0.take_waiting(py)?, guarded::calls_deadline());
         let mailbox = py.detach(|| mailbox.and_then(|mailbox| guarded::alone(mailbox, &deadline)));
         let left = mailbox.map(|mailbox| mailbox.close()).unwrap_or_default();
         Ok(left.into_iter().map(|(message, from)| waiting::item(py, &message, from)).collect())

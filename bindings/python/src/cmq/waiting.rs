@@ -136,33 +136,22 @@ impl<S: Source> Popping<S> {
         Ok(self.source.wait_shared(py, deadline, attempt)?.and_then(Result::ok))
     }
 
-    /// Takes the queue or the mailbox out, and tells its event loop. None if that happened before.
-    ///
-    /// # Errors
-    /// The queue or the mailbox belongs to the process before a fork.
-    pub fn take(&self, py: Python<'_>) -> PyResult<Option<Arc<S>>> {
-        Ok(self.ended(self.source.take(py)?))
-    }
-
-    /// As [`Popping::take`], to be closed by a call that waits.
+    /// Takes the queue or the mailbox out, to be closed by a call that waits, and tells its event loop. None if that happened before.
     ///
     /// # Errors
     /// As [`Guarded::take_waiting`].
     pub fn take_waiting(&self, py: Python<'_>) -> PyResult<Option<Arc<S>>> {
-        Ok(self.ended(self.source.take_waiting(py)?))
-    }
-
-    fn ended(&self, taken: Option<Arc<S>>) -> Option<Arc<S>> {
+        let taken = self.source.take_waiting(py)?;
         if let (Some(_), Some(notify)) = (&taken, self.notify.get()) {
             notify.raise();
         }
-        taken
+        Ok(taken)
     }
 
     /// Whether it was taken out.
     ///
     /// # Errors
-    /// As [`Popping::take`].
+    /// The queue or the mailbox belongs to the process before a fork.
     pub fn is_closed(&self, py: Python<'_>) -> PyResult<bool> {
         self.source.is_closed(py)
     }
