@@ -30,7 +30,7 @@ pub(crate) fn check_stdin() -> io::Result<()> {
     check(&STDIN)
 }
 
-/// The same for standard output.
+/// Fails if standard output was closed when the process was started.
 pub(crate) fn check_stdout() -> io::Result<()> {
     check(&STDOUT)
 }

@@ -58,7 +58,7 @@ pub mod terminal;
 pub use clap_complete::Shell;
 pub use failure::Failure;
 pub use messages::print_error;
-pub use output::{print, print_completions};
+pub use output::{Texts, print, print_completions};
 pub use printer::Printer;
 pub use status::{parse, status};
 pub use stdout::Stdout;

@@ -36,25 +36,52 @@ pub(crate) fn unread(bytes: usize) -> Failure {
     Failure::Failed(format!("asked to end while the output has no reader: {bytes} bytes were not written"))
 }
 
-/// Writes a text, or bytes, to standard output. Waits for the reader, until the command is asked to end.
+/// Writes a text, or bytes, to standard output, as [`Texts::print`].
 ///
 /// # Errors
-/// [`Failure::OutputClosed`] if the reader is gone; `Failed` if it takes nothing for a second after a request to end, or the output takes no
-/// more.
+/// As [`Texts::print`].
 pub fn print(text: impl AsRef<[u8]>) -> Result<(), Failure> {
-    let (mut file, mut left) = (file().map_err(|error| Failure::output(&error))?, text.as_ref());
-    let most = if waits(&file) { PIECE } else { usize::MAX };
-    while !left.is_empty() {
-        let (piece, rest) = left.split_at(left.len().min(most));
-        if most == PIECE
-            && !stop::wait_output(file.as_fd(), GRACE).map_err(|error| Failure::output(&error))?
-        {
-            return Err(unread(left.len()));
-        }
-        file.write_all(piece).map_err(|error| Failure::output(&error))?;
-        left = rest;
+    Texts::open()?.print(text)
+}
+
+/// Standard output for texts that follow each other, from a thread without a [`Stop`](crate::Stop).
+#[derive(Debug)]
+pub struct Texts {
+    file: File,
+    /// Whether to poll before a write.
+    waits: bool,
+}
+
+impl Texts {
+    /// Standard output of the process.
+    ///
+    /// # Errors
+    /// `Failed` if it is closed.
+    pub fn open() -> Result<Self, Failure> {
+        let file = file().map_err(|error| Failure::output(&error))?;
+        Ok(Self { waits: waits(&file), file })
     }
-    Ok(())
+
+    /// Writes a text, or bytes. Waits for the reader, until the command is asked to end.
+    ///
+    /// # Errors
+    /// [`Failure::OutputClosed`] if the reader is gone; `Failed` if it takes nothing for a second after a request to end, or the output
+    /// takes no more.
+    pub fn print(&mut self, text: impl AsRef<[u8]>) -> Result<(), Failure> {
+        let mut left = text.as_ref();
+        let most = if self.waits { PIECE } else { usize::MAX };
+        while !left.is_empty() {
+            let (piece, rest) = left.split_at(left.len().min(most));
+            if self.waits
+                && !stop::wait_output(self.file.as_fd(), GRACE).map_err(|error| Failure::output(&error))?
+            {
+                return Err(unread(left.len()));
+            }
+            self.file.write_all(piece).map_err(|error| Failure::output(&error))?;
+            left = rest;
+        }
+        Ok(())
+    }
 }
 
 /// Prints the script by which a shell completes the arguments of this command.

@@ -62,7 +62,7 @@ enum Situation {
     Asked(&'static str),
     /// The output is a pipe that nobody reads.
     UnreadOutput,
-    /// The same of standard error.
+    /// Standard error is a pipe that nobody reads.
     UnreadErrors,
     /// `>&-`
     ClosedOutput,

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use commands::{Failure, Stop};
+use commands::{Failure, Stop, Texts};
 use locks::Mutex;
 use rbmq::{ConfirmError, ConfirmLevel, Confirmation, Confirmed};
 use serde_json::{Value, json};
@@ -124,8 +124,10 @@ impl ConfirmThread {
         let (sender, receiver) = sync_channel(WINDOW);
         let shared = Arc::<Mutex<Shared>>::default();
         let theirs = shared.clone();
-        let thread = threads::spawn("rbmq-confirm", move || wait_in_order(&receiver, &theirs, output))
-            .map_err(|error| Failure::Failed(format!("cannot start a thread: {error}")))?;
+        let to = output.each.then(Texts::open).transpose()?;
+        let thread =
+            threads::spawn("rbmq-confirm", move || wait_in_order(&receiver, &theirs, to, output.json))
+                .map_err(|error| Failure::Failed(format!("cannot start a thread: {error}")))?;
         Ok(Self { level, sender: Some(sender), shared, thread })
     }
 
@@ -203,7 +205,12 @@ impl ConfirmThread {
 }
 
 /// Waits for the confirmations in order, until the last one or a failure.
-fn wait_in_order(receiver: &Receiver<Published>, shared: &Mutex<Shared>, output: Output) {
+fn wait_in_order(
+    receiver: &Receiver<Published>,
+    shared: &Mutex<Shared>,
+    mut to: Option<Texts>,
+    as_json: bool,
+) {
     for published in receiver {
         let confirmed = loop {
             match published.confirmation.wait(Some(STEP)) {
@@ -220,8 +227,8 @@ fn wait_in_order(receiver: &Receiver<Published>, shared: &Mutex<Shared>, output:
             }
         };
         add_to_summary(&mut shared.lock(), confirmed, &published);
-        if output.each
-            && let Err(error) = print(&confirmed, &published, output.json)
+        if let Some(to) = &mut to
+            && let Err(error) = to.print(line(&confirmed, &published, as_json))
         {
             shared.lock().failure = Some(match error {
                 Failure::Failed(why) => why,
@@ -272,8 +279,8 @@ fn add_to_summary(shared: &mut Shared, confirmed: Confirmed, published: &Publish
     });
 }
 
-/// Prints a line for a delivery: the confirmed messages, and the subscribers that the confirmation covers.
-fn print(confirmed: &Confirmed, published: &Published, as_json: bool) -> Result<(), Failure> {
+/// The line for a delivery: the confirmed messages, and the subscribers that the confirmation covers.
+fn line(confirmed: &Confirmed, published: &Published, as_json: bool) -> String {
     let Confirmed { level, subscribers, left, lost, .. } = *confirmed;
     let (position, Published { messages, bytes, .. }) = (published.confirmation.position(), published);
     let line = if as_json {
@@ -287,7 +294,7 @@ fn print(confirmed: &Confirmed, published: &Published, as_json: bool) -> Result<
     } else {
         format!("{level}: {messages} messages by {subscribers} subscribers ({left} left, {lost} lost some)")
     };
-    commands::print(line + "\n")
+    line + "\n"
 }
 
 #[cfg(test)]
