@@ -33,14 +33,14 @@ pub enum ForeignPage {
     /// The name in the address of the page may be anybody's.
     #[error(
         "this server does not know itself as '{name}', which may be the name of a foreign web site: if the name is this server's, or that of a \
-         proxy before it, add it to {setting}; or use an IP address, localhost or a name without a dot; where the server asks for a token or a \
+         proxy before it, {remedy}; or use an IP address, localhost or a name without a dot; where the server asks for a token or a \
          key, any name is good"
     )]
     Name {
         /// The name of the request.
         name: String,
-        /// The setting with the names that are known.
-        setting: &'static str,
+        /// What makes the name known.
+        remedy: &'static str,
     },
 }
 
@@ -52,7 +52,7 @@ impl<'a> BrowserFields<'a> {
     /// let fields = [("host", "127.0.0.1:7480"), ("origin", "http://evil.example")];
     /// let request =
     ///     BrowserFields::of(|name| fields.iter().find(|own| own.0 == name).map(|own| own.1.as_bytes()));
-    /// assert!(request.check_site().is_err() && request.check_name([], "http.names").is_ok());
+    /// assert!(request.check_site().is_err() && request.check_name([], "add it to http.names").is_ok());
     /// ```
     pub fn of(field: impl Fn(&'static str) -> Option<&'a [u8]>) -> Self {
         Self { host: field("host"), origin: field("origin"), fetch_site: field("sec-fetch-site") }
@@ -80,7 +80,7 @@ impl<'a> BrowserFields<'a> {
     }
 
     /// Refuses a request for a name that a foreign page may have: any but an IP address, `localhost`, a name without a dot, which is
-    /// none of the public DNS, and `names`, by which the listener is known (`NAME` or `NAME:PORT`), as by its `setting`.
+    /// none of the public DNS, and `names`, by which the listener is known (`NAME` or `NAME:PORT`), and `remedy` is how it gets to know one.
     ///
     /// A listener that asks for a secret, or shows a certificate, needs no such check: the browser has no secret to send for the foreign
     /// name, and the certificate is not for it.
@@ -90,7 +90,7 @@ impl<'a> BrowserFields<'a> {
     pub fn check_name<'n>(
         &self,
         names: impl IntoIterator<Item = &'n str>,
-        setting: &'static str,
+        remedy: &'static str,
     ) -> Result<(), ForeignPage> {
         // All browsers send Host.
         let Some(host) = self.host else { return Ok(()) };
@@ -102,7 +102,7 @@ impl<'a> BrowserFields<'a> {
             || names.into_iter().any(|own| host_of(own).eq_ignore_ascii_case(name));
         match is_known {
             true => Ok(()),
-            false => Err(ForeignPage::Name { name: shown(name).into_owned(), setting }),
+            false => Err(ForeignPage::Name { name: shown(name).into_owned(), remedy }),
         }
     }
 }
@@ -201,7 +201,7 @@ mod tests {
         let long = format!("a\u{9b}b.{}", "x".repeat(1000));
         let refused = request(&[("host", &long)]).check_name([], "x.names").unwrap_err().to_string();
         assert!(
-            refused.contains("'ab.xxx") && refused.contains("to x.names") && refused.len() < 500,
+            refused.contains("'ab.xxx") && refused.contains(", x.names;") && refused.len() < 500,
             "{refused}"
         );
     }

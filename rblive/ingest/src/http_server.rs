@@ -341,7 +341,7 @@ impl HttpStreams {
         let fields = BrowserFields::of(|name| request.headers().get(name).map(HeaderValue::as_bytes));
         fields.check_site()?;
         match fields.is_of_page() && access.is_open() {
-            true => fields.check_name([settings.http.as_str(), settings.https.as_str()], "ingest.http"),
+            true => fields.check_name([settings.http.as_str(), settings.https.as_str()], "set ingest.keys"),
             false => Ok(()),
         }
     }

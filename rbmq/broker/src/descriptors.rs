@@ -10,7 +10,7 @@ use tracing::{info, warn};
 pub const OF_KEPT_TOPIC: u64 = 4;
 
 /// The most descriptors that kept topics leave to clients.
-const MOST_RESERVED: u64 = 1024;
+pub const MOST_RESERVED: u64 = 1024;
 
 /// No kept topic is opened any more, so that clients can connect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -66,7 +66,7 @@ pub use config::{
     HttpClients, HttpSettings, HttpTls, IngestLevel, IngestSettings, IngestSource, KafkaSettings, LogFormat,
     LogSettings, QuotaSettings, Reload, Setting, UpstreamSettings, UsersSettings, file_parts,
 };
-pub use descriptors::{OF_KEPT_TOPIC, TooFewDescriptors, raise_descriptor_limit};
+pub use descriptors::{MOST_RESERVED, OF_KEPT_TOPIC, TooFewDescriptors, raise_descriptor_limit};
 pub use error::BrokerError;
 pub use feed::{Batch, Feed, FeedCounters, FeedError, FeedOptions, FeedValues};
 use inbox::Event;

@@ -10,7 +10,7 @@ use crate::handles::{rb_config, rb_context};
 use crate::kept::{Kept, with_kept};
 use crate::raw::{Versioned, answer, optional_text, options, place, put, text, timeout};
 use crate::rbmq::login::{login_of, rbmq_login};
-use crate::status::rb_status::{RB_ERR_CLOSED, RB_TIMED_OUT};
+use crate::status::rb_status::{RB_ERR_CLOSED, RB_ERR_DOWN, RB_TIMED_OUT};
 use crate::status::{Failure, call, call_number, rb_status};
 use crate::table::{exclusive, free_shared, insert, kinds, shared, take};
 
@@ -154,8 +154,8 @@ pub extern "C" fn rbmq_publisher_next_event(
     answer(event, "the place for the event", || {
         let next = shared::<Publisher>(publisher)?.next_event(timeout(timeout_ns));
         let next = next.ok_or(Failure::outcome(RB_TIMED_OUT))?;
-        if let PublisherEvent::Ended { reason } = next {
-            return Err(Failure::of(RB_ERR_CLOSED, reason));
+        if let PublisherEvent::Ended { shut_down, reason } = next {
+            return Err(Failure::of(if shut_down { RB_ERR_DOWN } else { RB_ERR_CLOSED }, reason));
         }
         Ok(with_kept(|kept| publisher_event(next, kept)))
     })

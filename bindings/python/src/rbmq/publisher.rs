@@ -158,7 +158,10 @@ fn event_of(py: Python<'_>, event: PublisherEvent) -> PyResult<Event> {
         }
         PublisherEvent::DiskRecovered { topic } => event!(py, "DiskRecovered"; topic = topic.as_str()),
         PublisherEvent::Missed { events } => event!(py, "Missed"; events),
-        PublisherEvent::Ended { reason } => return Err(errors::raise(py, "Closed", "Closed", &reason)),
+        PublisherEvent::Ended { shut_down, reason } => {
+            let kind = if shut_down { "ShutDown" } else { "Closed" };
+            return Err(errors::raise(py, "Closed", kind, &reason));
+        }
         other => event!(py, "Other"; text = format!("{other:?}")),
     })
 }

@@ -220,7 +220,8 @@ struct Refusals {
 impl Refusals {
     fn count(&self, counter: &AtomicU64, client: IpAddr, why: &dyn Display) {
         counter.fetch_add(1, Ordering::Relaxed);
-        if let Some(more) = self.lines.lock().allow(Instant::now()) {
+        let line = self.lines.lock().allow(Instant::now());
+        if let Some(more) = line {
             tracing::warn!(%client, more, "refused at the control page: {why}");
         }
     }
@@ -310,7 +311,7 @@ impl Calls {
         if !call.method.is_safe() {
             call.browser.check_site()?;
         }
-        call.browser.check_name(self.names.iter().map(String::as_str), "control.names")
+        call.browser.check_name(self.names.iter().map(String::as_str), "add it to control.names")
     }
 
     /// Adds or removes a node of a stream.

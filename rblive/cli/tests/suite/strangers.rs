@@ -12,8 +12,9 @@ use crate::process::{Running, rblive};
 
 /// The places of each listener.
 const PLACES: u32 = 32;
-/// The most lines of the log for all strangers of the test. Each listener may say once that there are too many, and once why some failed.
-const MOST_LINES: usize = 20;
+/// The most lines of the log for all strangers of the test. Each listener may say that there are too many, and why some failed, and again
+/// every ten seconds.
+const MOST_LINES: usize = 100;
 
 /// A node with all listeners, and where they are.
 struct Node {
@@ -118,9 +119,11 @@ fn refuses_guesses_and_pages(door: &Door, stranger: IpAddr, client: IpAddr) {
         answer.split(' ').nth(1).unwrap_or_else(|| panic!("{}: {answer}", door.name)).to_owned()
     };
     let guesses: Vec<String> = (0..40).map(|_| ask(stranger, "")).collect();
-    assert!(guesses[0] == "401" && guesses[39] == "429", "{}: {guesses:?}", door.name);
+    assert!(guesses[0] == "401" && guesses.iter().any(|own| own == "429"), "{}: {guesses:?}", door.name);
     assert_eq!(ask(client, ""), "401", "{}", door.name);
-    assert_eq!(ask(client, "Origin: http://evil.example\r\n"), "403", "{}", door.name);
+    // At the control page the token decides, which no other page has.
+    let of_page = if door.name == "control" { "401" } else { "403" };
+    assert_eq!(ask(client, "Origin: http://evil.example\r\n"), of_page, "{}", door.name);
 }
 
 /// Strangers of these addresses are at all doors of a node, and a client of another address is served.

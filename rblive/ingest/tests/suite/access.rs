@@ -76,6 +76,8 @@ fn a_hook_is_asked_and_told() {
     let node = asks(address);
     let mut peer = Peer::accepted(&node);
     peer.stream(0..2);
+    // The node has subscribed to the stream then, which ends soon.
+    node.wait_for_frames(usize::from(RATE));
     peer.leave();
     node.wait_for_end();
     node.wait("the hook is told of the end", || calls.lock().unwrap().len() == 2);

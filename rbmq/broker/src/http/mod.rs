@@ -360,7 +360,7 @@ impl Shared {
         let fields = BrowserFields::of(|name| request.headers().get(name).map(|value| value.as_bytes()));
         match self.door.tls {
             Some(_) => Ok(()),
-            None => fields.check_name(self.door.names.iter().map(String::as_str), "http.names"),
+            None => fields.check_name(self.door.names.iter().map(String::as_str), "add it to http.names"),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The rules: from facts and a configuration to findings. No function here reads from the system.
 
-use rbmq_broker::{BrokerConfig, Exposed, OF_KEPT_TOPIC, Rule};
+use rbmq_broker::{BrokerConfig, Exposed, MOST_RESERVED, OF_KEPT_TOPIC, Rule};
 
 use super::facts::{Facts, Limit, Port};
 use super::finding::{Finding, Level};
@@ -69,7 +69,9 @@ pub(super) fn descriptors(limit: Limit, config: &BrokerConfig, kept: u64) -> Fin
     let buffers = &config.framework.buffers;
     let reservations = buffers.max_ring_bytes.div_ceil(buffers.reservation_bytes);
     let clients = config.framework.limits.max_connections as u64 + config.http.max_connections as u64;
-    let others = reservations + kept * OF_KEPT_TOPIC + SPARE;
+    // While clients are connected, the broker leaves as many free for further ones before it opens a kept topic.
+    let reserve = if kept > 0 { MOST_RESERVED } else { 0 };
+    let others = reservations + kept * OF_KEPT_TOPIC + reserve + SPARE;
     let needed = clients + others;
     let Limit { soft, hard } = limit;
     let Some(hard) = hard.filter(|hard| *hard < needed) else {

@@ -97,7 +97,7 @@ fn limits_of_the_process() {
     keeps.broker.topics = vec![kept("one"), kept("many/#")].into();
     let facts = Facts { descriptors: limit(20_000), ..good() };
     let found = wrong(&facts, &keeps);
-    assert!(found[0].2.contains("LimitNOFILE=50168"), "kept topics have descriptors too: {found:?}");
+    assert!(found[0].2.contains("LimitNOFILE=51192"), "kept topics have descriptors too: {found:?}");
     keeps.broker.topics = vec![kept("one")].into();
     assert_eq!(wrong(&facts, &keeps), []);
     let (check, level, fix) = only(|facts| facts.file_size = limit(1 << 20));

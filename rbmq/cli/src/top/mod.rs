@@ -21,7 +21,7 @@ use screen::Screen;
 use table::Sort;
 
 /// How long the broker may take for an answer: longer than it ever needs, and short enough to wait for after Ctrl-C.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Lines of a window that do not scroll: three of the heading, the head of the table, the sum of the rest, and one line of overlap.
 const FIXED_LINES: usize = 6;

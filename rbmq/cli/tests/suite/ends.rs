@@ -61,9 +61,9 @@ fn of_brokers(addr: &str) -> Vec<Row> {
     vec![
         row(Kind::Serves, "serve --listen 127.0.0.1:0 --keep NEW"),
         row(Kind::Serves, "serve --listen 127.0.0.1:0 --http 127.0.0.1:0 --stats 100ms"),
-        row(Kind::Reads, format!("pub -b {addr} other")),
-        row(Kind::Reads, format!("pub -b {addr} other --confirm synced")),
-        row(Kind::Asks, format!("pub -b {addr} other --confirm synced --confirm-each --json")),
+        row(Kind::Reads, format!("pub -b {addr} other --timeout 60s")),
+        row(Kind::Reads, format!("pub -b {addr} other --timeout 60s --confirm synced")),
+        row(Kind::Asks, format!("pub -b {addr} other --timeout 60s --confirm synced --confirm-each --json")),
         row(Kind::Follows, format!("sub -b {addr} news --from oldest")),
         row(Kind::Follows, format!("sub -b {addr} news --from oldest --json")),
         row(Kind::Waits, format!("sub -b {addr} nothing/here")),

@@ -160,6 +160,8 @@ pub enum PublisherEvent {
     /// The publisher was closed by another thread, or its context was shut down: no other event follows this one, which each
     /// further call returns.
     Ended {
+        /// Whether the context was shut down.
+        shut_down: bool,
         /// The reason, for people.
         reason: String,
     },
@@ -211,11 +213,11 @@ impl PublisherEvents {
     }
 
     fn end(&self) -> Option<PublisherEvent> {
-        let reason = match self.over.get()? {
-            Over::Closed => "the publisher was closed",
-            Over::ShutDown => "the context was shut down",
+        let (shut_down, reason) = match self.over.get()? {
+            Over::Closed => (false, "the publisher was closed"),
+            Over::ShutDown => (true, "the context was shut down"),
         };
-        Some(PublisherEvent::Ended { reason: reason.to_owned() })
+        Some(PublisherEvent::Ended { shut_down, reason: reason.to_owned() })
     }
 
     pub(crate) fn pollable(&self) -> io::Result<BorrowedFd<'_>> {

@@ -35,7 +35,7 @@ fn a_closed_publisher_takes_nothing_and_lets_nobody_wait() {
         let events = scope.spawn(|| {
             loop {
                 match publisher.next_event(None) {
-                    Some(PublisherEvent::Ended { reason }) => return reason,
+                    Some(PublisherEvent::Ended { shut_down: false, reason }) => return reason,
                     event => assert!(event.is_some(), "a wait without a limit"),
                 }
             }
@@ -89,7 +89,7 @@ fn shut_down(broker_is_there: bool) {
         let events = scope.spawn(|| {
             loop {
                 match publisher.next_event(None) {
-                    Some(PublisherEvent::Ended { reason }) => return reason,
+                    Some(PublisherEvent::Ended { shut_down: true, reason }) => return reason,
                     event => assert!(event.is_some(), "a wait without a limit"),
                 }
             }

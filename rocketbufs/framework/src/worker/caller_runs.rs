@@ -166,7 +166,8 @@ impl<'a> Waiting<'a> {
     /// Registers a thread that sleeps until it is notified, also when the worker's own thread releases the
     /// token.
     pub(crate) fn want(&self, rin: &Arc<RInShared>) {
-        if self.context.callers_may_run() && self.worker.borrowed().is_some() {
+        // The caller has the lock of the rIn, which the last owner of a reactor takes: so this thread must not become that owner.
+        if self.context.callers_may_run() && self.worker.may_be_borrowed() {
             let thread = Arc::downgrade(rin) as Weak<dyn WaitingThread>;
             *lock(&self.worker.waiters.who) = Some(thread);
             self.worker.waiters.wants.store(true, Ordering::Relaxed);

@@ -15,8 +15,8 @@ use crate::common::setup::Setup;
 
 /// The places of each listener.
 const PLACES: u32 = 32;
-/// The most lines of the log for all strangers at the listeners of one broker.
-const MOST_LINES: usize = 20;
+/// The most lines of the log for all strangers at the listeners of one broker, which says the same thing every ten seconds at most.
+const MOST_LINES: usize = 100;
 
 fn is_answered(mut stream: TcpStream, bytes: &[u8], expected: &[u8]) -> bool {
     let mut answer = vec![0; expected.len()];

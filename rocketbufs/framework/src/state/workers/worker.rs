@@ -158,6 +158,11 @@ impl<M: RequestQueue + ?Sized> WorkerShared<M> {
         Some((borrow.reactor.upgrade()?, borrow))
     }
 
+    /// Whether [`WorkerShared::borrowed`] would find a reactor. This thread owns no part of it then.
+    pub(crate) fn may_be_borrowed(&self) -> bool {
+        self.borrow.get().is_some_and(|borrow| borrow.reactor.strong_count() > 0)
+    }
+
     /// Like [`WorkerShared::mark`], for a thread that has just delivered and made a fence since. If the
     /// worker sleeps, this thread sends.
     #[inline]
