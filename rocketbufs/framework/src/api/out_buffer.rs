@@ -149,7 +149,9 @@ impl OutBuffer {
         let (buffer, timeout) = (&self.buffer, timeout.unwrap_or(NO_LIMIT));
         let done = |buffer: &Buffer| buffer.confirmed().at(level) >= position;
         if buffer.wait_until(level, position, timeout, |buffer| done(buffer) || buffer.inner.is_over()) {
-            return if done(buffer) { Ok(()) } else { Err(WaitError::ShutDown) };
+            // A subscriber that has come meanwhile takes nothing back.
+            let is_over = buffer.inner.is_over() && !done(buffer);
+            return if is_over { Err(WaitError::ShutDown) } else { Ok(()) };
         }
         Err(WaitError::TimedOut { confirmed: buffer.confirmed().at(level) })
     }
@@ -218,7 +220,8 @@ impl OutBuffer {
         let timeout = timeout.unwrap_or(NO_LIMIT);
         let over = |buffer: &Buffer| done(buffer) || buffer.inner.is_over();
         if self.buffer.wait_until(ProgressLevel::Landed, boundary, timeout, over) {
-            return if done(&self.buffer) { Ok(()) } else { Err(WaitError::ShutDown) };
+            let is_over = self.buffer.inner.is_over() && !done(&self.buffer);
+            return if is_over { Err(WaitError::ShutDown) } else { Ok(()) };
         }
         Err(WaitError::TimedOut { confirmed: self.buffer.min_landed() })
     }
