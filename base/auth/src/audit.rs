@@ -118,7 +118,7 @@ struct Second {
     lines: u32,
 }
 
-/// What the thread has done, for those that wait for it.
+/// The work that the thread has done. The end of the log waits for it.
 #[derive(Default)]
 struct Progress {
     done: Mutex<Done>,

@@ -39,7 +39,7 @@ pub enum ForeignPage {
     Name {
         /// The name of the request.
         name: String,
-        /// What makes the name known.
+        /// The setting that makes the name known, as an instruction.
         remedy: &'static str,
     },
 }

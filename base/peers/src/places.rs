@@ -6,8 +6,8 @@
 //!         ──▶ Place: a stranger, until it is known ──▶ dropped: the place is free
 //! ```
 //!
-//! One address cannot take all places: a host has its share of them, and [`HostAddress`] says what a host is. Connections that say nothing
-//! cannot take them either, from however many addresses: they are [`Strangers`], and make room for newcomers.
+//! A host, as [`HostAddress`] defines it, has a share of the places, so that one address cannot take all of them. Silent connections cannot take
+//! all of them either, from however many addresses: they are [`Strangers`], and make room for newcomers.
 //!
 //! Nothing here does I/O: a listener asks for a place after each accept, and its connection ends when [`Place::while_held`] says so. Lines for
 //! the log go to a function of the listener, at most one of a kind in ten seconds.
@@ -75,7 +75,7 @@ pub struct TurnedAway {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlaceCounts {
-    /// Those that found no place.
+    /// Connections that found no place.
     pub turned_away: u64,
     /// Strangers that made room for others.
     pub made_room: u64,

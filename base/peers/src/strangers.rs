@@ -6,7 +6,7 @@
 //!           host c  ■ ──▶ remove, when it has shown it
 //! ```
 //!
-//! Whoever reaches a listener can open connections that say nothing. So where there is no room for a new connection, a stranger makes room:
+//! A peer that reaches a listener can open connections and send nothing. So where there is no room for a new connection, a stranger makes room:
 //! the oldest one of the host that has most. A host that opens connections without end takes places from itself, and a client of
 //! another host has the time that it needs.
 

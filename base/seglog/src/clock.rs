@@ -10,7 +10,7 @@
 //!   age clock     ─────────────────────────────  goes on with the time since the start of the machine
 //! ```
 
-/// What the wall clock may gain on the time since the start of the machine between two looks: corrections of a good clock.
+/// The largest gain of the wall clock on the time since the start of the machine, between two looks, that is a correction and no step.
 const STEP_MS: u64 = 60_000;
 
 /// A step ahead counts after so long.

@@ -17,7 +17,7 @@ pub fn message(error: &toml::de::Error, text: &str) -> String {
     }
 }
 
-/// What serde expects, for a person.
+/// The expected value in plain words, from serde's text about it.
 fn plain(wanted: &str) -> &str {
     match wanted {
         "u8" => "a whole number from 0 to 255",

@@ -33,7 +33,7 @@ pub struct rbmq_subscriber(());
 /// A received batch that is not consumed yet. One thread uses it at a time.
 pub struct rbmq_deferred(());
 
-/// What ends a wait of a subscriber: beside the subscriber in its slot is the handle, for any thread.
+/// The handle that ends a wait of a subscriber. The subscriber's slot has it beside the subscriber, where any thread may read it.
 pub struct rbmq_interrupter(());
 
 kinds! {
