@@ -4,6 +4,7 @@
 #[cfg(feature = "broker")]
 mod broker;
 mod ends;
+mod modes;
 mod port;
 mod process;
 mod proxy;
@@ -15,6 +16,7 @@ mod time;
 #[cfg(feature = "broker")]
 pub use broker::{broker_with, rule};
 pub use ends::{Kind, Row, check_ends, row};
+pub use modes::files_for_their_user;
 pub use port::reserved_addr;
 pub use process::{Outcome, Process};
 pub use proxy::Proxy;

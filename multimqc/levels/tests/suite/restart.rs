@@ -213,18 +213,6 @@ fn the_files_of_the_disk_are_for_their_user() {
     let folder = outer.path().join("kept");
     let stack = stack(&folder, 1);
     append(&stack, 10_000);
-    let mut paths = vec![folder.clone()];
-    let mut seen = 0;
-    while let Some(path) = paths.pop() {
-        seen += 1;
-        let about = std::fs::metadata(&path).expect("a file");
-        let mode = std::os::unix::fs::PermissionsExt::mode(&about.permissions());
-        assert_eq!(mode & 0o077, 0, "{}", path.display());
-        if about.is_dir() {
-            paths.extend(
-                std::fs::read_dir(&path).expect("a folder").map(|entry| entry.expect("a file").path()),
-            );
-        }
-    }
-    assert!(seen >= 5, "folders, a segment, its lock, and the mark of the process: {seen}");
+    let files = testkit::files_for_their_user(&folder);
+    assert!(files >= 3, "a segment, its lock, and the mark of the process: {files}");
 }

@@ -44,18 +44,7 @@ fn recordings_are_for_their_user() {
     let root = outer.path().join("kept");
     let lab = Lab::new(rule(&root));
     Written::new(&lab, "live/a").segments(0..2, 1000);
-    let mut files = 0;
-    let mut paths = vec![root];
-    while let Some(path) = paths.pop() {
-        let about = std::fs::metadata(&path).unwrap();
-        let mode = std::os::unix::fs::PermissionsExt::mode(&about.permissions());
-        assert_eq!(mode & 0o077, 0, "{}", path.display());
-        if about.is_dir() {
-            paths.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
-        } else {
-            files += 1;
-        }
-    }
+    let files = testkit::files_for_their_user(&root);
     assert!(files > 4, "segments, playlists and the description: {files}");
 }
 

@@ -379,16 +379,6 @@ fn the_files_of_kept_topics_are_for_their_user() {
     let dir = outer.path().join("kept");
     let broker = broker(&dir);
     publish(&mut topic(&broker.addr(), "k/a"), 0..10);
-    let (mut paths, mut files) = (vec![dir], 0);
-    while let Some(path) = paths.pop() {
-        let about = std::fs::metadata(&path).unwrap();
-        let mode = std::os::unix::fs::PermissionsExt::mode(&about.permissions());
-        assert_eq!(mode & 0o077, 0, "{}", path.display());
-        if about.is_dir() {
-            paths.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
-        } else {
-            files += 1;
-        }
-    }
+    let files = testkit::files_for_their_user(&dir);
     assert!(files >= 6, "the name, two logs, their locks and that of the folder: {files}");
 }
