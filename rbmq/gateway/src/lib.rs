@@ -1,0 +1,13 @@
+//! Gateways: clients of other systems publish to and subscribe to topics of an RBMQ broker, in their own protocols (paper 2, section 5).
+//!
+//! ```text
+//!   clients ──▶ floor: connections, TLS, log of frames ──▶ protocol: RESP, MQTT ──▶ bus: publisher and subscriber of the broker
+//!           ◀── ranges of the log of frames, one cursor each ◀── each message framed once ◀──
+//! ```
+//!
+//! A gateway is one thread, which owns its listener, its connections and its tables. A protocol is a machine without I/O
+//! ([`Protocol`](protocol::Protocol)): it gets bytes and messages, and says what is to be sent and published.
+#![forbid(unsafe_code)]
+
+#[allow(dead_code, reason = "the protocols and the floor come next")]
+mod protocol;

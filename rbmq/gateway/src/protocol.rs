@@ -1,0 +1,162 @@
+//! The contract between the floor and a protocol.
+//!
+//! ```text
+//!              on_bytes, on_message, on_tick …
+//!   floor ───────────────────────────────────▶ protocol
+//!         ◀───────────────────────────────────
+//!           Outlets: send, frame, push, close    Bus: publish, subscribe    Door: log in, rights
+//! ```
+//!
+//! A protocol never does I/O and reads no clock: the floor calls it with events and the time, and it acts through [`Cx`]. So a protocol runs in
+//! tests with outlets in memory.
+
+use std::time::Instant;
+
+use rbmq_wire::{TopicFilter, TopicName};
+
+/// A connection of a client. The id is not used again while the gateway runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct ConnId(pub(crate) u64);
+
+/// Bytes in the log of frames, which several connections may send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Range {
+    /// The position of the first byte in the log of frames.
+    pub(crate) position: u64,
+    /// The number of bytes.
+    pub(crate) len: u32,
+}
+
+/// A message of a topic, borrowed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Message<'a> {
+    /// The topic.
+    pub(crate) topic: &'a TopicName,
+    /// Encoded attributes, as in a record; empty without.
+    pub(crate) attributes: &'a [u8],
+    /// The content.
+    pub(crate) payload: &'a [u8],
+}
+
+/// What the protocol made of the bytes of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// So many bytes were used; the others are the beginning of a command, and come again with more behind them.
+    Bytes(usize),
+    /// So many bytes were used, and the next command cannot be executed yet, because the bus has no room or an answer is missing. The floor reads
+    /// nothing more from this connection, and calls again with the same bytes after [`Bus`] has room or [`Outlets::resume`].
+    Blocked(usize),
+}
+
+/// Sending to connections.
+pub(crate) trait Outlets {
+    /// Appends bytes for one connection, in order with everything else that it gets.
+    fn send(&mut self, conn: ConnId, bytes: &[u8]);
+    /// Appends pieces to the log of frames, for any number of connections. The range stays valid for all [`Outlets::push`] of the same event.
+    fn frame(&mut self, pieces: &[&[u8]]) -> Range;
+    /// Queues a range of the log of frames for a connection, in order with everything else that it gets. `false`: the connection is too slow, and
+    /// its policy dropped the range; if the policy is to disconnect, it is closed.
+    fn push(&mut self, conn: ConnId, range: Range) -> bool;
+    /// Queues bytes for this connection alone and a range behind them, which are dropped together.
+    fn push_with(&mut self, conn: ConnId, head: &[u8], range: Range) -> bool;
+    /// Closes a connection after what is queued. The reason is for the log.
+    fn close(&mut self, conn: ConnId, reason: &str);
+    /// Reads a blocked connection again.
+    fn resume(&mut self, conn: ConnId);
+    /// The client has shown who it is: it is no stranger any more, and makes room for nobody.
+    fn known(&mut self, conn: ConnId);
+    /// The number of bytes that are queued for a connection.
+    fn queued_bytes(&self, conn: ConnId) -> u64;
+}
+
+/// Why a message was not published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PublishError {
+    /// There is no room now: block the connection ([`Taken::Blocked`]).
+    Full,
+    /// The message exceeds the largest size, in bytes.
+    TooLarge {
+        /// The largest message.
+        most: u64,
+    },
+    /// The broker refuses the topic. The text is for people.
+    Refused(String),
+}
+
+/// Topics of the broker.
+pub(crate) trait Bus {
+    /// Publishes a message. `attributes` are encoded, or empty.
+    ///
+    /// # Errors
+    /// Nothing was published.
+    fn publish(&mut self, topic: &TopicName, attributes: &[u8], payload: &[u8]) -> Result<(), PublishError>;
+    /// Asks for the messages of all topics that the filter matches. Counted: as many [`Bus::unsubscribe`] end it. `true`: every message that is
+    /// published from now on arrives. `false`: [`Protocol::on_subscribed`] follows with the filter when that is so.
+    fn subscribe(&mut self, filter: &TopicFilter) -> bool;
+    /// Takes one [`Bus::subscribe`] back.
+    fn unsubscribe(&mut self, filter: &TopicFilter);
+}
+
+/// The outcome of a login.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// The client is let in.
+    In,
+    /// The client is refused.
+    Refused,
+    /// A password is being checked: [`Protocol::on_login`] follows. Block the connection.
+    Wait,
+}
+
+/// Who a client is, and what it may do. Every refusal is counted and audited here.
+pub(crate) trait Door {
+    /// Whether clients without credentials are let in, with the rights of everybody.
+    fn lets_in_anonymous(&self) -> bool;
+    /// Logs a client in with a name and a password, or with a token if there is no name.
+    fn log_in(&mut self, conn: ConnId, user: Option<&str>, secret: &str) -> Entry;
+    /// The name of the client's user; none: it has not logged in.
+    fn user(&self, conn: ConnId) -> Option<&str>;
+    /// Whether the client may publish to the topic.
+    fn may_publish(&mut self, conn: ConnId, topic: &TopicName) -> bool;
+    /// Whether the client may receive messages of the topic.
+    fn may_subscribe(&mut self, conn: ConnId, topic: &TopicName) -> bool;
+    /// Whether the client may subscribe to the filter at all: it has a right for some topic that the filter matches. Messages of other topics are
+    /// withheld one by one ([`Door::may_subscribe`]).
+    fn may_subscribe_to_some(&mut self, conn: ConnId, filter: &TopicFilter) -> bool;
+}
+
+/// What a protocol acts through.
+pub(crate) struct Cx<'a> {
+    /// Sending to connections.
+    pub(crate) out: &'a mut dyn Outlets,
+    /// Topics of the broker.
+    pub(crate) bus: &'a mut dyn Bus,
+    /// Logins and rights.
+    pub(crate) door: &'a mut dyn Door,
+    /// The present time.
+    pub(crate) now: Instant,
+}
+
+/// A protocol: the state of all its connections.
+pub(crate) trait Protocol {
+    /// A client has connected, from the given address.
+    fn on_open(&mut self, conn: ConnId, address: &str, cx: &mut Cx<'_>);
+    /// A client has sent bytes: all that it sent and the protocol has not used yet.
+    fn on_bytes(&mut self, conn: ConnId, bytes: &[u8], cx: &mut Cx<'_>) -> Taken;
+    /// A connection has ended, whoever ended it. Nothing more is sent to it.
+    fn on_closed(&mut self, conn: ConnId, cx: &mut Cx<'_>);
+    /// A message has arrived, of a topic that some filter of [`Bus::subscribe`] matches. Each message arrives once.
+    fn on_message(&mut self, message: Message<'_>, cx: &mut Cx<'_>);
+    /// The filter is in force ([`Bus::subscribe`]).
+    fn on_subscribed(&mut self, filter: &TopicFilter, cx: &mut Cx<'_>);
+    /// A password was checked.
+    fn on_login(&mut self, conn: ConnId, accepted: bool, cx: &mut Cx<'_>);
+    /// Messages of a topic were lost on the way to this gateway: so many bytes.
+    fn on_lost(&mut self, topic: &TopicName, bytes: u64, cx: &mut Cx<'_>);
+    /// Everything that was queued for a connection has been sent. Called for connections that were full.
+    fn on_drained(&mut self, conn: ConnId, cx: &mut Cx<'_>);
+    /// The time that was asked for has come. Returns when to call next; none: never.
+    fn on_time(&mut self, cx: &mut Cx<'_>) -> Option<Instant>;
+    /// The gateway stops: clients are told where the protocol has a word for it. Connections are closed after what is queued.
+    fn on_stop(&mut self, cx: &mut Cx<'_>);
+}
