@@ -9,5 +9,8 @@
 //! ([`Protocol`](protocol::Protocol)): it gets bytes and messages, and says what is to be sent and published.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+#[allow(dead_code, reason = "the protocols that use the rest come next")]
+mod double;
 #[allow(dead_code, reason = "the protocols and the floor come next")]
 mod protocol;

@@ -114,6 +114,8 @@ pub(crate) trait Door {
     fn lets_in_anonymous(&self) -> bool;
     /// Logs a client in with a name and a password, or with a token if there is no name.
     fn log_in(&mut self, conn: ConnId, user: Option<&str>, secret: &str) -> Entry;
+    /// Forgets who the client is: it has the rights of everybody again, if there are any.
+    fn log_out(&mut self, conn: ConnId);
     /// The name of the client's user; none: it has not logged in.
     fn user(&self, conn: ConnId) -> Option<&str>;
     /// Whether the client may publish to the topic.

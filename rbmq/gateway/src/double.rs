@@ -1,0 +1,412 @@
+//! Outlets, a bus and a door in memory, and the floor's part between them: protocols run in tests without a socket, a broker or a clock.
+//!
+//! ```text
+//!   test ── feed ──▶ World: unused bytes, blocked connections ──▶ protocol
+//!        ◀─ got ──   Outlets: bytes of each connection        ◀──
+//!                    Bus: published messages, filters             deliver() brings them back
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use rbmq_wire::{TopicFilter, TopicName};
+
+use crate::protocol::{Bus, ConnId, Cx, Door, Entry, Message, Outlets, Protocol, PublishError, Range, Taken};
+
+/// Outlets that keep what they are given.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryOutlets {
+    /// What each connection was sent and nobody has taken yet.
+    sent: BTreeMap<ConnId, Vec<u8>>,
+    /// The log of frames.
+    log: Vec<u8>,
+    /// The number of frames in the log.
+    pub(crate) frames: usize,
+    /// Connections that were closed, with the reason.
+    pub(crate) closed: BTreeMap<ConnId, String>,
+    /// Connections that are to be read again.
+    resumed: BTreeSet<ConnId>,
+    /// Connections that are no strangers any more.
+    pub(crate) known: BTreeSet<ConnId>,
+    /// Connections that take no more ranges.
+    pub(crate) slow: BTreeSet<ConnId>,
+    /// What `queued_bytes` says.
+    pub(crate) queued: u64,
+}
+
+impl MemoryOutlets {
+    /// The number of bytes in the log of frames.
+    pub(crate) fn framed_bytes(&self) -> usize {
+        self.log.len()
+    }
+}
+
+impl Outlets for MemoryOutlets {
+    fn send(&mut self, conn: ConnId, bytes: &[u8]) {
+        self.sent.entry(conn).or_default().extend_from_slice(bytes);
+    }
+
+    fn frame(&mut self, pieces: &[&[u8]]) -> Range {
+        let position = self.log.len() as u64;
+        pieces.iter().for_each(|piece| self.log.extend_from_slice(piece));
+        self.frames += 1;
+        Range { position, len: (self.log.len() as u64 - position).try_into().expect("frames are small") }
+    }
+
+    fn push(&mut self, conn: ConnId, range: Range) -> bool {
+        self.push_with(conn, &[], range)
+    }
+
+    fn push_with(&mut self, conn: ConnId, head: &[u8], range: Range) -> bool {
+        if self.slow.contains(&conn) {
+            return false;
+        }
+        let begin = usize::try_from(range.position).expect("the log is in memory");
+        let sent = self.sent.entry(conn).or_default();
+        sent.extend_from_slice(head);
+        sent.extend_from_slice(&self.log[begin..begin + range.len as usize]);
+        true
+    }
+
+    fn close(&mut self, conn: ConnId, reason: &str) {
+        self.closed.entry(conn).or_insert_with(|| reason.to_owned());
+    }
+
+    fn resume(&mut self, conn: ConnId) {
+        self.resumed.insert(conn);
+    }
+
+    fn known(&mut self, conn: ConnId) {
+        self.known.insert(conn);
+    }
+
+    fn queued_bytes(&self, _conn: ConnId) -> u64 {
+        self.queued
+    }
+}
+
+/// A message that was published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Published {
+    /// The topic.
+    pub(crate) topic: TopicName,
+    /// The encoded attributes.
+    pub(crate) attributes: Vec<u8>,
+    /// The content.
+    pub(crate) payload: Vec<u8>,
+}
+
+/// A bus whose messages come back when the test says so.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryBus {
+    /// Messages that have not come back yet.
+    pub(crate) published: VecDeque<Published>,
+    /// The number of subscriptions of each filter.
+    pub(crate) filters: BTreeMap<TopicFilter, usize>,
+    /// Filters whose subscription is not in force yet.
+    pub(crate) late: Vec<TopicFilter>,
+    /// Whether subscriptions are in force only later.
+    pub(crate) is_late: bool,
+    /// How many messages have room; none: any number.
+    pub(crate) room: Option<usize>,
+    /// What is answered to every message.
+    pub(crate) refusal: Option<PublishError>,
+}
+
+impl Bus for MemoryBus {
+    fn publish(&mut self, topic: &TopicName, attributes: &[u8], payload: &[u8]) -> Result<(), PublishError> {
+        if let Some(refusal) = &self.refusal {
+            return Err(refusal.clone());
+        }
+        if let Some(room) = &mut self.room {
+            *room = room.checked_sub(1).ok_or(PublishError::Full)?;
+        }
+        let (topic, attributes) = (topic.clone(), attributes.to_vec());
+        self.published.push_back(Published { topic, attributes, payload: payload.to_vec() });
+        Ok(())
+    }
+
+    fn subscribe(&mut self, filter: &TopicFilter) -> bool {
+        let count = self.filters.entry(filter.clone()).or_default();
+        *count += 1;
+        if self.is_late && *count == 1 {
+            self.late.push(filter.clone());
+        }
+        !self.late.contains(filter)
+    }
+
+    fn unsubscribe(&mut self, filter: &TopicFilter) {
+        let count = self.filters.get_mut(filter).expect("the filter was subscribed to");
+        *count -= 1;
+        if *count == 0 {
+            self.filters.remove(filter);
+            self.late.retain(|late| late != filter);
+        }
+    }
+}
+
+/// What a user of the door may do.
+#[derive(Debug, Clone)]
+pub(crate) struct MemoryUser {
+    /// The name; tokens have it too.
+    pub(crate) name: &'static str,
+    /// The password, or the token.
+    pub(crate) secret: &'static str,
+    /// Whether the secret is a token, which needs no name.
+    pub(crate) is_token: bool,
+    /// What the user may publish to.
+    pub(crate) publish: TopicFilter,
+    /// What the user may receive.
+    pub(crate) subscribe: TopicFilter,
+}
+
+/// A door with a list of users.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryDoor {
+    /// Users; without any, everybody is let in and may do everything.
+    pub(crate) users: Vec<MemoryUser>,
+    /// Whether clients without credentials are let in nevertheless, with every right.
+    pub(crate) lets_in_anonymous: bool,
+    /// Whether passwords are checked later.
+    pub(crate) is_slow: bool,
+    /// Checks that are not answered yet, with their outcome.
+    checks: VecDeque<(ConnId, Option<&'static str>)>,
+    /// Who has logged in.
+    entered: BTreeMap<ConnId, &'static str>,
+    /// The number of refusals.
+    pub(crate) refusals: usize,
+}
+
+impl MemoryDoor {
+    fn may(&mut self, conn: ConnId, allowed: impl Fn(&MemoryUser) -> bool) -> bool {
+        let may = match self.entered.get(&conn) {
+            Some(name) => self.users.iter().any(|user| user.name == *name && allowed(user)),
+            None => self.lets_in_anonymous(),
+        };
+        self.refusals += usize::from(!may);
+        may
+    }
+}
+
+impl Door for MemoryDoor {
+    fn lets_in_anonymous(&self) -> bool {
+        self.users.is_empty() || self.lets_in_anonymous
+    }
+
+    fn log_in(&mut self, conn: ConnId, user: Option<&str>, secret: &str) -> Entry {
+        let matches = |known: &&MemoryUser| {
+            known.secret == secret && user.map_or(known.is_token, |name| name == known.name)
+        };
+        let found = self.users.iter().find(matches).map(|user| user.name);
+        if self.is_slow {
+            self.checks.push_back((conn, found));
+            return Entry::Wait;
+        }
+        match found {
+            Some(name) => {
+                self.entered.insert(conn, name);
+                Entry::In
+            }
+            None => {
+                self.refusals += 1;
+                Entry::Refused
+            }
+        }
+    }
+
+    fn log_out(&mut self, conn: ConnId) {
+        self.entered.remove(&conn);
+    }
+
+    fn user(&self, conn: ConnId) -> Option<&str> {
+        self.entered.get(&conn).copied()
+    }
+
+    fn may_publish(&mut self, conn: ConnId, topic: &TopicName) -> bool {
+        self.may(conn, |user| user.publish.matches(topic))
+    }
+
+    fn may_subscribe(&mut self, conn: ConnId, topic: &TopicName) -> bool {
+        self.may(conn, |user| user.subscribe.matches(topic))
+    }
+
+    fn may_subscribe_to_some(&mut self, conn: ConnId, filter: &TopicFilter) -> bool {
+        // Enough for tests: one of the two has the other's beginning.
+        let beginning = |filter: &TopicFilter| filter.as_str().trim_end_matches(['#', '+']).to_owned();
+        let asked = beginning(filter);
+        self.may(conn, |user| {
+            let has = beginning(&user.subscribe);
+            asked.starts_with(&has) || has.starts_with(&asked)
+        })
+    }
+}
+
+/// A protocol, and everything that it acts through.
+pub(crate) struct World<P> {
+    /// The protocol under test.
+    pub(crate) protocol: P,
+    /// What it sends.
+    pub(crate) out: MemoryOutlets,
+    /// What it publishes and subscribes to.
+    pub(crate) bus: MemoryBus,
+    /// Who may do what.
+    pub(crate) door: MemoryDoor,
+    /// The time that the protocol is told.
+    pub(crate) now: Instant,
+    /// What clients have sent and the protocol has not used, and whether it waits.
+    inputs: BTreeMap<ConnId, (Vec<u8>, bool)>,
+    opened: u64,
+}
+
+impl<P: Protocol> World<P> {
+    /// A world without connections.
+    pub(crate) fn new(protocol: P, now: Instant) -> Self {
+        Self {
+            protocol,
+            out: MemoryOutlets::default(),
+            bus: MemoryBus::default(),
+            door: MemoryDoor::default(),
+            now,
+            inputs: BTreeMap::new(),
+            opened: 0,
+        }
+    }
+
+    /// Calls the protocol.
+    pub(crate) fn with<T>(&mut self, call: impl FnOnce(&mut P, &mut Cx<'_>) -> T) -> T {
+        let Self { protocol, out, bus, door, now, .. } = self;
+        call(protocol, &mut Cx { out, bus, door, now: *now })
+    }
+
+    /// A client connects.
+    pub(crate) fn open(&mut self) -> ConnId {
+        self.opened += 1;
+        let conn = ConnId(self.opened);
+        self.inputs.insert(conn, (Vec::new(), false));
+        let address = format!("127.0.0.1:{}", 40_000 + self.opened);
+        self.with(|protocol, cx| protocol.on_open(conn, &address, cx));
+        conn
+    }
+
+    /// A client sends bytes.
+    pub(crate) fn feed(&mut self, conn: ConnId, bytes: impl AsRef<[u8]>) {
+        let (input, waits) = self.inputs.get_mut(&conn).expect("the connection is open");
+        input.extend_from_slice(bytes.as_ref());
+        if !*waits {
+            self.read(conn);
+        }
+        self.settle();
+    }
+
+    /// What a client has got since the last call.
+    pub(crate) fn got(&mut self, conn: ConnId) -> Vec<u8> {
+        self.out.sent.remove(&conn).unwrap_or_default()
+    }
+
+    /// What a client has got since the last call, as text.
+    pub(crate) fn text(&mut self, conn: ConnId) -> String {
+        String::from_utf8_lossy(&self.got(conn)).into_owned()
+    }
+
+    /// What a client gets for a command.
+    pub(crate) fn ask(&mut self, conn: ConnId, bytes: impl AsRef<[u8]>) -> String {
+        self.feed(conn, bytes);
+        self.text(conn)
+    }
+
+    /// Whether a connection waits for the bus or for an answer.
+    pub(crate) fn is_blocked(&self, conn: ConnId) -> bool {
+        self.inputs[&conn].1
+    }
+
+    /// A client goes.
+    pub(crate) fn close(&mut self, conn: ConnId) {
+        self.inputs.remove(&conn);
+        self.door.log_out(conn);
+        self.with(|protocol, cx| protocol.on_closed(conn, cx));
+        self.settle();
+    }
+
+    /// A message arrives from elsewhere.
+    pub(crate) fn arrive(&mut self, topic: &str, attributes: &[u8], payload: &[u8]) {
+        let topic: TopicName = topic.parse().expect("tests name topics");
+        self.bus.published.push_back(Published {
+            topic,
+            attributes: attributes.to_vec(),
+            payload: payload.to_vec(),
+        });
+        self.deliver();
+    }
+
+    /// Messages that were published come back, if a filter matches that is in force.
+    pub(crate) fn deliver(&mut self) {
+        while let Some(Published { topic, attributes, payload }) = self.bus.published.pop_front() {
+            let bus = &self.bus;
+            if bus.filters.keys().any(|filter| filter.matches(&topic) && !bus.late.contains(filter)) {
+                let message = Message { topic: &topic, attributes: &attributes, payload: &payload };
+                self.with(|protocol, cx| protocol.on_message(message, cx));
+            }
+        }
+        self.settle();
+    }
+
+    /// Subscriptions that were late are in force.
+    pub(crate) fn subscribed(&mut self) {
+        for filter in std::mem::take(&mut self.bus.late) {
+            self.with(|protocol, cx| protocol.on_subscribed(&filter, cx));
+        }
+        self.settle();
+    }
+
+    /// Passwords were checked.
+    pub(crate) fn checked(&mut self) {
+        while let Some((conn, found)) = self.door.checks.pop_front() {
+            match found {
+                Some(name) => _ = self.door.entered.insert(conn, name),
+                None => self.door.refusals += 1,
+            }
+            self.with(|protocol, cx| protocol.on_login(conn, found.is_some(), cx));
+        }
+        self.settle();
+    }
+
+    /// The bus has room for so many messages.
+    pub(crate) fn make_room(&mut self, messages: usize) {
+        self.bus.room = Some(messages);
+        self.inputs.values_mut().for_each(|(_, waits)| *waits = false);
+        let conns: Vec<ConnId> = self.inputs.keys().copied().collect();
+        conns.into_iter().for_each(|conn| self.read(conn));
+        self.settle();
+    }
+
+    /// Time passes.
+    pub(crate) fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.with(|protocol, cx| protocol.on_time(cx));
+        self.settle();
+    }
+
+    /// Reads connections again that the protocol resumed.
+    fn settle(&mut self) {
+        while let Some(conn) = self.out.resumed.pop_first() {
+            if let Some((_, waits)) = self.inputs.get_mut(&conn) {
+                *waits = false;
+                self.read(conn);
+            }
+        }
+    }
+
+    fn read(&mut self, conn: ConnId) {
+        if self.out.closed.contains_key(&conn) {
+            return;
+        }
+        let (input, _) = self.inputs.get_mut(&conn).expect("the connection is open");
+        let input = std::mem::take(input);
+        let taken = self.with(|protocol, cx| protocol.on_bytes(conn, &input, cx));
+        let (used, waits) = match taken {
+            Taken::Bytes(used) => (used, false),
+            Taken::Blocked(used) => (used, true),
+        };
+        self.inputs.insert(conn, (input[used..].to_vec(), waits));
+    }
+}
