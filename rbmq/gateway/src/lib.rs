@@ -13,4 +13,6 @@
 #[allow(dead_code, reason = "the protocols that use the rest come next")]
 mod double;
 #[allow(dead_code, reason = "the protocols and the floor come next")]
+mod floor;
+#[allow(dead_code, reason = "the protocols and the floor come next")]
 mod protocol;

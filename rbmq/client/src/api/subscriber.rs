@@ -362,6 +362,30 @@ impl Subscriber {
         self.cursor.is_none() && self.driver.has_ended()
     }
 
+    /// Whether everything that the application subscribed to is in force: the broker has answered, and what is published from now on, to topics
+    /// that exist or that appear later, arrives. The calls that receive bring the answers in: a program that must know before it goes on takes
+    /// events until this is true. After a call that returned false, [`Subscriber::pollable`] is readable when it would return true.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use rbmq::Subscriber;
+    /// # use rbmq_broker::{Broker, BrokerConfig};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut config = BrokerConfig::default();
+    /// # config.broker.listen = "127.0.0.1:0".into();
+    /// # let broker = Broker::start(config)?;
+    /// let mut subscriber = Subscriber::connect(&broker.addr())?;
+    /// subscriber.subscribe("news/#")?;
+    /// while !subscriber.is_settled() {
+    ///     subscriber.next_event(Some(Duration::from_millis(1)))?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn is_settled(&self) -> bool {
+        self.driver.is_settled()
+    }
+
     /// A descriptor that is readable while a call that receives would return something. The application's event loop may only
     /// poll it. When it is readable, take events or messages with a time-out of zero until none is returned: messages of a
     /// batch that is partly taken do not make the descriptor readable.

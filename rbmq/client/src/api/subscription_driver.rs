@@ -41,6 +41,8 @@ struct State {
     interrupted: bool,
     /// The application's thread is to stop waiting, as if its time were over, until this is taken back.
     dismissed: bool,
+    /// The application's thread waits until everything is in force.
+    awaits_settled: bool,
     /// A connection to another broker process. The buffers have other ids there: the application's thread moves to it.
     moved: Option<Conn>,
 }
@@ -56,6 +58,7 @@ impl SubscriptionDriver {
             ended: false,
             interrupted: false,
             dismissed: false,
+            awaits_settled: false,
             moved: None,
         };
         let (changed, readable) = (Condvar::new(), Readable::default());
@@ -143,7 +146,8 @@ impl SubscriptionDriver {
 
     /// Makes the descriptor agree with the state.
     fn settle(&self, state: &State) {
-        if state.machine.has_news() || state.ended || state.interrupted {
+        let is_settled = state.awaits_settled && state.machine.is_settled();
+        if state.machine.has_news() || state.ended || state.interrupted || is_settled {
             self.readable.raise();
         } else {
             self.readable.lower();
@@ -241,6 +245,15 @@ impl SubscriptionDriver {
     /// Whether the application's thread is to return nothing.
     pub(crate) fn is_dismissed(&self) -> bool {
         lock(&self.state).dismissed
+    }
+
+    /// Whether all subscriptions that the broker knows of are in force.
+    pub(crate) fn is_settled(&self) -> bool {
+        let mut state = lock(&self.state);
+        let is_settled = state.machine.is_settled();
+        state.awaits_settled = !is_settled;
+        self.settle(&state);
+        is_settled
     }
 
     /// Whether all topics have ended.

@@ -262,6 +262,15 @@ impl Buffers {
         self.merged.get(&topic.topic).is_some_and(|epoch| epoch.0 != topic.epoch)
     }
 
+    /// Whether no subscription waits for an answer of the broker. `is_present` says whether the one of a log is in force.
+    pub(super) fn are_settled(&self, is_present: impl Fn(Epoch) -> bool) -> bool {
+        self.all.values().all(|buffer| match buffer.stage {
+            Stage::Asked => false,
+            Stage::Open(..) => is_present(buffer.epoch()),
+            _ => true,
+        })
+    }
+
     /// Whether all known logs have ended and no other one is expected.
     pub(super) fn all_ended(&self) -> bool {
         self.pending == 0 && self.expected.is_empty()

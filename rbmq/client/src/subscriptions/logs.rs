@@ -51,6 +51,11 @@ impl Logs {
         !kept || self.joined.insert(epoch, start).is_none()
     }
 
+    /// Whether the log has a subscription that is in force.
+    pub(super) fn is_present(&self, epoch: Epoch) -> bool {
+        self.present.contains_key(&epoch)
+    }
+
     /// The application has everything below `to`.
     pub(super) fn hand_out(&mut self, epoch: Epoch, to: Position) {
         if let Some(log) = self.present.get_mut(&epoch) {

@@ -129,6 +129,11 @@ impl Subscriptions {
         self.notices.pop_front().or_else(|| report(&mut self.clamped))
     }
 
+    /// Whether the broker has answered all requests, and the subscriptions of all logs that it announced are in force.
+    pub(super) fn is_settled(&self) -> bool {
+        self.link.is_answered() && self.buffers.are_settled(|epoch| self.logs.is_present(epoch))
+    }
+
     /// Whether every filter has matched a log, and all logs have ended and were received. The application takes a refusal
     /// first. Until the broker has answered, further logs may be announced.
     pub(super) fn has_ended(&self) -> bool {

@@ -1,0 +1,491 @@
+//! The connections of a gateway and what they have to send.
+//!
+//! A connection whose client reads slowly has ranges of the log of frames in its outbox. Before the log overwrites them they are copied, as long
+//! as all copies together have less than the size of the log; after that, and beyond `max_lag_bytes`, its policy acts.
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use peers::Place;
+use rustix::event::epoll::{self, EventFlags};
+use slab::Slab;
+use tracing::{debug, info};
+
+use super::frames::Frames;
+use super::outbox::{MAX_SLICES, Outbox};
+use super::socket::Socket;
+use crate::protocol::{ConnId, Outlets, Range};
+
+/// Replies that a client does not read, at most, before nothing more is read from it.
+const MAX_REPLY_BYTES: usize = 1 << 20;
+
+/// The most pieces of an outbox: a piece costs 24 bytes.
+const MAX_PIECES: usize = 64 << 10;
+
+/// What happens to a client that reads too slowly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slow {
+    /// Its connection is closed.
+    Disconnect,
+    /// It loses messages.
+    Drop,
+}
+
+/// Limits of the connections.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ConnectionLimits {
+    /// The size of the log of frames, in bytes.
+    pub(crate) frames_bytes: usize,
+    /// The most bytes that wait for one client.
+    pub(crate) max_lag_bytes: u64,
+    /// What happens beyond.
+    pub(crate) slow: Slow,
+}
+
+/// How long connections may wait.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SweepLimits {
+    /// A client that has not said anything of use.
+    pub(crate) stranger: Duration,
+    /// A closed connection whose client does not read what is queued.
+    pub(crate) closing: Duration,
+}
+
+/// What was counted since the last look.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ConnectionCounts {
+    /// Bytes that were sent.
+    pub(crate) sent_bytes: u64,
+    /// Messages that slow clients lost.
+    pub(crate) dropped: u64,
+    /// Slow clients that were disconnected.
+    pub(crate) slow_closed: u64,
+}
+
+/// A connection.
+pub(crate) struct Conn {
+    id: ConnId,
+    pub(crate) socket: Socket,
+    pub(crate) address: SocketAddr,
+    pub(crate) place: Place,
+    pub(crate) since: Instant,
+    /// Bytes that the protocol has not used yet.
+    pub(crate) input: Vec<u8>,
+    outbox: Outbox,
+    /// The next command cannot be executed yet.
+    is_blocked: bool,
+    /// The client sends nothing more.
+    has_ended: bool,
+    /// Why the connection ends, after what is queued, and since when.
+    closing: Option<(Instant, String)>,
+    /// Something is queued.
+    is_pending: bool,
+    /// The socket took less than was there.
+    is_full: bool,
+    is_dirty: bool,
+    /// What the kernel watches.
+    interest: EventFlags,
+}
+
+impl Conn {
+    /// Whether the connection is to be closed.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.is_some()
+    }
+
+    /// Whether bytes of the client are wanted now.
+    pub(crate) fn wants_input(&self) -> bool {
+        !self.is_blocked && !self.has_ended && !self.is_closing() && self.outbox.own_bytes() < MAX_REPLY_BYTES
+    }
+
+    fn is_slow(&self, limits: &ConnectionLimits, more: u64) -> bool {
+        let bytes = self.outbox.bytes();
+        // A single message may be larger than the limit.
+        (bytes > 0 && bytes + more > limits.max_lag_bytes) || self.outbox.pieces() >= MAX_PIECES
+    }
+}
+
+/// All connections. See the module.
+pub(crate) struct Connections {
+    epoll: OwnedFd,
+    conns: Slab<Conn>,
+    /// The number of the next connection, in the upper half of its id.
+    next: u32,
+    frames: Frames,
+    limits: ConnectionLimits,
+    /// No connection needs a byte of the log of frames below this position.
+    oldest: u64,
+    /// The number of connections with something queued.
+    pending: usize,
+    dirty: Vec<ConnId>,
+    resumed: Vec<ConnId>,
+    drained: Vec<ConnId>,
+    ended: Vec<(ConnId, String)>,
+    counts: ConnectionCounts,
+}
+
+impl Connections {
+    /// No connections. `epoll` gets an event with the id of a connection as its data.
+    pub(crate) fn new(epoll: OwnedFd, limits: ConnectionLimits) -> Self {
+        Self {
+            epoll,
+            conns: Slab::new(),
+            next: 0,
+            frames: Frames::new(limits.frames_bytes),
+            limits,
+            oldest: 0,
+            pending: 0,
+            dirty: Vec::new(),
+            resumed: Vec::new(),
+            drained: Vec::new(),
+            ended: Vec::new(),
+            counts: ConnectionCounts::default(),
+        }
+    }
+
+    /// What the kernel is asked with.
+    pub(crate) fn epoll(&self) -> &OwnedFd {
+        &self.epoll
+    }
+
+    /// The number of connections.
+    pub(crate) fn len(&self) -> usize {
+        self.conns.len()
+    }
+
+    /// The largest frame.
+    pub(crate) fn max_frame(&self) -> usize {
+        self.frames.max_frame()
+    }
+
+    /// What was counted since the last call.
+    pub(crate) fn take_counts(&mut self) -> ConnectionCounts {
+        std::mem::take(&mut self.counts)
+    }
+
+    /// Takes a connection in.
+    ///
+    /// # Errors
+    /// The kernel does not watch it.
+    pub(crate) fn add(
+        &mut self,
+        socket: Socket,
+        address: SocketAddr,
+        place: Place,
+        now: Instant,
+    ) -> io::Result<ConnId> {
+        let entry = self.conns.vacant_entry();
+        let index = u32::try_from(entry.key()).map_err(io::Error::other)?;
+        let id = ConnId(u64::from(self.next) << 32 | u64::from(index));
+        self.next = self.next.wrapping_add(1);
+        let interest = EventFlags::IN | EventFlags::RDHUP;
+        epoll::add(&self.epoll, socket.stream(), epoll::EventData::new_u64(id.0), interest)?;
+        entry.insert(Conn {
+            id,
+            socket,
+            address,
+            place,
+            since: now,
+            input: Vec::new(),
+            outbox: Outbox::default(),
+            is_blocked: false,
+            has_ended: false,
+            closing: None,
+            is_pending: false,
+            is_full: false,
+            is_dirty: false,
+            interest,
+        });
+        Ok(id)
+    }
+
+    /// A connection, if it is still there.
+    pub(crate) fn get(&self, id: ConnId) -> Option<&Conn> {
+        self.conns.get(index(id)).filter(|conn| conn.id == id)
+    }
+
+    /// The same, to change it.
+    pub(crate) fn get_mut(&mut self, id: ConnId) -> Option<&mut Conn> {
+        self.conns.get_mut(index(id)).filter(|conn| conn.id == id)
+    }
+
+    /// The ids of all connections.
+    pub(crate) fn ids(&self) -> Vec<ConnId> {
+        self.conns.iter().map(|(_, conn)| conn.id).collect()
+    }
+
+    /// The ids of the connections that wait until the bus has room, or for an answer.
+    pub(crate) fn blocked(&self) -> Vec<ConnId> {
+        self.conns.iter().filter(|(_, conn)| conn.is_blocked).map(|(_, conn)| conn.id).collect()
+    }
+
+    /// The next command of a connection cannot be executed yet.
+    pub(crate) fn block(&mut self, id: ConnId) {
+        if let Some(conn) = self.get_mut(id) {
+            conn.is_blocked = true;
+            self.mark(id);
+        }
+    }
+
+    /// The client sends nothing more: the connection ends after what is queued.
+    pub(crate) fn on_end(&mut self, id: ConnId) {
+        if let Some(conn) = self.get_mut(id) {
+            conn.has_ended = true;
+            // What is blocked is executed first.
+            if !conn.is_blocked {
+                self.close(id, "the client left");
+            }
+        }
+    }
+
+    /// Ends connections that have waited for too long: strangers that have said nothing of use, and those that are closed and whose client
+    /// reads nothing. Returns whether there are any such connections left.
+    pub(crate) fn sweep(&mut self, now: Instant, limits: &SweepLimits) -> bool {
+        let (mut over, mut left) = (Vec::new(), false);
+        for (_, conn) in &self.conns {
+            let since = |at: Instant| now.saturating_duration_since(at);
+            match &conn.closing {
+                Some((at, reason)) if since(*at) >= limits.closing => over.push((conn.id, reason.clone())),
+                _ if conn.place.is_leaving() => {
+                    over.push((conn.id, "it made room for another connection".into()))
+                }
+                None if conn.place.is_known() => {}
+                None if since(conn.since) >= limits.stranger => {
+                    over.push((conn.id, format!("it has said nothing of use for {:?}", limits.stranger)));
+                }
+                _ => left = true,
+            }
+        }
+        over.into_iter().for_each(|(id, reason)| self.end(id, &reason));
+        left
+    }
+
+    /// The connections that are to be read again.
+    pub(crate) fn take_resumed(&mut self) -> Vec<ConnId> {
+        std::mem::take(&mut self.resumed)
+    }
+
+    /// The connections that were full and have sent everything.
+    pub(crate) fn take_drained(&mut self) -> Vec<ConnId> {
+        std::mem::take(&mut self.drained)
+    }
+
+    /// The connections that have ended, with the reasons.
+    pub(crate) fn take_ended(&mut self) -> Vec<(ConnId, String)> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// Ends a connection at once.
+    pub(crate) fn end(&mut self, id: ConnId, reason: &str) {
+        let Some(conn) = self.get_mut(id) else { return };
+        conn.socket.end();
+        let conn = self.conns.remove(index(id));
+        self.pending -= usize::from(conn.is_pending);
+        info!(peer = %conn.address, "disconnected: {reason}");
+        self.ended.push((id, reason.to_owned()));
+    }
+
+    /// Something of a connection has changed: [`Connections::flush`] looks at it.
+    pub(crate) fn mark(&mut self, id: ConnId) {
+        if let Some(conn) = self.get_mut(id)
+            && !conn.is_dirty
+        {
+            conn.is_dirty = true;
+            self.dirty.push(id);
+        }
+    }
+
+    /// Sends what is queued, as far as the sockets take it.
+    pub(crate) fn flush(&mut self) {
+        while let Some(id) = self.dirty.pop() {
+            let Some(conn) = self.conns.get_mut(index(id)).filter(|conn| conn.id == id) else { continue };
+            conn.is_dirty = false;
+            match send(conn, &self.frames, &mut self.counts) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => conn.is_full = true,
+                Err(error) => {
+                    self.end(id, &format!("cannot send: {error}"));
+                    continue;
+                }
+            }
+            self.settle(id);
+        }
+        if self.pending == 0 {
+            self.oldest = u64::MAX;
+        }
+    }
+
+    /// Asks the kernel for what the connection waits for, or ends it.
+    fn settle(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(index(id)) else { return };
+        if std::mem::replace(&mut conn.is_pending, !conn.outbox.is_empty()) && conn.outbox.is_empty() {
+            self.pending -= 1;
+        }
+        let is_empty = conn.outbox.is_empty() && !conn.socket.has_waiting();
+        if is_empty && conn.is_full {
+            conn.is_full = false;
+            self.drained.push(id);
+        }
+        if is_empty && let Some((_, reason)) = conn.closing.take() {
+            return self.end(id, &reason);
+        }
+        let mut interest = EventFlags::RDHUP;
+        interest.set(EventFlags::IN, conn.wants_input());
+        interest.set(EventFlags::OUT, !is_empty);
+        if !conn.wants_input() {
+            // A client that has left is noticed when something is sent to it.
+            interest.remove(EventFlags::RDHUP);
+        }
+        if interest != conn.interest {
+            conn.interest = interest;
+            let data = epoll::EventData::new_u64(id.0);
+            if let Err(error) = epoll::modify(&self.epoll, conn.socket.stream(), data, interest) {
+                self.end(id, &format!("cannot be watched: {error}"));
+            }
+        }
+    }
+
+    /// Makes room in the log of frames: what connections still need of it is copied.
+    fn make_room(&mut self, len: usize) {
+        if self.frames.tail_after(len) <= self.oldest {
+            return;
+        }
+        // A step further, so that this is rare.
+        let tail = self.frames.tail_after(len) + (self.limits.frames_bytes / 16) as u64;
+        let mut too_slow = Vec::new();
+        let (mut oldest, mut copied) = (u64::MAX, 0);
+        for (_, conn) in &mut self.conns {
+            let below = conn.outbox.shared_below(tail);
+            if below > 0 && copied + conn.outbox.own_bytes() + below > self.limits.frames_bytes {
+                too_slow.push(conn.id);
+                continue;
+            }
+            if below > 0 {
+                conn.outbox.keep(tail, &self.frames);
+            }
+            copied += conn.outbox.own_bytes();
+            oldest = oldest.min(conn.outbox.oldest().unwrap_or(u64::MAX));
+        }
+        debug!("copies of frames for slow clients have {copied} bytes");
+        self.oldest = oldest;
+        for id in too_slow {
+            self.counts.slow_closed += 1;
+            self.end(id, "its client reads too slowly: what waits for slow clients exceeds frames_bytes");
+        }
+    }
+
+    /// Whether a connection takes so many bytes more. Its policy acts if not.
+    fn admits(&mut self, id: ConnId, len: u64) -> bool {
+        let limits = self.limits;
+        let Some(conn) = self.get_mut(id).filter(|conn| !conn.is_closing()) else { return false };
+        if !conn.is_slow(&limits, len) {
+            return true;
+        }
+        match limits.slow {
+            Slow::Drop => self.counts.dropped += 1,
+            Slow::Disconnect => {
+                let waiting = conn.outbox.bytes();
+                self.counts.slow_closed += 1;
+                self.end(id, &format!("its client reads too slowly: {waiting} bytes wait (max_lag_bytes)"));
+            }
+        }
+        false
+    }
+
+    /// Something was queued for a connection.
+    fn queued(&mut self, id: ConnId) {
+        if let Some(conn) = self.get_mut(id)
+            && !std::mem::replace(&mut conn.is_pending, true)
+        {
+            self.pending += 1;
+        }
+        self.mark(id);
+    }
+
+    fn enqueue(&mut self, id: ConnId, head: &[u8], range: Range) -> bool {
+        if !self.admits(id, head.len() as u64 + u64::from(range.len)) {
+            return false;
+        }
+        if let Some(conn) = self.conns.get_mut(index(id)) {
+            conn.outbox.send(head);
+            conn.outbox.push(range, &self.frames);
+            self.oldest = self.oldest.min(range.position);
+        }
+        self.queued(id);
+        true
+    }
+}
+
+impl Outlets for Connections {
+    fn send(&mut self, conn: ConnId, bytes: &[u8]) {
+        if let Some(found) = self.get_mut(conn).filter(|found| !found.is_closing()) {
+            found.outbox.send(bytes);
+            self.queued(conn);
+        }
+    }
+
+    fn frame(&mut self, pieces: &[&[u8]]) -> Range {
+        let len = pieces.iter().map(|piece| piece.len()).sum();
+        self.make_room(len);
+        self.frames.append(pieces)
+    }
+
+    fn push(&mut self, conn: ConnId, range: Range) -> bool {
+        self.enqueue(conn, &[], range)
+    }
+
+    fn push_with(&mut self, conn: ConnId, head: &[u8], range: Range) -> bool {
+        self.enqueue(conn, head, range)
+    }
+
+    fn close(&mut self, conn: ConnId, reason: &str) {
+        if let Some(found) = self.get_mut(conn) {
+            found.closing.get_or_insert_with(|| (Instant::now(), reason.to_owned()));
+            self.mark(conn);
+        }
+    }
+
+    fn resume(&mut self, conn: ConnId) {
+        if let Some(found) = self.get_mut(conn)
+            && std::mem::take(&mut found.is_blocked)
+        {
+            self.resumed.push(conn);
+            self.mark(conn);
+        }
+    }
+
+    fn known(&mut self, conn: ConnId) {
+        if let Some(found) = self.get(conn) {
+            found.place.known();
+        }
+    }
+
+    fn queued_bytes(&self, conn: ConnId) -> u64 {
+        self.get(conn).map_or(0, |found| found.outbox.bytes())
+    }
+}
+
+fn index(id: ConnId) -> usize {
+    usize::try_from(id.0 & u64::from(u32::MAX)).expect("an index of 32 bits")
+}
+
+/// Sends everything that is queued.
+fn send(conn: &mut Conn, frames: &Frames, counts: &mut ConnectionCounts) -> io::Result<()> {
+    conn.socket.flush()?;
+    while !conn.outbox.is_empty() {
+        let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+        let used = conn.outbox.slices(frames, &mut slices);
+        match conn.socket.write(&slices[..used]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => {
+                conn.outbox.sent(count);
+                counts.sent_bytes += count as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    conn.socket.flush()
+}

@@ -1,0 +1,23 @@
+//! The floor under all protocols: connections, the log of frames, the topics of the broker.
+//!
+//! ```text
+//!                     ┌───────────────────────── log of frames ─────────────────────────┐
+//!   message ─ frame ─▶│ … │ frame │ frame │ frame for RESP3 │ frame │ frame │ frame │   │
+//!                     └──────────────▲──────────────▲────────────────────▲───────────────┘
+//!                                    │              │                    │
+//!                       outbox: ranges and replies of each connection ──▶ one sendmsg for all that is pending
+//! ```
+//!
+//! A message is framed once for each form in which clients get it, and connections send ranges of the log: memory doesn't grow with
+//! subscribers. Ranges that follow each other are one range, so a client that gets everything sends large pieces.
+
+pub(crate) mod bus;
+pub(crate) mod connections;
+pub(crate) mod frames;
+pub(crate) mod outbox;
+pub(crate) mod socket;
+pub(crate) mod start;
+#[cfg(test)]
+mod tests;
+pub(crate) mod wake;
+pub(crate) mod worker;

@@ -1,0 +1,297 @@
+//! The floor with a small protocol: lines `sub FILTER`, `pub TOPIC TEXT`, `echo TEXT`, `end`. A message is framed as `TOPIC TEXT`.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use rbmq::{Publisher, Subscriber};
+use rbmq_broker::{Broker, BrokerConfig};
+use rbmq_wire::{Levels, TopicFilter, TopicName};
+
+use super::connections::Slow;
+use super::start::{Options, Running, start};
+use crate::protocol::{ConnId, Cx, Door, Entry, Message, Protocol, PublishError, Taken};
+
+const LONG: Duration = Duration::from_secs(30);
+
+#[derive(Default)]
+struct Lines {
+    subscribers: Levels<Vec<ConnId>>,
+    waiting: Vec<(TopicFilter, ConnId)>,
+}
+
+impl Protocol for Lines {
+    fn on_open(&mut self, conn: ConnId, _: &str, cx: &mut Cx<'_>) {
+        cx.out.known(conn);
+    }
+
+    fn on_bytes(&mut self, conn: ConnId, bytes: &[u8], cx: &mut Cx<'_>) -> Taken {
+        let mut used = 0;
+        while let Some(len) = bytes[used..].iter().position(|byte| *byte == b'\n') {
+            let line = std::str::from_utf8(&bytes[used..used + len]).expect("tests send text");
+            match line.split_once(' ') {
+                Some(("sub", filter)) => {
+                    let filter: TopicFilter = filter.parse().expect("tests subscribe to filters");
+                    self.subscribers.entry(filter.as_str()).push(conn);
+                    match cx.bus.subscribe(&filter) {
+                        true => cx.out.send(conn, b"ok\n"),
+                        false => self.waiting.push((filter, conn)),
+                    }
+                }
+                Some(("pub", rest)) => {
+                    let (topic, text) = rest.split_once(' ').expect("tests publish texts");
+                    match cx.bus.publish(&topic.parse().expect("a name"), &[], text.as_bytes()) {
+                        Ok(()) => cx.out.send(conn, b"published\n"),
+                        Err(PublishError::Full) => return Taken::Blocked(used),
+                        Err(error) => cx.out.send(conn, format!("{error:?}\n").as_bytes()),
+                    }
+                }
+                Some(("echo", text)) => cx.out.send(conn, format!("{text}\n").as_bytes()),
+                _ => cx.out.close(conn, "it asked for its end"),
+            }
+            used += len + 1;
+        }
+        Taken::Bytes(used)
+    }
+
+    fn on_closed(&mut self, conn: ConnId, _: &mut Cx<'_>) {
+        self.waiting.retain(|(_, waiting)| *waiting != conn);
+        for filter in ["#", "t/#", "t"] {
+            if let Some(conns) = self.subscribers.get_mut(filter) {
+                conns.retain(|other| *other != conn);
+            }
+        }
+    }
+
+    fn on_message(&mut self, message: Message<'_>, cx: &mut Cx<'_>) {
+        let range = cx.out.frame(&[message.topic.as_str().as_bytes(), b" ", message.payload, b"\n"]);
+        self.subscribers.matching(message.topic, &mut |conns| {
+            conns.iter().for_each(|conn| {
+                cx.out.push(*conn, range);
+            });
+            false
+        });
+    }
+
+    fn on_subscribed(&mut self, filter: &TopicFilter, cx: &mut Cx<'_>) {
+        self.waiting.retain(|(waiting, conn)| {
+            let is_it = waiting == filter;
+            if is_it {
+                cx.out.send(*conn, b"ok\n");
+            }
+            !is_it
+        });
+    }
+
+    fn on_login(&mut self, _: ConnId, _: bool, _: &mut Cx<'_>) {}
+    fn on_lost(&mut self, _: &TopicName, _: u64, _: &mut Cx<'_>) {}
+    fn on_drained(&mut self, _: ConnId, _: &mut Cx<'_>) {}
+
+    fn on_time(&mut self, _: &mut Cx<'_>) -> Option<Instant> {
+        None
+    }
+
+    fn on_stop(&mut self, _: &mut Cx<'_>) {}
+}
+
+/// Everybody may do everything.
+struct Open;
+
+impl Door for Open {
+    fn lets_in_anonymous(&self) -> bool {
+        true
+    }
+
+    fn log_in(&mut self, _: ConnId, _: Option<&str>, _: &str) -> Entry {
+        Entry::In
+    }
+
+    fn user(&self, _: ConnId) -> Option<&str> {
+        None
+    }
+
+    fn may_publish(&mut self, _: ConnId, _: &TopicName) -> bool {
+        true
+    }
+
+    fn may_subscribe(&mut self, _: ConnId, _: &TopicName) -> bool {
+        true
+    }
+
+    fn may_subscribe_to_some(&mut self, _: ConnId, _: &TopicFilter) -> bool {
+        true
+    }
+}
+
+struct Site {
+    gateway: Running,
+    broker: Broker,
+}
+
+fn site(slow: Slow, frames_bytes: usize, max_lag_bytes: u64) -> Site {
+    let mut config = BrokerConfig::default();
+    config.broker.listen = "127.0.0.1:0".into();
+    let broker = Broker::start(config).expect("a broker starts");
+    let address = broker.addr();
+    let ends = (
+        Publisher::connect(&address).expect("the broker listens"),
+        Subscriber::connect(&address).expect("the broker listens"),
+    );
+    let options = Options {
+        name: "lines".into(),
+        listener: TcpListener::bind("127.0.0.1:0").expect("an address"),
+        session: None,
+        max_connections: 100,
+        max_message_bytes: 16 << 10,
+        max_lag_bytes,
+        frames_bytes,
+        slow,
+        stranger_timeout: LONG,
+    };
+    let gateway = start(options, Lines::default(), |_| Open, ends).expect("a thread");
+    Site { gateway, broker }
+}
+
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn of(site: &Site) -> Self {
+        let stream = TcpStream::connect(site.gateway.address()).expect("the gateway listens");
+        stream.set_read_timeout(Some(LONG)).expect("a socket");
+        Self(BufReader::new(stream))
+    }
+
+    fn say(&mut self, text: &str) {
+        self.0.get_mut().write_all(text.as_bytes()).expect("the gateway reads");
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).expect("the gateway sends");
+        line
+    }
+
+    fn ask(&mut self, text: &str, answer: &str) {
+        self.say(text);
+        assert_eq!(self.line(), answer);
+    }
+}
+
+#[test]
+fn what_one_publishes_all_subscribers_get_in_one_order() {
+    let site = site(Slow::Disconnect, 0, 1 << 20);
+    let mut subscribers: Vec<Client> = (0..3).map(|_| Client::of(&site)).collect();
+    subscribers.iter_mut().for_each(|one| one.ask("sub t/#\n", "ok\n"));
+    let mut publisher = Client::of(&site);
+    let lines: String = (0..1000).map(|n| format!("pub t/{} {n}\n", n % 7)).collect();
+    publisher.say(&lines);
+    for _ in 0..1000 {
+        assert_eq!(publisher.line(), "published\n");
+    }
+    let mut orders = subscribers.iter_mut().map(|one| (0..1000).map(|_| one.line()).collect::<Vec<_>>());
+    let first = orders.next().expect("three");
+    for topic in 0..7 {
+        let prefix = format!("t/{topic} ");
+        let mine: Vec<&String> = first.iter().filter(|line| line.starts_with(&prefix)).collect();
+        let expected: Vec<String> = (topic..1000).step_by(7).map(|n| format!("{prefix}{n}\n")).collect();
+        assert_eq!(mine, expected.iter().collect::<Vec<_>>());
+    }
+    assert!(orders.all(|order| order == first));
+}
+
+#[test]
+fn natives_and_clients_of_a_gateway_meet() {
+    let site = site(Slow::Disconnect, 0, 1 << 20);
+    let mut client = Client::of(&site);
+    client.ask("sub t\n", "ok\n");
+    let publisher = Publisher::connect(&site.broker.addr()).expect("the broker listens");
+    publisher.topic("t").expect("a topic").publish(b"from a native").expect("room");
+    assert_eq!(client.line(), "t from a native\n");
+    let mut native = Subscriber::connect(&site.broker.addr()).expect("the broker listens");
+    native.subscribe("u").expect("a topic");
+    client.ask("pub u to a native\n", "published\n");
+    let message = native.recv(Some(LONG)).expect("a message").expect("in time");
+    assert_eq!(message.bytes, b"to a native");
+}
+
+/// A client that reads nothing loses messages or is disconnected, and the others get everything.
+#[test]
+fn a_slow_client_is_alone_with_it() {
+    for slow in [Slow::Drop, Slow::Disconnect] {
+        let site = site(slow, 0, 256 << 10);
+        let (mut idle, mut busy, mut publisher) = (Client::of(&site), Client::of(&site), Client::of(&site));
+        idle.ask("sub t\n", "ok\n");
+        busy.ask("sub t\n", "ok\n");
+        let text = "x".repeat(10_000);
+        for n in 0..3000 {
+            publisher.ask(&format!("pub t {n} {text}\n"), "published\n");
+            assert_eq!(busy.line(), format!("t {n} {text}\n"));
+        }
+        let mut got = 0;
+        let mut next = 0;
+        idle.0.get_ref().set_read_timeout(Some(Duration::from_secs(5))).expect("a socket");
+        if slow == Slow::Drop {
+            idle.say("echo the end\n");
+        }
+        loop {
+            let mut line = String::new();
+            match idle.0.read_line(&mut line) {
+                Ok(0) | Err(_) => break,
+                Ok(_) if line == "the end\n" => break,
+                Ok(_) => {}
+            }
+            let number = line.split(' ').nth(1).and_then(|number| number.parse::<usize>().ok());
+            // The last line of a connection that was cut may be a part.
+            let Some(number) = number.filter(|_| line.ends_with("x\n")) else { break };
+            assert!(number >= next && line.len() == format!("t {number} {text}\n").len());
+            (got, next) = (got + 1, number + 1);
+        }
+        assert!(got > 0 && got < 3000, "{slow:?}: {got}");
+        busy.ask("echo still here\n", "still here\n");
+    }
+}
+
+/// Replies that nobody reads stop the reading of commands, and nothing is lost.
+#[test]
+fn a_client_that_reads_no_replies_is_not_read() {
+    let site = site(Slow::Disconnect, 0, 1 << 20);
+    let mut client = Client::of(&site);
+    let mut other = Client::of(&site);
+    let stream = client.0.get_ref().try_clone().expect("a descriptor");
+    let text = "y".repeat(1000);
+    let writer = std::thread::spawn({
+        let text = text.clone();
+        move || {
+            let mut stream = stream;
+            for n in 0..30_000 {
+                stream.write_all(format!("echo {n} {text}\n").as_bytes()).expect("the gateway reads at last");
+            }
+        }
+    });
+    other.ask("echo hello\n", "hello\n");
+    for n in 0..30_000 {
+        assert_eq!(client.line(), format!("{n} {text}\n"));
+    }
+    writer.join().expect("it wrote everything");
+}
+
+#[test]
+fn a_gateway_stops_with_its_clients() {
+    let site = site(Slow::Disconnect, 0, 1 << 20);
+    let mut client = Client::of(&site);
+    client.ask("echo hello\n", "hello\n");
+    drop(site);
+    let mut rest = Vec::new();
+    client.0.read_to_end(&mut rest).expect("an orderly end");
+    assert!(rest.is_empty());
+}
+
+#[test]
+fn the_last_words_are_answered_before_the_end() {
+    let site = site(Slow::Disconnect, 0, 1 << 20);
+    let mut client = Client::of(&site);
+    client.say("echo one\npub t two\nend\necho three\n");
+    let mut rest = String::new();
+    client.0.read_to_string(&mut rest).expect("an orderly end");
+    assert_eq!(rest, "one\npublished\n");
+}

@@ -1,0 +1,489 @@
+//! The thread of a gateway.
+//!
+//! ```text
+//!   wait ─▶ new connections ─▶ bytes of clients ─▶ room on the bus ─▶ messages of topics ─▶ time ─▶ send everything ─▶ wait
+//! ```
+//!
+//! What a round produces is sent at its end, by one call for each connection: while sockets and the bus are busy, more is there the next time.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use peers::{LogLimiter, Places};
+use rbmq::{Event, Notice, ReceiveError, StartFrom, Subscriber};
+use rustix::event::epoll::{self, EventFlags};
+use rustix::time::Timespec;
+use rustls::ServerConnection;
+use tracing::{info, warn};
+
+use super::bus::{Ask, Topics};
+use super::connections::{Connections, SweepLimits};
+use super::socket::Socket;
+use super::wake::{Mail, Mailbox};
+use crate::protocol::{ConnId, Cx, Door, Message, Outlets as _, Protocol, Taken};
+
+/// Data of events that are no connection's: the upper half of an id is never this for long.
+const LISTENER: u64 = u64::MAX;
+const MAILBOX: u64 = u64::MAX - 1;
+const PUBLISHER: u64 = u64::MAX - 2;
+const SUBSCRIBER: u64 = u64::MAX - 3;
+
+/// The most events of one wait.
+const MAX_EVENTS: usize = 256;
+
+/// The most connections that are accepted in one round.
+const MAX_ACCEPTED: usize = 64;
+
+/// The most bytes that are read from a connection in one round.
+const READ_BYTES: usize = 256 << 10;
+
+/// The most batches that are taken from the subscriber in one round. A batch has a quarter of a ring at most.
+const MAX_BATCHES: usize = 16;
+
+/// How often connections without use are looked for.
+const SWEEP: Duration = Duration::from_millis(500);
+
+/// How long nobody is accepted after the system had no descriptor.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long clients have to read what is queued when the gateway stops.
+const STOP: Duration = Duration::from_secs(1);
+
+/// What makes the TLS session of a new connection; none without TLS.
+pub(crate) type NewSession = Arc<dyn Fn() -> Result<ServerConnection, rustls::Error> + Send + Sync>;
+
+/// What a gateway listens with.
+pub(crate) struct Entrance {
+    pub(crate) listener: TcpListener,
+    pub(crate) session: Option<NewSession>,
+    pub(crate) places: Places,
+    pub(crate) sweep: SweepLimits,
+    /// The most bytes that wait for the protocol.
+    pub(crate) max_input_bytes: usize,
+}
+
+/// A gateway with its protocol. See the module.
+pub(crate) struct Worker<P, D> {
+    protocol: P,
+    door: D,
+    entrance: Entrance,
+    mailbox: Mailbox,
+    connections: Connections,
+    topics: Topics,
+    subscriber: Subscriber,
+    buffer: Box<[u8]>,
+    /// Connections that had more bytes than a round takes.
+    again: VecDeque<ConnId>,
+    accept_at: Option<Instant>,
+    sweep_at: Option<Instant>,
+    lines: LogLimiter,
+    is_stopping: bool,
+}
+
+/// Calls the protocol with everything that it acts through.
+macro_rules! call {
+    ($self:ident.$method:ident($($argument:expr),*)) => {{
+        let mut cx = Cx {
+            out: &mut $self.connections,
+            bus: &mut $self.topics,
+            door: &mut $self.door,
+            now: Instant::now(),
+        };
+        $self.protocol.$method($($argument,)* &mut cx)
+    }};
+}
+
+impl<P: Protocol, D: Door> Worker<P, D> {
+    /// A gateway that has not begun to listen.
+    ///
+    /// # Errors
+    /// The kernel refuses to watch a descriptor.
+    pub(crate) fn new(
+        protocol: P,
+        door: D,
+        entrance: Entrance,
+        mailbox: Mailbox,
+        connections: Connections,
+        (topics, subscriber): (Topics, Subscriber),
+    ) -> io::Result<Self> {
+        entrance.listener.set_nonblocking(true)?;
+        let worker = Self {
+            protocol,
+            door,
+            entrance,
+            mailbox,
+            connections,
+            topics,
+            subscriber,
+            buffer: vec![0; READ_BYTES].into_boxed_slice(),
+            again: VecDeque::new(),
+            accept_at: None,
+            sweep_at: None,
+            lines: LogLimiter::default(),
+            is_stopping: false,
+        };
+        let epoll = worker.connections.epoll();
+        let watch = |data| epoll::EventData::new_u64(data);
+        epoll::add(epoll, &worker.entrance.listener, watch(LISTENER), EventFlags::IN)?;
+        epoll::add(epoll, &worker.mailbox, watch(MAILBOX), EventFlags::IN)?;
+        epoll::add(epoll, worker.topics.publisher().pollable()?, watch(PUBLISHER), EventFlags::IN)?;
+        epoll::add(epoll, worker.subscriber.pollable()?, watch(SUBSCRIBER), EventFlags::IN)?;
+        Ok(worker)
+    }
+
+    /// Serves clients until it is told to stop.
+    pub(crate) fn run(mut self) {
+        let mut events = Vec::with_capacity(MAX_EVENTS);
+        let mut next = call!(self.on_time());
+        while !self.is_stopping {
+            self.wait(next, &mut events);
+            let mut is_readable = false;
+            for event in events.drain(..) {
+                match event.data.u64() {
+                    LISTENER => self.accept(),
+                    MAILBOX => self.take_mail(),
+                    PUBLISHER => self.on_publisher(),
+                    SUBSCRIBER => is_readable = true,
+                    id => self.on_event(ConnId(id), event.flags),
+                }
+            }
+            self.go_on();
+            if is_readable {
+                self.take_messages();
+            }
+            self.tell_settled();
+            next = self.end_round();
+        }
+        self.stop();
+    }
+
+    fn wait(&mut self, next: Option<Instant>, events: &mut Vec<epoll::Event>) {
+        let now = Instant::now();
+        let due = [next, self.accept_at, self.sweep_at].into_iter().flatten().min();
+        let left = due.map(|due| due.saturating_duration_since(now));
+        let left = if self.again.is_empty() { left } else { Some(Duration::ZERO) };
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        let spare = rustix::buffer::spare_capacity(events);
+        if let Err(error) = epoll::wait(self.connections.epoll(), spare, left.as_ref())
+            && error != rustix::io::Errno::INTR
+        {
+            warn!("a gateway cannot wait for its clients: {error}");
+            std::thread::sleep(ACCEPT_PAUSE);
+        }
+    }
+
+    /// Does what is due, and sends everything. Returns when the protocol is to be called again.
+    fn end_round(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        if self.accept_at.is_some_and(|at| at <= now) {
+            self.accept_at = None;
+            let data = epoll::EventData::new_u64(LISTENER);
+            let _ = epoll::modify(self.connections.epoll(), &self.entrance.listener, data, EventFlags::IN);
+        }
+        if self.sweep_at.is_some_and(|at| at <= now) {
+            let left = self.connections.sweep(now, &self.entrance.sweep);
+            self.sweep_at = left.then(|| now + SWEEP);
+        }
+        self.ask();
+        let next = call!(self.on_time());
+        self.connections.flush();
+        self.forget_ended();
+        next
+    }
+
+    /// Tells the protocol of what was sent and of what has ended, until nothing more follows.
+    fn forget_ended(&mut self) {
+        loop {
+            let (drained, ended) = (self.connections.take_drained(), self.connections.take_ended());
+            if drained.is_empty() && ended.is_empty() {
+                return;
+            }
+            for conn in drained {
+                // Replies that the client had not read kept it from being read.
+                self.again.push_back(conn);
+                call!(self.on_drained(conn));
+            }
+            for (conn, _) in ended {
+                call!(self.on_closed(conn));
+            }
+            self.ask();
+            self.connections.flush();
+        }
+    }
+}
+
+/// Clients.
+impl<P: Protocol, D: Door> Worker<P, D> {
+    fn accept(&mut self) {
+        for _ in 0..MAX_ACCEPTED {
+            match self.entrance.listener.accept() {
+                Ok((stream, address)) => self.admit(stream, address),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    // The connection stays in the queue of the kernel, and would wake the thread again and again.
+                    if let Some(more) = self.lines.allow(Instant::now()) {
+                        warn!(more, "a gateway cannot accept a client: {error}");
+                    }
+                    let data = epoll::EventData::new_u64(LISTENER);
+                    let none = EventFlags::empty();
+                    let _ = epoll::modify(self.connections.epoll(), &self.entrance.listener, data, none);
+                    self.accept_at = Some(Instant::now() + ACCEPT_PAUSE);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn admit(&mut self, stream: TcpStream, address: SocketAddr) {
+        let now = Instant::now();
+        // Who is turned away is in the log by now.
+        let Ok(place) = self.entrance.places.enter(address.ip(), now) else { return };
+        let session = self.entrance.session.as_ref().map(|new| new()).transpose();
+        let session = session.map_err(io::Error::other);
+        let added = session.and_then(|session| {
+            stream.set_nonblocking(true)?;
+            stream.set_nodelay(true)?;
+            self.connections.add(Socket::new(stream, session), address, place, now)
+        });
+        // The place may be that of a stranger.
+        self.connections.sweep(now, &self.entrance.sweep);
+        self.sweep_at.get_or_insert(now + SWEEP);
+        match added {
+            Ok(conn) => {
+                info!(peer = %address, "connected");
+                call!(self.on_open(conn, &address.to_string()));
+            }
+            Err(error) => warn!(peer = %address, "a client is not served: {error}"),
+        }
+    }
+
+    fn on_event(&mut self, conn: ConnId, flags: EventFlags) {
+        self.connections.mark(conn);
+        if flags.intersects(EventFlags::IN | EventFlags::RDHUP) {
+            self.read(conn);
+        }
+        if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
+            self.connections.end(conn, "the client left");
+        }
+    }
+
+    /// Connections that had more bytes, and those that may go on.
+    fn go_on(&mut self) {
+        for _ in 0..self.again.len() {
+            if let Some(conn) = self.again.pop_front() {
+                self.read(conn);
+            }
+        }
+        for conn in self.connections.take_resumed() {
+            self.use_input(conn, &[]);
+            self.again.push_back(conn);
+        }
+    }
+
+    fn read(&mut self, id: ConnId) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut left = READ_BYTES;
+        while left > 0 {
+            let Some(conn) = self.connections.get_mut(id).filter(|conn| conn.wants_input()) else { break };
+            match conn.socket.read(&mut buffer) {
+                Ok(0) => {
+                    self.connections.on_end(id);
+                    break;
+                }
+                Ok(count) => {
+                    left = left.saturating_sub(count);
+                    self.use_input(id, &buffer[..count]);
+                    if count < buffer.len() && !self.is_encrypted(id) {
+                        // Less than there was room for: the socket is empty.
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.connections.end(id, &format!("cannot receive: {error}"));
+                    break;
+                }
+            }
+        }
+        self.buffer = buffer;
+        if left == 0 {
+            self.again.push_back(id);
+        }
+    }
+
+    fn is_encrypted(&self, id: ConnId) -> bool {
+        self.connections.get(id).is_some_and(|conn| matches!(conn.socket, Socket::Tls(_)))
+    }
+
+    /// Gives the protocol what a client has sent.
+    fn use_input(&mut self, id: ConnId, bytes: &[u8]) {
+        let Some(conn) = self.connections.get_mut(id) else { return };
+        let mut input = std::mem::take(&mut conn.input);
+        let is_kept = !input.is_empty();
+        if is_kept {
+            input.extend_from_slice(bytes);
+        }
+        let given = if is_kept { &input[..] } else { bytes };
+        if given.is_empty() {
+            return;
+        }
+        let (used, is_blocked) = match call!(self.on_bytes(id, given)) {
+            Taken::Bytes(used) => (used, false),
+            Taken::Blocked(used) => (used, true),
+        };
+        let rest = given.len() - used;
+        if is_kept {
+            input.drain(..used);
+        } else if rest > 0 {
+            input.extend_from_slice(&bytes[used..]);
+        }
+        if input.is_empty() {
+            input = Vec::new();
+        }
+        let Some(conn) = self.connections.get_mut(id) else { return };
+        conn.input = input;
+        if is_blocked {
+            self.connections.block(id);
+        } else if rest > self.entrance.max_input_bytes {
+            let most = self.entrance.max_input_bytes;
+            self.connections.end(id, &format!("its client sends a command of more than {most} bytes"));
+        }
+    }
+}
+
+/// Topics.
+impl<P: Protocol, D: Door> Worker<P, D> {
+    fn on_publisher(&mut self) {
+        if self.topics.take_events() {
+            self.resume_blocked();
+        }
+    }
+
+    fn resume_blocked(&mut self) {
+        for conn in self.connections.blocked() {
+            self.connections.resume(conn);
+        }
+    }
+
+    /// Subscribes and unsubscribes as clients asked.
+    fn ask(&mut self) {
+        for ask in self.topics.take_asks() {
+            let done = match &ask {
+                Ask::Subscribe(filter) => self.subscriber.subscribe_from(filter.as_str(), StartFrom::Newest),
+                Ask::Unsubscribe(filter) => self.subscriber.unsubscribe(filter.as_str()),
+            };
+            if let Err(error) = done {
+                warn!("a gateway cannot subscribe: {error}");
+            }
+        }
+    }
+
+    /// Tells the protocol of the filters that are in force now.
+    fn tell_settled(&mut self) {
+        self.ask();
+        if !self.topics.awaits() || !self.subscriber.is_settled() {
+            return;
+        }
+        for filter in self.topics.on_settled() {
+            call!(self.on_subscribed(&filter));
+        }
+    }
+
+    fn take_messages(&mut self) {
+        for _ in 0..MAX_BATCHES {
+            match self.take_batch() {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => {
+                    if error.is_final() {
+                        warn!("a gateway receives nothing more: {error}");
+                        self.is_stopping = true;
+                        return;
+                    }
+                    if let Some(more) = self.lines.allow(Instant::now()) {
+                        warn!(more, "messages of topics: {error}");
+                    }
+                }
+            }
+            // What is framed is sent before the log of frames has gone round.
+            self.connections.flush();
+        }
+    }
+
+    /// Takes the next batch of messages. False: there is none.
+    fn take_batch(&mut self) -> Result<bool, ReceiveError> {
+        let Some(event) = self.subscriber.next_event(Some(Duration::ZERO))? else { return Ok(false) };
+        let mut cx = Cx {
+            out: &mut self.connections,
+            bus: &mut self.topics,
+            door: &mut self.door,
+            now: Instant::now(),
+        };
+        match event {
+            Event::Batch(batch) => {
+                let topic = batch.topic();
+                for payload in batch.records() {
+                    self.protocol.on_message(Message { topic, attributes: &[], payload }, &mut cx);
+                }
+            }
+            Event::Notice(Notice::Lost { topic, from, to, .. }) => {
+                self.protocol.on_lost(&topic, to - from, &mut cx);
+            }
+            Event::Notice(Notice::Refused { topic, reason }) => {
+                if let Some(more) = self.lines.allow(cx.now) {
+                    let topic = topic.map_or_else(String::new, |topic| format!(" '{topic}'"));
+                    warn!(more, "a gateway does not receive the topic{topic}: {reason}");
+                }
+            }
+            _ => {}
+        }
+        Ok(true)
+    }
+}
+
+/// The end, and other threads.
+impl<P: Protocol, D: Door> Worker<P, D> {
+    fn take_mail(&mut self) {
+        for mail in self.mailbox.take() {
+            match mail {
+                Mail::LoggedIn(conn, accepted) => {
+                    if self.connections.get(conn).is_some() {
+                        call!(self.on_login(conn, accepted));
+                    }
+                }
+                Mail::Changed => {}
+                Mail::Stop => self.is_stopping = true,
+            }
+        }
+    }
+
+    /// Tells all clients, and closes their connections after what is queued; those that read nothing have until [`STOP`].
+    fn stop(&mut self) {
+        call!(self.on_stop());
+        for id in self.connections.ids() {
+            self.connections.close(id, "the broker stops");
+        }
+        let until = Instant::now() + STOP;
+        let mut events = Vec::with_capacity(MAX_EVENTS);
+        let _ = epoll::delete(self.connections.epoll(), &self.entrance.listener);
+        let _ = self.topics.publisher().pollable().map(|fd| epoll::delete(self.connections.epoll(), fd));
+        let _ = self.subscriber.pollable().map(|fd| epoll::delete(self.connections.epoll(), fd));
+        loop {
+            self.connections.flush();
+            self.forget_ended();
+            if self.connections.len() == 0 || Instant::now() >= until {
+                return;
+            }
+            self.again.clear();
+            self.wait(Some(until), &mut events);
+            self.mailbox.take();
+            events.drain(..).for_each(|event| self.connections.mark(ConnId(event.data.u64())));
+        }
+    }
+}
