@@ -106,6 +106,8 @@ impl Door for Open {
         Entry::In
     }
 
+    fn log_out(&mut self, _: ConnId) {}
+
     fn user(&self, _: ConnId) -> Option<&str> {
         None
     }
