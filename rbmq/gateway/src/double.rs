@@ -178,11 +178,15 @@ pub(crate) struct MemoryDoor {
 }
 
 impl MemoryDoor {
-    fn may(&mut self, conn: ConnId, allowed: impl Fn(&MemoryUser) -> bool) -> bool {
-        let may = match self.entered.get(&conn) {
+    fn has_right(&self, conn: ConnId, allowed: impl Fn(&MemoryUser) -> bool) -> bool {
+        match self.entered.get(&conn) {
             Some(name) => self.users.iter().any(|user| user.name == *name && allowed(user)),
             None => self.lets_in_anonymous(),
-        };
+        }
+    }
+
+    fn may(&mut self, conn: ConnId, allowed: impl Fn(&MemoryUser) -> bool) -> bool {
+        let may = self.has_right(conn, allowed);
         self.refusals += usize::from(!may);
         may
     }
@@ -228,6 +232,10 @@ impl Door for MemoryDoor {
 
     fn may_subscribe(&mut self, conn: ConnId, topic: &TopicName) -> bool {
         self.may(conn, |user| user.subscribe.matches(topic))
+    }
+
+    fn may_receive(&mut self, conn: ConnId, topic: &TopicName) -> bool {
+        self.has_right(conn, |user| user.subscribe.matches(topic))
     }
 
     fn may_subscribe_to_some(&mut self, conn: ConnId, filter: &TopicFilter) -> bool {
