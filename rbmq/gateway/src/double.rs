@@ -414,6 +414,10 @@ impl<P: Protocol> World<P> {
         let (used, waits) = match taken {
             Taken::Bytes(used) => (used, false),
             Taken::Blocked(used) => (used, true),
+            Taken::Later(used) => {
+                self.out.resume(conn);
+                (used, true)
+            }
         };
         self.inputs.insert(conn, (input[used..].to_vec(), waits));
     }

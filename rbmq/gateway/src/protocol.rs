@@ -46,6 +46,9 @@ pub(crate) enum Taken {
     /// So many bytes were used, and the next command cannot be executed yet, because the bus has no room or an answer is missing. The floor reads
     /// nothing more from this connection, and calls again with the same bytes after [`Bus`] has room or [`Outlets::resume`].
     Blocked(usize),
+    /// So many bytes were used, and the client has to read what is queued for it before more is. The floor calls again when everything is sent. For
+    /// protocols whose replies are larger than their commands: a piece of input must not become any number of bytes in memory.
+    Later(usize),
 }
 
 /// Sending to connections.

@@ -64,6 +64,15 @@ pub(crate) struct ConnectionCounts {
     pub(crate) slow_closed: u64,
 }
 
+/// How long nothing is read from a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// The next command cannot be executed yet.
+    Resumed,
+    /// What is queued is to be sent first.
+    Sent,
+}
+
 /// A connection.
 pub(crate) struct Conn {
     id: ConnId,
@@ -74,8 +83,7 @@ pub(crate) struct Conn {
     /// Bytes that the protocol has not used yet.
     pub(crate) input: Vec<u8>,
     outbox: Outbox,
-    /// The next command cannot be executed yet.
-    is_blocked: bool,
+    blocked: Option<Until>,
     /// The client sends nothing more.
     has_ended: bool,
     /// Why the connection ends, after what is queued, and since when.
@@ -97,7 +105,10 @@ impl Conn {
 
     /// Whether bytes of the client are wanted now.
     pub(crate) fn wants_input(&self) -> bool {
-        !self.is_blocked && !self.has_ended && !self.is_closing() && self.outbox.own_bytes() < MAX_REPLY_BYTES
+        self.blocked.is_none()
+            && !self.has_ended
+            && !self.is_closing()
+            && self.outbox.own_bytes() < MAX_REPLY_BYTES
     }
 
     fn is_slow(&self, limits: &ConnectionLimits, more: u64) -> bool {
@@ -190,7 +201,7 @@ impl Connections {
             since: now,
             input: Vec::new(),
             outbox: Outbox::default(),
-            is_blocked: false,
+            blocked: None,
             has_ended: false,
             closing: None,
             is_pending: false,
@@ -218,13 +229,14 @@ impl Connections {
 
     /// The ids of the connections that wait until the bus has room, or for an answer.
     pub(crate) fn blocked(&self) -> Vec<ConnId> {
-        self.conns.iter().filter(|(_, conn)| conn.is_blocked).map(|(_, conn)| conn.id).collect()
+        let is_blocked = |conn: &Conn| conn.blocked == Some(Until::Resumed);
+        self.conns.iter().filter(|(_, conn)| is_blocked(conn)).map(|(_, conn)| conn.id).collect()
     }
 
-    /// The next command of a connection cannot be executed yet.
-    pub(crate) fn block(&mut self, id: ConnId) {
+    /// Reads nothing more from a connection for some time.
+    pub(crate) fn block(&mut self, id: ConnId, until: Until) {
         if let Some(conn) = self.get_mut(id) {
-            conn.is_blocked = true;
+            conn.blocked = Some(until);
             self.mark(id);
         }
     }
@@ -234,7 +246,7 @@ impl Connections {
         if let Some(conn) = self.get_mut(id) {
             conn.has_ended = true;
             // What is blocked is executed first.
-            if !conn.is_blocked {
+            if conn.blocked.is_none() {
                 self.close(id, "the client left");
             }
         }
@@ -260,6 +272,11 @@ impl Connections {
         }
         over.into_iter().for_each(|(id, reason)| self.end(id, &reason));
         left
+    }
+
+    /// Whether connections are to be read again.
+    pub(crate) fn has_resumed(&self) -> bool {
+        !self.resumed.is_empty()
     }
 
     /// The connections that are to be read again.
@@ -327,6 +344,10 @@ impl Connections {
         if is_empty && conn.is_full {
             conn.is_full = false;
             self.drained.push(id);
+        }
+        if is_empty && conn.blocked == Some(Until::Sent) {
+            conn.blocked = None;
+            self.resumed.push(id);
         }
         if is_empty && let Some((_, reason)) = conn.closing.take() {
             return self.end(id, &reason);
@@ -449,7 +470,7 @@ impl Outlets for Connections {
 
     fn resume(&mut self, conn: ConnId) {
         if let Some(found) = self.get_mut(conn)
-            && std::mem::take(&mut found.is_blocked)
+            && found.blocked.take().is_some()
         {
             self.resumed.push(conn);
             self.mark(conn);

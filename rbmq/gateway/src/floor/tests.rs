@@ -1,4 +1,5 @@
-//! The floor with a small protocol: lines `sub FILTER`, `pub TOPIC TEXT`, `echo TEXT`, `end`. A message is framed as `TOPIC TEXT`.
+//! The floor with a small protocol: lines `sub FILTER`, `wait FILTER`, which nothing overtakes, `pub TOPIC TEXT`, `echo TEXT`, `many LETTER`, `end`. A
+//! message is framed as `TOPIC TEXT`.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -14,10 +15,15 @@ use crate::protocol::{ConnId, Cx, Door, Entry, Message, Protocol, PublishError, 
 
 const LONG: Duration = Duration::from_secs(30);
 
+/// The letters of an answer to `many`.
+const MANY: usize = 100_000;
+
 #[derive(Default)]
 struct Lines {
     subscribers: Levels<Vec<ConnId>>,
     waiting: Vec<(TopicFilter, ConnId)>,
+    /// Filters that connections are blocked for, and whether they are in force.
+    blocked: Vec<(TopicFilter, ConnId, bool)>,
 }
 
 impl Protocol for Lines {
@@ -37,6 +43,26 @@ impl Protocol for Lines {
                         true => cx.out.send(conn, b"ok\n"),
                         false => self.waiting.push((filter, conn)),
                     }
+                }
+                Some(("wait", filter)) => {
+                    let filter: TopicFilter = filter.parse().expect("tests subscribe to filters");
+                    match self.blocked.iter().position(|(_, blocked, _)| *blocked == conn) {
+                        Some(at) if self.blocked[at].2 => {
+                            self.blocked.remove(at);
+                            cx.out.send(conn, b"waited\n");
+                        }
+                        Some(_) => return Taken::Blocked(used),
+                        None => {
+                            let is_in_force = cx.bus.subscribe(&filter);
+                            self.blocked.push((filter, conn, is_in_force));
+                            continue;
+                        }
+                    }
+                }
+                Some(("many", letter)) => {
+                    cx.out.send(conn, letter.repeat(MANY).as_bytes());
+                    cx.out.send(conn, b"\n");
+                    return Taken::Later(used + len + 1);
                 }
                 Some(("pub", rest)) => {
                     let (topic, text) = rest.split_once(' ').expect("tests publish texts");
@@ -74,6 +100,12 @@ impl Protocol for Lines {
     }
 
     fn on_subscribed(&mut self, filter: &TopicFilter, cx: &mut Cx<'_>) {
+        for (blocked, conn, is_in_force) in &mut self.blocked {
+            if blocked == filter {
+                *is_in_force = true;
+                cx.out.resume(*conn);
+            }
+        }
         self.waiting.retain(|(waiting, conn)| {
             let is_it = waiting == filter;
             if is_it {
@@ -117,6 +149,10 @@ impl Door for Open {
     }
 
     fn may_subscribe(&mut self, _: ConnId, _: &TopicName) -> bool {
+        true
+    }
+
+    fn may_receive(&mut self, _: ConnId, _: &TopicName) -> bool {
         true
     }
 
@@ -296,4 +332,25 @@ fn the_last_words_are_answered_before_the_end() {
     let mut rest = String::new();
     client.0.read_to_string(&mut rest).expect("an orderly end");
     assert_eq!(rest, "one\npublished\n");
+}
+
+/// A connection that waits for its subscription goes on without an event of its own.
+#[test]
+fn a_blocked_connection_goes_on_when_its_filter_is_in_force() {
+    let site = site(Slow::Disconnect, 0, 1 << 20);
+    let mut client = Client::of(&site);
+    client.say("wait t\npub t hello\n");
+    assert_eq!((client.line(), client.line()), ("waited\n".into(), "published\n".into()));
+}
+
+/// Commands whose replies are large are executed as the client reads, and each of them is.
+#[test]
+fn large_replies_come_one_after_the_other() {
+    let site = site(Slow::Disconnect, 0, 1 << 20);
+    let mut client = Client::of(&site);
+    let letters = ["a", "b", "c"].repeat(50);
+    client.say(&letters.iter().map(|letter| format!("many {letter}\n")).collect::<String>());
+    for letter in letters {
+        assert_eq!(client.line(), format!("{}\n", letter.repeat(MANY)));
+    }
 }

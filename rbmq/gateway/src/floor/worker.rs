@@ -20,7 +20,7 @@ use rustls::ServerConnection;
 use tracing::{info, warn};
 
 use super::bus::{Ask, Topics};
-use super::connections::{Connections, SweepLimits};
+use super::connections::{Connections, SweepLimits, Until};
 use super::socket::Socket;
 use super::wake::{Mail, Mailbox};
 use crate::protocol::{ConnId, Cx, Door, Message, Outlets as _, Protocol, Taken};
@@ -164,7 +164,8 @@ impl<P: Protocol, D: Door> Worker<P, D> {
         let now = Instant::now();
         let due = [next, self.accept_at, self.sweep_at].into_iter().flatten().min();
         let left = due.map(|due| due.saturating_duration_since(now));
-        let left = if self.again.is_empty() { left } else { Some(Duration::ZERO) };
+        let is_idle = self.again.is_empty() && !self.connections.has_resumed();
+        let left = if is_idle { left } else { Some(Duration::ZERO) };
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         let spare = rustix::buffer::spare_capacity(events);
         if let Err(error) = epoll::wait(self.connections.epoll(), spare, left.as_ref())
@@ -333,9 +334,10 @@ impl<P: Protocol, D: Door> Worker<P, D> {
         if given.is_empty() {
             return;
         }
-        let (used, is_blocked) = match call!(self.on_bytes(id, given)) {
-            Taken::Bytes(used) => (used, false),
-            Taken::Blocked(used) => (used, true),
+        let (used, blocked) = match call!(self.on_bytes(id, given)) {
+            Taken::Bytes(used) => (used, None),
+            Taken::Blocked(used) => (used, Some(Until::Resumed)),
+            Taken::Later(used) => (used, Some(Until::Sent)),
         };
         let rest = given.len() - used;
         if is_kept {
@@ -348,8 +350,8 @@ impl<P: Protocol, D: Door> Worker<P, D> {
         }
         let Some(conn) = self.connections.get_mut(id) else { return };
         conn.input = input;
-        if is_blocked {
-            self.connections.block(id);
+        if let Some(until) = blocked {
+            self.connections.block(id, until);
         } else if rest > self.entrance.max_input_bytes {
             let most = self.entrance.max_input_bytes;
             self.connections.end(id, &format!("its client sends a command of more than {most} bytes"));
