@@ -16,3 +16,4 @@ mod double;
 mod floor;
 #[allow(dead_code, reason = "the protocols and the floor come next")]
 mod protocol;
+pub mod resp;
