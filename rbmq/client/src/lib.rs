@@ -88,12 +88,14 @@ mod subscriptions;
 /// RBMQ's encoding on top of RocketBufs: the hello, the control messages and the records ([`rbmq_wire`]).
 pub mod wire {
     pub use rbmq_wire::{
+        ATTRIBUTES_HEADER_BYTES, Attribute, AttributeTooLong, Attributes, AttributesBuf, AttributesError,
         BlockReason, BrokerSummary, BufferStage, BufferStats, Control, Credentials, CredentialsError,
-        DecodeError, FilterError, Framing, Hello, LimitStats, MAX_CLIENT_NAME_BYTES, MAX_PASSWORD_BYTES,
-        MAX_TOPIC_BYTES, Observe, Piece, RECORD_HEADER_BYTES, RUN_HEADER_BYTES, RecordError, Records,
-        RefuseCode, ReplayFrom, Role, Run, RunError, Runs, Secret, SlowestSubscriber, SubscribeLimits,
+        DecodeError, FilterError, Framing, Hello, LimitStats, MAX_ATTRIBUTE_BYTES, MAX_ATTRIBUTES_BYTES,
+        MAX_CLIENT_NAME_BYTES, MAX_PASSWORD_BYTES, MAX_RECORD_BYTES, MAX_TOPIC_BYTES, Observe, Piece,
+        RECORD_HEADER_BYTES, RUN_HEADER_BYTES, Record, RecordError, RecordFault, Records, RefuseCode,
+        ReplayFrom, Role, Run, RunError, Runs, Secret, SlowestSubscriber, SubscribeLimits,
         SubscriptionSortKey, SubscriptionStats, Topic, TopicError, TopicFilter, TopicName, TopicStats,
-        Unpack, UnpackError, push_record, record_header, run_header,
+        Unpack, UnpackError, push_record, push_record_with, record_header, record_header_with, run_header,
     };
 }
 

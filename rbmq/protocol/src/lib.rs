@@ -16,6 +16,8 @@
 
 #![forbid(unsafe_code)]
 
+mod attributes;
+mod attributes_buf;
 pub mod connect;
 mod control;
 mod error;
@@ -26,6 +28,11 @@ mod records;
 mod runs;
 pub mod sync;
 
+pub use attributes::{
+    ATTRIBUTES_HEADER_BYTES, Attribute, Attributes, AttributesError, MAX_ATTRIBUTE_BYTES,
+    MAX_ATTRIBUTES_BYTES,
+};
+pub use attributes_buf::{AttributeTooLong, AttributesBuf};
 pub use control::{Control, RefuseCode, ReplayFrom, SubscribeLimits, Topic};
 pub use error::DecodeError;
 pub use framing::Framing;
@@ -35,6 +42,9 @@ pub use observe::{
     SubscriptionSortKey, SubscriptionStats, TopicStats,
 };
 pub use peers::{Credentials, CredentialsError, MAX_PASSWORD_BYTES, MAX_TOKEN_BYTES, MAX_USER_BYTES, Secret};
-pub use records::{RECORD_HEADER_BYTES, RecordError, Records, push_record, record_header};
+pub use records::{
+    MAX_RECORD_BYTES, RECORD_HEADER_BYTES, Record, RecordError, RecordFault, Records, push_record,
+    push_record_with, record_header, record_header_with,
+};
 pub use runs::{Piece, RUN_HEADER_BYTES, Run, RunError, Runs, Unpack, UnpackError, run_header};
 pub use topics::{FilterError, Levels, MAX_TOPIC_BYTES, TopicError, TopicFilter, TopicName};

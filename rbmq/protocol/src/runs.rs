@@ -8,7 +8,8 @@
 //! The broker writes the headers and does not read the bytes between them. Therefore a publisher that writes malformed records
 //! damages only its own runs, and a malformed header is the broker's fault.
 
-use super::records::{RecordError, Records};
+use super::attributes::Attributes;
+use super::records::{Record, RecordError, Records};
 
 /// The size of the header of a run: the publisher's number and the length of the run, each a little-endian `u32`.
 pub const RUN_HEADER_BYTES: usize = 8;
@@ -108,11 +109,12 @@ pub fn run_header(publisher: u32, len: usize) -> Option<[u8; RUN_HEADER_BYTES]> 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnpackError {
-    /// The publisher of the log wrote a malformed record. The rest of the bytes is skipped.
+    /// The publisher of the log wrote a malformed record. The record is skipped, or the rest of the bytes if its end is unknown.
     #[error("{0}")]
     Record(RecordError),
-    /// A publisher of a merged topic wrote a malformed record. The rest of its run is skipped; other runs are intact.
-    #[error("publisher {publisher} of the merged topic: {error}; the rest of its run is skipped")]
+    /// A publisher of a merged topic wrote a malformed record. The record is skipped, or the rest of its run if its end is unknown;
+    /// other runs are intact.
+    #[error("publisher {publisher} of the merged topic: {error}; the {} is skipped", if .error.ends_bytes() { "rest of its run" } else { "record" })]
     Publisher {
         /// The number of the publisher.
         publisher: u32,
@@ -127,8 +129,10 @@ pub enum UnpackError {
 /// A record and its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// The record.
+    /// The record, without its attributes.
     pub record: &'a [u8],
+    /// The attributes of the record; empty for plain records.
+    pub attributes: Attributes<'a>,
     /// In a merged topic: the number of the publisher.
     pub publisher: Option<u32>,
     /// The offset at which to begin so that this record is read again: its start, or the start of its run.
@@ -140,7 +144,8 @@ pub struct Piece<'a> {
 
 /// The records in the bytes of whole deliveries, of one publisher or of a merged log, borrowed.
 ///
-/// The iterator skips malformed bytes; [`Unpack::checked`] reports them.
+/// The iterator returns the payloads; [`Unpack::next_record`] has the attributes too. Both skip malformed bytes; [`Unpack::checked`]
+/// reports them.
 #[derive(Debug, Clone)]
 pub struct Unpack<'a> {
     records: Records<'a>,
@@ -171,12 +176,31 @@ impl<'a> Unpack<'a> {
         self.publisher
     }
 
+    /// The next record with its attributes.
+    #[inline]
+    pub fn next_record(&mut self) -> Option<Record<'a>> {
+        loop {
+            if let Some(record) = self.records.next_record() {
+                return Some(record);
+            }
+            if !self.pass_fault() && !self.next_run() {
+                return None;
+            }
+        }
+    }
+
+    /// Goes behind the malformed record that stops the records, if there is one.
+    #[cold]
+    fn pass_fault(&mut self) -> bool {
+        self.records.skip_malformed().is_some()
+    }
+
     /// The records with their places, and errors in the place of malformed bytes.
     pub fn checked(mut self) -> impl Iterator<Item = Result<Piece<'a>, UnpackError>> {
         std::iter::from_fn(move || {
             loop {
                 let from = self.base + self.records.offset();
-                if let Some(record) = self.records.next() {
+                if let Some(record) = self.records.next_record() {
                     return Some(Ok(self.piece(from, record)));
                 }
                 if let Some(error) = self.take_error() {
@@ -189,12 +213,14 @@ impl<'a> Unpack<'a> {
         })
     }
 
-    fn piece(&self, from: usize, record: &'a [u8]) -> Piece<'a> {
+    fn piece(&self, from: usize, Record { attributes, payload: record }: Record<'a>) -> Piece<'a> {
         let to = self.base + self.records.offset();
-        let Some(publisher) = self.publisher else { return Piece { record, publisher: None, from, to } };
+        let Some(publisher) = self.publisher else {
+            return Piece { record, attributes, publisher: None, from, to };
+        };
         let (begin, end) = (self.base - RUN_HEADER_BYTES, self.runs_base + self.runs.offset());
         let to = if to == end { end } else { begin };
-        Piece { record, publisher: Some(publisher), from: begin, to }
+        Piece { record, attributes, publisher: Some(publisher), from: begin, to }
     }
 
     /// Advances to the next run, if there is one.
@@ -210,9 +236,8 @@ impl<'a> Unpack<'a> {
     /// The malformed record or run that stops the iterator; returned once.
     #[cold]
     fn take_error(&mut self) -> Option<UnpackError> {
-        if let Some(mut error) = self.records.malformed() {
+        if let Some(mut error) = self.records.skip_malformed() {
             error.offset += self.base;
-            self.records = Records::new(&[]);
             return Some(match self.publisher {
                 Some(publisher) => UnpackError::Publisher { publisher, error },
                 None => UnpackError::Record(error),
@@ -230,21 +255,14 @@ impl<'a> Iterator for Unpack<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<&'a [u8]> {
-        loop {
-            if let Some(record) = self.records.next() {
-                return Some(record);
-            }
-            if !self.next_run() {
-                return None;
-            }
-        }
+        self.next_record().map(|record| record.payload)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::push_record;
+    use crate::{AttributesBuf, AttributesError, RecordFault, push_record, push_record_with};
 
     fn run(publisher: u32, bytes: &[u8]) -> Vec<u8> {
         [&run_header(publisher, bytes.len()).unwrap()[..], bytes].concat()
@@ -272,9 +290,39 @@ mod tests {
         assert!(Unpack::merged(&bytes).eq([&b"a"[..], b"", b"good", b"z"]));
         let found: Vec<_> = Unpack::merged(&bytes).checked().collect();
         assert_eq!(found.len(), 5);
-        let error = RecordError { offset: 33, missing: 0xffff_ffff - 2 };
+        let error = RecordError { offset: 33, fault: RecordFault::Cut { missing: 0x7fff_ffff - 2 } };
         assert_eq!(found[3], Err(UnpackError::Publisher { publisher: 2, error }));
         assert_eq!(found[4].unwrap().publisher, Some(3));
+    }
+
+    #[test]
+    fn malformed_attributes_cost_only_their_record() {
+        let mut buf = AttributesBuf::new();
+        let attributes = buf.topic("room").unwrap().attributes();
+        let mut second = records(&[b"b"]);
+        push_record_with(&mut second, attributes, b"c");
+        let bad = [&[5, 0, 0, 0x80, 0xff, 0xff, 0xff, 1, 0][..], &second].concat();
+        let merged = [run(1, &records(&[b"a"])), run(2, &bad), run(3, &records(&[b"z"]))].concat();
+        let plain = [&records(&[b"a"])[..], &bad, &records(&[b"z"])].concat();
+        let fault = RecordFault::Attributes(AttributesError::Cut);
+        let errors = [
+            UnpackError::Publisher { publisher: 2, error: RecordError { offset: 21, fault } },
+            UnpackError::Record(RecordError { offset: 5, fault }),
+        ];
+        for (all, error) in [Unpack::merged(&merged), Unpack::records(&plain)].into_iter().zip(errors) {
+            assert!(all.clone().eq([&b"a"[..], b"b", b"c", b"z"]));
+            let found: Vec<_> = all.checked().collect();
+            assert_eq!(found.len(), 5);
+            assert_eq!(found[1], Err(error));
+            let piece = found[3].unwrap();
+            assert_eq!((piece.attributes, piece.record), (attributes, &b"c"[..]));
+            assert!(found[4].unwrap().attributes.is_empty());
+        }
+        assert_eq!(
+            errors[0].to_string(),
+            "publisher 2 of the merged topic: at byte 21 of a delivery a record is malformed: its attributes are cut off; \
+             the record is skipped"
+        );
     }
 
     #[test]
@@ -293,7 +341,8 @@ mod tests {
     fn an_error_is_returned_once() {
         let plain = [records(&[b"a"]), vec![1, 2]].concat();
         let found: Vec<_> = Unpack::records(&plain).checked().collect();
-        assert_eq!(found[1..], [Err(UnpackError::Record(RecordError { offset: 5, missing: 2 }))]);
+        let error = RecordError { offset: 5, fault: RecordFault::Cut { missing: 2 } };
+        assert_eq!(found[1..], [Err(UnpackError::Record(error))]);
         let cut = &run(1, b"abcd")[..10];
         let found: Vec<_> = Unpack::merged(cut).checked().collect();
         assert_eq!(found, [Err(UnpackError::Run(RunError { offset: 0, missing: 2 }))]);

@@ -4,7 +4,7 @@ use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyList, PyMemoryView};
-use rbmq::wire::{Piece, Unpack, UnpackError};
+use rbmq::wire::{Attributes, Piece, Records, Unpack, UnpackError};
 use rbmq::{Framing, OwnedBatch, ReceiveError, TopicName};
 
 use super::failures::receive_error;
@@ -55,7 +55,13 @@ impl Batch {
             Framing::Merged => Box::new(Unpack::merged(bytes).checked()),
             Framing::Raw if bytes.is_empty() => Box::new(std::iter::empty()),
             Framing::Raw => {
-                let piece = Piece { record: bytes, publisher: None, from: 0, to: bytes.len() };
+                let piece = Piece {
+                    record: bytes,
+                    attributes: Attributes::EMPTY,
+                    publisher: None,
+                    from: 0,
+                    to: bytes.len(),
+                };
                 Box::new(std::iter::once(Ok(piece)))
             }
         }
@@ -263,35 +269,25 @@ impl BatchIter {
             cursor.at = bytes.len();
             return (!rest.is_empty()).then_some(Ok(found));
         }
-        let piece = match (framing, cursor.run) {
-            (Framing::Merged, Some((_, to, _))) if cursor.at < to => {
-                Unpack::records(&bytes[cursor.at..to]).checked().next()
-            }
-            (Framing::Merged, _) => return Self::begin_run(cursor, bytes),
-            _ => Unpack::records(rest).checked().next(),
-        }?;
         let run = cursor.run.filter(|(_, to, _)| cursor.at < *to);
-        match piece {
-            Ok(piece) => {
-                let start = offset_in(bytes, piece.record);
-                let end = start + piece.record.len();
-                cursor.at = end;
-                let resume = run.filter(|(_, to, _)| end < *to).map_or(end, |(from, _, _)| from);
-                Some(Ok(Found { start, end, resume, publisher: run.map(|(_, _, publisher)| publisher) }))
-            }
-            Err(UnpackError::Record(mut error)) => {
-                error.offset += cursor.at;
-                cursor.at = run.map_or(bytes.len(), |(_, to, _)| to);
-                Some(Err(match run {
-                    Some((_, _, publisher)) => UnpackError::Publisher { publisher, error },
-                    None => UnpackError::Record(error),
-                }))
-            }
-            Err(other) => {
-                cursor.at = bytes.len();
-                Some(Err(other))
-            }
+        let mut records = match (framing, run) {
+            (Framing::Merged, Some((_, to, _))) => Records::new(&bytes[cursor.at..to]),
+            (Framing::Merged, None) => return Self::begin_run(cursor, bytes),
+            _ => Records::new(rest),
+        };
+        if let Some(record) = records.next_record() {
+            cursor.at += records.offset();
+            let (start, end) = (cursor.at - record.payload.len(), cursor.at);
+            let resume = run.filter(|(_, to, _)| end < *to).map_or(end, |(from, _, _)| from);
+            return Some(Ok(Found { start, end, resume, publisher: run.map(|(_, _, publisher)| publisher) }));
         }
+        let mut error = records.skip_malformed()?;
+        error.offset += cursor.at;
+        cursor.at += records.offset();
+        Some(Err(match run {
+            Some((_, _, publisher)) => UnpackError::Publisher { publisher, error },
+            None => UnpackError::Record(error),
+        }))
     }
 
     fn begin_run(cursor: &mut Cursor, bytes: &[u8]) -> Option<Result<Found, UnpackError>> {

@@ -37,7 +37,9 @@ pub use rblive::{rblive_chunk, rblive_description, rblive_request, rblive_wire};
 pub use rblive_media::{rblive_flv, rblive_fmp4, rblive_ts};
 pub use rblive_rtmp::rblive_rtmp;
 pub use rbmq_state::rbmq_state;
-pub use rbmq_wire::{rbmq_control, rbmq_filter, rbmq_hello, rbmq_observe, rbmq_records, rbmq_runs};
+pub use rbmq_wire::{
+    rbmq_attributes, rbmq_control, rbmq_filter, rbmq_hello, rbmq_observe, rbmq_records, rbmq_runs,
+};
 pub use rdma::rdma_frame;
 pub use seglog::seglog_recovery;
 pub use tcp::tcp_receive;
@@ -67,6 +69,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("rblive_rtmp", rblive_rtmp),
     ("rblive_ts", rblive_ts),
     ("rblive_wire", rblive_wire),
+    ("rbmq_attributes", rbmq_attributes),
     ("rbmq_control", rbmq_control),
     ("rbmq_filter", rbmq_filter),
     ("rbmq_hello", rbmq_hello),

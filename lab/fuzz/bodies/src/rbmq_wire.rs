@@ -1,9 +1,12 @@
 //! RBMQ's messages between client and broker, and the records inside deliveries.
 
 use rbmq_wire::{
-    Control, Hello, Observe, Records, Runs, TopicFilter, TopicName, Unpack, UnpackError, push_record,
-    run_header,
+    Attribute, Attributes, AttributesBuf, Control, Hello, Observe, RECORD_HEADER_BYTES, Record, RecordFault,
+    Records, Runs, TopicFilter, TopicName, Unpack, UnpackError, push_record, record_header_with, run_header,
 };
+
+/// The type and the length of an attribute.
+const ATTRIBUTE_HEADER_BYTES: usize = 4;
 
 /// An accepted control message encodes to the same bytes.
 pub fn rbmq_control(data: &[u8]) {
@@ -29,21 +32,90 @@ pub fn rbmq_hello(data: &[u8]) {
     }
 }
 
-/// The records of arbitrary bytes are the bytes up to where the parser stopped. The parser reports an error
-/// exactly if it did not reach the end.
+/// The records of arbitrary bytes are the bytes up to where the parser stopped. The parser reports an error exactly if it did not
+/// reach the end, and goes on behind malformed attributes.
 pub fn rbmq_records(data: &[u8]) {
     let mut records = Records::new(data);
     let mut again = Vec::with_capacity(data.len());
-    for record in records.by_ref() {
-        push_record(&mut again, record);
-    }
-    assert_eq!(again, data[..records.offset()]);
-    match records.malformed() {
-        None => assert_eq!(records.offset(), data.len()),
-        Some(error) => {
-            assert_eq!(error.offset, again.len());
-            assert!(error.missing > 0);
+    let mut payloads = Vec::new();
+    loop {
+        let from = records.offset();
+        while let Some(record) = records.next_record() {
+            let from = &data[again.len()..];
+            encode_again(&mut again, record, from);
+            payloads.push(record.payload);
         }
+        assert_eq!(again, data[..records.offset()]);
+        let Some(error) = records.skip_malformed() else { break };
+        assert_eq!(error.offset, again.len());
+        assert!(from <= error.offset && error.offset < records.offset());
+        match error.fault {
+            RecordFault::Cut { missing } => assert!(missing > 0 && records.offset() == data.len()),
+            _ => assert!(records.offset() >= error.offset + RECORD_HEADER_BYTES),
+        }
+        again.extend_from_slice(&data[error.offset..records.offset()]);
+    }
+    assert_eq!(again.len(), data.len());
+    assert!(Unpack::records(data).eq(payloads));
+}
+
+/// Appends a record as it was in `from`: a plain one, or one with attributes, which may be empty.
+fn encode_again(to: &mut Vec<u8>, record: Record<'_>, from: &[u8]) {
+    if record.attributes.is_empty() && from[3] < 0x80 {
+        return push_record(to, record.payload);
+    }
+    to.extend_from_slice(&record_header_with(record.attributes, record.payload.len()).expect("valid sizes"));
+    to.extend_from_slice(record.attributes.as_bytes());
+    to.extend_from_slice(record.payload);
+}
+
+/// The getters of accepted attributes find what the list of all attributes has. Set again one by one, they have the same values.
+pub fn rbmq_attributes(data: &[u8]) {
+    let Ok(attributes) = Attributes::new(data) else { return use_getters(Attributes::checked_before(data)) };
+    let (mut again, mut unknown, mut properties) = (AttributesBuf::new(), 0, Vec::new());
+    for attribute in attributes.iter() {
+        let set = match attribute {
+            Attribute::Topic(topic) => again.topic(topic),
+            Attribute::ReplyTo(topic) => again.reply_to(topic),
+            Attribute::CorrelationData(data) => again.correlation_data(data),
+            Attribute::ContentType(text) => again.content_type(text),
+            Attribute::Property(key, value) => {
+                properties.push((key, value));
+                again.property(key, value)
+            }
+            Attribute::Key(key) => again.key(key),
+            Attribute::TimeMs(ms) => again.time_ms(ms),
+            Attribute::ExpiryMs(ms) => again.expiry_ms(ms),
+            Attribute::PayloadIsUtf8 => again.payload_is_utf8(true),
+            Attribute::Retain => again.retain(true),
+            Attribute::Qos(qos) => again.qos(qos),
+            Attribute::Unknown { value, .. } => {
+                unknown += ATTRIBUTE_HEADER_BYTES + value.len();
+                continue;
+            }
+            other => panic!("{other:?} has a setter"),
+        };
+        set.expect("accepted values have an allowed size");
+    }
+    assert!(attributes.properties().eq(properties));
+    assert_eq!(again.as_bytes().len() + unknown, data.len());
+    if unknown == 0 {
+        assert_eq!(again.as_bytes(), data);
+    }
+    use_getters(attributes);
+}
+
+fn use_getters(attributes: Attributes<'_>) {
+    let mut known = 0;
+    known += usize::from(attributes.topic().is_some()) + usize::from(attributes.reply_to().is_some());
+    known += usize::from(attributes.correlation_data().is_some()) + usize::from(attributes.key().is_some());
+    known += usize::from(attributes.content_type().is_some()) + usize::from(attributes.time_ms().is_some());
+    known += usize::from(attributes.expiry_ms().is_some()) + usize::from(attributes.payload_is_utf8());
+    known += usize::from(attributes.retain()) + usize::from(attributes.qos().is_some());
+    known += attributes.properties().count();
+    if Attributes::new(attributes.as_bytes()).is_ok() {
+        let is_known = |attribute: &Attribute<'_>| !matches!(attribute, Attribute::Unknown { .. });
+        assert_eq!(known, attributes.iter().filter(is_known).count());
     }
 }
 
@@ -70,7 +142,7 @@ fn means(filter: &[&str], levels: &[&str]) -> bool {
 }
 
 /// The runs of arbitrary bytes are the bytes up to where the parser stopped. The records of a run are in
-/// order at their stated places, with at most one error for each run.
+/// order at their stated places. A malformed record that was cut off ends its run.
 pub fn rbmq_runs(data: &[u8]) {
     let mut runs = Runs::new(data);
     let mut again = Vec::with_capacity(data.len());
@@ -93,7 +165,8 @@ pub fn rbmq_runs(data: &[u8]) {
                 records.push(piece.record);
             }
             Err(UnpackError::Run(error)) => assert_eq!(Some(error), runs.malformed()),
-            Err(_) => complaints += 1,
+            Err(UnpackError::Publisher { error, .. }) => complaints += usize::from(error.ends_bytes()),
+            Err(error) => panic!("{error}: there are only runs"),
         }
     }
     assert!(complaints <= count);

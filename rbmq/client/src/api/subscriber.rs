@@ -1,7 +1,6 @@
 //! A subscriber: receives topics.
 
 use std::io;
-use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -16,7 +15,7 @@ use crate::ground::deadline::Deadline;
 use crate::ground::error::{ConnectError, ReceiveError, SubscribeTopicError};
 use crate::ground::options::{StartFrom, SubscriberBuilder, SubscriberOptions};
 use crate::state::batch::{Batch, Bytes, Message, MessageRef};
-use crate::state::batch_cursor::BatchCursor;
+use crate::state::batch_cursor::{BatchCursor, Place};
 use crate::state::event::{Event, Notice};
 use crate::wire::{Framing, Role, TopicFilter, TopicName};
 
@@ -321,24 +320,24 @@ impl Subscriber {
     /// As [`Subscriber::next_batch`].
     #[inline]
     pub fn recv_ref(&mut self, timeout: Option<Duration>) -> Result<Option<MessageRef<'_>>, ReceiveError> {
-        let range = match self.cursor.as_mut().and_then(BatchCursor::step) {
-            Some(range) => range,
-            None => match self.next_range(timeout)? {
-                Some(range) => range,
+        let place = match self.cursor.as_mut().and_then(BatchCursor::step) {
+            Some(place) => place,
+            None => match self.next_place(timeout)? {
+                Some(place) => place,
                 None => return Ok(None),
             },
         };
-        Ok(self.cursor.as_ref().map(|cursor| cursor.message(range)))
+        Ok(self.cursor.as_ref().map(|cursor| cursor.message(place)))
     }
 
-    /// The range of the next message, which needs another batch or more than a step.
+    /// The place of the next message, which needs another batch or more than a step.
     #[inline(never)]
-    fn next_range(&mut self, timeout: Option<Duration>) -> Result<Option<Range<usize>>, ReceiveError> {
+    fn next_place(&mut self, timeout: Option<Duration>) -> Result<Option<Place>, ReceiveError> {
         loop {
             if let Some(cursor) = &mut self.cursor
-                && let Some(range) = cursor.advance()?
+                && let Some(place) = cursor.advance()?
             {
-                return Ok(Some(range));
+                return Ok(Some(place));
             }
             if !self.next_cursor(timeout)? {
                 return Ok(None);

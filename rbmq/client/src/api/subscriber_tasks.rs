@@ -1,7 +1,6 @@
 //! Receiving in tasks of tokio, on the descriptor of [`Subscriber::pollable`]: no thread waits for a subscriber.
 
 use std::future::poll_fn;
-use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -14,7 +13,7 @@ use crate::connection::on_pool;
 use crate::ground::error::{ConnectError, ReceiveError};
 use crate::ground::options::SubscriberBuilder;
 use crate::state::batch::{Batch, Message, MessageRef};
-use crate::state::batch_cursor::BatchCursor;
+use crate::state::batch_cursor::{BatchCursor, Place};
 use crate::state::event::Event;
 
 impl SubscriberBuilder {
@@ -90,8 +89,8 @@ impl Subscriber {
     /// # Errors
     /// As [`Subscriber::next_batch_async`].
     pub async fn recv_ref_async(&mut self) -> Result<Option<MessageRef<'_>>, ReceiveError> {
-        let range = poll_fn(|task| self.poll_message(task)).await?;
-        Ok(range.and_then(|range| Some(self.cursor.as_ref()?.message(range))))
+        let place = poll_fn(|task| self.poll_message(task)).await?;
+        Ok(place.and_then(|place| Some(self.cursor.as_ref()?.message(place))))
     }
 
     /// The messages as a stream. The stream ends after an error that [`ReceiveError::is_final`] and, with
@@ -134,13 +133,13 @@ impl Subscriber {
         MessageStream { subscriber: self, over: false }
     }
 
-    /// The range of the next message in the present batch.
-    fn poll_message(&mut self, task: &mut Context<'_>) -> Poll<Result<Option<Range<usize>>, ReceiveError>> {
+    /// The place of the next message in the present batch.
+    fn poll_message(&mut self, task: &mut Context<'_>) -> Poll<Result<Option<Place>, ReceiveError>> {
         loop {
             if let Some(cursor) = &mut self.cursor
-                && let Some(range) = cursor.advance()?
+                && let Some(place) = cursor.advance()?
             {
-                return Poll::Ready(Ok(Some(range)));
+                return Poll::Ready(Ok(Some(place)));
             }
             if let Some(taken) = self.cursor.take() {
                 taken.consume(&mut self.spare);
@@ -212,10 +211,10 @@ impl Stream for MessageStream {
         if self.over {
             return Poll::Ready(None);
         }
-        let range = ready!(self.subscriber.poll_message(task));
-        let message = range.map(|range| {
-            let range = range?;
-            Some(self.subscriber.cursor.as_ref()?.message(range).to_message())
+        let place = ready!(self.subscriber.poll_message(task));
+        let message = place.map(|place| {
+            let place = place?;
+            Some(self.subscriber.cursor.as_ref()?.message(place).to_message())
         });
         let next = message.transpose();
         self.over = next.as_ref().is_none_or(|next| next.as_ref().is_err_and(ReceiveError::is_final));

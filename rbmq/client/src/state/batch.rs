@@ -3,7 +3,7 @@
 use rocketbufs::{Epoch, InView, Position};
 
 use crate::ground::error::ReceiveError;
-use crate::wire::{Framing, Piece, TopicName, Unpack};
+use crate::wire::{Attributes, AttributesBuf, Framing, Piece, TopicName, Unpack};
 
 /// A copy of one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,6 +12,8 @@ pub struct Message {
     pub topic: TopicName,
     /// The content: a record, or in a raw topic the bytes that arrived together.
     pub bytes: Vec<u8>,
+    /// What the record says about its content; empty without attributes, which costs nothing.
+    pub attributes: AttributesBuf,
     /// The log of its publisher.
     pub epoch: Epoch,
     /// The position at which to resume behind this message. In a merged topic, a subscriber can resume only at a run: the
@@ -28,6 +30,8 @@ pub struct MessageRef<'s> {
     pub topic: &'s TopicName,
     /// The content: a record, or in a raw topic the bytes that arrived together.
     pub bytes: &'s [u8],
+    /// What the record says about its content; empty without attributes.
+    pub attributes: Attributes<'s>,
     /// The log of its publisher.
     pub epoch: Epoch,
     /// The position at which to resume, as [`Message::end`].
@@ -40,7 +44,8 @@ impl MessageRef<'_> {
     /// A copy of the message.
     pub fn to_message(self) -> Message {
         let Self { epoch, end, publisher, .. } = self;
-        Message { topic: self.topic.clone(), bytes: self.bytes.to_vec(), epoch, end, publisher }
+        let (topic, attributes) = (self.topic.clone(), self.attributes.into());
+        Message { topic, bytes: self.bytes.to_vec(), attributes, epoch, end, publisher }
     }
 }
 
@@ -173,7 +178,8 @@ impl Batch<'_> {
     /// As [`Batch::records`], with an error in the place of malformed bytes.
     ///
     /// # Errors
-    /// [`ReceiveError::Malformed`]. In a merged topic, the error skips only the rest of its run.
+    /// [`ReceiveError::Malformed`]. In a merged topic, the error skips only the rest of its run, and with malformed attributes only the
+    /// record.
     pub fn checked_records(&self) -> impl Iterator<Item = Result<&[u8], ReceiveError>> {
         self.pieces().map(|piece| piece.map(|piece| piece.record))
     }
@@ -189,7 +195,7 @@ impl Batch<'_> {
         })
     }
 
-    /// The records with their ranges in [`Batch::as_slice`] and their publishers. Offsets count from [`Batch::position`].
+    /// The records with their attributes, their ranges in [`Batch::as_slice`] and their publishers. Offsets count from [`Batch::position`].
     ///
     /// # Errors
     /// As [`Batch::checked_records`].

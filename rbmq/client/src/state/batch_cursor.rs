@@ -1,13 +1,12 @@
 //! A cursor over the messages of a batch.
 
-use std::ops::Range;
-
 use rocketbufs::{Epoch, Position};
 
 use crate::ground::error::ReceiveError;
 use crate::state::batch::{Bytes, MessageRef};
 use crate::wire::{
-    Framing, RECORD_HEADER_BYTES, RUN_HEADER_BYTES, RecordError, Records, Runs, TopicName, UnpackError,
+    Attributes, Framing, RUN_HEADER_BYTES, Record, RecordError, RecordFault, Records, Runs, TopicName,
+    UnpackError,
 };
 
 /// A batch and the next message in it, for [`Subscriber::recv_ref`](crate::Subscriber::recv_ref).
@@ -27,6 +26,24 @@ struct RunAt {
     publisher: u32,
     from: usize,
     to: usize,
+}
+
+/// The place of a message in the bytes of a batch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    /// The start of the attributes, which end where the content begins.
+    attributes: usize,
+    start: usize,
+    end: usize,
+}
+
+impl Place {
+    /// The place of a record that ends at `end`.
+    #[inline]
+    fn before(end: usize, record: Record<'_>) -> Self {
+        let start = end - record.payload.len();
+        Self { attributes: start - record.attributes.len(), start, end }
+    }
 }
 
 impl BatchCursor {
@@ -72,36 +89,38 @@ impl BatchCursor {
 
     /// Advances to the next message if that is a well-formed record behind the last one, which costs least.
     #[inline]
-    pub(crate) fn step(&mut self) -> Option<Range<usize>> {
+    pub(crate) fn step(&mut self) -> Option<Place> {
         if self.framing != Framing::Records {
             return None;
         }
-        let record = Records::new(self.bytes.as_slice().get(self.offset..)?).next()?;
-        let start = self.offset + RECORD_HEADER_BYTES;
-        self.offset = start + record.len();
-        Some(start..self.offset)
+        let mut records = Records::new(self.bytes.as_slice().get(self.offset..)?);
+        let record = records.next_record()?;
+        let place = Place::before(self.offset + records.offset(), record);
+        self.offset = place.end;
+        Some(place)
     }
 
-    /// Advances to the next message and returns the range of its bytes; none after the last message.
-    pub(crate) fn advance(&mut self) -> Result<Option<Range<usize>>, ReceiveError> {
+    /// Advances to the next message and returns its place; none after the last message.
+    pub(crate) fn advance(&mut self) -> Result<Option<Place>, ReceiveError> {
         let bytes = self.bytes.as_slice().get(self.offset..).unwrap_or_default();
         if bytes.is_empty() {
             return Ok(None);
         }
-        let (header, len) = match self.framing {
-            Framing::Raw => (0, bytes.len()),
-            Framing::Records => match Records::new(bytes).next() {
-                Some(record) => (RECORD_HEADER_BYTES, record.len()),
-                None => return Err(self.malformed()),
+        match self.framing {
+            Framing::Raw => {
+                let (start, end) = (self.offset, self.offset + bytes.len());
+                self.offset = end;
+                Ok(Some(Place { attributes: start, start, end }))
+            }
+            Framing::Records => match self.step() {
+                Some(place) => Ok(Some(place)),
+                None => Err(self.malformed()),
             },
-            Framing::Merged => return self.advance_in_runs(),
-        };
-        let start = self.offset + header;
-        self.offset = start + len;
-        Ok(Some(start..self.offset))
+            Framing::Merged => self.advance_in_runs(),
+        }
     }
 
-    fn advance_in_runs(&mut self) -> Result<Option<Range<usize>>, ReceiveError> {
+    fn advance_in_runs(&mut self) -> Result<Option<Place>, ReceiveError> {
         loop {
             let Some(run) = self.run.filter(|run| self.offset < run.to) else {
                 let rest = self.bytes.as_slice().get(self.offset..).unwrap_or_default();
@@ -115,46 +134,48 @@ impl BatchCursor {
                 continue;
             };
             let bytes = self.bytes.as_slice().get(self.offset..run.to).unwrap_or_default();
-            let Some(record) = Records::new(bytes).next() else { return Err(self.malformed()) };
-            let start = self.offset + RECORD_HEADER_BYTES;
-            self.offset = start + record.len();
-            return Ok(Some(start..self.offset));
+            let mut records = Records::new(bytes);
+            let Some(record) = records.next_record() else { return Err(self.malformed()) };
+            let place = Place::before(self.offset + records.offset(), record);
+            self.offset = place.end;
+            return Ok(Some(place));
         }
     }
 
-    /// The next bytes are malformed. Skips the rest of the batch, or of the publisher's run.
+    /// The next bytes are malformed. Skips the record, or if its end is unknown the rest of the batch or of the publisher's run.
     #[cold]
     fn malformed(&mut self) -> ReceiveError {
-        let bytes = self.bytes.as_slice();
-        let run = self.run.filter(|run| self.offset < run.to);
+        let (from, bytes) = (self.offset, self.bytes.as_slice());
+        let run = self.run.filter(|run| from < run.to);
         let end = run.map_or(bytes.len(), |run| run.to);
-        let rest = bytes.get(self.offset..end).unwrap_or_default();
+        let rest = bytes.get(from..end).unwrap_or_default();
+        let nothing = RecordError::new(0, RecordFault::Cut { missing: 0 });
         let error = match (self.framing, run) {
             (Framing::Merged, None) => {
+                self.offset = end;
                 let error = Runs::new(rest).malformed().map(|mut error| {
-                    error.offset += self.offset;
+                    error.offset += from;
                     UnpackError::Run(error)
                 });
-                error.unwrap_or(UnpackError::Record(RecordError::new(self.offset, 0)))
+                error.unwrap_or(UnpackError::Record(nothing))
             }
             (_, run) => {
-                let malformed = Records::new(rest).malformed();
-                let mut error = malformed.unwrap_or(RecordError::new(0, 0));
-                error.offset += self.offset;
+                let mut records = Records::new(rest);
+                let mut error = records.skip_malformed().unwrap_or(nothing);
+                error.offset += from;
+                self.offset += records.offset();
                 match run {
                     Some(RunAt { publisher, .. }) => UnpackError::Publisher { publisher, error },
                     None => UnpackError::Record(error),
                 }
             }
         };
-        self.offset = end;
         ReceiveError::Malformed { topic: self.topic.clone(), error }
     }
 
-    /// The message with the range that [`BatchCursor::advance`] returned.
+    /// The message at the place that [`BatchCursor::advance`] returned.
     #[inline]
-    pub(crate) fn message(&self, range: Range<usize>) -> MessageRef<'_> {
-        let Range { start, end } = range;
+    pub(crate) fn message(&self, Place { attributes, start, end }: Place) -> MessageRef<'_> {
         let view = self.bytes.view();
         let to = match self.run {
             // A reader can resume only at the start of a run.
@@ -164,6 +185,9 @@ impl BatchCursor {
         MessageRef {
             topic: &self.topic,
             bytes: self.bytes.as_slice().get(start..end).unwrap_or_default(),
+            attributes: Attributes::checked_before(
+                self.bytes.as_slice().get(attributes..start).unwrap_or_default(),
+            ),
             epoch: view.epoch(),
             end: view.position() + to as u64,
             publisher: self.run.map(|run| run.publisher),

@@ -1,4 +1,5 @@
 //! What clients and brokers say to each other, in any bytes.
 
+mod attributes;
 mod observe;
 mod wire;
