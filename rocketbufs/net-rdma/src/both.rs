@@ -100,6 +100,10 @@ impl Transport for RdmaAndTcp {
         }
     }
 
+    fn listen_locally(&mut self, addr: &str) -> Result<String, TransportError> {
+        self.tcp.listen_locally(addr)
+    }
+
     fn unlisten(&mut self, addr: &str) {
         self.rdma.unlisten(addr);
         self.tcp.unlisten(addr);

@@ -334,6 +334,11 @@ pub trait Transport {
     /// Listens on `addr`, and returns the address in use (port 0 is replaced). [`Event::Incoming`] follows for each peer.
     fn listen(&mut self, addr: &str) -> Result<String, TransportError>;
 
+    /// As [`Transport::listen`], for peers of this machine alone where the transport can tell them from others.
+    fn listen_locally(&mut self, addr: &str) -> Result<String, TransportError> {
+        self.listen(addr)
+    }
+
     /// Stops listening on an address that [`Transport::listen`] returned. Accepted connections continue.
     fn unlisten(&mut self, addr: &str);
 

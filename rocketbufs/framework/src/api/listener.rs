@@ -41,10 +41,25 @@ impl Listener {
     /// # Errors
     /// With the system's reason.
     pub fn bind(context: &Context, addr: &str) -> Result<Self, ListenError> {
+        Self::bind_and_wait(context, addr, false)
+    }
+
+    /// As [`Listener::bind`], for processes of this machine alone, which connect over shared memory, whatever `transport` this
+    /// context has. They map the rings that the context makes from now on.
+    ///
+    /// # Errors
+    /// As [`Listener::bind`].
+    pub fn bind_locally(context: &Context, addr: &str) -> Result<Self, ListenError> {
+        let listener = Self::bind_and_wait(context, addr, true)?;
+        context.inner().share_rings();
+        Ok(listener)
+    }
+
+    fn bind_and_wait(context: &Context, addr: &str, locally: bool) -> Result<Self, ListenError> {
         if is_worker() {
             return Err(ListenError::CalledFromWorker);
         }
-        let (mut listener, reply) = Self::bind_start(context, addr);
+        let (mut listener, reply) = Self::start(context, addr, locally);
         let shut_down = |_| ListenError::Refused {
             addr: addr.to_owned(),
             reason: "the context was shut down".to_owned(),
@@ -59,11 +74,20 @@ impl Listener {
         context: &Context,
         addr: &str,
     ) -> (Self, std::sync::mpsc::Receiver<Result<String, ListenError>>) {
+        Self::start(context, addr, false)
+    }
+
+    fn start(
+        context: &Context,
+        addr: &str,
+        locally: bool,
+    ) -> (Self, std::sync::mpsc::Receiver<Result<String, ListenError>>) {
         let id = context.inner().new_conn();
         let shared = Arc::new(ListenerShared::new(id, context.config().tcp.backlog as usize));
         let (reply, answer) = std::sync::mpsc::sync_channel(1);
         context.shared().add_dependent(Arc::downgrade(&shared) as Weak<dyn EndsWithContext>);
-        let command = Command::Listen { listener: Arc::downgrade(&shared), addr: addr.to_owned(), reply };
+        let (weak, own_addr) = (Arc::downgrade(&shared), addr.to_owned());
+        let command = Command::Listen { listener: weak, addr: own_addr, locally, reply };
         context.shared().workers[0].send(command);
         (Self { shared, context: context.clone(), addr: addr.to_owned() }, answer)
     }

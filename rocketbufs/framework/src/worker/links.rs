@@ -22,9 +22,12 @@ impl<T: Transport> Reactor<T> {
         &mut self,
         listener: Weak<ListenerShared>,
         addr: &str,
+        locally: bool,
         reply: &SyncSender<Result<String, ListenError>>,
     ) {
-        let result = self.io.transport.listen(addr).map_err(|error| ListenError::of_transport(addr, &error));
+        let transport = &mut self.io.transport;
+        let listening = if locally { transport.listen_locally(addr) } else { transport.listen(addr) };
+        let result = listening.map_err(|error| ListenError::of_transport(addr, &error));
         if let (Ok(local), Some(shared)) = (&result, listener.upgrade()) {
             self.listeners.push((shared.id, local.clone(), listener));
         }

@@ -148,7 +148,9 @@ impl<T: Transport> Reactor<T> {
         match command {
             // A connection that begins now would not be closed any more, and a call would wait for it.
             Command::Connect { .. } | Command::Adopt { .. } if self.stop_at.is_some() => command.refuse(),
-            Command::Listen { listener, addr, reply } => self.listen(listener, &addr, &reply),
+            Command::Listen { listener, addr, locally, reply } => {
+                self.listen(listener, &addr, locally, &reply)
+            }
             Command::Unlisten { listener } => self.unlisten(listener),
             Command::Connect { conn, addr, hello } => self.connect(conn, &addr, hello),
             Command::Adopt { conn, accepted, listener } => self.adopt(conn, accepted, listener),

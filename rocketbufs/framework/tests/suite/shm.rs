@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use rocketbufs::config::TransportKind;
 use rocketbufs::{
-    BufferOptions, Context, Coverage, InEvent, Listener, Policy, ProgressLevel, RIn, ROut, Start, UnixPeer,
+    BufferOptions, Conn, Context, Coverage, InEvent, Listener, Policy, ProgressLevel, RIn, ROut, Start,
+    UnixPeer,
 };
 
 use crate::ends::{WAIT, config, connect, context, pattern, ring_of, sender, subscribe, take, write};
@@ -473,4 +474,25 @@ fn nothing_is_left_of_a_subscription() {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// A listener for this machine alone carries bytes in shared memory, beside one that takes peers over TCP.
+#[test]
+fn processes_of_this_machine_share_memory_with_a_context_over_tcp() {
+    let (ctx, other) = (context(TransportKind::Tcp), context(TransportKind::Shm));
+    let (out, _listener) = sender(&ctx);
+    let own = Listener::bind_locally(&ctx, "127.0.0.1:0").unwrap();
+    let subscribers = out.clone();
+    own.set_conn_cb(move |conn| subscribers.add_conn(&conn));
+    out.create_buffer(1, 1 << 16).unwrap();
+    let conn = connect(&other, &own);
+    assert_eq!(conn.carrier().unwrap().name, "shm");
+    let input = RIn::new(&conn);
+    subscribe(&input, 1, ring_of(1 << 16));
+    write(&out, 1, 5_000, 5_000);
+    assert_eq!(take(&input, 0, 5_000), 0);
+    assert_eq!((other.mapped().0, other.memory_in_use()), (1, 0));
+    // Nothing listens there for peers over TCP.
+    let remote = Conn::connect(&context(TransportKind::Tcp), &own.local_addr(), b"hello");
+    assert!(remote.is_err());
 }

@@ -229,23 +229,6 @@ impl Tcp {
         &self.waker
     }
 
-    /// Listens for peers on this machine, under the name of the address.
-    fn listen_locally(&mut self, addr: &str) -> Result<String, TransportError> {
-        let mut last = rustix::io::Errno::INVAL;
-        for one in socket::resolve(addr)? {
-            match local::Listener::new(&one, &self.config) {
-                Ok(listener) => {
-                    let listening = listener.addr.to_string();
-                    self.watch_listener(Listener::Local(listener), &listening)?;
-                    return Ok(listening);
-                }
-                Err(e) => last = e,
-            }
-        }
-        let what = "cannot listen there for shared memory";
-        Err(TransportError::Listen { addr: addr.into(), what, source: last.into() })
-    }
-
     fn watch_listener(&mut self, socket: Listener, addr: &str) -> Result<(), TransportError> {
         let entry = self.listeners.vacant_entry();
         let data = epoll::EventData::new_u64(LISTENER | entry.key() as u64);
@@ -301,6 +284,23 @@ impl Transport for Tcp {
             tracing::warn!(%error, "peers of this machine will use TCP");
         }
         Ok(listening)
+    }
+
+    /// Listens under the name of the address.
+    fn listen_locally(&mut self, addr: &str) -> Result<String, TransportError> {
+        let mut last = rustix::io::Errno::INVAL;
+        for one in socket::resolve(addr)? {
+            match local::Listener::new(&one, &self.config) {
+                Ok(listener) => {
+                    let listening = listener.addr.to_string();
+                    self.watch_listener(Listener::Local(listener), &listening)?;
+                    return Ok(listening);
+                }
+                Err(e) => last = e,
+            }
+        }
+        let what = "cannot listen there for shared memory";
+        Err(TransportError::Listen { addr: addr.into(), what, source: last.into() })
     }
 
     fn unlisten(&mut self, addr: &str) {

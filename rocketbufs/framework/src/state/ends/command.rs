@@ -21,6 +21,8 @@ pub(crate) enum Command {
     Listen {
         listener: Weak<ListenerShared>,
         addr: String,
+        /// For peers of this machine alone.
+        locally: bool,
         reply: SyncSender<Result<String, ListenError>>,
     },
     Unlisten {

@@ -42,6 +42,8 @@ pub(crate) struct ContextInner {
     callbacks_in_calls: AtomicBool,
     /// Whether there was a subscription that loses data if arrivals are not read at once.
     has_lossy: AtomicBool,
+    /// Whether rings can be mapped by other processes even though `transport` is TCP.
+    shares_rings: AtomicBool,
     /// Whether all workers have ended.
     over: AtomicBool,
     /// The origin of the workers' time.
@@ -80,6 +82,7 @@ impl ContextInner {
             callbacks: AtomicUsize::new(0),
             callbacks_in_calls: AtomicBool::new(false),
             has_lossy: AtomicBool::new(false),
+            shares_rings: AtomicBool::new(false),
             over: AtomicBool::new(false),
             started: Instant::now(),
         }))
@@ -100,11 +103,17 @@ impl ContextInner {
         if got.is_none() && self.is_over() { Err(RecvError::ShutDown) } else { Ok(got) }
     }
 
+    /// Processes of this machine may map the rings that follow. A ring that another thread makes at the same time may be of either
+    /// kind.
+    pub(crate) fn share_rings(&self) {
+        self.shares_rings.store(true, Ordering::Relaxed);
+    }
+
     /// Creates a ring for subscribers, in memory that other processes can map if they may be on this machine.
     pub(crate) fn ring_for_others(&self, config: RingConfig) -> Result<Ring, PoolError> {
         match self.config.transport {
-            TransportKind::Tcp => self.pool.ring(config),
-            TransportKind::Shm | TransportKind::Auto | TransportKind::Rdma => self.pool.shared_ring(config),
+            TransportKind::Tcp if !self.shares_rings.load(Ordering::Relaxed) => self.pool.ring(config),
+            _ => self.pool.shared_ring(config),
         }
     }
 
