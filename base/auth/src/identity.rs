@@ -16,6 +16,8 @@ pub enum Method {
     Certificate,
     /// The Unix user of a process of the same machine.
     Unix,
+    /// Nothing: the client is a part of the broker's own process.
+    Own,
 }
 
 impl Method {
@@ -28,6 +30,7 @@ impl Method {
             Self::Jwt => "jwt",
             Self::Certificate => "certificate",
             Self::Unix => "unix",
+            Self::Own => "own",
         }
     }
 }
@@ -47,6 +50,16 @@ impl Identity {
     /// The identity of every client of a broker without users.
     pub fn anonymous() -> Self {
         Self { user: String::new(), roles: Vec::new(), method: Method::None }
+    }
+
+    /// The identity of a part of the broker's own process, which may do everything. No user has its name: it begins with `$`.
+    pub fn own(part: &str) -> Self {
+        Self { user: format!("${part}"), roles: Vec::new(), method: Method::Own }
+    }
+
+    /// Whether the client is a part of the broker's own process.
+    pub fn is_own(&self) -> bool {
+        self.method == Method::Own
     }
 
     /// Whether the broker has no users.

@@ -106,6 +106,55 @@ impl TopicFilter {
             }
         }
     }
+
+    /// The filter of the topics that both filters match. None if there is no such topic.
+    ///
+    /// ```
+    /// use topics::TopicFilter;
+    /// let [a, b]: [TopicFilter; 2] = ["sensors/+/temp".parse()?, "sensors/kitchen/#".parse()?];
+    /// assert_eq!(a.intersection(&b), Some("sensors/kitchen/temp".parse()?));
+    /// # Ok::<(), topics::FilterError>(())
+    /// ```
+    pub fn intersection(&self, other: &Self) -> Option<Self> {
+        if self.hides(other) || other.hides(self) {
+            return None;
+        }
+        let (mut own, mut others, mut both) = (self.levels(), other.levels(), Vec::new());
+        loop {
+            match (own.next(), others.next()) {
+                (Some("#"), rest) => break both.extend(rest.into_iter().chain(others)),
+                (rest, Some("#")) => break both.extend(rest.into_iter().chain(own)),
+                (None, None) => break,
+                (Some("+"), Some(level)) | (Some(level), Some("+")) => both.push(level),
+                (Some(one), Some(level)) if one == level => both.push(level),
+                _ => return None,
+            }
+        }
+        Some(Self(both.join("/").into()))
+    }
+
+    /// Whether the filter matches all topics that another one matches. False in a few cases where it does: `+/#` and `#` match the
+    /// same.
+    pub fn covers(&self, other: &Self) -> bool {
+        if self.hides(other) {
+            return false;
+        }
+        let (mut own, mut others) = (self.levels(), other.levels());
+        loop {
+            match (own.next(), others.next()) {
+                (Some("#"), _) | (None, None) => return true,
+                (_, Some("#")) => return false,
+                (Some("+"), Some(_)) => {}
+                (Some(one), Some(level)) if one == level => {}
+                _ => return false,
+            }
+        }
+    }
+
+    /// Whether the filter matches no topic of another one, because it begins with a wildcard and those topics are reserved.
+    fn hides(&self, other: &Self) -> bool {
+        other.0.starts_with('$') && self.0.starts_with(['+', '#'])
+    }
 }
 
 impl FromStr for TopicFilter {
@@ -253,6 +302,45 @@ mod tests {
             let hidden = topic[0].starts_with('$') && matches!(filter[0], "+" | "#");
             let expected = !hidden && model(&filter, &topic);
             prop_assert_eq!(matches(&filter.join("/"), &topic.join("/")), expected);
+        }
+
+        #[test]
+        fn intersections_and_covers_are_those_of_the_topics(
+            filters in proptest::collection::vec(proptest::collection::vec(r"\+|[ab]|\$a|", 1..4), 2),
+            rest in any::<[bool; 2]>(),
+        ) {
+            let mut filters = filters;
+            for (levels, rest) in filters.iter_mut().zip(rest) {
+                levels.extend(rest.then(|| "#".to_owned()));
+            }
+            let filters: Vec<_> = filters.iter().map(|levels| levels.join("/")).collect();
+            prop_assume!(filters.iter().all(|text| !text.is_empty()));
+            let [one, other] = [0, 1].map(|at| filters[at].parse::<TopicFilter>().unwrap());
+            let both = one.intersection(&other);
+            // All topics of up to four levels, which is more than the filters can tell apart.
+            let (names, mut all) = (["a", "b", "c", "$a", ""], vec![String::new()]);
+            for level in 0..4 {
+                let longer = |text: &String| {
+                    let before = if level == 0 { String::new() } else { format!("{text}/") };
+                    names.map(|name| format!("{before}{name}"))
+                };
+                all = all.iter().flat_map(longer).collect();
+                for topic in all.iter().filter(|text| !text.is_empty()) {
+                    let topic: TopicName = topic.parse().unwrap();
+                    let matched = [&one, &other].map(|filter| filter.matches(&topic));
+                    prop_assert_eq!(both.as_ref().is_some_and(|both| both.matches(&topic)), matched == [true; 2]);
+                    prop_assert!(!one.covers(&other) || matched != [false, true], "{} {} {}", one, other, topic);
+                }
+            }
+        }
+
+        #[test]
+        fn a_filter_covers_what_has_names_for_its_wildcards(levels in proptest::collection::vec("[ab]", 1..4), plus in 0_usize..4) {
+            let name: TopicFilter = levels.join("/").parse().unwrap();
+            let mut wider = levels;
+            wider.iter_mut().skip(plus).for_each(|level| "+".clone_into(level));
+            let wider: TopicFilter = wider.join("/").parse().unwrap();
+            prop_assert!(wider.covers(&name) && wider.covers(&wider) && TopicFilter::all().covers(&wider));
         }
 
         #[test]

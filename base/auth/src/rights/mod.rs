@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use topics::{Levels, TopicName};
+use topics::{Levels, TopicFilter, TopicName};
 
 pub use policies::{Policies, Policy};
 use rule::EVERYBODY;
@@ -375,6 +375,22 @@ impl Grants {
     /// Whether the user may read a topic.
     pub fn may_subscribe(&self, topic: &TopicName) -> bool {
         self.rights.subscribe.any(self, topic) && !self.rights.deny_subscribe.any(self, topic)
+    }
+
+    /// Whether the user may read some topic that a filter matches. True also where only several patterns together deny all of them. The
+    /// call visits all patterns of the user.
+    pub fn may_subscribe_to_some(&self, filter: &TopicFilter) -> bool {
+        let denied: Vec<_> = self.own_rules().flat_map(|rule| self.filters(&rule.deny_subscribe)).collect();
+        let mut given = self.own_rules().flat_map(|rule| self.filters(&rule.subscribe));
+        given.any(|given| {
+            let both = given.intersection(filter);
+            both.is_some_and(|both| !denied.iter().any(|denied| denied.covers(&both)))
+        })
+    }
+
+    /// The filters of patterns, for the user.
+    fn filters(&self, patterns: &[Pattern]) -> impl Iterator<Item = TopicFilter> {
+        patterns.iter().filter_map(|pattern| pattern.filter(self.level.as_deref()))
     }
 
     /// The policies with which the user may read a topic. None of them: the user may not read it.

@@ -53,6 +53,12 @@ impl Pattern {
         &self.0
     }
 
+    /// The filter of a user whose name is this level. None if `%u` is in the pattern, and the name is no level.
+    pub(super) fn filter(&self, own: Option<&str>) -> Option<TopicFilter> {
+        let levels = self.0.split('/').map(|level| if level == USER { own } else { Some(level) });
+        levels.collect::<Option<Vec<_>>>()?.join("/").parse().ok()
+    }
+
     /// The key in a table of filters: `%u` is [`OWN_LEVEL`].
     pub(super) fn key(&self) -> String {
         let levels = self.0.split('/').map(|level| if level == USER { OWN_LEVEL } else { level });

@@ -101,6 +101,10 @@ proptest! {
             prop_assert_eq!(grants.may_publish(topic), publish, "publish {} by {:?}", topic, who);
             prop_assert_eq!(grants.policies(topic), policies, "subscribe {} by {:?}", topic, who);
             prop_assert_eq!(grants.may_subscribe(topic), !policies.is_empty());
+            prop_assert_eq!(grants.may_subscribe_to_some(&topic.into()), !policies.is_empty());
+            for wider in [TopicFilter::all(), format!("{topic}/#").parse().unwrap()] {
+                prop_assert!(!wider.matches(topic) || policies.is_empty() || grants.may_subscribe_to_some(&wider));
+            }
             prop_assert_eq!(grants.may_observe(), model.of(who).any(|rule| rule.observe));
             prop_assert_eq!(grants.may_chain(), model.of(who).any(|rule| rule.chain));
             prop_assert_eq!(grants.rules(), model.of(who).count());
@@ -147,6 +151,34 @@ fn a_denial_wins_and_is_named() {
     assert_eq!(of("anna").reason, Reason::Given { rule: 0, pattern: "#".into() });
     let publish = rights.explain(&user("anna"), Operation::Publish, &topic);
     assert_eq!((publish.allowed, publish.reason), (false, Reason::NoRule { rules_of_user: 2 }));
+}
+
+#[test]
+fn a_filter_without_a_topic_that_may_be_read_is_refused() {
+    let rights = rules(
+        "[[rules]]\nusers = ['anna']\nsubscribe = ['a/#', 'home/%u/+']\ndeny_subscribe = ['a/secret/#', 'a/+/key']\n",
+    );
+    let rights = Arc::new(rights.unwrap());
+    let may = |user_name: &str, filter: &str| {
+        rights.of(&user(user_name)).may_subscribe_to_some(&filter.parse().unwrap())
+    };
+    for filter in ["#", "a/#", "a/+", "+/other/#", "home/#", "home/+/door", "+/anna/x", "a/x/key/y"] {
+        assert!(may("anna", filter), "{filter}");
+        assert!(!may("bert", filter), "{filter}");
+    }
+    for filter in [
+        "b/#",
+        "a/secret/+",
+        "+/secret/#",
+        "a/secret",
+        "a/x/key",
+        "a/+/key",
+        "home/bert/#",
+        "home/anna",
+        "$SYS/#",
+    ] {
+        assert!(!may("anna", filter), "{filter}");
+    }
 }
 
 #[test]
