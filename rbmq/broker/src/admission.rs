@@ -29,7 +29,7 @@ pub(super) const MAX_NEAR_LIMIT: usize = 100;
 struct Client {
     identity: Arc<Identity>,
     addr: Arc<str>,
-    /// None: there are no rules, and the client may do everything.
+    /// None: there are no rules, or the client is a part of this process; it may do everything.
     grants: Option<Arc<Grants>>,
     /// Whose quotas its objects are charged to.
     whom: Arc<[Principal]>,
@@ -66,7 +66,7 @@ struct State {
 
 impl State {
     fn grants(&self, identity: &Identity) -> Option<Arc<Grants>> {
-        self.rights.as_ref().map(|rights| Arc::new(rights.of(identity)))
+        grants(self.rights.as_ref(), identity)
     }
 
     fn forget_replay(&mut self, bid: Bid) {
@@ -168,6 +168,12 @@ impl Admission {
             .clients
             .insert(conn, Client { identity: identity.clone(), addr: addr.into(), grants, whom, charges });
         Ok(())
+    }
+
+    /// Charges the connection of a client of a gateway. It counts until the drop of the result.
+    pub(super) fn charge_connection(&self, identity: &Identity, addr: &str) -> Result<Charge, Exceeded> {
+        let quotas = self.lock().quotas.clone();
+        quotas.charge(&whom(identity, addr), &[(Resource::Connections, 1)])
     }
 
     /// Charges something to the user and the address of a connection. An unknown connection is charged nothing.
@@ -303,12 +309,10 @@ impl Admission {
     /// Whether a connection may do something. With rules, an unknown connection may do nothing.
     fn may(&self, conn: u64, may: impl FnOnce(&Grants) -> bool) -> bool {
         let state = self.lock();
-        if state.rights.is_none() {
-            return true;
-        }
-        let grants = state.clients.get(&conn).and_then(|client| client.grants.clone());
+        let Some(client) = state.clients.get(&conn) else { return state.rights.is_none() };
+        let grants = client.grants.clone();
         drop(state);
-        grants.is_some_and(|grants| may(&grants))
+        grants.is_none_or(|grants| may(&grants))
     }
 
     /// Whether a connection may publish a topic.
@@ -343,17 +347,10 @@ impl Admission {
     /// Splits filters into those that a subscriber may have and the names of topics that it may not read. A pattern gives what the
     /// subscriber may read, and is never refused.
     pub(super) fn split(&self, conn: u64, filters: Vec<TopicFilter>) -> (Vec<TopicFilter>, Vec<TopicName>) {
-        let grants = {
-            let state = self.lock();
-            if state.rights.is_none() {
-                return (filters, Vec::new());
-            }
-            state.clients.get(&conn).and_then(|client| client.grants.clone())
-        };
         let mut refused = Vec::new();
         let mut filters = filters;
         filters.retain(|filter| match filter.as_topic() {
-            Some(topic) if !grants.as_ref().is_some_and(|grants| grants.may_subscribe(&topic)) => {
+            Some(topic) if !self.may_read(conn, &topic) => {
                 refused.push(topic);
                 false
             }
@@ -403,15 +400,24 @@ impl Admission {
         state.rights = rights.clone();
         let mut changed = HashMap::new();
         for (conn, client) in &mut state.clients {
-            let after = rights.as_ref().map(|rights| Arc::new(rights.of(&client.identity)));
+            let after = grants(rights.as_ref(), &client.identity);
             changed.extend(client.change(after).map(|change| (*conn, change)));
         }
         changed
     }
 }
 
-/// Whose quotas a client is charged to: its user, if it has one, and its address, if it came over a network.
+/// The rights of a user. None: it may do everything.
+pub(super) fn grants(rights: Option<&Arc<Rights>>, identity: &Identity) -> Option<Arc<Grants>> {
+    rights.filter(|_| !identity.is_own()).map(|rights| Arc::new(rights.of(identity)))
+}
+
+/// Whose quotas a client is charged to: its user, if it has one, and its address, if it came over a network. A part of this process
+/// is charged to nobody.
 fn whom(identity: &Identity, addr: &str) -> Arc<[Principal]> {
+    if identity.is_own() {
+        return [].into();
+    }
     let user = (!identity.user.is_empty()).then(|| Principal::User(identity.user.as_str().into()));
     let address = addr.parse().ok().map(Principal::Address);
     user.into_iter().chain(address).collect()
@@ -429,7 +435,7 @@ fn policy_set(allowed: access::Policies) -> PolicySet {
 }
 
 /// The reason for a refusal: the user, the operation and the topic, and how the operator learns the rule.
-pub(super) fn not_allowed(identity: &Identity, operation: &str, topic: &TopicName) -> String {
+pub(super) fn not_allowed(identity: &Identity, operation: &str, topic: impl std::fmt::Display) -> String {
     let user = match identity.user.as_str() {
         "" => "a client without a user".to_owned(),
         user => format!("user '{user}'"),

@@ -1,13 +1,15 @@
 //! The broker's configuration: its own sections of the file that configures RocketBufs.
 //!
 //! ```text
-//!   default ──▶ file: [broker] [users] [access] [quotas] [audit] [kafka] [log] [http], and RocketBufs' sections ──▶ environment ──▶ command line
+//!   default ──▶ file: gateway [broker] [users] [access] [quotas] [audit] [kafka] [log] [http], and RocketBufs' sections ──▶ environment ──▶ command line
 //! ```
 
 mod access;
 mod broker;
+mod endpoint;
 mod error;
 mod exposure;
+mod gateway;
 mod http;
 mod ingest;
 mod kafka;
@@ -31,9 +33,11 @@ use settings::{OutOfRange, Section, environment, out_of_range};
 pub use access::AccessSettings;
 pub use broker::BrokerSettings;
 use broker::{are_the_same, is_address};
+pub use endpoint::{EndpointClients, EndpointTls};
 pub use error::BrokerConfigError;
 pub use exposure::Exposed;
-pub use http::{HttpClients, HttpSettings, HttpTls};
+pub use gateway::{GatewayProtocol, GatewaySettings, OutsideSettings, SlowClient};
+pub use http::HttpSettings;
 pub use ingest::{IngestLevel, IngestSettings, IngestSource};
 pub use kafka::KafkaSettings;
 pub use listing::Setting;
@@ -50,6 +54,8 @@ pub use users::UsersSettings;
 pub struct BrokerConfig {
     /// Transport, memory, sessions and limits.
     pub framework: Config,
+    /// The settings outside of all sections: `[[gateway]]`.
+    pub outside: OutsideSettings,
     /// The `[broker]` section.
     pub broker: BrokerSettings,
     /// The `[users]` section.
@@ -74,6 +80,7 @@ pub struct BrokerConfig {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Own {
+    gateway: Vec<GatewaySettings>,
     broker: BrokerSettings,
     users: UsersSettings,
     access: AccessSettings,
@@ -107,20 +114,27 @@ impl BrokerConfig {
                 known,
             });
         }
-        let Own { broker, users, access, quotas, audit, kafka, log, http } =
+        let Own { gateway, broker, users, access, quotas, audit, kafka, log, http } =
             toml::from_str(&text).map_err(|error| BrokerConfigError::Section {
                 origin: sources.lines.of_error(&error),
                 message: settings::message(&error, &text),
             })?;
-        let config = Self { framework, broker, users, access, quotas, audit, kafka, log, http, sources };
+        let outside = OutsideSettings { gateway };
+        let config =
+            Self { framework, outside, broker, users, access, quotas, audit, kafka, log, http, sources };
         config.validate()?;
         Ok(config)
     }
 
     /// The broker's own sections, in the order of a file.
-    fn sections(&self) -> [&dyn Section; 8] {
-        let Self { broker, users, access, quotas, audit, kafka, log, http, .. } = self;
-        [broker, users, access, quotas, audit, kafka, log, http]
+    fn sections(&self) -> [&dyn Section; 9] {
+        let Self { outside, broker, users, access, quotas, audit, kafka, log, http, .. } = self;
+        [outside, broker, users, access, quotas, audit, kafka, log, http]
+    }
+
+    /// The gateways: `[[gateway]]`.
+    pub fn gateways(&self) -> &[GatewaySettings] {
+        &self.outside.gateway
     }
 
     /// The rights that the rules of access give. None: there are neither rules nor users, and every client may do everything.
@@ -161,8 +175,9 @@ impl BrokerConfig {
         }
     }
 
-    /// Refuses an HTTP endpoint on the broker's own address.
+    /// Refuses two endpoints on one address.
     fn check_addresses(&self) -> Result<(), BrokerConfigError> {
+        gateway::check(self.gateways(), &self.framework.tls.mode, &[&self.broker.listen, &self.http.listen])?;
         if !are_the_same(&self.broker.listen, &self.http.listen) {
             return Ok(());
         }
@@ -188,6 +203,9 @@ impl BrokerConfig {
             }
             BrokerConfigError::Ingest { entry, field, .. } => {
                 self.sources.origin_of_entry("broker.ingest", *entry, field)
+            }
+            BrokerConfigError::Gateway { entry, field, .. } => {
+                self.sources.origin_of_entry("gateway", *entry, field)
             }
             _ => return error,
         };

@@ -8,11 +8,12 @@
 //!
 //! The engine handles one event after the other. The engine holds no lock when it calls the framework.
 
+use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use access::Authenticator;
-use rbmq_wire::{Control, Hello, RefuseCode, ReplayFrom, Role};
+use access::{Authenticator, Identity};
+use rbmq_wire::{Control, Credentials, Hello, RefuseCode, ReplayFrom, Role};
 use rocketbufs::{Bid, Conn, InEvent, OutEvent, Position};
 use tracing::{debug, info, warn};
 
@@ -113,11 +114,13 @@ impl Engine {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Connection(conn) => self.on_connection(conn),
+            Event::OwnConnection(conn) => self.on_own_connection(conn),
             Event::LoginChecked { conn, login } => {
                 if let Some(client) = self.logins.checked(conn, login, &mut self.tables.counters) {
                     self.let_in(client);
                 }
             }
+            Event::CheckPassword(check) => self.logins.check(*check),
             Event::UpstreamUp { index, conn } => self.on_upstream_up(index, &conn),
             Event::PublisherControl { key, message } => self.on_publisher_control(key, &message),
             Event::SubscriberControl { conn, message } => self.on_subscriber_control(&conn, &message),
@@ -208,22 +211,32 @@ impl Engine {
 
     /// A new connection (paper 1, Listing 3: `on_conn`).
     fn on_connection(&mut self, conn: Conn) {
-        let counters = &mut self.tables.counters;
-        let (hello, credentials) = match Hello::decode_with(&conn.take_peer_hello()) {
-            Ok(decoded) => decoded,
-            Err(error) => {
-                info!("refused {}: {error}", conn.peer_addr());
-                counters.refused(Refusal::Hello);
-                return conn.reject(&error.to_string());
-            }
-        };
-        if self.draining {
-            counters.refused(Refusal::Draining);
-            return conn.reject(STOPPING);
-        }
-        if let Some(client) = self.logins.arrive(conn, hello, credentials, counters) {
+        let Some((hello, credentials)) = self.greeted(&conn) else { return };
+        if let Some(client) = self.logins.arrive(conn, hello, credentials, &mut self.tables.counters) {
             self.let_in(client);
         }
+    }
+
+    /// A new connection from a part of this process, which need not log in.
+    fn on_own_connection(&mut self, conn: Conn) {
+        let Some((hello, _)) = self.greeted(&conn) else { return };
+        self.let_in(AcceptedClient { conn, hello, identity: Arc::new(Identity::own("gateway")) });
+    }
+
+    /// Reads the hello of a new connection. None if the connection is refused.
+    fn greeted(&mut self, conn: &Conn) -> Option<(Hello, Credentials)> {
+        let counters = &mut self.tables.counters;
+        let decoded = Hello::decode_with(&conn.take_peer_hello());
+        if let Err(error) = &decoded {
+            info!("refused {}: {error}", conn.peer_addr());
+            counters.refused(Refusal::Hello);
+            conn.reject(&error.to_string());
+        } else if self.draining {
+            counters.refused(Refusal::Draining);
+            conn.reject(STOPPING);
+            return None;
+        }
+        decoded.ok()
     }
 
     /// A client has shown who it is.

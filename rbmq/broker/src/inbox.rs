@@ -19,6 +19,7 @@ use rocketbufs::{Bid, Conn, InEvent, OutEvent};
 use super::config::{BrokerSettings, UsersSettings};
 use super::counters::Census;
 use super::feed::{Feed, FeedError, FeedOptions};
+use super::password_check::PasswordCheck;
 use super::rates::RateSettings;
 use super::session_key::SessionKey;
 
@@ -37,8 +38,12 @@ const _: () = assert!(Control::MAX_BYTES + COST <= MAX_BYTES_OF_PEER && MAX_BYTE
 pub(super) enum Event {
     /// A new connection with a readable hello.
     Connection(Conn),
+    /// A new connection from a part of this process.
+    OwnConnection(Conn),
     /// The password of a client was checked.
     LoginChecked { conn: u64, login: Result<Login, Refused> },
+    /// A client of a gateway has shown a password.
+    CheckPassword(Box<PasswordCheck>),
     /// A connection to an upstream broker is up.
     UpstreamUp { index: usize, conn: Conn },
     /// A control message from a publisher.

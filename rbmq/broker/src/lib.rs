@@ -27,8 +27,10 @@ mod federation;
 mod feed;
 mod feeds;
 mod foreign_connections;
+mod gate;
 #[cfg(feature = "http")]
 pub mod http;
+mod in_force;
 mod inbox;
 mod kept;
 mod limits;
@@ -39,6 +41,7 @@ mod observation;
 mod observers;
 mod offline;
 mod outgoing;
+mod password_check;
 mod path_migration;
 mod publishers;
 mod rates;
@@ -58,17 +61,20 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use access::Authenticator;
+use locks::Mutex;
 pub use rbmq_wire::{FilterError, SlowestSubscriber, TopicFilter, TopicName, TopicStats};
 use rocketbufs::{Context, Listener, OutBuffer, ROut};
 
 pub use config::{
-    AccessSettings, AuditSettings, BrokerConfig, BrokerConfigError, BrokerSettings, Change, Exposed,
-    HttpClients, HttpSettings, HttpTls, IngestLevel, IngestSettings, IngestSource, KafkaSettings, LogFormat,
-    LogSettings, QuotaSettings, Reload, Setting, UpstreamSettings, UsersSettings, file_parts,
+    AccessSettings, AuditSettings, BrokerConfig, BrokerConfigError, BrokerSettings, Change, EndpointClients,
+    EndpointTls, Exposed, GatewayProtocol, GatewaySettings, HttpSettings, IngestLevel, IngestSettings,
+    IngestSource, KafkaSettings, LogFormat, LogSettings, OutsideSettings, QuotaSettings, Reload, Setting,
+    SlowClient, UpstreamSettings, UsersSettings, file_parts,
 };
 pub use descriptors::{MOST_RESERVED, OF_KEPT_TOPIC, TooFewDescriptors, raise_descriptor_limit};
 pub use error::BrokerError;
 pub use feed::{Batch, Feed, FeedCounters, FeedError, FeedOptions, FeedValues};
+pub use gate::{Count, Entrance, EntranceEvent, Entry, Gate, GatewayCounters};
 use inbox::Event;
 pub use kept::{Archive, ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog, KeepError};
 pub use rules::{Ingest, MAX_RULES, Rule, Rules};
@@ -93,19 +99,18 @@ pub use watch::Watch;
 pub struct Broker {
     watch: Watch,
     listener: Option<Listener>,
+    /// The listener for gateways, once there are some.
+    own_listener: Mutex<Option<gate::OwnListener>>,
     addr: String,
     thread: Option<JoinHandle<()>>,
     /// The threads that read kept topics. None if none can be kept.
     replay_threads: Option<kept::ReplayThreads>,
     /// The thread that copies to the archive. None without one.
     archive_thread: Option<kept::ArchiveThread>,
-    /// The users in force.
-    authenticator: Authenticator,
     /// The configuration in force.
     config: BrokerConfig,
-    /// The rights in force. None: every client may do everything.
-    rights: Option<Arc<access::Rights>>,
-    audit: access::Audit,
+    /// The users and rights in force, and what else decides about clients.
+    desk: gate::Desk,
 }
 
 impl Broker {
@@ -128,15 +133,12 @@ impl Broker {
 
     fn start_with(config: BrokerConfig, archive: Option<Arc<dyn Archive>>) -> Result<Self, BrokerError> {
         check_archive(&config, archive.is_some())?;
-        let rights = config.rights()?;
-        let limits = config.quotas.limits(config.is_reachable());
-        let admission = admission::Admission::new(rights.clone(), limits, config.quotas.rates());
-        let audit = access::Audit::open(&config.audit.file).map_err(BrokerError::Audit)?;
-        let authenticator = Authenticator::open(&config.users.options())?;
+        let (events, inbox) = inbox::inbox();
+        let desk = desk(&config, &events)?;
+        let gate::Desk { in_force, admission, audit, .. } = desk.clone();
         raise_descriptor_limit();
         let ctx = Context::new(config.framework.clone())?;
         let out = ROut::new(&ctx);
-        let (events, inbox) = inbox::inbox();
         let merge_index = merge::MergeIndex::default();
         let replays = kept::Replays::new(&out);
         out.set_admission(admission.decide());
@@ -150,7 +152,8 @@ impl Broker {
         let archive_thread = archives.start().map_err(BrokerError::Thread)?;
         let listener = Listener::bind(&ctx, &config.broker.listen).map_err(BrokerError::Listen)?;
         let addr = listener.local_addr();
-        let feeds = feeds::Feeds::default();
+        let own_listener = gate::OwnListener::for_gateways(config.gateways(), &ctx, &events)?;
+        let (feeds, users) = (feeds::Feeds::default(), in_force.rules().authenticator);
         let mut engine = engine::Engine {
             subscribers: subscribers::Subscribers::default(),
             federation: federation::Federation::start(&ctx, &config.broker, &events)?,
@@ -160,7 +163,7 @@ impl Broker {
             feeds: feeds.clone(),
             observers: observers::Observers::new(&ctx, &events, &config.broker),
             tables: tables::Tables::new(&out, &config.broker, admission, audit.clone(), &events),
-            logins: login::Logins::open(authenticator.clone(), &config.users, audit.clone(), &events)
+            logins: login::Logins::open(users, &config.users, audit.clone(), &events)
                 .map_err(BrokerError::Thread)?,
             draining: false,
         };
@@ -175,10 +178,11 @@ impl Broker {
             events,
             draining: Arc::default(),
             max_topic_series,
-            observation: observation::Observation::new(authenticator.clone(), rights.clone(), audit.clone()),
+            observation: observation::Observation::new(in_force, audit),
             foreign,
             merge_index,
             feeds,
+            gateways: gate::AllGatewayCounters::default(),
             kept_logs,
             replays,
             archives,
@@ -186,14 +190,13 @@ impl Broker {
         Ok(Self {
             watch,
             listener: Some(listener),
+            own_listener: Mutex::new(own_listener),
+            desk,
             addr,
             thread: Some(thread),
             replay_threads,
             archive_thread,
-            authenticator,
             config,
-            rights,
-            audit,
         })
     }
 
@@ -220,6 +223,20 @@ impl Broker {
         let (reply, answer) = std::sync::mpsc::sync_channel(1);
         self.watch.events.event(Event::Feed { options: Box::new(options), reply });
         answer.recv().unwrap_or(Err(FeedError::Stopped))
+    }
+
+    /// The way in for gateways in this process: publishers, subscribers and clients of other systems.
+    ///
+    /// # Errors
+    /// The system refuses a listener.
+    pub fn gate(&self) -> Result<Gate, BrokerError> {
+        let Watch { ctx, events, gateways, .. } = &self.watch;
+        let mut listener = self.own_listener.lock();
+        let listener = match &mut *listener {
+            Some(listener) => listener,
+            none => none.insert(gate::OwnListener::bind(ctx, events)?),
+        };
+        Ok(Gate::new(listener, ctx, self.desk.clone(), gateways.clone()))
     }
 
     /// The sum of the sizes of all rings, in bytes.
@@ -254,18 +271,16 @@ impl Broker {
     /// The file of users cannot be used, or a rule of access is not valid. Nothing changes then.
     pub fn reload(&mut self, config: &BrokerConfig) -> Result<Reload, BrokerError> {
         let rights = config.rights()?;
-        let authenticator = self.authenticator.reopen(&config.users.options())?;
+        let authenticator = self.desk.in_force.rules().authenticator.reopen(&config.users.options())?;
         let mut reload = self.config.reload(config);
         reload.certificates = match self.watch.ctx.reload_tls() {
             Ok(true) => Some(Ok(())),
             Ok(false) => None,
             Err(error) => Some(Err(error.to_string())),
         };
-        self.rights.clone_from(&rights);
-        self.authenticator = authenticator.clone();
-        self.watch.observation.replace(authenticator.clone(), rights.clone());
+        self.desk.in_force.replace(in_force::Rules::new(authenticator.clone(), rights.clone(), &self.config));
         self.watch.max_topic_series.store(self.config.http.max_topic_series, Ordering::Relaxed);
-        self.audit.reopen();
+        self.desk.audit.reopen();
         let (settings, quotas) = (self.config.broker.clone(), &self.config.quotas);
         let (limits, rates) = (quotas.limits(self.config.is_reachable()), quotas.rates());
         self.watch.events.event(Event::Reload(Box::new(inbox::Reloaded { settings, rights, limits, rates })));
@@ -279,6 +294,7 @@ impl Broker {
     pub fn stop(mut self) -> u64 {
         self.watch.draining.store(true, Ordering::Release);
         drop(self.listener.take());
+        drop(self.own_listener.lock().take());
         let drain_timeout = self.config.broker.drain_timeout();
         let deadline = Instant::now() + drain_timeout;
         let (reply, done) = std::sync::mpsc::sync_channel(1);
@@ -311,6 +327,17 @@ impl Broker {
             let _ = thread.join();
         }
     }
+}
+
+/// What decides about clients: rules, quotas, users, and the audit log.
+fn desk(config: &BrokerConfig, events: &inbox::Sender) -> Result<gate::Desk, BrokerError> {
+    let rights = config.rights()?;
+    let limits = config.quotas.limits(config.is_reachable());
+    let admission = admission::Admission::new(rights.clone(), limits, config.quotas.rates());
+    let audit = access::Audit::open(&config.audit.file).map_err(BrokerError::Audit)?;
+    let authenticator = Authenticator::open(&config.users.options())?;
+    let in_force = in_force::InForce::new(in_force::Rules::new(authenticator, rights, config));
+    Ok(gate::Desk { in_force, admission, audit, events: events.clone() })
 }
 
 /// Refuses rules that want an archive if there is none.

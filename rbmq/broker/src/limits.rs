@@ -142,7 +142,11 @@ pub(super) struct FilterLimits {
 }
 
 impl FilterLimits {
-    pub(super) fn new(settings: &BrokerSettings) -> Self {
+    /// A part of this process has none.
+    pub(super) fn new(settings: &BrokerSettings, is_own: bool) -> Self {
+        if is_own {
+            return Self { filters: usize::MAX, patterns: usize::MAX };
+        }
         Self { filters: settings.max_topics_per_subscriber, patterns: settings.max_patterns_per_subscriber }
     }
 

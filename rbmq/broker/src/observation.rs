@@ -10,23 +10,16 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use access::{Audit, AuditEvent, Authenticator, Peer, Rights, Source};
-use locks::Mutex;
+use access::{Audit, AuditEvent, Peer, Source};
 
 use super::admission::not_allowed_at_all;
+use super::in_force::{InForce, Rules};
 
-/// The users and rules in force, for the HTTP endpoint. Clones share them.
+/// The right to observe, for the HTTP endpoint.
 #[derive(Clone)]
 pub(super) struct Observation {
-    in_force: Arc<Mutex<InForce>>,
+    in_force: InForce,
     audit: Audit,
-}
-
-#[derive(Clone)]
-struct InForce {
-    authenticator: Authenticator,
-    /// None: every client may do everything.
-    rights: Option<Arc<Rights>>,
 }
 
 /// A refusal: its reason for the client, and for the log.
@@ -36,19 +29,14 @@ pub(super) struct Denied {
 }
 
 impl Observation {
-    pub(super) fn new(authenticator: Authenticator, rights: Option<Arc<Rights>>, audit: Audit) -> Self {
-        Self { in_force: Arc::new(Mutex::new(InForce { authenticator, rights })), audit }
-    }
-
-    /// Other users and rules are in force.
-    pub(super) fn replace(&self, authenticator: Authenticator, rights: Option<Arc<Rights>>) {
-        *self.in_force.lock() = InForce { authenticator, rights };
+    pub(super) fn new(in_force: InForce, audit: Audit) -> Self {
+        Self { in_force, audit }
     }
 
     /// Whether a client may observe the broker, by a certificate that its connection has checked. Without users and rules
     /// everybody may.
     pub(super) fn check(&self, addr: SocketAddr, certificate: Option<Arc<[u8]>>) -> Result<(), Denied> {
-        let InForce { authenticator, rights } = self.in_force.lock().clone();
+        let Rules { authenticator, rights, .. } = self.in_force.rules();
         let addr = addr.to_string();
         let peer = Peer { source: Source::of(&addr), certificate, uid: None };
         let (user, denied) = match authenticator.of_connection(&peer) {

@@ -9,7 +9,7 @@ use tracing::{info, warn};
 use super::counters::Refusal;
 use super::effects::{Effect, Effects};
 use super::federation::Federation;
-use super::limits::{Refused, check_buffers, not_accepted, over_quota, ring_bytes};
+use super::limits::{Refused, not_accepted, over_quota, ring_bytes};
 use super::login::AcceptedClient;
 use super::path_migration::PathMigration;
 use super::session_key::{SessionKey, SourceBuffer};
@@ -28,7 +28,7 @@ pub(super) fn connected(tables: &mut Tables, client: AcceptedClient) -> Option<S
     }
     let (open, max) = (tables.sessions.active(), tables.settings.max_publishers);
     // A publisher that was only disconnected counts already.
-    if open >= max && !tables.sessions.is_active(key) {
+    if open >= max && !tables.sessions.is_active(key) && !identity.is_own() {
         let why = format!("the broker has {open} publishers; its limit (broker.max_publishers) is {max}");
         tables.counters.refused(Refusal::Publishers);
         tables.admission.disconnected(conn.id());
@@ -113,7 +113,7 @@ pub(super) fn create(
         return Err(Refused::new(RefuseCode::Invalid, "only brokers write merged topics; publish records"));
     }
     let Some(session) = tables.sessions.get(key) else { return Ok(()) };
-    check_buffers(session.buffers(), &tables.settings)?;
+    tables.check_buffers(session)?;
     let rule = tables.settings.topics.of(&topic);
     let requested = rule.ring_bytes.unwrap_or(create.ring_bytes);
     let size_bytes = ring_bytes(requested, max_delivery_bytes, &tables.settings)?;

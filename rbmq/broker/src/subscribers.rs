@@ -247,10 +247,8 @@ impl Subscribers {
     /// A connection asks for topics.
     pub(super) fn on_topics(&mut self, tables: &mut Tables, conn: &Conn, filters: Vec<TopicFilter>) {
         // The connection may be down already.
-        if !self.by_conn.contains_key(&conn.id()) {
-            return;
-        }
-        let limits = FilterLimits::new(&tables.settings);
+        let Some(subscriber) = self.by_conn.get(&conn.id()) else { return };
+        let limits = FilterLimits::new(&tables.settings, subscriber.identity.is_own());
         let (filters, refused) = tables.admission.split(conn.id(), filters);
         let refused = refused_topics(tables, conn.id(), &refused);
         let (new, patterns) = tables.topics.count_new(conn.id(), &filters);

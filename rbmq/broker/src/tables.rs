@@ -12,10 +12,10 @@ use super::admission::Admission;
 use super::config::BrokerSettings;
 use super::counters::{Counters, Refusal};
 use super::inbox::Sender;
-use super::limits::{Refused, no_buffer, retained_bytes, too_many_topics};
+use super::limits::{Refused, check_buffers, no_buffer, retained_bytes, too_many_topics};
 use super::rules::Rule;
 use super::session_key::SessionKey;
-use super::sessions::Sessions;
+use super::sessions::{Session, Sessions};
 use super::topics::{Buffer, TooManyTopics, Topics};
 
 /// The name under which a publisher keeps the position of the broker in a buffer, while the connection is lost or the broker
@@ -65,6 +65,14 @@ impl Tables {
         let bid = added.map_err(|TooManyTopics { open }| too_many_topics(open, &self.settings))?;
         self.admission.added(bid, &topic);
         Ok(bid)
+    }
+
+    /// Refuses a publisher one more buffer than the limit. A part of this process has none.
+    pub(super) fn check_buffers(&self, session: &Session) -> Result<(), Refused> {
+        match session.identity.is_own() {
+            true => Ok(()),
+            false => check_buffers(session.buffers(), &self.settings),
+        }
     }
 
     /// The state of a buffer of the rOut, once its log is known.

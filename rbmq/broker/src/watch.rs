@@ -12,6 +12,7 @@ use super::counters::Census;
 use super::feed::FeedValues;
 use super::feeds::Feeds;
 use super::foreign_connections::ForeignConnections;
+use super::gate::{AllGatewayCounters, GatewayCounters};
 use super::inbox::{Event, Sender};
 use super::kept::{ArchiveLoad, Archives, KeptLoad, KeptLogs, Replays};
 use super::merge::{MergeIndex, TableLoad};
@@ -30,6 +31,7 @@ pub struct Watch {
     pub(super) foreign: Arc<ForeignConnections>,
     pub(super) merge_index: MergeIndex,
     pub(super) feeds: Feeds,
+    pub(super) gateways: AllGatewayCounters,
     pub(super) kept_logs: KeptLogs,
     pub(super) replays: Replays,
     pub(super) archives: Archives,
@@ -86,6 +88,11 @@ impl Watch {
     /// Returns the counters of the feeds.
     pub fn feeds(&self) -> Vec<FeedValues> {
         self.feeds.values()
+    }
+
+    /// The counters of the gateways.
+    pub fn gateways(&self) -> Vec<Arc<GatewayCounters>> {
+        self.gateways.all()
     }
 
     /// The load of a merged topic's table. None if the buffer is not a merged one.

@@ -57,6 +57,16 @@ pub enum BrokerConfigError {
         /// The problem, with the entry's source.
         message: String,
     },
+    /// An error in an entry of `[[gateway]]`.
+    #[error("[[gateway]]: {message}")]
+    Gateway {
+        /// The number of the entry, from 0.
+        entry: usize,
+        /// The name of the field.
+        field: &'static str,
+        /// The problem, with the gateway's protocol.
+        message: String,
+    },
     /// A number out of its range.
     #[error("{name} = {value}: it must be {expects}")]
     Value {

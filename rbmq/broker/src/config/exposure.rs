@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use toml::Value;
 
-use super::BrokerConfig;
+use super::{BrokerConfig, GatewayProtocol};
 
 /// A listener that other machines can reach without the protection that it needs. The text says what is missing and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +29,17 @@ pub enum Exposed {
         /// Whether clients need a token, or a certificate.
         token: bool,
     },
+    /// The address of a gateway.
+    Gateway {
+        /// The protocol.
+        protocol: GatewayProtocol,
+        /// The configured address.
+        addr: String,
+        /// Whether connections are encrypted.
+        tls: bool,
+        /// Whether clients have to log in.
+        users: bool,
+    },
 }
 
 /// The answers to a client of an open endpoint.
@@ -38,26 +49,26 @@ impl fmt::Display for Exposed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Broker { addr, tls, users } => {
-                let (missing, danger) = match (tls, users) {
-                    (false, false) => {
-                        ("neither TLS nor users", "who reaches it can publish and read everything")
-                    }
-                    (false, true) => ("no TLS", "who is on the way can read everything, passwords too"),
-                    (true, _) => ("no users", "who reaches it can publish and read everything"),
-                };
-                write!(f, "other machines can reach {addr}, and the broker has {missing}: {danger}")?;
+                write!(f, "other machines can reach {addr}, and the broker has {}", lacks(*tls, *users))?;
                 if !tls {
                     write!(
                         f,
                         "\n  TLS: rbmq keygen makes certificates; then set tls.mode = \"require\", tls.cert and tls.key"
                     )?;
                 }
-                if !users {
+                write_users(f, *users)?;
+            }
+            Self::Gateway { protocol, addr, tls, users } => {
+                let lacks = lacks(*tls, *users);
+                write!(f, "other machines can reach the gateway ({protocol}) at {addr}, and it has {lacks}")?;
+                if !tls {
                     write!(
                         f,
-                        "\n  users: rbmq passwd makes a file of users; then set users.file, and [[access.rules]]"
+                        "\n  TLS: rbmq keygen makes certificates; then set tls = \"require\" in [[gateway]], and tls.cert and tls.key (or \
+                         cert and key in [[gateway]])"
                     )?;
                 }
+                write_users(f, *users)?;
             }
             Self::Http { addr, tls, token } => {
                 let (missing, danger) = match (tls, token) {
@@ -89,6 +100,24 @@ impl fmt::Display for Exposed {
     }
 }
 
+/// The protection that clients who publish and subscribe need and do not have, and the danger.
+fn lacks(tls: bool, users: bool) -> &'static str {
+    match (tls, users) {
+        (false, false) => "neither TLS nor users: who reaches it can publish and read everything",
+        (false, true) => "no TLS: who is on the way can read everything, passwords too",
+        (true, _) => "no users: who reaches it can publish and read everything",
+    }
+}
+
+fn write_users(f: &mut fmt::Formatter<'_>, users: bool) -> fmt::Result {
+    match users {
+        true => Ok(()),
+        false => f.write_str(
+            "\n  users: rbmq passwd makes a file of users; then set users.file, and [[access.rules]]",
+        ),
+    }
+}
+
 impl BrokerConfig {
     /// The listeners that other machines can reach without protection. Empty if `access.insecure` accepts that.
     ///
@@ -106,7 +135,7 @@ impl BrokerConfig {
         if self.access.insecure {
             return exposed;
         }
-        if self.is_reachable() {
+        if self.is_broker_reachable() {
             let (tls, users) = (self.text("tls.mode") == "require", self.users.is_required());
             if !(tls && users) {
                 exposed.push(Exposed::Broker { addr: self.broker.listen.clone(), tls, users });
@@ -118,11 +147,22 @@ impl BrokerConfig {
                 exposed.push(Exposed::Http { addr: self.http.listen.clone(), tls, token });
             }
         }
+        for gateway in self.gateways().iter().filter(|gateway| reachable(gateway.address())) {
+            let (tls, users) = (gateway.is_encrypted(&self.framework.tls.mode), self.users.is_required());
+            if !(tls && users) {
+                let (protocol, addr) = (gateway.protocol, gateway.address().to_owned());
+                exposed.push(Exposed::Gateway { protocol, addr, tls, users });
+            }
+        }
         exposed
     }
 
-    /// Whether other machines can reach the broker's address.
+    /// Whether other machines can reach the broker's address, or that of a gateway.
     pub fn is_reachable(&self) -> bool {
+        self.is_broker_reachable() || self.gateways().iter().any(|gateway| reachable(gateway.address()))
+    }
+
+    fn is_broker_reachable(&self) -> bool {
         reachable(&self.broker.listen)
     }
 
@@ -177,12 +217,20 @@ mod tests {
         config.http.token_file = "/etc/rbmq/token".into();
         let text = config.exposed()[1].to_string();
         assert!(text.contains("has no TLS") && !text.contains("http.token_file"), "{text}");
-        config.http.tls = crate::HttpTls::Require;
+        config.http.tls = crate::EndpointTls::Require;
         assert_eq!(config.exposed().len(), 1);
         config.http.token_file.clear();
         assert!(config.exposed()[1].to_string().contains("asks for no token"));
-        config.http.client_certificates = crate::HttpClients::Require;
+        config.http.client_certificates = crate::EndpointClients::Require;
         assert_eq!(config.exposed().len(), 1);
+        config.outside.gateway.push("mqtt:0.0.0.0:1883".parse().unwrap());
+        config.outside.gateway.push("resp:127.0.0.1:6379".parse().unwrap());
+        assert_eq!(config.exposed().len(), 2);
+        let text = config.exposed()[1].to_string();
+        assert!(text.contains("gateway (mqtt) at 0.0.0.0:1883, and it has neither TLS nor users"), "{text}");
+        config.framework.tls.mode = "require".into();
+        let text = config.exposed()[1].to_string();
+        assert!(text.contains("and it has no users") && !text.contains("TLS"), "{text}");
         let only_users = Exposed::Broker { addr: "a:1".into(), tls: false, users: true }.to_string();
         assert!(only_users.contains("has no TLS") && !only_users.contains("rbmq passwd"), "{only_users}");
     }

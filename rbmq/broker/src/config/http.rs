@@ -3,40 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use settings::{by_serde, section};
+use settings::section;
 
+use super::endpoint::{EndpointClients, EndpointTls};
 use super::error::BrokerConfigError;
-
-/// Whether the HTTP endpoint is encrypted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum HttpTls {
-    /// As the broker's own connections: `tls.mode` decides.
-    #[default]
-    Auto,
-    /// Requests and answers are not encrypted.
-    Off,
-    /// Every connection is encrypted.
-    Require,
-}
-
-/// Whether the HTTP endpoint asks its clients for certificates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum HttpClients {
-    /// Clients are not asked.
-    #[default]
-    None,
-    /// A client may present one, which must then be valid.
-    Optional,
-    /// A client without a valid one is refused.
-    Require,
-}
-
-by_serde!(HttpTls, HttpClients);
 
 section! {
     /// The `[http]` section: metrics and health of the broker over HTTP, or HTTPS. Off unless `listen` is set.
@@ -53,7 +23,7 @@ section! {
         token_file: String = String::new();
         /// Whether the endpoint speaks HTTPS (TLS 1.3) alone: "auto", as `tls.mode` says; "off"; or "require". Default "auto". `rbmq serve`
         /// refuses an address that other machines can reach without it.
-        tls: HttpTls = HttpTls::Auto;
+        tls: EndpointTls = EndpointTls::Auto;
         /// File with the certificate of the endpoint in PEM, and behind it those that lead to its authority. Default "": `tls.cert`,
         /// `tls.key` and `tls.ca` are those of the endpoint too. Read again on SIGHUP.
         cert: String = String::new();
@@ -64,7 +34,7 @@ section! {
         /// Whether the endpoint asks its clients for certificates: "none", "optional" or "require". Default "none". A token is asked for
         /// besides, if there is one. With users or rules, the certificate must be that of a user (`users.file`) with a rule that gives
         /// `observe`; `/health` and `/ready` take any valid one. Without users and rules any valid certificate opens all pages.
-        client_certificates: HttpClients = HttpClients::None;
+        client_certificates: EndpointClients = EndpointClients::None;
         /// Largest number of topics with time series of their own in /metrics. The other topics have one sum with the label
         /// topic="#others"; no topic can have this name. Default 1,000. Too large: a topic costs about ten series in the monitoring
         /// system, and a few microseconds of each scrape.
@@ -88,23 +58,19 @@ impl HttpSettings {
     /// Whether the endpoint is encrypted, beside connections whose setting `tls.mode` is `mode`.
     ///
     /// ```
-    /// # use rbmq_broker::{HttpSettings, HttpTls};
+    /// # use rbmq_broker::{EndpointTls, HttpSettings};
     /// let mut http = HttpSettings::default();
     /// assert!(http.is_encrypted("require") && !http.is_encrypted("off"));
-    /// http.tls = HttpTls::Require;
+    /// http.tls = EndpointTls::Require;
     /// assert!(http.is_encrypted("off"));
     /// ```
     pub fn is_encrypted(&self, mode: &str) -> bool {
-        match self.tls {
-            HttpTls::Auto => mode == "require",
-            HttpTls::Off => false,
-            HttpTls::Require => true,
-        }
+        self.tls.is_encrypted(mode)
     }
 
     /// Whether every client must show who it is.
     pub(super) fn knows_clients(&self) -> bool {
-        !self.token_file.is_empty() || self.client_certificates == HttpClients::Require
+        !self.token_file.is_empty() || self.client_certificates == EndpointClients::Require
     }
 
     pub(super) fn validate(&self, mode: &str) -> Result<(), BrokerConfigError> {
@@ -116,7 +82,7 @@ impl HttpSettings {
             });
         }
         // An operator who asks for certificates believes that nobody gets in without one.
-        if self.client_certificates != HttpClients::None && !self.is_encrypted(mode) {
+        if self.client_certificates != EndpointClients::None && !self.is_encrypted(mode) {
             let (name, value) = ("http.client_certificates", format!("{:?}", self.client_certificates));
             let expects = "\"none\" without TLS: set http.tls = \"require\" too";
             return Err(BrokerConfigError::Word { name, value: value.to_lowercase(), expects });
@@ -131,12 +97,13 @@ mod tests {
 
     #[test]
     fn certificates_of_clients_need_tls() {
-        let mut http = HttpSettings { client_certificates: HttpClients::Require, ..HttpSettings::default() };
+        let mut http =
+            HttpSettings { client_certificates: EndpointClients::Require, ..HttpSettings::default() };
         assert!(http.validate("off").unwrap_err().to_string().contains("http.tls"));
         http.validate("require").unwrap();
-        http.tls = HttpTls::Off;
+        http.tls = EndpointTls::Off;
         assert!(http.validate("require").is_err());
-        http.tls = HttpTls::Require;
+        http.tls = EndpointTls::Require;
         http.validate("off").unwrap();
         assert!(http.knows_clients());
     }

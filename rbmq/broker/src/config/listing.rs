@@ -1,7 +1,7 @@
 //! All settings with their values and origins, for `rbmq config` and for the comparison of two configurations.
 
 use rocketbufs::config::{Origin, example_toml};
-use settings::Configuration;
+use settings::{Configuration, Section};
 use toml::Value;
 
 use super::BrokerConfig;
@@ -52,8 +52,11 @@ impl BrokerConfig {
 
     /// A file with all settings at their defaults, commented out, and their descriptions.
     pub fn example() -> String {
-        let text: String = Self::default().sections().map(settings::example).concat().replace('`', "");
         // A setting outside of all sections must come before the first section.
+        let (defaults, mut text) = (Self::default(), String::new());
+        defaults.outside.visit(&mut |spec, setting| text.push_str(&settings::example_setting(spec, setting)));
+        defaults.sections()[1..].iter().for_each(|section| text.push_str(&settings::example(*section)));
+        let text = text.replace('`', "");
         let (own, _) = file_parts();
         let framework = example_toml().replacen(
             "\n\n",
@@ -70,7 +73,9 @@ impl BrokerConfig {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{BrokerSettings, HttpSettings, KafkaSettings, LogSettings, UsersSettings};
+    use super::super::{
+        BrokerSettings, HttpSettings, KafkaSettings, LogSettings, OutsideSettings, UsersSettings,
+    };
     use super::*;
 
     #[test]
@@ -80,6 +85,7 @@ mod tests {
         for text in [BrokerConfig::example(), uncommented(&BrokerConfig::example())] {
             std::fs::write(&path, &text).unwrap();
             let config = BrokerConfig::load(Some(&path)).unwrap_or_else(|e| panic!("{e}\n{text}"));
+            assert_eq!(config.outside, OutsideSettings::default());
             assert_eq!(config.broker, BrokerSettings::default());
             assert_eq!(config.users, UsersSettings::default());
             assert_eq!(config.kafka, KafkaSettings::default());

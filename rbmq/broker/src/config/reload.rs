@@ -47,6 +47,7 @@ impl BrokerConfig {
     /// values.
     pub(crate) fn reload(&mut self, new: &Self) -> Reload {
         let mut changes = Vec::new();
+        self.outside.reload(&new.outside, &mut changes);
         self.broker.reload(&new.broker, &mut changes);
         self.users.reload(&new.users, &mut changes);
         self.access.reload(&new.access, &mut changes);
@@ -121,6 +122,7 @@ mod tests {
         assert_eq!(
             needs_restart,
             [
+                "gateway",
                 "broker.listen",
                 "broker.max_observer_requests",
                 "broker.upstream",

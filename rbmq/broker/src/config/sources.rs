@@ -9,17 +9,20 @@ use settings::{Lines, parse};
 /// The names of the broker's own sections.
 const OWN_SECTIONS: [&str; 8] = ["broker", "users", "access", "quotas", "audit", "kafka", "log", "http"];
 
-/// The names of the broker's own sections.
+/// The broker's own settings outside of all sections.
+const OUTSIDE: &str = "gateway";
+
+/// The names of the broker's own sections, and of its settings outside of them.
 pub(super) fn own_sections() -> impl Iterator<Item = &'static str> {
-    OWN_SECTIONS.into_iter()
+    OWN_SECTIONS.into_iter().chain([OUTSIDE])
 }
 
 /// The sections of a broker's file as text: the broker's own, and RocketBufs'.
 pub fn file_parts() -> (String, String) {
-    let listed = |sections: Vec<&str>| sections.iter().map(|name| format!("[{name}]")).collect::<Vec<_>>();
+    let listed = |sections: &[&str]| sections.iter().map(|name| format!("[{name}]")).collect::<Vec<_>>();
     (
-        listed(own_sections().collect()).join(", "),
-        format!("transport, {}", listed(SECTIONS.into()).join(", ")),
+        format!("{}, [[{OUTSIDE}]]", listed(&OWN_SECTIONS).join(", ")),
+        format!("transport, {}", listed(&SECTIONS).join(", ")),
     )
 }
 

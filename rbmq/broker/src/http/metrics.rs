@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
 use access::NearLimit;
 use prometheus_client::collector::Collector;
@@ -20,6 +21,7 @@ use super::process::Process;
 use crate::Watch;
 use crate::counters::{Census, POLICIES, Refusal, TopicCounters, add};
 use crate::feed::FeedValues;
+use crate::gate::{Count, GatewayCounters};
 use crate::kept::{ArchiveLoad, KeptLoad};
 use crate::rates::RateUse;
 
@@ -73,6 +75,7 @@ pub(super) struct Scrape {
     ring_bytes: (u64, u64),
     mapped_rings: (u64, u64),
     feeds: Vec<FeedValues>,
+    gateways: Vec<Arc<GatewayCounters>>,
     /// Replays that are under way, and that wait.
     replays: (usize, usize),
     /// Topics on the disk that could not be opened.
@@ -116,6 +119,7 @@ impl Scrape {
             ring_bytes: watch.ring_bytes(),
             mapped_rings: watch.mapped_rings(),
             feeds: watch.feeds(),
+            gateways: watch.gateways(),
             replays: watch.replays(),
             unavailable: watch.unavailable_topics(),
             draining: watch.is_draining(),
@@ -286,6 +290,7 @@ impl Collector for Scrape {
         self.by_kept_topic(&mut to)?;
         self.by_archived_topic(&mut to)?;
         self.by_feed(&mut to)?;
+        self.by_gateway(&mut to)?;
         self.process(&mut to)
     }
 }
@@ -532,6 +537,20 @@ impl Scrape {
         for (name, help, kind, value) in columns {
             let values = self.feeds.iter().map(|feed| (feed.topic.as_str(), value(feed)));
             to.family(About { name, help, kind }, "topic", values)?;
+        }
+        Ok(())
+    }
+
+    fn by_gateway(&self, to: &mut Writer<'_>) -> fmt::Result {
+        let names: Vec<_> = self.gateways.iter().map(|gateway| gateway.name()).collect();
+        let values = |value: &dyn Fn(&GatewayCounters) -> u64| -> Vec<_> {
+            names.iter().map(String::as_str).zip(self.gateways.iter().map(|gateway| value(gateway))).collect()
+        };
+        let about = About::gauge("rbmq_gateway_connections", "Connected clients of the gateway");
+        to.family(about, "gateway", values(&GatewayCounters::connections).into_iter())?;
+        for (what, name, help) in Count::ALL {
+            let about = About { name, help, kind: COUNTER };
+            to.family(about, "gateway", values(&|gateway| gateway.get(what)).into_iter())?;
         }
         Ok(())
     }

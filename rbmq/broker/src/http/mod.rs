@@ -41,7 +41,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use crate::observation::Observation;
-use crate::{BrokerConfig, HttpClients, HttpSettings, Watch};
+use crate::{BrokerConfig, EndpointClients, HttpSettings, Watch};
 use pages::{Counters, Denied, Pages};
 use tls::Tls;
 use token::Token;
@@ -214,7 +214,7 @@ impl Door {
         let token_file = settings.token_file.clone();
         let token = Mutex::new(read_token(&token_file)?);
         let tls = Tls::open(settings, &watch.ctx.config().tls).map_err(EndpointError::Tls)?;
-        let asks = settings.client_certificates != HttpClients::None;
+        let asks = settings.client_certificates != EndpointClients::None;
         let observation = asks.then(|| watch.observation().clone());
         Ok(Self { names: settings.names.clone(), token_file, token, tls, observation })
     }

@@ -11,7 +11,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
 
-use crate::{HttpClients, HttpSettings};
+use crate::{EndpointClients, HttpSettings};
 
 /// The protocol of the endpoint (ALPN). A client may also name none.
 const PROTOCOL: &[u8] = b"http/1.1";
@@ -92,9 +92,9 @@ pub(super) fn credentials(http: &HttpSettings, transport: &TlsSettings) -> Crede
         crl,
         resumption: Duration::from_secs(u64::from(transport.resumption_s)),
         client_certificates: match http.client_certificates {
-            HttpClients::None => ClientCertificates::None,
-            HttpClients::Optional => ClientCertificates::Optional,
-            HttpClients::Require => ClientCertificates::Require,
+            EndpointClients::None => ClientCertificates::None,
+            EndpointClients::Optional => ClientCertificates::Optional,
+            EndpointClients::Require => ClientCertificates::Require,
         },
         protocols: vec![PROTOCOL.to_vec()],
         names,

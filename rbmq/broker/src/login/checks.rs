@@ -6,21 +6,13 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use access::{Check, Refused, Source};
 use locks::{Condvar, Mutex};
-use rocketbufs::Conn;
 
 use super::queue::FairQueue;
-use crate::inbox::{Event, Sender};
-
-/// A password that waits to be checked.
-struct Job {
-    conn: Conn,
-    check: Check,
-}
+use crate::password_check::PasswordCheck;
 
 struct State {
-    queue: FairQueue<Job>,
+    queue: FairQueue<PasswordCheck>,
     stop: bool,
 }
 
@@ -32,19 +24,18 @@ struct Shared {
 /// The threads. Dropping it ends them, after the checks that they are at.
 pub(super) struct Checks {
     shared: Arc<Shared>,
-    events: Sender,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Checks {
-    /// Starts the threads. Each result is an [`Event::LoginChecked`].
-    pub(super) fn start(threads: usize, max_waiting: usize, events: &Sender) -> std::io::Result<Self> {
+    /// Starts the threads.
+    pub(super) fn start(threads: usize, max_waiting: usize) -> std::io::Result<Self> {
         let state = State { queue: FairQueue::new(max_waiting), stop: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
-        let mut checks = Self { shared, events: events.clone(), threads: Vec::new() };
+        let mut checks = Self { shared, threads: Vec::new() };
         for _ in 0..threads {
-            let (shared, events) = (checks.shared.clone(), events.clone());
-            checks.threads.push(threads::spawn("rbmq-login", move || shared.run(&events))?);
+            let shared = checks.shared.clone();
+            checks.threads.push(threads::spawn("rbmq-login", move || shared.run())?);
         }
         Ok(checks)
     }
@@ -55,12 +46,10 @@ impl Checks {
     }
 
     /// Queues a check. Whichever has no place in the queue is refused.
-    pub(super) fn submit(&self, source: Source, conn: Conn, check: Check) {
-        let without_place = self.shared.state.lock().queue.push(source, Job { conn, check });
+    pub(super) fn submit(&self, check: PasswordCheck) {
+        let without_place = self.shared.state.lock().queue.push(check.source, check);
         self.shared.changed.notify_one();
-        if let Some(job) = without_place {
-            self.events.event(Event::LoginChecked { conn: job.conn.id(), login: Err(Refused::Busy) });
-        }
+        without_place.into_iter().for_each(PasswordCheck::refuse);
     }
 }
 
@@ -76,23 +65,21 @@ impl Drop for Checks {
 }
 
 impl Shared {
-    fn run(&self, events: &Sender) {
-        while let Some(Job { conn, check }) = self.next() {
-            // The login of a client that has left costs no check.
-            let login = if conn.down_reason().is_some() { Err(Refused::Left) } else { check.run() };
-            events.event(Event::LoginChecked { conn: conn.id(), login });
+    fn run(&self) {
+        while let Some(check) = self.next() {
+            check.run();
         }
     }
 
-    /// Waits for the next job. None if the thread is to end.
-    fn next(&self) -> Option<Job> {
+    /// Waits for the next password. None if the thread is to end.
+    fn next(&self) -> Option<PasswordCheck> {
         let mut state = self.state.lock();
         loop {
             if state.stop {
                 return None;
             }
-            if let Some(job) = state.queue.pop() {
-                return Some(job);
+            if let Some(check) = state.queue.pop() {
+                return Some(check);
             }
             self.changed.wait(&mut state);
         }

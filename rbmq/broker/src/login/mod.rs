@@ -26,7 +26,8 @@ use tracing::{info, warn};
 use self::checks::Checks;
 use super::config::UsersSettings;
 use super::counters::{Counters, Refusal};
-use super::inbox::Sender;
+use super::inbox::{Event, Sender};
+use super::password_check::PasswordCheck;
 
 /// Logins of connections that have ended are forgotten when there are so many more than before.
 const FORGET_AT_LEAST: usize = 64;
@@ -113,7 +114,7 @@ impl Logins {
         match &self.checks {
             Some(checks) => checks.set_max_waiting(max_waiting_logins),
             None if self.authenticator.has_users() => {
-                self.checks = Some(Checks::start(login_threads, max_waiting_logins, &self.events)?);
+                self.checks = Some(Checks::start(login_threads, max_waiting_logins)?);
             }
             None => {}
         }
@@ -132,16 +133,26 @@ impl Logins {
         match self.authenticator.begin(credentials, &peer) {
             Step::Done(login) => self.decided(conn, hello, login, counters),
             Step::Check(check) => {
-                let Some(checks) = &self.checks else {
-                    self.refuse(&conn, &Refused::Busy, counters);
-                    return None;
-                };
                 let (id, deadline) = (conn.id(), Instant::now() + self.settings.login_timeout());
                 self.waiting.insert(id, Waiting { conn: conn.clone(), hello, deadline });
                 self.deadlines.insert((deadline, id));
-                checks.submit(peer.source, conn, check);
+                let events = self.events.clone();
+                self.check(PasswordCheck {
+                    source: peer.source,
+                    check,
+                    has_left: Box::new(move || conn.down_reason().is_some()),
+                    done: Box::new(move |login| events.event(Event::LoginChecked { conn: id, login })),
+                });
                 None
             }
+        }
+    }
+
+    /// Queues the check of a password, also for clients of gateways. It is refused if there are no users.
+    pub(super) fn check(&self, check: PasswordCheck) {
+        match &self.checks {
+            Some(checks) => checks.submit(check),
+            None => check.refuse(),
         }
     }
 
@@ -291,7 +302,7 @@ impl Logins {
 }
 
 /// When to look at a login that ends at `end`: the clock may make a step, and the machine may sleep.
-fn look_after(end: SystemTime, now: SystemTime) -> Duration {
+pub(super) fn look_after(end: SystemTime, now: SystemTime) -> Duration {
     end.duration_since(now).unwrap_or_default().min(LONGEST_LOOK)
 }
 

@@ -13,9 +13,7 @@ use super::super::counters::Refusal;
 use super::super::descriptors::have_room_for_kept_topic;
 use super::super::effects::{Effect, Effects};
 use super::super::kept::{Archived, KeepError, Keeper, Recovered, Store, StoreOptions};
-use super::super::limits::{
-    Refused, check_buffers, merge_ring_bytes, no_buffer, not_accepted, not_subscribed, over_quota,
-};
+use super::super::limits::{Refused, merge_ring_bytes, no_buffer, not_accepted, not_subscribed, over_quota};
 use super::super::rules::{Ingest, Rule};
 use super::super::session_key::{SessionKey, SourceBuffer};
 use super::super::tables::{BROKER_SLOT_HOLD, BROKER_SLOT_NAME, Create, Tables};
@@ -555,7 +553,7 @@ fn check(tables: &Tables, key: SessionKey, create: &Create) -> Result<(), Refuse
         );
         return Err(Refused::new(RefuseCode::Invalid, reason));
     }
-    check_buffers(tables.sessions.get(key).map_or(0, |session| session.buffers()), &tables.settings)
+    tables.sessions.get(key).map_or(Ok(()), |session| tables.check_buffers(session))
 }
 
 /// Where the log of a publisher begins for the broker, which knows its epoch, and merged it to a position, if it was here before.

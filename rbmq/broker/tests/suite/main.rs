@@ -2,6 +2,7 @@
 
 mod archive;
 mod chains;
+mod gate;
 mod halfopen;
 mod kept;
 mod kept_model;

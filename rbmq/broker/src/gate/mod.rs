@@ -1,0 +1,110 @@
+//! The gate: what gateways in this process need of the broker.
+//!
+//! ```text
+//!   clients ──▶ gateway ── Entrance: who is it, what may it do? ──▶ users, rules, quotas, audit log, counters
+//!                  └────── publisher and subscriber, over shared memory ──▶ own listener ──▶ broker
+//! ```
+//!
+//! A gateway publishes and subscribes as any program does, but over a listener of its own, which takes nobody else. The kernel says
+//! which process is at the other end, so there is no password to keep. What its clients may do is decided at the [`Entrance`].
+
+mod clients;
+mod counters;
+mod desk;
+mod entrance;
+
+use std::sync::Arc;
+
+use rocketbufs::config::TransportKind;
+use rocketbufs::{Config, Context, Listener};
+use tracing::warn;
+
+use crate::config::GatewaySettings;
+use crate::error::BrokerError;
+use crate::inbox::{Event, Sender};
+
+pub(crate) use counters::AllGatewayCounters;
+pub use counters::{Count, GatewayCounters};
+pub(crate) use desk::Desk;
+pub use entrance::{Entrance, EntranceEvent, Entry};
+
+/// The way into a broker for gateways in its process. Clones are the same gate. It is open until the broker stops.
+#[derive(Clone)]
+pub struct Gate(Arc<Shared>);
+
+struct Shared {
+    address: String,
+    config: Config,
+    desk: Desk,
+    counters: AllGatewayCounters,
+}
+
+/// The listener for parts of this process. Dropping it stops listening.
+pub(crate) struct OwnListener(Listener);
+
+impl OwnListener {
+    /// Listens if there is a gateway, before there is a ring that it cannot map.
+    pub(crate) fn for_gateways(
+        all: &[GatewaySettings],
+        ctx: &Context,
+        events: &Sender,
+    ) -> Result<Option<Self>, BrokerError> {
+        (!all.is_empty()).then(|| Self::bind(ctx, events)).transpose()
+    }
+
+    pub(crate) fn bind(ctx: &Context, events: &Sender) -> Result<Self, BrokerError> {
+        let listener = Listener::bind_locally(ctx, "127.0.0.1:0").map_err(BrokerError::Listen)?;
+        let events = events.clone();
+        listener.set_conn_cb(move |conn| match conn.peer_identity().unix {
+            Some(peer) if peer.pid == std::process::id() => events.event(Event::OwnConnection(conn)),
+            _ => {
+                warn!(peer = conn.peer_addr(), "refused at the broker's own listener: it is another process");
+                conn.reject("only parts of the broker's own process connect here");
+            }
+        });
+        Ok(Self(listener))
+    }
+}
+
+impl Gate {
+    pub(crate) fn new(
+        listener: &OwnListener,
+        ctx: &Context,
+        desk: Desk,
+        counters: AllGatewayCounters,
+    ) -> Self {
+        let mut config = ctx.config().clone();
+        config.transport = TransportKind::Shm;
+        config.tls = rocketbufs::config::TlsSettings::default();
+        config.tcp.tcp_num_threads = 1;
+        Self(Arc::new(Shared { address: listener.0.local_addr(), config, desk, counters }))
+    }
+
+    /// The address to which a publisher or subscriber of this process connects, with [`Gate::config`]. It has all rights and no quota.
+    pub fn address(&self) -> &str {
+        &self.0.address
+    }
+
+    /// The framework's configuration of a publisher or subscriber that connects to [`Gate::address`]: one thread, and shared memory.
+    pub fn config(&self) -> Config {
+        self.0.config.clone()
+    }
+
+    /// The entrance for the clients of a gateway that listens on an address. `wake` is called from any thread when
+    /// [`Entrance::next_event`] has something new.
+    pub fn open(
+        &self,
+        settings: &GatewaySettings,
+        address: &str,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Entrance {
+        let counters = self.0.counters.add(settings.protocol, address);
+        Entrance::new(self.0.desk.clone(), counters, Arc::new(wake))
+    }
+}
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gate").field("address", &self.0.address).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,233 @@
+//! The gate for gateways in the broker's process: what they publish and subscribe, and who their clients are.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Instant;
+
+use access::{AccessRule, PasswordHash, TokenHash, UsersFile, new_token};
+use peers::Secret;
+use rbmq::{ConnectError, Publisher, StartFrom, Subscriber, TopicOptions};
+use rbmq_broker::{
+    Broker, BrokerConfig, Count, Entrance, EntranceEvent, Entry, Gate, GatewayProtocol, GatewaySettings,
+};
+use rocketbufs::config::TransportKind;
+use rocketbufs::{Config, Conn, Context};
+use testkit::{LONG, until};
+
+const PASSWORD: &str = "correct horse";
+
+fn secret(text: &str) -> Secret {
+    Secret::from(text.to_owned())
+}
+
+fn rule(user: &str, publish: &[&str], subscribe: &[&str]) -> AccessRule {
+    let mut rule = AccessRule::for_user(user);
+    rule.publish = publish.iter().map(|pattern| pattern.parse().unwrap()).collect();
+    rule.subscribe = subscribe.iter().map(|pattern| pattern.parse().unwrap()).collect();
+    rule
+}
+
+/// A broker with the user anna, her token, an audit log, and a gateway.
+struct Fixture {
+    dir: tempfile::TempDir,
+    config: BrokerConfig,
+    broker: Broker,
+    token: Secret,
+}
+
+impl Fixture {
+    fn new(change: impl FnOnce(&mut BrokerConfig)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let users = dir.path().join("users.toml");
+        let token = new_token().unwrap();
+        let mut file = UsersFile::edit(&users).unwrap();
+        file.set_password("anna", &PasswordHash::of(&secret(PASSWORD)).unwrap()).unwrap();
+        file.add_token("t", "anna", &TokenHash::of(&token), std::time::SystemTime::now(), None).unwrap();
+        file.save().unwrap();
+        let mut config = BrokerConfig::default();
+        config.broker.listen = "127.0.0.1:0".into();
+        config.users.file = users.to_str().unwrap().into();
+        config.audit.file = dir.path().join("audit").to_str().unwrap().into();
+        config.access.rules = vec![rule("anna", &["a/#"], &["a/#", "b"])];
+        change(&mut config);
+        config.validate().unwrap();
+        let broker = Broker::start(config.clone()).unwrap();
+        Self { dir, config, broker, token }
+    }
+
+    fn open(&self) -> (Entrance, mpsc::Receiver<()>) {
+        let (tell, woken) = mpsc::sync_channel(100);
+        let settings = GatewaySettings::new(GatewayProtocol::Resp);
+        let gate = self.broker.gate().unwrap();
+        (gate.open(&settings, "127.0.0.1:6379", move || _ = tell.try_send(())), woken)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Waits until so many lines of the audit log have a text.
+    fn audited(&self, text: &str, lines: usize) {
+        until(&format!("{lines} audited: {text}"), || {
+            let log = std::fs::read_to_string(self.file("audit")).unwrap();
+            let found = log.lines().filter(|line| line.contains(text)).count();
+            assert!(found <= lines, "{text}: {log}");
+            found == lines
+        });
+    }
+}
+
+/// The next change, which the broker tells of.
+fn next(entrance: &mut Entrance, woken: &mpsc::Receiver<()>) -> EntranceEvent {
+    loop {
+        if let Some(event) = entrance.next_event(Instant::now()) {
+            return event;
+        }
+        woken.recv_timeout(LONG).expect("a wake");
+    }
+}
+
+fn publisher(gate: &Gate) -> Result<Publisher, ConnectError> {
+    Publisher::builder().config(gate.config()).connect(gate.address())
+}
+
+#[test]
+fn a_part_of_the_process_may_do_everything() {
+    let fixture = Fixture::new(|config| {
+        config.broker.max_publishers = 1;
+        config.broker.max_buffers_per_publisher = 1;
+        config.broker.max_topics_per_subscriber = 1;
+        config.broker.max_patterns_per_subscriber = 1;
+        config.quotas.user_topics = Some(1);
+    });
+    let stranger = Publisher::builder().user("anna", PASSWORD).connect(&fixture.broker.addr()).unwrap();
+    let gate = fixture.broker.gate().unwrap();
+    let own = publisher(&gate).unwrap();
+    let mut subscriber = Subscriber::builder().config(gate.config()).connect(gate.address()).unwrap();
+    for filter in ["x/1", "x/+", "+/2"] {
+        subscriber.subscribe_from(filter, StartFrom::Oldest).unwrap();
+    }
+    let mut writers = Vec::new();
+    for topic in ["x/1", "x/2"] {
+        let mut writer = own.topic_with(topic, TopicOptions::default().ring_bytes(64 << 10)).unwrap();
+        writer.publish(topic.as_bytes()).unwrap();
+        writer.flush(Some(LONG)).unwrap();
+        writers.push(writer);
+    }
+    let mut got: Vec<_> = (0..2).map(|_| subscriber.recv(Some(LONG)).unwrap().unwrap().bytes).collect();
+    got.sort();
+    assert_eq!(got, [b"x/1", b"x/2"]);
+    drop(stranger);
+    // Nothing listens there over TCP, and nothing at all once the broker has stopped.
+    let tcp = Config { transport: TransportKind::Tcp, ..gate.config() };
+    assert!(Conn::connect(&Context::new(tcp).unwrap(), gate.address(), b"").is_err());
+    drop((subscriber, writers, own));
+    fixture.broker.stop();
+    assert!(publisher(&gate).is_err());
+}
+
+#[test]
+fn clients_log_in_and_have_the_rights_of_their_user() {
+    let fixture = Fixture::new(|config| config.quotas.user_connections = Some(2));
+    let (mut entrance, woken) = fixture.open();
+    assert!(!entrance.lets_in_anonymous());
+    for client in 1..=4 {
+        assert_eq!(entrance.arrive(client, "10.0.0.1:9", None), Ok(false));
+    }
+    let name = |text: &str| text.parse().unwrap();
+    assert!(!entrance.may_publish(1, &name("a/x")), "a stranger may do nothing");
+    assert_eq!(entrance.log_in(1, None, fixture.token.expose()), Entry::In);
+    assert_eq!(entrance.user(1), Some("anna"));
+    assert_eq!(entrance.log_in(2, Some("anna"), PASSWORD), Entry::Wait);
+    let decided = next(&mut entrance, &woken);
+    assert_eq!(decided, EntranceEvent::LoginDecided { client: 2, entry: Entry::In });
+    // Now it is known, and need not be checked. The quota of the user is used up.
+    match entrance.log_in(3, Some("anna"), PASSWORD) {
+        Entry::Refused(why) => assert!(why.contains("quotas.user_connections"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    entrance.left(1);
+    assert_eq!(entrance.log_in(3, Some("anna"), PASSWORD), Entry::In);
+    assert_eq!(entrance.log_in(4, Some("anna"), "wrong"), Entry::Wait);
+    match next(&mut entrance, &woken) {
+        EntranceEvent::LoginDecided { client: 4, entry: Entry::Refused(why) } => {
+            assert_eq!(why, access::NOT_AUTHENTICATED);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(entrance.log_in(4, None, "wrong"), Entry::Refused(_)));
+    assert!(matches!(entrance.log_in(4, Some(""), ""), Entry::Refused(_)));
+    assert!(entrance.may_publish(2, &name("a/x")) && entrance.may_subscribe(2, &name("b")));
+    assert!(entrance.may_subscribe_to_some(2, &"#".parse().unwrap()));
+    assert!(entrance.may_receive(2, &name("b")) && !entrance.may_receive(2, &name("c")));
+    assert!(!entrance.may_receive_all(2));
+    for _ in 0..3 {
+        assert!(!entrance.may_publish(2, &name("b")) && !entrance.may_subscribe(2, &name("c")));
+        assert!(!entrance.may_subscribe_to_some(2, &"c/#".parse().unwrap()));
+    }
+    let counters = entrance.counters();
+    assert_eq!((counters.connections(), counters.get(Count::Denied)), (3, 1 + 9));
+    assert_eq!((counters.get(Count::LoginsRefused), counters.get(Count::Accepted)), (3, 4));
+    // Each refusal is recorded once.
+    fixture.audited("\"event\":\"refused\"", 1 + 3 + 3);
+    fixture.audited("may not publish topic 'b'", 1);
+    fixture.audited("\"role\":\"resp\"", 3);
+}
+
+#[test]
+fn a_reload_cuts_clients_off_and_changes_their_rights() {
+    let mut fixture = Fixture::new(|_| {});
+    let (mut entrance, woken) = fixture.open();
+    entrance.arrive(1, "10.0.0.1:9", None).unwrap();
+    assert_eq!(entrance.log_in(1, None, fixture.token.expose()), Entry::In);
+    let topic = "c".parse().unwrap();
+    assert!(!entrance.may_receive(1, &topic));
+    fixture.config.access.rules = vec![rule("*", &[], &["c"])];
+    fixture.broker.reload(&fixture.config).unwrap();
+    assert_eq!(next(&mut entrance, &woken), EntranceEvent::RightsChanged { client: 1 });
+    assert!(entrance.may_receive(1, &topic) && !entrance.may_publish(1, &"a/x".parse().unwrap()));
+    let users = fixture.file("users.toml");
+    std::fs::write(&users, "").unwrap();
+    std::fs::set_permissions(&users, std::fs::Permissions::from_mode(0o600)).unwrap();
+    fixture.broker.reload(&fixture.config).unwrap();
+    match next(&mut entrance, &woken) {
+        EntranceEvent::CutOff { client: 1, reason } => assert_eq!(reason, "the user was removed"),
+        other => panic!("{other:?}"),
+    }
+    assert!(!entrance.may_receive(1, &topic) && entrance.user(1).is_none());
+    assert_eq!(entrance.next_event(Instant::now()), None);
+    fixture.audited("\"cut\"", 1);
+    // A password that was begun to be checked and whose client has left decides nothing.
+    entrance.arrive(2, "10.0.0.1:9", None).unwrap();
+    assert_eq!(entrance.log_in(2, Some("anna"), PASSWORD), Entry::Wait);
+    entrance.left(2);
+    woken.recv_timeout(LONG).unwrap();
+    assert_eq!(entrance.next_event(Instant::now()), None);
+}
+
+#[test]
+fn without_users_everybody_is_let_in_with_the_rights_of_everybody() {
+    let fixture = Fixture::new(|config| {
+        config.users.file.clear();
+        config.access.rules = vec![rule("*", &["a"], &[])];
+        config.quotas.address_connections = Some(1);
+    });
+    let (mut entrance, _woken) = fixture.open();
+    assert!(entrance.lets_in_anonymous());
+    assert_eq!(entrance.arrive(1, "10.0.0.1:9", None), Ok(true));
+    assert_eq!(entrance.log_in(1, Some("x"), "y"), Entry::In);
+    assert_eq!(entrance.user(1), Some(""));
+    assert!(
+        entrance.may_publish(1, &"a".parse().unwrap()) && !entrance.may_publish(1, &"b".parse().unwrap())
+    );
+    let why = entrance.arrive(2, "10.0.0.1:8", None).unwrap_err();
+    assert!(why.contains("quotas.address_connections"), "{why}");
+    let open = Fixture::new(|config| {
+        config.users.file.clear();
+        config.access.rules.clear();
+    });
+    let (mut entrance, _woken) = open.open();
+    entrance.arrive(1, "10.0.0.1:9", None).unwrap();
+    assert!(entrance.may_receive_all(1) && entrance.may_subscribe_to_some(1, &"#".parse().unwrap()));
+}
