@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Generic, Literal, Self, SupportsIndex, TypedDict, TypeVar, final, overload
 
 # From 3.12 on also in collections.abc; all checkers know this one.
-from typing_extensions import Buffer
+from typing_extensions import Buffer, Unpack
 
 _Item = TypeVar("_Item", covariant=True)
 
@@ -436,8 +436,16 @@ class DeferredBatch:
 
 @final
 class Message(Buffer):
-    def __new__(cls, topic: str, data: Buffer, epoch: int = 0, end: int = 0, publisher: int | None = None) -> Self: ...
-    def __getnewargs__(self) -> tuple[str, bytes, int, int, int | None]: ...
+    def __new__(
+        cls,
+        topic: str,
+        data: Buffer,
+        epoch: int = 0,
+        end: int = 0,
+        publisher: int | None = None,
+        attributes: _SetAttributes | _Attributes | None = None,
+    ) -> Self: ...
+    def __getnewargs__(self) -> tuple[str, bytes, int, int, int | None, _Attributes]: ...
     @property
     def topic(self) -> str: ...
     @property
@@ -450,6 +458,18 @@ class Message(Buffer):
     def end(self) -> int: ...
     @property
     def publisher(self) -> int | None: ...
+    @property
+    def attributes(self) -> _Attributes: ...
+    @property
+    def reply_to(self) -> str | None: ...
+    @property
+    def correlation_data(self) -> bytes | None: ...
+    @property
+    def content_type(self) -> str | None: ...
+    @property
+    def properties(self) -> list[tuple[str, str]]: ...
+    @property
+    def key(self) -> bytes | None: ...
     def __bytes__(self) -> bytes: ...
     def __len__(self) -> int: ...
     def __bool__(self) -> bool: ...
@@ -536,9 +556,11 @@ class TopicWriter(_Closing):
     def framing(self) -> Literal["records", "raw"]: ...
     @property
     def max_delivery_bytes(self) -> int: ...
-    def publish(self, data: Buffer, timeout: float | None = None) -> int: ...
+    def publish(self, data: Buffer, timeout: float | None = None, **attributes: Unpack[_SetAttributes]) -> int: ...
     def publish_many(self, messages: Iterable[Buffer], timeout: float | None = None) -> int: ...
-    def segment(self, size: int, timeout: float | None = None) -> MessageSegment: ...
+    def segment(
+        self, size: int, timeout: float | None = None, **attributes: Unpack[_SetAttributes]
+    ) -> MessageSegment: ...
     def wait_subscribers(self, count: int, timeout: float | None = None) -> None: ...
     @property
     def subscribers(self) -> int: ...
@@ -630,6 +652,36 @@ class _TopicOptions(TypedDict, total=False):
     keep_until_delivered: bool
     min_subscribers: int
     max_confirmations: int
+
+class _SetAttributes(TypedDict, total=False):
+    """What a message can say about its content: the keywords of `TopicWriter.publish`."""
+
+    topic: str | None
+    reply_to: str | None
+    correlation_data: Buffer | None
+    content_type: str | None
+    properties: Mapping[str, str] | Iterable[tuple[str, str]] | None
+    key: Buffer | None
+    time_ms: int | None
+    expiry_ms: int | None
+    payload_is_utf8: bool | None
+    retain: bool | None
+    qos: int | None
+
+class _Attributes(TypedDict, total=False):
+    """What a message says about its content: `Message.attributes`."""
+
+    topic: str
+    reply_to: str
+    correlation_data: bytes
+    content_type: str
+    properties: list[tuple[str, str]]
+    key: bytes
+    time_ms: int
+    expiry_ms: int
+    payload_is_utf8: bool
+    retain: bool
+    qos: int
 
 class _SubscriberOptions(TypedDict, total=False):
     """The keywords of `Subscriber`, for `aio`."""

@@ -27,7 +27,7 @@ from ._waiting import take_of
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Unpack
 
-    from ._rocketbufs import _Key, _Level, _PublisherOptions, _Start, _SubscriberOptions, _TopicOptions
+    from ._rocketbufs import _Key, _Level, _PublisherOptions, _SetAttributes, _Start, _SubscriberOptions, _TopicOptions
     from ._rocketbufs import _Source as _Has
 
 _T = TypeVar("_T")
@@ -345,13 +345,14 @@ class TopicWriter:
                     raise
             await self._publisher._changed(self.sync.topic)
 
-    async def publish(self, data: "Buffer") -> int:
-        """Publishes one message, and waits while the ring is full. Returns the position behind it."""
-        return await self._trying(functools.partial(self.sync.publish, data, 0))
+    async def publish(self, data: "Buffer", **attributes: "Unpack[_SetAttributes]") -> int:
+        """Publishes one message, and waits while the ring is full. Returns the position behind it. `attributes` are those of
+        `rbmq.TopicWriter.publish`."""
+        return await self._trying(functools.partial(self.sync.publish, data, 0, **attributes))
 
-    def publish_nowait(self, data: "Buffer") -> int:
+    def publish_nowait(self, data: "Buffer", **attributes: "Unpack[_SetAttributes]") -> int:
         """Publishes one message; raises `TimedOut` while the ring is full."""
-        return self.sync.publish(data, 0)
+        return self.sync.publish(data, 0, **attributes)
 
     async def publish_many(self, messages: "Iterable[Buffer]") -> int:
         """Publishes many messages in few deliveries. Returns the position behind the last one. After a cancellation some of them
@@ -368,9 +369,9 @@ class TopicWriter:
 
         return await self._trying(attempt)
 
-    async def segment(self, size: int) -> rust.MessageSegment:
+    async def segment(self, size: int, **attributes: "Unpack[_SetAttributes]") -> rust.MessageSegment:
         """Room for one message in the memory that it is sent from, as `rbmq.TopicWriter.segment`."""
-        return await self._trying(functools.partial(self.sync.segment, size, 0))
+        return await self._trying(functools.partial(self.sync.segment, size, 0, **attributes))
 
     async def confirm(self, position: int | None = None, level: "_Level" = "delivered") -> rust.Confirmed:
         """Waits until everything below `position` (None: everything that was published) is confirmed at a level."""

@@ -51,8 +51,8 @@ def test_the_stub_has_the_arguments_of_every_method():
                 arguments = arguments[1:]
             signature = inspect.signature(getattr(cls, node.name))
             actual = [argument for argument in signature.parameters if argument != "self"]
-            if "options" in actual:
-                # The stub names what the options are.
-                actual.remove("options")
+            for named in {"options", "attributes"}.intersection(actual):
+                # The stub names what they are.
+                actual.remove(named)
                 arguments = arguments[: len(actual)]
             assert arguments == actual, (name, node.name)

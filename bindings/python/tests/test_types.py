@@ -30,6 +30,18 @@ def bytes_like(topic: rbmq.TopicWriter, queue: cmq.Cmq) -> None:
     topic.publish(5)  # wrong
     topic.publish("text")  # wrong
     topic.publish_many([1])  # wrong
+    topic.publish(b"x", 1.0, reply_to="answers", properties={"a": "b"}, key=b"k", time_ms=1, retain=True)
+    topic.publish(b"x", properties=[("a", "b"), ("a", "c")], qos=None)
+    topic.publish(b"x", reply_too="answers")  # wrong
+    topic.publish(b"x", key="text")  # wrong
+    topic.segment(5, key=b"k")
+
+def attributes_of(message: rbmq.Message) -> None:
+    print((message.reply_to or "").upper(), (message.key or b"").hex(), [key + value for key, value in message.properties])
+    print(message.attributes.get("time_ms", 0) + 1, message.attributes["no_such_thing"])  # wrong
+    message.reply_to.upper()  # wrong
+    rbmq.Message("t", b"", attributes=message.attributes)
+    rbmq.Message("t", b"", attributes={"content_type": "text/plain"})
     queue.cw_push(("127.0.0.1", 1), 5)  # wrong
 
 def callbacks(dispatcher: rocketbufs.Dispatcher, subscriber: rbmq.Subscriber, queue: cmq.Cmq, rin: rocketbufs.RIn) -> None:
@@ -53,6 +65,8 @@ async def tasks(listener: rocketbufs.Listener) -> None:
     topic = await publisher.topic("t", framing="raw")
     await publisher.topic("t", framing="row")  # wrong
     await topic.publish(5)  # wrong
+    await topic.publish(b"x", reply_to="answers")
+    await topic.publish(b"x", reply_to=b"answers")  # wrong
     await topic.confirm(level="somehow")  # wrong
     async for conn in aio.iterate(listener):
         conn.close("why")

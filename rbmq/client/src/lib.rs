@@ -118,6 +118,7 @@ pub use state::confirm::{ConfirmResult, Confirmation};
 pub use state::event::{Event, Notice, PublisherEvent};
 pub use state::message_segment::{MessageSegment, SegmentNotPublished};
 pub use wire::{
-    BlockReason, BrokerSummary, BufferStage, BufferStats, FilterError, Framing, LimitStats, RefuseCode,
-    SlowestSubscriber, SubscriptionStats, TopicError, TopicFilter, TopicName, TopicStats,
+    Attribute, AttributeTooLong, Attributes, AttributesBuf, BlockReason, BrokerSummary, BufferStage,
+    BufferStats, FilterError, Framing, LimitStats, RefuseCode, SlowestSubscriber, SubscriptionStats,
+    TopicError, TopicFilter, TopicName, TopicStats,
 };

@@ -213,6 +213,12 @@ impl From<Attributes<'_>> for AttributesBuf {
     }
 }
 
+impl<'a> From<&'a AttributesBuf> for Attributes<'a> {
+    fn from(buf: &'a AttributesBuf) -> Self {
+        buf.attributes()
+    }
+}
+
 impl std::fmt::Debug for AttributesBuf {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.attributes().fmt(f)

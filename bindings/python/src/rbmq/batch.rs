@@ -3,10 +3,11 @@
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use pyo3::types::{PyBytes, PyList, PyMemoryView};
-use rbmq::wire::{Attributes, Piece, Records, Unpack, UnpackError};
-use rbmq::{Framing, OwnedBatch, ReceiveError, TopicName};
+use pyo3::types::{PyBytes, PyDict, PyList, PyMemoryView};
+use rbmq::wire::{Piece, Records, Unpack, UnpackError};
+use rbmq::{Attributes, AttributesBuf, Framing, OwnedBatch, ReceiveError, TopicName};
 
+use super::attributes::{of_arguments, to_dict};
 use super::failures::receive_error;
 use crate::classes::closing;
 use crate::errors::Raise;
@@ -254,6 +255,8 @@ pub struct BatchIter {
 
 /// A message in its batch.
 struct Found {
+    /// The start of the attributes, which end where the content begins.
+    attributes: usize,
     start: usize,
     end: usize,
     resume: usize,
@@ -265,7 +268,8 @@ impl BatchIter {
     fn advance(cursor: &mut Cursor, framing: Framing, bytes: &[u8]) -> Option<Result<Found, UnpackError>> {
         let rest = bytes.get(cursor.at..).unwrap_or_default();
         if framing == Framing::Raw {
-            let found = Found { start: cursor.at, end: bytes.len(), resume: bytes.len(), publisher: None };
+            let (start, end) = (cursor.at, bytes.len());
+            let found = Found { attributes: start, start, end, resume: end, publisher: None };
             cursor.at = bytes.len();
             return (!rest.is_empty()).then_some(Ok(found));
         }
@@ -279,7 +283,9 @@ impl BatchIter {
             cursor.at += records.offset();
             let (start, end) = (cursor.at - record.payload.len(), cursor.at);
             let resume = run.filter(|(_, to, _)| end < *to).map_or(end, |(from, _, _)| from);
-            return Some(Ok(Found { start, end, resume, publisher: run.map(|(_, _, publisher)| publisher) }));
+            let (attributes, publisher) =
+                (start - record.attributes.len(), run.map(|(_, _, publisher)| publisher));
+            return Some(Ok(Found { attributes, start, end, resume, publisher }));
         }
         let mut error = records.skip_malformed()?;
         error.offset += cursor.at;
@@ -333,19 +339,30 @@ impl BatchIter {
 pub struct Message(Body);
 
 enum Body {
-    Copied { bytes: Py<PyBytes>, topic: TopicName, epoch: u128, end: u64, publisher: Option<u32> },
-    InBatch { batch: Py<Batch>, found: Found },
+    Copied {
+        bytes: Py<PyBytes>,
+        attributes: AttributesBuf,
+        topic: TopicName,
+        epoch: u128,
+        end: u64,
+        publisher: Option<u32>,
+    },
+    InBatch {
+        batch: Py<Batch>,
+        found: Found,
+    },
 }
 
 /// The arguments that make a copy of a message.
-type NewArguments<'a, 'py> = (&'a str, Bound<'py, PyBytes>, u128, u64, Option<u32>);
+type NewArguments<'a, 'py> = (&'a str, Bound<'py, PyBytes>, u128, u64, Option<u32>, Bound<'py, PyDict>);
 
 impl Message {
     /// A copy of a message.
     pub fn copied(py: Python<'_>, message: &rbmq::MessageRef<'_>) -> Self {
         let bytes = PyBytes::new(py, message.bytes).unbind();
+        let (attributes, topic) = (message.attributes.into(), message.topic.clone());
         let (epoch, end, publisher) = (message.epoch.0, message.end, message.publisher);
-        Self(Body::Copied { bytes, topic: message.topic.clone(), epoch, end, publisher })
+        Self(Body::Copied { bytes, attributes, topic, epoch, end, publisher })
     }
 
     fn len(&self, py: Python<'_>) -> usize {
@@ -364,29 +381,42 @@ impl Message {
                 .with(py, |held| f(held.as_slice().get(found.start..found.end).unwrap_or_default())),
         }
     }
+
+    fn with_attributes<R>(&self, py: Python<'_>, f: impl FnOnce(Attributes<'_>) -> R) -> PyResult<R> {
+        match &self.0 {
+            Body::Copied { attributes, .. } => Ok(f(attributes.attributes())),
+            Body::InBatch { batch, found } => batch.get().batch.with(py, |held| {
+                let bytes = held.as_slice().get(found.attributes..found.start);
+                f(Attributes::checked_before(bytes.unwrap_or_default()))
+            }),
+        }
+    }
 }
 
 #[pymethods]
 impl Message {
     /// A message of these values, as for tests of a program.
     #[new]
-    #[pyo3(signature = (topic, data, epoch=0, end=0, publisher=None))]
+    #[pyo3(signature = (topic, data, epoch=0, end=0, publisher=None, attributes=None))]
     fn new(
-        py: Python<'_>,
         topic: &str,
         data: &Bound<'_, PyAny>,
         epoch: u128,
         end: u64,
         publisher: Option<u32>,
+        attributes: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
+        let py = data.py();
         let topic = topic.parse().or_raise(py, "TopicOpenError")?;
         let bytes = PyBytes::new(py, Input::of(data)?.bytes(py)).unbind();
-        Ok(Self(Body::Copied { bytes, topic, epoch, end, publisher }))
+        let attributes = of_arguments(attributes)?;
+        Ok(Self(Body::Copied { bytes, attributes, topic, epoch, end, publisher }))
     }
 
     /// For copies, and pickle: the content is copied too.
     fn __getnewargs__<'py>(&self, py: Python<'py>) -> PyResult<NewArguments<'_, 'py>> {
-        Ok((self.topic(), self.data(py)?, self.epoch(), self.end(), self.publisher()))
+        let attributes = self.attributes(py)?;
+        Ok((self.topic(), self.data(py)?, self.epoch(), self.end(), self.publisher(), attributes))
     }
 
     /// The topic.
@@ -432,6 +462,46 @@ impl Message {
             Body::Copied { publisher, .. } => *publisher,
             Body::InBatch { found, .. } => found.publisher,
         }
+    }
+
+    /// What the message says about its content, by name: the keyword arguments of `publish`. Empty without attributes.
+    #[getter]
+    fn attributes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.with_attributes(py, |attributes| to_dict(py, attributes))?
+    }
+
+    /// The topic for answers.
+    #[getter]
+    fn reply_to(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.with_attributes(py, |attributes| attributes.reply_to().map(str::to_owned))
+    }
+
+    /// What an answer repeats.
+    #[getter]
+    fn correlation_data<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        self.with_attributes(py, |attributes| {
+            attributes.correlation_data().map(|data| PyBytes::new(py, data))
+        })
+    }
+
+    /// The type of the content, such as "application/json".
+    #[getter]
+    fn content_type(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.with_attributes(py, |attributes| attributes.content_type().map(str::to_owned))
+    }
+
+    /// The properties, keys and values, in order. A key may come several times.
+    #[getter]
+    fn properties(&self, py: Python<'_>) -> PyResult<Vec<(String, String)>> {
+        self.with_attributes(py, |attributes| {
+            attributes.properties().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+        })
+    }
+
+    /// The key.
+    #[getter]
+    fn key<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        self.with_attributes(py, |attributes| attributes.key().map(|key| PyBytes::new(py, key)))
     }
 
     fn __bytes__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {

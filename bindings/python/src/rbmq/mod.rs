@@ -1,5 +1,6 @@
 //! RBMQ's classes: publishers, subscribers, batches, confirmations, an observer, and a broker in this process.
 
+mod attributes;
 mod batch;
 mod broker;
 mod confirm;

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use rbmq::{Framing, PublishError, PublisherWaitError};
+use pyo3::types::PyDict;
+use rbmq::{AttributesBuf, Framing, PublishError, PublisherWaitError};
 
+use super::attributes::of_arguments;
 use super::confirm::{self, Confirmation, Confirmed};
 use super::options;
 use super::segment::MessageSegment;
@@ -35,6 +37,14 @@ pub struct TopicWriter {
     /// The largest delivery in bytes; each record has a header of 4.
     #[pyo3(get, name = "max_delivery_bytes")]
     max_delivery: usize,
+}
+
+/// What attributes add to a record.
+fn attributes_size(attributes: &AttributesBuf) -> usize {
+    match attributes.as_bytes().len() {
+        0 => 0,
+        size => rbmq::wire::ATTRIBUTES_HEADER_BYTES + size,
+    }
 }
 
 /// Whether a later try may succeed.
@@ -118,18 +128,23 @@ impl TopicWriter {
         &self,
         py: Python<'_>,
         input: &Input<'_, '_>,
+        attributes: &AttributesBuf,
         timeout: Option<Duration>,
     ) -> PyResult<u64> {
-        if self.framing == Framing::Raw {
+        if self.framing == Framing::Raw && attributes.is_empty() {
             return self.publish_raw(py, &input.stable(py), timeout);
         }
         let bytes = input.bytes(py);
-        let publish = |writer: &mut rbmq::TopicWriter| writer.publish_timeout(bytes, Some(Duration::ZERO));
-        match self.at_once(py, bytes.len(), timeout, publish)? {
+        let publish = |writer: &mut rbmq::TopicWriter| {
+            writer.publish_with_timeout(attributes, bytes, Some(Duration::ZERO))
+        };
+        match self.at_once(py, bytes.len() + attributes_size(attributes), timeout, publish)? {
             Some(position) => Ok(position),
             None => {
                 let stable = input.stable(py);
-                self.waiting(py, timeout, |writer, step| writer.publish_timeout(&stable, Some(step)))
+                self.waiting(py, timeout, |writer, step| {
+                    writer.publish_with_timeout(attributes, &stable, Some(step))
+                })
             }
         }
     }
@@ -201,7 +216,7 @@ impl TopicWriter {
                 (Framing::Records, 2..) => self.publish_chunk(py, &rest[..count], bytes, timeout)?,
                 _ => {
                     count = 1;
-                    self.publish_bytes(py, &rest[0], timeout)?;
+                    self.publish_bytes(py, &rest[0], &AttributesBuf::new(), timeout)?;
                 }
             }
             *published += count;
@@ -219,10 +234,19 @@ impl TopicWriter {
     }
 
     /// Publishes one message: a copy of any object with the buffer protocol. Waits while the ring is full, at most `timeout`
-    /// seconds. Returns the position behind the message.
-    #[pyo3(signature = (data, timeout=None))]
-    fn publish(&self, py: Python<'_>, data: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<u64> {
-        self.publish_bytes(py, &Input::of(data)?, times::timeout(timeout)?)
+    /// seconds. Returns the position behind the message. `attributes` say something about the content: `reply_to`,
+    /// `correlation_data`, `content_type`, `properties` (a mapping or pairs of texts), `key`, `time_ms`, `expiry_ms`,
+    /// `payload_is_utf8`, `retain`, `qos`, `topic`. What is None is left out.
+    #[pyo3(signature = (data, timeout=None, **attributes))]
+    fn publish(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+        attributes: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<u64> {
+        let attributes = of_arguments(attributes)?;
+        self.publish_bytes(py, &Input::of(data)?, &attributes, times::timeout(timeout)?)
     }
 
     /// Publishes many messages in few deliveries, so that each costs little. `timeout` is for each wait for room. Returns the
@@ -246,12 +270,20 @@ impl TopicWriter {
     }
 
     /// Room for one message of `size` bytes in the memory that it is sent from: a writable buffer, which `publish_segment`, or
-    /// the end of a `with`, publishes. Waits while the ring is full.
-    #[pyo3(signature = (size, timeout=None))]
-    fn segment(&self, py: Python<'_>, size: u64, timeout: Option<f64>) -> PyResult<MessageSegment> {
-        let (timeout, bytes) =
-            (times::timeout(timeout)?, usize::try_from(size).unwrap_or(usize::MAX - HEADER));
-        let claim = |writer: &mut rbmq::TopicWriter, step| writer.claim(size, Some(step));
+    /// the end of a `with`, publishes. Waits while the ring is full. `attributes` are those of `publish`.
+    #[pyo3(signature = (size, timeout=None, **attributes))]
+    fn segment(
+        &self,
+        py: Python<'_>,
+        size: u64,
+        timeout: Option<f64>,
+        attributes: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<MessageSegment> {
+        let attributes = of_arguments(attributes)?;
+        let timeout = times::timeout(timeout)?;
+        let headers = HEADER + attributes_size(&attributes);
+        let bytes = usize::try_from(size).unwrap_or(usize::MAX).min(usize::MAX - headers) + headers - HEADER;
+        let claim = |writer: &mut rbmq::TopicWriter, step| writer.claim_with(&attributes, size, Some(step));
         let segment = match self.at_once(py, bytes, timeout, |writer| claim(writer, Duration::ZERO))? {
             Some(segment) => segment,
             None => self.waiting(py, timeout, claim)?,

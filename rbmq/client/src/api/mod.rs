@@ -10,3 +10,4 @@ pub(crate) mod subscriber_tasks;
 pub(crate) mod subscription_driver;
 pub(crate) mod writer;
 pub(crate) mod writer_tasks;
+mod writer_with;

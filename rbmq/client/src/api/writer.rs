@@ -12,7 +12,7 @@ use crate::ground::level::ConfirmLevel;
 use crate::state::confirm::{Asks, ConfirmResult, Confirmation, Published, Source};
 use crate::state::message_segment::{MessageSegment, SegmentNotPublished};
 use crate::state::topic_state::{CLOSE_TIMEOUT, PublisherShared, TopicState};
-use crate::wire::{Framing, RECORD_HEADER_BYTES, TopicName, record_header};
+use crate::wire::{Framing, MAX_RECORD_BYTES, RECORD_HEADER_BYTES, TopicName, record_header};
 
 /// The longest wait before a waiting publisher checks whether the broker refuses the topic.
 const STEP: Duration = Duration::from_millis(200);
@@ -171,6 +171,9 @@ impl TopicWriter {
     /// As [`TopicWriter::publish_timeout`].
     pub fn claim(&mut self, bytes: u64, timeout: Option<Duration>) -> Result<MessageSegment, PublishError> {
         let header = match self.state.framing {
+            Framing::Records if bytes > MAX_RECORD_BYTES as u64 => {
+                return Err(PublishError::TooLarge { size: bytes, max: MAX_RECORD_BYTES as u64 });
+            }
             Framing::Records => RECORD_HEADER_BYTES,
             _ => 0,
         };
@@ -200,11 +203,7 @@ impl TopicWriter {
                 return Err(SegmentNotPublished { error, segment: Some(segment) });
             }
             Some(bytes) => {
-                if let Some(head) = record_header(bytes as usize)
-                    && header > 0
-                {
-                    segment.segment.bytes_mut()[..header].copy_from_slice(&head);
-                }
+                segment.write_header(bytes as usize);
                 bytes + header as u64
             }
         };
@@ -397,12 +396,20 @@ impl TopicWriter {
         self.append(&[&header, record], timeout)
     }
 
-    fn append(&mut self, parts: &[&[u8]], timeout: Option<Duration>) -> Result<Position, PublishError> {
+    pub(crate) fn append(
+        &mut self,
+        parts: &[&[u8]],
+        timeout: Option<Duration>,
+    ) -> Result<Position, PublishError> {
         let size = parts.iter().map(|part| part.len() as u64).sum();
         self.waiting(size, timeout, |writer, wait| writer.append_blocking(parts, Some(wait)))
     }
 
-    fn segment(&mut self, bytes: u64, timeout: Option<Duration>) -> Result<OutSegment, PublishError> {
+    pub(crate) fn segment(
+        &mut self,
+        bytes: u64,
+        timeout: Option<Duration>,
+    ) -> Result<OutSegment, PublishError> {
         self.waiting(bytes, timeout, |writer, wait| writer.segment(bytes, Some(wait)))
     }
 

@@ -104,7 +104,7 @@ impl TopicWriter {
     }
 
     /// Waits for enough subscribers and for room.
-    async fn waiting_async<T>(
+    pub(crate) async fn waiting_async<T>(
         &mut self,
         size: u64,
         mut attempt: impl FnMut(&mut OutWriter) -> Result<T, SegmentError>,

@@ -4,10 +4,15 @@
 //!   claim(100)                      fill in place                  publish_segment(segment, 60)
 //!   │ header │ 100 bytes │   ──▶   │ header │ 60 bytes │ ... │   ──▶   │ 60 │ 60 bytes │
 //! ```
+//!
+//! Attributes are behind the header from the start. Only the length before them changes.
 
 use rocketbufs::OutSegment;
 
 use crate::ground::error::PublishError;
+use crate::wire::{
+    ATTRIBUTES_HEADER_BYTES, Attributes, RECORD_HEADER_BYTES, record_header, record_header_with,
+};
 
 /// Room for one message of a topic, which [`TopicWriter::claim`](crate::TopicWriter::claim) returns: the application fills the
 /// memory that the message is sent from, and [`TopicWriter::publish_segment`](crate::TopicWriter::publish_segment) publishes it.
@@ -19,7 +24,7 @@ use crate::ground::error::PublishError;
 #[derive(Debug)]
 pub struct MessageSegment {
     pub(crate) segment: OutSegment,
-    /// Bytes of the record's header, before the bytes of the application.
+    /// Bytes of the record's headers and attributes, before the bytes of the application.
     pub(crate) header: usize,
 }
 
@@ -28,6 +33,17 @@ impl MessageSegment {
     /// until it is written.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.segment.bytes_mut()[self.header..]
+    }
+
+    /// Writes the header of a record whose content are the first `bytes` bytes, which are not more than there are.
+    pub(crate) fn write_header(&mut self, bytes: usize) {
+        const HEADERS: usize = RECORD_HEADER_BYTES + ATTRIBUTES_HEADER_BYTES;
+        let head = &mut self.segment.bytes_mut()[..self.header];
+        if let Some((to, attributes)) = head.split_first_chunk_mut::<HEADERS>() {
+            *to = record_header_with(Attributes::checked_before(attributes), bytes).unwrap_or(*to);
+        } else if let Some(to) = head.first_chunk_mut() {
+            *to = record_header(bytes).unwrap_or(*to);
+        }
     }
 
     /// How many bytes there are.

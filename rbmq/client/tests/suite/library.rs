@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rbmq::wire::RefuseCode;
 use rbmq::{
-    ConfirmLevel, Event, Framing, Notice, Observer, PublishError, Publisher, PublisherWaitError,
-    ReceiveError, StartFrom, Subscriber, TopicOpenError, TopicOptions, TopicWriter,
+    AttributesBuf, ConfirmLevel, Event, Framing, Notice, Observer, PublishError, Publisher,
+    PublisherWaitError, ReceiveError, StartFrom, Subscriber, TopicOpenError, TopicOptions, TopicWriter,
 };
 use rbmq_broker::{Broker, Ingest};
 use rocketbufs::config::TransportKind;
@@ -126,6 +126,62 @@ fn segments_are_filled_in_place() {
     topic.close().unwrap();
     let received: Vec<_> = subscriber.into_iter().map(|message| message.unwrap().bytes).collect();
     assert_eq!(received, [vec![1; 100], b"later".to_vec(), b"abc".to_vec()]);
+}
+
+/// Each call that publishes takes attributes, each that receives has them, and malformed ones cost only their message.
+#[test]
+fn attributes_come_with_their_messages() {
+    let (_broker, mut topic, mut subscriber) = joined(TopicOptions::default());
+    let mut attributes = AttributesBuf::new();
+    attributes.reply_to("answers").unwrap().property("k", "v").unwrap().key(b"\xff").unwrap();
+    topic.publish(b"plain").unwrap();
+    topic.publish_with(&attributes, b"with").unwrap();
+    topic.publish_with_timeout(&AttributesBuf::new(), b"none", Some(LONG)).unwrap();
+    let mut segment = topic.claim_with(&attributes, 10, None).unwrap();
+    assert_eq!(segment.len(), 10);
+    segment.bytes_mut()[..5].copy_from_slice(b"claim");
+    topic.publish_segment(segment, Some(5)).unwrap();
+    let mut batch = topic.batch(1000).unwrap();
+    assert!(batch.push_with(&attributes, b"batch") && batch.push(b"pushed"));
+    assert!(!batch.push_with(&attributes, &[0; 1000]));
+    let bad = [6, 0, 0, 0x80, 0, 0, 0, 9, b'h', b'i'];
+    assert!(batch.push_encoded(&bad) && batch.push_with(attributes.attributes(), b""));
+    batch.deliver().unwrap();
+    topic.close().unwrap();
+    let with = |bytes: &'static [u8]| (bytes, attributes.clone());
+    let plain = |bytes: &'static [u8]| (bytes, AttributesBuf::new());
+    let expected = [plain(b"plain"), with(b"with"), plain(b"none"), with(b"claim")];
+    for (bytes, attributes) in &expected[..2] {
+        let message = subscriber.recv_ref(Some(LONG)).unwrap().unwrap();
+        assert_eq!((message.bytes, message.attributes), (*bytes, attributes.attributes()));
+    }
+    for (bytes, attributes) in &expected[2..] {
+        let message = subscriber.recv(Some(LONG)).unwrap().unwrap();
+        assert_eq!((message.bytes.as_slice(), &message.attributes), (*bytes, attributes));
+    }
+    let message = subscriber.recv(Some(LONG)).unwrap().unwrap();
+    assert_eq!((message.bytes.as_slice(), &message.attributes), (&b"batch"[..], &attributes));
+    let batch = subscriber.next_batch(Some(LONG)).unwrap().unwrap();
+    assert!(batch.records().eq([&b"pushed"[..], b""]));
+    let pieces: Vec<_> = batch.pieces().collect();
+    assert_eq!(pieces[0].as_ref().unwrap().record, b"pushed");
+    let error = pieces[1].as_ref().unwrap_err().to_string();
+    assert!(error.contains("version 9"), "{error}");
+    assert_eq!(pieces[2].as_ref().unwrap().attributes, attributes.attributes());
+    drop(pieces);
+    drop(batch);
+    assert!(subscriber.recv(Some(LONG)).unwrap().is_none() && subscriber.ended());
+}
+
+#[test]
+fn a_message_behind_malformed_attributes_is_received() {
+    let (_broker, mut topic, mut subscriber) = joined(TopicOptions::default());
+    let mut batch = topic.batch(1000).unwrap();
+    assert!(batch.push_encoded(&[3, 0, 0, 0x80, 1, 2, 3]) && batch.push(b"good"));
+    batch.deliver().unwrap();
+    let error = subscriber.recv(Some(LONG)).unwrap_err();
+    assert!(matches!(error, ReceiveError::Malformed { .. }), "{error}");
+    assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, b"good");
 }
 
 /// With a slow application, neither of two topics waits for all messages of the other.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use rbmq::{
-    ConfirmLevel, Event, Notice, PublishError, Publisher, ReceiveError, Subscriber, TopicOptions, TopicWriter,
+    AttributesBuf, ConfirmLevel, Event, Notice, PublishError, Publisher, ReceiveError, Subscriber,
+    TopicOptions, TopicWriter,
 };
 use rbmq_broker::{Broker, BrokerConfig};
 use tokio_stream::StreamExt;
@@ -25,6 +26,26 @@ async fn subscriber(addr: &str, topic: &str) -> Subscriber {
     let mut subscriber = Subscriber::builder().until_ended(true).connect_async(addr).await.unwrap();
     subscriber.subscribe(topic).unwrap();
     subscriber
+}
+
+#[test]
+fn attributes_come_with_their_messages() {
+    let broker = broker_at("127.0.0.1:0");
+    run(async {
+        let mut subscriber = subscriber(&broker.addr(), "t").await;
+        let mut topic =
+            Publisher::connect_async(&broker.addr()).await.unwrap().topic_async("t").await.unwrap();
+        topic.wait_subscribers_async(1).await.unwrap();
+        let mut attributes = AttributesBuf::new();
+        attributes.reply_to("answers").unwrap();
+        topic.publish_with_async(&attributes, b"with").await.unwrap();
+        topic.publish_with_async(rbmq::Attributes::EMPTY, b"none").await.unwrap();
+        topic.close_async().await.unwrap();
+        let message = subscriber.recv_ref_async().await.unwrap().unwrap();
+        assert_eq!((message.bytes, message.attributes), (&b"with"[..], attributes.attributes()));
+        let message = subscriber.into_stream().next().await.unwrap().unwrap();
+        assert_eq!((message.bytes.as_slice(), message.attributes), (&b"none"[..], AttributesBuf::new()));
+    });
 }
 
 /// A slow subscriber holds back a publisher on the same thread, and nothing is lost.

@@ -1,0 +1,152 @@
+//! Publishing records with attributes.
+
+use std::time::Duration;
+
+use rocketbufs::Position;
+
+use crate::api::writer::{TopicWriter, WriteBatch};
+use crate::ground::error::PublishError;
+use crate::state::message_segment::MessageSegment;
+use crate::wire::{
+    ATTRIBUTES_HEADER_BYTES, Attributes, Framing, MAX_RECORD_BYTES, RECORD_HEADER_BYTES, record_header_with,
+};
+
+/// The headers of a record with attributes.
+type Header = [u8; RECORD_HEADER_BYTES + ATTRIBUTES_HEADER_BYTES];
+
+impl TopicWriter {
+    /// As [`TopicWriter::publish`], with attributes before the content: of an [`AttributesBuf`](crate::AttributesBuf), or of a message
+    /// that is passed on. They count for the size of the record. Without attributes this is [`TopicWriter::publish`].
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let publisher = rbmq::Publisher::connect("127.0.0.1:7411")?;
+    /// let mut questions = publisher.topic("questions")?;
+    /// let mut attributes = rbmq::AttributesBuf::new();
+    /// attributes.reply_to("answers/7")?.content_type("text/plain")?.property("lang", "en")?;
+    /// questions.publish_with(&attributes, b"what time is it?")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`TopicWriter::publish`].
+    pub fn publish_with<'a>(
+        &mut self,
+        attributes: impl Into<Attributes<'a>>,
+        record: &[u8],
+    ) -> Result<Position, PublishError> {
+        self.publish_attributed(attributes.into(), record, None)
+    }
+
+    /// As [`TopicWriter::publish_with`], waiting at most `timeout`.
+    ///
+    /// # Errors
+    /// As [`TopicWriter::publish_timeout`].
+    pub fn publish_with_timeout<'a>(
+        &mut self,
+        attributes: impl Into<Attributes<'a>>,
+        record: &[u8],
+        timeout: Option<Duration>,
+    ) -> Result<Position, PublishError> {
+        self.publish_attributed(attributes.into(), record, timeout)
+    }
+
+    /// As [`TopicWriter::publish_with`], in a task: see [`TopicWriter::publish_async`].
+    ///
+    /// # Errors
+    /// As [`TopicWriter::publish`].
+    pub async fn publish_with_async<'a>(
+        &mut self,
+        attributes: impl Into<Attributes<'a>>,
+        record: &[u8],
+    ) -> Result<Position, PublishError> {
+        let attributes = attributes.into();
+        if attributes.is_empty() {
+            return self.publish_async(record).await;
+        }
+        self.check(Framing::Records)?;
+        let header = header(attributes, record.len())?;
+        let size = (header.len() + attributes.len() + record.len()) as u64;
+        self.waiting_async(size, |writer| writer.append(&[&header, attributes.as_bytes(), record])).await
+    }
+
+    /// As [`TopicWriter::claim`], for a message with attributes; `bytes` is for its content. Without attributes this is
+    /// [`TopicWriter::claim`].
+    ///
+    /// # Errors
+    /// As [`TopicWriter::publish_timeout`].
+    pub fn claim_with<'a>(
+        &mut self,
+        attributes: impl Into<Attributes<'a>>,
+        bytes: u64,
+        timeout: Option<Duration>,
+    ) -> Result<MessageSegment, PublishError> {
+        let attributes = attributes.into();
+        if attributes.is_empty() {
+            return self.claim(bytes, timeout);
+        }
+        self.check(Framing::Records)?;
+        let head = header(attributes, usize::try_from(bytes).unwrap_or(usize::MAX))?;
+        let header = head.len() + attributes.len();
+        let mut segment = self.segment(bytes + header as u64, timeout)?;
+        let (to, rest) = segment.bytes_mut().split_at_mut(head.len());
+        to.copy_from_slice(&head);
+        rest[..attributes.len()].copy_from_slice(attributes.as_bytes());
+        Ok(MessageSegment { segment, header })
+    }
+
+    fn publish_attributed(
+        &mut self,
+        attributes: Attributes<'_>,
+        record: &[u8],
+        timeout: Option<Duration>,
+    ) -> Result<Position, PublishError> {
+        if attributes.is_empty() {
+            return self.publish_timeout(record, timeout);
+        }
+        let header = header(attributes, record.len())?;
+        let parts = [&header[..], attributes.as_bytes(), record];
+        if self.ready(Framing::Records, record.len()).is_some()
+            && let Ok(end) = self.writer.append(&parts)
+        {
+            return Ok(end);
+        }
+        self.check(Framing::Records)?;
+        self.append(&parts, timeout)
+    }
+}
+
+impl WriteBatch<'_> {
+    /// As [`WriteBatch::push`], with attributes.
+    pub fn push_with<'a>(&mut self, attributes: impl Into<Attributes<'a>>, record: &[u8]) -> bool {
+        let attributes = attributes.into();
+        if attributes.is_empty() {
+            return self.push(record);
+        }
+        let Some(header) = record_header_with(attributes, record.len()) else { return false };
+        self.push_parts(&[&header, attributes.as_bytes(), record])
+    }
+
+    fn push_parts(&mut self, parts: &[&[u8]]) -> bool {
+        let Some(segment) = &mut self.segment else { return false };
+        let size: usize = parts.iter().map(|part| part.len()).sum();
+        let Some(room) = segment.bytes_mut().get_mut(self.filled..) else { return false };
+        let Some(mut to) = room.get_mut(..size) else { return false };
+        for part in parts {
+            let (here, rest) = to.split_at_mut(part.len());
+            here.copy_from_slice(part);
+            to = rest;
+        }
+        self.filled += size;
+        true
+    }
+}
+
+fn header(attributes: Attributes<'_>, bytes: usize) -> Result<Header, PublishError> {
+    let too_large = || PublishError::TooLarge {
+        size: (bytes as u64).saturating_add(attributes.len() as u64),
+        max: MAX_RECORD_BYTES as u64,
+    };
+    record_header_with(attributes, bytes).ok_or_else(too_large)
+}
