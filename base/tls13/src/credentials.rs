@@ -176,6 +176,26 @@ pub enum LoadError {
     Library(rustls::Error),
 }
 
+/// The versions of TLS that a listener accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Versions {
+    /// TLS 1.3 alone.
+    Tls13,
+    /// TLS 1.2 too, for clients of other makers. Records of 1.2 are rustls' own affair: [`Session`](crate::Session) has none.
+    #[cfg(feature = "tls12")]
+    Tls12And13,
+}
+
+impl Versions {
+    fn accepted(self) -> Vec<&'static rustls::SupportedProtocolVersion> {
+        match self {
+            Self::Tls13 => vec![&rustls::version::TLS13],
+            #[cfg(feature = "tls12")]
+            Self::Tls12And13 => vec![&rustls::version::TLS13, &rustls::version::TLS12],
+        }
+    }
+}
+
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
@@ -242,13 +262,21 @@ impl Credentials {
     /// # Errors
     /// The files, or their combination.
     pub fn server(&self) -> Result<Option<Arc<ServerConfig>>, LoadError> {
+        self.server_of(Versions::Tls13)
+    }
+
+    /// The same for these versions.
+    ///
+    /// # Errors
+    /// As for [`Credentials::server`].
+    pub fn server_of(&self, versions: Versions) -> Result<Option<Arc<ServerConfig>>, LoadError> {
         if self.client_certificates != ClientCertificates::None && self.ca.is_none() {
             let reason = "the authority whose clients are accepted must be named";
             let SettingNames { client_certificates: set, ca: unset, .. } = self.names;
             return Err(LoadError::Incomplete { set, unset, reason });
         }
         let Some((cert, key, chain, private)) = self.own()? else { return Ok(None) };
-        self.listener(chain, private, |error| self.unusable(error, cert, key)).map(Some)
+        self.listener(versions, (chain, private), |error| self.unusable(error, cert, key)).map(Some)
     }
 
     /// The configuration of a listener whose certificate comes from no file.
@@ -260,17 +288,17 @@ impl Credentials {
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
     ) -> Result<Arc<ServerConfig>, LoadError> {
-        self.listener(chain, key, LoadError::Library)
+        self.listener(Versions::Tls13, (chain, key), LoadError::Library)
     }
 
     fn listener(
         &self,
-        chain: Vec<CertificateDer<'static>>,
-        key: PrivateKeyDer<'static>,
+        versions: Versions,
+        (chain, key): (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>),
         unusable: impl FnOnce(rustls::Error) -> LoadError,
     ) -> Result<Arc<ServerConfig>, LoadError> {
         let builder = ServerConfig::builder_with_provider(provider())
-            .with_protocol_versions(&[&rustls::version::TLS13])
+            .with_protocol_versions(&versions.accepted())
             .map_err(LoadError::Library)?;
         let builder = match self.client_verifier()? {
             None => builder.with_no_client_auth(),

@@ -9,7 +9,8 @@
 //!   socket ──▶ buffer ──▶ Session::open ──▶ bytes in the same buffer
 //! ```
 //!
-//! Renegotiation, early data and other versions of TLS are not supported.
+//! Renegotiation, early data and other versions of TLS are not supported. With the feature `tls12`, [`Credentials`] make listeners whose
+//! sessions belong to rustls alone, and may be of TLS 1.2.
 #![forbid(unsafe_code)]
 
 mod credentials;
@@ -22,7 +23,7 @@ mod session;
 mod tickets;
 
 pub use credentials::{
-    ClientCertificates, Credentials, LoadError, SettingNames, load_chain, load_key, load_revoked,
+    ClientCertificates, Credentials, LoadError, SettingNames, Versions, load_chain, load_key, load_revoked,
 };
 pub use facts::{CertificateFacts, RevocationFacts};
 pub use handshake::{Established, Handshake};

@@ -33,6 +33,8 @@ use settings::{OutOfRange, Section, environment, out_of_range};
 pub use access::AccessSettings;
 pub use broker::BrokerSettings;
 use broker::{are_the_same, is_address};
+#[cfg(feature = "https")]
+pub(crate) use endpoint::EndpointFiles;
 pub use endpoint::{EndpointClients, EndpointTls};
 pub use error::BrokerConfigError;
 pub use exposure::Exposed;

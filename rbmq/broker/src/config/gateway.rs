@@ -176,6 +176,27 @@ impl GatewaySettings {
         self.tls.is_encrypted(mode)
     }
 
+    /// The certificates of the gateway: its own files, or those of the broker's connections, whose settings are `transport`. None: connections
+    /// are not encrypted.
+    #[cfg(feature = "tls")]
+    pub fn credentials(&self, transport: &rocketbufs::config::TlsSettings) -> Option<tls13::Credentials> {
+        let files = super::endpoint::EndpointFiles {
+            cert: self.cert.as_deref().unwrap_or_default(),
+            key: self.key.as_deref().unwrap_or_default(),
+            ca: self.ca.as_deref().unwrap_or_default(),
+            clients: self.client_certificates,
+            names: tls13::SettingNames {
+                cert: "gateway.cert",
+                key: "gateway.key",
+                ca: "gateway.ca",
+                crl: "tls.crl",
+                client_certificates: "gateway.client_certificates",
+            },
+            protocols: &[],
+        };
+        self.is_encrypted(&transport.mode).then(|| files.credentials(transport))
+    }
+
     fn problem(&self, mode: &str) -> Option<(&'static str, String)> {
         let address = self.address();
         if !is_address(address) {

@@ -194,6 +194,17 @@ impl Entrance {
         }
     }
 
+    /// Forgets who a client is: it has the rights of everybody, if clients need not log in, and none otherwise.
+    pub fn log_out(&mut self, client: u64) {
+        let anonymous = self.lets_in_anonymous();
+        let Some(known) = self.clients.get_mut(&client) else { return };
+        (known.waiting, known.logged_in) = (None, None);
+        if anonymous {
+            // It was let in before, and has given its place in the quotas back just now.
+            self.enter(client, Login::anonymous());
+        }
+    }
+
     /// A client has left.
     pub fn left(&mut self, client: u64) {
         if self.clients.remove(&client).is_some() {

@@ -1,17 +1,16 @@
 //! TLS of the endpoint, with certificates that can change while it runs.
 
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rocketbufs::config::TlsSettings;
-use tls13::{ClientCertificates, Credentials, Reloadable, SettingNames};
+use tls13::{Credentials, Reloadable, SettingNames};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
 
-use crate::{EndpointClients, HttpSettings};
+use crate::HttpSettings;
+use crate::config::EndpointFiles;
 
 /// The protocol of the endpoint (ALPN). A client may also name none.
 const PROTOCOL: &[u8] = b"http/1.1";
@@ -75,30 +74,15 @@ fn load(credentials: &Credentials) -> Result<Arc<ServerConfig>, String> {
 
 /// The files of the endpoint: its own, or those of the broker's connections.
 pub(super) fn credentials(http: &HttpSettings, transport: &TlsSettings) -> Credentials {
-    let own = |path: &String| (!path.is_empty()).then(|| PathBuf::from(path));
-    let shared = |path: &Option<String>| path.as_ref().map(PathBuf::from);
-    let (cert, key, ca, mut names) = match (own(&http.cert), own(&http.key)) {
-        (None, None) => (shared(&transport.cert), shared(&transport.key), own(&http.ca), SettingNames::TLS),
-        (cert, key) => (cert, key, own(&http.ca), OWN),
+    let files = EndpointFiles {
+        cert: &http.cert,
+        key: &http.key,
+        ca: &http.ca,
+        clients: http.client_certificates,
+        names: OWN,
+        protocols: &[PROTOCOL],
     };
-    names.ca = if ca.is_some() { OWN.ca } else { SettingNames::TLS.ca };
-    // The lists are those of the authorities in tls.ca.
-    let crl = if ca.is_none() { shared(&transport.crl) } else { None };
-    names.client_certificates = OWN.client_certificates;
-    Credentials {
-        cert,
-        key,
-        ca: ca.or_else(|| shared(&transport.ca)),
-        crl,
-        resumption: Duration::from_secs(u64::from(transport.resumption_s)),
-        client_certificates: match http.client_certificates {
-            EndpointClients::None => ClientCertificates::None,
-            EndpointClients::Optional => ClientCertificates::Optional,
-            EndpointClients::Require => ClientCertificates::Require,
-        },
-        protocols: vec![PROTOCOL.to_vec()],
-        names,
-    }
+    files.credentials(transport)
 }
 
 #[cfg(test)]
