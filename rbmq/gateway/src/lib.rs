@@ -14,6 +14,10 @@
 mod double;
 #[allow(dead_code, reason = "the protocols and the floor come next")]
 mod floor;
+#[allow(dead_code, reason = "the protocols come next")]
+mod gateways;
 #[allow(dead_code, reason = "the protocols and the floor come next")]
 mod protocol;
 pub mod resp;
+
+pub use gateways::{Gateway, GatewayError, Gateways};

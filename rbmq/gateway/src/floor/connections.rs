@@ -62,6 +62,12 @@ pub(crate) struct ConnectionCounts {
     pub(crate) dropped: u64,
     /// Slow clients that were disconnected.
     pub(crate) slow_closed: u64,
+    /// Messages that were queued for clients, each client counted.
+    pub(crate) messages: u64,
+    /// Clients for which there was no place, and those that never said anything of use.
+    pub(crate) turned_away: u64,
+    /// Clients that broke the protocol.
+    pub(crate) faults: u64,
 }
 
 /// How long nothing is read from a connection.
@@ -80,6 +86,8 @@ pub(crate) struct Conn {
     pub(crate) address: SocketAddr,
     pub(crate) place: Place,
     pub(crate) since: Instant,
+    /// The protocol knows of it.
+    is_open: bool,
     /// Bytes that the protocol has not used yet.
     pub(crate) input: Vec<u8>,
     outbox: Outbox,
@@ -98,6 +106,11 @@ pub(crate) struct Conn {
 }
 
 impl Conn {
+    /// Whether the connection has just been made: true once, with TLS after the handshake.
+    pub(crate) fn is_made(&mut self) -> bool {
+        !self.is_open && self.socket.is_made() && !std::mem::replace(&mut self.is_open, true)
+    }
+
     /// Whether the connection is to be closed.
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.is_some()
@@ -133,7 +146,7 @@ pub(crate) struct Connections {
     dirty: Vec<ConnId>,
     resumed: Vec<ConnId>,
     drained: Vec<ConnId>,
-    ended: Vec<(ConnId, String)>,
+    ended: Vec<ConnId>,
     counts: ConnectionCounts,
 }
 
@@ -176,6 +189,11 @@ impl Connections {
         std::mem::take(&mut self.counts)
     }
 
+    /// A client found no place.
+    pub(crate) fn count_turned_away(&mut self) {
+        self.counts.turned_away += 1;
+    }
+
     /// Takes a connection in.
     ///
     /// # Errors
@@ -199,6 +217,7 @@ impl Connections {
             address,
             place,
             since: now,
+            is_open: false,
             input: Vec::new(),
             outbox: Outbox::default(),
             blocked: None,
@@ -270,7 +289,10 @@ impl Connections {
                 _ => left = true,
             }
         }
-        over.into_iter().for_each(|(id, reason)| self.end(id, &reason));
+        for (id, reason) in over {
+            self.counts.turned_away += u64::from(self.get(id).is_some_and(|conn| !conn.is_closing()));
+            self.end(id, &reason);
+        }
         left
     }
 
@@ -289,8 +311,8 @@ impl Connections {
         std::mem::take(&mut self.drained)
     }
 
-    /// The connections that have ended, with the reasons.
-    pub(crate) fn take_ended(&mut self) -> Vec<(ConnId, String)> {
+    /// The connections that have ended.
+    pub(crate) fn take_ended(&mut self) -> Vec<ConnId> {
         std::mem::take(&mut self.ended)
     }
 
@@ -301,7 +323,9 @@ impl Connections {
         let conn = self.conns.remove(index(id));
         self.pending -= usize::from(conn.is_pending);
         info!(peer = %conn.address, "disconnected: {reason}");
-        self.ended.push((id, reason.to_owned()));
+        if conn.is_open {
+            self.ended.push(id);
+        }
     }
 
     /// Something of a connection has changed: [`Connections::flush`] looks at it.
@@ -402,6 +426,7 @@ impl Connections {
         let limits = self.limits;
         let Some(conn) = self.get_mut(id).filter(|conn| !conn.is_closing()) else { return false };
         if !conn.is_slow(&limits, len) {
+            self.counts.messages += 1;
             return true;
         }
         match limits.slow {

@@ -14,6 +14,7 @@
 pub(crate) mod bus;
 pub(crate) mod connections;
 pub(crate) mod frames;
+pub(crate) mod hall;
 pub(crate) mod outbox;
 pub(crate) mod socket;
 pub(crate) mod start;

@@ -29,6 +29,14 @@ impl Socket {
         }
     }
 
+    /// Whether the connection is made: with TLS, whether the handshake is over.
+    pub(crate) fn is_made(&self) -> bool {
+        match self {
+            Self::Plain(_) => true,
+            Self::Tls(tls) => !tls.0.is_handshaking(),
+        }
+    }
+
     /// The stream below.
     pub(crate) fn stream(&self) -> &TcpStream {
         match self {

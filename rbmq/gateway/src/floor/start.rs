@@ -12,9 +12,10 @@ use tracing::warn;
 
 use super::bus::Topics;
 use super::connections::{ConnectionLimits, Connections, Slow, SweepLimits};
-use super::wake::{Mail, Mailbox};
+use super::hall::Hall;
+use super::wake::Bell;
 use super::worker::{Entrance, NewSession, Worker};
-use crate::protocol::{Door, Protocol};
+use crate::protocol::Protocol;
 
 /// What a protocol adds to the largest message at most: names, properties, the words around them.
 pub(crate) const MAX_FRAMING_BYTES: usize = 256 << 10;
@@ -37,7 +38,7 @@ pub(crate) struct Options {
 /// A gateway that serves clients. Dropping it stops the gateway in order.
 pub(crate) struct Running {
     address: SocketAddr,
-    mailbox: Mailbox,
+    bell: Bell,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -53,18 +54,18 @@ impl Options {
     }
 }
 
-/// Starts a gateway. `publisher` and `subscriber` lead to its broker. The door is made with the mailbox, to which it sends what other threads
-/// find out.
+/// Starts a gateway. `publisher` and `subscriber` lead to its broker. The door is made with the bell, which other threads ring when there is a
+/// change.
 ///
 /// # Errors
 /// The system refuses a thread or a descriptor.
-pub(crate) fn start<P: Protocol + Send + 'static, D: Door + Send + 'static>(
+pub(crate) fn start<P: Protocol + Send + 'static, H: Hall + Send + 'static>(
     options: Options,
     protocol: P,
-    door: impl FnOnce(Mailbox) -> D,
+    door: impl FnOnce(&Bell) -> H,
     (publisher, subscriber): (Publisher, Subscriber),
 ) -> io::Result<Running> {
-    let (address, mailbox) = (options.listener.local_addr()?, Mailbox::new()?);
+    let (address, bell) = (options.listener.local_addr()?, Bell::new()?);
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let limits = options.limits();
     let max_input_bytes = limits.frames_bytes / 4;
@@ -79,10 +80,10 @@ pub(crate) fn start<P: Protocol + Send + 'static, D: Door + Send + 'static>(
     };
     let topics = Topics::new(publisher, options.max_message_bytes);
     let connections = Connections::new(epoll, limits);
-    let door = door(mailbox.clone());
-    let worker = Worker::new(protocol, door, entrance, mailbox.clone(), connections, (topics, subscriber))?;
+    let door = door(&bell);
+    let worker = Worker::new(protocol, door, entrance, bell.clone(), connections, (topics, subscriber))?;
     let thread = threads::spawn(options.name, move || worker.run())?;
-    Ok(Running { address, mailbox, thread: Some(thread) })
+    Ok(Running { address, bell, thread: Some(thread) })
 }
 
 impl Running {
@@ -94,7 +95,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.mailbox.send(Mail::Stop);
+        self.bell.stop();
         if let Some(thread) = self.thread.take() {
             // A panic of the thread was reported where it happened.
             let _ = thread.join();

@@ -9,7 +9,9 @@ use rbmq::{Publisher, Subscriber};
 use rbmq_broker::{Broker, BrokerConfig};
 use rbmq_wire::{Levels, TopicFilter, TopicName};
 
-use super::connections::Slow;
+use super::bus::BusCounts;
+use super::connections::{ConnectionCounts, Slow};
+use super::hall::{Change, Hall};
 use super::start::{Options, Running, start};
 use crate::protocol::{ConnId, Cx, Door, Entry, Message, Protocol, PublishError, Taken};
 
@@ -159,6 +161,24 @@ impl Door for Open {
     fn may_subscribe_to_some(&mut self, _: ConnId, _: &TopicFilter) -> bool {
         true
     }
+}
+
+impl Hall for Open {
+    fn arrive(&mut self, _: ConnId, _: &str, _: Option<&[u8]>) -> Result<bool, String> {
+        Ok(true)
+    }
+
+    fn leave(&mut self, _: ConnId) {}
+
+    fn next_change(&mut self, _: Instant) -> Option<Change> {
+        None
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        None
+    }
+
+    fn count(&mut self, _: &ConnectionCounts, _: &BusCounts) {}
 }
 
 struct Site {

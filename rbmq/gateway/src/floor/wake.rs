@@ -1,60 +1,57 @@
-//! What other threads tell a gateway.
+//! What other threads tell a gateway: that there is something new, or that it is to stop.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use locks::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::protocol::ConnId;
-
-/// A message to the thread of a gateway.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mail {
-    /// A password was checked.
-    LoggedIn(ConnId, bool),
-    /// The users or their rights have changed.
-    Changed,
-    /// The gateway is to stop.
-    Stop,
-}
-
-/// A queue with a descriptor that is readable while there is mail.
+/// A descriptor that is readable after a call of another thread.
 #[derive(Debug, Clone)]
-pub(crate) struct Mailbox(Arc<Inner>);
+pub(crate) struct Bell(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    mail: Mutex<Vec<Mail>>,
     readable: OwnedFd,
+    stops: AtomicBool,
 }
 
-impl Mailbox {
-    /// An empty queue.
+impl Bell {
+    /// A bell that nobody has rung.
     ///
     /// # Errors
     /// The process has no descriptor left.
     pub(crate) fn new() -> io::Result<Self> {
         let readable = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self(Arc::new(Inner { mail: Mutex::default(), readable })))
+        Ok(Self(Arc::new(Inner { readable, stops: AtomicBool::new(false) })))
     }
 
-    /// Tells the gateway something.
-    pub(crate) fn send(&self, mail: Mail) {
-        self.0.mail.lock().push(mail);
+    /// There is something new.
+    pub(crate) fn ring(&self) {
         // A counter that is full is readable too.
         let _ = rustix::io::write(&self.0.readable, &1_u64.to_ne_bytes());
     }
 
-    /// Takes everything.
-    pub(crate) fn take(&self) -> Vec<Mail> {
+    /// The gateway is to stop.
+    pub(crate) fn stop(&self) {
+        // Release: pairs with the acquire of `is_stopping`.
+        self.0.stops.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    /// Makes the descriptor unreadable. What happened before is seen by calls that follow.
+    pub(crate) fn hear(&self) {
         let _ = rustix::io::read(&self.0.readable, &mut [0_u8; 8]);
-        std::mem::take(&mut *self.0.mail.lock())
+    }
+
+    /// Whether the gateway is to stop.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.0.stops.load(Ordering::Acquire)
     }
 }
 
-impl AsFd for Mailbox {
+impl AsFd for Bell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.readable.as_fd()
     }

@@ -21,13 +21,14 @@ use tracing::{info, warn};
 
 use super::bus::{Ask, Topics};
 use super::connections::{Connections, SweepLimits, Until};
+use super::hall::{Change, Hall};
 use super::socket::Socket;
-use super::wake::{Mail, Mailbox};
-use crate::protocol::{ConnId, Cx, Door, Message, Outlets as _, Protocol, Taken};
+use super::wake::Bell;
+use crate::protocol::{ConnId, Cx, Message, Outlets as _, Protocol, Taken};
 
 /// Data of events that are no connection's: the upper half of an id is never this for long.
 const LISTENER: u64 = u64::MAX;
-const MAILBOX: u64 = u64::MAX - 1;
+const BELL: u64 = u64::MAX - 1;
 const PUBLISHER: u64 = u64::MAX - 2;
 const SUBSCRIBER: u64 = u64::MAX - 3;
 
@@ -66,11 +67,11 @@ pub(crate) struct Entrance {
 }
 
 /// A gateway with its protocol. See the module.
-pub(crate) struct Worker<P, D> {
+pub(crate) struct Worker<P, H> {
     protocol: P,
-    door: D,
+    door: H,
     entrance: Entrance,
-    mailbox: Mailbox,
+    bell: Bell,
     connections: Connections,
     topics: Topics,
     subscriber: Subscriber,
@@ -80,6 +81,8 @@ pub(crate) struct Worker<P, D> {
     accept_at: Option<Instant>,
     sweep_at: Option<Instant>,
     lines: LogLimiter,
+    /// The most bytes of a message and its attributes: beyond, a frame may not fit.
+    max_message: usize,
     is_stopping: bool,
 }
 
@@ -96,25 +99,26 @@ macro_rules! call {
     }};
 }
 
-impl<P: Protocol, D: Door> Worker<P, D> {
+impl<P: Protocol, H: Hall> Worker<P, H> {
     /// A gateway that has not begun to listen.
     ///
     /// # Errors
     /// The kernel refuses to watch a descriptor.
     pub(crate) fn new(
         protocol: P,
-        door: D,
+        door: H,
         entrance: Entrance,
-        mailbox: Mailbox,
+        bell: Bell,
         connections: Connections,
         (topics, subscriber): (Topics, Subscriber),
     ) -> io::Result<Self> {
         entrance.listener.set_nonblocking(true)?;
+        let max_message = connections.max_frame() - super::start::MAX_FRAMING_BYTES;
         let worker = Self {
             protocol,
             door,
             entrance,
-            mailbox,
+            bell,
             connections,
             topics,
             subscriber,
@@ -123,12 +127,13 @@ impl<P: Protocol, D: Door> Worker<P, D> {
             accept_at: None,
             sweep_at: None,
             lines: LogLimiter::default(),
+            max_message,
             is_stopping: false,
         };
         let epoll = worker.connections.epoll();
         let watch = |data| epoll::EventData::new_u64(data);
         epoll::add(epoll, &worker.entrance.listener, watch(LISTENER), EventFlags::IN)?;
-        epoll::add(epoll, &worker.mailbox, watch(MAILBOX), EventFlags::IN)?;
+        epoll::add(epoll, &worker.bell, watch(BELL), EventFlags::IN)?;
         epoll::add(epoll, worker.topics.publisher().pollable()?, watch(PUBLISHER), EventFlags::IN)?;
         epoll::add(epoll, worker.subscriber.pollable()?, watch(SUBSCRIBER), EventFlags::IN)?;
         Ok(worker)
@@ -138,13 +143,13 @@ impl<P: Protocol, D: Door> Worker<P, D> {
     pub(crate) fn run(mut self) {
         let mut events = Vec::with_capacity(MAX_EVENTS);
         let mut next = call!(self.on_time());
-        while !self.is_stopping {
+        while !self.is_stopping && !self.bell.is_stopping() {
             self.wait(next, &mut events);
             let mut is_readable = false;
             for event in events.drain(..) {
                 match event.data.u64() {
                     LISTENER => self.accept(),
-                    MAILBOX => self.take_mail(),
+                    BELL => self.bell.hear(),
                     PUBLISHER => self.on_publisher(),
                     SUBSCRIBER => is_readable = true,
                     id => self.on_event(ConnId(id), event.flags),
@@ -162,7 +167,7 @@ impl<P: Protocol, D: Door> Worker<P, D> {
 
     fn wait(&mut self, next: Option<Instant>, events: &mut Vec<epoll::Event>) {
         let now = Instant::now();
-        let due = [next, self.accept_at, self.sweep_at].into_iter().flatten().min();
+        let due = [next, self.accept_at, self.sweep_at, self.door.next_due()].into_iter().flatten().min();
         let left = due.map(|due| due.saturating_duration_since(now));
         let is_idle = self.again.is_empty() && !self.connections.has_resumed();
         let left = if is_idle { left } else { Some(Duration::ZERO) };
@@ -188,10 +193,12 @@ impl<P: Protocol, D: Door> Worker<P, D> {
             let left = self.connections.sweep(now, &self.entrance.sweep);
             self.sweep_at = left.then(|| now + SWEEP);
         }
+        self.take_changes(now);
         self.ask();
         let next = call!(self.on_time());
         self.connections.flush();
         self.forget_ended();
+        self.door.count(&self.connections.take_counts(), &self.topics.take_counts());
         next
     }
 
@@ -207,8 +214,9 @@ impl<P: Protocol, D: Door> Worker<P, D> {
                 self.again.push_back(conn);
                 call!(self.on_drained(conn));
             }
-            for (conn, _) in ended {
+            for conn in ended {
                 call!(self.on_closed(conn));
+                self.door.leave(conn);
             }
             self.ask();
             self.connections.flush();
@@ -217,7 +225,7 @@ impl<P: Protocol, D: Door> Worker<P, D> {
 }
 
 /// Clients.
-impl<P: Protocol, D: Door> Worker<P, D> {
+impl<P: Protocol, H: Hall> Worker<P, H> {
     fn accept(&mut self) {
         for _ in 0..MAX_ACCEPTED {
             match self.entrance.listener.accept() {
@@ -243,7 +251,9 @@ impl<P: Protocol, D: Door> Worker<P, D> {
     fn admit(&mut self, stream: TcpStream, address: SocketAddr) {
         let now = Instant::now();
         // Who is turned away is in the log by now.
-        let Ok(place) = self.entrance.places.enter(address.ip(), now) else { return };
+        let Ok(place) = self.entrance.places.enter(address.ip(), now) else {
+            return self.connections.count_turned_away();
+        };
         let session = self.entrance.session.as_ref().map(|new| new()).transpose();
         let session = session.map_err(io::Error::other);
         let added = session.and_then(|session| {
@@ -257,10 +267,25 @@ impl<P: Protocol, D: Door> Worker<P, D> {
         match added {
             Ok(conn) => {
                 info!(peer = %address, "connected");
-                call!(self.on_open(conn, &address.to_string()));
+                self.open(conn);
             }
             Err(error) => warn!(peer = %address, "a client is not served: {error}"),
         }
+    }
+
+    /// Tells the protocol of a client, once its connection is made. With TLS it is only then that the client has shown a certificate.
+    fn open(&mut self, id: ConnId) {
+        let Some(conn) = self.connections.get_mut(id) else { return };
+        if !conn.is_made() {
+            return;
+        }
+        let address = conn.address.to_string();
+        match self.door.arrive(id, &address, conn.socket.certificate()) {
+            Ok(true) => conn.place.known(),
+            Ok(false) => {}
+            Err(why) => return self.connections.end(id, &why),
+        }
+        call!(self.on_open(id, &address));
     }
 
     fn on_event(&mut self, conn: ConnId, flags: EventFlags) {
@@ -324,6 +349,7 @@ impl<P: Protocol, D: Door> Worker<P, D> {
 
     /// Gives the protocol what a client has sent.
     fn use_input(&mut self, id: ConnId, bytes: &[u8]) {
+        self.open(id);
         let Some(conn) = self.connections.get_mut(id) else { return };
         let mut input = std::mem::take(&mut conn.input);
         let is_kept = !input.is_empty();
@@ -360,7 +386,7 @@ impl<P: Protocol, D: Door> Worker<P, D> {
 }
 
 /// Topics.
-impl<P: Protocol, D: Door> Worker<P, D> {
+impl<P: Protocol, H: Hall> Worker<P, H> {
     fn on_publisher(&mut self) {
         if self.topics.take_events() {
             self.resume_blocked();
@@ -430,8 +456,27 @@ impl<P: Protocol, D: Door> Worker<P, D> {
         match event {
             Event::Batch(batch) => {
                 let topic = batch.topic();
-                for payload in batch.records() {
-                    self.protocol.on_message(Message { topic, attributes: &[], payload }, &mut cx);
+                for piece in batch.pieces() {
+                    let piece = match piece {
+                        Ok(piece) => piece,
+                        Err(error) => {
+                            self.lines
+                                .allow(cx.now)
+                                .iter()
+                                .for_each(|more| warn!(more, "messages of topics: {error}"));
+                            continue;
+                        }
+                    };
+                    let (attributes, payload) = (piece.attributes.as_bytes(), piece.record);
+                    if payload.len() + attributes.len() <= self.max_message {
+                        self.protocol.on_message(Message { topic, attributes, payload }, &mut cx);
+                    } else if let Some(more) = self.lines.allow(cx.now) {
+                        let (size, most) = (payload.len() + attributes.len(), self.max_message);
+                        warn!(
+                            more,
+                            "topic '{topic}': a message of {size} bytes exceeds frames_bytes / 4, and is not sent to clients ({most})"
+                        );
+                    }
                 }
             }
             Event::Notice(Notice::Lost { topic, from, to, .. }) => {
@@ -450,17 +495,15 @@ impl<P: Protocol, D: Door> Worker<P, D> {
 }
 
 /// The end, and other threads.
-impl<P: Protocol, D: Door> Worker<P, D> {
-    fn take_mail(&mut self) {
-        for mail in self.mailbox.take() {
-            match mail {
-                Mail::LoggedIn(conn, accepted) => {
-                    if self.connections.get(conn).is_some() {
-                        call!(self.on_login(conn, accepted));
-                    }
+impl<P: Protocol, H: Hall> Worker<P, H> {
+    fn take_changes(&mut self, now: Instant) {
+        while let Some(change) = self.door.next_change(now) {
+            match change {
+                Change::Login(conn, accepted) if self.connections.get(conn).is_some() => {
+                    call!(self.on_login(conn, accepted));
                 }
-                Mail::Changed => {}
-                Mail::Stop => self.is_stopping = true,
+                Change::Login(..) => {}
+                Change::CutOff(conn, why) => self.connections.end(conn, &why),
             }
         }
     }
@@ -484,7 +527,7 @@ impl<P: Protocol, D: Door> Worker<P, D> {
             }
             self.again.clear();
             self.wait(Some(until), &mut events);
-            self.mailbox.take();
+            self.bell.hear();
             events.drain(..).for_each(|event| self.connections.mark(ConnId(event.data.u64())));
         }
     }

@@ -1,0 +1,124 @@
+//! The door as the floor sees it: who arrives and leaves, and what changes for a client.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use rbmq_broker::{Count, Entrance, EntranceEvent};
+use rbmq_wire::{TopicFilter, TopicName};
+
+use super::bus::BusCounts;
+use super::connections::ConnectionCounts;
+use crate::protocol::{ConnId, Door, Entry};
+
+/// Something that has changed for a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// A login that had to wait is decided.
+    Login(ConnId, bool),
+    /// The client has no rights any more, and is disconnected.
+    CutOff(ConnId, String),
+}
+
+/// The floor's part of a door.
+pub(crate) trait Hall: Door {
+    /// A client has connected, with the certificate that its connection has checked. True: it need not log in.
+    ///
+    /// # Errors
+    /// It is disconnected, and this is why.
+    fn arrive(&mut self, conn: ConnId, address: &str, certificate: Option<&[u8]>) -> Result<bool, String>;
+    /// A client has left.
+    fn leave(&mut self, conn: ConnId);
+    /// The next change.
+    fn next_change(&mut self, now: Instant) -> Option<Change>;
+    /// When there is one, if the bell is not rung before.
+    fn next_due(&self) -> Option<Instant>;
+    /// What has happened since the last call, for metrics.
+    fn count(&mut self, connections: &ConnectionCounts, bus: &BusCounts);
+}
+
+/// The door of a broker.
+#[derive(Debug)]
+pub(crate) struct BrokerDoor(pub(crate) Entrance);
+
+impl Door for BrokerDoor {
+    fn lets_in_anonymous(&self) -> bool {
+        self.0.lets_in_anonymous()
+    }
+
+    fn log_in(&mut self, conn: ConnId, user: Option<&str>, secret: &str) -> Entry {
+        match self.0.log_in(conn.0, user, secret) {
+            rbmq_broker::Entry::In => Entry::In,
+            rbmq_broker::Entry::Refused(_) => Entry::Refused,
+            rbmq_broker::Entry::Wait => Entry::Wait,
+        }
+    }
+
+    fn log_out(&mut self, conn: ConnId) {
+        self.0.log_out(conn.0);
+    }
+
+    fn user(&self, conn: ConnId) -> Option<&str> {
+        self.0.user(conn.0)
+    }
+
+    fn may_publish(&mut self, conn: ConnId, topic: &TopicName) -> bool {
+        self.0.may_publish(conn.0, topic)
+    }
+
+    fn may_subscribe(&mut self, conn: ConnId, topic: &TopicName) -> bool {
+        self.0.may_subscribe(conn.0, topic)
+    }
+
+    fn may_receive(&mut self, conn: ConnId, topic: &TopicName) -> bool {
+        self.0.may_receive(conn.0, topic)
+    }
+
+    fn may_subscribe_to_some(&mut self, conn: ConnId, filter: &TopicFilter) -> bool {
+        self.0.may_subscribe_to_some(conn.0, filter)
+    }
+}
+
+impl Hall for BrokerDoor {
+    fn arrive(&mut self, conn: ConnId, address: &str, certificate: Option<&[u8]>) -> Result<bool, String> {
+        self.0.arrive(conn.0, address, certificate.map(Arc::from))
+    }
+
+    fn leave(&mut self, conn: ConnId) {
+        self.0.left(conn.0);
+    }
+
+    fn next_change(&mut self, now: Instant) -> Option<Change> {
+        loop {
+            return Some(match self.0.next_event(now)? {
+                EntranceEvent::LoginDecided { client, entry } => {
+                    Change::Login(ConnId(client), entry == rbmq_broker::Entry::In)
+                }
+                EntranceEvent::CutOff { client, reason } => Change::CutOff(ConnId(client), reason),
+                // Rights are asked for with each message and request.
+                _ => continue,
+            });
+        }
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        self.0.next_due()
+    }
+
+    fn count(&mut self, connections: &ConnectionCounts, bus: &BusCounts) {
+        let counters = self.0.counters();
+        for (what, more) in [
+            (Count::MessagesIn, bus.published),
+            (Count::BytesIn, bus.published_bytes),
+            (Count::MessagesOut, connections.messages),
+            (Count::BytesOut, connections.sent_bytes),
+            (Count::Dropped, connections.dropped),
+            (Count::TooSlow, connections.slow_closed),
+            (Count::TurnedAway, connections.turned_away),
+            (Count::ProtocolErrors, connections.faults),
+        ] {
+            if more > 0 {
+                counters.add(what, more);
+            }
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The gateways of a broker.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use rbmq::{Publisher, SlowPolicy, Subscriber};
+use rbmq_broker::{Broker, Gate, GatewayProtocol, GatewaySettings, SlowClient};
+use rocketbufs::Context;
+use rustls::{ServerConfig, ServerConnection};
+use tls13::{Reloadable, Versions};
+
+use crate::floor::connections::Slow;
+use crate::floor::hall::BrokerDoor;
+use crate::floor::start::{Options, Running, start};
+use crate::floor::worker::NewSession;
+use crate::protocol::Protocol;
+
+/// A gateway does not start. The text says whose fault it is.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GatewayError {
+    /// The system does not let it listen.
+    #[error(
+        "the {protocol} gateway cannot listen on {address}: {source}; set gateway.listen to a free address"
+    )]
+    Listen {
+        /// The protocol.
+        protocol: GatewayProtocol,
+        /// The address.
+        address: String,
+        /// The reason.
+        source: io::Error,
+    },
+    /// Its certificates cannot be used.
+    #[error("the {protocol} gateway on {address}: {reason}")]
+    Tls {
+        /// The protocol.
+        protocol: GatewayProtocol,
+        /// The address.
+        address: String,
+        /// The reason.
+        reason: String,
+    },
+    /// It cannot publish to or subscribe at its broker.
+    #[error("a gateway does not reach its broker: {0}")]
+    Broker(String),
+    /// The system refuses a thread or a descriptor.
+    #[error("a gateway cannot start: {0}")]
+    System(#[from] io::Error),
+}
+
+/// The running gateways of a broker, as its configuration lists them. Dropping them stops them in order: clients get what is queued, at most for
+/// a second each.
+///
+/// ```no_run
+/// use std::io::{BufRead, BufReader, Write};
+/// use rbmq_broker::{Broker, BrokerConfig, GatewayProtocol, GatewaySettings};
+/// use rbmq_gateway::Gateways;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut config = BrokerConfig::default();
+/// config.broker.listen = "127.0.0.1:0".into();
+/// let mut redis = GatewaySettings::new(GatewayProtocol::Resp);
+/// redis.listen = Some("127.0.0.1:0".into());
+/// config.outside.gateway.push(redis);
+/// let broker = Broker::start(config)?;
+/// let gateways = Gateways::start(&broker)?;
+///
+/// let mut client = std::net::TcpStream::connect(gateways.list()[0].address())?;
+/// client.write_all(b"PUBLISH news hello\r\n")?;
+/// let mut reply = String::new();
+/// BufReader::new(client).read_line(&mut reply)?;
+/// assert_eq!(reply, ":0\r\n");
+/// # Ok(())
+/// # }
+/// ```
+pub struct Gateways(Vec<Gateway>);
+
+/// A running gateway.
+pub struct Gateway {
+    protocol: GatewayProtocol,
+    running: Running,
+    tls: Option<Arc<Certificates>>,
+}
+
+type Certificates = Reloadable<Arc<ServerConfig>, String>;
+
+impl Gateways {
+    /// Starts the gateways of a broker's configuration.
+    ///
+    /// # Errors
+    /// One of them does not start; then none runs.
+    pub fn start(broker: &Broker) -> Result<Self, GatewayError> {
+        let gate = broker.gate().map_err(|error| GatewayError::Broker(error.to_string()))?;
+        let all = broker.config().gateways().iter();
+        all.map(|settings| Gateway::start(&gate, broker, settings)).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The gateways, in the order of the configuration.
+    pub fn list(&self) -> &[Gateway] {
+        &self.0
+    }
+
+    /// Reads the certificates again, for new connections. After an error nothing changes for its gateway.
+    ///
+    /// # Errors
+    /// The first setting and file that cannot be used.
+    pub fn reload(&self) -> Result<(), String> {
+        let mut first = Ok(());
+        for tls in self.0.iter().filter_map(|gateway| gateway.tls.as_ref()) {
+            first = first.and(tls.reload());
+        }
+        first
+    }
+}
+
+impl Gateway {
+    fn start(gate: &Gate, broker: &Broker, settings: &GatewaySettings) -> Result<Self, GatewayError> {
+        let (protocol, address) = (settings.protocol, settings.address());
+        let tls = certificates(broker, settings).map_err(|reason| GatewayError::Tls {
+            protocol,
+            address: address.to_owned(),
+            reason,
+        })?;
+        let listener = TcpListener::bind(address).map_err(|source| GatewayError::Listen {
+            protocol,
+            address: address.to_owned(),
+            source,
+        })?;
+        let options = Options {
+            name: format!("rbmq-{protocol}"),
+            listener,
+            session: tls.as_ref().map(new_session),
+            max_connections: settings.max_connections,
+            max_message_bytes: max_message_bytes(broker, settings),
+            max_lag_bytes: settings.max_lag_bytes,
+            frames_bytes: usize::try_from(settings.frames_bytes).unwrap_or(usize::MAX),
+            slow: match settings.slow() {
+                SlowClient::Drop => Slow::Drop,
+                _ => Slow::Disconnect,
+            },
+            stranger_timeout: settings.login_timeout(),
+        };
+        let running = serve(gate, settings, options)?;
+        Ok(Self { protocol, running, tls })
+    }
+
+    /// The protocol.
+    pub fn protocol(&self) -> GatewayProtocol {
+        self.protocol
+    }
+
+    /// The address on which it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.running.address()
+    }
+}
+
+/// The largest message: what the settings say, or what fits into the rings of topics and the log of frames.
+fn max_message_bytes(broker: &Broker, settings: &GatewaySettings) -> u64 {
+    let ring = broker.config().framework.buffers.size_bytes;
+    settings.max_message_bytes.unwrap_or((ring / 4).min(settings.frames_bytes / 4))
+}
+
+/// Starts a gateway with the protocol of its settings.
+fn serve(_gate: &Gate, settings: &GatewaySettings, _options: Options) -> Result<Running, GatewayError> {
+    Err(GatewayError::Broker(format!("the protocol {} is not served", settings.protocol)))
+}
+
+fn begin<P: Protocol + Send + 'static>(
+    gate: &Gate,
+    settings: &GatewaySettings,
+    options: Options,
+    protocol: P,
+) -> Result<Running, GatewayError> {
+    let failed = |error: &dyn std::fmt::Display| GatewayError::Broker(error.to_string());
+    let context = Context::new(gate.config()).map_err(|error| failed(&error))?;
+    let name = options.name.clone();
+    let publisher = Publisher::builder().name(&name).context(&context).connect(gate.address());
+    let subscriber = Subscriber::builder().name(&name).context(&context).slow(SlowPolicy::BlockIfAllowed);
+    let ends = (
+        publisher.map_err(|error| failed(&error))?,
+        subscriber.connect(gate.address()).map_err(|error| failed(&error))?,
+    );
+    let address = options.listener.local_addr()?.to_string();
+    let door = |bell: &crate::floor::wake::Bell| {
+        let bell = bell.clone();
+        BrokerDoor(gate.open(settings, &address, move || bell.ring()))
+    };
+    Ok(start(options, protocol, door, ends)?)
+}
+
+fn certificates(broker: &Broker, settings: &GatewaySettings) -> Result<Option<Arc<Certificates>>, String> {
+    let Some(credentials) = settings.credentials(&broker.config().framework.tls) else { return Ok(None) };
+    let load = move || {
+        let config = credentials.server_of(Versions::Tls12And13).map_err(|error| error.to_string())?;
+        config.ok_or_else(|| {
+            "it is encrypted and has no certificate: set gateway.cert and gateway.key, or tls.cert and tls.key (rbmq keygen makes \
+             both), or tls = \"off\""
+                .to_owned()
+        })
+    };
+    Reloadable::new(load).map(|certificates| Some(Arc::new(certificates)))
+}
+
+fn new_session(certificates: &Arc<Certificates>) -> NewSession {
+    let certificates = certificates.clone();
+    Arc::new(move || ServerConnection::new(certificates.current()))
+}
