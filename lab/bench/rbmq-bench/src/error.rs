@@ -72,6 +72,9 @@ pub enum BenchError {
         /// The topic.
         name: String,
     },
+    /// A gateway's settings are wrong.
+    #[error("the gateway cannot be set up: {0}")]
+    Gateway(String),
     /// A system that is measured beside ours is not there.
     #[error("{peer} is not installed; scripts/bench-peers installs it")]
     NotInstalled {

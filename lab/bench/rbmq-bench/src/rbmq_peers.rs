@@ -11,6 +11,7 @@ use rbmq::{
     wire::{RECORD_HEADER_BYTES, push_record},
 };
 use rbmq_broker::{Broker, BrokerConfig};
+use rbmq_gateway::Gateways;
 use rocketbufs::{Config, config::TransportKind};
 
 use crate::{
@@ -64,6 +65,22 @@ pub fn topic_ring_bytes(load: &Load, record_bytes: u64, configured: u64) -> u64 
 /// The name of topic number so and so.
 pub fn topic_name(number: u8) -> String {
     format!("bench/{number}")
+}
+
+/// Runs a broker with a gateway until the process is killed.
+///
+/// # Errors
+/// The broker or the gateway could not start.
+pub fn serve_gateway(protocol: &str, listen: &str) -> Result<(), BenchError> {
+    let mut config = BrokerConfig::load(None).map_err(failed)?;
+    config.broker.listen = "127.0.0.1:0".to_owned();
+    let gateway = format!("{protocol}:{listen}").parse().map_err(BenchError::Gateway)?;
+    config.outside.gateway = vec![gateway];
+    let broker = Broker::start(config).map_err(failed)?;
+    let _gateways = Gateways::start(&broker).map_err(failed)?;
+    loop {
+        std::thread::park();
+    }
 }
 
 /// Runs a broker as `rbmq serve` does until the harness goes away.

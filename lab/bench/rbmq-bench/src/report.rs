@@ -32,7 +32,7 @@ pub struct Setting {
 impl Setting {
     /// Of this machine, now.
     pub fn new(system: System, version: &str, congestion: &Congestion) -> Setting {
-        let ours = matches!(system, System::Rbmq | System::Relay);
+        let ours = system == System::Rbmq || system == System::Relay;
         let congestion_control = match congestion {
             Congestion::Sockets(name) if !ours => {
                 format!("{name} (the server: {})", netns::default_congestion())
@@ -163,6 +163,7 @@ fn references(rows: &[Row]) -> Vec<System> {
         System::RedisServers,
         System::Nats,
         System::Rabbitmq,
+        System::Mosquitto,
     ];
     others.into_iter().filter(|other| rows.iter().any(|row| row.system == *other)).collect()
 }
@@ -214,7 +215,7 @@ impl Reference {
     fn is(self, other: &Row, row: &Row) -> bool {
         match self {
             Reference::Other(system) => {
-                row.system == System::Rbmq && other.system == system && other.is_reference_of(row)
+                row.system.is_ours() && other.system == system && other.is_reference_of(row)
             }
             Reference::Unconfirmed => {
                 row.confirm != Confirm::None

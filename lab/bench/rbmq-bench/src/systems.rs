@@ -21,6 +21,12 @@ pub enum System {
     Nats,
     /// RabbitMQ over AMQP 0-9-1
     Rabbitmq,
+    /// RBMQ's gateway for clients of Redis, in its broker's process
+    Resp,
+    /// RBMQ's gateway for clients of MQTT, in its broker's process
+    Mqtt,
+    /// Mosquitto over MQTT 3.1.1, QoS 0
+    Mosquitto,
 }
 
 impl System {
@@ -34,7 +40,15 @@ impl System {
             System::RedisServers => "redis-servers",
             System::Nats => "nats",
             System::Rabbitmq => "rabbitmq",
+            System::Resp => "resp",
+            System::Mqtt => "mqtt",
+            System::Mosquitto => "mosquitto",
         }
+    }
+
+    /// Whether the system is ours, and compared with others.
+    pub fn is_ours(self) -> bool {
+        matches!(self, System::Rbmq | System::Resp | System::Mqtt)
     }
 
     /// Whether the system has this interface with these confirmations.
@@ -42,9 +56,14 @@ impl System {
         match self {
             System::Rbmq => api != Api::Wire || confirm == Confirm::None,
             System::Relay => api == Api::Batch && confirm == Confirm::None,
-            System::Redis | System::RedisThreads | System::RedisServers | System::Nats | System::Rabbitmq => {
-                confirm != Confirm::Consumed
-            }
+            System::Redis
+            | System::RedisThreads
+            | System::RedisServers
+            | System::Nats
+            | System::Rabbitmq
+            | System::Resp => confirm != Confirm::Consumed,
+            // Of QoS 0 nothing is confirmed.
+            System::Mqtt | System::Mosquitto => confirm == Confirm::None,
         }
     }
 

@@ -35,6 +35,15 @@ pub enum Worker {
         #[arg(long)]
         congestion: Option<String>,
     },
+    /// The broker with a gateway
+    Gateway {
+        /// The protocol of the gateway
+        #[arg(long)]
+        protocol: String,
+        /// Where it listens
+        #[arg(long)]
+        listen: String,
+    },
     /// The bare fan-out relay
     Relay {
         /// Bytes read from a publisher at once
@@ -124,6 +133,7 @@ pub fn run(worker: Worker) -> Result<(), BenchError> {
         Worker::Broker { listen, transport, congestion } => {
             rbmq_peers::serve(&Control::start(), &listen, transport, congestion.as_deref())
         }
+        Worker::Gateway { protocol, listen } => rbmq_peers::serve_gateway(&protocol, &listen),
         Worker::Relay { read_bytes, congestion } => {
             relay::run(&Control::start(), read_bytes, congestion.as_deref())
         }

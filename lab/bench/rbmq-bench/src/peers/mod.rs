@@ -9,6 +9,7 @@
 
 mod message;
 mod mosquitto;
+mod mqtt;
 mod nats;
 mod publish;
 mod rabbitmq;
@@ -37,6 +38,8 @@ pub enum Peer {
     Nats,
     /// RabbitMQ over AMQP 0-9-1.
     Rabbitmq,
+    /// MQTT 3.1.1, QoS 0.
+    Mqtt,
 }
 
 impl Peer {
@@ -44,7 +47,8 @@ impl Peer {
     pub fn of(system: System) -> Option<Peer> {
         match system {
             System::Rbmq | System::Relay => None,
-            System::Redis | System::RedisThreads | System::RedisServers => Some(Peer::Redis),
+            System::Redis | System::RedisThreads | System::RedisServers | System::Resp => Some(Peer::Redis),
+            System::Mqtt | System::Mosquitto => Some(Peer::Mqtt),
             System::Nats => Some(Peer::Nats),
             System::Rabbitmq => Some(Peer::Rabbitmq),
         }
@@ -56,6 +60,7 @@ impl Peer {
             Peer::Redis => redis::PROTOCOL,
             Peer::Nats => nats::PROTOCOL,
             Peer::Rabbitmq => rabbitmq::PROTOCOL,
+            Peer::Mqtt => mqtt::PROTOCOL,
         }
     }
 
@@ -80,6 +85,7 @@ impl Peer {
             Peer::Redis => redis::begin(to, topic, size),
             Peer::Nats => nats::begin(to, topic, size),
             Peer::Rabbitmq => rabbitmq::begin(to, topic, size),
+            Peer::Mqtt => mqtt::begin(to, topic, size),
         }
     }
 
@@ -87,6 +93,7 @@ impl Peer {
         match self {
             Peer::Redis | Peer::Nats => b"\r\n",
             Peer::Rabbitmq => &[rabbitmq::FRAME_END],
+            Peer::Mqtt => b"",
         }
     }
 
@@ -95,6 +102,7 @@ impl Peer {
         let prefix = match self {
             Peer::Redis => redis::delivered(&topic_name(topic), size),
             Peer::Nats => nats::delivered(topic, &topic_name(topic), size),
+            Peer::Mqtt => mqtt::delivered(&topic_name(topic), size),
             // Deliveries are numbered.
             Peer::Rabbitmq => return None,
         };
@@ -110,6 +118,7 @@ impl Peer {
             Peer::Redis => redis::open_publisher(socket, confirm),
             Peer::Nats => nats::open(socket, confirm),
             Peer::Rabbitmq => rabbitmq::open_publisher(socket, confirm),
+            Peer::Mqtt => mqtt::open(socket),
         }
     }
 
@@ -128,6 +137,7 @@ impl Peer {
             Peer::Redis => redis::open_subscriber(socket, reader, topics),
             Peer::Nats => nats::open_subscriber(socket, reader, topics),
             Peer::Rabbitmq => rabbitmq::open_subscriber(socket, topics),
+            Peer::Mqtt => mqtt::open_subscriber(socket, reader, topics),
         }
     }
 
@@ -140,6 +150,7 @@ impl Peer {
             Peer::Redis => redis::version(socket),
             Peer::Nats => nats::version(socket),
             Peer::Rabbitmq => rabbitmq::version(socket),
+            Peer::Mqtt => mqtt::version(socket),
         }
     }
 
@@ -153,6 +164,7 @@ impl Peer {
             Peer::Redis => redis::next(data),
             Peer::Nats => nats::next(data),
             Peer::Rabbitmq => rabbitmq::next(data),
+            Peer::Mqtt => mqtt::next(data),
         };
         next.ok_or_else(|| self.protocol().malformed(data))
     }
@@ -162,7 +174,7 @@ impl Peer {
 mod tests {
     use super::*;
 
-    const PEERS: [Peer; 3] = [Peer::Redis, Peer::Nats, Peer::Rabbitmq];
+    const PEERS: [Peer; 4] = [Peer::Redis, Peer::Nats, Peer::Rabbitmq, Peer::Mqtt];
 
     #[test]
     fn encoded_bytes_are_the_frame_around_a_payload() {
@@ -197,7 +209,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_bytes_make_a_parser_panic_or_go_past_the_end(data: Vec<u8>, which in 0..3_usize) {
+        fn no_bytes_make_a_parser_panic_or_go_past_the_end(data: Vec<u8>, which in 0..PEERS.len()) {
             for front in [&b""[..], b"*3\r\n$7\r\nmessage\r\n$", b"MSG bench.001 1 ", b"\x01\x00\x01\x00\x00\x00"] {
                 let data = [front, &data].concat();
                 match PEERS[which].next(&data) {

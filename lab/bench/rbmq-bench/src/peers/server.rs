@@ -46,6 +46,10 @@ pub enum Servers {
     Rabbitmq,
     /// One Mosquitto server
     Mosquitto,
+    /// RBMQ's broker with a gateway for clients of Redis
+    Resp,
+    /// RBMQ's broker with a gateway for clients of MQTT
+    Mqtt,
 }
 
 impl Servers {
@@ -58,6 +62,9 @@ impl Servers {
             System::RedisServers => Some(Servers::RedisForEachCore),
             System::Nats => Some(Servers::Nats),
             System::Rabbitmq => Some(Servers::Rabbitmq),
+            System::Resp => Some(Servers::Resp),
+            System::Mqtt => Some(Servers::Mqtt),
+            System::Mosquitto => Some(Servers::Mosquitto),
         }
     }
 
@@ -70,6 +77,8 @@ impl Servers {
             Servers::Nats => "nats",
             Servers::Rabbitmq => "rabbitmq",
             Servers::Mosquitto => "mosquitto",
+            Servers::Resp => "resp",
+            Servers::Mqtt => "mqtt",
         }
     }
 
@@ -85,6 +94,7 @@ impl Servers {
                 Some(PathBuf::from("/usr/lib/rabbitmq/bin/rabbitmq-server")).filter(|path| path.is_file())
             }
             Servers::Mosquitto => server::find("mosquitto"),
+            Servers::Resp | Servers::Mqtt => std::env::current_exe().ok(),
         }
     }
 
@@ -115,6 +125,7 @@ impl Servers {
             Servers::Rabbitmq => Peer::Rabbitmq.version(&mut socket),
             // The protocol does not tell it.
             Servers::Mosquitto => mosquitto::version(Command::new(program)),
+            Servers::Resp | Servers::Mqtt => Ok(env!("CARGO_PKG_VERSION").to_owned()),
         }
     }
 }
@@ -178,6 +189,11 @@ impl Guard {
                 rabbitmq::start(program, folder, port, helper, limits)
             }
             Servers::Mosquitto => mosquitto::start(program, folder, port),
+            Servers::Resp | Servers::Mqtt => {
+                let args = ["worker", "gateway", "--protocol", self.kind.name(), "--listen", &addr(port)];
+                let args = args.map(str::to_owned).to_vec();
+                Ok(Start { program: program.clone(), args, env: Vec::new() })
+            }
         }
     }
 
