@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use rbmq::{Publisher, PublisherEvent, TopicOpenError, TopicOptions, TopicWriter};
-use rbmq_wire::{TopicFilter, TopicName};
+use rbmq_wire::{ATTRIBUTES_HEADER_BYTES, Attributes, RECORD_HEADER_BYTES, TopicFilter, TopicName};
 use tracing::debug;
 
 use crate::protocol::{Bus, PublishError};
@@ -17,6 +17,9 @@ const MAX_OPEN: usize = 1000;
 
 /// How long the broker has to take a topic.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The headers of a record with attributes.
+const RECORD_HEADERS: u64 = (RECORD_HEADER_BYTES + ATTRIBUTES_HEADER_BYTES) as u64;
 
 /// A topic that is open.
 struct Open {
@@ -122,7 +125,7 @@ impl Topics {
                 self.close_oldest();
             }
             let options = TopicOptions::default()
-                .max_delivery_bytes(self.max_message_bytes + 8)
+                .max_delivery_bytes(self.max_message_bytes + RECORD_HEADERS)
                 .open_timeout(Some(OPEN_TIMEOUT));
             let writer = self.publisher.topic_with(topic.as_str(), options).map_err(|error| match error {
                 TopicOpenError::TimedOut { .. } => PublishError::Full,
@@ -154,7 +157,12 @@ impl Bus for Topics {
             return Err(PublishError::TooLarge { most });
         }
         let writer = &mut self.open(topic)?.writer;
-        match writer.publish_timeout(payload, Some(Duration::ZERO)) {
+        let now = Some(Duration::ZERO);
+        let published = match attributes {
+            [] => writer.publish_timeout(payload, now),
+            _ => writer.publish_with_timeout(Attributes::checked_before(attributes), payload, now),
+        };
+        match published {
             Ok(_) => {
                 self.counts.published += 1;
                 self.counts.published_bytes += size;
