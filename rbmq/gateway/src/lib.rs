@@ -18,6 +18,7 @@ mod floor;
 mod gateways;
 #[allow(dead_code, reason = "the protocols and the floor come next")]
 mod protocol;
+#[allow(dead_code, reason = "the gateways that run it come next")]
 pub mod resp;
 
 pub use gateways::{Gateway, GatewayError, Gateways};

@@ -1,0 +1,129 @@
+//! What is known of a client.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use super::parse::Parser;
+use super::routes::Kind;
+use crate::protocol::ConnId;
+
+/// What the next command of a client waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// Nothing.
+    No,
+    /// Its password is being checked.
+    Check,
+    /// Its password was checked, and is right or not.
+    Checked(bool),
+    /// So many filters are not in force yet.
+    Filters(usize),
+}
+
+/// Which replies the client wants (`CLIENT REPLY`).
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Muted {
+    /// None.
+    pub(super) is_off: bool,
+    /// Not the next one.
+    pub(super) skips: bool,
+    /// Not the one after this.
+    pub(super) skips_next: bool,
+}
+
+/// Commands between `MULTI` and `EXEC`.
+#[derive(Debug, Default)]
+pub(super) struct Transaction {
+    /// The commands as the client sent them.
+    pub(super) bytes: Vec<u8>,
+    pub(super) count: usize,
+    /// A command was refused: nothing will be executed.
+    pub(super) is_broken: bool,
+    /// How far the execution is, and the replies so far.
+    pub(super) progress: Option<(usize, Vec<u8>)>,
+}
+
+/// A client. See the module.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) conn: ConnId,
+    /// What `CLIENT ID` says.
+    pub(super) id: u64,
+    pub(super) address: Box<str>,
+    pub(super) opened: Instant,
+    pub(super) used: Instant,
+    pub(super) parser: Parser,
+    pub(super) is_resp3: bool,
+    /// Whether it may send commands: it has logged in, or nobody has to.
+    pub(super) is_in: bool,
+    pub(super) name: Box<str>,
+    pub(super) library: Box<str>,
+    pub(super) library_version: Box<str>,
+    pub(super) muted: Muted,
+    /// The numbers of the entries that it has subscribed to, by kind.
+    pub(super) subscribed: [BTreeSet<u32>; 3],
+    /// Entries that it is about to subscribe to: the reply comes when all of them are in force.
+    pub(super) coming: Vec<(Kind, u32)>,
+    pub(super) wait: Wait,
+    pub(super) transaction: Option<Box<Transaction>>,
+    /// The last command, for `CLIENT LIST`.
+    pub(super) command: &'static str,
+    /// Why the connection ends, after what is queued.
+    pub(super) closing: Option<&'static str>,
+}
+
+impl Client {
+    pub(super) fn new(conn: ConnId, id: u64, address: &str, is_in: bool, now: Instant) -> Self {
+        Self {
+            conn,
+            id,
+            address: address.into(),
+            opened: now,
+            used: now,
+            parser: Parser::default(),
+            is_resp3: false,
+            is_in,
+            name: "".into(),
+            library: "".into(),
+            library_version: "".into(),
+            muted: Muted::default(),
+            subscribed: Default::default(),
+            coming: Vec::new(),
+            wait: Wait::No,
+            transaction: None,
+            command: "NULL",
+            closing: None,
+        }
+    }
+
+    /// The number of its channels, patterns or shard channels.
+    pub(super) fn count(&self, kind: Kind) -> usize {
+        self.subscribed[kind as usize].len()
+    }
+
+    /// The number that replies to its subscriptions of a kind have: shard channels are counted on their own.
+    pub(super) fn count_told(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Shard => self.count(Kind::Shard),
+            Kind::Channel | Kind::Pattern => self.count(Kind::Channel) + self.count(Kind::Pattern),
+        }
+    }
+
+    pub(super) fn is_subscribed(&self) -> bool {
+        self.subscribed.iter().any(|numbers| !numbers.is_empty())
+    }
+
+    /// Whether only few commands are allowed: a client of RESP2 could not tell replies from messages.
+    pub(super) fn is_restricted(&self) -> bool {
+        !self.is_resp3 && self.is_subscribed()
+    }
+
+    pub(super) fn is_muted(&self) -> bool {
+        self.muted.is_off || self.muted.skips
+    }
+
+    /// Whether a command is executed at once and answered.
+    pub(super) fn is_plain(&self) -> bool {
+        self.is_in && self.transaction.is_none() && !self.is_muted() && !self.is_restricted()
+    }
+}

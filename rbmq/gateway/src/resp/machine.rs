@@ -1,0 +1,455 @@
+//! The protocol: commands of clients are executed one after the other, and messages go to those who have subscribed.
+
+use std::collections::HashMap;
+use std::time::{Instant, SystemTime};
+
+use rbmq_wire::{TopicFilter, TopicName};
+
+use super::client::{Client, Transaction, Wait};
+use super::commands::{Spec, Verb, needs_store};
+use super::deliver::deliver;
+use super::parse::{Arguments, Command, Limits, Publish, Step, publish};
+use super::pubsub::Post;
+use super::reply::Reply;
+use super::routes::{Kind, Routes};
+use crate::protocol::{ConnId, Cx, Message, Protocol, Taken};
+
+/// Replies that are kept before they are queued. A client that has as much queued reads it first.
+const MAX_REPLIES: usize = 64 << 10;
+
+/// The most arguments of a command.
+const MAX_ARGUMENTS: usize = 1 << 20;
+
+/// What a command may have beside a message of the largest size.
+const MAX_COMMAND_OVERHEAD: u64 = 128 << 10;
+
+/// Memory of [`Resp`] beyond this is given back after use.
+const KEPT_BYTES: usize = 1 << 20;
+
+/// What a gateway is set to.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    /// The largest message.
+    pub(crate) max_message_bytes: u64,
+    /// The version of RBMQ.
+    pub(crate) version: &'static str,
+    /// When the gateway began.
+    pub(crate) began: SystemTime,
+}
+
+/// What came of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// It is executed, and answered.
+    Done,
+    /// It cannot be executed yet.
+    Blocked,
+}
+
+/// What is counted for `INFO`.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) connections: u64,
+    pub(super) commands: u64,
+    pub(super) lost_bytes: u64,
+}
+
+/// RESP for all connections of a gateway.
+pub(crate) struct Resp {
+    limits: Limits,
+    pub(super) version: &'static str,
+    /// When the gateway began, by both clocks.
+    pub(super) began: SystemTime,
+    pub(super) began_at: Instant,
+    pub(super) clients: HashMap<ConnId, Client>,
+    pub(super) routes: Routes,
+    /// Replies to the client whose bytes are read.
+    pub(super) replies: Vec<u8>,
+    arguments: Arguments,
+    head: Vec<u8>,
+    pub(super) counts: Counts,
+}
+
+impl Resp {
+    /// A gateway without connections, which begins now.
+    pub(crate) fn new(settings: Settings, now: Instant) -> Self {
+        let bulk = u32::try_from(settings.max_message_bytes).unwrap_or(u32::MAX >> 1).min(u32::MAX >> 1);
+        let command = u64::from(bulk) + MAX_COMMAND_OVERHEAD;
+        Self {
+            limits: Limits {
+                arguments: MAX_ARGUMENTS,
+                bulk: bulk as usize,
+                command: u32::try_from(command).expect("half of the range and a little"),
+                is_stranger: false,
+            },
+            version: settings.version,
+            began: settings.began,
+            began_at: now,
+            clients: HashMap::new(),
+            routes: Routes::default(),
+            replies: Vec::new(),
+            arguments: Arguments::default(),
+            head: Vec::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Executes what is complete.
+    fn read(
+        &mut self,
+        client: &mut Client,
+        bytes: &[u8],
+        arguments: &mut Arguments,
+        cx: &mut Cx<'_>,
+    ) -> Taken {
+        let mut at = 0;
+        loop {
+            if client.closing.is_some() {
+                return Taken::Bytes(bytes.len());
+            }
+            if matches!(client.wait, Wait::Check | Wait::Filters(1..)) {
+                return Taken::Blocked(at);
+            }
+            if self.replies.len() >= MAX_REPLIES && self.is_full(client, cx) {
+                return Taken::Later(at);
+            }
+            let rest = &bytes[at..];
+            let limits = Limits { is_stranger: !client.is_in, ..self.limits };
+            if client.is_plain()
+                && let Some(found) = publish(rest, &limits)
+            {
+                if self.publish_now(client, found, cx) == Flow::Blocked {
+                    return Taken::Blocked(at);
+                }
+                at += found.used;
+                continue;
+            }
+            match client.parser.parse(rest, &limits, arguments) {
+                Step::Command(used) => {
+                    let command = arguments.of(rest);
+                    match self.command(client, &command, &rest[..used], cx) {
+                        Flow::Done => at += used,
+                        Flow::Blocked => return Taken::Blocked(at),
+                    }
+                }
+                Step::Nothing(used) => at += used,
+                Step::More => return Taken::Bytes(at),
+                Step::Broken(error) => {
+                    Reply::new(&mut self.replies, client.is_resp3).error(format_args!("ERR {error}"));
+                    client.closing = Some("its client does not speak RESP");
+                }
+            }
+        }
+    }
+
+    /// Executes a command, or keeps it for `EXEC`. `raw` is what the client sent.
+    fn command(&mut self, client: &mut Client, command: &Command<'_>, raw: &[u8], cx: &mut Cx<'_>) -> Flow {
+        let begin = self.replies.len();
+        let (flow, is_subscribing) = match self.admit(client, command) {
+            Ok(spec) if client.transaction.is_some() && !spec.is_immediate() => {
+                self.keep(client, raw);
+                (Flow::Done, false)
+            }
+            Ok(spec) => {
+                client.command = spec.name;
+                (self.execute(client, spec, command, cx), spec.is_subscribing())
+            }
+            Err(()) => (Flow::Done, false),
+        };
+        if flow == Flow::Blocked {
+            return flow;
+        }
+        self.counts.commands += 1;
+        client.used = cx.now;
+        let is_error = self.replies.get(begin) == Some(&b'-');
+        // As it is after the command: `CLIENT REPLY ON` is answered.
+        if client.is_muted() && (!is_subscribing || is_error) {
+            self.replies.truncate(begin);
+        }
+        client.muted.skips = std::mem::take(&mut client.muted.skips_next);
+        flow
+    }
+
+    /// Whether the client may send the command now. If not, it is answered.
+    fn admit(&mut self, client: &mut Client, command: &Command<'_>) -> Result<&'static Spec, ()> {
+        let name = command.get(0).unwrap_or_default();
+        let mut reply = Reply::new(&mut self.replies, client.is_resp3);
+        let found = Spec::find(name);
+        match found {
+            None if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") => {
+                // A page of a browser, whose next lines would be commands.
+                client.closing = Some("its client speaks HTTP");
+            }
+            None if needs_store(name) => reply.error(format_args!(
+                "ERR '{}' needs a key-value store, and this is none: RBMQ's gateway has PUBLISH and SUBSCRIBE",
+                name.escape_ascii()
+            )),
+            None => unknown_command(&mut reply, command),
+            Some(spec) if !spec.takes(command.len()) => {
+                reply.error(format_args!("ERR wrong number of arguments for '{}' command", spec.name));
+            }
+            Some(spec) if !client.is_in && !spec.is_for_strangers() => {
+                reply.error("NOAUTH Authentication required.");
+            }
+            Some(spec) if client.is_restricted() && !spec.is_for_subscribed() => {
+                let name = match command.get(1).filter(|_| spec.has_subcommands) {
+                    Some(sub) => format!("{}|{}", spec.name, sub.escape_ascii()).to_ascii_lowercase(),
+                    None => spec.name.to_owned(),
+                };
+                reply.error(format_args!(
+                    "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
+                ));
+            }
+            Some(spec) => return Ok(spec),
+        }
+        if let Some(transaction) = &mut client.transaction {
+            transaction.is_broken = true;
+        }
+        Err(())
+    }
+
+    /// Executes a command that is allowed.
+    pub(super) fn execute(
+        &mut self,
+        client: &mut Client,
+        spec: &'static Spec,
+        command: &Command<'_>,
+        cx: &mut Cx<'_>,
+    ) -> Flow {
+        let post = |is_sharded| Post {
+            channel: command.get(1).unwrap_or_default(),
+            payload: command.get(2).unwrap_or_default(),
+            is_sharded,
+        };
+        match spec.verb {
+            Verb::Publish => return self.publish(client, post(false), cx),
+            Verb::Spublish => return self.publish(client, post(true), cx),
+            Verb::Subscribe => return self.subscribe(client, Kind::Channel, command, cx),
+            Verb::Psubscribe => return self.subscribe(client, Kind::Pattern, command, cx),
+            Verb::Ssubscribe => return self.subscribe(client, Kind::Shard, command, cx),
+            Verb::Exec => return self.exec(client, cx),
+            Verb::Auth => return self.auth(client, command, cx),
+            Verb::Hello => return self.hello(client, command, cx),
+            Verb::Unsubscribe => self.unsubscribe(client, Kind::Channel, command, cx),
+            Verb::Punsubscribe => self.unsubscribe(client, Kind::Pattern, command, cx),
+            Verb::Sunsubscribe => self.unsubscribe(client, Kind::Shard, command, cx),
+            Verb::Pubsub => self.pubsub(client, command, cx),
+            Verb::Client => self.client(client, command, cx),
+            Verb::Reset => self.reset(client, cx),
+            Verb::Info => self.info(client, command, cx),
+            Verb::Time => self.time(client, cx),
+            Verb::Multi | Verb::Discard | Verb::Watch | Verb::Unwatch => self.transaction(client, spec.verb),
+            _ => self.server(client, spec.verb, command, cx),
+        }
+        Flow::Done
+    }
+
+    /// Publishes what came in the usual form, from a client that wants a reply.
+    fn publish_now(&mut self, client: &mut Client, found: Publish<'_>, cx: &mut Cx<'_>) -> Flow {
+        let Publish { channel, payload, .. } = found;
+        let flow = self.publish(client, Post { channel, payload, is_sharded: false }, cx);
+        self.counts.commands += u64::from(flow == Flow::Done);
+        client.command = "publish";
+        client.used = cx.now;
+        flow
+    }
+
+    /// Queues the replies. Returns whether the client has to read them before there are more.
+    fn is_full(&mut self, client: &Client, cx: &mut Cx<'_>) -> bool {
+        self.send(client.conn, cx);
+        cx.out.queued_bytes(client.conn) >= MAX_REPLIES as u64
+    }
+
+    /// Queues the replies.
+    fn send(&mut self, conn: ConnId, cx: &mut Cx<'_>) {
+        if !self.replies.is_empty() {
+            cx.out.send(conn, &self.replies);
+            self.replies.clear();
+            self.replies.shrink_to(KEPT_BYTES);
+        }
+    }
+
+    /// The most bytes that a transaction has.
+    pub(super) fn max_transaction_bytes(&self) -> usize {
+        self.limits.command as usize
+    }
+}
+
+/// The answer to a command that Redis does not have either.
+fn unknown_command(reply: &mut Reply<'_>, command: &Command<'_>) {
+    const MOST: usize = 128;
+    let cut = |text: &[u8], most: usize| String::from_utf8_lossy(&text[..text.len().min(most)]).into_owned();
+    let mut arguments = String::new();
+    for argument in command.from(1) {
+        if arguments.len() >= MOST {
+            break;
+        }
+        arguments += &format!("'{}' ", cut(argument, MOST - arguments.len()));
+    }
+    let name = cut(command.get(0).unwrap_or_default(), MOST);
+    reply.error(format_args!("ERR unknown command '{name}', with args beginning with: {arguments}"));
+}
+
+impl Protocol for Resp {
+    fn on_open(&mut self, conn: ConnId, address: &str, cx: &mut Cx<'_>) {
+        self.counts.connections += 1;
+        let is_in = cx.door.lets_in_anonymous();
+        let client = Client::new(conn, self.counts.connections, address, is_in, cx.now);
+        self.clients.insert(conn, client);
+    }
+
+    fn on_bytes(&mut self, conn: ConnId, bytes: &[u8], cx: &mut Cx<'_>) -> Taken {
+        let Some(mut client) = self.clients.remove(&conn) else { return Taken::Bytes(bytes.len()) };
+        let mut arguments = std::mem::take(&mut self.arguments);
+        let commands = self.counts.commands;
+        let taken = self.read(&mut client, bytes, &mut arguments, cx);
+        self.arguments = arguments;
+        if client.is_in && self.counts.commands > commands {
+            cx.out.known(conn);
+        }
+        self.send(conn, cx);
+        if let Some(reason) = client.closing {
+            cx.out.close(conn, reason);
+        }
+        self.clients.insert(conn, client);
+        taken
+    }
+
+    fn on_closed(&mut self, conn: ConnId, cx: &mut Cx<'_>) {
+        if let Some(mut client) = self.clients.remove(&conn) {
+            self.abandon(&mut client, cx);
+            self.unsubscribe_all(&mut client, cx);
+        }
+    }
+
+    fn on_message(&mut self, message: Message<'_>, cx: &mut Cx<'_>) {
+        deliver(&mut self.routes, message, &mut self.head, cx);
+    }
+
+    fn on_subscribed(&mut self, filter: &TopicFilter, cx: &mut Cx<'_>) {
+        for conn in self.routes.on_subscribed(filter) {
+            if let Some(client) = self.clients.get_mut(&conn)
+                && let Wait::Filters(left) = &mut client.wait
+            {
+                *left = left.saturating_sub(1);
+                if *left == 0 {
+                    cx.out.resume(conn);
+                }
+            }
+        }
+    }
+
+    fn on_login(&mut self, conn: ConnId, accepted: bool, cx: &mut Cx<'_>) {
+        if let Some(client) = self.clients.get_mut(&conn)
+            && client.wait == Wait::Check
+        {
+            client.wait = Wait::Checked(accepted);
+            cx.out.resume(conn);
+        }
+    }
+
+    fn on_lost(&mut self, _topic: &TopicName, bytes: u64, _cx: &mut Cx<'_>) {
+        // Clients have no word for it: `INFO` and the floor's log have.
+        self.counts.lost_bytes += bytes;
+    }
+
+    fn on_drained(&mut self, _conn: ConnId, _cx: &mut Cx<'_>) {}
+
+    fn on_time(&mut self, _cx: &mut Cx<'_>) -> Option<Instant> {
+        None
+    }
+
+    fn on_stop(&mut self, _cx: &mut Cx<'_>) {}
+}
+
+/// Transactions.
+impl Resp {
+    /// Keeps a command for `EXEC`.
+    fn keep(&mut self, client: &mut Client, raw: &[u8]) {
+        let most = self.max_transaction_bytes();
+        let Some(transaction) = &mut client.transaction else { return };
+        let mut reply = Reply::new(&mut self.replies, client.is_resp3);
+        if transaction.bytes.len() + raw.len() > most {
+            transaction.is_broken = true;
+            transaction.bytes = Vec::new();
+            reply.error(format_args!("ERR a transaction has {most} bytes at most"));
+            return;
+        }
+        if !transaction.is_broken {
+            transaction.bytes.extend_from_slice(raw);
+            transaction.count += 1;
+        }
+        reply.word("QUEUED");
+    }
+
+    fn transaction(&mut self, client: &mut Client, verb: Verb) {
+        let mut reply = Reply::new(&mut self.replies, client.is_resp3);
+        match (verb, &mut client.transaction) {
+            (Verb::Multi, Some(_)) => reply.error("ERR MULTI calls can not be nested"),
+            (Verb::Multi, none) => {
+                *none = Some(Box::default());
+                reply.ok();
+            }
+            (Verb::Discard, None) => reply.error("ERR DISCARD without MULTI"),
+            (Verb::Discard, some) => {
+                *some = None;
+                reply.ok();
+            }
+            (Verb::Watch, Some(_)) => reply.error("ERR WATCH inside MULTI is not allowed"),
+            // There are no keys that others could change.
+            _ => reply.ok(),
+        }
+    }
+
+    /// Executes what was kept. If a command cannot be executed yet, the replies so far wait with it.
+    fn exec(&mut self, client: &mut Client, cx: &mut Cx<'_>) -> Flow {
+        let Some(mut transaction) = client.transaction.take() else {
+            Reply::new(&mut self.replies, client.is_resp3).error("ERR EXEC without MULTI");
+            return Flow::Done;
+        };
+        let begin = self.replies.len();
+        let mut at = match transaction.progress.take() {
+            Some((at, replies)) => {
+                self.replies.extend_from_slice(&replies);
+                at
+            }
+            None if transaction.is_broken => {
+                let mut reply = Reply::new(&mut self.replies, client.is_resp3);
+                reply.error("EXECABORT Transaction discarded because of previous errors.");
+                return Flow::Done;
+            }
+            None => {
+                Reply::new(&mut self.replies, client.is_resp3).array(transaction.count);
+                0
+            }
+        };
+        if self.exec_from(client, &transaction, &mut at, cx) == Flow::Blocked {
+            transaction.progress = Some((at, self.replies.split_off(begin)));
+            client.transaction = Some(transaction);
+            return Flow::Blocked;
+        }
+        Flow::Done
+    }
+
+    fn exec_from(
+        &mut self,
+        client: &mut Client,
+        transaction: &Transaction,
+        at: &mut usize,
+        cx: &mut Cx<'_>,
+    ) -> Flow {
+        let (mut parser, mut arguments) = (super::parse::Parser::default(), Arguments::default());
+        // They were parsed before: there is nothing but commands.
+        while let Step::Command(used) = parser.parse(&transaction.bytes[*at..], &self.limits, &mut arguments)
+        {
+            let command = arguments.of(&transaction.bytes[*at..]);
+            if let Some(spec) = command.get(0).and_then(Spec::find)
+                && self.execute(client, spec, &command, cx) == Flow::Blocked
+            {
+                return Flow::Blocked;
+            }
+            *at += used;
+        }
+        Flow::Done
+    }
+}

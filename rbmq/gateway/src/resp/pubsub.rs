@@ -1,0 +1,238 @@
+//! Publishing and subscribing.
+
+use super::client::{Client, Wait};
+use super::deliver::SHARD;
+use super::glob::{Glob, MAX_PATTERN_BYTES};
+use super::machine::{Flow, Resp};
+use super::parse::Command;
+use super::reply::Reply;
+use super::routes::Kind;
+use super::server::unknown_subcommand;
+use super::table::Subscriber;
+use crate::protocol::{Cx, PublishError};
+
+/// The most channels and patterns of a client.
+const MAX_SUBSCRIPTIONS: usize = 100_000;
+
+const NO_PERMISSION: &str = "NOPERM No permissions to access a channel";
+
+/// A name that no topic can have.
+const TOO_LONG: &str = "ERR the name of this channel is too long for a topic, which has 255 bytes at most";
+
+/// The words of replies.
+fn words(kind: Kind) -> (&'static str, &'static str) {
+    match kind {
+        Kind::Channel => ("subscribe", "unsubscribe"),
+        Kind::Pattern => ("psubscribe", "punsubscribe"),
+        Kind::Shard => ("ssubscribe", "sunsubscribe"),
+    }
+}
+
+/// What a client publishes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Post<'a> {
+    pub(super) channel: &'a [u8],
+    pub(super) payload: &'a [u8],
+    /// By `SPUBLISH`.
+    pub(super) is_sharded: bool,
+}
+
+impl Resp {
+    /// `PUBLISH` and `SPUBLISH`. The reply is the number of subscriptions at this gateway.
+    pub(super) fn publish(&mut self, client: &Client, post: Post<'_>, cx: &mut Cx<'_>) -> Flow {
+        let mut reply = Reply::new(&mut self.replies, client.is_resp3);
+        let Some(known) = self.routes.of_channel(post.channel) else {
+            reply.error(TOO_LONG);
+            return Flow::Done;
+        };
+        if !cx.door.may_publish(client.conn, &known.topic) {
+            reply.error(NO_PERMISSION);
+            return Flow::Done;
+        }
+        let attributes = if post.is_sharded { SHARD } else { &[] };
+        match cx.bus.publish(&known.topic, attributes, post.payload) {
+            Ok(()) => reply.count(self.routes.receivers_of_last(post.is_sharded)),
+            Err(PublishError::Full) => return Flow::Blocked,
+            Err(PublishError::TooLarge { most }) => {
+                reply.error(format_args!(
+                    "ERR a message has {most} bytes at most, and this one has {}",
+                    post.payload.len()
+                ));
+            }
+            Err(PublishError::Refused(text)) => reply.error(format_args!("ERR {text}")),
+        }
+        Flow::Done
+    }
+
+    /// `SUBSCRIBE`, `PSUBSCRIBE` and `SSUBSCRIBE`. The replies come when all filters are in force: whoever publishes after that is heard.
+    pub(super) fn subscribe(
+        &mut self,
+        client: &mut Client,
+        kind: Kind,
+        command: &Command<'_>,
+        cx: &mut Cx<'_>,
+    ) -> Flow {
+        if client.wait == Wait::No {
+            if let Err(error) = self.begin_subscribing(client, kind, command, cx) {
+                Reply::new(&mut self.replies, client.is_resp3).error(error);
+                return Flow::Done;
+            }
+            let mut wait = |number| self.routes.wait(kind, number, client.conn);
+            let waiting = client.coming.iter().filter(|(_, number)| wait(*number)).count();
+            if waiting > 0 {
+                client.wait = Wait::Filters(waiting);
+                return Flow::Blocked;
+            }
+        }
+        client.wait = Wait::No;
+        let subscriber = Subscriber { conn: client.conn, is_resp3: client.is_resp3 };
+        for ((_, number), name) in std::mem::take(&mut client.coming).into_iter().zip(command.from(1)) {
+            self.routes.end(kind, number, Some(subscriber), cx.bus);
+            client.subscribed[kind as usize].insert(number);
+            let mut reply = Reply::new(&mut self.replies, client.is_resp3);
+            reply.push(3);
+            reply.bulk(words(kind).0);
+            reply.bulk(name);
+            reply.count(client.count_told(kind));
+        }
+        Flow::Done
+    }
+
+    /// Makes entries for what the client may subscribe to, or for nothing.
+    fn begin_subscribing(
+        &mut self,
+        client: &mut Client,
+        kind: Kind,
+        command: &Command<'_>,
+        cx: &mut Cx<'_>,
+    ) -> Result<(), String> {
+        let count: usize = client.subscribed.iter().map(std::collections::BTreeSet::len).sum();
+        if count + command.len() - 1 > MAX_SUBSCRIPTIONS {
+            return Err(format!("ERR a client has {MAX_SUBSCRIPTIONS} channels and patterns at most"));
+        }
+        for name in command.from(1) {
+            if kind == Kind::Pattern && name.len() > MAX_PATTERN_BYTES {
+                return Err(format!("ERR a pattern has {MAX_PATTERN_BYTES} bytes at most"));
+            }
+        }
+        for name in command.from(1) {
+            let number = self.routes.begin(kind, name, cx.bus);
+            client.coming.push((kind, number));
+        }
+        let mut may = |number: u32| {
+            let filter = self.routes.table(kind).get(number).filter.as_ref();
+            // A name that no topic can have is nobody's secret.
+            filter.is_none_or(|filter| match filter.as_topic() {
+                Some(topic) => cx.door.may_subscribe(client.conn, &topic),
+                None => cx.door.may_subscribe_to_some(client.conn, filter),
+            })
+        };
+        if client.coming.iter().all(|(_, number)| may(*number)) {
+            return Ok(());
+        }
+        self.abandon(client, cx);
+        Err(NO_PERMISSION.to_owned())
+    }
+
+    /// Takes back what the client was about to subscribe to.
+    pub(super) fn abandon(&mut self, client: &mut Client, cx: &mut Cx<'_>) {
+        for (kind, number) in client.coming.drain(..) {
+            self.routes.end(kind, number, None, cx.bus);
+        }
+    }
+
+    /// `UNSUBSCRIBE`, `PUNSUBSCRIBE` and `SUNSUBSCRIBE`: of these, or of all.
+    pub(super) fn unsubscribe(
+        &mut self,
+        client: &mut Client,
+        kind: Kind,
+        command: &Command<'_>,
+        cx: &mut Cx<'_>,
+    ) {
+        if command.len() > 1 {
+            for name in command.from(1) {
+                if let Some(number) = self.routes.table(kind).find(name) {
+                    self.unsubscribe_one(client, kind, number, cx);
+                }
+                self.tell_unsubscribed(client, kind, Some(name));
+            }
+            return;
+        }
+        let numbers: Vec<u32> = client.subscribed[kind as usize].iter().copied().collect();
+        if numbers.is_empty() {
+            self.tell_unsubscribed(client, kind, None);
+        }
+        for number in numbers {
+            let name = self.routes.table(kind).get(number).name.clone();
+            self.unsubscribe_one(client, kind, number, cx);
+            self.tell_unsubscribed(client, kind, Some(&name));
+        }
+    }
+
+    fn unsubscribe_one(&mut self, client: &mut Client, kind: Kind, number: u32, cx: &mut Cx<'_>) {
+        if client.subscribed[kind as usize].remove(&number) {
+            self.routes.remove(kind, number, client.conn, cx.bus);
+        }
+    }
+
+    fn tell_unsubscribed(&mut self, client: &Client, kind: Kind, name: Option<&[u8]>) {
+        let mut reply = Reply::new(&mut self.replies, client.is_resp3);
+        reply.push(3);
+        reply.bulk(words(kind).1);
+        match name {
+            Some(name) => reply.bulk(name),
+            None => reply.null(),
+        }
+        reply.count(client.count_told(kind));
+    }
+
+    /// Ends all subscriptions of a client without a word.
+    pub(super) fn unsubscribe_all(&mut self, client: &mut Client, cx: &mut Cx<'_>) {
+        for kind in Kind::ALL {
+            for number in std::mem::take(&mut client.subscribed[kind as usize]) {
+                self.routes.remove(kind, number, client.conn, cx.bus);
+            }
+        }
+    }
+
+    /// `PUBSUB`: what clients of this gateway have subscribed to.
+    pub(super) fn pubsub(&mut self, client: &Client, command: &Command<'_>, cx: &mut Cx<'_>) {
+        let subcommand = command.get(1).unwrap_or_default().to_ascii_lowercase();
+        let mut reply = Reply::new(&mut self.replies, client.is_resp3);
+        match (&subcommand[..], command.len()) {
+            (b"channels", 2 | 3) => self.list_channels(client, Kind::Channel, command.get(2), cx),
+            (b"shardchannels", 2 | 3) => self.list_channels(client, Kind::Shard, command.get(2), cx),
+            (b"numpat", 2) => {
+                let patterns = self.routes.table(Kind::Pattern).iter();
+                reply.count(patterns.filter(|(_, entry)| !entry.subscribers().is_empty()).count());
+            }
+            (b"numsub" | b"shardnumsub", _) => {
+                let kind = if subcommand == b"numsub" { Kind::Channel } else { Kind::Shard };
+                let table = self.routes.table(kind);
+                reply.array(2 * command.from(2).len());
+                for name in command.from(2) {
+                    reply.bulk(name);
+                    reply.count(table.find(name).map_or(0, |number| table.get(number).subscribers().len()));
+                }
+            }
+            _ => unknown_subcommand(&mut reply, "PUBSUB", command),
+        }
+    }
+
+    /// The channels with subscribers that the client may receive.
+    fn list_channels(&mut self, client: &Client, kind: Kind, pattern: Option<&[u8]>, cx: &mut Cx<'_>) {
+        let glob = pattern.map(|pattern| Glob::new(&pattern[..pattern.len().min(MAX_PATTERN_BYTES)]));
+        let mut names = Vec::new();
+        for (_, entry) in self.routes.table(kind).iter() {
+            let is_wanted = glob.as_ref().is_none_or(|glob| glob.matches(&entry.name));
+            let topic = entry.filter.as_ref().and_then(rbmq_wire::TopicFilter::as_topic);
+            let mut may = || topic.as_ref().is_none_or(|topic| cx.door.may_receive(client.conn, topic));
+            if is_wanted && !entry.subscribers().is_empty() && may() {
+                names.push(&entry.name);
+            }
+        }
+        let mut reply = Reply::new(&mut self.replies, client.is_resp3);
+        reply.array(names.len());
+        names.into_iter().for_each(|name| reply.bulk(name));
+    }
+}

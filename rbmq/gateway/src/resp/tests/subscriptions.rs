@@ -1,0 +1,147 @@
+//! Subscriptions: when they are answered, and what is allowed meanwhile.
+
+use super::*;
+
+#[test]
+fn a_subscription_is_answered_when_it_is_in_force() {
+    let mut world = world();
+    let conn = world.open();
+    world.bus.is_late = true;
+    assert_eq!(world.ask(conn, "SUBSCRIBE a b a\r\nPING\r\n"), "");
+    let publisher = world.open();
+    assert_eq!(world.say(publisher, "PUBLISH a early"), ":0");
+    assert_eq!(world.say(publisher, "PUBSUB NUMSUB a"), "*2 $1 a :0");
+    assert_eq!(world.say(publisher, "PUBSUB CHANNELS"), "*0");
+    world.deliver();
+    assert_eq!(world.line(conn), "");
+    world.subscribed();
+    let replies = "*3 $9 subscribe $1 a :1 *3 $9 subscribe $1 b :2 *3 $9 subscribe $1 a :2 *2 $4 pong $0";
+    assert_eq!(world.line(conn), replies);
+    assert_eq!(world.say(publisher, "PUBLISH a late"), ":1");
+    world.deliver();
+    assert_eq!(world.line(conn), "*3 $7 message $1 a $4 late");
+}
+
+#[test]
+fn two_clients_wait_for_the_same_filter_which_is_asked_for_once() {
+    let mut world = world();
+    let (one, two) = (world.open(), world.open());
+    world.bus.is_late = true;
+    world.say(one, "PSUBSCRIBE x/a* x/b*");
+    world.say(two, "PSUBSCRIBE x/c*");
+    assert_eq!(world.bus.filters, [("x/#".parse().unwrap(), 1),].into());
+    world.subscribed();
+    assert_eq!(world.line(one), "*3 $10 psubscribe $4 x/a* :1 *3 $10 psubscribe $4 x/b* :2");
+    assert_eq!(world.line(two), "*3 $10 psubscribe $4 x/c* :1");
+}
+
+#[test]
+fn a_client_may_leave_before_its_subscription_is_in_force() {
+    let mut world = world();
+    let conn = world.open();
+    world.bus.is_late = true;
+    world.say(conn, "SUBSCRIBE a b");
+    world.close(conn);
+    assert!(world.bus.filters.is_empty());
+    world.subscribed();
+}
+
+#[test]
+fn subscribing_in_a_transaction_waits_too() {
+    let mut world = world();
+    let conn = world.open();
+    world.bus.is_late = true;
+    assert_eq!(
+        world.ask(conn, "MULTI\r\nPING\r\nSUBSCRIBE a\r\nPING\r\nEXEC\r\n"),
+        "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n"
+    );
+    world.subscribed();
+    assert_eq!(world.line(conn), "*3 +PONG *3 $9 subscribe $1 a :1 *2 $4 pong $0");
+}
+
+/// Celery and others live on the text.
+#[test]
+fn in_resp2_a_subscriber_may_send_few_commands_and_learns_which() {
+    let mut world = world();
+    let conn = world.open();
+    assert_eq!(world.say(conn, "SUBSCRIBE a"), "*3 $9 subscribe $1 a :1");
+    let refused = |name| {
+        format!(
+            "-ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
+        )
+    };
+    assert_eq!(world.say(conn, "PUBLISH a b"), refused("publish"));
+    assert_eq!(world.say(conn, "CLIENT SETINFO lib-name x"), refused("client|setinfo"));
+    assert_eq!(world.say(conn, "PING"), "*2 $4 pong $0");
+    assert_eq!(world.say(conn, "PING foo"), "*2 $4 pong $3 foo");
+    assert!(!world.out.closed.contains_key(&conn));
+    assert_eq!(world.say(conn, "UNSUBSCRIBE"), "*3 $11 unsubscribe $1 a :0");
+    assert_eq!(world.say(conn, "PING"), "+PONG");
+}
+
+/// Others closed the connection, and broke StackExchange's client.
+#[test]
+fn in_resp3_a_subscriber_may_send_any_command() {
+    let mut world = world();
+    let conn = world.resp3();
+    world.say(conn, "SUBSCRIBE a");
+    assert_eq!(world.say(conn, "PUBLISH b c"), ":0");
+    assert_eq!(world.say(conn, "PING"), "+PONG");
+    assert_eq!(world.say(conn, "PING foo"), "$3 foo");
+    assert!(world.say(conn, "CLIENT INFO").contains(" flags=P db=0 sub=1 "));
+}
+
+#[test]
+fn replies_count_channels_and_patterns_together_and_shard_channels_alone() {
+    let mut world = world();
+    let conn = world.open();
+    assert_eq!(world.say(conn, "SUBSCRIBE a a"), "*3 $9 subscribe $1 a :1 *3 $9 subscribe $1 a :1");
+    assert_eq!(world.say(conn, "PSUBSCRIBE a*"), "*3 $10 psubscribe $2 a* :2");
+    assert_eq!(world.say(conn, "SSUBSCRIBE a"), "*3 $10 ssubscribe $1 a :1");
+    assert_eq!(world.say(conn, "UNSUBSCRIBE b"), "*3 $11 unsubscribe $1 b :2");
+    assert_eq!(world.say(conn, "PUNSUBSCRIBE a*"), "*3 $12 punsubscribe $2 a* :1");
+    assert_eq!(world.say(conn, "SUNSUBSCRIBE"), "*3 $12 sunsubscribe $1 a :0");
+    assert_eq!(world.say(conn, "UNSUBSCRIBE"), "*3 $11 unsubscribe $1 a :0");
+    for (asked, word, len) in [
+        ("UNSUBSCRIBE", "unsubscribe", 11),
+        ("PUNSUBSCRIBE", "punsubscribe", 12),
+        ("SUNSUBSCRIBE", "sunsubscribe", 12),
+    ] {
+        assert_eq!(world.say(conn, asked), format!("*3 ${len} {word} $-1 :0"));
+    }
+    assert!(world.bus.filters.is_empty());
+}
+
+#[test]
+fn pubsub_channels_are_those_that_match() {
+    let mut world = world();
+    let conn = world.open();
+    world.say(conn, "SUBSCRIBE news.a news.b other");
+    let asker = world.open();
+    assert_eq!(world.say(asker, "PUBSUB CHANNELS news.*"), "*2 $6 news.a $6 news.b");
+    assert_eq!(world.say(asker, "PUBSUB CHANNELS"), "*3 $6 news.a $6 news.b $5 other");
+    assert_eq!(world.say(asker, "PUBSUB NUMSUB"), "*0");
+    assert_eq!(world.say(asker, "PUBSUB X"), "-ERR unknown subcommand 'X'. Try PUBSUB HELP.");
+}
+
+#[test]
+fn subscriptions_have_a_limit() {
+    let mut world = world();
+    let conn = world.open();
+    world.say(conn, "SUBSCRIBE a");
+    let words: Vec<&str> = ["SUBSCRIBE"].into_iter().chain(std::iter::repeat_n("b", 100_000)).collect();
+    world.feed(conn, command(&words));
+    assert_eq!(world.line(conn), "-ERR a client has 100000 channels and patterns at most");
+    let pattern = "x".repeat(4097);
+    let other = world.open();
+    assert_eq!(world.say(other, &format!("PSUBSCRIBE {pattern}")), "-ERR a pattern has 4096 bytes at most");
+}
+
+#[test]
+fn a_name_that_no_topic_has_can_be_subscribed_to() {
+    let mut world = world();
+    let conn = world.open();
+    let long = "x".repeat(300);
+    assert_eq!(world.say(conn, &format!("SUBSCRIBE {long}")), format!("*3 $9 subscribe $300 {long} :1"));
+    assert!(world.bus.filters.is_empty());
+}
