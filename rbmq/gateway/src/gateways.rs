@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::time::{Instant, SystemTime};
 
 use rbmq::{Publisher, SlowPolicy, Subscriber};
 use rbmq_broker::{Broker, Gate, GatewayProtocol, GatewaySettings, SlowClient};
@@ -15,6 +16,7 @@ use crate::floor::hall::BrokerDoor;
 use crate::floor::start::{Options, Running, start};
 use crate::floor::worker::NewSession;
 use crate::protocol::Protocol;
+use crate::resp::machine::{Resp, Settings as RespSettings};
 
 /// A gateway does not start. The text says whose fault it is.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +55,7 @@ pub enum GatewayError {
 /// The running gateways of a broker, as its configuration lists them. Dropping them stops them in order: clients get what is queued, at most for
 /// a second each.
 ///
-/// ```no_run
+/// ```
 /// use std::io::{BufRead, BufReader, Write};
 /// use rbmq_broker::{Broker, BrokerConfig, GatewayProtocol, GatewaySettings};
 /// use rbmq_gateway::Gateways;
@@ -163,8 +165,18 @@ fn max_message_bytes(broker: &Broker, settings: &GatewaySettings) -> u64 {
 }
 
 /// Starts a gateway with the protocol of its settings.
-fn serve(_gate: &Gate, settings: &GatewaySettings, _options: Options) -> Result<Running, GatewayError> {
-    Err(GatewayError::Broker(format!("the protocol {} is not served", settings.protocol)))
+fn serve(gate: &Gate, settings: &GatewaySettings, options: Options) -> Result<Running, GatewayError> {
+    match settings.protocol {
+        GatewayProtocol::Resp => {
+            let own = RespSettings {
+                max_message_bytes: options.max_message_bytes,
+                version: env!("CARGO_PKG_VERSION"),
+                began: SystemTime::now(),
+            };
+            begin(gate, settings, options, Resp::new(own, Instant::now()))
+        }
+        other => Err(GatewayError::Broker(format!("the protocol {other} is not served"))),
+    }
 }
 
 fn begin<P: Protocol + Send + 'static>(

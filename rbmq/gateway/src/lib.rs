@@ -10,15 +10,10 @@
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
-#[allow(dead_code, reason = "the protocols that use the rest come next")]
 mod double;
-#[allow(dead_code, reason = "the protocols and the floor come next")]
 mod floor;
-#[allow(dead_code, reason = "the protocols come next")]
 mod gateways;
-#[allow(dead_code, reason = "the protocols and the floor come next")]
 mod protocol;
-#[allow(dead_code, reason = "the gateways that run it come next")]
 pub mod resp;
 
 pub use gateways::{Gateway, GatewayError, Gateways};
