@@ -142,7 +142,7 @@ impl Resp {
         client.name = "".into();
         client.muted = Muted::default();
         cx.door.log_out(client.conn);
-        client.is_in = cx.door.lets_in_anonymous();
+        client.is_in = cx.door.lets_in_anonymous() || cx.door.user(client.conn).is_some();
         Reply::new(&mut self.replies, client.is_resp3).word("RESET");
     }
 

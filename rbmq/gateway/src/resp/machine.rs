@@ -116,6 +116,7 @@ impl Resp {
             let rest = &bytes[at..];
             let limits = Limits { is_stranger: !client.is_in, ..self.limits };
             if client.is_plain()
+                && client.parser.is_at_start()
                 && let Some(found) = publish(rest, &limits)
             {
                 if self.publish_now(client, found, cx) == Flow::Blocked {
@@ -293,7 +294,8 @@ fn unknown_command(reply: &mut Reply<'_>, command: &Command<'_>) {
 impl Protocol for Resp {
     fn on_open(&mut self, conn: ConnId, address: &str, cx: &mut Cx<'_>) {
         self.counts.connections += 1;
-        let is_in = cx.door.lets_in_anonymous();
+        // A certificate may have said who it is.
+        let is_in = cx.door.lets_in_anonymous() || cx.door.user(conn).is_some();
         let client = Client::new(conn, self.counts.connections, address, is_in, cx.now);
         self.clients.insert(conn, client);
     }

@@ -228,9 +228,9 @@ impl Parser {
         step
     }
 
-    /// Begins again: the same bytes come as if they were new.
-    pub fn restart(&mut self) {
-        *self = Self::default();
+    /// Whether no command has begun: the next bytes may be parsed by other means.
+    pub fn is_at_start(&self) -> bool {
+        self.stage == Stage::Start
     }
 
     fn array(&mut self, bytes: &[u8], limits: &Limits, spans: &mut Vec<Span>) -> Result<Step, ProtocolError> {

@@ -1,5 +1,7 @@
 //! Messages on their way to clients.
 
+use proptest::prelude::*;
+
 use super::*;
 
 #[test]
@@ -216,4 +218,35 @@ fn a_slow_client_harms_nobody_else() {
     world.out.slow.insert(slow);
     world.arrive("a", &[], b"1");
     assert_eq!((world.line(slow), world.line(fast)), (String::new(), "*3 $7 message $1 a $1 1".into()));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    /// Whatever the pieces are that commands come in, they say the same.
+    #[test]
+    fn pieces_say_the_same_as_the_whole(
+        sizes in proptest::collection::vec(0usize..60, 1..20), cuts in proptest::collection::vec(1usize..90, 1..20),
+    ) {
+        let mut world = world();
+        let conn = world.open();
+        let payload = |(index, size): (usize, &usize)| format!("{index}{}", "x".repeat(*size));
+        let payloads: Vec<String> = sizes.iter().enumerate().map(payload).collect();
+        let mut bytes = Vec::new();
+        for (index, payload) in payloads.iter().enumerate() {
+            let publish = ["PUBLISH", "c", payload];
+            bytes.extend(command(if index % 5 == 3 { &["PING"] } else { &publish }));
+        }
+        let (mut rest, mut cuts) = (&bytes[..], cuts.iter().cycle());
+        while !rest.is_empty() {
+            let (piece, behind) = rest.split_at((*cuts.next().expect("a cycle")).min(rest.len()));
+            world.feed(conn, piece);
+            rest = behind;
+        }
+        let is_publish = |index: &usize| index % 5 != 3;
+        let replies: String = (0..payloads.len()).map(|index| if is_publish(&index) { ":0\r\n" } else { "+PONG\r\n" }).collect();
+        prop_assert_eq!(world.text(conn), replies);
+        let published: Vec<&[u8]> = world.bus.published.iter().map(|one| &one.payload[..]).collect();
+        let expected: Vec<&[u8]> = (0..payloads.len()).filter(is_publish).map(|index| payloads[index].as_bytes()).collect();
+        prop_assert_eq!(published, expected);
+    }
 }

@@ -1,0 +1,4 @@
+//! Gateways with a broker, over sockets. `cargo test -p rbmq-gateway --test suite resp::` runs one protocol.
+
+mod resp;
+mod site;
