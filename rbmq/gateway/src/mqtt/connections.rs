@@ -1,0 +1,431 @@
+//! Connections and sessions: CONNECT, take-over, DISCONNECT, keep alive, wills.
+
+use std::time::{Duration, Instant};
+
+use rbmq_wire::TopicName;
+
+use crate::protocol::{ConnId, Cx, Entry, PublishError};
+
+use super::codec::{Connack, Connect, Ending, Packet, Properties, Property, Version, Will, reason};
+use super::message::{Publication, attributes_of};
+use super::session::{Link, OwnedWill, Session};
+use super::settings::{MAX_CLIENT_ID, MAX_OWED_WILLS};
+use super::state::{Alarm, Client, FOREVER, Fault, Mqtt, Opening, Stage, Step};
+
+impl Mqtt {
+    /// Executes CONNECT.
+    pub(super) fn connect(
+        &mut self,
+        conn: ConnId,
+        connect: Connect<'_>,
+        cx: &mut Cx<'_>,
+    ) -> Result<Step, Fault> {
+        if let Some(client) = self.clients.get_mut(&conn) {
+            client.version = connect.version;
+        }
+        let opening = match self.opening(conn, &connect) {
+            Ok(opening) => opening,
+            Err(fault) => {
+                self.refuse(conn, fault, cx);
+                return Ok(Step::Done);
+            }
+        };
+        let entry = match (connect.user, connect.password) {
+            (None, None) if cx.door.lets_in_anonymous() => Entry::In,
+            (None, None) => {
+                let fault =
+                    Fault::new(reason::NOT_AUTHORIZED, "this gateway lets nobody in without a user or token");
+                self.refuse(conn, fault, cx);
+                return Ok(Step::Done);
+            }
+            (user, password) => match std::str::from_utf8(password.unwrap_or_default()) {
+                Ok(secret) => cx.door.log_in(conn, user.filter(|user| !user.is_empty()), secret),
+                Err(_) => Entry::Refused,
+            },
+        };
+        match entry {
+            Entry::In => self.establish(conn, opening, cx),
+            Entry::Refused => self.refuse_login(conn, cx),
+            Entry::Wait => {
+                if let Some(client) = self.clients.get_mut(&conn) {
+                    client.stage = Stage::LoggingIn(Box::new(opening));
+                }
+            }
+        }
+        Ok(Step::Done)
+    }
+
+    /// A password was checked.
+    pub(super) fn logged_in(&mut self, conn: ConnId, accepted: bool, cx: &mut Cx<'_>) {
+        let Some(client) = self.clients.get_mut(&conn) else { return };
+        let Stage::LoggingIn(opening) = std::mem::replace(&mut client.stage, Stage::New) else { return };
+        match accepted {
+            true => self.establish(conn, *opening, cx),
+            false => self.refuse_login(conn, cx),
+        }
+        cx.out.resume(conn);
+    }
+
+    fn refuse_login(&mut self, conn: ConnId, cx: &mut Cx<'_>) {
+        self.refuse(conn, Fault::new(reason::CREDENTIALS, "wrong user, password or token"), cx);
+    }
+
+    /// What a CONNECT asks for, checked.
+    fn opening(&mut self, conn: ConnId, connect: &Connect<'_>) -> Result<Opening, Fault> {
+        let version = connect.version;
+        let mut opening = Opening {
+            version,
+            clean_start: connect.clean_start,
+            client_id: connect.client_id.to_owned(),
+            assigned: false,
+            keep_alive: connect.keep_alive,
+            asked_expiry: if version == Version::V311 && !connect.clean_start { FOREVER } else { 0 },
+            expiry: None,
+            receive_maximum: u16::MAX,
+            max_packet: usize::MAX,
+            will: None,
+        };
+        let mut method = false;
+        for property in connect.properties.iter() {
+            match property {
+                Property::SessionExpiry(seconds) => opening.asked_expiry = seconds,
+                Property::ReceiveMaximum(most) => opening.receive_maximum = most,
+                Property::MaximumPacketSize(most) => opening.max_packet = most as usize,
+                Property::AuthMethod(_) => method = true,
+                Property::RequestProblem(wants) => {
+                    if let Some(client) = self.clients.get_mut(&conn) {
+                        client.wants_reasons = wants;
+                    }
+                }
+                _ => {}
+            }
+        }
+        if method {
+            return Err(Fault::new(
+                reason::AUTH_METHOD,
+                "only user and password, or a token as the password",
+            ));
+        }
+        opening.expiry = self.life(opening.asked_expiry);
+        if opening.client_id.is_empty() {
+            if version == Version::V311 && !connect.clean_start {
+                return Err(Fault::new(reason::CLIENT_ID, "a session needs a client id"));
+            }
+            opening.client_id = format!("rbmq-{:016x}-{}", self.gateway, self.serials + 1);
+            opening.assigned = true;
+        }
+        if opening.client_id.len() > MAX_CLIENT_ID {
+            return Err(Fault::new(reason::CLIENT_ID, "the client id is longer than 1,024 bytes"));
+        }
+        opening.will = connect.will.map(owned_will).transpose()?;
+        Ok(opening)
+    }
+
+    /// Refuses a CONNECT and closes.
+    pub(super) fn refuse(&mut self, conn: ConnId, fault: Fault, cx: &mut Cx<'_>) {
+        let Some(client) = self.clients.get_mut(&conn) else { return };
+        client.stage = Stage::Closed;
+        let mut properties = Vec::new();
+        if client.wants_reasons {
+            Property::ReasonString(fault.text).put(&mut properties);
+        }
+        let reason = match client.version {
+            Version::V5 => fault.reason,
+            Version::V311 => reason::connack_v311(fault.reason),
+        };
+        let properties = Properties::new(&properties);
+        let connack = Packet::Connack(Connack { session_present: false, reason, properties });
+        cx.out.send(conn, &connack.encode(client.version));
+        cx.out.close(conn, fault.text);
+    }
+
+    /// Lets a client in: finds or makes its session.
+    fn establish(&mut self, conn: ConnId, mut opening: Opening, cx: &mut Cx<'_>) {
+        if let Some(will) = &opening.will
+            && !cx.door.may_publish(conn, &will.topic)
+        {
+            return self.refuse(conn, Fault::new(reason::NOT_AUTHORIZED, "no right to publish the will"), cx);
+        }
+        let key =
+            format!("{}\0{}", cx.door.user(conn).unwrap_or_default(), opening.client_id).into_boxed_str();
+        if let Some(&slot) = self.names.get(&key) {
+            self.take_over(slot, cx);
+        }
+        if opening.clean_start
+            && let Some(&slot) = self.names.get(&key)
+        {
+            self.end_session(slot, cx);
+        }
+        let present = self.names.get(&key).copied();
+        if present.is_none() && self.sessions.len() >= self.settings.max_sessions {
+            return self.refuse(conn, Fault::new(reason::QUOTA, "there are too many sessions"), cx);
+        }
+        let slot = present.unwrap_or_else(|| {
+            self.serials += 1;
+            let slot = self.sessions.insert(Session::new(self.serials, key.clone()));
+            self.names.insert(key, slot);
+            slot
+        });
+        let session = &mut self.sessions[slot];
+        session.expiry = opening.expiry;
+        session.will = opening.will.take();
+        session.attach(Link {
+            conn,
+            version: opening.version,
+            window: opening.receive_maximum.min(self.settings.max_inflight).into(),
+            outstanding: 0,
+            max_packet: opening.max_packet,
+        });
+        self.admit(conn, slot, &opening, cx.now);
+        self.send_connack(conn, present.is_some(), &opening, cx);
+        cx.out.known(conn);
+        self.resume_session(slot, cx);
+    }
+
+    /// The connection has its session.
+    fn admit(&mut self, conn: ConnId, slot: usize, opening: &Opening, now: Instant) {
+        let Some(client) = self.clients.get_mut(&conn) else { return };
+        client.stage = Stage::Live(slot);
+        client.heard = now;
+        let keep_alive = u64::from(opening.keep_alive);
+        client.patience = (keep_alive > 0).then(|| Duration::from_millis(keep_alive * 1500));
+        if let Some(patience) = client.patience {
+            self.alarms.insert((now + patience, Alarm::Silence(conn)));
+        }
+    }
+
+    fn send_connack(&self, conn: ConnId, session_present: bool, opening: &Opening, cx: &mut Cx<'_>) {
+        let mut bytes = Vec::new();
+        let granted = opening.expiry.map_or(FOREVER, |expiry| expiry.as_secs() as u32);
+        if granted != opening.asked_expiry {
+            Property::SessionExpiry(granted).put(&mut bytes);
+        }
+        if opening.assigned {
+            Property::AssignedClientId(&opening.client_id).put(&mut bytes);
+        }
+        let settings = &self.settings;
+        let most = u32::try_from(settings.max_packet()).unwrap_or(u32::MAX);
+        // Without «maximum QoS» it is 2, which the property cannot say.
+        for property in [
+            Property::ReceiveMaximum(settings.receive_maximum),
+            Property::RetainAvailable(true),
+            Property::MaximumPacketSize(most),
+            Property::TopicAliasMaximum(settings.topic_alias_maximum),
+            Property::WildcardAvailable(true),
+            Property::SubscriptionIdAvailable(true),
+            Property::SharedAvailable(false),
+        ] {
+            property.put(&mut bytes);
+        }
+        let connack =
+            Connack { session_present, reason: reason::SUCCESS, properties: Properties::new(&bytes) };
+        cx.out.send(conn, &Packet::Connack(connack).encode(opening.version));
+    }
+
+    /// Another connection wants the session: the present one ends.
+    fn take_over(&mut self, slot: usize, cx: &mut Cx<'_>) {
+        let Some(old) = self.sessions[slot].link.as_ref().map(|link| link.conn) else { return };
+        self.fail(old, Fault::new(reason::TAKEN_OVER, "another connection has the session now"), cx);
+    }
+
+    /// Ends a connection by a fault of the client, or of the gateway.
+    pub(super) fn fail(&mut self, conn: ConnId, fault: Fault, cx: &mut Cx<'_>) {
+        let Some(client) = self.clients.get_mut(&conn) else { return };
+        let slot = match client.stage {
+            Stage::Live(slot) => slot,
+            Stage::Closed => return,
+            Stage::New | Stage::LoggingIn(_) => {
+                client.stage = Stage::Closed;
+                return cx.out.close(conn, fault.text);
+            }
+        };
+        client.stage = Stage::Closed;
+        if client.version == Version::V5 {
+            let mut bytes = Vec::new();
+            if client.wants_reasons {
+                Property::ReasonString(fault.text).put(&mut bytes);
+            }
+            let ending = Ending { reason: fault.reason, properties: Properties::new(&bytes) };
+            cx.out.send(conn, &Packet::Disconnect(ending).encode(Version::V5));
+        }
+        cx.out.close(conn, fault.text);
+        self.detach(slot, cx);
+    }
+
+    /// The gateway stops. Sessions end with it, and their wills are not published: nobody died.
+    pub(super) fn say_goodbye(&mut self, conn: ConnId, cx: &mut Cx<'_>) {
+        if let Some(slot) = self.clients.get(&conn).and_then(Client::slot) {
+            self.sessions[slot].will = None;
+            self.fail(conn, Fault::new(reason::SHUTTING_DOWN, "the gateway stops"), cx);
+        }
+    }
+
+    /// Executes DISCONNECT.
+    pub(super) fn disconnect(
+        &mut self,
+        conn: ConnId,
+        slot: usize,
+        ending: Ending<'_>,
+        cx: &mut Cx<'_>,
+    ) -> Result<Step, Fault> {
+        for property in ending.properties.iter() {
+            match property {
+                Property::SessionExpiry(seconds) => {
+                    let life = self.life(seconds);
+                    let session = &mut self.sessions[slot];
+                    if session.expiry == Some(Duration::ZERO) && seconds > 0 {
+                        return Err(Fault::protocol("a session without expiry gets none at its end"));
+                    }
+                    session.expiry = life;
+                }
+                Property::ServerReference(_) => return Err(Fault::protocol("a property of servers")),
+                _ => {}
+            }
+        }
+        if ending.reason == reason::SUCCESS {
+            self.sessions[slot].will = None;
+        }
+        if let Some(client) = self.clients.get_mut(&conn) {
+            client.stage = Stage::Closed;
+        }
+        cx.out.close(conn, "the client disconnected");
+        self.detach(slot, cx);
+        Ok(Step::Done)
+    }
+
+    /// The session's connection is gone.
+    pub(super) fn detach(&mut self, slot: usize, cx: &mut Cx<'_>) {
+        let now = cx.now;
+        self.stalled.remove(&slot);
+        let session = &mut self.sessions[slot];
+        session.link = None;
+        if session.expiry == Some(Duration::ZERO) {
+            return self.end_session(slot, cx);
+        }
+        session.ends_at = session.expiry.map(|expiry| now + expiry);
+        session.will_at = session.will.as_ref().map(|will| now + will.delay);
+        let serial = session.serial;
+        // The end publishes the will if it comes first.
+        for at in [session.ends_at, session.will_at].into_iter().flatten() {
+            self.alarms.insert((at, Alarm::Session { slot, serial }));
+        }
+        self.look_at_session(slot, serial, cx);
+    }
+
+    /// Publishes the will of a session without connection or ends the session, if it is time.
+    pub(super) fn look_at_session(&mut self, slot: usize, serial: u64, cx: &mut Cx<'_>) {
+        let now = cx.now;
+        let Some(session) = self.session(slot, serial) else { return };
+        if session.will_at.is_some_and(|at| at <= now) {
+            session.will_at = None;
+            if let Some(will) = session.will.take() {
+                self.publish_will(will, cx);
+            }
+        }
+        if self.session(slot, serial).is_some_and(|session| session.ends_at.is_some_and(|at| at <= now)) {
+            self.counts.sessions_expired += 1;
+            self.end_session(slot, cx);
+        }
+    }
+
+    /// Forgets a session, and publishes its will.
+    pub(super) fn end_session(&mut self, slot: usize, cx: &mut Cx<'_>) {
+        let filters: Vec<_> = self.sessions[slot].subscriptions.keys().cloned().collect();
+        for filter in &filters {
+            self.leave_route(slot, filter, cx);
+        }
+        let session = self.sessions.remove(slot);
+        self.names.remove(&session.key);
+        self.stalled.remove(&slot);
+        if let Some(will) = session.will {
+            self.publish_will(will, cx);
+        }
+    }
+
+    fn publish_will(&mut self, will: OwnedWill, cx: &mut Cx<'_>) {
+        if let Err(will) = self.try_will(will, cx) {
+            match self.owed.len() < MAX_OWED_WILLS {
+                true => self.owed.push_back(will),
+                false => self.counts.refused += 1,
+            }
+        }
+    }
+
+    /// Publishes a will, or gives it back if the bus has no room.
+    fn try_will(&mut self, will: OwnedWill, cx: &mut Cx<'_>) -> Result<(), OwnedWill> {
+        let unix_ms = self.clock.unix_ms(cx.now);
+        let origin = self.origin(0, will.retain);
+        let publication = Publication { qos: will.qos, retain: will.retain, origin, unix_ms };
+        let mut attributes = std::mem::take(&mut self.scratch.attributes);
+        let written = attributes_of(Properties::new(&will.properties), publication, &mut attributes);
+        let put = match written {
+            Ok(()) => self.put(&will.topic, &attributes, &will.payload, publication, cx),
+            Err(error) => Err(PublishError::Refused(error.to_string())),
+        };
+        self.scratch.attributes = attributes;
+        match put {
+            Err(PublishError::Full) => return Err(will),
+            Err(_) => self.counts.refused += 1,
+            Ok(()) => {}
+        }
+        Ok(())
+    }
+
+    /// Publishes wills that had no room.
+    pub(super) fn pay_wills(&mut self, cx: &mut Cx<'_>) {
+        while let Some(will) = self.owed.pop_front() {
+            if let Err(will) = self.try_will(will, cx) {
+                return self.owed.push_front(will);
+            }
+        }
+    }
+
+    /// Looks whether a connection was silent for too long.
+    pub(super) fn look_at_silence(&mut self, conn: ConnId, cx: &mut Cx<'_>) {
+        let Some(client) = self.clients.get_mut(&conn) else { return };
+        if client.blocked || client.subscribing.is_some() || matches!(client.stage, Stage::LoggingIn(_)) {
+            // Nothing was read.
+            client.heard = cx.now;
+        }
+        let patience = match client.stage {
+            Stage::Closed => return,
+            Stage::New => Some(self.settings.connect_timeout),
+            _ => client.patience,
+        };
+        let Some(patience) = patience else { return };
+        let due = client.heard + patience;
+        if due > cx.now {
+            self.alarms.insert((due, Alarm::Silence(conn)));
+        } else {
+            self.fail(conn, Fault::new(reason::KEEP_ALIVE, "nothing was received for too long"), cx);
+        }
+    }
+}
+
+fn owned_will(will: Will<'_>) -> Result<OwnedWill, Fault> {
+    let topic: TopicName = will
+        .topic
+        .parse()
+        .map_err(|_| Fault::new(reason::TOPIC_INVALID, "the topic of the will is not acceptable"))?;
+    if topic.as_str().starts_with('$') {
+        return Err(Fault::new(reason::NOT_AUTHORIZED, "topics that begin with '$' are the broker's"));
+    }
+    let (mut properties, mut delay) = (Vec::new(), Duration::ZERO);
+    for property in will.properties.iter() {
+        match property {
+            Property::WillDelay(seconds) => delay = Duration::from_secs(seconds.into()),
+            Property::ResponseTopic(topic) if topic.contains(['+', '#']) => {
+                return Err(Fault::protocol("a response topic with wildcards"));
+            }
+            other => other.put(&mut properties),
+        }
+    }
+    Ok(OwnedWill {
+        topic,
+        qos: will.qos,
+        retain: will.retain,
+        properties,
+        payload: will.payload.to_vec(),
+        delay,
+    })
+}

@@ -1,0 +1,467 @@
+//! Messages on their way to clients.
+//!
+//! ```text
+//!   message ── routes ──▶ sessions ──▶ QoS 0: a range of the log of frames, one frame for all that want the same bytes
+//!                                  ──▶ QoS 1, 2: in flight up to the window, the others in the queue of the session
+//! ```
+
+use std::sync::Arc;
+
+use rbmq_wire::Attributes;
+
+use crate::protocol::{ConnId, Cx, Message, Range};
+
+use super::codec::{Ack, AckKind, Packet, Properties, Property, Publish, Version, reason};
+use super::message::{Origin, Stored, is_expired, put_properties};
+use super::session::{Pending, Skip};
+use super::settings::{MAX_UNSENT, Overflow, SHARED_PAYLOAD};
+use super::state::{Fault, Match, Mqtt, RetainedWish};
+
+/// A message on its way, and what was made of it for one session that serves the next.
+struct Outgoing<'a> {
+    message: Message<'a>,
+    qos: u8,
+    retain: bool,
+    unix_ms: u64,
+    /// Properties for version 5, without subscription ids.
+    properties: Option<Vec<u8>>,
+    /// Frames for QoS 0 without subscription ids, by version and flag retain.
+    whole: [Option<Range>; 4],
+    payload: Option<Range>,
+    stored: Option<Arc<Stored>>,
+}
+
+impl<'a> Outgoing<'a> {
+    fn new(message: Message<'a>, unix_ms: u64) -> Self {
+        let attributes = Attributes::checked_before(message.attributes);
+        Self {
+            message,
+            qos: attributes.qos().unwrap_or(0).min(2),
+            retain: attributes.retain(),
+            unix_ms,
+            properties: None,
+            whole: [None; 4],
+            payload: None,
+            stored: None,
+        }
+    }
+
+    fn stored(&mut self) -> Arc<Stored> {
+        let Message { topic, attributes, payload } = self.message;
+        let stored = self.stored.get_or_insert_with(|| {
+            Arc::new(Stored { topic: topic.clone(), attributes: attributes.into(), payload: payload.into() })
+        });
+        Arc::clone(stored)
+    }
+
+    /// The head of the PUBLISH.
+    fn head(&mut self, version: Version, how: How<'_>) -> Vec<u8> {
+        let (attributes, unix_ms) = (self.message.attributes, self.unix_ms);
+        let properties = self.properties.get_or_insert_with(|| {
+            let mut bytes = Vec::new();
+            put_properties(attributes, unix_ms, &mut bytes);
+            bytes
+        });
+        head(version, self.message, properties, how)
+    }
+
+    /// The frame for all that get it without a packet id and without subscription ids.
+    fn whole(&mut self, version: Version, retain: bool, cx: &mut Cx<'_>) -> Range {
+        let at = usize::from(version == Version::V5) * 2 + usize::from(retain);
+        if let Some(range) = self.whole[at] {
+            return range;
+        }
+        let head = self.head(version, How { retain, ..How::default() });
+        let range = cx.out.frame(&[&head, self.message.payload]);
+        self.whole[at] = Some(range);
+        range
+    }
+
+    fn payload(&mut self, cx: &mut Cx<'_>) -> Range {
+        let payload = self.message.payload;
+        *self.payload.get_or_insert_with(|| cx.out.frame(&[payload]))
+    }
+}
+
+/// How a message is sent to one client.
+#[derive(Debug, Clone, Copy, Default)]
+struct How<'a> {
+    dup: bool,
+    qos: u8,
+    retain: bool,
+    packet_id: u16,
+    ids: &'a [u32],
+}
+
+fn head(version: Version, message: Message<'_>, properties: &[u8], how: How<'_>) -> Vec<u8> {
+    let mut all = Vec::new();
+    let properties = match how.ids {
+        [] => properties,
+        ids => {
+            all.extend_from_slice(properties);
+            ids.iter().for_each(|id| Property::SubscriptionId(*id).put(&mut all));
+            &all
+        }
+    };
+    let publish = Publish {
+        dup: how.dup,
+        qos: how.qos,
+        retain: how.retain,
+        topic: message.topic.as_str(),
+        packet_id: how.packet_id,
+        properties: Properties::new(properties),
+        payload: message.payload,
+    };
+    let mut bytes = Vec::with_capacity(message.topic.as_str().len() + properties.len() + 16);
+    publish.put_head(version, &mut bytes);
+    bytes
+}
+
+/// What a session is to get of a message.
+struct Share {
+    slot: usize,
+    qos: u8,
+    retain: bool,
+    ids: Box<[u32]>,
+}
+
+impl Share {
+    /// Of the subscriptions of a session that match: the highest QoS, and all ids.
+    fn of(matches: &[Match], outgoing: &Outgoing<'_>) -> Self {
+        let most = matches.iter().map(|found| found.qos).max().unwrap_or(0);
+        let retain = outgoing.retain && matches.iter().any(|found| found.retain_as_published);
+        let ids = matches.iter().filter_map(|found| found.id).collect();
+        Self { slot: matches[0].slot, qos: most.min(outgoing.qos), retain, ids }
+    }
+}
+
+/// Messages of topics.
+impl Mqtt {
+    /// Gives a message to all sessions that subscribed to it.
+    pub(super) fn deliver(&mut self, message: Message<'_>, cx: &mut Cx<'_>) {
+        let unix_ms = self.clock.unix_ms(cx.now);
+        if is_expired(message.attributes, unix_ms) {
+            self.counts.expired += 1;
+            return;
+        }
+        if message.payload.len() + message.attributes.len() > self.settings.max_packet() {
+            // Of another publisher: no packet has room for it.
+            self.counts.dropped += 1;
+            return;
+        }
+        let mut matched = std::mem::take(&mut self.scratch.matched);
+        let mut outgoing = Outgoing::new(message, unix_ms);
+        self.find_matches(message, &mut matched);
+        for matches in matched.chunk_by(|a, b| a.slot == b.slot) {
+            self.give(Share::of(matches, &outgoing), &mut outgoing, cx);
+        }
+        matched.clear();
+        self.scratch.matched = matched;
+        self.fail_doomed(cx);
+    }
+
+    /// The subscriptions that match a message, sorted by session.
+    fn find_matches(&mut self, message: Message<'_>, matched: &mut Vec<Match>) {
+        let attributes = Attributes::checked_before(message.attributes);
+        let origin = Origin::find(attributes).filter(|origin| origin.gateway == self.gateway);
+        let (mut routes, sessions) = (0, &self.sessions);
+        self.routes.matching(message.topic, &mut |route| {
+            routes += 1;
+            for subscriber in &route.subscribers {
+                if let Some(origin) = origin {
+                    let session = &sessions[subscriber.slot];
+                    let is_own = subscriber.options.no_local && origin.session == session.serial;
+                    let has_got =
+                        origin.retained > 0 && session.has_got(&route.filter, message.topic, origin.retained);
+                    if is_own || has_got {
+                        continue;
+                    }
+                }
+                let (slot, id) = (subscriber.slot, subscriber.id);
+                let (qos, retain_as_published) =
+                    (subscriber.options.qos, subscriber.options.retain_as_published);
+                matched.push(Match { slot, qos, retain_as_published, id });
+            }
+            false
+        });
+        if routes > 1 {
+            matched.sort_by_key(|found| found.slot);
+        }
+        if let Some(origin) = origin.filter(|origin| origin.retained > 0) {
+            self.retained.has_arrived(message.topic, origin.retained);
+        }
+    }
+
+    /// Gives a message to one session.
+    fn give(&mut self, share: Share, outgoing: &mut Outgoing<'_>, cx: &mut Cx<'_>) {
+        let Some(session) = self.sessions.get_mut(share.slot) else { return };
+        let Some(link) = &session.link else {
+            if share.qos > 0 {
+                self.enqueue(share, outgoing);
+            }
+            return;
+        };
+        let (conn, version, max_packet) = (link.conn, link.version, link.max_packet);
+        if !cx.door.may_receive(conn, outgoing.message.topic) {
+            return;
+        }
+        if share.qos > 0 {
+            let has_room = session.queue.is_empty()
+                && link.outstanding < link.window
+                && cx.out.queued_bytes(conn) < MAX_UNSENT;
+            match has_room {
+                true => self.send_now(share, outgoing, cx),
+                false => self.enqueue(share, outgoing),
+            }
+        } else if session.for_new > 0 {
+            self.enqueue(share, outgoing);
+        } else if share.ids.is_empty() {
+            let range = outgoing.whole(version, share.retain, cx);
+            let fits = range.len as usize <= max_packet;
+            self.count_sent(fits && cx.out.push(conn, range));
+        } else {
+            let head =
+                outgoing.head(version, How { retain: share.retain, ids: &share.ids, ..How::default() });
+            let fits = head.len() + outgoing.message.payload.len() <= max_packet;
+            self.count_sent(fits && push_split(conn, &head, outgoing, cx));
+        }
+    }
+
+    fn count_sent(&mut self, sent: bool) {
+        match sent {
+            true => self.counts.published_out += 1,
+            false => self.counts.dropped += 1,
+        }
+    }
+
+    /// Sends a message of QoS 1 or 2 that nothing is before.
+    fn send_now(&mut self, share: Share, outgoing: &mut Outgoing<'_>, cx: &mut Cx<'_>) {
+        let message = outgoing.stored();
+        let Share { slot, qos, retain, ids } = share;
+        let session = &mut self.sessions[slot];
+        let packet_id = session.begin(Pending { message, qos, retain, for_new: false, ids: ids.clone() });
+        let Some(link) = &session.link else { return };
+        let (conn, version, max_packet) = (link.conn, link.version, link.max_packet);
+        let head = outgoing.head(version, How { dup: false, qos, retain, packet_id, ids: &ids });
+        let len = head.len() + outgoing.message.payload.len();
+        if len > max_packet {
+            // The client takes no packet of this size: for it, the message is done.
+            session.finish(packet_id);
+            self.counts.dropped += 1;
+            return;
+        }
+        self.counts.published_out += 1;
+        if outgoing.message.payload.len() < SHARED_PAYLOAD {
+            let mut bytes = head;
+            bytes.extend_from_slice(outgoing.message.payload);
+            cx.out.send(conn, &bytes);
+        } else {
+            let range = outgoing.payload(cx);
+            if !cx.out.push_with(conn, &head, range) {
+                // It is sent as soon as the connection has room.
+                self.sessions[slot].unsend(packet_id);
+                self.stalled.insert(slot);
+            }
+        }
+    }
+
+    /// Keeps a message until the session can get it.
+    fn enqueue(&mut self, share: Share, outgoing: &mut Outgoing<'_>) {
+        let message = outgoing.stored();
+        let Share { slot, qos, retain, ids } = share;
+        let (bytes, settings) = (message.bytes(), &self.settings);
+        let session = &mut self.sessions[slot];
+        let is_full = |waiting: usize, queued: usize| {
+            waiting >= settings.max_queued_messages || queued + bytes > settings.max_queued_bytes
+        };
+        while is_full(session.waiting(), session.queued_bytes) {
+            self.counts.dropped += 1;
+            match (settings.overflow, &session.link) {
+                (Overflow::DropOldest, _) if session.waiting() > 0 => session.drop_oldest(),
+                (Overflow::Disconnect, Some(link)) => {
+                    self.doomed.push(link.conn);
+                    return;
+                }
+                _ => return,
+            }
+        }
+        session.push(Pending { message, qos, retain, for_new: false, ids });
+        if session.link.is_some() {
+            self.stalled.insert(slot);
+        }
+    }
+
+    /// Disconnects clients whose queue was full.
+    pub(super) fn fail_doomed(&mut self, cx: &mut Cx<'_>) {
+        while let Some(conn) = self.doomed.pop() {
+            self.fail(conn, Fault::new(reason::QUOTA, "too many messages wait for this client"), cx);
+        }
+    }
+
+    /// Sends the retained messages of a new subscription.
+    pub(super) fn send_retained(&mut self, conn: ConnId, slot: usize, wish: RetainedWish, cx: &mut Cx<'_>) {
+        let unix_ms = self.clock.unix_ms(cx.now);
+        let mut found = self.retained.matching(&wish.filter);
+        found.extend(self.own_values(&wish.filter, cx.now));
+        let session = &mut self.sessions[slot];
+        for retained in found {
+            let message = retained.message;
+            let most = self.settings.max_retained;
+            if session.for_new > most
+                || message.is_expired(unix_ms)
+                || !cx.door.may_receive(conn, &message.topic)
+            {
+                continue;
+            }
+            if !retained.arrived {
+                let (filter, topic) = (wish.filter.clone(), message.topic.clone());
+                session.skip(Skip { filter, topic, number: retained.number });
+            }
+            let (qos, ids) = (wish.qos.min(retained.qos), wish.id.into_iter().collect());
+            session.push(Pending { message, qos, retain: true, for_new: true, ids });
+        }
+        self.pump(slot, cx);
+    }
+}
+
+/// Queues and acknowledgements.
+impl Mqtt {
+    /// A session has a connection: what was in flight comes again, then what waits.
+    pub(super) fn resume_session(&mut self, slot: usize, cx: &mut Cx<'_>) {
+        self.pump(slot, cx);
+    }
+
+    /// Sends what a session has, as far as its window and its connection allow.
+    pub(super) fn pump(&mut self, slot: usize, cx: &mut Cx<'_>) {
+        let Some(link) = self.sessions.get(slot).and_then(|session| session.link.as_ref()) else { return };
+        let conn = link.conn;
+        let unix_ms = self.clock.unix_ms(cx.now);
+        let mut is_full = false;
+        loop {
+            is_full = is_full || cx.out.queued_bytes(conn) >= MAX_UNSENT;
+            if is_full || !(self.send_again(slot, unix_ms, cx) || self.send_next(slot, unix_ms, cx)) {
+                break;
+            }
+        }
+        let session = &self.sessions[slot];
+        let waits = !session.queue.is_empty() || session.inflight.iter().any(|inflight| !inflight.sent);
+        match waits && is_full {
+            true => _ = self.stalled.insert(slot),
+            false => _ = self.stalled.remove(&slot),
+        }
+    }
+
+    /// Sends the oldest message again that was not sent on this connection. Returns whether there was one, and room for it.
+    fn send_again(&mut self, slot: usize, unix_ms: u64, cx: &mut Cx<'_>) -> bool {
+        let session = &mut self.sessions[slot];
+        let Some(link) = &mut session.link else { return false };
+        if link.outstanding >= link.window || session.inflight.len() == link.outstanding {
+            return false;
+        }
+        let Some(inflight) = session.inflight.iter_mut().find(|inflight| !inflight.sent) else {
+            return false;
+        };
+        inflight.sent = true;
+        link.outstanding += 1;
+        let (conn, version, packet_id) = (link.conn, link.version, inflight.id);
+        match &inflight.message {
+            None => {
+                let (reason, properties) = (reason::SUCCESS, Properties::default());
+                let pubrel = Packet::Ack(Ack { kind: AckKind::Pubrel, packet_id, reason, properties });
+                cx.out.send(conn, &pubrel.encode(version));
+            }
+            Some(pending) => {
+                let bytes = encode(version, pending, packet_id, true, unix_ms);
+                if bytes.len() > link.max_packet {
+                    session.finish(packet_id);
+                    self.counts.dropped += 1;
+                } else {
+                    self.counts.published_out += 1;
+                    cx.out.send(conn, &bytes);
+                }
+            }
+        }
+        true
+    }
+
+    /// Sends the next message of the queue. Returns whether there was one, and room for it.
+    fn send_next(&mut self, slot: usize, unix_ms: u64, cx: &mut Cx<'_>) -> bool {
+        let session = &mut self.sessions[slot];
+        let Some(link) = &session.link else { return false };
+        let Some(next) = session.queue.front() else { return false };
+        if next.qos > 0 && link.outstanding >= link.window {
+            return false;
+        }
+        let (conn, version, max_packet) = (link.conn, link.version, link.max_packet);
+        let Some(pending) = session.pop() else { return false };
+        if pending.message.is_expired(unix_ms) {
+            self.counts.expired += 1;
+            return true;
+        }
+        if !cx.door.may_receive(conn, &pending.message.topic) {
+            return true;
+        }
+        let packet_id = if pending.qos > 0 { session.begin(pending.clone()) } else { 0 };
+        let bytes = encode(version, &pending, packet_id, false, unix_ms);
+        if bytes.len() > max_packet {
+            session.finish(packet_id);
+            self.counts.dropped += 1;
+        } else {
+            self.counts.published_out += 1;
+            cx.out.send(conn, &bytes);
+        }
+        true
+    }
+
+    /// Executes PUBACK, PUBREC and PUBCOMP.
+    pub(super) fn acknowledged(&mut self, conn: ConnId, slot: usize, ack: Ack<'_>, cx: &mut Cx<'_>) {
+        let (session, packet_id) = (&mut self.sessions[slot], ack.packet_id);
+        let state = session.find(packet_id).map(|inflight| (inflight.qos, inflight.message.is_none()));
+        match (ack.kind, state) {
+            (AckKind::Puback, Some((1, _))) | (AckKind::Pubcomp, Some((2, true))) => {
+                session.finish(packet_id)
+            }
+            (AckKind::Pubrec, Some((2, false))) if ack.reason >= reason::UNSPECIFIED => {
+                session.finish(packet_id);
+            }
+            (AckKind::Pubrec, _) => {
+                let known = matches!(state, Some((2, _)));
+                if let Some(inflight) = session.find(packet_id).filter(|_| known) {
+                    inflight.message = None;
+                }
+                if ack.reason < reason::UNSPECIFIED {
+                    let reason = if known { reason::SUCCESS } else { reason::ID_UNKNOWN };
+                    let properties = Properties::default();
+                    let pubrel = Ack { kind: AckKind::Pubrel, packet_id, reason, properties };
+                    self.reply(conn, Packet::Ack(pubrel), cx);
+                }
+            }
+            _ => {}
+        }
+        self.pump(slot, cx);
+    }
+}
+
+/// Queues a head and the payload behind it.
+fn push_split(conn: ConnId, head: &[u8], outgoing: &mut Outgoing<'_>, cx: &mut Cx<'_>) -> bool {
+    if outgoing.message.payload.len() < SHARED_PAYLOAD {
+        let range = cx.out.frame(&[head, outgoing.message.payload]);
+        return cx.out.push(conn, range);
+    }
+    let range = outgoing.payload(cx);
+    cx.out.push_with(conn, head, range)
+}
+
+fn encode(version: Version, pending: &Pending, packet_id: u16, dup: bool, unix_ms: u64) -> Vec<u8> {
+    let Stored { topic, attributes, payload } = &*pending.message;
+    let mut properties = Vec::new();
+    if version == Version::V5 {
+        put_properties(attributes, unix_ms, &mut properties);
+    }
+    let message = Message { topic, attributes, payload };
+    let ids: &[u32] = if version == Version::V5 { &pending.ids } else { &[] };
+    let how = How { dup, qos: pending.qos, retain: pending.retain, packet_id, ids };
+    let mut bytes = head(version, message, &properties, how);
+    bytes.extend_from_slice(payload);
+    bytes
+}

@@ -1,0 +1,194 @@
+//! The protocol, as the floor sees it.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use rbmq_wire::{TopicFilter, TopicName};
+
+use crate::protocol::{ConnId, Cx, Message, Protocol, Taken};
+
+use super::codec::{AckKind, DecodeError, Frame, Packet, Version, decode, split};
+use super::settings::{LOOK, MAX_FIRST_PACKET};
+use super::state::{Alarm, Client, Fault, Mqtt, Stage, Step};
+
+impl Mqtt {
+    /// Sends a packet to a client.
+    pub(super) fn reply(&self, conn: ConnId, packet: Packet<'_>, cx: &mut Cx<'_>) {
+        if let Some(client) = self.clients.get(&conn) {
+            cx.out.send(conn, &packet.encode(client.version));
+        }
+    }
+
+    /// Executes a packet.
+    fn packet(&mut self, conn: ConnId, frame: Frame<'_>, cx: &mut Cx<'_>) -> Result<Step, Fault> {
+        let Some(client) = self.clients.get(&conn) else { return Ok(Step::Done) };
+        let slot = match client.stage {
+            Stage::Live(slot) => slot,
+            _ => return self.first_packet(conn, frame, cx),
+        };
+        match decode(client.version, frame)? {
+            Packet::Publish(publish) => return self.publish(conn, slot, publish, cx),
+            Packet::Ack(ack) => match ack.kind {
+                AckKind::Pubrel => self.pubrel(conn, slot, ack.packet_id, cx),
+                _ => self.acknowledged(conn, slot, ack, cx),
+            },
+            Packet::Subscribe(request) => return self.subscribe(conn, slot, request, cx),
+            Packet::Unsubscribe(request) => return self.unsubscribe(conn, slot, request, cx),
+            Packet::Pingreq => self.reply(conn, Packet::Pingresp, cx),
+            Packet::Disconnect(ending) => return self.disconnect(conn, slot, ending, cx),
+            Packet::Connect(_) => return Err(Fault::protocol("a second CONNECT")),
+            Packet::Auth(_) => return Err(Fault::protocol("AUTH without a method in CONNECT")),
+            Packet::Connack(_) | Packet::Suback(_) | Packet::Unsuback(_) | Packet::Pingresp => {
+                return Err(Fault::protocol("a packet of servers"));
+            }
+        }
+        Ok(Step::Done)
+    }
+
+    /// Executes the first packet, which has to be CONNECT.
+    fn first_packet(&mut self, conn: ConnId, frame: Frame<'_>, cx: &mut Cx<'_>) -> Result<Step, Fault> {
+        if frame.first >> 4 != 1 {
+            return Err(Fault::protocol("the first packet is not CONNECT"));
+        }
+        match decode(Version::V311, frame) {
+            Ok(Packet::Connect(connect)) => self.connect(conn, connect, cx),
+            Ok(_) => Err(Fault::protocol("the first packet is not CONNECT")),
+            Err(error) => {
+                if let Some(client) = self.clients.get_mut(&conn) {
+                    client.version = version_of(&frame, error);
+                }
+                self.refuse(conn, error.into(), cx);
+                Ok(Step::Done)
+            }
+        }
+    }
+
+    /// When something is due.
+    fn next(&self, now: Instant) -> Option<Instant> {
+        let alarm = self.alarms.first().map(|(at, _)| *at);
+        let look = (!self.owed.is_empty() || !self.stalled.is_empty()).then(|| now + LOOK);
+        let report = (self.own_routes > 0).then_some(self.next_report);
+        [alarm, look, report].into_iter().flatten().min()
+    }
+}
+
+/// The version in which a CONNECT that cannot be parsed is answered.
+fn version_of(frame: &Frame<'_>, error: DecodeError) -> Version {
+    let level = match error {
+        DecodeError::Version(level) => Some(level),
+        // Behind the name, which has four letters.
+        _ => frame.body.get(6).copied(),
+    };
+    if level.is_some_and(|level| level >= 5) { Version::V5 } else { Version::V311 }
+}
+
+impl Protocol for Mqtt {
+    fn on_open(&mut self, conn: ConnId, _address: &str, cx: &mut Cx<'_>) {
+        let client = Client {
+            stage: Stage::New,
+            version: Version::V311,
+            patience: None,
+            heard: cx.now,
+            blocked: false,
+            wants_reasons: true,
+            aliases: HashMap::new(),
+            last_topic: None,
+            subscribing: None,
+        };
+        self.clients.insert(conn, client);
+        self.alarms.insert((cx.now + self.settings.connect_timeout, Alarm::Silence(conn)));
+    }
+
+    fn on_bytes(&mut self, conn: ConnId, bytes: &[u8], cx: &mut Cx<'_>) -> Taken {
+        let mut used = 0;
+        loop {
+            let Some(client) = self.clients.get_mut(&conn) else { return Taken::Bytes(bytes.len()) };
+            let most = match client.stage {
+                Stage::Closed => return Taken::Bytes(bytes.len()),
+                Stage::LoggingIn(_) => return Taken::Blocked(used),
+                Stage::New => MAX_FIRST_PACKET,
+                Stage::Live(_) if client.subscribing.is_some() => return Taken::Blocked(used),
+                Stage::Live(_) => self.settings.max_packet(),
+            };
+            client.blocked = false;
+            let frame = match split(&bytes[used..], most) {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return Taken::Bytes(used),
+                Err(error) => {
+                    self.fail(conn, error.into(), cx);
+                    return Taken::Bytes(bytes.len());
+                }
+            };
+            client.heard = cx.now;
+            match self.packet(conn, frame, cx) {
+                Ok(Step::Done) => used += frame.len,
+                Ok(Step::Again) => {
+                    if let Some(client) = self.clients.get_mut(&conn) {
+                        client.blocked = true;
+                    }
+                    return Taken::Blocked(used);
+                }
+                Err(fault) => {
+                    self.fail(conn, fault, cx);
+                    return Taken::Bytes(bytes.len());
+                }
+            }
+            self.counts.packets_in += 1;
+            self.counts.bytes_in += frame.len as u64;
+        }
+    }
+
+    fn on_closed(&mut self, conn: ConnId, cx: &mut Cx<'_>) {
+        let Some(client) = self.clients.remove(&conn) else { return };
+        if let Some(slot) = client.slot() {
+            self.detach(slot, cx);
+        }
+    }
+
+    fn on_message(&mut self, message: Message<'_>, cx: &mut Cx<'_>) {
+        self.deliver(message, cx);
+    }
+
+    fn on_subscribed(&mut self, filter: &TopicFilter, cx: &mut Cx<'_>) {
+        self.in_force(filter, cx);
+    }
+
+    fn on_login(&mut self, conn: ConnId, accepted: bool, cx: &mut Cx<'_>) {
+        self.logged_in(conn, accepted, cx);
+    }
+
+    fn on_lost(&mut self, _topic: &TopicName, bytes: u64, _cx: &mut Cx<'_>) {
+        self.counts.lost_bytes += bytes;
+    }
+
+    fn on_drained(&mut self, conn: ConnId, cx: &mut Cx<'_>) {
+        if let Some(slot) = self.clients.get(&conn).and_then(Client::slot) {
+            self.pump(slot, cx);
+        }
+    }
+
+    fn on_time(&mut self, cx: &mut Cx<'_>) -> Option<Instant> {
+        while let Some((at, alarm)) = self.alarms.first().copied()
+            && at <= cx.now
+        {
+            self.alarms.pop_first();
+            match alarm {
+                Alarm::Silence(conn) => self.look_at_silence(conn, cx),
+                Alarm::Session { slot, serial } => self.look_at_session(slot, serial, cx),
+            }
+        }
+        self.pay_wills(cx);
+        self.report(cx);
+        for slot in std::mem::take(&mut self.stalled) {
+            self.pump(slot, cx);
+        }
+        self.next(cx.now)
+    }
+
+    fn on_stop(&mut self, cx: &mut Cx<'_>) {
+        let conns: Vec<ConnId> = self.clients.keys().copied().collect();
+        for conn in conns {
+            self.say_goodbye(conn, cx);
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! MQTT 3.1.1 and 5.
+//!
+//! ```text
+//!   connections ── CONNECT ──▶ sessions ── SUBSCRIBE ──▶ routes: filters and who subscribed
+//!        │                        ▲                        ▲
+//!        └── PUBLISH ──▶ bus ─────┴── on_message ──────────┘      retained messages: the last of each topic
+//! ```
+//!
+//! A PUBLISH goes to the bus in every case, and comes back from there: so all subscribers, of this gateway and elsewhere, get one order. What MQTT says
+//! beside topic and payload is in the attributes of the record. Sessions and retained messages are in memory, and end with the gateway.
+
+pub mod codec;
+mod connections;
+mod delivery;
+mod machine;
+mod message;
+mod own_topics;
+mod publishing;
+mod retained;
+mod session;
+mod settings;
+mod state;
+mod subscriptions;
+
+pub(crate) use settings::{Clock, Overflow, Settings};
+pub(crate) use state::Mqtt;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,250 @@
+//! PUBLISH of clients, on its way to the bus.
+
+use std::sync::Arc;
+
+use rbmq_wire::TopicName;
+
+use crate::protocol::{ConnId, Cx, PublishError};
+
+use super::codec::{Ack, AckKind, Packet, Properties, Property, Publish, Version, reason};
+use super::message::{Origin, Publication, Stored, attributes_of};
+use super::retained::Retained;
+use super::state::{Client, Fault, Mqtt, Step};
+
+/// Why a message was not published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Refusal {
+    reason: u8,
+    text: String,
+}
+
+impl Refusal {
+    fn new(reason: u8, text: impl Into<String>) -> Self {
+        Self { reason, text: text.into() }
+    }
+}
+
+impl Mqtt {
+    /// Executes PUBLISH.
+    pub(super) fn publish(
+        &mut self,
+        conn: ConnId,
+        slot: usize,
+        publish: Publish<'_>,
+        cx: &mut Cx<'_>,
+    ) -> Result<Step, Fault> {
+        let Some(client) = self.clients.get_mut(&conn) else { return Ok(Step::Done) };
+        let version = client.version;
+        let topic = topic_of(client, &publish, self.settings.topic_alias_maximum)?;
+        let session = &self.sessions[slot];
+        if publish.qos == 2 {
+            if session.received.contains(&publish.packet_id) {
+                // It was delivered: only the PUBREC did not arrive.
+                self.acknowledge(conn, publish, None, cx);
+                return Ok(Step::Done);
+            }
+            if session.received.len() >= self.settings.receive_maximum.into() {
+                return Err(Fault::new(
+                    reason::RECEIVE_MAXIMUM,
+                    "too many messages of QoS 2 are not released",
+                ));
+            }
+        }
+        let refusal = match topic {
+            Err(refusal) if publish.qos == 0 || version == Version::V311 => {
+                return Err(Fault::new(refusal.reason, "the name of the topic is not acceptable"));
+            }
+            Err(refusal) => Some(refusal),
+            Ok(topic) => match self.hand_over(conn, slot, &topic, &publish, cx) {
+                Err(None) => return Ok(Step::Again),
+                Err(Some(refusal)) => Some(refusal),
+                Ok(()) => None,
+            },
+        };
+        match &refusal {
+            None => self.counts.published_in += 1,
+            Some(_) => self.counts.refused += 1,
+        }
+        if publish.qos == 2 && (refusal.is_none() || version == Version::V311) {
+            self.sessions[slot].receive(publish.packet_id);
+        }
+        self.acknowledge(conn, publish, refusal, cx);
+        Ok(Step::Done)
+    }
+
+    /// Publishes a message of a client on the bus. No refusal: the bus has no room.
+    fn hand_over(
+        &mut self,
+        conn: ConnId,
+        slot: usize,
+        topic: &TopicName,
+        publish: &Publish<'_>,
+        cx: &mut Cx<'_>,
+    ) -> Result<(), Option<Refusal>> {
+        if topic.as_str().starts_with('$') {
+            let text = "topics that begin with '$' are the broker's";
+            return Err(Some(Refusal::new(reason::NOT_AUTHORIZED, text)));
+        }
+        if !cx.door.may_publish(conn, topic) {
+            return Err(Some(Refusal::new(reason::NOT_AUTHORIZED, "no right to publish to this topic")));
+        }
+        let session = &self.sessions[slot];
+        let needs_origin = publish.retain || session.has_no_local();
+        let origin = if needs_origin { self.origin(session.serial, publish.retain) } else { None };
+        let unix_ms = self.clock.unix_ms(cx.now);
+        let publication = Publication { qos: publish.qos, retain: publish.retain, origin, unix_ms };
+        let mut attributes = std::mem::take(&mut self.scratch.attributes);
+        let put = match attributes_of(publish.properties, publication, &mut attributes) {
+            Err(error) => Err(Some(Refusal::new(reason::IMPLEMENTATION, error.to_string()))),
+            Ok(()) => self.check_retained(topic, &attributes, publish, unix_ms).and_then(|keep| {
+                let publication = Publication { retain: keep, ..publication };
+                self.put(topic, &attributes, publish.payload, publication, cx).map_err(refusal_of)
+            }),
+        };
+        self.scratch.attributes = attributes;
+        put
+    }
+
+    /// Where a message comes from.
+    pub(super) fn origin(&self, session: u64, retain: bool) -> Option<Origin> {
+        let retained = if retain { self.retained_so_far + 1 } else { 0 };
+        Some(Origin { gateway: self.gateway, session, retained })
+    }
+
+    /// Whether a message is to be kept as a retained one. Without room for it, a client that can be told is refused.
+    fn check_retained(
+        &mut self,
+        topic: &TopicName,
+        attributes: &[u8],
+        publish: &Publish<'_>,
+        unix_ms: u64,
+    ) -> Result<bool, Option<Refusal>> {
+        if !publish.retain || publish.payload.is_empty() {
+            return Ok(publish.retain);
+        }
+        let bytes = topic.as_str().len() + attributes.len() + publish.payload.len();
+        if !self.retained.has_room(topic, bytes, &self.settings) {
+            self.retained.expire(unix_ms);
+        }
+        if self.retained.has_room(topic, bytes, &self.settings) {
+            return Ok(true);
+        }
+        if publish.qos > 0 {
+            return Err(Some(Refusal::new(reason::QUOTA, "there is no room for more retained messages")));
+        }
+        self.counts.not_retained += 1;
+        Ok(false)
+    }
+
+    /// Publishes a message, and keeps or forgets the retained one.
+    ///
+    /// # Errors
+    /// The bus did not take it, and nothing has changed.
+    pub(super) fn put(
+        &mut self,
+        topic: &TopicName,
+        attributes: &[u8],
+        payload: &[u8],
+        publication: Publication,
+        cx: &mut Cx<'_>,
+    ) -> Result<(), PublishError> {
+        cx.bus.publish(topic, attributes, payload)?;
+        if !publication.retain {
+            return Ok(());
+        }
+        self.retained_so_far += 1;
+        let stored = Stored { topic: topic.clone(), attributes: attributes.into(), payload: payload.into() };
+        if payload.is_empty() {
+            self.retained.remove(topic);
+        } else if self.retained.has_room(topic, stored.bytes(), &self.settings) {
+            let arrived = !self.routes.matching(topic, &mut |route| route.in_force);
+            let (message, number) = (Arc::new(stored), self.retained_so_far);
+            self.retained.put(Retained { message, qos: publication.qos, number, arrived });
+        } else {
+            self.counts.not_retained += 1;
+        }
+        Ok(())
+    }
+
+    /// Answers a PUBLISH: with PUBACK, PUBREC or nothing.
+    fn acknowledge(&mut self, conn: ConnId, publish: Publish<'_>, refusal: Option<Refusal>, cx: &mut Cx<'_>) {
+        let kind = match publish.qos {
+            0 => return,
+            1 => AckKind::Puback,
+            _ => AckKind::Pubrec,
+        };
+        let mut bytes = Vec::new();
+        let wants_reasons = self.clients.get(&conn).is_some_and(|client| client.wants_reasons);
+        if let Some(refusal) = refusal.as_ref().filter(|_| wants_reasons) {
+            let text = refusal.text.replace('\0', " ");
+            Property::ReasonString(&text[..text.floor_char_boundary(1000)]).put(&mut bytes);
+        }
+        let reason = refusal.map_or(reason::SUCCESS, |refusal| refusal.reason);
+        let properties = Properties::new(&bytes);
+        self.reply(conn, Packet::Ack(Ack { kind, packet_id: publish.packet_id, reason, properties }), cx);
+    }
+
+    /// Executes PUBREL.
+    pub(super) fn pubrel(&mut self, conn: ConnId, slot: usize, packet_id: u16, cx: &mut Cx<'_>) {
+        let known = self.sessions[slot].release(packet_id);
+        let reason = if known { reason::SUCCESS } else { reason::ID_UNKNOWN };
+        let properties = Properties::default();
+        self.reply(conn, Packet::Ack(Ack { kind: AckKind::Pubcomp, packet_id, reason, properties }), cx);
+    }
+}
+
+/// The topic of a PUBLISH, by its name or alias.
+fn topic_of(
+    client: &mut Client,
+    publish: &Publish<'_>,
+    most: u16,
+) -> Result<Result<TopicName, Refusal>, Fault> {
+    let mut alias = None;
+    for property in publish.properties.iter() {
+        match property {
+            Property::TopicAlias(number) => alias = Some(number),
+            Property::SubscriptionId(_) => return Err(Fault::protocol("a client sends a subscription id")),
+            Property::ResponseTopic(topic) if topic.contains(['+', '#']) => {
+                return Err(Fault::protocol("a response topic with wildcards"));
+            }
+            _ => {}
+        }
+    }
+    if alias.is_some_and(|alias| alias == 0 || alias > most) {
+        return Err(Fault::new(reason::ALIAS_INVALID, "a topic alias that is 0 or above the maximum"));
+    }
+    if publish.topic.contains(['+', '#']) {
+        return Err(Fault::new(reason::TOPIC_INVALID, "a topic with wildcards"));
+    }
+    match (publish.topic, alias) {
+        ("", None) => Err(Fault::protocol("neither topic nor alias")),
+        ("", Some(alias)) => match client.aliases.get(&alias) {
+            Some(topic) => Ok(Ok(topic.clone())),
+            None => Err(Fault::protocol("a topic alias without topic")),
+        },
+        (name, alias) => {
+            let topic = match client.last_topic.take().filter(|last| last.as_str() == name) {
+                Some(last) => last,
+                None => match name.parse::<TopicName>() {
+                    Ok(topic) => topic,
+                    Err(error) => return Ok(Err(Refusal::new(reason::TOPIC_INVALID, error.to_string()))),
+                },
+            };
+            client.last_topic = Some(topic.clone());
+            if let Some(alias) = alias {
+                client.aliases.insert(alias, topic.clone());
+            }
+            Ok(Ok(topic))
+        }
+    }
+}
+
+fn refusal_of(error: PublishError) -> Option<Refusal> {
+    match error {
+        PublishError::Full => None,
+        PublishError::TooLarge { most } => {
+            Some(Refusal::new(reason::QUOTA, format!("the message has more than {most} bytes")))
+        }
+        PublishError::Refused(text) => Some(Refusal::new(reason::IMPLEMENTATION, text)),
+    }
+}

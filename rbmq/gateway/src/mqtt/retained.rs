@@ -1,0 +1,78 @@
+//! Retained messages: the last one of each topic, for new subscribers.
+
+use std::sync::Arc;
+
+use rbmq_wire::{Levels, TopicFilter, TopicName};
+
+use super::message::Stored;
+use super::settings::Settings;
+
+/// A retained message.
+#[derive(Debug, Clone)]
+pub(super) struct Retained {
+    pub(super) message: Arc<Stored>,
+    pub(super) qos: u8,
+    /// Its number.
+    pub(super) number: u64,
+    /// Whether it went through the bus, or never will because nobody is subscribed: who subscribes now gets it only from here.
+    pub(super) arrived: bool,
+}
+
+/// The retained messages of a gateway, in memory.
+#[derive(Debug, Default)]
+pub(super) struct RetainedMessages {
+    messages: Levels<Retained>,
+    bytes: usize,
+}
+
+impl RetainedMessages {
+    /// The number of messages.
+    pub(super) fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// Whether a message of so many bytes has room.
+    pub(super) fn has_room(&self, topic: &TopicName, bytes: usize, settings: &Settings) -> bool {
+        let old = self.messages.get(topic.as_str());
+        let rest = self.bytes - old.map_or(0, |old| old.message.bytes());
+        let count = self.messages.len() - usize::from(old.is_some());
+        count < settings.max_retained && rest + bytes <= settings.max_retained_bytes
+    }
+
+    /// Keeps a message in place of the former one.
+    pub(super) fn put(&mut self, retained: Retained) {
+        self.bytes += retained.message.bytes();
+        let topic = retained.message.topic.clone();
+        if let Some(old) = self.messages.insert(topic.as_str(), retained) {
+            self.bytes -= old.message.bytes();
+        }
+    }
+
+    /// Forgets the message of a topic.
+    pub(super) fn remove(&mut self, topic: &TopicName) {
+        if let Some(old) = self.messages.remove(topic.as_str()) {
+            self.bytes -= old.message.bytes();
+        }
+    }
+
+    /// The message with this number came through the bus.
+    pub(super) fn has_arrived(&mut self, topic: &TopicName, number: u64) {
+        if let Some(retained) = self.messages.get_mut(topic.as_str()).filter(|r| r.number == number) {
+            retained.arrived = true;
+        }
+    }
+
+    /// The messages that a filter matches.
+    pub(super) fn matching(&self, filter: &TopicFilter) -> Vec<Retained> {
+        let mut found = Vec::new();
+        self.messages.matched_by(filter, &mut |retained| found.push(retained.clone()));
+        found
+    }
+
+    /// Forgets what is worthless.
+    pub(super) fn expire(&mut self, unix_ms: u64) {
+        let expired = self.messages.values().filter(|retained| retained.message.is_expired(unix_ms));
+        let topics: Vec<TopicName> = expired.map(|retained| retained.message.topic.clone()).collect();
+        topics.iter().for_each(|topic| self.remove(topic));
+    }
+}

@@ -1,0 +1,106 @@
+//! What the machine is told when it is made.
+
+use std::time::{Duration, Instant};
+
+/// What happens to a message for a session whose queue is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Overflow {
+    /// The new message is dropped.
+    DropNewest,
+    /// The oldest message in the queue is dropped.
+    DropOldest,
+    /// A client that is connected is disconnected with 0x97. Without a client, the new message is dropped.
+    Disconnect,
+}
+
+/// Limits. A client can make the gateway hold no more than they allow.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    /// The largest payload, in bytes. Packets may be larger by 64 KiB of topic and properties.
+    pub(crate) max_message_bytes: usize,
+    /// Most sessions, with and without a client. Each takes about 500 bytes and what it waits for. One more client gets 0x97.
+    pub(crate) max_sessions: usize,
+    /// How long a session lives without a client, at most. Sessions of 3.1.1 without «clean session» live that long.
+    pub(crate) max_session_expiry: Duration,
+    /// Most subscriptions of a session. One more gets 0x97.
+    pub(crate) max_subscriptions: usize,
+    /// Most messages that wait for a session, without retained messages for a new subscription.
+    pub(crate) max_queued_messages: usize,
+    /// Most bytes of these messages. A message that waits for several sessions counts for each, and is in memory once.
+    pub(crate) max_queued_bytes: usize,
+    /// What happens beyond.
+    pub(crate) overflow: Overflow,
+    /// Most messages of QoS 1 and 2 that a client has not acknowledged; a smaller Receive Maximum of the client counts instead.
+    pub(crate) max_inflight: u16,
+    /// Most messages of QoS 2 that a client has not released: the Receive Maximum of the gateway.
+    pub(crate) receive_maximum: u16,
+    /// The highest topic alias of a client. Each costs a pointer and a name.
+    pub(crate) topic_alias_maximum: u16,
+    /// Most retained messages.
+    pub(crate) max_retained: usize,
+    /// Most bytes of retained messages.
+    pub(crate) max_retained_bytes: usize,
+    /// How long a client may take for its CONNECT.
+    pub(crate) connect_timeout: Duration,
+    /// How often the topics of `$SYS` are published.
+    pub(crate) sys_interval: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            max_message_bytes: 1 << 20,
+            max_sessions: 100_000,
+            max_session_expiry: Duration::from_secs(24 * 3600),
+            max_subscriptions: 1000,
+            max_queued_messages: 1000,
+            max_queued_bytes: 16 << 20,
+            overflow: Overflow::DropNewest,
+            max_inflight: 100,
+            receive_maximum: 1000,
+            topic_alias_maximum: 100,
+            max_retained: 100_000,
+            max_retained_bytes: 256 << 20,
+            connect_timeout: Duration::from_secs(10),
+            sys_interval: Duration::from_secs(10),
+        }
+    }
+}
+
+/// The room that a packet has for its topic and properties, beside the payload.
+const PACKET_ROOM: usize = 64 << 10;
+/// The largest packet before CONNECT: a stranger makes the gateway hold no more.
+pub(super) const MAX_FIRST_PACKET: usize = 64 << 10;
+/// A connection that has so many bytes queued gets nothing more of QoS 1 and 2, which wait in the session.
+pub(super) const MAX_UNSENT: u64 = 256 << 10;
+/// Payloads from this size are framed once for all connections whose heads differ. Smaller ones are copied with their heads.
+pub(super) const SHARED_PAYLOAD: usize = 512;
+/// The longest client id.
+pub(super) const MAX_CLIENT_ID: usize = 1024;
+/// Most wills that wait for the bus.
+pub(super) const MAX_OWED_WILLS: usize = 10_000;
+/// The longest time between two looks at what waits.
+pub(super) const LOOK: Duration = Duration::from_secs(1);
+
+impl Settings {
+    /// The largest packet of a client that is connected.
+    pub(super) fn max_packet(&self) -> usize {
+        self.max_message_bytes + PACKET_ROOM
+    }
+}
+
+/// The present time of the day, from a time that does not jump.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock {
+    /// A moment.
+    pub(crate) at: Instant,
+    /// The same moment, in ms since 1970.
+    pub(crate) unix_ms: u64,
+}
+
+impl Clock {
+    pub(super) fn unix_ms(&self, now: Instant) -> u64 {
+        let later = now.saturating_duration_since(self.at).as_millis();
+        self.unix_ms.saturating_add(later.try_into().unwrap_or(u64::MAX))
+    }
+}

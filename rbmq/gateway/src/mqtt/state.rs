@@ -1,0 +1,269 @@
+//! The tables of a gateway of MQTT.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use rbmq_wire::{Levels, TopicFilter, TopicName};
+use slab::Slab;
+
+use crate::protocol::ConnId;
+
+use super::codec::{DecodeError, SubscribeOptions, Version, reason};
+use super::retained::RetainedMessages;
+use super::session::{OwnedWill, Session};
+use super::settings::{Clock, Settings};
+
+/// The machine. See the module.
+#[derive(Debug)]
+pub(crate) struct Mqtt {
+    pub(super) settings: Settings,
+    pub(super) clock: Clock,
+    /// The random number of this gateway, by which it knows its own messages again.
+    pub(super) gateway: u64,
+    pub(super) clients: HashMap<ConnId, Client>,
+    pub(super) sessions: Slab<Session>,
+    /// Sessions by key.
+    pub(super) names: HashMap<Box<str>, usize>,
+    /// Sessions so far.
+    pub(super) serials: u64,
+    /// Retained messages so far.
+    pub(super) retained_so_far: u64,
+    pub(super) routes: Levels<Route>,
+    /// Routes to topics of the gateway itself.
+    pub(super) own_routes: usize,
+    pub(super) retained: RetainedMessages,
+    pub(super) alarms: BTreeSet<(Instant, Alarm)>,
+    /// Sessions whose connection was full.
+    pub(super) stalled: BTreeSet<usize>,
+    /// Wills for which the bus had no room.
+    pub(super) owed: VecDeque<OwnedWill>,
+    /// Connections whose queue was full, to be disconnected.
+    pub(super) doomed: Vec<ConnId>,
+    pub(super) counts: Counts,
+    pub(super) next_report: Instant,
+    pub(super) scratch: Scratch,
+}
+
+/// Memory that is used again.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    pub(super) matched: Vec<Match>,
+    pub(super) attributes: Vec<u8>,
+}
+
+/// What the gateway counts.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) packets_in: u64,
+    pub(super) bytes_in: u64,
+    pub(super) published_in: u64,
+    pub(super) published_out: u64,
+    /// Messages that a session or connection did not get: it was slow, or the message is larger than it takes.
+    pub(super) dropped: u64,
+    /// Messages that were worthless before they were sent.
+    pub(super) expired: u64,
+    /// Messages that clients were not allowed to publish, or that the broker refused.
+    pub(super) refused: u64,
+    /// Retained messages that were delivered and not kept.
+    pub(super) not_retained: u64,
+    pub(super) sessions_expired: u64,
+    /// Bytes that the broker lost on the way to the gateway.
+    pub(super) lost_bytes: u64,
+}
+
+/// Something is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Alarm {
+    /// A connection has to have sent something.
+    Silence(ConnId),
+    /// A session may end, or its will be published.
+    Session {
+        /// Where it is.
+        slot: usize,
+        /// Its number.
+        serial: u64,
+    },
+}
+
+/// Where a connection stands.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// Before CONNECT.
+    New,
+    /// Its password is being checked.
+    LoggingIn(Box<Opening>),
+    /// It has a session, in this slot.
+    Live(usize),
+    /// It was closed, and what it sends does not count.
+    Closed,
+}
+
+/// A CONNECT whose client is not let in yet.
+#[derive(Debug)]
+pub(super) struct Opening {
+    pub(super) version: Version,
+    pub(super) clean_start: bool,
+    pub(super) client_id: String,
+    pub(super) assigned: bool,
+    pub(super) keep_alive: u16,
+    /// What the client asked for, in seconds.
+    pub(super) asked_expiry: u32,
+    pub(super) expiry: Option<Duration>,
+    pub(super) receive_maximum: u16,
+    pub(super) max_packet: usize,
+    pub(super) will: Option<OwnedWill>,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) stage: Stage,
+    pub(super) version: Version,
+    /// After how long a silence it is disconnected.
+    pub(super) patience: Option<Duration>,
+    pub(super) heard: Instant,
+    /// It waits for the bus and cannot be heard.
+    pub(super) blocked: bool,
+    pub(super) wants_reasons: bool,
+    pub(super) aliases: HashMap<u16, TopicName>,
+    /// The topic of the last PUBLISH, whose name is mostly that of the next.
+    pub(super) last_topic: Option<TopicName>,
+    /// A SUBSCRIBE that waits until its filters are in force.
+    pub(super) subscribing: Option<Box<Subscribing>>,
+}
+
+impl Client {
+    pub(super) fn slot(&self) -> Option<usize> {
+        match self.stage {
+            Stage::Live(slot) => Some(slot),
+            _ => None,
+        }
+    }
+}
+
+/// A SUBSCRIBE that is being executed.
+#[derive(Debug)]
+pub(super) struct Subscribing {
+    pub(super) packet_id: u16,
+    pub(super) reasons: Vec<u8>,
+    /// Filters that are not in force yet.
+    pub(super) waits: Vec<TopicFilter>,
+    /// Filters whose retained messages follow.
+    pub(super) retained: Vec<RetainedWish>,
+}
+
+/// Retained messages are to be sent for a subscription.
+#[derive(Debug, Clone)]
+pub(super) struct RetainedWish {
+    pub(super) filter: TopicFilter,
+    pub(super) qos: u8,
+    pub(super) id: Option<u32>,
+}
+
+/// Who subscribed to a filter.
+#[derive(Debug)]
+pub(super) struct Route {
+    pub(super) filter: TopicFilter,
+    /// Whether messages arrive.
+    pub(super) in_force: bool,
+    /// Sorted by slot.
+    pub(super) subscribers: Vec<Subscriber>,
+}
+
+/// A subscription of a session.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Subscriber {
+    pub(super) slot: usize,
+    pub(super) options: SubscribeOptions,
+    pub(super) id: Option<u32>,
+}
+
+/// A subscription that matches a message.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Match {
+    pub(super) slot: usize,
+    pub(super) qos: u8,
+    pub(super) retain_as_published: bool,
+    pub(super) id: Option<u32>,
+}
+
+/// A client broke a rule, or a limit: its connection ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub(super) reason: u8,
+    pub(super) text: &'static str,
+}
+
+impl Fault {
+    pub(super) fn new(reason: u8, text: &'static str) -> Self {
+        Self { reason, text }
+    }
+
+    pub(super) fn protocol(text: &'static str) -> Self {
+        Self::new(reason::PROTOCOL, text)
+    }
+}
+
+impl From<DecodeError> for Fault {
+    fn from(error: DecodeError) -> Self {
+        let text = match error {
+            DecodeError::Malformed(text) | DecodeError::Protocol(text) | DecodeError::TooMany(text) => text,
+            DecodeError::TooLarge { .. } => "the packet is too large",
+            DecodeError::Version(_) => "the version of the protocol is not supported",
+        };
+        Self::new(error.reason(), text)
+    }
+}
+
+/// What became of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// It was executed.
+    Done,
+    /// It has to come again: the bus has no room.
+    Again,
+}
+
+/// The seconds that mean «never».
+pub(super) const FOREVER: u32 = u32::MAX;
+
+impl Mqtt {
+    /// A machine without clients. `gateway` is a random number; `now` and `clock` are the present time.
+    pub(crate) fn new(settings: Settings, clock: Clock, gateway: u64) -> Self {
+        Self {
+            next_report: clock.at + settings.sys_interval,
+            settings,
+            clock,
+            gateway,
+            clients: HashMap::new(),
+            sessions: Slab::new(),
+            names: HashMap::new(),
+            serials: 0,
+            retained_so_far: 0,
+            routes: Levels::default(),
+            own_routes: 0,
+            retained: RetainedMessages::default(),
+            alarms: BTreeSet::new(),
+            stalled: BTreeSet::new(),
+            owed: VecDeque::new(),
+            doomed: Vec::new(),
+            counts: Counts::default(),
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// The session's life for an expiry interval, within the limit.
+    pub(super) fn life(&self, seconds: u32) -> Option<Duration> {
+        let most = self.settings.max_session_expiry;
+        let unlimited = most >= Duration::from_secs(FOREVER.into());
+        match seconds {
+            FOREVER if unlimited => None,
+            seconds => Some(Duration::from_secs(seconds.into()).min(most)),
+        }
+    }
+
+    /// Whether the slot has the session with this number.
+    pub(super) fn session(&mut self, slot: usize, serial: u64) -> Option<&mut Session> {
+        self.sessions.get_mut(slot).filter(|session| session.serial == serial)
+    }
+}

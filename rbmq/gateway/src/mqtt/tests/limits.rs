@@ -1,0 +1,172 @@
+//! Bad input and floods: the right reason, and the others go on.
+
+use super::*;
+use crate::mqtt::Overflow;
+
+#[test]
+fn bad_bytes_end_their_connection_alone() {
+    let mut site = Site::new();
+    let other = site.plain(V5, "other");
+    let cases: [(&[u8], &str); 12] = [
+        (&[0x00, 0], "81"),
+        (&[0xF1, 0], "81"),
+        (&[0x30, 0xFF, 0xFF, 0xFF, 0xFF, 1], "81"),
+        (&[0x30, 0xFF, 0xFF, 0xFF, 0x7F], "95"),
+        (&[0x32, 6, 0, 1, b't', 0, 0, 0], "82"),
+        (&[0x30, 4, 0, 1, 0, 0], "81"),
+        (&[0x30, 3, 0, 0, 0], "82"),
+        (&[0x20, 3, 0, 0, 0], "82"),
+        (&[0xD0, 0], "82"),
+        (&[0x82, 3, 0, 1, 0], "82"),
+        (&[0x30, 6, 0, 1, b't', 2, 0x0B, 1], "82"),
+        (&[0x30, 8, 0, 1, b't', 4, 0x08, 0, 1, b'#'], "82"),
+    ];
+    for (bytes, reason) in cases {
+        let conn = site.plain(V5, "bad");
+        site.0.feed(conn, bytes);
+        assert_eq!(site.got(conn), [format!("DISCONNECT {reason}")], "{bytes:x?}");
+        assert!(site.is_closed(conn));
+        site.send(other, Packet::Pingreq);
+        assert_eq!(site.got(other), ["PINGRESP"]);
+    }
+    let conn = site.plain(V311, "bad");
+    site.0.feed(conn, [0x00, 0]);
+    assert!(site.is_closed(conn) && site.got(conn).is_empty());
+}
+
+#[test]
+fn the_first_packet_is_small() {
+    let mut site = Site::new();
+    let conn = site.0.open();
+    site.0.feed(conn, [0x10, 0x80, 0x80, 0x08]);
+    assert!(site.is_closed(conn));
+}
+
+#[test]
+fn packets_cross_reads() {
+    let mut site = Site::new();
+    let conn = site.plain(V5, "a");
+    let mut bytes = Vec::new();
+    for _ in 0..3 {
+        Packet::Publish(message("t", 1, "x")).put(V5, &mut bytes);
+    }
+    bytes.iter().for_each(|byte| site.0.feed(conn, [*byte]));
+    assert_eq!(site.got(conn), ["PUBACK #5 00"; 3]);
+}
+
+#[test]
+fn ids_of_qos_2_are_bounded() {
+    let mut site = Site::with(Settings { receive_maximum: 3, ..Settings::default() });
+    for version in [V5, V311] {
+        let conn = site.plain(version, "a");
+        for packet_id in 1..=4 {
+            site.publish_with(conn, Publish { packet_id, ..message("t", 2, "x") }, &[]);
+        }
+        let got = site.got(conn);
+        assert_eq!(got[..3], ["PUBREC #1 00", "PUBREC #2 00", "PUBREC #3 00"]);
+        assert_eq!(got[3..], if version == V5 { vec!["DISCONNECT 93"] } else { vec![] });
+        assert!(site.is_closed(conn));
+    }
+}
+
+#[test]
+fn sessions_and_subscriptions_are_bounded() {
+    let mut site = Site::with(Settings { max_sessions: 2, max_subscriptions: 2, ..Settings::default() });
+    let conn = site.plain(V5, "a");
+    let got = site.subscribe_with(conn, 0, &[("1", 0), ("2", 0), ("3", 0), ("2", 1)]);
+    assert_eq!(got, ["SUBACK #9 00 00 97 01"]);
+    site.plain(V5, "b");
+    for (version, expected) in [(V5, "CONNACK 97"), (V311, "CONNACK 03")] {
+        let conn = site.hello(Hello::new(version, "c"));
+        assert_eq!(site.got(conn), [expected]);
+    }
+    site.plain(V5, "a");
+    assert_eq!(site.0.protocol.sessions.len(), 2);
+}
+
+#[test]
+fn the_queue_of_a_session_is_bounded_and_the_setting_says_what_is_lost() {
+    for (overflow, expected) in [(Overflow::DropNewest, ["1", "2"]), (Overflow::DropOldest, ["3", "4"])] {
+        let mut site = Site::with(Settings { max_queued_messages: 2, overflow, ..Settings::default() });
+        let (publisher, subscriber) = (site.plain(V5, "p"), site.client(Hello::lasting(V311, "s")));
+        site.subscribe(subscriber, "t", 1);
+        site.lose(subscriber);
+        for payload in ["1", "2", "3", "4"] {
+            site.publish(publisher, "t", 1, payload);
+        }
+        assert_eq!(site.0.protocol.counts.dropped, 2);
+        let subscriber = site.hello(Hello::lasting(V311, "s"));
+        let got = site.got(subscriber);
+        assert_eq!(
+            got[1..],
+            [format!("PUBLISH t q1 #1 {}", expected[0]), format!("PUBLISH t q1 #2 {}", expected[1])]
+        );
+    }
+    let bytes = Settings { max_queued_bytes: 100, overflow: Overflow::DropOldest, ..Settings::default() };
+    let mut site = Site::with(bytes);
+    let (publisher, subscriber) = (site.plain(V5, "p"), site.client(Hello::lasting(V5, "s")));
+    site.subscribe(subscriber, "t", 1);
+    site.lose(subscriber);
+    for len in [60, 60, 200, 10] {
+        site.publish(publisher, "t", 1, &"x".repeat(len));
+    }
+    let session =
+        site.0.protocol.sessions.iter().map(|(_, s)| (s.waiting(), s.queued_bytes)).find(|s| s.0 > 0);
+    assert!(session.is_some_and(|(waiting, bytes)| waiting == 1 && bytes < 100), "{session:?}");
+}
+
+#[test]
+fn a_client_whose_queue_is_full_can_be_disconnected() {
+    let overflow = Overflow::Disconnect;
+    let mut site =
+        Site::with(Settings { max_queued_messages: 2, max_inflight: 1, overflow, ..Settings::default() });
+    let (publisher, subscriber) = (site.plain(V5, "p"), site.plain(V5, "s"));
+    let other = site.plain(V5, "o");
+    site.subscribe(subscriber, "t", 1);
+    site.subscribe(other, "t", 0);
+    for payload in ["1", "2", "3", "4", "5"] {
+        site.publish(publisher, "t", 1, payload);
+    }
+    assert_eq!(site.got(subscriber), ["PUBLISH t q1 #1 1", "DISCONNECT 97"]);
+    assert_eq!(site.got(other).len(), 5);
+}
+
+#[test]
+fn a_packet_larger_than_the_client_takes_is_not_sent_and_nothing_waits_for_it() {
+    let mut site = Site::new();
+    let publisher = site.plain(V5, "p");
+    let small = [Property::MaximumPacketSize(50), Property::SessionExpiry(1000)];
+    let hello = Hello { properties: &small, clean: false, ..Hello::new(V5, "s") };
+    let subscriber = site.client(hello);
+    site.subscribe(subscriber, "t", 1);
+    let large = "x".repeat(100);
+    for qos in [0, 1] {
+        site.publish(publisher, "t", qos, &large);
+    }
+    site.publish(publisher, "t", 1, "small");
+    assert_eq!(site.got(subscriber), ["PUBLISH t q1 #2 small"]);
+    site.ack(subscriber, AckKind::Puback, 2, 0);
+    site.lose(subscriber);
+    site.publish(publisher, "t", 1, &large);
+    site.publish(publisher, "t", 1, "more");
+    let subscriber = site.hello(hello);
+    assert_eq!(site.got(subscriber)[1..], ["PUBLISH t q1 #4 more"]);
+}
+
+#[test]
+fn everything_is_gone_when_all_have_left() {
+    let mut site = Site::new();
+    let hello = Hello { keep_alive: 10, ..Hello::lasting(V5, "a") };
+    for _ in 0..3 {
+        let conn = site.client(hello);
+        site.subscribe_with(conn, 1, &[("t", 1), ("$SYS/#", 0), ("u/#", 2)]);
+        site.publish(conn, "t", 1, "x");
+        site.lose(conn);
+        site.pass(2000);
+    }
+    let machine = &site.0.protocol;
+    assert!(machine.clients.is_empty() && machine.sessions.is_empty() && machine.names.is_empty());
+    assert!(machine.routes.is_empty() && machine.alarms.is_empty() && machine.stalled.is_empty());
+    assert_eq!(machine.own_routes, 0);
+    assert!(site.0.bus.filters.is_empty());
+}
