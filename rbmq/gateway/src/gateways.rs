@@ -1,5 +1,6 @@
 //! The gateways of a broker.
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use crate::floor::connections::Slow;
 use crate::floor::hall::BrokerDoor;
 use crate::floor::start::{Options, Running, start};
 use crate::floor::worker::NewSession;
+use crate::mqtt::{Clock, Mqtt, Overflow, Settings as MqttSettings};
 use crate::protocol::Protocol;
 use crate::resp::machine::{Resp, Settings as RespSettings};
 
@@ -174,6 +176,20 @@ fn serve(gate: &Gate, settings: &GatewaySettings, options: Options) -> Result<Ru
                 began: SystemTime::now(),
             };
             begin(gate, settings, options, Resp::new(own, Instant::now()))
+        }
+        GatewayProtocol::Mqtt => {
+            let own = MqttSettings {
+                max_message_bytes: usize::try_from(options.max_message_bytes).unwrap_or(usize::MAX),
+                connect_timeout: settings.login_timeout(),
+                overflow: match settings.slow() {
+                    SlowClient::Drop => Overflow::DropNewest,
+                    _ => Overflow::Disconnect,
+                },
+                ..MqttSettings::default()
+            };
+            // By this number it knows its own messages again, and nobody else does.
+            let gateway = RandomState::new().build_hasher().finish();
+            begin(gate, settings, options, Mqtt::new(own, Clock::now(), gateway))
         }
         other => Err(GatewayError::Broker(format!("the protocol {other} is not served"))),
     }

@@ -13,7 +13,6 @@
 mod double;
 mod floor;
 mod gateways;
-#[allow(dead_code, unused_imports, reason = "the gateways that run it come next")]
 pub mod mqtt;
 mod protocol;
 pub mod resp;

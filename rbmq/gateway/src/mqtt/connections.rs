@@ -31,7 +31,8 @@ impl Mqtt {
             }
         };
         let entry = match (connect.user, connect.password) {
-            (None, None) if cx.door.lets_in_anonymous() => Entry::In,
+            // With a certificate, the client is somebody by now.
+            (None, None) if cx.door.user(conn).is_some() || cx.door.lets_in_anonymous() => Entry::In,
             (None, None) => {
                 let fault =
                     Fault::new(reason::NOT_AUTHORIZED, "this gateway lets nobody in without a user or token");

@@ -271,19 +271,14 @@ impl Mqtt {
         let Share { slot, qos, retain, ids } = share;
         let (bytes, settings) = (message.bytes(), &self.settings);
         let session = &mut self.sessions[slot];
-        let is_full = |waiting: usize, queued: usize| {
-            waiting >= settings.max_queued_messages || queued + bytes > settings.max_queued_bytes
-        };
-        while is_full(session.waiting(), session.queued_bytes) {
+        if session.waiting() >= settings.max_queued_messages
+            || session.queued_bytes + bytes > settings.max_queued_bytes
+        {
             self.counts.dropped += 1;
-            match (settings.overflow, &session.link) {
-                (Overflow::DropOldest, _) if session.waiting() > 0 => session.drop_oldest(),
-                (Overflow::Disconnect, Some(link)) => {
-                    self.doomed.push(link.conn);
-                    return;
-                }
-                _ => return,
+            if let (Overflow::Disconnect, Some(link)) = (settings.overflow, &session.link) {
+                self.doomed.push(link.conn);
             }
+            return;
         }
         session.push(Pending { message, qos, retain, for_new: false, ids });
         if session.link.is_some() {

@@ -155,14 +155,6 @@ impl Session {
         Some(pending)
     }
 
-    /// Drops the oldest live message.
-    pub(super) fn drop_oldest(&mut self) {
-        let oldest = self.queue.iter().position(|pending| !pending.for_new);
-        if let Some(pending) = oldest.and_then(|at| self.queue.remove(at)) {
-            self.forget(&pending);
-        }
-    }
-
     fn forget(&mut self, pending: &Pending) {
         if pending.for_new {
             self.for_new -= 1;

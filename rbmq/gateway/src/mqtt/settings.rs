@@ -1,14 +1,12 @@
 //! What the machine is told when it is made.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// What happens to a message for a session whose queue is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Overflow {
     /// The new message is dropped.
     DropNewest,
-    /// The oldest message in the queue is dropped.
-    DropOldest,
     /// A client that is connected is disconnected with 0x97. Without a client, the new message is dropped.
     Disconnect,
 }
@@ -99,6 +97,12 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
+    /// The clock of this system.
+    pub(crate) fn now() -> Self {
+        let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        Self { at: Instant::now(), unix_ms: since.as_millis().try_into().unwrap_or(u64::MAX) }
+    }
+
     pub(super) fn unix_ms(&self, now: Instant) -> u64 {
         let later = now.saturating_duration_since(self.at).as_millis();
         self.unix_ms.saturating_add(later.try_into().unwrap_or(u64::MAX))

@@ -11,6 +11,7 @@ use crate::double::World;
 use crate::protocol::{ConnId, Protocol as _};
 
 mod connect;
+mod floor;
 mod limits;
 mod quality;
 mod retained;
