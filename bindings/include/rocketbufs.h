@@ -1313,6 +1313,66 @@ typedef struct rb_rate_limit_info {
     bool in_use;
 } rb_rate_limit_info;
 
+// A property of a record. Texts are UTF-8, without a zero at their end.
+typedef struct rbmq_property {
+    // The key, which may come several times.
+    const char *key;
+    // The bytes of the key.
+    size_t key_len;
+    // The value.
+    const char *value;
+    // The bytes of the value.
+    size_t value_len;
+} rbmq_property;
+
+// What a record says about its content, to be published with it, or as `rbmq_attributes_read` reads it. NULL, zero and false: the record does
+// not say it. Texts are UTF-8, without a zero at their end. `rbmq_attributes attributes = {.size = sizeof attributes};`
+typedef struct rbmq_attributes {
+    // `sizeof(rbmq_attributes)`.
+    size_t size;
+    // Attributes of a received message, which are passed on, also those that this library does not know. Fields that are set replace
+    // them, and properties come behind them.
+    const void *encoded;
+    // The number of bytes.
+    size_t encoded_len;
+    // The name of the message inside a space.
+    const char *topic;
+    // The bytes of the name.
+    size_t topic_len;
+    // The topic for answers.
+    const char *reply_to;
+    // The bytes of the topic for answers.
+    size_t reply_to_len;
+    // What an answer repeats.
+    const void *correlation_data;
+    // The number of bytes.
+    size_t correlation_data_len;
+    // The type of the content, such as "application/json".
+    const char *content_type;
+    // The bytes of the type.
+    size_t content_type_len;
+    // The key of the record.
+    const void *key;
+    // The number of bytes.
+    size_t key_len;
+    // The properties, to be published. `rbmq_attributes_read` leaves it NULL: `rbmq_attributes_properties` has those of a message.
+    const struct rbmq_property *properties;
+    // How many there are.
+    size_t properties_count;
+    // The time of the record, in ms since 1970.
+    uint64_t time_ms;
+    // When the record becomes worthless, in ms since 1970.
+    uint64_t expiry_ms;
+    // Whether the content is said to be UTF-8. Nobody has checked it.
+    bool payload_is_utf8;
+    // Whether gateways keep the record for new subscribers.
+    bool retain;
+    // Whether `qos` is set.
+    bool has_qos;
+    // The quality of service with which the record came to a gateway.
+    uint8_t qos;
+} rbmq_attributes;
+
 // Room for one message, in the memory that the message is sent from.
 typedef struct rbmq_segment {
     // The memory to fill: the caller's until the message is published. Its content is arbitrary until it is written.
@@ -1609,6 +1669,10 @@ typedef struct rbmq_message {
     uint64_t end;
     // In a merged topic: the number of the publisher; -1 otherwise.
     int64_t publisher;
+    // What the message says about its content, for `rbmq_attributes_read`; no bytes if it says nothing.
+    const void *attributes;
+    // The number of bytes.
+    size_t attributes_len;
 } rbmq_message;
 
 // Whole deliveries of one buffer, in the memory where they landed: valid until the batch is consumed.
@@ -1641,6 +1705,10 @@ typedef struct rbmq_record {
     uint64_t end;
     // In a merged topic: the number of the publisher; -1 otherwise.
     int64_t publisher;
+    // What the record says about its content, for `rbmq_attributes_read`; no bytes if it says nothing.
+    const void *attributes;
+    // The number of bytes.
+    size_t attributes_len;
 } rbmq_record;
 
 // An event of a subscriber. Its texts are valid until this thread's next call that receives something.
@@ -2682,6 +2750,22 @@ rb_status rb_conn_set_rate_limits(const struct rb_conn *conn,
 int rb_context_is_rate_limit_full(const struct rb_context *context,
                                   const struct rb_rate_limit *limit);
 
+// Reads the attributes of a message or record: its `attributes` and `attributes_len`. What the message does not say is NULL, zero or false.
+//
+// The pointers in `*to` are valid as long as the message. Any thread. Fails with `RB_ERR_MALFORMED` for bytes that no message had.
+rb_status rbmq_attributes_read(const void *attributes,
+                               size_t len,
+                               struct rbmq_attributes *to);
+
+// Reads the properties of a message or record, in order: the first `max` of them into `properties`; `*count` gets how many there are.
+//
+// The pointers are valid as long as the message. Any thread. Fails as `rbmq_attributes_read`.
+rb_status rbmq_attributes_properties(const void *attributes,
+                                     size_t len,
+                                     struct rbmq_property *properties,
+                                     size_t max,
+                                     size_t *count);
+
 // Room for one message of `bytes` bytes: a record, or in a raw topic plain bytes. Waits at most `timeout_ns` while the ring is full.
 //
 // The memory of `*segment` is the caller's until `rbmq_topic_publish_segment` or `rbmq_topic_return_segment`; any thread may fill it.
@@ -2691,6 +2775,14 @@ rb_status rbmq_topic_claim(struct rbmq_topic *topic,
                            uint64_t bytes,
                            int64_t timeout_ns,
                            struct rbmq_segment *segment);
+
+// As `rbmq_topic_claim`, for a message with attributes: `bytes` bytes are for its content. `attributes` may be NULL, and is read during the
+// call.
+rb_status rbmq_topic_claim_with(struct rbmq_topic *topic,
+                                const struct rbmq_attributes *attributes,
+                                uint64_t bytes,
+                                int64_t timeout_ns,
+                                struct rbmq_segment *segment);
 
 // Publishes the first `bytes` bytes of a segment as a message. Only the newest open segment can be published with fewer bytes than it
 // has. `*end` gets the position behind the message; `end` may be NULL. Never waits.
@@ -2984,6 +3076,15 @@ rb_status rbmq_topic_publish(struct rbmq_topic *topic,
                              int64_t timeout_ns,
                              uint64_t *end);
 
+// As `rbmq_topic_publish`, with what the record says about its content. `attributes` may be NULL, and is read during the call. Fails also with
+// `RB_ERR_ARGUMENT` for texts that are not UTF-8.
+rb_status rbmq_topic_publish_with(struct rbmq_topic *topic,
+                                  const struct rbmq_attributes *attributes,
+                                  const void *record,
+                                  size_t len,
+                                  int64_t timeout_ns,
+                                  uint64_t *end);
+
 // Publishes `count` records, as many in each delivery as fit: for tiny messages, as a call costs more than a message. Waits at
 // most `timeout_ns` for each delivery. `*published` gets how many were published, also if the call fails or times out; `*end`
 // the position behind the last one. Both may be NULL.
@@ -3026,6 +3127,12 @@ rb_status rbmq_topic_batch(struct rbmq_topic *topic,
 rb_status rbmq_topic_batch_push(struct rbmq_topic *topic,
                                 const void *record,
                                 size_t len);
+
+// As `rbmq_topic_batch_push`, with what the record says about its content. `attributes` may be NULL, and is read during the call.
+rb_status rbmq_topic_batch_push_with(struct rbmq_topic *topic,
+                                     const struct rbmq_attributes *attributes,
+                                     const void *record,
+                                     size_t len);
 
 // Adds any number of encoded records (a length of 4 bytes, little endian, and as many bytes, for each) to the open batch as one
 // copy; `RB_FULL`, and nothing is added, if there is no room. They are not checked: malformed ones are errors at the subscribers.

@@ -1336,6 +1336,58 @@ private:
     rbmq_segment segment_;
 };
 
+// What a record says about its content, to be published with it. Texts and bytes are the caller's, and are read when it is published.
+class Attributes {
+public:
+    Attributes() : attributes_{} { attributes_.size = sizeof attributes_; }
+
+    // Passes the attributes of a received message on; what is set replaces them.
+    Attributes &pass_on(const rbmq_message &message) {
+        attributes_.encoded = message.attributes, attributes_.encoded_len = message.attributes_len;
+        return *this;
+    }
+    Attributes &topic(std::string_view name) { return set(name, attributes_.topic, attributes_.topic_len); }
+    Attributes &reply_to(std::string_view name) { return set(name, attributes_.reply_to, attributes_.reply_to_len); }
+    Attributes &content_type(std::string_view type) { return set(type, attributes_.content_type, attributes_.content_type_len); }
+    Attributes &correlation_data(Bytes data) {
+        attributes_.correlation_data = there(data.data), attributes_.correlation_data_len = data.size;
+        return *this;
+    }
+    Attributes &key(Bytes key) {
+        attributes_.key = there(key.data), attributes_.key_len = key.size;
+        return *this;
+    }
+    // Adds a property. A key may come several times.
+    Attributes &property(std::string_view key, std::string_view value) {
+        properties_.push_back({key.data(), key.size(), value.data(), value.size()});
+        return *this;
+    }
+    // In ms since 1970.
+    Attributes &time_ms(std::uint64_t ms) { return attributes_.time_ms = ms, *this; }
+    Attributes &expiry_ms(std::uint64_t ms) { return attributes_.expiry_ms = ms, *this; }
+    Attributes &payload_is_utf8(bool yes = true) { return attributes_.payload_is_utf8 = yes, *this; }
+    Attributes &retain(bool yes = true) { return attributes_.retain = yes, *this; }
+    Attributes &qos(std::uint8_t qos) { return attributes_.qos = qos, attributes_.has_qos = true, *this; }
+
+private:
+    friend class Topic;
+    friend class WriteBatch;
+    rbmq_attributes attributes_;
+    std::vector<rbmq_property> properties_;
+
+    // An empty value is not no value.
+    static const void *there(const void *data) noexcept { return data ? data : ""; }
+    Attributes &set(std::string_view from, const char *&to, std::size_t &len) {
+        to = static_cast<const char *>(there(from.data())), len = from.size();
+        return *this;
+    }
+    rbmq_attributes get() const noexcept {
+        rbmq_attributes attributes = attributes_;
+        attributes.properties = properties_.data(), attributes.properties_count = properties_.size();
+        return attributes;
+    }
+};
+
 // Publishes to one topic.
 class Topic : public detail::Handle<rbmq_topic, rbmq_topic_free> {
 public:
@@ -1344,6 +1396,11 @@ public:
     // Publishes one record. False if the ring stayed full.
     status publish(Bytes record, Timeout timeout = no_limit, position_t *end = nullptr) {
         return detail::check(rbmq_topic_publish(handle_, record.data, record.size, timeout.nanos(), end));
+    }
+    // Publishes one record with what it says about its content.
+    status publish_with(const Attributes &attributes, Bytes record, Timeout timeout = no_limit, position_t *end = nullptr) {
+        rbmq_attributes given = attributes.get();
+        return detail::check(rbmq_topic_publish_with(handle_, &given, record.data, record.size, timeout.nanos(), end));
     }
     // Publishes many records.
     status publish_many(const std::vector<iovec> &records, Timeout timeout = no_limit, std::size_t *published = nullptr,
@@ -1365,6 +1422,13 @@ public:
     Segment claim(std::uint64_t bytes, Timeout timeout = no_limit) {
         Segment segment;
         detail::check(rbmq_topic_claim(handle_, bytes, timeout.nanos(), &segment.segment_));
+        return segment;
+    }
+    // As claim(), for a message with attributes: `bytes` bytes are for its content.
+    Segment claim_with(const Attributes &attributes, std::uint64_t bytes, Timeout timeout = no_limit) {
+        Segment segment;
+        rbmq_attributes given = attributes.get();
+        detail::check(rbmq_topic_claim_with(handle_, &given, bytes, timeout.nanos(), &segment.segment_));
         return segment;
     }
     // Publishes the first `bytes` bytes of a segment as a message.
@@ -1428,6 +1492,10 @@ public:
     explicit operator bool() const noexcept { return topic_ != nullptr; }
     // False, and nothing is added, if there is no room.
     bool push(Bytes record) { return static_cast<bool>(detail::check(rbmq_topic_batch_push(topic_, record.data, record.size))); }
+    bool push_with(const Attributes &attributes, Bytes record) {
+        rbmq_attributes given = attributes.get();
+        return static_cast<bool>(detail::check(rbmq_topic_batch_push_with(topic_, &given, record.data, record.size)));
+    }
     // Any number of encoded records. False, and nothing is added, if there is no room.
     bool push_encoded(Bytes records) {
         return static_cast<bool>(detail::check(rbmq_topic_batch_push_encoded(topic_, records.data, records.size)));
@@ -1462,9 +1530,53 @@ public:
     status close(Timeout timeout) { return detail::check(rbmq_publisher_close(release(), timeout.nanos())); }
 };
 
+// What a message says about its content: valid as long as the message.
+class ReadAttributes {
+public:
+    ReadAttributes(const void *attributes, std::size_t len) : attributes_{} {
+        if (len > 0) detail::check(rbmq_attributes_read(attributes, len, &attributes_));
+    }
+    std::optional<std::string_view> topic() const { return text(attributes_.topic, attributes_.topic_len); }
+    std::optional<std::string_view> reply_to() const { return text(attributes_.reply_to, attributes_.reply_to_len); }
+    std::optional<std::string_view> content_type() const { return text(attributes_.content_type, attributes_.content_type_len); }
+    std::optional<Bytes> correlation_data() const { return bytes(attributes_.correlation_data, attributes_.correlation_data_len); }
+    std::optional<Bytes> key() const { return bytes(attributes_.key, attributes_.key_len); }
+    // The keys and values, in order.
+    std::vector<std::pair<std::string_view, std::string_view>> properties() const {
+        std::size_t count = 0;
+        detail::check(rbmq_attributes_properties(attributes_.encoded, attributes_.encoded_len, nullptr, 0, &count));
+        std::vector<rbmq_property> found(count);
+        detail::check(rbmq_attributes_properties(attributes_.encoded, attributes_.encoded_len, found.data(), count, &count));
+        std::vector<std::pair<std::string_view, std::string_view>> pairs;
+        for (const rbmq_property &one : found)
+            pairs.emplace_back(std::string_view(one.key, one.key_len), std::string_view(one.value, one.value_len));
+        return pairs;
+    }
+    // In ms since 1970; 0: the message has none.
+    std::uint64_t time_ms() const noexcept { return attributes_.time_ms; }
+    std::uint64_t expiry_ms() const noexcept { return attributes_.expiry_ms; }
+    bool payload_is_utf8() const noexcept { return attributes_.payload_is_utf8; }
+    bool retain() const noexcept { return attributes_.retain; }
+    std::optional<std::uint8_t> qos() const {
+        return attributes_.has_qos ? std::optional<std::uint8_t>(attributes_.qos) : std::nullopt;
+    }
+
+private:
+    rbmq_attributes attributes_;
+
+    static std::optional<std::string_view> text(const char *data, std::size_t len) {
+        return data ? std::optional<std::string_view>(std::string_view(data, len)) : std::nullopt;
+    }
+    static std::optional<Bytes> bytes(const void *data, std::size_t len) {
+        return data ? std::optional<Bytes>(Bytes(data, len)) : std::nullopt;
+    }
+};
+
 // A message in the memory where it landed: valid until the next call on the subscriber.
 struct Message : rbmq_message {
     Message() : rbmq_message{} {}
+    // What the message says about its content.
+    ReadAttributes read_attributes() const { return ReadAttributes(attributes, attributes_len); }
     std::string_view text() const noexcept { return {static_cast<const char *>(data), len}; }
     std::string_view topic_name() const noexcept { return {topic, topic_len}; }
 #if defined(__cpp_lib_span)

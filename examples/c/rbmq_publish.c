@@ -1,6 +1,6 @@
 // Publishes the lines of standard input to a topic of an RBMQ broker, and waits until a subscriber has consumed them.
 //
-// seq 10 | ./rbmq_publish TOPIC [BROKER], with `rbmq serve` and `rbmq sub TOPIC` running. RBMQ_TOKEN, or RBMQ_USER and
+// seq 10 | ./rbmq_publish TOPIC [BROKER [REPLY_TO]], with `rbmq serve` and `rbmq sub TOPIC` running. REPLY_TO is a topic for answers. RBMQ_TOKEN, or RBMQ_USER and
 // RBMQ_PASSWORD, log in. ROCKETBUFS_TLS_MODE=require and ROCKETBUFS_TLS_CA=FILE encrypt.
 
 #include "check.h"
@@ -8,7 +8,7 @@
 
 int main(int argc, char **argv) {
     if (argc < 2) {
-        fprintf(stderr, "usage: rbmq_publish TOPIC [BROKER]\n");
+        fprintf(stderr, "usage: rbmq_publish TOPIC [BROKER [REPLY_TO]]\n");
         return 2;
     }
     rbmq_publisher *publisher;
@@ -22,12 +22,14 @@ int main(int argc, char **argv) {
     check(rbmq_publisher_topic(publisher, argv[1], NULL, &topic), "the topic");
     check(rbmq_topic_wait_subscribers(topic, 1, 60 * RB_S), "a subscriber");
 
+    rbmq_attributes attributes = {.size = sizeof attributes};
+    if (argc > 3) attributes.reply_to = argv[3], attributes.reply_to_len = strlen(argv[3]);
     char line[4096];
     uint64_t end = 0;
     int lines = 0;
     for (; fgets(line, sizeof line, stdin); lines++) {
         line[strcspn(line, "\n")] = '\0';
-        check(rbmq_topic_publish(topic, line, strlen(line), RB_NO_LIMIT, &end), "a line");
+        check(rbmq_topic_publish_with(topic, &attributes, line, strlen(line), RB_NO_LIMIT, &end), "a line");
     }
     rbmq_confirmed confirmed;
     check(rbmq_topic_confirm(topic, end, RBMQ_LEVEL_CONSUMED, 60 * RB_S, &confirmed), "the confirmation");

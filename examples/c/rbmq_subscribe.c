@@ -1,9 +1,17 @@
-// Prints the messages of topics of an RBMQ broker, until every publisher has closed its topic.
+// Prints the messages of topics of an RBMQ broker, each with the topic for answers if it has one, until every publisher has closed its topic.
 //
 // ./rbmq_subscribe TOPICS [BROKER]; TOPICS is a name or a pattern, such as 'sensors/+/temperature' or '#'. RBMQ_TOKEN, or
 // RBMQ_USER and RBMQ_PASSWORD, log in. ROCKETBUFS_TLS_MODE=require and ROCKETBUFS_TLS_CA=FILE encrypt.
 
 #include "check.h"
+
+static void print(const rbmq_record *record) {
+    rbmq_attributes says;
+    check(rbmq_attributes_read(record->attributes, record->attributes_len, &says), "the attributes");
+    printf("%.*s", (int)record->len, (const char *)record->data);
+    if (says.reply_to) printf("\t%.*s", (int)says.reply_to_len, says.reply_to);
+    puts("");
+}
 
 int main(int argc, char **argv) {
     if (argc < 2) {
@@ -25,7 +33,7 @@ int main(int argc, char **argv) {
         rbmq_record records[64];
         size_t count;
         while (rbmq_subscriber_batch_records(subscriber, records, 64, &count) == RB_OK)
-            for (size_t i = 0; i < count; i++) printf("%.*s\n", (int)records[i].len, (const char *)records[i].data);
+            for (size_t i = 0; i < count; i++) print(&records[i]);
         check(rbmq_subscriber_batch_consume(subscriber), "the batch");
     }
     check(status == RB_END ? RB_OK : (int)status, "receiving");

@@ -1,4 +1,4 @@
-// Prints the messages of topics of an RBMQ broker, until every publisher has closed its topic.
+// Prints the messages of topics of an RBMQ broker, each with the topic for answers if it has one, until every publisher has closed its topic.
 //
 // ./rbmq_subscribe TOPICS [BROKER]; TOPICS is a name or a pattern, such as 'sensors/+/temperature' or '#'. RBMQ_TOKEN, or
 // RBMQ_USER and RBMQ_PASSWORD, log in. ROCKETBUFS_TLS_MODE=require and ROCKETBUFS_TLS_CA=FILE encrypt.
@@ -18,7 +18,11 @@ int main(int argc, char **argv) try {
     options.login = &login;
     rbmq::Subscriber subscriber(argc > 2 ? argv[2] : "127.0.0.1:7411", &options);
     subscriber.subscribe(argv[1]);
-    while (auto message = subscriber.recv(rbmq::no_limit)) std::cout << message->text() << "\n";
+    while (auto message = subscriber.recv(rbmq::no_limit)) {
+        std::cout << message->text();
+        if (auto reply_to = message->read_attributes().reply_to()) std::cout << "\t" << *reply_to;
+        std::cout << "\n";
+    }
     subscriber.close(std::chrono::seconds(10));
 } catch (const std::exception &failed) {
     std::cerr << failed.what() << "\n";

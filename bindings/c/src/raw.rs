@@ -247,6 +247,12 @@ pub(crate) fn options<T: Versioned>(options: *const T, what: &str) -> Result<T, 
 #[derive(Debug, Clone, Copy)]
 pub struct rb_bool(u8);
 
+impl From<bool> for rb_bool {
+    fn from(value: bool) -> Self {
+        Self(value.into())
+    }
+}
+
 impl rb_bool {
     pub(crate) fn is_set(self) -> bool {
         self.0 != 0

@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use rbmq::MessageSegment;
 
 use crate::raw::{get, get_mut, place, put};
+use crate::rbmq::attributes::{attributes_of, rbmq_attributes};
 use crate::rbmq::topic::{Topic, rbmq_topic};
 use crate::status::rb_status::RB_ERR_SHORT_DELIVER;
 use crate::status::{Failure, Outcome, call, rb_status};
@@ -55,6 +56,24 @@ pub extern "C" fn rbmq_topic_claim(
         place(segment, "the place for the segment")?;
         let mut topic = exclusive::<Topic>(topic)?;
         open(segment, topic.writer()?.claim(bytes, crate::raw::timeout(timeout_ns))?)
+    })
+}
+
+/// As `rbmq_topic_claim`, for a message with attributes: `bytes` bytes are for its content. `attributes` may be NULL, and is read during the
+/// call.
+#[unsafe(no_mangle)]
+pub extern "C" fn rbmq_topic_claim_with(
+    topic: *mut rbmq_topic,
+    attributes: *const rbmq_attributes,
+    bytes: u64,
+    timeout_ns: i64,
+    segment: *mut rbmq_segment,
+) -> rb_status {
+    call(|| {
+        place(segment, "the place for the segment")?;
+        let attributes = attributes_of(attributes)?;
+        let mut topic = exclusive::<Topic>(topic)?;
+        open(segment, topic.writer()?.claim_with(&attributes, bytes, crate::raw::timeout(timeout_ns))?)
     })
 }
 

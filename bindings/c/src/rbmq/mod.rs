@@ -1,5 +1,6 @@
 //! RBMQ's client: publishers and subscribers of topics.
 
+pub mod attributes;
 pub mod claimed;
 pub mod confirm;
 pub mod dispatcher;

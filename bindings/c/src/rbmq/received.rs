@@ -26,6 +26,10 @@ pub struct rbmq_message {
     pub end: u64,
     /// In a merged topic: the number of the publisher; -1 otherwise.
     pub publisher: i64,
+    /// What the message says about its content, for `rbmq_attributes_read`; no bytes if it says nothing.
+    pub attributes: *const c_void,
+    /// The number of bytes.
+    pub attributes_len: usize,
 }
 
 /// Whole deliveries of one buffer, in the memory where they landed: valid until the batch is consumed.
@@ -62,6 +66,10 @@ pub struct rbmq_record {
     pub end: u64,
     /// In a merged topic: the number of the publisher; -1 otherwise.
     pub publisher: i64,
+    /// What the record says about its content, for `rbmq_attributes_read`; no bytes if it says nothing.
+    pub attributes: *const c_void,
+    /// The number of bytes.
+    pub attributes_len: usize,
 }
 
 /// The kinds of batches and events that a subscriber gets. More kinds may be added: ignore those that you do not know.
@@ -124,6 +132,8 @@ impl rbmq_message {
             epoch: received.epoch.0.into(),
             end: received.end,
             publisher: received.publisher.map_or(-1, i64::from),
+            attributes: received.attributes.as_bytes().as_ptr().cast(),
+            attributes_len: received.attributes.len(),
         }
     }
 }

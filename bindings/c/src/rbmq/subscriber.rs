@@ -350,8 +350,14 @@ pub extern "C" fn rbmq_subscriber_batch_records(
             let Some(piece) = pieces.next() else { break };
             let piece = piece.map_err(|error| Failure::of(RB_ERR_MALFORMED, error))?;
             let (data, len) = (piece.record.as_ptr().cast(), piece.record.len());
-            let publisher = piece.publisher.map_or(-1, i64::from);
-            *place = rbmq_record { data, len, end: begin + piece.to as u64, publisher };
+            *place = rbmq_record {
+                data,
+                len,
+                end: begin + piece.to as u64,
+                publisher: piece.publisher.map_or(-1, i64::from),
+                attributes: piece.attributes.as_bytes().as_ptr().cast(),
+                attributes_len: piece.attributes.len(),
+            };
             filled += 1;
             put(count, filled);
         }

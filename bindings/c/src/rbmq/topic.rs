@@ -9,6 +9,7 @@ use rbmq::{Framing, Publisher, TopicOptions, TopicWriter, WriteBatch};
 
 use crate::conn::function;
 use crate::raw::{Versioned, answer, array, bytes, iovec_bytes, options, put, rb_bool, set, text, timeout};
+use crate::rbmq::attributes::{attributes_of, rbmq_attributes};
 use crate::rbmq::publisher::{rbmq_fill_fn, rbmq_publisher};
 use crate::status::rb_status::{RB_ERR_ARGUMENT, RB_ERR_BUSY, RB_FULL};
 use crate::status::{Failure, Outcome, call, rb_status};
@@ -177,6 +178,26 @@ pub extern "C" fn rbmq_topic_publish(
     })
 }
 
+/// As `rbmq_topic_publish`, with what the record says about its content. `attributes` may be NULL, and is read during the call. Fails also with
+/// `RB_ERR_ARGUMENT` for texts that are not UTF-8.
+#[unsafe(no_mangle)]
+pub extern "C" fn rbmq_topic_publish_with(
+    topic: *mut rbmq_topic,
+    attributes: *const rbmq_attributes,
+    record: *const c_void,
+    len: usize,
+    timeout_ns: i64,
+    end: *mut u64,
+) -> rb_status {
+    call(|| {
+        let (attributes, record) = (attributes_of(attributes)?, bytes(record, len, "the record")?);
+        let mut topic = exclusive::<Topic>(topic)?;
+        let writer = topic.writer()?;
+        put(end, writer.publish_with_timeout(&attributes, record, timeout(timeout_ns))?);
+        Ok(())
+    })
+}
+
 /// Publishes `count` records, as many in each delivery as fit: for tiny messages, as a call costs more than a message. Waits at
 /// most `timeout_ns` for each delivery. `*published` gets how many were published, also if the call fails or times out; `*end`
 /// the position behind the last one. Both may be NULL.
@@ -290,6 +311,21 @@ pub extern "C" fn rbmq_topic_batch_push(
     call(|| {
         let record = bytes(record, len, "the record")?;
         let added = exclusive::<Topic>(topic)?.batch()?.push(record);
+        if added { Ok(()) } else { Err(Failure::outcome(RB_FULL)) }
+    })
+}
+
+/// As `rbmq_topic_batch_push`, with what the record says about its content. `attributes` may be NULL, and is read during the call.
+#[unsafe(no_mangle)]
+pub extern "C" fn rbmq_topic_batch_push_with(
+    topic: *mut rbmq_topic,
+    attributes: *const rbmq_attributes,
+    record: *const c_void,
+    len: usize,
+) -> rb_status {
+    call(|| {
+        let (attributes, record) = (attributes_of(attributes)?, bytes(record, len, "the record")?);
+        let added = exclusive::<Topic>(topic)?.batch()?.push_with(&attributes, record);
         if added { Ok(()) } else { Err(Failure::outcome(RB_FULL)) }
     })
 }

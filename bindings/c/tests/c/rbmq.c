@@ -7,7 +7,7 @@
 
 static const char *broker;
 // The topics of this process: the broker keeps those of an earlier one.
-static char news[32], raw[32], events[32], all[32], observed[32], in_place[32], kept[32], called[32];
+static char news[32], raw[32], says[32], events[32], all[32], observed[32], in_place[32], kept[32], called[32];
 
 // Each way to publish, each way to receive.
 static void publish_and_receive(void) {
@@ -81,6 +81,75 @@ static void publish_and_receive(void) {
     CHECK(!strcmp(event.topic, news) && event.to == end);
     OK(rbmq_subscriber_close(subscriber, WAIT));
     OK(rbmq_publisher_close(publisher, WAIT));
+}
+
+// What records say about their content, in each way to publish and to receive.
+static void attributes(void) {
+    rbmq_publisher *publisher;
+    rbmq_topic *topic;
+    rbmq_subscriber *subscriber;
+    OK(rbmq_publisher_connect(broker, NULL, &publisher));
+    OK(rbmq_publisher_topic(publisher, says, NULL, &topic));
+    OK(rbmq_subscriber_connect(broker, NULL, &subscriber));
+    OK(rbmq_subscriber_subscribe(subscriber, says, NULL));
+    OK(rbmq_topic_wait_subscribers(topic, 1, WAIT));
+
+    rbmq_property properties[] = {{"k", 1, "one", 3}, {"k", 1, "", 0}}, found[3];
+    rbmq_attributes given = {.size = sizeof given, .reply_to = "answers", .reply_to_len = 7, .key = "\xff", .key_len = 1};
+    given.properties = properties, given.properties_count = 2, given.time_ms = 5, given.retain = true, given.has_qos = true;
+    OK(rbmq_topic_publish_with(topic, &given, "one", 3, WAIT, NULL));
+    OK(rbmq_topic_publish_with(topic, NULL, "two", 3, WAIT, NULL));
+    rbmq_message message;
+    rbmq_attributes read;
+    size_t count;
+    OK(rbmq_subscriber_recv(subscriber, &message, WAIT));
+    CHECK(message.len == 3 && !memcmp(message.data, "one", 3));
+    OK(rbmq_attributes_read(message.attributes, message.attributes_len, &read));
+    CHECK(read.reply_to_len == 7 && !memcmp(read.reply_to, "answers", 7) && read.key_len == 1 && !memcmp(read.key, "\xff", 1));
+    CHECK(read.time_ms == 5 && read.retain && read.has_qos && read.qos == 0 && !read.topic && !read.content_type);
+    OK(rbmq_attributes_properties(message.attributes, message.attributes_len, found, 3, &count));
+    CHECK(count == 2 && !memcmp(found[0].value, "one", 3) && found[1].key_len == 1 && found[1].value_len == 0);
+    OK(rbmq_attributes_properties(message.attributes, message.attributes_len, NULL, 0, &count));
+    CHECK(count == 2);
+
+    // Passed on with another topic for answers, in a batch and in a segment.
+    rbmq_attributes passed = {.size = sizeof passed, .encoded = message.attributes, .encoded_len = message.attributes_len};
+    passed.reply_to = "others", passed.reply_to_len = 6;
+    OK(rbmq_topic_batch(topic, 200, WAIT));
+    OK(rbmq_topic_batch_push_with(topic, &passed, "three", 5));
+    CHECK(rbmq_topic_batch_push_with(topic, &passed, properties, 200) == RB_FULL);
+    OK(rbmq_topic_batch_deliver(topic, NULL));
+    rbmq_segment segment;
+    OK(rbmq_topic_claim_with(topic, &passed, 10, WAIT, &segment));
+    memcpy(segment.data, "four", 4);
+    CHECK(segment.len == 10);
+    OK(rbmq_topic_publish_segment(topic, &segment, 4, NULL));
+    OK(rbmq_subscriber_recv(subscriber, &message, WAIT));
+    CHECK(!memcmp(message.data, "two", 3) && message.attributes_len == 0);
+    size_t received = 0;
+    while (received < 2) {
+        rbmq_batch batch;
+        rbmq_record record;
+        OK(rbmq_subscriber_next_batch(subscriber, &batch, WAIT));
+        while (rbmq_subscriber_batch_records(subscriber, &record, 1, &count) == RB_OK) {
+            CHECK(!memcmp(record.data, received ? "four" : "three", record.len));
+            OK(rbmq_attributes_read(record.attributes, record.attributes_len, &read));
+            CHECK(read.reply_to_len == 6 && !memcmp(read.reply_to, "others", 6) && read.key_len == 1 && read.time_ms == 5);
+            received++;
+        }
+    }
+    given.content_type = "\xff", given.content_type_len = 1;
+    FAILS(rbmq_topic_publish_with(topic, &given, "x", 1, WAIT, NULL), RB_ERR_ARGUMENT, "not UTF-8");
+    given.content_type = NULL, given.content_type_len = 1;
+    FAILS(rbmq_topic_publish_with(topic, &given, "x", 1, WAIT, NULL), RB_ERR_NULL, "the type of the content");
+    given.content_type = NULL, given.content_type_len = 0, given.key_len = 65536;
+    given.key = calloc(1, 65536);
+    FAILS(rbmq_topic_publish_with(topic, &given, "x", 1, WAIT, NULL), RB_ERR_TOO_LARGE, "attribute key has 65536 bytes");
+    free((void *)given.key);
+    FAILS(rbmq_attributes_read("\1", 1, &read), RB_ERR_MALFORMED, "cut off");
+    OK(rbmq_subscriber_free(subscriber));
+    OK(rbmq_topic_free(topic));
+    OK(rbmq_publisher_free(publisher));
 }
 
 static ptrdiff_t fill(void *ctx, void *to, size_t capacity) {
@@ -421,10 +490,12 @@ int main(int argc, char **argv) {
     snprintf(called, sizeof called, "c/%d/called", getpid());
     snprintf(all, sizeof all, "c%d/+", getpid());
     snprintf(raw, sizeof raw, "c/%d/raw", getpid());
+    snprintf(says, sizeof says, "c/%d/says", getpid());
     snprintf(events, sizeof events, "c/%d/events", getpid());
     snprintf(observed, sizeof observed, "c/%d/observed", getpid());
     snprintf(in_place, sizeof in_place, "c/%d/filled", getpid());
     publish_and_receive();
+    attributes();
     claimed();
     raw_bytes();
     publisher_events();

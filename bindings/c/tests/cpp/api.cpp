@@ -305,6 +305,27 @@ static void topics(const std::string &broker) {
         rbmq::DeferredBatch deferred = subscriber.defer();
         CHECK(deferred && deferred.epoch().low == batch->epoch.low && deferred.consume_up_to(batch->end) && !deferred);
     }
+    {
+        rbmq::Attributes says;
+        says.reply_to("answers").content_type("").property("k", "1").property("k", "2").key(Bytes("\xff", 1));
+        says.topic("t").correlation_data("c").time_ms(5).expiry_ms(6).payload_is_utf8().retain().qos(0);
+        rbmq::Segment segment = topic.claim_with(says, 64, wait);
+        std::memcpy(segment.data(), "five", 4);
+        CHECK(segment.size() == 64 && topic.publish_segment(segment, 4) && topic.publish_with(rbmq::Attributes(), "six", wait));
+        auto five = subscriber.recv(wait);
+        rbmq::ReadAttributes read = five->read_attributes();
+        CHECK(five->text() == "five" && read.reply_to() == "answers" && read.content_type() == "" && read.topic() == "t");
+        CHECK(read.properties().size() == 2 && read.properties()[1].second == "2" && read.key()->size == 1);
+        CHECK(read.correlation_data()->size == 1 && read.time_ms() == 5 && read.expiry_ms() == 6);
+        CHECK(read.payload_is_utf8() && read.retain() && read.qos() == 0);
+        rbmq::WriteBatch batch(topic, 500, wait);
+        CHECK(batch.push_with(rbmq::Attributes().pass_on(*five).reply_to("others"), "seven") && batch.deliver());
+        auto six = subscriber.recv(wait);
+        CHECK(six->text() == "six" && !six->read_attributes().reply_to() && six->read_attributes().properties().empty());
+        auto seven = subscriber.recv(wait);
+        CHECK(seven->text() == "seven" && seven->read_attributes().reply_to() == "others" && seven->read_attributes().topic() == "t");
+        CHECK(topic.confirm(topic.info().position, RBMQ_LEVEL_DELIVERED, wait));
+    }
     rbmq_topic_options small{};
     small.size = sizeof small;
     small.ring_bytes = 1 << 16;

@@ -116,6 +116,7 @@ const OTHERWISE: &[(&str, &str)] = &[
     ("TopicWriter.max_delivery_bytes", "rbmq_topic_get_info"),
     ("TopicWriter.position", "rbmq_topic_get_info"),
     ("TopicWriter.publish_timeout", "rbmq_topic_publish"),
+    ("TopicWriter.publish_with_timeout", "rbmq_topic_publish_with"),
     ("TopicWriter.subscribers", "rbmq_topic_get_info"),
 ];
 
