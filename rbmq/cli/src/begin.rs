@@ -143,8 +143,9 @@ impl Beginnings {
         if !silent.asked || silent.start != batch.position() || batch.framing() == Framing::Raw {
             return Ok(());
         }
-        // Malformed records of one publisher of a merged topic say nothing about the position.
+        // Malformed attributes, and malformed records of one publisher of a merged topic, say nothing about the position.
         let misplaced = |error: &ReceiveError| match error {
+            ReceiveError::Malformed { error: UnpackError::Record(error), .. } => error.ends_bytes(),
             ReceiveError::Malformed { error, .. } => !matches!(error, UnpackError::Publisher { .. }),
             _ => false,
         };

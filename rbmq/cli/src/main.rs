@@ -3,6 +3,7 @@
 
 mod absence;
 mod acl;
+mod attributes;
 mod begin;
 mod bytes;
 mod check;

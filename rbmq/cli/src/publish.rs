@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 use commands::input::{Input, Lines};
 use commands::terminal::is_dumb;
 use commands::{Failure, Stop};
-use rbmq::wire::RECORD_HEADER_BYTES;
-use rbmq::{Framing, PublishError, Publisher, PublisherWaitError, TopicName, TopicOptions, TopicWriter};
+use rbmq::{
+    AttributesBuf, Framing, PublishError, Publisher, PublisherWaitError, TopicName, TopicOptions, TopicWriter,
+};
 use tracing::info;
 
 use super::absence::OfflineTimer;
+use super::attributes::{AttributeArgs, header_bytes};
 use super::confirm::{Confirm, ConfirmThread, Output};
 use super::{bytes, client, times};
 
@@ -27,6 +29,7 @@ const RAW_BYTES: u64 = 256 << 10;
   journalctl -f | rbmq pub log
   date | rbmq pub news --confirm delivered
   rbmq pub users --file /etc/passwd --wait-subscribers 1
+  echo 'what time is it?' | rbmq pub questions --reply-to answers/7 --property lang=en
   tar c /etc | rbmq pub backup --raw --wait-subscribers 1 --progress
 
 Each line, without its newline, is a message. At the end of the input, the command waits until the broker has \
@@ -75,6 +78,8 @@ pub(super) struct Args {
     #[arg(long, requires = "confirm")]
     confirm_each: bool,
     #[command(flatten)]
+    attributes: AttributeArgs,
+    #[command(flatten)]
     client: client::ClientArgs,
 }
 
@@ -95,7 +100,7 @@ impl Args {
         }
     }
 
-    fn topic_options(&self) -> TopicOptions {
+    fn topic_options(&self, attributes: &AttributesBuf) -> TopicOptions {
         let mut options = TopicOptions::default()
             .framing(if self.raw { Framing::Raw } else { Framing::Records })
             .open_timeout(Some(self.timeout))
@@ -106,7 +111,7 @@ impl Args {
             options = options.ring_bytes(bytes);
         }
         if let Some(bytes) = self.max_message_bytes {
-            options = options.max_delivery_bytes(bytes.saturating_add(RECORD_HEADER_BYTES as u64));
+            options = options.max_delivery_bytes(bytes.saturating_add(header_bytes(attributes) as u64));
         }
         options
     }
@@ -119,6 +124,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         return Err(Failure::Usage("pub", text.into()));
     }
     let cannot = |e: std::io::Error| Failure::Failed(format!("cannot read {}: {e}", args.file.display()));
+    let attributes = args.attributes.read()?;
     let input = Input::open(&args.file).map_err(cannot)?;
     let stop = Stop::install()?;
     let publisher = Publisher::builder()
@@ -127,11 +133,13 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         .login(args.client.login.read()?)
         .connect(&args.client.broker)
         .map_err(|e| args.client.explain(&e))?;
-    let writer = publisher.topic_with(args.topic.as_str(), args.topic_options()).map_err(Failure::failed)?;
+    let options = args.topic_options(&attributes);
+    let writer = publisher.topic_with(args.topic.as_str(), options).map_err(Failure::failed)?;
     let waited = wait_subscribers(&writer, args, &stop)?;
     let mut job = Job {
         too_few: TooFewTimer::new(args),
         writer,
+        attributes,
         stop,
         totals: Totals::default(),
         rest: Rest { waited, ..Rest::default() },
@@ -233,6 +241,8 @@ impl TooFewTimer {
 struct Job {
     too_few: TooFewTimer,
     writer: TopicWriter,
+    /// Of each line.
+    attributes: AttributesBuf,
     stop: Stop,
     totals: Totals,
     rest: Rest,
@@ -271,7 +281,7 @@ impl Job {
 
     fn publish_lines(&mut self, input: &Input, args: &Args) -> Result<(), Failure> {
         let cannot = |e| Failure::Failed(format!("cannot read {}: {e}", args.file.display()));
-        let max_line = usize::try_from(self.writer.max_delivery_bytes()).unwrap_or(usize::MAX) - 4;
+        let max_line = self.max_line();
         let mut lines = Lines::new(max_line);
         while lines.fill(input, &self.stop).map_err(cannot)? {
             let complete = lines.complete();
@@ -290,20 +300,26 @@ impl Job {
         Ok(())
     }
 
+    /// The longest line that is a message of this topic.
+    fn max_line(&self) -> usize {
+        let max = usize::try_from(self.writer.max_delivery_bytes()).unwrap_or(usize::MAX);
+        max.saturating_sub(header_bytes(&self.attributes))
+    }
+
     /// Publishes lines, with as many as fit in each delivery. The last line may lack its newline.
     fn publish_records(&mut self, mut lines: &[u8]) -> Result<(), Failure> {
         let max = self.writer.max_delivery_bytes();
         while !lines.is_empty() && !self.stop.asked() {
             self.too_few.check(&self.writer)?;
             let count = lines.iter().filter(|b| **b == b'\n').count() as u64 + 1;
-            let size = (lines.len() as u64 + 4 * count).min(max);
+            let size = (lines.len() as u64 + header_bytes(&self.attributes) as u64 * count).min(max);
             let mut batch = match self.writer.batch_timeout(size, Some(STEP)) {
                 Err(PublishError::TimedOut { .. } | PublishError::TooFewSubscribers { .. }) => continue,
                 other => other.map_err(Failure::failed)?,
             };
             while !lines.is_empty() {
                 let end = lines.iter().position(|b| *b == b'\n');
-                if !batch.push(&lines[..end.unwrap_or(lines.len())]) {
+                if !batch.push_with(&self.attributes, &lines[..end.unwrap_or(lines.len())]) {
                     break;
                 }
                 self.totals.messages += 1;
@@ -312,7 +328,7 @@ impl Job {
             }
             if batch.is_empty() {
                 drop(batch);
-                return Err(self.too_long(usize::try_from(max).unwrap_or(usize::MAX) - 4));
+                return Err(self.too_long(self.max_line()));
             }
             let position = batch.deliver().map_err(Failure::failed)?;
             self.published(position)?;

@@ -4,12 +4,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use commands::{Failure, Stdout, Stop};
-use rbmq::wire::UnpackError;
-use rbmq::{Batch, DeferredBatch, Framing, ReceiveError, TopicFilter, TopicName};
+use rbmq::wire::{Piece, UnpackError};
+use rbmq::{Attributes, Batch, DeferredBatch, Framing, ReceiveError, TopicFilter, TopicName};
 use rocketbufs::{Epoch, Position};
 use serde::Serialize;
 use tracing::warn;
 
+use super::attributes::Said;
 use super::outputs::Outputs;
 
 /// Lines are gathered up to this size before a write, as long as more messages wait.
@@ -131,7 +132,9 @@ impl<'a> Sink<'a> {
             let bytes = &rest[..pace.piece().min(rest.len())];
             let n = bytes.len();
             if self.format.json {
-                self.format.line(batch, bytes, None, batch.position() + written as u64, &mut self.lines);
+                let piece =
+                    Piece { record: bytes, attributes: Attributes::EMPTY, publisher: None, from: 0, to: n };
+                self.format.line(batch, &piece, batch.position() + written as u64, &mut self.lines);
             }
             self.put_lines(batch.topic())?;
             if !self.format.json {
@@ -176,8 +179,7 @@ impl<'a> Sink<'a> {
         while written.count < most {
             let piece = match pieces.next() {
                 Some(Ok(piece)) => piece,
-                // The fault of one publisher of a merged topic. The others continue.
-                Some(Err(error @ ReceiveError::Malformed { error: UnpackError::Publisher { .. }, .. })) => {
+                Some(Err(error)) if leaves_others(&error) => {
                     warn!("{error}");
                     (written.pieces, written.open) = (written.pieces + 1, written.open + 1);
                     continue;
@@ -190,7 +192,7 @@ impl<'a> Sink<'a> {
             };
             let at = batch.position() + piece.from as u64;
             let before = self.lines.len();
-            self.format.line(batch, piece.record, piece.publisher, at, &mut self.lines);
+            self.format.line(batch, &piece, at, &mut self.lines);
             written.loose += (self.lines.len() - before) as u64;
             written.count += 1;
             (written.pieces, written.open) = (written.pieces + 1, written.open + 1);
@@ -269,9 +271,20 @@ impl<'a> Sink<'a> {
     }
 }
 
+/// Whether the error is the fault of one publisher of a merged topic, or of one message, and the others continue.
+fn leaves_others(error: &ReceiveError) -> bool {
+    match error {
+        ReceiveError::Malformed { error: UnpackError::Publisher { .. }, .. } => true,
+        ReceiveError::Malformed { error: UnpackError::Record(error), .. } => !error.ends_bytes(),
+        _ => false,
+    }
+}
+
 /// A message as a JSON object. A message that is not UTF-8 is an array of its bytes.
 #[derive(Serialize)]
 struct Object<'m> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attributes: Option<Said<'m>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<&'m [u8]>,
     #[serde(serialize_with = "as_text")]
@@ -289,19 +302,14 @@ fn as_text<S: serde::Serializer>(epoch: &Epoch, serializer: S) -> Result<S::Ok, 
 }
 
 impl Format {
-    fn line(
-        self,
-        batch: &Batch<'_>,
-        message: &[u8],
-        publisher: Option<u32>,
-        at: Position,
-        line: &mut Vec<u8>,
-    ) {
+    fn line(self, batch: &Batch<'_>, piece: &Piece<'_>, at: Position, line: &mut Vec<u8>) {
+        let Piece { record: message, publisher, .. } = *piece;
         if self.json {
             let text = std::str::from_utf8(message).ok();
             let bytes = text.is_none().then_some(message);
             let (epoch, topic) = (batch.epoch(), batch.topic().as_str());
-            let object = Object { bytes, epoch, position: at, publisher, text, topic };
+            let attributes = (!piece.attributes.is_empty()).then_some(Said(piece.attributes));
+            let object = Object { attributes, bytes, epoch, position: at, publisher, text, topic };
             // Writing numbers and strings to memory cannot fail.
             let _ = serde_json::to_writer(&mut *line, &object);
         } else {

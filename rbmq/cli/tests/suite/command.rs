@@ -99,6 +99,33 @@ fn a_closed_topic_can_still_be_read() {
 }
 
 #[test]
+fn messages_say_what_their_options_say() {
+    let broker = BrokerProcess::start();
+    let says = "--reply-to answers/7 --correlation-data c --content-type text/plain --property lang=en \
+                --property a=b=c --property lang= --message-key k --retain";
+    broker.publish_all(&format!("said {says}"), b"one\ntwo\n");
+    let json = broker.sub("said --from oldest --until-closed --json").finish().good().text();
+    let objects: Vec<serde_json::Value> = json.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let expected = serde_json::json!({
+        "reply_to": "answers/7", "correlation_data": "c", "content_type": "text/plain", "key": "k", "retain": true,
+        "properties": [["lang", "en"], ["a", "b=c"], ["lang", ""]],
+    });
+    assert_eq!(objects.len(), 2);
+    for (object, text) in objects.iter().zip(["one", "two"]) {
+        assert_eq!((&object["attributes"], &object["text"]), (&expected, &text.into()));
+    }
+    let plain = broker.sub("said --from oldest --until-closed").finish().good().text();
+    assert_eq!(plain, "one\ntwo\n");
+    broker.publish_all("unsaid", b"one\n");
+    let json = broker.sub("unsaid --from oldest --until-closed --json").finish().good().text();
+    assert!(!json.contains("attributes"), "{json}");
+    // The largest message is that without what it says.
+    broker.publish_all(&format!("short {says} --max-message-bytes 5000"), &[b'x'; 5000]);
+    let long = broker.publish(&format!("short {says} --max-message-bytes 5000"), &[b'x'; 5001]).finish();
+    assert!(long.stderr.contains("more than 5000 bytes"), "{}", long.stderr);
+}
+
+#[test]
 fn a_waiting_command_reports_the_reason() {
     let broker = BrokerProcess::start();
     let mut sub = broker.sub("nosuch");
