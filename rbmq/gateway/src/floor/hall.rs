@@ -15,7 +15,7 @@ use crate::protocol::{ConnId, Door, Entry};
 pub(crate) enum Change {
     /// A login that had to wait is decided.
     Login(ConnId, bool),
-    /// The client has no rights any more, and is disconnected.
+    /// The client has no rights any more, or others, and is disconnected.
     CutOff(ConnId, String),
 }
 
@@ -94,7 +94,10 @@ impl Hall for BrokerDoor {
                     Change::Login(ConnId(client), entry == rbmq_broker::Entry::In)
                 }
                 EntranceEvent::CutOff { client, reason } => Change::CutOff(ConnId(client), reason),
-                // Rights are asked for with each message and request.
+                // What it has subscribed to was allowed before. As Redis does, it has to come again.
+                EntranceEvent::RightsChanged { client } => {
+                    Change::CutOff(ConnId(client), "its rights have changed".into())
+                }
                 _ => continue,
             });
         }
