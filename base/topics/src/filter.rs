@@ -91,6 +91,69 @@ impl TopicFilter {
         if self.has_wildcards() { None } else { self.0.parse().ok() }
     }
 
+    /// Whether some topic is matched by both filters. The limit on the length of a name is not looked at.
+    ///
+    /// ```
+    /// # use topics::TopicFilter;
+    /// let space: TopicFilter = "devices/#".parse()?;
+    /// assert!("+/7/temp".parse::<TopicFilter>()?.intersects(&space));
+    /// assert!(!"doors/#".parse::<TopicFilter>()?.intersects(&space));
+    /// # Ok::<(), topics::FilterError>(())
+    /// ```
+    pub fn intersects(&self, other: &Self) -> bool {
+        if self.hides(other) || other.hides(self) {
+            return false;
+        }
+        let (mut ours, mut theirs) = (self.long().split('/'), other.long().split('/'));
+        loop {
+            match (ours.next(), theirs.next()) {
+                (Some("#"), _) | (_, Some("#")) | (None, None) => return true,
+                (Some("+"), Some(_)) | (Some(_), Some("+")) => {}
+                (Some(ours), Some(theirs)) if ours == theirs => {}
+                _ => return false,
+            }
+        }
+    }
+
+    /// Whether the filter matches every topic that the other one matches.
+    ///
+    /// ```
+    /// # use topics::TopicFilter;
+    /// let space: TopicFilter = "devices/#".parse()?;
+    /// assert!(space.covers(&"devices/+/temp".parse()?));
+    /// assert!(!space.covers(&TopicFilter::all()));
+    /// # Ok::<(), topics::FilterError>(())
+    /// ```
+    pub fn covers(&self, other: &Self) -> bool {
+        if self.hides(other) {
+            return false;
+        }
+        let (mut ours, mut theirs) = (self.levels(), other.long().split('/'));
+        loop {
+            match (ours.next(), theirs.next()) {
+                (Some("#"), _) | (None, None) => return true,
+                (_, Some("#")) => return false,
+                (Some("+"), Some(_)) => {}
+                (Some(ours), Some(theirs)) if ours == theirs => {}
+                _ => return false,
+            }
+        }
+    }
+
+    /// The text of a filter for the same topics, whose `#` stands for none that cannot be: a name has a level, and is not empty.
+    fn long(&self) -> &str {
+        match &*self.0 {
+            "#" => "+/#",
+            "/#" => "/+/#",
+            text => text,
+        }
+    }
+
+    /// Whether the topics of the other filter are reserved ones, which this filter does not match because it begins with a wildcard.
+    fn hides(&self, other: &Self) -> bool {
+        self.0.starts_with(['+', '#']) && other.0.starts_with('$')
+    }
+
     /// Whether the filter matches a topic.
     pub fn matches(&self, topic: &TopicName) -> bool {
         if topic.as_str().starts_with('$') && self.0.starts_with(['+', '#']) {
@@ -131,29 +194,6 @@ impl TopicFilter {
             }
         }
         Some(Self(both.join("/").into()))
-    }
-
-    /// Whether the filter matches all topics that another one matches. False in a few cases where it does: `+/#` and `#` match the
-    /// same.
-    pub fn covers(&self, other: &Self) -> bool {
-        if self.hides(other) {
-            return false;
-        }
-        let (mut own, mut others) = (self.levels(), other.levels());
-        loop {
-            match (own.next(), others.next()) {
-                (Some("#"), _) | (None, None) => return true,
-                (_, Some("#")) => return false,
-                (Some("+"), Some(_)) => {}
-                (Some(one), Some(level)) if one == level => {}
-                _ => return false,
-            }
-        }
-    }
-
-    /// Whether the filter matches no topic of another one, because it begins with a wildcard and those topics are reserved.
-    fn hides(&self, other: &Self) -> bool {
-        other.0.starts_with('$') && self.0.starts_with(['+', '#'])
     }
 }
 
@@ -216,6 +256,8 @@ impl fmt::Display for TopicFilter {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -274,6 +316,26 @@ mod tests {
         assert_eq!("a/+".parse::<TopicFilter>().unwrap().as_topic(), None);
     }
 
+    /// All topics of up to four levels of this alphabet, with a level and a word that no filter of the test names.
+    static TOPICS: LazyLock<Vec<TopicName>> = LazyLock::new(|| {
+        let levels = ["", "a", "b", "$a"];
+        let (mut names, mut last) = (Vec::new(), levels.map(str::to_owned).to_vec());
+        for _ in 0..4 {
+            names.extend(last.iter().filter_map(|name| name.parse().ok()));
+            last = last.iter().flat_map(|name| levels.map(|level| format!("{name}/{level}"))).collect();
+        }
+        names
+    });
+
+    /// Filters of up to three levels, some with `#` behind them.
+    fn small_filter() -> impl Strategy<Value = TopicFilter> {
+        let levels = proptest::collection::vec(r"\+|a|\$a|", 0..4);
+        (levels, any::<bool>()).prop_filter_map("no filter", |(mut levels, rest)| {
+            levels.extend(rest.then(|| "#".to_owned()));
+            levels.join("/").parse().ok()
+        })
+    }
+
     /// A plain model of the rules.
     fn model(filter: &[&str], topic: &[&str]) -> bool {
         match (filter, topic) {
@@ -305,42 +367,15 @@ mod tests {
         }
 
         #[test]
-        fn intersections_and_covers_are_those_of_the_topics(
-            filters in proptest::collection::vec(proptest::collection::vec(r"\+|[ab]|\$a|", 1..4), 2),
-            rest in any::<[bool; 2]>(),
-        ) {
-            let mut filters = filters;
-            for (levels, rest) in filters.iter_mut().zip(rest) {
-                levels.extend(rest.then(|| "#".to_owned()));
-            }
-            let filters: Vec<_> = filters.iter().map(|levels| levels.join("/")).collect();
-            prop_assume!(filters.iter().all(|text| !text.is_empty()));
-            let [one, other] = [0, 1].map(|at| filters[at].parse::<TopicFilter>().unwrap());
-            let both = one.intersection(&other);
-            // All topics of up to four levels, which is more than the filters can tell apart.
-            let (names, mut all) = (["a", "b", "c", "$a", ""], vec![String::new()]);
-            for level in 0..4 {
-                let longer = |text: &String| {
-                    let before = if level == 0 { String::new() } else { format!("{text}/") };
-                    names.map(|name| format!("{before}{name}"))
-                };
-                all = all.iter().flat_map(longer).collect();
-                for topic in all.iter().filter(|text| !text.is_empty()) {
-                    let topic: TopicName = topic.parse().unwrap();
-                    let matched = [&one, &other].map(|filter| filter.matches(&topic));
-                    prop_assert_eq!(both.as_ref().is_some_and(|both| both.matches(&topic)), matched == [true; 2]);
-                    prop_assert!(!one.covers(&other) || matched != [false, true], "{} {} {}", one, other, topic);
-                }
-            }
-        }
-
-        #[test]
-        fn a_filter_covers_what_has_names_for_its_wildcards(levels in proptest::collection::vec("[ab]", 1..4), plus in 0_usize..4) {
-            let name: TopicFilter = levels.join("/").parse().unwrap();
-            let mut wider = levels;
-            wider.iter_mut().skip(plus).for_each(|level| "+".clone_into(level));
-            let wider: TopicFilter = wider.join("/").parse().unwrap();
-            prop_assert!(wider.covers(&name) && wider.covers(&wider) && TopicFilter::all().covers(&wider));
+        fn intersections_and_covers_are_those_of_all_topics(one in small_filter(), other in small_filter()) {
+            let both = TOPICS.iter().any(|topic| one.matches(topic) && other.matches(topic));
+            prop_assert_eq!(one.intersects(&other), both);
+            prop_assert_eq!(other.intersects(&one), both);
+            let intersection = one.intersection(&other);
+            let in_it = |topic: &TopicName| intersection.as_ref().is_some_and(|both| both.matches(topic));
+            prop_assert!(TOPICS.iter().all(|topic| in_it(topic) == (one.matches(topic) && other.matches(topic))));
+            let all = TOPICS.iter().all(|topic| one.matches(topic) || !other.matches(topic));
+            prop_assert_eq!(one.covers(&other), all, "{} {}", one, other);
         }
 
         #[test]

@@ -1,5 +1,6 @@
 //! Names of topics.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -44,6 +45,13 @@ pub struct TopicName(Arc<str>);
 impl TopicName {
     /// The name.
     pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A name is found by its text.
+impl Borrow<str> for TopicName {
+    fn borrow(&self) -> &str {
         &self.0
     }
 }

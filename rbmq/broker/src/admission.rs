@@ -16,7 +16,7 @@ use access::{
     Charge, Exceeded, Grants, Identity, NearLimit, Principal, QuotaLimits, Quotas, Resource, Rights,
 };
 use locks::{Mutex, MutexGuard};
-use rbmq_wire::{TopicFilter, TopicName};
+use rbmq_wire::{Space, TopicFilter, TopicName};
 use rocketbufs::{Admitted, Asking, Bid, Context, Policy, PolicySet, RateLimits};
 
 use super::rates::{RateSettings, RateUse, Rates};
@@ -99,7 +99,7 @@ impl State {
 
 impl Client {
     fn policies(&self, topic: &TopicName) -> PolicySet {
-        self.grants.as_ref().map_or(PolicySet::ALL, |grants| policy_set(grants.policies(topic)))
+        self.grants.as_ref().map_or(PolicySet::ALL, |grants| policy_set(policies(grants, topic)))
     }
 }
 
@@ -126,7 +126,7 @@ pub(super) struct Changed {
 
 impl Changed {
     fn reads(grants: Option<&Arc<Grants>>, topic: &TopicName) -> bool {
-        grants.is_none_or(|grants| grants.may_subscribe(topic))
+        grants.is_none_or(|grants| may_subscribe(grants, topic))
     }
 
     /// Whether the client may read a topic now.
@@ -317,12 +317,12 @@ impl Admission {
 
     /// Whether a connection may publish a topic.
     pub(super) fn may_publish(&self, conn: u64, topic: &TopicName) -> bool {
-        self.may(conn, |grants| grants.may_publish(topic))
+        self.may(conn, |grants| may_publish(grants, topic))
     }
 
     /// Whether a connection may read a topic.
     pub(super) fn may_read(&self, conn: u64, topic: &TopicName) -> bool {
-        self.may(conn, |grants| grants.may_subscribe(topic))
+        self.may(conn, |grants| may_subscribe(grants, topic))
     }
 
     /// Whether a user may observe the broker.
@@ -337,7 +337,7 @@ impl Admission {
 
     /// Whether a user may publish a topic, also while it is not connected.
     pub(super) fn user_may_publish(&self, identity: &Identity, topic: &TopicName) -> bool {
-        self.of(identity).is_none_or(|grants| grants.may_publish(topic))
+        self.of(identity).is_none_or(|grants| may_publish(&grants, topic))
     }
 
     fn of(&self, identity: &Identity) -> Option<Arc<Grants>> {
@@ -423,6 +423,30 @@ fn whom(identity: &Identity, addr: &str) -> Arc<[Principal]> {
     user.into_iter().chain(address).collect()
 }
 
+/// Whether a user may publish a topic; of the log of a space, everything that may be in it.
+fn may_publish(grants: &Grants, topic: &TopicName) -> bool {
+    match Space::of_log(topic) {
+        Some(space) => grants.may_publish_all(space.pattern()),
+        None => grants.may_publish(topic),
+    }
+}
+
+/// Whether a user may read a topic; of the log of a space, everything that may be in it.
+fn may_subscribe(grants: &Grants, topic: &TopicName) -> bool {
+    match Space::of_log(topic) {
+        Some(space) => !grants.policies_for_all(space.pattern()).is_empty(),
+        None => grants.may_subscribe(topic),
+    }
+}
+
+/// The policies with which a user may read a topic, or the log of a space.
+fn policies(grants: &Grants, topic: &TopicName) -> access::Policies {
+    match Space::of_log(topic) {
+        Some(space) => grants.policies_for_all(space.pattern()),
+        None => grants.policies(topic),
+    }
+}
+
 /// The policies of RocketBufs that rules allow.
 fn policy_set(allowed: access::Policies) -> PolicySet {
     let policy = |allowed| match allowed {
@@ -440,6 +464,14 @@ pub(super) fn not_allowed(identity: &Identity, operation: &str, topic: impl std:
         "" => "a client without a user".to_owned(),
         user => format!("user '{user}'"),
     };
+    let topic = topic.to_string();
+    if let Some(space) = topic.parse().ok().and_then(|name| Space::of_log(&name)) {
+        return format!(
+            "{user} may not {operation} everything of '{}', which is a space: its topics share one log, and the broker does not \
+             look inside (access.rules; one pattern of a rule must have all of it)",
+            space.pattern()
+        );
+    }
     format!(
         "{user} may not {operation} topic '{topic}' (access.rules; the operator sees why with rbmq acl check)"
     )

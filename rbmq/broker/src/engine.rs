@@ -13,7 +13,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use access::{Authenticator, Identity};
-use rbmq_wire::{Control, Credentials, Hello, RefuseCode, ReplayFrom, Role};
+use rbmq_wire::{Control, Credentials, Hello, RefuseCode, ReplayFrom, Role, Space};
 use rocketbufs::{Bid, Conn, InEvent, OutEvent, Position};
 use tracing::{debug, info, warn};
 
@@ -28,13 +28,14 @@ use super::inbox::{Event, Inbox, ObserverEvent};
 use super::kept::{KeepError, ReplayRequest, Replays};
 use super::limits::Refused;
 use super::login::{AcceptedClient, Logins};
-use super::merge::MergedTopics;
+use super::merge::{self, MergedTopics};
 use super::names::display_name;
 use super::observers::Observers;
 use super::outgoing::RETRY_AFTER;
 use super::path_migration::PathMigration;
 use super::publishers;
 use super::report::Report;
+use super::rules::InSpace;
 use super::session_key::SessionKey;
 use super::subscribers::Subscribers;
 use super::tables::{Create, Denial, Tables};
@@ -58,10 +59,13 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// Opens the topics that an earlier broker has kept.
+    /// Opens the topics that an earlier broker has kept, and the logs of spaces.
     pub(super) fn open_kept(&mut self) -> Result<(), KeepError> {
         let mut fx = Effects::new();
         let opened = self.merged.open_kept(&mut self.tables, &mut fx);
+        if opened.is_ok() {
+            self.merged.open_spaces(&mut self.tables, &mut fx);
+        }
         self.execute(fx);
         opened
     }
@@ -328,20 +332,8 @@ impl Engine {
     fn on_create(&mut self, key: SessionKey, create: Create) {
         let Some(session) = self.tables.sessions.get(key) else { return };
         let (mut fx, bid, peer) = (Effects::new(), create.bid, session.conn.peer_addr());
-        let known = session.mapping.get(bid);
         let (identity, topic) = (session.identity.clone(), create.topic.clone());
-        let created = if !self.tables.admission.may_publish(session.conn.id(), &create.topic) {
-            Err(Refused::new(RefuseCode::NotAllowed, not_allowed(&identity, "publish", &create.topic)))
-        } else if self.merged.is_responsible(&self.tables, key, &create) {
-            self.merged.create(&mut self.tables, key, &create, &mut fx)
-        } else if let Some(out_bid) = known.filter(|known| !publishers::is_leftover(&self.tables, *known)) {
-            publishers::create_again(&mut self.tables, key, out_bid, &create, &mut fx);
-            Ok(())
-        } else {
-            known.into_iter().for_each(|out_bid| self.remove_buffer(out_bid));
-            publishers::create(&mut self.tables, key, create, &mut fx)
-        };
-        if let Err(Refused { code, reason }) = created {
+        if let Err(Refused { code, reason }) = self.create(key, create, &mut fx) {
             info!("buffer {bid} of {peer} is refused: {reason}");
             self.tables.counters.refused(Refusal::Buffer(code));
             let topic = Some(topic.as_str());
@@ -351,6 +343,41 @@ impl Engine {
             fx.push(Effect::Answer { key, message: Control::Refused { bid, code, reason } });
         }
         self.execute(fx);
+    }
+
+    fn create(&mut self, key: SessionKey, create: Create, fx: &mut Effects) -> Result<(), Refused> {
+        let Some(session) = self.tables.sessions.get(key) else { return Ok(()) };
+        let (known, conn) = (session.mapping.get(create.bid), session.conn.id());
+        let in_space = self.tables.settings.topics.space_of(&create.topic);
+        // Who writes the log of a space can write every topic of it.
+        let written = in_space.as_ref().map_or(&create.topic, |of| of.space.log());
+        if !self.tables.admission.may_publish(conn, written) {
+            let why = not_allowed(&session.identity, "publish", written);
+            return Err(Refused::new(RefuseCode::NotAllowed, why));
+        }
+        if let Some(InSpace { space, before }) = &in_space {
+            merge::check_form(&create)?;
+            let messages = Control::in_space(create.bid, space, before);
+            fx.extend(messages.into_iter().map(|message| Effect::Answer { key, message }));
+            if create.topic != *space.log() {
+                return Ok(());
+            }
+        } else if Space::is_reserved(&create.topic) {
+            let reason = format!(
+                "'{}' is the name of the log of a space, and this broker has no such space (broker.topics, space = true)",
+                create.topic
+            );
+            return Err(Refused::new(RefuseCode::Invalid, reason));
+        }
+        if self.merged.is_responsible(&self.tables, key, &create) {
+            return self.merged.create(&mut self.tables, key, &create, fx);
+        }
+        if let Some(out_bid) = known.filter(|known| !publishers::is_leftover(&self.tables, *known)) {
+            publishers::create_again(&mut self.tables, key, out_bid, &create, fx);
+            return Ok(());
+        }
+        known.into_iter().for_each(|out_bid| self.remove_buffer(out_bid));
+        publishers::create(&mut self.tables, key, create, fx)
     }
 
     fn on_publisher_event(&mut self, key: SessionKey, event: InEvent) {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use access::Identity;
 use rbmq_wire::connect::{is_encrypted, random};
-use rbmq_wire::{Control, Framing, Hello, Role, Topic, TopicName};
+use rbmq_wire::{Control, Framing, Hello, Role, Space, Topic, TopicName};
 use rocketbufs::fields::printable;
 use rocketbufs::{Bid, Conn, Context, Epoch, Policy, Start, SubscribeOptions};
 use tracing::{debug, info, warn};
@@ -159,7 +159,17 @@ impl Federation {
             return debug!("topic '{}': the path of the offer contains this broker", offer.topic.topic);
         }
         let Some(session) = tables.sessions.get(offer.key) else { return };
+        if Space::is_reserved(&offer.topic.topic) && offer.topic.space.is_none() {
+            return debug!("topic '{}' of {session} is the log of no space", offer.topic.topic);
+        }
         if !self.settings_of(session).is_some_and(|upstream| upstream.wants(&offer.topic.topic)) {
+            if let Some(space) = &offer.topic.space {
+                warn!(
+                    "the space '{}' of {session} is not received: its log has all of its topics, and the filters for this broker \
+                     (broker.upstream.topics) are for some of them",
+                    space.pattern()
+                );
+            }
             return debug!("topic '{}' of {session} was not requested", offer.topic.topic);
         }
         // A merged log that a restarted broker writes itself. This broker needs it from its first byte.
@@ -230,6 +240,7 @@ impl Federation {
             kept: false,
             max_delivery_bytes: buffer.max_delivery_bytes,
             topic: buffer.topic.clone(),
+            space: Space::of_log(&buffer.topic),
         };
         let path = buffer.path.clone();
         self.keep_alternative(tables, Offer { key, topic, path }, fx);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use locks::Mutex;
-use rbmq_wire::Framing;
+use rbmq_wire::{Framing, Space};
 use rocketbufs::error::BufferError;
 use rocketbufs::{BufferOptions, Epoch};
 use tracing::{info, warn};
@@ -36,6 +36,10 @@ impl Feeds {
     ) -> Result<Feed, FeedError> {
         let FeedOptions { topic, start, kept, .. } = &options;
         let refused = |refused: Refused| FeedError::Refused { topic: topic.clone(), reason: refused.reason };
+        if Space::is_reserved(topic) {
+            let reason = "names that begin with $space are those of the logs of spaces".to_owned();
+            return Err(FeedError::Refused { topic: topic.clone(), reason });
+        }
         let rule = tables.settings.topics.of(topic);
         let wanted = rule.ring_bytes.unwrap_or(options.ring_bytes).max(MIN_RING_BYTES);
         let size_bytes = ring_bytes(wanted, MAX_DELIVERY_BYTES, &tables.settings).map_err(refused)?;

@@ -14,8 +14,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
 use peers::LogLimiter;
-use rbmq_wire::Levels;
-use rbmq_wire::TopicFilter;
+use rbmq_wire::{Levels, Space, TopicFilter};
 use rocketbufs::Bid;
 use tracing::warn;
 
@@ -30,8 +29,8 @@ const MAX_ENTRIES: usize = 1 << 16;
 #[derive(Debug)]
 struct State {
     until: Instant,
-    /// The number of the last announced buffer, by filter.
-    announced: Levels<u64>,
+    /// The filters, with the number of the last announced buffer.
+    announced: Levels<(TopicFilter, u64)>,
     /// Buffers that were announced as new and were not subscribed to.
     not_subscribed: BTreeSet<Bid>,
 }
@@ -101,7 +100,7 @@ impl OfflineSubscribers {
         state.until = state.until.max(until);
         state.not_subscribed.extend(not_subscribed);
         for filter in filters {
-            state.announced.insert(filter.as_str(), last);
+            state.announced.insert(filter.as_str(), (filter.clone(), last));
         }
         self.put(name, state);
         while self.entries > self.max_entries
@@ -123,7 +122,13 @@ impl OfflineSubscribers {
     pub(super) fn is_new(&self, name: &str, bid: Bid, buffer: &Buffer) -> bool {
         self.by_name.get(name).is_some_and(|state| {
             state.not_subscribed.contains(&bid)
-                || state.announced.matching(&buffer.topic, &mut |last| buffer.number > *last)
+                || match Space::of_log(&buffer.topic) {
+                    None => state.announced.matching(&buffer.topic, &mut |(_, last)| buffer.number > *last),
+                    Some(space) => state
+                        .announced
+                        .values()
+                        .any(|(filter, last)| buffer.number > *last && filter.intersects(space.pattern())),
+                }
         })
     }
 
@@ -207,6 +212,15 @@ mod tests {
         offline.expire(until);
         assert!(!is_new(&offline, "z", 9));
         assert_eq!((offline.next_due(), offline.entries, offline.by_name.len()), (None, 0, 0));
+    }
+
+    #[test]
+    fn the_log_of_a_space_is_new_to_filters_of_its_topics() {
+        let (mut offline, now) = (OfflineSubscribers::default(), Instant::now());
+        offline.leave("n", now, filters(&["d/+/temp"]).iter(), 8, BTreeSet::new());
+        let is_new = |topic, number| offline.is_new("n", 1, &numbered(topic, number));
+        assert!(is_new("$space/d", 9) && is_new("$space", 9));
+        assert!(!is_new("$space/d", 8) && !is_new("$space/e", 9));
     }
 
     #[test]

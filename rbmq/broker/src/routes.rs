@@ -168,6 +168,7 @@ mod tests {
             kept: false,
             max_delivery_bytes: 1,
             topic: "a".parse().unwrap(),
+            space: None,
         };
         Offer { key: SessionKey { instance: 1, client }, topic, path: path.to_vec() }
     }

@@ -13,7 +13,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use rbmq_wire::{SubscribeLimits, TopicFilter, TopicName};
+use rbmq_wire::{Space, SubscribeLimits, TopicFilter, TopicName};
 use rocketbufs::{BlockTimeout, Policy, SubscriptionLimits};
 use serde::{Deserialize, Serialize};
 use settings::{by_serde, optional_bytes, optional_millis};
@@ -92,6 +92,10 @@ pub struct Rule {
     /// Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub kafka: bool,
+    /// All topics of the rule live in one merged log, `$space/PREFIX` (`$space` for `#`), whose records name their topics: 100,000 topics
+    /// cost one ring. The pattern is `PREFIX/#` or `#`; the other settings are about the log. Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub space: bool,
 }
 
 fn all_policies() -> Vec<Policy> {
@@ -115,7 +119,33 @@ impl Rule {
             keep_bytes: None,
             keep_ms: None,
             kafka: false,
+            space: false,
         }
+    }
+
+    /// Whether the publishers of a topic share one log.
+    pub(super) fn merges(&self) -> bool {
+        self.ingest == Ingest::Merge || self.keep || self.space
+    }
+
+    /// The same rule for a log of its own of a topic of the space, as other brokers and feeds have them.
+    fn beside_space(&self) -> Self {
+        Self {
+            ingest: Ingest::Splice,
+            ring_bytes: None,
+            retain_bytes: None,
+            keep: false,
+            keep_bytes: None,
+            keep_ms: None,
+            kafka: false,
+            space: false,
+            ..self.clone()
+        }
+    }
+
+    /// The space of the rule.
+    fn as_space(&self) -> Option<Space> {
+        Space::new(&self.pattern).ok().filter(|_| self.space)
     }
 
     /// The most bytes on disk.
@@ -215,6 +245,11 @@ impl Rule {
         if let Some(problem) = self.problem_of_keeping() {
             return Some(problem);
         }
+        if self.space
+            && let Err(error) = Space::new(&self.pattern)
+        {
+            return is("space", format!("space = true: {error}"));
+        }
         if self.max_lag_bytes == Some(0) {
             let problem = "max_lag_bytes = 0: it must be at least 1; without this line there is no limit";
             return is("max_lag_bytes", problem.into());
@@ -229,14 +264,58 @@ impl Rule {
 pub struct Rules {
     rules: Vec<Rule>,
     otherwise: Rule,
+    /// For each rule: what is left of the rule of a space for logs that are not the space's.
+    beside: Vec<Option<Rule>>,
+}
+
+/// The space of a topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct InSpace {
+    pub(super) space: Space,
+    /// The patterns of earlier rules, whose topics are not in the space.
+    pub(super) before: Vec<TopicFilter>,
 }
 
 by_serde!(Rules);
 
 impl Rules {
-    /// The first rule that matches a topic, or a rule without settings.
+    /// The first rule that matches a topic, or a rule without settings. The log of a space has the rule of its space.
     pub fn of(&self, topic: &TopicName) -> &Rule {
-        self.rules.iter().find(|rule| rule.pattern.matches(topic)).unwrap_or(&self.otherwise)
+        let Some(at) = self.number_of(topic) else { return &self.otherwise };
+        match &self.beside[at] {
+            Some(beside) if !Space::is_reserved(topic) => beside,
+            _ => &self.rules[at],
+        }
+    }
+
+    fn number_of(&self, topic: &TopicName) -> Option<usize> {
+        match Space::of_log(topic) {
+            Some(space) => self.rules.iter().position(|rule| rule.space && rule.pattern == *space.pattern()),
+            None => self.rules.iter().position(|rule| rule.pattern.matches(topic)),
+        }
+    }
+
+    /// The space of a topic, or of which this is the name of the log.
+    pub(super) fn space_of(&self, topic: &TopicName) -> Option<InSpace> {
+        let at = self.number_of(topic)?;
+        let space = self.rules[at].as_space()?;
+        let earlier = self.rules[..at].iter().map(|rule| &rule.pattern);
+        let before = earlier.filter(|pattern| pattern.intersects(space.pattern())).cloned().collect();
+        Some(InSpace { space, before })
+    }
+
+    /// All spaces.
+    pub(super) fn spaces(&self) -> impl Iterator<Item = Space> {
+        self.rules.iter().filter_map(Rule::as_space)
+    }
+
+    /// Whether the same topics are in the same spaces.
+    pub(super) fn has_same_spaces(&self, other: &Self) -> bool {
+        let deciding = |rules: &Self| {
+            let last = rules.rules.iter().rposition(|rule| rule.space).map_or(0, |last| last + 1);
+            rules.rules[..last].iter().map(|rule| (rule.pattern.clone(), rule.space)).collect::<Vec<_>>()
+        };
+        deciding(self) == deciding(other)
     }
 
     /// The configured rules.
@@ -251,12 +330,22 @@ impl Rules {
             return Err(BrokerConfigError::Rule { rule: MAX_RULES, field: "pattern", message });
         }
         for (at, rule) in self.rules.iter().enumerate() {
-            if let Some((field, problem)) = rule.problem(rings) {
+            let problem = rule.problem(rings).or_else(|| self.problem_of_space(at));
+            if let Some((field, problem)) = problem {
                 let message = format!("the rule of pattern '{}': {problem}", rule.pattern);
                 return Err(BrokerConfigError::Rule { rule: at, field, message });
             }
         }
         Ok(())
+    }
+
+    /// Whether earlier rules leave no topic to the space of a rule.
+    fn problem_of_space(&self, at: usize) -> Option<(&'static str, String)> {
+        let (earlier, rule) = (&self.rules[..at], &self.rules[at]);
+        let taken = earlier.iter().find(|earlier| rule.space && earlier.pattern.covers(&rule.pattern))?;
+        let problem =
+            format!("the earlier rule of pattern '{}' leaves no topic to this space", taken.pattern);
+        Some(("space", problem))
     }
 }
 
@@ -268,7 +357,8 @@ impl Default for Rules {
 
 impl From<Vec<Rule>> for Rules {
     fn from(rules: Vec<Rule>) -> Self {
-        Self { rules, otherwise: Rule::new(TopicFilter::all()) }
+        let beside = rules.iter().map(|rule| rule.space.then(|| rule.beside_space())).collect();
+        Self { rules, otherwise: Rule::new(TopicFilter::all()), beside }
     }
 }
 
@@ -341,6 +431,16 @@ mod tests {
             ("pattern = 'a'\nkeep = true\nkeep_ms = 0", "at least 1"),
             ("pattern = 'a'\nkeep_ms = '7d'", "add keep = true"),
             ("pattern = 'a'\nkafka = true", "add keep = true"),
+            (
+                "pattern = 'a/+/#'\nspace = true",
+                "space = true: 'a/+/#' is no pattern of a space: it is '#', or",
+            ),
+            ("pattern = 'a'\nspace = true", "a name without wildcards and '/#' behind it"),
+            ("pattern = '$SYS/#'\nspace = true", "reserved for the broker"),
+            (
+                "pattern = 'a/#'\n[[topics]]\npattern = 'a/b/#'\nspace = true",
+                "rule of pattern 'a/b/#': the earlier rule of pattern 'a/#' leaves no topic to this space",
+            ),
             ("pattern = 'a'\nlinger_ms = -1", "number of milliseconds"),
             ("pattern = 'a'\nlinger_ms = '5000000 s'", "too long"),
             ("pattern = 'a'\nlinger_ms = '5 sec'", "no time with a unit: us, ms, s,"),
@@ -351,6 +451,53 @@ mod tests {
         }
         let many = "[[topics]]\npattern = 'a'\n".repeat(MAX_RULES + 1);
         assert!(rules(&many).unwrap_err().contains("limit is 1000"));
+    }
+
+    #[test]
+    fn the_topics_of_a_space_have_a_log_and_the_rule_is_about_it() {
+        let rules = rules(
+            "[[topics]]\npattern = 'a/b'\n[[topics]]\npattern = 'c/#'\n[[topics]]\npattern = 'a/+/x'\n\
+             [[topics]]\npattern = 'a/#'\nspace = true\nring_bytes = 131072\npolicies = ['drop']\nkeep = true\n\
+             [[topics]]\npattern = '#'\nspace = true\n",
+        )
+        .unwrap();
+        let name = |text: &str| text.parse::<TopicName>().unwrap();
+        let log = |topic: &str| rules.space_of(&name(topic)).map(|of| of.space.log().to_string());
+        assert_eq!(log("a/c").as_deref(), Some("$space/a"));
+        assert_eq!(log("$space/a").as_deref(), Some("$space/a"));
+        assert_eq!(log("b").as_deref(), Some("$space"));
+        for own in ["a/b", "c", "a/1/x", "$b", "$space/b", "$spaces"] {
+            assert_eq!(log(own), None, "{own}");
+        }
+        let before: Vec<String> =
+            rules.space_of(&name("a")).unwrap().before.iter().map(ToString::to_string).collect();
+        assert_eq!(before, ["a/b", "a/+/x"]);
+        let (of_log, beside) = (rules.of(&name("$space/a")), rules.of(&name("a/c")));
+        assert!(of_log.keep && of_log.merges() && !beside.keep && !beside.merges());
+        assert_eq!((of_log.ring_bytes, beside.ring_bytes), (Some(131_072), None));
+        assert_eq!(beside.policies, [Policy::Drop]);
+        assert_eq!(rules.spaces().count(), 2);
+    }
+
+    #[test]
+    fn rules_that_decide_which_topics_are_in_spaces_are_compared() {
+        let rules = |patterns: &[(&str, bool)]| {
+            let rule = |(pattern, space): &(&str, bool)| Rule {
+                space: *space,
+                ..Rule::new(pattern.parse().unwrap())
+            };
+            Rules::from(patterns.iter().map(rule).collect::<Vec<_>>())
+        };
+        let running = rules(&[("a", false), ("b/#", true), ("c", false)]);
+        for (same, other) in [
+            (true, rules(&[("a", false), ("b/#", true)])),
+            (true, rules(&[("a", false), ("b/#", true), ("d", false)])),
+            (false, rules(&[("b/#", true)])),
+            (false, rules(&[("a", false), ("b/#", false), ("c", false)])),
+            (false, rules(&[("a", false), ("b/#", true), ("c/#", true)])),
+        ] {
+            assert_eq!(running.has_same_spaces(&other), same, "{other:?}");
+        }
     }
 
     #[test]

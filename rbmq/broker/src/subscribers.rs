@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use access::Identity;
-use rbmq_wire::{Control, SubscribeLimits, Topic, TopicFilter, TopicName};
+use rbmq_wire::{Control, Space, SubscribeLimits, Topic, TopicFilter, TopicName};
 use rocketbufs::inspect::SubscriberInfo;
 use rocketbufs::{Bid, Conn};
 use tracing::info;
@@ -90,6 +90,7 @@ impl Announcement {
             kept,
             max_delivery_bytes: buffer.max_delivery_bytes,
             topic: buffer.topic.clone(),
+            space: Space::of_log(&buffer.topic),
         };
         match hop {
             None => Some(Control::Topic(topic)),
@@ -250,7 +251,7 @@ impl Subscribers {
         let Some(subscriber) = self.by_conn.get(&conn.id()) else { return };
         let limits = FilterLimits::new(&tables.settings, subscriber.identity.is_own());
         let (filters, refused) = tables.admission.split(conn.id(), filters);
-        let refused = refused_topics(tables, conn.id(), &refused);
+        let refused = refused_topics(tables, conn.id(), &refused, &filters);
         let (new, patterns) = tables.topics.count_new(conn.id(), &filters);
         let charge = match tables.admission.charge_filters(conn.id(), new, patterns) {
             Ok(charge) => charge,
@@ -396,7 +397,7 @@ impl Subscribers {
                 .retain(|waiting| !matches!(waiting, Announcement::Exists { bid, .. } if lost.contains(bid)));
             let named = tables.topics.filters(*conn).filter_map(TopicFilter::as_topic);
             let named: Vec<TopicName> = named.filter(|topic| rights.lost(topic)).collect();
-            if let Some(reason) = refused_topics(tables, *conn, &named) {
+            if let Some(reason) = refused_topics(tables, *conn, &named, &[]) {
                 self.announce(tables, *conn, Announcement::Complete(Some(reason)));
             }
             for (bid, _) in matched.iter().filter(|(_, topic)| rights.gained(topic)) {
@@ -489,13 +490,23 @@ fn readers(tables: &Tables, topic: &TopicName) -> impl Iterator<Item = u64> {
     subscribers.into_iter().filter(|conn| tables.admission.may_read(*conn, topic))
 }
 
-/// The reason for the refusal of topics that a subscriber has named.
-fn refused_topics(tables: &mut Tables, conn: u64, topics: &[TopicName]) -> Option<String> {
-    let first = topics.first()?;
+/// The reason for the refusal of topics that a subscriber has named, and of spaces in which it has asked for topics.
+fn refused_topics(
+    tables: &mut Tables,
+    conn: u64,
+    topics: &[TopicName],
+    filters: &[TopicFilter],
+) -> Option<String> {
+    // A wider filter gives what the subscriber may read.
+    let asks_for = |space: &&Space| filters.iter().any(|filter| space.pattern().covers(filter));
+    let withheld = |space: &&Space| !tables.admission.may_read(conn, space.log());
+    let spaces = tables.topics.spaces().filter(asks_for).filter(withheld);
+    let refused: Vec<TopicName> = topics.iter().chain(spaces.map(Space::log)).cloned().collect();
+    let first = refused.first()?;
     tables.counters.refused(Refusal::Rights);
     let (identity, addr) = tables.admission.identity(conn)?;
     let reason = not_allowed(&identity, "subscribe to", first);
-    let reason = match topics.len() - 1 {
+    let reason = match refused.len() - 1 {
         0 => reason,
         more => format!("{reason}; nor {more} more of the topics that it named"),
     };

@@ -8,6 +8,9 @@
 //! Each publisher of a topic has its own buffer. A subscriber receives all buffers of a topic, each once, however many of its
 //! filters match. The broker's ids come from a counter, because the ids of different publishers can collide.
 //!
+//! The log of a space is no topic that a filter could name. It goes to the connections with a filter that matches some topic of the
+//! space.
+//!
 //! Topics and filters are in tables by their levels ([`Levels`]). The cost of a new buffer depends on its subscribers, and the
 //! cost of a new filter on the topics that it matches.
 
@@ -15,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Instant;
 
 use rbmq_wire::Levels;
-use rbmq_wire::{Framing, TopicFilter, TopicName};
+use rbmq_wire::{Framing, Space, TopicFilter, TopicName};
 use rocketbufs::{Bid, Epoch};
 
 use super::limits::{FilterLimits, TooManyFilters};
@@ -118,6 +121,14 @@ struct Entry {
     bids: Vec<Bid>,
 }
 
+/// A space whose log has a buffer.
+#[derive(Debug)]
+struct SpaceEntry {
+    space: Space,
+    /// The connections with a filter that matches some topic of the space.
+    conns: BTreeSet<u64>,
+}
+
 /// The directory.
 #[derive(Debug, Default)]
 pub(super) struct Topics {
@@ -126,6 +137,8 @@ pub(super) struct Topics {
     /// The connections with a filter.
     by_filter: Levels<BTreeSet<u64>>,
     by_conn: HashMap<u64, Filters>,
+    /// By the names of their logs.
+    spaces: BTreeMap<TopicName, SpaceEntry>,
     /// Ended buffers, by the time of their removal.
     ends: BTreeSet<(Instant, Bid)>,
     next_bid: Bid,
@@ -146,10 +159,20 @@ impl Topics {
             None => {
                 let entry = Entry { topic: buffer.topic.clone(), bids: vec![bid] };
                 self.by_topic.insert(name, entry);
+                if let Some(space) = Space::of_log(&buffer.topic) {
+                    let entry = self.space_entry(space);
+                    self.spaces.insert(buffer.topic.clone(), entry);
+                }
             }
         }
         self.buffers.insert(bid, buffer);
         Ok(bid)
+    }
+
+    fn space_entry(&self, space: Space) -> SpaceEntry {
+        let wants = |filters: &Filters| filters.all.values().any(|filter| filter.intersects(space.pattern()));
+        let conns = self.by_conn.iter().filter(|(_, filters)| wants(filters)).map(|(conn, _)| *conn);
+        SpaceEntry { conns: conns.collect(), space }
     }
 
     /// An id for a buffer that belongs to no topic.
@@ -173,6 +196,7 @@ impl Topics {
             entry.bids.retain(|b| *b != bid);
             if entry.bids.is_empty() {
                 self.by_topic.remove(name);
+                self.spaces.remove(&buffer.topic);
             }
         }
         Some(buffer)
@@ -270,12 +294,20 @@ impl Topics {
             return Err(TooManyFilters::Patterns(patterns));
         }
         let mut matched: BTreeSet<(u64, Bid)> = BTreeSet::new();
+        let mut add = |entry: &Entry| {
+            let up = |bid: &Bid| self.buffers.get(bid).filter(|buffer| buffer.stage != Stage::Opening);
+            matched.extend(entry.bids.iter().filter_map(|bid| Some((up(bid)?.number, *bid))));
+        };
         each_matched(&self.by_topic, &new, &mut |entry| {
             if !known.all.any_matches(&entry.topic) {
-                let up = |bid: &Bid| self.buffers.get(bid).filter(|buffer| buffer.stage != Stage::Opening);
-                matched.extend(entry.bids.iter().filter_map(|bid| Some((up(bid)?.number, *bid))));
+                add(entry);
             }
         });
+        for (log, SpaceEntry { space, conns }) in &mut self.spaces {
+            if new.iter().any(|filter| filter.intersects(space.pattern())) && conns.insert(conn) {
+                self.by_topic.get(log.as_str()).into_iter().for_each(&mut add);
+            }
+        }
         let bids = matched.into_iter().map(|(_, bid)| bid).collect();
         known.patterns = patterns;
         for filter in new {
@@ -289,12 +321,15 @@ impl Topics {
     pub(super) fn matched(&self, conn: u64) -> Vec<(Bid, TopicName)> {
         let filters: BTreeSet<TopicFilter> = self.filters(conn).cloned().collect();
         let mut matched: BTreeMap<(u64, Bid), TopicName> = BTreeMap::new();
-        each_matched(&self.by_topic, &filters, &mut |entry| {
+        let mut add = |entry: &Entry| {
             let up = |bid: &&Bid| self.buffers.get(bid).is_some_and(|buffer| buffer.stage != Stage::Opening);
             for bid in entry.bids.iter().filter(up) {
                 matched.insert((self.buffers[bid].number, *bid), entry.topic.clone());
             }
-        });
+        };
+        each_matched(&self.by_topic, &filters, &mut add);
+        let spaces = self.spaces.iter().filter(|(_, entry)| entry.conns.contains(&conn));
+        spaces.filter_map(|(log, _)| self.by_topic.get(log.as_str())).for_each(add);
         matched.into_iter().map(|((_, bid), topic)| (bid, topic)).collect()
     }
 
@@ -305,12 +340,20 @@ impl Topics {
 
     /// The connections with a filter that matches a topic, each once.
     pub(super) fn subscribers(&self, topic: &TopicName) -> BTreeSet<u64> {
+        if let Some(entry) = self.spaces.get(topic) {
+            return entry.conns.clone();
+        }
         let mut subscribers = BTreeSet::new();
         self.by_filter.matching(topic, &mut |conns| {
             subscribers.extend(conns);
             false
         });
         subscribers
+    }
+
+    /// The spaces whose logs have buffers.
+    pub(super) fn spaces(&self) -> impl Iterator<Item = &Space> {
+        self.spaces.values().map(|entry| &entry.space)
     }
 
     /// A subscribed broker is disconnected.
@@ -323,6 +366,7 @@ impl Topics {
     /// A subscriber is disconnected.
     pub(super) fn forget(&mut self, conn: u64) {
         let Some(filters) = self.by_conn.remove(&conn) else { return };
+        self.spaces.values_mut().for_each(|entry| _ = entry.conns.remove(&conn));
         for filter in filters.all.values().map(TopicFilter::as_str) {
             if let Some(conns) = self.by_filter.get_mut(filter) {
                 conns.remove(&conn);
@@ -334,12 +378,17 @@ impl Topics {
     }
 }
 
-/// Visits the topics that match any of the filters, some of them more than once.
+/// Visits the topics that match any of the filters, some of them more than once, without the logs of spaces.
 fn each_matched<'t>(
     topics: &'t Levels<Entry>,
     filters: &BTreeSet<TopicFilter>,
     visit: &mut impl FnMut(&'t Entry),
 ) {
+    let visit = &mut |entry: &'t Entry| {
+        if !Space::is_reserved(&entry.topic) {
+            visit(entry);
+        }
+    };
     let (patterns, names): (Vec<_>, Vec<_>) = filters.iter().partition(|filter| filter.has_wildcards());
     names.iter().filter_map(|name| topics.get(name.as_str())).for_each(&mut *visit);
     if patterns.len() <= FEW_PATTERNS {

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use rbmq::wire::UnpackError;
-use rbmq::{Batch, Framing, Notice, ReceiveError, StartFrom, TopicFilter, TopicName};
+use rbmq::{Batch, Framing, Notice, ReceiveError, Space, StartFrom, TopicFilter, TopicName};
 use rocketbufs::{Epoch, Position};
 use tracing::warn;
 
@@ -15,6 +15,14 @@ const DELAY: Duration = Duration::from_secs(1);
 
 /// The most topics that a message names.
 const MAX_NAMED: usize = 3;
+
+/// Whether a filter selects a topic, or some topic of a space whose log this is.
+fn is_for(filter: &TopicFilter, topic: &TopicName) -> bool {
+    match Space::of_log(topic) {
+        Some(space) => filter.intersects(space.pattern()),
+        None => filter.matches(topic),
+    }
+}
 
 /// A log without a message so far.
 struct Silent {
@@ -79,14 +87,14 @@ impl Beginnings {
 
     /// The start of a topic, which the first matching filter decides.
     fn of(&self, topic: &TopicName) -> Option<&StartFrom> {
-        self.from.iter().find(|(filter, _)| filter.matches(topic)).and_then(|(_, from)| from.as_ref())
+        self.from.iter().find(|(filter, _)| is_for(filter, topic)).and_then(|(_, from)| from.as_ref())
     }
 
     /// Returns a message to print at once.
     pub(super) fn on_notice(&mut self, notice: &Notice) -> Option<String> {
         match notice {
             Notice::Joined { topic, epoch, start } => {
-                self.absent.retain(|absent| !absent.matches(topic));
+                self.absent.retain(|absent| !is_for(absent, topic));
                 let unknown = self.unknown.len();
                 self.unknown.retain(|unknown| unknown != epoch);
                 self.others |= self.unknown.len() == unknown;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use commands::{Failure, Stdout, Stop};
 use rbmq::wire::{Piece, UnpackError};
-use rbmq::{Attributes, Batch, DeferredBatch, Framing, ReceiveError, TopicFilter, TopicName};
+use rbmq::{Attributes, Batch, DeferredBatch, Framing, ReceiveError, Space, TopicFilter, TopicName};
 use rocketbufs::{Epoch, Position};
 use serde::Serialize;
 use tracing::warn;
@@ -76,6 +76,16 @@ impl<'a> Sink<'a> {
             To::Stdout(_) => None,
             To::Files(outputs) => outputs.positions(filter),
         }
+    }
+
+    /// Refuses files of a space: they know a position for each topic, and the log of a space has one for all of its topics.
+    pub(super) fn refuse_space(&self, log: &TopicName) -> Result<(), Failure> {
+        let (To::Files(_), Some(space)) = (&self.to, Space::of_log(log)) else { return Ok(()) };
+        Err(Failure::Failed(format!(
+            "'{}' is a space of the broker, whose topics share one log: --output writes no topics of spaces; write to standard \
+             output, with --print-topic or --json for the names",
+            space.pattern()
+        )))
     }
 
     /// A log of a topic begins at a position.

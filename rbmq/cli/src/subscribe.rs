@@ -311,6 +311,7 @@ impl Job<'_> {
         match notice {
             Notice::Joined { topic, epoch, start } => {
                 debug!("topic '{topic}': receiving log {epoch} from position {start}");
+                self.sink.refuse_space(&topic)?;
                 if self.resumable {
                     self.sink.begin(&topic, epoch, start)?;
                 }

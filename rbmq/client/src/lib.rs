@@ -93,7 +93,7 @@ pub mod wire {
         DecodeError, FilterError, Framing, Hello, LimitStats, MAX_ATTRIBUTE_BYTES, MAX_ATTRIBUTES_BYTES,
         MAX_CLIENT_NAME_BYTES, MAX_PASSWORD_BYTES, MAX_RECORD_BYTES, MAX_TOPIC_BYTES, Observe, Piece,
         RECORD_HEADER_BYTES, RUN_HEADER_BYTES, Record, RecordError, RecordFault, Records, RefuseCode,
-        ReplayFrom, Role, Run, RunError, Runs, Secret, SlowestSubscriber, SubscribeLimits,
+        ReplayFrom, Role, Run, RunError, Runs, Secret, SlowestSubscriber, Space, SpaceError, SubscribeLimits,
         SubscriptionSortKey, SubscriptionStats, Topic, TopicError, TopicFilter, TopicName, TopicStats,
         Unpack, UnpackError, push_record, push_record_with, record_header, record_header_with, run_header,
     };
@@ -101,6 +101,7 @@ pub mod wire {
 
 pub use api::observer::{BufferDetail, Observer, ObserverBuilder, TopicDetail};
 pub use api::publisher::{Publisher, PublisherBuilder, TopicOptions};
+pub use api::space_writer::{SpaceBatch, SpaceWriter};
 pub use api::subscriber::{Interrupter, Messages, Subscriber};
 #[cfg(feature = "tokio")]
 pub use api::subscriber_tasks::MessageStream;
@@ -117,8 +118,10 @@ pub use state::batch::{Batch, DeferredBatch, Message, MessageRef, OwnedBatch};
 pub use state::confirm::{ConfirmResult, Confirmation};
 pub use state::event::{Event, Notice, PublisherEvent};
 pub use state::message_segment::{MessageSegment, SegmentNotPublished};
+#[doc(hidden)]
+pub use state::space_reader::PlacesInSpace;
 pub use wire::{
     Attribute, AttributeTooLong, Attributes, AttributesBuf, BlockReason, BrokerSummary, BufferStage,
-    BufferStats, FilterError, Framing, LimitStats, RefuseCode, SlowestSubscriber, SubscriptionStats,
+    BufferStats, FilterError, Framing, LimitStats, RefuseCode, SlowestSubscriber, Space, SubscriptionStats,
     TopicError, TopicFilter, TopicName, TopicStats,
 };

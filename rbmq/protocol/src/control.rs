@@ -2,7 +2,7 @@
 
 use rocketbufs::fields::{FieldError, Reader};
 
-use super::{DecodeError, Framing, TopicFilter, TopicName};
+use super::{DecodeError, Framing, Space, TopicFilter, TopicName};
 
 /// The kind of a refusal. The numbers are part of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,8 +48,20 @@ pub struct Topic {
     pub kept: bool,
     /// The largest delivery in bytes. The ring of a subscriber has room for at least two.
     pub max_delivery_bytes: u64,
-    /// The topic.
+    /// The topic. Of a space, the name of its log.
     pub topic: TopicName,
+    /// The space whose log the buffer has: its records name their topics.
+    pub space: Option<Space>,
+}
+
+impl Topic {
+    /// Whether a filter matches the topic, or some topic of the space.
+    pub fn is_matched_by(&self, filter: &TopicFilter) -> bool {
+        match &self.space {
+            None => filter.matches(&self.topic),
+            Some(space) => filter.intersects(space.pattern()),
+        }
+    }
 }
 
 /// The broker's limits for the options of a subscription.
@@ -182,6 +194,18 @@ pub enum Control {
         /// The reason, for people. Empty: the disk works again.
         failure: String,
     },
+    /// Broker → publisher, the answer to `Create` for a topic of a space: the buffer is not taken, and the publisher creates a buffer of
+    /// the space's log instead. Also before `Created` of a log.
+    InSpace {
+        /// The publisher's buffer.
+        bid: u32,
+        /// Another message with more of `before` follows.
+        more: bool,
+        /// The space.
+        space: Space,
+        /// Patterns of earlier rules: the topics that they match are not in the space.
+        before: Vec<TopicFilter>,
+    },
     /// Subscriber → broker: requests all buffers, existing and later ones, of the topics that these filters match.
     Topics {
         /// Names, and names with wildcards.
@@ -262,6 +286,7 @@ const STORED: u8 = 0x06;
 const ASK_STORED: u8 = 0x07;
 const NOT_STORED: u8 = 0x08;
 const DISK: u8 = 0x09;
+const IN_SPACE: u8 = 0x0a;
 const TOPICS: u8 = 0x10;
 const TOPIC: u8 = 0x11;
 const TOPIC_GONE: u8 = 0x12;
@@ -277,10 +302,14 @@ const CONTINUES: u8 = 0x22;
 
 const FRESH: u8 = 1;
 const KEPT: u8 = 2;
+const SPACE: u8 = 4;
 
 /// The size of the type and the number of filters.
 const TOPICS_HEADER_BYTES: usize = 3;
-const _: () = assert!(TOPICS_HEADER_BYTES + 1 + super::MAX_TOPIC_BYTES <= Control::SMALL_BYTES);
+/// The size of the type, the id, the flag, the length of the pattern, and the number of filters.
+const IN_SPACE_HEADER_BYTES: usize = 9;
+const _: () = assert!(IN_SPACE_HEADER_BYTES + 1 + 2 * super::MAX_TOPIC_BYTES <= Control::SMALL_BYTES);
+const _: () = assert!(TOPICS_HEADER_BYTES <= IN_SPACE_HEADER_BYTES);
 
 impl Control {
     /// The largest control message in bytes. A longer one is a fault of the peer.
@@ -300,11 +329,11 @@ impl Control {
             | Self::Created { .. }
             | Self::Refused { .. }
             | Self::Ended { .. }
-            | Self::Subscribers { .. } => self.encode_publishing(&mut b),
+            | Self::Subscribers { .. }
+            | Self::InSpace { .. } => self.encode_publishing(&mut b),
             Self::Topics { filters } => {
                 b.push(TOPICS);
-                b.extend_from_slice(&u16::try_from(filters.len()).unwrap_or(u16::MAX).to_le_bytes());
-                filters.iter().take(usize::from(u16::MAX)).for_each(|f| put_name(&mut b, f.as_str()));
+                put_filters(&mut b, filters);
             }
             Self::Topic(topic) => {
                 b.push(TOPIC);
@@ -362,11 +391,13 @@ impl Control {
             }
             ENDED => Self::Ended { bid: r.u32()?, end: r.u64()? },
             SUBSCRIBERS => Self::Subscribers { bid: r.u32()?, count: r.u32()? },
-            TOPICS => {
-                let count = r.u16()?;
-                let filters = (0..count).map(|_| get_filter(&mut r)).collect::<Result<_, _>>()?;
-                Self::Topics { filters }
-            }
+            IN_SPACE => Self::InSpace {
+                bid: r.u32()?,
+                more: get_flag(&mut r)?,
+                space: get_space(&mut r)?,
+                before: get_filters(&mut r)?,
+            },
+            TOPICS => Self::Topics { filters: get_filters(&mut r)? },
             HOLD => Self::Hold { hold_ms: r.u32()? },
             TOPIC => Self::Topic(get_buffer(&mut r)?),
             TOPIC_GONE => Self::TopicGone { bid: r.u32()?, topic: get_topic(&mut r)? },
@@ -420,6 +451,13 @@ impl Control {
                 b.extend_from_slice(&bid.to_le_bytes());
                 b.extend_from_slice(&count.to_le_bytes());
             }
+            Self::InSpace { bid, more, space, before } => {
+                b.push(IN_SPACE);
+                b.extend_from_slice(&bid.to_le_bytes());
+                b.push(u8::from(*more));
+                put_name(b, space.pattern().as_str());
+                put_filters(b, before);
+            }
             _ => {}
         }
     }
@@ -461,11 +499,7 @@ impl Control {
             }
             CONTINUES => {
                 let bid = r.u32()?;
-                let yes = match r.u8()? {
-                    flag @ (0 | 1) => flag == 1,
-                    other => return Err(DecodeError::value("flag", other)),
-                };
-                Self::Continues { bid, yes }
+                Self::Continues { bid, yes: get_flag(r)? }
             }
             DOWNSTREAM => Self::Downstream { bid: r.u32()?, count: r.u32()? },
             other => return Err(DecodeError::value("type of message", other)),
@@ -531,29 +565,42 @@ impl Control {
 
     /// TOPICS messages for any number of filters. Each is small enough for every peer ([`Control::SMALL_BYTES`]).
     pub fn topics(filters: &[TopicFilter]) -> Vec<Self> {
-        let mut messages = Vec::new();
-        let (mut chunk, mut size) = (Vec::new(), TOPICS_HEADER_BYTES);
-        for filter in filters {
-            let bytes = 1 + filter.as_str().len();
-            if size + bytes > Self::SMALL_BYTES {
-                messages.push(Self::Topics { filters: std::mem::take(&mut chunk) });
-                size = TOPICS_HEADER_BYTES;
-            }
-            size += bytes;
-            chunk.push(filter.clone());
-        }
-        if !chunk.is_empty() {
-            messages.push(Self::Topics { filters: chunk });
-        }
-        messages
+        chunks(filters, TOPICS_HEADER_BYTES).into_iter().map(|filters| Self::Topics { filters }).collect()
     }
+
+    /// IN_SPACE messages for any number of earlier patterns, at least one. Each is small enough for every peer.
+    pub fn in_space(bid: u32, space: &Space, before: &[TopicFilter]) -> Vec<Self> {
+        let mut chunks = chunks(before, IN_SPACE_HEADER_BYTES + space.pattern().as_str().len());
+        if chunks.is_empty() {
+            chunks.push(Vec::new());
+        }
+        let last = chunks.len() - 1;
+        let message = |(n, before)| Self::InSpace { bid, more: n < last, space: space.clone(), before };
+        chunks.into_iter().enumerate().map(message).collect()
+    }
+}
+
+/// Filters in parts that fit into small messages behind a header.
+fn chunks(filters: &[TopicFilter], header: usize) -> Vec<Vec<TopicFilter>> {
+    let (mut chunks, mut size) = (Vec::<Vec<TopicFilter>>::new(), usize::MAX);
+    for filter in filters {
+        let bytes = 1 + filter.as_str().len();
+        size = size.saturating_add(bytes);
+        if size > Control::SMALL_BYTES {
+            chunks.push(Vec::new());
+            size = header + bytes;
+        }
+        chunks.last_mut().into_iter().for_each(|chunk| chunk.push(filter.clone()));
+    }
+    chunks
 }
 
 fn put_buffer(b: &mut Vec<u8>, topic: &Topic) {
     b.extend_from_slice(&topic.bid.to_le_bytes());
     b.extend_from_slice(&topic.epoch.to_le_bytes());
     b.push(topic.framing.code());
-    b.push(if topic.fresh { FRESH } else { 0 } | if topic.kept { KEPT } else { 0 });
+    let flags = [(topic.fresh, FRESH), (topic.kept, KEPT), (topic.space.is_some(), SPACE)];
+    b.push(flags.into_iter().filter(|(is, _)| *is).fold(0, |all, (_, flag)| all | flag));
     b.extend_from_slice(&topic.max_delivery_bytes.to_le_bytes());
     put_topic(b, &topic.topic);
 }
@@ -561,8 +608,21 @@ fn put_buffer(b: &mut Vec<u8>, topic: &Topic) {
 fn get_buffer(r: &mut Reader<'_>) -> Result<Topic, DecodeError> {
     let (bid, epoch) = (r.u32()?, r.u128()?);
     let framing = Framing::from_code(r.u8()?)?;
-    let (fresh, kept) = get_flags(r)?;
-    Ok(Topic { bid, epoch, framing, fresh, kept, max_delivery_bytes: r.u64()?, topic: get_topic(r)? })
+    let flags = r.u8()?;
+    let (max_delivery_bytes, topic) = (r.u64()?, get_topic(r)?);
+    let space = match flags & SPACE {
+        0 => None,
+        // The name of the log says the pattern.
+        _ => Some(Space::of_log(&topic).ok_or(DecodeError::value("flags", flags))?),
+    };
+    if space.is_some() && framing != Framing::Merged {
+        return Err(DecodeError::value("framing of a space", framing.code()));
+    }
+    let (fresh, kept) = (flags & FRESH != 0, flags & KEPT != 0);
+    match flags & !(FRESH | KEPT | SPACE) {
+        0 => Ok(Topic { bid, epoch, framing, fresh, kept, max_delivery_bytes, topic, space }),
+        _ => Err(DecodeError::value("flags", flags)),
+    }
 }
 
 fn put_topic(b: &mut Vec<u8>, topic: &TopicName) {
@@ -578,6 +638,20 @@ fn put_name(b: &mut Vec<u8>, name: &str) {
 fn get_filter(r: &mut Reader<'_>) -> Result<TopicFilter, DecodeError> {
     let len = usize::from(r.u8()?);
     Ok(r.text(len, "topic filter")?.parse::<TopicFilter>()?)
+}
+
+fn put_filters(b: &mut Vec<u8>, filters: &[TopicFilter]) {
+    b.extend_from_slice(&u16::try_from(filters.len()).unwrap_or(u16::MAX).to_le_bytes());
+    filters.iter().take(usize::from(u16::MAX)).for_each(|filter| put_name(b, filter.as_str()));
+}
+
+fn get_filters(r: &mut Reader<'_>) -> Result<Vec<TopicFilter>, DecodeError> {
+    let count = r.u16()?;
+    (0..count).map(|_| get_filter(r)).collect()
+}
+
+fn get_space(r: &mut Reader<'_>) -> Result<Space, DecodeError> {
+    Ok(Space::new(&get_filter(r)?)?)
 }
 
 fn get_topic(r: &mut Reader<'_>) -> Result<TopicName, DecodeError> {
@@ -599,11 +673,10 @@ fn get_text(r: &mut Reader<'_>) -> Result<String, DecodeError> {
     Ok(r.text(len, "text")?.to_owned())
 }
 
-/// Whether the buffer is fresh, and kept.
-fn get_flags(r: &mut Reader<'_>) -> Result<(bool, bool), DecodeError> {
+fn get_flag(r: &mut Reader<'_>) -> Result<bool, DecodeError> {
     match r.u8()? {
-        flags if flags & !(FRESH | KEPT) == 0 => Ok((flags & FRESH != 0, flags & KEPT != 0)),
-        other => Err(DecodeError::value("flags", other)),
+        flag @ (0 | 1) => Ok(flag == 1),
+        other => Err(DecodeError::value("flag", other)),
     }
 }
 
@@ -633,6 +706,34 @@ mod tests {
         assert_eq!(replay.encode(), b"\x17\x01\0\0\0\x01\x03\x02\0\0\0\0\0\0");
         let replayed = Control::Replayed { bid: 1, replay: Some(2), start: 3 };
         assert_eq!(replayed.encode(), b"\x18\x01\0\0\0\x01\x02\0\0\0\x03\0\0\0\0\0\0\0");
+        let space = Space::new(&"a/#".parse().unwrap()).unwrap();
+        let (bid, before) = (1, vec!["a/b".parse().unwrap()]);
+        let in_space = Control::InSpace { bid, more: true, space, before };
+        assert_eq!(in_space.encode(), b"\x0a\x01\0\0\0\x01\x03a/#\x01\0\x03a/b");
+    }
+
+    #[test]
+    fn the_log_of_a_space_is_announced_with_a_flag() {
+        let log: TopicName = "$space/a".parse().unwrap();
+        let topic = Topic {
+            bid: 1,
+            epoch: 2,
+            framing: Framing::Merged,
+            fresh: true,
+            kept: false,
+            max_delivery_bytes: 3,
+            space: Space::of_log(&log),
+            topic: log,
+        };
+        assert!(
+            topic.is_matched_by(&"+/b".parse().unwrap()) && !topic.is_matched_by(&"b/#".parse().unwrap())
+        );
+        let mut bytes = Control::Topic(topic.clone()).encode();
+        assert_eq!(&bytes[21..], b"\x02\x05\x03\0\0\0\0\0\0\0\x08$space/a");
+        assert_eq!(Control::decode(&bytes), Ok(Control::Topic(topic)));
+        // The name of an ordinary topic is that of no log.
+        bytes[32] = b'x';
+        assert_eq!(Control::decode(&bytes), Err(DecodeError::value("flags", 5_u8)));
     }
 
     #[test]
@@ -648,6 +749,21 @@ mod tests {
             })
             .collect();
         assert_eq!(back, names);
+        let space = Space::new(&names[0].as_str()[7..].to_owned().parse().unwrap());
+        assert!(space.is_err(), "a name is no pattern");
+        let space = Space::new(&format!("{:0>246}/#", 7).parse().unwrap()).unwrap();
+        let messages = Control::in_space(3, &space, &names);
+        assert!(messages.iter().all(|m| m.encode().len() <= Control::SMALL_BYTES));
+        let (mut back, mut more) = (Vec::new(), Vec::new());
+        for message in messages {
+            let Control::InSpace { more: follows, before, .. } = message else { panic!("{message:?}") };
+            more.push(follows);
+            back.extend(before);
+        }
+        assert_eq!(back, names);
+        assert_eq!(more.iter().position(|more| !more), Some(more.len() - 1));
+        let one = Control::InSpace { bid: 3, more: false, space: space.clone(), before: Vec::new() };
+        assert_eq!(Control::in_space(3, &space, &[]), [one]);
     }
 
     #[test]

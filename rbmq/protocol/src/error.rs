@@ -26,6 +26,9 @@ pub enum DecodeError {
     /// A filter is not valid.
     #[error(transparent)]
     Filter(#[from] super::FilterError),
+    /// The pattern of a space is not valid.
+    #[error(transparent)]
+    Space(#[from] super::SpaceError),
 }
 
 impl DecodeError {

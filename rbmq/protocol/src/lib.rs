@@ -26,6 +26,7 @@ mod hello;
 mod observe;
 mod records;
 mod runs;
+mod space;
 pub mod sync;
 
 pub use attributes::{
@@ -47,4 +48,5 @@ pub use records::{
     push_record_with, record_header, record_header_with,
 };
 pub use runs::{Piece, RUN_HEADER_BYTES, Run, RunError, Runs, Unpack, UnpackError, run_header};
+pub use space::{Space, SpaceError};
 pub use topics::{FilterError, Levels, MAX_TOPIC_BYTES, TopicError, TopicFilter, TopicName};

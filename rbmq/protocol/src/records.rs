@@ -46,6 +46,9 @@ pub enum RecordFault {
     /// The attributes are malformed. Only this record is skipped.
     #[error("is malformed: {0}")]
     Attributes(AttributesError),
+    /// A record in the log of a space names no topic of the space. Only this record is skipped.
+    #[error("is malformed: it is in the log of a space, and its attribute topic names no topic of the space")]
+    Topic,
 }
 
 impl RecordError {

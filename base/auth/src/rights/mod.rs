@@ -406,6 +406,33 @@ impl Grants {
         policies
     }
 
+    /// Whether the user may publish every topic of a filter: a single pattern of its rules has all of them, and no rule denies any.
+    pub fn may_publish_all(&self, topics: &TopicFilter) -> bool {
+        !self.denies_some(topics, |rule| &rule.deny_publish)
+            && self.own_rules().any(|rule| self.covers(&rule.publish, topics))
+    }
+
+    /// The policies with which the user may read every topic of a filter, by patterns that have all of them. None of them: the user may
+    /// not read all.
+    pub fn policies_for_all(&self, topics: &TopicFilter) -> Policies {
+        if self.denies_some(topics, |rule| &rule.deny_subscribe) {
+            return Policies::NONE;
+        }
+        let rules = (0_u16..).zip(&self.rights.rules).filter(|(number, _)| self.has(*number));
+        let covering = rules.filter(|(_, rule)| self.covers(&rule.subscribe, topics));
+        let policies = covering.map(|(number, _)| self.rights.policies[usize::from(number)]);
+        policies.fold(Policies::NONE, Policies::with)
+    }
+
+    fn denies_some(&self, topics: &TopicFilter, denied: impl Fn(&AccessRule) -> &Vec<Pattern>) -> bool {
+        let mut denied = self.own_rules().flat_map(|rule| self.filters(denied(rule)));
+        denied.any(|filter| filter.intersects(topics))
+    }
+
+    fn covers(&self, patterns: &[Pattern], topics: &TopicFilter) -> bool {
+        self.filters(patterns).any(|filter| filter.covers(topics))
+    }
+
     /// Whether the user may observe the broker.
     pub fn may_observe(&self) -> bool {
         self.own_rules().any(|rule| rule.observe)

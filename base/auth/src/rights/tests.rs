@@ -122,6 +122,48 @@ proptest! {
     }
 }
 
+proptest! {
+    /// Who may do something with all topics of a filter may do it with each of them.
+    #[test]
+    fn rights_for_all_topics_of_a_filter_are_rights_for_each(
+        rules in proptest::collection::vec(rule(), 0..6),
+        who in identity(),
+        space in r"(a|ab|%|a/a)/#|#",
+        topic in topic(),
+    ) {
+        let grants = Arc::new(Rights::new(rules).unwrap()).of(&who);
+        let space: TopicFilter = space.parse().unwrap();
+        prop_assume!(space.matches(&topic));
+        prop_assert!(!grants.may_publish_all(&space) || grants.may_publish(&topic));
+        let all = grants.policies_for_all(&space);
+        prop_assert_eq!(grants.policies(&topic).with(all), grants.policies(&topic));
+    }
+}
+
+#[test]
+fn one_pattern_must_have_all_topics_and_no_denial_any() {
+    let rights = rules(
+        "[[rules]]\nusers = ['anna']\npublish = ['home/%u/#']\nsubscribe = ['#']\npolicies = ['drop']\n\
+         [[rules]]\nusers = ['bert']\npublish = ['d', 'd/+', 'd/+/#']\nsubscribe = ['d/#']\n\
+         [[rules]]\nusers = ['eve']\npublish = ['#']\nsubscribe = ['#']\ndeny_publish = ['+/x']\ndeny_subscribe = ['e/%u']\n",
+    );
+    let rights = Arc::new(rights.unwrap());
+    let may = |name: &str, space: &str| {
+        let grants = rights.of(&user(name));
+        let space = space.parse().unwrap();
+        (grants.may_publish_all(&space), grants.policies_for_all(&space).iter().collect::<Vec<_>>())
+    };
+    let all = vec![Policy::Block, Policy::Drop, Policy::Disconnect];
+    assert_eq!(may("anna", "home/anna/#"), (true, vec![Policy::Drop]));
+    assert_eq!(may("anna", "home/#"), (false, vec![Policy::Drop]));
+    // Several patterns together have all of it, and none of them alone has.
+    assert_eq!(may("bert", "d/#"), (false, all.clone()));
+    assert_eq!(may("bert", "#"), (false, vec![]));
+    assert_eq!(may("eve", "d/#"), (false, all.clone()));
+    assert_eq!(may("eve", "d/y/#"), (true, all));
+    assert_eq!(may("eve", "e/#"), (false, vec![]));
+}
+
 fn rules(text: &str) -> Result<Rights, String> {
     #[derive(serde::Deserialize)]
     struct Section {

@@ -174,8 +174,11 @@ impl Receiver {
                 Framing::Records => Unpack::records(bytes),
                 Framing::Raw => Unpack::records(&[]),
             };
-            let records: RecordsOf<'static> = Box::new(unpack.checked());
-            records
+            let Some(places) = batch.places_in_space() else {
+                return Box::new(unpack.checked()) as RecordsOf<'static>;
+            };
+            let records = unpack.checked().map(move |piece| piece.map(|piece| places.place(piece)));
+            Box::new(places.fault().map(Err).into_iter().chain(records))
         };
         Ok(self.records.get_or_insert_with(made))
     }

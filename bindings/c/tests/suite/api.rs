@@ -150,6 +150,8 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("OutBuffer.context", "the program has it"),
     ("OutBuffer.room", "rb_buffer_notify_room, and the descriptor of the rOut"),
     ("OutWriter.buffer", "the program has it"),
+    ("Publisher.space", "for programs with very many names; topics of a space are opened one by one"),
+    ("Publisher.space_with", "as space"),
     ("ROut.context", "the program has it"),
     ("SecretKey.as_bytes", "the structure has them"),
     ("SecretKey.from_bytes", "the structure has them"),

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyDict, PyList, PyMemoryView};
 use rbmq::wire::{Piece, Records, Unpack, UnpackError};
-use rbmq::{Attributes, AttributesBuf, Framing, OwnedBatch, ReceiveError, TopicName};
+use rbmq::{Attributes, AttributesBuf, Framing, OwnedBatch, PlacesInSpace, ReceiveError, TopicName};
 
 use super::attributes::{of_arguments, to_dict};
 use super::failures::receive_error;
@@ -33,6 +33,9 @@ pub struct Batch {
     /// Whether the bytes are a copy, since another process may write the memory where they landed.
     #[pyo3(get)]
     copied: bool,
+    nbytes: usize,
+    /// Of a space: the places of the records.
+    places: Option<PlacesInSpace>,
 }
 
 impl Batch {
@@ -45,6 +48,8 @@ impl Batch {
             end: batch.end(),
             epoch: batch.epoch().0,
             copied: batch.is_copy(),
+            nbytes: batch.as_slice().len(),
+            places: batch.places_in_space(),
             batch: Exporter::new(batch, "batch"),
         }
     }
@@ -52,6 +57,11 @@ impl Batch {
     /// The messages with their places.
     fn pieces<'a>(&self, bytes: &'a [u8]) -> Box<dyn Iterator<Item = Result<Piece<'a>, UnpackError>> + 'a> {
         match self.framing {
+            Framing::Records if let Some(places) = self.places => {
+                let records = Unpack::records(bytes).checked();
+                let records = records.map(move |piece| piece.map(|piece| places.place(piece)));
+                Box::new(places.fault().map(Err).into_iter().chain(records))
+            }
             Framing::Records => Box::new(Unpack::records(bytes).checked()),
             Framing::Merged => Box::new(Unpack::merged(bytes).checked()),
             Framing::Raw if bytes.is_empty() => Box::new(std::iter::empty()),
@@ -119,8 +129,8 @@ impl Batch {
 
     /// The number of bytes, including headers.
     #[getter]
-    fn nbytes(&self) -> u64 {
-        self.end - self.position
+    fn nbytes(&self) -> usize {
+        self.nbytes
     }
 
     /// Where the messages are in `view`: a memoryview of unsigned 32-bit numbers with a row of start and end for each message.
@@ -324,11 +334,23 @@ impl BatchIter {
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
         let batch = self.batch.get();
         let mut cursor = self.at.lock_py_attached(py).unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(fault) = batch.places.and_then(|places| places.fault()).filter(|_| cursor.run.is_none()) {
+            // Once: there is no run in the bytes of a space.
+            cursor.run = Some((0, 0, 0));
+            return Err(batch.malformed(py, fault));
+        }
         let next = batch.batch.with(py, |held| Self::advance(&mut cursor, batch.framing, held.as_slice()))?;
         match next {
             None => Ok(None),
             Some(Err(error)) => Err(batch.malformed(py, error)),
-            Some(Ok(found)) => Ok(Some(Message(Body::InBatch { batch: self.batch.clone_ref(py), found }))),
+            Some(Ok(found)) => {
+                let found = batch.places.map_or(found, |places| Found {
+                    resume: places.resume(found.end),
+                    publisher: Some(places.publisher()),
+                    ..found
+                });
+                Ok(Some(Message(Body::InBatch { batch: self.batch.clone_ref(py), found })))
+            }
         }
     }
 }

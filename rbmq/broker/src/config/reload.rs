@@ -46,7 +46,7 @@ impl BrokerConfig {
     /// Applies the reloadable settings of another configuration. They are valid for new objects; existing objects keep the old
     /// values.
     pub(crate) fn reload(&mut self, new: &Self) -> Reload {
-        let mut changes = Vec::new();
+        let (mut changes, topics) = (Vec::new(), self.broker.topics.clone());
         self.outside.reload(&new.outside, &mut changes);
         self.broker.reload(&new.broker, &mut changes);
         self.users.reload(&new.users, &mut changes);
@@ -57,10 +57,15 @@ impl BrokerConfig {
         self.log.reload(&new.log, &mut changes);
         self.http.reload(&new.http, &mut changes);
         changes.extend(self.framework.changes(&new.framework));
+        // Publishers know for each name whether it is in a space, and write there.
+        let other_spaces = !topics.has_same_spaces(&new.broker.topics);
+        if other_spaces {
+            self.broker.topics = topics;
+        }
         let mut reload = Reload::default();
         for Changed { spec, old, new: value } in changes {
             let change = Change { name: spec.name.to_owned(), old, new: value };
-            if spec.reloadable {
+            if spec.reloadable && !(other_spaces && spec.name == "broker.topics") {
                 self.note_origin(spec.name, new.sources.origin(spec.name));
                 reload.applied.push(change);
             } else {
@@ -109,6 +114,24 @@ mod tests {
         // Settings that need a restart are reported every time.
         assert_eq!(running.reload(&new).needs_restart.len(), 3);
         assert!(running.reload(&new).applied.is_empty());
+    }
+
+    #[test]
+    fn rules_with_other_spaces_need_a_restart() {
+        let rule = |space| Rule { space, ..Rule::new("a/#".parse().unwrap()) };
+        let (mut running, mut new) = (BrokerConfig::default(), BrokerConfig::default());
+        running.broker.topics = vec![rule(false)].into();
+        new.broker.topics = vec![rule(true)].into();
+        new.broker.max_topics = 5;
+        let reload = running.reload(&new);
+        assert_eq!((reload.applied.len(), &*reload.applied[0].name), (1, "broker.max_topics"));
+        assert_eq!((reload.needs_restart.len(), &*reload.needs_restart[0].name), (1, "broker.topics"));
+        assert_eq!(running.broker.topics, vec![rule(false)].into());
+        // A later rule decides nothing about spaces.
+        let mut running = new.clone();
+        new.broker.topics = vec![rule(true), Rule::new("a/#".parse().unwrap())].into();
+        assert_eq!(running.reload(&new).applied[0].name, "broker.topics");
+        assert_eq!(running.broker.topics, new.broker.topics);
     }
 
     #[test]

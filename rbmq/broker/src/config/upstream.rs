@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use access::check_secret_mode;
 use rbmq_wire::connect::is_this_machine;
-use rbmq_wire::{Credentials, Secret, TopicFilter, TopicName};
+use rbmq_wire::{Credentials, Secret, Space, TopicFilter, TopicName};
 use serde::{Deserialize, Serialize};
 use settings::{millis, optional_bytes};
 
@@ -97,9 +97,12 @@ impl UpstreamSettings {
         10_000
     }
 
-    /// Whether a topic is received from this broker.
+    /// Whether a topic is received from this broker; of a space, whether all of it is.
     pub(crate) fn wants(&self, topic: &TopicName) -> bool {
-        self.topics.iter().any(|filter| filter.matches(topic))
+        match Space::of_log(topic) {
+            Some(space) => self.topics.iter().any(|filter| filter.covers(space.pattern())),
+            None => self.topics.iter().any(|filter| filter.matches(topic)),
+        }
     }
 
     /// `hold_ms` as a duration.

@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
-use rbmq_wire::TopicName;
+use rbmq_wire::{Space, TopicName};
 use rocketbufs::{Bid, Epoch, Position};
 
 use super::super::kept::Place;
@@ -79,8 +79,8 @@ struct Topic {
     active: usize,
     next_number: u32,
     due: Option<Instant>,
-    /// The topic is on the disk, and does not end with its publishers.
-    kept: bool,
+    /// The topic is on the disk, or is the log of a space, and does not end with its publishers.
+    stays: bool,
 }
 
 /// The table.
@@ -100,15 +100,15 @@ impl Members {
 
     pub(super) fn insert(&mut self, out_bid: Bid, name: TopicName, shared: Arc<MergedTopic>) {
         self.by_name.insert(name.clone(), out_bid);
-        let members = HashMap::new();
-        let topic = Topic { name, shared, members, active: 0, next_number: 0, due: None, kept: false };
+        let (members, stays) = (HashMap::new(), Space::is_reserved(&name));
+        let topic = Topic { name, shared, members, active: 0, next_number: 0, due: None, stays };
         self.topics.insert(out_bid, topic);
     }
 
     /// A topic is kept. Its publishers continue where an earlier broker stored them; no publisher has had `next_number`.
     pub(super) fn restore(&mut self, out_bid: Bid, places: Vec<Place>, next_number: u32) {
         let Some(topic) = self.topics.get_mut(&out_bid) else { return };
-        topic.kept = true;
+        topic.stays = true;
         topic.next_number = next_number;
         for Place { number, key, bid, epoch, position } in places {
             topic.members.insert(number, (key, bid));
@@ -214,7 +214,7 @@ impl Members {
     /// Sets the end of a topic without active publishers.
     pub(super) fn set_topic_due(&mut self, out_bid: Bid, until: Option<Instant>) {
         let Some(topic) = self.topics.get_mut(&out_bid) else { return };
-        let until = until.filter(|_| !topic.kept);
+        let until = until.filter(|_| !topic.stays);
         let old = std::mem::replace(&mut topic.due, until);
         self.move_due(Due::Topic(out_bid), old, until);
     }

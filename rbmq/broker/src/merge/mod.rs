@@ -33,5 +33,5 @@ mod topic;
 
 pub(crate) use index::MergeIndex;
 pub(super) use index::MergedIn;
-pub(super) use publishers::MergedTopics;
+pub(super) use publishers::{MergedTopics, check_form};
 pub(crate) use table::TableLoad;

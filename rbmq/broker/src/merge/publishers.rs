@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rbmq_wire::{Control, Framing, RefuseCode, TopicName};
+use rbmq_wire::{Control, Framing, RefuseCode, Space, TopicName};
 use rocketbufs::{
     Bid, BlockTimeout, BufferOptions, ConfirmMode, Epoch, InEvent, Policy, Position, Start, SubscribeOptions,
 };
@@ -14,7 +14,7 @@ use super::super::descriptors::have_room_for_kept_topic;
 use super::super::effects::{Effect, Effects};
 use super::super::kept::{Archived, KeepError, Keeper, Recovered, Store, StoreOptions};
 use super::super::limits::{Refused, merge_ring_bytes, no_buffer, not_accepted, not_subscribed, over_quota};
-use super::super::rules::{Ingest, Rule};
+use super::super::rules::Rule;
 use super::super::session_key::{SessionKey, SourceBuffer};
 use super::super::tables::{BROKER_SLOT_HOLD, BROKER_SLOT_NAME, Create, Tables};
 use super::super::topics::{Buffer, Stage as BufferStage};
@@ -60,6 +60,19 @@ impl MergedTopics {
         Ok(())
     }
 
+    /// Opens the logs of spaces that are not open yet, so that subscribers find them.
+    pub(crate) fn open_spaces(&mut self, tables: &mut Tables, fx: &mut Effects) {
+        let spaces: Vec<Space> = tables.settings.topics.spaces().collect();
+        for space in &spaces {
+            if self.members.find(space.log()).is_none()
+                && let Err(Refused { reason, .. }) = self.open_topic(tables, space.log(), fx)
+            {
+                // The next publisher tries again.
+                warn!("the log of the space '{}' is not available: {reason}", space.pattern());
+            }
+        }
+    }
+
     /// Whether a topic is kept, by this or an earlier configuration.
     pub(crate) fn is_kept(&self, topic: &TopicName) -> bool {
         self.keeper.is_kept(topic)
@@ -100,7 +113,7 @@ impl MergedTopics {
         let spliced = tables.sessions.get(key).is_some_and(|s| s.mapping.get(create.bid).is_some());
         let rule = tables.settings.topics.of(&create.topic);
         self.members.get(key, create.bid).is_some()
-            || (!spliced && (rule.ingest == Ingest::Merge || rule.keep || self.is_kept(&create.topic)))
+            || (!spliced && (rule.merges() || self.is_kept(&create.topic)))
     }
 
     /// Handles the CREATE of a buffer of a merged topic, for the first time or repeated.
@@ -152,7 +165,7 @@ impl MergedTopics {
         // A topic is removed after its last publisher. A topic that never had a publisher would stay for ever.
         let opened = self.open_in(tables, out_bid, key, create, merged_to, fx);
         opened.inspect_err(|_| {
-            if !self.keeper.is_kept(&create.topic) {
+            if !self.keeper.is_kept(&create.topic) && !Space::is_reserved(&create.topic) {
                 fx.push(Effect::Remove(out_bid));
             }
         })
@@ -537,9 +550,15 @@ fn release(tables: &Tables, key: SessionKey, in_bid: Bid) {
 
 /// Refuses buffers that cannot be merged.
 fn check(tables: &Tables, key: SessionKey, create: &Create) -> Result<(), Refused> {
+    check_form(create)?;
+    tables.sessions.get(key).map_or(Ok(()), |session| tables.check_buffers(session))
+}
+
+/// Refuses buffers whose bytes cannot be merged.
+pub(crate) fn check_form(create: &Create) -> Result<(), Refused> {
     if create.framing != Framing::Records {
         let reason = format!(
-            "topic '{}' is merged (broker.topics, ingest = \"merge\" or keep = true): its publishers must write records, not \
+            "topic '{}' is merged (broker.topics, ingest = \"merge\", keep or space = true): its publishers must write records, not \
              {} bytes",
             create.topic, create.framing
         );
@@ -547,13 +566,13 @@ fn check(tables: &Tables, key: SessionKey, create: &Create) -> Result<(), Refuse
     }
     if create.min_subscribers > 0 {
         let reason = format!(
-            "topic '{}' is merged (broker.topics, ingest = \"merge\" or keep = true): the broker writes the merged log, which ends with the \
+            "topic '{}' is merged (broker.topics, ingest = \"merge\", keep or space = true): the broker writes the merged log, which ends with the \
              broker and keeps nothing for absent subscribers; publish without min_subscribers",
             create.topic
         );
         return Err(Refused::new(RefuseCode::Invalid, reason));
     }
-    tables.sessions.get(key).map_or(Ok(()), |session| tables.check_buffers(session))
+    Ok(())
 }
 
 /// Where the log of a publisher begins for the broker, which knows its epoch, and merged it to a position, if it was here before.

@@ -100,6 +100,27 @@ fn filters_that_overlap_match_each_buffer_once() {
 }
 
 #[test]
+fn the_log_of_a_space_is_for_filters_of_its_topics() {
+    let mut table = Topics::default();
+    for (conn, text) in
+        [(1, "d/7/temp"), (2, "+/7/#"), (3, "#"), (4, "$space/#"), (5, "e/#"), (6, "$space/d")]
+    {
+        table.add_filters(conn, vec![filter(text)], limits(9)).unwrap();
+    }
+    let log = table.add(buffer("$space/d", 1), 9).unwrap();
+    assert_eq!(table.subscribers(&"$space/d".parse().unwrap()), BTreeSet::from([1, 2, 3]));
+    // One that matched before, one that matches now, and one that comes.
+    assert_eq!(table.add_filters(1, vec![filter("d/8/temp")], limits(9)), Ok(vec![]));
+    assert_eq!(table.add_filters(5, vec![filter("d/+")], limits(9)), Ok(vec![log]));
+    assert_eq!(table.add_filters(7, vec![filter("x"), filter("d")], limits(9)), Ok(vec![log]));
+    table.forget(3);
+    assert_eq!(table.subscribers(&"$space/d".parse().unwrap()), BTreeSet::from([1, 2, 5, 7]));
+    assert_eq!(table.spaces().map(|space| space.pattern().as_str()).collect::<Vec<_>>(), ["d/#"]);
+    table.remove(log);
+    assert_eq!(table.spaces().count(), 0);
+}
+
+#[test]
 fn buffers_are_announced_in_the_order_of_their_numbers() {
     let mut table = Topics::default();
     let bids: Vec<Bid> =
@@ -156,6 +177,7 @@ fn step() -> impl Strategy<Value = Step> {
     };
     prop_oneof![
         3 => name().prop_map(Step::Add),
+        1 => r"\$space(/a|/b/c|/a/b)?".prop_map(Step::Add),
         1 => any::<usize>().prop_map(Step::Remove),
         2 => (0..3_u64, proptest::collection::vec(filter(), 1..12)).prop_map(|(c, f)| Step::AddFilters(c, f)),
         1 => (0..3_u64).prop_map(Step::Forget),
@@ -197,7 +219,10 @@ proptest! {
                     told.retain(|(c, _)| *c != conn);
                 }
             }
-            let meant = |conn: &u64, topic| filters_of[conn].iter().any(|filter| filter.matches(topic));
+            let meant = |conn: &u64, topic| match Space::of_log(topic) {
+                Some(space) => filters_of[conn].iter().any(|filter| filter.intersects(space.pattern())),
+                None => filters_of[conn].iter().any(|filter| filter.matches(topic)),
+            };
             let expected: BTreeSet<(u64, Bid)> = filters_of
                 .keys()
                 .flat_map(|conn| topics.iter().map(move |(bid, topic)| (*conn, *bid, topic)))
@@ -205,6 +230,11 @@ proptest! {
                 .map(|(conn, bid, _)| (conn, bid))
                 .collect();
             prop_assert_eq!(&told, &expected);
+            for conn in filters_of.keys() {
+                let matched: BTreeSet<Bid> = table.matched(*conn).into_iter().map(|(bid, _)| bid).collect();
+                let expected: BTreeSet<Bid> = expected.iter().filter(|(c, _)| c == conn).map(|(_, bid)| *bid).collect();
+                prop_assert_eq!(matched, expected);
+            }
         }
     }
 }

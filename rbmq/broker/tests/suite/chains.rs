@@ -312,6 +312,7 @@ fn offer(bid: u32, topic: &str) -> Control {
         kept: false,
         max_delivery_bytes: 1024,
         topic: topic.parse().unwrap(),
+        space: None,
     };
     Control::TopicVia { topic, path: vec![1] }
 }

@@ -13,4 +13,5 @@ mod patterns;
 mod policies;
 mod quotas;
 mod rights;
+mod spaces;
 mod stored;

@@ -56,6 +56,7 @@ fn topic(bid: u32, name: &str) -> Control {
         kept: false,
         max_delivery_bytes: 1 << 10,
         topic,
+        space: None,
     })
 }
 

@@ -4,6 +4,7 @@ pub(crate) mod observer;
 pub(crate) mod publisher;
 #[cfg(feature = "tokio")]
 pub(crate) mod publisher_tasks;
+pub(crate) mod space_writer;
 pub(crate) mod subscriber;
 #[cfg(feature = "tokio")]
 pub(crate) mod subscriber_tasks;

@@ -2,24 +2,27 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
 use rocketbufs::error::BufferError;
 use rocketbufs::fields::printable;
-use rocketbufs::{Bid, BufferOptions, Config, Conn, Context, OutEvent, ROut};
+use rocketbufs::{Bid, BufferOptions, Config, Conn, Context, OutEvent, OutWriter, ROut};
 use tracing::debug;
 
+use crate::api::space_writer::SpaceWriter;
 use crate::api::writer::TopicWriter;
 use crate::connection::{Connection, lock, own_context};
+use crate::ground::deadline::Deadline;
 use crate::ground::error::{ConnectError, Over, TopicEnd, TopicOpenError};
 use crate::ground::login::{Login, login_setters};
 use crate::state::confirm::{Confirmations, Requests, send_requests};
 use crate::state::disk_asks::DiskAsks;
 use crate::state::event::{PublisherEvent, PublisherEvents};
-use crate::state::topic_state::{CLOSE_TIMEOUT, PublisherShared, TopicState, Topics, end, end_topics};
-use crate::wire::{Control, Framing, Role, TopicName};
+use crate::state::space_log::{Output, SpaceLog, SpaceLogs};
+use crate::state::topic_state::{CLOSE_TIMEOUT, Names, PublisherShared, TopicState, Topics, end, end_topics};
+use crate::wire::{AttributesBuf, Control, Framing, RefuseCode, Role, Space, TopicFilter, TopicName};
 
 /// Options of a [`Publisher`].
 #[derive(Clone, Default)]
@@ -89,6 +92,24 @@ option_setters::setters! { TopicOptions:
     max_confirmations(count: usize);
 }
 
+impl TopicOptions {
+    /// What the log of a space has otherwise than these options want.
+    fn differ_from(&self, log: &SpaceLog) -> Option<String> {
+        let state = &log.state;
+        if self.framing != Framing::Records {
+            return Some("records, while this topic is to have plain bytes".into());
+        }
+        if self.keep_until_delivered != log.keep_until_delivered {
+            return Some(format!("keep_until_delivered = {}", log.keep_until_delivered));
+        }
+        if self.min_subscribers != state.min_subscribers {
+            return Some(format!("min_subscribers = {}", state.min_subscribers));
+        }
+        let wanted = self.max_delivery_bytes.filter(|wanted| *wanted > state.max_delivery_bytes);
+        wanted.map(|_| format!("max_delivery_bytes = {}", state.max_delivery_bytes))
+    }
+}
+
 login_setters!(PublisherBuilder);
 
 impl PublisherBuilder {
@@ -110,14 +131,16 @@ impl PublisherBuilder {
         let (known, asks) = (topics.clone(), Arc::<DiskAsks>::default());
         let unsent = asks.clone();
         out.set_control_msg_cb(move |conn, message| on_control(&known, &unsent, conn, message));
-        follow_confirmations(&out, &topics, &events);
+        follow_confirmations(&out, &topics);
         let conns = out.as_ref().clone();
         let on_start = move |conn: &Conn| conns.add_conn(conn);
         let connection =
             Connection::connect(&context, addr, Role::Publisher, &self.name, &self.login, on_start)?;
         let shared = PublisherShared { connection, out, topics, events, asks };
         shared.reconnect()?;
-        Ok(Publisher { shared: Arc::new(shared), context, next_bid: AtomicU32::new(0) })
+        let (next_bid, next_writer, opening) = (AtomicU32::new(0), AtomicU64::new(0), Mutex::default());
+        let spaces = Arc::default();
+        Ok(Publisher { shared: Arc::new(shared), context, next_bid, next_writer, opening, spaces })
     }
 }
 
@@ -189,11 +212,23 @@ pub struct Publisher {
     shared: Arc<PublisherShared>,
     context: Context,
     next_bid: AtomicU32,
+    /// Numbers the writers.
+    next_writer: AtomicU64,
+    /// Held while the log of a space is looked for and made.
+    opening: Mutex<()>,
+    spaces: Arc<SpaceLogs>,
+}
+
+/// How far the opening of a topic is.
+pub(crate) enum Opened {
+    Ready(TopicWriter),
+    /// The topic is in a space, whose log is being opened.
+    InSpace(TopicWriter),
 }
 
 /// Passes the framework's reports to the confirmations and the events. The callbacks hold the rOut weakly, since the rOut owns
 /// them.
-fn follow_confirmations(out: &Arc<ROut>, topics: &Topics, events: &Arc<PublisherEvents>) {
+fn follow_confirmations(out: &Arc<ROut>, topics: &Topics) {
     let (known, weak) = (topics.clone(), Arc::downgrade(out));
     out.set_subscriber_progress_cb(move |progress| {
         let Some(topic) = find(&known, progress.bid) else { return };
@@ -203,7 +238,7 @@ fn follow_confirmations(out: &Arc<ROut>, topics: &Topics, events: &Arc<Publisher
             send_requests(&out, progress.bid, &requests);
         }
     });
-    let (known, weak, events): (_, Weak<ROut>, _) = (topics.clone(), Arc::downgrade(out), events.clone());
+    let (known, weak): (_, Weak<ROut>) = (topics.clone(), Arc::downgrade(out));
     out.set_event_cb(move |event| match event {
         OutEvent::Subscribed { bid, start, resumed, .. } => {
             let Some(topic) = find(&known, bid) else { return };
@@ -219,7 +254,7 @@ fn follow_confirmations(out: &Arc<ROut>, topics: &Topics, events: &Arc<Publisher
         }
         OutEvent::Progress { bid } => {
             if let Some(topic) = find(&known, bid) {
-                events.push(PublisherEvent::Room { topic: topic.topic.clone() });
+                topic.on_room();
             }
         }
         _ => {}
@@ -240,7 +275,7 @@ fn on_control(topics: &Topics, asks: &DiskAsks, conn: &Conn, message: &[u8]) {
     };
     match message {
         Control::Created { bid } => on_topic(topics, bid, |topic| {
-            topic.update(|state| state.accepted = true);
+            topic.update(|state| (state.accepted, state.was_accepted) = (true, true));
             ask(bid, topic.confirmations.on_created());
         }),
         Control::Refused { bid, code, reason } => on_topic(topics, bid, |topic| {
@@ -257,6 +292,9 @@ fn on_control(topics: &Topics, asks: &DiskAsks, conn: &Conn, message: &[u8]) {
         }
         Control::Disk { bid, failure } => {
             on_topic(topics, bid, |topic| topic.on_disk(printable(&failure)));
+        }
+        Control::InSpace { bid, more, space, before } => {
+            on_topic(topics, bid, |topic| topic.on_in_space(more, space, before));
         }
         Control::Subscribers { bid, count } => on_topic(topics, bid, |topic| topic.on_subscribers(count)),
         _ => conn.close("the broker sent a message that is not for publishers"),
@@ -298,14 +336,153 @@ impl Publisher {
     /// # Errors
     /// The name is not valid, there is no memory, the broker refuses (with its reason), or it does not answer in time.
     pub fn topic_with(&self, name: &str, options: TopicOptions) -> Result<TopicWriter, TopicOpenError> {
-        let writer = self.begin(name, &options)?;
-        writer.state.wait(options.open_timeout, |state| state.is_answered());
-        self.opened(writer, options.open_timeout)
+        self.open(self.begin(name, &options)?, &options)
     }
 
-    /// Creates the buffer of a topic, and names the topic to the broker.
+    /// Opens a space with the default options, to publish to any of its topics by their names.
+    ///
+    /// # Errors
+    /// As [`Publisher::space_with`].
+    pub fn space(&self, pattern: &str) -> Result<SpaceWriter, TopicOpenError> {
+        self.space_with(pattern, TopicOptions::default())
+    }
+
+    /// Opens a space: all topics of a pattern that the broker keeps in one log, because it has a rule of this pattern with
+    /// `space = true`. The writer names the topic of each record. Topics of the same space that were opened by their names share the
+    /// buffer with it.
+    ///
+    /// ```
+    /// # use rbmq::Publisher;
+    /// # use rbmq_broker::{Broker, BrokerConfig, Rule};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut config = BrokerConfig::default();
+    /// # config.broker.listen = "127.0.0.1:0".into();
+    /// # let mut rule = Rule::new("devices/#".parse()?);
+    /// # rule.space = true;
+    /// # config.broker.topics = vec![rule].into();
+    /// # let broker = Broker::start(config)?;
+    /// let publisher = Publisher::connect(&broker.addr())?;
+    /// let mut devices = publisher.space("devices/#")?;
+    /// for n in 0..1000 {
+    ///     devices.publish_to(&format!("devices/{n}/temp").parse()?, None, b"21.5")?;
+    /// }
+    /// devices.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The pattern is none of a space, or as [`Publisher::topic_with`]: the broker has no such space, among others.
+    pub fn space_with(&self, pattern: &str, options: TopicOptions) -> Result<SpaceWriter, TopicOpenError> {
+        self.open(self.begin_space(pattern, &options)?, &options).map(SpaceWriter::new)
+    }
+
+    /// Waits until the broker has taken what was begun.
+    fn open(&self, mut writer: TopicWriter, options: &TopicOptions) -> Result<TopicWriter, TopicOpenError> {
+        let deadline = Deadline::after(options.open_timeout);
+        loop {
+            writer.state.wait(deadline.left(), |state| state.is_answered());
+            writer = match self.opened(writer, options)? {
+                Opened::Ready(writer) => return Ok(writer),
+                Opened::InSpace(writer) => writer,
+            };
+        }
+    }
+
+    /// Creates the buffer of a topic, and names the topic to the broker. A topic of a space that is open needs neither.
     pub(crate) fn begin(&self, name: &str, options: &TopicOptions) -> Result<TopicWriter, TopicOpenError> {
         let topic: TopicName = name.parse()?;
+        if Space::is_reserved(&topic) {
+            let reason = "this is the name of the log of a space; open the space by its pattern".into();
+            return Err(TopicOpenError::Refused { topic, code: RefuseCode::Invalid, reason });
+        }
+        let in_space = |log: &SpaceLog| {
+            let answer = lock(&log.state.in_space);
+            answer.in_space.as_ref().is_some_and(|in_space| in_space.contains(&topic))
+        };
+        if let Some(log) = self.spaces.find(in_space) {
+            return self.join(log, self.next_writer(), Some(topic), options);
+        }
+        let (state, writer) = self.create(topic.clone(), None, Names::default(), options)?;
+        let (shared, max_delivery) = (self.shared.clone(), state.max_delivery_bytes);
+        let (output, id, max_confirmations) =
+            (Output::Own(writer), self.next_writer(), options.max_confirmations);
+        Ok(TopicWriter { shared, state, output, max_delivery, topic, id, max_confirmations })
+    }
+
+    pub(crate) fn begin_space(
+        &self,
+        pattern: &str,
+        options: &TopicOptions,
+    ) -> Result<TopicWriter, TopicOpenError> {
+        let pattern: TopicFilter = pattern.parse()?;
+        self.begin_in_space(&Space::new(&pattern)?, None, options)
+    }
+
+    /// Finds or makes the log of a space, for the writer of a topic or of the space.
+    fn begin_in_space(
+        &self,
+        space: &Space,
+        topic: Option<TopicName>,
+        options: &TopicOptions,
+    ) -> Result<TopicWriter, TopicOpenError> {
+        let (_opening, id) = (lock(&self.opening), self.next_writer());
+        if let Some(log) = self.spaces.find(|log| log.space == *space) {
+            return self.join(log, id, topic, options);
+        }
+        let names = Names::default();
+        // Before the broker can say anything about the log.
+        names.add(id, topic.as_ref().unwrap_or(space.log()));
+        let (state, writer) = self.create(space.log().clone(), Some(space.clone()), names, options)?;
+        let keep = options.keep_until_delivered;
+        let (space, spaces, shared) = (space.clone(), self.spaces.clone(), self.shared.clone());
+        let log = Arc::new(SpaceLog::new(space, spaces, shared, state, writer, keep));
+        self.spaces.add(&log);
+        self.join(log, id, topic, options)
+    }
+
+    /// A number for a writer.
+    fn next_writer(&self) -> u64 {
+        self.next_writer.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Another writer of the log of a space.
+    fn join(
+        &self,
+        log: Arc<SpaceLog>,
+        id: u64,
+        topic: Option<TopicName>,
+        options: &TopicOptions,
+    ) -> Result<TopicWriter, TopicOpenError> {
+        let name = topic.clone().unwrap_or_else(|| log.space.log().clone());
+        if let Some(differs) = options.differ_from(&log) {
+            let reason = format!(
+                "the topics of the space '{}' share one buffer, and it is open with {differs}",
+                log.space.pattern()
+            );
+            return Err(TopicOpenError::Refused { topic: name, code: RefuseCode::Invalid, reason });
+        }
+        let mut attributes = AttributesBuf::new();
+        if let Some(topic) = &topic {
+            // A name is shorter than any attribute may be.
+            let _ = attributes.topic(topic.as_str());
+        }
+        let (state, max_confirmations) = (log.state.clone(), options.max_confirmations);
+        state.confirmations.change_limit(0, max_confirmations);
+        state.names.add(id, &name);
+        let (shared, max_delivery) = (self.shared.clone(), state.max_delivery_bytes);
+        let (output, topic) = (Output::Shared { log, topic: attributes }, name);
+        Ok(TopicWriter { shared, state, output, max_delivery, topic, id, max_confirmations })
+    }
+
+    /// Creates a buffer, and names it to the broker.
+    fn create(
+        &self,
+        topic: TopicName,
+        space: Option<Space>,
+        names: Names,
+        options: &TopicOptions,
+    ) -> Result<(Arc<TopicState>, OutWriter), TopicOpenError> {
         let shared = &self.shared;
         if let Some(over) = shared.connection.over() {
             return Err(TopicEnd::Over(over).of_open(topic));
@@ -321,21 +498,24 @@ impl Publisher {
         let buffer = shared.out.create_buffer_with(bid, buffer).map_err(no_buffer)?;
         let writer = buffer.writer().map_err(no_buffer)?;
         let info = buffer.info().ok_or(BufferError::NoSuchBuffer(bid)).map_err(no_buffer)?;
-        let confirmations =
-            Confirmations::new(topic.clone(), options.max_confirmations, options.min_subscribers);
+        // The writers of a space count each for itself.
+        let max_confirmations = if space.is_some() { 0 } else { options.max_confirmations };
         let state = Arc::new(TopicState {
-            topic: topic.clone(),
+            topic,
             bid,
             framing: options.framing,
             ring_bytes: info.capacity_bytes,
             max_delivery_bytes: info.max_delivery_bytes,
             min_subscribers: options.min_subscribers,
             stopped: AtomicBool::new(options.min_subscribers > 0),
-            confirmations: Arc::new(confirmations),
+            confirmations: Arc::new(Confirmations::new(max_confirmations, options.min_subscribers)),
             state: Mutex::default(),
             changed: Condvar::new(),
-            task: Mutex::default(),
+            tasks: Mutex::default(),
             events: shared.events.clone(),
+            space,
+            in_space: Mutex::default(),
+            names,
         });
         // In this order: a new connection either finds the topic and names it, or the topic is named on that connection here.
         lock(&shared.topics).insert(bid, state.clone());
@@ -344,24 +524,42 @@ impl Publisher {
         if let Some(over) = shared.connection.over() {
             state.update(|state| state.over = Some(over));
         }
-        Ok(TopicWriter::new(shared.clone(), state, writer, info.max_delivery_bytes))
+        Ok((state, writer))
     }
 
-    /// The writer, if the broker has taken the topic. The answer was waited for for `timeout`.
+    /// Checks the broker's answer about a topic, which was waited for.
     pub(crate) fn opened(
         &self,
         writer: TopicWriter,
-        timeout: Option<Duration>,
-    ) -> Result<TopicWriter, TopicOpenError> {
+        options: &TopicOptions,
+    ) -> Result<Opened, TopicOpenError> {
         let topic = writer.topic().clone();
         if let Some(end) = writer.state.end() {
             return Err(end.of_open(topic));
         }
-        if !lock(&writer.state.state).accepted {
-            let (waited, last_error) = (timeout.unwrap_or_default(), self.shared.connection.last_error());
+        let (is_log, in_space) =
+            (writer.output.log().is_some(), lock(&writer.state.in_space).in_space.clone());
+        let (accepted, redirected) = {
+            let state = lock(&writer.state.state);
+            (state.accepted, state.redirected)
+        };
+        match in_space {
+            Some(in_space) if redirected && !is_log => {
+                drop(writer);
+                return self.begin_in_space(&in_space.space, Some(topic), options).map(Opened::InSpace);
+            }
+            None if accepted && is_log => {
+                let reason = "the broker knows no spaces: update it".into();
+                return Err(TopicOpenError::Refused { topic, code: RefuseCode::Invalid, reason });
+            }
+            _ => {}
+        }
+        if !accepted {
+            let (waited, last_error) =
+                (options.open_timeout.unwrap_or_default(), self.shared.connection.last_error());
             return Err(TopicOpenError::TimedOut { topic, waited, last_error });
         }
-        Ok(writer)
+        Ok(Opened::Ready(writer))
     }
 
     /// The next event, waiting at most `timeout` (none: no limit); none if nothing happened in that time. Events are collected

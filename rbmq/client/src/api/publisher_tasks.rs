@@ -1,10 +1,13 @@
 //! Connecting and opening topics in tasks of tokio.
 
 use std::future::poll_fn;
+use std::time::Duration;
 
-use crate::api::publisher::{Publisher, PublisherBuilder, TopicOptions};
+use crate::api::publisher::{Opened, Publisher, PublisherBuilder, TopicOptions};
+use crate::api::space_writer::SpaceWriter;
 use crate::api::writer::TopicWriter;
 use crate::connection::on_pool;
+use crate::ground::deadline::Deadline;
 use crate::ground::error::{ConnectError, TopicOpenError};
 
 impl PublisherBuilder {
@@ -47,14 +50,39 @@ impl Publisher {
         name: &str,
         options: TopicOptions,
     ) -> Result<TopicWriter, TopicOpenError> {
-        let writer = self.begin(name, &options)?;
-        let state = writer.state.clone();
-        let answer = poll_fn(|task| state.poll(task, |state| state.is_answered()));
-        match options.open_timeout {
-            // The code below checks whether the answer came.
-            Some(timeout) => drop(tokio::time::timeout(timeout, answer).await),
-            None => answer.await,
+        self.open_async(self.begin(name, &options)?, &options).await
+    }
+
+    /// As [`Publisher::space_with`], for a task of tokio.
+    ///
+    /// # Errors
+    /// As [`Publisher::space_with`].
+    pub async fn space_with_async(
+        &self,
+        pattern: &str,
+        options: TopicOptions,
+    ) -> Result<SpaceWriter, TopicOpenError> {
+        self.open_async(self.begin_space(pattern, &options)?, &options).await.map(SpaceWriter::new)
+    }
+
+    async fn open_async(
+        &self,
+        mut writer: TopicWriter,
+        options: &TopicOptions,
+    ) -> Result<TopicWriter, TopicOpenError> {
+        let deadline = Deadline::after(options.open_timeout);
+        loop {
+            let (state, id) = (writer.state.clone(), writer.id);
+            let answer = poll_fn(|task| state.poll(id, task, |state| state.is_answered()));
+            match deadline.left() {
+                // The code below checks whether the answer came.
+                Some(left) => drop(tokio::time::timeout(left.max(Duration::from_millis(1)), answer).await),
+                None => answer.await,
+            }
+            writer = match self.opened(writer, options)? {
+                Opened::Ready(writer) => return Ok(writer),
+                Opened::InSpace(writer) => writer,
+            };
         }
-        self.opened(writer, options.open_timeout)
     }
 }

@@ -17,6 +17,8 @@ use crate::ground::options::{StartFrom, SubscriberBuilder, SubscriberOptions};
 use crate::state::batch::{Batch, Bytes, Message, MessageRef};
 use crate::state::batch_cursor::{BatchCursor, Place};
 use crate::state::event::{Event, Notice};
+use crate::state::space_reader::{SpaceReader, SpaceView};
+use crate::subscriptions::HandedOut;
 use crate::wire::{Framing, Role, TopicFilter, TopicName};
 
 /// The longest name of a durable subscriber in bytes.
@@ -70,6 +72,8 @@ pub struct Subscriber {
     pub(crate) cursor: Option<BatchCursor>,
     /// For copies of bytes in memory that other processes may write.
     pub(crate) spare: Vec<u8>,
+    /// The names in spaces, and what of them is not consumed.
+    pub(crate) spaces: SpaceReader,
     /// An epoll descriptor for the descriptors of the rIn and of the driver, if the application asked for it.
     poll: OnceLock<OwnedFd>,
     /// The registration of that descriptor with a runtime of tokio.
@@ -82,9 +86,15 @@ pub(crate) struct TakenBytes {
     pub(crate) bytes: Bytes,
     pub(crate) topic: TopicName,
     pub(crate) framing: Framing,
+    /// What is wanted of the log of a space.
+    pub(crate) space: Option<SpaceView>,
 }
 
 impl TakenBytes {
+    pub(crate) fn into_cursor(self) -> BatchCursor {
+        BatchCursor::new(self.bytes, self.topic, self.framing, self.space)
+    }
+
     pub(crate) fn into_batch(self, spare: &mut Vec<u8>) -> Batch<'_> {
         Batch { bytes: Some(self.bytes), topic: self.topic, framing: self.framing, spare }
     }
@@ -154,6 +164,7 @@ impl SubscriberBuilder {
             context,
             cursor: None,
             spare: Vec::new(),
+            spaces: SpaceReader::default(),
             poll: OnceLock::new(),
             #[cfg(feature = "tokio")]
             readiness: None,
@@ -204,6 +215,7 @@ impl Subscriber {
             return Err(SubscribeTopicError::ShutDown);
         }
         self.driver.subscribe(&self.connection.conn(), &filter, start);
+        self.follow_filters();
         Ok(())
     }
 
@@ -219,7 +231,15 @@ impl Subscriber {
         if let Some(cursor) = self.cursor.take_if(|cursor| left.contains(&cursor.epoch())) {
             cursor.consume_taken(&mut self.spare);
         }
+        self.follow_filters();
         Ok(())
+    }
+
+    /// The rest of the bytes of a space is for the present filters.
+    fn follow_filters(&mut self) {
+        if let Some(cursor) = self.cursor.as_mut().filter(|cursor| cursor.is_of_space()) {
+            cursor.set_wanted(&self.driver.wanted());
+        }
     }
 
     /// The next event, waiting at most `timeout`; none if nothing came.
@@ -235,12 +255,41 @@ impl Subscriber {
 
     /// As [`Subscriber::next_event`], without borrowing the subscriber.
     pub(crate) fn take_event(&mut self, timeout: Option<Duration>) -> Result<Option<Taken>, ReceiveError> {
+        let deadline = Deadline::after(timeout);
+        loop {
+            if let Some(part) = self.next_part() {
+                return Ok(Some(Taken::Bytes(part)));
+            }
+            match self.take_whole(deadline.left())? {
+                // Perhaps nothing of it is wanted.
+                Some(Taken::Bytes(taken)) if taken.space.is_some() => self.cursor = Some(taken.into_cursor()),
+                other => return Ok(other),
+            }
+        }
+    }
+
+    /// The next records of one topic in the bytes of a space that are being taken.
+    fn next_part(&mut self) -> Option<TakenBytes> {
+        let cursor = self.cursor.as_mut().filter(|cursor| cursor.is_of_space())?;
+        if let Some((topic, part)) = cursor.next_part(&mut self.spaces) {
+            let (bytes, framing) = (Bytes::Part(part), Framing::Records);
+            return Some(TakenBytes { bytes, topic, framing, space: None });
+        }
+        if let Some(taken) = self.cursor.take() {
+            taken.consume(&mut self.spare, &mut self.spaces);
+        }
+        None
+    }
+
+    /// As [`Subscriber::take_event`], with everything that arrived of a space, whatever of it is wanted.
+    pub(crate) fn take_whole(&mut self, timeout: Option<Duration>) -> Result<Option<Taken>, ReceiveError> {
         // What is left of a batch whose messages were taken one by one comes before everything else.
         if let Some((bytes, topic, framing)) =
             self.cursor.take().and_then(|cursor| cursor.into_rest(&mut self.spare))
         {
-            return Ok(Some(Taken::Bytes(TakenBytes { bytes, topic, framing })));
+            return Ok(Some(Taken::Bytes(TakenBytes { bytes, topic, framing, space: None })));
         }
+        self.spaces.release();
         let deadline = Deadline::after(timeout);
         loop {
             let (notice, disconnected) = self.driver.next_notice()?;
@@ -287,7 +336,7 @@ impl Subscriber {
     /// Messages are missing, or the broker refused something. Each error is returned once, and the next call continues, unless
     /// [`ReceiveError::is_final`].
     pub fn next_batch(&mut self, timeout: Option<Duration>) -> Result<Option<Batch<'_>>, ReceiveError> {
-        let next = self.wait_bytes(timeout)?;
+        let next = self.wait_bytes(timeout, Self::take_event)?;
         let spare = &mut self.spare;
         Ok(next.map(|taken| taken.into_batch(spare)))
     }
@@ -333,13 +382,14 @@ impl Subscriber {
     /// The place of the next message, which needs another batch or more than a step.
     #[inline(never)]
     fn next_place(&mut self, timeout: Option<Duration>) -> Result<Option<Place>, ReceiveError> {
+        let deadline = Deadline::after(timeout);
         loop {
             if let Some(cursor) = &mut self.cursor
-                && let Some(place) = cursor.advance()?
+                && let Some(place) = cursor.advance(&mut self.spaces)?
             {
                 return Ok(Some(place));
             }
-            if !self.next_cursor(timeout)? {
+            if !self.next_cursor(deadline.left())? {
                 return Ok(None);
             }
         }
@@ -348,10 +398,12 @@ impl Subscriber {
     /// Consumes the batch whose messages were all taken, and waits for another one.
     fn next_cursor(&mut self, timeout: Option<Duration>) -> Result<bool, ReceiveError> {
         if let Some(taken) = self.cursor.take() {
-            taken.consume(&mut self.spare);
+            taken.consume(&mut self.spare, &mut self.spaces);
         }
-        let next = self.wait_bytes(timeout)?;
-        self.cursor = next.map(|taken| BatchCursor::new(taken.bytes, taken.topic, taken.framing));
+        let next = self.wait_bytes(timeout, Self::take_whole)?;
+        if let Some(taken) = next {
+            self.cursor = Some(taken.into_cursor());
+        }
         Ok(self.cursor.is_some())
     }
 
@@ -444,6 +496,7 @@ impl Subscriber {
         if let Some(cursor) = self.cursor.take() {
             cursor.consume_taken(&mut self.spare);
         }
+        self.spaces.release();
         self.connection.close(timeout);
     }
 
@@ -451,6 +504,7 @@ impl Subscriber {
     pub(crate) fn wait_bytes(
         &mut self,
         timeout: Option<Duration>,
+        take: impl Fn(&mut Self, Option<Duration>) -> Result<Option<Taken>, ReceiveError>,
     ) -> Result<Option<TakenBytes>, ReceiveError> {
         let deadline = Deadline::after(timeout);
         loop {
@@ -460,7 +514,7 @@ impl Subscriber {
             }
             let over = deadline.has_passed();
             // The broker's last answer may complete the end of all topics. This answer wakes no thread that waits for data.
-            match self.take_event(Some(deadline.left_within(STEP)))? {
+            match take(self, Some(deadline.left_within(STEP)))? {
                 None if over || self.driver.is_dismissed() => return Ok(None),
                 None => {}
                 Some(Taken::Bytes(taken)) => return Ok(Some(taken)),
@@ -473,10 +527,10 @@ impl Subscriber {
 
     /// Takes the bytes of received data, and remembers that they were handed out. Bytes that were overwritten are lost.
     fn take(&mut self, view: InView) -> Option<Taken> {
-        let (topic, framing) = self.driver.hand_out(view.bid(), view.end())?;
+        let HandedOut { topic, framing, space } = self.driver.hand_out(view.bid(), view.end())?;
         let (epoch, from, to) = (view.epoch(), view.position(), view.end());
         if let Some(bytes) = Bytes::of(view, &mut self.spare) {
-            return Some(Taken::Bytes(TakenBytes { bytes, topic, framing }));
+            return Some(Taken::Bytes(TakenBytes { bytes, topic, framing, space }));
         }
         self.driver.on_overwritten(epoch, to);
         Some(Taken::Notice(Notice::Lost { topic, epoch, from, to }))

@@ -8,12 +8,12 @@ use std::time::Duration;
 use futures_core::Stream;
 use rocketbufs::readiness::Readiness;
 
-use crate::api::subscriber::{Subscriber, TakenBytes};
+use crate::api::subscriber::{Subscriber, Taken, TakenBytes};
 use crate::connection::on_pool;
 use crate::ground::error::{ConnectError, ReceiveError};
 use crate::ground::options::SubscriberBuilder;
 use crate::state::batch::{Batch, Message, MessageRef};
-use crate::state::batch_cursor::{BatchCursor, Place};
+use crate::state::batch_cursor::Place;
 use crate::state::event::Event;
 
 impl SubscriberBuilder {
@@ -70,7 +70,7 @@ impl Subscriber {
     /// # Errors
     /// As [`Subscriber::next_batch`], and [`ReceiveError::Runtime`].
     pub async fn next_batch_async(&mut self) -> Result<Option<Batch<'_>>, ReceiveError> {
-        let taken = poll_fn(|task| self.poll_bytes(task)).await?;
+        let taken = poll_fn(|task| self.poll_bytes(task, Subscriber::take_event)).await?;
         Ok(taken.map(|taken| taken.into_batch(&mut self.spare)))
     }
 
@@ -137,20 +137,25 @@ impl Subscriber {
     fn poll_message(&mut self, task: &mut Context<'_>) -> Poll<Result<Option<Place>, ReceiveError>> {
         loop {
             if let Some(cursor) = &mut self.cursor
-                && let Some(place) = cursor.advance()?
+                && let Some(place) = cursor.advance(&mut self.spaces)?
             {
                 return Poll::Ready(Ok(Some(place)));
             }
             if let Some(taken) = self.cursor.take() {
-                taken.consume(&mut self.spare);
+                taken.consume(&mut self.spare, &mut self.spaces);
             }
-            let Some(next) = ready!(self.poll_bytes(task))? else { return Poll::Ready(Ok(None)) };
-            self.cursor = Some(BatchCursor::new(next.bytes, next.topic, next.framing));
+            let next = ready!(self.poll_bytes(task, Subscriber::take_whole))?;
+            let Some(next) = next else { return Poll::Ready(Ok(None)) };
+            self.cursor = Some(next.into_cursor());
         }
     }
 
-    fn poll_bytes(&mut self, task: &mut Context<'_>) -> Poll<Result<Option<TakenBytes>, ReceiveError>> {
-        self.poll_for(task, |this| match this.wait_bytes(Some(Duration::ZERO)) {
+    fn poll_bytes(
+        &mut self,
+        task: &mut Context<'_>,
+        take: impl Fn(&mut Self, Option<Duration>) -> Result<Option<Taken>, ReceiveError>,
+    ) -> Poll<Result<Option<TakenBytes>, ReceiveError>> {
+        self.poll_for(task, |this| match this.wait_bytes(Some(Duration::ZERO), &take) {
             Ok(None) => (this.driver.options.until_ended && this.ended()).then_some(Ok(None)),
             other => Some(other),
         })

@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 
+use rbmq_wire::Levels;
 use rocketbufs::error::{ControlError, SubscribeError};
 use rocketbufs::event_queue::Readable;
 use rocketbufs::{
@@ -17,8 +18,8 @@ use crate::connection::{lock, send_patiently, wait_while};
 use crate::ground::error::ReceiveError;
 use crate::ground::options::{SlowPolicy, StartFrom, SubscriberOptions};
 use crate::state::event::Notice;
-use crate::subscriptions::{Begin, Effect, Subscribe, Subscriptions};
-use crate::wire::{Control, Framing, ReplayFrom, TopicFilter, TopicName};
+use crate::subscriptions::{Begin, Effect, HandedOut, Subscribe, Subscriptions};
+use crate::wire::{Control, ReplayFrom, TopicFilter};
 
 /// The driver.
 pub(crate) struct SubscriptionDriver {
@@ -188,9 +189,14 @@ impl SubscriptionDriver {
         self.feed(|state| state.machine.on_event(event));
     }
 
-    /// The application gets bytes of a buffer, up to this position. Returns their topic and framing; none: they are not wanted.
-    pub(crate) fn hand_out(&self, bid: Bid, to: Position) -> Option<(TopicName, Framing)> {
+    /// The application gets bytes of a buffer, up to this position. None: they are not wanted.
+    pub(crate) fn hand_out(&self, bid: Bid, to: Position) -> Option<HandedOut> {
         lock(&self.state).machine.hand_out(bid, to)
+    }
+
+    /// The filters, for records of spaces.
+    pub(crate) fn wanted(&self) -> Arc<Levels<()>> {
+        lock(&self.state).machine.wanted()
     }
 
     /// Bytes that were handed out had been overwritten.

@@ -4,15 +4,19 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use rocketbufs::{OutSegment, OutWriter, Position, Progress, SegmentError, WaitError};
+use rocketbufs::{OutBuffer, OutSegment, Position, Progress, SegmentError, WaitError};
 
 use crate::ground::deadline::Deadline;
 use crate::ground::error::{Over, PublishError, PublisherWaitError, TopicEnd};
 use crate::ground::level::ConfirmLevel;
 use crate::state::confirm::{Asks, ConfirmResult, Confirmation, Published, Source};
 use crate::state::message_segment::{MessageSegment, SegmentNotPublished};
+use crate::state::space_log::{Output, Room, SpaceLog};
 use crate::state::topic_state::{CLOSE_TIMEOUT, PublisherShared, TopicState};
-use crate::wire::{Framing, MAX_RECORD_BYTES, RECORD_HEADER_BYTES, TopicName, record_header};
+use crate::wire::{
+    ATTRIBUTES_HEADER_BYTES, Attributes, AttributesBuf, Framing, MAX_RECORD_BYTES, RECORD_HEADER_BYTES,
+    Records, TopicName, push_record_with, record_header,
+};
 
 /// The longest wait before a waiting publisher checks whether the broker refuses the topic.
 const STEP: Duration = Duration::from_millis(200);
@@ -26,26 +30,24 @@ const RECONNECT_STEP: Duration = Duration::from_millis(10);
 /// Published records are in the topic's ring, in this process. The library sends them at once, and again after a lost
 /// connection. Calls wait only while the ring is full or the topic has too few subscribers. Time-outs are for the whole call:
 /// `None` is no limit, and `Some(Duration::ZERO)` tries once and does not wait.
+///
+/// The topics of a space that a publisher has open share one ring, and one log: positions, confirmations and room are those of the
+/// log. Closing one of them waits for all that was published to the log before, and leaves the others open.
 pub struct TopicWriter {
     pub(crate) shared: Arc<PublisherShared>,
     pub(crate) state: Arc<TopicState>,
-    pub(crate) writer: OutWriter,
+    pub(crate) output: Output,
     pub(crate) max_delivery: u64,
+    pub(crate) topic: TopicName,
+    /// Among the writers of the same log.
+    pub(crate) id: u64,
+    pub(crate) max_confirmations: usize,
 }
 
 impl TopicWriter {
-    pub(crate) fn new(
-        shared: Arc<PublisherShared>,
-        state: Arc<TopicState>,
-        writer: OutWriter,
-        max_delivery: u64,
-    ) -> Self {
-        Self { shared, state, writer, max_delivery }
-    }
-
     /// The topic.
     pub fn topic(&self) -> &TopicName {
-        &self.state.topic
+        &self.topic
     }
 
     /// The largest delivery in bytes: a record with its header, a batch, or a piece of raw bytes.
@@ -61,7 +63,7 @@ impl TopicWriter {
     #[inline]
     pub fn publish(&mut self, record: &[u8]) -> Result<Position, PublishError> {
         if let Some(header) = self.ready(Framing::Records, record.len())
-            && let Ok(end) = self.writer.append(&[&header, record])
+            && let Ok(end) = self.output.append_record(&header, record)
         {
             return Ok(end);
         }
@@ -78,7 +80,7 @@ impl TopicWriter {
         timeout: Option<Duration>,
     ) -> Result<Position, PublishError> {
         if let Some(header) = self.ready(Framing::Records, record.len())
-            && let Ok(end) = self.writer.append(&[&header, record])
+            && let Ok(end) = self.output.append_record(&header, record)
         {
             return Ok(end);
         }
@@ -93,7 +95,7 @@ impl TopicWriter {
     pub fn publish_raw(&mut self, bytes: &[u8]) -> Result<Position, PublishError> {
         self.check(Framing::Raw)?;
         let most = usize::try_from(self.max_delivery).unwrap_or(usize::MAX);
-        let mut end = self.writer.head();
+        let mut end = self.output.head();
         for piece in bytes.chunks(most) {
             end = self.append(&[piece], None)?;
         }
@@ -130,8 +132,8 @@ impl TopicWriter {
         timeout: Option<Duration>,
     ) -> Result<WriteBatch<'_>, PublishError> {
         self.check(Framing::Records)?;
-        let segment = self.segment(bytes, timeout)?;
-        Ok(WriteBatch { owner: self, segment: Some(segment), filled: 0 })
+        let room = self.room(bytes, timeout)?;
+        Ok(WriteBatch::new(self, room, timeout))
     }
 
     /// Publishes raw bytes without a copy: `fill` writes them into `bytes` bytes of the ring and returns how many bytes it wrote.
@@ -146,10 +148,12 @@ impl TopicWriter {
         fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
     ) -> Result<Result<usize, E>, PublishError> {
         self.check(Framing::Raw)?;
-        let mut segment = self.segment(bytes, timeout)?;
-        let filled = fill(segment.bytes_mut());
+        let mut room = self.room(bytes, timeout)?;
+        let filled = fill(room.bytes_mut());
         let size = filled.as_ref().map_or(0, |n| *n as u64);
-        self.deliver(segment, size)?;
+        if let Room::Ring(segment) = room {
+            self.deliver(segment, size)?;
+        }
         Ok(filled)
     }
 
@@ -177,8 +181,8 @@ impl TopicWriter {
             Framing::Records => RECORD_HEADER_BYTES,
             _ => 0,
         };
-        let segment = self.segment(bytes.saturating_add(header as u64), timeout)?;
-        Ok(MessageSegment { segment, header })
+        let room = self.room(bytes.saturating_add(header as u64), timeout)?;
+        Ok(MessageSegment { room, header })
     }
 
     /// Publishes the first `bytes` bytes of a segment as a message; with `None` returns the segment, and publishes nothing. Only
@@ -186,7 +190,8 @@ impl TopicWriter {
     /// message. Never waits.
     ///
     /// # Errors
-    /// Not the newest segment, more bytes than it has, or a segment of another topic. The segment is in the error.
+    /// Not the newest segment, more bytes than it has, or a segment of another topic; in a topic of a space, others have taken the room. The
+    /// segment is in the error.
     pub fn publish_segment(
         &mut self,
         mut segment: MessageSegment,
@@ -212,11 +217,33 @@ impl TopicWriter {
         {
             return Err(SegmentNotPublished { error, segment: Some(segment) });
         }
-        self.writer.deliver(segment.segment, size, None).map_err(|refused| {
-            let error = PublishError::Buffer(refused.to_string());
-            let segment = refused.into_segment().map(|segment| MessageSegment { segment, header });
-            SegmentNotPublished { error, segment }
-        })
+        self.publish_room(segment, size)
+    }
+
+    fn publish_room(&mut self, segment: MessageSegment, size: u64) -> Result<Position, SegmentNotPublished> {
+        let MessageSegment { room, header } = segment;
+        match (room, &mut self.output) {
+            (Room::Ring(segment), Output::Own(writer)) => {
+                writer.deliver(segment, size, None).map_err(|refused| {
+                    let error = PublishError::Buffer(refused.to_string());
+                    let room = refused.into_segment().map(Room::Ring);
+                    SegmentNotPublished { error, segment: room.map(|room| MessageSegment { room, header }) }
+                })
+            }
+            (Room::Memory(_), output) if size == 0 => Ok(output.head()),
+            (Room::Memory(bytes), Output::Shared { .. }) => {
+                let given = bytes.get(RECORD_HEADER_BYTES + ATTRIBUTES_HEADER_BYTES..header);
+                let given = Attributes::checked_before(given.unwrap_or_default());
+                let record = &bytes[header..size as usize];
+                let published = self.publish_attributed(given, record, Some(Duration::ZERO));
+                let segment = MessageSegment { room: Room::Memory(bytes), header };
+                published.map_err(|error| SegmentNotPublished { error, segment: Some(segment) })
+            }
+            (room, _) => {
+                let error = PublishError::Buffer("the segment is one of another topic".into());
+                Err(SegmentNotPublished { error, segment: Some(MessageSegment { room, header }) })
+            }
+        }
     }
 
     /// The number of subscribers that have a place in this topic's buffer, as last reported by the broker.
@@ -229,18 +256,18 @@ impl TopicWriter {
     /// # Errors
     /// The topic has fewer subscribers after `timeout` (none: no limit), or the broker refuses the topic.
     pub fn wait_subscribers(&self, count: u32, timeout: Option<Duration>) -> Result<(), PublisherWaitError> {
-        self.state.wait_subscribers(count, timeout)
+        self.state.wait_subscribers(&self.topic, count, timeout)
     }
 
     /// The position behind the last published record.
     pub fn position(&self) -> Position {
-        self.writer.head()
+        self.output.head()
     }
 
     /// How many bytes, with the headers of records, could be published now without waiting for room. There may be more: a publisher
     /// that is refused asks the broker how far it is.
     pub fn free_bytes(&self) -> u64 {
-        self.writer.free_bytes()
+        self.output.free_bytes()
     }
 
     /// Begins a confirmation of everything below `position`, which [`TopicWriter::publish`] returned. The result is a future that
@@ -252,8 +279,9 @@ impl TopicWriter {
             Some(TopicEnd::Refused(_, reason)) => Some(reason),
             _ => None,
         };
-        let published = Published { end: self.writer.head(), refusal };
-        let source = Source { asks: Arc::downgrade(&self.shared) as Weak<dyn Asks>, bid: self.state.bid };
+        let published = Published { end: self.output.head(), refusal };
+        let (asks, topic) = (Arc::downgrade(&self.shared) as Weak<dyn Asks>, self.topic.clone());
+        let source = Source { asks, bid: self.state.bid, topic };
         self.state.confirmations.begin(level, position, published, source)
     }
 
@@ -295,14 +323,14 @@ impl TopicWriter {
     /// # Errors
     /// [`PublisherWaitError::NotAccepted`] after `timeout`, with the accepted position, or the broker refuses the topic.
     pub fn flush(&self, timeout: Option<Duration>) -> Result<(), PublisherWaitError> {
-        let (topic, end) = (self.topic().clone(), self.writer.head());
+        let (topic, end) = (self.topic().clone(), self.output.head());
         let deadline = Deadline::after(timeout);
         loop {
             if let Some(end) = self.state.end() {
                 return Err(end.of_wait(topic));
             }
             let over = deadline.has_passed();
-            let buffer = self.writer.buffer();
+            let buffer = self.output.buffer();
             let landed =
                 buffer.wait(rocketbufs::ProgressLevel::Landed, end, Some(deadline.left_within(STEP)));
             // The framework counts only connected subscribers. While the broker is away, there is none, and nothing is missing.
@@ -346,9 +374,10 @@ impl TopicWriter {
     pub fn close_timeout(self, timeout: Option<Duration>) -> Result<(), PublisherWaitError> {
         let deadline = Deadline::after(timeout);
         self.flush(timeout)?;
-        let end = self.writer.head();
+        let end = self.output.head();
         let topic = self.topic().clone();
-        self.writer.buffer().destroy();
+        let Some(buffer) = self.last() else { return Ok(()) };
+        buffer.destroy();
         if self.state.wait_ended(deadline.left()) {
             return Ok(());
         }
@@ -388,12 +417,37 @@ impl TopicWriter {
         Ok(())
     }
 
+    /// The buffer, if no other writer uses it. No other one follows then.
+    pub(crate) fn last(&self) -> Option<OutBuffer> {
+        let is_last = self.output.log().is_none_or(SpaceLog::leave);
+        is_last.then(|| self.output.buffer().clone())
+    }
+
     #[cold]
     fn publish_slowly(&mut self, record: &[u8], timeout: Option<Duration>) -> Result<Position, PublishError> {
         self.check(Framing::Records)?;
         let too_large = PublishError::TooLarge { size: record.len() as u64, max: self.max_delivery };
         let header = record_header(record.len()).ok_or(too_large)?;
-        self.append(&[&header, record], timeout)
+        let size = (header.len() + record.len()) as u64;
+        match self.output {
+            Output::Own(_) => self.append(&[&header, record], timeout),
+            Output::Shared { .. } => {
+                self.waiting(size, timeout, |output, wait| output.append_record_blocking(record, wait))
+            }
+        }
+    }
+
+    /// The attributes of a record of this topic: with its name in a space.
+    pub(crate) fn named<'a>(
+        &self,
+        given: Attributes<'a>,
+        into: &'a mut AttributesBuf,
+    ) -> Result<Attributes<'a>, PublishError> {
+        if self.output.attributes().is_empty() {
+            return Ok(given);
+        }
+        let named = into.copy_from(given).topic(self.topic.as_str());
+        named.map(|named| named.attributes()).map_err(|error| PublishError::Buffer(error.to_string()))
     }
 
     pub(crate) fn append(
@@ -402,15 +456,11 @@ impl TopicWriter {
         timeout: Option<Duration>,
     ) -> Result<Position, PublishError> {
         let size = parts.iter().map(|part| part.len() as u64).sum();
-        self.waiting(size, timeout, |writer, wait| writer.append_blocking(parts, Some(wait)))
+        self.waiting(size, timeout, |output, wait| output.append_blocking(parts, wait))
     }
 
-    pub(crate) fn segment(
-        &mut self,
-        bytes: u64,
-        timeout: Option<Duration>,
-    ) -> Result<OutSegment, PublishError> {
-        self.waiting(bytes, timeout, |writer, wait| writer.segment(bytes, Some(wait)))
+    pub(crate) fn room(&mut self, bytes: u64, timeout: Option<Duration>) -> Result<Room, PublishError> {
+        self.waiting(bytes, timeout, |output, wait| output.room(bytes, wait))
     }
 
     /// Waits for enough subscribers and for room. Checks now and then whether the topic takes nothing more.
@@ -418,7 +468,7 @@ impl TopicWriter {
         &mut self,
         size: u64,
         timeout: Option<Duration>,
-        mut attempt: impl FnMut(&mut OutWriter, Duration) -> Result<T, SegmentError>,
+        mut attempt: impl FnMut(&mut Output, Duration) -> Result<T, SegmentError>,
     ) -> Result<T, PublishError> {
         let deadline = Deadline::after(timeout);
         loop {
@@ -432,7 +482,7 @@ impl TopicWriter {
                 continue;
             }
             self.check(self.state.framing)?;
-            match attempt(&mut self.writer, step) {
+            match attempt(&mut self.output, step) {
                 Ok(done) => return Ok(done),
                 Err(SegmentError::TimedOut | SegmentError::Full) if over => return Err(self.timed_out()),
                 Err(SegmentError::TimedOut | SegmentError::Full) => {}
@@ -447,17 +497,27 @@ impl TopicWriter {
             SegmentError::TooLarge { max, .. } => {
                 let header =
                     if self.state.framing == Framing::Records { RECORD_HEADER_BYTES as u64 } else { 0 };
-                PublishError::TooLarge { size: size.saturating_sub(header), max: *max }
+                let max = max.saturating_sub(self.attributes_bytes());
+                PublishError::TooLarge { size: size.saturating_sub(header), max }
             }
             SegmentError::Closed if let Some(end) = self.state.end() => end.of_publish(),
             other => PublishError::Buffer(other.to_string()),
         }
     }
 
+    /// The bytes that each record has besides its plain header and its content.
+    pub(crate) fn attributes_bytes(&self) -> u64 {
+        match self.output.attributes().len() as u64 {
+            0 => 0,
+            bytes => ATTRIBUTES_HEADER_BYTES as u64 + bytes,
+        }
+    }
+
     /// The ring stayed full. Requests an event for the moment at which it has room.
     fn timed_out(&self) -> PublishError {
         if self.shared.events.are_wanted() {
-            self.writer.buffer().notify_progress(Progress::Room);
+            self.state.names.wait_for_room(self.id, &self.topic);
+            self.output.buffer().notify_progress(Progress::Room);
         }
         PublishError::TimedOut { last_error: self.shared.connection.last_error() }
     }
@@ -466,38 +526,76 @@ impl TopicWriter {
         if size > 0 {
             self.is_open()?;
         }
-        self.writer.deliver(segment, size, None).map_err(|e| PublishError::Buffer(e.to_string()))
+        match &mut self.output {
+            Output::Own(writer) => {
+                writer.deliver(segment, size, None).map_err(|e| PublishError::Buffer(e.to_string()))
+            }
+            Output::Shared { .. } => Err(PublishError::Buffer("the segment is one of another topic".into())),
+        }
     }
 }
 
 impl Drop for TopicWriter {
     fn drop(&mut self) {
-        self.state.confirmations.close(Over::Closed);
-        // No effect if the topic was closed: the buffer is destroyed then.
-        self.writer.buffer().destroy();
-        self.shared.remove(self.state.bid);
+        self.state.forget(self.id);
+        // The log of a space ends with its last writer.
+        if let Output::Own(writer) = &self.output {
+            self.state.confirmations.close(Over::Closed);
+            // No effect if the topic was closed: the buffer is destroyed then.
+            writer.buffer().destroy();
+            self.shared.remove(self.state.bid);
+        } else {
+            self.state.confirmations.change_limit(self.max_confirmations, 0);
+        }
     }
 }
 
 impl std::fmt::Debug for TopicWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TopicWriter").field("topic", &self.state.topic).finish_non_exhaustive()
+        f.debug_struct("TopicWriter").field("topic", &self.topic).finish_non_exhaustive()
     }
 }
 
 /// A delivery that is filled with records, in the memory that they are sent from. Dropping the batch without
 /// [`WriteBatch::deliver`] publishes nothing.
+///
+/// In a topic of a space the records are copied once more, since several writers share the ring; `deliver` waits if another writer has
+/// taken the room, as long as the call that began the batch was allowed to wait.
 pub struct WriteBatch<'w> {
     pub(crate) owner: &'w mut TopicWriter,
-    pub(crate) segment: Option<OutSegment>,
-    pub(crate) filled: usize,
+    filling: Filling,
+    filled: usize,
 }
 
-impl WriteBatch<'_> {
+enum Filling {
+    Ring(Option<OutSegment>),
+    Space {
+        /// The records with their attributes.
+        encoded: Vec<u8>,
+        /// The room for records without the attributes that say their topic.
+        bytes: usize,
+        timeout: Option<Duration>,
+    },
+}
+
+impl<'w> WriteBatch<'w> {
+    pub(crate) fn new(owner: &'w mut TopicWriter, room: Room, timeout: Option<Duration>) -> Self {
+        let filling = match room {
+            Room::Ring(segment) => Filling::Ring(Some(segment)),
+            Room::Memory(mut encoded) => {
+                let bytes = encoded.len();
+                encoded.clear();
+                Filling::Space { encoded, bytes, timeout }
+            }
+        };
+        Self { owner, filling, filled: 0 }
+    }
+
     /// Adds a record. Returns false, and adds nothing, if there is no room.
     #[inline]
     pub fn push(&mut self, record: &[u8]) -> bool {
-        let Some(segment) = &mut self.segment else { return false };
+        let Filling::Ring(segment) = &mut self.filling else { return self.push_to_space(None, record) };
+        let Some(segment) = segment else { return false };
         let Some(header) = record_header(record.len()) else { return false };
         let Some(room) = segment.bytes_mut().get_mut(self.filled..) else { return false };
         let Some((head, rest)) = room.split_first_chunk_mut::<RECORD_HEADER_BYTES>() else { return false };
@@ -510,14 +608,85 @@ impl WriteBatch<'_> {
 
     /// Adds any number of encoded records ([`push_record`](crate::wire::push_record)) as one copy. Returns false, and adds
     /// nothing, if there is no room for all. The caller guarantees that the records are whole: they are not checked here, and
-    /// malformed ones are errors at the subscribers.
+    /// malformed ones are errors at the subscribers. In a topic of a space, each record gets the name of the topic, and malformed ones are
+    /// not added.
     #[inline]
     pub fn push_encoded(&mut self, records: &[u8]) -> bool {
-        let Some(segment) = &mut self.segment else { return false };
+        let Filling::Ring(segment) = &mut self.filling else { return self.push_encoded_to_space(records) };
+        let Some(segment) = segment else { return false };
         let Some(room) = segment.bytes_mut().get_mut(self.filled..) else { return false };
         let Some(to) = room.get_mut(..records.len()) else { return false };
         to.copy_from_slice(records);
         self.filled += records.len();
+        true
+    }
+
+    #[cold]
+    fn push_encoded_to_space(&mut self, records: &[u8]) -> bool {
+        let (filled, before) = (self.filled, self.encoded_bytes());
+        let mut records = Records::new(records);
+        let mut attributes = AttributesBuf::new();
+        while let Some(record) = records.next_record() {
+            attributes.copy_from(record.attributes);
+            if attributes.topic(self.owner.topic.as_str()).is_err()
+                || !self.push_to_space(Some(&attributes), record.payload)
+            {
+                return self.cut(filled, before);
+            }
+        }
+        records.malformed().is_none() || self.cut(filled, before)
+    }
+
+    fn encoded_bytes(&self) -> usize {
+        match &self.filling {
+            Filling::Ring(_) => self.filled,
+            Filling::Space { encoded, .. } => encoded.len(),
+        }
+    }
+
+    /// Adds the parts of one record.
+    pub(crate) fn push_parts(&mut self, parts: &[&[u8]]) -> bool {
+        let Filling::Ring(Some(segment)) = &mut self.filling else { return false };
+        let size: usize = parts.iter().map(|part| part.len()).sum();
+        let Some(room) = segment.bytes_mut().get_mut(self.filled..) else { return false };
+        let Some(mut to) = room.get_mut(..size) else { return false };
+        for part in parts {
+            let (here, rest) = to.split_at_mut(part.len());
+            here.copy_from_slice(part);
+            to = rest;
+        }
+        self.filled += size;
+        true
+    }
+
+    /// Whether the batch is of a topic in a space.
+    pub(crate) fn is_of_space(&self) -> bool {
+        matches!(self.filling, Filling::Space { .. })
+    }
+
+    /// Removes what was added since.
+    fn cut(&mut self, filled: usize, encoded_bytes: usize) -> bool {
+        self.filled = filled;
+        if let Filling::Space { encoded, .. } = &mut self.filling {
+            encoded.truncate(encoded_bytes);
+        }
+        false
+    }
+
+    /// Adds a record with attributes; none: those of all records of the writer.
+    #[cold]
+    pub(crate) fn push_to_space(&mut self, attributes: Option<&AttributesBuf>, record: &[u8]) -> bool {
+        let Self { owner, filling: Filling::Space { encoded, bytes, .. }, filled } = self else {
+            return false;
+        };
+        let attributes = attributes.map_or(owner.output.attributes(), AttributesBuf::attributes);
+        let plain = RECORD_HEADER_BYTES + record.len();
+        let total = encoded.len() + plain + ATTRIBUTES_HEADER_BYTES + attributes.len();
+        if *filled + plain > *bytes || total as u64 > owner.max_delivery {
+            return false;
+        }
+        push_record_with(encoded, attributes, record);
+        *filled += plain;
         true
     }
 
@@ -534,18 +703,24 @@ impl WriteBatch<'_> {
     /// Publishes the records. Returns the position behind them.
     ///
     /// # Errors
-    /// The framework cannot deliver. Nothing was published.
+    /// The framework cannot deliver, or in a topic of a space the room is gone and the time of the batch is over. Nothing was published.
     pub fn deliver(mut self) -> Result<Position, PublishError> {
-        match self.segment.take() {
-            Some(segment) => self.owner.deliver(segment, self.filled as u64),
-            None => Ok(self.owner.writer.head()),
+        match &mut self.filling {
+            Filling::Ring(segment) => match segment.take() {
+                Some(segment) => self.owner.deliver(segment, self.filled as u64),
+                None => Ok(self.owner.output.head()),
+            },
+            Filling::Space { encoded, .. } if encoded.is_empty() => Ok(self.owner.output.head()),
+            Filling::Space { encoded, timeout, .. } => self.owner.append(&[encoded], *timeout),
         }
     }
 }
 
 impl Drop for WriteBatch<'_> {
     fn drop(&mut self) {
-        if let Some(segment) = self.segment.take() {
+        if let Filling::Ring(segment) = &mut self.filling
+            && let Some(segment) = segment.take()
+        {
             // The batch borrows the writer, so its segment is the newest: returning it cannot fail.
             let _ = self.owner.deliver(segment, 0);
         }

@@ -3,13 +3,15 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
+use std::time::Duration;
 
-use rocketbufs::{OutSegment, OutWriter, Position, SegmentError};
+use rocketbufs::{Position, SegmentError};
 
 use crate::api::writer::{TopicWriter, WriteBatch};
 use crate::ground::error::{ConfirmError, Over, PublishError, TopicEnd};
 use crate::ground::level::ConfirmLevel;
 use crate::state::confirm::Confirmation;
+use crate::state::space_log::Output;
 use crate::wire::{Framing, record_header};
 
 /// The calls for tasks. All are cancel-safe: a future that is dropped before it is ready has published nothing, but for
@@ -30,7 +32,7 @@ impl TopicWriter {
     /// As [`TopicWriter::publish`].
     pub async fn publish_async(&mut self, record: &[u8]) -> Result<Position, PublishError> {
         if let Some(header) = self.ready(Framing::Records, record.len())
-            && let Ok(end) = self.writer.append(&[&header, record])
+            && let Ok(end) = self.output.append_record(&header, record)
         {
             return Ok(end);
         }
@@ -38,7 +40,7 @@ impl TopicWriter {
         let too_large = PublishError::TooLarge { size: record.len() as u64, max: self.max_delivery };
         let header = record_header(record.len()).ok_or(too_large)?;
         let size = (header.len() + record.len()) as u64;
-        self.waiting_async(size, |writer| writer.append(&[&header, record])).await
+        self.waiting_async(size, |output| output.append_record(&header, record)).await
     }
 
     /// As [`TopicWriter::publish_raw`].
@@ -48,9 +50,9 @@ impl TopicWriter {
     pub async fn publish_raw_async(&mut self, bytes: &[u8]) -> Result<Position, PublishError> {
         self.check(Framing::Raw)?;
         let most = usize::try_from(self.max_delivery).unwrap_or(usize::MAX);
-        let mut end = self.writer.head();
+        let mut end = self.output.head();
         for piece in bytes.chunks(most) {
-            end = self.waiting_async(piece.len() as u64, |writer| writer.append(&[piece])).await?;
+            end = self.waiting_async(piece.len() as u64, |output| output.append_record(&[], piece)).await?;
         }
         Ok(end)
     }
@@ -61,10 +63,9 @@ impl TopicWriter {
     /// As [`TopicWriter::batch`].
     pub async fn batch_async(&mut self, bytes: u64) -> Result<WriteBatch<'_>, PublishError> {
         self.check(Framing::Records)?;
-        let segment: OutSegment = self
-            .waiting_async(bytes, |writer| writer.segment(bytes, Some(std::time::Duration::ZERO)))
-            .await?;
-        Ok(WriteBatch { owner: self, segment: Some(segment), filled: 0 })
+        let room = self.waiting_async(bytes, |output| output.room(bytes, Duration::ZERO)).await?;
+        // The room of a topic of a space may be gone when the batch is delivered, and then no thread waits for it.
+        Ok(WriteBatch::new(self, room, Some(Duration::ZERO)))
     }
 
     /// Waits until the topic has `count` subscribers, or is refused. They receive everything that is published from then on.
@@ -73,7 +74,8 @@ impl TopicWriter {
     /// The broker refuses the topic.
     pub async fn wait_subscribers_async(&mut self, count: u32) -> Result<(), PublishError> {
         let state = &self.state;
-        poll_fn(|task| state.poll(task, |state| state.subscribers >= count || state.is_ended())).await;
+        poll_fn(|task| state.poll(self.id, task, |state| state.subscribers >= count || state.is_ended()))
+            .await;
         self.check(state.framing)
     }
 
@@ -89,9 +91,10 @@ impl TopicWriter {
     /// The broker refuses the topic, or records were lost. The topic is closed then.
     pub async fn close_async(self) -> Result<(), ConfirmError> {
         let confirmed = self.flush_async().await?.position;
-        self.writer.buffer().destroy();
+        let Some(buffer) = self.last() else { return Ok(()) };
+        buffer.destroy();
         let state = &self.state;
-        poll_fn(|task| state.poll(task, |state| state.ended || state.is_ended())).await;
+        poll_fn(|task| state.poll(self.id, task, |state| state.ended || state.is_ended())).await;
         let (topic, level) = (self.topic().clone(), ConfirmLevel::Accepted);
         match state.end().filter(|_| !state.has_ended()) {
             Some(TopicEnd::Refused(_, reason)) => {
@@ -107,21 +110,22 @@ impl TopicWriter {
     pub(crate) async fn waiting_async<T>(
         &mut self,
         size: u64,
-        mut attempt: impl FnMut(&mut OutWriter) -> Result<T, SegmentError>,
+        mut attempt: impl FnMut(&mut Output) -> Result<T, SegmentError>,
     ) -> Result<T, PublishError> {
+        let id = self.id;
         loop {
             let state = self.state.clone();
-            poll_fn(|task| state.poll(task, |now| state.is_settled(now))).await;
+            poll_fn(|task| state.poll(id, task, |now| state.is_settled(now))).await;
             self.check(state.framing)?;
-            match attempt(&mut self.writer) {
+            match attempt(&mut self.output) {
                 Ok(done) => return Ok(done),
                 Err(SegmentError::Full) => {}
                 Err(error) => return Err(self.refused(size, &error)),
             }
-            let mut room = pin!(self.writer.buffer().room());
+            let mut room = pin!(self.output.buffer().room());
             poll_fn(|task| {
                 // The end of the topic ends the waiting for room.
-                if state.poll(task, |now| !state.may_publish(now)).is_ready() {
+                if state.poll(id, task, |now| !state.may_publish(now)).is_ready() {
                     return Poll::Ready(());
                 }
                 room.as_mut().poll(task)

@@ -8,7 +8,8 @@ use crate::api::writer::{TopicWriter, WriteBatch};
 use crate::ground::error::PublishError;
 use crate::state::message_segment::MessageSegment;
 use crate::wire::{
-    ATTRIBUTES_HEADER_BYTES, Attributes, Framing, MAX_RECORD_BYTES, RECORD_HEADER_BYTES, record_header_with,
+    ATTRIBUTES_HEADER_BYTES, Attributes, AttributesBuf, Framing, MAX_RECORD_BYTES, RECORD_HEADER_BYTES,
+    record_header_with,
 };
 
 /// The headers of a record with attributes.
@@ -61,14 +62,15 @@ impl TopicWriter {
         attributes: impl Into<Attributes<'a>>,
         record: &[u8],
     ) -> Result<Position, PublishError> {
-        let attributes = attributes.into();
+        let (attributes, mut named) = (attributes.into(), AttributesBuf::new());
         if attributes.is_empty() {
             return self.publish_async(record).await;
         }
         self.check(Framing::Records)?;
+        let attributes = self.named(attributes, &mut named)?;
         let header = header(attributes, record.len())?;
         let size = (header.len() + attributes.len() + record.len()) as u64;
-        self.waiting_async(size, |writer| writer.append(&[&header, attributes.as_bytes(), record])).await
+        self.waiting_async(size, |output| output.append(&[&header, attributes.as_bytes(), record])).await
     }
 
     /// As [`TopicWriter::claim`], for a message with attributes; `bytes` is for its content. Without attributes this is
@@ -89,14 +91,14 @@ impl TopicWriter {
         self.check(Framing::Records)?;
         let head = header(attributes, usize::try_from(bytes).unwrap_or(usize::MAX))?;
         let header = head.len() + attributes.len();
-        let mut segment = self.segment(bytes + header as u64, timeout)?;
-        let (to, rest) = segment.bytes_mut().split_at_mut(head.len());
+        let mut room = self.room(bytes + header as u64, timeout)?;
+        let (to, rest) = room.bytes_mut().split_at_mut(head.len());
         to.copy_from_slice(&head);
         rest[..attributes.len()].copy_from_slice(attributes.as_bytes());
-        Ok(MessageSegment { segment, header })
+        Ok(MessageSegment { room, header })
     }
 
-    fn publish_attributed(
+    pub(crate) fn publish_attributed(
         &mut self,
         attributes: Attributes<'_>,
         record: &[u8],
@@ -105,10 +107,12 @@ impl TopicWriter {
         if attributes.is_empty() {
             return self.publish_timeout(record, timeout);
         }
+        let mut named = AttributesBuf::new();
+        let attributes = self.named(attributes, &mut named)?;
         let header = header(attributes, record.len())?;
         let parts = [&header[..], attributes.as_bytes(), record];
         if self.ready(Framing::Records, record.len()).is_some()
-            && let Ok(end) = self.writer.append(&parts)
+            && let Ok(end) = self.output.append(&parts)
         {
             return Ok(end);
         }
@@ -124,22 +128,13 @@ impl WriteBatch<'_> {
         if attributes.is_empty() {
             return self.push(record);
         }
+        if self.is_of_space() {
+            let mut named = AttributesBuf::from(attributes);
+            let topic = self.owner.topic.as_str();
+            return named.topic(topic).is_ok() && self.push_to_space(Some(&named), record);
+        }
         let Some(header) = record_header_with(attributes, record.len()) else { return false };
         self.push_parts(&[&header, attributes.as_bytes(), record])
-    }
-
-    fn push_parts(&mut self, parts: &[&[u8]]) -> bool {
-        let Some(segment) = &mut self.segment else { return false };
-        let size: usize = parts.iter().map(|part| part.len()).sum();
-        let Some(room) = segment.bytes_mut().get_mut(self.filled..) else { return false };
-        let Some(mut to) = room.get_mut(..size) else { return false };
-        for part in parts {
-            let (here, rest) = to.split_at_mut(part.len());
-            here.copy_from_slice(part);
-            to = rest;
-        }
-        self.filled += size;
-        true
     }
 }
 

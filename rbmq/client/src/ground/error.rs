@@ -6,7 +6,8 @@ use rocketbufs::error::{BufferError, ConnError, ContextError, RecvError};
 
 use crate::ground::level::ConfirmLevel;
 use crate::wire::{
-    CredentialsError, DecodeError, FilterError, Framing, RefuseCode, TopicError, TopicName, UnpackError,
+    CredentialsError, DecodeError, FilterError, Framing, RefuseCode, SpaceError, TopicError, TopicFilter,
+    TopicName, UnpackError,
 };
 
 /// Why a client is over: nothing that belongs to it works any more.
@@ -98,6 +99,12 @@ pub enum TopicOpenError {
     /// The name is not valid.
     #[error(transparent)]
     Name(#[from] TopicError),
+    /// The pattern of a space is no filter.
+    #[error(transparent)]
+    Pattern(#[from] FilterError),
+    /// The pattern is none of a space.
+    #[error(transparent)]
+    Space(#[from] SpaceError),
     /// This process has no memory for the buffer, or too many buffers.
     #[error("no buffer for topic '{topic}' here at the publisher: {source}{}", whose(source))]
     Buffer {
@@ -185,6 +192,20 @@ pub enum PublishError {
         opened: Framing,
         /// The framing of the call.
         wanted: Framing,
+    },
+    /// The topic is not in the space of the writer.
+    #[error("topic '{topic}' is not in the space '{space}': open it by its name")]
+    NotInSpace {
+        /// The topic.
+        topic: TopicName,
+        /// The pattern of the space.
+        space: TopicFilter,
+    },
+    /// The attributes name a topic, which only the writer does.
+    #[error("the attributes of a record in a space name the topic '{topic}'; the call says the topic")]
+    TopicInAttributes {
+        /// The topic in the attributes.
+        topic: String,
     },
     /// The publisher of the topic was closed. Close it after its topics.
     #[error("nothing is published: the publisher was closed")]

@@ -1,8 +1,11 @@
 //! Received messages: several at once in the memory where they landed, or one as a copy.
 
+use std::sync::Arc;
+
 use rocketbufs::{Epoch, InView, Position};
 
 use crate::ground::error::ReceiveError;
+use crate::state::space_reader::{Part, PlacesInSpace};
 use crate::wire::{Attributes, AttributesBuf, Framing, Piece, TopicName, Unpack};
 
 /// A copy of one message.
@@ -59,6 +62,8 @@ pub(crate) enum Bytes {
         len: usize,
         view: InView,
     },
+    /// Records of a space. The subscriber has the view.
+    Part(Part),
 }
 
 impl Bytes {
@@ -84,32 +89,79 @@ impl Bytes {
         match self {
             Self::Landed(view) => view.as_slice().unwrap_or_default(),
             Self::Copied { copy, len, view } => &copy[len - view.len()..*len],
+            Self::Part(part) => &part.bytes,
         }
     }
 
-    pub(crate) fn view(&self) -> &InView {
-        let (Self::Landed(view) | Self::Copied { view, .. }) = self;
-        view
+    pub(crate) fn epoch(&self) -> Epoch {
+        match self {
+            Self::Landed(view) | Self::Copied { view, .. } => view.epoch(),
+            Self::Part(part) => part.epoch,
+        }
+    }
+
+    pub(crate) fn position(&self) -> Position {
+        match self {
+            Self::Landed(view) | Self::Copied { view, .. } => view.position(),
+            Self::Part(part) => part.position,
+        }
+    }
+
+    pub(crate) fn end(&self) -> Position {
+        match self {
+            Self::Landed(view) | Self::Copied { view, .. } => view.end(),
+            Self::Part(part) => part.end,
+        }
+    }
+
+    fn places_in_space(&self) -> Option<PlacesInSpace> {
+        match self {
+            Self::Part(part) => Some(part.places()),
+            _ => None,
+        }
     }
 
     pub(crate) fn consume_part(&mut self, position: Position) {
-        let (Self::Landed(view) | Self::Copied { view, .. }) = self;
-        view.consume_part(position);
+        match self {
+            Self::Landed(view) | Self::Copied { view, .. } => view.consume_part(position),
+            Self::Part(part) if position >= part.end && part.end > part.position => {
+                part.bytes.clear();
+                (part.position, part.fault) = (part.end, None);
+            }
+            Self::Part(_) => {}
+        }
     }
 
-    pub(crate) fn into_view(self, spare: &mut Vec<u8>) -> InView {
+    /// The view, and the vector of a copy to `spare`. The view of a part of a space is the subscriber's.
+    pub(crate) fn into_view(self, spare: &mut Vec<u8>) -> Option<InView> {
         match self {
-            Self::Landed(view) => view,
+            Self::Landed(view) => Some(view),
             Self::Copied { copy, view, .. } => {
                 *spare = copy;
-                view
+                Some(view)
             }
+            Self::Part(_) => None,
         }
     }
 
     /// Returns the space in the ring to the writer, and the vector of a copy to `spare`.
     pub(crate) fn consume(self, spare: &mut Vec<u8>) {
-        self.into_view(spare).consume();
+        self.into_view(spare).into_iter().for_each(InView::consume);
+    }
+
+    fn consume_up_to(self, position: Position, spare: &mut Vec<u8>) {
+        self.into_view(spare).into_iter().for_each(|view| view.consume_up_to(position));
+    }
+
+    fn defer(self, spare: &mut Vec<u8>) -> DeferredBatch {
+        let epoch = self.epoch();
+        match self {
+            Self::Part(Part { token, .. }) => DeferredBatch { epoch, deferred: Deferred::Part(token) },
+            bytes => {
+                let view = bytes.into_view(spare);
+                DeferredBatch { epoch, deferred: view.map_or(Deferred::Nothing, Deferred::View) }
+            }
+        }
     }
 }
 
@@ -118,6 +170,9 @@ const HAS_BYTES: &str = "a batch has its bytes until it is consumed or deferred"
 
 /// Whole deliveries of one buffer, borrowed in the memory where they landed. Dropping the batch consumes it: its space returns
 /// to the publisher, and it counts as consumed. [`Batch::defer`] postpones that.
+///
+/// Of a space, a batch has records of one topic that lie beside each other in the log, as a copy. They count as consumed with everything
+/// that arrived together with them.
 pub struct Batch<'s> {
     pub(crate) bytes: Option<Bytes>,
     pub(crate) topic: TopicName,
@@ -137,27 +192,23 @@ impl Batch<'_> {
         self.framing
     }
 
-    fn view(&self) -> &InView {
-        self.bytes().view()
-    }
-
     fn bytes(&self) -> &Bytes {
         self.bytes.as_ref().expect(HAS_BYTES)
     }
 
     /// The log of the publisher.
     pub fn epoch(&self) -> Epoch {
-        self.view().epoch()
+        self.bytes().epoch()
     }
 
     /// The position of the first byte.
     pub fn position(&self) -> Position {
-        self.view().position()
+        self.bytes().position()
     }
 
     /// The position behind the last byte, at which to resume.
     pub fn end(&self) -> Position {
-        self.view().end()
+        self.bytes().end()
     }
 
     /// All bytes, including the headers of records.
@@ -201,7 +252,19 @@ impl Batch<'_> {
     /// As [`Batch::checked_records`].
     pub fn pieces(&self) -> impl Iterator<Item = Result<Piece<'_>, ReceiveError>> {
         let malformed = |error| ReceiveError::Malformed { topic: self.topic.clone(), error };
-        self.records().checked().map(move |piece| piece.map_err(malformed))
+        let places = self.places_in_space();
+        let fault = places.and_then(|places| places.fault()).map(Err);
+        let pieces = self.records().checked().map(move |piece| match places {
+            None => piece,
+            Some(places) => piece.map(|piece| places.place(piece)),
+        });
+        fault.into_iter().chain(pieces).map(move |piece| piece.map_err(malformed))
+    }
+
+    /// The places of the records of a space.
+    #[doc(hidden)]
+    pub fn places_in_space(&self) -> Option<PlacesInSpace> {
+        self.bytes().places_in_space()
     }
 
     /// Consumes the messages below `position`, which must be as for [`Batch::consume_up_to`]. The batch begins there from now
@@ -216,7 +279,7 @@ impl Batch<'_> {
     /// that returns later resumes at the start of the delivery that contains the position.
     pub fn consume_up_to(mut self, position: Position) {
         if let Some(bytes) = self.bytes.take() {
-            bytes.into_view(self.spare).consume_up_to(position);
+            bytes.consume_up_to(position, self.spare);
         }
     }
 
@@ -231,7 +294,7 @@ impl Batch<'_> {
     /// before [`DeferredBatch::consume`]. For applications that count messages as consumed only when they are safe elsewhere.
     pub fn defer(mut self) -> DeferredBatch {
         let bytes = self.bytes.take().expect(HAS_BYTES);
-        DeferredBatch(bytes.into_view(self.spare))
+        bytes.defer(self.spare)
     }
 }
 
@@ -290,17 +353,17 @@ impl OwnedBatch {
 
     /// The log of the publisher.
     pub fn epoch(&self) -> Epoch {
-        self.bytes().view().epoch()
+        self.bytes().epoch()
     }
 
     /// The position of the first byte.
     pub fn position(&self) -> Position {
-        self.bytes().view().position()
+        self.bytes().position()
     }
 
     /// The position behind the last byte, at which to resume.
     pub fn end(&self) -> Position {
-        self.bytes().view().end()
+        self.bytes().end()
     }
 
     /// All bytes, including the headers of records. They stay at one address while the batch lives, also if it is moved.
@@ -310,20 +373,26 @@ impl OwnedBatch {
 
     /// Whether the bytes are a copy, since another process may write the memory where they landed.
     pub fn is_copy(&self) -> bool {
-        matches!(self.bytes(), Bytes::Copied { .. })
+        matches!(self.bytes(), Bytes::Copied { .. } | Bytes::Part(_))
+    }
+
+    /// The places of the records of a space.
+    #[doc(hidden)]
+    pub fn places_in_space(&self) -> Option<PlacesInSpace> {
+        self.bytes().places_in_space()
     }
 
     /// Consumes only the messages below `position`, as [`Batch::consume_up_to`] does.
     pub fn consume_up_to(mut self, position: Position) {
         if let Some(bytes) = self.bytes.take() {
-            bytes.into_view(&mut Vec::new()).consume_up_to(position);
+            bytes.consume_up_to(position, &mut Vec::new());
         }
     }
 
     /// Ends the batch without consuming it, as [`Batch::defer`] does.
     pub fn defer(mut self) -> DeferredBatch {
         let bytes = self.bytes.take().expect(HAS_BYTES);
-        DeferredBatch(bytes.into_view(&mut Vec::new()))
+        bytes.defer(&mut Vec::new())
     }
 }
 
@@ -348,21 +417,36 @@ impl std::fmt::Debug for OwnedBatch {
 /// A received batch that is not consumed yet. Dropping it consumes nothing. Consuming a later batch of the same buffer
 /// consumes this one too.
 #[derive(Debug)]
-pub struct DeferredBatch(InView);
+pub struct DeferredBatch {
+    epoch: Epoch,
+    deferred: Deferred,
+}
+
+#[derive(Debug)]
+enum Deferred {
+    View(InView),
+    /// The records of a space: nothing of its log is consumed while the token lives.
+    Part(#[allow(dead_code, reason = "its drop says that the records are consumed")] Arc<()>),
+    Nothing,
+}
 
 impl DeferredBatch {
     /// The log of the publisher.
     pub fn epoch(&self) -> Epoch {
-        self.0.epoch()
+        self.epoch
     }
 
     /// Consumes the batch, and all earlier ones of the buffer.
     pub fn consume(self) {
-        self.0.consume();
+        if let Deferred::View(view) = self.deferred {
+            view.consume();
+        }
     }
 
     /// Consumes only the messages below `position`, as [`Batch::consume_up_to`] does.
     pub fn consume_up_to(self, position: Position) {
-        self.0.consume_up_to(position);
+        if let Deferred::View(view) = self.deferred {
+            view.consume_up_to(position);
+        }
     }
 }

@@ -1,12 +1,16 @@
 //! A cursor over the messages of a batch.
 
-use rocketbufs::{Epoch, Position};
+use std::sync::Arc;
+
+use rbmq_wire::Levels;
+use rocketbufs::{Epoch, InView, Position};
 
 use crate::ground::error::ReceiveError;
 use crate::state::batch::{Bytes, MessageRef};
+use crate::state::space_reader::{Part, SpaceReader, SpaceView};
 use crate::wire::{
-    Attributes, Framing, RUN_HEADER_BYTES, Record, RecordError, RecordFault, Records, Runs, TopicName,
-    UnpackError,
+    ATTRIBUTES_HEADER_BYTES, Attributes, Framing, RECORD_HEADER_BYTES, RUN_HEADER_BYTES, Record, RecordError,
+    RecordFault, Records, Runs, TopicName, UnpackError,
 };
 
 /// A batch and the next message in it, for [`Subscriber::recv_ref`](crate::Subscriber::recv_ref).
@@ -14,10 +18,14 @@ pub(crate) struct BatchCursor {
     bytes: Bytes,
     /// The start of the next message.
     offset: usize,
+    /// The topic; in a space, that of the last message.
     topic: TopicName,
     framing: Framing,
     /// In a merged topic: the run that contains `offset`.
     run: Option<RunAt>,
+    space: Option<SpaceView>,
+    /// In a space: the next message of the run that is wanted, if it was looked for.
+    next: Option<(Place, TopicName)>,
 }
 
 /// The publisher and the range, with the header, of a run in a merged topic.
@@ -26,6 +34,16 @@ struct RunAt {
     publisher: u32,
     from: usize,
     to: usize,
+}
+
+/// What follows in a run of a space.
+enum InRun {
+    Wanted(Place, TopicName),
+    End,
+    /// A record of the publisher is malformed.
+    Malformed,
+    /// A record names no topic of the space, and ends there.
+    Nameless(usize),
 }
 
 /// The place of a message in the bytes of a batch.
@@ -47,18 +65,34 @@ impl Place {
 }
 
 impl BatchCursor {
-    pub(crate) fn new(bytes: Bytes, topic: TopicName, framing: Framing) -> Self {
-        Self { bytes, offset: 0, topic, framing, run: None }
+    pub(crate) fn new(bytes: Bytes, topic: TopicName, framing: Framing, space: Option<SpaceView>) -> Self {
+        Self { bytes, offset: 0, topic, framing, run: None, space, next: None }
     }
 
     /// Consumes the whole batch.
-    pub(crate) fn consume(self, spare: &mut Vec<u8>) {
-        self.bytes.consume(spare);
+    pub(crate) fn consume(self, spare: &mut Vec<u8>, reader: &mut SpaceReader) {
+        match (&self.space, self.bytes.into_view(spare)) {
+            (Some(_), Some(view)) => reader.retire(view),
+            (_, view) => view.into_iter().for_each(InView::consume),
+        }
     }
 
     /// The log of the batch.
     pub(crate) fn epoch(&self) -> Epoch {
-        self.bytes.view().epoch()
+        self.bytes.epoch()
+    }
+
+    /// Whether the batch is of a space.
+    pub(crate) fn is_of_space(&self) -> bool {
+        self.space.is_some()
+    }
+
+    /// The subscriber has other filters.
+    pub(crate) fn set_wanted(&mut self, wanted: &Arc<Levels<()>>) {
+        if let Some(space) = &mut self.space {
+            space.wanted = wanted.clone();
+            self.next = None;
+        }
     }
 
     /// The position behind the messages that were taken.
@@ -68,19 +102,19 @@ impl BatchCursor {
             Some(run) if self.offset < run.to => run.from,
             _ => self.offset,
         };
-        self.bytes.view().position() + taken as u64
+        self.bytes.position() + taken as u64
     }
 
     /// Consumes the messages that were taken.
     pub(crate) fn consume_taken(self, spare: &mut Vec<u8>) {
         let to = self.taken();
-        self.bytes.into_view(spare).consume_up_to(to);
+        self.bytes.into_view(spare).into_iter().for_each(|view| view.consume_up_to(to));
     }
 
     /// The messages that were not taken; none if all were, and the batch is consumed.
     pub(crate) fn into_rest(mut self, spare: &mut Vec<u8>) -> Option<(Bytes, TopicName, Framing)> {
         if self.offset >= self.bytes.as_slice().len() {
-            self.consume(spare);
+            self.bytes.consume(spare);
             return None;
         }
         self.bytes.consume_part(self.taken());
@@ -101,7 +135,10 @@ impl BatchCursor {
     }
 
     /// Advances to the next message and returns its place; none after the last message.
-    pub(crate) fn advance(&mut self) -> Result<Option<Place>, ReceiveError> {
+    pub(crate) fn advance(&mut self, reader: &mut SpaceReader) -> Result<Option<Place>, ReceiveError> {
+        if self.space.is_some() {
+            return self.advance_in_space(reader);
+        }
         let bytes = self.bytes.as_slice().get(self.offset..).unwrap_or_default();
         if bytes.is_empty() {
             return Ok(None);
@@ -120,26 +157,116 @@ impl BatchCursor {
         }
     }
 
-    fn advance_in_runs(&mut self) -> Result<Option<Place>, ReceiveError> {
+    /// The run that contains the next message; none at the end. A run has a byte at least.
+    fn present_run(&mut self) -> Result<Option<RunAt>, ReceiveError> {
         loop {
-            let Some(run) = self.run.filter(|run| self.offset < run.to) else {
-                let rest = self.bytes.as_slice().get(self.offset..).unwrap_or_default();
-                let mut runs = Runs::new(rest);
-                let Some(run) = runs.next() else {
-                    return if rest.is_empty() { Ok(None) } else { Err(self.malformed()) };
-                };
-                let (from, to) = (self.offset, self.offset + runs.offset());
-                self.run = Some(RunAt { publisher: run.publisher, from, to });
-                self.offset += RUN_HEADER_BYTES;
-                continue;
+            if let Some(run) = self.run.filter(|run| self.offset < run.to) {
+                return Ok(Some(run));
+            }
+            let rest = self.bytes.as_slice().get(self.offset..).unwrap_or_default();
+            let mut runs = Runs::new(rest);
+            let Some(run) = runs.next() else {
+                return if rest.is_empty() { Ok(None) } else { Err(self.malformed()) };
             };
-            let bytes = self.bytes.as_slice().get(self.offset..run.to).unwrap_or_default();
-            let mut records = Records::new(bytes);
-            let Some(record) = records.next_record() else { return Err(self.malformed()) };
-            let place = Place::before(self.offset + records.offset(), record);
-            self.offset = place.end;
-            return Ok(Some(place));
+            let (from, to) = (self.offset, self.offset + runs.offset());
+            self.run = Some(RunAt { publisher: run.publisher, from, to });
+            self.offset += RUN_HEADER_BYTES;
         }
+    }
+
+    /// Advances to the next message of a space that the subscriber wants.
+    fn advance_in_space(&mut self, reader: &mut SpaceReader) -> Result<Option<Place>, ReceiveError> {
+        loop {
+            let Some(run) = self.present_run()? else { return Ok(None) };
+            let found = match self.next.take() {
+                Some((place, topic)) => InRun::Wanted(place, topic),
+                None => self.find(reader, run),
+            };
+            match found {
+                InRun::End => {}
+                InRun::Malformed => return Err(self.malformed()),
+                InRun::Nameless(end) => {
+                    let error = RecordError::new(self.offset, RecordFault::Topic);
+                    let error = UnpackError::Publisher { publisher: run.publisher, error };
+                    self.offset = end;
+                    return Err(ReceiveError::Malformed { topic: self.log(), error });
+                }
+                InRun::Wanted(place, topic) => {
+                    (self.offset, self.topic) = (place.end, topic);
+                    // A reader can resume behind the last record of the run that it wants.
+                    if let InRun::Wanted(place, topic) = self.find(reader, run) {
+                        self.next = Some((place, topic));
+                    }
+                    return Ok(Some(place));
+                }
+            }
+        }
+    }
+
+    /// Goes on to the next record of the run that is wanted or malformed.
+    fn find(&mut self, reader: &mut SpaceReader, run: RunAt) -> InRun {
+        let Some(space) = &self.space else { return InRun::End };
+        let bytes = self.bytes.as_slice().get(self.offset..run.to).unwrap_or_default();
+        let (mut records, base) = (Records::new(bytes), self.offset);
+        while self.offset < run.to {
+            let Some(record) = records.next_record() else { return InRun::Malformed };
+            let place = Place::before(base + records.offset(), record);
+            match reader.topic_of(space, record.attributes) {
+                Ok(Some(topic)) => return InRun::Wanted(place, topic),
+                Ok(None) => self.offset = place.end,
+                Err(_) => return InRun::Nameless(place.end),
+            }
+        }
+        InRun::End
+    }
+
+    /// The name of the log.
+    fn log(&self) -> TopicName {
+        self.space.as_ref().map_or(&self.topic, |space| space.space.log()).clone()
+    }
+
+    /// The next records of one topic of a space that lie beside each other, or what a publisher did wrong; none at the end.
+    pub(crate) fn next_part(&mut self, reader: &mut SpaceReader) -> Option<(TopicName, Part)> {
+        let first = self.advance_in_space(reader).transpose()?;
+        let run = self.run.unwrap_or(RunAt { publisher: 0, from: self.offset, to: self.offset });
+        let start_of = |place: Place| place.attributes - RECORD_HEADER_BYTES - ATTRIBUTES_HEADER_BYTES;
+        let (topic, range, fault) = match first {
+            Ok(place) => {
+                let (topic, from, mut to) = (self.topic.clone(), start_of(place), place.end);
+                while let Some((place, next)) = &self.next
+                    && *next == topic
+                    && start_of(*place) == to
+                    && let Ok(Some(place)) = self.advance_in_space(reader)
+                {
+                    to = place.end;
+                }
+                (topic, from..to, None)
+            }
+            Err(ReceiveError::Malformed { error, .. }) => (self.log(), 0..0, Some(error)),
+            Err(_) => return None,
+        };
+        let (epoch, start) = (self.epoch(), self.bytes.position());
+        let end = if self.offset < run.to { run.from } else { run.to };
+        let part = Part {
+            bytes: self.bytes.as_slice().get(range).unwrap_or_default().to_vec(),
+            epoch,
+            position: start + run.from as u64,
+            end: start + end as u64,
+            publisher: run.publisher,
+            fault,
+            token: reader.token(epoch),
+        };
+        Some((topic, part))
+    }
+
+    fn advance_in_runs(&mut self) -> Result<Option<Place>, ReceiveError> {
+        let Some(run) = self.present_run()? else { return Ok(None) };
+        let bytes = self.bytes.as_slice().get(self.offset..run.to).unwrap_or_default();
+        let mut records = Records::new(bytes);
+        let Some(record) = records.next_record() else { return Err(self.malformed()) };
+        let place = Place::before(self.offset + records.offset(), record);
+        self.offset = place.end;
+        Ok(Some(place))
     }
 
     /// The next bytes are malformed. Skips the record, or if its end is unknown the rest of the batch or of the publisher's run.
@@ -170,17 +297,16 @@ impl BatchCursor {
                 }
             }
         };
-        ReceiveError::Malformed { topic: self.topic.clone(), error }
+        ReceiveError::Malformed { topic: self.log(), error }
     }
 
     /// The message at the place that [`BatchCursor::advance`] returned.
     #[inline]
     pub(crate) fn message(&self, Place { attributes, start, end }: Place) -> MessageRef<'_> {
-        let view = self.bytes.view();
         let to = match self.run {
             // A reader can resume only at the start of a run.
-            Some(run) if end < run.to => run.from,
-            _ => end,
+            Some(run) if self.offset < run.to => run.from,
+            _ => self.offset,
         };
         MessageRef {
             topic: &self.topic,
@@ -188,8 +314,8 @@ impl BatchCursor {
             attributes: Attributes::checked_before(
                 self.bytes.as_slice().get(attributes..start).unwrap_or_default(),
             ),
-            epoch: view.epoch(),
-            end: view.position() + to as u64,
+            epoch: self.bytes.epoch(),
+            end: self.bytes.position() + to as u64,
             publisher: self.run.map(|run| run.publisher),
         }
     }

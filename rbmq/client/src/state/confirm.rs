@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -26,9 +27,8 @@ pub type ConfirmResult = Result<Confirmed, ConfirmError>;
 
 /// The confirmed positions of one topic, and the confirmations that wait.
 pub(crate) struct Confirmations {
-    topic: TopicName,
     /// The most confirmations that wait at a time.
-    limit: usize,
+    limit: AtomicUsize,
     state: Mutex<State>,
 }
 
@@ -76,8 +76,9 @@ impl State {
 }
 
 /// Where a confirmation gets its result.
-#[derive(Default)]
 struct Slot {
+    /// The topic of the writer. Several may share a log.
+    topic: TopicName,
     state: Mutex<SlotState>,
     changed: Condvar,
 }
@@ -120,6 +121,8 @@ pub(crate) trait Asks: Send + Sync {
 pub(crate) struct Source {
     pub(crate) asks: Weak<dyn Asks>,
     pub(crate) bid: Bid,
+    /// The topic of the writer.
+    pub(crate) topic: TopicName,
 }
 
 /// What a topic's writer has published.
@@ -144,9 +147,15 @@ pub(crate) fn send_requests(out: &ROut, bid: Bid, requests: &Requests) {
 
 impl Confirmations {
     /// At most `limit` confirmations wait at a time. A range that fewer than `min_subscribers` have counts as lost.
-    pub(crate) fn new(topic: TopicName, limit: usize, min_subscribers: u32) -> Self {
+    pub(crate) fn new(limit: usize, min_subscribers: u32) -> Self {
         let state = State { tracker: ConfirmTracker::new(min_subscribers), ..State::default() };
-        Self { topic, limit, state: Mutex::new(state) }
+        Self { limit: AtomicUsize::new(limit), state: Mutex::new(state) }
+    }
+
+    /// The limit of one of several writers is another one.
+    pub(crate) fn change_limit(&self, from: usize, to: usize) {
+        let change = |limit: usize| Some(limit.saturating_sub(from).saturating_add(to));
+        let _ = self.limit.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
     }
 
     /// Begins a confirmation of `position`. The broker is asked when the application waits for it.
@@ -158,49 +167,25 @@ impl Confirmations {
         source: Source,
     ) -> Confirmation {
         let Published { end, refusal } = published;
-        let slot = Arc::new(Slot::default());
+        let topic = source.topic.clone();
+        let slot = Arc::new(Slot { topic, state: Mutex::default(), changed: Condvar::new() });
         let mut state = lock(&self.state);
         let id = state.next_id;
         state.next_id += 1;
         let waiting: usize = state.waiting.iter().map(BTreeMap::len).sum();
-        if let Some(result) = self.outcome(&state, level, position, end) {
+        let limit = self.limit.load(Ordering::Relaxed);
+        if let Some(result) = outcome(&state, &slot.topic, level, position, end) {
             slot.put(result);
-        } else if waiting >= self.limit {
-            slot.put(Err(ConfirmError::TooMany { topic: self.topic.clone(), waiting, limit: self.limit }));
+        } else if waiting >= limit {
+            slot.put(Err(ConfirmError::TooMany { topic: slot.topic.clone(), waiting, limit }));
         } else if let Some(reason) = refusal {
-            let (topic, confirmed) = (self.topic.clone(), state.tracker.confirmed(level));
+            let (topic, confirmed) = (slot.topic.clone(), state.tracker.confirmed(level));
             slot.put(Err(ConfirmError::Refused { topic, level, confirmed, reason }));
         } else {
             state.waiting[level as usize].insert((position, id), slot.clone());
         }
         drop(state);
         Confirmation { confirmations: self.clone(), slot, level, position, id, source }
-    }
-
-    fn outcome(
-        &self,
-        state: &State,
-        level: ConfirmLevel,
-        position: Position,
-        end: Position,
-    ) -> Option<ConfirmResult> {
-        let (topic, confirmed) = (self.topic.clone(), state.tracker.confirmed(level));
-        if position > end {
-            return Some(Err(ConfirmError::NotPublished { topic, position, end }));
-        }
-        match state.tracker.outcome(level, position) {
-            Some(Ok(confirmed)) => Some(Ok(confirmed)),
-            Some(Err((from, to))) => Some(Err(match state.tracker.too_few(level) {
-                Some((subscribers, wanted)) => {
-                    ConfirmError::TooFew { topic, level, confirmed, from, to, subscribers, wanted }
-                }
-                None => ConfirmError::Lost { topic, level, confirmed, from, to },
-            })),
-            None => state.over.map(|over| match over {
-                Over::Closed => Err(ConfirmError::Closed { topic, level, confirmed }),
-                Over::ShutDown => Err(ConfirmError::ShutDown { topic, level, confirmed }),
-            }),
-        }
     }
 
     /// The broker reported its positions. Returns the next requests.
@@ -309,7 +294,10 @@ impl Confirmations {
             state.requested[n] = None;
             let confirmed = state.tracker.confirmed(level);
             let slots = std::mem::take(&mut state.waiting[n]).into_values();
-            failed.extend(slots.map(|slot| (slot, error(self.topic.clone(), level, confirmed))));
+            failed.extend(slots.map(|slot| {
+                let error = error(slot.topic.clone(), level, confirmed);
+                (slot, error)
+            }));
         }
         drop(state);
         failed.into_iter().for_each(|(slot, error)| slot.put(Err(error)));
@@ -330,8 +318,8 @@ impl Confirmations {
         change(&mut state);
         let mut completed = Vec::new();
         for level in ConfirmLevel::ALL {
-            while let Some(at) = first(&state.waiting[level as usize])
-                && let Some(result) = self.outcome(&state, level, at, Position::MAX)
+            while let Some((at, topic)) = first(&state.waiting[level as usize])
+                && let Some(result) = outcome(&state, topic, level, at, Position::MAX)
                 && let Some((key, slot)) = state.waiting[level as usize].pop_first()
             {
                 state.wanted[level as usize].remove(&key);
@@ -351,8 +339,35 @@ impl Confirmations {
     }
 }
 
-fn first(waiting: &BTreeMap<(Position, u64), Arc<Slot>>) -> Option<Position> {
-    waiting.keys().next().map(|(position, _)| *position)
+fn outcome(
+    state: &State,
+    topic: &TopicName,
+    level: ConfirmLevel,
+    position: Position,
+    end: Position,
+) -> Option<ConfirmResult> {
+    let (topic, confirmed) = (topic.clone(), state.tracker.confirmed(level));
+    if position > end {
+        return Some(Err(ConfirmError::NotPublished { topic, position, end }));
+    }
+    match state.tracker.outcome(level, position) {
+        Some(Ok(confirmed)) => Some(Ok(confirmed)),
+        Some(Err((from, to))) => Some(Err(match state.tracker.too_few(level) {
+            Some((subscribers, wanted)) => {
+                ConfirmError::TooFew { topic, level, confirmed, from, to, subscribers, wanted }
+            }
+            None => ConfirmError::Lost { topic, level, confirmed, from, to },
+        })),
+        None => state.over.map(|over| match over {
+            Over::Closed => Err(ConfirmError::Closed { topic, level, confirmed }),
+            Over::ShutDown => Err(ConfirmError::ShutDown { topic, level, confirmed }),
+        }),
+    }
+}
+
+/// The first position that is waited for, and the topic of who waits.
+fn first(waiting: &BTreeMap<(Position, u64), Arc<Slot>>) -> Option<(Position, &TopicName)> {
+    waiting.iter().next().map(|((position, _), slot)| (*position, &slot.topic))
 }
 
 /// A confirmation of published records: a future for any runtime, and an object to wait for or to poll. The confirmation
@@ -442,7 +457,7 @@ impl Confirmation {
         self.want(true);
         wait_while(&self.slot.state, &self.slot.changed, timeout, |state| state.result.is_none());
         self.result().unwrap_or_else(|| {
-            let (topic, level) = (self.confirmations.topic.clone(), self.level);
+            let (topic, level) = (self.source.topic.clone(), self.level);
             let (position, confirmed) = (self.position, self.confirmations.confirmed(level));
             Err(ConfirmError::TimedOut {
                 topic,

@@ -7,9 +7,8 @@
 //!
 //! Attributes are behind the header from the start. Only the length before them changes.
 
-use rocketbufs::OutSegment;
-
 use crate::ground::error::PublishError;
+use crate::state::space_log::Room;
 use crate::wire::{
     ATTRIBUTES_HEADER_BYTES, Attributes, RECORD_HEADER_BYTES, record_header, record_header_with,
 };
@@ -21,9 +20,10 @@ use crate::wire::{
 /// Several segments may be open at a time. Messages become visible in the order in which they were claimed, and later messages wait for
 /// an open segment. Return a segment that is not needed with `publish_segment(segment, None)`: after a segment is dropped, the
 /// topic cannot continue, unless it was the newest.
-#[derive(Debug)]
+///
+/// In a topic of a space the segment is memory of its own, and is copied when it is published: an open one keeps nobody waiting.
 pub struct MessageSegment {
-    pub(crate) segment: OutSegment,
+    pub(crate) room: Room,
     /// Bytes of the record's headers and attributes, before the bytes of the application.
     pub(crate) header: usize,
 }
@@ -32,13 +32,13 @@ impl MessageSegment {
     /// The bytes to fill. They stay at one address while the segment lives, also if it is moved. Their content is arbitrary
     /// until it is written.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.segment.bytes_mut()[self.header..]
+        &mut self.room.bytes_mut()[self.header..]
     }
 
     /// Writes the header of a record whose content are the first `bytes` bytes, which are not more than there are.
     pub(crate) fn write_header(&mut self, bytes: usize) {
         const HEADERS: usize = RECORD_HEADER_BYTES + ATTRIBUTES_HEADER_BYTES;
-        let head = &mut self.segment.bytes_mut()[..self.header];
+        let head = &mut self.room.bytes_mut()[..self.header];
         if let Some((to, attributes)) = head.split_first_chunk_mut::<HEADERS>() {
             *to = record_header_with(Attributes::checked_before(attributes), bytes).unwrap_or(*to);
         } else if let Some(to) = head.first_chunk_mut() {
@@ -48,12 +48,18 @@ impl MessageSegment {
 
     /// How many bytes there are.
     pub fn len(&self) -> usize {
-        self.segment.len() - self.header
+        self.room.len() - self.header
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+impl std::fmt::Debug for MessageSegment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MessageSegment").field("len", &self.len()).finish_non_exhaustive()
     }
 }
 

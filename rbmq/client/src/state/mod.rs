@@ -6,5 +6,8 @@ pub(crate) mod confirm;
 pub(crate) mod confirm_tracker;
 pub(crate) mod disk_asks;
 pub(crate) mod event;
+pub(crate) mod in_space;
 pub(crate) mod message_segment;
+pub(crate) mod space_log;
+pub(crate) mod space_reader;
 pub(crate) mod topic_state;

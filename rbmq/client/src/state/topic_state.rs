@@ -1,6 +1,6 @@
 //! The state of a publisher's topics, shared with their writers, the callbacks of the framework and the reconnecting thread.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::{self, Poll, Waker};
@@ -15,7 +15,8 @@ use crate::ground::error::{Over, PublisherWaitError, TopicEnd};
 use crate::state::confirm::{Asks, Confirmations, Requests, send_requests};
 use crate::state::disk_asks::DiskAsks;
 use crate::state::event::{PublisherEvent, PublisherEvents};
-use crate::wire::{Control, Framing, RefuseCode, TopicName};
+use crate::state::in_space::InSpace;
+use crate::wire::{Control, Framing, RefuseCode, Space, TopicFilter, TopicName};
 
 /// How long closing may take by default.
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -74,6 +75,28 @@ fn all(topics: &Topics) -> Vec<Arc<TopicState>> {
 /// The topics of a publisher.
 pub(crate) type Topics = Arc<Mutex<HashMap<Bid, Arc<TopicState>>>>;
 
+/// More writers than this of a log are not told of events one by one, but under the name of the log.
+const MAX_NAMED: usize = 64;
+
+/// The topics of the writers of the log of a space; of another topic, none.
+#[derive(Default)]
+pub(crate) struct Names {
+    /// By the ids of the writers.
+    open: Mutex<BTreeMap<u64, TopicName>>,
+    /// The writers that found no room.
+    waiting: Mutex<BTreeMap<u64, TopicName>>,
+}
+
+impl Names {
+    pub(crate) fn add(&self, id: u64, topic: &TopicName) {
+        lock(&self.open).insert(id, topic.clone());
+    }
+
+    pub(crate) fn wait_for_room(&self, id: u64, topic: &TopicName) {
+        lock(&self.waiting).insert(id, topic.clone());
+    }
+}
+
 /// A topic of this publisher, and the broker's answers about it.
 pub(crate) struct TopicState {
     pub(crate) topic: TopicName,
@@ -88,25 +111,42 @@ pub(crate) struct TopicState {
     pub(crate) confirmations: Arc<Confirmations>,
     pub(crate) state: Mutex<State>,
     pub(crate) changed: Condvar,
-    /// The task of the writer, while it waits.
-    pub(crate) task: Mutex<Option<Waker>>,
+    /// The tasks of the writers, while they wait, by the ids of the writers.
+    pub(crate) tasks: Mutex<BTreeMap<u64, Waker>>,
     pub(crate) events: Arc<PublisherEvents>,
+    /// The space of which the topic is the log.
+    pub(crate) space: Option<Space>,
+    /// What the broker says about the topic's space.
+    pub(crate) in_space: Mutex<SpaceAnswer>,
+    pub(crate) names: Names,
+}
+
+/// What the broker says about the space of a topic.
+#[derive(Default)]
+pub(crate) struct SpaceAnswer {
+    /// The patterns of the messages so far.
+    before: Vec<TopicFilter>,
+    pub(crate) in_space: Option<Arc<InSpace>>,
 }
 
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) accepted: bool,
+    /// The broker has taken the topic over this connection or an earlier one.
+    pub(crate) was_accepted: bool,
     pub(crate) ended: bool,
     pub(crate) refusal: Option<(RefuseCode, String)>,
     /// The publisher is over.
     pub(crate) over: Option<Over>,
     pub(crate) subscribers: u32,
+    /// The topic is one of a space: its records go into the log.
+    pub(crate) redirected: bool,
 }
 
 impl State {
     /// Whether the broker has taken or refused the topic, or never will.
     pub(crate) fn is_answered(&self) -> bool {
-        self.accepted || self.is_ended()
+        self.accepted || self.redirected || self.is_ended()
     }
 
     /// Whether the topic takes nothing more: it is refused, or its publisher is over.
@@ -125,9 +165,11 @@ impl TopicState {
     /// Names the topic to the broker. Answers over earlier connections no longer count, except for the end of the topic.
     pub(crate) fn create(&self, conn: &Conn) {
         let mut state = lock(&self.state);
-        *state = State { ended: state.ended, over: state.over, ..State::default() };
+        let State { was_accepted, ended, over, .. } = *state;
+        *state = State { was_accepted, ended, over, ..State::default() };
         self.stopped.store(!self.may_publish(&state), Ordering::Release);
         drop(state);
+        lock(&self.in_space).before.clear();
         self.confirmations.on_naming();
         let create = Control::Create {
             bid: self.bid,
@@ -150,25 +192,71 @@ impl TopicState {
     /// The broker does not take the topic.
     pub(crate) fn on_refused(&self, code: RefuseCode, reason: String) {
         self.confirmations.refuse(&reason);
-        let (topic, text) = (self.topic.clone(), reason.clone());
+        let text = reason.clone();
         self.update(|state| state.refusal = Some((code, reason)));
-        self.events.push(PublisherEvent::TopicRefused { topic, code, reason: text });
+        self.tell(|topic| PublisherEvent::TopicRefused { topic, code, reason: text.clone() });
+    }
+
+    /// The broker says that the topic is in a space, or of the log of a space which topics are in it.
+    pub(crate) fn on_in_space(&self, more: bool, space: Space, before: Vec<TopicFilter>) {
+        let mut answer = lock(&self.in_space);
+        answer.before.extend(before);
+        if more {
+            return;
+        }
+        let before = std::mem::take(&mut answer.before);
+        answer.in_space = Some(Arc::new(InSpace::new(space, &before)));
+        drop(answer);
+        if self.space.is_some() {
+            return;
+        }
+        let was_taken = lock(&self.state).was_accepted;
+        if was_taken {
+            let reason = "the topic is in a space now, and its log goes elsewhere: open it again";
+            return self.on_refused(RefuseCode::Invalid, reason.to_owned());
+        }
+        self.update(|state| state.redirected = true);
+    }
+
+    /// Tells the application of something, under the names of all writers.
+    fn tell(&self, event: impl Fn(TopicName) -> PublisherEvent) {
+        let names: Vec<TopicName> = {
+            let open = lock(&self.names.open);
+            if (1..=MAX_NAMED).contains(&open.len()) { open.values().cloned().collect() } else { Vec::new() }
+        };
+        if names.is_empty() {
+            return self.events.push(event(self.topic.clone()));
+        }
+        names.into_iter().for_each(|topic| self.events.push(event(topic)));
+    }
+
+    /// The buffer has room again. The writers that found none are told.
+    pub(crate) fn on_room(&self) {
+        let waiting = std::mem::take(&mut *lock(&self.names.waiting));
+        waiting.into_values().for_each(|topic| self.events.push(PublisherEvent::Room { topic }));
+    }
+
+    /// A writer is dropped.
+    pub(crate) fn forget(&self, id: u64) {
+        lock(&self.tasks).remove(&id);
+        lock(&self.names.open).remove(&id);
+        lock(&self.names.waiting).remove(&id);
     }
 
     /// The broker's disk takes nothing, or works again (an empty text).
     pub(crate) fn on_disk(&self, failure: String) {
-        let topic = self.topic.clone();
+        let topic = &self.topic;
         let known = self.confirmations.disk_failure();
         let failure = (!failure.is_empty()).then_some(failure);
         self.confirmations.on_disk_failure(failure.clone());
         match failure {
             Some(reason) if known.as_ref() != Some(&reason) => {
                 warn!("the broker's disk takes nothing of topic '{topic}': {reason}");
-                self.events.push(PublisherEvent::DiskFailed { topic, reason });
+                self.tell(|topic| PublisherEvent::DiskFailed { topic, reason: reason.clone() });
             }
             None if known.is_some() => {
                 info!("the broker's disk takes topic '{topic}' again");
-                self.events.push(PublisherEvent::DiskRecovered { topic });
+                self.tell(|topic| PublisherEvent::DiskRecovered { topic });
             }
             _ => {}
         }
@@ -177,7 +265,7 @@ impl TopicState {
     /// The number of subscribers changed.
     pub(crate) fn on_subscribers(&self, count: u32) {
         self.update(|state| state.subscribers = count);
-        self.events.push(PublisherEvent::Subscribers { topic: self.topic.clone(), count });
+        self.tell(|topic| PublisherEvent::Subscribers { topic, count });
     }
 
     pub(crate) fn update(&self, change: impl FnOnce(&mut State)) {
@@ -186,17 +274,21 @@ impl TopicState {
         self.stopped.store(!self.may_publish(&state), Ordering::Release);
         drop(state);
         self.changed.notify_all();
-        if let Some(task) = lock(&self.task).take() {
-            task.wake();
-        }
+        let tasks = std::mem::take(&mut *lock(&self.tasks));
+        tasks.into_values().for_each(Waker::wake);
     }
 
-    /// For the task of the writer: ready when `done`. Otherwise the next change wakes the task.
-    pub(crate) fn poll(&self, task: &mut task::Context<'_>, done: impl Fn(&State) -> bool) -> Poll<()> {
+    /// For the task of a writer: ready when `done`. Otherwise the next change wakes the task.
+    pub(crate) fn poll(
+        &self,
+        id: u64,
+        task: &mut task::Context<'_>,
+        done: impl Fn(&State) -> bool,
+    ) -> Poll<()> {
         if done(&lock(&self.state)) {
             return Poll::Ready(());
         }
-        *lock(&self.task) = Some(task.waker().clone());
+        lock(&self.tasks).insert(id, task.waker().clone());
         // A change may have come before the task was known.
         if done(&lock(&self.state)) { Poll::Ready(()) } else { Poll::Pending }
     }
@@ -243,11 +335,12 @@ impl TopicState {
     /// Waits until the topic has `wanted` subscribers.
     pub(crate) fn wait_subscribers(
         &self,
+        topic: &TopicName,
         wanted: u32,
         timeout: Option<Duration>,
     ) -> Result<(), PublisherWaitError> {
         self.wait(timeout, |state| state.subscribers >= wanted || state.is_ended());
-        let (present, topic) = (self.subscribers(), self.topic.clone());
+        let (present, topic) = (self.subscribers(), topic.clone());
         match self.end() {
             Some(end) => Err(end.of_wait(topic)),
             None if present < wanted => {

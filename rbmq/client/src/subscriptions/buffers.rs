@@ -15,7 +15,7 @@ use rbmq_wire::Levels;
 use rocketbufs::{Bid, Epoch, Policy, Position};
 
 use super::effects::Begin;
-use crate::wire::{Framing, Topic, TopicFilter, TopicName};
+use crate::wire::{Framing, Space, Topic, TopicFilter, TopicName};
 
 /// The most announced buffers that are remembered although no filter matches them.
 pub(super) const MAX_UNWANTED: usize = 65_536;
@@ -89,6 +89,8 @@ pub(super) struct Buffers {
     all: HashMap<Bid, Buffer>,
     /// The number of buffers of each topic.
     topics: Levels<usize>,
+    /// The number of buffers of the log of each space.
+    spaces: HashMap<Space, usize>,
     /// In the order of the announcements.
     by_epoch: HashMap<Epoch, Vec<Bid>>,
     /// The number of buffers whose logs have not ended.
@@ -112,7 +114,7 @@ impl Buffers {
     pub(super) fn any_of(&self, filter: &TopicFilter) -> bool {
         let mut any = false;
         self.topics.matched_by(filter, &mut |_| any = true);
-        any
+        any || self.spaces.keys().any(|space| filter.intersects(space.pattern()))
     }
 
     /// The buffers of a log, in the order of their announcements. A log has several buffers if it comes by several ways, or if its
@@ -135,7 +137,10 @@ impl Buffers {
         self.expected.remove(buffer.name());
         self.merged.remove(buffer.name());
         self.pending += usize::from(buffer.stage.is_pending());
-        *self.topics.entry(buffer.name().as_str()) += 1;
+        match &buffer.topic.space {
+            Some(space) => *self.spaces.entry(space.clone()).or_default() += 1,
+            None => *self.topics.entry(buffer.name().as_str()) += 1,
+        }
         self.by_epoch.entry(buffer.epoch()).or_default().push(bid);
         self.all.insert(bid, buffer);
     }
@@ -158,7 +163,14 @@ impl Buffers {
         let buffer = self.all.remove(&bid)?;
         self.pending -= usize::from(buffer.stage.is_pending());
         let topic = buffer.name().as_str();
-        if let Some(count) = self.topics.get_mut(topic) {
+        if let Some(space) = &buffer.topic.space {
+            if let Some(count) = self.spaces.get_mut(space) {
+                *count -= 1;
+                if *count == 0 {
+                    self.spaces.remove(space);
+                }
+            }
+        } else if let Some(count) = self.topics.get_mut(topic) {
             *count -= 1;
             if *count == 0 {
                 self.topics.remove(topic);
@@ -192,7 +204,7 @@ impl Buffers {
 
     /// The buffers that a filter matches and that no other filter matched before.
     pub(super) fn wanted_again(&self, filter: &TopicFilter) -> Vec<Topic> {
-        let wanted = self.unwanted.values().filter(|buffer| filter.matches(buffer.name()));
+        let wanted = self.unwanted.values().filter(|buffer| buffer.topic.is_matched_by(filter));
         let mut wanted: Vec<Topic> = wanted.map(|buffer| buffer.topic.clone()).collect();
         wanted.sort_unstable_by_key(|topic| topic.bid);
         wanted
@@ -251,6 +263,7 @@ impl Buffers {
             }
         }
         self.topics = Levels::default();
+        self.spaces.clear();
         self.by_epoch.clear();
         self.unwanted.clear();
         self.unconfirmed.clear();
@@ -296,6 +309,7 @@ mod tests {
             kept: false,
             max_delivery_bytes: 0,
             topic: name.parse().unwrap(),
+            space: None,
         };
         Buffer::new(topic, Stage::Open(Policy::Block, Begin::At(Start::Newest)))
     }

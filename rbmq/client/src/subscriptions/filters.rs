@@ -1,9 +1,11 @@
 //! The filters that the application subscribed to.
 
+use std::sync::Arc;
+
 use rbmq_wire::Levels;
 
 use crate::ground::options::StartFrom;
-use crate::wire::{TopicFilter, TopicName};
+use crate::wire::{Space, Topic, TopicFilter, TopicName};
 
 /// A filter and its state.
 #[derive(Debug)]
@@ -39,6 +41,8 @@ pub(super) struct Filters {
     answered: u64,
     /// `next_number` and `answered` when the connection was lost.
     before_loss: (u64, u64),
+    /// The filters alone, since they were first asked for.
+    wanted: Option<Arc<Levels<()>>>,
 }
 
 impl Filters {
@@ -52,6 +56,7 @@ impl Filters {
         let number = self.next_number;
         self.next_number += 1;
         self.filters.insert(filter.as_str(), Filter { filter: filter.clone(), number, start, matched });
+        self.wanted = None;
         self.unmatched += usize::from(!matched);
         true
     }
@@ -60,6 +65,7 @@ impl Filters {
     pub(super) fn remove(&mut self, filter: &TopicFilter) -> bool {
         let Some(removed) = self.filters.remove(filter.as_str()) else { return false };
         self.unmatched -= usize::from(!removed.matched);
+        self.wanted = None;
         true
     }
 
@@ -75,11 +81,11 @@ impl Filters {
 
     /// The broker announced a buffer of this topic. Returns the start of the earliest filter that matches, and the most
     /// complete answer to a matching filter before the connection was lost.
-    pub(super) fn on_announced(&mut self, topic: &TopicName) -> Option<(StartFrom, Answered)> {
+    pub(super) fn on_announced(&mut self, topic: &Topic) -> Option<(StartFrom, Answered)> {
         let mut first: Option<&Filter> = None;
         let (mut new, mut answered) = (Vec::new(), Answered::NotRequested);
         let (requested_below, answered_below) = self.before_loss;
-        self.filters.matching(topic, &mut |filter| {
+        self.each_matching(topic, &mut |filter| {
             answered = answered.max(match filter.number {
                 number if number < answered_below => Answered::Fully,
                 number if number < requested_below => Answered::Partly,
@@ -91,7 +97,6 @@ impl Filters {
             if !filter.matched {
                 new.push(filter.filter.clone());
             }
-            false
         });
         let start = first.map(|filter| (filter.start.clone(), answered));
         for filter in new {
@@ -103,14 +108,50 @@ impl Filters {
         start
     }
 
-    /// Whether a filter matches the topic.
-    pub(super) fn any_matches(&self, topic: &TopicName) -> bool {
-        self.filters.any_matches(topic)
+    /// Visits the filters that match the topic, or some topic of the space.
+    fn each_matching<'f>(&'f self, topic: &Topic, visit: &mut impl FnMut(&'f Filter)) {
+        if topic.space.is_some() {
+            return self
+                .filters
+                .values()
+                .filter(|filter| topic.is_matched_by(&filter.filter))
+                .for_each(visit);
+        }
+        self.filters.matching(&topic.topic, &mut |filter| {
+            visit(filter);
+            false
+        });
     }
 
-    /// Whether the topic was requested by its name, and not only by filters with wildcards.
-    pub(super) fn has_name(&self, topic: &TopicName) -> bool {
-        self.filters.get(topic.as_str()).is_some()
+    /// Whether a filter matches the topic, or some topic of the space.
+    pub(super) fn any_matches(&self, topic: &Topic) -> bool {
+        match topic.space {
+            Some(_) => self.filters.values().any(|filter| topic.is_matched_by(&filter.filter)),
+            None => self.filters.any_matches(&topic.topic),
+        }
+    }
+
+    /// The same for the name of a topic, or of the log of a space.
+    pub(super) fn any_is_for(&self, name: &TopicName) -> bool {
+        match Space::of_log(name) {
+            Some(space) => self.filters.values().any(|filter| filter.filter.intersects(space.pattern())),
+            None => self.filters.any_matches(name),
+        }
+    }
+
+    /// Whether the topic has a ring of its own: it was requested by its name, and not only by filters with wildcards, or it is a space.
+    pub(super) fn has_name(&self, topic: &Topic) -> bool {
+        topic.space.is_some() || self.filters.get(topic.topic.as_str()).is_some()
+    }
+
+    /// The filters, for the records of spaces.
+    pub(super) fn wanted(&mut self) -> Arc<Levels<()>> {
+        let all = || {
+            let mut all = Levels::default();
+            self.filters.values().for_each(|filter| _ = all.insert(filter.filter.as_str(), ()));
+            Arc::new(all)
+        };
+        self.wanted.get_or_insert_with(all).clone()
     }
 
     /// All filters.
@@ -127,9 +168,12 @@ impl Filters {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Framing;
 
-    fn topic(name: &str) -> TopicName {
-        name.parse().unwrap()
+    fn topic(name: &str) -> Topic {
+        let topic: TopicName = name.parse().unwrap();
+        let (framing, space) = (Framing::Merged, Space::of_log(&topic));
+        Topic { bid: 1, epoch: 1, framing, fresh: false, kept: false, max_delivery_bytes: 1, topic, space }
     }
 
     fn filter(text: &str) -> TopicFilter {
@@ -158,6 +202,24 @@ mod tests {
         assert_eq!(announced(&mut filters, "e").1, Answered::NotRequested);
         assert!(filters.all_matched());
         assert_eq!(filters.all().len(), 5);
+    }
+
+    #[test]
+    fn a_filter_of_some_topics_of_a_space_matches_its_log() {
+        let mut filters = Filters::default();
+        filters.add(&filter("$space/#"), StartFrom::Newest, false);
+        assert_eq!(filters.on_announced(&topic("$space/d")), None);
+        filters.add(&filter("+/7/temp"), StartFrom::Oldest, false);
+        filters.add(&filter("d/#"), StartFrom::Newest, false);
+        assert!(filters.any_matches(&topic("$space/d")) && filters.any_is_for(&topic("$space/d").topic));
+        assert_eq!(filters.on_announced(&topic("$space/d")).unwrap().0, StartFrom::Oldest);
+        assert!(filters.wanted().any_matches(&"d/7/door".parse().unwrap()));
+        assert!(filters.remove(&filter("d/#")));
+        assert!(!filters.wanted().any_matches(&"d/7/door".parse().unwrap()));
+        assert!(filters.remove(&filter("+/7/temp")) && !filters.any_is_for(&topic("$space/d").topic));
+        // Only what is announced as a space is one.
+        let ordinary = Topic { space: None, ..topic("$space/d") };
+        assert!(filters.any_matches(&ordinary) && !filters.any_matches(&topic("$space/d")));
     }
 
     #[test]

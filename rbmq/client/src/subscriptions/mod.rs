@@ -20,6 +20,9 @@
 //! | The buffer appeared in between at another broker process, or before the first process had announced everything. | at its oldest byte |
 //! | The buffer existed before the request. | as the application chooses: newest, oldest, last delivery, a time, a position |
 //!
+//! The log of a space has many topics. The machine wants the log if a filter matches some of them, and the application gets the records
+//! that its filters match. A filter that comes later begins where the log is then.
+//!
 //! The broker may keep a log on disk. Then the machine asks it for a *replay* where the ring may not have everything: a buffer for this
 //! subscriber alone, which ends where the log goes on in the announced buffer. The machine asks again there, and whenever the ring was
 //! faster than the subscriber, so a replay follows a replay until the ring has the position.
@@ -39,7 +42,9 @@ mod logs;
 mod simulator;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
+use rbmq_wire::Levels;
 use rocketbufs::fields::printable;
 use rocketbufs::{Bid, Epoch, Policy, Position, Start};
 use tracing::{debug, warn};
@@ -47,6 +52,7 @@ use tracing::{debug, warn};
 use crate::ground::error::ReceiveError;
 use crate::ground::options::{StartFrom, SubscriberOptions};
 use crate::state::event::Notice;
+use crate::state::space_reader::SpaceView;
 use crate::wire::{Control, Framing, Topic, TopicFilter, TopicName};
 use buffers::{Buffer, Buffers, Stage};
 use clamped_options::ClampedOptions;
@@ -57,6 +63,15 @@ use logs::Logs;
 
 /// Refusals are queued for the application up to this number of notices.
 const MAX_NOTICES: usize = 1024;
+
+/// What the application gets with received bytes.
+#[derive(Debug)]
+pub(super) struct HandedOut {
+    pub(super) topic: TopicName,
+    pub(super) framing: Framing,
+    /// What of the log of a space the application wants.
+    pub(super) space: Option<SpaceView>,
+}
 
 /// The machine. See the module.
 #[derive(Debug, Default)]
@@ -94,7 +109,7 @@ impl Subscriptions {
             return Vec::new();
         }
         let filters = &self.filters;
-        let removed = self.buffers.remove_topics(|topic| !filters.any_matches(topic));
+        let removed = self.buffers.remove_topics(|topic| !filters.any_is_for(topic));
         let mut left = Vec::with_capacity(removed.len());
         for buffer in removed {
             left.push(buffer.epoch());
@@ -111,11 +126,19 @@ impl Subscriptions {
         left
     }
 
-    /// The application gets bytes of a buffer, up to this position. Returns their topic and framing; none: they are not wanted.
-    pub(super) fn hand_out(&mut self, bid: Bid, to: Position) -> Option<(TopicName, Framing)> {
+    /// The application gets bytes of a buffer, up to this position. None: they are not wanted.
+    pub(super) fn hand_out(&mut self, bid: Bid, to: Position) -> Option<HandedOut> {
         let buffer = self.buffers.get(bid).filter(|buffer| buffer.is_open())?;
         self.logs.hand_out(buffer.epoch(), to);
-        Some((buffer.name().clone(), buffer.topic.framing))
+        let (topic, framing) = (buffer.name().clone(), buffer.topic.framing);
+        let space =
+            buffer.topic.space.clone().map(|space| SpaceView { space, wanted: self.filters.wanted() });
+        Some(HandedOut { topic, framing, space })
+    }
+
+    /// The filters, for records of spaces.
+    pub(super) fn wanted(&mut self) -> Arc<Levels<()>> {
+        self.filters.wanted()
     }
 
     /// Bytes that were handed out had been overwritten.
@@ -249,7 +272,7 @@ impl Subscriptions {
         match message {
             Control::Topic(topic) => {
                 self.buffers.on_announced(topic.bid);
-                if self.filters.any_matches(&topic.topic) {
+                if self.filters.any_matches(&topic) {
                     // A buffer that is opened later has these limits too.
                     self.clamped.compare(&topic.topic);
                 }
@@ -350,7 +373,7 @@ impl Subscriptions {
         if self.buffers.get(bid).is_some_and(is_known) {
             return;
         }
-        let Some((from, answered)) = self.filters.on_announced(&topic.topic) else {
+        let Some((from, answered)) = self.filters.on_announced(&topic) else {
             return self.buffers.keep_unwanted(Buffer::new(topic, Stage::Next));
         };
         let mut others = self.buffers.of_epoch(epoch).filter(|other| other.topic.bid != bid);
@@ -423,7 +446,7 @@ impl Subscriptions {
             begin,
             policy,
             replay,
-            named: self.filters.has_name(&topic.topic),
+            named: self.filters.has_name(&topic),
             covered_from: self.logs.resume(epoch).map(|left| left.covered_from),
             max_delivery_bytes: topic.max_delivery_bytes,
         }));

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use rbmq_wire::{
-    Control, Credentials, Framing, Hello, Records, RefuseCode, ReplayFrom, Role, Secret, SubscribeLimits,
-    Topic, Unpack, UnpackError, push_record, run_header,
+    Control, Credentials, Framing, Hello, Records, RefuseCode, ReplayFrom, Role, Secret, Space,
+    SubscribeLimits, Topic, Unpack, UnpackError, push_record, run_header,
 };
 use rbmq_wire::{TopicFilter, TopicName};
 
@@ -71,9 +71,11 @@ fn control() -> impl Strategy<Value = Control> {
                 fresh,
                 kept,
                 max_delivery_bytes,
-                topic
+                topic,
+                space: None
             })
         ),
+        spaces(),
         chains(),
         (any::<u32>(), topic()).prop_map(|(bid, topic)| Control::TopicGone { bid, topic }),
         ".{0,80}".prop_map(|reason| Control::Rejected { reason }),
@@ -88,12 +90,44 @@ fn control() -> impl Strategy<Value = Control> {
     ]
 }
 
+fn space() -> impl Strategy<Value = Space> {
+    "[a-z/]{0,20}/#".prop_map(|pattern| Space::new(&pattern.parse().expect("a filter")).expect("a prefix"))
+}
+
+/// The messages about spaces.
+fn spaces() -> impl Strategy<Value = Control> {
+    let before = proptest::collection::vec(filter(), 0..20);
+    prop_oneof![
+        (any::<u32>(), any::<bool>(), space(), before)
+            .prop_map(|(bid, more, space, before)| Control::InSpace { bid, more, space, before }),
+        (any::<u32>(), any::<u128>(), space()).prop_map(|(bid, epoch, space)| Control::Topic(Topic {
+            bid,
+            epoch,
+            framing: Framing::Merged,
+            fresh: false,
+            kept: true,
+            max_delivery_bytes: 9,
+            topic: space.log().clone(),
+            space: Some(space),
+        })),
+    ]
+}
+
 /// The messages about chains of brokers.
 fn chains() -> impl Strategy<Value = Control> {
     prop_oneof![
         (any::<u32>(), any::<u128>(), framing(), topic(), proptest::collection::vec(any::<u128>(), 0..=16))
             .prop_map(|(bid, epoch, framing, topic, path)| Control::TopicVia {
-                topic: Topic { bid, epoch, framing, fresh: true, kept: false, max_delivery_bytes: 9, topic },
+                topic: Topic {
+                    bid,
+                    epoch,
+                    framing,
+                    fresh: true,
+                    kept: false,
+                    max_delivery_bytes: 9,
+                    topic,
+                    space: None
+                },
                 path
             }),
         (any::<u32>(), any::<u32>()).prop_map(|(bid, count)| Control::Downstream { bid, count }),

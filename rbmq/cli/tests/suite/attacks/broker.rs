@@ -21,6 +21,7 @@ fn messages() -> Vec<(&'static str, Control)> {
         kept: false,
         max_delivery_bytes: 1 << 10,
         topic: "t".parse().expect("a name"),
+        space: None,
     };
     vec![
         ("CREATED", Control::Created { bid: 1 }),

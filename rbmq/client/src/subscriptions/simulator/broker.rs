@@ -125,6 +125,7 @@ impl Broker {
             kept: log.kept,
             max_delivery_bytes: 1,
             topic: log.topic.clone(),
+            space: None,
         }));
         if continues {
             self.send(Control::Continues { bid, yes: true });

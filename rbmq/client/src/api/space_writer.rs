@@ -1,0 +1,231 @@
+//! The writer of a space: publishes to any of its topics.
+
+use std::time::Duration;
+
+use rocketbufs::Position;
+
+use crate::api::writer::{TopicWriter, WriteBatch};
+use crate::connection::lock;
+use crate::ground::error::{PublishError, PublisherWaitError};
+use crate::ground::level::ConfirmLevel;
+use crate::state::confirm::{ConfirmResult, Confirmation};
+use crate::wire::{Attributes, AttributesBuf, Space, TopicFilter, TopicName};
+
+/// Publishes to the topics of a space ([`Publisher::space`](crate::Publisher::space)). A writer may be moved to another thread, and one
+/// thread uses it at a time.
+///
+/// Its buffer is the log of the space, which all writers of a publisher share: positions, confirmations and room are those of the log, and
+/// the events of the publisher name it `$space/PREFIX`. A writer costs nothing for each topic.
+pub struct SpaceWriter {
+    log: TopicWriter,
+    /// The attributes of the record that is being published.
+    attributes: AttributesBuf,
+}
+
+impl SpaceWriter {
+    pub(crate) fn new(log: TopicWriter) -> Self {
+        Self { log, attributes: AttributesBuf::new() }
+    }
+
+    /// The space.
+    pub fn space(&self) -> &Space {
+        match self.log.output.log() {
+            Some(log) => &log.space,
+            None => unreachable!("a space has a log"),
+        }
+    }
+
+    /// Whether a topic is in the space: the pattern matches it, and no earlier rule of the broker does.
+    pub fn contains(&self, topic: &TopicName) -> bool {
+        contains(&self.log, topic)
+    }
+
+    /// Publishes one record to a topic of the space. Waits without a limit while the ring is full. Returns the position behind the
+    /// record, in the log of the space.
+    ///
+    /// # Errors
+    /// As [`TopicWriter::publish`], [`PublishError::NotInSpace`] and [`PublishError::TopicInAttributes`]. Nothing was published.
+    pub fn publish_to(
+        &mut self,
+        topic: &TopicName,
+        attributes: Option<&AttributesBuf>,
+        payload: &[u8],
+    ) -> Result<Position, PublishError> {
+        self.publish_to_timeout(topic, attributes, payload, None)
+    }
+
+    /// As [`SpaceWriter::publish_to`], waiting at most `timeout`. After [`PublishError::TimedOut`] the event
+    /// [`PublisherEvent::Room`](crate::PublisherEvent::Room) says when there is room.
+    ///
+    /// # Errors
+    /// As [`SpaceWriter::publish_to`], and [`PublishError::TimedOut`].
+    pub fn publish_to_timeout(
+        &mut self,
+        topic: &TopicName,
+        attributes: Option<&AttributesBuf>,
+        payload: &[u8],
+        timeout: Option<Duration>,
+    ) -> Result<Position, PublishError> {
+        let given = attributes.map_or(Attributes::EMPTY, AttributesBuf::attributes);
+        name(&self.log, topic, given, &mut self.attributes)?;
+        self.log.publish_attributed(self.attributes.attributes(), payload, timeout)
+    }
+
+    /// Begins a delivery of many records. `bytes` is the room for records with their headers of 4 bytes. With the names of their topics
+    /// they have at most [`SpaceWriter::max_delivery_bytes`]. Waits at most `timeout` while the ring is full.
+    ///
+    /// # Errors
+    /// As [`TopicWriter::batch_timeout`].
+    pub fn batch(&mut self, bytes: u64, timeout: Option<Duration>) -> Result<SpaceBatch<'_>, PublishError> {
+        let Self { log, attributes } = self;
+        Ok(SpaceBatch { batch: log.batch_timeout(bytes, timeout)?, attributes })
+    }
+
+    /// The largest delivery in bytes, with headers and attributes.
+    pub fn max_delivery_bytes(&self) -> u64 {
+        self.log.max_delivery_bytes()
+    }
+
+    /// The number of subscribers of the log, as [`TopicWriter::subscribers`].
+    pub fn subscribers(&self) -> u32 {
+        self.log.subscribers()
+    }
+
+    /// As [`TopicWriter::wait_subscribers`].
+    ///
+    /// # Errors
+    /// As [`TopicWriter::wait_subscribers`].
+    pub fn wait_subscribers(&self, count: u32, timeout: Option<Duration>) -> Result<(), PublisherWaitError> {
+        self.log.wait_subscribers(count, timeout)
+    }
+
+    /// The end of the log of this publisher.
+    pub fn position(&self) -> Position {
+        self.log.position()
+    }
+
+    /// As [`TopicWriter::free_bytes`]; other writers of the log may take them.
+    pub fn free_bytes(&self) -> u64 {
+        self.log.free_bytes()
+    }
+
+    /// As [`TopicWriter::confirmation`].
+    pub fn confirmation(&self, position: Position, level: ConfirmLevel) -> Confirmation {
+        self.log.confirmation(position, level)
+    }
+
+    /// As [`TopicWriter::confirm`].
+    ///
+    /// # Errors
+    /// As [`TopicWriter::confirm`].
+    pub fn confirm(
+        &self,
+        position: Position,
+        level: ConfirmLevel,
+        timeout: Option<Duration>,
+    ) -> ConfirmResult {
+        self.log.confirm(position, level, timeout)
+    }
+
+    /// As [`TopicWriter::confirmed`].
+    pub fn confirmed(&self, level: ConfirmLevel) -> Position {
+        self.log.confirmed(level)
+    }
+
+    /// As [`TopicWriter::flush`].
+    ///
+    /// # Errors
+    /// As [`TopicWriter::flush`].
+    pub fn flush(&self, timeout: Option<Duration>) -> Result<(), PublisherWaitError> {
+        self.log.flush(timeout)
+    }
+
+    /// As [`TopicWriter::close`]. Other writers of the log stay open.
+    ///
+    /// # Errors
+    /// As [`TopicWriter::close`].
+    pub fn close(self) -> Result<(), PublisherWaitError> {
+        self.log.close()
+    }
+
+    /// As [`TopicWriter::close_timeout`]. Other writers of the log stay open.
+    ///
+    /// # Errors
+    /// As [`TopicWriter::close_timeout`].
+    pub fn close_timeout(self, timeout: Option<Duration>) -> Result<(), PublisherWaitError> {
+        self.log.close_timeout(timeout)
+    }
+}
+
+impl std::fmt::Debug for SpaceWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SpaceWriter").field("log", self.log.topic()).finish_non_exhaustive()
+    }
+}
+
+/// A delivery with records of several topics of a space, as [`WriteBatch`]. Dropping the batch without [`SpaceBatch::deliver`] publishes
+/// nothing.
+pub struct SpaceBatch<'w> {
+    batch: WriteBatch<'w>,
+    attributes: &'w mut AttributesBuf,
+}
+
+impl SpaceBatch<'_> {
+    /// Adds a record of a topic. Returns false, and adds nothing, if there is no room.
+    ///
+    /// # Errors
+    /// [`PublishError::NotInSpace`] and [`PublishError::TopicInAttributes`]. Nothing was added.
+    pub fn push(
+        &mut self,
+        topic: &TopicName,
+        attributes: Option<&AttributesBuf>,
+        payload: &[u8],
+    ) -> Result<bool, PublishError> {
+        let given = attributes.map_or(Attributes::EMPTY, AttributesBuf::attributes);
+        name(self.batch.owner, topic, given, self.attributes)?;
+        Ok(self.batch.push_to_space(Some(self.attributes), payload))
+    }
+
+    /// The number of bytes that were added, with headers of 4 bytes.
+    pub fn len(&self) -> usize {
+        self.batch.len()
+    }
+
+    /// Whether nothing was added yet.
+    pub fn is_empty(&self) -> bool {
+        self.batch.is_empty()
+    }
+
+    /// Publishes the records. Returns the position behind them. If another writer of the log has taken the room, the call waits as long as
+    /// the one that began the batch was allowed to.
+    ///
+    /// # Errors
+    /// As [`WriteBatch::deliver`].
+    pub fn deliver(self) -> Result<Position, PublishError> {
+        self.batch.deliver()
+    }
+}
+
+/// Whether the log has the topic.
+fn contains(log: &TopicWriter, topic: &TopicName) -> bool {
+    let answer = lock(&log.state.in_space);
+    answer.in_space.as_ref().is_some_and(|in_space| in_space.contains(topic))
+}
+
+/// Makes the attributes of a record of a topic.
+fn name(
+    log: &TopicWriter,
+    topic: &TopicName,
+    given: Attributes<'_>,
+    attributes: &mut AttributesBuf,
+) -> Result<(), PublishError> {
+    if !contains(log, topic) {
+        let space = log.output.log().map_or_else(TopicFilter::all, |log| log.space.pattern().clone());
+        return Err(PublishError::NotInSpace { topic: topic.clone(), space });
+    }
+    if let Some(topic) = given.topic() {
+        return Err(PublishError::TopicInAttributes { topic: topic.to_owned() });
+    }
+    let named = attributes.copy_from(given).topic(topic.as_str());
+    named.map(drop).map_err(|error| PublishError::Buffer(error.to_string()))
+}
