@@ -339,7 +339,8 @@ impl Mqtt {
             }
         }
         let session = &self.sessions[slot];
-        let waits = !session.queue.is_empty() || session.inflight.iter().any(|inflight| !inflight.sent);
+        let outstanding = session.link.as_ref().map_or(0, |link| link.outstanding);
+        let waits = !session.queue.is_empty() || session.inflight.len() > outstanding;
         match waits && is_full {
             true => _ = self.stalled.insert(slot),
             false => _ = self.stalled.remove(&slot),

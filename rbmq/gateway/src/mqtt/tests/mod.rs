@@ -14,6 +14,7 @@ mod connect;
 mod floor;
 mod limits;
 mod quality;
+mod random;
 mod retained;
 mod subscribe;
 mod wills;
