@@ -1,12 +1,13 @@
 //! The file of users: the permission to read it, and its changes by commands.
 
 use std::fs::{File, Metadata, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use locks::FileLock;
+use private_files::GivenFile;
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
 use zeroize::Zeroizing;
 
@@ -22,11 +23,8 @@ const HEAD: &str = "\
 
 ";
 
-/// A pipe would block for ever without a writer.
-const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-
 /// The largest key of an issuer in bytes.
-const MAX_KEY_BYTES: usize = 16 << 10;
+const MAX_KEY_BYTES: u64 = 16 << 10;
 
 /// Others can read the file, or the group can write it.
 const OTHERS_READ: u32 = 0o027;
@@ -92,14 +90,9 @@ pub fn read_users(path: &Path) -> Result<Users, UsersFileError> {
 /// Reads the key of an issuer. A secret must be as secret as a file of users.
 pub(crate) fn read_key(path: &Path) -> Result<Zeroizing<Vec<u8>>, UsersFileError> {
     let io = |source| UsersFileError::Io { path: path.to_owned(), source };
-    let options = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(path);
-    let file = options.map_err(io)?;
-    let metadata = file.metadata().map_err(io)?;
-    let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_KEY_BYTES + 1));
-    file.take(MAX_KEY_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(io)?;
-    if bytes.len() > MAX_KEY_BYTES {
-        return Err(io(io::Error::other(format!("it has more than {MAX_KEY_BYTES} bytes, the limit"))));
-    }
+    let file = GivenFile::open(path).map_err(io)?;
+    let metadata = file.metadata().clone();
+    let bytes = Zeroizing::new(file.bytes(MAX_KEY_BYTES).map_err(io)?);
     let is_public = bytes.starts_with(b"-----BEGIN PUBLIC KEY-----");
     check_mode(path, &metadata, if is_public { OTHERS_WRITE } else { OTHERS_READ })?;
     Ok(bytes)
@@ -122,16 +115,9 @@ fn with_advice(error: io::Error, path: &Path) -> io::Error {
 
 fn read_text(path: &Path) -> Result<String, UsersFileError> {
     let io = |source| UsersFileError::Io { path: path.to_owned(), source };
-    let options = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(path);
-    let file = options.map_err(|error| io(with_advice(error, path)))?;
-    let metadata = file.metadata().map_err(io)?;
-    check_mode(path, &metadata, OTHERS_READ)?;
-    let mut text = String::new();
-    file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(io)?;
-    if text.len() as u64 > MAX_FILE_BYTES {
-        return Err(io(io::Error::other(format!("it has more than {MAX_FILE_BYTES} bytes, the limit"))));
-    }
-    Ok(text)
+    let file = GivenFile::open(path).map_err(|error| io(with_advice(error, path)))?;
+    check_mode(path, file.metadata(), OTHERS_READ)?;
+    file.text(MAX_FILE_BYTES).map_err(io)
 }
 
 /// Refuses a file whose mode has a forbidden right, or whose owner is another user.

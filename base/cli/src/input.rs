@@ -5,6 +5,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
+use rustix::fs::{Mode, OFlags, open};
+
 use crate::closed;
 use crate::failure::Failure;
 use crate::stop::Stop;
@@ -20,7 +22,7 @@ pub struct Input {
 }
 
 impl Input {
-    /// Opens a file, or standard input for `-`.
+    /// Opens a file, or standard input for `-`. Does not wait for the writer of a pipe; [`read`](Self::read) does.
     ///
     /// # Errors
     /// The system's.
@@ -29,7 +31,8 @@ impl Input {
             closed::check_stdin()?;
             return Ok(Self { fd: io::stdin().as_fd().try_clone_to_owned()?, waits: true });
         }
-        let file = File::open(path)?;
+        let how = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let file = File::from(open(path, how, Mode::empty())?);
         let waits = !file.metadata()?.is_file();
         Ok(Self { fd: file.into(), waits })
     }
@@ -163,5 +166,18 @@ impl Lines {
     /// The bytes after the last newline, at the end of the input.
     pub fn rest(&self) -> &[u8] {
         &self.buffer[self.taken..self.filled]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_without_a_writer_is_opened_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, Mode::RWXU).unwrap();
+        assert!(Input::open(&path).unwrap().waits);
     }
 }

@@ -1,12 +1,19 @@
-//! Files and folders with what others have sent, such as messages and recordings: for the user of the process alone, whatever its
-//! umask is. What exists already keeps its mode, so that an administrator may open a folder to a group.
+//! Files that a process makes, and files that it is given.
+//!
+//! What it makes, such as messages and recordings of others, is for its user alone, whatever its umask is. What exists already keeps its
+//! mode, so that an administrator may open a folder to a group. What it is given, such as keys and configurations, makes it neither wait
+//! for ever nor fill its memory: [`GivenFile`].
 
 #![forbid(unsafe_code)]
+
+mod given;
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
+
+pub use given::GivenFile;
 
 /// The mode of new folders.
 const FOLDER_MODE: u32 = 0o700;

@@ -1,11 +1,11 @@
 //! Certificates and keys from files, checked before they are used: each error names the file and the remedy.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use private_files::GivenFile;
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
@@ -201,12 +201,8 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 fn read(setting: &'static str, path: &Path) -> Result<Vec<u8>, LoadError> {
-    let mut bytes = Vec::new();
-    let whole = File::open(path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut bytes));
-    match whole {
-        Ok(_) => Ok(bytes),
-        Err(source) => Err(LoadError::Read { setting, path: path.display().to_string(), source }),
-    }
+    let bytes = GivenFile::open(path).and_then(|file| file.bytes(MAX_FILE));
+    bytes.map_err(|source| LoadError::Read { setting, path: path.display().to_string(), source })
 }
 
 /// The certificates of a PEM file, at least one.

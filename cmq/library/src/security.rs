@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
 use aws_lc_rs::agreement::{PrivateKey, X25519};
+use private_files::GivenFile;
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::key::canonical;
@@ -124,13 +125,11 @@ impl SecretKey {
 
 /// The text of a file. A secret file belongs to its owner alone.
 fn read_text(path: &Path, secret: bool) -> Result<Zeroizing<String>, KeyError> {
-    let file = std::fs::File::open(path)?;
-    if secret && file.metadata()?.mode() & 0o077 != 0 {
+    let file = GivenFile::open(path)?;
+    if secret && file.mode() & 0o077 != 0 {
         return Err(KeyError::Readable);
     }
-    let mut text = Zeroizing::new(String::with_capacity(MAX_FILE as usize));
-    file.take(MAX_FILE).read_to_string(&mut text)?;
-    Ok(text)
+    Ok(Zeroizing::new(file.text(MAX_FILE)?))
 }
 
 fn parse_hex(text: &str) -> Result<Zeroizing<[u8; KEY_BYTES]>, KeyError> {

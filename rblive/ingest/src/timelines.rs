@@ -18,12 +18,15 @@ use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use locks::Mutex;
+use private_files::GivenFile;
 use tracing::warn;
 
 /// The discontinuities of a stream that the file allows for: it is written when a stream begins, and not with each discontinuity.
 const RESERVED: u64 = 4;
 /// A number that is further above the minutes is none that a node wrote.
 const FURTHEST: u64 = 1 << 20;
+/// The largest file in bytes.
+const MAX_FILE_BYTES: u64 = 64;
 
 static NUMBERS: LazyLock<Mutex<Numbers>> = LazyLock::new(|| {
     // systemd separates several folders by colons.
@@ -62,7 +65,7 @@ struct Numbers {
 impl Numbers {
     /// Continues after the run that wrote the file, if there is one.
     fn open(file: Option<PathBuf>, minutes: u64) -> Self {
-        let written = file.as_ref().and_then(|file| fs::read_to_string(file).ok());
+        let written = file.as_ref().and_then(|file| GivenFile::open(file).ok()?.text(MAX_FILE_BYTES).ok());
         let before = written.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
         let before = if before > minutes + FURTHEST { 0 } else { before };
         Self { file, floor: before + 1, reserved: before }

@@ -11,8 +11,6 @@
 //! the receiver has proved that it knows the token, the sender announces no stream to it, and lets it subscribe to none.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -20,6 +18,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use access::{CertificateName, check_secret, check_secret_mode};
 use aws_lc_rs::hmac;
 use locks::Mutex;
+use private_files::GivenFile;
 use rocketbufs::PeerIdentity;
 
 use crate::ids::NodeId;
@@ -58,14 +57,9 @@ impl Token {
     pub(crate) fn load(path: &Path) -> Result<Self, String> {
         let fault = |why: String| format!("dissemination.token_file = {}: {why}", path.display());
         let failed = |error: std::io::Error| fault(error.to_string());
-        let file = File::open(path).map_err(failed)?;
-        let mode = file.metadata().map_err(failed)?.mode();
-        check_secret_mode(path, mode).map_err(|refused| fault(refused.to_string()))?;
-        let mut text = String::new();
-        file.take(MAX_TOKEN_BYTES + 1).read_to_string(&mut text).map_err(failed)?;
-        if text.len() as u64 > MAX_TOKEN_BYTES {
-            return Err(fault(format!("it has more than {MAX_TOKEN_BYTES} bytes")));
-        }
+        let file = GivenFile::open(path).map_err(failed)?;
+        check_secret_mode(path, file.mode()).map_err(|refused| fault(refused.to_string()))?;
+        let text = file.text(MAX_TOKEN_BYTES).map_err(failed)?;
         let token = text.lines().next().unwrap_or("").trim();
         check_secret(token).map_err(|weak| fault(format!("its first line is no token: {weak}")))?;
         Ok(Self::new(token.as_bytes()))

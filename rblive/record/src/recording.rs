@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use private_files::GivenFile;
 use rblive::RsId;
 use rblive_media::civil::stamp;
 use rblive_media::hls::{MAX_VOD_BYTES, MAX_VOD_SEGMENTS, VodPlaylist, VodSegment, multivariant_playlist};
@@ -363,7 +364,7 @@ impl Lane {
             let number = name.to_str().and_then(|name| name.strip_prefix("init-")?.strip_suffix(".mp4"));
             inits.extend(number.and_then(|number| number.parse::<u32>().ok()));
         }
-        let text = read_text(&folder.join(PLAYLIST), MAX_VOD_BYTES as u64)?;
+        let text = GivenFile::open(&folder.join(PLAYLIST))?.text(MAX_VOD_BYTES as u64)?;
         let playlist = VodPlaylist::read(&text).map_err(io::Error::other)?;
         let next = playlist.note().and_then(Source::parse);
         Ok(Self { next, inits, ..Self::new(playlist) })
@@ -389,15 +390,8 @@ fn new_folder(stream_folder: &Path, begin: &str) -> io::Result<(PathBuf, String)
 
 /// Reads the description of a recording.
 pub fn read_about(path: &Path) -> io::Result<About> {
-    let text = read_text(path, MAX_ABOUT_BYTES)?;
+    let text = GivenFile::open(path)?.text(MAX_ABOUT_BYTES)?;
     serde_json::from_str(&text).map_err(io::Error::other)
-}
-
-fn read_text(path: &Path, most: u64) -> io::Result<String> {
-    let mut text = String::new();
-    let file = fs::File::open(path)?;
-    io::Read::read_to_string(&mut io::Read::take(file, most), &mut text)?;
-    Ok(text)
 }
 
 /// Writes a file under another name, and renames it, so that it is complete or absent. An older file of this name is replaced.

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use commands::Failure;
+use private_files::GivenFile;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, ExtendedKeyUsagePurpose,
     IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber,
@@ -31,6 +32,8 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// The longest name of a client, and the most names of a server.
 const MAX_NAME: usize = 64;
 const MAX_NAMES: usize = 100;
+/// The largest file of an authority in bytes.
+const MAX_PEM_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -247,7 +250,7 @@ fn client(dir: &Path, name: &str, days: u32) -> Result<(), Failure> {
 fn authority(dir: &Path) -> Result<Issuer<'static, KeyPair>, Failure> {
     let read = |name: &str| {
         let path = dir.join(name);
-        std::fs::read_to_string(&path).map_err(|error| {
+        GivenFile::open(&path).and_then(|file| file.text(MAX_PEM_BYTES)).map_err(|error| {
             Failure::Failed(format!(
                 "the authority's {} cannot be read: {error}\nMake an authority first: rbmq keygen ca {}",
                 path.display(),

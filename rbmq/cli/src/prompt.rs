@@ -2,10 +2,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use commands::Failure;
+use private_files::GivenFile;
 use rbmq::wire::Secret;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use tracing::warn;
@@ -100,9 +100,8 @@ pub(super) fn of_file(path: &Path) -> Result<Secret, Failure> {
         return first_line(io::stdin());
     }
     let failed = |error: io::Error| Failure::Failed(format!("{}: {error}", path.display()));
-    let file = File::open(path).map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
-    if metadata.is_file() && metadata.permissions().mode() & 0o044 != 0 {
+    let file = GivenFile::open(path).map_err(failed)?;
+    if file.metadata().is_file() && file.mode() & 0o044 != 0 {
         warn!("{} can be read by others; run: chmod 600 {}", path.display(), path.display());
     }
     first_line(file)

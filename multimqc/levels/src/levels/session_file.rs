@@ -9,15 +9,19 @@
 use std::io;
 use std::path::Path;
 
+use private_files::GivenFile;
+
 use crate::sessions::{Session, Sessions};
 
 /// The name of an unknown session, which is equal to no other. A damaged file counts as this session, so its log is equal to no other
 /// log.
 const UNKNOWN: u64 = 0;
+/// The largest file in bytes.
+const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// The sessions in a file. Empty if there is no file.
 pub(super) fn load(path: &Path) -> io::Result<Sessions> {
-    match std::fs::read(path) {
+    match GivenFile::open(path).and_then(|file| file.bytes(MAX_FILE_BYTES)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Sessions::default()),
         Err(error) => Err(error),
         Ok(bytes) => {

@@ -1,10 +1,10 @@
 //! Upstream brokers: `[[broker.upstream]]`.
 
 use std::io::{BufRead, Read};
-use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use access::check_secret_mode;
+use private_files::GivenFile;
 use rbmq_wire::connect::is_this_machine;
 use rbmq_wire::{Credentials, Secret, Space, TopicFilter, TopicName};
 use serde::{Deserialize, Serialize};
@@ -51,9 +51,8 @@ pub struct UpstreamSettings {
 /// The first line of a file with a secret.
 fn first_line(path: &str) -> Result<Secret, String> {
     let failed = |error: std::io::Error| format!("{path}: {error}");
-    let file = std::fs::File::open(path).map_err(failed)?;
-    let mode = file.metadata().map_err(failed)?.permissions().mode();
-    check_secret_mode(path.as_ref(), mode).map_err(|refused| format!("{path}: {refused}"))?;
+    let file = GivenFile::open(path.as_ref()).map_err(failed)?;
+    check_secret_mode(path.as_ref(), file.mode()).map_err(|refused| format!("{path}: {refused}"))?;
     let mut line = String::with_capacity(MAX_LINE_BYTES);
     std::io::BufReader::new(file).take(MAX_LINE_BYTES as u64).read_line(&mut line).map_err(failed)?;
     line.truncate(line.trim_end_matches(['\r', '\n']).len());

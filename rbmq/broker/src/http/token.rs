@@ -1,14 +1,13 @@
 //! The token that clients of the endpoint present.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
 
 use access::{BearerToken, Source, TokenRefused, check_secret_mode};
 use hyper::Request;
 use hyper::header::AUTHORIZATION;
+use private_files::GivenFile;
 
 /// The largest file of a token.
 const MAX_BYTES: u64 = 4_096;
@@ -27,13 +26,11 @@ impl Token {
             return Ok(Self::default());
         }
         let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
-        let file = File::open(path)?;
-        let mode = file.metadata()?.permissions().mode();
-        check_secret_mode(path.as_ref(), mode).map_err(|refused| wrong(refused.to_string()))?;
-        let mut text = String::new();
-        file.take(MAX_BYTES + 1).read_to_string(&mut text)?;
+        let file = GivenFile::open(path.as_ref())?;
+        check_secret_mode(path.as_ref(), file.mode()).map_err(|refused| wrong(refused.to_string()))?;
+        let text = file.text(MAX_BYTES)?;
         let token = text.trim();
-        if text.len() as u64 > MAX_BYTES || !token.bytes().all(|c| c.is_ascii_graphic()) {
+        if !token.bytes().all(|c| c.is_ascii_graphic()) {
             return Err(wrong("it must have one token of printable characters without spaces".to_owned()));
         }
         Ok(Self(Some(BearerToken::new(token).map_err(|weak| wrong(weak.to_string()))?)))
@@ -57,6 +54,8 @@ impl Token {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]

@@ -10,10 +10,14 @@ use std::ops::RangeInclusive;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use private_files::GivenFile;
 use rocketbufs::Position;
 
 /// The file's name in the folder of a topic.
 pub(crate) const FILE: &str = "archive";
+
+/// The largest file in bytes.
+const MAX_FILE_BYTES: u64 = 1 << 10;
 
 /// The positions between which the archive ends.
 pub(crate) struct Copied {
@@ -26,7 +30,7 @@ pub(crate) struct Copied {
 impl Copied {
     /// Reads the file. A file that is missing or damaged says nothing.
     pub(crate) fn open(path: &Path) -> Self {
-        let range = std::fs::read_to_string(path).ok().and_then(|text| {
+        let range = GivenFile::open(path).and_then(|file| file.text(MAX_FILE_BYTES)).ok().and_then(|text| {
             let (from, to) = text.trim_end().split_once(' ')?;
             Some(from.parse().ok()?..=to.parse().ok()?)
         });

@@ -18,7 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rbmq_wire::TopicName;
+use private_files::GivenFile;
+use rbmq_wire::{MAX_TOPIC_BYTES, TopicName};
 use rocketbufs::{Epoch, Position};
 use seglog::storage::{OsStorage, Storage};
 use seglog::{
@@ -423,7 +424,7 @@ fn write_name(dir: &Path, topic: &TopicName) -> Result<(), KeepError> {
 /// The topic of a folder; none if it has no name yet.
 pub(crate) fn read_name(dir: &Path) -> Result<Option<TopicName>, KeepError> {
     let path = dir.join("topic");
-    match fs::read_to_string(&path) {
+    match GivenFile::open(&path).and_then(|file| file.text(MAX_TOPIC_BYTES as u64)) {
         Ok(name) => name.parse().map(Some).map_err(|error: rbmq_wire::TopicError| KeepError::Foreign {
             path: dir.to_owned(),
             reason: error.to_string(),

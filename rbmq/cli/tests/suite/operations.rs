@@ -165,8 +165,53 @@ fn a_pipe_instead_of_the_file_blocks_nothing() {
     assert!(broker.log().contains("is a pipe"), "{}", broker.log());
     // The pipe has no writer, and a broker does not start with it either.
     let (_, error) = output(1, rbmq(["serve", "--config", path.to_str().unwrap()]));
-    assert!(error.contains("a pipe is not accepted"), "{error}");
+    assert!(error.contains("a pipe that nobody writes to"), "{error}");
     broker.end();
+}
+
+#[test]
+fn a_pipe_that_nobody_writes_to_blocks_no_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let pipe = pipe.to_str().unwrap();
+    for text in [
+        format!("[users]\nfile = '{pipe}'"),
+        format!("[users]\njwt_key = '{pipe}'\njwt_issuer = 'id'\njwt_audience = 'rbmq'"),
+        format!("[http]\ntoken_file = '{pipe}'"),
+        format!("[[broker.upstream]]\naddress = '127.0.0.1:1'\ntoken_file = '{pipe}'"),
+        format!("[tls]\nmode = 'require'\ncert = '{pipe}'\nkey = '{pipe}'"),
+    ] {
+        let path = config(dir.path(), &text);
+        let args =
+            ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--config", path.to_str().unwrap()];
+        let outcome = testkit::Process::start(rbmq(args)).finish();
+        assert!(!outcome.status.success() && outcome.stderr.contains(pipe), "{text}: {}", outcome.stderr);
+    }
+    let (_, error) = output(1, rbmq(["pub", "--token-file", pipe, "news"]));
+    assert!(error.contains("a pipe that nobody writes to"), "{error}");
+    output(1, rbmq(["token", "list", "--users", pipe]));
+}
+
+#[test]
+fn a_token_comes_by_a_pipe_that_somebody_writes_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let path = config(dir.path(), &format!("[http]\ntoken_file = '{}'", pipe.display()));
+    // Opened for both, so that the call does not wait for the broker.
+    let mut writer = std::fs::File::options().read(true).write(true).open(&pipe).unwrap();
+    writer.write_all(b"0123456789abcdef\n").unwrap();
+    let mut command = rbmq(["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+    command.args(["--config", path.to_str().unwrap()]).stdout(std::process::Stdio::piped());
+    let mut broker = testkit::Process::start(command);
+    until("the broker reads the pipe", || rustix::io::ioctl_fionread(&writer) == Ok(0));
+    drop(writer);
+    let mut line = String::new();
+    broker.stdout().read_line(&mut line).unwrap();
+    assert!(line.contains("listening on "), "{line}");
+    broker.signal("TERM");
+    broker.finish().good();
 }
 
 #[test]

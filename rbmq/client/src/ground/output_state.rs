@@ -22,7 +22,11 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use private_files::GivenFile;
 use rocketbufs::{Epoch, Position};
+
+/// The largest state file in bytes.
+const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// The content of an output file, and the positions at which to continue.
 ///
@@ -123,7 +127,7 @@ impl OutputState {
     /// # Errors
     /// The file cannot be read, or is no state file.
     pub fn read(path: &Path) -> io::Result<Option<Self>> {
-        match fs::read_to_string(path) {
+        match GivenFile::open(path).and_then(|file| file.text(MAX_FILE_BYTES)) {
             Ok(text) => Self::parse(&text)
                 .map(Some)
                 .ok_or_else(|| io::Error::other("it is not a state file of rbmq; remove it to start over")),
