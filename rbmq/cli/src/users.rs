@@ -198,51 +198,51 @@ fn make(
         Expires::Never => None,
         Expires::After(after) => Some(now + after),
     };
-    let mut edited = UsersFile::edit(&file.users)?;
-    edited.add_token(&name, user, &hash, now, end)?;
-    // The file of the token comes first: a token that nobody has would stay in the file of users.
+    let add = || {
+        let mut edited = UsersFile::edit(&file.users)?;
+        edited.add_token(&name, user, &hash, now, end)?;
+        Ok::<_, Failure>(edited)
+    };
+    // A name that is refused is told before anything is shown.
+    drop(add()?);
+    // The token is shown before the file of users has it, where a token that nobody has would be valid.
     let line = format!("{}\n", token.expose());
-    if let Some(path) = output {
-        write_secret(path, &line)?;
-    }
-    if let Err(error) = edited.save() {
-        // Without its hash the token is worth nothing.
-        if let Some(path) = output {
-            let _ = std::fs::remove_file(path);
-        }
-        return Err(error.into());
-    }
     let until = end.map_or_else(|| "never".to_owned(), time);
-    // Standard output has the token alone.
     match output {
-        Some(path) => {
-            let path = path.display();
-            print_error(
-                "rbmq",
-                format_args!("the token {name} of {user} is in {path}, and expires {until}; {THEN}"),
-            );
-            Ok(())
-        }
+        Some(path) => write_secret(path, &line)?,
+        // Standard output has the token alone.
         None => {
             print_error(
                 "rbmq",
                 format_args!("the token {name} of {user} expires {until}; {THEN}; it is shown only now:"),
             );
-            commands::print(line).or_else(|failure| take_back(&name, failure, file))
+            commands::print(line).map_err(|failure| not_shown(&name, failure))?;
         }
     }
+    if let Err(error) = add().and_then(|edited| Ok(edited.save()?)) {
+        // Without its hash the token is worth nothing.
+        if let Some(path) = output {
+            let _ = std::fs::remove_file(path);
+        }
+        return Err(error);
+    }
+    if let Some(path) = output {
+        let path = path.display();
+        print_error(
+            "rbmq",
+            format_args!("the token {name} of {user} is in {path}, and expires {until}; {THEN}"),
+        );
+    }
+    Ok(())
 }
 
-/// Revokes a token that nobody has seen.
-fn take_back(name: &str, failure: Failure, file: &FileArgs) -> Result<(), Failure> {
-    let mut edited = UsersFile::edit(&file.users)?;
-    edited.revoke_token(name)?;
-    edited.save()?;
+/// The failure of a token that nobody has seen.
+fn not_shown(name: &str, failure: Failure) -> Failure {
     let why = match failure {
         Failure::Failed(why) => why,
         _ => "the output is closed".into(),
     };
-    Err(Failure::Failed(format!("{why}: the token {name} was not shown, and is revoked")))
+    Failure::Failed(format!("{why}: the token {name} was not shown, and is not made"))
 }
 
 /// Writes a file that nobody else can read, and that does not exist yet.

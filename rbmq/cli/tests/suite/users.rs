@@ -1,6 +1,7 @@
 //! Users of a broker: logins by password, token and Unix user, right and wrong, from the command line and the library; and what a
 //! reload does. The commands are those of docs/security/USERS.md.
 
+use std::io::{BufRead, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -105,7 +106,7 @@ fn write_secret(path: &str, secret: &[u8]) {
 }
 
 #[test]
-fn a_token_that_nobody_has_seen_is_revoked() {
+fn a_token_that_nobody_has_seen_is_not_made() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("users.toml").to_str().unwrap().to_owned();
     run(rbmq(["passwd", "--users", &file, "--stdin", "alice"]), "correct horse\n").good();
@@ -116,12 +117,27 @@ fn a_token_that_nobody_has_seen_is_revoked() {
     };
     let full = new(">/dev/full");
     let error = String::from_utf8(full.stderr).unwrap();
-    assert!(full.status.code() == Some(1) && error.contains("was not shown, and is revoked"), "{error}");
-    assert!(!std::fs::read_to_string(&file).unwrap().contains("sensor"));
+    assert!(full.status.code() == Some(1) && error.contains("was not shown, and is not made"), "{error}");
+    let is_there = || std::fs::read_to_string(&file).unwrap().contains("sensor");
+    assert!(!is_there());
+
+    // A pipe that is full, and that nobody reads.
+    let (_reader, mut pipe) = std::io::pipe().unwrap();
+    let full = rustix::pipe::fcntl_getpipe_size(&pipe).unwrap();
+    pipe.write_all(&vec![b'x'; full]).unwrap();
+    let mut command = rbmq(["token", "new", "--users", &file, "alice", "--name", "sensor"]);
+    command.stdout(pipe).stderr(std::process::Stdio::piped());
+    let mut waiting = Process::start(command);
+    let mut line = String::new();
+    waiting.stderr().read_line(&mut line).unwrap();
+    assert!(line.contains("it is shown only now"), "{line}");
+    waiting.signal("KILL");
+    assert!(!waiting.finish().status.success() && !is_there());
+
     // The words beside the token may be lost.
     let shown = new("2>/dev/full");
     assert!(shown.status.success() && shown.stdout.starts_with(b"rbmq_"));
-    assert!(std::fs::read_to_string(&file).unwrap().contains("sensor"));
+    assert!(is_there());
 }
 
 #[test]
