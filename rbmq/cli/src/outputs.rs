@@ -1,6 +1,6 @@
 //! The files of `sub --output`: one for each topic.
 //!
-//! A topic that the arguments name has its file from the start. The topics of a pattern are known only when they appear. State
+//! A topic that the arguments name has its file as soon as the broker is there. The topics of a pattern are known only when they appear. State
 //! files in the directory identify the topics of an earlier run, whose files are continued.
 
 use std::collections::{HashMap, HashSet};
@@ -24,11 +24,14 @@ pub(super) struct Outputs {
     /// Topics with written bytes that are not recorded.
     pending: HashSet<TopicName>,
     open: HashSet<TopicName>,
+    /// The topics that the arguments name.
+    named: Vec<TopicName>,
     durable: bool,
 }
 
 impl Outputs {
     /// Writes to `output` itself for one topic, and to files in it if it is a directory. `durable`: syncs files before recording.
+    /// Opens what an earlier run has written, and makes nothing.
     pub(super) fn new(output: &Path, filters: &[TopicFilter], durable: bool) -> Result<Self, Failure> {
         let directory = output.is_dir();
         let several = filters.len() > 1 || filters.iter().any(TopicFilter::has_wildcards);
@@ -43,12 +46,31 @@ impl Outputs {
             )));
         }
         let (files, pending, open) = Default::default();
-        let mut outputs = Self { output: output.to_owned(), directory, files, pending, open, durable };
-        filters.iter().filter_map(TopicFilter::as_topic).try_for_each(|topic| outputs.add(&topic))?;
+        let named: Vec<TopicName> = filters.iter().filter_map(TopicFilter::as_topic).collect();
+        let mut outputs = Self {
+            output: output.to_owned(),
+            directory,
+            files,
+            pending,
+            open,
+            named: named.clone(),
+            durable,
+        };
+        for topic in named {
+            let path = outputs.path(&topic);
+            if path.exists() || OutputState::path_of(&path).exists() {
+                outputs.add(&topic)?;
+            }
+        }
         if filters.iter().any(TopicFilter::has_wildcards) {
             outputs.find(filters)?;
         }
         Ok(outputs)
+    }
+
+    /// Makes the files of the topics that the arguments name.
+    pub(super) fn make(&mut self) -> Result<(), Failure> {
+        std::mem::take(&mut self.named).iter().try_for_each(|topic| self.add(topic))
     }
 
     fn path(&self, topic: &TopicName) -> PathBuf {
@@ -218,6 +240,9 @@ mod tests {
             };
             assert!(error.starts_with(what), "{error}");
         }
-        assert!(Outputs::new(&file, &filters("a"), false).is_ok());
+        let mut outputs = Outputs::new(&file, &filters("a"), false).unwrap();
+        assert!(!file.exists(), "there may be no broker");
+        outputs.make().unwrap();
+        assert!(file.exists());
     }
 }

@@ -55,7 +55,8 @@ impl<'a> Sink<'a> {
         Ok(Self { to: To::Stdout(Stdout::open(stop)?), format, lines: Vec::new(), unwritten: Vec::new() })
     }
 
-    /// A file for each topic: `output` itself, or files in it if it is a directory. `durable`: syncs files before recording.
+    /// A file for each topic: `output` itself, or files in it if it is a directory. `durable`: syncs files before recording. New files
+    /// are made by [`make`](Self::make).
     pub(super) fn files(
         output: &Path,
         filters: &[TopicFilter],
@@ -68,6 +69,14 @@ impl<'a> Sink<'a> {
             lines: Vec::new(),
             unwritten: Vec::new(),
         })
+    }
+
+    /// Makes the output of the topics that the arguments name.
+    pub(super) fn make(&mut self) -> Result<(), Failure> {
+        match &mut self.to {
+            To::Stdout(_) => Ok(()),
+            To::Files(outputs) => outputs.make(),
+        }
     }
 
     /// The positions at which topics of the filter continue, if there are any.

@@ -207,11 +207,13 @@ pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
     }
     let stop = Stop::install()?;
     let format = Format { json: args.json, print_topic: args.print_topic };
-    let sink = match &args.output {
+    let mut sink = match &args.output {
         None => Sink::stdout(format, &stop)?,
         Some(output) => Sink::files(output, &args.topics, format, args.sync)?,
     };
     let mut subscriber = connect(args)?;
+    // Without a broker nothing is made.
+    sink.make()?;
     if !quiet && matches!(args.from, StartFrom::Time(time) if time > SystemTime::now()) {
         print_error("rbmq", "--from: this time is in the future (times are in UTC); begins about now");
     }

@@ -212,3 +212,16 @@ fn a_path_that_is_no_file_is_refused() {
         assert!(outcome.stderr.contains(&told), "{}", outcome.stderr);
     }
 }
+
+#[test]
+fn without_a_broker_no_file_is_made() {
+    let dir = tempfile::tempdir().unwrap();
+    for args in [
+        format!("x --output {}", dir.path().join("out").display()),
+        format!("x y --output {}", dir.path().display()),
+    ] {
+        let outcome = Process::start(client("sub", "127.0.0.1:1", &args)).finish();
+        assert_eq!(outcome.status.code(), Some(1), "{}", outcome.stderr);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "{args}");
+    }
+}
