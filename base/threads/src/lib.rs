@@ -4,10 +4,16 @@
 //! by `sigwait` or `signalfd`, would lose them to a thread of a library: the default effect of SIGTERM ends the process there. And a handler that is
 //! to interrupt a call of the program would run elsewhere. So the threads of libraries block all signals but those that a thread causes
 //! by itself, and SIGPROF, by which profilers sample each thread.
+//!
+//! [`limit`] reads the limits that the system sets to the process.
+
+mod limits;
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
+
+pub use limits::{Limit, LimitOf, limit};
 
 /// Signals that a thread causes by itself, and that of profilers.
 const OPEN: [libc::c_int; 7] =

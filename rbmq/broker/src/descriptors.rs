@@ -3,7 +3,8 @@
 use std::os::fd::AsRawFd;
 
 use rustix::event::epoll;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, setrlimit};
+use threads::{Limit, LimitOf, limit};
 use tracing::{info, warn};
 
 /// The descriptors of a kept topic: a segment and a lock, of its log and of the journal of its publishers.
@@ -27,13 +28,16 @@ pub struct TooFewDescriptors {
 /// Raises the soft limit on open files to the hard limit, and logs the change. Systems start programs with a low soft limit
 /// because of `select`, which a broker doesn't use.
 pub fn raise_descriptor_limit() {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current == maximum {
+    let Limit { soft, hard } = match limit(LimitOf::OpenFiles) {
+        Ok(limit) => limit,
+        Err(error) => return warn!("the limit on open files is unknown, and stays: {error}"),
+    };
+    if soft == hard {
         return;
     }
     let show = |limit: Option<u64>| limit.map_or("unlimited".to_owned(), |limit| limit.to_string());
-    let (before, most) = (show(current), show(maximum));
-    match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+    let (before, most) = (show(soft), show(hard));
+    match setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard }) {
         Ok(()) => info!("raised the limit on open files from {before} to {most}"),
         Err(error) => warn!("the limit on open files stays at {before}: {error}"),
     }
@@ -41,7 +45,8 @@ pub fn raise_descriptor_limit() {
 
 /// Whether a further kept topic leaves enough descriptors to clients.
 pub(crate) fn have_room_for_kept_topic() -> Result<(), TooFewDescriptors> {
-    let Some(limit) = getrlimit(Resource::Nofile).current else { return Ok(()) };
+    // A system that does not tell its limit refuses the file that exceeds it.
+    let Ok(Limit { soft: Some(limit), .. }) = limit(LimitOf::OpenFiles) else { return Ok(()) };
     // The system gives the lowest number that is free, so that all below are in use.
     let free = epoll::create(epoll::CreateFlags::CLOEXEC).ok();
     room(free.map_or(limit, |free| free.as_raw_fd() as u64), limit)

@@ -113,7 +113,7 @@ pub fn probe() -> Report {
         libraries: sys::LIBRARIES.into_iter().map(library).collect(),
         connections: access(&Path::new(NODES).join("rdma_cm")),
         devices: names(Path::new(DEVICES)).into_iter().map(device).collect(),
-        locked_bytes: rustix::process::getrlimit(rustix::process::Resource::Memlock).current,
+        locked_bytes: threads::limit(threads::LimitOf::LockedMemory).ok().and_then(|limit| limit.soft),
     }
 }
 

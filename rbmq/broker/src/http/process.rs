@@ -19,7 +19,7 @@ impl Process {
         let page = rustix::param::page_size() as u64;
         Self {
             open_descriptors: descriptors,
-            max_descriptors: rustix::process::getrlimit(rustix::process::Resource::Nofile).current,
+            max_descriptors: threads::limit(threads::LimitOf::OpenFiles).ok().and_then(|limit| limit.soft),
             ..Self::parse(&stat, &boot, ticks, page)
         }
     }

@@ -4,9 +4,9 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use rbmq_broker::BrokerConfig;
-use rustix::process::{Resource, getrlimit};
+use threads::LimitOf;
 
-/// A limit of the process, soft and hard; none: no limit.
+/// A limit of the process, soft and hard; none: no limit that is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Limit {
     pub(super) soft: Option<u64>,
@@ -56,8 +56,8 @@ impl Facts {
         let asked = addresses.into_iter().filter(|(_, addr)| !addr.is_empty());
         Self {
             descriptors: descriptors(),
-            file_size: limit(Resource::Fsize),
-            address_space: limit(Resource::As),
+            file_size: limit(LimitOf::FileSize),
+            address_space: limit(LimitOf::AddressSpace),
             max_map_count: number("/proc/sys/vm/max_map_count"),
             somaxconn: net("core/somaxconn"),
             rmem_max: net("core/rmem_max"),
@@ -77,12 +77,11 @@ impl Facts {
 }
 
 pub(super) fn descriptors() -> Limit {
-    limit(Resource::Nofile)
+    limit(LimitOf::OpenFiles)
 }
 
-fn limit(resource: Resource) -> Limit {
-    let limit = getrlimit(resource);
-    Limit { soft: limit.current, hard: limit.maximum }
+fn limit(of: LimitOf) -> Limit {
+    threads::limit(of).map_or(Limit::default(), |limit| Limit { soft: limit.soft, hard: limit.hard })
 }
 
 fn text(path: &str) -> Option<String> {

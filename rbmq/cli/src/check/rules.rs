@@ -75,7 +75,7 @@ pub(super) fn descriptors(limit: Limit, config: &BrokerConfig, kept: u64) -> Fin
     let needed = clients + others;
     let Limit { soft, hard } = limit;
     let Some(hard) = hard.filter(|hard| *hard < needed) else {
-        let soft = soft.map_or("unlimited".to_owned(), |soft| soft.to_string());
+        let soft = soft.map_or("no limit is known".to_owned(), |soft| soft.to_string());
         return Finding::ok("descriptors", format!("{soft}, raised automatically; {needed} are needed"));
     };
     let level = if hard < 256 { Level::Bad } else { Level::Warn };
