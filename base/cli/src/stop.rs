@@ -184,6 +184,22 @@ impl Stop {
         Ok(readable)
     }
 
+    /// Waits until an input is readable, an output is writable or the command is asked to end, at most `timeout` (none: no limit).
+    ///
+    /// # Errors
+    /// If the system cannot wait for one of them.
+    pub fn wait_either(
+        &self,
+        inputs: &[BorrowedFd<'_>],
+        outputs: &[BorrowedFd<'_>],
+        timeout: Option<Duration>,
+    ) -> io::Result<()> {
+        let inputs = inputs.iter().map(|fd| (*fd, PollFlags::IN));
+        let outputs = outputs.iter().map(|fd| (*fd, PollFlags::OUT));
+        let all: Vec<_> = inputs.chain(outputs).chain([(self.wake.as_fd(), PollFlags::IN)]).collect();
+        wait_for(&all, timeout).map(drop)
+    }
+
     /// Waits until `output` is writable; after a request to end, at most `grace`. False if it is not writable then.
     ///
     /// # Errors
@@ -276,6 +292,7 @@ mod tests {
             plain.wait_input(output.as_fd()).unwrap() && plain.wait_output(output.as_fd(), LONG).unwrap()
         );
         (&output).read_exact(&mut [0]).unwrap();
+        plain.wait_either(&[output.as_fd()], &[output.as_fd()], None).unwrap();
         assert!(!plain.asked() && !stop.asked());
         raise(SIGTERM).unwrap();
         assert!(plain.wait(None) && stop.wait(None));

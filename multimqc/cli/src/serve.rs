@@ -104,7 +104,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let (stack, kernel) = config.stack()?;
     let mut interface = kernel.map(|level| Interface::new(level, &config.kernel.interface));
     let stack = Arc::new(stack);
-    let control = Control::listen(config.control())?;
+    let mut control = Control::listen(config.control())?;
     let server = Server::start(stack, &config.server(), functions).map_err(Failure::failed)?;
     let started = Instant::now();
     let printer = Printer::start(|text| print_error("multimqc", text))?;
@@ -112,10 +112,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     tell_repairs(&server);
     let mut due = args.stats.map(|interval| started + interval);
     while !stop.asked() {
-        let next = due.into_iter().chain(interface.as_ref().map(Interface::due)).min();
+        let others = [control.due(), interface.as_ref().map(Interface::due)];
+        let next = due.into_iter().chain(others.into_iter().flatten()).min();
         let left = next.map(|due| due.saturating_duration_since(Instant::now()));
         // A wait that fails only costs another turn.
-        let _ = stop.wait_any(&[control.fd()], left);
+        let _ = stop.wait_either(&[control.fd()], &control.outputs(), left);
         control.answer(|| report(&server, started, interface.as_ref()));
         interface.iter_mut().for_each(Interface::check);
         if let (Some(interval), Some(at)) = (args.stats, due)
