@@ -116,9 +116,15 @@ fn hint(nearest: Option<&str>) -> String {
     nearest.map(|name| format!("; did you mean '{name}'?")).unwrap_or_default()
 }
 
+/// The longest name that is compared, in bytes. The cost of a comparison grows with the name.
+const MAX_COMPARED: usize = 256;
+
 /// Returns the candidate that is most similar to `name`, if one is similar enough. For programs that report unknown settings of
 /// their own.
 pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {
+    if name.len() > MAX_COMPARED {
+        return None;
+    }
     let close = 1 + name.len() / 4;
     let best = candidates.map(|c| (distance(name, c), c)).min()?;
     (best.0 <= close).then(|| best.1.to_owned())

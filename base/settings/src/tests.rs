@@ -121,3 +121,11 @@ fn a_number_outside_of_the_range_of_toml_is_a_text() {
     assert_eq!(Setting::value(&u64::MAX), Some(Value::String(u64::MAX.to_string())));
     assert_eq!(Setting::value(&(i64::MAX as u64)), Some(Value::Integer(i64::MAX)));
 }
+
+#[test]
+fn a_name_is_compared_up_to_a_length() {
+    let near = |name: &str, known: &str| super::nearest(name, [known].into_iter());
+    let (long, longer) = ("x".repeat(256), "x".repeat(257));
+    assert_eq!(near(&long, &longer), Some(longer.clone()));
+    assert_eq!(near(&longer, &longer), None);
+}

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use seglog::{Batch, HoleCause, Options, Read, Reader};
 
@@ -14,6 +15,8 @@ The log may have a writer. Nothing is changed.";
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
+    // A write beyond the limit of file sizes (`ulimit -f`) is an error of that write, where it would end the process without a word.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match run(&words) {

@@ -63,3 +63,20 @@ fn errors_are_told() {
         assert!(!output.stderr.is_empty());
     }
 }
+
+#[test]
+fn a_limit_of_file_sizes_is_an_error() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("log");
+    let mut log = Log::open(&path, Options::default()).expect("a log");
+    log.append(&[b'x'; 4096]).expect("an append");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -f 1; exec \"$0\" cat \"$1\" >\"$2\"", env!("CARGO_BIN_EXE_seglog")]);
+    let output = shell.arg(&path).arg(dir.path().join("out")).output().expect("a shell");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.code() == Some(2) && error.contains("File too large"),
+        "{:?} {error}",
+        output.status
+    );
+}
