@@ -107,6 +107,34 @@ impl<'a> BrowserFields<'a> {
     }
 }
 
+/// Checks names that a setting lists for [`BrowserFields::check_name`]: `NAME` or `NAME:PORT`. Others would never be the name of a request.
+///
+/// ```
+/// assert_eq!(peers::check_known_names(["control.example.org", "node1:7480", "[2001:db8::1]:7480"]), Ok(()));
+/// assert!(peers::check_known_names(["https://control.example.org"]).unwrap_err().contains("'https://control.example.org'"));
+/// ```
+///
+/// # Errors
+/// The first wrong one, and the form that it must have.
+pub fn check_known_names<'n>(names: impl IntoIterator<Item = &'n str>) -> Result<(), String> {
+    let is_name = |name: &str| {
+        let host = host_of(name);
+        let rest = name.rsplit_once(host).map_or("", |(_, rest)| rest.trim_start_matches(['.', ']']));
+        let is_port =
+            rest.is_empty() || rest.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
+        let of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+        let is_host = host.parse::<IpAddr>().is_ok() || !host.is_empty() && host.chars().all(of_name);
+        is_host && is_port
+    };
+    match names.into_iter().find(|name| !is_name(name)) {
+        None => Ok(()),
+        Some(wrong) => Err(format!(
+            "'{}' is no name of a server: it must be NAME or NAME:PORT, as control.example.org, and * stands for nothing",
+            shown(wrong)
+        )),
+    }
+}
+
 /// The host and the port of an origin, `SCHEME://HOST:PORT`.
 fn authority(origin: &[u8]) -> Option<&[u8]> {
     let at = origin.windows(3).position(|three| three == b"://")?;
@@ -164,6 +192,37 @@ mod tests {
             &[host, ("origin", "http://127.0.0.1:8935"), ("sec-fetch-site", "cross-site")],
         ] {
             assert_eq!(request(foreign).check_site(), Err(ForeignPage::Site), "{foreign:?}");
+        }
+    }
+
+    #[test]
+    fn names_that_no_request_has_are_refused() {
+        for name in [
+            "a.example",
+            "A.example.",
+            "a.example:80",
+            "a_b-c",
+            "localhost:1",
+            "127.0.0.1:80",
+            "[::1]",
+            "[::1]:80",
+        ] {
+            assert_eq!(check_known_names(["x", name]), Ok(()), "{name}");
+        }
+        for name in [
+            "",
+            "::1",
+            "http://a.example",
+            "a.example/",
+            "*.example",
+            "a b",
+            "a.example:",
+            "a.example:http",
+            "a:1:2",
+            ":80",
+            "ä.example",
+        ] {
+            assert!(check_known_names(["x", name]).is_err(), "{name}");
         }
     }
 

@@ -15,7 +15,7 @@ mod places;
 mod strangers;
 
 pub use address::{AddressError, resolve, resolve_host};
-pub use browser::{BrowserFields, ForeignPage};
+pub use browser::{BrowserFields, ForeignPage, check_known_names};
 pub use credentials::{
     Credentials, CredentialsError, MAX_PASSWORD_BYTES, MAX_TOKEN_BYTES, MAX_USER_BYTES, Secret,
 };

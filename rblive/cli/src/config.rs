@@ -4,6 +4,7 @@ use std::path::Path;
 
 use access::{check_secret, check_secret_mode};
 use commands::Failure;
+use peers::check_known_names;
 use rblive::Rule;
 use rblive_ingest::IngestSettings;
 use rblive_record::RecordRule;
@@ -61,8 +62,9 @@ impl Config {
             let refused = |why| Failure::Failed(format!("{} with {secrets}: {why}", path.display()));
             check_secret_mode(path, mode).map_err(refused)?;
         }
-        let weak = |why| Failure::Failed(format!("{}: {why}", path.display()));
-        config.check_secrets().map_err(weak)?;
+        let wrong = |why| Failure::Failed(format!("{}: {why}", path.display()));
+        config.check_secrets().map_err(wrong)?;
+        config.check_names().map_err(wrong)?;
         Ok(config)
     }
 
@@ -94,6 +96,12 @@ impl Config {
             }
         }
         Ok(())
+    }
+
+    /// Refuses names that no request has.
+    fn check_names(&self) -> Result<(), String> {
+        let names = self.control.names.iter().map(String::as_str);
+        check_known_names(names).map_err(|why| format!("control.names: {why}"))
     }
 
     /// One node on one machine, which takes streams from encoders of this machine and delivers them.
@@ -198,6 +206,16 @@ mod tests {
             assert_eq!(check(&format!("{text}'0123456789abcdef'")), Ok(()));
             assert_eq!(check(&format!("{text}''")), Ok(()), "none");
         }
+    }
+
+    #[test]
+    fn names_of_the_control_page_have_the_form_of_requests() {
+        let check = |name: &str| {
+            Config::parse(&format!("[control]\nnames = ['{name}']"), None).unwrap().check_names()
+        };
+        assert_eq!(check("control.example.org"), Ok(()));
+        let wrong = check("https://control.example.org").unwrap_err();
+        assert!(wrong.starts_with("control.names: 'https://control.example.org'"), "{wrong}");
     }
 
     #[test]

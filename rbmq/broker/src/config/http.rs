@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use peers::check_known_names;
 use settings::section;
 
 use super::endpoint::{EndpointClients, EndpointTls};
@@ -81,6 +82,14 @@ impl HttpSettings {
                 expects: "an IP address and a port, as 127.0.0.1:7412 or [::1]:7412, or empty for no endpoint",
             });
         }
+        let is_name = |name: &String| check_known_names([name.as_str()]).is_ok();
+        if let Some(wrong) = self.names.iter().find(|name| !is_name(name)) {
+            return Err(BrokerConfigError::Word {
+                name: "http.names",
+                value: wrong.clone(),
+                expects: "NAME or NAME:PORT, as metrics.example.org",
+            });
+        }
         // An operator who asks for certificates believes that nobody gets in without one.
         if self.client_certificates != EndpointClients::None && !self.is_encrypted(mode) {
             let (name, value) = ("http.client_certificates", format!("{:?}", self.client_certificates));
@@ -94,6 +103,17 @@ impl HttpSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_have_the_form_of_requests() {
+        let with = |name: &str| HttpSettings { names: vec![name.to_owned()], ..HttpSettings::default() };
+        with("metrics.example.org").validate("off").unwrap();
+        let wrong = with("https://metrics.example.org").validate("off").unwrap_err().to_string();
+        assert!(
+            wrong.starts_with("http.names = \"https://metrics.example.org\": it must be NAME"),
+            "{wrong}"
+        );
+    }
 
     #[test]
     fn certificates_of_clients_need_tls() {
