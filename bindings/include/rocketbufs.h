@@ -2506,7 +2506,8 @@ rb_status rb_conn_wait_up(const struct rb_conn *conn,
 // `reason` may be NULL. Its text is valid until this thread's next call that receives something.
 rb_status rb_conn_wait_down(const struct rb_conn *conn, struct rb_down *reason, int64_t timeout_ns);
 
-// The next event, waiting at most `timeout_ns`; `RB_TIMED_OUT` if nothing happened. Each event is given once.
+// The next event, waiting at most `timeout_ns`; `RB_TIMED_OUT` if nothing happened, and at once after the last event, `RB_CONN_DOWN`. Each
+// event is given once.
 //
 // The text of `*event` is valid until this thread's next call that receives something. Any thread.
 rb_status rb_conn_recv_event(const struct rb_conn *conn, struct rb_conn_event *event, int64_t timeout_ns);

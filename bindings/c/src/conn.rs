@@ -159,7 +159,8 @@ pub extern "C" fn rb_conn_wait_down(
     })
 }
 
-/// The next event, waiting at most `timeout_ns`; `RB_TIMED_OUT` if nothing happened. Each event is given once.
+/// The next event, waiting at most `timeout_ns`; `RB_TIMED_OUT` if nothing happened, and at once after the last event, `RB_CONN_DOWN`. Each
+/// event is given once.
 ///
 /// The text of `*event` is valid until this thread's next call that receives something. Any thread.
 #[unsafe(no_mangle)]

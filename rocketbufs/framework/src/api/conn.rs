@@ -102,7 +102,7 @@ impl Conn {
     }
 
     /// The connection's next event, waiting at most `timeout` (`None`: no limit; zero: only looks); none if nothing happened in
-    /// time. Each event is given once, to one of the connection's handles.
+    /// time. Each event is given once, to one of the connection's handles. After [`ConnEvent::Down`] there is none, without a wait.
     ///
     /// # Errors
     /// From a callback, which must not wait, with a time-out other than zero.

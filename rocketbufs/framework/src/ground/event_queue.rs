@@ -71,6 +71,8 @@ pub struct EventQueue<E> {
     max: usize,
     /// Whether no event comes any more. Changed only under the queue's lock.
     closed: AtomicBool,
+    /// The same, where the last event says so itself.
+    ended: AtomicBool,
 }
 
 impl<E> EventQueue<E> {
@@ -82,6 +84,7 @@ impl<E> EventQueue<E> {
             readable: Readable::default(),
             max: max.max(1),
             closed: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
         }
     }
 
@@ -92,6 +95,19 @@ impl<E> EventQueue<E> {
         self.readable.raise();
         drop(events);
         self.arrived.notify_all();
+    }
+
+    /// No event comes behind the last one, which says so itself: calls that wait return. The descriptor tells of waiting events alone, so
+    /// that an event loop that goes on is not woken for ever.
+    pub fn end(&self) {
+        let events = lock(&self.events);
+        self.ended.store(true, Ordering::Relaxed);
+        drop(events);
+        self.arrived.notify_all();
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_closed() || self.ended.load(Ordering::Relaxed)
     }
 
     fn is_closed(&self) -> bool {
@@ -129,10 +145,10 @@ impl<E> EventQueue<E> {
         self.readable.raise();
     }
 
-    /// The next event; none if none came within `timeout` (none: no limit), or the queue was closed.
+    /// The next event; none if none came within `timeout` (none: no limit), or none comes any more.
     pub fn recv(&self, timeout: Option<Duration>) -> Option<E> {
         let events = lock(&self.events);
-        let empty = |events: &mut VecDeque<E>| events.is_empty() && !self.is_closed();
+        let empty = |events: &mut VecDeque<E>| events.is_empty() && !self.is_over();
         let mut events = match timeout {
             None => self.arrived.wait_while(events, empty).unwrap_or_else(|p| p.into_inner()),
             Some(timeout) => {
@@ -224,6 +240,18 @@ mod tests {
         queue.close();
         assert_eq!(waits.join().unwrap(), (Some(7), None));
         assert!(is_readable(&queue), "an event loop learns of the end");
+    }
+
+    #[test]
+    fn nobody_waits_behind_the_last_event() {
+        let queue = Arc::new(EventQueue::new(2));
+        let waits = [queue.clone(), queue.clone()].map(|queue| std::thread::spawn(move || queue.recv(None)));
+        queue.push_newest(7);
+        queue.end();
+        let mut got = waits.map(|waits| waits.join().unwrap());
+        got.sort_unstable();
+        assert_eq!((got, queue.recv(None)), ([None, Some(7)], None));
+        assert!(!is_readable(&queue), "an event loop has had the last event");
     }
 
     #[test]

@@ -89,6 +89,7 @@ fn one_event_loop_serves_both_ends_without_a_callback() {
             matches!(&down, Some(ConnEvent::Down { reason }) if reason.to_string().contains("that was all")),
             "{down:?}"
         );
+        assert_eq!(conn.recv_event(None).unwrap(), None, "nothing comes behind the end");
         let (unsubscribed, gone) = (next_event(&out), next_event(&out));
         assert!(matches!(unsubscribed, OutEvent::Unsubscribed { bid: BID, .. }), "{unsubscribed:?}");
         assert!(matches!(gone, OutEvent::ConnDown { .. }), "{gone:?}");

@@ -120,6 +120,7 @@ impl ConnShared {
             }
             Phase::Down(reason) => {
                 self.events.push_newest(ConnEvent::Down { reason: reason.clone() });
+                self.events.end();
             }
             _ => {}
         }
