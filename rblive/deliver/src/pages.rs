@@ -79,9 +79,9 @@ impl Drop for Watching {
 impl Pages {
     /// Answers a request. `method` is the method as it was sent.
     pub async fn answer(&self, method: &str, request: &Request, watching: &locks::Mutex<Watching>) -> Answer {
-        let (may_ask, place) = {
+        let (may_ask, is_known) = {
             let own = watching.lock();
-            (own.place.may_ask(), own.place.place.clone())
+            (own.place.may_ask(), own.place.place.is_known())
         };
         let answer = match method {
             _ if !may_ask => Answer::text(429, "your address asks too often; wait a second"),
@@ -93,8 +93,8 @@ impl Pages {
         // The files of the page and the calls of probes are for everybody, so they prove nothing.
         let is_asked =
             ["/live/", "/vod", "/streams", "/metrics"].iter().any(|own| request.path.starts_with(own));
-        if is_asked && matches!(method, "GET" | "HEAD") && answer.status < 400 {
-            place.known();
+        if !is_known && is_asked && matches!(method, "GET" | "HEAD") && answer.status < 400 {
+            watching.lock().place.place.known();
         }
         answer
     }

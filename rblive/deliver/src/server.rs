@@ -38,7 +38,7 @@ const SWEEP: Duration = Duration::from_millis(500);
 #[non_exhaustive]
 pub enum StartError {
     /// The server cannot listen on its address.
-    #[error("cannot listen for viewers on {addr}: {source}; choose another address")]
+    #[error("cannot listen for viewers on {addr} (deliver.listen): {source}; choose another address")]
     Listen {
         /// The configured address.
         addr: String,

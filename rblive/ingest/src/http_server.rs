@@ -11,7 +11,7 @@
 //! The own client and the others have one file each that is kept. Where the memory for it ends, the own client is read no further until its
 //! turn, and another client is refused.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::pin::pin;
@@ -47,6 +47,10 @@ type Answer = Response<Full<Bytes>>;
 
 /// The largest head of a request in bytes, and what a connection buffers of a body.
 const HEAD_BYTES: usize = 16 << 10;
+/// The beginning of a field with a key. A browser adds no such field by itself, as it does a password (`Basic`).
+const BEARER: &[u8] = b"Bearer ";
+/// The size of the pieces in which a body is kept.
+const PIECE_BYTES: usize = HEAD_BYTES;
 /// The largest bodies that are kept at once until they can be written.
 const KEPT_BODIES: usize = 2;
 /// How long an upload may stand still while another file of the same client waits. Not so short that a lost packet is no progress.
@@ -107,9 +111,40 @@ struct Body<'a> {
     /// The connection.
     peer: &'a Place,
     /// What came before it could be written, and its memory.
-    kept: BytesMut,
+    kept: Kept,
     room: Option<OwnedSemaphorePermit>,
     is_whole: bool,
+}
+
+/// Bytes that are kept, in pieces of one size: a buffer that grows may take twice what is in it, and for a moment three times.
+#[derive(Default)]
+struct Kept {
+    pieces: VecDeque<BytesMut>,
+    bytes: usize,
+}
+
+impl Kept {
+    /// Copies bytes: a small piece would hold the buffer in which it came.
+    fn push(&mut self, mut bytes: &[u8]) {
+        self.bytes += bytes.len();
+        while !bytes.is_empty() {
+            let free = |piece: &BytesMut| PIECE_BYTES - piece.len();
+            if self.pieces.back().is_none_or(|last| free(last) == 0) {
+                self.pieces.push_back(BytesMut::with_capacity(PIECE_BYTES));
+            }
+            let Some(last) = self.pieces.back_mut() else { return };
+            let (now, rest) = bytes.split_at(bytes.len().min(free(last)));
+            last.extend_from_slice(now);
+            bytes = rest;
+        }
+    }
+
+    /// Takes the first piece.
+    fn pop(&mut self) -> Option<Bytes> {
+        let piece = self.pieces.pop_front()?.freeze();
+        self.bytes -= piece.len();
+        Some(piece)
+    }
 }
 
 /// Why a request is refused.
@@ -335,11 +370,17 @@ impl HttpStreams {
         taken
     }
 
-    /// Refuses what a browser sends for a page of another web site. Encoders are no browsers, and their addresses may have any name.
+    /// Refuses what a browser sends for a page of another web site. Encoders are no browsers, and their addresses may have any name. Behind a
+    /// proxy the own page may seem foreign; one that shows a key in a field is none, since a browser asks before it sends that elsewhere, and
+    /// is refused then.
     fn check_page(&self, request: &Request<Incoming>) -> Result<(), ForeignPage> {
         let Registry { settings, access, .. } = &*self.registry;
         let fields = BrowserFields::of(|name| request.headers().get(name).map(HeaderValue::as_bytes));
-        fields.check_site()?;
+        let shown = request.headers().get(AUTHORIZATION);
+        let shows_key = !access.is_open() && shown.is_some_and(|own| own.as_bytes().starts_with(BEARER));
+        if !shows_key {
+            fields.check_site()?;
+        }
         match fields.is_of_page() && access.is_open() {
             true => fields.check_name([settings.http.as_str(), settings.https.as_str()], "set ingest.keys"),
             false => Ok(()),
@@ -488,7 +529,7 @@ impl HttpStreams {
         }
         let idle = Duration::from_millis(limits.idle_ms);
         let (body, counters) = (request.into_body(), &*self.registry.counters);
-        let (kept, room) = (BytesMut::new(), None);
+        let (kept, room) = (Kept::default(), None);
         Ok(Body { body, most, bytes: 0, idle, counters, peer, kept, room, is_whole: false })
     }
 
@@ -562,24 +603,23 @@ impl Slot {
 impl Body<'_> {
     /// The next bytes; `None` at the end.
     async fn next(&mut self) -> Result<Option<Bytes>, RequestFailure> {
-        if !self.kept.is_empty() {
-            let piece = self.kept.len().min(HEAD_BYTES);
-            return Ok(Some(self.kept.split_to(piece).freeze()));
+        if let Some(piece) = self.kept.pop() {
+            return Ok(Some(piece));
         }
-        (self.kept, self.room) = (BytesMut::new(), None);
+        (self.kept, self.room) = (Kept::default(), None);
         if self.is_whole { Ok(None) } else { self.receive().await }
     }
 
     /// Receives bytes and keeps them, to the end of the body or of its memory. Returns whether the body is whole. No body takes more memory
-    /// than it leaves to the others, so that there is always some. Bytes are copied: a small piece would hold the buffer in which it came.
+    /// than it leaves to the others, so that there is always some.
     async fn keep(&mut self, room: &Arc<Semaphore>) -> Result<bool, RequestFailure> {
-        while !self.is_whole && self.kept.len() <= room.available_permits() {
+        while !self.is_whole && self.kept.bytes <= room.available_permits() {
             let Some(bytes) = self.receive().await? else {
                 self.is_whole = true;
                 break;
             };
             // Kept in any case, since it is received: no more than a connection buffers.
-            self.kept.extend_from_slice(&bytes);
+            self.kept.push(&bytes);
             self.is_whole = self.body.is_end_stream();
             let size = bytes.len().try_into().unwrap_or(u32::MAX);
             let Ok(taken) = room.clone().try_acquire_many_owned(size) else { break };
@@ -621,5 +661,29 @@ async fn expire(streams: Weak<HttpStreams>, name: String, slot: Arc<Slot>) {
         }
         drop((streams, held));
         sleep_until(until).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kept_bytes_take_no_more_memory_than_one_piece_beside_them() {
+        let mut kept = Kept::default();
+        let all: Vec<u8> = (0..300_000_u32).map(|at| (at * 7 + at / 256) as u8).collect();
+        let mut rest = &all[..];
+        for size in [1, 100, PIECE_BYTES, 3 * PIECE_BYTES + 5, 8000].into_iter().cycle() {
+            let (now, later) = rest.split_at(size.min(rest.len()));
+            kept.push(now);
+            rest = later;
+            let taken: usize = kept.pieces.iter().map(BytesMut::capacity).sum();
+            assert!(taken < kept.bytes + PIECE_BYTES, "{taken} for {}", kept.bytes);
+            if rest.is_empty() {
+                break;
+            }
+        }
+        let read: Vec<u8> = std::iter::from_fn(|| kept.pop()).flatten().collect();
+        assert!(read == all && kept.bytes == 0);
     }
 }

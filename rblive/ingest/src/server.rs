@@ -27,8 +27,10 @@ use crate::settings::IngestSettings;
 #[non_exhaustive]
 pub enum IngestError {
     /// An address cannot be listened on.
-    #[error("cannot listen on {address}: {error}")]
+    #[error("cannot listen on {address} ({setting}): {error}")]
     Listen {
+        /// The setting of the address.
+        setting: &'static str,
         /// The address.
         address: String,
         /// The error of the system.
@@ -129,26 +131,30 @@ impl Ingest {
         if access.is_open() {
             tracing::warn!("no stream keys, users or hook are configured: whoever connects may publish");
         }
-        let limits = PlaceLimits::new(settings.limits.connections, "ingest.limits.connections");
+        let mut limits = PlaceLimits::new(settings.limits.connections, "ingest.limits.connections");
+        if settings.limits.connections_per_address > 0 {
+            limits.of_host = settings.limits.connections_per_address;
+            limits.of_host_setting = "ingest.limits.connections_per_address";
+        }
         let places = Places::new(limits, |line| tracing::warn!("{line}"));
         let registry = Registry::new(manager, settings.clone(), access);
         let counters = registry.counters.clone();
         let shared = Arc::new(Shared { http: HttpStreams::new(registry.clone()), registry, places });
-        let listen = |address: &str, protocol, tls: Option<Arc<Certificates>>| -> Result<_, IngestError> {
+        let listen = |setting, address: &str, protocol, tls| -> Result<_, IngestError> {
             if address.is_empty() {
                 return Ok(None);
             }
-            let refused = |error| IngestError::Listen { address: address.to_owned(), error };
+            let refused = |error| IngestError::Listen { setting, address: address.to_owned(), error };
             let listener = runtime.block_on(TcpListener::bind(address)).map_err(refused)?;
             let bound = listener.local_addr().map_err(refused)?;
             runtime.spawn(accept(listener, shared.clone(), protocol, tls));
             Ok(Some(bound))
         };
         let addresses = IngestAddresses {
-            rtmp: listen(&settings.rtmp, Protocol::Rtmp, None)?,
-            rtmps: listen(&settings.rtmps, Protocol::Rtmp, tls.clone())?,
-            http: listen(&settings.http, Protocol::Http, None)?,
-            https: listen(&settings.https, Protocol::Http, tls.clone())?,
+            rtmp: listen("ingest.rtmp", &settings.rtmp, Protocol::Rtmp, None)?,
+            rtmps: listen("ingest.rtmps", &settings.rtmps, Protocol::Rtmp, tls.clone())?,
+            http: listen("ingest.http", &settings.http, Protocol::Http, None)?,
+            https: listen("ingest.https", &settings.https, Protocol::Http, tls.clone())?,
         };
         Ok(Self { addresses, counters, certificates: tls, runtime: Some(runtime) })
     }

@@ -70,9 +70,12 @@ fn all() -> Vec<String> {
 section! {
     /// How much encoders may send.
     "ingest.limits" IngestLimits {
-        /// The most connections of all servers together. Default: 2000. One address has three quarters of them at most. Where all are
-        /// taken, a connection that has not published yet makes room for a new one.
+        /// The most connections of all servers together. Default: 2000. Where all are taken, a connection that has not published yet makes
+        /// room for a new one.
         connections: usize = 2000, range [at least 0];
+        /// The most connections of one address. 0: three quarters of `connections`, so that others get in. Encoders behind one proxy share
+        /// an address: with a proxy in front of all, set it to `connections`. Of an IPv6 address the first 64 bits count. Default: 0.
+        connections_per_address: usize = 0, range [at least 0];
         /// The largest RTMP message or frame in bytes. Default: 8 MiB.
         message_bytes: usize = 8 << 20, "bytes", range [at least 0];
         /// The largest body of a request in bytes. Default: 64 MiB.

@@ -17,7 +17,7 @@ pub enum StartError {
     #[error(transparent)]
     Context(#[from] ContextError),
     /// The address of the node cannot be listened on.
-    #[error(transparent)]
+    #[error("the address of this node in `nodes`: {0}")]
     Listen(#[from] ListenError),
     /// The system gave no thread.
     #[error("the system gives no thread: {0}")]

@@ -80,7 +80,11 @@ fn encoders(page: &mut String, counters: &IngestCounters) {
             &counters.made_room,
         ),
         ("rblive_ingest_publishers_total", "Publishers that were accepted.", &counters.publishers),
-        ("rblive_ingest_refused_total", "Publishers that were refused.", &counters.refused),
+        (
+            "rblive_ingest_refused_total",
+            "Publishers that were refused, and pages of other web sites that wanted to publish.",
+            &counters.refused,
+        ),
         (
             "rblive_ingest_failed_total",
             "Publishers whose input was damaged, too much, or stopped.",

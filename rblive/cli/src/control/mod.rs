@@ -84,7 +84,8 @@ impl Endpoint {
         settings: &Control,
     ) -> Result<Self, Failure> {
         let listen = &settings.listen;
-        let refused = |error| Failure::Failed(format!("cannot listen for HTTP on {listen}: {error}"));
+        let refused =
+            |error| Failure::Failed(format!("cannot listen for HTTP on {listen} (control.listen): {error}"));
         let listener = TcpListener::bind(listen).map_err(refused)?;
         listener.set_nonblocking(true).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;

@@ -184,6 +184,24 @@ fn errors_name_the_cause() {
     let output = rblive().args(["serve", "--node", "nowhere"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("no node 'nowhere'"));
+    // An address of the documentation, which no machine has.
+    let listeners = [
+        ("--rtmp", "ingest.rtmp"),
+        ("--http", "ingest.http"),
+        ("--listen", "deliver.listen"),
+        ("--control", "control.listen"),
+    ];
+    for (option, setting) in listeners {
+        let mut serve = rblive();
+        serve.arg("serve");
+        for (own, _) in listeners {
+            serve.args([own, if own == option { "192.0.2.1:1" } else { "127.0.0.1:0" }]);
+        }
+        let output = serve.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(said.contains(&format!("192.0.2.1:1 ({setting})")), "{said}");
+    }
     let output = rblive().arg("demo").env("PATH", "").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("apt-get install ffmpeg"));

@@ -30,6 +30,14 @@ struct State {
     stopped: bool,
 }
 
+impl State {
+    /// Removes a stream that has ended. Returns it if there is no connection by which the node gets the rest.
+    fn forget(&mut self, id: RsId) -> Option<Announce> {
+        let ended = self.streams.remove(&id)?;
+        self.conn.is_none().then_some(ended)
+    }
+}
+
 /// The state that the thread of a peer needs.
 pub struct Link {
     pub context: Context,
@@ -72,9 +80,16 @@ impl Peer {
         removed
     }
 
-    /// Removes a stream that has ended. The node gets the end through the buffer, after the last data.
+    /// Removes a stream that has ended. The node gets the end through the buffer, after the last data; without a connection it gets nothing
+    /// more, since only streams that exist are announced.
     pub fn forget(&self, id: RsId) {
-        self.state.lock().streams.remove(&id);
+        if let Some(lost) = self.state.lock().forget(id) {
+            tracing::warn!(
+                node = self.node.name,
+                stream = lost.name,
+                "the stream has ended without a connection to the node, which does not get what it lacks of it"
+            );
+        }
     }
 
     /// Whether the node gets this stream.
@@ -179,5 +194,20 @@ impl Peer {
     /// Waits for the next attempt.
     fn pause(&self, time: Duration) {
         self.changed.wait_while_for(&mut self.state.lock(), |state| !state.stopped, time);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_that_ends_before_its_node_is_connected_is_told() {
+        let (id, other) = (RsId::from_u64(7), RsId::from_u64(8));
+        let announce = Announce { id, bid: 1, capacity: 4096, name: "live/camera".into() };
+        let mut state = State { streams: [(id, announce)].into(), ..State::default() };
+        assert!(state.forget(other).is_none());
+        assert_eq!(state.forget(id).map(|lost| lost.name).as_deref(), Some("live/camera"));
+        assert!(state.forget(id).is_none());
     }
 }
