@@ -167,6 +167,7 @@ impl Mqtt {
             self.names.insert(key, slot);
             slot
         });
+        self.disarm(slot);
         let session = &mut self.sessions[slot];
         session.expiry = opening.expiry;
         session.will = opening.will.take();
@@ -190,9 +191,8 @@ impl Mqtt {
         client.heard = now;
         let keep_alive = u64::from(opening.keep_alive);
         client.patience = (keep_alive > 0).then(|| Duration::from_millis(keep_alive * 1500));
-        if let Some(patience) = client.patience {
-            self.alarms.insert((now + patience, Alarm::Silence(conn)));
-        }
+        let due = client.patience.map(|patience| now + patience);
+        self.set_silence(conn, due);
     }
 
     fn send_connack(&self, conn: ConnId, session_present: bool, opening: &Opening, cx: &mut Cx<'_>) {
@@ -306,11 +306,12 @@ impl Mqtt {
         session.ends_at = session.expiry.map(|expiry| now + expiry);
         session.will_at = session.will.as_ref().map(|will| now + will.delay);
         let serial = session.serial;
+        self.look_at_session(slot, serial, cx);
         // The end publishes the will if it comes first.
+        let Some(session) = self.session(slot, serial) else { return };
         for at in [session.ends_at, session.will_at].into_iter().flatten() {
             self.alarms.insert((at, Alarm::Session { slot, serial }));
         }
-        self.look_at_session(slot, serial, cx);
     }
 
     /// Publishes the will of a session without connection or ends the session, if it is time.
@@ -331,6 +332,7 @@ impl Mqtt {
 
     /// Forgets a session, and publishes its will.
     pub(super) fn end_session(&mut self, slot: usize, cx: &mut Cx<'_>) {
+        self.disarm(slot);
         let filters: Vec<_> = self.sessions[slot].subscriptions.keys().cloned().collect();
         for filter in &filters {
             self.leave_route(slot, filter, cx);
@@ -384,6 +386,7 @@ impl Mqtt {
     /// Looks whether a connection was silent for too long.
     pub(super) fn look_at_silence(&mut self, conn: ConnId, cx: &mut Cx<'_>) {
         let Some(client) = self.clients.get_mut(&conn) else { return };
+        client.alarm = None;
         if client.blocked || client.subscribing.is_some() || matches!(client.stage, Stage::LoggingIn(_)) {
             // Nothing was read.
             client.heard = cx.now;
@@ -396,7 +399,7 @@ impl Mqtt {
         let Some(patience) = patience else { return };
         let due = client.heard + patience;
         if due > cx.now {
-            self.alarms.insert((due, Alarm::Silence(conn)));
+            self.set_silence(conn, Some(due));
         } else {
             self.fail(conn, Fault::new(reason::KEEP_ALIVE, "nothing was received for too long"), cx);
         }

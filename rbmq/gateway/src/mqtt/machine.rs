@@ -89,6 +89,7 @@ impl Protocol for Mqtt {
             version: Version::V311,
             patience: None,
             heard: cx.now,
+            alarm: None,
             blocked: false,
             wants_reasons: true,
             aliases: HashMap::new(),
@@ -96,7 +97,7 @@ impl Protocol for Mqtt {
             subscribing: None,
         };
         self.clients.insert(conn, client);
-        self.alarms.insert((cx.now + self.settings.connect_timeout, Alarm::Silence(conn)));
+        self.set_silence(conn, Some(cx.now + self.settings.connect_timeout));
     }
 
     fn on_bytes(&mut self, conn: ConnId, bytes: &[u8], cx: &mut Cx<'_>) -> Taken {
@@ -139,6 +140,7 @@ impl Protocol for Mqtt {
     }
 
     fn on_closed(&mut self, conn: ConnId, cx: &mut Cx<'_>) {
+        self.set_silence(conn, None);
         let Some(client) = self.clients.remove(&conn) else { return };
         if let Some(slot) = client.slot() {
             self.detach(slot, cx);

@@ -244,8 +244,6 @@ impl Session {
     /// A connection begins: nothing was sent on it yet.
     pub(super) fn attach(&mut self, link: Link) {
         self.link = Some(link);
-        self.ends_at = None;
-        self.will_at = None;
         self.inflight.iter_mut().for_each(|inflight| inflight.sent = false);
     }
 }

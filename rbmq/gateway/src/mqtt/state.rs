@@ -122,6 +122,8 @@ pub(super) struct Client {
     /// After how long a silence it is disconnected.
     pub(super) patience: Option<Duration>,
     pub(super) heard: Instant,
+    /// When that is looked at.
+    pub(super) alarm: Option<Instant>,
     /// It waits for the bus and cannot be heard.
     pub(super) blocked: bool,
     pub(super) wants_reasons: bool,
@@ -259,6 +261,26 @@ impl Mqtt {
         match seconds {
             FOREVER if unlimited => None,
             seconds => Some(Duration::from_secs(seconds.into()).min(most)),
+        }
+    }
+
+    /// Sets when a connection has to have sent something. The former time does not count any more: who comes and goes leaves nothing behind.
+    pub(super) fn set_silence(&mut self, conn: ConnId, at: Option<Instant>) {
+        let Some(client) = self.clients.get_mut(&conn) else { return };
+        if let Some(old) = std::mem::replace(&mut client.alarm, at) {
+            self.alarms.remove(&(old, Alarm::Silence(conn)));
+        }
+        if let Some(at) = at {
+            self.alarms.insert((at, Alarm::Silence(conn)));
+        }
+    }
+
+    /// The end of a session and its will are due no more.
+    pub(super) fn disarm(&mut self, slot: usize) {
+        let session = &mut self.sessions[slot];
+        let alarm = Alarm::Session { slot, serial: session.serial };
+        for at in [session.ends_at.take(), session.will_at.take()].into_iter().flatten() {
+            self.alarms.remove(&(at, alarm));
         }
     }
 

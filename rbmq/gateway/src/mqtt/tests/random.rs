@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::mqtt::session::Session;
 
 const TOPICS: [&str; 4] = ["a", "a/b", "b", "$x"];
 const FILTERS: [&str; 6] = ["a", "a/#", "+", "#", "$SYS/#", "$share/g/a"];
@@ -155,6 +156,11 @@ impl Site {
                 assert!(route.subscribers.iter().any(|subscriber| subscriber.slot == slot));
             }
         }
+        let due = |session: &Session| {
+            usize::from(session.ends_at.is_some()) + usize::from(session.will_at.is_some())
+        };
+        let dues: usize = machine.sessions.iter().map(|(_, session)| due(session)).sum();
+        assert!(machine.alarms.len() <= machine.clients.len() + dues);
         let joined: usize = machine.routes.values().map(|route| route.subscribers.len()).sum();
         assert_eq!(
             joined,
