@@ -4,7 +4,7 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use rbmq::{Publisher, SlowPolicy, Subscriber};
 use rbmq_broker::{Broker, Gate, GatewayProtocol, GatewaySettings, SlowClient};
@@ -178,20 +178,35 @@ fn serve(gate: &Gate, settings: &GatewaySettings, options: Options) -> Result<Ru
             begin(gate, settings, options, Resp::new(own, Instant::now()))
         }
         GatewayProtocol::Mqtt => {
-            let own = MqttSettings {
-                max_message_bytes: usize::try_from(options.max_message_bytes).unwrap_or(usize::MAX),
-                connect_timeout: settings.login_timeout(),
-                overflow: match settings.slow() {
-                    SlowClient::Drop => Overflow::DropNewest,
-                    _ => Overflow::Disconnect,
-                },
-                ..MqttSettings::default()
-            };
+            let own = mqtt_settings(settings, options.max_message_bytes);
             // By this number it knows its own messages again, and nobody else does.
             let gateway = RandomState::new().build_hasher().finish();
             begin(gate, settings, options, Mqtt::new(own, Clock::now(), gateway))
         }
         other => Err(GatewayError::Broker(format!("the protocol {other} is not served"))),
+    }
+}
+
+fn mqtt_settings(settings: &GatewaySettings, max_message_bytes: u64) -> MqttSettings {
+    let default = MqttSettings::default();
+    let expiry = settings.max_session_expiry_ms.map(|ms| Duration::from_millis(ms.into()));
+    let retained_bytes =
+        settings.max_retained_bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    MqttSettings {
+        max_message_bytes: usize::try_from(max_message_bytes).unwrap_or(usize::MAX),
+        connect_timeout: settings.login_timeout(),
+        overflow: match settings.slow() {
+            SlowClient::Drop => Overflow::DropNewest,
+            _ => Overflow::Disconnect,
+        },
+        max_sessions: settings.max_sessions.unwrap_or(default.max_sessions),
+        max_session_expiry: expiry.unwrap_or(default.max_session_expiry),
+        max_subscriptions: settings.max_subscriptions.unwrap_or(default.max_subscriptions),
+        max_queued_messages: settings.max_queued_messages.unwrap_or(default.max_queued_messages),
+        max_inflight: settings.max_inflight.unwrap_or(default.max_inflight),
+        max_retained: settings.max_retained.unwrap_or(default.max_retained),
+        max_retained_bytes: retained_bytes.unwrap_or(default.max_retained_bytes),
+        ..default
     }
 }
 

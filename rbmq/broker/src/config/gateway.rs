@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use settings::{bytes, millis, optional_bytes, section};
+use settings::{bytes, millis, optional_bytes, optional_millis, section};
 
 use super::broker::{are_the_same, is_address};
 use super::endpoint::{EndpointClients, EndpointTls};
@@ -115,6 +115,27 @@ pub struct GatewaySettings {
     /// 10,000, 100 to 600,000.
     #[serde(default = "GatewaySettings::default_login_timeout_ms", deserialize_with = "millis")]
     pub login_timeout_ms: u32,
+    /// MQTT: the largest number of sessions, with and without a client. Default 100,000. A session costs about 500 bytes, and what waits for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_sessions: Option<usize>,
+    /// MQTT: how long a session lives without a client at most, in milliseconds. Default 24 hours, at most 30 days.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "optional_millis")]
+    pub max_session_expiry_ms: Option<u32>,
+    /// MQTT: the largest number of filters of a session. Default 1,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_subscriptions: Option<usize>,
+    /// MQTT: the largest number of messages that wait for a session. Default 1,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_queued_messages: Option<usize>,
+    /// MQTT: the largest number of messages of QoS 1 and 2 that a client has not acknowledged. Default 100, at most 65,535.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_inflight: Option<u16>,
+    /// MQTT: the largest number of retained messages. Default 100,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_retained: Option<usize>,
+    /// MQTT: the most bytes of retained messages. Default 256 MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "optional_bytes")]
+    pub max_retained_bytes: Option<u64>,
 }
 
 impl GatewaySettings {
@@ -134,6 +155,13 @@ impl GatewaySettings {
             frames_bytes: Self::default_frames_bytes(),
             slow: None,
             login_timeout_ms: Self::default_login_timeout_ms(),
+            max_sessions: None,
+            max_session_expiry_ms: None,
+            max_subscriptions: None,
+            max_queued_messages: None,
+            max_inflight: None,
+            max_retained: None,
+            max_retained_bytes: None,
         }
     }
 
@@ -213,7 +241,30 @@ impl GatewaySettings {
             .or_else(|| within("max_lag_bytes", lag, 64 << 10, self.frames_bytes / 2))
             .or_else(|| within("login_timeout_ms", self.login_timeout_ms.into(), 100, 600_000))
             .or_else(|| within("max_message_bytes", self.max_message_bytes?, 1, self.frames_bytes / 4));
-        ranges.or_else(|| self.problem_of_tls(mode))
+        ranges.or_else(|| self.problem_of_mqtt()).or_else(|| self.problem_of_tls(mode))
+    }
+
+    /// A setting of MQTT that is out of its range, or of another gateway.
+    fn problem_of_mqtt(&self) -> Option<(&'static str, String)> {
+        let most = 100_000_000;
+        let wide = |value: Option<usize>| value.map(|value| value as u64);
+        [
+            ("max_sessions", wide(self.max_sessions), most),
+            ("max_session_expiry_ms", self.max_session_expiry_ms.map(u64::from), 30 * 24 * 3_600_000),
+            ("max_subscriptions", wide(self.max_subscriptions), most),
+            ("max_queued_messages", wide(self.max_queued_messages), most),
+            ("max_inflight", self.max_inflight.map(u64::from), u16::MAX.into()),
+            ("max_retained", wide(self.max_retained), most),
+            ("max_retained_bytes", self.max_retained_bytes, 1 << 40),
+        ]
+        .into_iter()
+        .find_map(|(field, value, most)| match value? {
+            _ if self.protocol != GatewayProtocol::Mqtt => {
+                Some((field, format!("{field} is a setting of mqtt")))
+            }
+            value if (1..=most).contains(&value) => None,
+            value => Some((field, format!("{field} = {value}: it must be 1 to {most}"))),
+        })
     }
 
     fn problem_of_tls(&self, mode: &str) -> Option<(&'static str, String)> {
@@ -317,6 +368,9 @@ mod tests {
             ("protocol = 'resp'\nlisten = 'localhost:7411'", "\"127.0.0.1:7411\" is the address of another"),
             ("protocol = 'resp'\nlisten = '0.0.0.0:7412'", "the address of another endpoint"),
             ("protocol = 'resp'\n[[gateway]]\nprotocol = 'resp'", "\"127.0.0.1:6379\" is the address of"),
+            ("protocol = 'resp'\nmax_sessions = 1", "resp: max_sessions is a setting of mqtt"),
+            ("protocol = 'mqtt'\nmax_inflight = 0", "max_inflight = 0: it must be 1 to 65535"),
+            ("protocol = 'mqtt'\nmax_session_expiry_ms = '745h'", "it must be 1 to 2592000000"),
             ("protocol = 'resp'\nport = 1", "unknown field `port`"),
         ] {
             let error = check_of(&format!("[[gateway]]\n{entries}\n")).unwrap_err();
