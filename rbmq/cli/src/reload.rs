@@ -3,7 +3,8 @@
 use std::os::unix::fs::FileTypeExt;
 
 use rbmq_broker::http::Endpoint;
-use rbmq_broker::{Broker, Reload};
+use rbmq_broker::{Broker, BrokerConfig, Reload};
+use rbmq_gateway::Gateways;
 use tracing::{Level, error, info, warn};
 
 use super::log::BrokerLog;
@@ -11,14 +12,21 @@ use super::secrets;
 use super::source::{self, Source};
 use super::supervisor;
 
+/// The endpoints beside the broker's own connections, which have files of their own.
+#[derive(Clone, Copy)]
+pub(super) struct Endpoints<'a> {
+    pub(super) http: Option<&'a Endpoint>,
+    pub(super) gateways: &'a Gateways,
+}
+
 /// Reloads the configuration, and informs the supervisor. An invalid configuration changes nothing.
-pub(super) fn reload(source: &Source, broker: &mut Broker, http: Option<&Endpoint>, log: &BrokerLog) {
+pub(super) fn reload(source: &Source, broker: &mut Broker, endpoints: Endpoints<'_>, log: &BrokerLog) {
     supervisor::reloading();
-    take_over(source, broker, http, log);
+    take_over(source, broker, endpoints, log);
     supervisor::ready(broker);
 }
 
-fn take_over(source: &Source, broker: &mut Broker, http: Option<&Endpoint>, log: &BrokerLog) {
+fn take_over(source: &Source, broker: &mut Broker, endpoints: Endpoints<'_>, log: &BrokerLog) {
     // A pipe cannot be read a second time, and would block for ever.
     if let Some(path) = &source.config
         && path.metadata().is_ok_and(|file| file.file_type().is_fifo())
@@ -51,7 +59,8 @@ fn take_over(source: &Source, broker: &mut Broker, http: Option<&Endpoint>, log:
     for change in &reload.needs_restart {
         warn!("needs a restart: {change}");
     }
-    let has_files = log_files(&reload, http);
+    let mut has_files = log_files(&reload, endpoints.http);
+    has_files |= log_gateways(broker.config(), endpoints.gateways);
     if secrets::are_in(broker.config()) {
         secrets::protect();
     }
@@ -88,6 +97,18 @@ fn log_files(reload: &Reload, http: Option<&Endpoint>) -> bool {
         None => {}
         Some(Ok(())) => info!("HTTP endpoint: token and certificates read again"),
         Some(Err(why)) => error!("HTTP endpoint: not reloaded, the old token and certificates stay: {why}"),
+    }
+    has_files
+}
+
+/// Reads the certificates of gateways again, and says so. Returns whether there are some.
+fn log_gateways(config: &BrokerConfig, gateways: &Gateways) -> bool {
+    let mode = &config.framework.tls.mode;
+    let has_files = config.gateways().iter().any(|gateway| gateway.is_encrypted(mode));
+    match gateways.reload() {
+        Ok(()) if has_files => info!("gateways: certificates read again, for new connections"),
+        Ok(()) => {}
+        Err(why) => error!("gateways: certificates not reloaded, the old ones stay: {why}"),
     }
     has_files
 }

@@ -21,8 +21,9 @@ pub(super) fn are_in(config: &BrokerConfig) -> bool {
     };
     let http = !(config.http.token_file.is_empty() && config.http.key.is_empty());
     let logs_in = |at: &UpstreamSettings| at.password_file.is_some() || at.token_file.is_some();
+    let gateway = config.gateways().iter().any(|gateway| gateway.key.is_some());
     let upstream = config.broker.upstream.iter().any(logs_in);
-    config.users.is_required() || http || upstream || set("tls.key")
+    config.users.is_required() || http || gateway || upstream || set("tls.key")
 }
 
 #[cfg(test)]
@@ -48,6 +49,7 @@ mod tests {
             BrokerConfig::load(Some(&path)).unwrap()
         };
         assert!(are_in(&written("[tls]\nkey = '/etc/rbmq/key.pem'\n")));
+        assert!(are_in(&written("[[gateway]]\nprotocol = 'resp'\ncert = 'cert.pem'\nkey = 'key.pem'\n")));
         let upstream = "[[broker.upstream]]\naddress = '127.0.0.1:7411'\n";
         assert!(!are_in(&written(upstream)));
         assert!(are_in(&written(&format!("{upstream}token_file = '/etc/rbmq/token'\n"))));

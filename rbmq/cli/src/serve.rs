@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use commands::{Asked, Failure, Printer, Stop, terminal};
 use rbmq_broker::http::Endpoint;
-use rbmq_broker::{Broker, BrokerConfig};
+use rbmq_broker::{Broker, BrokerConfig, GatewayProtocol};
+use rbmq_gateway::Gateways;
 use rbmq_ingest::Ingest;
 use tracing::warn;
 
@@ -12,7 +13,7 @@ use super::bytes;
 use super::check;
 use super::kafka;
 use super::log::{BrokerLog, LogOptions};
-use super::reload;
+use super::reload::{self, Endpoints};
 use super::secrets;
 use super::source::{self, Source};
 use super::supervisor;
@@ -24,6 +25,7 @@ use super::top::table::{self, Before, Sort};
   rbmq serve
   rbmq serve --stats 2s
   rbmq serve --http 127.0.0.1:7412
+  rbmq serve --gateway resp --gateway mqtt                # clients of Redis and MQTT, too
   rbmq serve --config rbmq.toml --users users.toml        # users, and their rights: docs/security/README.md
   rbmq serve --keep ./kept                                # all topics on disk: rbmq sub TOPIC --from -2h
   rbmq config --default > rbmq.toml && rbmq serve --config rbmq.toml
@@ -67,19 +69,20 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
     }
     source::warn_of_missing_rules(broker.config());
     check::few_descriptors(broker.config()).iter().for_each(|few| warn!("{few}"));
-    if let Some(http) = &http {
-        print_http(http, &printer);
-    }
+    http.iter().for_each(|http| print_http(http, &printer));
     let ingest = Ingest::start(&broker).map_err(Failure::failed)?;
     for line in ingest.describe() {
         printer.print(&format!("rbmq: {line}"));
     }
+    // Last of all: what its clients publish finds its subscribers.
+    let gateways = start_gateways(&broker, &printer)?;
+    let endpoints = Endpoints { http: http.as_ref(), gateways: &gateways };
     supervisor::ready(&broker);
     let mut stats = args.stats.map(|interval| Stats::new(interval, args.json));
     loop {
         match stop.wait_asked(stats.as_ref().map(Stats::due)) {
             Some(Asked::End) => break,
-            Some(Asked::Reload) => reload::reload(&args.source, &mut broker, http.as_ref(), &log),
+            Some(Asked::Reload) => reload::reload(&args.source, &mut broker, endpoints, &log),
             None => {}
         }
         if stats.as_mut().is_some_and(|stats| !stats.show(&broker, &printer)) {
@@ -89,7 +92,7 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
     supervisor::stopping();
     printer.print("rbmq: shutting down; subscribers receive the remaining messages");
     // Messages that have arrived are delivered too.
-    drop(ingest);
+    drop((ingest, gateways));
     let left = broker.stop();
     if left > 0 {
         warn!("a subscriber did not receive the last {left} bytes in time (broker.drain_timeout_ms)");
@@ -107,6 +110,19 @@ fn start_http(broker: &Broker, log: &BrokerLog) -> Result<Option<Endpoint>, Fail
     }
     let endpoint = Endpoint::start_with_log(broker.watch(), settings, log.dropped());
     endpoint.map(Some).map_err(Failure::failed)
+}
+
+/// Starts the gateways, if there are some, and says where they are.
+fn start_gateways(broker: &Broker, printer: &Printer) -> Result<Gateways, Failure> {
+    let gateways = Gateways::start(broker).map_err(Failure::failed)?;
+    for gateway in gateways.list() {
+        let clients = match gateway.protocol() {
+            GatewayProtocol::Resp => "redis",
+            other => other.as_str(),
+        };
+        printer.print(&format!("rbmq: {clients} clients at {}", gateway.address()));
+    }
+    Ok(gateways)
 }
 
 fn print_http(endpoint: &Endpoint, printer: &Printer) {

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use rbmq::TopicFilter;
-use rbmq_broker::{BrokerConfig, BrokerConfigError, IngestSettings, Rule, UpstreamSettings, file_parts};
+use rbmq_broker::{
+    BrokerConfig, BrokerConfigError, GatewaySettings, IngestSettings, Rule, UpstreamSettings, file_parts,
+};
 use rocketbufs::config::{Origin, unknown_variables};
 use tracing::warn;
 
@@ -21,6 +23,10 @@ pub(super) struct Source {
     /// multimqc:INTERFACE/TOPIC for the topic multimqc/TOPIC, or multimqc:INTERFACE/TOPIC=NAME [default: broker.ingest of the file]
     #[arg(long, value_name = "SOURCE[=NAME]", value_parser = ingest)]
     pub(super) ingest: Vec<IngestSettings>,
+    /// Serve clients of another system in their own protocol; may be repeated. PROTOCOL is resp (Redis, 127.0.0.1:6379) or mqtt
+    /// (127.0.0.1:1883); an address that other machines can reach needs TLS and users, or --insecure [default: gateway of the file, or none]
+    #[arg(long, value_name = "PROTOCOL[:ADDRESS]")]
+    pub(super) gateway: Vec<GatewaySettings>,
     /// Keep the topics that match on disk, in this folder, so that subscribers can begin at any kept position, also after a
     /// restart of the broker. FOLDER for all topics, or FOLDER=FILTER,FILTER. Rules of the file come first [default:
     /// broker.keep_dir of the file, with its rules]
@@ -98,6 +104,10 @@ impl Source {
         if !self.ingest.is_empty() {
             config.broker.ingest.clone_from(&self.ingest);
             config.note_origin("broker.ingest", Origin::Argument);
+        }
+        if !self.gateway.is_empty() {
+            config.outside.gateway.clone_from(&self.gateway);
+            config.note_origin("gateway", Origin::Argument);
         }
         if let Some(Keep { folder, filters }) = &self.keep {
             config.broker.keep_dir.clone_from(folder);

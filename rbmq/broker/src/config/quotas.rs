@@ -7,7 +7,7 @@ use crate::rates::RateSettings;
 
 section! {
     /// The `[quotas]` section: how much of the broker each user and each address may have at once. An unset quota has a default if other
-    /// machines can reach `broker.listen`, and no limit otherwise; 0 is no limit. A client without a user counts for its address
+    /// machines can reach `broker.listen` or a gateway, and no limit otherwise; 0 is no limit. A client without a user counts for its address
     /// alone. IPv6 addresses count by their first 64 bits.
     "quotas" QuotaSettings {
         /// Connected clients of a user. Default 1,000 beyond this machine. Too small: clients are refused.

@@ -44,7 +44,7 @@ pub(super) struct Facts {
     pub(super) memory_bytes: Option<u64>,
     /// The smallest memory limit of the control groups of this process.
     pub(super) group_memory_bytes: Option<u64>,
-    /// The addresses of the broker and of its HTTP endpoint.
+    /// The addresses of the broker, of its HTTP endpoint and of its gateways.
     pub(super) ports: Vec<(&'static str, String, Port)>,
 }
 
@@ -52,8 +52,9 @@ impl Facts {
     pub(super) fn read(config: &BrokerConfig) -> Self {
         let net = |name: &str| number(&format!("/proc/sys/net/{name}"));
         let word = |path: &str| text(path).filter(|text| !text.is_empty());
-        let addresses = [("broker.listen", &config.broker.listen), ("http.listen", &config.http.listen)];
-        let asked = addresses.into_iter().filter(|(_, addr)| !addr.is_empty());
+        let addresses = [("broker.listen", &*config.broker.listen), ("http.listen", &*config.http.listen)];
+        let gateways = config.gateways().iter().map(|gateway| ("gateway.listen", gateway.address()));
+        let asked = addresses.into_iter().chain(gateways).filter(|(_, addr)| !addr.is_empty());
         Self {
             descriptors: descriptors(),
             file_size: limit(LimitOf::FileSize),
@@ -71,7 +72,7 @@ impl Facts {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             memory_bytes: text("/proc/meminfo").and_then(|text| meminfo(&text, "MemTotal:")),
             group_memory_bytes: group_memory(),
-            ports: asked.map(|(name, addr)| (name, addr.clone(), port(addr))).collect(),
+            ports: asked.map(|(name, addr)| (name, addr.to_owned(), port(addr))).collect(),
         }
     }
 }
@@ -160,9 +161,13 @@ mod tests {
         let mut config = BrokerConfig::default();
         config.broker.listen = taken.local_addr().unwrap().to_string();
         config.http.listen = "127.0.0.1:0".into();
+        config.outside.gateway.push("resp:127.0.0.1:0".parse().unwrap());
         let facts = Facts::read(&config);
         assert!(facts.memory_bytes > Some(1 << 20) && facts.cores > 0, "{facts:?}");
         let ports: Vec<_> = facts.ports.iter().map(|(name, _, port)| (*name, port.clone())).collect();
-        assert_eq!(ports, [("broker.listen", Port::Taken), ("http.listen", Port::Free)]);
+        assert_eq!(
+            ports,
+            [("broker.listen", Port::Taken), ("http.listen", Port::Free), ("gateway.listen", Port::Free)]
+        );
     }
 }

@@ -68,7 +68,9 @@ fn ports(facts: &Facts) -> Vec<Finding> {
 pub(super) fn descriptors(limit: Limit, config: &BrokerConfig, kept: u64) -> Finding {
     let buffers = &config.framework.buffers;
     let reservations = buffers.max_ring_bytes.div_ceil(buffers.reservation_bytes);
+    let of_gateways = config.gateways().iter().map(|gateway| gateway.max_connections as u64).sum::<u64>();
     let clients = config.framework.limits.max_connections as u64 + config.http.max_connections as u64;
+    let clients = clients + of_gateways;
     // While clients are connected, the broker leaves as many free for further ones before it opens a kept topic.
     let reserve = if kept > 0 { MOST_RESERVED } else { 0 };
     let others = reservations + kept * OF_KEPT_TOPIC + reserve + SPARE;
@@ -88,7 +90,9 @@ pub(super) fn descriptors(limit: Limit, config: &BrokerConfig, kept: u64) -> Fin
         "descriptors",
         level,
         format!("{hard} at most; {needed} are needed"),
-        format!("About {served} connections can be served{beside}, fewer than limits.max_connections."),
+        format!(
+            "About {served} connections can be served{beside}, fewer than the limits of the configuration."
+        ),
         format!("LimitNOFILE={needed} in the unit, or ulimit -Hn {needed} as root before the broker starts"),
     )
 }

@@ -14,6 +14,7 @@ mod events;
 mod faults;
 mod files;
 mod from;
+mod gateways;
 mod hostile_broker;
 mod http;
 #[cfg(feature = "tls")]

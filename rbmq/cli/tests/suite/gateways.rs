@@ -1,0 +1,121 @@
+//! Gateways of `rbmq serve`: clients of Redis and MQTT beside those of the broker, and the broker's own listener for them.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+
+use testkit::{LONG, Process, until};
+
+use crate::common::operator::Operated;
+use crate::common::{client, piped, rbmq};
+
+/// A client that speaks RESP.
+struct Redis(BufReader<TcpStream>);
+
+impl Redis {
+    fn connect(address: &str) -> Self {
+        let stream = TcpStream::connect(address).expect("the gateway");
+        stream.set_read_timeout(Some(LONG)).expect("a time-out");
+        Self(BufReader::new(stream))
+    }
+
+    fn say(&mut self, command: &str) {
+        self.0.get_mut().write_all(format!("{command}\r\n").as_bytes()).expect("sent");
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).expect("an answer");
+        line.trim_end().to_owned()
+    }
+
+    fn lines(&mut self, count: usize) -> Vec<String> {
+        (0..count).map(|_| self.line()).collect()
+    }
+}
+
+/// A line of the metrics.
+fn metric(http: &str, begin: &str) -> Option<u64> {
+    let mut stream = TcpStream::connect(http).expect("the endpoint");
+    stream.set_read_timeout(Some(LONG)).expect("a time-out");
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("a request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer.lines().find_map(|line| line.strip_prefix(begin)?.trim().parse().ok())
+}
+
+#[test]
+fn clients_of_redis_and_of_the_broker_share_topics() {
+    let broker = Operated::start_with(&["--gateway", "resp:127.0.0.1:0", "--http", "127.0.0.1:0"]);
+    let address = broker.wait_said("rbmq: redis clients at ");
+    let http = broker.wait_said("rbmq: metrics on http://").trim_end_matches("/metrics").to_owned();
+    let mut redis = Redis::connect(&address);
+    redis.say("SUBSCRIBE news");
+    assert_eq!(redis.lines(6), ["*3", "$9", "subscribe", "$4", "news", ":1"]);
+    let mut publisher = Process::start(piped(client("pub", &broker.addr, "news")));
+    publisher.feed(b"hello\n");
+    assert_eq!(redis.lines(7), ["*3", "$7", "message", "$4", "news", "$5", "hello"]);
+    publisher.finish().good();
+    let mut subscriber = Process::start(client("sub", &broker.addr, "news other --count 1"));
+    broker.wait_log("subscriber ");
+    let mut other = Redis::connect(&address);
+    // The subscription of the process is in force at any time from here on.
+    until("a message arrives", || {
+        other.say("PUBLISH other 22.5");
+        assert_eq!(other.line(), ":0");
+        !subscriber.is_running()
+    });
+    assert_eq!(subscriber.finish().good().text(), "22.5\n");
+    let of = |name: &str| metric(&http, &format!("rbmq_gateway_{name}{{gateway=\"resp:{address}\"}}"));
+    until("both are counted", || of("connections") == Some(2) && of("messages_out_total") == Some(1));
+    assert_eq!(of("accepted_total"), Some(2));
+    broker.end();
+    assert_eq!(redis.line(), "", "the gateway has closed the connection");
+}
+
+#[test]
+fn a_gateway_that_others_can_reach_needs_tls_and_users() {
+    for (args, says) in [
+        (
+            &["--gateway", "resp:0.0.0.0:0"][..],
+            "can reach the gateway (resp) at 0.0.0.0:0, and it has neither TLS",
+        ),
+        (&["--gateway", "smtp"], "'smtp' is no protocol of gateways"),
+        (&["--gateway", "resp", "--gateway", "resp"], "is the address of another endpoint"),
+    ] {
+        let args = ["serve", "--listen", "127.0.0.1:0"].into_iter().chain(args.iter().copied());
+        let refused = Process::start(rbmq(args)).finish();
+        assert!(!refused.status.success() && refused.stderr.contains(says), "{says}: {}", refused.stderr);
+    }
+}
+
+/// With TLS and users at the broker's address, a part of its process still reaches it, and another process does not.
+#[cfg(feature = "tls")]
+#[test]
+fn the_listener_of_the_process_takes_nobody_else() {
+    use rbmq::{Publisher, StartFrom, Subscriber};
+    use rbmq_broker::{Broker, BrokerConfig};
+
+    let setup = crate::common::setup::Setup::new();
+    let users = setup.text("users.toml");
+    let mut passwd = Process::start(piped(rbmq(["passwd", "--users", &users, "--stdin", "anna"])));
+    passwd.feed(b"correct horse\n");
+    passwd.finish().good();
+    let file = setup.config(&format!("[users]\nfile = '{users}'\n[broker]\nlisten = '127.0.0.1:0'\n"));
+    let broker = Broker::start(BrokerConfig::load(Some(&file)).unwrap()).unwrap();
+    assert!(Publisher::connect(&broker.addr()).is_err(), "it is encrypted");
+    let gate = broker.gate().unwrap();
+    let publisher = Publisher::builder().config(gate.config()).connect(gate.address()).unwrap();
+    let mut writer = publisher.topic("a").unwrap();
+    writer.publish(b"hello").unwrap();
+    writer.flush(Some(LONG)).unwrap();
+    let mut subscriber = Subscriber::builder().config(gate.config()).connect(gate.address()).unwrap();
+    subscriber.subscribe_from("a", StartFrom::Oldest).unwrap();
+    assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, b"hello");
+    for transport in ["shm", "tcp"] {
+        let mut stranger = client("pub", gate.address(), "a");
+        stranger.env("ROCKETBUFS_TRANSPORT", transport);
+        let refused = Process::start(stranger).finish();
+        let says = if transport == "shm" { "only parts of the broker's own process" } else { "refused" };
+        assert!(!refused.status.success() && refused.stderr.contains(says), "{}", refused.stderr);
+    }
+}
