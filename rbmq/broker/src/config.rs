@@ -25,11 +25,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ::access::{Rights, RuleError};
+use rbmq_wire::TopicFilter;
 use rocketbufs::Config;
 use rocketbufs::config::{Origin, read_file};
 use serde::Deserialize;
 use settings::{OutOfRange, Section, environment, out_of_range};
 
+use super::rules::Rule;
 pub use access::AccessSettings;
 pub use broker::BrokerSettings;
 use broker::{are_the_same, is_address};
@@ -50,6 +52,9 @@ use sources::Sources;
 pub use sources::file_parts;
 pub use upstream::UpstreamSettings;
 pub use users::UsersSettings;
+
+/// The ring of the space for topics without a rule. A gateway has deliveries of a quarter of a MiB, with what names the topic.
+const SPACE_RING_BYTES: u64 = 8 << 20;
 
 /// The configuration of a broker: RocketBufs' sections and the broker's own.
 #[derive(Debug, Clone, Default)]
@@ -137,6 +142,19 @@ impl BrokerConfig {
     /// The gateways: `[[gateway]]`.
     pub fn gateways(&self) -> &[GatewaySettings] {
         &self.outside.gateway
+    }
+
+    /// The `[broker]` section in force. With gateways, the topics without another rule live in one space: so many channels cost one ring,
+    /// and have one order.
+    pub(crate) fn broker_in_force(&self) -> BrokerSettings {
+        let mut broker = self.broker.clone();
+        if !self.gateways().is_empty() {
+            let mut all = Rule::new(TopicFilter::all());
+            all.space = true;
+            all.ring_bytes = Some(SPACE_RING_BYTES.min(broker.max_ring_bytes));
+            broker.topics = broker.topics.iter().cloned().chain([all]).collect::<Vec<_>>().into();
+        }
+        broker
     }
 
     /// The rights that the rules of access give. None: there are neither rules nor users, and every client may do everything.
@@ -235,6 +253,18 @@ mod tests {
         assert_eq!(config.broker.max_topics, 3);
         assert!(!config.framework.tcp.nodelay);
         assert_eq!(config.broker.listen, "127.0.0.1:7411");
+    }
+
+    #[test]
+    fn gateways_have_a_space_behind_all_rules() {
+        let rules = "[[broker.topics]]\npattern = 'x'\nring_bytes = '1 MiB'\n";
+        let config = load(rules).unwrap();
+        assert_eq!(config.broker_in_force(), config.broker);
+        let config = load(&format!("{rules}[[gateway]]\nprotocol = 'resp'\n")).unwrap();
+        let in_force = config.broker_in_force();
+        let is_space = |topic: &str| in_force.topics.of(&topic.parse().unwrap()).space;
+        assert!(!is_space("x") && is_space("y"));
+        assert_eq!(config.broker.topics.iter().count(), 1);
     }
 
     #[test]

@@ -162,7 +162,7 @@ impl Broker {
             replays: replays.clone(),
             feeds: feeds.clone(),
             observers: observers::Observers::new(&ctx, &events, &config.broker),
-            tables: tables::Tables::new(&out, &config.broker, admission, audit.clone(), &events),
+            tables: tables::Tables::new(&out, &config.broker_in_force(), admission, audit.clone(), &events),
             logins: login::Logins::open(users, &config.users, audit.clone(), &events)
                 .map_err(BrokerError::Thread)?,
             draining: false,
@@ -281,7 +281,7 @@ impl Broker {
         self.desk.in_force.replace(in_force::Rules::new(authenticator.clone(), rights.clone(), &self.config));
         self.watch.max_topic_series.store(self.config.http.max_topic_series, Ordering::Relaxed);
         self.desk.audit.reopen();
-        let (settings, quotas) = (self.config.broker.clone(), &self.config.quotas);
+        let (settings, quotas) = (self.config.broker_in_force(), &self.config.quotas);
         let (limits, rates) = (quotas.limits(self.config.is_reachable()), quotas.rates());
         self.watch.events.event(Event::Reload(Box::new(inbox::Reloaded { settings, rights, limits, rates })));
         self.watch.events.event(Event::Users(Box::new((authenticator, self.config.users.clone()))));
