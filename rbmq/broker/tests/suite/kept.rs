@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rbmq::{
-    ConfirmLevel, Event, Notice, Publisher, SlowPolicy, StartFrom, Subscriber, TopicOptions, TopicWriter,
+    AttributesBuf, ConfirmLevel, Event, Notice, Publisher, SlowPolicy, StartFrom, Subscriber, TopicOptions,
+    TopicWriter,
 };
-use rbmq_broker::{Broker, BrokerConfig, Rule};
+use rbmq_broker::{Broker, BrokerConfig, Ingest, Rule};
 use rocketbufs::Position;
 
 /// The time for events that must come. The machine may be loaded.
@@ -87,6 +88,52 @@ fn first(subscriber: &mut Subscriber) -> (usize, Vec<(Position, Position)>) {
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// The broker passes attributes on as it passes any bytes: through a merged ring, a file, and the replay of both.
+#[test]
+fn attributes_come_from_a_merged_ring_and_from_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = || Broker::start(config(dir.path(), |rule| rule.ingest = Ingest::Merge)).unwrap();
+    let said = |who: &str| {
+        let mut attributes = AttributesBuf::new();
+        attributes.topic(who).unwrap().property("n", "1").unwrap().property("n", "2").unwrap();
+        attributes
+    };
+    let check = |addr: &str| {
+        let mut subscriber = subscribe(addr, "k/a", StartFrom::Oldest);
+        let mut found = Vec::new();
+        while found.len() < 4 {
+            let message = subscriber.recv(Some(LONG)).unwrap().expect("a message");
+            assert!(message.publisher.is_some());
+            found.push((message.attributes.attributes().topic().map(str::to_owned), message.bytes.clone()));
+            assert!(
+                message.attributes == message.attributes.attributes().topic().map(said).unwrap_or_default()
+            );
+        }
+        found.sort();
+        let of = |who: Option<&str>, bytes: &[u8]| (who.map(str::to_owned), bytes.to_vec());
+        assert_eq!(found, [of(None, b"p"), of(None, b"q"), of(Some("p"), b"said"), of(Some("q"), b"said")]);
+    };
+    let broker = start();
+    let mut live = subscribe(&broker.addr(), "k/a", StartFrom::Newest);
+    for who in ["p", "q"] {
+        let mut writer = topic(&broker.addr(), "k/a");
+        writer.wait_subscribers(1, Some(LONG)).unwrap();
+        writer.publish_with(&said(who), b"said").unwrap();
+        let end = writer.publish(who.as_bytes()).unwrap();
+        let message = live.recv(Some(LONG)).unwrap().unwrap();
+        assert_eq!((message.bytes.as_slice(), message.attributes), (&b"said"[..], said(who)));
+        let message = live.recv(Some(LONG)).unwrap().unwrap();
+        assert_eq!((message.bytes.as_slice(), message.attributes), (who.as_bytes(), AttributesBuf::new()));
+        writer.confirm(end, ConfirmLevel::Stored, Some(LONG)).unwrap();
+        writer.close().unwrap();
+    }
+    check(&broker.addr());
+    drop((live, broker));
+    let again = start();
+    // Of the file alone: the ring of the new broker has nothing.
+    check(&again.addr());
 }
 
 #[test]
