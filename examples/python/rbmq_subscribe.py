@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the messages of topics of an RBMQ broker, until every publisher has closed its topic.
+"""Prints the messages of topics of an RBMQ broker, each with the topic for answers if it has one, until every publisher has closed its topic.
 
     python3 examples/python/rbmq_subscribe.py TOPICS [BROKER]
 
@@ -22,6 +22,7 @@ if __name__ == "__main__":
         # Several messages at once, in the memory where they landed. The end of the block consumes them.
         while (batch := subscriber.recv_batch()) is not None:
             with batch:
-                for message in batch.to_list():
-                    sys.stdout.buffer.write(message + b"\n")
+                for message in batch:
+                    answers = f"\t{message.reply_to}" if message.reply_to is not None else ""
+                    sys.stdout.buffer.write(message.data + answers.encode() + b"\n")
         sys.stdout.buffer.flush()

@@ -49,6 +49,7 @@ PYTHON = {
     "Publisher.close_timeout": "close",
     "TopicWriter.publish_timeout": "publish", "TopicWriter.publish_raw": "publish", "TopicWriter.batch": "publish_many",
     "TopicWriter.batch_timeout": "publish_many", "TopicWriter.fill_raw": "segment", "TopicWriter.claim": "segment",
+    "TopicWriter.claim_with": "segment", "TopicWriter.publish_with": "publish", "TopicWriter.publish_with_timeout": "publish",
     "TopicWriter.publish_segment": "segment", "TopicWriter.close_timeout": "close",
     "Confirmation.try_get": "poll",
     "Subscriber.connect": "__new__", "Subscriber.builder": "__new__", "Subscriber.subscribe_from": "subscribe",
@@ -97,7 +98,7 @@ LEFT_OUT = {
 # The forms for tasks, in rocketbufs.aio.
 TASKS = {"Publisher": aio.Publisher, "TopicWriter": aio.TopicWriter, "Subscriber": aio.Subscriber}
 TASK_NAMES = {
-    "topic_with": "topic", "publish_raw": "publish", "batch": "publish_many", "next_batch": "recv_batch", "recv_ref": "recv"
+    "topic_with": "topic", "publish_raw": "publish", "publish_with": "publish", "batch": "publish_many", "next_batch": "recv_batch", "recv_ref": "recv"
 }
 # Modules that only other crates of the workspace use, or that no public type comes from.
 HIDDEN = {"relay.rs", "ends", "logs", "records", "workers", "proto", "worker", "strategy"}

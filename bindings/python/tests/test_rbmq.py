@@ -27,6 +27,50 @@ def test_a_message_arrives(joined):
     assert subscriber.recv(0.01) is None
 
 
+SAYS = {
+    "topic": "room", "reply_to": "answers/ß", "correlation_data": b"\x00\xff", "content_type": "text/plain", "key": b"",
+    "properties": [("k", "1"), ("k", "2")], "time_ms": 2**64 - 1, "expiry_ms": 5, "payload_is_utf8": True, "retain": True, "qos": 0,
+}  # fmt: skip
+
+
+def test_messages_say_what_their_publisher_says(joined):
+    """In a copy, in a batch, and in what was published in place."""
+    writer, subscriber = joined()
+    plain = writer.publish(b"plain", reply_to=None, retain=False)
+    said = writer.publish(b"said", WAIT, **SAYS)
+    # The four bytes of each header, and what it says.
+    assert said - plain > 8 + 4 * len(SAYS) and plain == 9
+    with writer.segment(10, WAIT, key=bytearray(b"k"), properties={"a": "b"}) as segment:
+        segment.view[:] = b"0123456789"
+    message = subscriber.recv(WAIT)
+    assert (message.attributes, message.reply_to, message.properties, message.key) == ({}, None, [], None)
+    message = subscriber.recv(WAIT)
+    assert message == b"said" and message.attributes == SAYS
+    assert (message.reply_to, message.correlation_data, message.content_type) == ("answers/ß", b"\x00\xff", "text/plain")
+    assert message.properties == [("k", "1"), ("k", "2")] and message.key == b""
+    message = subscriber.recv(WAIT)
+    assert message == b"0123456789" and message.attributes == {"key": b"k", "properties": [("a", "b")]}
+    writer.publish(b"again", **message.attributes)
+    with subscriber.recv_batch(WAIT) as batch:
+        (held,) = batch
+        assert held == b"again" and held.attributes == message.attributes and len(held) == 5
+        assert batch.to_list() == [b"again"] and [list(row) for row in batch.offsets.tolist()] == [[batch.nbytes - 5, batch.nbytes]]
+
+
+def test_what_cannot_be_said(joined):
+    writer, _subscriber = joined(topic_options={"framing": "raw"})
+    with pytest.raises(rocketbufs.PublishError) as raw:
+        writer.publish(b"x", key=b"k")
+    assert raw.value.kind == "WrongFraming"
+    for wrong in ({"no_such_thing": 1}, {"key": "text"}, {"reply_to": b"bytes"}, {"properties": {"k": 1}}):
+        with pytest.raises(TypeError):
+            writer.publish(b"x", **wrong)
+    with pytest.raises(ValueError, match="attribute key has 65536 bytes"):
+        writer.publish(b"x", key=bytes(65536))
+    with pytest.raises(OverflowError):
+        writer.publish(b"x", qos=256)
+
+
 def test_iteration_ends_with_the_topic(joined):
     writer, subscriber = joined(until_ended=True)
     for n in range(1000):

@@ -19,15 +19,17 @@ def copies(value):
 def test_a_message_may_be_copied(joined):
     """One that was copied as one that is in its batch, and whose copies outlive the batch."""
     writer, subscriber = joined()
-    writer.publish(b"hello")
+    says = {"reply_to": "answers", "properties": [("k", "1"), ("k", "2")]}
+    writer.publish(b"hello", **says)
     batch = subscriber.recv_batch(WAIT)
     (held,) = batch
     writer.publish(b"world")
     batch_copies = copies(held)
     batch.release()
-    for message, content, others in ((held, b"hello", batch_copies), (single := subscriber.recv(WAIT), b"world", copies(single))):
+    single = subscriber.recv(WAIT)
+    for message, content, said, others in ((held, b"hello", says, batch_copies), (single, b"world", {}, copies(single))):
         for other in others:
-            assert other == content and other.data == content
+            assert other == content and other.data == content and other.attributes == said
             assert (other.topic, other.epoch, other.end, other.publisher) == (
                 message.topic, message.epoch, message.end, message.publisher,
             )  # fmt: skip
