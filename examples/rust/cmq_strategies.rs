@@ -37,7 +37,7 @@ fn futures() -> Result<(), Box<dyn Error>> {
 fn repair(name: &str, policy: Policy) -> Result<(), Box<dyn Error>> {
     let config = RepairConfig::default().policy(policy).request_interval(Duration::from_millis(10));
     // An address without a receiver yet.
-    let key = (std::net::UdpSocket::bind("127.0.0.1:0")?.local_addr()?, 0);
+    let key = (std::net::SocketAddr::from(([127, 0, 0, 1], 4712)), 0);
     let prices: Repair<u32> = Repair::new(new_rq_with("127.0.0.1:0", Config::immediate())?, config);
     for tick in 0..20 {
         // Prices of two things in turn, which no receiver gets.

@@ -1,16 +1,27 @@
 """Shared by the tests: a broker in this process, and clients of it."""
 
+import pathlib
+import sys
+
 import pytest
 
 from rocketbufs import Conn, Context, Listener, RIn, ROut, rbmq
 
-WAIT = 20.0
+sys.path.insert(0, str(pathlib.Path(__file__).parents[3] / "lab/testkit"))
+from own_port import own_port  # noqa: E402
+
+WAIT = 60.0
+
+
+def own_addr():
+    """An address with a port that no other test gets, where one broker can follow another."""
+    return f"127.0.0.1:{own_port()}"
 
 
 @pytest.fixture
 def broker():
-    """A broker on a free port of this machine."""
-    with rbmq.Broker("127.0.0.1:0") as broker:
+    """A broker at an address of its own."""
+    with rbmq.Broker(own_addr()) as broker:
         yield broker
 
 

@@ -10,6 +10,7 @@ import textwrap
 import time
 
 import pytest
+from conftest import own_addr
 
 import rocketbufs
 from rocketbufs import rbmq
@@ -73,7 +74,7 @@ def test_tls_a_login_and_a_callback_in_few_lines(tmp_path, monkeypatch):
         '[[access.rules]]\nusers = ["*"]\npublish = ["#"]\nsubscribe = ["#"]\n'
     )
     monkeypatch.chdir(tmp_path)
-    broker = rbmq.Broker("127.0.0.1:0", config_file=config)
+    broker = rbmq.Broker(own_addr(), config_file=config)
     addr, printed = broker.addr, []
     publisher = rbmq.Publisher(addr, config={"tls": {"mode": "require", "ca": "ca.pem"}}, user="anna", password="correct horse")
     news = publisher.topic("news")

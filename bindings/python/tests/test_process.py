@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from conftest import WAIT
+from conftest import WAIT, own_addr
 
 import rocketbufs
 from rocketbufs import _errors, cmq, rbmq
@@ -27,7 +27,7 @@ writer.wait_subscribers(1, 20)
 
 def run(program, *, code=0):
     """Runs a program, which must end by itself, and returns its output."""
-    command = [sys.executable, "-X", "faulthandler", "-W", "ignore::DeprecationWarning", "-c", BEGIN + program]
+    command = [sys.executable, "-X", "faulthandler", "-W", "ignore::DeprecationWarning", "-c", BEGIN + program, own_addr()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     return done.stdout
@@ -243,7 +243,7 @@ def serve(addr):
     command = [sys.executable, "-c", SERVE, addr]
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     return server, server.stdout.readline().strip()
-server, addr = serve("127.0.0.1:0")
+server, addr = serve(sys.argv[1])
 parent = rbmq.Publisher(addr)
 ready, go = os.pipe(), os.pipe()
 child = os.fork()

@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from conftest import WAIT
+from conftest import WAIT, own_addr
 
 import rocketbufs
 from rocketbufs import rbmq
@@ -458,7 +458,7 @@ def test_a_log_that_replaces_a_merged_one_is_reported(tmp_path):
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         return process, process.stdout.readline().strip()
 
-    first, addr = start("127.0.0.1:0")
+    first, addr = start(own_addr())
     with first, rbmq.Publisher(addr) as publisher, rbmq.Subscriber(addr) as subscriber:
         subscriber.subscribe("x", "oldest")
         writer = publisher.topic("x", ring_bytes=65536)

@@ -14,10 +14,10 @@ mod strangers;
 mod time;
 
 #[cfg(feature = "broker")]
-pub use broker::{broker_with, rule};
+pub use broker::{broker_with, patient, rule};
 pub use ends::{Kind, Row, check_ends, row};
 pub use modes::files_for_their_user;
-pub use port::reserved_addr;
+pub use port::{own_addr, own_port};
 pub use process::{Outcome, Process};
 pub use proxy::Proxy;
 #[cfg(feature = "broker")]

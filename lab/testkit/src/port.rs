@@ -1,26 +1,128 @@
-//! Ports that stay free between two brokers at the same address.
+//! Ports that a test has for itself, before a process listens there, between two that do, and when none does.
+//!
+//! A port that the system chose is anybody's as soon as its socket is closed: parallel tests ask for ports all the time. These are below
+//! those that the system chooses from, and a process claims them by a name in the abstract namespace, which the kernel takes back
+//! when the process ends, and which is another one in each network namespace, as ports are.
+//!
+//! ```text
+//!   16384 .................................. 32767 | 32768 ............ 60999
+//!   blocks of 32, each of one process at a time     | what bind(0) and connect choose
+//! ```
+//!
+//! `own_port.py` beside this folder claims the same blocks for Python and for shells.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::OwnedFd;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::ops::Range;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as LocalAddr, UnixDatagram};
 use std::sync::Mutex;
 
-use rustix::net::sockopt::set_socket_reuseaddr;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
+/// Below are the ports of known services.
+const FIRST: u16 = 16_384;
+const BLOCK: u16 = 32;
+/// Where the system chooses from if it does not say so; the default of Linux.
+const USUAL: u16 = 32_768;
+const CHOSEN: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 
-/// The sockets that reserve ports, up to the end of the process.
-static RESERVED: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
+/// The blocks of this process, up to its end.
+struct Blocks {
+    claims: Vec<UnixDatagram>,
+    /// Ports of the newest block that nobody asked for yet.
+    left: Range<u16>,
+}
 
-/// An address of the loopback that no other process gets as its free port. A socket that is bound and does not listen holds the
-/// port; listeners with SO_REUSEADDR, as brokers have, can bind the port nevertheless.
+static OWN: Mutex<Blocks> = Mutex::new(Blocks { claims: Vec::new(), left: 0..0 });
+
+/// A port that no other test gets, of this process or another one, for TCP and UDP at any address of this machine, up to the end of the
+/// process. No socket is bound to it.
 ///
 /// # Panics
-/// There is no free port.
-pub fn reserved_addr() -> String {
-    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None);
-    let socket = socket.expect("a socket");
-    set_socket_reuseaddr(&socket, true).expect("an option of the socket");
-    bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    let addr = SocketAddrV4::try_from(getsockname(&socket).expect("an address")).expect("an IPv4 address");
-    RESERVED.lock().expect("no panic").push(socket);
-    addr.to_string()
+/// All are taken.
+pub fn own_port() -> u16 {
+    let mut own = OWN.lock().expect("no panic");
+    loop {
+        match own.left.next() {
+            Some(port) if is_free(port) => return port,
+            Some(_) => {}
+            None => own.claim(),
+        }
+    }
+}
+
+/// An address of the loopback with a port of this process alone (see [`own_port`]).
+///
+/// # Panics
+/// All ports are taken.
+pub fn own_addr() -> String {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, own_port())).to_string()
+}
+
+impl Blocks {
+    fn claim(&mut self) {
+        let count = (u32::from(end()) - u32::from(FIRST)) / u32::from(BLOCK);
+        // Each process begins elsewhere, so that a block has rested before the next one has it.
+        let begin = std::process::id();
+        let mut blocks = (0..count).map(|n| FIRST + (begin.wrapping_add(n) % count) as u16 * BLOCK);
+        let (first, claim) = blocks.find_map(|first| Some((first, claim(first)?))).expect("a block is left");
+        self.claims.push(claim);
+        self.left = first..first + BLOCK;
+    }
+}
+
+/// None if another process has it.
+fn claim(first: u16) -> Option<UnixDatagram> {
+    let name = LocalAddr::from_abstract_name(format!("testkit/ports/{first}")).expect("a short name");
+    match UnixDatagram::bind_addr(&name) {
+        Ok(claim) => Some(claim),
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => None,
+        Err(error) => panic!("a name in the abstract namespace: {error}"),
+    }
+}
+
+/// Where the ports end. Where the system may choose any port, a claim keeps the tests apart, if not other programs.
+fn end() -> u16 {
+    let chosen = std::fs::read_to_string(CHOSEN).unwrap_or_default();
+    let lowest = chosen.split_whitespace().next().and_then(|word| word.parse().ok());
+    lowest.filter(|lowest| *lowest >= FIRST + 64 * BLOCK).unwrap_or(USUAL)
+}
+
+/// Whether no program that knows nothing of claims has this port, of either kind.
+fn is_free(port: u16) -> bool {
+    let free = |addr: SocketAddr| TcpListener::bind(addr).is_ok() && UdpSocket::bind(addr).is_ok();
+    let has_v6 = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
+    // A socket for both versions of IP has the port of both.
+    if has_v6 {
+        free((Ipv6Addr::UNSPECIFIED, port).into())
+    } else {
+        free((Ipv4Addr::UNSPECIFIED, port).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn each_port_is_given_once_and_is_not_one_that_the_system_chooses() {
+        let threads: Vec<_> =
+            (0..4).map(|_| std::thread::spawn(|| (0..40).map(|_| own_port()).collect::<Vec<_>>())).collect();
+        let ports: Vec<u16> =
+            threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect();
+        assert_eq!(ports.iter().collect::<HashSet<_>>().len(), 160, "{ports:?}");
+        assert!(ports.iter().all(|port| (FIRST..end()).contains(port)), "{ports:?}");
+        let first = ports[0] - (ports[0] - FIRST) % BLOCK;
+        assert!(claim(first).is_none(), "another process does not get the block");
+    }
+
+    #[test]
+    fn a_port_of_another_program_is_left_out() {
+        let port = own_port();
+        let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("nobody has it");
+        assert!(!is_free(port));
+        drop(tcp);
+        let _udp = UdpSocket::bind((Ipv6Addr::LOCALHOST, port)).expect("nobody has it");
+        assert!(!is_free(port));
+    }
 }

@@ -2,6 +2,8 @@
 //!
 //! The rules apply inside macros too, whose arguments a parser does not parse.
 
+const LOCAL: &str = ".local_addr()";
+
 /// A function with a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
@@ -150,6 +152,40 @@ pub fn functions(code: &str) -> Vec<Function> {
     found
 }
 
+/// Where code that [`code_only`] returned asks for a port and lets it go: in one statement the socket is bound and only its address kept, or a
+/// block ends with the address of a socket that it has bound.
+pub fn ports_let_go(code: &str) -> Vec<usize> {
+    let until_end = |code: &str| code.find(['{', '}', ';']).unwrap_or(code.len());
+    let mut found = Vec::new();
+    for (at, bind) in code.match_indices("::bind(") {
+        let rest = after_arguments(&code[at + bind.len()..]);
+        let (statement, after) = rest.split_at(until_end(rest));
+        let before = code[..at].rsplit(['{', '}', ';']).next().unwrap_or_default();
+        let name = words(before).map(|(_, word)| word).skip_while(|word| *word != "let").nth(1);
+        let next = after.strip_prefix(';').unwrap_or_default().trim_start();
+        let is_result = next[until_end(next)..].starts_with('}');
+        let is_its_address = |name: &str| next.strip_prefix(name).is_some_and(|rest| rest.starts_with(LOCAL));
+        if statement.contains(LOCAL) || (is_result && name.is_some_and(is_its_address)) {
+            found.push(at);
+        }
+    }
+    found
+}
+
+/// What follows the arguments of a call, of which the parenthesis is open.
+fn after_arguments(code: &str) -> &str {
+    let mut open = 1_usize;
+    let closes = |c: char| {
+        match c {
+            '(' => open += 1,
+            ')' => open -= 1,
+            _ => {}
+        }
+        open == 0
+    };
+    code.find(closes).map_or("", |at| &code[at + 1..])
+}
+
 /// The position after the closing brace of the function whose `fn` is at `at`; None if the function has no body.
 fn body_end(code: &str, at: usize) -> Option<usize> {
     let (mut braces, mut others) = (0_usize, 0_usize);
@@ -185,6 +221,25 @@ mod tests {
     fn an_open_literal_or_comment_ends_with_the_file() {
         for source in ["\"abc", "/* abc", "r#\"abc\"", "'\\", "// abc", "r", "'"] {
             assert_eq!(code_only(source).len(), source.len());
+        }
+    }
+
+    #[test]
+    fn a_port_that_is_let_go_is_found() {
+        for code in [
+            "let port = TcpListener::bind(a).unwrap().local_addr().unwrap();",
+            "fn port() -> u16 { UdpSocket::bind(a)?.local_addr()?.port() }",
+            "let addr = { let socket = UdpSocket::bind(a).unwrap(); socket.local_addr().unwrap().port() };",
+        ] {
+            assert_eq!(ports_let_go(code).len(), 1, "{code}");
+        }
+        for code in [
+            "let listener = TcpListener::bind(a).unwrap(); let addr = listener.local_addr().unwrap();",
+            "let listener = Listener::bind(a).unwrap(); Conn::connect(&listener.local_addr()).unwrap(); ",
+            "{ let listener = Listener::bind(a)?; Self { addr: listener.local_addr(), listener } }",
+            "let again = Listener::bind(&ctx, &listener.local_addr()); assert!(again.is_err());",
+        ] {
+            assert_eq!(ports_let_go(code), [0; 0], "{code}");
         }
     }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use common::{BrokerProcess, random};
 use kafka::Kafka;
 use rbmq::{ConfirmLevel, Event, Notice, Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter};
-use testkit::reserved_addr;
+use testkit::own_addr;
 
 /// The time for events that must come: Kafka's connections come back slowly, and the machine may be loaded.
 const LONG: Duration = Duration::from_secs(240);
@@ -31,7 +31,7 @@ struct World {
 
 impl World {
     fn start(dir: &Path, kafka: &Kafka) -> Self {
-        let (path, addr, metrics) = (dir.join("rbmq.toml"), reserved_addr(), reserved_addr());
+        let (path, addr, metrics) = (dir.join("rbmq.toml"), own_addr(), own_addr());
         let text = format!(
             "[broker]\nkeep_dir = '{}'\nkeep_sync_ms = 10\n[[broker.topics]]\npattern = 'k/#'\nkeep = true\nkafka = true\n\
              keep_bytes = '4 MiB'\nring_bytes = '256k'\n\

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rbmq::{Event, Notice, Publisher, Subscriber};
 use rbmq_broker::{Broker, BrokerConfig};
 use rocketbufs::{Config, Context};
+use testkit::own_addr;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -47,9 +48,9 @@ fn next_notice(subscriber: &mut Subscriber, wanted: fn(&Notice) -> bool) {
 
 #[test]
 fn nothing_is_left_and_no_loss_is_missed() {
+    let addr = own_addr();
     let (threads, descriptors) = (count("/proc/self/task"), count("/proc/self/fd"));
-    let mut broker = Some(broker_at("127.0.0.1:0"));
-    let addr = broker.as_ref().unwrap().addr();
+    let mut broker = Some(broker_at(&addr));
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..4 {

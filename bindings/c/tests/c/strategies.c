@@ -11,6 +11,8 @@
 
 static const cmq_options immediate = {.size = sizeof immediate, .preset = CMQ_PRESET_IMMEDIATE};
 
+static const cmq_options sharing = {.size = sizeof sharing, .preset = CMQ_PRESET_IMMEDIATE, .reuse_address = true};
+
 static char reversed[16];
 
 // Answers with the bytes of the request in reverse; "nothing" is not answered, and "much" with too much.
@@ -73,15 +75,17 @@ static void requests(void) {
     OK(cmq_responder_free(responder));
 }
 
-// An address of this machine where nobody receives yet.
-static void free_address(char *text, size_t size, cmq_key *key) {
+// An address of this machine where nobody receives yet. The socket that is returned holds the port, which a queue that shares addresses can
+// have nevertheless.
+static int reserved_address(char *text, size_t size, cmq_key *key) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof at;
-    int fd = socket(AF_INET, SOCK_DGRAM, 0);
-    CHECK(fd >= 0 && !bind(fd, (struct sockaddr *)&at, len) && !getsockname(fd, (struct sockaddr *)&at, &len));
-    close(fd);
+    int fd = socket(AF_INET, SOCK_DGRAM, 0), shared = 1;
+    CHECK(fd >= 0 && !setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &shared, sizeof shared));
+    CHECK(!bind(fd, (struct sockaddr *)&at, len) && !getsockname(fd, (struct sockaddr *)&at, &len));
     snprintf(text, size, "127.0.0.1:%u", ntohs(at.sin_port));
     OK(cmq_key_parse(text, 0, key));
+    return fd;
 }
 
 // Twenty messages about two things, of which no receiver gets one; what arrives after the repair.
@@ -93,11 +97,11 @@ static void repair(uint32_t policy, size_t kept, int expected) {
     cmq_key to;
     char address[32];
     uint64_t missing = 0, unrecoverable = 0;
-    int arrived = 0, newest = 0;
-    free_address(address, sizeof address, &to);
+    int arrived = 0, newest = 0, reserved = reserved_address(address, sizeof address, &to);
     OK(cmq_repair_new("127.0.0.1:0", &immediate, &options, &sender));
     for (int i = 0; i < 20; i++) OK(cmq_repair_push(sender, &to, (uint64_t)i % 2, &i, sizeof i));
-    OK(cmq_repair_new(address, &immediate, &options, &receiver));
+    OK(cmq_repair_new(address, &sharing, &options, &receiver));
+    close(reserved);
     for (int rounds = 0; rounds < 1000 && (arrived < expected || missing > 0); rounds++) {
         OK(cmq_repair_notify_end(sender, &to));
         while (cmq_repair_pop(receiver, &got, 5 * RB_MS) == RB_OK) {

@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use cmq::wire::{Body, Datagram};
 use cmq::{Cmq, Event};
-
-/// The time within which an event must come.
-const EVENT_WITHIN: Duration = Duration::from_secs(30);
+use testkit::LONG;
 
 /// The fate of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,7 +139,7 @@ pub fn messages(bytes: &[u8]) -> u64 {
 
 /// Waits for an event that `wanted` accepts.
 pub fn event(of: &Cmq<Bytes>, wanted: impl Fn(&Event) -> bool) -> Event {
-    let until = Instant::now() + EVENT_WITHIN;
+    let until = Instant::now() + LONG;
     loop {
         match of.next_event() {
             Some(event) if wanted(&event) => return event,

@@ -1,19 +1,18 @@
 //! Multicast on this machine.
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
 
 use cmq::{Cmq, Config, Interface, new_rq_with};
-
-const LONG: Duration = Duration::from_secs(60);
+use testkit::{LONG, own_port};
 
 #[test]
 fn every_member_of_a_group_gets_it() {
-    let any_port = || new_rq_with::<u32>("0.0.0.0:0", Config::default().reuse_address(true));
-    let first = any_port().expect("a queue");
-    let port = first.local_addr().port();
-    let config = Config::default().reuse_address(true);
-    let second: Cmq<u32> = new_rq_with(("0.0.0.0", port), config).expect("the port is shared");
+    // The system gives a port that is shared to any other socket that shares ports.
+    let port = own_port();
+    let open = || -> Cmq<u32> {
+        new_rq_with(("0.0.0.0", port), Config::default().reuse_address(true)).expect("the port is shared")
+    };
+    let (first, second) = (open(), open());
     let group: IpAddr = "239.77.0.9".parse().expect("a group");
     let by = Interface::Name("lo".into());
     for queue in [&first, &second] {

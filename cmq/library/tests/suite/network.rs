@@ -4,10 +4,9 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use cmq::{Cmq, Config, Delivery, Event, ReceiveCounts, new_rq_with};
+use testkit::{LONG, own_addr};
 
 use crate::common::{Fate, Proxy, messages};
-
-const LONG: Duration = Duration::from_secs(60);
 
 fn queue(config: Config) -> Cmq<u64> {
     new_rq_with("127.0.0.1:0", config).expect("a queue on loopback")
@@ -100,7 +99,7 @@ fn ordered_delivery_restores_the_order() {
 
 #[test]
 fn a_restarted_receiver_reports_missed_messages() {
-    let first = queue(roomy());
+    let first: Cmq<u64> = new_rq_with(own_addr(), roomy()).expect("a queue at an address of its own");
     let at = first.local_addr();
     let sender = queue(Config::immediate());
     for number in 0..100 {
@@ -110,7 +109,7 @@ fn a_restarted_receiver_reports_missed_messages() {
     drop(first);
     // The receiver is gone, which the sender does not notice.
     sender.cw_push((at, 0), &100).expect("room");
-    let second: Cmq<u64> = new_rq_with(at, roomy()).expect("the address is free again");
+    let second: Cmq<u64> = new_rq_with(at, roomy()).expect("the first one has left");
     sender.cw_push((at, 0), &101).expect("room");
     assert_eq!(second.pop_timeout(LONG).expect("loopback").0, 101);
     let from = sender.local_addr();
@@ -120,12 +119,13 @@ fn a_restarted_receiver_reports_missed_messages() {
 #[test]
 fn a_restarted_sender_counts_as_a_new_sender() {
     let receiver = queue(roomy());
-    let first = queue(Config::immediate());
+    let first: Cmq<u64> =
+        new_rq_with(own_addr(), Config::immediate()).expect("a queue at an address of its own");
     let at = first.local_addr();
     first.cw_push((receiver.local_addr(), 0), &1).expect("room");
     assert_eq!(receiver.pop_timeout(LONG).expect("loopback").0, 1);
     drop(first);
-    let second: Cmq<u64> = new_rq_with(at, Config::immediate()).expect("the address is free again");
+    let second: Cmq<u64> = new_rq_with(at, Config::immediate()).expect("the first one has left");
     second.cw_push((receiver.local_addr(), 0), &2).expect("room");
     assert_eq!(receiver.pop_timeout(LONG).expect("loopback").0, 2);
     let events: Vec<Event> = std::iter::from_fn(|| receiver.next_event()).collect();

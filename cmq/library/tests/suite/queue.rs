@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cmq::{Cmq, Config, Delivery, Event, Key, Oversize, PushError, new_raw_rq, new_rq, new_rq_with};
-
-/// Longer than any test takes; reaching it is a failure.
-const LONG: Duration = Duration::from_secs(60);
+use testkit::LONG;
 
 fn queue(config: Config) -> Cmq<u32> {
     new_rq_with("127.0.0.1:0", config).expect("a queue on loopback")

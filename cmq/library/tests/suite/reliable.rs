@@ -6,8 +6,7 @@ use crate::common::{Fate as Network, Proxy, event};
 use bytes::Bytes;
 use cmq::wire::Malformed;
 use cmq::{Cmq, Config, Event, Fate, Key, PushError, Reliable, SecretKey, Security, Undelivered, new_raw_rq};
-
-const LONG: Duration = Duration::from_secs(30);
+use testkit::{LONG, own_addr};
 
 fn reliable() -> Config {
     Config::default().reliable(Some(Reliable::default()))
@@ -84,12 +83,13 @@ fn a_slow_receiver_loses_nothing() {
 /// A restart of the receiver is told, and later messages reach the new one.
 #[test]
 fn a_restarted_receiver_is_told() {
-    let (receiver, sender) = (open(reliable()), open(reliable()));
+    let open_at = |at| new_raw_rq(at, reliable()).expect("the address is this test's");
+    let (receiver, sender) = (open_at(own_addr()), open(reliable()));
     let key = Key::new(receiver.local_addr(), 3);
     let first = sender.push_reliable_bytes(key, b"one").expect("room");
     assert_eq!(sender.wait_confirmed(key, first, Some(LONG)), Some(Fate::Confirmed));
     drop(receiver);
-    let receiver = new_raw_rq(key.addr, reliable()).expect("the address is free");
+    let receiver = open_at(key.addr.to_string());
     let lost = sender.push_reliable_bytes(key, b"two").expect("room");
     let fate = sender.wait_confirmed(key, lost, Some(LONG));
     assert_eq!(fate, Some(Fate::Failed(Undelivered::Restarted)));

@@ -9,8 +9,7 @@ use cmq::{
     Cmq, Config, Event, HandshakeError, KeyError, PublicKey, PushError, Refusal, SecretKey, Security,
     new_raw_rq,
 };
-
-const LONG: Duration = Duration::from_secs(20);
+use testkit::{LONG, own_addr};
 
 fn open(security: Option<Security>, config: Config) -> Cmq<Bytes> {
     new_raw_rq("127.0.0.1:0", config.security(security)).expect("a queue on loopback")
@@ -122,13 +121,16 @@ fn a_restarted_receiver_is_found_again() {
         Some(Security::new(SecretKey::generate().expect("random bytes")).default_peer(secret.public())),
         Config::immediate(),
     );
-    let receiver = open(Some(Security::new(secret.clone())), Config::immediate());
+    let open_at = |at| {
+        let config = Config::immediate().security(Some(Security::new(secret.clone())));
+        new_raw_rq(at, config).expect("the address is this test's")
+    };
+    let receiver = open_at(own_addr());
     let addr = receiver.local_addr();
     sender.push_bytes((addr, 0), b"one").expect("room");
     assert_eq!(receiver.pop_timeout(LONG).expect("a message").0, b"one"[..]);
     drop(receiver);
-    let config = Config::immediate().security(Some(Security::new(secret)));
-    let receiver = new_raw_rq(addr, config).expect("the address is free");
+    let receiver = open_at(addr.to_string());
     let until = Instant::now() + LONG;
     loop {
         sender.push_bytes((addr, 0), b"more").expect("room");

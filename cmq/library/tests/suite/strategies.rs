@@ -1,14 +1,15 @@
 //! The paper's strategies, over queues on this machine that lose chosen datagrams.
 
+use std::collections::HashSet;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use cmq::strategy::repair::{Policy, Repair, RepairConfig, Repairable};
 use cmq::strategy::request::{Call, CallConfig, CallError, CallState, Caller, Responder, Served};
 use cmq::{Cmq, Config, Key, new_rq_with};
+use testkit::{LONG, own_addr};
 
 use crate::common::{Fate, Proxy};
-
-const LONG: Duration = Duration::from_secs(60);
 
 fn queue<T>() -> Cmq<T>
 where
@@ -21,25 +22,31 @@ fn fast() -> CallConfig {
     CallConfig::default().timeout(Duration::from_millis(50))
 }
 
+/// No call is lost because the machine is busy.
+fn patient() -> CallConfig {
+    CallConfig::default().max_attempts(400)
+}
+
 #[test]
 fn calls_are_pending_then_answered_or_lost() {
     let responder: Responder<u32, String> = Responder::new(queue());
-    let caller: Caller<u32, String> = Caller::new(queue(), CallConfig::default());
+    let caller: Caller<u32, String> = Caller::new(queue(), patient());
+    let hasty: Caller<u32, String> = Caller::new(queue(), fast());
     let to = (responder.queue().local_addr(), 0);
-    let pending: Vec<_> = (0..3).map(|n| caller.call(to, n).expect("room")).collect();
+    let pending = [0, 2].map(|n| caller.call(to, n).expect("room"));
     assert!(pending.iter().all(|pending| pending.state() == CallState::Pending));
-    // The second request is never answered.
-    let is_pending = |n: usize| pending[n].state() == CallState::Pending;
-    while is_pending(0) || is_pending(2) {
+    // This request is never answered.
+    let unanswered = hasty.call(to, 1).expect("room");
+    while pending.iter().any(|pending| pending.state() == CallState::Pending) {
         responder.serve(Some(Duration::from_millis(10)), |n, _| (n != 1).then(|| n.to_string()));
     }
     assert_eq!(pending[0].wait(Some(LONG)), CallState::Answered("0".into()));
-    assert_eq!(pending[2].wait(Some(LONG)), CallState::Answered("2".into()));
-    assert_eq!(pending[1].wait(Some(LONG)), CallState::Lost);
+    assert_eq!(pending[1].wait(Some(LONG)), CallState::Answered("2".into()));
+    assert_eq!(unanswered.wait(Some(LONG)), CallState::Lost);
     assert_eq!(pending[0].state(), CallState::Answered("0".into()), "the state can be read again");
-    assert_eq!(caller.outstanding(), 3);
-    drop(pending);
-    assert_eq!(caller.outstanding(), 0);
+    assert_eq!([caller.outstanding(), hasty.outstanding()], [2, 1]);
+    drop((pending, unanswered));
+    assert_eq!([caller.outstanding(), hasty.outstanding()], [0, 0]);
 }
 
 #[test]
@@ -50,7 +57,7 @@ fn a_lost_request_is_sent_again() {
         0 => Fate::Lost,
         _ => Fate::Passes,
     });
-    let caller: Caller<u32, u32> = Caller::new(queue(), fast().max_attempts(400));
+    let caller: Caller<u32, u32> = Caller::new(queue(), fast().max_attempts(4000));
     let pending = caller.call((proxy.addr(), 0), 20).expect("room");
     let answering = std::thread::spawn(move || {
         while responder.serve(Some(LONG), |n, _| Some(n + 1)) != Served::Answered {}
@@ -63,13 +70,18 @@ fn a_lost_request_is_sent_again() {
 #[test]
 fn several_threads_wait_for_their_answers() {
     let responder: Responder<u32, u32> = Responder::new(queue());
-    let caller: Caller<u32, u32> = Caller::new(queue(), CallConfig::default());
+    let caller: Caller<u32, u32> = Caller::new(queue(), patient());
     let to = (responder.queue().local_addr(), 0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut answered = 0;
-            while answered < 400 {
-                answered += u32::from(responder.serve(Some(LONG), |n, _| Some(n * 2)) == Served::Answered);
+            // A request that waited for long comes twice.
+            let mut asked = HashSet::new();
+            while asked.len() < 400 {
+                let mut answer = |n| {
+                    asked.insert(n);
+                    Some(n * 2)
+                };
+                assert_ne!(responder.serve(Some(LONG), |n, _| answer(n)), Served::None);
             }
         });
         for thread in 0..4 {
@@ -115,7 +127,7 @@ fn a_response_from_another_address_is_ignored() {
 /// a stranger would need for a false response, follow from neither.
 #[test]
 fn ids_do_not_follow_from_others() {
-    let caller: Caller<u32, u32> = Caller::new(queue(), fast());
+    let caller: Caller<u32, u32> = Caller::new(queue(), patient());
     let asked: Cmq<Call<u32, u32>> = queue();
     let to = (asked.local_addr(), 0);
     let _pending: Vec<_> = (0..4).map(|n| caller.call(to, n).expect("room")).collect();
@@ -163,7 +175,7 @@ fn a_response_from_a_mapped_address_is_accepted() {
     let responder: Responder<u32, u32> = Responder::new(queue());
     let port = responder.queue().local_addr().port();
     let asking = new_rq_with("[::]:0", Config::immediate()).expect("a queue for both versions of IP");
-    let caller: Caller<u32, u32> = Caller::new(asking, CallConfig::default());
+    let caller: Caller<u32, u32> = Caller::new(asking, patient());
     let mapped: std::net::SocketAddr = format!("[::ffff:127.0.0.1]:{port}").parse().expect("an address");
     let pending = caller.call((mapped, 0), 1).expect("room");
     assert_eq!(responder.serve(Some(LONG), |n, _| Some(n + 1)), Served::Answered);
@@ -173,8 +185,8 @@ fn a_response_from_a_mapped_address_is_accepted() {
 
 #[test]
 fn outstanding_calls_are_limited() {
-    let caller: Caller<u32, u32> = Caller::new(queue(), fast().max_outstanding(2));
-    let unused = (queue::<u32>().local_addr(), 0);
+    let caller: Caller<u32, u32> = Caller::new(queue(), patient().max_outstanding(2));
+    let unused = (own_addr().parse::<SocketAddr>().expect("an address"), 0);
     let one = caller.call(unused, 1).expect("room");
     let _other = caller.call(unused, 2).expect("room");
     assert_eq!(caller.call(unused, 3).expect_err("no room"), CallError::Outstanding(2));

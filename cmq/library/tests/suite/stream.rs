@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 
 use cmq::{Cmq, Config, Fate, Key, MessageStream, Reliable, new_raw_rq, new_rq_with};
 use futures_core::Stream;
-
-/// Longer than anything here takes; reaching it is a failure.
-const LONG: Duration = Duration::from_secs(60);
+use testkit::LONG;
 
 /// A waker that unparks a thread.
 struct Unpark {

@@ -2,7 +2,6 @@
 
 use std::{
     fs, io,
-    net::TcpListener,
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -86,12 +85,4 @@ impl Drop for Group {
 pub fn become_server(program: &Path, args: &[String]) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     Err(Command::new(program).args(args).exec())
-}
-
-/// A free port. Another program may take it before the server does; the server then fails.
-///
-/// # Errors
-/// No port is free.
-pub fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

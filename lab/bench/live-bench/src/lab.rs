@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -111,9 +111,4 @@ impl Drop for Limit {
 fn children(of: u32) -> Vec<u32> {
     let text = fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap_or_default();
     text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
-}
-
-/// A free address. Another program may take it before the server does; the server then fails.
-pub fn free() -> Result<String> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
 }

@@ -7,9 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use testkit::own_addr;
 
 use crate::failure::Result;
-use crate::lab::{LOAD, Limit, Program, SERVER, free, on};
+use crate::lab::{LOAD, Limit, Program, SERVER, on};
 use crate::row::Row;
 use crate::servers::{self, certificate, redis, stunnel};
 use crate::source;
@@ -168,7 +169,7 @@ fn start(args: &Args, system: &str, incoming: u32, share: Option<f64>, folder: &
         let (source, _) = Program::ready(source, "turn 0")?;
         return Ok(Node { node, viewers, _limit: limit, _source: source, _redis: Some(redis) });
     }
-    let address = free()?;
+    let address = own_addr();
     let config =
         configuration(folder, transport(system), std::slice::from_ref(&address), "[deliver]\nthreads = 1\n")?;
     let (node, viewers) = deliver(args, SERVER, &config, 0)?;
@@ -347,7 +348,7 @@ fn latency(args: &Args, rep: u32) -> Result<Vec<Row>> {
     let folder = scratch()?;
     let mut rows = Vec::new();
     for system in ["shm", "tcp"] {
-        let address = free()?;
+        let address = own_addr();
         let config = configuration(&folder, transport(system), &[address], "[deliver]\nthreads = 1\n")?;
         let (node, viewers) = deliver(args, SERVER, &config, 0)?;
         let mut command = on(SERVER, &args.rblive);
@@ -393,7 +394,7 @@ fn ingest(args: &Args, rep: u32) -> Result<Vec<Row>> {
                 servers.extend([("redis", redis), ("stunnel", stunnel)]);
                 producers.args(["--redis", &secure]);
             } else {
-                let addresses = (0..nodes).map(|_| free()).collect::<Result<Vec<_>>>()?;
+                let addresses = (0..nodes).map(|_| own_addr()).collect::<Vec<_>>();
                 let more = format!(
                     "[ingest]\nhttps = '127.0.0.1:0'\ncertificate = '{}'\nprivate_key = '{}'\n\
                      [ingest.limits]\nbytes_per_second = 2000000000\n",

@@ -3,11 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use testkit::own_addr;
+
 use crate::failure::Result;
-use crate::lab::{Program, SERVER, free, on};
+use crate::lab::{Program, SERVER, on};
 
 pub fn redis(core: &str) -> Result<(Program, String)> {
-    let address = free()?;
+    let address = own_addr();
     let port = address.rsplit_once(':').map_or("", |(_, port)| port);
     let program = benchkit::server::find("redis-server").ok_or("there is no redis-server")?;
     let mut command = on(core, &program);
@@ -44,7 +46,7 @@ fn nginx_configuration(folder: &Path, address: &str) -> Result<PathBuf> {
 
 pub fn stunnel(folder: &Path, certificate: &Path, key: &Path, to: &str) -> Result<(Program, String)> {
     let program = benchkit::server::find("stunnel4").or_else(|| benchkit::server::find("stunnel"));
-    let address = free()?;
+    let address = own_addr();
     let text = format!(
         "foreground = quiet\npid =\n[redis]\naccept = {address}\nconnect = {to}\ncert = {}\nkey = {}\n\
          sslVersionMin = TLSv1.3\nsocket = l:TCP_NODELAY=1\nsocket = r:TCP_NODELAY=1\n",
@@ -61,7 +63,7 @@ pub fn stunnel(folder: &Path, certificate: &Path, key: &Path, to: &str) -> Resul
 /// Starts nginx for the folder `www`. `None`: it is not installed.
 pub fn nginx(folder: &Path) -> Result<Option<(Program, String)>> {
     let Some(nginx) = benchkit::server::find("nginx") else { return Ok(None) };
-    let address = free()?;
+    let address = own_addr();
     let mut command = on(SERVER, &nginx);
     command.arg("-p").arg(folder).arg("-c").arg(nginx_configuration(folder, &address)?);
     Ok(Some((Program::listening(command, &address)?, address)))

@@ -1,12 +1,13 @@
 //! A Kafka broker: one process that is broker and controller, with its data in memory, like the other systems' logs.
 
 use std::fs::{self, File};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use commands::{Failure, Stop};
+use testkit::own_port;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -28,7 +29,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn serve(jars: &Path, folder: &Path, stop: &Stop) -> Result<(), Failure> {
-    let (port, controller) = (free_port()?, free_port()?);
+    let (port, controller) = (own_port(), own_port());
     let data = folder.display();
     let properties = format!(
         "process.roles=broker,controller\nnode.id=1\ncontroller.quorum.voters=1@127.0.0.1:{controller}\n\
@@ -83,9 +84,4 @@ fn java(jars: &Path, folder: &Path, class: &str) -> Result<Command, Failure> {
 
 fn output(folder: &Path) -> String {
     fs::read_to_string(folder.join("output")).unwrap_or_default()
-}
-
-/// A port that was free a moment ago.
-pub fn free_port() -> Result<u16, Failure> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use commands::{Failure, Stop};
+use testkit::own_port;
 
-use crate::broker::free_port;
 use crate::count::Count;
 use crate::datagrams::Datagrams;
 
@@ -55,7 +55,7 @@ struct Progress {
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let stop = Stop::install()?;
-    let port = free_port()?;
+    let port = own_port();
     let _server = start(&args.server, port, args.stream.as_deref())?;
     let mut connection = connect(port)?;
     connection.set_nodelay(true)?;

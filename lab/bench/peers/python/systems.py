@@ -7,19 +7,18 @@ Both run in a process of their own. `stream` gives lists of messages; `sink.one`
 import asyncio
 import contextlib
 import os
+import pathlib
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[3] / "testkit"))
+from own_port import own_port  # noqa: E402
+
 TOPIC = "bench"
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def wait_for(port):
@@ -54,7 +53,7 @@ class Rbmq:
     @contextlib.contextmanager
     def server(self):
         program = os.environ.get("RBMQ")
-        port = free_port()
+        port = own_port()
         if program:
             with server(program, ["serve", "--listen", f"127.0.0.1:{port}"], port):
                 yield f"127.0.0.1:{port}"
@@ -115,7 +114,7 @@ class Redis:
 
     @contextlib.contextmanager
     def server(self):
-        port = free_port()
+        port = own_port()
         # Without a limit of its output buffer: the window limits what is under way.
         limits = ["--client-output-buffer-limit", "pubsub 0 0 0"]
         arguments = ["--port", str(port), "--save", "", "--appendonly", "no", "--bind", "127.0.0.1", *limits]
@@ -163,7 +162,7 @@ class Nats:
 
     @contextlib.contextmanager
     def server(self):
-        port = free_port()
+        port = own_port()
         with server("nats-server", ["-a", "127.0.0.1", "-p", str(port)], port):
             yield port
 
@@ -202,7 +201,7 @@ class Zmq:
     def server(self):
         import multiprocessing
 
-        ports = free_port(), free_port()
+        ports = own_port(), own_port()
         process = multiprocessing.Process(target=self.proxy, args=(ports,), daemon=True)
         process.start()
         try:
@@ -251,7 +250,7 @@ class Paho:
 
     @contextlib.contextmanager
     def server(self):
-        port = free_port()
+        port = own_port()
         # Without a limit of its queue: the window limits what is under way.
         text = f"listener {port} 127.0.0.1\nallow_anonymous true\nset_tcp_nodelay true\nmax_queued_messages 0\n"
         with tempfile.NamedTemporaryFile("w", suffix=".conf") as config:

@@ -14,7 +14,7 @@ use benchkit::{
     control::Control,
     credit::{Credit, Grants},
     pace::CALL_BYTES,
-    server::{Group, Start, free_port},
+    server::{Group, Start},
 };
 use clap::Args;
 use rustls::{
@@ -26,6 +26,7 @@ use rustls::{
     version::TLS13,
 };
 use serde::Serialize;
+use testkit::own_port;
 
 use crate::{
     clients::{self, LOOK},
@@ -249,7 +250,7 @@ fn read_available(stream: &mut Server, buffer: &mut [u8]) -> io::Result<usize> {
 /// Redis is not installed, or does not start.
 pub fn redis(args: &Redis) -> Result<(), BenchError> {
     let program = tls::redis().ok_or(BenchError::NotInstalled { peer: "redis" })?;
-    let port = free_port()?;
+    let port = own_port();
     let file = |name: &str| args.certificates.join(name).to_string_lossy().into_owned();
     let mut words =
         ["--port", "0", "--bind", "127.0.0.1", "--daemonize", "no", "--save", ""].map(str::to_owned).to_vec();

@@ -63,6 +63,9 @@ const LEFTOVER_MACROS: [(&str, &str); 3] = [("to", "do!"), ("db", "g!"), ("unimp
 const MACHINE_FOLDERS: [(&str, &str); 4] =
     [("/ho", "me/"), ("/wo", "rk/"), ("/Use", "rs/"), ("/tmp/con", "tracts")];
 
+/// How a program in Python asks for a port, in halves for the same reason.
+const ASKED_IN_PYTHON: [&str; 2] = ["getsockname", "()[1]"];
+
 fn rust_files() -> Vec<File> {
     tree::files().into_iter().filter(File::is_rust).collect()
 }
@@ -124,6 +127,21 @@ fn nothing_is_left_behind() {
         }
     }
     none("finish it, or do not begin it", found);
+}
+
+/// A port that the system chose and that no socket holds is given to whoever asks next.
+#[test]
+fn no_port_is_asked_for_and_let_go() {
+    let mut found = Vec::new();
+    for file in tree::files() {
+        let line = |at: usize| format!("{}:{}", file.path, rust::line_of(&file.text, at));
+        if file.is_rust() {
+            found.extend(rust::ports_let_go(&rust::code_only(&file.text)).into_iter().map(line));
+        } else {
+            found.extend(file.text.match_indices(ASKED_IN_PYTHON.concat().as_str()).map(|(at, _)| line(at)));
+        }
+    }
+    none("a test has its port from testkit's `own_port`, or from lab/testkit/own_port.py", found);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
+use testkit::own_addr;
 
 use crate::common::{
     PATIENCE, Server, in_world, multimqc, multimqc_with_open_files, must, output, push, wait,
@@ -257,8 +258,7 @@ fn errors_of_clients_and_addresses() {
     fails(&["stat", "--control", &control], 1, "is `multimqc serve` running");
     fails(&["pull", "--from", "yesterday"], 2, "use an offset, oldest or newest");
     fails(&["push", "--rate", "0"], 2, "--rate");
-    let free = UdpSocket::bind("127.0.0.1:0").expect("a socket").local_addr().expect("bound").to_string();
-    fails(&["pull", "--server", &free], 1, "nobody listens at");
+    fails(&["pull", "--server", &own_addr()], 1, "nobody listens at");
     let server = Server::start(folder.path(), &["--levels", "user", "--topic", "0"]);
     fails(
         &["serve", "--control", &server.control, "--levels", "user", "--port", "0", "--topic", "0"],

@@ -4,7 +4,7 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+use testkit::own_port;
 
 /// How long a start, a stop or a download may take.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -22,11 +23,6 @@ pub struct Kafka {
     jars: PathBuf,
     port: u16,
     process: Option<Child>,
-}
-
-/// A port that was free a moment ago.
-fn port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port()
 }
 
 /// Waits until the condition holds.
@@ -95,7 +91,7 @@ impl Kafka {
         let mut kafka = Kafka {
             folder: tempfile::tempdir().expect("a folder"),
             jars: jars()?,
-            port: port(),
+            port: own_port(),
             process: None,
         };
         kafka.configure();
@@ -109,7 +105,7 @@ impl Kafka {
     }
 
     fn configure(&self) {
-        let (port, controller, folder) = (self.port, port(), self.folder.path().display());
+        let (port, controller, folder) = (self.port, own_port(), self.folder.path().display());
         let properties = format!(
             "process.roles=broker,controller\nnode.id=1\ncontroller.quorum.voters=1@127.0.0.1:{controller}\n\
              listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n\

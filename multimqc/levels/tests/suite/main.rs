@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use multimqc_conformance::{Disk, Lab, User};
 
 /// More than any test takes, so that a failure ends.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = testkit::LONG;
 
 /// Every level that is here.
 fn labs() -> Vec<Box<dyn Lab>> {

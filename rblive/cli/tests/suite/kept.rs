@@ -1,12 +1,12 @@
 //! ffmpeg pushes over RTMP, a node keeps the stream, and ffmpeg plays what was kept: every picture, in order, also after kills.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::process::{Running, rblive};
+use testkit::own_addr;
 
 const WAIT: Duration = Duration::from_secs(120);
 
@@ -20,7 +20,7 @@ struct Lab {
 impl Lab {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let port = own_addr();
         let text = format!(
             "[ingest]\nlinger_ms = 300\nsegment_ms = 1000\n\
              [[nodes]]\nname = 'ingest'\nid = 1\nrole = 'dissemination'\n\

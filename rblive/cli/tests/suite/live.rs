@@ -2,12 +2,12 @@
 //! takes five seconds of it as a player does.
 
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::process::{Running, rblive};
+use testkit::own_addr;
 
 /// Starts a node and returns the address that follows `before` in what it says.
 fn serve(config: &Path, node: &str, before: &str) -> (Running, String) {
@@ -57,7 +57,7 @@ fn a_player_gets_what_an_encoder_pushes() {
     }
     let folder = tempfile::tempdir().unwrap();
     for transport in ["auto", "tcp"] {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let port = own_addr();
         let config = folder.path().join(format!("{transport}.toml"));
         let text = format!(
             "transport = '{transport}'\n\

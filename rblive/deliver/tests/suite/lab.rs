@@ -1,7 +1,7 @@
 //! Two nodes, a server, and a plain client.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use rblive_deliver::{Catalog, Patience, Server, Settings};
 use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use testkit::own_addr;
 
 /// How long a test waits for something that must come.
 pub const WAIT: Duration = Duration::from_secs(60);
@@ -80,9 +81,7 @@ impl Lab {
     }
 
     pub fn with(settings: Settings, patience: Patience, chunk_bytes: u64, chunks: u64) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = port.local_addr().unwrap().to_string();
-        drop(port);
+        let address = own_addr();
         let node = |name: &str, id, role, address: &str| Node {
             name: name.into(),
             id,

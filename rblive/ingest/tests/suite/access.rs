@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use access::PasswordHash;
 use peers::Secret;
 use rblive_ingest::{IngestSettings, User};
+use testkit::own_addr;
 
 use crate::http::{exchange, head, put, put_at};
 use crate::material::{RATE, SMALL, ts};
@@ -190,7 +191,7 @@ fn a_hook_is_asked_for_each_rendition_of_a_playlist() {
 
 #[test]
 fn without_an_answer_nobody_publishes() {
-    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gone = own_addr().parse().unwrap();
     assert_eq!(put(&asks(gone), "0.ts", &ts(SMALL, 0..RATE)), 503);
     // This server accepts connections, and is silent.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();

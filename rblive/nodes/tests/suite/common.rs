@@ -1,6 +1,5 @@
 //! Nodes on free ports, and what they see.
 
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -8,6 +7,7 @@ use std::time::Duration;
 
 use rblive::{ChunkRef, Config, Node, NodeId, NodeRole, RsId, RsManager, Rule, StreamEvent};
 use rocketbufs::config::TransportKind;
+use testkit::own_addr;
 
 /// How long a test waits for something that must come.
 pub const WAIT: Duration = Duration::from_secs(60);
@@ -28,17 +28,15 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn new(roles: &[NodeRole], transport: TransportKind) -> Self {
-        // All ports are taken at once, so that they differ.
-        let ports: Vec<_> = roles.iter().map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let address = |role: NodeRole, port: &TcpListener| match role {
+        let address = |role: NodeRole| match role {
             NodeRole::Dissemination if roles.len() == 2 => String::new(),
-            _ => port.local_addr().unwrap().to_string(),
+            _ => own_addr(),
         };
-        let nodes = roles.iter().zip(&ports).enumerate().map(|(index, (role, port))| Node {
+        let nodes = roles.iter().enumerate().map(|(index, role)| Node {
             name: format!("n{}", index + 1),
             id: index as NodeId + 1,
             role: *role,
-            address: address(*role, port),
+            address: address(*role),
         });
         let mut config = Config { nodes: nodes.collect(), ..Config::default() };
         config.framework.transport = transport;

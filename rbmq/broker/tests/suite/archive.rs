@@ -9,6 +9,7 @@ use crate::memory::Memory;
 use rbmq::{ConfirmLevel, Event, Notice, Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter};
 use rbmq_broker::{Broker, BrokerConfig, BrokerError, Rule};
 use rocketbufs::Position;
+use testkit::own_addr;
 
 /// The time for events that must come. The machine may be loaded.
 const LONG: Duration = Duration::from_secs(60);
@@ -35,7 +36,7 @@ fn config(dir: &Path) -> BrokerConfig {
     (rule.keep, rule.kafka, rule.keep_bytes) = (true, true, Some(4 << 20));
     rule.ring_bytes = Some(256 << 10);
     let mut config = BrokerConfig::default();
-    config.broker.listen = "127.0.0.1:0".into();
+    config.broker.listen = own_addr();
     config.broker.keep_dir = dir.to_str().unwrap().into();
     config.broker.keep_sync_ms = 10;
     config.broker.topics = vec![rule].into();

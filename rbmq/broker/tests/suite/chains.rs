@@ -7,10 +7,10 @@ use rbmq::{Event, Framing, Publisher, StartFrom, Subscriber, TopicFilter, TopicW
 use rbmq_broker::{Broker, Ingest, UpstreamSettings};
 use rocketbufs::proto::{Message, RefuseCode, Subscribe, Subscribed};
 use rocketbufs::{Config, Conn, Context, Epoch, InEvent, RIn};
-use testkit::{LONG, Proxy, Raw, broker_with, introduction, reserved_addr, rule, until};
+use testkit::{LONG, Proxy, Raw, broker_with, introduction, own_addr, rule, until};
 
 fn broker(upstreams: &[&str]) -> Broker {
-    broker_at("127.0.0.1:0", upstreams)
+    broker_at(&own_addr(), upstreams)
 }
 
 fn broker_at(addr: &str, upstreams: &[&str]) -> Broker {
@@ -134,7 +134,7 @@ fn downstream_subscribers_that_join_while_a_merged_topic_opens_are_counted() {
 
 #[test]
 fn brokers_may_start_in_any_order() {
-    let addr = reserved_addr();
+    let addr = own_addr();
     let b = broker(&[&addr]);
     let mut end = subscriber(&b, "news");
     let a = broker_at(&addr, &[]);
@@ -148,7 +148,7 @@ fn brokers_may_start_in_any_order() {
 fn a_cycle_of_brokers_makes_no_loop() {
     let (a, b, c) = {
         // Each broker has the next one's address, so two addresses must be known before any broker runs.
-        let addrs = [(); 3].map(|()| reserved_addr());
+        let addrs = [(); 3].map(|()| own_addr());
         (
             broker_at(&addrs[0], &[&addrs[1], &addrs[2]]),
             broker_at(&addrs[1], &[&addrs[2], &addrs[0]]),
@@ -185,7 +185,7 @@ fn a_cycle_of_brokers_makes_no_loop() {
 #[test]
 fn a_lost_path_is_replaced_without_a_gap_or_a_repetition() {
     let a = broker(&[]);
-    let b = broker_at(&reserved_addr(), &[&a.addr()]);
+    let b = broker(&[&a.addr()]);
     let c = broker(&[&a.addr()]);
     let d = broker(&[&b.addr(), &c.addr()]);
     let mut news = topic(&a, "news");
@@ -225,7 +225,7 @@ fn a_cut_between_brokers_loses_nothing() {
     let a = broker(&[]);
     let proxy = Proxy::to(&a.addr());
     // The second broker ends no log, however long its reconnect takes.
-    let b = broker_that_waits(600_000, "127.0.0.1:0", &[&proxy.addr]);
+    let b = broker_that_waits(600_000, &own_addr(), &[&proxy.addr]);
     let mut news = topic(&a, "news");
     let mut end = subscriber(&b, "news");
     news.wait_subscribers(1, Some(LONG)).unwrap();

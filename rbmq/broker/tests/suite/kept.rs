@@ -11,6 +11,7 @@ use rbmq::{
 };
 use rbmq_broker::{Broker, BrokerConfig, Ingest, Rule};
 use rocketbufs::Position;
+use testkit::own_addr;
 
 /// The time for events that must come. The machine may be loaded.
 const LONG: Duration = Duration::from_secs(60);
@@ -24,7 +25,7 @@ fn config(dir: &Path, change: impl FnOnce(&mut Rule)) -> BrokerConfig {
     rule.ring_bytes = Some(256 << 10);
     change(&mut rule);
     let mut config = BrokerConfig::default();
-    config.broker.listen = "127.0.0.1:0".into();
+    config.broker.listen = own_addr();
     config.broker.keep_dir = dir.to_str().unwrap().into();
     config.broker.topics = vec![rule].into();
     config.validate().unwrap();

@@ -14,6 +14,7 @@ use rbmq::{
 };
 use rbmq_broker::{Broker, BrokerConfig, Rule};
 use rocketbufs::{Epoch, Position};
+use testkit::own_addr;
 
 /// The time for events that must come. The machine may be loaded.
 const LONG: Duration = Duration::from_secs(60);
@@ -149,7 +150,7 @@ fn read(addr: &str, reader: &Reader) {
 
 fn play(case: &Case) {
     let dir = tempfile::tempdir().unwrap();
-    let mut broker = Some(broker(dir.path(), case, "127.0.0.1:0"));
+    let mut broker = Some(broker(dir.path(), case, &own_addr()));
     let addr = broker.as_ref().unwrap().addr();
     std::thread::scope(|scope| {
         let mut threads = Vec::new();

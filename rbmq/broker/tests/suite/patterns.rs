@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rbmq::{ConnectError, Publisher, ReceiveError, StartFrom, SubscribeTopicError, Subscriber, TopicOptions};
 use rbmq_broker::Broker;
-use testkit::{LONG, broker_with, reserved_addr, rule};
+use testkit::{LONG, broker_with, own_addr, rule};
 
 /// Fills a topic with messages of 1,000 bytes. Returns how many of them a later subscriber gets.
 fn kept(broker: &Broker, topic: &str) -> usize {
@@ -190,7 +190,7 @@ fn too_many_patterns_are_refused_though_names_would_be_taken() {
 
 #[test]
 fn the_same_patterns_are_requested_from_a_replaced_broker() {
-    let addr = reserved_addr();
+    let addr = own_addr();
     let broker = broker_with(|config| config.broker.listen.clone_from(&addr));
     let publisher = Publisher::connect(&addr).unwrap();
     let mut writers: Vec<_> = (0..3).map(|n| publisher.topic(&format!("t/{n}")).unwrap()).collect();

@@ -7,13 +7,14 @@ use access::AccessRule;
 use rbmq::wire::RefuseCode;
 use rbmq::{Publisher, ReceiveError, Subscriber, TopicOpenError, TopicOptions, TopicWriter};
 use rbmq_broker::{Broker, BrokerConfig, Ingest, Rule};
+use testkit::own_addr;
 
 /// The time for events that must come. The machine may be loaded.
 const LONG: Duration = Duration::from_secs(60);
 
 fn config(merged: bool) -> BrokerConfig {
     let mut config = BrokerConfig::default();
-    config.broker.listen = "127.0.0.1:0".into();
+    config.broker.listen = own_addr();
     config.broker.closed_linger_ms = 10;
     let mut rule = Rule::new("#".parse().unwrap());
     rule.ingest = if merged { Ingest::Merge } else { Ingest::Splice };

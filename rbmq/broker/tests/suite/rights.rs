@@ -11,6 +11,7 @@ use rbmq::{
 };
 use rbmq_broker::{Broker, BrokerConfig, Ingest, Rule, UpstreamSettings};
 use rocketbufs::{Config, Conn, Context, InEvent, RIn};
+use testkit::own_addr;
 
 /// The time for events that must come. The machine may be loaded.
 const LONG: Duration = Duration::from_secs(60);
@@ -25,7 +26,7 @@ fn everybody(publish: &[&str], subscribe: &[&str]) -> AccessRule {
 
 fn config(rules: Vec<AccessRule>) -> BrokerConfig {
     let mut config = BrokerConfig::default();
-    config.broker.listen = "127.0.0.1:0".into();
+    config.broker.listen = own_addr();
     config.access.rules = rules;
     config.validate().unwrap();
     config
@@ -156,7 +157,7 @@ fn observers_and_brokers_need_their_rights() {
     // A broker without the right receives nothing; with it, it gets what it may read.
     let mut rules = vec![everybody(&["#"], &["open/#"])];
     let (mut first, mut second) = (self::broker(rules.clone()), BrokerConfig::default());
-    second.broker.listen = "127.0.0.1:0".into();
+    second.broker.listen = own_addr();
     second.broker.upstream = vec![UpstreamSettings::new(&first.addr())];
     let second = Broker::start(second).unwrap();
     let mut writers = ["open/a", "secret/a"].map(|topic| open(&first, topic).unwrap());

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rbmq::{ConfirmError, ConfirmLevel, Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter};
 use rbmq_broker::{Broker, BrokerConfig, Rule};
+use testkit::own_addr;
 
 /// The time for events that must come. The machine may be loaded.
 const LONG: Option<Duration> = Some(Duration::from_secs(60));
@@ -46,7 +47,7 @@ fn read(at: &str, name: &str, count: usize) -> Vec<Vec<u8>> {
 #[test]
 fn what_is_on_the_disk_is_confirmed_at_each_level() {
     let dir = tempfile::tempdir().unwrap();
-    let broker = broker(dir.path(), "127.0.0.1:0");
+    let broker = broker(dir.path(), &own_addr());
     let publisher = Publisher::connect(&broker.addr()).unwrap();
     let mut writer = topic(&publisher, "k/a");
     assert_eq!(writer.confirmed(ConfirmLevel::Stored), 0);
@@ -74,7 +75,7 @@ fn what_is_on_the_disk_is_confirmed_at_each_level() {
 #[test]
 fn every_publisher_gets_every_answer() {
     let dir = tempfile::tempdir().unwrap();
-    let broker = broker(dir.path(), "127.0.0.1:0");
+    let broker = broker(dir.path(), &own_addr());
     let addr = broker.addr();
     std::thread::scope(|scope| {
         for who in 0..4u32 {
@@ -106,7 +107,7 @@ fn every_publisher_gets_every_answer() {
 #[test]
 fn topics_that_are_not_kept_refuse_the_question() {
     let dir = tempfile::tempdir().unwrap();
-    let broker = broker(dir.path(), "127.0.0.1:0");
+    let broker = broker(dir.path(), &own_addr());
     let publisher = Publisher::connect(&broker.addr()).unwrap();
     for name in ["spliced", "m/merged"] {
         let mut writer = topic(&publisher, name);
@@ -125,7 +126,7 @@ fn topics_that_are_not_kept_refuse_the_question() {
 #[test]
 fn a_restarted_broker_confirms_what_its_predecessor_had_stored() {
     let dir = tempfile::tempdir().unwrap();
-    let first = broker(dir.path(), "127.0.0.1:0");
+    let first = broker(dir.path(), &own_addr());
     let addr = first.addr();
     let publisher = Publisher::connect(&addr).unwrap();
     let mut writer = topic(&publisher, "k/a");

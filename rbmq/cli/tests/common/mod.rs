@@ -1,4 +1,4 @@
-//! Real processes on free ports of the loopback, bounded in time; nothing is left behind.
+//! Real processes on ports of their own, bounded in time; nothing is left behind.
 #![allow(dead_code, unused_imports, reason = "every test file uses a part of this")]
 
 pub mod operator;
@@ -11,7 +11,7 @@ use std::io::BufRead;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use testkit::{Process, reserved_addr};
+use testkit::{Process, own_addr};
 
 pub fn rbmq<'a>(args: impl IntoIterator<Item = &'a str>) -> Command {
     // Elsewhere where the tests run on another machine than they were built on (scripts/rdma-vm).
@@ -22,7 +22,7 @@ pub fn rbmq<'a>(args: impl IntoIterator<Item = &'a str>) -> Command {
     command
 }
 
-/// A broker process on a free port.
+/// A broker process on a port of its own, where another one can follow it.
 pub struct BrokerProcess {
     pub process: Process,
     pub addr: String,
@@ -34,18 +34,15 @@ impl BrokerProcess {
     }
 
     pub fn start_with(args: &[&str]) -> Self {
-        Self::start_at("127.0.0.1:0", args)
+        Self::start_at(&own_addr(), args)
     }
 
     pub fn start_at(addr: &str, args: &[&str]) -> Self {
         Self::start_in(addr, args, &[])
     }
 
-    /// As [`BrokerProcess::start_at`], with these variables in its environment. A free port of the loopback is reserved, so
-    /// that a broker can start there again.
+    /// As [`BrokerProcess::start_at`], with these variables in its environment.
     pub fn start_in(addr: &str, args: &[&str], variables: &[(&str, &str)]) -> Self {
-        let reserved = (addr == "127.0.0.1:0").then(reserved_addr);
-        let addr = reserved.as_deref().unwrap_or(addr);
         let args = ["-q", "serve", "--listen", addr].into_iter().chain(args.iter().copied());
         let mut command = rbmq(args);
         command.stderr(Stdio::inherit()).envs(variables.iter().copied());

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rbmq::Observer;
-use testkit::{Outcome, Process, until};
+use testkit::{Outcome, Process, own_addr, until};
 
 use crate::common::{BrokerProcess, client, lines, piped};
 
@@ -60,9 +60,9 @@ impl Chain {
         let text = "[session]\nlinger_ms = 600000\n[buffers]\nsize_bytes = 65536\n";
         std::fs::write(&config, text).expect("a file");
         let variables = [("ROCKETBUFS_TRANSPORT", transport)];
-        let first = BrokerProcess::start_in("127.0.0.1:0", &[], &variables);
+        let first = BrokerProcess::start_in(&own_addr(), &[], &variables);
         let args_of_second = ["--config", config.to_str().expect("a name"), "--upstream", &first.addr];
-        let second = BrokerProcess::start_in("127.0.0.1:0", &args_of_second, &variables);
+        let second = BrokerProcess::start_in(&own_addr(), &args_of_second, &variables);
         let reads = format!("t --until-closed --rate 1MB --ring-bytes 64k --output {}", out.display());
         let sub = start("sub", &second.addr, &reads, of_clients);
         let writes = format!("t {args} --json --timeout 60 --ring-bytes 64k");
@@ -137,12 +137,12 @@ fn last_killed(of_clients: &str, transport: &str) {
     let [config, out_of_first, out_of_second] =
         ["rbmq.toml", "first", "second"].map(|name| dir.path().join(name));
     let variables = [("ROCKETBUFS_TRANSPORT", transport)];
-    let first = BrokerProcess::start_in("127.0.0.1:0", &[], &variables);
+    let first = BrokerProcess::start_in(&own_addr(), &[], &variables);
     // The place of the process that was killed goes while data flows.
     let text = format!("[[broker.upstream]]\naddress = \"{}\"\nhold_ms = 1000\n", first.addr);
     std::fs::write(&config, text).expect("a file");
     let args = ["--config", config.to_str().expect("a name")];
-    let second = BrokerProcess::start_in("127.0.0.1:0", &args, &variables);
+    let second = BrokerProcess::start_in(&own_addr(), &args, &variables);
     let [near, far] =
         [(&first, "near", &out_of_first), (&second, "far", &out_of_second)].map(|(broker, name, out)| {
             let args = format!("t --until-closed --name {name} --hold 60 --rate 1MB --ring-bytes 64k");

@@ -2,13 +2,13 @@
 
 use std::io::BufRead;
 
-use testkit::{Process, reserved_addr};
+use testkit::{Process, own_addr};
 
 use crate::common::{BrokerProcess, rbmq};
 
 #[test]
 fn a_broker_that_is_its_own_upstream_is_reported() {
-    let addr = reserved_addr();
+    let addr = own_addr();
     let mut command = rbmq(["serve", "--listen", &addr, "--upstream", &addr]);
     command.stdout(std::process::Stdio::null());
     let mut broker = Process::start(command);

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, Write};
 use std::process::Stdio;
-use testkit::{Process, until};
+use testkit::{Process, own_addr, until};
 
 use crate::common::{BrokerProcess, client, lines, piped, rbmq};
 
@@ -251,11 +251,8 @@ fn the_rule_that_decides_is_explained() {
 
 #[test]
 fn errors_of_addresses_name_the_cause_and_the_remedy() {
-    // A port without a listener: bound, and released.
-    let addr = {
-        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        socket.local_addr().unwrap().to_string()
-    };
+    // Without a listener.
+    let addr = own_addr();
     fails(client("sub", &addr, "x"), &["cannot connect to the broker at", &addr, "rbmq serve --listen"]);
     let broker = BrokerProcess::start();
     let in_use =

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rbmq::{ConfirmError, ConfirmLevel, Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter};
 use rbmq_broker::Broker;
-use testkit::{LONG, Process, broker_with, until};
+use testkit::{LONG, Process, broker_with, own_addr, until};
 
 use crate::common::{BrokerProcess, client, piped, random};
 
@@ -283,7 +283,7 @@ fn a_publisher_with_keep_until_delivered_gets_room_in_a_mapped_ring() {
     }
     std::fs::write(&file, &lines).unwrap();
     let variables = [("ROCKETBUFS_TRANSPORT", "shm")];
-    let broker = BrokerProcess::start_in("127.0.0.1:0", &[], &variables);
+    let broker = BrokerProcess::start_in(&own_addr(), &[], &variables);
     let mut publisher = client("pub", &broker.addr, "t --ring-bytes 65536 --confirm accepted --file");
     publisher.arg(&file).envs(variables);
     Process::start(piped(publisher)).finish().good();

@@ -11,7 +11,7 @@ use rbmq::{ConfirmLevel, Observer, Publisher, Subscriber};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use testkit::{LONG, Process, reserved_addr, until};
+use testkit::{LONG, Process, own_addr, until};
 
 use crate::common::{BrokerProcess, client, lines, piped, rbmq};
 
@@ -77,7 +77,7 @@ fn a_broker_with_a_blocked_output_ends_in_order() {
 #[test]
 fn a_broker_with_a_full_output_serves() {
     let full = File::options().write(true).open("/dev/full").unwrap();
-    let addr = reserved_addr();
+    let addr = own_addr();
     let mut command = rbmq(["serve", "--listen", &addr, "--stats", "1"]);
     command.stdout(full);
     let mut process = Process::start(command);

@@ -3,16 +3,10 @@
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
 
-use testkit::{LONG, Process, until};
+use testkit::{LONG, Process, own_port, until};
 
 use crate::common::operator::Operated;
 use crate::common::{client, rbmq};
-
-/// A port of UDP that was free a moment ago.
-fn free_port() -> u16 {
-    let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
-    socket.local_addr().expect("bound").port()
-}
 
 /// A push in the header form.
 fn push(topic: u16, sequence: u32, message: &[u8]) -> Vec<u8> {
@@ -42,7 +36,7 @@ fn metric(http: &str, name: &str, topic: &str) -> Option<f64> {
 #[test]
 fn a_configuration_file_makes_datagrams_messages_and_counts_them() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (file, port, plain) = (folder.path().join("rbmq.toml"), free_port(), free_port());
+    let (file, port, plain) = (folder.path().join("rbmq.toml"), own_port(), own_port());
     let text = format!(
         "[http]\nlisten = \"127.0.0.1:0\"\n\
          [[broker.ingest]]\nsource = \"multimqc:lo/7\"\ntopic = \"plant/sensors\"\nlevel = \"user\"\nport = {port}\n\

@@ -12,7 +12,7 @@ use rbmq::{
     BlockReason, ConfirmError, ConfirmLevel, Observer, Publisher, PublisherEvent, StartFrom, Subscriber,
     TopicOptions, TopicWriter,
 };
-use testkit::{LONG, Process, reserved_addr, until};
+use testkit::{LONG, Process, own_addr, until};
 
 use crate::common::{BrokerProcess, lines, random, rbmq};
 
@@ -148,7 +148,7 @@ fn broker_with_file_limits(addr: &str, dir: &Path) -> Process {
 #[test]
 fn a_full_disk_stops_the_kept_topics_only_and_only_while_it_is_full() {
     let dir = tempfile::tempdir().unwrap();
-    let addr = reserved_addr();
+    let addr = own_addr();
     let mut broker = broker_with_file_limits(&addr, dir.path());
     let mut log = broker.stderr().lines().map_while(Result::ok);
     let (mut writer, mut other) = (topic(&addr, "k/a"), topic(&addr, "other"));
@@ -246,7 +246,7 @@ fn kept_topics_leave_descriptors_to_clients() {
         writer.confirm(writer.position(), ConfirmLevel::Stored, Some(LONG)).unwrap();
     }
     drop((publisher, earlier));
-    let addr = reserved_addr();
+    let addr = own_addr();
     let serve = rbmq(["serve", "--listen", &addr, "--keep", &folder, "--http", "127.0.0.1:0"]);
     let mut limited = std::process::Command::new("sh");
     limited.args(["-c", "ulimit -n 128; exec \"$0\" \"$@\""]).arg(serve.get_program()).args(serve.get_args());
@@ -383,7 +383,7 @@ fn recovered(publisher: &Publisher) -> String {
 #[test]
 fn a_full_disk_confirms_nothing_more_and_says_why() {
     let dir = tempfile::tempdir().unwrap();
-    let addr = reserved_addr();
+    let addr = own_addr();
     let mut broker = broker_with_file_limits(&addr, dir.path());
     let log = broker.stderr();
     let drain = std::thread::spawn(move || log.lines().map_while(Result::ok).count());

@@ -10,7 +10,7 @@ use rbmq::{
     TopicWriter,
 };
 use rbmq_broker::{Broker, Ingest};
-use testkit::{LONG, Process, broker_with, rule, until};
+use testkit::{LONG, Process, broker_with, own_addr, rule, until};
 
 use crate::common::{BrokerProcess, client, lines, piped};
 
@@ -125,7 +125,7 @@ fn subscribers_at_the_ends_of_chains_count() {
 /// before any more messages are consumed. The other subscriber has everything, and is enough.
 fn one_loses_again_and_again(transport: &str) {
     let variables = [("ROCKETBUFS_TRANSPORT", transport)];
-    let broker = BrokerProcess::start_in("127.0.0.1:0", &[], &[("ROCKETBUFS_TRANSPORT", "auto")]);
+    let broker = BrokerProcess::start_in(&own_addr(), &[], &[("ROCKETBUFS_TRANSPORT", "auto")]);
     let start = |mut command: Command| {
         command.envs(variables);
         Process::start(command)
@@ -197,7 +197,7 @@ fn killed(first: First, transport: &str) {
         command.envs(variables);
         Process::start(command)
     };
-    let broker = BrokerProcess::start_in("127.0.0.1:0", &[], &variables);
+    let broker = BrokerProcess::start_in(&own_addr(), &[], &variables);
     let addr = broker.addr.clone();
     let (input, out) = (dir.path().join("input"), dir.path().join("out"));
     let text = lines("line", LINES);

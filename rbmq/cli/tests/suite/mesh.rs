@@ -10,7 +10,7 @@ use rbmq::{
     ConfirmLevel, Confirmed, Event, Notice, Observer, Publisher, Subscriber, TopicOptions, TopicStats,
     TopicWriter,
 };
-use testkit::{LONG, Proxy, reserved_addr, until};
+use testkit::{LONG, Proxy, own_addr, until};
 
 use crate::common::BrokerProcess;
 
@@ -37,7 +37,7 @@ struct Mesh<const N: usize> {
 impl<const N: usize> Mesh<N> {
     fn start(known: [&'static [usize]; N]) -> Self {
         // Addresses must be known before any broker runs.
-        let addrs = [(); N].map(|()| reserved_addr());
+        let addrs = [(); N].map(|()| own_addr());
         let dir = tempfile::tempdir().unwrap();
         let mut mesh = Self { dir, addrs, known, brokers: [(); N].map(|()| None) };
         (0..N).for_each(|n| mesh.run(n));

@@ -7,6 +7,7 @@ use rbmq::{
     TopicOptions, TopicWriter,
 };
 use rbmq_broker::{Broker, BrokerConfig};
+use testkit::own_addr;
 use tokio_stream::StreamExt;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -51,7 +52,7 @@ fn attributes_come_with_their_messages() {
 /// A slow subscriber holds back a publisher on the same thread, and nothing is lost.
 #[test]
 fn a_publisher_and_a_subscriber_share_a_thread() {
-    let broker = broker_at("127.0.0.1:0");
+    let broker = broker_at(&own_addr());
     run(async {
         let mut subscriber = subscriber(&broker.addr(), "numbers").await;
         let publisher = Publisher::connect_async(&broker.addr()).await.unwrap();
@@ -102,7 +103,7 @@ async fn publish_with_dropped_calls(mut topic: TopicWriter) {
 /// Calls that are dropped at any moment neither lose nor repeat a message.
 #[test]
 fn dropped_calls_lose_nothing() {
-    let broker = broker_at("127.0.0.1:0");
+    let broker = broker_at(&own_addr());
     run(async {
         let mut subscriber = subscriber(&broker.addr(), "t").await;
         let publisher = Publisher::connect_async(&broker.addr()).await.unwrap();
@@ -148,7 +149,7 @@ fn dropped_calls_lose_nothing() {
 /// A broker is replaced by another one: tasks wait, and continue.
 #[test]
 fn tasks_wait_for_the_next_broker() {
-    let broker = broker_at("127.0.0.1:0");
+    let broker = broker_at(&own_addr());
     let addr = broker.addr();
     run(async move {
         let mut subscriber = Subscriber::connect_async(&addr).await.unwrap();
@@ -187,7 +188,7 @@ fn tasks_wait_for_the_next_broker() {
 /// The end of a topic that never had a publisher's message, which only the broker's last answer completes, ends a stream.
 #[test]
 fn the_last_answer_ends_a_stream() {
-    let broker = broker_at("127.0.0.1:0");
+    let broker = broker_at(&own_addr());
     run(async {
         for _ in 0..20 {
             let subscriber = subscriber(&broker.addr(), "t").await;
@@ -203,7 +204,7 @@ fn the_last_answer_ends_a_stream() {
 /// A refusal and too large a record are errors; a publisher without enough subscribers waits.
 #[test]
 fn an_unpublishable_message_is_an_error() {
-    let broker = broker_at("127.0.0.1:0");
+    let broker = broker_at(&own_addr());
     run(async {
         let publisher = Publisher::connect_async(&broker.addr()).await.unwrap();
         let options = TopicOptions::default().min_subscribers(1).ring_bytes(1 << 16);
@@ -224,7 +225,7 @@ fn an_unpublishable_message_is_an_error() {
 /// A subscriber moves to another runtime when the former one is gone; outside of a runtime there is an error.
 #[test]
 fn a_subscriber_outlives_its_runtime() {
-    let broker = broker_at("127.0.0.1:0");
+    let broker = broker_at(&own_addr());
     let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
     subscriber.subscribe("t").unwrap();
     let publisher = Publisher::connect(&broker.addr()).unwrap();

@@ -1,6 +1,5 @@
 //! A broker with ingests, a subscriber that accounts for everything, and senders.
 
-use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 use multimqc::TopicId;
@@ -8,13 +7,12 @@ use multimqc::wire::{Header, Kind};
 use rbmq::{Event, Notice, StartFrom, Subscriber};
 use rbmq_broker::{Broker, BrokerConfig, FeedValues, IngestLevel, IngestSettings};
 use rbmq_ingest::Ingest;
+pub use testkit::LONG;
+use testkit::own_addr;
 
-/// Longer than anything takes.
-pub const LONG: Duration = Duration::from_secs(20);
-
-/// A broker on a free port of this machine, and its ingests.
+/// A broker at an address of its own, and its ingests.
 pub fn serve(ingests: Vec<IngestSettings>) -> (Broker, Ingest) {
-    serve_at("127.0.0.1:0", ingests)
+    serve_at(&own_addr(), ingests)
 }
 
 pub fn serve_at(listen: &str, ingests: Vec<IngestSettings>) -> (Broker, Ingest) {
@@ -33,12 +31,6 @@ pub fn ingest(source: &str, level: IngestLevel, port: u16) -> IngestSettings {
     settings.level = level;
     settings.port = port;
     settings
-}
-
-/// A UDP port that is free now.
-pub fn free_port() -> u16 {
-    let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
-    socket.local_addr().expect("an address").port()
 }
 
 /// The number of a sensor's message, and bytes that follow from it.

@@ -3,10 +3,11 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use crate::common::{Got, free_port, ingest, message, push, serve, subscribe, wait_for};
+use crate::common::{Got, ingest, message, push, serve, subscribe, wait_for};
 use rbmq::{SlowPolicy, StartFrom, Subscriber};
 use rbmq_broker::{Broker, BrokerConfig, IngestLevel};
 use rbmq_ingest::{Ingest, IngestError};
+use testkit::own_port;
 
 fn sender() -> UdpSocket {
     UdpSocket::bind("127.0.0.1:0").expect("a socket")
@@ -14,7 +15,7 @@ fn sender() -> UdpSocket {
 
 #[test]
 fn datagrams_of_both_forms_are_messages() {
-    let (port, plain) = (free_port(), free_port());
+    let (port, plain) = (own_port(), own_port());
     let mut settings = ingest("multimqc:lo/7", IngestLevel::User, port);
     settings.push_port = Some(plain);
     let (broker, ingest) = serve(vec![settings]);
@@ -40,7 +41,7 @@ fn datagrams_of_both_forms_are_messages() {
 
 #[test]
 fn other_topics_and_other_datagrams_are_refused_and_counted() {
-    let port = free_port();
+    let port = own_port();
     let (broker, _ingest) = serve(vec![ingest("multimqc:lo/7", IngestLevel::User, port)]);
     let mut subscriber = subscribe(&broker, "#");
     let socket = sender();
@@ -55,7 +56,7 @@ fn other_topics_and_other_datagrams_are_refused_and_counted() {
 
 #[test]
 fn topics_of_an_interface_share_a_port() {
-    let port = free_port();
+    let port = own_port();
     let mut second = ingest("multimqc:lo/9", IngestLevel::User, port);
     second.topic = Some("plant/nine".into());
     let (broker, _ingest) = serve(vec![ingest("multimqc:lo/8", IngestLevel::User, port), second]);
@@ -72,7 +73,7 @@ fn topics_of_an_interface_share_a_port() {
 
 #[test]
 fn a_full_broker_leaves_messages_in_the_level_and_a_hole_is_told() {
-    let port = free_port();
+    let port = own_port();
     let mut settings = ingest("multimqc:lo/7", IngestLevel::User, port);
     settings.ring_bytes = 512 << 10;
     let (broker, _ingest) = serve(vec![settings]);
@@ -123,7 +124,7 @@ fn what_cannot_be_ingested_has_a_clear_reason() {
         let broker = Broker::start(config).expect("a broker");
         Ingest::start(&broker).map(drop)
     };
-    let port = free_port();
+    let port = own_port();
     let error =
         start(vec![ingest("multimqc:no-such0/1", IngestLevel::Auto, port)]).expect_err("no interface");
     assert_eq!(error.to_string(), "ingest: there is no interface no-such0 here");

@@ -7,6 +7,7 @@ use rocketnet::conformance::Lab;
 use rocketnet::tcp::{Carry, Tcp, TcpConfig};
 use rocketnet::{Event, NotWritten, SourceRange, Transport};
 use rocketring::{PeerMapper, Pool, PoolConfig, RingConfig, Waker};
+use testkit::own_addr;
 
 struct ShmLab {
     config: TcpConfig,
@@ -42,11 +43,11 @@ impl Lab for ShmLab {
     }
 
     fn listen_address(&mut self) -> String {
-        "127.0.0.1:0".into()
+        own_addr()
     }
 
     fn dead_address(&mut self) -> String {
-        "127.0.0.1:1".into()
+        own_addr()
     }
 
     fn poll(&mut self, link: &mut Tcp, idle: bool, events: &mut Vec<Event>) {

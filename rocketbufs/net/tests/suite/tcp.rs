@@ -9,6 +9,7 @@ use rocketnet::conformance::proxy::Proxy;
 use rocketnet::tcp::{Tcp, TcpConfig};
 use rocketnet::{Event, Transport};
 use rocketring::Waker;
+use testkit::own_addr;
 
 /// How a proxy between the two ends cuts the stream.
 #[derive(Clone, Copy)]
@@ -57,7 +58,7 @@ impl Lab for TcpLab {
     }
 
     fn listen_address(&mut self) -> String {
-        "127.0.0.1:0".into()
+        own_addr()
     }
 
     fn dial_address(&mut self, listening: &str) -> String {
@@ -70,9 +71,7 @@ impl Lab for TcpLab {
     }
 
     fn dead_address(&mut self) -> String {
-        // The port is bound and released: no process listens on it, and the kernel does not reuse it so soon.
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        listener.local_addr().expect("its address").to_string()
+        own_addr()
     }
 
     fn poll(&mut self, link: &mut Tcp, idle: bool, events: &mut Vec<Event>) {

@@ -9,6 +9,7 @@ use rocketnet::conformance::proxy::Proxy;
 use rocketnet::tcp::{Carry, Tcp, TcpConfig};
 use rocketnet::{Event, Transport};
 use rocketring::Waker;
+use testkit::own_addr;
 
 use crate::authority::{Authority, tls};
 
@@ -63,7 +64,7 @@ impl Lab for TlsLab {
     }
 
     fn listen_address(&mut self) -> String {
-        "127.0.0.1:0".into()
+        own_addr()
     }
 
     fn dial_address(&mut self, listening: &str) -> String {
@@ -76,8 +77,7 @@ impl Lab for TlsLab {
     }
 
     fn dead_address(&mut self) -> String {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        listener.local_addr().expect("its address").to_string()
+        own_addr()
     }
 
     fn poll(&mut self, link: &mut Tcp, idle: bool, events: &mut Vec<Event>) {

@@ -11,6 +11,7 @@ use rblive_deliver::{Catalog, Server, Settings};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use testkit::own_addr;
 
 /// A certificate for `localhost`, in files.
 pub struct Certificate {
@@ -88,9 +89,7 @@ fn settings(certificate: &Certificate, threads: usize) -> Settings {
 
 impl Nodes {
     pub fn start(certificate: &Certificate, threads: usize, stream: Stream) -> Result<Self, Failure> {
-        let port = std::net::TcpListener::bind("127.0.0.1:0")?;
-        let address = port.local_addr()?.to_string();
-        drop(port);
+        let address = own_addr();
         let node = |name: &str, id, role, address: &str| Node {
             name: name.into(),
             id,

@@ -5,10 +5,8 @@
 
 use std::{io, time::Duration};
 
-use benchkit::{
-    library::{self, End},
-    server,
-};
+use benchkit::library::{self, End};
+use testkit::own_port;
 use zenoh::{
     Config, Session, handlers::FifoChannelHandler, pubsub::Publisher as Declared,
     pubsub::Subscriber as Declaration, qos::CongestionControl, sample::Sample,
@@ -55,7 +53,7 @@ async fn session(mode: &str, way: &str, addr: &str) -> zenoh::Result<Session> {
 /// # Errors
 /// The router did not start.
 pub async fn route() -> io::Result<()> {
-    let addr = format!("127.0.0.1:{}", server::free_port()?);
+    let addr = format!("127.0.0.1:{}", own_port());
     let _router = session("router", "listen/endpoints", &addr).await.map_err(failed)?;
     println!("ready {addr}");
     io::copy(&mut io::stdin(), &mut io::sink()).map(drop)

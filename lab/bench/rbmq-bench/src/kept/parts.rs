@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use benchkit::server::{self, Group, Start};
 use benchkit::sys;
+use testkit::own_port;
 
 use crate::error::BenchError;
 
@@ -74,7 +75,7 @@ impl Server {
         let path = fs::canonicalize(parent)?.join(format!("rbmq-bench-kept-{}", std::process::id()));
         fs::create_dir_all(&path)?;
         let folder = Folder(path);
-        let port = server::free_port()?;
+        let port = own_port();
         let group = Group::start(&start(&folder.0, port), &folder.0, "log")?;
         let begun = Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {

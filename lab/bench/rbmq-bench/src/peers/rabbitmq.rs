@@ -11,7 +11,8 @@
 
 use std::{fs, io, io::Write, net::TcpStream, path::Path};
 
-use benchkit::server::{Start, free_port};
+use benchkit::server::Start;
+use testkit::own_port;
 
 use super::{
     message::{Accepted, Next, Protocol, topic_name},
@@ -68,7 +69,7 @@ const CONFIRM_SELECT_OK: Method = (85, 11);
 /// largest frame is the server's default.
 pub fn start(program: &Path, folder: &Path, port: u16, epmd_port: u16, limits: bool) -> io::Result<Start> {
     let frame_max = if limits { String::new() } else { format!("frame_max = {FRAME_MAX}\n") };
-    let nodes_port = free_port()?;
+    let nodes_port = own_port();
     let config = folder.join("rabbitmq.conf");
     let plugins = folder.join("enabled_plugins");
     fs::write(

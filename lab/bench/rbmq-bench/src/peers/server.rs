@@ -17,9 +17,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use benchkit::server::{self, Group, Start, free_port};
+use benchkit::server::{self, Group, Start};
 
 use clap::ValueEnum;
+use testkit::own_port;
 
 use super::{Peer, connect, mosquitto, nats, rabbitmq, redis};
 use crate::{error::BenchError, systems::System};
@@ -153,10 +154,10 @@ impl Guard {
         let program = kind.find().ok_or(BenchError::NotInstalled { peer: kind.name() })?;
         fs::create_dir(&folder)?;
         let servers = if kind == Servers::RedisForEachCore { cores() } else { 1 };
-        let ports = (0..servers).map(|_| free_port()).collect::<Result<_, _>>()?;
+        let ports = (0..servers).map(|_| own_port()).collect();
         let mut guard = Guard { kind, limits, program, folder, ports, helper: None, servers: Vec::new() };
         if kind == Servers::Rabbitmq {
-            let port = free_port()?;
+            let port = own_port();
             let start = Start {
                 program: "epmd".into(),
                 args: ["-address", "127.0.0.1", "-port", &port.to_string()].map(str::to_owned).to_vec(),

@@ -1,6 +1,7 @@
 //! The viewers' page: the video plays, and what hinders it is told in words.
 
 use serde_json::json;
+use testkit::own_addr;
 
 use super::accessible::{check, fits};
 use super::driver::Browser;
@@ -149,7 +150,7 @@ fn what_cannot_be_watched_says_why() {
 fn transport_streams_that_pass_play() {
     let Some(browser) = browser(1200, 800) else { return };
     let folder = tempfile::tempdir().unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let port = own_addr();
     let node = serve(folder.path(), &format!("[ingest]\nhttp = '{port}'\npassthrough = ['ts']"));
     let args = "-nostdin -v error -re -f lavfi -i testsrc2=size=320x180:rate=25 -f lavfi -i sine=frequency=440 -c:v libx264 -preset \
                 ultrafast -tune zerolatency -pix_fmt yuv420p -g 25 -c:a aac -f hls -hls_time 1 -method PUT";
@@ -166,7 +167,7 @@ fn transport_streams_that_pass_play() {
 fn codecs_that_the_browser_does_not_know_are_told() {
     let Some(browser) = browser(1200, 800) else { return };
     let folder = tempfile::tempdir().unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let port = own_addr();
     let node = serve(folder.path(), &format!("[ingest]\nhttp = '{port}'"));
     let hevc = "-c:v libx265 -preset ultrafast -x265-params log-level=error:keyint=25:min-keyint=25 -c:a aac";
     let ac3 = "-c:v libx264 -preset ultrafast -g 25 -c:a ac3";

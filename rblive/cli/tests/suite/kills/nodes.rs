@@ -1,13 +1,12 @@
 //! The nodes: processes of the command, which keep their addresses over restarts.
 
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use crate::process::rblive;
+use testkit::own_addr;
 
 /// A node, and the nodes to which it sends.
 pub struct Place {
@@ -29,24 +28,9 @@ pub struct Nodes {
     encoders: String,
 }
 
-/// An address that these nodes alone use: they take the same one again after a restart.
-fn own_address() -> String {
-    static NODES: AtomicU8 = AtomicU8::new(0);
-    let [_, a, b, c] = std::process::id().to_be_bytes();
-    let second = 64 + a % 16 * 4 + NODES.fetch_add(1, Ordering::Relaxed) % 4;
-    format!("127.{second}.{b}.{}", c.max(1))
-}
-
 impl Nodes {
     pub fn start(folder: &Path, transport: &str) -> Self {
-        let ip = own_address();
-        let ports: Vec<TcpListener> =
-            (0..NODES.len() * 3).map(|_| TcpListener::bind(format!("{ip}:0")).unwrap()).collect();
-        let mut addresses: Vec<String> =
-            ports.iter().map(|port| port.local_addr().unwrap().to_string()).collect();
-        drop(ports);
-        let mut some = || addresses.pop().unwrap();
-        let nodes = NODES.map(|place| (place, some()));
+        let nodes = NODES.map(|place| (place, own_addr()));
         let list: String = (1..)
             .zip(&nodes)
             .map(|(id, (Place { name, role, .. }, address))| {
@@ -56,7 +40,7 @@ impl Nodes {
         let mut all = Self { running: Vec::new(), viewers: Vec::new(), encoders: String::new() };
         for (Place { name, role, sends_to }, _) in nodes {
             let file = folder.join(format!("{name}.toml"));
-            let (encoders, viewers) = (some(), some());
+            let (encoders, viewers) = (own_addr(), own_addr());
             let text = format!(
                 "node = '{name}'\ntransport = '{transport}'\n{list}\
                  [[rules]]\nstreams = '*'\nnodes = {sends_to:?}\n\

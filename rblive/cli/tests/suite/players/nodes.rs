@@ -1,11 +1,11 @@
 //! A node that ingests, and a node that delivers: two processes of the command.
 
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::Stdio;
 
 use crate::process::{Running, rblive};
+use testkit::own_addr;
 
 /// The buffers of streams: a chunk's bytes, and how many chunks.
 pub struct Buffers {
@@ -32,7 +32,7 @@ impl Nodes {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         std::fs::write(folder.join("chain.pem"), made.cert.pem()).unwrap();
         std::fs::write(folder.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let port = own_addr();
         let (at, Buffers { chunk_bytes, chunks }) = (folder.display(), buffers);
         let text = format!(
             "[control]\nlisten = ''\n[deliver]\nlisten = '127.0.0.1:0'\n\

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rbmq::Observer;
 use rocketbufs::Epoch;
-use testkit::{LONG, Outcome, Process, until};
+use testkit::{LONG, Outcome, Process, own_addr, until};
 
 use super::output::{Confirmed, Lines, confirmations, lost, missing, numbers};
 use super::publisher::Publisher;
@@ -59,7 +59,7 @@ impl Round {
         for n in 0..1 + usize::from(shape.chain) {
             let config = shape.config(addrs.last().map(String::as_str));
             std::fs::write(dir.path().join(format!("broker{n}.toml")), config).expect("a file");
-            let broker = start_broker(n, "127.0.0.1:0", dir.path(), shape);
+            let broker = start_broker(n, &own_addr(), dir.path(), shape);
             addrs.push(broker.addr.clone());
             brokers.push(Some(broker));
         }
