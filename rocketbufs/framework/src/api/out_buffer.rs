@@ -1,5 +1,6 @@
 //! Handles of the buffers of an rOut, and the right to write into a buffer.
 
+use std::cell::Cell;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll, Waker};
@@ -146,14 +147,29 @@ impl OutBuffer {
         if is_worker() {
             return Err(WaitError::CalledFromWorker);
         }
-        let (buffer, timeout) = (&self.buffer, timeout.unwrap_or(NO_LIMIT));
-        let done = |buffer: &Buffer| buffer.confirmed().at(level) >= position;
-        if buffer.wait_until(level, position, timeout, |buffer| done(buffer) || buffer.inner.is_over()) {
-            // A subscriber that has come meanwhile takes nothing back.
-            let is_over = buffer.inner.is_over() && !done(buffer);
-            return if is_over { Err(WaitError::ShutDown) } else { Ok(()) };
+        let confirmed = || self.buffer.confirmed().at(level);
+        let done = || confirmed() >= position;
+        self.until(level, position, timeout, done).map_err(|error| error.at(confirmed()))
+    }
+
+    /// Waits until `done` is true once: what is so a moment later, when a subscriber has come, takes nothing back.
+    fn until(
+        &self,
+        level: ProgressLevel,
+        position: Position,
+        timeout: Option<Duration>,
+        done: impl Fn() -> bool,
+    ) -> Result<(), NotDone> {
+        let was_done = Cell::new(false);
+        let ends = |buffer: &Buffer| {
+            was_done.set(done());
+            was_done.get() || buffer.inner.is_over()
+        };
+        match self.buffer.wait_until(level, position, timeout.unwrap_or(NO_LIMIT), ends) {
+            true if was_done.get() => Ok(()),
+            true => Err(NotDone::ShutDown),
+            false => Err(NotDone::TimedOut),
         }
-        Err(WaitError::TimedOut { confirmed: buffer.confirmed().at(level) })
     }
 
     /// Asks the subscribers to report as soon as `position` is confirmed at `level`, without waiting for it. The reports come
@@ -213,17 +229,12 @@ impl OutBuffer {
             return Err(WaitError::CalledFromWorker);
         }
         let boundary = self.boundary();
-        let done = |buffer: &Buffer| match buffer.ended() {
-            true => buffer.all_received_end(),
-            false => buffer.min_landed() >= boundary,
+        let done = || match self.buffer.ended() {
+            true => self.buffer.all_received_end(),
+            false => self.buffer.min_landed() >= boundary,
         };
-        let timeout = timeout.unwrap_or(NO_LIMIT);
-        let over = |buffer: &Buffer| done(buffer) || buffer.inner.is_over();
-        if self.buffer.wait_until(ProgressLevel::Landed, boundary, timeout, over) {
-            let is_over = self.buffer.inner.is_over() && !done(&self.buffer);
-            return if is_over { Err(WaitError::ShutDown) } else { Ok(()) };
-        }
-        Err(WaitError::TimedOut { confirmed: self.buffer.min_landed() })
+        let waited = self.until(ProgressLevel::Landed, boundary, timeout, done);
+        waited.map_err(|error| error.at(self.buffer.min_landed()))
     }
 
     /// The end of the last complete delivery.
@@ -493,12 +504,40 @@ impl std::fmt::Debug for Room {
     }
 }
 
+/// Why a wait ended without what it waited for.
+#[derive(Debug, PartialEq, Eq)]
+enum NotDone {
+    TimedOut,
+    ShutDown,
+}
+
+impl NotDone {
+    /// What a caller is told, who has `confirmed`.
+    fn at(self, confirmed: Position) -> WaitError {
+        match self {
+            Self::TimedOut => WaitError::TimedOut { confirmed },
+            Self::ShutDown => WaitError::ShutDown,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
 
     use super::*;
     use crate::{Config, Context, ROut};
+
+    /// A subscriber comes at the moment at which a wait has succeeded, and the position is not confirmed any more.
+    #[test]
+    fn who_subscribes_after_a_confirmation_takes_nothing_back() {
+        let ctx = Context::new(Config::default()).unwrap();
+        let buffer = ROut::new(&ctx).create_buffer(1, 1 << 16).unwrap();
+        let asked = Cell::new(0);
+        let done = || asked.replace(asked.get() + 1) == 0;
+        assert_eq!(buffer.until(ProgressLevel::Landed, 1, None, done), Ok(()));
+        assert!(!done(), "the subscriber has nothing yet");
+    }
 
     /// Another thread has the lock of the contexts: a delivery without a context does not wait for it, whether there are
     /// contexts or not.
