@@ -305,16 +305,18 @@ impl Run<'_> {
     /// Sends a signal once the process waits for something. Whether the process catches it; a process that has ended meanwhile gets none.
     fn ask(&self, process: &mut Process, signal: &str) -> bool {
         let must_catch = self.situation == FirstProcess || !matches!(self.row.kind, Asks | Prints);
-        let (mut waits, mut pid) = (0, None);
+        let (mut waits, mut pauses, mut pid) = (0, 0, None);
         until("the command waits", || {
             pid = pid.or_else(|| self.pid(process));
             let state = pid.and_then(|pid| state(pid, signal));
             let is_ready = state.is_some_and(|(sleeps, catches)| sleeps && (catches || !must_catch));
             waits = if is_ready { waits + 1 } else { 0 };
+            // One with work every millisecond sleeps seldom on a busy machine.
+            pauses += u32::from(is_ready);
             thread::sleep(Duration::from_millis(10));
-            waits == 5 || !process.is_running()
+            waits == 5 || pauses == 30 || !process.is_running()
         });
-        let Some(pid) = pid.filter(|_| waits == 5) else { return true };
+        let Some(pid) = pid.filter(|_| waits == 5 || pauses == 30) else { return true };
         let catches = state(pid, signal).is_some_and(|(_, catches)| catches);
         // It may have ended just now.
         let _ = Command::new("kill").args(["-s", signal, &pid.to_string()]).stderr(Stdio::null()).status();

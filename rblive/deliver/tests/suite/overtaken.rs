@@ -29,12 +29,14 @@ fn what_was_overwritten_before_is_gone() {
 }
 
 /// A viewer reads the beginning, the writer goes around the ring, and the viewer reads on.
-fn overtake(lab: &Lab, get: impl Fn(&str) -> Got, mut viewer: impl Read + Write) {
+fn overtake<V: Read + Write>(lab: &Lab, get: impl Fn(&str) -> Got, connect: impl Fn() -> V) {
     lab.describe();
     lab.part(0, 0, BIG);
     lab.part(0, 1, 1000);
     lab.playlist_with("\"0.0.m4s\"", get);
     let text = format!("GET /live/{NAME}/1/0.0.m4s HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    // A viewer that connects and is silent for long is turned away.
+    let mut viewer = connect();
     viewer.write_all(text.as_bytes()).unwrap();
     viewer.flush().unwrap();
     let mut begin = vec![0; 1000];
@@ -60,7 +62,7 @@ fn a_response_that_is_overtaken_ends_with_an_error_and_has_no_mixed_bytes() {
         write!(own, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
         Got::read(own)
     };
-    overtake(&lab, get, connect());
+    overtake(&lab, get, connect);
     let metrics = String::from_utf8(get("/metrics").body).unwrap();
     assert!(metrics.contains("rblive_overtaken_responses_total 1\n"), "{metrics}");
 }
@@ -68,9 +70,12 @@ fn a_response_that_is_overtaken_ends_with_an_error_and_has_no_mixed_bytes() {
 #[test]
 fn so_does_one_without_tls() {
     let lab = Lab::new(Settings { tls: false, ..patient() }, (BIG + 4096) as u64, 4);
-    let viewer = TcpStream::connect(lab.server.addr()).unwrap();
-    viewer.set_read_timeout(Some(WAIT)).unwrap();
-    overtake(&lab, |path| lab.get(path), viewer);
+    let connect = || {
+        let viewer = TcpStream::connect(lab.server.addr()).unwrap();
+        viewer.set_read_timeout(Some(WAIT)).unwrap();
+        viewer
+    };
+    overtake(&lab, |path| lab.get(path), connect);
 }
 
 #[test]

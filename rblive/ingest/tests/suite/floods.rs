@@ -69,7 +69,8 @@ fn thousands_of_connections_that_never_finish_make_place() {
 
 #[test]
 fn guesses_of_a_key_learn_nothing() {
-    let node = Node::start();
+    // The publisher is silent meanwhile.
+    let node = Node::with(|settings| settings.limits.idle_ms = 600_000);
     let addresses = node.addresses();
     let (rtmp, http) = (addresses.rtmp.unwrap(), addresses.http.unwrap());
     // One stream exists, the other does not.

@@ -8,7 +8,7 @@ use rbmq::wire::{Control, Hello, Role};
 use rbmq::{Framing, Observer, Publisher, StartFrom, Subscriber, TopicOptions};
 use rocketbufs::proto::{Message, Subscribe, Subscribed};
 use rocketbufs::{Epoch, Policy, Start};
-use testkit::{LONG, Process, Proxy, Raw, broker_with, until};
+use testkit::{LONG, Process, Proxy, Raw, broker_with, patient, until};
 
 use crate::common::{BrokerProcess, assert_same, client, lines, piped, random};
 
@@ -54,7 +54,7 @@ fn thousands_of_long_names_are_requested_again_after_a_cut() {
     for n in 0..MANY {
         subscriber.subscribe(&name(n)).unwrap();
     }
-    let publisher = Publisher::connect(&proxy.addr).unwrap();
+    let publisher = Publisher::builder().config(patient()).connect(&proxy.addr).unwrap();
     let options = || TopicOptions::default().ring_bytes(64 << 10);
     let wanted: Vec<usize> = (0..MANY).step_by(MANY / 100).chain([MANY - 1]).collect();
     let mut writers: Vec<_> =

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rbmq::{ConfirmLevel, Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter};
 use rocketbufs::config::TransportKind;
 use rocketbufs::{Config, Context};
-use testkit::{LONG, until};
+use testkit::{LONG, patient, until};
 
 use crate::common::BrokerProcess;
 
@@ -86,9 +86,9 @@ fn hear_of_all(subscriber: &mut Subscriber, bytes: &mut usize) {
 #[test]
 fn thousands_of_topics_rest_cheaply_and_are_announced_at_once() {
     let (broker, _dir) = broker(&format!("[buffers]\nidle_retain_bytes = {IDLE_BYTES}\nidle_trim_ms = 50\n"));
-    let context = Context::new(Config::default()).unwrap();
+    let context = Context::new(patient()).unwrap();
     let (publishers, mut topics) = topics(&context, &broker.addr);
-    let mut first = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
+    let mut first = Subscriber::builder().until_ended(true).config(patient()).connect(&broker.addr).unwrap();
     for topic in 0..TOPICS {
         first.subscribe(&name(topic)).unwrap();
     }
@@ -119,7 +119,7 @@ fn thousands_of_topics_rest_cheaply_and_are_announced_at_once() {
     );
 
     // A late subscriber gets all topics at once, and at least the last delivery of each.
-    let mut late = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
+    let mut late = Subscriber::builder().until_ended(true).config(patient()).connect(&broker.addr).unwrap();
     late.subscribe_from("scale/#", StartFrom::Oldest).unwrap();
     let mut bytes = 0;
     hear_of_all(&mut late, &mut bytes);
@@ -127,7 +127,7 @@ fn thousands_of_topics_rest_cheaply_and_are_announced_at_once() {
     late.close_timeout(Some(LONG));
     first.close_timeout(Some(LONG));
     // Idle topics work again.
-    let mut again = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
+    let mut again = Subscriber::builder().until_ended(true).config(patient()).connect(&broker.addr).unwrap();
     again.subscribe_from(&name(0), StartFrom::Oldest).unwrap();
     topics[0].publish(b"after the rest").unwrap();
     while again.recv(Some(LONG)).unwrap().expect("the topic continues").bytes != b"after the rest" {}
@@ -136,7 +136,7 @@ fn thousands_of_topics_rest_cheaply_and_are_announced_at_once() {
 
 /// A subscriber with a context of its own, so that its memory is measured apart from the publishers'.
 fn subscriber_of_all(addr: &str, budget_bytes: u64) -> Subscriber {
-    let context = Context::new(Config::default()).unwrap();
+    let context = Context::new(patient()).unwrap();
     let builder = Subscriber::builder().until_ended(true).context(&context).budget_bytes(budget_bytes);
     let mut subscriber = builder.connect(addr).unwrap();
     subscriber.subscribe("scale/#").unwrap();
@@ -148,7 +148,7 @@ fn a_subscriber_of_all_topics_that_takes_nothing_stays_within_its_budget() {
     const BUDGET_BYTES: u64 = 8 << 20;
     const EACH: usize = 16 * (DELIVERY.len() + 4);
     let (broker, _dir) = broker("");
-    let context = Context::new(Config::default()).unwrap();
+    let context = Context::new(patient()).unwrap();
     let (publishers, mut topics) = topics(&context, &broker.addr);
     let mut subscriber = subscriber_of_all(&broker.addr, BUDGET_BYTES);
     for topic in &topics {
@@ -185,7 +185,7 @@ fn a_subscriber_of_all_topics_that_takes_nothing_stays_within_its_budget() {
 #[test]
 fn a_budget_that_no_delivery_fits_is_refused_with_the_arithmetic() {
     let (broker, _dir) = broker("");
-    let publisher = Publisher::connect(&broker.addr).unwrap();
+    let publisher = Publisher::builder().config(patient()).connect(&broker.addr).unwrap();
     let _topic = publisher.topic(&name(0)).unwrap();
     let mut subscriber = subscriber_of_all(&broker.addr, 100_000);
     let error = subscriber.next_batch(Some(LONG)).unwrap_err().to_string();
@@ -196,7 +196,7 @@ fn a_budget_that_no_delivery_fits_is_refused_with_the_arithmetic() {
 fn hundreds_of_connections_cost_little() {
     const CONNECTIONS: usize = 200;
     let (broker, _dir) = broker("");
-    let context = Context::new(Config::default()).unwrap();
+    let context = Context::new(patient()).unwrap();
     let (mut publishers, mut subscribers) = (Vec::new(), Vec::new());
     let mut connect = |count: usize| {
         for _ in 0..count / 2 {
@@ -224,7 +224,7 @@ fn publishers_that_are_merged_take_no_descriptors_for_rings_and_no_memory_at_res
     let settings = "transport = \"auto\"\nbroker.topics = [{ pattern = \"#\", ingest = \"merge\" }]\n\
                     [buffers]\nidle_trim_ms = 50\n";
     let (broker, _dir) = broker(settings);
-    let context = Context::new(Config { transport: TransportKind::Auto, ..Config::default() }).unwrap();
+    let context = Context::new(Config { transport: TransportKind::Auto, ..patient() }).unwrap();
     let options = || TopicOptions::default().ring_bytes(RING_BYTES);
     let join = |deliveries| {
         let publisher = Publisher::builder().context(&context).connect(&broker.addr).unwrap();

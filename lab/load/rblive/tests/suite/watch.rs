@@ -87,15 +87,17 @@ fn viewers_over_http_2_check_every_frame() {
 
 /// Waits until a stream can be watched.
 fn wait_for(url: &str) {
-    let begun = std::time::Instant::now();
-    while !load()
-        .args(["watch", "--quiet", "--ramp", "0", "--seconds", "0.5", url])
-        .status()
-        .unwrap()
-        .success()
-    {
+    let (begun, mut seconds) = (std::time::Instant::now(), 0.5);
+    let sees = |seconds: f64| {
+        let mut viewer = load();
+        viewer.args(["watch", "--quiet", "--ramp", "0", "--seconds", &seconds.to_string(), url]);
+        viewer.status().unwrap().success()
+    };
+    while !sees(seconds) {
         assert!(begun.elapsed().as_secs() < 120, "nothing at {url}");
         std::thread::sleep(std::time::Duration::from_millis(200));
+        // A busy machine takes longer for the first bytes.
+        seconds = 10f64.min(seconds * 1.2);
     }
 }
 
@@ -164,13 +166,22 @@ impl Fake {
 const ENDED: &[u8] = b"#EXTM3U\n#EXT-X-TARGETDURATION:2\n#EXTINF:2,\na.m4s\n#EXT-X-ENDLIST\n";
 const GOOD: &[u8] = b"\0\0\0\x08moof\0\0\0\x0Cmdatabcd";
 
-/// The kind of the first error of two viewers, and what was said of it.
-fn fault(server: &Fake) -> (String, String) {
-    let output = watch(&["--viewers", "2", "--ramp", "0.2", "--seconds", "2"], &server.url("/x.m3u8"));
-    assert_eq!(output.status.code(), Some(1));
-    let (run, message) = said(&output);
-    assert_eq!(run["error_free"], false);
-    (run["first_error"]["kind"].as_str().unwrap().to_owned(), message)
+/// The first error of two viewers has this kind, and this is said of it.
+fn fault(kind: &str, says: &[&str], answers: &[(&'static str, &[u8])]) {
+    let mut all = String::new();
+    // On a busy machine nobody may come so far in two seconds.
+    for seconds in ["2", "30"] {
+        let server = Fake::start(answers, 10);
+        let output =
+            watch(&["--viewers", "2", "--ramp", "0.2", "--seconds", seconds], &server.url("/x.m3u8"));
+        let (run, message) = said(&output);
+        assert_eq!(output.status.code(), Some(i32::from(run["error_free"] == false)));
+        if run["first_error"]["kind"] == kind && says.iter().all(|part| message.contains(part)) {
+            return;
+        }
+        all += &message;
+    }
+    panic!("{kind} {says:?} is not in: {all}");
 }
 
 #[test]
@@ -188,41 +199,32 @@ fn a_stream_that_ends_ends_the_run() {
 
 #[test]
 fn wrong_bytes_are_found() {
-    let other = [&GOOD[..GOOD.len() - 1], b"e"].concat();
-    let (kind, message) =
-        fault(&Fake::start(&[("/x.m3u8", ENDED), ("/a.m4s", GOOD), ("/a.m4s", &other)], 10));
-    assert!(
-        kind == "content" && message.contains("another viewer got") && message.contains("/a.m4s"),
-        "{message}"
-    );
-    let (kind, message) = fault(&Fake::start(&[("/x.m3u8", ENDED), ("/a.m4s", &GOOD[1..])], 10));
-    assert!(kind == "content" && message.contains("the box at byte 0"), "{message}");
+    // Whoever asks gets other bytes.
+    let others: Vec<_> = (b'a'..=b'z').map(|last| [&GOOD[..GOOD.len() - 1], &[last]].concat()).collect();
+    let mut answers: Vec<_> = others.iter().map(|other| ("/a.m4s", &other[..])).collect();
+    answers.push(("/x.m3u8", ENDED));
+    fault("content", &["another viewer got", "/a.m4s"], &answers);
+    fault("content", &["the box at byte 0"], &[("/x.m3u8", ENDED), ("/a.m4s", &GOOD[1..])]);
 }
 
 #[test]
 fn missing_segments_and_playlists_are_found() {
-    let (kind, message) = fault(&Fake::start(&[("/x.m3u8", ENDED)], 10));
-    assert!(kind == "expired" && message.contains("404"), "{message}");
-    let (kind, _) = fault(&Fake::start(&[], 10));
-    assert_eq!(kind, "status");
-    let (kind, message) = fault(&Fake::start(&[("/x.m3u8", b"<html>")], 10));
-    assert!(kind == "playlist" && message.contains("#EXTM3U"), "{message}");
+    fault("expired", &["404"], &[("/x.m3u8", ENDED)]);
+    fault("status", &[], &[]);
+    fault("playlist", &["#EXTM3U"], &[("/x.m3u8", b"<html>")]);
     let list = |first: u32| {
         format!("#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXT-X-MEDIA-SEQUENCE:{first}\n#EXTINF:0.1,\na.m4s\n")
             .into_bytes()
     };
-    let (kind, message) = fault(&Fake::start(
-        &[("/x.m3u8", &list(1)), ("/x.m3u8", &list(1)), ("/x.m3u8", &list(9)), ("/a.m4s", GOOD)],
-        10,
-    ));
-    assert!(kind == "expired" && message.contains("has left the playlist"), "{message}");
+    let lists = [1, 1, 9].map(list);
+    let [first, second, third] = lists.each_ref().map(|list| ("/x.m3u8", &list[..]));
+    fault("expired", &["has left the playlist"], &[first, second, third, ("/a.m4s", GOOD)]);
 }
 
 #[test]
 fn a_stream_that_stands_still_is_late() {
     let list = b"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:0.1,\na.m4s\n";
-    let (kind, message) = fault(&Fake::start(&[("/x.m3u8", list), ("/a.m4s", GOOD)], 10));
-    assert!(kind == "late" && message.contains("has been empty"), "{message}");
+    fault("late", &["has been empty"], &[("/x.m3u8", list), ("/a.m4s", GOOD)]);
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/x.m3u8", server.local_addr().unwrap());
     let (run, message) = said(&watch(&["--ramp", "0", "--seconds", "0.5"], &url));
@@ -233,16 +235,15 @@ fn a_stream_that_stands_still_is_late() {
 fn the_highest_number_of_viewers_is_found() {
     let list = b"#EXTM3U\n#EXT-X-TARGETDURATION:1000\n#EXTINF:1000,\na.m4s\n";
     let server = Fake::start(&[("/x.m3u8", list), ("/a.m4s", GOOD)], 5);
-    let output = watch(
-        &["--find-max", "--precision", "0", "--ramp", "0.2", "--seconds", "0.5"],
-        &server.url("/x.m3u8"),
-    );
-    let (found, message) = said(&output);
-    assert!(output.status.success(), "{message}");
-    assert_eq!(
-        (&found["max_viewers"], &found["viewers"], &found["error_free"]),
-        (&5.into(), &5.into(), &true.into())
-    );
+    let find = |seconds: &str| {
+        let args = ["--find-max", "--precision", "0", "--ramp", "0.2", "--seconds", seconds];
+        let output = watch(&args, &server.url("/x.m3u8"));
+        let (found, message) = said(&output);
+        (output.status.success() && found["max_viewers"] == 5).then_some(found).ok_or(message)
+    };
+    // On a busy machine fewer of them see something in half a second.
+    let found = find("0.5").or_else(|_| find("10")).unwrap();
+    assert_eq!((&found["viewers"], &found["error_free"]), (&5.into(), &true.into()));
     assert!(found["runs"].as_array().unwrap().len() >= 4, "{found}");
 }
 

@@ -28,7 +28,7 @@ use exchange::{Exchange, Outcome};
 use rbmq::wire::{Control, Hello, Role};
 use rbmq::{Publisher, Subscriber, TopicWriter};
 use rocketbufs::proto::Message;
-use testkit::{LONG, Raw, resident_kib};
+use testkit::{LONG, Raw, patient, resident_kib};
 
 use crate::common::BrokerProcess;
 
@@ -51,8 +51,9 @@ impl Bystanders {
     }
 
     fn of(addr: &str, topic: &str) -> Self {
-        let publisher = Publisher::connect(addr).expect("a broker");
-        Self::with(&publisher, Subscriber::connect(addr).expect("a broker"), topic)
+        let publisher = Publisher::builder().config(patient()).connect(addr).expect("a broker");
+        let subscriber = Subscriber::builder().config(patient()).connect(addr).expect("a broker");
+        Self::with(&publisher, subscriber, topic)
     }
 
     fn with(publisher: &Publisher, mut subscriber: Subscriber, topic: &str) -> Self {
