@@ -275,7 +275,7 @@ fn a_publisher_with_keep_until_delivered_gets_room_in_a_mapped_ring() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("lines");
     let mut lines = Vec::new();
-    for drawn in random(4, 6000).chunks_exact(2) {
+    for drawn in random(4, 2000).chunks_exact(2) {
         let drawn = usize::from(u16::from_le_bytes([drawn[0], drawn[1]]));
         let size = [16_380, (drawn / 5 * 5 / 4).min(16_380), 100, 0, 1][drawn % 5];
         lines.resize(lines.len() + size, b'y');
