@@ -12,6 +12,7 @@ mod cmq_sealed;
 mod cmq_wire;
 mod framework;
 mod gateway_mqtt;
+mod gateway_resp;
 mod marks;
 mod multimqc_service;
 pub mod mutate;
@@ -33,6 +34,7 @@ pub use cmq_sealed::cmq_sealed;
 pub use cmq_wire::cmq_datagram;
 pub use framework::{config_toml, protocol_message};
 pub use gateway_mqtt::gateway_mqtt;
+pub use gateway_resp::{gateway_resp, gateway_resp_names};
 pub use marks::marks_verify;
 pub use multimqc_service::multimqc_datagrams;
 pub use rblive::{rblive_chunk, rblive_description, rblive_request, rblive_wire};
@@ -60,6 +62,8 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("cmq_reliable", cmq_reliable),
     ("cmq_sealed", cmq_sealed),
     ("config_toml", config_toml),
+    ("gateway_resp", gateway_resp),
+    ("gateway_resp_names", gateway_resp_names),
     ("gateway_mqtt", gateway_mqtt),
     ("marks_verify", marks_verify),
     ("multimqc_datagrams", multimqc_datagrams),

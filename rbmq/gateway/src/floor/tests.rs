@@ -267,6 +267,9 @@ fn natives_and_clients_of_a_gateway_meet() {
     assert_eq!(client.line(), "t from a native\n");
     let mut native = Subscriber::connect(&site.broker.addr()).expect("the broker listens");
     native.subscribe("u").expect("a topic");
+    while !native.is_settled() {
+        native.next_event(Some(Duration::from_millis(1))).expect("the broker listens");
+    }
     client.ask("pub u to a native\n", "published\n");
     let message = native.recv(Some(LONG)).expect("a message").expect("in time");
     assert_eq!(message.bytes, b"to a native");

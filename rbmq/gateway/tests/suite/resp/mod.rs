@@ -3,6 +3,7 @@
 mod people;
 
 use std::io::Write;
+use std::time::Duration;
 
 use rbmq::{Publisher, Subscriber};
 use rbmq_broker::GatewayProtocol;
@@ -48,6 +49,9 @@ fn natives_and_clients_of_redis_meet() {
     client.expect(message("news/eu", "from a native"));
     let mut native = Subscriber::connect(&site.broker.addr()).expect("the broker listens");
     native.subscribe("a%2Bb").expect("a topic");
+    while !native.is_settled() {
+        native.next_event(Some(Duration::from_millis(1))).expect("the broker listens");
+    }
     site.client().ask(command(&["PUBLISH", "a+b", "to a native"]), ":0\r\n");
     let message = native.recv(Some(LONG)).expect("a message").expect("in time");
     assert_eq!(message.bytes, b"to a native");

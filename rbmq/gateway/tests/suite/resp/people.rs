@@ -1,7 +1,7 @@
-//! Clients that people have: redis-cli and redis-py. Those that are not here are skipped, and that is said.
+//! Clients that people have: redis-cli, redis-py, node-redis and ioredis. Those that are not here are skipped, and that is said.
 
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use rbmq_broker::GatewayProtocol;
@@ -77,7 +77,25 @@ fn redis_py_publishes_and_subscribes() {
         return skip("RESP with redis-py (the variable REDIS_PY names no Python with the package redis)");
     };
     let site = Site::new(GatewayProtocol::Resp);
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/resp/people.py");
-    let output = run(Command::new(python).arg(script).arg(site.address().port().to_string()));
+    let output = run(Command::new(python).arg(script("people.py")).arg(site.address().port().to_string()));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The variable `REDIS_NODE` names a folder `node_modules` that has the packages redis and ioredis.
+#[test]
+fn node_redis_and_ioredis_publish_and_subscribe() {
+    let Ok(modules) = std::env::var("REDIS_NODE") else {
+        return skip(
+            "RESP with node-redis and ioredis (the variable REDIS_NODE names no node_modules with them)",
+        );
+    };
+    let site = Site::new(GatewayProtocol::Resp);
+    let mut node = Command::new("node");
+    node.env("NODE_PATH", modules).arg(script("people.js")).arg(site.address().port().to_string());
+    let output = run(&mut node);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/resp").join(name)
 }
