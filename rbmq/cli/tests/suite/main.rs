@@ -34,6 +34,7 @@ mod rates;
 #[cfg(feature = "tls")]
 mod reload_load;
 mod scale;
+mod spaces;
 #[cfg(feature = "tls")]
 mod tls;
 mod top;
