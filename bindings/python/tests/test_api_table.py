@@ -80,6 +80,8 @@ LEFT_OUT = {
     "OutBuffer.segment_async": "as room",
     "OutWriter.append_async": "as room",
     "OutWriter.segment_async": "as room",
+    "Listener.bind_locally": "for programs in Rust that have a broker in them",
+    "Subscriber.is_settled": "as bind_locally",
     "Conn.connect_async": "start, and aio.receive",
     "Conn.take_peer_hello": "peer_hello; Python copies bytes, and overwrites none",
     "Observer.limits": "rbmq top --json has them",
