@@ -344,11 +344,14 @@ impl BatchIter {
             None => Ok(None),
             Some(Err(error)) => Err(batch.malformed(py, error)),
             Some(Ok(found)) => {
-                let found = batch.places.map_or(found, |places| Found {
-                    resume: places.resume(found.end),
-                    publisher: Some(places.publisher()),
-                    ..found
-                });
+                let found = match batch.places {
+                    Some(places) => Found {
+                        resume: places.resume(found.end),
+                        publisher: Some(places.publisher()),
+                        ..found
+                    },
+                    None => found,
+                };
                 Ok(Some(Message(Body::InBatch { batch: self.batch.clone_ref(py), found })))
             }
         }
