@@ -91,7 +91,12 @@ impl Mqtt {
             match property {
                 Property::SessionExpiry(seconds) => opening.asked_expiry = seconds,
                 Property::ReceiveMaximum(most) => opening.receive_maximum = most,
-                Property::MaximumPacketSize(most) => opening.max_packet = most as usize,
+                Property::MaximumPacketSize(most) => {
+                    opening.max_packet = most as usize;
+                    if let Some(client) = self.clients.get_mut(&conn) {
+                        client.max_packet = most as usize;
+                    }
+                }
                 Property::AuthMethod(_) => method = true,
                 Property::RequestProblem(wants) => {
                     if let Some(client) = self.clients.get_mut(&conn) {
@@ -124,10 +129,11 @@ impl Mqtt {
 
     /// Refuses a CONNECT and closes.
     pub(super) fn refuse(&mut self, conn: ConnId, fault: Fault, cx: &mut Cx<'_>) {
+        let tells = self.tells(conn, fault.text);
         let Some(client) = self.clients.get_mut(&conn) else { return };
         client.stage = Stage::Closed;
         let mut properties = Vec::new();
-        if client.wants_reasons {
+        if tells {
             Property::ReasonString(fault.text).put(&mut properties);
         }
         let reason = match client.version {
@@ -231,6 +237,7 @@ impl Mqtt {
 
     /// Ends a connection by a fault of the client, or of the gateway.
     pub(super) fn fail(&mut self, conn: ConnId, fault: Fault, cx: &mut Cx<'_>) {
+        let tells = self.tells(conn, fault.text);
         let Some(client) = self.clients.get_mut(&conn) else { return };
         let slot = match client.stage {
             Stage::Live(slot) => slot,
@@ -243,7 +250,7 @@ impl Mqtt {
         client.stage = Stage::Closed;
         if client.version == Version::V5 {
             let mut bytes = Vec::new();
-            if client.wants_reasons {
+            if tells {
                 Property::ReasonString(fault.text).put(&mut bytes);
             }
             let ending = Ending { reason: fault.reason, properties: Properties::new(&bytes) };

@@ -19,6 +19,13 @@ impl Mqtt {
         }
     }
 
+    /// Whether a reason is told to a client: it wants reasons, and takes packets that are so large.
+    pub(super) fn tells(&self, conn: ConnId, text: &str) -> bool {
+        // The largest packet with a reason string has so many bytes beside it.
+        let client = self.clients.get(&conn);
+        client.is_some_and(|client| client.wants_reasons && text.len() + 16 <= client.max_packet)
+    }
+
     /// Executes a packet.
     fn packet(&mut self, conn: ConnId, frame: Frame<'_>, cx: &mut Cx<'_>) -> Result<Step, Fault> {
         let Some(client) = self.clients.get(&conn) else { return Ok(Step::Done) };
@@ -92,6 +99,7 @@ impl Protocol for Mqtt {
             alarm: None,
             blocked: false,
             wants_reasons: true,
+            max_packet: usize::MAX,
             aliases: HashMap::new(),
             last_topic: None,
             subscribing: None,

@@ -174,10 +174,12 @@ impl Mqtt {
             _ => AckKind::Pubrec,
         };
         let mut bytes = Vec::new();
-        let wants_reasons = self.clients.get(&conn).is_some_and(|client| client.wants_reasons);
-        if let Some(refusal) = refusal.as_ref().filter(|_| wants_reasons) {
+        if let Some(refusal) = &refusal {
             let text = refusal.text.replace('\0', " ");
-            Property::ReasonString(&text[..text.floor_char_boundary(1000)]).put(&mut bytes);
+            let text = &text[..text.floor_char_boundary(1000)];
+            if self.tells(conn, text) {
+                Property::ReasonString(text).put(&mut bytes);
+            }
         }
         let reason = refusal.map_or(reason::SUCCESS, |refusal| refusal.reason);
         let properties = Properties::new(&bytes);

@@ -127,6 +127,8 @@ pub(super) struct Client {
     /// It waits for the bus and cannot be heard.
     pub(super) blocked: bool,
     pub(super) wants_reasons: bool,
+    /// The largest packet that it takes.
+    pub(super) max_packet: usize,
     pub(super) aliases: HashMap<u16, TopicName>,
     /// The topic of the last PUBLISH, whose name is mostly that of the next.
     pub(super) last_topic: Option<TopicName>,

@@ -245,3 +245,16 @@ fn reasons_are_told_to_those_who_want_them() {
         assert_eq!(bytes.windows(9).any(|window| window == b"wildcards"), expected);
     }
 }
+
+#[test]
+fn a_reason_is_left_out_where_the_packet_would_be_larger_than_the_client_takes() {
+    let mut site = Site::new();
+    let properties = [Property::MaximumPacketSize(30), Property::AuthMethod("GS2")];
+    let conn = site.hello(Hello { properties: &properties, ..Hello::new(V5, "a") });
+    assert_eq!(site.0.got(conn), [0x20, 3, 0, 0x8C, 0]);
+    let conn = site.client(Hello { properties: &properties[..1], ..Hello::new(V5, "a") });
+    site.publish(conn, "$x", 1, "");
+    assert_eq!(site.0.got(conn), [0x40, 3, 0, 5, 0x87]);
+    site.publish(conn, "a/#", 0, "");
+    assert_eq!(site.0.got(conn), [0xE0, 1, 0x90]);
+}
