@@ -127,7 +127,7 @@ impl OfflineSubscribers {
                     Some(space) => state
                         .announced
                         .values()
-                        .any(|(filter, last)| buffer.number > *last && filter.intersects(space.pattern())),
+                        .any(|(filter, last)| buffer.number > *last && space.is_wanted_by(filter)),
                 }
         })
     }

@@ -170,7 +170,7 @@ impl Topics {
     }
 
     fn space_entry(&self, space: Space) -> SpaceEntry {
-        let wants = |filters: &Filters| filters.all.values().any(|filter| filter.intersects(space.pattern()));
+        let wants = |filters: &Filters| filters.all.values().any(|filter| space.is_wanted_by(filter));
         let conns = self.by_conn.iter().filter(|(_, filters)| wants(filters)).map(|(conn, _)| *conn);
         SpaceEntry { conns: conns.collect(), space }
     }
@@ -304,7 +304,7 @@ impl Topics {
             }
         });
         for (log, SpaceEntry { space, conns }) in &mut self.spaces {
-            if new.iter().any(|filter| filter.intersects(space.pattern())) && conns.insert(conn) {
+            if new.iter().any(|filter| space.is_wanted_by(filter)) && conns.insert(conn) {
                 self.by_topic.get(log.as_str()).into_iter().for_each(&mut add);
             }
         }

@@ -59,7 +59,7 @@ impl Topic {
     pub fn is_matched_by(&self, filter: &TopicFilter) -> bool {
         match &self.space {
             None => filter.matches(&self.topic),
-            Some(space) => filter.intersects(space.pattern()),
+            Some(space) => space.is_wanted_by(filter),
         }
     }
 }

@@ -106,6 +106,12 @@ impl Space {
         &self.log
     }
 
+    /// Whether a subscriber of the filter gets the log: the filter matches some topic of the space, or is the name of the log, whose subscriber
+    /// wants all of it.
+    pub fn is_wanted_by(&self, filter: &TopicFilter) -> bool {
+        filter.as_str() == self.log.as_str() || filter.intersects(&self.pattern)
+    }
+
     /// Whether the pattern matches a name. The name is not checked otherwise.
     pub fn contains(&self, name: &str) -> bool {
         match self.pattern.as_str().strip_suffix("/#") {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use access::AccessRule;
 use rbmq::wire::{
-    AttributesBuf, Control, Framing, Hello, RecordFault, RefuseCode, Role, UnpackError, push_record,
-    push_record_with,
+    Attributes, AttributesBuf, Control, Framing, Hello, RecordFault, RefuseCode, Role, UnpackError,
+    push_record, push_record_with,
 };
 use rbmq::{
     ConfirmError, ConfirmLevel, Event, Message, Notice, PublishError, Publisher, PublisherEvent,
@@ -90,7 +90,7 @@ fn topics_of_a_space_are_topics_as_any_others_and_share_a_log() {
     let mut space = publisher.space("d/#").unwrap();
     let mut attributes = AttributesBuf::new();
     attributes.content_type("text/plain").unwrap();
-    space.publish_to(&name("d/8/temp"), Some(&attributes), b"3").unwrap();
+    space.publish_to(&name("d/8/temp"), &attributes, b"3").unwrap();
     assert_eq!(received(&mut one, 2), expected(&[("d/7/temp", "1"), ("d/7/temp", "2")]));
     let temps = expected(&[("d/7/temp", "1"), ("d/7/temp", "2"), ("d/8/temp", "3")]);
     assert_eq!(received(&mut some, 3), temps);
@@ -127,13 +127,13 @@ fn batches_of_a_space_have_one_topic_and_positions_to_resume_at() {
     for (topic, payload) in
         [("d/a", "1"), ("d/a", "2"), ("d/x", "-"), ("d/b", "3"), ("d/a", "4"), ("d/x", "-")]
     {
-        assert!(batch.push(&name(topic), None, payload.as_bytes()).unwrap());
+        assert!(batch.push(&name(topic), Attributes::EMPTY, payload.as_bytes()).unwrap());
     }
     assert_eq!(batch.len(), 6 * 5);
     let end = batch.deliver().unwrap();
     // What follows is another run.
     space.confirm(end, ConfirmLevel::Accepted, Some(LONG)).unwrap();
-    space.publish_to(&name("d/a"), None, b"5").unwrap();
+    space.publish_to(&name("d/a"), Attributes::EMPTY, b"5").unwrap();
     let end = space.position();
     space.confirm(end, ConfirmLevel::Accepted, Some(LONG)).unwrap();
     let mut subscriber = subscriber(&addr, &["d/a", "d/b"]);
@@ -176,7 +176,7 @@ fn the_latest_filters_decide_what_of_a_space_comes() {
     let mut publish = |topics: &[&str]| {
         let mut batch = space.batch(1000, None).unwrap();
         for topic in topics {
-            batch.push(&name(topic), None, topic.as_bytes()).unwrap();
+            batch.push(&name(topic), Attributes::EMPTY, topic.as_bytes()).unwrap();
         }
         batch.deliver().unwrap();
     };
@@ -237,7 +237,7 @@ fn publish_in_all_ways(addr: &str, names: &[TopicName], who: u32) {
                 segment.bytes_mut().copy_from_slice(&payload);
                 topics[at].publish_segment(segment, Some(8)).unwrap();
             }
-            _ => _ = space.publish_to(&names[at], Some(&attributes), &payload).unwrap(),
+            _ => _ = space.publish_to(&names[at], &attributes, &payload).unwrap(),
         }
     }
     space.close().unwrap();
@@ -321,7 +321,9 @@ fn a_hundred_thousand_topics_cost_one_ring() {
         while next < TOPICS {
             let mut batch = space.batch(32 << 10, None).unwrap();
             while next < TOPICS
-                && batch.push(&name(&format!("d/{next}/temp")), None, &(next as u32).to_le_bytes()).unwrap()
+                && batch
+                    .push(&name(&format!("d/{next}/temp")), Attributes::EMPTY, &(next as u32).to_le_bytes())
+                    .unwrap()
             {
                 next += 1;
             }
@@ -447,7 +449,7 @@ fn a_space_takes_its_own_topics_alone() {
     let mut space = publisher.space("d/#").unwrap();
     assert!(space.contains(&name("d/x")) && !space.contains(&name("d/own/x")) && !space.contains(&name("e")));
     for other in ["d/own/x", "e", "$space/d"] {
-        let error = space.publish_to(&name(other), None, b"").unwrap_err();
+        let error = space.publish_to(&name(other), Attributes::EMPTY, b"").unwrap_err();
         assert_eq!(
             error.to_string(),
             format!("topic '{other}' is not in the space 'd/#': open it by its name")
@@ -455,7 +457,7 @@ fn a_space_takes_its_own_topics_alone() {
     }
     let mut attributes = AttributesBuf::new();
     attributes.topic("d/y").unwrap();
-    let error = space.publish_to(&name("d/x"), Some(&attributes), b"").unwrap_err();
+    let error = space.publish_to(&name("d/x"), &attributes, b"").unwrap_err();
     assert!(matches!(error, PublishError::TopicInAttributes { .. }), "{error}");
 }
 
@@ -687,7 +689,7 @@ fn a_kept_space_goes_on_after_a_restart() {
             config.broker.topics = vec![rule("d/#", space)].into();
         })
     };
-    let addr = testkit::reserved_addr();
+    let addr = testkit::own_addr();
     let before = start(&addr);
     let publisher = Publisher::connect(&addr).unwrap();
     let mut topics: Vec<TopicWriter> = (0..3).map(|n| publisher.topic(&format!("d/{n}")).unwrap()).collect();

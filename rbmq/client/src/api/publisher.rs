@@ -352,7 +352,7 @@ impl Publisher {
     /// buffer with it.
     ///
     /// ```
-    /// # use rbmq::Publisher;
+    /// # use rbmq::{Attributes, Publisher};
     /// # use rbmq_broker::{Broker, BrokerConfig, Rule};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let mut config = BrokerConfig::default();
@@ -364,7 +364,7 @@ impl Publisher {
     /// let publisher = Publisher::connect(&broker.addr())?;
     /// let mut devices = publisher.space("devices/#")?;
     /// for n in 0..1000 {
-    ///     devices.publish_to(&format!("devices/{n}/temp").parse()?, None, b"21.5")?;
+    ///     devices.publish_to(&format!("devices/{n}/temp").parse()?, Attributes::EMPTY, b"21.5")?;
     /// }
     /// devices.close()?;
     /// # Ok(())

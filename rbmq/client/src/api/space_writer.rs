@@ -40,15 +40,20 @@ impl SpaceWriter {
         contains(&self.log, topic)
     }
 
+    /// Whether every topic that a filter matches is in the space.
+    pub fn covers(&self, filter: &TopicFilter) -> bool {
+        lock(&self.log.state.in_space).in_space.as_ref().is_some_and(|in_space| in_space.covers(filter))
+    }
+
     /// Publishes one record to a topic of the space. Waits without a limit while the ring is full. Returns the position behind the
     /// record, in the log of the space.
     ///
     /// # Errors
     /// As [`TopicWriter::publish`], [`PublishError::NotInSpace`] and [`PublishError::TopicInAttributes`]. Nothing was published.
-    pub fn publish_to(
+    pub fn publish_to<'a>(
         &mut self,
         topic: &TopicName,
-        attributes: Option<&AttributesBuf>,
+        attributes: impl Into<Attributes<'a>>,
         payload: &[u8],
     ) -> Result<Position, PublishError> {
         self.publish_to_timeout(topic, attributes, payload, None)
@@ -59,15 +64,14 @@ impl SpaceWriter {
     ///
     /// # Errors
     /// As [`SpaceWriter::publish_to`], and [`PublishError::TimedOut`].
-    pub fn publish_to_timeout(
+    pub fn publish_to_timeout<'a>(
         &mut self,
         topic: &TopicName,
-        attributes: Option<&AttributesBuf>,
+        attributes: impl Into<Attributes<'a>>,
         payload: &[u8],
         timeout: Option<Duration>,
     ) -> Result<Position, PublishError> {
-        let given = attributes.map_or(Attributes::EMPTY, AttributesBuf::attributes);
-        name(&self.log, topic, given, &mut self.attributes)?;
+        name(&self.log, topic, attributes.into(), &mut self.attributes)?;
         self.log.publish_attributed(self.attributes.attributes(), payload, timeout)
     }
 
@@ -175,14 +179,13 @@ impl SpaceBatch<'_> {
     ///
     /// # Errors
     /// [`PublishError::NotInSpace`] and [`PublishError::TopicInAttributes`]. Nothing was added.
-    pub fn push(
+    pub fn push<'a>(
         &mut self,
         topic: &TopicName,
-        attributes: Option<&AttributesBuf>,
+        attributes: impl Into<Attributes<'a>>,
         payload: &[u8],
     ) -> Result<bool, PublishError> {
-        let given = attributes.map_or(Attributes::EMPTY, AttributesBuf::attributes);
-        name(self.batch.owner, topic, given, self.attributes)?;
+        name(self.batch.owner, topic, attributes.into(), self.attributes)?;
         Ok(self.batch.push_to_space(Some(self.attributes), payload))
     }
 

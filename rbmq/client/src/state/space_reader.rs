@@ -104,7 +104,8 @@ impl SpaceReader {
             return Ok(wanted.then(|| topic.clone()));
         }
         let topic: TopicName = name.parse().map_err(|_| RecordFault::Topic)?;
-        let wanted = view.wanted.any_matches(&topic);
+        // Who wants the log by its name wants all of it.
+        let wanted = view.wanted.get(view.space.log().as_str()).is_some() || view.wanted.any_matches(&topic);
         if self.names.len() >= MAX_NAMES {
             self.names.clear();
         }

@@ -114,7 +114,7 @@ impl Buffers {
     pub(super) fn any_of(&self, filter: &TopicFilter) -> bool {
         let mut any = false;
         self.topics.matched_by(filter, &mut |_| any = true);
-        any || self.spaces.keys().any(|space| filter.intersects(space.pattern()))
+        any || self.spaces.keys().any(|space| space.is_wanted_by(filter))
     }
 
     /// The buffers of a log, in the order of their announcements. A log has several buffers if it comes by several ways, or if its

@@ -134,7 +134,7 @@ impl Filters {
     /// The same for the name of a topic, or of the log of a space.
     pub(super) fn any_is_for(&self, name: &TopicName) -> bool {
         match Space::of_log(name) {
-            Some(space) => self.filters.values().any(|filter| filter.filter.intersects(space.pattern())),
+            Some(space) => self.filters.values().any(|filter| space.is_wanted_by(&filter.filter)),
             None => self.filters.any_matches(name),
         }
     }
