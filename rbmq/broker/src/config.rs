@@ -53,8 +53,11 @@ pub use sources::file_parts;
 pub use upstream::UpstreamSettings;
 pub use users::UsersSettings;
 
-/// The ring of the space for topics without a rule. A gateway has deliveries of a quarter of a MiB, with what names the topic.
+/// The smallest ring of the space for topics without a rule.
 const SPACE_RING_BYTES: u64 = 8 << 20;
+
+/// What names and attributes add to a message of a gateway at most.
+const MAX_FRAMING_BYTES: u64 = 4096;
 
 /// The configuration of a broker: RocketBufs' sections and the broker's own.
 #[derive(Debug, Clone, Default)]
@@ -151,7 +154,12 @@ impl BrokerConfig {
         if !self.gateways().is_empty() {
             let mut all = Rule::new(TopicFilter::all());
             all.space = true;
-            all.ring_bytes = Some(SPACE_RING_BYTES.min(broker.max_ring_bytes));
+            let ring = self.framework.buffers.size_bytes;
+            let largest =
+                self.gateways().iter().map(|gateway| gateway.largest_message(ring)).max().unwrap_or(0);
+            // The ring of a publisher has two deliveries, and the one of the space eight such rings.
+            let needed = (2 * (largest + MAX_FRAMING_BYTES)).next_power_of_two() * 8;
+            all.ring_bytes = Some(needed.max(SPACE_RING_BYTES).min(broker.max_ring_bytes));
             broker.topics = broker.topics.iter().cloned().chain([all]).collect::<Vec<_>>().into();
         }
         broker

@@ -199,6 +199,11 @@ impl GatewaySettings {
         Duration::from_millis(self.login_timeout_ms.into())
     }
 
+    /// The largest message of a client, in bytes, beside topics whose ring has so many.
+    pub fn largest_message(&self, ring_bytes: u64) -> u64 {
+        self.max_message_bytes.unwrap_or((ring_bytes / 4).min(self.frames_bytes / 4))
+    }
+
     /// Whether connections are encrypted, beside connections whose setting `tls.mode` is `mode`.
     pub fn is_encrypted(&self, mode: &str) -> bool {
         self.tls.is_encrypted(mode)

@@ -23,11 +23,7 @@ impl Tls {
         }
     }
 
-    pub(super) fn load(&self) -> Result<Arc<()>, String> {
-        match self.0 {}
-    }
-
-    pub(super) fn replace(&self, _: Arc<()>) {
+    pub(super) fn reload(&self) -> Result<(), String> {
         match self.0 {}
     }
 
