@@ -272,7 +272,7 @@ impl Credentials {
             return Err(LoadError::Incomplete { set, unset, reason });
         }
         let Some((cert, key, chain, private)) = self.own()? else { return Ok(None) };
-        self.listener(versions, (chain, private), |error| self.unusable(error, cert, key)).map(Some)
+        self.listener(versions, chain, private, |error| self.unusable(error, cert, key)).map(Some)
     }
 
     /// The configuration of a listener whose certificate comes from no file.
@@ -284,13 +284,14 @@ impl Credentials {
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
     ) -> Result<Arc<ServerConfig>, LoadError> {
-        self.listener(Versions::Tls13, (chain, key), LoadError::Library)
+        self.listener(Versions::Tls13, chain, key, LoadError::Library)
     }
 
     fn listener(
         &self,
         versions: Versions,
-        (chain, key): (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>),
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
         unusable: impl FnOnce(rustls::Error) -> LoadError,
     ) -> Result<Arc<ServerConfig>, LoadError> {
         let builder = ServerConfig::builder_with_provider(provider())
