@@ -8,13 +8,14 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rbmq::{Publisher, SlowPolicy, Subscriber};
 use rbmq_broker::{Broker, Gate, GatewayProtocol, GatewaySettings, SlowClient};
+use rbmq_wire::TopicFilter;
 use rocketbufs::Context;
 use rustls::{ServerConfig, ServerConnection};
 use tls13::{Reloadable, Versions};
 
 use crate::floor::connections::Slow;
 use crate::floor::hall::BrokerDoor;
-use crate::floor::start::{Options, Running, start};
+use crate::floor::start::{Options, Running, StartError, start};
 use crate::floor::worker::NewSession;
 use crate::mqtt::{Clock, Mqtt, Overflow, Settings as MqttSettings};
 use crate::protocol::Protocol;
@@ -132,11 +133,12 @@ impl Gateway {
             source,
         })?;
         let options = Options {
+            spaces: spaces(broker),
             name: format!("rbmq-{protocol}"),
             listener,
             session: tls.as_ref().map(new_session),
             max_connections: settings.max_connections,
-            max_message_bytes: max_message_bytes(broker, settings),
+            max_message_bytes: settings.largest_message(broker.config().framework.buffers.size_bytes),
             max_lag_bytes: settings.max_lag_bytes,
             frames_bytes: usize::try_from(settings.frames_bytes).unwrap_or(usize::MAX),
             slow: match settings.slow() {
@@ -158,12 +160,6 @@ impl Gateway {
     pub fn address(&self) -> SocketAddr {
         self.running.address()
     }
-}
-
-/// The largest message: what the settings say, or what fits into the rings of topics and the log of frames.
-fn max_message_bytes(broker: &Broker, settings: &GatewaySettings) -> u64 {
-    let ring = broker.config().framework.buffers.size_bytes;
-    settings.max_message_bytes.unwrap_or((ring / 4).min(settings.frames_bytes / 4))
 }
 
 /// Starts a gateway with the protocol of its settings.
@@ -221,16 +217,24 @@ fn begin<P: Protocol + Send + 'static>(
     let name = options.name.clone();
     let publisher = Publisher::builder().name(&name).context(&context).connect(gate.address());
     let subscriber = Subscriber::builder().name(&name).context(&context).slow(SlowPolicy::BlockIfAllowed);
-    let ends = (
-        publisher.map_err(|error| failed(&error))?,
-        subscriber.connect(gate.address()).map_err(|error| failed(&error))?,
-    );
+    let publisher = publisher.map_err(|error| failed(&error))?;
+    let subscriber = subscriber.connect(gate.address()).map_err(|error| failed(&error))?;
     let address = options.listener.local_addr()?.to_string();
     let door = |bell: &crate::floor::wake::Bell| {
         let bell = bell.clone();
         BrokerDoor(gate.open(settings, &address, move || bell.ring()))
     };
-    Ok(start(options, protocol, door, ends)?)
+    start(options, protocol, door, publisher, subscriber).map_err(|error| match error {
+        StartError::System(error) => GatewayError::System(error),
+        other => failed(&other),
+    })
+}
+
+/// The patterns of the broker's spaces. With gateways, all topics without another rule are in one.
+fn spaces(broker: &Broker) -> Vec<TopicFilter> {
+    let all = TopicFilter::all();
+    let own = broker.config().broker.topics.iter().filter(|rule| rule.space && rule.pattern != all);
+    own.map(|rule| rule.pattern.clone()).chain([all.clone()]).collect()
 }
 
 fn certificates(broker: &Broker, settings: &GatewaySettings) -> Result<Option<Arc<Certificates>>, String> {

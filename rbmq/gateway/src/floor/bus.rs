@@ -1,13 +1,17 @@
 //! The topics of the broker, as a gateway publishes and receives them.
 //!
-//! One publisher and one subscriber serve all clients. A topic is opened when a client publishes to it, and closed when others are published to
-//! and there are many.
+//! One publisher and one subscriber serve all clients. Most topics live in spaces, whose logs are open as long as the gateway runs: what clients
+//! publish there or subscribe to costs nothing at the broker. Another topic is opened when a client publishes to it, and closed when others are
+//! published to and there are many.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use rbmq::{Publisher, PublisherEvent, TopicOpenError, TopicOptions, TopicWriter};
-use rbmq_wire::{ATTRIBUTES_HEADER_BYTES, Attributes, RECORD_HEADER_BYTES, TopicFilter, TopicName};
+use rbmq::{Publisher, PublisherEvent, SpaceWriter, TopicOpenError, TopicOptions, TopicWriter};
+use rbmq_wire::{
+    ATTRIBUTES_HEADER_BYTES, Attributes, MAX_TOPIC_BYTES, RECORD_HEADER_BYTES, TopicFilter, TopicName,
+};
+use rocketbufs::Position;
 use tracing::debug;
 
 use crate::protocol::{Bus, PublishError};
@@ -18,8 +22,15 @@ const MAX_OPEN: usize = 1000;
 /// How long the broker has to take a topic.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The headers of a record with attributes.
-const RECORD_HEADERS: u64 = (RECORD_HEADER_BYTES + ATTRIBUTES_HEADER_BYTES) as u64;
+/// The headers of a record with attributes, and the name of its topic.
+const RECORD_HEADERS: u64 = (RECORD_HEADER_BYTES + ATTRIBUTES_HEADER_BYTES + 4 + MAX_TOPIC_BYTES) as u64;
+
+/// How long the broker has to take the spaces, before the gateway listens.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+fn options(max_message_bytes: u64) -> TopicOptions {
+    TopicOptions::default().max_delivery_bytes(max_message_bytes + RECORD_HEADERS)
+}
 
 /// A topic that is open.
 struct Open {
@@ -33,6 +44,8 @@ struct Open {
 struct Wanted {
     count: usize,
     is_in_force: bool,
+    /// Spaces have all of its topics, and the gateway receives them anyway.
+    is_inside: bool,
 }
 
 /// What the subscriber is to do.
@@ -54,20 +67,48 @@ pub(crate) struct BusCounts {
 /// Topics for publishing, and the filters of all clients.
 pub(crate) struct Topics {
     publisher: Publisher,
+    spaces: Vec<SpaceWriter>,
     max_message_bytes: u64,
     open: HashMap<TopicName, Open>,
     uses: u64,
     wanted: HashMap<TopicFilter, Wanted>,
     asks: Vec<Ask>,
+    /// The broker has not taken a topic in time.
+    is_missing: bool,
     counts: BusCounts,
 }
 
 impl Topics {
-    /// Topics of the publisher's broker. Messages have so many bytes at most.
-    pub(crate) fn new(publisher: Publisher, max_message_bytes: u64) -> Self {
+    /// Topics of the publisher's broker, which has spaces of these patterns. Messages have so many bytes at most.
+    ///
+    /// # Errors
+    /// A space cannot be opened.
+    pub(crate) fn open(
+        publisher: Publisher,
+        spaces: &[TopicFilter],
+        max_message_bytes: u64,
+    ) -> Result<Self, TopicOpenError> {
+        let options = options(max_message_bytes).open_timeout(Some(START_TIMEOUT));
+        let open = |space: &TopicFilter| publisher.space_with(space.as_str(), options.clone());
+        let spaces = spaces.iter().map(open).collect::<Result<_, _>>()?;
         let (open, wanted) = (HashMap::new(), HashMap::new());
         let counts = BusCounts::default();
-        Self { publisher, max_message_bytes, open, uses: 0, wanted, asks: Vec::new(), counts }
+        Ok(Self {
+            publisher,
+            spaces,
+            max_message_bytes,
+            open,
+            uses: 0,
+            wanted,
+            asks: Vec::new(),
+            is_missing: false,
+            counts,
+        })
+    }
+
+    /// The logs of the spaces, which the subscriber receives from the start.
+    pub(crate) fn logs(&self) -> impl Iterator<Item = &TopicName> {
+        self.spaces.iter().map(|space| space.space().log())
     }
 
     /// The publisher.
@@ -114,21 +155,28 @@ impl Topics {
         settled
     }
 
+    /// Whether the broker has not taken a topic in time since the last call.
+    pub(crate) fn take_missing(&mut self) -> bool {
+        std::mem::take(&mut self.is_missing)
+    }
+
     /// What was counted since the last call.
     pub(crate) fn take_counts(&mut self) -> BusCounts {
         std::mem::take(&mut self.counts)
     }
 
-    fn open(&mut self, topic: &TopicName) -> Result<&mut Open, PublishError> {
+    fn writer(&mut self, topic: &TopicName) -> Result<&mut TopicWriter, PublishError> {
         if !self.open.contains_key(topic) {
             if self.open.len() >= MAX_OPEN {
                 self.close_oldest();
             }
-            let options = TopicOptions::default()
-                .max_delivery_bytes(self.max_message_bytes + RECORD_HEADERS)
-                .open_timeout(Some(OPEN_TIMEOUT));
-            let writer = self.publisher.topic_with(topic.as_str(), options).map_err(|error| match error {
-                TopicOpenError::TimedOut { .. } => PublishError::Full,
+            let options = options(self.max_message_bytes).open_timeout(Some(OPEN_TIMEOUT));
+            let opened = self.publisher.topic_with(topic.as_str(), options);
+            let writer = opened.map_err(|error| match error {
+                TopicOpenError::TimedOut { .. } => {
+                    self.is_missing = true;
+                    PublishError::Full
+                }
                 other => PublishError::Refused(other.to_string()),
             })?;
             self.open.insert(topic.clone(), Open { writer, used: 0 });
@@ -136,7 +184,28 @@ impl Topics {
         self.uses += 1;
         let open = self.open.get_mut(topic).expect("it was opened");
         open.used = self.uses;
-        Ok(open)
+        Ok(&mut open.writer)
+    }
+
+    /// Publishes without waiting, to the space or to the topic.
+    fn put(
+        &mut self,
+        topic: &TopicName,
+        attributes: Attributes<'_>,
+        payload: &[u8],
+    ) -> Result<Result<Position, rbmq::PublishError>, PublishError> {
+        let now = Some(Duration::ZERO);
+        for space in &mut self.spaces {
+            match space.publish_to_timeout(topic, attributes, payload, now) {
+                Err(rbmq::PublishError::NotInSpace { .. }) => {}
+                done => return Ok(done),
+            }
+        }
+        let writer = self.writer(topic)?;
+        Ok(match attributes.is_empty() {
+            true => writer.publish_timeout(payload, now),
+            false => writer.publish_with_timeout(attributes, payload, now),
+        })
     }
 
     /// Closes the half of the topics that were not used for the longest time. What they have is still sent.
@@ -156,13 +225,8 @@ impl Bus for Topics {
         if size > most {
             return Err(PublishError::TooLarge { most });
         }
-        let writer = &mut self.open(topic)?.writer;
-        let now = Some(Duration::ZERO);
-        let published = match attributes {
-            [] => writer.publish_timeout(payload, now),
-            _ => writer.publish_with_timeout(Attributes::checked_before(attributes), payload, now),
-        };
-        match published {
+        let attributes = Attributes::checked_before(attributes);
+        match self.put(topic, attributes, payload)? {
             Ok(_) => {
                 self.counts.published += 1;
                 self.counts.published_bytes += size;
@@ -181,6 +245,10 @@ impl Bus for Topics {
         let wanted = self.wanted.entry(filter.clone()).or_default();
         wanted.count += 1;
         if wanted.count == 1 {
+            wanted.is_inside = self.spaces.iter().any(|space| space.covers(filter));
+            wanted.is_in_force = wanted.is_inside;
+        }
+        if wanted.count == 1 && !wanted.is_inside {
             self.asks.push(Ask::Subscribe(filter.clone()));
         }
         wanted.is_in_force
@@ -190,8 +258,11 @@ impl Bus for Topics {
         let Some(wanted) = self.wanted.get_mut(filter) else { return };
         wanted.count -= 1;
         if wanted.count == 0 {
+            let is_inside = wanted.is_inside;
             self.wanted.remove(filter);
-            self.asks.push(Ask::Unsubscribe(filter.clone()));
+            if !is_inside {
+                self.asks.push(Ask::Unsubscribe(filter.clone()));
+            }
         }
     }
 }

@@ -18,6 +18,9 @@ use super::outbox::{MAX_SLICES, Outbox};
 use super::socket::Socket;
 use crate::protocol::{ConnId, Outlets, Range};
 
+/// What a protocol adds to the largest message at most: names, properties, the words around them.
+pub(crate) const MAX_FRAMING_BYTES: usize = 256 << 10;
+
 /// Replies that a client does not read, at most, before nothing more is read from it.
 const MAX_REPLY_BYTES: usize = 1 << 20;
 
@@ -94,6 +97,9 @@ pub(crate) struct Conn {
     blocked: Option<Until>,
     /// The client sends nothing more.
     has_ended: bool,
+    /// Everything is sent, and the client knows that nothing follows. What it has sent is thrown away until it leaves: a socket that is closed
+    /// with bytes that nobody has read takes back what it has sent.
+    lingers: bool,
     /// Why the connection ends, after what is queued, and since when.
     closing: Option<(Instant, String)>,
     /// Something is queued.
@@ -147,6 +153,8 @@ pub(crate) struct Connections {
     resumed: Vec<ConnId>,
     drained: Vec<ConnId>,
     ended: Vec<ConnId>,
+    /// A connection was closed since the last sweep.
+    has_closed: bool,
     counts: ConnectionCounts,
 }
 
@@ -165,6 +173,7 @@ impl Connections {
             resumed: Vec::new(),
             drained: Vec::new(),
             ended: Vec::new(),
+            has_closed: false,
             counts: ConnectionCounts::default(),
         }
     }
@@ -177,6 +186,11 @@ impl Connections {
     /// The number of connections.
     pub(crate) fn len(&self) -> usize {
         self.conns.len()
+    }
+
+    /// The number of bytes that were framed so far.
+    pub(crate) fn framed_bytes(&self) -> u64 {
+        self.frames.head()
     }
 
     /// The largest frame.
@@ -222,6 +236,7 @@ impl Connections {
             outbox: Outbox::default(),
             blocked: None,
             has_ended: false,
+            lingers: false,
             closing: None,
             is_pending: false,
             is_full: false,
@@ -296,6 +311,16 @@ impl Connections {
         left
     }
 
+    /// Whether a connection was closed since the last call, which a sweep may have to end.
+    pub(crate) fn take_has_closed(&mut self) -> bool {
+        std::mem::take(&mut self.has_closed)
+    }
+
+    /// The number of connections that do not only wait for their client to leave.
+    pub(crate) fn busy(&self) -> usize {
+        self.conns.iter().filter(|(_, conn)| !conn.lingers).count()
+    }
+
     /// Whether connections are to be read again.
     pub(crate) fn has_resumed(&self) -> bool {
         !self.resumed.is_empty()
@@ -322,7 +347,9 @@ impl Connections {
         conn.socket.end();
         let conn = self.conns.remove(index(id));
         self.pending -= usize::from(conn.is_pending);
-        info!(peer = %conn.address, "disconnected: {reason}");
+        if !conn.lingers {
+            info!(peer = %conn.address, "disconnected: {reason}");
+        }
         if conn.is_open {
             self.ended.push(id);
         }
@@ -373,8 +400,12 @@ impl Connections {
             conn.blocked = None;
             self.resumed.push(id);
         }
-        if is_empty && let Some((_, reason)) = conn.closing.take() {
-            return self.end(id, &reason);
+        if conn.lingers {
+            return;
+        }
+        if is_empty && let Some((_, reason)) = &conn.closing {
+            let reason = reason.clone();
+            return if conn.has_ended { self.end(id, &reason) } else { self.linger(id, &reason) };
         }
         let mut interest = EventFlags::RDHUP;
         interest.set(EventFlags::IN, conn.wants_input());
@@ -390,6 +421,32 @@ impl Connections {
                 self.end(id, &format!("cannot be watched: {error}"));
             }
         }
+    }
+
+    /// Tells a client that nothing more comes. Its connection stays until it leaves, or the sweep ends it.
+    fn linger(&mut self, id: ConnId, reason: &str) {
+        let Some(conn) = self.conns.get_mut(index(id)) else { return };
+        conn.socket.end();
+        info!(peer = %conn.address, "disconnected: {reason}");
+        (conn.lingers, conn.input) = (true, Vec::new());
+        if std::mem::take(&mut conn.is_open) {
+            self.ended.push(id);
+        }
+        let (data, interest) = (epoll::EventData::new_u64(id.0), EventFlags::IN | EventFlags::RDHUP);
+        if epoll::modify(&self.epoll, conn.socket.stream(), data, interest).is_err() {
+            self.end(id, reason);
+        }
+    }
+
+    /// Throws away what a client has sent whose connection lingers. False: the connection does not.
+    pub(crate) fn discard(&mut self, id: ConnId, buffer: &mut [u8]) -> bool {
+        let Some(conn) = self.get_mut(id).filter(|conn| conn.lingers) else { return false };
+        match conn.socket.read(buffer) {
+            Ok(0) => self.end(id, "the client left"),
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => self.end(id, "the client left"),
+            _ => {}
+        }
+        true
     }
 
     /// Makes room in the log of frames: what connections still need of it is copied.
@@ -489,6 +546,7 @@ impl Outlets for Connections {
     fn close(&mut self, conn: ConnId, reason: &str) {
         if let Some(found) = self.get_mut(conn) {
             found.closing.get_or_insert_with(|| (Instant::now(), reason.to_owned()));
+            self.has_closed = true;
             self.mark(conn);
         }
     }

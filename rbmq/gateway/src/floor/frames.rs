@@ -24,6 +24,11 @@ impl Frames {
         Self { bytes: vec![0; capacity].into_boxed_slice(), head: 0 }
     }
 
+    /// The position behind the last frame.
+    pub(crate) fn head(&self) -> u64 {
+        self.head
+    }
+
     /// The largest frame: a quarter of the ring, so that connections have time to send it.
     pub(crate) fn max_frame(&self) -> usize {
         self.bytes.len() / 4

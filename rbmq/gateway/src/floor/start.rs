@@ -3,25 +3,25 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use peers::{PlaceLimits, Places};
-use rbmq::{Publisher, Subscriber};
+use rbmq::{Publisher, ReceiveError, SubscribeTopicError, Subscriber, TopicOpenError};
+use rbmq_wire::TopicFilter;
 use rustix::event::epoll;
 use tracing::warn;
 
 use super::bus::Topics;
-use super::connections::{ConnectionLimits, Connections, Slow, SweepLimits};
+use super::connections::{ConnectionLimits, Connections, MAX_FRAMING_BYTES, Slow, SweepLimits};
 use super::hall::Hall;
 use super::wake::Bell;
 use super::worker::{Entrance, NewSession, Worker};
 use crate::protocol::Protocol;
 
-/// What a protocol adds to the largest message at most: names, properties, the words around them.
-pub(crate) const MAX_FRAMING_BYTES: usize = 256 << 10;
-
 /// The listener of a gateway and its limits.
 pub(crate) struct Options {
+    /// The patterns of the broker's spaces.
+    pub(crate) spaces: Vec<TopicFilter>,
     pub(crate) name: String,
     pub(crate) listener: TcpListener,
     pub(crate) session: Option<NewSession>,
@@ -54,19 +54,33 @@ impl Options {
     }
 }
 
+/// A gateway does not start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error(transparent)]
+    System(#[from] io::Error),
+    #[error(transparent)]
+    Open(#[from] TopicOpenError),
+    #[error(transparent)]
+    Subscribe(#[from] SubscribeTopicError),
+    #[error(transparent)]
+    Receive(#[from] ReceiveError),
+}
+
 /// Starts a gateway. `publisher` and `subscriber` lead to its broker. The door is made with the bell, which other threads ring when there is a
 /// change.
 ///
 /// # Errors
-/// The system refuses a thread or a descriptor.
+/// The system refuses a thread or a descriptor, or the broker a space.
 pub(crate) fn start<P: Protocol + Send + 'static, H: Hall + Send + 'static>(
     options: Options,
     protocol: P,
     door: impl FnOnce(&Bell) -> H,
-    (publisher, subscriber): (Publisher, Subscriber),
-) -> io::Result<Running> {
+    publisher: Publisher,
+    mut subscriber: Subscriber,
+) -> Result<Running, StartError> {
     let (address, bell) = (options.listener.local_addr()?, Bell::new()?);
-    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from)?;
     let limits = options.limits();
     let max_input_bytes = limits.frames_bytes / 4;
     let entrance = Entrance {
@@ -78,10 +92,17 @@ pub(crate) fn start<P: Protocol + Send + 'static, H: Hall + Send + 'static>(
         sweep: SweepLimits { stranger: options.stranger_timeout, closing: Duration::from_secs(5) },
         max_input_bytes,
     };
-    let topics = Topics::new(publisher, options.max_message_bytes);
+    let topics = Topics::open(publisher, &options.spaces, options.max_message_bytes)?;
+    for log in topics.logs() {
+        subscriber.subscribe(log.as_str())?;
+    }
+    let until = Instant::now() + Duration::from_secs(10);
+    while !subscriber.is_settled() && Instant::now() < until {
+        subscriber.next_event(Some(Duration::from_millis(10)))?;
+    }
     let connections = Connections::new(epoll, limits);
     let door = door(&bell);
-    let worker = Worker::new(protocol, door, entrance, bell.clone(), connections, (topics, subscriber))?;
+    let worker = Worker::new(protocol, door, entrance, bell.clone(), connections, topics, subscriber)?;
     let thread = threads::spawn(options.name, move || worker.run())?;
     Ok(Running { address, bell, thread: Some(thread) })
 }

@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use rbmq::{Publisher, Subscriber};
-use rbmq_broker::{Broker, BrokerConfig};
+use rbmq_broker::{Broker, BrokerConfig, Rule};
 use rbmq_wire::{Levels, TopicFilter, TopicName};
 
 use super::bus::BusCounts;
@@ -189,13 +189,16 @@ struct Site {
 fn site(slow: Slow, frames_bytes: usize, max_lag_bytes: u64) -> Site {
     let mut config = BrokerConfig::default();
     config.broker.listen = "127.0.0.1:0".into();
+    let mut all = Rule::new(TopicFilter::all());
+    all.space = true;
+    // Topics of both kinds.
+    config.broker.topics = vec![Rule::new("u/#".parse().expect("a filter")), all].into();
     let broker = Broker::start(config).expect("a broker starts");
     let address = broker.addr();
-    let ends = (
-        Publisher::connect(&address).expect("the broker listens"),
-        Subscriber::connect(&address).expect("the broker listens"),
-    );
+    let publisher = Publisher::connect(&address).expect("the broker listens");
+    let subscriber = Subscriber::connect(&address).expect("the broker listens");
     let options = Options {
+        spaces: vec![TopicFilter::all()],
         name: "lines".into(),
         listener: TcpListener::bind("127.0.0.1:0").expect("an address"),
         session: None,
@@ -206,7 +209,7 @@ fn site(slow: Slow, frames_bytes: usize, max_lag_bytes: u64) -> Site {
         slow,
         stranger_timeout: LONG,
     };
-    let gateway = start(options, Lines::default(), |_| Open, ends).expect("a thread");
+    let gateway = start(options, Lines::default(), |_| Open, publisher, subscriber).expect("a thread");
     Site { gateway, broker }
 }
 
@@ -375,5 +378,19 @@ fn large_replies_come_one_after_the_other() {
     client.say(&letters.iter().map(|letter| format!("many {letter}\n")).collect::<String>());
     for letter in letters {
         assert_eq!(client.line(), format!("{}\n", letter.repeat(MANY)));
+    }
+}
+
+/// A client that is cut off while it sends gets the last words: its connection is not reset.
+#[test]
+fn the_last_words_reach_a_client_that_is_still_sending() {
+    let site = site(Slow::Disconnect, 0, 1 << 20);
+    for _ in 0..20 {
+        let mut client = Client::of(&site);
+        client.ask("echo hello\n", "hello\n");
+        client.say(&format!("echo the last words\nend\n{}", "echo nobody reads this\n".repeat(10_000)));
+        let mut rest = String::new();
+        client.0.read_to_string(&mut rest).expect("an orderly end");
+        assert_eq!(rest, "the last words\n");
     }
 }

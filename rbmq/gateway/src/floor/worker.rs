@@ -20,7 +20,7 @@ use rustls::ServerConnection;
 use tracing::{info, warn};
 
 use super::bus::{Ask, Topics};
-use super::connections::{Connections, SweepLimits, Until};
+use super::connections::{Connections, MAX_FRAMING_BYTES, SweepLimits, Until};
 use super::hall::{Change, Hall};
 use super::socket::Socket;
 use super::wake::Bell;
@@ -41,14 +41,20 @@ const MAX_ACCEPTED: usize = 64;
 /// The most bytes that are read from a connection in one round.
 const READ_BYTES: usize = 256 << 10;
 
-/// The most batches that are taken from the subscriber in one round. A batch has a quarter of a ring at most.
-const MAX_BATCHES: usize = 16;
+/// The most batches that are taken from the subscriber in one round. A batch may have one message, or a quarter of a ring.
+const MAX_BATCHES: usize = 4096;
 
 /// How often connections without use are looked for.
 const SWEEP: Duration = Duration::from_millis(500);
 
+/// How long connections wait for a topic that the broker has not taken in time.
+const RESUME: Duration = Duration::from_millis(100);
+
 /// How long nobody is accepted after the system had no descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long clients that have everything have to leave when the gateway stops.
+const LINGER: Duration = Duration::from_millis(100);
 
 /// How long clients have to read what is queued when the gateway stops.
 const STOP: Duration = Duration::from_secs(1);
@@ -78,8 +84,12 @@ pub(crate) struct Worker<P, H> {
     buffer: Box<[u8]>,
     /// Connections that had more bytes than a round takes.
     again: VecDeque<ConnId>,
+    /// The subscriber may have more, of which its descriptor says nothing.
+    has_messages: bool,
     accept_at: Option<Instant>,
     sweep_at: Option<Instant>,
+    /// When blocked connections try again, since the broker says nothing when it takes a topic at last.
+    resume_at: Option<Instant>,
     lines: LogLimiter,
     /// The most bytes of a message and its attributes: beyond, a frame may not fit.
     max_message: usize,
@@ -110,10 +120,11 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         entrance: Entrance,
         bell: Bell,
         connections: Connections,
-        (topics, subscriber): (Topics, Subscriber),
+        topics: Topics,
+        subscriber: Subscriber,
     ) -> io::Result<Self> {
         entrance.listener.set_nonblocking(true)?;
-        let max_message = connections.max_frame() - super::start::MAX_FRAMING_BYTES;
+        let max_message = connections.max_frame() - MAX_FRAMING_BYTES;
         let worker = Self {
             protocol,
             door,
@@ -124,8 +135,10 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
             subscriber,
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
             again: VecDeque::new(),
+            has_messages: false,
             accept_at: None,
             sweep_at: None,
+            resume_at: None,
             lines: LogLimiter::default(),
             max_message,
             is_stopping: false,
@@ -156,7 +169,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
                 }
             }
             self.go_on();
-            if is_readable {
+            if is_readable || self.has_messages {
                 self.take_messages();
             }
             self.tell_settled();
@@ -167,9 +180,12 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
 
     fn wait(&mut self, next: Option<Instant>, events: &mut Vec<epoll::Event>) {
         let now = Instant::now();
-        let due = [next, self.accept_at, self.sweep_at, self.door.next_due()].into_iter().flatten().min();
+        let due = [next, self.accept_at, self.sweep_at, self.resume_at, self.door.next_due()]
+            .into_iter()
+            .flatten()
+            .min();
         let left = due.map(|due| due.saturating_duration_since(now));
-        let is_idle = self.again.is_empty() && !self.connections.has_resumed();
+        let is_idle = self.again.is_empty() && !self.has_messages && !self.connections.has_resumed();
         let left = if is_idle { left } else { Some(Duration::ZERO) };
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         let spare = rustix::buffer::spare_capacity(events);
@@ -188,6 +204,16 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
             self.accept_at = None;
             let data = epoll::EventData::new_u64(LISTENER);
             let _ = epoll::modify(self.connections.epoll(), &self.entrance.listener, data, EventFlags::IN);
+        }
+        if self.resume_at.is_some_and(|at| at <= now) {
+            self.resume_at = None;
+            self.resume_blocked();
+        }
+        if self.topics.take_missing() {
+            self.resume_at.get_or_insert(now + RESUME);
+        }
+        if self.connections.take_has_closed() {
+            self.sweep_at.get_or_insert(now + SWEEP);
         }
         if self.sweep_at.is_some_and(|at| at <= now) {
             let left = self.connections.sweep(now, &self.entrance.sweep);
@@ -313,6 +339,10 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
 
     fn read(&mut self, id: ConnId) {
         let mut buffer = std::mem::take(&mut self.buffer);
+        if self.connections.discard(id, &mut buffer) {
+            self.buffer = buffer;
+            return;
+        }
         let mut left = READ_BYTES;
         while left > 0 {
             let Some(conn) = self.connections.get_mut(id).filter(|conn| conn.wants_input()) else { break };
@@ -423,11 +453,17 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         }
     }
 
+    /// Takes what the subscriber has, until clients are to get a part of it.
     fn take_messages(&mut self) {
+        let begin = self.connections.framed_bytes();
+        self.has_messages = true;
         for _ in 0..MAX_BATCHES {
             match self.take_batch() {
                 Ok(true) => {}
-                Ok(false) => return,
+                Ok(false) => {
+                    self.has_messages = false;
+                    return;
+                }
                 Err(error) => {
                     if error.is_final() {
                         warn!("a gateway receives nothing more: {error}");
@@ -440,7 +476,9 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
                 }
             }
             // What is framed is sent before the log of frames has gone round.
-            self.connections.flush();
+            if self.connections.framed_bytes() - begin > self.connections.max_frame() as u64 {
+                return;
+            }
         }
     }
 
@@ -514,7 +552,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         for id in self.connections.ids() {
             self.connections.close(id, "the broker stops");
         }
-        let until = Instant::now() + STOP;
+        let (until, lingering) = (Instant::now() + STOP, Instant::now() + LINGER);
         let mut events = Vec::with_capacity(MAX_EVENTS);
         let _ = epoll::delete(self.connections.epoll(), &self.entrance.listener);
         let _ = self.topics.publisher().pollable().map(|fd| epoll::delete(self.connections.epoll(), fd));
@@ -522,13 +560,20 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         loop {
             self.connections.flush();
             self.forget_ended();
-            if self.connections.len() == 0 || Instant::now() >= until {
+            let is_over = self.connections.busy() == 0 && Instant::now() >= lingering;
+            if self.connections.len() == 0 || is_over || Instant::now() >= until {
                 return;
             }
             self.again.clear();
-            self.wait(Some(until), &mut events);
+            let due = if self.connections.busy() == 0 { lingering } else { until };
+            self.wait(Some(due), &mut events);
             self.bell.hear();
-            events.drain(..).for_each(|event| self.connections.mark(ConnId(event.data.u64())));
+            for event in std::mem::take(&mut events) {
+                let id = ConnId(event.data.u64());
+                self.connections.mark(id);
+                self.read(id);
+            }
+            events.reserve(MAX_EVENTS);
         }
     }
 }

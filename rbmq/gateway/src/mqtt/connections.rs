@@ -113,8 +113,15 @@ impl Mqtt {
             ));
         }
         opening.expiry = self.life(opening.asked_expiry);
+        self.name(&mut opening)?;
+        opening.will = connect.will.map(owned_will).transpose()?;
+        Ok(opening)
+    }
+
+    /// Checks the client id, and gives one to a client without.
+    fn name(&self, opening: &mut Opening) -> Result<(), Fault> {
         if opening.client_id.is_empty() {
-            if version == Version::V311 && !connect.clean_start {
+            if opening.version == Version::V311 && !opening.clean_start {
                 return Err(Fault::new(reason::CLIENT_ID, "a session needs a client id"));
             }
             opening.client_id = format!("rbmq-{:016x}-{}", self.gateway, self.serials + 1);
@@ -123,8 +130,7 @@ impl Mqtt {
         if opening.client_id.len() > MAX_CLIENT_ID {
             return Err(Fault::new(reason::CLIENT_ID, "the client id is longer than 1,024 bytes"));
         }
-        opening.will = connect.will.map(owned_will).transpose()?;
-        Ok(opening)
+        Ok(())
     }
 
     /// Refuses a CONNECT and closes.

@@ -127,3 +127,12 @@ impl Client {
         self.is_in && self.transaction.is_none() && !self.is_muted() && !self.is_restricted()
     }
 }
+
+/// What a client publishes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Post<'a> {
+    pub(super) channel: &'a [u8],
+    pub(super) payload: &'a [u8],
+    /// By `SPUBLISH`.
+    pub(super) is_sharded: bool,
+}

@@ -5,11 +5,10 @@ use std::time::{Instant, SystemTime};
 
 use rbmq_wire::{TopicFilter, TopicName};
 
-use super::client::{Client, Transaction, Wait};
+use super::client::{Client, Post, Transaction, Wait};
 use super::commands::{Spec, Verb, needs_store};
 use super::deliver::deliver;
 use super::parse::{Arguments, Command, Limits, Publish, Step, publish};
-use super::pubsub::Post;
 use super::reply::Reply;
 use super::routes::{Kind, Routes};
 use crate::protocol::{ConnId, Cx, Message, Protocol, Taken};

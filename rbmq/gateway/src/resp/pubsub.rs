@@ -1,6 +1,6 @@
 //! Publishing and subscribing.
 
-use super::client::{Client, Wait};
+use super::client::{Client, Post, Wait};
 use super::deliver::SHARD;
 use super::glob::{Glob, MAX_PATTERN_BYTES};
 use super::machine::{Flow, Resp};
@@ -26,15 +26,6 @@ fn words(kind: Kind) -> (&'static str, &'static str) {
         Kind::Pattern => ("psubscribe", "punsubscribe"),
         Kind::Shard => ("ssubscribe", "sunsubscribe"),
     }
-}
-
-/// What a client publishes.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Post<'a> {
-    pub(super) channel: &'a [u8],
-    pub(super) payload: &'a [u8],
-    /// By `SPUBLISH`.
-    pub(super) is_sharded: bool,
 }
 
 impl Resp {
