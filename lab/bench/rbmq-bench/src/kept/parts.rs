@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use benchkit::server::{self, Group, Start};
+use benchkit::server::{Group, Start};
 use benchkit::sys;
 use testkit::own_port;
 
