@@ -32,6 +32,8 @@ pub(crate) struct MemoryOutlets {
     pub(crate) slow: BTreeSet<ConnId>,
     /// What `queued_bytes` says.
     pub(crate) queued: u64,
+    /// Messages that were delivered and dropped, and faults.
+    pub(crate) counted: [u64; 3],
 }
 
 impl MemoryOutlets {
@@ -82,6 +84,22 @@ impl Outlets for MemoryOutlets {
 
     fn queued_bytes(&self, _conn: ConnId) -> u64 {
         self.queued
+    }
+
+    fn is_there(&self, _range: Range) -> bool {
+        true
+    }
+
+    fn delivered(&mut self, messages: u64) {
+        self.counted[0] += messages;
+    }
+
+    fn dropped(&mut self, messages: u64) {
+        self.counted[1] += messages;
+    }
+
+    fn fault(&mut self) {
+        self.counted[2] += 1;
     }
 }
 

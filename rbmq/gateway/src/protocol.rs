@@ -57,8 +57,10 @@ pub(crate) trait Outlets {
     fn send(&mut self, conn: ConnId, bytes: &[u8]);
     /// Appends pieces to the log of frames, for any number of connections. The range stays valid for all [`Outlets::push`] of the same event.
     fn frame(&mut self, pieces: &[&[u8]]) -> Range;
+    /// Whether a range is still in the log: later frames of the same event may have taken its place.
+    fn is_there(&self, range: Range) -> bool;
     /// Queues a range of the log of frames for a connection, in order with everything else that it gets. `false`: the connection is too slow, and
-    /// its policy dropped the range; if the policy is to disconnect, it is closed.
+    /// its policy dropped the range; if the policy is to disconnect, it is closed. Or the range is not there any more.
     fn push(&mut self, conn: ConnId, range: Range) -> bool;
     /// Queues bytes for this connection alone and a range behind them, which are dropped together.
     fn push_with(&mut self, conn: ConnId, head: &[u8], range: Range) -> bool;
@@ -70,6 +72,12 @@ pub(crate) trait Outlets {
     fn known(&mut self, conn: ConnId);
     /// The number of bytes that are queued for a connection.
     fn queued_bytes(&self, conn: ConnId) -> u64;
+    /// Counts messages that were queued for clients, each client once.
+    fn delivered(&mut self, messages: u64);
+    /// Counts messages that clients lost in queues of the protocol.
+    fn dropped(&mut self, messages: u64);
+    /// Counts a client that broke the protocol.
+    fn fault(&mut self);
 }
 
 /// Why a message was not published.

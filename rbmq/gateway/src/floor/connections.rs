@@ -483,7 +483,6 @@ impl Connections {
         let limits = self.limits;
         let Some(conn) = self.get_mut(id).filter(|conn| !conn.is_closing()) else { return false };
         if !conn.is_slow(&limits, len) {
-            self.counts.messages += 1;
             return true;
         }
         match limits.slow {
@@ -508,7 +507,7 @@ impl Connections {
     }
 
     fn enqueue(&mut self, id: ConnId, head: &[u8], range: Range) -> bool {
-        if !self.admits(id, head.len() as u64 + u64::from(range.len)) {
+        if !self.frames.has(range) || !self.admits(id, head.len() as u64 + u64::from(range.len)) {
             return false;
         }
         if let Some(conn) = self.conns.get_mut(index(id)) {
@@ -564,6 +563,22 @@ impl Outlets for Connections {
         if let Some(found) = self.get(conn) {
             found.place.known();
         }
+    }
+
+    fn is_there(&self, range: Range) -> bool {
+        self.frames.has(range)
+    }
+
+    fn delivered(&mut self, messages: u64) {
+        self.counts.messages += messages;
+    }
+
+    fn dropped(&mut self, messages: u64) {
+        self.counts.dropped += messages;
+    }
+
+    fn fault(&mut self) {
+        self.counts.faults += 1;
     }
 
     fn queued_bytes(&self, conn: ConnId) -> u64 {

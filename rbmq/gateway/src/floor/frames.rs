@@ -57,9 +57,14 @@ impl Frames {
         Range { position, len }
     }
 
-    /// The bytes of a range that is not below the tail.
+    /// Whether a range is still in the ring.
+    pub(crate) fn has(&self, range: Range) -> bool {
+        range.position >= self.head.saturating_sub(self.bytes.len() as u64)
+    }
+
+    /// The bytes of a range that is in the ring.
     pub(crate) fn get(&self, range: Range) -> &[u8] {
-        debug_assert!(range.position >= self.head.saturating_sub(self.bytes.len() as u64));
+        debug_assert!(self.has(range));
         let at = self.place(range.position);
         &self.bytes[at..at + range.len as usize]
     }
