@@ -230,6 +230,13 @@ fn begin<P: Protocol + Send + 'static>(
     })
 }
 
+impl Drop for Gateways {
+    fn drop(&mut self) {
+        // All at once: each has a second for its clients.
+        self.0.iter().for_each(|gateway| gateway.running.ask_to_stop());
+    }
+}
+
 /// The patterns of the broker's spaces. With gateways, all topics without another rule are in one.
 fn spaces(broker: &Broker) -> Vec<TopicFilter> {
     let all = TopicFilter::all();

@@ -5,7 +5,7 @@
 //! published to and there are many.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rbmq::{Publisher, PublisherEvent, SpaceWriter, TopicOpenError, TopicOptions, TopicWriter};
 use rbmq_wire::{
@@ -20,7 +20,13 @@ use crate::protocol::{Bus, PublishError};
 const MAX_OPEN: usize = 1000;
 
 /// How long the broker has to take a topic.
-const OPEN_TIMEOUT: Duration = Duration::from_secs(1);
+const OPEN_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// How long a topic that the broker did not take in time is not tried again.
+const MISSING: Duration = Duration::from_millis(500);
+
+/// The most topics that are remembered so.
+const MAX_MISSING: usize = 1000;
 
 /// The headers of a record with attributes, and the name of its topic.
 const RECORD_HEADERS: u64 = (RECORD_HEADER_BYTES + ATTRIBUTES_HEADER_BYTES + 4 + MAX_TOPIC_BYTES) as u64;
@@ -31,6 +37,9 @@ const START_TIMEOUT: Duration = Duration::from_secs(10);
 fn options(max_message_bytes: u64) -> TopicOptions {
     TopicOptions::default().max_delivery_bytes(max_message_bytes + RECORD_HEADERS)
 }
+
+/// The first level of the names of the logs of spaces, which are the gateway's own affair.
+const SPACES: &str = "$space";
 
 /// A topic that is open.
 struct Open {
@@ -73,8 +82,12 @@ pub(crate) struct Topics {
     uses: u64,
     wanted: HashMap<TopicFilter, Wanted>,
     asks: Vec<Ask>,
-    /// The broker has not taken a topic in time.
+    /// Topics that the broker has not taken in time, and when they are tried again.
+    missing: HashMap<TopicName, Instant>,
+    /// A message waits for one of them.
     is_missing: bool,
+    /// How many filters are not in force.
+    awaited: usize,
     counts: BusCounts,
 }
 
@@ -101,7 +114,9 @@ impl Topics {
             uses: 0,
             wanted,
             asks: Vec::new(),
+            missing: HashMap::new(),
             is_missing: false,
+            awaited: 0,
             counts,
         })
     }
@@ -121,7 +136,9 @@ impl Topics {
         let mut has_room = false;
         while let Some(event) = self.publisher.next_event(Some(Duration::ZERO)) {
             match event {
-                PublisherEvent::Room { .. } | PublisherEvent::Reconnected => has_room = true,
+                PublisherEvent::Room { .. } | PublisherEvent::Reconnected | PublisherEvent::Missed { .. } => {
+                    has_room = true;
+                }
                 PublisherEvent::TopicRefused { topic, .. } => {
                     // The next message is answered with the reason, or opens it.
                     self.open.remove(&topic);
@@ -141,12 +158,13 @@ impl Topics {
 
     /// Whether some filter is not in force.
     pub(crate) fn awaits(&self) -> bool {
-        self.wanted.values().any(|wanted| !wanted.is_in_force)
+        self.awaited > 0
     }
 
     /// All filters are in force. Returns those that were not.
     pub(crate) fn on_settled(&mut self) -> Vec<TopicFilter> {
-        let mut settled = Vec::new();
+        let mut settled = Vec::with_capacity(self.awaited);
+        self.awaited = 0;
         for (filter, wanted) in &mut self.wanted {
             if !std::mem::replace(&mut wanted.is_in_force, true) {
                 settled.push(filter.clone());
@@ -170,15 +188,25 @@ impl Topics {
             if self.open.len() >= MAX_OPEN {
                 self.close_oldest();
             }
+            let now = Instant::now();
+            if self.missing.get(topic).is_some_and(|until| *until > now) {
+                self.is_missing = true;
+                return Err(PublishError::Full);
+            }
             let options = options(self.max_message_bytes).open_timeout(Some(OPEN_TIMEOUT));
             let opened = self.publisher.topic_with(topic.as_str(), options);
             let writer = opened.map_err(|error| match error {
                 TopicOpenError::TimedOut { .. } => {
                     self.is_missing = true;
+                    if self.missing.len() >= MAX_MISSING {
+                        self.missing.clear();
+                    }
+                    self.missing.insert(topic.clone(), now + MISSING);
                     PublishError::Full
                 }
                 other => PublishError::Refused(other.to_string()),
             })?;
+            self.missing.remove(topic);
             self.open.insert(topic.clone(), Open { writer, used: 0 });
         }
         self.uses += 1;
@@ -245,8 +273,10 @@ impl Bus for Topics {
         let wanted = self.wanted.entry(filter.clone()).or_default();
         wanted.count += 1;
         if wanted.count == 1 {
-            wanted.is_inside = self.spaces.iter().any(|space| space.covers(filter));
+            let is_log = filter.levels().next() == Some(SPACES);
+            wanted.is_inside = is_log || self.spaces.iter().any(|space| space.covers(filter));
             wanted.is_in_force = wanted.is_inside;
+            self.awaited += usize::from(!wanted.is_inside);
         }
         if wanted.count == 1 && !wanted.is_inside {
             self.asks.push(Ask::Subscribe(filter.clone()));
@@ -259,6 +289,7 @@ impl Bus for Topics {
         wanted.count -= 1;
         if wanted.count == 0 {
             let is_inside = wanted.is_inside;
+            self.awaited -= usize::from(!wanted.is_in_force);
             self.wanted.remove(filter);
             if !is_inside {
                 self.asks.push(Ask::Unsubscribe(filter.clone()));

@@ -1,17 +1,18 @@
 //! The connections of a gateway and what they have to send.
 //!
-//! A connection whose client reads slowly has ranges of the log of frames in its outbox. Before the log overwrites them they are copied, as long
-//! as all copies together have less than the size of the log; after that, and beyond `max_lag_bytes`, its policy acts.
+//! A connection whose client reads slowly has ranges of the log of frames in its outbox. Before the log overwrites them they are copied. Beyond
+//! `max_lag_bytes` its policy acts, and where the queues, replies and incomplete commands of all clients together exceed twice the size of the log, the
+//! client that has most is disconnected.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use peers::Place;
+use peers::{LogLimiter, Place};
 use rustix::event::epoll::{self, EventFlags};
 use slab::Slab;
-use tracing::{debug, info};
+use tracing::{debug, warn};
 
 use super::frames::Frames;
 use super::outbox::{MAX_SLICES, Outbox};
@@ -26,6 +27,9 @@ const MAX_REPLY_BYTES: usize = 1 << 20;
 
 /// The most pieces of an outbox: a piece costs 24 bytes.
 const MAX_PIECES: usize = 64 << 10;
+
+/// What waits for a client is much from here on: the protocol learns when it is sent.
+const DEEP_BYTES: u64 = 128 << 10;
 
 /// What happens to a client that reads too slowly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +111,10 @@ pub(crate) struct Conn {
     /// The socket took less than was there.
     is_full: bool,
     is_dirty: bool,
+    /// Much has waited since the outbox was last empty.
+    is_deep: bool,
+    /// The memory that was counted for it.
+    charge: usize,
     /// What the kernel watches.
     interest: EventFlags,
 }
@@ -127,7 +135,7 @@ impl Conn {
         self.blocked.is_none()
             && !self.has_ended
             && !self.is_closing()
-            && self.outbox.own_bytes() < MAX_REPLY_BYTES
+            && self.outbox.reply_bytes() < MAX_REPLY_BYTES
     }
 
     fn is_slow(&self, limits: &ConnectionLimits, more: u64) -> bool {
@@ -149,12 +157,17 @@ pub(crate) struct Connections {
     oldest: u64,
     /// The number of connections with something queued.
     pending: usize,
+    /// The memory of all outboxes and of what clients have sent and no protocol has used.
+    memory: usize,
+    /// Ranges that were queued so far.
+    pushes: u64,
     dirty: Vec<ConnId>,
     resumed: Vec<ConnId>,
     drained: Vec<ConnId>,
     ended: Vec<ConnId>,
     /// A connection was closed since the last sweep.
     has_closed: bool,
+    lines: LogLimiter,
     counts: ConnectionCounts,
 }
 
@@ -169,11 +182,14 @@ impl Connections {
             limits,
             oldest: 0,
             pending: 0,
+            memory: 0,
+            pushes: 0,
             dirty: Vec::new(),
             resumed: Vec::new(),
             drained: Vec::new(),
             ended: Vec::new(),
             has_closed: false,
+            lines: LogLimiter::default(),
             counts: ConnectionCounts::default(),
         }
     }
@@ -186,6 +202,11 @@ impl Connections {
     /// The number of connections.
     pub(crate) fn len(&self) -> usize {
         self.conns.len()
+    }
+
+    /// The number of ranges that were queued so far.
+    pub(crate) fn pushes(&self) -> u64 {
+        self.pushes
     }
 
     /// The number of bytes that were framed so far.
@@ -241,6 +262,8 @@ impl Connections {
             is_pending: false,
             is_full: false,
             is_dirty: false,
+            is_deep: false,
+            charge: 0,
             interest,
         });
         Ok(id)
@@ -347,8 +370,9 @@ impl Connections {
         conn.socket.end();
         let conn = self.conns.remove(index(id));
         self.pending -= usize::from(conn.is_pending);
+        self.memory -= conn.charge;
         if !conn.lingers {
-            info!(peer = %conn.address, "disconnected: {reason}");
+            debug!(peer = %conn.address, "disconnected: {reason}");
         }
         if conn.is_open {
             self.ended.push(id);
@@ -392,21 +416,23 @@ impl Connections {
             self.pending -= 1;
         }
         let is_empty = conn.outbox.is_empty() && !conn.socket.has_waiting();
-        if is_empty && conn.is_full {
-            conn.is_full = false;
+        if conn.lingers {
+            return self.count_memory(id);
+        }
+        if is_empty && (conn.is_full || conn.is_deep) {
+            (conn.is_full, conn.is_deep) = (false, false);
             self.drained.push(id);
         }
         if is_empty && conn.blocked == Some(Until::Sent) {
             conn.blocked = None;
             self.resumed.push(id);
         }
-        if conn.lingers {
-            return;
-        }
         if is_empty && let Some((_, reason)) = &conn.closing {
             let reason = reason.clone();
             return if conn.has_ended { self.end(id, &reason) } else { self.linger(id, &reason) };
         }
+        self.count_memory(id);
+        let Some(conn) = self.conns.get_mut(index(id)) else { return };
         let mut interest = EventFlags::RDHUP;
         interest.set(EventFlags::IN, conn.wants_input());
         interest.set(EventFlags::OUT, !is_empty);
@@ -427,7 +453,7 @@ impl Connections {
     fn linger(&mut self, id: ConnId, reason: &str) {
         let Some(conn) = self.conns.get_mut(index(id)) else { return };
         conn.socket.end();
-        info!(peer = %conn.address, "disconnected: {reason}");
+        debug!(peer = %conn.address, "disconnected: {reason}");
         (conn.lingers, conn.input) = (true, Vec::new());
         if std::mem::take(&mut conn.is_open) {
             self.ended.push(id);
@@ -449,6 +475,26 @@ impl Connections {
         true
     }
 
+    /// Counts the memory of a connection, and ends those that have most where all of them have too much.
+    pub(crate) fn count_memory(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(index(id)).filter(|conn| conn.id == id) else { return };
+        let charge = conn.outbox.memory() + conn.input.len();
+        self.memory = self.memory - std::mem::replace(&mut conn.charge, charge) + charge;
+        while self.memory > self.limits.frames_bytes * 2 {
+            let most =
+                self.conns.iter().max_by_key(|(_, conn)| conn.charge).map(|(_, conn)| (conn.id, conn.charge));
+            let Some((id, charge)) = most else { return };
+            self.counts.slow_closed += 1;
+            if let Some(more) = self.lines.allow(Instant::now()) {
+                warn!(
+                    more,
+                    "a client is disconnected: {charge} bytes wait for it, the most of all, and all together have 2 × frames_bytes"
+                );
+            }
+            self.end(id, "what waits for all clients exceeds 2 × frames_bytes, and most is for this one");
+        }
+    }
+
     /// Makes room in the log of frames: what connections still need of it is copied.
     fn make_room(&mut self, len: usize) {
         if self.frames.tail_after(len) <= self.oldest {
@@ -456,26 +502,18 @@ impl Connections {
         }
         // A step further, so that this is rare.
         let tail = self.frames.tail_after(len) + (self.limits.frames_bytes / 16) as u64;
-        let mut too_slow = Vec::new();
-        let (mut oldest, mut copied) = (u64::MAX, 0);
-        for (_, conn) in &mut self.conns {
-            let below = conn.outbox.shared_below(tail);
-            if below > 0 && copied + conn.outbox.own_bytes() + below > self.limits.frames_bytes {
-                too_slow.push(conn.id);
-                continue;
-            }
-            if below > 0 {
+        let mut oldest = u64::MAX;
+        for id in self.ids() {
+            let Some(conn) = self.conns.get_mut(index(id)).filter(|conn| conn.id == id) else { continue };
+            if conn.outbox.shared_below(tail) > 0 {
                 conn.outbox.keep(tail, &self.frames);
+                oldest = oldest.min(conn.outbox.oldest().unwrap_or(u64::MAX));
+                self.count_memory(id);
+            } else {
+                oldest = oldest.min(conn.outbox.oldest().unwrap_or(u64::MAX));
             }
-            copied += conn.outbox.own_bytes();
-            oldest = oldest.min(conn.outbox.oldest().unwrap_or(u64::MAX));
         }
-        debug!("copies of frames for slow clients have {copied} bytes");
         self.oldest = oldest;
-        for id in too_slow {
-            self.counts.slow_closed += 1;
-            self.end(id, "its client reads too slowly: what waits for slow clients exceeds frames_bytes");
-        }
     }
 
     /// Whether a connection takes so many bytes more. Its policy acts if not.
@@ -488,8 +526,11 @@ impl Connections {
         match limits.slow {
             Slow::Drop => self.counts.dropped += 1,
             Slow::Disconnect => {
-                let waiting = conn.outbox.bytes();
+                let (waiting, peer) = (conn.outbox.bytes(), conn.address);
                 self.counts.slow_closed += 1;
+                if let Some(more) = self.lines.allow(Instant::now()) {
+                    warn!(%peer, more, "a client reads too slowly and is disconnected: {waiting} bytes wait (max_lag_bytes)");
+                }
                 self.end(id, &format!("its client reads too slowly: {waiting} bytes wait (max_lag_bytes)"));
             }
         }
@@ -498,10 +539,11 @@ impl Connections {
 
     /// Something was queued for a connection.
     fn queued(&mut self, id: ConnId) {
-        if let Some(conn) = self.get_mut(id)
-            && !std::mem::replace(&mut conn.is_pending, true)
-        {
-            self.pending += 1;
+        if let Some(conn) = self.get_mut(id) {
+            conn.is_deep |= conn.outbox.bytes() >= DEEP_BYTES;
+            if !std::mem::replace(&mut conn.is_pending, true) {
+                self.pending += 1;
+            }
         }
         self.mark(id);
     }
@@ -514,6 +556,7 @@ impl Connections {
             conn.outbox.send(head);
             conn.outbox.push(range, &self.frames);
             self.oldest = self.oldest.min(range.position);
+            self.pushes += 1;
         }
         self.queued(id);
         true
@@ -545,6 +588,8 @@ impl Outlets for Connections {
     fn close(&mut self, conn: ConnId, reason: &str) {
         if let Some(found) = self.get_mut(conn) {
             found.closing.get_or_insert_with(|| (Instant::now(), reason.to_owned()));
+            // Nothing more of it is executed.
+            found.blocked = None;
             self.has_closed = true;
             self.mark(conn);
         }
@@ -607,4 +652,69 @@ fn send(conn: &mut Conn, frames: &Frames, counts: &mut ConnectionCounts) -> io::
         }
     }
     conn.socket.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use peers::{PlaceLimits, Places};
+
+    use super::*;
+
+    /// Connections, and the other ends of so many, which read nothing.
+    fn silent(count: usize, limits: ConnectionLimits) -> (Connections, Vec<ConnId>, Vec<TcpStream>) {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor");
+        let (mut connections, now) = (Connections::new(epoll, limits), Instant::now());
+        let listener = TcpListener::bind("127.0.0.1:0").expect("an address");
+        let places = Places::new(PlaceLimits::new(1000, "max"), |_| ());
+        let (mut ids, mut others) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            others.push(TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens"));
+            let (stream, address) = listener.accept().expect("one has connected");
+            stream.set_nonblocking(true).expect("a socket");
+            let place = places.enter(address.ip(), now).expect("a place");
+            ids.push(connections.add(Socket::new(stream, None), address, place, now).expect("it is watched"));
+        }
+        (connections, ids, others)
+    }
+
+    #[test]
+    fn what_waits_for_all_clients_together_has_a_limit() {
+        let limits = ConnectionLimits { frames_bytes: 1 << 20, max_lag_bytes: 8 << 20, slow: Slow::Drop };
+        let (mut connections, ids, _others) = silent(8, limits);
+        let frame = vec![b'f'; 64 << 10];
+        // The kernel takes some MiB for each.
+        for n in 0..1000 {
+            let range = connections.frame(&[&frame]);
+            for id in &ids {
+                // Some get every other frame, and have a piece for each.
+                if n % 2 == 0 || id.0 % 2 == 0 {
+                    connections.push(*id, range);
+                }
+            }
+            connections.flush();
+            assert!(connections.memory <= 2 * limits.frames_bytes, "{}", connections.memory);
+        }
+        assert!(
+            connections.counts.slow_closed > 0 && connections.take_ended().is_empty(),
+            "nobody was told of them"
+        );
+        let charges: usize = connections.conns.iter().map(|(_, conn)| conn.charge).sum();
+        assert_eq!(connections.memory, charges);
+        connections.ids().into_iter().for_each(|id| connections.end(id, "the end"));
+        assert_eq!((connections.memory, connections.pending), (0, 0));
+    }
+
+    #[test]
+    fn a_range_that_was_overwritten_is_not_queued() {
+        let limits = ConnectionLimits { frames_bytes: 1 << 20, max_lag_bytes: 8 << 20, slow: Slow::Drop };
+        let (mut connections, ids, _others) = silent(1, limits);
+        let first = connections.frame(&[b"first"]);
+        assert!(connections.is_there(first) && connections.push(ids[0], first));
+        let (early, frame) = (connections.frame(&[b"early"]), vec![b'f'; 200 << 10]);
+        (0..6).for_each(|_| _ = connections.frame(&[&frame]));
+        assert!(!connections.is_there(early) && !connections.push(ids[0], early));
+        assert_eq!(connections.queued_bytes(ids[0]), 5, "what was queued before was copied");
+    }
 }

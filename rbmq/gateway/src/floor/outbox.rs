@@ -16,15 +16,17 @@ const KEPT_BYTES: usize = 4 << 10;
 enum Piece {
     /// Bytes of the log of frames.
     Shared(Range),
-    /// The next bytes of this connection's own.
+    /// The next bytes of this connection's own: replies.
     Own(usize),
+    /// The same, of frames that were copied out of the log.
+    Kept(usize),
 }
 
 impl Piece {
     fn len(self) -> usize {
         match self {
             Self::Shared(range) => range.len as usize,
-            Self::Own(len) => len,
+            Self::Own(len) | Self::Kept(len) => len,
         }
     }
 }
@@ -37,6 +39,7 @@ pub(crate) struct Outbox {
     /// So many bytes of `own` have been sent.
     own_sent: usize,
     bytes: u64,
+    replies: usize,
 }
 
 impl Outbox {
@@ -45,14 +48,19 @@ impl Outbox {
         self.bytes
     }
 
-    /// The number of those that are this connection's own.
-    pub(crate) fn own_bytes(&self) -> usize {
-        self.own.len() - self.own_sent
+    /// The number of those that are replies.
+    pub(crate) fn reply_bytes(&self) -> usize {
+        self.replies
     }
 
     /// The number of pieces, each of which costs memory.
     pub(crate) fn pieces(&self) -> usize {
         self.pieces.len()
+    }
+
+    /// The memory in use, in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        self.own.len() + self.pieces.len() * size_of::<Piece>()
     }
 
     /// Whether everything is sent.
@@ -67,9 +75,23 @@ impl Outbox {
         }
         self.own.extend_from_slice(bytes);
         self.bytes += bytes.len() as u64;
+        self.replies += bytes.len();
         match self.pieces.back_mut() {
             Some(Piece::Own(len)) => *len += bytes.len(),
             _ => self.pieces.push_back(Piece::Own(bytes.len())),
+        }
+    }
+
+    /// Appends a copy of frames.
+    fn copy(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.own.extend_from_slice(bytes);
+        self.bytes += bytes.len() as u64;
+        match self.pieces.back_mut() {
+            Some(Piece::Kept(len)) => *len += bytes.len(),
+            _ => self.pieces.push_back(Piece::Kept(bytes.len())),
         }
     }
 
@@ -93,7 +115,7 @@ impl Outbox {
     pub(crate) fn oldest(&self) -> Option<u64> {
         let position = |piece: &Piece| match piece {
             Piece::Shared(range) => Some(range.position),
-            Piece::Own(_) => None,
+            Piece::Own(_) | Piece::Kept(_) => None,
         };
         // A head may have been framed after the payload that follows it.
         self.pieces.iter().filter_map(position).min()
@@ -112,12 +134,16 @@ impl Outbox {
             match piece {
                 Piece::Shared(range) => {
                     let copied = u32::try_from(piece.below(tail)).expect("at most the range");
-                    kept.send(frames.get(Range { len: copied, ..range }));
+                    kept.copy(frames.get(Range { len: copied, ..range }));
                     let position = range.position + u64::from(copied);
                     kept.push(Range { position, len: range.len - copied }, frames);
                 }
                 Piece::Own(len) => {
                     kept.send(&self.own[at..at + len]);
+                    at += len;
+                }
+                Piece::Kept(len) => {
+                    kept.copy(&self.own[at..at + len]);
                     at += len;
                 }
             }
@@ -131,7 +157,7 @@ impl Outbox {
         for (piece, slice) in self.pieces.iter().zip(slices) {
             *slice = IoSlice::new(match *piece {
                 Piece::Shared(range) => frames.get(range),
-                Piece::Own(len) => {
+                Piece::Own(len) | Piece::Kept(len) => {
                     at += len;
                     &self.own[at - len..at]
                 }
@@ -153,6 +179,11 @@ impl Outbox {
                     range.len -= u32::try_from(step).expect("at most the range");
                 }
                 Piece::Own(len) => {
+                    *len -= step;
+                    self.own_sent += step;
+                    self.replies -= step;
+                }
+                Piece::Kept(len) => {
                     *len -= step;
                     self.own_sent += step;
                 }
@@ -188,7 +219,7 @@ impl Piece {
         match self {
             Self::Shared(range) => usize::try_from(tail.saturating_sub(range.position).min(range.len.into()))
                 .expect("at most the range"),
-            Self::Own(_) => 0,
+            Self::Own(_) | Self::Kept(_) => 0,
         }
     }
 }
@@ -236,10 +267,10 @@ mod tests {
                         let bytes = fresh(len);
                         let tail = frames.tail_after(len);
                         if outbox.oldest().is_some_and(|oldest| oldest < tail) {
-                            let before = outbox.own_bytes();
-                            let copied = outbox.shared_below(tail);
+                            let before = outbox.reply_bytes();
                             outbox.keep(tail, &frames);
-                            proptest::prop_assert_eq!(outbox.own_bytes(), before + copied);
+                            proptest::prop_assert_eq!(outbox.reply_bytes(), before);
+                            proptest::prop_assert_eq!(outbox.shared_below(tail), 0);
                         }
                         let range = frames.append(&[&bytes]);
                         outbox.push(range, &frames);

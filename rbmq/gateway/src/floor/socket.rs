@@ -17,6 +17,9 @@ pub(crate) enum Socket {
 /// Encrypted bytes that wait for the socket, at most.
 const TLS_BUFFER_BYTES: usize = 256 << 10;
 
+/// How often a socket is read for bytes that are not only TLS's own.
+const MAX_RECORDS_READS: usize = 16;
+
 impl Socket {
     /// A socket; the client begins a handshake if there is a session.
     pub(crate) fn new(stream: TcpStream, session: Option<ServerConnection>) -> Self {
@@ -52,7 +55,7 @@ impl Socket {
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let Self::Tls(tls) = self else { return self.stream_mut().read(buffer) };
         let (session, stream) = tls.as_mut();
-        loop {
+        for _ in 0..MAX_RECORDS_READS {
             match session.reader().read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // A client that leaves without a word of TLS is one that leaves.
@@ -68,6 +71,8 @@ impl Socket {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, error));
             }
         }
+        // Records without content: the others have their turn.
+        Err(io::ErrorKind::WouldBlock.into())
     }
 
     /// Writes some of the pieces. Returns the number of bytes that were taken.

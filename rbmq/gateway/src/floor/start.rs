@@ -112,6 +112,11 @@ impl Running {
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
+
+    /// Tells the gateway to stop, and waits for nothing.
+    pub(crate) fn ask_to_stop(&self) {
+        self.bell.stop();
+    }
 }
 
 impl Drop for Running {

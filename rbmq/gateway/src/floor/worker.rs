@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 use peers::{LogLimiter, Places};
 use rbmq::{Event, Notice, ReceiveError, StartFrom, Subscriber};
 use rustix::event::epoll::{self, EventFlags};
+use rustix::net::sockopt;
 use rustix::time::Timespec;
 use rustls::ServerConnection;
-use tracing::{info, warn};
+use tracing::{debug, warn};
 
 use super::bus::{Ask, Topics};
 use super::connections::{Connections, MAX_FRAMING_BYTES, SweepLimits, Until};
@@ -43,6 +44,9 @@ const READ_BYTES: usize = 256 << 10;
 
 /// The most batches that are taken from the subscriber in one round. A batch may have one message, or a quarter of a ring.
 const MAX_BATCHES: usize = 4096;
+
+/// The most ranges that are queued in one round, beyond the last batch: then sockets are read and written.
+const MAX_PUSHES: u64 = 100_000;
 
 /// How often connections without use are looked for.
 const SWEEP: Duration = Duration::from_millis(500);
@@ -276,6 +280,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
 
     fn admit(&mut self, stream: TcpStream, address: SocketAddr) {
         let now = Instant::now();
+        let left = self.entrance.places.counts().made_room;
         // Who is turned away is in the log by now.
         let Ok(place) = self.entrance.places.enter(address.ip(), now) else {
             return self.connections.count_turned_away();
@@ -285,17 +290,23 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         let added = session.and_then(|session| {
             stream.set_nonblocking(true)?;
             stream.set_nodelay(true)?;
+            watch_over(&stream)?;
             self.connections.add(Socket::new(stream, session), address, place, now)
         });
-        // The place may be that of a stranger.
-        self.connections.sweep(now, &self.entrance.sweep);
+        if self.entrance.places.counts().made_room > left {
+            self.connections.sweep(now, &self.entrance.sweep);
+        }
         self.sweep_at.get_or_insert(now + SWEEP);
         match added {
             Ok(conn) => {
-                info!(peer = %address, "connected");
+                debug!(peer = %address, "connected");
                 self.open(conn);
             }
-            Err(error) => warn!(peer = %address, "a client is not served: {error}"),
+            Err(error) => {
+                if let Some(more) = self.lines.allow(now) {
+                    warn!(peer = %address, more, "a client is not served: {error}");
+                }
+            }
         }
     }
 
@@ -307,8 +318,9 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         }
         let address = conn.address.to_string();
         match self.door.arrive(id, &address, conn.socket.certificate()) {
-            Ok(true) => conn.place.known(),
-            Ok(false) => {}
+            // Without users everybody is let in, and is a stranger until it says something of use.
+            Ok(true) if conn.socket.certificate().is_some() => conn.place.known(),
+            Ok(_) => {}
             Err(why) => return self.connections.end(id, &why),
         }
         call!(self.on_open(id, &address));
@@ -379,8 +391,11 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
 
     /// Gives the protocol what a client has sent.
     fn use_input(&mut self, id: ConnId, bytes: &[u8]) {
+        if self.connections.get(id).is_none_or(|conn| conn.is_closing()) {
+            return;
+        }
         self.open(id);
-        let Some(conn) = self.connections.get_mut(id) else { return };
+        let Some(conn) = self.connections.get_mut(id).filter(|conn| !conn.is_closing()) else { return };
         let mut input = std::mem::take(&mut conn.input);
         let is_kept = !input.is_empty();
         if is_kept {
@@ -406,6 +421,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         }
         let Some(conn) = self.connections.get_mut(id) else { return };
         conn.input = input;
+        self.connections.count_memory(id);
         if let Some(until) = blocked {
             self.connections.block(id, until);
         } else if rest > self.entrance.max_input_bytes {
@@ -455,7 +471,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
 
     /// Takes what the subscriber has, until clients are to get a part of it.
     fn take_messages(&mut self) {
-        let begin = self.connections.framed_bytes();
+        let (begin, pushes) = (self.connections.framed_bytes(), self.connections.pushes());
         self.has_messages = true;
         for _ in 0..MAX_BATCHES {
             match self.take_batch() {
@@ -476,7 +492,9 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
                 }
             }
             // What is framed is sent before the log of frames has gone round.
-            if self.connections.framed_bytes() - begin > self.connections.max_frame() as u64 {
+            let framed = self.connections.framed_bytes() - begin;
+            if framed > self.connections.max_frame() as u64 || self.connections.pushes() - pushes > MAX_PUSHES
+            {
                 return;
             }
         }
@@ -576,4 +594,13 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
             events.reserve(MAX_EVENTS);
         }
     }
+}
+
+/// Notices clients that are gone without a word: their machine has no power, or a router has forgotten them.
+fn watch_over(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(300))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(30))?;
+    sockopt::set_tcp_keepcnt(stream, 4)?;
+    Ok(())
 }
