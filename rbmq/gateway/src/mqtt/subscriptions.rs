@@ -63,7 +63,9 @@ impl Mqtt {
             return Ok(reason::SHARED_UNSUPPORTED);
         }
         let Ok(filter) = wanted.filter.parse::<TopicFilter>() else { return Ok(reason::FILTER_INVALID) };
-        if !cx.door.may_subscribe_to_some(conn, &filter) {
+        // Topics of the broker itself: as for PUBLISH.
+        let is_the_brokers = filter.as_str().starts_with('$') && !is_own(&filter);
+        if is_the_brokers || !cx.door.may_subscribe_to_some(conn, &filter) {
             return Ok(reason::NOT_AUTHORIZED);
         }
         let session = &mut self.sessions[slot];

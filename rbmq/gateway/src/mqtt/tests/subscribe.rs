@@ -212,6 +212,10 @@ fn topics_that_begin_with_a_dollar_match_no_wildcard_and_belong_to_the_broker() 
     assert_eq!(site.got(three), ["PUBACK #5 00"]);
     site.publish(conn, "$foo/bar", 1, "x");
     assert_eq!(site.got(conn), ["PUBACK #5 87"]);
+    let filters = [("$space", 0), ("$foo/#", 1), ("$+", 0), ("$SYS/#", 0)];
+    assert_eq!(site.subscribe_with(conn, 0, &filters)[0], "SUBACK #9 87 87 8f 00");
+    assert_eq!(site.subscribe_with(three, 0, &filters)[0], "SUBACK #9 80 80 80 00");
+    assert_eq!(site.0.bus.filters.len(), 2);
 }
 
 #[test]
