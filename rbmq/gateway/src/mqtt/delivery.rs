@@ -438,12 +438,8 @@ impl Mqtt {
     }
 }
 
-/// Queues a head and the payload behind it.
+/// Queues a head and the payload behind it. The head is the connection's own: one frame for each client would overwrite the payload's.
 fn push_split(conn: ConnId, head: &[u8], outgoing: &mut Outgoing<'_>, cx: &mut Cx<'_>) -> bool {
-    if outgoing.message.payload.len() < SHARED_PAYLOAD {
-        let range = cx.out.frame(&[head, outgoing.message.payload]);
-        return cx.out.push(conn, range);
-    }
     let range = outgoing.payload(cx);
     cx.out.push_with(conn, head, range)
 }

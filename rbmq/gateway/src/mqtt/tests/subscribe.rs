@@ -85,6 +85,15 @@ fn an_id_travels_with_small_and_large_messages_of_qos_0() {
         site.publish(publisher, "t", 0, &payload);
         assert_eq!(site.got(subscriber), [format!("PUBLISH t q0 {payload} SubscriptionId(7)")]);
     }
+    // However many have an id, the log of frames gets the payload alone, once.
+    for id in ["1", "2", "3"] {
+        let other = site.plain(V5, id);
+        site.subscribe_with(other, 9, &[("t", 0)]);
+    }
+    let before = (site.0.out.frames, site.0.out.framed_bytes());
+    site.publish(publisher, "t", 0, "small");
+    assert_eq!((site.0.out.frames, site.0.out.framed_bytes()), (before.0 + 1, before.1 + 5));
+    site.got(subscriber);
     site.subscribe_with(subscriber, 8, &[("t", 0)]);
     site.publish(publisher, "t", 0, "x");
     assert_eq!(site.got(subscriber), ["PUBLISH t q0 x SubscriptionId(8)"]);
