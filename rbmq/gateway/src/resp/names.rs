@@ -21,6 +21,13 @@ pub fn topic_of(channel: &[u8]) -> Option<TopicName> {
     escape(channel).parse().ok()
 }
 
+/// Whether the channel has a topic: its name is not too long for one.
+pub fn has_topic(channel: &[u8]) -> bool {
+    // Each byte has three in the topic at most.
+    channel.len() <= MAX_TOPIC_BYTES / 3
+        || channel.len() <= MAX_TOPIC_BYTES && escape(channel).len() <= MAX_TOPIC_BYTES
+}
+
 /// The channel of a topic.
 pub fn channel_of(topic: &str) -> Vec<u8> {
     if topic == EMPTY {
@@ -187,6 +194,11 @@ mod tests {
             prop_oneof![any::<u8>(), Just(b'%'), Just(b'2'), Just(b'5'), Just(b'B'), Just(b'$'), Just(b'+'), Just(0xC2), Just(0x85)], 0..80)) {
             let topic = topic_of(&channel).expect("the longest escape has three bytes");
             prop_assert_eq!(channel_of(topic.as_str()), channel);
+        }
+
+        #[test]
+        fn channels_have_a_topic_or_none(channel in proptest::collection::vec(any::<u8>(), 80..260)) {
+            prop_assert_eq!(has_topic(&channel), topic_of(&channel).is_some());
         }
 
         #[test]

@@ -4,6 +4,7 @@ use super::client::{Client, Post, Wait};
 use super::deliver::SHARD;
 use super::glob::{Glob, MAX_PATTERN_BYTES};
 use super::machine::{Flow, Resp};
+use super::names::has_topic;
 use super::parse::Command;
 use super::reply::Reply;
 use super::routes::Kind;
@@ -102,8 +103,13 @@ impl Resp {
             return Err(format!("ERR a client has {MAX_SUBSCRIPTIONS} channels and patterns at most"));
         }
         for name in command.from(1) {
-            if kind == Kind::Pattern && name.len() > MAX_PATTERN_BYTES {
-                return Err(format!("ERR a pattern has {MAX_PATTERN_BYTES} bytes at most"));
+            match kind {
+                Kind::Pattern if name.len() > MAX_PATTERN_BYTES => {
+                    return Err(format!("ERR a pattern has {MAX_PATTERN_BYTES} bytes at most"));
+                }
+                // Nothing would ever come, and the name would be kept, whatever its length is.
+                Kind::Channel | Kind::Shard if !has_topic(name) => return Err(TOO_LONG.to_owned()),
+                _ => {}
             }
         }
         for name in command.from(1) {
@@ -112,7 +118,7 @@ impl Resp {
         }
         let mut may = |number: u32| {
             let filter = self.routes.table(kind).get(number).filter.as_ref();
-            // A name that no topic can have is nobody's secret.
+            // A pattern that no topic can match is nobody's secret.
             filter.is_none_or(|filter| match filter.as_topic() {
                 Some(topic) => cx.door.may_subscribe(client.conn, &topic),
                 None => cx.door.may_subscribe_to_some(client.conn, filter),

@@ -137,11 +137,21 @@ fn subscriptions_have_a_limit() {
     assert_eq!(world.say(other, &format!("PSUBSCRIBE {pattern}")), "-ERR a pattern has 4096 bytes at most");
 }
 
+/// Nothing would ever come, and such names would be kept without a right and without a limit.
 #[test]
-fn a_name_that_no_topic_has_can_be_subscribed_to() {
+fn a_name_that_no_topic_has_is_refused() {
     let mut world = world();
     let conn = world.open();
-    let long = "x".repeat(300);
-    assert_eq!(world.say(conn, &format!("SUBSCRIBE {long}")), format!("*3 $9 subscribe $300 {long} :1"));
+    let long = "x".repeat(256);
+    let refused = "-ERR the name of this channel is too long for a topic, which has 255 bytes at most";
+    assert_eq!(world.say(conn, &format!("SUBSCRIBE a {long}")), refused);
+    assert_eq!(world.say(conn, &format!("SSUBSCRIBE {}", "+".repeat(86))), refused);
     assert!(world.bus.filters.is_empty());
+    assert_eq!(world.say(conn, "PUBSUB CHANNELS"), "*0");
+    let longest = &long[1..];
+    assert_eq!(
+        world.say(conn, &format!("SUBSCRIBE {longest}")),
+        format!("*3 $9 subscribe $255 {longest} :1")
+    );
+    assert_eq!(world.say(conn, &format!("UNSUBSCRIBE {long}")), format!("*3 $11 unsubscribe $256 {long} :1"));
 }
