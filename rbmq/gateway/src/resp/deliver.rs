@@ -28,6 +28,13 @@ fn is_sharded(attributes: &[u8]) -> bool {
     Attributes::checked_before(attributes).properties().any(|property| property == SHARD_PROPERTY)
 }
 
+/// Memory to work in.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    head: Vec<u8>,
+    reached: Vec<ConnId>,
+}
+
 /// A message, and what of it is in the log of frames.
 struct Frames<'a, 'c, 'o> {
     channel: &'a [u8],
@@ -36,6 +43,8 @@ struct Frames<'a, 'c, 'o> {
     body: Option<Range>,
     is_shared: bool,
     head: &'a mut Vec<u8>,
+    /// Who has got the message, once for each subscription.
+    reached: &'a mut Vec<ConnId>,
     cx: &'c mut Cx<'o>,
 }
 
@@ -52,13 +61,16 @@ impl Frames<'_, '_, '_> {
                 if !may(self.cx, subscriber.conn) {
                     continue;
                 }
-                if self.is_shared {
+                let is_queued = if self.is_shared {
                     let body = *self.body.get_or_insert_with(|| self.cx.out.frame(&[self.payload, b"\r\n"]));
-                    self.cx.out.push_with(subscriber.conn, self.head, body);
+                    self.cx.out.push_with(subscriber.conn, self.head, body)
                 } else {
                     let frame =
                         *whole.get_or_insert_with(|| self.cx.out.frame(&[self.head, self.payload, b"\r\n"]));
-                    self.cx.out.push(subscriber.conn, frame);
+                    self.cx.out.push(subscriber.conn, frame)
+                };
+                if is_queued {
+                    self.reached.push(subscriber.conn);
                 }
             }
         }
@@ -81,8 +93,8 @@ impl Frames<'_, '_, '_> {
     }
 }
 
-/// Queues a message for everybody who gets it: once for each subscription. `head` is memory to work in.
-pub(super) fn deliver(routes: &mut Routes, message: Message<'_>, head: &mut Vec<u8>, cx: &mut Cx<'_>) {
+/// Queues a message for everybody who gets it: once for each subscription.
+pub(super) fn deliver(routes: &mut Routes, message: Message<'_>, scratch: &mut Scratch, cx: &mut Cx<'_>) {
     let is_sharded = !message.attributes.is_empty() && is_sharded(message.attributes);
     routes.of_topic(message.topic);
     let (routes, known) = (&*routes, routes.last());
@@ -96,7 +108,8 @@ pub(super) fn deliver(routes: &mut Routes, message: Message<'_>, head: &mut Vec<
     let is_shared = message.payload.len() >= SHARED_BYTES
         && direct.into_iter().chain(patterns()).map(forms).sum::<usize>() > 1;
     let (channel, payload) = (&*known.channel, message.payload);
-    let mut frames = Frames { channel, payload, body: None, is_shared, head, cx };
+    let Scratch { head, reached } = scratch;
+    let mut frames = Frames { channel, payload, body: None, is_shared, head, reached, cx };
     if let Some(entry) = direct {
         frames.push(kind, entry, |_, _| true);
     }
@@ -104,6 +117,13 @@ pub(super) fn deliver(routes: &mut Routes, message: Message<'_>, head: &mut Vec<
         // Who subscribed to a pattern has a right for some of its topics.
         frames.push(Kind::Pattern, entry, |cx, conn| cx.door.may_receive(conn, message.topic));
     }
+    if usize::from(direct.is_some()) + patterns().len() > 1 {
+        // A client counts once, however many of its subscriptions match.
+        reached.sort_unstable();
+        reached.dedup();
+    }
+    cx.out.delivered(reached.len() as u64);
+    reached.clear();
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use rbmq_wire::{TopicFilter, TopicName};
 
 use super::client::{Client, Post, Transaction, Wait};
 use super::commands::{Spec, Verb, needs_store};
-use super::deliver::deliver;
+use super::deliver::{Scratch, deliver};
 use super::parse::{Arguments, Command, Limits, Publish, Step, publish};
 use super::reply::Reply;
 use super::routes::{Kind, Routes};
@@ -65,7 +65,7 @@ pub(crate) struct Resp {
     /// Replies to the client whose bytes are read.
     pub(super) replies: Vec<u8>,
     arguments: Arguments,
-    head: Vec<u8>,
+    scratch: Scratch,
     pub(super) counts: Counts,
 }
 
@@ -88,7 +88,7 @@ impl Resp {
             routes: Routes::default(),
             replies: Vec::new(),
             arguments: Arguments::default(),
-            head: Vec::new(),
+            scratch: Scratch::default(),
             counts: Counts::default(),
         }
     }
@@ -137,6 +137,7 @@ impl Resp {
                 Step::Broken(error) => {
                     Reply::new(&mut self.replies, client.is_resp3).error(format_args!("ERR {error}"));
                     client.closing = Some("its client does not speak RESP");
+                    cx.out.fault();
                 }
             }
         }
@@ -145,7 +146,7 @@ impl Resp {
     /// Executes a command, or keeps it for `EXEC`. `raw` is what the client sent.
     fn command(&mut self, client: &mut Client, command: &Command<'_>, raw: &[u8], cx: &mut Cx<'_>) -> Flow {
         let begin = self.replies.len();
-        let (flow, is_subscribing) = match self.admit(client, command) {
+        let (flow, is_subscribing) = match self.admit(client, command, cx) {
             Ok(spec) if client.transaction.is_some() && !spec.is_immediate() => {
                 self.keep(client, raw);
                 (Flow::Done, false)
@@ -171,7 +172,12 @@ impl Resp {
     }
 
     /// Whether the client may send the command now. If not, it is answered.
-    fn admit(&mut self, client: &mut Client, command: &Command<'_>) -> Result<&'static Spec, ()> {
+    fn admit(
+        &mut self,
+        client: &mut Client,
+        command: &Command<'_>,
+        cx: &mut Cx<'_>,
+    ) -> Result<&'static Spec, ()> {
         let name = command.get(0).unwrap_or_default();
         let mut reply = Reply::new(&mut self.replies, client.is_resp3);
         let found = Spec::find(name);
@@ -179,6 +185,7 @@ impl Resp {
             None if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") => {
                 // A page of a browser, whose next lines would be commands.
                 client.closing = Some("its client speaks HTTP");
+                cx.out.fault();
             }
             None if needs_store(name) => reply.error(format_args!(
                 "ERR '{}' needs a key-value store, and this is none: RBMQ's gateway has PUBLISH and SUBSCRIBE",
@@ -324,7 +331,7 @@ impl Protocol for Resp {
     }
 
     fn on_message(&mut self, message: Message<'_>, cx: &mut Cx<'_>) {
-        deliver(&mut self.routes, message, &mut self.head, cx);
+        deliver(&mut self.routes, message, &mut self.scratch, cx);
     }
 
     fn on_subscribed(&mut self, filter: &TopicFilter, cx: &mut Cx<'_>) {

@@ -233,6 +233,7 @@ fn what_is_no_resp_is_answered_and_closed() {
         let conn = world.open();
         assert_eq!(world.ask(conn, bytes), format!("-ERR Protocol error: {text}\r\n"));
         assert!(world.out.closed.contains_key(&conn));
+        assert_eq!(world.out.counted, [0, 0, 1], "a fault");
         assert_eq!(world.ask(conn, "PING\r\n"), "");
     }
 }

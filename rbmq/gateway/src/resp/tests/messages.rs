@@ -220,6 +220,23 @@ fn a_slow_client_harms_nobody_else() {
     assert_eq!((world.line(slow), world.line(fast)), (String::new(), "*3 $7 message $1 a $1 1".into()));
 }
 
+#[test]
+fn a_message_is_counted_once_for_each_client_that_gets_it() {
+    let mut world = world();
+    let (one, two, slow) = (world.open(), world.resp3(), world.open());
+    world.say(one, "SUBSCRIBE a");
+    world.say(one, "PSUBSCRIBE a* ?");
+    world.say(two, "PSUBSCRIBE a*");
+    world.say(slow, "SUBSCRIBE a");
+    world.out.slow.insert(slow);
+    world.arrive("a", &[], b"1");
+    assert_eq!(world.out.counted, [2, 0, 0]);
+    world.arrive("ab", &[], &[b'x'; 1000]);
+    assert_eq!(world.out.counted, [4, 0, 0]);
+    world.arrive("b", &[], b"3");
+    assert_eq!(world.out.counted, [5, 0, 0]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     /// Whatever the pieces are that commands come in, they say the same.
