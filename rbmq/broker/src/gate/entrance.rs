@@ -10,7 +10,7 @@
 //! The thread of the gateway owns the entrance, and decides here without a lock. Passwords are checked on the broker's threads for them, in
 //! the same queue as those of all clients.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
@@ -21,13 +21,12 @@ use peers::LogLimiter;
 use rbmq_wire::{Credentials, Secret, TopicFilter, TopicName};
 use tracing::{info, warn};
 
-use super::clients::{Client, LoggedIn, Waiting, is_same};
+use super::clients::{Client, Due, Waiting, What, is_same};
 use super::counters::{Count, GatewayCounters};
 use super::desk::Desk;
 use crate::admission::{grants, not_allowed};
 use crate::in_force::{Rules, Wake};
 use crate::inbox::Event;
-use crate::login::look_after;
 use crate::password_check::PasswordCheck;
 
 /// The outcome of a login, for now.
@@ -83,8 +82,16 @@ pub struct Entrance {
     wake: Arc<Wake>,
     events: VecDeque<EntranceEvent>,
     /// When a password must have been checked, and when logins end by themselves.
-    due: BTreeSet<(Instant, u64)>,
-    refused_log: LogLimiter,
+    due: Due,
+    lines: Lines,
+}
+
+/// The limits of lines in the log that any client can cause, as often as it likes.
+#[derive(Default)]
+struct Lines {
+    refused: LogLimiter,
+    over_quota: LogLimiter,
+    logged_in: LogLimiter,
 }
 
 /// More results than passwords that can wait: a thread that checks passwords never waits for a gateway.
@@ -106,8 +113,8 @@ impl Entrance {
             tell,
             wake,
             events: VecDeque::new(),
-            due: BTreeSet::new(),
-            refused_log: LogLimiter::default(),
+            due: Due::default(),
+            lines: Lines::default(),
         }
     }
 
@@ -122,7 +129,7 @@ impl Entrance {
     }
 
     /// A client has connected, from an address as `192.0.2.1:5000`, with the certificate in DER that its TLS connection has checked.
-    /// True: it is known, because the broker has no users or by its certificate, and need not log in.
+    /// True: it need not log in, because the broker has no users or a user has its certificate.
     ///
     /// # Errors
     /// The client must be disconnected: its address or user has too many connections. The text is for the client.
@@ -132,7 +139,7 @@ impl Entrance {
         address: &str,
         certificate: Option<Arc<[u8]>>,
     ) -> Result<bool, String> {
-        self.clients.insert(client, Client::new(address, certificate));
+        self.clients.insert(client, Client::new(client, address, certificate));
         self.count_connections();
         self.counters.count(Count::Accepted);
         let of_connection = match self.clients.get(&client) {
@@ -162,7 +169,7 @@ impl Entrance {
         let Some(known) = self.clients.get_mut(&client) else {
             return Entry::Refused(Refused::Left.for_client());
         };
-        known.waiting = None;
+        known.end_wait(&mut self.due);
         if !self.rules.authenticator.has_users() {
             return Entry::In;
         }
@@ -175,8 +182,7 @@ impl Entrance {
                 self.attempts += 1;
                 let (attempt, deadline) = (self.attempts, Instant::now() + self.rules.login_timeout);
                 let (waiting, left) = Waiting::begin(attempt, deadline);
-                known.waiting = Some(waiting);
-                self.due.insert((deadline, client));
+                known.wait(waiting, &mut self.due);
                 let (tell, wake) = (self.tell.clone(), self.wake.clone());
                 let check = PasswordCheck {
                     source: known.peer.source,
@@ -198,16 +204,20 @@ impl Entrance {
     pub fn log_out(&mut self, client: u64) {
         let anonymous = self.lets_in_anonymous();
         let Some(known) = self.clients.get_mut(&client) else { return };
-        (known.waiting, known.logged_in) = (None, None);
+        known.end_wait(&mut self.due);
         if anonymous {
-            // It was let in before, and has given its place in the quotas back just now.
+            // It was let in before, and has a place in the quotas, or gives it back for this.
             self.enter(client, Login::anonymous());
+        } else {
+            known.forget_login(&mut self.due);
         }
     }
 
     /// A client has left.
     pub fn left(&mut self, client: u64) {
-        if self.clients.remove(&client).is_some() {
+        if let Some(mut known) = self.clients.remove(&client) {
+            known.end_wait(&mut self.due);
+            known.forget_login(&mut self.due);
             self.count_connections();
         }
     }
@@ -281,7 +291,7 @@ impl Entrance {
 
     /// When [`Entrance::next_event`] has something to do, besides after a wake.
     pub fn next_due(&self) -> Option<Instant> {
-        self.due.first().map(|(at, _)| *at)
+        self.due.next()
     }
 
     /// The next change. Call this until there is none, after each wake and when it is due.
@@ -290,9 +300,8 @@ impl Entrance {
             self.checked(client, attempt, login);
         }
         self.look_at_rules();
-        while let Some((at, client)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
-            self.due.pop_first();
-            self.expire(client, at);
+        while let Some((client, what)) = self.due.take(now) {
+            self.expire(client, what);
         }
         self.events.pop_front()
     }
@@ -300,8 +309,10 @@ impl Entrance {
     fn checked(&mut self, client: u64, attempt: u64, login: Result<Login, Refused>) {
         let Some(known) = self.clients.get_mut(&client) else { return };
         // The client may have begun another attempt, or its time was over.
-        let Some(waiting) = known.waiting.take_if(|waiting| waiting.attempt == attempt) else { return };
-        self.due.remove(&(waiting.deadline, client));
+        if !known.waits_for(attempt) {
+            return;
+        }
+        known.end_wait(&mut self.due);
         // The users may have been read again meanwhile.
         let login = login.and_then(|login| {
             let looked = self.rules.authenticator.look_again(&login, SystemTime::now());
@@ -311,13 +322,16 @@ impl Entrance {
         self.events.push_back(EntranceEvent::LoginDecided { client, entry });
     }
 
-    fn expire(&mut self, client: u64, at: Instant) {
-        let Some(known) = self.clients.get_mut(&client) else { return };
-        if known.waiting.take_if(|waiting| waiting.deadline <= at).is_some() {
-            let entry = self.refuse(client, &Refused::Busy);
-            return self.events.push_back(EntranceEvent::LoginDecided { client, entry });
+    fn expire(&mut self, client: u64, what: What) {
+        match what {
+            What::Login => self.look_again(client),
+            What::Password => {
+                let Some(known) = self.clients.get_mut(&client) else { return };
+                known.end_wait(&mut self.due);
+                let entry = self.refuse(client, &Refused::Busy);
+                self.events.push_back(EntranceEvent::LoginDecided { client, entry });
+            }
         }
-        self.look_again(client);
     }
 
     fn decided(&mut self, client: u64, login: Result<Login, Refused>) -> Entry {
@@ -338,20 +352,24 @@ impl Entrance {
             reason: Some(&reason),
             ..AuditEvent::new("refused")
         });
-        if let Some(more) = self.refused_log.allow(Instant::now()) {
+        if let Some(more) = self.lines.refused.allow(Instant::now()) {
             let gateway = self.counters.protocol().as_str();
             warn!(peer = address, gateway, more, "login refused: {why}");
         }
         Entry::Refused(why.for_client())
     }
 
-    /// Lets a client in, within the quotas of its user and its address.
+    /// Lets a client in, within the quotas of its user and its address. A client that shows again who it is changes nothing but the end of
+    /// its login.
     fn enter(&mut self, client: u64, login: Login) -> Entry {
         let Some(known) = self.clients.get_mut(&client) else {
             return Entry::Refused(Refused::Left.for_client());
         };
+        if known.renew(&login, &mut self.due) {
+            return Entry::In;
+        }
         // A client that is another user now is charged to that one.
-        known.logged_in = None;
+        known.forget_login(&mut self.due);
         let identity = login.identity.clone();
         let (user, method, address) = (&*identity.user, identity.method.as_str(), &*known.address);
         let event = AuditEvent { user: Some(user), address: Some(address), ..AuditEvent::new("login") };
@@ -359,7 +377,9 @@ impl Entrance {
             Ok(charge) => charge,
             Err(exceeded) => {
                 let (why, operation) = (exceeded.to_string(), Some("connect"));
-                info!("refused {address}: {why}");
+                if let Some(more) = self.lines.over_quota.allow(Instant::now()) {
+                    info!(more, "refused {address}: {why}");
+                }
                 self.counters.count(Count::TurnedAway);
                 let event = AuditEvent { event: "refused", operation, reason: Some(&why), ..event };
                 self.desk.audit.record(&event);
@@ -367,16 +387,14 @@ impl Entrance {
             }
         };
         let gateway = self.counters.protocol().as_str();
-        if !login.identity.is_anonymous() {
-            info!(peer = address, user, method, gateway, "logged in");
+        if !identity.is_anonymous()
+            && let Some(more) = self.lines.logged_in.allow(Instant::now())
+        {
+            info!(peer = address, user, method, gateway, more, "logged in");
         }
         self.desk.audit.record(&AuditEvent { method: Some(method), role: Some(gateway), ..event });
-        if let Some(end) = login.expires {
-            self.due.insert((Instant::now() + look_after(end, SystemTime::now()), client));
-        }
         let grants = grants(self.rules.rights.as_ref(), &identity);
-        known.forget_refusals();
-        known.logged_in = Some(LoggedIn { login, grants, charge });
+        known.enter(login, grants, charge, &mut self.due);
         Entry::In
     }
 
@@ -400,10 +418,8 @@ impl Entrance {
             Ok(login) => {
                 let after = grants(self.rules.rights.as_ref(), &login.identity);
                 let is_same = is_same(logged_in.grants.as_ref(), after.as_ref());
-                if let Some(end) = login.expires {
-                    self.due.insert((Instant::now() + look_after(end, SystemTime::now()), client));
-                }
                 (logged_in.login, logged_in.grants) = (login, after);
+                known.plan_look(&mut self.due);
                 if !is_same {
                     known.forget_refusals();
                     self.desk
@@ -423,7 +439,7 @@ impl Entrance {
                     reason: Some(&reason),
                     ..AuditEvent::new("cut")
                 });
-                known.logged_in = None;
+                known.forget_login(&mut self.due);
                 self.events.push_back(EntranceEvent::CutOff { client, reason });
             }
         }

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::mpsc;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use access::{AccessRule, PasswordHash, TokenHash, UsersFile, new_token};
 use peers::Secret;
@@ -28,22 +28,26 @@ fn rule(user: &str, publish: &[&str], subscribe: &[&str]) -> AccessRule {
     rule
 }
 
-/// A broker with the user anna, her token, an audit log, and a gateway.
+/// A broker with the user anna, her tokens, an audit log, and a gateway.
 struct Fixture {
     dir: tempfile::TempDir,
     config: BrokerConfig,
     broker: Broker,
     token: Secret,
+    /// It is valid for a day.
+    short_token: Secret,
 }
 
 impl Fixture {
     fn new(change: impl FnOnce(&mut BrokerConfig)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let users = dir.path().join("users.toml");
-        let token = new_token().unwrap();
+        let (token, short_token) = (new_token().unwrap(), new_token().unwrap());
         let mut file = UsersFile::edit(&users).unwrap();
         file.set_password("anna", &PasswordHash::of(&secret(PASSWORD)).unwrap()).unwrap();
-        file.add_token("t", "anna", &TokenHash::of(&token), std::time::SystemTime::now(), None).unwrap();
+        file.add_token("t", "anna", &TokenHash::of(&token), SystemTime::now(), None).unwrap();
+        let (now, end) = (SystemTime::now(), SystemTime::now() + Duration::from_secs(24 * 3600));
+        file.add_token("s", "anna", &TokenHash::of(&short_token), now, Some(end)).unwrap();
         file.save().unwrap();
         let mut config = BrokerConfig::default();
         config.broker.listen = "127.0.0.1:0".into();
@@ -53,7 +57,7 @@ impl Fixture {
         change(&mut config);
         config.validate().unwrap();
         let broker = Broker::start(config.clone()).unwrap();
-        Self { dir, config, broker, token }
+        Self { dir, config, broker, token, short_token }
     }
 
     fn open(&self) -> (Entrance, mpsc::Receiver<()>) {
@@ -206,6 +210,39 @@ fn a_reload_cuts_clients_off_and_changes_their_rights() {
     assert_eq!(entrance.next_event(Instant::now()), None);
 }
 
+/// A client that is looked at once a minute is that once, however often it logs in.
+#[test]
+fn a_client_that_logs_in_again_has_one_login() {
+    let mut fixture = Fixture::new(|config| config.quotas.user_connections = Some(1));
+    let (mut entrance, woken) = fixture.open();
+    entrance.arrive(1, "10.0.0.1:9", None).unwrap();
+    assert_eq!(entrance.next_due(), None);
+    for _ in 0..3 {
+        assert_eq!(entrance.log_in(1, None, fixture.short_token.expose()), Entry::In);
+    }
+    assert!(entrance.next_due().is_some());
+    // The same user without an end, and with one again.
+    assert_eq!(entrance.log_in(1, None, fixture.token.expose()), Entry::In);
+    assert_eq!(entrance.next_due(), None);
+    assert_eq!(entrance.log_in(1, None, fixture.short_token.expose()), Entry::In);
+    fixture.broker.reload(&fixture.config).unwrap();
+    woken.recv_timeout(LONG).unwrap();
+    assert_eq!(entrance.next_event(Instant::now()), None);
+    entrance.log_out(1);
+    assert_eq!((entrance.next_due(), entrance.user(1)), (None, None));
+    // Passwords that nobody waits for any more, of a client that goes.
+    for _ in 0..3 {
+        assert_eq!(entrance.log_in(1, Some("anna"), "wrong"), Entry::Wait);
+    }
+    assert!(entrance.next_due().is_some());
+    assert_eq!(entrance.log_in(1, None, fixture.token.expose()), Entry::In);
+    assert_eq!(entrance.next_due(), None);
+    assert_eq!(entrance.log_in(1, None, fixture.short_token.expose()), Entry::In);
+    entrance.left(1);
+    assert_eq!(entrance.next_due(), None);
+    fixture.audited("\"event\":\"login\"", 2);
+}
+
 #[test]
 fn without_users_everybody_is_let_in_with_the_rights_of_everybody() {
     let fixture = Fixture::new(|config| {
@@ -221,6 +258,8 @@ fn without_users_everybody_is_let_in_with_the_rights_of_everybody() {
     assert!(
         entrance.may_publish(1, &"a".parse().unwrap()) && !entrance.may_publish(1, &"b".parse().unwrap())
     );
+    entrance.log_out(1);
+    assert_eq!(entrance.user(1), Some(""), "it is still in");
     let why = entrance.arrive(2, "10.0.0.1:8", None).unwrap_err();
     assert!(why.contains("quotas.address_connections"), "{why}");
     let open = Fixture::new(|config| {
