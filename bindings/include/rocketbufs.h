@@ -2510,7 +2510,9 @@ rb_status rb_conn_wait_down(const struct rb_conn *conn, struct rb_down *reason, 
 // event is given once.
 //
 // The text of `*event` is valid until this thread's next call that receives something. Any thread.
-rb_status rb_conn_recv_event(const struct rb_conn *conn, struct rb_conn_event *event, int64_t timeout_ns);
+rb_status rb_conn_recv_event(const struct rb_conn *conn,
+                             struct rb_conn_event *event,
+                             int64_t timeout_ns);
 
 // A descriptor that is readable while `rb_conn_recv_event` would return an event, for an event loop, which only polls it.
 // Returns a status below 0 if it fails.
