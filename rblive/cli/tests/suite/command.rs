@@ -193,7 +193,7 @@ fn errors_name_the_cause() {
     ];
     for (option, setting) in listeners {
         let mut serve = rblive();
-        serve.arg("serve");
+        serve.args(["serve", "--insecure"]);
         for (own, _) in listeners {
             serve.args([own, if own == option { "192.0.2.1:1" } else { "127.0.0.1:0" }]);
         }

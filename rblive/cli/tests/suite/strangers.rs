@@ -121,9 +121,8 @@ fn refuses_guesses_and_pages(door: &Door, stranger: IpAddr, client: IpAddr) {
     let guesses: Vec<String> = (0..40).map(|_| ask(stranger, "")).collect();
     assert!(guesses[0] == "401" && guesses.iter().any(|own| own == "429"), "{}: {guesses:?}", door.name);
     assert_eq!(ask(client, ""), "401", "{}", door.name);
-    // At the control page the token decides, which no other page has.
-    let of_page = if door.name == "control" { "401" } else { "403" };
-    assert_eq!(ask(client, "Origin: http://evil.example\r\n"), of_page, "{}", door.name);
+    // The key or the token decides, which no other page has.
+    assert_eq!(ask(client, "Origin: http://evil.example\r\n"), "401", "{}", door.name);
 }
 
 /// Strangers of these addresses are at all doors of a node, and a client of another address is served.
