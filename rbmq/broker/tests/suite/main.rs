@@ -14,4 +14,5 @@ mod policies;
 mod quotas;
 mod rights;
 mod spaces;
+mod spaces_consumed;
 mod stored;

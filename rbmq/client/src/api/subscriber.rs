@@ -72,7 +72,7 @@ pub struct Subscriber {
     pub(crate) cursor: Option<BatchCursor>,
     /// For copies of bytes in memory that other processes may write.
     pub(crate) spare: Vec<u8>,
-    /// The names in spaces, and what of them is not consumed.
+    /// The names in spaces, and what of their logs is not consumed.
     pub(crate) spaces: SpaceReader,
     /// An epoll descriptor for the descriptors of the rIn and of the driver, if the application asked for it.
     poll: OnceLock<OwnedFd>,
@@ -229,7 +229,7 @@ impl Subscriber {
         let filter: TopicFilter = topics.parse()?;
         let left = self.driver.unsubscribe(&filter);
         if let Some(cursor) = self.cursor.take_if(|cursor| left.contains(&cursor.epoch())) {
-            cursor.consume_taken(&mut self.spare);
+            cursor.consume_taken(&mut self.spare, &mut self.spaces);
         }
         self.follow_filters();
         Ok(())
@@ -271,14 +271,13 @@ impl Subscriber {
     /// The next records of one topic in the bytes of a space that are being taken.
     fn next_part(&mut self) -> Option<TakenBytes> {
         let cursor = self.cursor.as_mut().filter(|cursor| cursor.is_of_space())?;
-        if let Some((topic, part)) = cursor.next_part(&mut self.spaces) {
-            let (bytes, framing) = (Bytes::Part(part), Framing::Records);
-            return Some(TakenBytes { bytes, topic, framing, space: None });
-        }
-        if let Some(taken) = self.cursor.take() {
+        let part = cursor.next_part(&mut self.spaces);
+        // The end of the last part returns the space, whether or not the application calls again.
+        if let Some(taken) = self.cursor.take_if(|cursor| part.is_none() || cursor.is_at_end()) {
             taken.consume(&mut self.spare, &mut self.spaces);
         }
-        None
+        let (topic, part) = part?;
+        Some(TakenBytes { bytes: Bytes::Part(part), topic, framing: Framing::Records, space: None })
     }
 
     /// As [`Subscriber::take_event`], with everything that arrived of a space, whatever of it is wanted.
@@ -289,7 +288,6 @@ impl Subscriber {
         {
             return Ok(Some(Taken::Bytes(TakenBytes { bytes, topic, framing, space: None })));
         }
-        self.spaces.release();
         let deadline = Deadline::after(timeout);
         loop {
             let (notice, disconnected) = self.driver.next_notice()?;
@@ -494,9 +492,8 @@ impl Subscriber {
     /// As [`Subscriber::close`], waiting at most `timeout`.
     pub fn close_timeout(mut self, timeout: Option<Duration>) {
         if let Some(cursor) = self.cursor.take() {
-            cursor.consume_taken(&mut self.spare);
+            cursor.consume_taken(&mut self.spare, &mut self.spaces);
         }
-        self.spaces.release();
         self.connection.close(timeout);
     }
 

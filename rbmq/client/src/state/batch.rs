@@ -1,10 +1,9 @@
 //! Received messages: several at once in the memory where they landed, or one as a copy.
 
-use std::sync::Arc;
-
 use rocketbufs::{Epoch, InView, Position};
 
 use crate::ground::error::ReceiveError;
+use crate::state::space_parts::OpenPart;
 use crate::state::space_reader::{Part, PlacesInSpace};
 use crate::wire::{Attributes, AttributesBuf, Framing, Piece, TopicName, Unpack};
 
@@ -62,7 +61,7 @@ pub(crate) enum Bytes {
         len: usize,
         view: InView,
     },
-    /// Records of a space. The subscriber has the view.
+    /// Records of a space. The subscriber, or what it keeps of the log, has the view.
     Part(Part),
 }
 
@@ -127,12 +126,13 @@ impl Bytes {
             Self::Part(part) if position >= part.end && part.end > part.position => {
                 part.bytes.clear();
                 (part.position, part.fault) = (part.end, None);
+                part.open.consume();
             }
             Self::Part(_) => {}
         }
     }
 
-    /// The view, and the vector of a copy to `spare`. The view of a part of a space is the subscriber's.
+    /// The view, and the vector of a copy to `spare`. A part of a space has none.
     pub(crate) fn into_view(self, spare: &mut Vec<u8>) -> Option<InView> {
         match self {
             Self::Landed(view) => Some(view),
@@ -146,17 +146,23 @@ impl Bytes {
 
     /// Returns the space in the ring to the writer, and the vector of a copy to `spare`.
     pub(crate) fn consume(self, spare: &mut Vec<u8>) {
-        self.into_view(spare).into_iter().for_each(InView::consume);
+        match self {
+            Self::Part(mut part) => part.open.consume(),
+            bytes => bytes.into_view(spare).into_iter().for_each(InView::consume),
+        }
     }
 
     fn consume_up_to(self, position: Position, spare: &mut Vec<u8>) {
-        self.into_view(spare).into_iter().for_each(|view| view.consume_up_to(position));
+        match self {
+            Self::Part(part) => part.open.consume_up_to(position),
+            bytes => bytes.into_view(spare).into_iter().for_each(|view| view.consume_up_to(position)),
+        }
     }
 
     fn defer(self, spare: &mut Vec<u8>) -> DeferredBatch {
         let epoch = self.epoch();
         match self {
-            Self::Part(Part { token, .. }) => DeferredBatch { epoch, deferred: Deferred::Part(token) },
+            Self::Part(Part { open, .. }) => DeferredBatch { epoch, deferred: Deferred::Part(open) },
             bytes => {
                 let view = bytes.into_view(spare);
                 DeferredBatch { epoch, deferred: view.map_or(Deferred::Nothing, Deferred::View) }
@@ -171,8 +177,8 @@ const HAS_BYTES: &str = "a batch has its bytes until it is consumed or deferred"
 /// Whole deliveries of one buffer, borrowed in the memory where they landed. Dropping the batch consumes it: its space returns
 /// to the publisher, and it counts as consumed. [`Batch::defer`] postpones that.
 ///
-/// Of a space, a batch has records of one topic that lie beside each other in the log, as a copy. They count as consumed with everything
-/// that arrived together with them.
+/// Of a space, a batch has records of one topic that lie beside each other in the log, as a copy. Their space returns when everything
+/// that arrived together with them was handed out, and nothing before it is open.
 pub struct Batch<'s> {
     pub(crate) bytes: Option<Bytes>,
     pub(crate) topic: TopicName,
@@ -276,7 +282,8 @@ impl Batch<'_> {
     }
 
     /// Consumes only the messages below `position`, which must be the end of a record ([`Piece::to`]). A durable subscriber
-    /// that returns later resumes at the start of the delivery that contains the position.
+    /// that returns later resumes at the start of the delivery that contains the position; in a space or another merged topic at the
+    /// start of its run.
     pub fn consume_up_to(mut self, position: Position) {
         if let Some(bytes) = self.bytes.take() {
             bytes.consume_up_to(position, self.spare);
@@ -415,7 +422,7 @@ impl std::fmt::Debug for OwnedBatch {
 }
 
 /// A received batch that is not consumed yet. Dropping it consumes nothing. Consuming a later batch of the same buffer
-/// consumes this one too.
+/// consumes this one too. Records of a space that the subscriber does not want are no such batch: they wait for one.
 #[derive(Debug)]
 pub struct DeferredBatch {
     epoch: Epoch,
@@ -425,8 +432,8 @@ pub struct DeferredBatch {
 #[derive(Debug)]
 enum Deferred {
     View(InView),
-    /// The records of a space: nothing of its log is consumed while the token lives.
-    Part(#[allow(dead_code, reason = "its drop says that the records are consumed")] Arc<()>),
+    /// The records of a space.
+    Part(OpenPart),
     Nothing,
 }
 
@@ -438,15 +445,19 @@ impl DeferredBatch {
 
     /// Consumes the batch, and all earlier ones of the buffer.
     pub fn consume(self) {
-        if let Deferred::View(view) = self.deferred {
-            view.consume();
+        match self.deferred {
+            Deferred::View(view) => view.consume(),
+            Deferred::Part(mut part) => part.consume(),
+            Deferred::Nothing => {}
         }
     }
 
     /// Consumes only the messages below `position`, as [`Batch::consume_up_to`] does.
     pub fn consume_up_to(self, position: Position) {
-        if let Deferred::View(view) = self.deferred {
-            view.consume_up_to(position);
+        match self.deferred {
+            Deferred::View(view) => view.consume_up_to(position),
+            Deferred::Part(part) => part.consume_up_to(position),
+            Deferred::Nothing => {}
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rbmq_wire::Levels;
-use rocketbufs::{Epoch, InView, Position};
+use rocketbufs::{Epoch, Position};
 
 use crate::ground::error::ReceiveError;
 use crate::state::batch::{Bytes, MessageRef};
@@ -26,6 +26,8 @@ pub(crate) struct BatchCursor {
     space: Option<SpaceView>,
     /// In a space: the next message of the run that is wanted, if it was looked for.
     next: Option<(Place, TopicName)>,
+    /// In a space: whether messages were received one by one, and not as parts.
+    received: bool,
 }
 
 /// The publisher and the range, with the header, of a run in a merged topic.
@@ -66,15 +68,25 @@ impl Place {
 
 impl BatchCursor {
     pub(crate) fn new(bytes: Bytes, topic: TopicName, framing: Framing, space: Option<SpaceView>) -> Self {
-        Self { bytes, offset: 0, topic, framing, run: None, space, next: None }
+        Self { bytes, offset: 0, topic, framing, run: None, space, next: None, received: false }
     }
 
     /// Consumes the whole batch.
     pub(crate) fn consume(self, spare: &mut Vec<u8>, reader: &mut SpaceReader) {
+        let end = self.bytes.end();
+        self.consume_up_to(end, spare, reader);
+    }
+
+    fn consume_up_to(self, to: Position, spare: &mut Vec<u8>, reader: &mut SpaceReader) {
         match (&self.space, self.bytes.into_view(spare)) {
-            (Some(_), Some(view)) => reader.retire(view),
-            (_, view) => view.into_iter().for_each(InView::consume),
+            (Some(_), Some(view)) => reader.retire(view, to, self.received),
+            (_, view) => view.into_iter().for_each(|view| view.consume_up_to(to)),
         }
+    }
+
+    /// Whether nothing follows.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.next.is_none() && self.offset >= self.bytes.as_slice().len()
     }
 
     /// The log of the batch.
@@ -106,9 +118,9 @@ impl BatchCursor {
     }
 
     /// Consumes the messages that were taken.
-    pub(crate) fn consume_taken(self, spare: &mut Vec<u8>) {
+    pub(crate) fn consume_taken(self, spare: &mut Vec<u8>, reader: &mut SpaceReader) {
         let to = self.taken();
-        self.bytes.into_view(spare).into_iter().for_each(|view| view.consume_up_to(to));
+        self.consume_up_to(to, spare, reader);
     }
 
     /// The messages that were not taken; none if all were, and the batch is consumed.
@@ -137,6 +149,7 @@ impl BatchCursor {
     /// Advances to the next message and returns its place; none after the last message.
     pub(crate) fn advance(&mut self, reader: &mut SpaceReader) -> Result<Option<Place>, ReceiveError> {
         if self.space.is_some() {
+            self.received = true;
             return self.advance_in_space(reader);
         }
         let bytes = self.bytes.as_slice().get(self.offset..).unwrap_or_default();
@@ -247,14 +260,15 @@ impl BatchCursor {
         };
         let (epoch, start) = (self.epoch(), self.bytes.position());
         let end = if self.offset < run.to { run.from } else { run.to };
+        let (position, end) = (start + run.from as u64, start + end as u64);
         let part = Part {
             bytes: self.bytes.as_slice().get(range).unwrap_or_default().to_vec(),
             epoch,
-            position: start + run.from as u64,
-            end: start + end as u64,
+            position,
+            end,
             publisher: run.publisher,
             fault,
-            token: reader.token(epoch),
+            open: reader.hand_out(epoch, position, end),
         };
         Some((topic, part))
     }

@@ -9,5 +9,6 @@ pub(crate) mod event;
 pub(crate) mod in_space;
 pub(crate) mod message_segment;
 pub(crate) mod space_log;
+pub(crate) mod space_parts;
 pub(crate) mod space_reader;
 pub(crate) mod topic_state;

@@ -1,4 +1,4 @@
-//! The records of spaces at a subscriber: which of them it wants, and when their bytes count as consumed.
+//! The records of spaces at a subscriber: which of them it wants.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rbmq_wire::Levels;
 use rocketbufs::{Epoch, InView, Position};
 
+use crate::state::space_parts::{OpenPart, SpaceParts};
 use crate::wire::{Attributes, Piece, RecordFault, Space, TopicName, UnpackError};
 
 /// The most names that are remembered, with whether they are wanted: about 16 MiB with usual names.
@@ -30,8 +31,8 @@ pub(crate) struct Part {
     pub(crate) publisher: u32,
     /// In the place of records: what a publisher did wrong.
     pub(crate) fault: Option<UnpackError>,
-    /// While it lives, nothing of the log is consumed.
-    pub(crate) token: Arc<()>,
+    /// While it is open, nothing of the log from the position on is consumed.
+    pub(crate) open: OpenPart,
 }
 
 impl Part {
@@ -73,19 +74,13 @@ impl PlacesInSpace {
     }
 }
 
-/// The part of a log that was handed out, and is not consumed.
-struct Held {
-    token: Arc<()>,
-    view: Option<InView>,
-}
-
 /// See the module.
 #[derive(Default)]
 pub(crate) struct SpaceReader {
     names: HashMap<TopicName, bool>,
     /// The filters for which `names` holds.
     wanted: Option<Arc<Levels<()>>>,
-    held: HashMap<Epoch, Held>,
+    logs: HashMap<Epoch, Arc<SpaceParts>>,
 }
 
 impl SpaceReader {
@@ -113,33 +108,21 @@ impl SpaceReader {
         Ok(wanted.then_some(topic))
     }
 
-    /// What a part of a log holds, so that it is not consumed before.
-    pub(crate) fn token(&mut self, epoch: Epoch) -> Arc<()> {
-        let held = self.held.entry(epoch).or_insert_with(|| Held { token: Arc::default(), view: None });
-        held.token.clone()
+    /// The application gets a part of a log.
+    pub(crate) fn hand_out(&mut self, epoch: Epoch, from: Position, to: Position) -> OpenPart {
+        self.log(epoch).hand_out(from, to)
     }
 
-    /// Everything of a view was handed out. It counts as consumed as soon as nothing of the log is deferred.
-    pub(crate) fn retire(&mut self, view: InView) {
-        match self.held.get_mut(&view.epoch()) {
-            Some(held) if Arc::strong_count(&held.token) > 1 => held.view = Some(view),
-            // With everything before it.
-            _ => {
-                self.held.remove(&view.epoch());
-                view.consume();
-            }
+    /// Everything of a view below `to` was handed out or is not wanted. It is consumed when nothing of the log before it is open or given up.
+    pub(crate) fn retire(&mut self, view: InView, to: Position, received: bool) {
+        self.log(view.epoch()).retire(view, to, received);
+    }
+
+    fn log(&mut self, epoch: Epoch) -> &Arc<SpaceParts> {
+        if !self.logs.contains_key(&epoch) {
+            self.logs.retain(|_, log| !log.is_idle());
         }
-    }
-
-    /// Consumes what was handed out, where nothing is deferred.
-    pub(crate) fn release(&mut self) {
-        self.held.retain(|_, held| {
-            let deferred = Arc::strong_count(&held.token) > 1;
-            if !deferred {
-                held.view.take().into_iter().for_each(InView::consume);
-            }
-            deferred
-        });
+        self.logs.entry(epoch).or_default()
     }
 }
 
