@@ -121,9 +121,14 @@ pub(super) struct Stored {
 }
 
 impl Stored {
-    /// When it becomes worthless, in ms since 1970.
+    /// Whether it is worthless, at a time in ms since 1970.
     pub(super) fn is_expired(&self, unix_ms: u64) -> bool {
         is_expired(&self.attributes, unix_ms)
+    }
+
+    /// When it becomes worthless, in ms since 1970; none: it does not become worthless.
+    pub(super) fn expiry(&self) -> Option<u64> {
+        Attributes::checked_before(&self.attributes).expiry_ms()
     }
 
     /// What it takes in memory.

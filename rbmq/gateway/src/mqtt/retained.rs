@@ -23,7 +23,14 @@ pub(super) struct Retained {
 pub(super) struct RetainedMessages {
     messages: Levels<Retained>,
     bytes: usize,
+    /// No message becomes worthless before, in ms since 1970; none: none does.
+    earliest: Option<u64>,
+    /// When worthless messages are searched again at the earliest.
+    next_search: u64,
 }
+
+/// The time between two searches, in ms: who fills the table makes them no more frequent.
+const SEARCH_EVERY: u64 = 1000;
 
 impl RetainedMessages {
     /// The number of messages.
@@ -42,6 +49,8 @@ impl RetainedMessages {
     /// Keeps a message in place of the former one.
     pub(super) fn put(&mut self, retained: Retained) {
         self.bytes += retained.message.bytes();
+        let expiry = retained.message.expiry();
+        self.earliest = self.earliest.into_iter().chain(expiry).min();
         let topic = retained.message.topic.clone();
         if let Some(old) = self.messages.insert(topic.as_str(), retained) {
             self.bytes -= old.message.bytes();
@@ -69,10 +78,19 @@ impl RetainedMessages {
         found
     }
 
-    /// Forgets what is worthless.
+    /// Forgets what is worthless, if there can be some.
     pub(super) fn expire(&mut self, unix_ms: u64) {
-        let expired = self.messages.values().filter(|retained| retained.message.is_expired(unix_ms));
-        let topics: Vec<TopicName> = expired.map(|retained| retained.message.topic.clone()).collect();
-        topics.iter().for_each(|topic| self.remove(topic));
+        if unix_ms < self.next_search || self.earliest.is_none_or(|at| at > unix_ms) {
+            return;
+        }
+        let (mut expired, mut earliest) = (Vec::new(), None);
+        for Retained { message, .. } in self.messages.values() {
+            match message.expiry() {
+                Some(at) if at <= unix_ms => expired.push(message.topic.clone()),
+                at => earliest = earliest.into_iter().chain(at).min(),
+            }
+        }
+        expired.iter().for_each(|topic| self.remove(topic));
+        (self.earliest, self.next_search) = (earliest, unix_ms + SEARCH_EVERY);
     }
 }

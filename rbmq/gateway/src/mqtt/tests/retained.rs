@@ -97,6 +97,15 @@ fn retained_messages_have_limits() {
     // What is worthless makes room.
     site.publish_with(publisher, retained("b", 1, &"x".repeat(30)), &[]);
     assert_eq!(site.got(publisher), ["PUBACK #5 97", "PUBACK #5 00", "PUBACK #5 00"]);
+    // But not more often than once in a second: each search looks at all messages.
+    site.publish_with(publisher, retained("b", 1, "x"), &[Property::MessageExpiry(0)]);
+    let large = "x".repeat(50);
+    for expected in ["PUBACK #5 97", "PUBACK #5 00"] {
+        site.got(publisher);
+        site.publish_with(publisher, retained("c", 1, &large), &[]);
+        assert_eq!(site.got(publisher), [expected]);
+        site.pass(1);
+    }
 }
 
 #[test]
