@@ -400,7 +400,8 @@ impl Mqtt {
     pub(super) fn look_at_silence(&mut self, conn: ConnId, cx: &mut Cx<'_>) {
         let Some(client) = self.clients.get_mut(&conn) else { return };
         client.alarm = None;
-        if client.blocked || client.subscribing.is_some() || matches!(client.stage, Stage::LoggingIn(_)) {
+        let waits = client.subscribing.as_ref().is_some_and(|subscribing| !subscribing.waits.is_empty());
+        if client.blocked || waits || matches!(client.stage, Stage::LoggingIn(_)) {
             // Nothing was read.
             client.heard = cx.now;
         }

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use rbmq_wire::Attributes;
+use rbmq_wire::{Attributes, TopicFilter};
 
 use crate::protocol::{ConnId, Cx, Message, Range};
 
@@ -16,6 +16,7 @@ use super::message::{Origin, Stored, is_expired, put_properties};
 use super::session::{Pending, Skip};
 use super::settings::{MAX_UNSENT, Overflow, SHARED_PAYLOAD};
 use super::state::{Fault, Match, Mqtt, RetainedWish};
+use super::subscriptions::is_own;
 
 /// A message on its way, and what was made of it for one session that serves the next.
 struct Outgoing<'a> {
@@ -294,10 +295,22 @@ impl Mqtt {
     }
 
     /// Sends the retained messages of a new subscription.
-    pub(super) fn send_retained(&mut self, conn: ConnId, slot: usize, wish: RetainedWish, cx: &mut Cx<'_>) {
+    pub(super) fn send_retained(
+        &mut self,
+        conn: ConnId,
+        slot: usize,
+        filter: &TopicFilter,
+        wish: RetainedWish,
+        cx: &mut Cx<'_>,
+    ) {
+        if self.sessions[slot].for_new > self.settings.max_retained {
+            return;
+        }
         let unix_ms = self.clock.unix_ms(cx.now);
-        let mut found = self.retained.matching(&wish.filter);
-        found.extend(self.own_values(&wish.filter, cx.now));
+        let found = match is_own(filter) {
+            true => self.own_values(filter, cx.now),
+            false => self.retained.matching(filter),
+        };
         let session = &mut self.sessions[slot];
         for retained in found {
             let message = retained.message;
@@ -309,7 +322,7 @@ impl Mqtt {
                 continue;
             }
             if !retained.arrived {
-                let (filter, topic) = (wish.filter.clone(), message.topic.clone());
+                let (filter, topic) = (filter.clone(), message.topic.clone());
                 session.skip(Skip { filter, topic, number: retained.number });
             }
             let (qos, ids) = (wish.qos.min(retained.qos), wish.id.into_iter().collect());

@@ -33,6 +33,9 @@ impl Mqtt {
             Stage::Live(slot) => slot,
             _ => return self.first_packet(conn, frame, cx),
         };
+        if client.subscribing.is_some() {
+            return Ok(self.go_on_subscribing(conn, slot, cx));
+        }
         match decode(client.version, frame)? {
             Packet::Publish(publish) => return self.publish(conn, slot, publish, cx),
             Packet::Ack(ack) => match ack.kind {
@@ -116,7 +119,6 @@ impl Protocol for Mqtt {
                 Stage::Closed => return Taken::Bytes(bytes.len()),
                 Stage::LoggingIn(_) => return Taken::Blocked(used),
                 Stage::New => MAX_FIRST_PACKET,
-                Stage::Live(_) if client.subscribing.is_some() => return Taken::Blocked(used),
                 Stage::Live(_) => self.settings.max_packet(),
             };
             client.blocked = false;
@@ -137,6 +139,8 @@ impl Protocol for Mqtt {
                     }
                     return Taken::Blocked(used);
                 }
+                Ok(Step::Waits) => return Taken::Blocked(used),
+                Ok(Step::Later) => return Taken::Later(used),
                 Err(fault) => {
                     self.fail(conn, fault, cx);
                     return Taken::Bytes(bytes.len());

@@ -73,6 +73,10 @@ pub(super) const MAX_FIRST_PACKET: usize = 64 << 10;
 pub(super) const MAX_UNSENT: u64 = 256 << 10;
 /// Payloads from this size are framed once for all connections whose heads differ. Smaller ones are copied with their heads.
 pub(super) const SHARED_PAYLOAD: usize = 512;
+/// A SUBSCRIBE is executed in pieces: the search for its retained messages looks at about so many entries in each.
+pub(super) const MAX_WALK: usize = 10_000;
+/// Most levels of a filter with wildcards: each is a path that every message may follow.
+pub(super) const MAX_WILD_LEVELS: usize = 32;
 /// The longest client id.
 pub(super) const MAX_CLIENT_ID: usize = 1024;
 /// Most wills that wait for the bus.

@@ -1,6 +1,6 @@
 //! The tables of a gateway of MQTT.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use rbmq_wire::{Levels, TopicFilter, TopicName};
@@ -132,7 +132,7 @@ pub(super) struct Client {
     pub(super) aliases: HashMap<u16, TopicName>,
     /// The topic of the last PUBLISH, whose name is mostly that of the next.
     pub(super) last_topic: Option<TopicName>,
-    /// A SUBSCRIBE that waits until its filters are in force.
+    /// A SUBSCRIBE that is not done yet. The connection is not read until then, and gives the packet again.
     pub(super) subscribing: Option<Box<Subscribing>>,
 }
 
@@ -152,14 +152,13 @@ pub(super) struct Subscribing {
     pub(super) reasons: Vec<u8>,
     /// Filters that are not in force yet.
     pub(super) waits: Vec<TopicFilter>,
-    /// Filters whose retained messages follow.
-    pub(super) retained: Vec<RetainedWish>,
+    /// Filters whose retained messages follow: each once, however often it is in the packet.
+    pub(super) retained: BTreeMap<TopicFilter, RetainedWish>,
 }
 
 /// Retained messages are to be sent for a subscription.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct RetainedWish {
-    pub(super) filter: TopicFilter,
     pub(super) qos: u8,
     pub(super) id: Option<u32>,
 }
@@ -226,6 +225,10 @@ pub(super) enum Step {
     Done,
     /// It has to come again: the bus has no room.
     Again,
+    /// It has to come again: an answer of the broker is missing.
+    Waits,
+    /// It has to come again when the client has read what is queued: it costs much.
+    Later,
 }
 
 /// The seconds that mean «never».

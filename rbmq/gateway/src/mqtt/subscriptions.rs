@@ -1,5 +1,7 @@
 //! SUBSCRIBE and UNSUBSCRIBE.
 
+use std::collections::BTreeMap;
+
 use rbmq_wire::TopicFilter;
 
 use crate::protocol::{ConnId, Cx};
@@ -7,13 +9,14 @@ use crate::protocol::{ConnId, Cx};
 use super::codec::{
     Answer, Packet, Properties, Property, Request, SubscribeOptions, Version, WantedFilter, reason,
 };
+use super::settings::{MAX_WALK, MAX_WILD_LEVELS};
 use super::state::{Fault, Mqtt, RetainedWish, Route, Step, Subscriber, Subscribing};
 
 /// The topics of the gateway itself. They never go over the bus.
 pub(super) const OWN_TOPICS: &str = "$SYS";
 
 impl Mqtt {
-    /// Executes SUBSCRIBE. SUBACK goes out when all filters are in force.
+    /// Begins SUBSCRIBE. SUBACK goes out when all filters are in force, and the retained messages behind it.
     pub(super) fn subscribe(
         &mut self,
         conn: ConnId,
@@ -29,21 +32,56 @@ impl Mqtt {
             packet_id: request.packet_id,
             reasons: Vec::new(),
             waits: Vec::new(),
-            retained: Vec::new(),
+            retained: BTreeMap::new(),
         };
-        for wanted in request.filters.iter() {
-            let granted = self.subscribe_to(conn, slot, wanted, id, &mut subscribing, cx)?;
+        for (at, wanted) in request.filters.iter().enumerate() {
+            let granted = match at < self.settings.max_subscriptions {
+                true => self.subscribe_to(conn, slot, wanted, id, &mut subscribing, cx)?,
+                false => reason::QUOTA,
+            };
             subscribing.reasons.push(granted);
         }
-        match subscribing.waits.is_empty() {
-            true => self.answer_subscribe(conn, slot, subscribing, cx),
-            false => {
-                if let Some(client) = self.clients.get_mut(&conn) {
-                    client.subscribing = Some(Box::new(subscribing));
-                }
-            }
+        if subscribing.waits.is_empty() {
+            self.send_suback(conn, &mut subscribing, cx);
         }
-        Ok(Step::Done)
+        if let Some(client) = self.clients.get_mut(&conn) {
+            client.subscribing = Some(Box::new(subscribing));
+        }
+        Ok(self.go_on_subscribing(conn, slot, cx))
+    }
+
+    /// Goes on with a SUBSCRIBE.
+    pub(super) fn go_on_subscribing(&mut self, conn: ConnId, slot: usize, cx: &mut Cx<'_>) -> Step {
+        let client = self.clients.get_mut(&conn);
+        let Some(mut subscribing) = client.and_then(|client| client.subscribing.take()) else {
+            return Step::Done;
+        };
+        let step = match subscribing.waits.is_empty() {
+            true => self.serve_retained(conn, slot, &mut subscribing, cx),
+            false => Step::Waits,
+        };
+        if let Some(client) = self.clients.get_mut(&conn).filter(|_| step != Step::Done) {
+            client.subscribing = Some(subscribing);
+        }
+        step
+    }
+
+    /// Sends retained messages, until the search has cost much.
+    fn serve_retained(
+        &mut self,
+        conn: ConnId,
+        slot: usize,
+        subscribing: &mut Subscribing,
+        cx: &mut Cx<'_>,
+    ) -> Step {
+        let mut walked = 0;
+        while walked < MAX_WALK {
+            let Some((filter, wish)) = subscribing.retained.pop_first() else { return Step::Done };
+            // What the gateway tells of itself is in all sessions.
+            walked += if is_own(&filter) { self.sessions.len() } else { self.retained.len() };
+            self.send_retained(conn, slot, &filter, wish, cx);
+        }
+        Step::Later
     }
 
     /// Subscribes to one filter. Returns the reason code.
@@ -63,6 +101,9 @@ impl Mqtt {
             return Ok(reason::SHARED_UNSUPPORTED);
         }
         let Ok(filter) = wanted.filter.parse::<TopicFilter>() else { return Ok(reason::FILTER_INVALID) };
+        if wanted.filter.contains(['+', '#']) && filter.levels().count() > MAX_WILD_LEVELS {
+            return Ok(reason::FILTER_INVALID);
+        }
         // Topics of the broker itself: as for PUBLISH.
         let is_the_brokers = filter.as_str().starts_with('$') && !is_own(&filter);
         if is_the_brokers || !cx.door.may_subscribe_to_some(conn, &filter) {
@@ -78,8 +119,11 @@ impl Mqtt {
             subscribing.waits.push(filter.clone());
         }
         let SubscribeOptions { qos, retain_handling, .. } = wanted.options;
+        let wish = RetainedWish { qos, id };
         if retain_handling == 0 || (retain_handling == 1 && is_new) {
-            subscribing.retained.push(RetainedWish { filter, qos, id });
+            subscribing.retained.insert(filter, wish);
+        } else if let Some(wanted) = subscribing.retained.get_mut(&filter) {
+            *wanted = wish;
         }
         Ok(qos)
     }
@@ -125,28 +169,28 @@ impl Mqtt {
             let Some(conn) = self.sessions[slot].link.as_ref().map(|link| link.conn) else { continue };
             let Some(client) = self.clients.get_mut(&conn) else { continue };
             let Some(mut subscribing) = client.subscribing.take() else { continue };
+            let waited = !subscribing.waits.is_empty();
             subscribing.waits.retain(|waits| waits != filter);
-            if subscribing.waits.is_empty() {
-                self.answer_subscribe(conn, slot, *subscribing, cx);
+            if waited && subscribing.waits.is_empty() {
+                self.send_suback(conn, &mut subscribing, cx);
+                // The rest follows when the connection gives the packet again.
+                self.serve_retained(conn, slot, &mut subscribing, cx);
                 cx.out.resume(conn);
-            } else {
+            }
+            if let Some(client) = self.clients.get_mut(&conn) {
                 client.subscribing = Some(subscribing);
             }
         }
     }
 
-    /// SUBACK, and the retained messages behind it.
-    fn answer_subscribe(&mut self, conn: ConnId, slot: usize, subscribing: Subscribing, cx: &mut Cx<'_>) {
-        let Subscribing { packet_id, mut reasons, retained, .. } = subscribing;
+    fn send_suback(&self, conn: ConnId, subscribing: &mut Subscribing, cx: &mut Cx<'_>) {
+        let (packet_id, mut reasons) = (subscribing.packet_id, std::mem::take(&mut subscribing.reasons));
         let Some(version) = self.clients.get(&conn).map(|client| client.version) else { return };
         if version == Version::V311 {
             reasons.iter_mut().filter(|reason| **reason > 2).for_each(|reason| *reason = reason::UNSPECIFIED);
         }
         let answer = Answer { packet_id, properties: Properties::default(), reasons: &reasons };
         cx.out.send(conn, &Packet::Suback(answer).encode(version));
-        for wish in retained {
-            self.send_retained(conn, slot, wish, cx);
-        }
     }
 
     /// Executes UNSUBSCRIBE.
@@ -176,6 +220,7 @@ impl Mqtt {
     }
 }
 
-fn is_own(filter: &TopicFilter) -> bool {
+/// Whether the topics of a filter are the gateway's own.
+pub(super) fn is_own(filter: &TopicFilter) -> bool {
     filter.levels().next() == Some(OWN_TOPICS)
 }

@@ -2,6 +2,9 @@
 
 use super::*;
 use crate::mqtt::Overflow;
+use crate::mqtt::message::Stored;
+use crate::mqtt::retained::Retained;
+use crate::protocol::Taken;
 
 #[test]
 fn bad_bytes_end_their_connection_alone() {
@@ -73,8 +76,8 @@ fn ids_of_qos_2_are_bounded() {
 fn sessions_and_subscriptions_are_bounded() {
     let mut site = Site::with(Settings { max_sessions: 2, max_subscriptions: 2, ..Settings::default() });
     let conn = site.plain(V5, "a");
-    let got = site.subscribe_with(conn, 0, &[("1", 0), ("2", 0), ("3", 0), ("2", 1)]);
-    assert_eq!(got, ["SUBACK #9 00 00 97 01"]);
+    assert_eq!(site.subscribe_with(conn, 0, &[("1", 0), ("2", 0)]), ["SUBACK #9 00 00"]);
+    assert_eq!(site.subscribe_with(conn, 0, &[("3", 0), ("2", 1)]), ["SUBACK #9 97 01"]);
     site.plain(V5, "b");
     for (version, expected) in [(V5, "CONNACK 97"), (V311, "CONNACK 03")] {
         let conn = site.hello(Hello::new(version, "c"));
@@ -82,6 +85,49 @@ fn sessions_and_subscriptions_are_bounded() {
     }
     site.plain(V5, "a");
     assert_eq!(site.0.protocol.sessions.len(), 2);
+}
+
+#[test]
+fn a_subscribe_has_few_filters_and_serves_each_once() {
+    let mut site = Site::with(Settings { max_subscriptions: 4, ..Settings::default() });
+    let conn = site.plain(V5, "a");
+    site.publish_with(conn, Publish { retain: true, ..message("t", 1, "x") }, &[]);
+    site.got(conn);
+    let filters = [("#", 0), ("t", 0), ("#", 0), ("#", 1), ("u", 0), ("t", 0)];
+    let expected = ["SUBACK #9 00 00 00 01 97 97", "PUBLISH t q1 retain #1 x", "PUBLISH t q0 retain x"];
+    assert_eq!(site.subscribe_with(conn, 0, &filters), expected);
+    let deep = "+/".repeat(31);
+    let filters =
+        [(&*format!("{deep}#"), 0), (&*format!("{deep}+/#"), 0), (&*deep.replace('+', "a").repeat(2), 0)];
+    assert_eq!(site.subscribe_with(conn, 0, &filters)[0], "SUBACK #9 00 8f 00");
+}
+
+#[test]
+fn a_subscribe_that_costs_much_is_executed_in_pieces() {
+    let mut site = Site::new();
+    let (conn, late) = (site.plain(V5, "a"), site.plain(V5, "b"));
+    for number in 0..6000 {
+        let topic = format!("t/{number}").parse().unwrap();
+        let message = Stored { topic, attributes: Box::default(), payload: Box::default() };
+        site.0.protocol.retained.put(Retained { message: message.into(), qos: 0, number, arrived: true });
+    }
+    let filters: Vec<u8> = (b'a'..=b'e').flat_map(|level| [0, 3, b'+', b'/', level, 0]).collect();
+    let request =
+        Request { packet_id: 9, properties: Properties::default(), filters: Filters::of_subscribe(&filters) };
+    let bytes = Packet::Subscribe(request).encode(V5);
+    let mut feed = |conn| site.0.with(|machine, cx| machine.on_bytes(conn, &bytes, cx));
+    let taken = [Taken::Later(0), Taken::Later(0), Taken::Bytes(bytes.len())];
+    assert_eq!([(); 3].map(|()| feed(conn)), taken);
+    assert_eq!(site.got(conn), ["SUBACK #9 00 00 00 00 00"]);
+    // The same when the filters are in force only later.
+    site.disconnect(conn, 0, &[]);
+    site.0.bus.is_late = true;
+    let mut feed = |conn| site.0.with(|machine, cx| machine.on_bytes(conn, &bytes, cx));
+    assert_eq!(feed(late), Taken::Blocked(0));
+    site.0.subscribed();
+    let mut feed = |conn| site.0.with(|machine, cx| machine.on_bytes(conn, &bytes, cx));
+    assert_eq!([(); 2].map(|()| feed(late)), [Taken::Later(0), Taken::Bytes(bytes.len())]);
+    assert_eq!(site.got(late), ["SUBACK #9 00 00 00 00 00"]);
 }
 
 #[test]
