@@ -119,12 +119,14 @@ impl Mqtt {
     }
 
     /// Checks the client id, and gives one to a client without.
-    fn name(&self, opening: &mut Opening) -> Result<(), Fault> {
+    fn name(&mut self, opening: &mut Opening) -> Result<(), Fault> {
         if opening.client_id.is_empty() {
             if opening.version == Version::V311 && !opening.clean_start {
                 return Err(Fault::new(reason::CLIENT_ID, "a session needs a client id"));
             }
-            opening.client_id = format!("rbmq-{:016x}-{}", self.gateway, self.serials + 1);
+            // The number says nothing of those by which the gateway knows its messages.
+            self.named += 1;
+            opening.client_id = format!("rbmq-{:016x}-{}", self.name_seed, self.named);
             opening.assigned = true;
         }
         if opening.client_id.len() > MAX_CLIENT_ID {

@@ -1,6 +1,7 @@
 //! The tables of a gateway of MQTT.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::{Duration, Instant};
 
 use rbmq_wire::{Levels, TopicFilter, TopicName};
@@ -26,6 +27,10 @@ pub(crate) struct Mqtt {
     pub(super) names: HashMap<Box<str>, usize>,
     /// Sessions so far.
     pub(super) serials: u64,
+    /// A random number in the client ids that this gateway gives.
+    pub(super) name_seed: u64,
+    /// Client ids given so far.
+    pub(super) named: u64,
     /// Retained messages so far.
     pub(super) retained_so_far: u64,
     pub(super) routes: Levels<Route>,
@@ -246,6 +251,8 @@ impl Mqtt {
             sessions: Slab::new(),
             names: HashMap::new(),
             serials: 0,
+            name_seed: RandomState::new().build_hasher().finish(),
+            named: 0,
             retained_so_far: 0,
             routes: Levels::default(),
             own_routes: 0,
