@@ -348,8 +348,8 @@ impl<P: Protocol> World<P> {
     /// A client goes.
     pub(crate) fn close(&mut self, conn: ConnId) {
         self.inputs.remove(&conn);
-        self.door.log_out(conn);
         self.with(|protocol, cx| protocol.on_closed(conn, cx));
+        self.door.log_out(conn);
         self.settle();
     }
 

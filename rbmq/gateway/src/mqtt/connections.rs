@@ -314,7 +314,13 @@ impl Mqtt {
         let now = cx.now;
         self.stalled.remove(&slot);
         let session = &mut self.sessions[slot];
-        session.link = None;
+        if let (Some(link), Some(will)) = (session.link.take(), &session.will)
+            && !cx.door.may_publish(link.conn, &will.topic)
+        {
+            // The right was taken since CONNECT.
+            session.will = None;
+            self.counts.refused += 1;
+        }
         if session.expiry == Some(Duration::ZERO) {
             return self.end_session(slot, cx);
         }

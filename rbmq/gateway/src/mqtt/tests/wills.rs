@@ -1,6 +1,9 @@
 //! Wills.
 
+use rbmq_wire::TopicFilter;
+
 use super::*;
+use crate::double::MemoryUser;
 
 fn will<'a>(properties: &'a [u8]) -> Will<'a> {
     Will { qos: 1, retain: false, properties: Properties::new(properties), topic: "w", payload: b"gone" }
@@ -132,4 +135,30 @@ fn a_will_that_cannot_be_published_is_refused_at_once() {
         let conn = site.hello(Hello { will: Some(Will { topic, ..will(&[]) }), ..Hello::new(V5, "a") });
         assert_eq!(site.got(conn), [expected]);
     }
+}
+
+#[test]
+fn a_will_is_not_published_without_the_right() {
+    let (mut site, watcher) = site();
+    site.0.door.lets_in_anonymous = true;
+    let user = MemoryUser {
+        name: "ann",
+        secret: "pw",
+        is_token: false,
+        publish: filter("w"),
+        subscribe: filter("x"),
+    };
+    site.0.door.users = vec![user];
+    let hello = Hello { will: Some(will(&[])), login: Some(("ann", "pw")), ..Hello::new(V5, "a") };
+    for (right, expected) in [("w", 1), ("x", 0)] {
+        site.0.door.users[0].publish = filter("w");
+        let conn = site.client(hello);
+        site.0.door.users[0].publish = filter(right);
+        site.lose(conn);
+        assert_eq!(site.got(watcher).len(), expected, "{right}");
+    }
+}
+
+fn filter(text: &str) -> TopicFilter {
+    text.parse().expect("a filter")
 }
