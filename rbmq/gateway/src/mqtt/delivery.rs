@@ -69,7 +69,7 @@ impl<'a> Outgoing<'a> {
     /// The frame for all that get it without a packet id and without subscription ids.
     fn whole(&mut self, version: Version, retain: bool, cx: &mut Cx<'_>) -> Range {
         let at = usize::from(version == Version::V5) * 2 + usize::from(retain);
-        if let Some(range) = self.whole[at] {
+        if let Some(range) = self.whole[at].filter(|range| cx.out.is_there(*range)) {
             return range;
         }
         let head = self.head(version, How { retain, ..How::default() });
@@ -79,8 +79,8 @@ impl<'a> Outgoing<'a> {
     }
 
     fn payload(&mut self, cx: &mut Cx<'_>) -> Range {
-        let payload = self.message.payload;
-        *self.payload.get_or_insert_with(|| cx.out.frame(&[payload]))
+        let range = self.payload.filter(|range| cx.out.is_there(*range));
+        *self.payload.insert(range.unwrap_or_else(|| cx.out.frame(&[self.message.payload])))
     }
 }
 
@@ -147,8 +147,7 @@ impl Mqtt {
         }
         if message.payload.len() + message.attributes.len() > self.settings.max_packet() {
             // Of another publisher: no packet has room for it.
-            self.counts.dropped += 1;
-            return;
+            return self.count_dropped(cx);
         }
         let mut matched = std::mem::take(&mut self.scratch.matched);
         let mut outgoing = Outgoing::new(message, unix_ms);
@@ -198,7 +197,7 @@ impl Mqtt {
         let Some(session) = self.sessions.get_mut(share.slot) else { return };
         let Some(link) = &session.link else {
             if share.qos > 0 {
-                self.enqueue(share, outgoing);
+                self.enqueue(share, outgoing, cx);
             }
             return;
         };
@@ -207,32 +206,48 @@ impl Mqtt {
             return;
         }
         if share.qos > 0 {
+            // What was sent on a former connection comes first.
             let has_room = session.queue.is_empty()
+                && session.inflight.len() == link.outstanding
                 && link.outstanding < link.window
                 && cx.out.queued_bytes(conn) < MAX_UNSENT;
             match has_room {
                 true => self.send_now(share, outgoing, cx),
-                false => self.enqueue(share, outgoing),
+                false => self.enqueue(share, outgoing, cx),
             }
         } else if session.for_new > 0 {
-            self.enqueue(share, outgoing);
+            self.enqueue(share, outgoing, cx);
         } else if share.ids.is_empty() {
             let range = outgoing.whole(version, share.retain, cx);
             let fits = range.len as usize <= max_packet;
-            self.count_sent(fits && cx.out.push(conn, range));
+            self.count_pushed(fits, fits && cx.out.push(conn, range), cx);
         } else {
             let head =
                 outgoing.head(version, How { retain: share.retain, ids: &share.ids, ..How::default() });
             let fits = head.len() + outgoing.message.payload.len() <= max_packet;
-            self.count_sent(fits && push_split(conn, &head, outgoing, cx));
+            self.count_pushed(fits, fits && push_split(conn, &head, outgoing, cx), cx);
         }
     }
 
-    fn count_sent(&mut self, sent: bool) {
-        match sent {
-            true => self.counts.published_out += 1,
-            false => self.counts.dropped += 1,
+    /// Counts a message of QoS 0. What the connection did not take is counted there as dropped.
+    fn count_pushed(&mut self, fits: bool, pushed: bool, cx: &mut Cx<'_>) {
+        match (fits, pushed) {
+            (_, true) => self.count_sent(cx),
+            (true, false) => self.counts.dropped += 1,
+            (false, false) => self.count_dropped(cx),
         }
+    }
+
+    /// A client gets a message, for the first time.
+    fn count_sent(&mut self, cx: &mut Cx<'_>) {
+        self.counts.published_out += 1;
+        cx.out.delivered(1);
+    }
+
+    /// A client does not get a message.
+    fn count_dropped(&mut self, cx: &mut Cx<'_>) {
+        self.counts.dropped += 1;
+        cx.out.dropped(1);
     }
 
     /// Sends a message of QoS 1 or 2 that nothing is before.
@@ -248,10 +263,9 @@ impl Mqtt {
         if len > max_packet {
             // The client takes no packet of this size: for it, the message is done.
             session.finish(packet_id);
-            self.counts.dropped += 1;
-            return;
+            return self.count_dropped(cx);
         }
-        self.counts.published_out += 1;
+        self.count_sent(cx);
         if outgoing.message.payload.len() < SHARED_PAYLOAD {
             let mut bytes = head;
             bytes.extend_from_slice(outgoing.message.payload);
@@ -267,7 +281,7 @@ impl Mqtt {
     }
 
     /// Keeps a message until the session can get it.
-    fn enqueue(&mut self, share: Share, outgoing: &mut Outgoing<'_>) {
+    fn enqueue(&mut self, share: Share, outgoing: &mut Outgoing<'_>, cx: &mut Cx<'_>) {
         let message = outgoing.stored();
         let Share { slot, qos, retain, ids } = share;
         let (bytes, settings) = (message.bytes(), &self.settings);
@@ -275,11 +289,10 @@ impl Mqtt {
         if session.waiting() >= settings.max_queued_messages
             || session.queued_bytes + bytes > settings.max_queued_bytes
         {
-            self.counts.dropped += 1;
             if let (Overflow::Disconnect, Some(link)) = (settings.overflow, &session.link) {
                 self.doomed.push(link.conn);
             }
-            return;
+            return self.count_dropped(cx);
         }
         session.push(Pending { message, qos, retain, for_new: false, ids });
         if session.link.is_some() {
@@ -379,11 +392,13 @@ impl Mqtt {
                 let pubrel = Packet::Ack(Ack { kind: AckKind::Pubrel, packet_id, reason, properties });
                 cx.out.send(conn, &pubrel.encode(version));
             }
+            // The right was taken since.
+            Some(pending) if !cx.door.may_receive(conn, &pending.message.topic) => session.finish(packet_id),
             Some(pending) => {
                 let bytes = encode(version, pending, packet_id, true, unix_ms);
                 if bytes.len() > link.max_packet {
                     session.finish(packet_id);
-                    self.counts.dropped += 1;
+                    self.count_dropped(cx);
                 } else {
                     self.counts.published_out += 1;
                     cx.out.send(conn, &bytes);
@@ -414,9 +429,9 @@ impl Mqtt {
         let bytes = encode(version, &pending, packet_id, false, unix_ms);
         if bytes.len() > max_packet {
             session.finish(packet_id);
-            self.counts.dropped += 1;
+            self.count_dropped(cx);
         } else {
-            self.counts.published_out += 1;
+            self.count_sent(cx);
             cx.out.send(conn, &bytes);
         }
         true

@@ -67,10 +67,17 @@ impl Mqtt {
                 if let Some(client) = self.clients.get_mut(&conn) {
                     client.version = version_of(&frame, error);
                 }
+                cx.out.fault();
                 self.refuse(conn, error.into(), cx);
                 Ok(Step::Done)
             }
         }
+    }
+
+    /// A client broke the protocol.
+    fn broken(&mut self, conn: ConnId, fault: Fault, cx: &mut Cx<'_>) {
+        cx.out.fault();
+        self.fail(conn, fault, cx);
     }
 
     /// When something is due.
@@ -126,7 +133,7 @@ impl Protocol for Mqtt {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return Taken::Bytes(used),
                 Err(error) => {
-                    self.fail(conn, error.into(), cx);
+                    self.broken(conn, error.into(), cx);
                     return Taken::Bytes(bytes.len());
                 }
             };
@@ -142,7 +149,7 @@ impl Protocol for Mqtt {
                 Ok(Step::Waits) => return Taken::Blocked(used),
                 Ok(Step::Later) => return Taken::Later(used),
                 Err(fault) => {
-                    self.fail(conn, fault, cx);
+                    self.broken(conn, fault, cx);
                     return Taken::Bytes(bytes.len());
                 }
             }

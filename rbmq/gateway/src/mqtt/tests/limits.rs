@@ -155,6 +155,29 @@ fn the_queue_of_a_session_is_bounded() {
 }
 
 #[test]
+fn what_clients_get_and_lose_and_break_is_counted_once() {
+    let mut site = Site::with(Settings { max_queued_messages: 1, max_inflight: 1, ..Settings::default() });
+    let (publisher, plain) = (site.plain(V5, "p"), site.plain(V5, "o"));
+    let subscriber = site.client(Hello::lasting(V5, "s"));
+    site.subscribe(plain, "t", 0);
+    site.subscribe(subscriber, "t", 1);
+    for payload in ["1", "2", "3"] {
+        site.publish(publisher, "t", 1, payload);
+    }
+    // Three of QoS 0 and the first of QoS 1; the second waits, and the third has no room.
+    assert_eq!(site.0.out.counted, [4, 1, 0]);
+    site.lose(subscriber);
+    let subscriber = site.hello(Hello::lasting(V5, "s"));
+    // The first came again, which is the same message.
+    assert_eq!(site.0.out.counted, [4, 1, 0]);
+    site.ack(subscriber, AckKind::Puback, 1, 0);
+    assert_eq!(site.0.out.counted, [5, 1, 0]);
+    site.0.feed(publisher, [0xF1, 0]);
+    site.hello(Hello::new(V5, "s"));
+    assert_eq!(site.0.out.counted, [5, 1, 1]);
+}
+
+#[test]
 fn a_client_whose_queue_is_full_can_be_disconnected() {
     let overflow = Overflow::Disconnect;
     let mut site =

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::double::MemoryUser;
 use crate::mqtt::message::Stored;
 use crate::mqtt::session::{Pending, Session};
 
@@ -91,6 +92,44 @@ fn after_a_reconnect_messages_come_again_with_dup_and_an_owed_pubrel_too() {
     site.ack(subscriber, AckKind::Puback, 1, 0);
     site.ack(subscriber, AckKind::Pubrec, 3, 0);
     site.ack(subscriber, AckKind::Pubcomp, 3, 0);
+    assert!(site.0.protocol.sessions.iter().all(|(_, session)| session.inflight.is_empty()));
+}
+
+#[test]
+fn what_is_to_come_again_comes_before_new_messages() {
+    let mut site = Site::new();
+    let (publisher, subscriber) = (site.plain(V5, "p"), site.client(Hello::lasting(V5, "s")));
+    site.subscribe(subscriber, "t", 1);
+    site.publish(publisher, "t", 1, "old");
+    site.lose(subscriber);
+    // What the connection has queued leaves no room.
+    site.0.out.queued = 1 << 30;
+    let subscriber = site.client(Hello::lasting(V5, "s"));
+    site.0.out.queued = 0;
+    site.publish(publisher, "t", 1, "new");
+    site.pass(1);
+    assert_eq!(site.got(subscriber), ["PUBLISH t q1 dup #1 old", "PUBLISH t q1 #2 new"]);
+}
+
+#[test]
+fn what_is_to_come_again_is_withheld_without_the_right() {
+    let mut site = Site::new();
+    let everything = || "#".parse().unwrap();
+    site.0.door.users = vec![MemoryUser {
+        name: "ann",
+        secret: "pw",
+        is_token: false,
+        publish: everything(),
+        subscribe: everything(),
+    }];
+    let hello = Hello { login: Some(("ann", "pw")), ..Hello::lasting(V5, "s") };
+    let conn = site.client(hello);
+    site.subscribe(conn, "t", 1);
+    site.publish(conn, "t", 1, "secret");
+    site.lose(conn);
+    site.0.door.users[0].subscribe = "u".parse().unwrap();
+    let conn = site.hello(hello);
+    assert_eq!(site.got(conn).len(), 1);
     assert!(site.0.protocol.sessions.iter().all(|(_, session)| session.inflight.is_empty()));
 }
 
