@@ -39,8 +39,19 @@ pub(super) struct Transaction {
     pub(super) count: usize,
     /// A command was refused: nothing will be executed.
     pub(super) is_broken: bool,
-    /// How far the execution is, and the replies so far.
-    pub(super) progress: Option<(usize, Vec<u8>)>,
+    /// How far the execution is, if it has to wait in the middle.
+    pub(super) progress: Option<Progress>,
+}
+
+/// How far a transaction is executed.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// The bytes of the commands that are executed.
+    pub(super) at: usize,
+    /// What they have cost.
+    pub(super) cost: usize,
+    /// Their replies.
+    pub(super) replies: Vec<u8>,
 }
 
 /// A client. See the module.
@@ -116,6 +127,11 @@ impl Client {
     /// Whether only few commands are allowed: a client of RESP2 could not tell replies from messages.
     pub(super) fn is_restricted(&self) -> bool {
         !self.is_resp3 && self.is_subscribed()
+    }
+
+    /// Whether it is in the middle of `EXEC`.
+    pub(super) fn is_executing(&self) -> bool {
+        self.transaction.as_ref().is_some_and(|transaction| transaction.progress.is_some())
     }
 
     pub(super) fn is_muted(&self) -> bool {

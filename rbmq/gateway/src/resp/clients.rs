@@ -151,6 +151,7 @@ impl Resp {
             Ok(selection) => selection,
             Err(error) => return Reply::new(&mut self.replies, client.is_resp3).error(error),
         };
+        self.cost += self.clients.len();
         let mut chosen = self.choose(client, &selection, cx);
         chosen.sort_unstable_by_key(|client| client.id);
         let text: String = chosen.into_iter().map(|client| describe(client, cx)).collect();
@@ -162,6 +163,7 @@ impl Resp {
             Ok(selection) => selection,
             Err(error) => return Reply::new(&mut self.replies, client.is_resp3).error(error),
         };
+        self.cost += self.clients.len();
         let conns: Vec<ConnId> =
             self.choose(client, &selection, cx).iter().map(|client| client.conn).collect();
         let mut reply = Reply::new(&mut self.replies, client.is_resp3);

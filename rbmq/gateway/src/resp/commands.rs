@@ -143,6 +143,11 @@ impl Spec {
         )
     }
 
+    /// Whether the replies of the command are no larger than it is, or not by much.
+    pub(super) fn has_small_replies(&self) -> bool {
+        self.is_subscribing() || matches!(self.verb, Verb::Publish | Verb::Spublish)
+    }
+
     /// Whether the command is executed at once inside a transaction.
     pub(super) fn is_immediate(&self) -> bool {
         matches!(self.verb, Verb::Discard | Verb::Exec | Verb::Multi | Verb::Quit | Verb::Reset | Verb::Watch)

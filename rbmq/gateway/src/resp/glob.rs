@@ -78,6 +78,12 @@ impl Glob {
 
     /// Whether a name matches.
     pub fn matches(&self, name: &[u8]) -> bool {
+        let mut steps = usize::MAX;
+        self.matches_within(name, &mut steps)
+    }
+
+    /// The same. What it costs is taken from `steps`, down to zero.
+    pub fn matches_within(&self, name: &[u8], steps: &mut usize) -> bool {
         if name.is_empty() {
             // As in Redis, where `*` needs a byte to begin with.
             return self.0.is_empty();
@@ -86,6 +92,7 @@ impl Glob {
         // Where the newest `*` is, and how far the bytes go that it takes.
         let mut newest: Option<(usize, usize)> = None;
         while at < name.len() {
+            *steps = steps.saturating_sub(1);
             match self.0.get(part) {
                 Some(Part::Rest) if part + 1 == self.0.len() => return true,
                 Some(Part::Rest) => {

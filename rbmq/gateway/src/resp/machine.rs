@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime};
 
 use rbmq_wire::{TopicFilter, TopicName};
 
-use super::client::{Client, Post, Transaction, Wait};
+use super::client::{Client, Post, Wait};
 use super::commands::{Spec, Verb, needs_store};
 use super::deliver::{Scratch, deliver};
 use super::parse::{Arguments, Command, Limits, Publish, Step, publish};
@@ -21,6 +21,9 @@ const MAX_ARGUMENTS: usize = 1 << 20;
 
 /// What a command may have beside a message of the largest size.
 const MAX_COMMAND_OVERHEAD: u64 = 128 << 10;
+
+/// What the commands of one call may cost before others have their turn: bytes of replies, and names and clients that are looked at.
+const MAX_COST: usize = 1 << 20;
 
 /// Memory of [`Resp`] beyond this is given back after use.
 const KEPT_BYTES: usize = 1 << 20;
@@ -55,7 +58,7 @@ pub(super) struct Counts {
 
 /// RESP for all connections of a gateway.
 pub(crate) struct Resp {
-    limits: Limits,
+    pub(super) limits: Limits,
     pub(super) version: &'static str,
     /// When the gateway began, by both clocks.
     pub(super) began: SystemTime,
@@ -64,6 +67,8 @@ pub(crate) struct Resp {
     pub(super) routes: Routes,
     /// Replies to the client whose bytes are read.
     pub(super) replies: Vec<u8>,
+    /// What the commands of this call have cost, beside the replies that are there.
+    pub(super) cost: usize,
     arguments: Arguments,
     scratch: Scratch,
     pub(super) counts: Counts,
@@ -87,6 +92,7 @@ impl Resp {
             clients: HashMap::new(),
             routes: Routes::default(),
             replies: Vec::new(),
+            cost: 0,
             arguments: Arguments::default(),
             scratch: Scratch::default(),
             counts: Counts::default(),
@@ -109,7 +115,7 @@ impl Resp {
             if matches!(client.wait, Wait::Check | Wait::Filters(1..)) {
                 return Taken::Blocked(at);
             }
-            if self.replies.len() >= MAX_REPLIES && self.is_full(client, cx) {
+            if self.cost >= MAX_COST || self.replies.len() >= MAX_REPLIES && self.is_full(client, cx) {
                 return Taken::Later(at);
             }
             let rest = &bytes[at..];
@@ -161,6 +167,7 @@ impl Resp {
             return flow;
         }
         self.counts.commands += 1;
+        self.cost += self.replies.len() - begin;
         client.used = cx.now;
         let is_error = self.replies.get(begin) == Some(&b'-');
         // As it is after the command: `CLIENT REPLY ON` is answered.
@@ -192,6 +199,8 @@ impl Resp {
                 name.escape_ascii()
             )),
             None => unknown_command(&mut reply, command),
+            // `EXEC`, which goes on, although what it has executed may forbid it.
+            Some(spec) if client.is_executing() => return Ok(spec),
             Some(spec) if !spec.takes(command.len()) => {
                 reply.error(format_args!("ERR wrong number of arguments for '{}' command", spec.name));
             }
@@ -275,11 +284,6 @@ impl Resp {
             self.replies.shrink_to(KEPT_BYTES);
         }
     }
-
-    /// The most bytes that a transaction has.
-    pub(super) fn max_transaction_bytes(&self) -> usize {
-        self.limits.command as usize
-    }
 }
 
 /// The answer to a command that Redis does not have either.
@@ -310,6 +314,7 @@ impl Protocol for Resp {
         let Some(mut client) = self.clients.remove(&conn) else { return Taken::Bytes(bytes.len()) };
         let mut arguments = std::mem::take(&mut self.arguments);
         let commands = self.counts.commands;
+        self.cost = 0;
         let taken = self.read(&mut client, bytes, &mut arguments, cx);
         self.arguments = arguments;
         if client.is_in && self.counts.commands > commands {
@@ -368,96 +373,4 @@ impl Protocol for Resp {
     }
 
     fn on_stop(&mut self, _cx: &mut Cx<'_>) {}
-}
-
-/// Transactions.
-impl Resp {
-    /// Keeps a command for `EXEC`.
-    fn keep(&mut self, client: &mut Client, raw: &[u8]) {
-        let most = self.max_transaction_bytes();
-        let Some(transaction) = &mut client.transaction else { return };
-        let mut reply = Reply::new(&mut self.replies, client.is_resp3);
-        if transaction.bytes.len() + raw.len() > most {
-            transaction.is_broken = true;
-            transaction.bytes = Vec::new();
-            reply.error(format_args!("ERR a transaction has {most} bytes at most"));
-            return;
-        }
-        if !transaction.is_broken {
-            transaction.bytes.extend_from_slice(raw);
-            transaction.count += 1;
-        }
-        reply.word("QUEUED");
-    }
-
-    fn transaction(&mut self, client: &mut Client, verb: Verb) {
-        let mut reply = Reply::new(&mut self.replies, client.is_resp3);
-        match (verb, &mut client.transaction) {
-            (Verb::Multi, Some(_)) => reply.error("ERR MULTI calls can not be nested"),
-            (Verb::Multi, none) => {
-                *none = Some(Box::default());
-                reply.ok();
-            }
-            (Verb::Discard, None) => reply.error("ERR DISCARD without MULTI"),
-            (Verb::Discard, some) => {
-                *some = None;
-                reply.ok();
-            }
-            (Verb::Watch, Some(_)) => reply.error("ERR WATCH inside MULTI is not allowed"),
-            // There are no keys that others could change.
-            _ => reply.ok(),
-        }
-    }
-
-    /// Executes what was kept. If a command cannot be executed yet, the replies so far wait with it.
-    fn exec(&mut self, client: &mut Client, cx: &mut Cx<'_>) -> Flow {
-        let Some(mut transaction) = client.transaction.take() else {
-            Reply::new(&mut self.replies, client.is_resp3).error("ERR EXEC without MULTI");
-            return Flow::Done;
-        };
-        let begin = self.replies.len();
-        let mut at = match transaction.progress.take() {
-            Some((at, replies)) => {
-                self.replies.extend_from_slice(&replies);
-                at
-            }
-            None if transaction.is_broken => {
-                let mut reply = Reply::new(&mut self.replies, client.is_resp3);
-                reply.error("EXECABORT Transaction discarded because of previous errors.");
-                return Flow::Done;
-            }
-            None => {
-                Reply::new(&mut self.replies, client.is_resp3).array(transaction.count);
-                0
-            }
-        };
-        if self.exec_from(client, &transaction, &mut at, cx) == Flow::Blocked {
-            transaction.progress = Some((at, self.replies.split_off(begin)));
-            client.transaction = Some(transaction);
-            return Flow::Blocked;
-        }
-        Flow::Done
-    }
-
-    fn exec_from(
-        &mut self,
-        client: &mut Client,
-        transaction: &Transaction,
-        at: &mut usize,
-        cx: &mut Cx<'_>,
-    ) -> Flow {
-        let (mut parser, mut arguments) = (super::parse::Parser::default(), Arguments::default());
-        // They were parsed before: there is nothing but commands.
-        while let Step::Command(used) = parser.parse(&transaction.bytes[*at..], &self.limits, &mut arguments)
-        {
-            let command = arguments.of(&transaction.bytes[*at..]);
-            if let Some(spec) = command.get(0).and_then(Spec::find)
-                && self.execute(client, spec, &command, cx) == Flow::Blocked
-            {
-                return Flow::Blocked;
-            }
-            *at += used;
-        }
-        Flow::Done
-    }
 }

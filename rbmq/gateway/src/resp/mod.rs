@@ -25,3 +25,4 @@ mod server;
 mod table;
 #[cfg(test)]
 mod tests;
+mod transactions;

@@ -15,6 +15,10 @@ use crate::protocol::{Cx, PublishError};
 /// The most channels and patterns of a client.
 const MAX_SUBSCRIPTIONS: usize = 100_000;
 
+/// The most bytes of names that `PUBSUB CHANNELS` lists, and the steps that it may take to match them with its pattern.
+const MAX_LIST_BYTES: usize = 4 << 20;
+const MAX_LIST_STEPS: usize = 8 << 20;
+
 const NO_PERMISSION: &str = "NOPERM No permissions to access a channel";
 
 /// A name that no topic can have.
@@ -202,6 +206,7 @@ impl Resp {
             (b"numpat", 2) => {
                 let patterns = self.routes.table(Kind::Pattern).iter();
                 reply.count(patterns.filter(|(_, entry)| !entry.subscribers().is_empty()).count());
+                self.cost += self.routes.table(Kind::Pattern).len();
             }
             (b"numsub" | b"shardnumsub", _) => {
                 let kind = if subcommand == b"numsub" { Kind::Channel } else { Kind::Shard };
@@ -219,16 +224,24 @@ impl Resp {
     /// The channels with subscribers that the client may receive.
     fn list_channels(&mut self, client: &Client, kind: Kind, pattern: Option<&[u8]>, cx: &mut Cx<'_>) {
         let glob = pattern.map(|pattern| Glob::new(&pattern[..pattern.len().min(MAX_PATTERN_BYTES)]));
-        let mut names = Vec::new();
+        let (mut names, mut bytes, mut steps) = (Vec::new(), 0, MAX_LIST_STEPS);
         for (_, entry) in self.routes.table(kind).iter() {
-            let is_wanted = glob.as_ref().is_none_or(|glob| glob.matches(&entry.name));
+            let is_wanted = glob.as_ref().is_none_or(|glob| glob.matches_within(&entry.name, &mut steps));
             let topic = entry.filter.as_ref().and_then(rbmq_wire::TopicFilter::as_topic);
             let mut may = || topic.as_ref().is_none_or(|topic| cx.door.may_receive(client.conn, topic));
             if is_wanted && !entry.subscribers().is_empty() && may() {
+                bytes += entry.name.len();
                 names.push(&entry.name);
             }
+            if bytes > MAX_LIST_BYTES || steps == 0 {
+                break;
+            }
         }
+        self.cost += self.routes.table(kind).len() + (MAX_LIST_STEPS - steps);
         let mut reply = Reply::new(&mut self.replies, client.is_resp3);
+        if bytes > MAX_LIST_BYTES || steps == 0 {
+            return reply.error("ERR too many channels: a pattern that begins with some letters finds fewer");
+        }
         reply.array(names.len());
         names.into_iter().for_each(|name| reply.bulk(name));
     }

@@ -92,6 +92,7 @@ impl Resp {
             command.len() == 1
                 || command.from(1).any(|asked| is(asked, name) || everything.iter().any(|all| is(asked, all)))
         };
+        self.cost += self.clients.len();
         let mut text = String::new();
         for (name, section) in self.sections(cx) {
             if asks(name) {
@@ -111,7 +112,7 @@ impl Resp {
         // The client that asks is not among the others now.
         let others = self.clients.values();
         let subscribed = others.filter(|client| client.is_subscribed()).count();
-        let entries = |kind| self.routes.table(kind).iter().count().to_string();
+        let entries = |kind| self.routes.table(kind).len().to_string();
         [
             (
                 "Server",

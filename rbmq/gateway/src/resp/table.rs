@@ -81,6 +81,11 @@ impl Table {
         &self.entries[number as usize]
     }
 
+    /// The number of entries.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Entry)> {
         self.entries.iter().map(|(number, entry)| (number as u32, entry))
     }

@@ -11,6 +11,7 @@ mod commands;
 mod login;
 mod messages;
 mod subscriptions;
+mod transactions;
 
 const MAX_MESSAGE: u64 = 1 << 20;
 

@@ -1,6 +1,7 @@
 //! Subscriptions: when they are answered, and what is allowed meanwhile.
 
 use super::*;
+use crate::protocol::{Protocol as _, Taken};
 
 #[test]
 fn a_subscription_is_answered_when_it_is_in_force() {
@@ -122,6 +123,33 @@ fn pubsub_channels_are_those_that_match() {
     assert_eq!(world.say(asker, "PUBSUB CHANNELS"), "*3 $6 news.a $6 news.b $5 other");
     assert_eq!(world.say(asker, "PUBSUB NUMSUB"), "*0");
     assert_eq!(world.say(asker, "PUBSUB X"), "-ERR unknown subcommand 'X'. Try PUBSUB HELP.");
+}
+
+#[test]
+fn many_commands_that_look_at_much_leave_others_their_turn() {
+    let mut world = world();
+    let (conn, other) = (world.open(), world.open());
+    let names: Vec<String> = (0..1000).map(|number| format!("{number}")).collect();
+    world.say(other, &format!("SUBSCRIBE {}", names.join(" ")));
+    let bytes = "PUBSUB CHANNELS x\r\n".repeat(600);
+    let taken = world.with(|resp, cx| resp.on_bytes(conn, bytes.as_bytes(), cx));
+    let Taken::Later(used) = taken else { panic!("{taken:?}") };
+    let done = used / "PUBSUB CHANNELS x\r\n".len();
+    assert!((1..600).contains(&done), "{done}");
+    assert_eq!(world.ask(conn, &bytes[used..]).matches("*0\r\n").count(), 600);
+}
+
+#[test]
+fn a_pattern_that_costs_too_much_finds_no_channels() {
+    let mut world = world();
+    let (conn, other) = (world.open(), world.open());
+    let a = "a".repeat(240);
+    let names: Vec<String> = (0..1000).map(|number| format!("{a}{number}")).collect();
+    world.say(other, &format!("SUBSCRIBE {}", names.join(" ")));
+    let costly = format!("PUBSUB CHANNELS *{}b", &a[..120]);
+    let refused = "-ERR too many channels: a pattern that begins with some letters finds fewer";
+    assert_eq!(world.say(conn, &costly), refused);
+    assert!(world.say(conn, "PUBSUB CHANNELS aa*").starts_with("*1000 "));
 }
 
 #[test]
