@@ -1,7 +1,7 @@
 //! The counters of gateways, for the broker's metrics.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use locks::Mutex;
 
@@ -12,6 +12,7 @@ use crate::config::GatewayProtocol;
 pub struct GatewayCounters {
     protocol: GatewayProtocol,
     address: String,
+    is_serving: AtomicBool,
     connections: AtomicU64,
     values: [AtomicU64; Count::ALL.len()],
 }
@@ -72,7 +73,17 @@ impl Count {
 impl GatewayCounters {
     fn new(protocol: GatewayProtocol, address: &str) -> Self {
         let values = std::array::from_fn(|_| AtomicU64::new(0));
-        Self { protocol, address: address.to_owned(), connections: AtomicU64::new(0), values }
+        let (is_serving, connections) = (AtomicBool::new(true), AtomicU64::new(0));
+        Self { protocol, address: address.to_owned(), is_serving, connections, values }
+    }
+
+    /// Whether the gateway serves clients: its entrance is open.
+    pub fn is_serving(&self) -> bool {
+        self.is_serving.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_serving(&self, is_serving: bool) {
+        self.is_serving.store(is_serving, Ordering::Relaxed);
     }
 
     /// Counts one more.
@@ -121,10 +132,17 @@ impl GatewayCounters {
 pub(crate) struct AllGatewayCounters(Arc<Mutex<Vec<Arc<GatewayCounters>>>>);
 
 impl AllGatewayCounters {
-    /// The counters of one more gateway.
-    pub(super) fn add(&self, protocol: GatewayProtocol, address: &str) -> Arc<GatewayCounters> {
+    /// The counters of one more gateway. One that had stopped, and serves again at its address, has those of before.
+    pub(super) fn open(&self, protocol: GatewayProtocol, address: &str) -> Arc<GatewayCounters> {
+        let mut all = self.0.lock();
+        let is_same =
+            |of: &&Arc<GatewayCounters>| !of.is_serving() && of.protocol == protocol && of.address == address;
+        if let Some(counters) = all.iter().find(is_same) {
+            counters.set_serving(true);
+            return counters.clone();
+        }
         let counters = Arc::new(GatewayCounters::new(protocol, address));
-        self.0.lock().push(counters.clone());
+        all.push(counters.clone());
         counters
     }
 

@@ -19,7 +19,7 @@ use std::time::{Instant, SystemTime};
 use access::{AuditEvent, Login, Operation, Refused, Step};
 use peers::LogLimiter;
 use rbmq_wire::{Credentials, Secret, TopicFilter, TopicName};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::clients::{Client, Due, Waiting, What, is_same};
 use super::counters::{Count, GatewayCounters};
@@ -447,6 +447,19 @@ impl Entrance {
 
     fn count_connections(&self) {
         self.counters.set_connections(self.clients.len() as u64);
+    }
+}
+
+impl Drop for Entrance {
+    fn drop(&mut self) {
+        self.counters.set_connections(0);
+        self.counters.set_serving(false);
+        if std::thread::panicking() {
+            let gateway = self.counters.name();
+            error!(
+                "the gateway {gateway} has failed, and serves nobody: restart the broker, and report the fault"
+            );
+        }
     }
 }
 

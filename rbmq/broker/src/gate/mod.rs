@@ -91,14 +91,15 @@ impl Gate {
     }
 
     /// The entrance for the clients of a gateway that listens on an address. `wake` is called from any thread when
-    /// [`Entrance::next_event`] has something new.
+    /// [`Entrance::next_event`] has something new. The gateway serves clients until the drop of its entrance: then the broker is not
+    /// ready any more (`/ready`), until one at the same address is open.
     pub fn open(
         &self,
         settings: &GatewaySettings,
         address: &str,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Entrance {
-        let counters = self.0.counters.add(settings.protocol, address);
+        let counters = self.0.counters.open(settings.protocol, address);
         Entrance::new(self.0.desk.clone(), counters, Arc::new(wake))
     }
 }

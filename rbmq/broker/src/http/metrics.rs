@@ -546,6 +546,8 @@ impl Scrape {
         let values = |value: &dyn Fn(&GatewayCounters) -> u64| -> Vec<_> {
             names.iter().map(String::as_str).zip(self.gateways.iter().map(|gateway| value(gateway))).collect()
         };
+        let about = About::gauge("rbmq_gateway_up", "1 while the gateway serves clients");
+        to.family(about, "gateway", values(&|gateway| gateway.is_serving().into()).into_iter())?;
         let about = About::gauge("rbmq_gateway_connections", "Connected clients of the gateway");
         to.family(about, "gateway", values(&GatewayCounters::connections).into_iter())?;
         for (what, name, help) in Count::ALL {

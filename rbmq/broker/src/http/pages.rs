@@ -132,8 +132,14 @@ impl Pages {
 
     fn ready(&self) -> Answer {
         let draining = self.watch.is_draining();
-        let status = if draining { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
-        let mut answer = serde_json::json!({ "ready": !draining, "draining": draining });
+        let gateways = self.watch.gateways().into_iter();
+        let stopped: Vec<_> = gateways.filter(|of| !of.is_serving()).map(|of| of.name()).collect();
+        let ready = !draining && stopped.is_empty();
+        let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        let mut answer = serde_json::json!({ "ready": ready, "draining": draining });
+        if !stopped.is_empty() {
+            answer["stopped_gateways"] = stopped.into();
+        }
         // Other topics and clients are served.
         let unavailable = self.watch.unavailable_topics();
         if unavailable > 0 {

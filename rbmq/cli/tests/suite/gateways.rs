@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
+use rbmq_broker::http::Endpoint;
+use rbmq_broker::{Broker, BrokerConfig, GatewayProtocol, GatewaySettings};
 use testkit::{LONG, Process, until};
 
 use crate::common::operator::Operated;
@@ -33,13 +35,20 @@ impl Redis {
     }
 }
 
-/// A line of the metrics.
-fn metric(http: &str, begin: &str) -> Option<u64> {
+/// The answer for a page, with its head.
+fn get(http: &str, page: &str) -> String {
     let mut stream = TcpStream::connect(http).expect("the endpoint");
     stream.set_read_timeout(Some(LONG)).expect("a time-out");
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("a request");
+    let request = format!("GET {page} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("a request");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+/// A line of the metrics.
+fn metric(http: &str, begin: &str) -> Option<u64> {
+    let answer = get(http, "/metrics");
     answer.lines().find_map(|line| line.strip_prefix(begin)?.trim().parse().ok())
 }
 
@@ -67,9 +76,43 @@ fn clients_of_redis_and_of_the_broker_share_topics() {
     assert_eq!(subscriber.finish().good().text(), "22.5\n");
     let of = |name: &str| metric(&http, &format!("rbmq_gateway_{name}{{gateway=\"resp:{address}\"}}"));
     until("both are counted", || of("connections") == Some(2) && of("messages_out_total") == Some(1));
-    assert_eq!(of("accepted_total"), Some(2));
+    assert_eq!((of("accepted_total"), of("up")), (Some(2), Some(1)));
     broker.end();
     assert_eq!(redis.line(), "", "the gateway has closed the connection");
+}
+
+/// Whoever watches the broker sees that a port serves nobody any more.
+#[test]
+fn a_broker_whose_gateway_fails_is_not_ready() {
+    let mut config = BrokerConfig::default();
+    config.broker.listen = "127.0.0.1:0".into();
+    config.http.listen = "127.0.0.1:0".into();
+    let broker = Broker::start(config).unwrap();
+    let endpoint = Endpoint::start(broker.watch(), &broker.config().http).unwrap();
+    let http = endpoint.addr().to_string();
+    let gate = broker.gate().unwrap();
+    let open = |address: &str| gate.open(&GatewaySettings::new(GatewayProtocol::Resp), address, || {});
+    let sees = |status: &str, names: &str, up: u64| {
+        let ready = get(&http, "/ready");
+        assert!(ready.starts_with(&format!("HTTP/1.1 {status} ")) && ready.contains(names), "{ready}");
+        assert_eq!(ready.contains("stopped_gateways"), up == 0, "{ready}");
+        let metrics = get(&http, "/metrics");
+        let lines: Vec<_> = metrics.lines().filter(|line| line.starts_with("rbmq_gateway_up{")).collect();
+        let other = "rbmq_gateway_up{gateway=\"resp:b:2\"} 1";
+        assert_eq!(lines, [&format!("rbmq_gateway_up{{gateway=\"resp:a:1\"}} {up}"), other]);
+        assert!(get(&http, "/health").contains("\"healthy\":true"));
+    };
+    let (one, _other) = (open("a:1"), open("b:2"));
+    sees("200", "\"ready\":true", 1);
+    std::thread::spawn(move || {
+        let _entrance = one;
+        panic!("a fault of a gateway");
+    })
+    .join()
+    .unwrap_err();
+    sees("503", "\"stopped_gateways\":[\"resp:a:1\"]", 0);
+    let _again = open("a:1");
+    sees("200", "\"ready\":true", 1);
 }
 
 #[test]
@@ -93,7 +136,6 @@ fn a_gateway_that_others_can_reach_needs_tls_and_users() {
 #[test]
 fn the_listener_of_the_process_takes_nobody_else() {
     use rbmq::{Publisher, StartFrom, Subscriber};
-    use rbmq_broker::{Broker, BrokerConfig};
 
     let setup = crate::common::setup::Setup::new();
     let users = setup.text("users.toml");
