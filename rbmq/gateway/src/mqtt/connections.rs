@@ -172,7 +172,7 @@ impl Mqtt {
             self.end_session(slot, cx);
         }
         let present = self.names.get(&key).copied();
-        if present.is_none() && self.sessions.len() >= self.settings.max_sessions {
+        if present.is_none() && !self.make_room_for_session(opening.expiry, cx) {
             return self.refuse(conn, Fault::new(reason::QUOTA, "there are too many sessions"), cx);
         }
         let slot = present.unwrap_or_else(|| {
@@ -196,6 +196,19 @@ impl Mqtt {
         self.send_connack(conn, present.is_some(), &opening, cx);
         cx.out.known(conn);
         self.resume_session(slot, cx);
+    }
+
+    /// Makes room for one more session: those that are without a connection for the longest time end. Without any, a session that ends with its
+    /// connection has room like that.
+    fn make_room_for_session(&mut self, expiry: Option<Duration>, cx: &mut Cx<'_>) -> bool {
+        while self.sessions.len() >= self.settings.max_sessions {
+            let Some((_, &slot)) = self.away.first_key_value() else {
+                return expiry == Some(Duration::ZERO);
+            };
+            self.counts.sessions_expired += 1;
+            self.end_session(slot, cx);
+        }
+        true
     }
 
     /// The connection has its session.
@@ -327,6 +340,9 @@ impl Mqtt {
         session.ends_at = session.expiry.map(|expiry| now + expiry);
         session.will_at = session.will.as_ref().map(|will| now + will.delay);
         let serial = session.serial;
+        self.departures += 1;
+        session.away = Some(self.departures);
+        self.away.insert(self.departures, slot);
         self.look_at_session(slot, serial, cx);
         // The end publishes the will if it comes first.
         let Some(session) = self.session(slot, serial) else { return };

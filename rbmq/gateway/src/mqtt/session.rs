@@ -82,6 +82,8 @@ pub(super) struct Session {
     /// Its key in the table: the user and the client id, so that no user gets the session of another.
     pub(super) key: Box<str>,
     pub(super) link: Option<Link>,
+    /// Which departure its last connection was; none: it has a connection.
+    pub(super) away: Option<u64>,
     /// How long it lives without a connection; none: as long as the gateway.
     pub(super) expiry: Option<Duration>,
     /// When it ends; none: it has a connection, or does not end.
@@ -113,6 +115,7 @@ impl Session {
             serial,
             key,
             link: None,
+            away: None,
             expiry: Some(Duration::ZERO),
             ends_at: None,
             will: None,

@@ -16,7 +16,8 @@ pub(crate) enum Overflow {
 pub(crate) struct Settings {
     /// The largest payload, in bytes. Packets may be larger by 64 KiB of topic and properties.
     pub(crate) max_message_bytes: usize,
-    /// Most sessions, with and without a client. Each takes about 500 bytes and what it waits for. One more client gets 0x97.
+    /// Most sessions, with and without a client. Each takes about 500 bytes and what it waits for. For one more, the session ends that is without
+    /// a client for the longest time. If all have clients, one that outlives its connection gets 0x97, and others are bounded by connections.
     pub(crate) max_sessions: usize,
     /// How long a session lives without a client, at most. Sessions of 3.1.1 without «clean session» live that long.
     pub(crate) max_session_expiry: Duration,

@@ -25,6 +25,10 @@ pub(crate) struct Mqtt {
     pub(super) sessions: Slab<Session>,
     /// Sessions by key.
     pub(super) names: HashMap<Box<str>, usize>,
+    /// Sessions without a connection, in the order in which they lost it.
+    pub(super) away: BTreeMap<u64, usize>,
+    /// Connections that sessions have lost so far.
+    pub(super) departures: u64,
     /// Sessions so far.
     pub(super) serials: u64,
     /// A random number in the client ids that this gateway gives.
@@ -250,6 +254,8 @@ impl Mqtt {
             clients: HashMap::new(),
             sessions: Slab::new(),
             names: HashMap::new(),
+            away: BTreeMap::new(),
+            departures: 0,
             serials: 0,
             name_seed: RandomState::new().build_hasher().finish(),
             named: 0,
@@ -287,9 +293,12 @@ impl Mqtt {
         }
     }
 
-    /// The end of a session and its will are due no more.
+    /// A session gets a connection or ends: its end and its will are due no more.
     pub(super) fn disarm(&mut self, slot: usize) {
         let session = &mut self.sessions[slot];
+        if let Some(number) = session.away.take() {
+            self.away.remove(&number);
+        }
         let alarm = Alarm::Session { slot, serial: session.serial };
         for at in [session.ends_at.take(), session.will_at.take()].into_iter().flatten() {
             self.alarms.remove(&(at, alarm));

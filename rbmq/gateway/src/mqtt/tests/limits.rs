@@ -80,11 +80,37 @@ fn sessions_and_subscriptions_are_bounded() {
     assert_eq!(site.subscribe_with(conn, 0, &[("3", 0), ("2", 1)]), ["SUBACK #9 97 01"]);
     site.plain(V5, "b");
     for (version, expected) in [(V5, "CONNACK 97"), (V311, "CONNACK 03")] {
-        let conn = site.hello(Hello::new(version, "c"));
+        let conn = site.hello(Hello::lasting(version, "c"));
         assert_eq!(site.got(conn), [expected]);
     }
     site.plain(V5, "a");
     assert_eq!(site.0.protocol.sessions.len(), 2);
+    // A session that ends with its connection is bounded like connections.
+    let conn = site.plain(V5, "d");
+    assert_eq!(site.0.protocol.sessions.len(), 3);
+    site.lose(conn);
+    assert_eq!(site.0.protocol.sessions.len(), 2);
+}
+
+#[test]
+fn a_flood_of_sessions_ends_those_that_are_away_for_the_longest_time() {
+    let mut site = Site::with(Settings { max_sessions: 3, ..Settings::default() });
+    let mut come = |id: &str| {
+        let conn = site.hello(Hello::lasting(V5, id));
+        let got = site.got(conn);
+        site.lose(conn);
+        got[0].contains(" present")
+    };
+    let ids = ["1", "2", "3", "1", "4", "1", "3", "2", "1"];
+    let present = [false, false, false, true, false, true, true, false, true];
+    assert_eq!(ids.map(&mut come), present);
+    assert_eq!((site.0.protocol.sessions.len(), site.0.protocol.away.len()), (3, 3));
+    let connected = site.plain(V5, "5");
+    let others = ["6", "7"].map(|id| site.client(Hello::lasting(V5, id)));
+    assert!(site.0.protocol.away.is_empty());
+    let refused = site.hello(Hello::lasting(V5, "8"));
+    assert_eq!(site.got(refused), ["CONNACK 97"]);
+    assert!(![connected, others[0], others[1]].iter().any(|conn| site.is_closed(*conn)));
 }
 
 #[test]
@@ -228,7 +254,12 @@ fn everything_is_gone_when_all_have_left() {
     }
     let machine = &site.0.protocol;
     assert!(machine.clients.is_empty() && machine.sessions.is_empty() && machine.names.is_empty());
-    assert!(machine.routes.is_empty() && machine.alarms.is_empty() && machine.stalled.is_empty());
+    assert!(
+        machine.routes.is_empty()
+            && machine.away.is_empty()
+            && machine.alarms.is_empty()
+            && machine.stalled.is_empty()
+    );
     assert_eq!(machine.own_routes, 0);
     assert!(site.0.bus.filters.is_empty());
 }
