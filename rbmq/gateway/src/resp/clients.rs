@@ -2,6 +2,7 @@
 //!
 //! A client sees and closes the connections of its own user alone.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use super::client::Client;
@@ -22,7 +23,8 @@ pub(super) fn is_plain_text(bytes: &[u8]) -> Option<&str> {
 /// Which connections `CLIENT KILL` and `CLIENT LIST` mean.
 #[derive(Debug, Default)]
 struct Selection<'a> {
-    ids: Option<Vec<u64>>,
+    /// A set: there may be as many ids as clients, and each client is looked up.
+    ids: Option<HashSet<u64>>,
     address: Option<&'a [u8]>,
     user: Option<&'a [u8]>,
     /// Whether those with subscriptions are meant, or those without.
@@ -55,7 +57,7 @@ impl Selection<'_> {
     fn add_id(&mut self, text: &[u8]) -> Result<(), String> {
         let id = integer(text).and_then(|id| u64::try_from(id).ok()).filter(|id| *id > 0);
         let id = id.ok_or("ERR client-id should be greater than 0")?;
-        self.ids.get_or_insert_default().push(id);
+        self.ids.get_or_insert_default().insert(id);
         Ok(())
     }
 }

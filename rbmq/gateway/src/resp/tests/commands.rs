@@ -188,6 +188,7 @@ fn client_list_and_kill_reach_the_own_users_connections() {
     };
     assert_eq!(ids(world.ask(one, "CLIENT LIST\r\n")), ["1", "2"]);
     assert_eq!(ids(world.ask(one, "CLIENT LIST ID 2 3\r\n")), ["2"]);
+    assert_eq!(ids(world.ask(one, "CLIENT LIST ID 2 1 2\r\n")), ["1", "2"]);
     assert_eq!(ids(world.ask(one, "CLIENT LIST TYPE pubsub\r\n")), Vec::<String>::new());
     assert_eq!(world.say(one, "CLIENT KILL ID 3"), ":0");
     assert_eq!(world.say(one, "CLIENT KILL 127.0.0.1:40003"), "-ERR No such client");
