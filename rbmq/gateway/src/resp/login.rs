@@ -73,7 +73,7 @@ impl Resp {
                 return Flow::Done;
             }
         };
-        let Some(is_right) = log_in(client, login, cx) else { return Flow::Blocked };
+        let Some(is_right) = self.log_in(client, login, cx) else { return Flow::Blocked };
         let mut reply = Reply::new(&mut self.replies, client.is_resp3);
         if is_right {
             reply.ok()
@@ -93,7 +93,7 @@ impl Resp {
             }
         };
         if let Some(login) = hello.login {
-            match log_in(client, login, cx) {
+            match self.log_in(client, login, cx) {
                 None => return Flow::Blocked,
                 Some(true) => {}
                 Some(false) => {
@@ -156,27 +156,36 @@ impl Resp {
             }
         }
     }
-}
 
-/// Logs a client in. None: the password is being checked.
-fn log_in(client: &mut Client, Login { user, secret }: Login<'_>, cx: &mut Cx<'_>) -> Option<bool> {
-    let is_right = match std::mem::replace(&mut client.wait, Wait::No) {
-        Wait::Checked(is_right) => is_right,
-        _ => {
-            let user = Some(user).filter(|user| *user != DEFAULT_USER).map(std::str::from_utf8).transpose();
-            match user.and_then(|user| Ok((user, std::str::from_utf8(secret)?))) {
-                Ok((user, secret)) => match cx.door.log_in(client.conn, user, secret) {
-                    Entry::In => true,
-                    Entry::Refused => false,
-                    Entry::Wait => {
-                        client.wait = Wait::Check;
-                        return None;
-                    }
-                },
-                Err(_) => false,
+    /// Logs a client in. None: the password is being checked.
+    fn log_in(
+        &mut self,
+        client: &mut Client,
+        Login { user, secret }: Login<'_>,
+        cx: &mut Cx<'_>,
+    ) -> Option<bool> {
+        let is_right = match std::mem::replace(&mut client.wait, Wait::No) {
+            Wait::Checked(is_right) => is_right,
+            _ => {
+                let user =
+                    Some(user).filter(|user| *user != DEFAULT_USER).map(std::str::from_utf8).transpose();
+                match user.and_then(|user| Ok((user, std::str::from_utf8(secret)?))) {
+                    Ok((user, secret)) => match cx.door.log_in(client.conn, user, secret) {
+                        Entry::In => true,
+                        Entry::Refused => false,
+                        Entry::Wait => {
+                            client.wait = Wait::Check;
+                            return None;
+                        }
+                    },
+                    Err(_) => false,
+                }
             }
+        };
+        client.is_in |= is_right;
+        if is_right {
+            self.check_subscriptions(client, cx);
         }
-    };
-    client.is_in |= is_right;
-    Some(is_right)
+        Some(is_right)
+    }
 }

@@ -120,19 +120,34 @@ impl Resp {
             let number = self.routes.begin(kind, name, cx.bus);
             client.coming.push((kind, number));
         }
-        let mut may = |number: u32| {
-            let filter = self.routes.table(kind).get(number).filter.as_ref();
-            // A pattern that no topic can match is nobody's secret.
-            filter.is_none_or(|filter| match filter.as_topic() {
-                Some(topic) => cx.door.may_subscribe(client.conn, &topic),
-                None => cx.door.may_subscribe_to_some(client.conn, filter),
-            })
-        };
-        if client.coming.iter().all(|(_, number)| may(*number)) {
+        if client.coming.iter().all(|(_, number)| self.may_have(client, kind, *number, cx)) {
             return Ok(());
         }
         self.abandon(client, cx);
         Err(NO_PERMISSION.to_owned())
+    }
+
+    /// Whether the client's user may subscribe to an entry.
+    fn may_have(&self, client: &Client, kind: Kind, number: u32, cx: &mut Cx<'_>) -> bool {
+        let filter = self.routes.table(kind).get(number).filter.as_ref();
+        // A pattern that no topic can match is nobody's secret.
+        filter.is_none_or(|filter| match filter.as_topic() {
+            Some(topic) => cx.door.may_subscribe(client.conn, &topic),
+            None => cx.door.may_subscribe_to_some(client.conn, filter),
+        })
+    }
+
+    /// The client has another user now, perhaps. If that one may not have what the client has subscribed to, the connection ends, as it does when
+    /// the rights of a user change.
+    pub(super) fn check_subscriptions(&mut self, client: &mut Client, cx: &mut Cx<'_>) {
+        for kind in Kind::ALL {
+            self.cost += client.count(kind);
+            if !client.subscribed[kind as usize].iter().all(|number| self.may_have(client, kind, *number, cx))
+            {
+                client.closing = Some("its new user has no right for what it has subscribed to");
+                return;
+            }
+        }
     }
 
     /// Takes back what the client was about to subscribe to.

@@ -137,3 +137,29 @@ fn reset_takes_everything_back() {
     world.say(conn, "SUBSCRIBE news/a");
     assert_eq!(world.say(conn, "RESET"), "+RESET");
 }
+
+/// What a user may not have is no longer delivered, whoever it was that subscribed to it.
+#[test]
+fn subscriptions_are_checked_again_after_another_login() {
+    let mut world = guarded();
+    let wide = MemoryUser { name: "wide", subscribe: "#".parse().unwrap(), ..reader() };
+    let other = MemoryUser { name: "other", subscribe: "public/#".parse().unwrap(), ..reader() };
+    world.door.users.extend([wide, other]);
+    for is_slow in [false, true] {
+        for subscribe in ["SUBSCRIBE news/a", "SSUBSCRIBE news/a", "PSUBSCRIBE news/*"] {
+            world.door.is_slow = false;
+            let conn = world.open();
+            world.say(conn, "HELLO 3 AUTH ada secret");
+            world.say(conn, subscribe);
+            assert_eq!(world.say(conn, "AUTH other x").split(' ').next(), Some("-WRONGPASS"));
+            assert_eq!(world.say(conn, "AUTH ada secret"), "+OK");
+            assert_eq!(world.say(conn, "AUTH wide secret"), "+OK");
+            assert!(!world.out.closed.contains_key(&conn), "{subscribe}");
+            world.door.is_slow = is_slow;
+            world.feed(conn, "AUTH other secret\r\n");
+            world.checked();
+            assert_eq!(world.line(conn), "+OK");
+            assert!(world.out.closed.contains_key(&conn), "{subscribe}");
+        }
+    }
+}
