@@ -90,8 +90,12 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 /// The first bad finding.
 #[cfg(feature = "tls")]
 pub(super) fn certificates(config: &BrokerConfig) -> Result<(), Failure> {
-    let findings = [Some(tls::whole(&config.framework.tls)), tls::endpoint(config)];
-    match findings.into_iter().flatten().find(|finding| finding.level == Level::Bad) {
+    let findings = [tls::whole(&config.framework.tls)].into_iter();
+    match findings
+        .chain(tls::endpoint(config))
+        .chain(tls::gateways(config))
+        .find(|finding| finding.level == Level::Bad)
+    {
         Some(bad) => Err(Failure::Failed(bad.found)),
         None => Ok(()),
     }

@@ -4,9 +4,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use rbmq_broker::BrokerConfig;
+use rbmq_broker::{BrokerConfig, GatewaySettings};
 use rocketbufs::config::TlsSettings;
-use tls13::{CertificateFacts, ClientCertificates, Credentials, RevocationFacts};
+use tls13::{CertificateFacts, ClientCertificates, Credentials, RevocationFacts, Versions};
 
 use super::finding::{Finding, Level};
 
@@ -56,7 +56,33 @@ pub(super) fn findings(machine: &Machine, config: &BrokerConfig) -> Vec<Finding>
     findings.extend(tls.key.as_ref().map(|key| permissions(Path::new(key))));
     findings.push(whole(tls));
     findings.extend(endpoint(config));
+    findings.extend(gateways(config));
     findings
+}
+
+/// The gateways, each by itself.
+pub(super) fn gateways(config: &BrokerConfig) -> impl Iterator<Item = Finding> {
+    config.gateways().iter().map(|settings| gateway(settings, &config.framework.tls))
+}
+
+fn gateway(settings: &GatewaySettings, transport: &TlsSettings) -> Finding {
+    let (check, name) = ("tls of a gateway", format!("{}:{}", settings.protocol, settings.address()));
+    let bad = |found: String, fix: &str| {
+        Finding::new(check, Level::Bad, format!("{name}: {found}"), "The broker does not start.", fix.into())
+    };
+    let Some(credentials) = settings.credentials(transport) else {
+        return Finding::ok(check, format!("{name}: off (gateway.tls)"));
+    };
+    match credentials.server_of(Versions::Tls12And13) {
+        Ok(Some(_)) => {
+            Finding::ok(check, format!("{name}: TLS, and the certificate and its key fit together"))
+        }
+        Ok(None) => bad(
+            "it is encrypted and has no certificate".into(),
+            "gateway.cert and gateway.key, or tls.cert and tls.key (rbmq keygen makes both), or gateway.tls = \"off\"",
+        ),
+        Err(error) => bad(error.to_string(), "correct the setting that is named"),
+    }
 }
 
 /// The HTTP endpoint, if there is one.

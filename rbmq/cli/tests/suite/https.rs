@@ -373,7 +373,13 @@ fn the_check_looks_at_the_certificates_of_the_endpoint() {
     ));
     let check = |path: &Path| run(&["check", "tls", "--config", path.to_str().expect("UTF-8")], b"");
     check(&path).expect_err("the key is another's");
-    let good = setup.config("[http]\nlisten = '127.0.0.1:0'\n");
+    let gateway = "[[gateway]]\nprotocol = 'mqtt'\n";
+    let path = setup.config(&format!("{gateway}cert = '{tls}/server.pem'\nkey = '{tls}/client-key.pem'\n"));
+    check(&path).expect_err("the key is another's");
+    let file = path.to_str().expect("UTF-8");
+    run(&["config", "--check", file], b"").expect_err("a reload would fail");
+    let good = setup.config(&format!("{gateway}[http]\nlisten = '127.0.0.1:0'\n"));
     let said = check(&good).expect("all is well");
     assert!(said.contains("HTTPS, and the certificate and its key fit together"), "{said}");
+    assert!(said.contains("mqtt:127.0.0.1:1883: TLS, and the certificate"), "{said}");
 }
