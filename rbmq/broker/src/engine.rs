@@ -510,7 +510,7 @@ impl Engine {
             session.mapping.remove(buffer.in_bid);
             session.upstream_ids.remove(bid);
         }
-        self.subscribers.announce_removed(tables, bid, &buffer.topic);
+        self.subscribers.announce_removed(tables, bid, &buffer);
         fx.push(Effect::ReleaseSession(buffer.session));
         self.execute(fx);
     }

@@ -19,7 +19,7 @@ use rocketbufs::Bid;
 use tracing::warn;
 
 use super::names::display_name;
-use super::topics::Buffer;
+use super::topics::{Buffer, Topics};
 
 /// Most filters, buffers and names of all disconnected subscribers: about 20 MiB with the longest names. At the limit, the
 /// subscriber whose hold ends first is forgotten.
@@ -119,15 +119,15 @@ impl OfflineSubscribers {
     }
 
     /// Whether a buffer is new to a subscriber that comes back with this name.
-    pub(super) fn is_new(&self, name: &str, bid: Bid, buffer: &Buffer) -> bool {
+    pub(super) fn is_new(&self, name: &str, bid: Bid, buffer: &Buffer, topics: &Topics) -> bool {
         self.by_name.get(name).is_some_and(|state| {
             state.not_subscribed.contains(&bid)
                 || match Space::of_log(&buffer.topic) {
                     None => state.announced.matching(&buffer.topic, &mut |(_, last)| buffer.number > *last),
-                    Some(space) => state
-                        .announced
-                        .values()
-                        .any(|(filter, last)| buffer.number > *last && space.is_wanted_by(filter)),
+                    Some(_) => {
+                        let mut announced = state.announced.values();
+                        announced.any(|(filter, last)| buffer.number > *last && topics.wants(filter, buffer))
+                    }
                 }
         })
     }
@@ -195,17 +195,20 @@ mod tests {
         let (mut offline, now) = (OfflineSubscribers::default(), Instant::now());
         let until = now + Duration::from_secs(1);
         offline.leave("n", until, filters(&["y/#", "z"]).iter(), 8, BTreeSet::from([3]));
-        let is_new =
-            |offline: &OfflineSubscribers, topic, number| offline.is_new("n", 1, &numbered(topic, number));
+        let is_new = |offline: &OfflineSubscribers, topic, number| {
+            offline.is_new("n", 1, &numbered(topic, number), &Topics::default())
+        };
         assert!(!is_new(&offline, "y/a", 8) && is_new(&offline, "y/a", 9) && is_new(&offline, "z", 9));
-        assert!(!is_new(&offline, "x", 9) && !offline.is_new("m", 1, &numbered("y/a", 9)));
         assert!(
-            offline.is_new("n", 3, &numbered("y/a", 2)),
+            !is_new(&offline, "x", 9) && !offline.is_new("m", 1, &numbered("y/a", 9), &Topics::default())
+        );
+        assert!(
+            offline.is_new("n", 3, &numbered("y/a", 2), &Topics::default()),
             "the subscriber had not subscribed to this buffer"
         );
         offline.back("n", &filters(&["y/#"]), &[3]);
         assert!(!is_new(&offline, "y/a", 9) && is_new(&offline, "z", 9));
-        assert!(!offline.is_new("n", 3, &numbered("y/a", 2)));
+        assert!(!offline.is_new("n", 3, &numbered("y/a", 2), &Topics::default()));
         assert_eq!((offline.next_due(), offline.entries), (Some(until), 2));
         offline.expire(now);
         assert!(is_new(&offline, "z", 9));
@@ -218,7 +221,11 @@ mod tests {
     fn the_log_of_a_space_is_new_to_filters_of_its_topics() {
         let (mut offline, now) = (OfflineSubscribers::default(), Instant::now());
         offline.leave("n", now, filters(&["d/+/temp"]).iter(), 8, BTreeSet::new());
-        let is_new = |topic, number| offline.is_new("n", 1, &numbered(topic, number));
+        let mut topics = Topics::default();
+        for log in ["$space", "$space/d", "$space/e"] {
+            topics.add(buffer(log, 1), 9).unwrap();
+        }
+        let is_new = |topic, number| offline.is_new("n", 1, &numbered(topic, number), &topics);
         assert!(is_new("$space/d", 9) && is_new("$space", 9));
         assert!(!is_new("$space/d", 8) && !is_new("$space/e", 9));
     }
@@ -228,7 +235,10 @@ mod tests {
         let (mut offline, now) = (OfflineSubscribers::default(), Instant::now());
         offline.leave("n", now, filters(&["a", "b"]).iter(), 5, BTreeSet::new());
         offline.leave("n", now + Duration::from_secs(1), filters(&["b"]).iter(), 7, BTreeSet::new());
-        assert!(offline.is_new("n", 1, &numbered("a", 6)) && !offline.is_new("n", 1, &numbered("b", 6)));
+        assert!(
+            offline.is_new("n", 1, &numbered("a", 6), &Topics::default())
+                && !offline.is_new("n", 1, &numbered("b", 6), &Topics::default())
+        );
         offline.expire(now);
         assert_eq!(offline.entries, 3);
         offline.back("n", &filters(&["a", "b"]), &[]);
@@ -244,7 +254,8 @@ mod tests {
             offline.leave(name, until, filters(&["x"]).iter(), 1, BTreeSet::new());
         }
         assert_eq!(offline.entries, 4);
-        let is_new = ["a", "b", "c"].map(|name| offline.is_new(name, 1, &numbered("x", 2)));
+        let is_new =
+            ["a", "b", "c"].map(|name| offline.is_new(name, 1, &numbered("x", 2), &Topics::default()));
         assert_eq!(is_new, [true, false, true]);
     }
 

@@ -309,6 +309,11 @@ impl Rules {
         self.rules.iter().filter_map(Rule::as_space)
     }
 
+    /// All spaces, with the topics that are not in them.
+    pub(super) fn in_spaces(&self) -> impl Iterator<Item = InSpace> {
+        self.spaces().filter_map(|space| self.space_of(space.log()))
+    }
+
     /// Whether the same topics are in the same spaces.
     pub(super) fn has_same_spaces(&self, other: &Self) -> bool {
         let deciding = |rules: &Self| {

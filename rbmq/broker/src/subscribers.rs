@@ -24,7 +24,7 @@ use super::outgoing::{send, try_send};
 use super::routes::Hop;
 use super::rules::Rules;
 use super::tables::{Denial, Tables};
-use super::topics::Topics;
+use super::topics::{Buffer, Topics};
 
 /// The number of announcements that may always wait for a subscriber. With many buffers the limit is higher.
 const MIN_WAITING: usize = 1 << 16;
@@ -297,7 +297,8 @@ impl Subscribers {
         let held = self.by_conn.get(&conn).filter(|subscriber| !subscriber.hold.is_zero());
         let name = held.map(Subscriber::own_name);
         for &bid in &bids {
-            let is_new = |name: &String| Some(self.offline.is_new(name, bid, tables.topics.get(bid)?));
+            let is_new =
+                |name: &String| Some(self.offline.is_new(name, bid, tables.topics.get(bid)?, &tables.topics));
             let fresh = name.as_ref().and_then(is_new).unwrap_or(false);
             let kept = self.may_replay(tables, conn, bid);
             self.announce(tables, conn, Announcement::Exists { bid, fresh, kept });
@@ -331,7 +332,7 @@ impl Subscribers {
     pub(super) fn announce_new(&mut self, tables: &mut Tables, bid: Bid) {
         tables.topics.assign_number(bid);
         let Some(buffer) = tables.topics.get(bid) else { return };
-        for conn in readers(tables, &buffer.topic) {
+        for conn in readers(tables, buffer) {
             let kept = self.may_replay(tables, conn, bid);
             self.announce(tables, conn, Announcement::Exists { bid, fresh: true, kept });
         }
@@ -356,15 +357,15 @@ impl Subscribers {
     /// Announces whether the log of a buffer continues in another buffer.
     pub(super) fn announce_continues(&mut self, tables: &Tables, bid: Bid) {
         let Some(buffer) = tables.topics.get(bid) else { return };
-        for conn in readers(tables, &buffer.topic) {
+        for conn in readers(tables, buffer) {
             self.announce(tables, conn, Announcement::Continues(bid));
         }
     }
 
     /// Announces the removal of a buffer.
-    pub(super) fn announce_removed(&mut self, tables: &Tables, bid: Bid, topic: &TopicName) {
-        for conn in readers(tables, topic) {
-            self.announce(tables, conn, Announcement::Removed(bid, topic.clone()));
+    pub(super) fn announce_removed(&mut self, tables: &Tables, bid: Bid, buffer: &Buffer) {
+        for conn in readers(tables, buffer) {
+            self.announce(tables, conn, Announcement::Removed(bid, buffer.topic.clone()));
         }
     }
 
@@ -484,10 +485,10 @@ impl Subscribers {
     }
 }
 
-/// The subscribers of a topic that may read it.
-fn readers(tables: &Tables, topic: &TopicName) -> impl Iterator<Item = u64> {
-    let subscribers = tables.topics.subscribers(topic);
-    subscribers.into_iter().filter(|conn| tables.admission.may_read(*conn, topic))
+/// The subscribers of a buffer that may read its topic.
+fn readers(tables: &Tables, buffer: &Buffer) -> impl Iterator<Item = u64> {
+    let subscribers = tables.topics.subscribers(buffer);
+    subscribers.into_iter().filter(|conn| tables.admission.may_read(*conn, &buffer.topic))
 }
 
 /// The reason for the refusal of topics that a subscriber has named, and of spaces in which it has asked for topics.
@@ -497,11 +498,8 @@ fn refused_topics(
     topics: &[TopicName],
     filters: &[TopicFilter],
 ) -> Option<String> {
-    // A wider filter gives what the subscriber may read.
-    let asks_for = |space: &&Space| filters.iter().any(|filter| space.pattern().covers(filter));
-    let withheld = |space: &&Space| !tables.admission.may_read(conn, space.log());
-    let spaces = tables.topics.spaces().filter(asks_for).filter(withheld);
-    let refused: Vec<TopicName> = topics.iter().chain(spaces.map(Space::log)).cloned().collect();
+    let spaces = tables.topics.withheld(filters, |topic| tables.admission.may_read(conn, topic));
+    let refused: Vec<TopicName> = topics.iter().cloned().chain(spaces).collect();
     let first = refused.first()?;
     tables.counters.refused(Refusal::Rights);
     let (identity, addr) = tables.admission.identity(conn)?;

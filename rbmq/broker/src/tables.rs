@@ -49,7 +49,7 @@ impl Tables {
         Self {
             out: out.clone(),
             settings: settings.clone(),
-            topics: Topics::default(),
+            topics: Topics::with_spaces(settings.topics.in_spaces()),
             sessions: Sessions::default(),
             counters: Counters::default(),
             admission,

@@ -8,8 +8,8 @@
 //! Each publisher of a topic has its own buffer. A subscriber receives all buffers of a topic, each once, however many of its
 //! filters match. The broker's ids come from a counter, because the ids of different publishers can collide.
 //!
-//! The log of a space is no topic that a filter could name. It goes to the connections with a filter that matches some topic of the
-//! space.
+//! The log of a space goes to the connections with a filter that matches some topic of the space, or is the name of the log. Topics of
+//! earlier rules are not in the spaces of this broker. Those of other brokers have all topics of their patterns, as far as is known here.
 //!
 //! Topics and filters are in tables by their levels ([`Levels`]). The cost of a new buffer depends on its subscribers, and the
 //! cost of a new filter on the topics that it matches.
@@ -22,6 +22,7 @@ use rbmq_wire::{Framing, Space, TopicFilter, TopicName};
 use rocketbufs::{Bid, Epoch};
 
 use super::limits::{FilterLimits, TooManyFilters};
+use super::rules::InSpace;
 use super::session_key::{SessionKey, SourceBuffer};
 
 /// The state of a buffer.
@@ -95,6 +96,11 @@ impl Buffer {
             kept: false,
         }
     }
+
+    /// Whether no other broker forwards it.
+    fn is_own(&self) -> bool {
+        self.path.is_empty()
+    }
 }
 
 /// The limit on topics is reached.
@@ -125,8 +131,58 @@ struct Entry {
 #[derive(Debug)]
 struct SpaceEntry {
     space: Space,
-    /// The connections with a filter that matches some topic of the space.
-    conns: BTreeSet<u64>,
+    /// The patterns of earlier rules, whose topics are not in the space.
+    before: Vec<TopicFilter>,
+    /// The connections with a filter that wants the log, and whether one wants that of this broker too.
+    conns: BTreeMap<u64, bool>,
+}
+
+impl SpaceEntry {
+    fn new(space: Space, before: &[TopicFilter]) -> Self {
+        Self { space, before: before.to_vec(), conns: BTreeMap::new() }
+    }
+
+    /// Whether earlier rules leave no topic of a filter to the space.
+    fn is_taken(&self, filter: &TopicFilter) -> bool {
+        self.before.iter().any(|before| before.covers(filter))
+    }
+
+    /// Adds filters of a connection. Returns whether it gets logs of other brokers and the log of this broker, which it did not get before.
+    fn add<'f>(&mut self, conn: u64, filters: impl Iterator<Item = &'f TopicFilter>) -> [bool; 2] {
+        let before = self.conns.get(&conn).copied();
+        let mut wanted = before;
+        if before == Some(true) {
+            return [false; 2];
+        }
+        for filter in filters.filter(|filter| self.space.is_wanted_by(filter)) {
+            wanted = Some(!self.is_taken(filter));
+            if wanted == Some(true) {
+                break;
+            }
+        }
+        self.conns.extend(wanted.map(|own| (conn, own)));
+        [before.is_none() && wanted.is_some(), wanted == Some(true)]
+    }
+
+    /// Whether a filter wants a buffer of the log.
+    fn is_wanted_by(&self, filter: &TopicFilter, buffer: &Buffer) -> bool {
+        self.space.is_wanted_by(filter) && !(buffer.is_own() && self.is_taken(filter))
+    }
+
+    /// Whether a filter is for topics of the space alone.
+    fn has_all_of(&self, filter: &TopicFilter) -> bool {
+        self.space.pattern().covers(filter) && !self.is_taken(filter)
+    }
+
+    /// The connections that get a buffer of the log.
+    fn subscribers(&self, buffer: &Buffer) -> impl Iterator<Item = u64> {
+        let own = buffer.is_own();
+        self.conns.iter().filter(move |(_, wants_own)| **wants_own || !own).map(|(conn, _)| *conn)
+    }
+
+    fn is_for(&self, conn: u64, buffer: &Buffer) -> bool {
+        self.conns.get(&conn).is_some_and(|wants_own| *wants_own || !buffer.is_own())
+    }
 }
 
 /// The directory.
@@ -139,6 +195,8 @@ pub(super) struct Topics {
     by_conn: HashMap<u64, Filters>,
     /// By the names of their logs.
     spaces: BTreeMap<TopicName, SpaceEntry>,
+    /// For the logs of the spaces of this broker: the patterns of earlier rules.
+    before: HashMap<TopicName, Vec<TopicFilter>>,
     /// Ended buffers, by the time of their removal.
     ends: BTreeSet<(Instant, Bid)>,
     next_bid: Bid,
@@ -147,6 +205,12 @@ pub(super) struct Topics {
 }
 
 impl Topics {
+    /// An empty directory, where these are the spaces of this broker.
+    pub(super) fn with_spaces(spaces: impl Iterator<Item = InSpace>) -> Self {
+        let before = spaces.map(|InSpace { space, before }| (space.log().clone(), before)).collect();
+        Self { before, ..Self::default() }
+    }
+
     /// Adds a buffer and returns its id at the broker.
     pub(super) fn add(&mut self, buffer: Buffer, max_topics: usize) -> Result<Bid, TooManyTopics> {
         let name = buffer.topic.as_str();
@@ -170,9 +234,12 @@ impl Topics {
     }
 
     fn space_entry(&self, space: Space) -> SpaceEntry {
-        let wants = |filters: &Filters| filters.all.values().any(|filter| space.is_wanted_by(filter));
-        let conns = self.by_conn.iter().filter(|(_, filters)| wants(filters)).map(|(conn, _)| *conn);
-        SpaceEntry { conns: conns.collect(), space }
+        let before = self.before.get(space.log()).map_or(&[][..], Vec::as_slice);
+        let mut entry = SpaceEntry::new(space, before);
+        for (conn, filters) in &self.by_conn {
+            entry.add(*conn, filters.all.values());
+        }
+        entry
     }
 
     /// An id for a buffer that belongs to no topic.
@@ -294,18 +361,20 @@ impl Topics {
             return Err(TooManyFilters::Patterns(patterns));
         }
         let mut matched: BTreeSet<(u64, Bid)> = BTreeSet::new();
-        let mut add = |entry: &Entry| {
-            let up = |bid: &Bid| self.buffers.get(bid).filter(|buffer| buffer.stage != Stage::Opening);
+        let mut add = |entry: &Entry, is_new: &dyn Fn(&Buffer) -> bool| {
+            let is_up = |buffer: &&Buffer| buffer.stage != Stage::Opening && is_new(buffer);
+            let up = |bid: &Bid| self.buffers.get(bid).filter(is_up);
             matched.extend(entry.bids.iter().filter_map(|bid| Some((up(bid)?.number, *bid))));
         };
         each_matched(&self.by_topic, &new, &mut |entry| {
             if !known.all.any_matches(&entry.topic) {
-                add(entry);
+                add(entry, &|_| true);
             }
         });
-        for (log, SpaceEntry { space, conns }) in &mut self.spaces {
-            if new.iter().any(|filter| space.is_wanted_by(filter)) && conns.insert(conn) {
-                self.by_topic.get(log.as_str()).into_iter().for_each(&mut add);
+        for (log, space) in &mut self.spaces {
+            let [others, own] = space.add(conn, new.iter());
+            if let Some(entry) = self.by_topic.get(log.as_str()).filter(|_| others || own) {
+                add(entry, &|buffer| if buffer.is_own() { own } else { others });
             }
         }
         let bids = matched.into_iter().map(|(_, bid)| bid).collect();
@@ -321,15 +390,19 @@ impl Topics {
     pub(super) fn matched(&self, conn: u64) -> Vec<(Bid, TopicName)> {
         let filters: BTreeSet<TopicFilter> = self.filters(conn).cloned().collect();
         let mut matched: BTreeMap<(u64, Bid), TopicName> = BTreeMap::new();
-        let mut add = |entry: &Entry| {
-            let up = |bid: &&Bid| self.buffers.get(bid).is_some_and(|buffer| buffer.stage != Stage::Opening);
-            for bid in entry.bids.iter().filter(up) {
-                matched.insert((self.buffers[bid].number, *bid), entry.topic.clone());
+        let mut add = |entry: &Entry, is_for: &dyn Fn(&Buffer) -> bool| {
+            for bid in &entry.bids {
+                let buffer = self.buffers.get(bid).filter(|buffer| buffer.stage != Stage::Opening);
+                if let Some(buffer) = buffer.filter(|buffer| is_for(buffer)) {
+                    matched.insert((buffer.number, *bid), entry.topic.clone());
+                }
             }
         };
-        each_matched(&self.by_topic, &filters, &mut add);
-        let spaces = self.spaces.iter().filter(|(_, entry)| entry.conns.contains(&conn));
-        spaces.filter_map(|(log, _)| self.by_topic.get(log.as_str())).for_each(add);
+        each_matched(&self.by_topic, &filters, &mut |entry| add(entry, &|_| true));
+        for (log, space) in &self.spaces {
+            let entry = self.by_topic.get(log.as_str());
+            entry.into_iter().for_each(|entry| add(entry, &|buffer| space.is_for(conn, buffer)));
+        }
         matched.into_iter().map(|((_, bid), topic)| (bid, topic)).collect()
     }
 
@@ -338,22 +411,61 @@ impl Topics {
         self.by_conn.get(&conn).into_iter().flat_map(|filters| filters.all.values())
     }
 
-    /// The connections with a filter that matches a topic, each once.
-    pub(super) fn subscribers(&self, topic: &TopicName) -> BTreeSet<u64> {
-        if let Some(entry) = self.spaces.get(topic) {
-            return entry.conns.clone();
+    /// The connections with a filter that matches the topic of a buffer, each once.
+    pub(super) fn subscribers(&self, buffer: &Buffer) -> BTreeSet<u64> {
+        if let Some(entry) = self.spaces.get(&buffer.topic) {
+            return entry.subscribers(buffer).collect();
+        }
+        // The last buffer of the log is gone.
+        if let Some(space) = Space::of_log(&buffer.topic) {
+            return self.space_entry(space).subscribers(buffer).collect();
         }
         let mut subscribers = BTreeSet::new();
-        self.by_filter.matching(topic, &mut |conns| {
+        self.by_filter.matching(&buffer.topic, &mut |conns| {
             subscribers.extend(conns);
             false
         });
         subscribers
     }
 
-    /// The spaces whose logs have buffers.
-    pub(super) fn spaces(&self) -> impl Iterator<Item = &Space> {
-        self.spaces.values().map(|entry| &entry.space)
+    /// Whether a filter wants a buffer.
+    pub(super) fn wants(&self, filter: &TopicFilter, buffer: &Buffer) -> bool {
+        match self.spaces.get(&buffer.topic) {
+            Some(entry) => entry.is_wanted_by(filter, buffer),
+            None => filter.matches(&buffer.topic),
+        }
+    }
+
+    /// The logs that may not be read of spaces in which filters ask for topics. A filter that matches a readable topic with a log of its own,
+    /// as those of other brokers and of feeds, gets that and asks for no space; a filter for more than a space gets what may be read.
+    pub(super) fn withheld(
+        &self,
+        filters: &[TopicFilter],
+        may_read: impl Fn(&TopicName) -> bool,
+    ) -> Vec<TopicName> {
+        let closed: Vec<_> = self.spaces.iter().filter(|(log, _)| !may_read(log)).collect();
+        let (mut patterns, mut asking) = (Levels::default(), BTreeSet::new());
+        for filter in filters.iter().filter(|filter| closed.iter().any(|(_, space)| space.has_all_of(filter)))
+        {
+            let own = self.by_topic.get(filter.as_str());
+            if filter.has_wildcards() {
+                patterns.insert(filter.as_str(), filter);
+            }
+            if !own.is_some_and(|entry| may_read(&entry.topic)) {
+                asking.insert(filter);
+            }
+        }
+        let has_own =
+            |entry: &&Entry| !Space::is_reserved(&entry.topic) && patterns.any_matches(&entry.topic);
+        let topics = self.by_topic.values().filter(|_| !patterns.is_empty()).filter(has_own);
+        for Entry { topic, .. } in topics.filter(|entry| may_read(&entry.topic)) {
+            patterns.matching(topic, &mut |filter| {
+                asking.remove(*filter);
+                false
+            });
+        }
+        let asked = |space: &SpaceEntry| asking.iter().any(|filter| space.has_all_of(filter));
+        closed.into_iter().filter(|(_, space)| asked(space)).map(|(log, _)| log.clone()).collect()
     }
 
     /// A subscribed broker is disconnected.

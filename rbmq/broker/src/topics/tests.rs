@@ -57,9 +57,9 @@ fn filters_count_once_and_are_forgotten() {
     assert_eq!(table.add_filters(7, vec![filter("a"), filter("a"), filter("b")], limits(2)), Ok(vec![b]));
     assert_eq!(table.add_filters(7, vec![filter("b")], limits(2)), Ok(vec![]));
     assert_eq!(table.add_filters(7, vec![filter("+")], limits(2)), Err(TooManyFilters::Filters(3)));
-    assert_eq!(table.subscribers(&"a".parse().unwrap()), BTreeSet::from([7]));
+    assert_eq!(table.subscribers(&buffer("a", 1)), BTreeSet::from([7]));
     table.forget(7);
-    assert!(table.subscribers(&"a".parse().unwrap()).is_empty());
+    assert!(table.subscribers(&buffer("a", 1)).is_empty());
     assert_eq!(table.by_filter.len(), 0);
 }
 
@@ -95,8 +95,8 @@ fn filters_that_overlap_match_each_buffer_once() {
     assert_eq!(table.add_filters(7, vec![filter("a/x"), filter("+/x")], limits(9)), Ok(vec![x, x2]));
     assert_eq!(table.add_filters(7, vec![filter("#"), filter("a/#")], limits(9)), Ok(vec![y]));
     assert_eq!(table.add_filters(8, vec![filter("#")], limits(9)), Ok(vec![x, y, x2]));
-    assert_eq!(table.subscribers(&"a/x".parse().unwrap()), BTreeSet::from([7, 8]));
-    assert!(table.subscribers(&"$a/x".parse().unwrap()).is_empty());
+    assert_eq!(table.subscribers(&buffer("a/x", 1)), BTreeSet::from([7, 8]));
+    assert!(table.subscribers(&buffer("$a/x", 1)).is_empty());
 }
 
 #[test]
@@ -108,16 +108,69 @@ fn the_log_of_a_space_is_for_filters_of_its_topics() {
         table.add_filters(conn, vec![filter(text)], limits(9)).unwrap();
     }
     let log = table.add(buffer("$space/d", 1), 9).unwrap();
-    assert_eq!(table.subscribers(&"$space/d".parse().unwrap()), BTreeSet::from([1, 2, 3, 6]));
+    assert_eq!(table.subscribers(&buffer("$space/d", 1)), BTreeSet::from([1, 2, 3, 6]));
     // One that matched before, one that matches now, and one that comes.
     assert_eq!(table.add_filters(1, vec![filter("d/8/temp")], limits(9)), Ok(vec![]));
     assert_eq!(table.add_filters(5, vec![filter("d/+")], limits(9)), Ok(vec![log]));
     assert_eq!(table.add_filters(7, vec![filter("x"), filter("d")], limits(9)), Ok(vec![log]));
     table.forget(3);
-    assert_eq!(table.subscribers(&"$space/d".parse().unwrap()), BTreeSet::from([1, 2, 5, 6, 7]));
-    assert_eq!(table.spaces().map(|space| space.pattern().as_str()).collect::<Vec<_>>(), ["d/#"]);
-    table.remove(log);
-    assert_eq!(table.spaces().count(), 0);
+    assert_eq!(table.subscribers(&buffer("$space/d", 1)), BTreeSet::from([1, 2, 5, 6, 7]));
+    let withheld = |filters: &[&str]| {
+        let filters: Vec<TopicFilter> = filters.iter().map(|text| filter(text)).collect();
+        table.withheld(&filters, |topic| !topic.as_str().starts_with("$space"))
+    };
+    assert_eq!(withheld(&["d/1"]), ["$space/d".parse().unwrap()]);
+    assert!(withheld(&["#", "e"]).is_empty());
+    // Who got the log learns that it is gone.
+    let gone = table.remove(log).unwrap();
+    assert_eq!(table.subscribers(&gone), BTreeSet::from([1, 2, 5, 6, 7]));
+    assert!(table.withheld(&[filter("d/1")], |_| false).is_empty());
+}
+
+/// The log of `d/#`, of which `d/own/#` and `d/x` are no topics at this broker.
+#[test]
+fn topics_of_earlier_rules_want_no_log_of_a_space() {
+    let before: Vec<TopicFilter> = ["d/own/#", "d/x"].map(filter).into();
+    let space = Space::new(&filter("d/#")).unwrap();
+    let mut table = Topics::with_spaces([InSpace { space, before }].into_iter());
+    let own = table.add(buffer("$space/d", 1), 9).unwrap();
+    for (conn, text, bids) in [
+        (1, "d/x", vec![]),
+        (2, "d/own/+", vec![]),
+        (3, "d/+", vec![own]),
+        (4, "d/#", vec![own]),
+        (5, "$space/d", vec![own]),
+    ] {
+        assert_eq!(table.add_filters(conn, vec![filter(text)], limits(9)), Ok(bids), "{text}");
+    }
+    assert_eq!(table.subscribers(&buffer("$space/d", 1)), BTreeSet::from([3, 4, 5]));
+    // Rules of other brokers are not known: their log may have all of it.
+    let other = Buffer { path: vec![7], ..buffer("$space/d", 2) };
+    assert_eq!(table.subscribers(&other), BTreeSet::from([1, 2, 3, 4, 5]));
+    let other = table.add(other, 9).unwrap();
+    assert_eq!(table.matched(1).iter().map(|(bid, _)| *bid).collect::<Vec<_>>(), [other]);
+    assert_eq!(table.add_filters(6, vec![filter("d/x")], limits(9)), Ok(vec![other]));
+    assert_eq!(table.add_filters(6, vec![filter("d/x"), filter("d/y")], limits(9)), Ok(vec![own]));
+    assert!(table.wants(&filter("d/x"), table.get(other).unwrap()));
+    assert!(!table.wants(&filter("d/x"), table.get(own).unwrap()));
+    assert!(table.wants(&filter("d/y"), table.get(own).unwrap()));
+}
+
+#[test]
+fn who_gets_a_topic_with_a_log_of_its_own_is_not_refused_the_space() {
+    let mut table = Topics::default();
+    for topic in ["$space/d", "d/feed/1", "d/secret"] {
+        table.add(buffer(topic, 1), 9).unwrap();
+    }
+    let is_refused = |text: &str| {
+        !table.withheld(&[filter(text)], |topic| topic.as_str().starts_with("d/feed/")).is_empty()
+    };
+    for text in ["d/feed/1", "d/feed/+", "d/#", "#"] {
+        assert!(!is_refused(text), "{text}");
+    }
+    for text in ["d/feed/2", "d/secret", "d/+", "d/other/#"] {
+        assert!(is_refused(text), "{text}");
+    }
 }
 
 #[test]
@@ -197,7 +250,7 @@ proptest! {
                 Step::Add(name) => {
                     let bid = table.add(buffer(&name, 1), 99).unwrap();
                     topics.insert(bid, name.parse().unwrap());
-                    for conn in table.subscribers(&topics[&bid]) {
+                    for conn in table.subscribers(table.get(bid).unwrap()) {
                         prop_assert!(told.insert((conn, bid)));
                     }
                 }

@@ -526,6 +526,34 @@ fn a_space_needs_the_right_to_all_of_it() {
 }
 
 #[test]
+fn who_reads_topics_of_earlier_rules_has_nothing_to_do_with_the_space() {
+    let broker = spacious(|config| config.access.rules = vec![rights(&["#"], &["d/own/#"])]);
+    let addr = broker.addr();
+    let publisher = Publisher::connect(&addr).unwrap();
+    let mut topics = ["d/temp", "d/own/temp"].map(|topic| publisher.topic(topic).unwrap());
+    let mut own = subscriber(&addr, &["d/own/temp"]);
+    topics.iter_mut().for_each(|topic| _ = topic.publish(b"1").unwrap());
+    // A refusal would be an error.
+    assert_eq!(received(&mut own, 1), expected(&[("d/own/temp", "1")]));
+    topics.into_iter().for_each(|topic| topic.close().unwrap());
+    until("the end", || own.recv(Some(Duration::from_millis(1))).unwrap().is_none() && own.ended());
+}
+
+#[test]
+fn a_subscriber_of_a_topic_of_an_earlier_rule_does_not_get_the_log_of_the_space() {
+    let broker = broker();
+    let addr = broker.addr();
+    let publisher = Publisher::connect(&addr).unwrap();
+    let mut topics = ["d/temp", "d/own/temp"].map(|topic| publisher.topic(topic).unwrap());
+    let mut own = subscriber(&addr, &["d/own/temp"]);
+    settled(&mut own);
+    topics.iter_mut().for_each(|topic| _ = topic.publish(b"1").unwrap());
+    assert_eq!(received(&mut own, 1), expected(&[("d/own/temp", "1")]));
+    topics[1].wait_subscribers(1, Some(LONG)).unwrap();
+    assert_eq!(topics.map(|topic| topic.subscribers()), [0, 1]);
+}
+
+#[test]
 fn a_reload_changes_no_space() {
     let mut broker = broker();
     let mut config = broker.config().clone();
