@@ -47,6 +47,7 @@ impl BrokerConfig {
     /// values.
     pub(crate) fn reload(&mut self, new: &Self) -> Reload {
         let (mut changes, topics) = (Vec::new(), self.broker.topics.clone());
+        let in_force = self.broker_in_force().topics;
         self.outside.reload(&new.outside, &mut changes);
         self.broker.reload(&new.broker, &mut changes);
         self.users.reload(&new.users, &mut changes);
@@ -58,7 +59,7 @@ impl BrokerConfig {
         self.http.reload(&new.http, &mut changes);
         changes.extend(self.framework.changes(&new.framework));
         // Publishers know for each name whether it is in a space, and write there.
-        let other_spaces = !topics.has_same_spaces(&new.broker.topics);
+        let other_spaces = !in_force.has_same_spaces(&self.broker_in_force().topics);
         if other_spaces {
             self.broker.topics = topics;
         }
@@ -79,6 +80,7 @@ impl BrokerConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{GatewayProtocol, GatewaySettings};
     use crate::rules::Rule;
 
     const TOPICS: &str = r#"broker.topics: [] -> [{ ingest = "splice", pattern = "a/#", policies = ["block", "drop", "disconnect"] }]"#;
@@ -132,6 +134,26 @@ mod tests {
         new.broker.topics = vec![rule(true), Rule::new("a/#".parse().unwrap())].into();
         assert_eq!(running.reload(&new).applied[0].name, "broker.topics");
         assert_eq!(running.broker.topics, new.broker.topics);
+    }
+
+    #[test]
+    fn a_rule_takes_topics_out_of_the_space_of_gateways_only_at_a_restart() {
+        let (mut running, mut new) = (BrokerConfig::default(), BrokerConfig::default());
+        let gateway = GatewaySettings::new(GatewayProtocol::Mqtt);
+        running.outside.gateway = vec![gateway.clone()];
+        new.outside.gateway = vec![gateway];
+        new.broker.topics = vec![Rule::new("a/#".parse().unwrap())].into();
+        assert_eq!(running.reload(&new).needs_restart[0].name, "broker.topics");
+        assert_eq!(running.broker.topics, BrokerConfig::default().broker.topics);
+        // Other settings of the same rules are for now.
+        let mut running = new.clone();
+        let max_lag_bytes = Some(1 << 20);
+        new.broker.topics = vec![Rule { max_lag_bytes, ..Rule::new("a/#".parse().unwrap()) }].into();
+        assert_eq!(running.reload(&new).applied[0].name, "broker.topics");
+        // A gateway that comes with the restart makes no space before.
+        let mut running = BrokerConfig::default();
+        let reload = running.reload(&new);
+        assert_eq!((&*reload.applied[0].name, &*reload.needs_restart[0].name), ("broker.topics", "gateway"));
     }
 
     #[test]
