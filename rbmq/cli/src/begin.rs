@@ -16,10 +16,10 @@ const DELAY: Duration = Duration::from_secs(1);
 /// The most topics that a message names.
 const MAX_NAMED: usize = 3;
 
-/// Whether a filter selects a topic, or some topic of a space whose log this is.
+/// Whether a filter selects a topic, or wants the log of a space that has this name.
 fn is_for(filter: &TopicFilter, topic: &TopicName) -> bool {
     match Space::of_log(topic) {
-        Some(space) => filter.intersects(space.pattern()),
+        Some(space) => space.is_wanted_by(filter),
         None => filter.matches(topic),
     }
 }

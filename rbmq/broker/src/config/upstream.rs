@@ -96,10 +96,13 @@ impl UpstreamSettings {
         10_000
     }
 
-    /// Whether a topic is received from this broker; of a space, whether all of it is.
+    /// Whether a topic is received from this broker; of a space, whether all of it is: a filter covers it, or is the name of its log.
     pub(crate) fn wants(&self, topic: &TopicName) -> bool {
         match Space::of_log(topic) {
-            Some(space) => self.topics.iter().any(|filter| filter.covers(space.pattern())),
+            Some(space) => self
+                .topics
+                .iter()
+                .any(|filter| filter.covers(space.pattern()) || filter.as_str() == topic.as_str()),
             None => self.topics.iter().any(|filter| filter.matches(topic)),
         }
     }
@@ -107,5 +110,26 @@ impl UpstreamSettings {
     /// `hold_ms` as a duration.
     pub fn hold(&self) -> Duration {
         Duration::from_millis(self.hold_ms.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_space_is_received_as_a_whole() {
+        let wants = |filter: &str, topic: &str| {
+            let mut upstream = UpstreamSettings::new("127.0.0.1:1");
+            upstream.topics = vec![filter.parse().unwrap()];
+            upstream.wants(&topic.parse().unwrap())
+        };
+        for filter in ["#", "d/#", "$space/d"] {
+            assert!(wants(filter, "$space/d"), "{filter}");
+        }
+        for filter in ["d/x", "d/+", "$space/#", "$space/e", "$space"] {
+            assert!(!wants(filter, "$space/d"), "{filter}");
+        }
+        assert!(wants("d/+", "d/x") && !wants("$space/d", "d/x"));
     }
 }
