@@ -294,7 +294,11 @@ fn on_control(topics: &Topics, asks: &DiskAsks, conn: &Conn, message: &[u8]) {
             on_topic(topics, bid, |topic| topic.on_disk(printable(&failure)));
         }
         Control::InSpace { bid, more, space, before } => {
-            on_topic(topics, bid, |topic| topic.on_in_space(more, space, before));
+            on_topic(topics, bid, |topic| {
+                if let Err(error) = topic.on_in_space(more, space, before) {
+                    conn.close(&error.to_string());
+                }
+            });
         }
         Control::Subscribers { bid, count } => on_topic(topics, bid, |topic| topic.on_subscribers(count)),
         _ => conn.close("the broker sent a message that is not for publishers"),

@@ -121,6 +121,18 @@ pub(crate) struct TopicState {
     pub(crate) names: Names,
 }
 
+/// The most patterns of earlier rules: the most rules that a broker has.
+const MAX_BEFORE: usize = 1000;
+
+/// What no broker says about the space of a topic.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SpaceAnswerError {
+    #[error("the broker says that topic '{topic}' is in the space '{pattern}'")]
+    OtherSpace { topic: TopicName, pattern: TopicFilter },
+    #[error("the broker names more than {MAX_BEFORE} patterns of rules before the space of topic '{topic}'")]
+    TooManyPatterns { topic: TopicName },
+}
+
 /// What the broker says about the space of a topic.
 #[derive(Default)]
 pub(crate) struct SpaceAnswer {
@@ -198,24 +210,46 @@ impl TopicState {
     }
 
     /// The broker says that the topic is in a space, or of the log of a space which topics are in it.
-    pub(crate) fn on_in_space(&self, more: bool, space: Space, before: Vec<TopicFilter>) {
+    ///
+    /// # Errors
+    /// No broker says this.
+    pub(crate) fn on_in_space(
+        &self,
+        more: bool,
+        space: Space,
+        before: Vec<TopicFilter>,
+    ) -> Result<(), SpaceAnswerError> {
+        let is_right = match &self.space {
+            Some(asked) => *asked == space,
+            None => space.contains(self.topic.as_str()),
+        };
+        if !is_right {
+            let (topic, pattern) = (self.topic.clone(), space.pattern().clone());
+            return Err(SpaceAnswerError::OtherSpace { topic, pattern });
+        }
         let mut answer = lock(&self.in_space);
         answer.before.extend(before);
+        if answer.before.len() > MAX_BEFORE {
+            answer.before = Vec::new();
+            return Err(SpaceAnswerError::TooManyPatterns { topic: self.topic.clone() });
+        }
         if more {
-            return;
+            return Ok(());
         }
         let before = std::mem::take(&mut answer.before);
         answer.in_space = Some(Arc::new(InSpace::new(space, &before)));
         drop(answer);
         if self.space.is_some() {
-            return;
+            return Ok(());
         }
         let was_taken = lock(&self.state).was_accepted;
         if was_taken {
             let reason = "the topic is in a space now, and its log goes elsewhere: open it again";
-            return self.on_refused(RefuseCode::Invalid, reason.to_owned());
+            self.on_refused(RefuseCode::Invalid, reason.to_owned());
+        } else {
+            self.update(|state| state.redirected = true);
         }
-        self.update(|state| state.redirected = true);
+        Ok(())
     }
 
     /// Tells the application of something, under the names of all writers.
@@ -354,5 +388,60 @@ impl TopicState {
     /// Waits until the broker has the end of the topic's log.
     pub(crate) fn wait_ended(&self, timeout: Option<Duration>) -> bool {
         self.wait(timeout, |state| state.ended || state.is_ended()) && lock(&self.state).ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(topic: &str, space: Option<Space>) -> TopicState {
+        TopicState {
+            topic: topic.parse().unwrap(),
+            bid: 1,
+            framing: Framing::Records,
+            ring_bytes: 1 << 16,
+            max_delivery_bytes: 1 << 10,
+            min_subscribers: 0,
+            stopped: AtomicBool::new(false),
+            confirmations: Arc::new(Confirmations::new(0, 0)),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            tasks: Mutex::default(),
+            events: Arc::default(),
+            space,
+            in_space: Mutex::default(),
+            names: Names::default(),
+        }
+    }
+
+    fn space(pattern: &str) -> Space {
+        Space::new(&pattern.parse().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_broker_that_lies_about_spaces_is_not_believed() {
+        for (topic, of, said, is_right) in [
+            ("d/x", None, "d/#", true),
+            ("d/x", None, "#", true),
+            ("d/x", None, "e/#", false),
+            ("$space/d", Some("d/#"), "d/#", true),
+            ("$space/d", Some("d/#"), "#", false),
+        ] {
+            let answer = state(topic, of.map(space)).on_in_space(false, space(said), Vec::new());
+            assert_eq!(answer.is_ok(), is_right, "{topic} {said}");
+        }
+    }
+
+    #[test]
+    fn an_answer_about_a_space_does_not_grow_for_ever() {
+        let topic = state("d/x", None);
+        let patterns: Vec<TopicFilter> = vec!["d/own/#".parse().unwrap(); MAX_BEFORE / 2];
+        for _ in 0..2 {
+            topic.on_in_space(true, space("d/#"), patterns.clone()).unwrap();
+        }
+        let error = topic.on_in_space(true, space("d/#"), patterns[..1].to_vec()).unwrap_err();
+        assert!(error.to_string().contains("more than 1000 patterns"), "{error}");
+        assert_eq!(lock(&topic.in_space).before.capacity(), 0);
     }
 }
