@@ -3,13 +3,17 @@
 //!
 //! ```text
 //!   regular file, device                 read without waiting
+//!   terminal                             read as long as somebody types
 //!   pipe of the process's own            read to its end: <(…) of a shell is /dev/fd/63, and /dev/stdin has somebody who types
 //!   other pipe     nobody writes to it   refused
 //!                  somebody does         read to its end, within PATIENCE
 //! ```
+//!
+//! A program that reads many files while others wait for it, as in a reload, has one time for all of them: [`with_patience`].
 
+use std::cell::Cell;
 use std::fs::{File, Metadata};
-use std::io::{self, Read};
+use std::io::{self, IsTerminal, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,6 +25,32 @@ use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl, open};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The memory for a file of unknown size at first. Secrets are shorter, so that no copy of them is left behind.
 const FIRST_BYTES: u64 = 16 << 10;
+
+thread_local! {
+    /// The end of the patience of [`with_patience`].
+    static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// Calls a function in which all pipes together that this thread reads may take so long until their ends.
+///
+/// ```
+/// use std::{path::Path, time::Duration};
+/// use private_files::{GivenFile, with_patience};
+/// let text = with_patience(Duration::from_secs(2), || GivenFile::open(Path::new("/dev/null"))?.text(99))?;
+/// assert_eq!(text, "");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn with_patience<T>(patience: Duration, read: impl FnOnce() -> T) -> T {
+    /// Puts the deadline back also when `read` panics.
+    struct Before(Option<Instant>);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            DEADLINE.set(self.0);
+        }
+    }
+    let _before = Before(DEADLINE.replace(Some(Instant::now() + patience)));
+    read()
+}
 
 /// A file that a person has named, opened to be read once.
 pub struct GivenFile {
@@ -42,11 +72,15 @@ impl GivenFile {
         // Opening a pipe would wait for a writer.
         let how = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         let file = File::from(open(path, how, Mode::empty())?);
-        if own {
+        let waits = own || file.is_terminal();
+        if waits {
             fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
         }
         let metadata = file.metadata()?;
-        let until = (!own && metadata.file_type().is_fifo()).then(|| Instant::now() + PATIENCE);
+        let until = (!waits && metadata.file_type().is_fifo()).then(|| {
+            let until = Instant::now() + PATIENCE;
+            DEADLINE.get().map_or(until, |deadline| deadline.min(until))
+        });
         Ok(Self { file, metadata, until, has_bytes: false })
     }
 
@@ -95,8 +129,7 @@ impl GivenFile {
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         match poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&left)) {
             Ok(0) => {
-                let why = format!("it is a pipe that has no end within {} s", PATIENCE.as_secs());
-                Err(io::Error::new(io::ErrorKind::TimedOut, why))
+                Err(io::Error::new(io::ErrorKind::TimedOut, "it is a pipe that does not end in time"))
             }
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
@@ -133,6 +166,8 @@ mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::os::fd::AsRawFd;
     use std::path::PathBuf;
+
+    use rustix::pty::OpenptFlags;
 
     use super::*;
 
@@ -191,6 +226,34 @@ mod tests {
         let mut line = String::new();
         BufReader::new(other).read_line(&mut line).unwrap();
         assert_eq!(line, " a line\n", "the first line needs no end");
+    }
+
+    #[test]
+    fn all_pipes_of_a_call_have_one_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = pipe(folder.path());
+        let before = GivenFile::open(&path).unwrap();
+        let _writer = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        for until in with_patience(Duration::ZERO, || [(); 2].map(|()| GivenFile::open(&path).unwrap().until)) {
+            assert!(until.unwrap() < before.until.unwrap());
+        }
+        let read = with_patience(Duration::ZERO, || text(&path, 9));
+        assert_eq!(read, Err("it is a pipe that does not end in time".into()));
+        assert!(GivenFile::open(&path).unwrap().until >= before.until);
+    }
+
+    #[test]
+    fn a_terminal_is_read_as_long_as_somebody_types() {
+        let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        rustix::pty::grantpt(&master).unwrap();
+        rustix::pty::unlockpt(&master).unwrap();
+        let name = rustix::pty::ptsname(&master, Vec::new()).unwrap();
+        let given = GivenFile::open(Path::new(name.to_str().unwrap())).unwrap();
+        assert!(!fcntl_getfl(&given.file).unwrap().contains(OFlags::NONBLOCK));
+        File::from(master.try_clone().unwrap()).write_all(b"typed\n").unwrap();
+        let mut line = String::new();
+        BufReader::new(given).read_line(&mut line).unwrap();
+        assert_eq!(line, "typed\n");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-pub use given::GivenFile;
+pub use given::{GivenFile, with_patience};
 
 /// The mode of new folders.
 const FOLDER_MODE: u32 = 0o700;

@@ -1,7 +1,9 @@
 //! SIGHUP: reloads the configuration, and logs which changes are in force.
 
 use std::os::unix::fs::FileTypeExt;
+use std::time::Duration;
 
+use private_files::with_patience;
 use rbmq_broker::http::Endpoint;
 use rbmq_broker::{Broker, BrokerConfig, Reload};
 use rbmq_gateway::Gateways;
@@ -11,6 +13,9 @@ use super::log::BrokerLog;
 use super::secrets;
 use super::source::{self, Source};
 use super::supervisor;
+
+/// How long the writers of pipes may take until their ends, all together: meanwhile nobody asks the broker to end.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The endpoints beside the broker's own connections, which have files of their own.
 #[derive(Clone, Copy)]
@@ -22,7 +27,7 @@ pub(super) struct Endpoints<'a> {
 /// Reloads the configuration, and informs the supervisor. An invalid configuration changes nothing.
 pub(super) fn reload(source: &Source, broker: &mut Broker, endpoints: Endpoints<'_>, log: &BrokerLog) {
     supervisor::reloading();
-    take_over(source, broker, endpoints, log);
+    with_patience(PATIENCE, || take_over(source, broker, endpoints, log));
     supervisor::ready(broker);
 }
 
