@@ -1,5 +1,6 @@
 //! Connections and sessions: CONNECT, take-over, DISCONNECT, keep alive, wills.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rbmq_wire::TopicName;
@@ -8,7 +9,7 @@ use crate::protocol::{ConnId, Cx, Entry, PublishError};
 
 use super::codec::{Connack, Connect, Ending, Packet, Properties, Property, Version, Will, reason};
 use super::message::{Publication, attributes_of};
-use super::session::{Link, OwnedWill, Session};
+use super::session::{Held, Link, OwnedWill, Session};
 use super::settings::{MAX_CLIENT_ID, MAX_OWED_WILLS};
 use super::state::{Alarm, Client, FOREVER, Fault, Mqtt, Opening, Stage, Step};
 
@@ -172,19 +173,19 @@ impl Mqtt {
             self.end_session(slot, cx);
         }
         let present = self.names.get(&key).copied();
-        if present.is_none() && !self.make_room_for_session(opening.expiry, cx) {
+        if present.is_none() && !self.make_room_for_session(&opening, cx) {
             return self.refuse(conn, Fault::new(reason::QUOTA, "there are too many sessions"), cx);
         }
         let slot = present.unwrap_or_else(|| {
             self.serials += 1;
-            let slot = self.sessions.insert(Session::new(self.serials, key.clone()));
+            let slot = self.sessions.insert(Session::new(self.serials, key.clone(), Held::of(&self.held)));
             self.names.insert(key, slot);
             slot
         });
         self.disarm(slot);
         let session = &mut self.sessions[slot];
         session.expiry = opening.expiry;
-        session.will = opening.will.take();
+        session.set_will(opening.will.take());
         session.attach(Link {
             conn,
             version: opening.version,
@@ -198,13 +199,18 @@ impl Mqtt {
         self.resume_session(slot, cx);
     }
 
-    /// Makes room for one more session: those that are without a connection for the longest time end. Without any, a session that ends with its
-    /// connection has room like that.
-    fn make_room_for_session(&mut self, expiry: Option<Duration>, cx: &mut Cx<'_>) -> bool {
-        while self.sessions.len() >= self.settings.max_sessions {
+    /// Makes room for one more session: those that are without a connection for the longest time end, as many as there are too many, and as hold
+    /// what the new one needs. Without any, a session that ends with its connection has room like that.
+    fn make_room_for_session(&mut self, opening: &Opening, cx: &mut Cx<'_>) -> bool {
+        let needed = opening.will.as_ref().map_or(0, OwnedWill::bytes) + size_of::<Session>();
+        let excess =
+            (self.held.load(Ordering::Relaxed) + needed).saturating_sub(self.settings.max_session_bytes);
+        let mut excess = excess.min(needed);
+        while self.sessions.len() >= self.settings.max_sessions || excess > 0 {
             let Some((_, &slot)) = self.away.first_key_value() else {
-                return expiry == Some(Duration::ZERO);
+                return opening.expiry == Some(Duration::ZERO);
             };
+            excess = excess.saturating_sub(self.sessions[slot].held.own());
             self.counts.sessions_expired += 1;
             self.end_session(slot, cx);
         }
@@ -284,7 +290,7 @@ impl Mqtt {
     /// The gateway stops. Sessions end with it, and their wills are not published: nobody died.
     pub(super) fn say_goodbye(&mut self, conn: ConnId, cx: &mut Cx<'_>) {
         if let Some(slot) = self.clients.get(&conn).and_then(Client::slot) {
-            self.sessions[slot].will = None;
+            self.sessions[slot].set_will(None);
             self.fail(conn, Fault::new(reason::SHUTTING_DOWN, "the gateway stops"), cx);
         }
     }
@@ -312,7 +318,7 @@ impl Mqtt {
             }
         }
         if ending.reason == reason::SUCCESS {
-            self.sessions[slot].will = None;
+            self.sessions[slot].set_will(None);
         }
         if let Some(client) = self.clients.get_mut(&conn) {
             client.stage = Stage::Closed;
@@ -327,18 +333,18 @@ impl Mqtt {
         let now = cx.now;
         self.stalled.remove(&slot);
         let session = &mut self.sessions[slot];
-        if let (Some(link), Some(will)) = (session.link.take(), &session.will)
+        if let (Some(link), Some(will)) = (session.link.take(), session.will())
             && !cx.door.may_publish(link.conn, &will.topic)
         {
             // The right was taken since CONNECT.
-            session.will = None;
+            session.set_will(None);
             self.counts.refused += 1;
         }
         if session.expiry == Some(Duration::ZERO) {
             return self.end_session(slot, cx);
         }
         session.ends_at = session.expiry.map(|expiry| now + expiry);
-        session.will_at = session.will.as_ref().map(|will| now + will.delay);
+        session.will_at = session.will().map(|will| now + will.delay);
         let serial = session.serial;
         self.departures += 1;
         session.away = Some(self.departures);
@@ -357,7 +363,7 @@ impl Mqtt {
         let Some(session) = self.session(slot, serial) else { return };
         if session.will_at.is_some_and(|at| at <= now) {
             session.will_at = None;
-            if let Some(will) = session.will.take() {
+            if let Some(will) = session.set_will(None) {
                 self.publish_will(will, cx);
             }
         }
@@ -370,14 +376,14 @@ impl Mqtt {
     /// Forgets a session, and publishes its will.
     pub(super) fn end_session(&mut self, slot: usize, cx: &mut Cx<'_>) {
         self.disarm(slot);
-        let filters: Vec<_> = self.sessions[slot].subscriptions.keys().cloned().collect();
+        let filters: Vec<_> = self.sessions[slot].filters().cloned().collect();
         for filter in &filters {
             self.leave_route(slot, filter, cx);
         }
-        let session = self.sessions.remove(slot);
+        let mut session = self.sessions.remove(slot);
         self.names.remove(&session.key);
         self.stalled.remove(&slot);
-        if let Some(will) = session.will {
+        if let Some(will) = session.set_will(None) {
             self.publish_will(will, cx);
         }
     }

@@ -6,6 +6,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rbmq_wire::{Attributes, TopicFilter};
 
@@ -14,7 +15,7 @@ use crate::protocol::{ConnId, Cx, Message, Range};
 use super::codec::{Ack, AckKind, Packet, Properties, Property, Publish, Version, reason};
 use super::message::{Origin, Stored, is_expired, put_properties};
 use super::session::{Pending, Skip};
-use super::settings::{MAX_UNSENT, Overflow, SHARED_PAYLOAD};
+use super::settings::{MAX_UNSENT, Overflow, RELIEF_EVERY, SHARED_PAYLOAD};
 use super::state::{Fault, Match, Mqtt, RetainedWish};
 use super::subscriptions::is_own;
 
@@ -158,6 +159,22 @@ impl Mqtt {
         matched.clear();
         self.scratch.matched = matched;
         self.fail_doomed(cx);
+        self.relieve(cx);
+    }
+
+    /// Ends the session without a connection that holds the most, if that is much and a message had no room among what all sessions hold.
+    fn relieve(&mut self, cx: &mut Cx<'_>) {
+        if !std::mem::take(&mut self.is_crowded) || cx.now < self.next_relief {
+            return;
+        }
+        // The search looks at all of them.
+        self.next_relief = cx.now + RELIEF_EVERY;
+        let away = self.away.values().map(|slot| (self.sessions[*slot].held.own(), *slot));
+        // Small ones would make no room: clients that are connected hold the most.
+        if let Some((_, slot)) = away.max().filter(|(own, _)| *own > self.settings.max_session_bytes / 64) {
+            self.counts.sessions_expired += 1;
+            self.end_session(slot, cx);
+        }
     }
 
     /// The subscriptions that match a message, sorted by session.
@@ -207,7 +224,7 @@ impl Mqtt {
         }
         if share.qos > 0 {
             // What was sent on a former connection comes first.
-            let has_room = session.queue.is_empty()
+            let has_room = session.queued() == 0
                 && session.inflight.len() == link.outstanding
                 && link.outstanding < link.window
                 && cx.out.queued_bytes(conn) < MAX_UNSENT;
@@ -286,10 +303,12 @@ impl Mqtt {
         let Share { slot, qos, retain, ids } = share;
         let (bytes, settings) = (message.bytes(), &self.settings);
         let session = &mut self.sessions[slot];
-        if session.waiting() >= settings.max_queued_messages
-            || session.queued_bytes + bytes > settings.max_queued_bytes
-        {
-            if let (Overflow::Disconnect, Some(link)) = (settings.overflow, &session.link) {
+        let is_crowded = self.held.load(Ordering::Relaxed) + bytes > settings.max_session_bytes;
+        self.is_crowded |= is_crowded;
+        let is_full = session.waiting() >= settings.max_queued_messages
+            || session.queued_bytes + bytes > settings.max_queued_bytes;
+        if is_full || is_crowded {
+            if let (true, Overflow::Disconnect, Some(link)) = (is_full, settings.overflow, &session.link) {
                 self.doomed.push(link.conn);
             }
             return self.count_dropped(cx);
@@ -329,6 +348,7 @@ impl Mqtt {
             let message = retained.message;
             let most = self.settings.max_retained;
             if session.for_new > most
+                || self.held.load(Ordering::Relaxed) > self.settings.max_session_bytes
                 || message.is_expired(unix_ms)
                 || !cx.door.may_receive(conn, &message.topic)
             {
@@ -339,7 +359,10 @@ impl Mqtt {
                 session.skip(Skip { filter, topic, number: retained.number });
             }
             let (qos, ids) = (wish.qos.min(retained.qos), wish.id.into_iter().collect());
-            session.push(Pending { message, qos, retain: true, for_new: true, ids });
+            match is_own(filter) {
+                true => session.push(Pending { message, qos, retain: true, for_new: true, ids }),
+                false => session.push_retained(&message, qos, ids),
+            }
         }
         self.pump(slot, cx);
     }
@@ -366,7 +389,7 @@ impl Mqtt {
         }
         let session = &self.sessions[slot];
         let outstanding = session.link.as_ref().map_or(0, |link| link.outstanding);
-        let waits = !session.queue.is_empty() || session.inflight.len() > outstanding;
+        let waits = !session.queued() == 0 || session.inflight.len() > outstanding;
         match waits && is_full {
             true => _ = self.stalled.insert(slot),
             false => _ = self.stalled.remove(&slot),
@@ -412,11 +435,11 @@ impl Mqtt {
     fn send_next(&mut self, slot: usize, unix_ms: u64, cx: &mut Cx<'_>) -> bool {
         let session = &mut self.sessions[slot];
         let Some(link) = &session.link else { return false };
-        let Some(next) = session.queue.front() else { return false };
-        if next.qos > 0 && link.outstanding >= link.window {
+        let (conn, version, max_packet) = (link.conn, link.version, link.max_packet);
+        let is_full = link.outstanding >= link.window;
+        if session.next_qos().is_none_or(|qos| qos > 0 && is_full) {
             return false;
         }
-        let (conn, version, max_packet) = (link.conn, link.version, link.max_packet);
         let Some(pending) = session.pop() else { return false };
         if pending.message.is_expired(unix_ms) {
             self.counts.expired += 1;
@@ -450,8 +473,8 @@ impl Mqtt {
             }
             (AckKind::Pubrec, _) => {
                 let known = matches!(state, Some((2, _)));
-                if let Some(inflight) = session.find(packet_id).filter(|_| known) {
-                    inflight.message = None;
+                if known {
+                    session.record(packet_id);
                 }
                 if ack.reason < reason::UNSPECIFIED {
                     let reason = if known { reason::SUCCESS } else { reason::ID_UNKNOWN };

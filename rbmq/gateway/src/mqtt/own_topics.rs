@@ -15,8 +15,8 @@ impl Mqtt {
     /// The values, by topic.
     fn values(&self, now: Instant) -> [(&'static str, String); 16] {
         let connected = self.sessions.iter().filter(|(_, session)| session.link.is_some()).count();
-        let waiting: usize = self.sessions.iter().map(|(_, session)| session.queue.len()).sum();
-        let subscriptions: usize = self.sessions.iter().map(|(_, session)| session.subscriptions.len()).sum();
+        let waiting: usize = self.sessions.iter().map(|(_, session)| session.queued()).sum();
+        let subscriptions: usize = self.sessions.iter().map(|(_, session)| session.filters().len()).sum();
         let uptime = now.saturating_duration_since(self.clock.at).as_secs();
         let counts = &self.counts;
         [

@@ -38,12 +38,12 @@ impl Mqtt {
         let topic = topic_of(client, &publish, self.settings.topic_alias_maximum)?;
         let session = &self.sessions[slot];
         if publish.qos == 2 {
-            if session.received.contains(&publish.packet_id) {
+            if session.has_received(publish.packet_id) {
                 // It was delivered: only the PUBREC did not arrive.
                 self.acknowledge(conn, publish, None, cx);
                 return Ok(Step::Done);
             }
-            if session.received.len() >= self.settings.receive_maximum.into() {
+            if session.unreleased() >= self.settings.receive_maximum.into() {
                 return Err(Fault::new(
                     reason::RECEIVE_MAXIMUM,
                     "too many messages of QoS 2 are not released",

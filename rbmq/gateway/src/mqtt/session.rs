@@ -1,7 +1,8 @@
 //! The state of a session: all that outlives a connection, in one place.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use rbmq_wire::{TopicFilter, TopicName};
@@ -48,6 +49,46 @@ pub(super) struct Pending {
     pub(super) ids: Box<[u32]>,
 }
 
+/// A message in the queue.
+#[derive(Debug)]
+enum Waiting {
+    Message(Pending),
+    /// A retained message for a new subscription. If another one takes its place, which arrives as every message, it is not sent any more: who reads
+    /// slowly keeps no former ones in memory.
+    Retained {
+        message: Weak<Stored>,
+        qos: u8,
+        ids: Box<[u32]>,
+    },
+}
+
+impl Waiting {
+    fn is_for_new(&self) -> bool {
+        match self {
+            Self::Message(pending) => pending.for_new,
+            Self::Retained { .. } => true,
+        }
+    }
+
+    /// What it holds.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Message(pending) => pending.bytes(),
+            Self::Retained { ids, .. } => ENTRY + size_of_val(&**ids),
+        }
+    }
+
+    fn into_pending(self) -> Option<Pending> {
+        match self {
+            Self::Message(pending) => Some(pending),
+            Self::Retained { message, qos, ids } => {
+                let message = message.upgrade()?;
+                Some(Pending { message, qos, retain: true, for_new: true, ids })
+            }
+        }
+    }
+}
+
 /// A message of QoS 1 or 2 that was sent.
 #[derive(Debug)]
 pub(super) struct Inflight {
@@ -69,8 +110,67 @@ pub(super) struct Skip {
     pub(super) number: u64,
 }
 
+/// What a session holds in memory, which is a part of what all sessions hold.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    own: usize,
+    all: Arc<AtomicUsize>,
+}
+
+impl Held {
+    /// A part of all.
+    pub(super) fn of(all: &Arc<AtomicUsize>) -> Self {
+        Self { own: 0, all: Arc::clone(all) }
+    }
+
+    /// The bytes of the session.
+    pub(super) fn own(&self) -> usize {
+        self.own
+    }
+
+    fn add(&mut self, bytes: usize) {
+        self.own += bytes;
+        self.all.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn remove(&mut self, bytes: usize) {
+        self.own -= bytes;
+        self.all.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.remove(self.own);
+    }
+}
+
+/// What an entry of a table takes beside its contents, about.
+const ENTRY: usize = 100;
+
+impl OwnedWill {
+    /// What it takes in memory.
+    pub(super) fn bytes(&self) -> usize {
+        ENTRY + self.topic.as_str().len() + self.properties.len() + self.payload.len()
+    }
+}
+
+impl Pending {
+    fn bytes(&self) -> usize {
+        ENTRY + self.message.bytes() + size_of_val(&*self.ids)
+    }
+}
+
+impl Skip {
+    fn bytes(&self) -> usize {
+        ENTRY + self.filter.as_str().len() + self.topic.as_str().len()
+    }
+}
+
 /// Most entries of [`Session::skips`].
 const MAX_SKIPS: usize = 1000;
+/// What an id takes, about.
+const ID: usize = 8;
 /// Most ids of [`Session::released`].
 const MAX_RELEASED: usize = 1000;
 
@@ -88,29 +188,31 @@ pub(super) struct Session {
     pub(super) expiry: Option<Duration>,
     /// When it ends; none: it has a connection, or does not end.
     pub(super) ends_at: Option<Instant>,
-    pub(super) will: Option<OwnedWill>,
+    will: Option<OwnedWill>,
     /// When the will is published, after the connection has gone.
     pub(super) will_at: Option<Instant>,
     /// The filters, and whether their subscriptions leave out own messages.
-    pub(super) subscriptions: BTreeMap<TopicFilter, bool>,
+    subscriptions: BTreeMap<TopicFilter, bool>,
     /// Ids of QoS 2 that the client has not released.
-    pub(super) received: HashSet<u16>,
+    received: HashSet<u16>,
     /// Ids that the client has released last: it may not have got the PUBCOMP, and may release them again.
-    pub(super) released: VecDeque<u16>,
+    released: VecDeque<u16>,
     /// Sent and not acknowledged, in order.
     pub(super) inflight: VecDeque<Inflight>,
     /// Not sent yet, in order.
-    pub(super) queue: VecDeque<Pending>,
+    queue: VecDeque<Waiting>,
     pub(super) queued_bytes: usize,
     /// Messages in the queue for new subscriptions.
     pub(super) for_new: usize,
-    pub(super) skips: VecDeque<Skip>,
+    skips: VecDeque<Skip>,
+    pub(super) held: Held,
     sent: u64,
     last_id: u16,
 }
 
 impl Session {
-    pub(super) fn new(serial: u64, key: Box<str>) -> Self {
+    pub(super) fn new(serial: u64, key: Box<str>, mut held: Held) -> Self {
+        held.add(size_of::<Self>() + 2 * key.len() + ENTRY);
         Self {
             serial,
             key,
@@ -128,9 +230,45 @@ impl Session {
             queued_bytes: 0,
             for_new: 0,
             skips: VecDeque::new(),
+            held,
             sent: 0,
             last_id: 0,
         }
+    }
+
+    /// Sets the will. Returns the former one.
+    pub(super) fn set_will(&mut self, will: Option<OwnedWill>) -> Option<OwnedWill> {
+        self.held.add(will.as_ref().map_or(0, OwnedWill::bytes));
+        let old = std::mem::replace(&mut self.will, will);
+        self.held.remove(old.as_ref().map_or(0, OwnedWill::bytes));
+        old
+    }
+
+    pub(super) fn will(&self) -> Option<&OwnedWill> {
+        self.will.as_ref()
+    }
+
+    pub(super) fn filters(&self) -> impl ExactSizeIterator<Item = &TopicFilter> {
+        self.subscriptions.keys()
+    }
+
+    pub(super) fn is_subscribed(&self, filter: &TopicFilter) -> bool {
+        self.subscriptions.contains_key(filter)
+    }
+
+    /// Adds a subscription, or replaces it.
+    pub(super) fn subscribe(&mut self, filter: TopicFilter, no_local: bool) {
+        let bytes = filter_bytes(&filter);
+        if self.subscriptions.insert(filter, no_local).is_none() {
+            self.held.add(bytes);
+        }
+    }
+
+    /// Removes a subscription. Returns whether there was one.
+    pub(super) fn unsubscribe(&mut self, filter: &TopicFilter) -> bool {
+        let was = self.subscriptions.remove(filter).is_some();
+        self.held.remove(if was { filter_bytes(filter) } else { 0 });
+        was
     }
 
     /// Whether some subscription leaves out own messages.
@@ -143,33 +281,62 @@ impl Session {
         self.queue.len() - self.for_new
     }
 
+    /// The number of all messages that wait.
+    pub(super) fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
     pub(super) fn push(&mut self, pending: Pending) {
-        if pending.for_new {
-            self.for_new += 1;
-        } else {
+        if !pending.for_new {
             self.queued_bytes += pending.message.bytes();
         }
-        self.queue.push_back(pending);
+        self.enqueue(Waiting::Message(pending));
+    }
+
+    /// A retained message waits for a new subscription.
+    pub(super) fn push_retained(&mut self, message: &Arc<Stored>, qos: u8, ids: Box<[u32]>) {
+        self.enqueue(Waiting::Retained { message: Arc::downgrade(message), qos, ids });
+    }
+
+    fn enqueue(&mut self, waiting: Waiting) {
+        self.held.add(waiting.bytes());
+        self.for_new += usize::from(waiting.is_for_new());
+        self.queue.push_back(waiting);
+    }
+
+    /// The QoS of the next message.
+    pub(super) fn next_qos(&mut self) -> Option<u8> {
+        loop {
+            match self.queue.front()? {
+                Waiting::Message(pending) => return Some(pending.qos),
+                Waiting::Retained { message, qos, .. } if message.strong_count() > 0 => return Some(*qos),
+                Waiting::Retained { .. } => _ = self.take_first(),
+            }
+        }
     }
 
     pub(super) fn pop(&mut self) -> Option<Pending> {
-        let pending = self.queue.pop_front()?;
-        self.forget(&pending);
-        Some(pending)
+        self.next_qos()?;
+        self.take_first()?.into_pending()
     }
 
-    fn forget(&mut self, pending: &Pending) {
-        if pending.for_new {
-            self.for_new -= 1;
-        } else {
+    fn take_first(&mut self) -> Option<Waiting> {
+        let waiting = self.queue.pop_front()?;
+        self.held.remove(waiting.bytes());
+        self.for_new -= usize::from(waiting.is_for_new());
+        if let Waiting::Message(pending) = &waiting
+            && !pending.for_new
+        {
             self.queued_bytes -= pending.message.bytes();
         }
+        Some(waiting)
     }
 
     /// A new message is sent: its packet id.
     pub(super) fn begin(&mut self, pending: Pending) -> u16 {
         let id = self.next_id();
         let qos = pending.qos;
+        self.held.add(ENTRY + pending.bytes());
         self.inflight.push_back(Inflight { id, message: Some(pending), qos, sent: true, number: self.sent });
         self.sent += 1;
         if let Some(link) = &mut self.link {
@@ -204,14 +371,32 @@ impl Session {
         self.inflight.iter_mut().find(|inflight| inflight.id == id)
     }
 
+    /// The client has recorded a message, which is not sent again.
+    pub(super) fn record(&mut self, id: u16) {
+        let inflight = self.inflight.iter_mut().find(|inflight| inflight.id == id);
+        if let Some(message) = inflight.and_then(|inflight| inflight.message.take()) {
+            self.held.remove(message.bytes());
+        }
+    }
+
     /// A message is done.
     pub(super) fn finish(&mut self, id: u16) {
         let at = self.inflight.iter().position(|inflight| inflight.id == id);
-        if let Some(done) = at.and_then(|at| self.inflight.remove(at))
-            && let Some(link) = &mut self.link
-        {
+        let Some(done) = at.and_then(|at| self.inflight.remove(at)) else { return };
+        self.held.remove(ENTRY + done.message.as_ref().map_or(0, Pending::bytes));
+        if let Some(link) = &mut self.link {
             link.outstanding -= usize::from(done.sent);
         }
+    }
+
+    /// Whether a message of QoS 2 came before, and is not released.
+    pub(super) fn has_received(&self, id: u16) -> bool {
+        self.received.contains(&id)
+    }
+
+    /// The number of such messages.
+    pub(super) fn unreleased(&self) -> usize {
+        self.received.len()
     }
 
     /// The client released an id. Whether it is known.
@@ -221,20 +406,28 @@ impl Session {
         }
         if self.released.len() == MAX_RELEASED {
             self.released.pop_front();
+            self.held.remove(ID);
         }
+        // From one table to the other.
         self.released.push_back(id);
         true
     }
 
     /// The client uses an id for a new message.
     pub(super) fn receive(&mut self, id: u16) {
+        let before = self.received.len() + self.released.len();
         self.released.retain(|released| *released != id);
         self.received.insert(id);
+        self.held.remove(before * ID);
+        self.held.add((self.received.len() + self.released.len()) * ID);
     }
 
     pub(super) fn skip(&mut self, skip: Skip) {
-        if self.skips.len() == MAX_SKIPS {
-            self.skips.pop_front();
+        self.held.add(skip.bytes());
+        if self.skips.len() == MAX_SKIPS
+            && let Some(old) = self.skips.pop_front()
+        {
+            self.held.remove(old.bytes());
         }
         self.skips.push_back(skip);
     }
@@ -249,4 +442,31 @@ impl Session {
         self.link = Some(link);
         self.inflight.iter_mut().for_each(|inflight| inflight.sent = false);
     }
+
+    /// What is counted is what is there.
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        let live = self.queue.iter().filter_map(|waiting| match waiting {
+            Waiting::Message(pending) if !pending.for_new => Some(pending.message.bytes()),
+            _ => None,
+        });
+        assert_eq!((self.waiting(), self.queued_bytes), (live.clone().count(), live.sum()));
+        let inflight =
+            self.inflight.iter().map(|inflight| ENTRY + inflight.message.as_ref().map_or(0, Pending::bytes));
+        let held = [
+            size_of::<Self>() + 2 * self.key.len() + ENTRY,
+            self.will.as_ref().map_or(0, OwnedWill::bytes),
+            self.subscriptions.keys().map(filter_bytes).sum(),
+            (self.received.len() + self.released.len()) * ID,
+            inflight.sum(),
+            self.queue.iter().map(Waiting::bytes).sum(),
+            self.skips.iter().map(Skip::bytes).sum(),
+        ];
+        assert_eq!(self.held.own, held.iter().sum::<usize>());
+    }
+}
+
+fn filter_bytes(filter: &TopicFilter) -> usize {
+    // In the session's list, and in the routes.
+    2 * (ENTRY + filter.as_str().len())
 }

@@ -19,6 +19,9 @@ pub(crate) struct Settings {
     /// Most sessions, with and without a client. Each takes about 500 bytes and what it waits for. For one more, the session ends that is without
     /// a client for the longest time. If all have clients, one that outlives its connection gets 0x97, and others are bounded by connections.
     pub(crate) max_sessions: usize,
+    /// Most bytes of all sessions: their filters, wills, and messages that wait or are not acknowledged. A message counts for each session. Beyond,
+    /// messages that would have to wait are dropped, the largest session without a client ends, and for a new session the oldest one.
+    pub(crate) max_session_bytes: usize,
     /// How long a session lives without a client, at most. Sessions of 3.1.1 without «clean session» live that long.
     pub(crate) max_session_expiry: Duration,
     /// Most subscriptions of a session. One more gets 0x97.
@@ -50,6 +53,7 @@ impl Default for Settings {
         Self {
             max_message_bytes: 1 << 20,
             max_sessions: 100_000,
+            max_session_bytes: 256 << 20,
             max_session_expiry: Duration::from_secs(24 * 3600),
             max_subscriptions: 1000,
             max_queued_messages: 1000,
@@ -74,6 +78,8 @@ pub(super) const MAX_FIRST_PACKET: usize = 64 << 10;
 pub(super) const MAX_UNSENT: u64 = 256 << 10;
 /// Payloads from this size are framed once for all connections whose heads differ. Smaller ones are copied with their heads.
 pub(super) const SHARED_PAYLOAD: usize = 512;
+/// The time between two searches for the largest session.
+pub(super) const RELIEF_EVERY: Duration = Duration::from_secs(1);
 /// A SUBSCRIBE is executed in pieces: the search for its retained messages looks at about so many entries in each.
 pub(super) const MAX_WALK: usize = 10_000;
 /// Most levels of a filter with wildcards: each is a path that every message may follow.

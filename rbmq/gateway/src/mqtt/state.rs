@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use rbmq_wire::{Levels, TopicFilter, TopicName};
@@ -25,6 +27,12 @@ pub(crate) struct Mqtt {
     pub(super) sessions: Slab<Session>,
     /// Sessions by key.
     pub(super) names: HashMap<Box<str>, usize>,
+    /// The bytes that all sessions hold.
+    pub(super) held: Arc<AtomicUsize>,
+    /// Whether a message had no room among them.
+    pub(super) is_crowded: bool,
+    /// When the largest session may end next, if they hold too much.
+    pub(super) next_relief: Instant,
     /// Sessions without a connection, in the order in which they lost it.
     pub(super) away: BTreeMap<u64, usize>,
     /// Connections that sessions have lost so far.
@@ -254,6 +262,9 @@ impl Mqtt {
             clients: HashMap::new(),
             sessions: Slab::new(),
             names: HashMap::new(),
+            held: Arc::default(),
+            is_crowded: false,
+            next_relief: clock.at,
             away: BTreeMap::new(),
             departures: 0,
             serials: 0,

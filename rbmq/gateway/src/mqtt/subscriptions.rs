@@ -1,6 +1,7 @@
 //! SUBSCRIBE and UNSUBSCRIBE.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use rbmq_wire::TopicFilter;
 
@@ -110,11 +111,12 @@ impl Mqtt {
             return Ok(reason::NOT_AUTHORIZED);
         }
         let session = &mut self.sessions[slot];
-        let is_new = !session.subscriptions.contains_key(&filter);
-        if is_new && session.subscriptions.len() >= self.settings.max_subscriptions {
+        let is_new = !session.is_subscribed(&filter);
+        let is_full = session.filters().len() >= self.settings.max_subscriptions;
+        if is_new && (is_full || self.held.load(Ordering::Relaxed) > self.settings.max_session_bytes) {
             return Ok(reason::QUOTA);
         }
-        session.subscriptions.insert(filter.clone(), wanted.options.no_local);
+        session.subscribe(filter.clone(), wanted.options.no_local);
         if !self.join_route(Subscriber { slot, options: wanted.options, id }, &filter, cx) {
             subscribing.waits.push(filter.clone());
         }
@@ -204,7 +206,7 @@ impl Mqtt {
         let mut reasons = Vec::new();
         for wanted in request.filters.iter() {
             let filter = wanted.filter.parse::<TopicFilter>().ok();
-            let filter = filter.filter(|f| self.sessions[slot].subscriptions.remove(f).is_some());
+            let filter = filter.filter(|f| self.sessions[slot].unsubscribe(f));
             reasons.push(match filter {
                 None => reason::NO_SUBSCRIPTION,
                 Some(filter) => {

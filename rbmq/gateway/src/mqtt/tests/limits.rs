@@ -1,5 +1,7 @@
 //! Bad input and floods: the right reason, and the others go on.
 
+use std::sync::atomic::Ordering;
+
 use super::*;
 use crate::mqtt::Overflow;
 use crate::mqtt::message::Stored;
@@ -178,6 +180,41 @@ fn the_queue_of_a_session_is_bounded() {
     let session =
         site.0.protocol.sessions.iter().map(|(_, s)| (s.waiting(), s.queued_bytes)).find(|s| s.0 > 0);
     assert!(session.is_some_and(|(waiting, bytes)| waiting == 2 && bytes <= 100), "{session:?}");
+}
+
+#[test]
+fn what_all_sessions_hold_is_bounded() {
+    let mut site = Site::with(Settings { max_session_bytes: 100_000, ..Settings::default() });
+    let publisher = site.plain(V5, "p");
+    let leave = |site: &mut Site, id: &str, topic: &str| {
+        let conn = site.client(Hello::lasting(V5, id));
+        site.subscribe(conn, topic, 1);
+        site.lose(conn);
+    };
+    leave(&mut site, "small", "s");
+    leave(&mut site, "large", "l");
+    site.publish(publisher, "s", 1, "small");
+    let large = "x".repeat(30_000);
+    let held = |site: &Site| site.0.protocol.held.load(Ordering::Relaxed);
+    for _ in 0..5 {
+        site.publish(publisher, "l", 1, &large);
+        assert!(held(&site) <= 100_000);
+    }
+    // The largest session has ended for the fourth message, and nobody misses the fifth.
+    assert_eq!((site.0.protocol.counts.dropped, site.0.protocol.sessions.len()), (1, 2));
+    let conn = site.hello(Hello::lasting(V5, "small"));
+    assert_eq!(site.got(conn)[1..], ["PUBLISH s q1 #1 small"]);
+    // A will counts too: sessions that are away make room for new ones.
+    site.lose(conn);
+    for n in 0..20 {
+        let payload = &*large;
+        let properties = encode_all(&[Property::WillDelay(3000)]);
+        let (topic, properties) = ("w", Properties::new(&properties));
+        let will = Will { qos: 1, retain: false, properties, topic, payload: payload.as_bytes() };
+        let conn = site.client(Hello { will: Some(will), ..Hello::lasting(V5, &format!("w{n}")) });
+        site.lose(conn);
+        assert!(held(&site) <= 100_000 + 2 * large.len());
+    }
 }
 
 #[test]

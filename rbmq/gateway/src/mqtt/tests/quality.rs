@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::double::MemoryUser;
 use crate::mqtt::message::Stored;
-use crate::mqtt::session::{Pending, Session};
+use crate::mqtt::session::{Held, Pending, Session};
 
 #[test]
 fn messages_go_out_with_the_lower_qos() {
@@ -305,7 +305,7 @@ fn a_connection_that_is_slow_gets_messages_of_qos_1_later() {
 
 #[test]
 fn packet_ids_in_use_are_not_given_again() {
-    let mut session = Session::new(1, "".into());
+    let mut session = Session::new(1, "".into(), Held::default());
     let stored = Stored { topic: "t".parse().unwrap(), attributes: Box::default(), payload: Box::default() };
     let message = Arc::new(stored);
     let pending = Pending { message, qos: 1, retain: false, for_new: false, ids: Box::default() };

@@ -1,5 +1,8 @@
 //! Whatever clients do in whatever order, the tables agree with each other, and nothing is left when all have gone.
 
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -145,17 +148,17 @@ impl Site {
                 assert!(link.outstanding <= link.window);
                 assert_eq!(machine.clients[&link.conn].slot(), Some(slot));
             }
-            let live = session.queue.iter().filter(|pending| !pending.for_new);
-            assert_eq!(
-                session.queued_bytes,
-                live.clone().map(|pending| pending.message.bytes()).sum::<usize>()
-            );
-            assert_eq!(session.waiting(), live.count());
-            for filter in session.subscriptions.keys() {
+            session.check();
+            for filter in session.filters() {
                 let route = machine.routes.get(filter.as_str()).expect("a subscription has a route");
                 assert!(route.subscribers.iter().any(|subscriber| subscriber.slot == slot));
             }
         }
+        let held: usize = machine.sessions.iter().map(|(_, session)| session.held.own()).sum();
+        assert_eq!(machine.held.load(Ordering::Relaxed), held);
+        let away: Vec<usize> =
+            machine.sessions.iter().filter(|(_, s)| s.link.is_none()).map(|(slot, _)| slot).collect();
+        assert_eq!(machine.away.values().copied().collect::<BTreeSet<_>>(), away.into_iter().collect());
         let due = |session: &Session| {
             usize::from(session.ends_at.is_some()) + usize::from(session.will_at.is_some())
         };
@@ -164,7 +167,7 @@ impl Site {
         let joined: usize = machine.routes.values().map(|route| route.subscribers.len()).sum();
         assert_eq!(
             joined,
-            machine.sessions.iter().map(|(_, session)| session.subscriptions.len()).sum::<usize>()
+            machine.sessions.iter().map(|(_, session)| session.filters().len()).sum::<usize>()
         );
         assert_eq!(self.0.bus.filters.len() + machine.own_routes, machine.routes.len());
     }

@@ -127,3 +127,21 @@ fn live_messages_come_behind_the_retained_ones() {
     assert_eq!(all.len(), 201);
     assert_eq!(all[199..], ["PUBLISH t/299 q1 retain #300 old", "PUBLISH t/299 q0 new"]);
 }
+
+#[test]
+fn who_reads_slowly_keeps_no_former_retained_messages_in_memory() {
+    let mut site = Site::new();
+    let (publisher, subscriber) = (site.plain(V5, "p"), site.plain(V5, "s"));
+    for topic in ["t/a", "t/b", "t/c"] {
+        site.publish_with(publisher, retained(topic, 1, "old"), &[]);
+    }
+    site.got(publisher);
+    site.0.out.queued = 1 << 20;
+    assert_eq!(site.subscribe_with(subscriber, 0, &[("t/+", 1)]), ["SUBACK #9 01"]);
+    site.publish_with(publisher, retained("t/a", 1, "new"), &[]);
+    site.publish_with(publisher, retained("t/c", 1, ""), &[]);
+    site.0.out.queued = 0;
+    site.pass(1);
+    let expected = ["PUBLISH t/b q1 retain #1 old", "PUBLISH t/a q1 #2 new", "PUBLISH t/c q1 #3 "];
+    assert_eq!(site.got(subscriber), expected);
+}
