@@ -43,6 +43,13 @@ pub(super) struct Transaction {
     pub(super) progress: Option<Progress>,
 }
 
+impl Transaction {
+    /// The bytes that it takes.
+    pub(super) fn memory(&self) -> usize {
+        self.bytes.len() + self.progress.as_ref().map_or(0, |progress| progress.replies.len())
+    }
+}
+
 /// How far a transaction is executed.
 #[derive(Debug, Default)]
 pub(super) struct Progress {

@@ -136,7 +136,7 @@ impl Resp {
 
     /// `RESET`: as if the client had just connected.
     pub(super) fn reset(&mut self, client: &mut Client, cx: &mut Cx<'_>) {
-        client.transaction = None;
+        self.end_transaction(client);
         self.unsubscribe_all(client, cx);
         self.set_version(client, false);
         client.name = "".into();

@@ -39,6 +39,21 @@ pub(crate) struct Settings {
     pub(crate) began: SystemTime,
 }
 
+/// What all clients of a gateway have together.
+#[derive(Debug, Clone)]
+pub(super) struct Bounds {
+    /// Subscriptions, each of which takes up to a kilobyte.
+    pub(super) subscriptions: usize,
+    /// Bytes of transactions, and of their replies while they wait.
+    pub(super) transaction_bytes: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { subscriptions: 1_000_000, transaction_bytes: 64 << 20 }
+    }
+}
+
 /// What came of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flow {
@@ -59,12 +74,15 @@ pub(super) struct Counts {
 /// RESP for all connections of a gateway.
 pub(crate) struct Resp {
     pub(super) limits: Limits,
+    pub(super) bounds: Bounds,
     pub(super) version: &'static str,
     /// When the gateway began, by both clocks.
     pub(super) began: SystemTime,
     pub(super) began_at: Instant,
     pub(super) clients: HashMap<ConnId, Client>,
     pub(super) routes: Routes,
+    /// The bytes of all transactions.
+    pub(super) transaction_bytes: usize,
     /// Replies to the client whose bytes are read.
     pub(super) replies: Vec<u8>,
     /// What the commands of this call have cost, beside the replies that are there.
@@ -86,11 +104,13 @@ impl Resp {
                 command: u32::try_from(command).expect("half of the range and a little"),
                 is_stranger: false,
             },
+            bounds: Bounds::default(),
             version: settings.version,
             began: settings.began,
             began_at: now,
             clients: HashMap::new(),
             routes: Routes::default(),
+            transaction_bytes: 0,
             replies: Vec::new(),
             cost: 0,
             arguments: Arguments::default(),
@@ -331,6 +351,7 @@ impl Protocol for Resp {
     fn on_closed(&mut self, conn: ConnId, cx: &mut Cx<'_>) {
         if let Some(mut client) = self.clients.remove(&conn) {
             self.abandon(&mut client, cx);
+            self.end_transaction(&mut client);
             self.unsubscribe_all(&mut client, cx);
         }
     }

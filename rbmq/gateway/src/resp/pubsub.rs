@@ -106,6 +106,10 @@ impl Resp {
         if count + command.len() - 1 > MAX_SUBSCRIPTIONS {
             return Err(format!("ERR a client has {MAX_SUBSCRIPTIONS} channels and patterns at most"));
         }
+        let most = self.bounds.subscriptions;
+        if self.routes.subscriptions() + command.len() - 1 > most {
+            return Err(format!("ERR all clients have {most} channels and patterns at most"));
+        }
         for name in command.from(1) {
             match kind {
                 Kind::Pattern if name.len() > MAX_PATTERN_BYTES => {

@@ -78,6 +78,11 @@ impl Routes {
         &self.tables[kind as usize]
     }
 
+    /// The number of subscriptions of all clients.
+    pub(super) fn subscriptions(&self) -> usize {
+        self.tables.iter().map(Table::subscriptions).sum()
+    }
+
     /// What a topic means.
     pub(super) fn of_topic(&mut self, topic: &TopicName) -> &Known {
         let is_last = self.known.get(self.last).is_some_and(|known| known.topic == *topic);

@@ -41,21 +41,26 @@ impl Entry {
         if is_resp3 { self.resp3 } else { self.subscribers.len() - self.resp3 }
     }
 
-    fn add(&mut self, subscriber: Subscriber) {
+    /// Returns whether it is new.
+    fn add(&mut self, subscriber: Subscriber) -> bool {
         if let std::collections::hash_map::Entry::Vacant(place) = self.places.entry(subscriber.conn) {
             place.insert(self.subscribers.len());
             self.resp3 += usize::from(subscriber.is_resp3);
             self.subscribers.push(subscriber);
+            return true;
         }
+        false
     }
 
-    fn remove(&mut self, conn: ConnId) {
-        let Some(place) = self.places.remove(&conn) else { return };
+    /// Returns whether it was there.
+    fn remove(&mut self, conn: ConnId) -> bool {
+        let Some(place) = self.places.remove(&conn) else { return false };
         let removed = self.subscribers.swap_remove(place);
         self.resp3 -= usize::from(removed.is_resp3);
         if let Some(moved) = self.subscribers.get(place) {
             self.places.insert(moved.conn, place);
         }
+        true
     }
 
     fn set_version(&mut self, conn: ConnId, is_resp3: bool) {
@@ -70,6 +75,7 @@ impl Entry {
 pub(super) struct Table {
     by_name: HashMap<Box<[u8]>, u32>,
     entries: Slab<Entry>,
+    subscriptions: usize,
 }
 
 impl Table {
@@ -79,6 +85,11 @@ impl Table {
 
     pub(super) fn get(&self, number: u32) -> &Entry {
         &self.entries[number as usize]
+    }
+
+    /// The number of subscriptions of clients, with those that are not in force yet.
+    pub(super) fn subscriptions(&self) -> usize {
+        self.subscriptions
     }
 
     /// The number of entries.
@@ -96,6 +107,7 @@ impl Table {
         name: &[u8],
         about: impl FnOnce() -> (Option<Glob>, Option<TopicFilter>),
     ) -> (u32, bool) {
+        self.subscriptions += 1;
         if let Some(number) = self.find(name) {
             self.entries[number as usize].coming += 1;
             return (number, false);
@@ -112,15 +124,15 @@ impl Table {
     pub(super) fn end(&mut self, number: u32, subscriber: Option<Subscriber>) -> Option<Entry> {
         let entry = &mut self.entries[number as usize];
         entry.coming -= 1;
-        if let Some(subscriber) = subscriber {
-            entry.add(subscriber);
+        if !subscriber.is_some_and(|subscriber| entry.add(subscriber)) {
+            self.subscriptions -= 1;
         }
         self.remove_unused(number)
     }
 
     /// A client does not subscribe any more. Returns the entry if nobody needs it any more.
     pub(super) fn remove(&mut self, number: u32, conn: ConnId) -> Option<Entry> {
-        self.entries[number as usize].remove(conn);
+        self.subscriptions -= usize::from(self.entries[number as usize].remove(conn));
         self.remove_unused(number)
     }
 

@@ -20,17 +20,24 @@ const MAX_COST: usize = 4 << 20;
 impl Resp {
     /// Keeps a command for `EXEC`.
     pub(super) fn keep(&mut self, client: &mut Client, raw: &[u8]) {
-        let most = self.limits.command as usize;
         let Some(transaction) = &mut client.transaction else { return };
         let mut reply = Reply::new(&mut self.replies, client.is_resp3);
-        if transaction.bytes.len() + raw.len() > most {
+        let (most, most_of_all) = (self.limits.command as usize, self.bounds.transaction_bytes);
+        let is_too_large = transaction.bytes.len() + raw.len() > most;
+        if is_too_large || self.transaction_bytes + raw.len() > most_of_all {
             transaction.is_broken = true;
+            self.transaction_bytes -= transaction.bytes.len();
             transaction.bytes = Vec::new();
-            reply.error(format_args!("ERR a transaction has {most} bytes at most"));
-            return;
+            let (whose, most) = if is_too_large {
+                ("a transaction has", most)
+            } else {
+                ("all transactions have", most_of_all)
+            };
+            return reply.error(format_args!("ERR {whose} {most} bytes at most"));
         }
         if !transaction.is_broken {
             transaction.bytes.extend_from_slice(raw);
+            self.transaction_bytes += raw.len();
             transaction.count += 1;
         }
         reply.word("QUEUED");
@@ -45,9 +52,9 @@ impl Resp {
                 reply.ok();
             }
             (Verb::Discard, None) => reply.error("ERR DISCARD without MULTI"),
-            (Verb::Discard, some) => {
-                *some = None;
+            (Verb::Discard, Some(_)) => {
                 reply.ok();
+                self.end_transaction(client);
             }
             (Verb::Watch, Some(_)) => reply.error("ERR WATCH inside MULTI is not allowed"),
             // There are no keys that others could change.
@@ -55,9 +62,16 @@ impl Resp {
         }
     }
 
+    /// The client has no transaction any more. Returns what it was.
+    pub(super) fn end_transaction(&mut self, client: &mut Client) -> Option<Box<Transaction>> {
+        let transaction = client.transaction.take()?;
+        self.transaction_bytes -= transaction.memory();
+        Some(transaction)
+    }
+
     /// Executes what was kept. If a command cannot be executed yet, the replies so far wait with it.
     pub(super) fn exec(&mut self, client: &mut Client, cx: &mut Cx<'_>) -> Flow {
-        let Some(mut transaction) = client.transaction.take() else {
+        let Some(mut transaction) = self.end_transaction(client) else {
             Reply::new(&mut self.replies, client.is_resp3).error("ERR EXEC without MULTI");
             return Flow::Done;
         };
@@ -80,6 +94,12 @@ impl Resp {
         if self.exec_from(client, &transaction, &mut progress, cx) == Flow::Blocked {
             progress.replies = self.replies.split_off(begin);
             transaction.progress = Some(progress);
+            if self.transaction_bytes + transaction.memory() > self.bounds.transaction_bytes {
+                client.closing =
+                    Some("its transaction has to wait, and those of all clients have too many bytes");
+                return Flow::Done;
+            }
+            self.transaction_bytes += transaction.memory();
             client.transaction = Some(transaction);
             return Flow::Blocked;
         }

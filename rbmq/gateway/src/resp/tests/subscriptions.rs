@@ -165,6 +165,26 @@ fn subscriptions_have_a_limit() {
     assert_eq!(world.say(other, &format!("PSUBSCRIBE {pattern}")), "-ERR a pattern has 4096 bytes at most");
 }
 
+#[test]
+fn the_subscriptions_of_all_clients_have_a_limit() {
+    let mut world = world();
+    world.protocol.bounds.subscriptions = 5;
+    let (one, two) = (world.open(), world.open());
+    let refused = "-ERR all clients have 5 channels and patterns at most";
+    world.say(one, "SUBSCRIBE a b a");
+    world.say(two, "PSUBSCRIBE a*");
+    assert_eq!(world.say(two, "SUBSCRIBE a b c"), refused);
+    assert_eq!(world.say(two, "SSUBSCRIBE a b"), "*3 $10 ssubscribe $1 a :1 *3 $10 ssubscribe $1 b :2");
+    assert_eq!(world.say(one, "SUBSCRIBE c"), refused);
+    world.say(two, "SUNSUBSCRIBE b c");
+    world.bus.is_late = true;
+    world.say(one, "SUBSCRIBE c");
+    assert_eq!(world.say(two, "SUBSCRIBE d"), refused);
+    world.close(one);
+    world.close(two);
+    assert_eq!(world.protocol.routes.subscriptions(), 0);
+}
+
 /// Nothing would ever come, and such names would be kept without a right and without a limit.
 #[test]
 fn a_name_that_no_topic_has_is_refused() {

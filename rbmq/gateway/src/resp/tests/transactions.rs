@@ -86,3 +86,40 @@ fn a_transaction_goes_on_after_it_has_subscribed() {
     world.subscribed();
     assert_eq!(world.line(conn), "*2 *3 $9 subscribe $1 a :1 *3 $9 subscribe $1 b :2");
 }
+
+#[test]
+fn the_transactions_of_all_clients_have_a_limit() {
+    let mut world = world();
+    world.protocol.bounds.transaction_bytes = 100;
+    let (one, two) = (world.open(), world.open());
+    world.say(one, "MULTI");
+    world.say(two, "MULTI");
+    let (large, refused) =
+        (format!("PUBLISH a {}", "x".repeat(50)), "-ERR all transactions have 100 bytes at most");
+    for free in ["DISCARD", "RESET", "EXEC", "QUIT"] {
+        assert_eq!(world.say(one, &large), "+QUEUED");
+        assert_eq!(world.say(two, &large), refused);
+        assert_eq!(world.say(two, "PING"), "+QUEUED");
+        assert!(world.say(two, "EXEC").starts_with("-EXECABORT"));
+        world.say(one, free);
+        world.say(one, "MULTI");
+        world.say(two, "MULTI");
+    }
+    world.close(one);
+    assert_eq!(world.say(two, &large), "+QUEUED");
+    world.close(two);
+    assert_eq!(world.protocol.transaction_bytes, 0);
+}
+
+/// Its replies wait with it.
+#[test]
+fn a_transaction_that_waits_with_many_replies_ends_where_there_is_no_room_for_them() {
+    let mut world = world();
+    world.protocol.bounds.transaction_bytes = 1000;
+    let conn = world.open();
+    world.bus.room = Some(0);
+    world.feed(conn, "MULTI\r\nCOMMAND\r\nPUBLISH a b\r\nEXEC\r\n");
+    assert!(world.out.closed.contains_key(&conn));
+    world.close(conn);
+    assert_eq!(world.protocol.transaction_bytes, 0);
+}
