@@ -101,7 +101,7 @@ pub(super) fn deliver(routes: &mut Routes, message: Message<'_>, scratch: &mut S
     let kind = if is_sharded { Kind::Shard } else { Kind::Channel };
     let direct = known.entry(kind).map(|number| routes.table(kind).get(number));
     let patterns = || {
-        let matching = if is_sharded { &[][..] } else { &known.patterns };
+        let matching = if is_sharded { &[][..] } else { &known.patterns[..] };
         matching.iter().map(|number| routes.table(Kind::Pattern).get(*number))
     };
     let forms = |entry: &Entry| usize::from(entry.count(false) > 0) + usize::from(entry.count(true) > 0);

@@ -9,7 +9,7 @@
 //! length of the pattern times the length of the name, whatever the pattern is.
 
 /// Most bytes of a pattern.
-pub const MAX_PATTERN_BYTES: usize = 4096;
+pub const MAX_PATTERN_BYTES: usize = 1024;
 
 /// What one part of a pattern matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +63,13 @@ impl Glob {
             });
         }
         Self(parts.into())
+    }
+
+    /// The bytes of memory that it takes, about.
+    pub fn memory(&self) -> usize {
+        let sets = self.0.iter().filter(|part| matches!(part, Part::Set(_))).count();
+        // Each set is an allocation.
+        size_of_val(&*self.0) + sets * (size_of::<[u64; 4]>() + 16)
     }
 
     /// The bytes with which each name begins that matches.

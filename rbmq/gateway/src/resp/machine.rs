@@ -44,13 +44,22 @@ pub(crate) struct Settings {
 pub(super) struct Bounds {
     /// Subscriptions, each of which takes up to a kilobyte.
     pub(super) subscriptions: usize,
+    /// Different patterns: each new topic is matched with each of them.
+    pub(super) patterns: usize,
+    /// What these take.
+    pub(super) pattern_bytes: usize,
     /// Bytes of transactions, and of their replies while they wait.
     pub(super) transaction_bytes: usize,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { subscriptions: 1_000_000, transaction_bytes: 64 << 20 }
+        Self {
+            subscriptions: 1_000_000,
+            patterns: 10_000,
+            pattern_bytes: 16 << 20,
+            transaction_bytes: 64 << 20,
+        }
     }
 }
 

@@ -15,6 +15,9 @@ use crate::protocol::{Cx, PublishError};
 /// The most channels and patterns of a client.
 const MAX_SUBSCRIPTIONS: usize = 100_000;
 
+/// The most patterns among them.
+const MAX_PATTERNS: usize = 1000;
+
 /// The most bytes of names that `PUBSUB CHANNELS` lists, and the steps that it may take to match them with its pattern.
 const MAX_LIST_BYTES: usize = 4 << 20;
 const MAX_LIST_STEPS: usize = 8 << 20;
@@ -102,14 +105,7 @@ impl Resp {
         command: &Command<'_>,
         cx: &mut Cx<'_>,
     ) -> Result<(), String> {
-        let count: usize = client.subscribed.iter().map(std::collections::BTreeSet::len).sum();
-        if count + command.len() - 1 > MAX_SUBSCRIPTIONS {
-            return Err(format!("ERR a client has {MAX_SUBSCRIPTIONS} channels and patterns at most"));
-        }
-        let most = self.bounds.subscriptions;
-        if self.routes.subscriptions() + command.len() - 1 > most {
-            return Err(format!("ERR all clients have {most} channels and patterns at most"));
-        }
+        self.check_counts(client, kind, command)?;
         for name in command.from(1) {
             match kind {
                 Kind::Pattern if name.len() > MAX_PATTERN_BYTES => {
@@ -123,12 +119,44 @@ impl Resp {
         for name in command.from(1) {
             let number = self.routes.begin(kind, name, cx.bus);
             client.coming.push((kind, number));
+            if kind == Kind::Pattern && self.routes.pattern_bytes() > self.bounds.pattern_bytes {
+                self.abandon(client, cx);
+                return Err(format!("ERR all patterns have {} bytes at most", self.bounds.pattern_bytes));
+            }
         }
         if client.coming.iter().all(|(_, number)| self.may_have(client, kind, *number, cx)) {
             return Ok(());
         }
         self.abandon(client, cx);
         Err(NO_PERMISSION.to_owned())
+    }
+
+    /// # Errors
+    /// There would be too many subscriptions.
+    fn check_counts(&self, client: &Client, kind: Kind, command: &Command<'_>) -> Result<(), String> {
+        let (more, bounds) = (command.len() - 1, &self.bounds);
+        let count: usize = client.subscribed.iter().map(std::collections::BTreeSet::len).sum();
+        if count + more > MAX_SUBSCRIPTIONS {
+            return Err(format!("ERR a client has {MAX_SUBSCRIPTIONS} channels and patterns at most"));
+        }
+        if self.routes.subscriptions() + more > bounds.subscriptions {
+            return Err(format!(
+                "ERR all clients have {} channels and patterns at most",
+                bounds.subscriptions
+            ));
+        }
+        if kind != Kind::Pattern {
+            return Ok(());
+        }
+        if client.count(Kind::Pattern) + more > MAX_PATTERNS {
+            return Err(format!("ERR a client has {MAX_PATTERNS} patterns at most"));
+        }
+        let table = self.routes.table(Kind::Pattern);
+        let new = command.from(1).filter(|name| table.find(name).is_none()).count();
+        if new > 0 && table.len() + new > bounds.patterns {
+            return Err(format!("ERR all clients have {} different patterns at most", bounds.patterns));
+        }
+        Ok(())
     }
 
     /// Whether the client's user may subscribe to an entry.

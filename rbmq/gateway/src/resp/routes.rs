@@ -18,7 +18,7 @@ use super::names::{channel_of, filter_of, topic_of};
 use super::table::{Entry, Subscriber, Table};
 use crate::protocol::{Bus, ConnId};
 
-/// The most topics that are known, and the bytes of their names: some 100 MB of memory in all.
+/// The most topics that are known, and the bytes of their names and of the numbers of their patterns: some 100 MB of memory in all.
 const MAX_KNOWN: usize = 128 << 10;
 const MAX_KNOWN_BYTES: usize = 16 << 20;
 
@@ -47,7 +47,7 @@ pub(super) struct Known {
     /// The entries of the channel, by kind. That of patterns is not used.
     entries: [Option<u32>; 3],
     /// The patterns that match.
-    pub(super) patterns: Vec<u32>,
+    pub(super) patterns: Box<[u32]>,
     /// The generation of patterns for which this is true.
     generation: u64,
 }
@@ -71,6 +71,7 @@ pub(super) struct Routes {
     /// The last one that was asked for.
     last: usize,
     generation: u64,
+    pattern_bytes: usize,
 }
 
 impl Routes {
@@ -81,6 +82,11 @@ impl Routes {
     /// The number of subscriptions of all clients.
     pub(super) fn subscriptions(&self) -> usize {
         self.tables.iter().map(Table::subscriptions).sum()
+    }
+
+    /// The bytes of memory of all patterns.
+    pub(super) fn pattern_bytes(&self) -> usize {
+        self.pattern_bytes
     }
 
     /// What a topic means.
@@ -113,10 +119,7 @@ impl Routes {
 
     fn learn(&mut self, topic: TopicName, channel: Box<[u8]>, is_its_own: bool) -> usize {
         if self.known.len() >= MAX_KNOWN || self.known_bytes >= MAX_KNOWN_BYTES {
-            self.by_topic.clear();
-            self.by_channel.clear();
-            self.known.clear();
-            self.known_bytes = 0;
+            self.forget_known();
         }
         let index = self.known.len();
         self.known_bytes += topic.as_str().len();
@@ -127,12 +130,25 @@ impl Routes {
             entries = [&self.tables[0], &self.tables[1], &self.tables[2]].map(|table| table.find(&channel));
         }
         // No generation is so old.
-        let (patterns, generation) = (Vec::new(), u64::MAX);
+        let (patterns, generation) = (Box::default(), u64::MAX);
         self.known.push(Known { topic, channel, is_its_own, entries, patterns, generation });
         index
     }
 
+    fn forget_known(&mut self) {
+        self.by_topic.clear();
+        self.by_channel.clear();
+        self.known.clear();
+        self.known_bytes = 0;
+    }
+
     fn up_to_date(&mut self) -> &Known {
+        if self.known_bytes >= 2 * MAX_KNOWN_BYTES {
+            // Topics that were known before have more patterns now.
+            let Known { topic, channel, is_its_own, .. } = self.known.swap_remove(self.last);
+            self.forget_known();
+            self.last = self.learn(topic, channel, is_its_own);
+        }
         let known = &mut self.known[self.last];
         if known.generation != self.generation {
             known.generation = self.generation;
@@ -143,7 +159,10 @@ impl Routes {
                 is_match && entry.filter.as_ref().is_some_and(selects)
             };
             let found = self.tables[Kind::Pattern as usize].iter();
-            known.patterns = found.filter(|(_, entry)| matches(entry)).map(|(number, _)| number).collect();
+            let patterns: Box<[u32]> =
+                found.filter(|(_, entry)| matches(entry)).map(|(number, _)| number).collect();
+            self.known_bytes = self.known_bytes + size_of_val(&*patterns) - size_of_val(&*known.patterns);
+            known.patterns = patterns;
         }
         known
     }
@@ -183,7 +202,9 @@ impl Routes {
         };
         let (number, is_new) = self.tables[kind as usize].begin(name, about);
         if is_new {
-            if let Some(filter) = &self.tables[kind as usize].get(number).filter {
+            let entry = self.tables[kind as usize].get(number);
+            self.pattern_bytes += entry.glob.as_ref().map_or(0, Glob::memory);
+            if let Some(filter) = &entry.filter {
                 self.filters.hold(filter, bus);
             }
             self.changed(kind, name, Some(number));
@@ -221,6 +242,7 @@ impl Routes {
 
     fn forget(&mut self, kind: Kind, unused: Option<Entry>, bus: &mut dyn Bus) {
         let Some(entry) = unused else { return };
+        self.pattern_bytes -= entry.glob.as_ref().map_or(0, Glob::memory);
         if let Some(filter) = &entry.filter {
             self.filters.release(filter, bus);
         }
@@ -233,5 +255,30 @@ impl Routes {
         } else if let Some(&index) = self.by_channel.get(name) {
             self.known[index].entries[kind as usize] = number;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::double::MemoryBus;
+
+    #[test]
+    fn patterns_of_known_topics_are_counted_and_forgotten_where_they_are_too_many() {
+        let (mut routes, mut bus) = (Routes::default(), MemoryBus::default());
+        let topics: [TopicName; 3] = ["a", "b", "c"].map(|topic| topic.parse().expect("a topic"));
+        let ask_for_all = |routes: &mut Routes| {
+            topics.iter().for_each(|topic| _ = routes.of_topic(topic));
+            routes.known_bytes
+        };
+        assert_eq!(ask_for_all(&mut routes), 3);
+        let numbers = [&b"*"[..], b"?", b"b"].map(|name| routes.begin(Kind::Pattern, name, &mut bus));
+        assert_eq!(ask_for_all(&mut routes), 3 + 7 * size_of::<u32>());
+        routes.known_bytes = 2 * MAX_KNOWN_BYTES;
+        assert_eq!(*routes.of_topic(&topics[1]).patterns, numbers);
+        assert_eq!((routes.known.len(), routes.known_bytes), (1, 1 + 3 * size_of::<u32>()));
+        ask_for_all(&mut routes);
+        numbers.iter().for_each(|number| routes.end(Kind::Pattern, *number, None, &mut bus));
+        assert_eq!(ask_for_all(&mut routes), 3);
     }
 }

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use super::client::Client;
 use super::commands::{COMMANDS, Spec, Verb};
-use super::glob::Glob;
+use super::glob::{Glob, MAX_PATTERN_BYTES};
 use super::machine::Resp;
 use super::parse::{Command, integer};
 use super::reply::Reply;
@@ -178,12 +178,18 @@ fn config(reply: &mut Reply<'_>, command: &Command<'_>) {
         );
         return;
     }
-    let patterns: Vec<Glob> =
-        command.from(2).map(|pattern| Glob::new(&pattern.to_ascii_lowercase())).collect();
-    let is_wanted = |name: &str| patterns.iter().any(|pattern| pattern.matches(name.as_bytes()));
-    let found: Vec<_> = SETTINGS.iter().filter(|(name, _)| is_wanted(name)).collect();
-    reply.map(found.len());
-    for (name, value) in found {
+    let mut is_wanted = [false; SETTINGS.len()];
+    // One pattern after the other: a pattern takes more memory than its text.
+    for pattern in command.from(2) {
+        let pattern = &pattern[..pattern.len().min(MAX_PATTERN_BYTES)];
+        let glob = Glob::new(&pattern.to_ascii_lowercase());
+        for ((name, _), is_wanted) in SETTINGS.iter().zip(&mut is_wanted) {
+            *is_wanted |= glob.matches(name.as_bytes());
+        }
+    }
+    let found = || SETTINGS.iter().zip(is_wanted).filter(|(_, is_wanted)| *is_wanted);
+    reply.map(found().count());
+    for ((name, value), _) in found() {
         reply.bulk(name);
         reply.bulk(value);
     }

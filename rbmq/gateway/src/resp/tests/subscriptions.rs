@@ -160,9 +160,9 @@ fn subscriptions_have_a_limit() {
     let words: Vec<&str> = ["SUBSCRIBE"].into_iter().chain(std::iter::repeat_n("b", 100_000)).collect();
     world.feed(conn, command(&words));
     assert_eq!(world.line(conn), "-ERR a client has 100000 channels and patterns at most");
-    let pattern = "x".repeat(4097);
+    let pattern = "x".repeat(1025);
     let other = world.open();
-    assert_eq!(world.say(other, &format!("PSUBSCRIBE {pattern}")), "-ERR a pattern has 4096 bytes at most");
+    assert_eq!(world.say(other, &format!("PSUBSCRIBE {pattern}")), "-ERR a pattern has 1024 bytes at most");
 }
 
 #[test]
@@ -183,6 +183,35 @@ fn the_subscriptions_of_all_clients_have_a_limit() {
     world.close(one);
     world.close(two);
     assert_eq!(world.protocol.routes.subscriptions(), 0);
+}
+
+/// Each new topic is matched with each of them.
+#[test]
+fn patterns_have_limits_of_their_own() {
+    let mut world = world();
+    let (one, two) = (world.open(), world.open());
+    let many: Vec<String> = (0..1001).map(|number| format!("{number}*")).collect();
+    let psubscribe = |world: &mut World<Resp>, patterns: &[String]| {
+        let words: Vec<&str> =
+            ["PSUBSCRIBE"].into_iter().chain(patterns.iter().map(String::as_str)).collect();
+        world.feed(one, command(&words));
+        world.line(one)
+    };
+    assert_eq!(psubscribe(&mut world, &many), "-ERR a client has 1000 patterns at most");
+    assert!(psubscribe(&mut world, &many[1..]).ends_with(":1000"));
+    world.say(one, "PUNSUBSCRIBE");
+    world.protocol.bounds.patterns = 2;
+    assert_eq!(world.say(one, "PSUBSCRIBE a* b*"), "*3 $10 psubscribe $2 a* :1 *3 $10 psubscribe $2 b* :2");
+    assert_eq!(world.say(two, "PSUBSCRIBE c*"), "-ERR all clients have 2 different patterns at most");
+    assert_eq!(world.say(two, "PSUBSCRIBE a*"), "*3 $10 psubscribe $2 a* :1");
+    world.say(one, "RESET");
+    (world.protocol.bounds.patterns, world.protocol.bounds.pattern_bytes) = (3, 1000);
+    let sets = "[]".repeat(20);
+    assert_eq!(world.say(one, &format!("PSUBSCRIBE b* {sets}")), "-ERR all patterns have 1000 bytes at most");
+    assert!(world.say(one, "PSUBSCRIBE b*").ends_with(":1"));
+    world.close(one);
+    world.close(two);
+    assert_eq!((world.protocol.routes.pattern_bytes(), world.bus.filters.len()), (0, 0));
 }
 
 /// Nothing would ever come, and such names would be kept without a right and without a limit.
