@@ -3144,8 +3144,11 @@ rb_status rbmq_topic_batch_push_encoded(struct rbmq_topic *topic,
                                         const void *records,
                                         size_t len);
 
-// Publishes the open batch. `*end` gets the position behind it; `end` may be NULL. One thread uses a topic at a time.
-rb_status rbmq_topic_batch_deliver(struct rbmq_topic *topic, uint64_t *end);
+// Publishes the open batch. `*end` gets the position behind it; `end` may be NULL. In a topic of a space other writers may have taken the
+// room: then the call waits as long as the one that began the batch was allowed to, and after `RB_TIMED_OUT` the batch is open as before.
+// One thread uses a topic at a time.
+rb_status rbmq_topic_batch_deliver(struct rbmq_topic *topic,
+                                   uint64_t *end);
 
 // Drops the open batch, and publishes nothing. Does nothing if none is open. One thread uses a topic at a time.
 rb_status rbmq_topic_batch_cancel(struct rbmq_topic *topic);

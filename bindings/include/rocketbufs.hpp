@@ -1500,8 +1500,11 @@ public:
     bool push_encoded(Bytes records) {
         return static_cast<bool>(detail::check(rbmq_topic_batch_push_encoded(topic_, records.data, records.size)));
     }
+    // In a topic of a space, other writers may have taken the room. After a time-out the batch is there as before.
     status deliver(position_t *end = nullptr) {
-        return detail::check(rbmq_topic_batch_deliver(std::exchange(topic_, nullptr), end));
+        const rb_status code = rbmq_topic_batch_deliver(topic_, end);
+        if (code != RB_TIMED_OUT) topic_ = nullptr;
+        return detail::check(code);
     }
 
 private:

@@ -84,7 +84,7 @@ pub(super) struct Args {
 }
 
 /// The published messages and bytes so far.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, Copy)]
 struct Totals {
     messages: u64,
     bytes: u64,
@@ -317,6 +317,7 @@ impl Job {
                 Err(PublishError::TimedOut { .. } | PublishError::TooFewSubscribers { .. }) => continue,
                 other => other.map_err(Failure::failed)?,
             };
+            let begin = (self.totals, lines);
             while !lines.is_empty() {
                 let end = lines.iter().position(|b| *b == b'\n');
                 if !batch.push_with(&self.attributes, &lines[..end.unwrap_or(lines.len())]) {
@@ -330,8 +331,12 @@ impl Job {
                 drop(batch);
                 return Err(self.too_long(self.max_line()));
             }
-            let position = batch.deliver().map_err(Failure::failed)?;
-            self.published(position)?;
+            match batch.deliver() {
+                Ok(position) => self.published(position)?,
+                // In a space the lines need more room than the batch was promised, for the name of the topic.
+                Err(PublishError::TimedOut { .. }) => (self.totals, lines) = begin,
+                Err(error) => return Err(Failure::failed(error)),
+            }
         }
         self.rest.bytes += lines.len();
         Ok(())

@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use libc::iovec;
-use rbmq::{Framing, Publisher, TopicOptions, TopicWriter, WriteBatch};
+use rbmq::{Framing, PublishError, Publisher, TopicOptions, TopicWriter, WriteBatch};
 
 use crate::conn::function;
 use crate::raw::{Versioned, answer, array, bytes, iovec_bytes, options, put, rb_bool, set, text, timeout};
@@ -246,10 +246,16 @@ fn publish_some(
         return Ok((1, writer.publish_timeout(iovec_bytes(&records[0])?, timeout(timeout_ns))?));
     }
     let mut batch = writer.batch_timeout(size as u64, timeout(timeout_ns))?;
-    for record in &records[..count] {
-        batch.push(iovec_bytes(record)?);
+    let mut added = 0;
+    // In a topic of a space not all may fit, since each has the name of the topic.
+    while added < count && batch.push(iovec_bytes(&records[added])?) {
+        added += 1;
     }
-    Ok((count, batch.deliver()?))
+    if added > 0 {
+        return Ok((added, batch.deliver()?));
+    }
+    drop(batch);
+    Ok((1, writer.publish_timeout(iovec_bytes(&records[0])?, timeout(timeout_ns))?))
 }
 
 /// Publishes plain bytes, in a topic with `RBMQ_FRAMING_RAW`. Bytes that do not fit into one delivery make several. Waits without
@@ -346,15 +352,18 @@ pub extern "C" fn rbmq_topic_batch_push_encoded(
     })
 }
 
-/// Publishes the open batch. `*end` gets the position behind it; `end` may be NULL. One thread uses a topic at a time.
+/// Publishes the open batch. `*end` gets the position behind it; `end` may be NULL. In a topic of a space other writers may have taken the
+/// room: then the call waits as long as the one that began the batch was allowed to, and after `RB_TIMED_OUT` the batch is open as before.
+/// One thread uses a topic at a time.
 #[unsafe(no_mangle)]
 pub extern "C" fn rbmq_topic_batch_deliver(topic: *mut rbmq_topic, end: *mut u64) -> rb_status {
     call(|| {
         let mut topic = exclusive::<Topic>(topic)?;
-        topic.batch()?;
-        if let Some(batch) = topic.batch.take() {
-            put(end, batch.deliver()?);
+        let delivered = topic.batch()?.try_deliver();
+        if !matches!(delivered, Err(PublishError::TimedOut { .. })) {
+            topic.batch = None;
         }
+        put(end, delivered?);
         Ok(())
     })
 }

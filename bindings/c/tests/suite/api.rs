@@ -163,6 +163,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("TopicWriter.topic", "the program named it"),
     ("WriteBatch.is_empty", "the program knows what it added"),
     ("WriteBatch.len", "the program knows what it added"),
+    ("WriteBatch.try_deliver", "`rbmq_topic_batch_deliver` keeps a batch that found no room"),
 ];
 
 /// Functions of C that no class of C++ calls, and why.

@@ -165,31 +165,25 @@ impl TopicWriter {
         self.writer.with(py, |writer| writer.position())
     }
 
-    /// One delivery of several messages, which are `bytes` bytes with their headers.
+    /// One delivery of the first ones of several messages, which are `bytes` bytes with their headers. Returns how many they are.
     fn publish_chunk(
         &self,
         py: Python<'_>,
         chunk: &[Input<'_, '_>],
         bytes: usize,
         timeout: Option<Duration>,
-    ) -> PyResult<()> {
+    ) -> PyResult<usize> {
         let done = self.at_once(py, bytes, timeout, |writer| {
-            let mut batch = writer.batch_timeout(bytes as u64, Some(Duration::ZERO))?;
-            for input in chunk {
-                batch.push(input.bytes(py));
-            }
-            batch.deliver()
+            let batch = writer.batch_timeout(bytes as u64, Some(Duration::ZERO))?;
+            deliver(batch, chunk.iter().map(|input| input.bytes(py)))
         })?;
-        if done.is_some() {
-            return Ok(());
+        if let Some(count) = done {
+            return Ok(count);
         }
         let stable: Vec<_> = chunk.iter().map(|input| input.stable(py)).collect();
         self.waiting(py, timeout, |writer, step| {
-            let mut batch = writer.batch_timeout(bytes as u64, Some(step))?;
-            for message in &stable {
-                batch.push(message);
-            }
-            batch.deliver().map(drop)
+            let batch = writer.batch_timeout(bytes as u64, Some(step))?;
+            deliver(batch, stable.iter().map(|message| &**message))
         })
     }
 
@@ -212,17 +206,27 @@ impl TopicWriter {
                 }
                 (count, bytes) = (count + 1, next);
             }
-            match (self.framing, count) {
+            count = match (self.framing, count) {
                 (Framing::Records, 2..) => self.publish_chunk(py, &rest[..count], bytes, timeout)?,
-                _ => {
-                    count = 1;
-                    self.publish_bytes(py, &rest[0], &AttributesBuf::new(), timeout)?;
-                }
+                _ => 0,
+            };
+            if count == 0 {
+                count = 1;
+                self.publish_bytes(py, &rest[0], &AttributesBuf::new(), timeout)?;
             }
             *published += count;
         }
         Ok(())
     }
+}
+
+/// Publishes the first messages, as many as the batch takes: in a topic of a space each has the name of the topic. Returns how many they are.
+fn deliver<'m>(
+    mut batch: rbmq::WriteBatch<'_>,
+    messages: impl Iterator<Item = &'m [u8]>,
+) -> Result<usize, PublishError> {
+    let count = messages.take_while(|message| batch.push(message)).count();
+    batch.deliver().map(|_| count)
 }
 
 #[pymethods]

@@ -1,11 +1,16 @@
 //! What of a space counts as consumed, and when its room returns: as in any other topic.
 
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rbmq::wire::Attributes;
-use rbmq::{ConfirmLevel, OwnedBatch, Publisher, SpaceWriter, StartFrom, Subscriber, TopicName};
+use rbmq::{
+    ConfirmLevel, OwnedBatch, PublishError, Publisher, SpaceWriter, StartFrom, Subscriber, TopicName,
+    TopicOptions, TopicWriter, WriteBatch,
+};
 use rbmq_broker::Broker;
-use testkit::{LONG, broker_with, rule};
+use testkit::{LONG, Proxy, broker_with, rule, until};
 
 fn broker() -> Broker {
     broker_with(|config| config.broker.topics = vec![rule("d/#", |rule| rule.space = true)].into())
@@ -125,4 +130,64 @@ fn the_last_drop_of_a_batch_consumes_on_its_own_thread() {
     let end = publish(&mut space, 6..7);
     drop(batch(&mut reader));
     space.confirm(end, ConfirmLevel::Consumed, Some(LONG)).unwrap();
+}
+
+/// Fills the log up to a rest, and begins a batch that fits into it only without the name of the topic. Returns how many messages the
+/// two have.
+fn overfull(topic: &mut TopicWriter) -> (usize, WriteBatch<'_>, usize) {
+    let mut before = 0;
+    while topic.free_bytes() > 1000 {
+        topic.publish(&[7; 500]).unwrap();
+        before += 1;
+    }
+    let mut batch = topic.batch_timeout(topic.free_bytes().min(500), Some(Duration::ZERO)).unwrap();
+    let mut added = 0;
+    while batch.push(&[9]) {
+        added += 1;
+    }
+    (before, batch, added)
+}
+
+fn receive(reader: &mut Subscriber, before: usize, added: usize) {
+    for n in 0..before + added {
+        let message = reader.recv(Some(LONG)).unwrap().expect("a message");
+        assert_eq!(message.bytes[0], if n < before { 7 } else { 9 });
+    }
+}
+
+#[test]
+fn a_batch_that_finds_no_room_keeps_its_records() {
+    let broker = broker();
+    let addr = broker.addr();
+    let proxy = Proxy::to(&addr);
+    let publisher = Publisher::connect(&proxy.addr).unwrap();
+    let options = TopicOptions::default().ring_bytes(64 << 10);
+    let mut topic = publisher.topic_with("d/a", options).unwrap();
+    let mut reader = Subscriber::connect(&addr).unwrap();
+    reader.subscribe("d/a").unwrap();
+    topic.wait_subscribers(1, Some(LONG)).unwrap();
+    proxy.cut();
+    let (before, mut batch, added) = overfull(&mut topic);
+    let full = batch.try_deliver().unwrap_err();
+    assert!(matches!(full, PublishError::TimedOut { .. }), "{full}");
+    assert_eq!(batch.len(), added * 5);
+    proxy.restore();
+    while let Err(error) = batch.try_deliver() {
+        assert!(matches!(error, PublishError::TimedOut { .. }), "{error}");
+        std::thread::yield_now();
+    }
+    assert!(batch.is_empty() && !batch.push(b""));
+    drop(batch);
+    receive(&mut reader, before, added);
+    // A task waits.
+    proxy.cut();
+    let (before, batch, added) = overfull(&mut topic);
+    let (mut delivering, mut task) = (pin!(batch.deliver_async()), Context::from_waker(Waker::noop()));
+    assert!(delivering.as_mut().poll(&mut task).is_pending());
+    proxy.restore();
+    until("room", || match delivering.as_mut().poll(&mut task) {
+        Poll::Ready(delivered) => delivered.is_ok(),
+        Poll::Pending => false,
+    });
+    receive(&mut reader, before, added);
 }

@@ -207,6 +207,14 @@ impl SpaceBatch<'_> {
     pub fn deliver(self) -> Result<Position, PublishError> {
         self.batch.deliver()
     }
+
+    /// As [`WriteBatch::try_deliver`].
+    ///
+    /// # Errors
+    /// As [`WriteBatch::deliver`].
+    pub fn try_deliver(&mut self) -> Result<Position, PublishError> {
+        self.batch.try_deliver()
+    }
 }
 
 /// Whether the log has the topic.

@@ -703,15 +703,46 @@ impl<'w> WriteBatch<'w> {
     /// Publishes the records. Returns the position behind them.
     ///
     /// # Errors
-    /// The framework cannot deliver, or in a topic of a space the room is gone and the time of the batch is over. Nothing was published.
+    /// The framework cannot deliver, or in a topic of a space the room is gone and the time of the batch is over
+    /// ([`PublishError::TimedOut`]). Nothing was published.
     pub fn deliver(mut self) -> Result<Position, PublishError> {
+        self.try_deliver()
+    }
+
+    /// As [`WriteBatch::deliver`]. After [`PublishError::TimedOut`] the batch has its records, and can be delivered again; after other
+    /// results it has none and takes none.
+    ///
+    /// # Errors
+    /// As [`WriteBatch::deliver`].
+    pub fn try_deliver(&mut self) -> Result<Position, PublishError> {
+        let filled = std::mem::take(&mut self.filled);
         match &mut self.filling {
             Filling::Ring(segment) => match segment.take() {
-                Some(segment) => self.owner.deliver(segment, self.filled as u64),
+                Some(segment) => self.owner.deliver(segment, filled as u64),
                 None => Ok(self.owner.output.head()),
             },
-            Filling::Space { encoded, .. } if encoded.is_empty() => Ok(self.owner.output.head()),
-            Filling::Space { encoded, timeout, .. } => self.owner.append(&[encoded], *timeout),
+            Filling::Space { encoded, bytes, .. } if encoded.is_empty() => {
+                *bytes = 0;
+                Ok(self.owner.output.head())
+            }
+            Filling::Space { encoded, bytes, timeout } => {
+                let delivered = self.owner.append(&[encoded], *timeout);
+                if matches!(delivered, Err(PublishError::TimedOut { .. })) {
+                    self.filled = filled;
+                } else {
+                    encoded.clear();
+                    *bytes = 0;
+                }
+                delivered
+            }
+        }
+    }
+
+    /// The records of a topic in a space, to be delivered in another way.
+    pub(crate) fn take_encoded(&mut self) -> Option<Vec<u8>> {
+        match &mut self.filling {
+            Filling::Space { encoded, .. } if !encoded.is_empty() => Some(std::mem::take(encoded)),
+            _ => None,
         }
     }
 }

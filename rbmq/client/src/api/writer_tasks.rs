@@ -57,14 +57,14 @@ impl TopicWriter {
         Ok(end)
     }
 
-    /// As [`TopicWriter::batch`].
+    /// As [`TopicWriter::batch`]. In a topic of a space the room may be gone when the batch is delivered: [`WriteBatch::deliver_async`]
+    /// waits for it, and [`WriteBatch::deliver`] does not.
     ///
     /// # Errors
     /// As [`TopicWriter::batch`].
     pub async fn batch_async(&mut self, bytes: u64) -> Result<WriteBatch<'_>, PublishError> {
         self.check(Framing::Records)?;
         let room = self.waiting_async(bytes, |output| output.room(bytes, Duration::ZERO)).await?;
-        // The room of a topic of a space may be gone when the batch is delivered, and then no thread waits for it.
         Ok(WriteBatch::new(self, room, Some(Duration::ZERO)))
     }
 
@@ -131,6 +131,22 @@ impl TopicWriter {
                 room.as_mut().poll(task)
             })
             .await;
+        }
+    }
+}
+
+impl WriteBatch<'_> {
+    /// As [`WriteBatch::deliver`]. In a topic of a space the task waits for room, and a future that is dropped has published nothing.
+    ///
+    /// # Errors
+    /// As [`TopicWriter::publish`].
+    pub async fn deliver_async(mut self) -> Result<Position, PublishError> {
+        match self.take_encoded() {
+            None => self.deliver(),
+            Some(encoded) => {
+                let append = |output: &mut Output| output.append(&[&encoded]);
+                self.owner.waiting_async(encoded.len() as u64, append).await
+            }
         }
     }
 }
