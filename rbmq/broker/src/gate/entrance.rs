@@ -159,7 +159,7 @@ impl Entrance {
     }
 
     /// A client shows who it is: with a name and a password, or with a token if there is no name. A client that was let in before stays
-    /// who it was until the login is accepted.
+    /// who it was until the login is accepted. Where that user has too many connections, it is refused, and nobody from then on.
     pub fn log_in(&mut self, client: u64, user: Option<&str>, secret: &str) -> Entry {
         let secret = Secret::from(secret.to_owned());
         let credentials = match user {
