@@ -72,6 +72,8 @@ impl Default for Settings {
 
 /// The room that a packet has for its topic and properties, beside the payload.
 const PACKET_ROOM: usize = 64 << 10;
+/// The largest payload, whatever the settings say: a packet has 256 MiB at most, with all its properties.
+pub(super) const MAX_MESSAGE: usize = 128 << 20;
 /// The largest packet before CONNECT: a stranger makes the gateway hold no more.
 pub(super) const MAX_FIRST_PACKET: usize = 64 << 10;
 /// A connection that has so many bytes queued gets nothing more of QoS 1 and 2, which wait in the session.

@@ -14,7 +14,7 @@ use crate::protocol::ConnId;
 use super::codec::{DecodeError, SubscribeOptions, Version, reason};
 use super::retained::RetainedMessages;
 use super::session::{OwnedWill, Session};
-use super::settings::{Clock, Settings};
+use super::settings::{Clock, MAX_MESSAGE, Settings};
 
 /// The machine. See the module.
 #[derive(Debug)]
@@ -253,7 +253,8 @@ pub(super) const FOREVER: u32 = u32::MAX;
 
 impl Mqtt {
     /// A machine without clients. `gateway` is a random number; `now` and `clock` are the present time.
-    pub(crate) fn new(settings: Settings, clock: Clock, gateway: u64) -> Self {
+    pub(crate) fn new(mut settings: Settings, clock: Clock, gateway: u64) -> Self {
+        settings.max_message_bytes = settings.max_message_bytes.min(MAX_MESSAGE);
         Self {
             next_report: clock.at + settings.sys_interval,
             settings,
