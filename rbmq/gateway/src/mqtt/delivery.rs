@@ -14,7 +14,7 @@ use crate::protocol::{ConnId, Cx, Message, Range};
 
 use super::codec::{Ack, AckKind, Packet, Properties, Property, Publish, Version, reason};
 use super::message::{Origin, Stored, is_expired, put_properties};
-use super::session::{Pending, Skip};
+use super::session::Pending;
 use super::settings::{MAX_UNSENT, Overflow, RELIEF_EVERY, SHARED_PAYLOAD};
 use super::state::{Fault, Match, Mqtt, RetainedWish};
 use super::subscriptions::is_own;
@@ -188,9 +188,9 @@ impl Mqtt {
                 if let Some(origin) = origin {
                     let session = &sessions[subscriber.slot];
                     let is_own = subscriber.options.no_local && origin.session == session.serial;
-                    let has_got =
-                        origin.retained > 0 && session.has_got(&route.filter, message.topic, origin.retained);
-                    if is_own || has_got {
+                    // Published before it subscribed: it got what was retained then.
+                    let is_early = origin.retained > 0 && origin.retained <= subscriber.since;
+                    if is_own || is_early {
                         continue;
                     }
                 }
@@ -203,9 +203,6 @@ impl Mqtt {
         });
         if routes > 1 {
             matched.sort_by_key(|found| found.slot);
-        }
-        if let Some(origin) = origin.filter(|origin| origin.retained > 0) {
-            self.retained.has_arrived(message.topic, origin.retained);
         }
     }
 
@@ -353,10 +350,6 @@ impl Mqtt {
                 || !cx.door.may_receive(conn, &message.topic)
             {
                 continue;
-            }
-            if !retained.arrived {
-                let (filter, topic) = (filter.clone(), message.topic.clone());
-                session.skip(Skip { filter, topic, number: retained.number });
             }
             let (qos, ids) = (wish.qos.min(retained.qos), wish.id.into_iter().collect());
             match is_own(filter) {

@@ -51,7 +51,7 @@ impl Mqtt {
             .map(|(topic, value)| {
                 let (attributes, payload) = (Box::default(), value.into_bytes().into());
                 let message = Arc::new(Stored { topic, attributes, payload });
-                Retained { message, qos: 0, number: 0, arrived: true }
+                Retained { message, qos: 0 }
             })
             .collect()
     }

@@ -157,9 +157,7 @@ impl Mqtt {
         if payload.is_empty() {
             self.retained.remove(topic);
         } else if self.retained.has_room(topic, stored.bytes(), &self.settings) {
-            let arrived = !self.routes.matching(topic, &mut |route| route.in_force);
-            let (message, number) = (Arc::new(stored), self.retained_so_far);
-            self.retained.put(Retained { message, qos: publication.qos, number, arrived });
+            self.retained.put(Retained { message: Arc::new(stored), qos: publication.qos });
         } else {
             self.counts.not_retained += 1;
         }

@@ -12,10 +12,6 @@ use super::settings::Settings;
 pub(super) struct Retained {
     pub(super) message: Arc<Stored>,
     pub(super) qos: u8,
-    /// Its number.
-    pub(super) number: u64,
-    /// Whether it went through the bus, or never will because nobody is subscribed: who subscribes now gets it only from here.
-    pub(super) arrived: bool,
 }
 
 /// The retained messages of a gateway, in memory.
@@ -61,13 +57,6 @@ impl RetainedMessages {
     pub(super) fn remove(&mut self, topic: &TopicName) {
         if let Some(old) = self.messages.remove(topic.as_str()) {
             self.bytes -= old.message.bytes();
-        }
-    }
-
-    /// The message with this number came through the bus.
-    pub(super) fn has_arrived(&mut self, topic: &TopicName, number: u64) {
-        if let Some(retained) = self.messages.get_mut(topic.as_str()).filter(|r| r.number == number) {
-            retained.arrived = true;
         }
     }
 

@@ -102,14 +102,6 @@ pub(super) struct Inflight {
     number: u64,
 }
 
-/// Retained messages that a new subscription got before they came through the bus: they are not delivered again.
-#[derive(Debug)]
-pub(super) struct Skip {
-    pub(super) filter: TopicFilter,
-    pub(super) topic: TopicName,
-    pub(super) number: u64,
-}
-
 /// What a session holds in memory, which is a part of what all sessions hold.
 #[derive(Debug, Default)]
 pub(super) struct Held {
@@ -161,14 +153,6 @@ impl Pending {
     }
 }
 
-impl Skip {
-    fn bytes(&self) -> usize {
-        ENTRY + self.filter.as_str().len() + self.topic.as_str().len()
-    }
-}
-
-/// Most entries of [`Session::skips`].
-const MAX_SKIPS: usize = 1000;
 /// What an id takes, about.
 const ID: usize = 8;
 /// Most ids of [`Session::released`].
@@ -204,7 +188,6 @@ pub(super) struct Session {
     pub(super) queued_bytes: usize,
     /// Messages in the queue for new subscriptions.
     pub(super) for_new: usize,
-    skips: VecDeque<Skip>,
     pub(super) held: Held,
     sent: u64,
     last_id: u16,
@@ -229,7 +212,6 @@ impl Session {
             queue: VecDeque::new(),
             queued_bytes: 0,
             for_new: 0,
-            skips: VecDeque::new(),
             held,
             sent: 0,
             last_id: 0,
@@ -422,21 +404,6 @@ impl Session {
         self.held.add((self.received.len() + self.released.len()) * ID);
     }
 
-    pub(super) fn skip(&mut self, skip: Skip) {
-        self.held.add(skip.bytes());
-        if self.skips.len() == MAX_SKIPS
-            && let Some(old) = self.skips.pop_front()
-        {
-            self.held.remove(old.bytes());
-        }
-        self.skips.push_back(skip);
-    }
-
-    /// Whether a retained message was delivered to a subscription before it came through the bus.
-    pub(super) fn has_got(&self, filter: &TopicFilter, topic: &TopicName, number: u64) -> bool {
-        self.skips.iter().any(|skip| number <= skip.number && skip.topic == *topic && skip.filter == *filter)
-    }
-
     /// A connection begins: nothing was sent on it yet.
     pub(super) fn attach(&mut self, link: Link) {
         self.link = Some(link);
@@ -460,7 +427,6 @@ impl Session {
             (self.received.len() + self.released.len()) * ID,
             inflight.sum(),
             self.queue.iter().map(Waiting::bytes).sum(),
-            self.skips.iter().map(Skip::bytes).sum(),
         ];
         assert_eq!(self.held.own, held.iter().sum::<usize>());
     }

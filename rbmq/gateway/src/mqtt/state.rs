@@ -167,6 +167,8 @@ impl Client {
 pub(super) struct Subscribing {
     pub(super) packet_id: u16,
     pub(super) reasons: Vec<u8>,
+    /// Filters without a subscription before.
+    pub(super) fresh: Vec<TopicFilter>,
     /// Filters that are not in force yet.
     pub(super) waits: Vec<TopicFilter>,
     /// Filters whose retained messages follow: each once, however often it is in the packet.
@@ -183,7 +185,6 @@ pub(super) struct RetainedWish {
 /// Who subscribed to a filter.
 #[derive(Debug)]
 pub(super) struct Route {
-    pub(super) filter: TopicFilter,
     /// Whether messages arrive.
     pub(super) in_force: bool,
     /// Sorted by slot.
@@ -196,6 +197,8 @@ pub(super) struct Subscriber {
     pub(super) slot: usize,
     pub(super) options: SubscribeOptions,
     pub(super) id: Option<u32>,
+    /// The number of retained messages that were published before it subscribed: those that arrive later are not sent.
+    pub(super) since: u64,
 }
 
 /// A subscription that matches a message.

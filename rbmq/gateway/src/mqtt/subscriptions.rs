@@ -32,6 +32,7 @@ impl Mqtt {
         let mut subscribing = Subscribing {
             packet_id: request.packet_id,
             reasons: Vec::new(),
+            fresh: Vec::new(),
             waits: Vec::new(),
             retained: BTreeMap::new(),
         };
@@ -43,7 +44,7 @@ impl Mqtt {
             subscribing.reasons.push(granted);
         }
         if subscribing.waits.is_empty() {
-            self.send_suback(conn, &mut subscribing, cx);
+            self.send_suback(conn, slot, &mut subscribing, cx);
         }
         if let Some(client) = self.clients.get_mut(&conn) {
             client.subscribing = Some(Box::new(subscribing));
@@ -117,8 +118,15 @@ impl Mqtt {
             return Ok(reason::QUOTA);
         }
         session.subscribe(filter.clone(), wanted.options.no_local);
-        if !self.join_route(Subscriber { slot, options: wanted.options, id }, &filter, cx) {
+        if !self.join_route(
+            Subscriber { slot, options: wanted.options, id, since: self.retained_so_far },
+            &filter,
+            cx,
+        ) {
             subscribing.waits.push(filter.clone());
+        }
+        if is_new {
+            subscribing.fresh.push(filter.clone());
         }
         let SubscribeOptions { qos, retain_handling, .. } = wanted.options;
         let wish = RetainedWish { qos, id };
@@ -136,12 +144,15 @@ impl Mqtt {
             let own = is_own(filter);
             self.own_routes += usize::from(own);
             let in_force = own || cx.bus.subscribe(filter);
-            let route = Route { filter: filter.clone(), in_force, subscribers: Vec::new() };
+            let route = Route { in_force, subscribers: Vec::new() };
             self.routes.insert(filter.as_str(), route);
         }
         let Some(route) = self.routes.get_mut(filter.as_str()) else { return true };
         match route.subscribers.binary_search_by_key(&subscriber.slot, |known| known.slot) {
-            Ok(at) => route.subscribers[at] = subscriber,
+            Ok(at) => {
+                let since = route.subscribers[at].since;
+                route.subscribers[at] = Subscriber { since, ..subscriber };
+            }
             Err(at) => route.subscribers.insert(at, subscriber),
         }
         route.in_force
@@ -174,7 +185,7 @@ impl Mqtt {
             let waited = !subscribing.waits.is_empty();
             subscribing.waits.retain(|waits| waits != filter);
             if waited && subscribing.waits.is_empty() {
-                self.send_suback(conn, &mut subscribing, cx);
+                self.send_suback(conn, slot, &mut subscribing, cx);
                 // The rest follows when the connection gives the packet again.
                 self.serve_retained(conn, slot, &mut subscribing, cx);
                 cx.out.resume(conn);
@@ -185,7 +196,13 @@ impl Mqtt {
         }
     }
 
-    fn send_suback(&self, conn: ConnId, subscribing: &mut Subscribing, cx: &mut Cx<'_>) {
+    fn send_suback(&mut self, conn: ConnId, slot: usize, subscribing: &mut Subscribing, cx: &mut Cx<'_>) {
+        for filter in subscribing.fresh.drain(..) {
+            let Some(route) = self.routes.get_mut(filter.as_str()) else { continue };
+            if let Ok(at) = route.subscribers.binary_search_by_key(&slot, |known| known.slot) {
+                route.subscribers[at].since = self.retained_so_far;
+            }
+        }
         let (packet_id, mut reasons) = (subscribing.packet_id, std::mem::take(&mut subscribing.reasons));
         let Some(version) = self.clients.get(&conn).map(|client| client.version) else { return };
         if version == Version::V311 {

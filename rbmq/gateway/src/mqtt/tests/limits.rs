@@ -137,7 +137,7 @@ fn a_subscribe_that_costs_much_is_executed_in_pieces() {
     for number in 0..6000 {
         let topic = format!("t/{number}").parse().unwrap();
         let message = Stored { topic, attributes: Box::default(), payload: Box::default() };
-        site.0.protocol.retained.put(Retained { message: message.into(), qos: 0, number, arrived: true });
+        site.0.protocol.retained.put(Retained { message: message.into(), qos: 0 });
     }
     let filters: Vec<u8> = (b'a'..=b'e').flat_map(|level| [0, 3, b'+', b'/', level, 0]).collect();
     let request =

@@ -66,6 +66,32 @@ fn who_subscribes_while_a_retained_message_is_on_its_way_gets_it_once() {
 }
 
 #[test]
+fn what_was_retained_before_a_subscription_and_is_on_its_way_is_not_sent() {
+    let mut site = Site::new();
+    let (publisher, live) = (site.plain(V5, "p"), site.plain(V5, "l"));
+    site.subscribe(live, "#", 0);
+    for payload in ["1", ""] {
+        site.publish_with(publisher, retained("gone", 0, payload), &[]);
+        site.0.feed(publisher, Packet::Publish(retained("t", 0, payload)).encode(V5));
+        // None, only for new subscriptions, and always.
+        for (options, id) in [(0x20, "none"), (0x10, "new"), (0, "all")] {
+            let late = site.plain(V5, id);
+            site.0.feed(late, [0x82, 7, 0, 9, 0, 0, 1, b't', options]);
+            let expected = usize::from(options < 0x20 && !payload.is_empty());
+            assert_eq!(site.got(late).len(), 1 + expected, "{id}");
+            // A subscription that is there already does not miss it by subscribing again.
+            site.0.feed(live, [0x82, 7, 0, 9, 0, 0, 1, b'#', 0x20]);
+            site.0.deliver();
+            assert!(site.got(late).is_empty(), "{id}");
+            site.0.feed(publisher, Packet::Publish(retained("t", 0, payload)).encode(V5));
+        }
+        site.0.deliver();
+    }
+    let got = site.got(live);
+    assert_eq!(got.iter().filter(|packet| packet.starts_with("PUBLISH t ")).count(), 8);
+}
+
+#[test]
 fn retained_messages_expire() {
     let mut site = Site::new();
     let (publisher, subscriber) = (site.plain(V5, "p"), site.plain(V5, "s"));
