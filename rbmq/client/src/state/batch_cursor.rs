@@ -102,7 +102,7 @@ impl BatchCursor {
     /// The subscriber has other filters.
     pub(crate) fn set_wanted(&mut self, wanted: &Arc<Levels<()>>) {
         if let Some(space) = &mut self.space {
-            space.wanted = wanted.clone();
+            *space = SpaceView::new(space.space.clone(), wanted.clone());
             self.next = None;
         }
     }

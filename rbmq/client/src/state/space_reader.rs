@@ -18,6 +18,15 @@ pub(crate) struct SpaceView {
     pub(crate) space: Space,
     /// The filters of the subscriber.
     pub(crate) wanted: Arc<Levels<()>>,
+    /// One of them is the name of the log: the subscriber wants all of it.
+    wants_all: bool,
+}
+
+impl SpaceView {
+    pub(crate) fn new(space: Space, wanted: Arc<Levels<()>>) -> Self {
+        let wants_all = wanted.get(space.log().as_str()).is_some();
+        Self { space, wanted, wants_all }
+    }
 }
 
 /// Records of one topic that lie beside each other in the log of a space, as a copy.
@@ -95,17 +104,17 @@ impl SpaceReader {
             self.names.clear();
             self.wanted = Some(view.wanted.clone());
         }
+        // The names are those of all spaces.
         if let Some((topic, wanted)) = self.names.get_key_value(name) {
-            return Ok(wanted.then(|| topic.clone()));
+            return Ok((view.wants_all || *wanted).then(|| topic.clone()));
         }
         let topic: TopicName = name.parse().map_err(|_| RecordFault::Topic)?;
-        // Who wants the log by its name wants all of it.
-        let wanted = view.wanted.get(view.space.log().as_str()).is_some() || view.wanted.any_matches(&topic);
+        let wanted = view.wanted.any_matches(&topic);
         if self.names.len() >= MAX_NAMES {
             self.names.clear();
         }
         self.names.insert(topic.clone(), wanted);
-        Ok(wanted.then_some(topic))
+        Ok((view.wants_all || wanted).then_some(topic))
     }
 
     /// The application gets a part of a log.
@@ -134,7 +143,7 @@ mod tests {
     fn view(pattern: &str, filters: &[&str]) -> SpaceView {
         let mut wanted = Levels::default();
         filters.iter().for_each(|filter| _ = wanted.insert(filter, ()));
-        SpaceView { space: Space::new(&pattern.parse().unwrap()).unwrap(), wanted: Arc::new(wanted) }
+        SpaceView::new(Space::new(&pattern.parse().unwrap()).unwrap(), Arc::new(wanted))
     }
 
     fn topic_of(
@@ -156,6 +165,20 @@ mod tests {
         }
         assert_eq!(reader.topic_of(&all, Attributes::EMPTY), Err(RecordFault::Topic));
         assert_eq!(topic_of(&mut reader, &view("#", &["#"]), "$SYS/x"), Err(RecordFault::Topic));
+    }
+
+    #[test]
+    fn who_wants_a_log_by_its_name_wants_nothing_more_of_another_space() {
+        let mut wanted = Levels::default();
+        wanted.insert("$space", ());
+        let wanted = Arc::new(wanted);
+        let [all, some] =
+            ["#", "d/#"].map(|pattern| SpaceView::new(view(pattern, &[]).space, wanted.clone()));
+        let mut reader = SpaceReader::default();
+        for _ in 0..2 {
+            assert_eq!(topic_of(&mut reader, &some, "d/1"), Ok(None));
+            assert_eq!(topic_of(&mut reader, &all, "d/1"), Ok(Some("d/1".into())));
+        }
     }
 
     #[test]

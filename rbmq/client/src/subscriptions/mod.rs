@@ -131,8 +131,7 @@ impl Subscriptions {
         let buffer = self.buffers.get(bid).filter(|buffer| buffer.is_open())?;
         self.logs.hand_out(buffer.epoch(), to);
         let (topic, framing) = (buffer.name().clone(), buffer.topic.framing);
-        let space =
-            buffer.topic.space.clone().map(|space| SpaceView { space, wanted: self.filters.wanted() });
+        let space = buffer.topic.space.clone().map(|space| SpaceView::new(space, self.filters.wanted()));
         Some(HandedOut { topic, framing, space })
     }
 
