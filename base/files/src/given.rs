@@ -128,9 +128,7 @@ impl GivenFile {
         let left = until.saturating_duration_since(Instant::now());
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         match poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&left)) {
-            Ok(0) => {
-                Err(io::Error::new(io::ErrorKind::TimedOut, "it is a pipe that does not end in time"))
-            }
+            Ok(0) => Err(io::Error::new(io::ErrorKind::TimedOut, "it is a pipe that does not end in time")),
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -234,7 +232,8 @@ mod tests {
         let path = pipe(folder.path());
         let before = GivenFile::open(&path).unwrap();
         let _writer = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
-        for until in with_patience(Duration::ZERO, || [(); 2].map(|()| GivenFile::open(&path).unwrap().until)) {
+        for until in with_patience(Duration::ZERO, || [(); 2].map(|()| GivenFile::open(&path).unwrap().until))
+        {
             assert!(until.unwrap() < before.until.unwrap());
         }
         let read = with_patience(Duration::ZERO, || text(&path, 9));

@@ -1,5 +1,6 @@
 //! The output of `sub`: standard output, or files.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -43,6 +44,10 @@ pub(super) struct Sink<'a> {
     lines: Vec<u8>,
     /// The batches of the lines for standard output, and the positions up to which to consume them after the write.
     unwritten: Vec<(DeferredBatch, Position)>,
+    /// Of files: the spaces that were announced.
+    spaces: Vec<Space>,
+    /// Of files: the topics with logs of their own.
+    own: HashSet<TopicName>,
 }
 
 enum To<'a> {
@@ -52,7 +57,7 @@ enum To<'a> {
 
 impl<'a> Sink<'a> {
     pub(super) fn stdout(format: Format, stop: &'a Stop) -> Result<Self, Failure> {
-        Ok(Self { to: To::Stdout(Stdout::open(stop)?), format, lines: Vec::new(), unwritten: Vec::new() })
+        Ok(Self::new(To::Stdout(Stdout::open(stop)?), format))
     }
 
     /// A file for each topic: `output` itself, or files in it if it is a directory. `durable`: syncs files before recording. New files
@@ -63,12 +68,12 @@ impl<'a> Sink<'a> {
         format: Format,
         durable: bool,
     ) -> Result<Self, Failure> {
-        Ok(Self {
-            to: To::Files(Outputs::new(output, filters, durable)?),
-            format,
-            lines: Vec::new(),
-            unwritten: Vec::new(),
-        })
+        Ok(Self::new(To::Files(Outputs::new(output, filters, durable)?), format))
+    }
+
+    fn new(to: To<'a>, format: Format) -> Self {
+        let (lines, unwritten, spaces) = (Vec::new(), Vec::new(), Vec::new());
+        Self { to, format, lines, unwritten, spaces, own: HashSet::new() }
     }
 
     /// Makes the output of the topics that the arguments name.
@@ -87,27 +92,39 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Refuses files of a space: they know a position for each topic, and the log of a space has one for all of its topics.
-    pub(super) fn refuse_space(&self, log: &TopicName) -> Result<(), Failure> {
-        let (To::Files(_), Some(space)) = (&self.to, Space::of_log(log)) else { return Ok(()) };
-        Err(Failure::Failed(format!(
-            "'{}' is a space of the broker, whose topics share one log: --output writes no topics of spaces; write to standard \
-             output, with --print-topic or --json for the names",
-            space.pattern()
-        )))
+    /// All logs were announced that exist. Refuses files of a space: they know a position for each topic, and the log of a space has one for
+    /// all of its topics. A topic that a filter names can have a log of its own nevertheless, from another broker or a feed.
+    pub(super) fn refuse_spaces(&self, filters: &[TopicFilter]) -> Result<(), Failure> {
+        let has_own = |filter: &TopicFilter| filter.as_topic().is_some_and(|topic| self.own.contains(&topic));
+        let is_for =
+            |space: &&Space| filters.iter().any(|filter| space.is_wanted_by(filter) && !has_own(filter));
+        self.spaces.iter().find(is_for).map_or(Ok(()), refuse)
     }
 
-    /// A log of a topic begins at a position.
-    pub(super) fn begin(&mut self, topic: &TopicName, epoch: Epoch, start: Position) -> Result<(), Failure> {
-        match &mut self.to {
-            To::Stdout(_) => Ok(()),
-            To::Files(outputs) => outputs.begin(topic, epoch, start),
+    /// A log of a topic begins at a position, which a later run can resume at or not.
+    pub(super) fn begin(
+        &mut self,
+        topic: &TopicName,
+        epoch: Epoch,
+        start: Position,
+        resumable: bool,
+    ) -> Result<(), Failure> {
+        let To::Files(outputs) = &mut self.to else { return Ok(()) };
+        if let Some(space) = Space::of_log(topic) {
+            if !self.spaces.contains(&space) {
+                self.spaces.push(space);
+            }
+            return Ok(());
         }
+        self.own.insert(topic.clone());
+        if resumable { outputs.begin(topic, epoch, start) } else { Ok(()) }
     }
 
     /// A log of a topic has ended.
     pub(super) fn end(&mut self, topic: &TopicName, epoch: Epoch) {
-        if let To::Files(outputs) = &mut self.to {
+        if let To::Files(outputs) = &mut self.to
+            && Space::of_log(topic).is_none()
+        {
             outputs.end(topic, epoch);
         }
     }
@@ -119,6 +136,11 @@ impl<'a> Sink<'a> {
         most: u64,
         pace: &mut Pace<'_>,
     ) -> Result<u64, Failure> {
+        if let (To::Files(_), Some(_)) = (&self.to, batch.places_in_space()) {
+            let space = self.spaces.iter().find(|space| space.contains(batch.topic().as_str()));
+            drop(batch.defer());
+            return space.map_or(Ok(0), refuse);
+        }
         let written = match batch.framing() {
             Framing::Raw => self.write_raw(&mut batch, pace),
             Framing::Records | Framing::Merged => self.write_records(&mut batch, most, pace),
@@ -288,6 +310,14 @@ impl<'a> Sink<'a> {
     pub(super) fn is_abandoned(&self) -> bool {
         matches!(&self.to, To::Stdout(out) if out.is_abandoned())
     }
+}
+
+fn refuse<T>(space: &Space) -> Result<T, Failure> {
+    Err(Failure::Failed(format!(
+        "'{}' is a space of the broker, whose topics share one log: --output writes no topics of spaces; write to standard \
+         output, with --print-topic or --json for the names",
+        space.pattern()
+    )))
 }
 
 /// Whether the error is the fault of one publisher of a merged topic, or of one message, and the others continue.

@@ -288,6 +288,7 @@ impl Job<'_> {
             }
             // Output is flushed as soon as no message waits.
             let wait = if self.sink.is_pending() { Duration::ZERO } else { STEP };
+            let mut is_idle = false;
             match subscriber.next_event(Some(wait)).map_err(Failure::failed)? {
                 Some(Event::Batch(batch)) => {
                     self.beginnings.check(&batch).map_err(Failure::Failed)?;
@@ -297,10 +298,14 @@ impl Job<'_> {
                 Some(_) => {}
                 None => {
                     self.sink.settle()?;
+                    is_idle = true;
                     if self.sink.is_abandoned() {
                         return Err(Failure::OutputClosed);
                     }
                 }
+            }
+            if is_idle && subscriber.is_settled() {
+                self.sink.refuse_spaces(&args.topics)?;
             }
         }
         Ok(())
@@ -313,10 +318,7 @@ impl Job<'_> {
         match notice {
             Notice::Joined { topic, epoch, start } => {
                 debug!("topic '{topic}': receiving log {epoch} from position {start}");
-                self.sink.refuse_space(&topic)?;
-                if self.resumable {
-                    self.sink.begin(&topic, epoch, start)?;
-                }
+                self.sink.begin(&topic, epoch, start, self.resumable)?;
             }
             Notice::Lost { topic, epoch, from, to } => {
                 self.missing = self.missing.saturating_add(to.saturating_sub(from));

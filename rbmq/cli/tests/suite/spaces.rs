@@ -1,6 +1,10 @@
 //! Spaces with the commands, and a broker that is killed.
 
-use crate::common::{BrokerProcess, lines};
+use rbmq::Publisher;
+use rbmq_broker::UpstreamSettings;
+use testkit::{LONG, Process, broker_with, rule, until};
+
+use crate::common::{BrokerProcess, client, lines, piped};
 
 #[test]
 fn the_commands_know_the_topics_of_a_space_also_after_the_broker_was_killed() {
@@ -46,4 +50,29 @@ fn the_commands_know_the_topics_of_a_space_also_after_the_broker_was_killed() {
         text.contains("'devices/#' is a space of the broker, whose topics share one log: --output writes no"),
         "{text}"
     );
+}
+
+#[test]
+fn files_are_written_of_topics_of_a_space_that_have_logs_of_their_own() {
+    let first = broker_with(|_| {});
+    let second = broker_with(|config| {
+        config.broker.upstream = vec![UpstreamSettings::new(&first.addr())];
+        config.broker.topics = vec![rule("d/#", |rule| rule.space = true)].into();
+    });
+    let [there, here] = [&first, &second].map(|broker| Publisher::connect(&broker.addr()).unwrap());
+    let (mut own, mut of_space) = (there.topic("d/x").unwrap(), here.topic("d/y").unwrap());
+    of_space.publish(b"in the space").unwrap();
+    until("the topic", || second.topics().iter().any(|topic| topic.topic.as_str() == "d/x"));
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("x");
+    let sub = |topics: &str, output: &std::path::Path| {
+        let args = format!("{topics} --from oldest --count 1 --output {}", output.display());
+        Process::start(piped(client("sub", &second.addr(), &args)))
+    };
+    let written = sub("d/x", &file);
+    own.wait_subscribers(1, Some(LONG)).unwrap();
+    own.publish(b"in a log of its own").unwrap();
+    written.finish().good();
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "in a log of its own\n");
+    assert!(!sub("d/y", &dir.path().join("y")).finish().status.success());
 }
