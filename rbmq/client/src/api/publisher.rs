@@ -20,7 +20,7 @@ use crate::ground::login::{Login, login_setters};
 use crate::state::confirm::{Confirmations, Requests, send_requests};
 use crate::state::disk_asks::DiskAsks;
 use crate::state::event::{PublisherEvent, PublisherEvents};
-use crate::state::space_log::{Output, SpaceLog, SpaceLogs};
+use crate::state::space_log::{LogUser, Output, SpaceLog, SpaceLogs};
 use crate::state::topic_state::{CLOSE_TIMEOUT, Names, PublisherShared, TopicState, Topics, end, end_topics};
 use crate::wire::{AttributesBuf, Control, Framing, RefuseCode, Role, Space, TopicFilter, TopicName};
 
@@ -440,8 +440,7 @@ impl Publisher {
         let (state, writer) = self.create(space.log().clone(), Some(space.clone()), names, options)?;
         let keep = options.keep_until_delivered;
         let (space, spaces, shared) = (space.clone(), self.spaces.clone(), self.shared.clone());
-        let log = Arc::new(SpaceLog::new(space, spaces, shared, state, writer, keep));
-        self.spaces.add(&log);
+        let log = self.spaces.add(SpaceLog::new(space, spaces, shared, state, writer, keep));
         self.join(log, id, topic, options)
     }
 
@@ -453,7 +452,7 @@ impl Publisher {
     /// Another writer of the log of a space.
     fn join(
         &self,
-        log: Arc<SpaceLog>,
+        log: LogUser,
         id: u64,
         topic: Option<TopicName>,
         options: &TopicOptions,

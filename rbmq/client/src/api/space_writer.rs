@@ -240,3 +240,31 @@ fn name(
     let named = attributes.copy_from(given).topic(topic.as_str());
     named.map(drop).map_err(|error| PublishError::Buffer(error.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use rbmq_broker::{Broker, BrokerConfig, Rule};
+
+    use crate::Publisher;
+
+    /// Both are still there when they close. The second one ends the log and waits for its end, and the next writer begins another.
+    #[test]
+    fn of_writers_that_close_at_the_same_time_one_is_the_last() {
+        let mut config = BrokerConfig::default();
+        config.broker.listen = "127.0.0.1:0".into();
+        let mut rule = Rule::new("d/#".parse().unwrap());
+        rule.space = true;
+        config.broker.topics = vec![rule].into();
+        let broker = Broker::start(config).unwrap();
+        let publisher = Publisher::connect(&broker.addr()).unwrap();
+        let mut writers = ["d/1", "d/2", "d/3"].map(|name| publisher.topic(name).unwrap());
+        writers[0].publish(b"1").unwrap();
+        assert!(writers[0].last().is_none());
+        let joined = publisher.topic("d/4").unwrap();
+        assert_ne!(joined.position(), 0);
+        assert!(writers[1].last().is_none());
+        drop(joined);
+        assert!(writers[2].last().is_some());
+        assert_eq!(publisher.topic("d/1").unwrap().position(), 0);
+    }
+}

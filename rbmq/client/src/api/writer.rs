@@ -11,7 +11,7 @@ use crate::ground::error::{Over, PublishError, PublisherWaitError, TopicEnd};
 use crate::ground::level::ConfirmLevel;
 use crate::state::confirm::{Asks, ConfirmResult, Confirmation, Published, Source};
 use crate::state::message_segment::{MessageSegment, SegmentNotPublished};
-use crate::state::space_log::{Output, Room, SpaceLog};
+use crate::state::space_log::{LogUser, Output, Room};
 use crate::state::topic_state::{CLOSE_TIMEOUT, PublisherShared, TopicState};
 use crate::wire::{
     ATTRIBUTES_HEADER_BYTES, Attributes, AttributesBuf, Framing, MAX_RECORD_BYTES, RECORD_HEADER_BYTES,
@@ -419,7 +419,7 @@ impl TopicWriter {
 
     /// The buffer, if no other writer uses it. No other one follows then.
     pub(crate) fn last(&self) -> Option<OutBuffer> {
-        let is_last = self.output.log().is_none_or(SpaceLog::leave);
+        let is_last = self.output.log().is_none_or(LogUser::leave);
         is_last.then(|| self.output.buffer().clone())
     }
 

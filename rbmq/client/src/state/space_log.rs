@@ -8,6 +8,8 @@
 //!
 //! Positions, confirmations and room are those of the log. Each writer has its name, and is told under it.
 
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Wake, Waker};
 use std::thread::Thread;
@@ -28,15 +30,18 @@ pub(crate) struct SpaceLogs(Mutex<Vec<Weak<SpaceLog>>>);
 
 impl SpaceLogs {
     /// The first log that takes records and is wanted.
-    pub(crate) fn find(&self, is_wanted: impl Fn(&SpaceLog) -> bool) -> Option<Arc<SpaceLog>> {
+    pub(crate) fn find(&self, is_wanted: impl Fn(&SpaceLog) -> bool) -> Option<LogUser> {
         let mut logs = lock(&self.0);
         logs.retain(|log| log.strong_count() > 0);
         let mut usable = logs.iter().filter_map(Weak::upgrade).filter(|log| log.state.end().is_none());
-        usable.find(|log| is_wanted(log))
+        usable.find(|log| is_wanted(log)).map(LogUser::new)
     }
 
-    pub(crate) fn add(&self, log: &Arc<SpaceLog>) {
-        lock(&self.0).push(Arc::downgrade(log));
+    pub(crate) fn add(&self, log: SpaceLog) -> LogUser {
+        let log = Arc::new(log);
+        let mut logs = lock(&self.0);
+        logs.push(Arc::downgrade(&log));
+        LogUser::new(log)
     }
 }
 
@@ -49,6 +54,8 @@ pub(crate) struct SpaceLog {
     pub(crate) buffer: OutBuffer,
     pub(crate) keep_until_delivered: bool,
     writer: Mutex<OutWriter>,
+    /// How many writers have it open. Changes under the lock of `spaces`.
+    users: AtomicUsize,
 }
 
 impl SpaceLog {
@@ -61,17 +68,8 @@ impl SpaceLog {
         keep_until_delivered: bool,
     ) -> Self {
         let buffer = writer.buffer().clone();
-        Self { space, spaces, shared, state, buffer, keep_until_delivered, writer: Mutex::new(writer) }
-    }
-
-    /// A writer closes its topic. Returns whether it is the last one of the log, which no other writer finds any more.
-    pub(crate) fn leave(self: &Arc<Self>) -> bool {
-        let mut logs = lock(&self.spaces.0);
-        let is_last = Arc::strong_count(self) == 1;
-        if is_last {
-            logs.retain(|known| !std::ptr::eq(known.as_ptr(), Arc::as_ptr(self)));
-        }
-        is_last
+        let (writer, users) = (Mutex::new(writer), AtomicUsize::new(0));
+        Self { space, spaces, shared, state, buffer, keep_until_delivered, writer, users }
     }
 
     /// Appends a delivery. Does not wait for room.
@@ -122,6 +120,47 @@ impl SpaceLog {
     }
 }
 
+/// A log that a writer has open.
+pub(crate) struct LogUser {
+    log: Arc<SpaceLog>,
+    left: AtomicBool,
+}
+
+impl LogUser {
+    /// The caller has the lock of the logs.
+    fn new(log: Arc<SpaceLog>) -> Self {
+        log.users.fetch_add(1, Ordering::Relaxed);
+        Self { log, left: AtomicBool::new(false) }
+    }
+
+    /// The writer closes its topic. Returns whether the log has no other writer that is open; then no other one finds it any more.
+    pub(crate) fn leave(&self) -> bool {
+        let mut logs = lock(&self.log.spaces.0);
+        if !self.left.swap(true, Ordering::Relaxed) {
+            self.log.users.fetch_sub(1, Ordering::Relaxed);
+        }
+        let is_last = self.log.users.load(Ordering::Relaxed) == 0;
+        if is_last {
+            logs.retain(|known| !std::ptr::eq(known.as_ptr(), Arc::as_ptr(&self.log)));
+        }
+        is_last
+    }
+}
+
+impl Deref for LogUser {
+    type Target = SpaceLog;
+
+    fn deref(&self) -> &SpaceLog {
+        &self.log
+    }
+}
+
+impl Drop for LogUser {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
 impl Drop for SpaceLog {
     fn drop(&mut self) {
         self.state.confirmations.close(Over::Closed);
@@ -143,7 +182,7 @@ impl Wake for Unpark {
 pub(crate) enum Output {
     Own(OutWriter),
     Shared {
-        log: Arc<SpaceLog>,
+        log: LogUser,
         /// The attribute with the name of the topic. The writer of a space names a topic for each record, and has none.
         topic: AttributesBuf,
     },
@@ -180,7 +219,7 @@ impl Output {
         }
     }
 
-    pub(crate) fn log(&self) -> Option<&Arc<SpaceLog>> {
+    pub(crate) fn log(&self) -> Option<&LogUser> {
         match self {
             Self::Own(_) => None,
             Self::Shared { log, .. } => Some(log),
