@@ -1,4 +1,5 @@
 //! Gateways with a broker, over sockets. `cargo test -p rbmq-gateway --test suite resp::` runs one protocol.
 
+mod interop;
 mod resp;
 mod site;

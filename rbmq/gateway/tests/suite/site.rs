@@ -38,6 +38,12 @@ impl Site {
         self.gateways.list()[0].address()
     }
 
+    /// The address of the gateway of another protocol, which `set` has added.
+    pub fn address_of(&self, protocol: GatewayProtocol) -> SocketAddr {
+        let mut all = self.gateways.list().iter();
+        all.find(|gateway| gateway.protocol() == protocol).expect("it was added").address()
+    }
+
     pub fn client(&self) -> Client {
         let stream = TcpStream::connect(self.address()).expect("the gateway listens");
         stream.set_read_timeout(Some(LONG)).expect("a socket");

@@ -1,6 +1,6 @@
 //! RESP over sockets, with bare clients and with those that people have.
 
-mod people;
+pub mod people;
 
 use std::io::Write;
 use std::time::Duration;

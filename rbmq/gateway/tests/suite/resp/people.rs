@@ -8,7 +8,7 @@ use rbmq_broker::GatewayProtocol;
 
 use crate::site::Site;
 
-fn skip(what: &str) {
+pub fn skip(what: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {what}");
 }
 
@@ -17,7 +17,7 @@ fn run(command: &mut Command) -> Output {
     command.stdin(Stdio::null()).output().expect("the program runs")
 }
 
-fn has(program: &str) -> bool {
+pub fn has(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
