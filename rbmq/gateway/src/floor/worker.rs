@@ -18,7 +18,7 @@ use rustix::event::epoll::{self, EventFlags};
 use rustix::net::sockopt;
 use rustix::time::Timespec;
 use rustls::ServerConnection;
-use tracing::{debug, warn};
+use tracing::{debug, error, warn};
 
 use super::bus::{Ask, Topics};
 use super::connections::{Connections, MAX_FRAMING_BYTES, SweepLimits, Until};
@@ -482,7 +482,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
                 }
                 Err(error) => {
                     if error.is_final() {
-                        warn!("a gateway receives nothing more: {error}");
+                        error!("a gateway receives nothing more, and ends: {error}");
                         self.is_stopping = true;
                         return;
                     }
