@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A gateway is one thread, which owns its listener, its connections and its tables. A protocol is a machine without I/O
-//! ([`Protocol`](protocol::Protocol)): it gets bytes and messages, and says what is to be sent and published.
+//! (`protocol::Protocol`): it gets bytes and messages, and says what is to be sent and published.
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
