@@ -68,7 +68,7 @@ pub enum EntranceEvent {
 /// The result of a check, with the client and its attempt.
 type Checked = (u64, u64, Result<Login, Refused>);
 
-/// The clients of one gateway. See [the module](self).
+/// The clients of one gateway.
 pub struct Entrance {
     desk: Desk,
     rules: Rules,
