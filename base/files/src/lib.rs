@@ -1,6 +1,6 @@
 //! Files that a process makes, and files that it is given.
 //!
-//! What it makes, such as messages and recordings of others, is for its user alone, whatever its umask is. What exists already keeps its
+//! The files that it makes, such as messages and recordings of others, are for its user alone, whatever its umask is. A file that exists keeps its
 //! mode, so that an administrator may open a folder to a group. What it is given, such as keys and configurations, makes it neither wait
 //! for ever nor fill its memory: [`GivenFile`].
 

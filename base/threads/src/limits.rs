@@ -3,7 +3,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 
-/// What a limit is of.
+/// The resource that a limit is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LimitOf {

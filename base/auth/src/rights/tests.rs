@@ -123,7 +123,7 @@ proptest! {
 }
 
 proptest! {
-    /// Who may do something with all topics of a filter may do it with each of them.
+    /// A user who may do something with all topics of a filter may do it with each of them.
     #[test]
     fn rights_for_all_topics_of_a_filter_are_rights_for_each(
         rules in proptest::collection::vec(rule(), 0..6),

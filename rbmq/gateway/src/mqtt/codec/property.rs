@@ -118,9 +118,9 @@ properties! {
     MessageExpiry(u32) = 0x02, four, [Publish, Will];
     /// What the payload is.
     ContentType(&'a str) = 0x03, text, [Publish, Will];
-    /// Where an answer is expected.
+    /// The topic where an answer is expected.
     ResponseTopic(&'a str) = 0x08, text, [Publish, Will];
-    /// What an answer repeats.
+    /// The bytes that an answer repeats.
     CorrelationData(&'a [u8]) = 0x09, binary, [Publish, Will];
     /// The number that a subscriber gave its subscription.
     SubscriptionId(u32) = 0x0B, positive_varint, [Publish, Subscribe];
