@@ -80,6 +80,8 @@ struct State {
     background: Background,
     /// A thread is sending the batches that it took out.
     sending: bool,
+    /// Batches wait at the sessions for the end of a send: their handshakes are done.
+    released: bool,
     /// The reason why the background thread waits before it sends again.
     blocked: Option<Blocked>,
     sent: u64,
@@ -143,6 +145,7 @@ impl SendHalf {
             waiters: 0,
             background: Background::Awake,
             sending: false,
+            released: false,
             blocked: None,
             sent: 0,
             datagrams: 0,
@@ -323,10 +326,34 @@ impl SendHalf {
     }
 
     /// Executes the outputs of the sessions.
+    fn execute(&self, state: &mut State, outputs: Vec<Output<Batch>>) {
+        for output in outputs {
+            match output {
+                Output::Send(to, bytes) => state.batcher.queue.push_raw(to, bytes),
+                Output::Ready => state.released = true,
+                Output::Failed(to, why, batches) => {
+                    let messages = batches.iter().map(|batch| batch.messages).sum();
+                    batches.into_iter().for_each(|batch| state.batcher.queue.discard(batch));
+                    state.failed += messages;
+                    self.events.push(Event::HandshakeFailed { to, messages, why });
+                }
+                Output::Event(event) => self.events.push(event),
+            }
+        }
+        // A thread that sends may have later batches, which must find these waiting.
+        if !state.sending
+            && std::mem::take(&mut state.released)
+            && let Some(sessions) = &self.sessions
+        {
+            state.batcher.queue.push_waiting(lock(sessions).take_released().map(|(_, batch)| batch).collect());
+        }
+    }
+
+    /// The same, and sends what they want to be sent.
     pub fn apply(&self, outputs: Vec<Output<Batch>>) {
         if !outputs.is_empty() {
             let mut state = lock(&self.state);
-            state.apply(outputs, &self.events);
+            self.execute(&mut state, outputs);
             self.send_and_wake(state);
         }
     }
@@ -376,7 +403,9 @@ impl SendHalf {
             self.send(&mut outgoing, &mut result);
             state = lock(&self.state);
             state.sending = false;
-            state.record(outgoing, result, &self.events);
+            let outputs = std::mem::take(&mut result.outputs);
+            state.record(outgoing, result);
+            self.execute(&mut state, outputs);
         }
         state
     }
@@ -425,7 +454,9 @@ impl SendHalf {
         if let Some(sessions) = &self.sessions {
             let mut sessions = lock(sessions);
             sessions.expire(now);
-            state.apply(sessions.take_outputs(), &self.events);
+            let outputs = sessions.take_outputs();
+            drop(sessions);
+            self.execute(&mut state, outputs);
         }
         state.transmit(now, &self.events, |outbound, flights| outbound.expire(now, flights));
         if state.waiters > 0 {
@@ -473,7 +504,7 @@ impl State {
     }
 
     /// Accounts for sent and failed batches.
-    fn record(&mut self, outgoing: Outgoing, result: SendResult, events: &EventQueue) {
+    fn record(&mut self, outgoing: Outgoing, result: SendResult) {
         self.sent += outgoing.sent_messages;
         self.datagrams += result.datagrams;
         self.failed += result.failed;
@@ -483,7 +514,6 @@ impl State {
         if let Some(outbound) = &mut self.outbound {
             result.too_large.iter().for_each(|&to| outbound.path_changed(to));
         }
-        self.apply(result.outputs, events);
     }
 
     /// Hands over the segments that the reliable mode may send, once `prepare` was called.
@@ -501,23 +531,6 @@ impl State {
             self.batcher.queue.push_flight(to, bytes, segment);
         }
         outbound.take_events().into_iter().for_each(|event| events.push(event));
-    }
-
-    /// Executes the outputs of the sessions.
-    fn apply(&mut self, outputs: Vec<Output<Batch>>, events: &EventQueue) {
-        for output in outputs {
-            match output {
-                Output::Send(to, bytes) => self.batcher.queue.push_raw(to, bytes),
-                Output::Ready(_, batches) => self.batcher.queue.push_waiting(batches),
-                Output::Failed(to, why, batches) => {
-                    let messages = batches.iter().map(|batch| batch.messages).sum();
-                    batches.into_iter().for_each(|batch| self.batcher.queue.discard(batch));
-                    self.failed += messages;
-                    events.push(Event::HandshakeFailed { to, messages, why });
-                }
-                Output::Event(event) => events.push(event),
-            }
-        }
     }
 }
 

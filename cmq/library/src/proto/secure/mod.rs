@@ -29,6 +29,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
@@ -74,8 +75,8 @@ pub enum Route {
 pub enum Output<B> {
     /// Send this datagram as it is.
     Send(SocketAddr, Vec<u8>),
-    /// These batches have waited for a handshake with this address, and may leave.
-    Ready(SocketAddr, Vec<B>),
+    /// Batches have waited for a handshake, and may leave: [`Sessions::take_released`].
+    Ready,
     /// There is no session with this address, and these batches fail.
     Failed(SocketAddr, HandshakeError, Vec<B>),
     /// Report this.
@@ -91,6 +92,8 @@ pub struct Sessions<B = Vec<u8>> {
     own_mac: hmac::Key,
     table: Table,
     initiations: Initiations<B>,
+    /// The batches whose handshakes are done, until they are taken. Later ones for the same addresses wait behind them.
+    released: HashMap<SocketAddr, Vec<B>>,
     cookies: Cookies,
     random: RandomSource,
     outputs: Vec<Output<B>>,
@@ -106,6 +109,7 @@ impl<B> Sessions<B> {
             own_mac: mac_key(&security.secret.public()),
             table: Table::new(&security),
             initiations: Initiations::new(security.handshake_timeout),
+            released: HashMap::new(),
             cookies: Cookies::new(now, &mut random),
             random,
             outputs: Vec::new(),
@@ -117,6 +121,9 @@ impl<B> Sessions<B> {
 
     /// Decides on datagrams with this many bytes for an address, and begins a handshake if one is due.
     pub fn route(&mut self, now: Instant, to: SocketAddr, datagrams: u64, bytes: u64) -> Route {
+        if self.released.contains_key(&to) {
+            return Route::Wait;
+        }
         let Sessions { table, security, .. } = self;
         let (mut route, mut renew) = (None, None);
         if let Some((_, session)) = table.current_mut(to) {
@@ -150,7 +157,16 @@ impl<B> Sessions<B> {
 
     /// A batch waits for the handshake that its [route](Sessions::route) has found: [`Route::Wait`].
     pub fn wait(&mut self, to: SocketAddr, batch: B) {
-        self.initiations.wait(to, batch);
+        match self.released.get_mut(&to) {
+            Some(released) => released.push(batch),
+            None => self.initiations.wait(to, batch),
+        }
+    }
+
+    /// The batches whose handshakes are done, each address' in their order. They must leave before any other that is not sealed yet.
+    pub fn take_released(&mut self) -> impl Iterator<Item = (SocketAddr, B)> {
+        let released = std::mem::take(&mut self.released).into_iter();
+        released.flat_map(|(to, batches)| batches.into_iter().map(move |batch| (to, batch)))
     }
 
     /// Begins a handshake, unless one runs.
@@ -286,7 +302,11 @@ impl<B> Sessions<B> {
         self.counts.renewals += u64::from(renewed);
         add(&mut self.table);
         self.outputs.push(Output::Event(Event::Secured { peer, key, renewed }));
-        self.outputs.push(Output::Ready(peer, self.initiations.take_waiting(peer)));
+        let waiting = self.initiations.take_waiting(peer);
+        if !waiting.is_empty() {
+            self.released.entry(peer).or_default().extend(waiting);
+            self.outputs.push(Output::Ready);
+        }
     }
 
     fn on_hello(&mut self, now: Instant, from: SocketAddr, header: Header, datagram: &[u8]) {

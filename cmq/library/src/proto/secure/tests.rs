@@ -137,7 +137,11 @@ impl Net {
         for output in node.sessions.take_outputs() {
             match output {
                 Output::Send(to, bytes) => self.fly(at, to, bytes),
-                Output::Ready(to, waited) => waited.iter().for_each(|plain| self.send(at, to, plain)),
+                Output::Ready => {
+                    let sessions = &mut self.nodes.get_mut(&at).expect("a node").sessions;
+                    let released: Vec<_> = sessions.take_released().collect();
+                    released.iter().for_each(|(to, plain)| self.send(at, *to, plain));
+                }
                 Output::Failed(_, _, waited) => {
                     self.nodes.get_mut(&at).expect("a node").failed.extend(waited);
                 }
@@ -249,6 +253,36 @@ fn pair() -> Net {
     net.run(Duration::from_secs(1));
     assert_eq!(net.got(addr(1)), [(addr(2), b"hello".to_vec())]);
     net
+}
+
+/// What is sent before the batches of a handshake are taken waits behind them.
+#[test]
+fn nothing_overtakes_what_waited_for_a_handshake() {
+    let now = Instant::now();
+    let mut sender = machine(Security::new(secret(2)).default_peer(secret(1).public()), now, 1);
+    let mut receiver = machine(Security::new(secret(1)).allow(secret(2).public()), now, 2);
+    for batch in [b"first".to_vec(), b"second".to_vec()] {
+        assert!(matches!(sender.route(now, addr(1), 1, 5), Route::Wait));
+        sender.wait(addr(1), batch);
+    }
+    let sent = |outputs: Vec<Output<Vec<u8>>>| {
+        let datagrams = outputs.into_iter().filter_map(|output| match output {
+            Output::Send(_, bytes) => Some(bytes),
+            _ => None,
+        });
+        datagrams.collect::<Vec<_>>()
+    };
+    for mut hello in sent(sender.take_outputs()) {
+        assert_eq!(receiver.receive(now, addr(2), &mut hello), None);
+    }
+    for mut welcome in sent(receiver.take_outputs()) {
+        assert_eq!(sender.receive(now, addr(1), &mut welcome), None);
+    }
+    assert!(matches!(sender.route(now, addr(1), 1, 5), Route::Wait));
+    sender.wait(addr(1), b"third".to_vec());
+    let released: Vec<_> = sender.take_released().map(|(_, batch)| batch).collect();
+    assert_eq!(released, [&b"first"[..], b"second", b"third"]);
+    assert!(matches!(sender.route(now, addr(1), 1, 5), Route::Sealed(..)));
 }
 
 #[test]
