@@ -52,6 +52,20 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{output:?}");
 }
 
+/// The next message is this one, with the attributes that its publisher gave it.
+fn expect_native(subscriber: &mut Subscriber, text: &str) {
+    let message = subscriber.recv(Some(LONG)).expect("a message").expect("in time");
+    assert_eq!((message.topic.as_str(), &message.bytes[..]), ("a/b", text.as_bytes()));
+    let attributes = message.attributes.attributes();
+    let properties: Vec<_> = attributes.properties().collect();
+    let expected = match text {
+        "from-mqtt-5" => (Some("text/plain"), &[("k", "v")][..]),
+        "from-native" => (Some("text/csv"), &[][..]),
+        _ => (None, &[][..]),
+    };
+    assert_eq!((attributes.content_type(), &properties[..]), expected);
+}
+
 #[test]
 fn everybody_meets_everybody() {
     if !has("redis-cli") || !has_mosquitto() {
@@ -98,22 +112,7 @@ fn everybody_meets_everybody() {
     for receiver in &mut receivers {
         all.iter().for_each(|text| _ = receiver.until(text));
     }
-    for text in all {
-        let message = native.recv(Some(LONG)).expect("a message").expect("in time");
-        assert_eq!((message.topic.as_str(), &message.bytes[..]), ("a/b", text.as_bytes()));
-        let attributes = message.attributes.attributes();
-        let properties: Vec<_> = attributes.properties().collect();
-        match text {
-            "from-mqtt-5" => {
-                assert_eq!(
-                    (attributes.content_type(), &properties[..]),
-                    (Some("text/plain"), &[("k", "v")][..])
-                );
-            }
-            "from-native" => assert_eq!(attributes.content_type(), Some("text/csv")),
-            _ => assert_eq!((attributes.content_type(), properties.len()), (None, 0)),
-        }
-    }
+    all.iter().for_each(|text| expect_native(&mut native, text));
     // What a native client says about its message reaches MQTT 5.
     publisher.topic("a/b").expect("a topic").publish_with(&attributes, b"again").expect("room");
     assert_eq!(receivers[2].until("again of"), "again of text/csv");
