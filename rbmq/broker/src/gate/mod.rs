@@ -43,7 +43,7 @@ struct Shared {
 pub(crate) struct OwnListener(Listener);
 
 impl OwnListener {
-    /// Listens if there is a gateway, before there is a ring that it cannot map.
+    /// Listens if there is a gateway, before there is the log of a space, which it maps. Of other topics it gets copies.
     pub(crate) fn for_gateways(
         all: &[GatewaySettings],
         ctx: &Context,

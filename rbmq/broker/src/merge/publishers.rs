@@ -237,6 +237,8 @@ impl MergedTopics {
         let out_bid =
             tables.add_buffer(Buffer { stage: BufferStage::Live, kept: keeps.is_some(), ..buffer })?;
         let mut options = BufferOptions::new().size_bytes(size_bytes).retain_bytes(retain_bytes);
+        // The gateways receive the logs of all spaces.
+        options = options.mapped_locally(Space::is_reserved(topic));
         let kept = keeps.map(|keeps| self.keeper.open(topic, &keeps)).transpose();
         let kept = kept.map_err(|error| {
             fx.push(Effect::Remove(out_bid));

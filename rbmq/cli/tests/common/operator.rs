@@ -54,6 +54,10 @@ impl Operated {
         Self { process, addr: addr.to_owned(), said, log, readers }
     }
 
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     pub fn signal(&self, name: &str) {
         self.process.signal(name);
     }

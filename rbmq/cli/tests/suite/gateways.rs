@@ -3,12 +3,14 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
+use rbmq::{ConfirmLevel, Publisher};
 use rbmq_broker::http::Endpoint;
 use rbmq_broker::{Broker, BrokerConfig, GatewayProtocol, GatewaySettings};
-use testkit::{LONG, Process, until};
+use testkit::{LONG, Process, patient, until};
 
 use crate::common::operator::Operated;
 use crate::common::{client, piped, rbmq};
+use crate::scale::ring_files;
 
 /// A client that speaks RESP.
 struct Redis(BufReader<TcpStream>);
@@ -82,6 +84,34 @@ fn clients_of_redis_and_of_the_broker_share_topics() {
 }
 
 /// Whoever watches the broker sees that a port serves nobody any more.
+/// A gateway maps the logs of spaces. Other topics cost no descriptor, and come to its clients as copies.
+#[test]
+fn topics_outside_of_spaces_cost_a_broker_with_a_gateway_no_descriptor() {
+    const TOPICS: usize = 200;
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = dir.path().join("rbmq.toml");
+    std::fs::write(&config, "[[broker.topics]]\npattern = 'own/#'\n").expect("a file");
+    let broker = Operated::start(&config, &["--gateway", "resp:127.0.0.1:0"]);
+    let address = broker.wait_said("rbmq: redis clients at ");
+    let mut redis = Redis::connect(&address);
+    redis.say("SUBSCRIBE own/7");
+    assert_eq!(redis.lines(6)[2], "subscribe");
+    let publisher = Publisher::builder().config(patient()).connect(&broker.addr).expect("the broker listens");
+    let topics: Vec<_> = (0..TOPICS)
+        .map(|topic| {
+            let mut topic = publisher.topic(&format!("own/{topic}")).expect("the broker takes it");
+            let end = topic.publish(b"hello").expect("published");
+            topic.confirm(end, ConfirmLevel::Accepted, Some(LONG)).expect("the broker has a ring for it");
+            topic
+        })
+        .collect();
+    assert_eq!(redis.lines(7)[6], "hello");
+    let files = ring_files(broker.pid()).len();
+    assert!((1..TOPICS / 4).contains(&files), "{files} files for the rings of {TOPICS} topics");
+    drop(topics);
+    broker.end();
+}
+
 #[test]
 fn a_broker_whose_gateway_fails_is_not_ready() {
     let mut config = BrokerConfig::default();

@@ -25,7 +25,7 @@ const IDLE_BYTES: u64 = 64 << 20;
 const LAST_BYTES: u64 = TOPICS as u64 * (RING_BYTES / 4 + 8192);
 
 /// The files with the rings of a process.
-fn ring_files(pid: u32) -> Vec<fs::Metadata> {
+pub fn ring_files(pid: u32) -> Vec<fs::Metadata> {
     let fds = fs::read_dir(format!("/proc/{pid}/fd")).expect("the process runs").flatten();
     let rings = fds.map(|fd| fd.path()).filter(|path| {
         fs::read_link(path).is_ok_and(|target| target.to_string_lossy().contains("memfd:rocketring"))

@@ -45,7 +45,8 @@ impl Listener {
     }
 
     /// As [`Listener::bind`], for processes of this machine alone, which connect over shared memory, whatever `transport` this
-    /// context has. They map the rings that the context makes from now on.
+    /// context has. They map the rings that the context makes from now on with [`BufferOptions::mapped_locally`](crate::BufferOptions::mapped_locally),
+    /// or all of them if `transport` is not `tcp`.
     ///
     /// # Errors
     /// As [`Listener::bind`].

@@ -108,13 +108,17 @@ impl ROut {
         if self.shared.buffer(bid).is_some() {
             return Err(BufferError::Exists(bid));
         }
-        let ring = inner.ring_for_others(RingConfig {
+        let ring = RingConfig {
             capacity_bytes: options.size_bytes.unwrap_or(inner.config.buffers.size_bytes),
             retain_bytes: options.retain_bytes.or(inner.config.buffers.retain_bytes),
             max_delivery_bytes: options.max_delivery_bytes,
             flow_control: options.flow_control,
             start: options.start,
-        })?;
+        };
+        let ring = match options.mapped_locally {
+            true => inner.ring_for_local_peers(ring)?,
+            false => inner.ring_for_others(ring)?,
+        };
         let (start, max_delivery) = (options.start, ring.max_delivery());
         if start > Position::MAX - max_delivery {
             return Err(BufferError::NoPositions { start, max_delivery });

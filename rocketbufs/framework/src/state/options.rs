@@ -161,6 +161,7 @@ pub struct BufferOptions {
     pub(crate) max_delivery_bytes: Option<u64>,
     pub(crate) flow_control: bool,
     pub(crate) keep_until_delivered: bool,
+    pub(crate) mapped_locally: bool,
     pub(crate) start: Position,
     /// The name of the log; none: a random one. See `relay`.
     pub(crate) epoch: Option<Epoch>,
@@ -174,6 +175,7 @@ impl Default for BufferOptions {
             max_delivery_bytes: None,
             flow_control: true,
             keep_until_delivered: false,
+            mapped_locally: false,
             start: 0,
             epoch: None,
         }
@@ -201,6 +203,10 @@ option_setters::setters! { BufferOptions:
     /// process. Data that is lost with a broker can then be sent again. The ring has room for the data under way on the whole
     /// chain. With flow control only. Default: false.
     keep_until_delivered(keep: bool);
+    /// Processes that connect to a [`Listener::bind_locally`](crate::Listener::bind_locally) of this context map the ring, if it is made
+    /// after the listener. Without this, and with transport `tcp`, they get copies. A descriptor, and memory that is not returned while
+    /// the buffer is idle. Default: false.
+    mapped_locally(mapped: bool);
     /// The first position of the log. Default: 0.
     start(position: Position);
 }

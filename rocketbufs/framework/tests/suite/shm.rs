@@ -476,7 +476,8 @@ fn nothing_is_left_of_a_subscription() {
     }
 }
 
-/// A listener for this machine alone carries bytes in shared memory, beside one that takes peers over TCP.
+/// A listener for this machine alone carries bytes in shared memory, beside one that takes peers over TCP. Peers get copies of a buffer that
+/// is not for them.
 #[test]
 fn processes_of_this_machine_share_memory_with_a_context_over_tcp() {
     let (ctx, other) = (context(TransportKind::Tcp), context(TransportKind::Shm));
@@ -484,14 +485,17 @@ fn processes_of_this_machine_share_memory_with_a_context_over_tcp() {
     let own = Listener::bind_locally(&ctx, "127.0.0.1:0").unwrap();
     let subscribers = out.clone();
     own.set_conn_cb(move |conn| subscribers.add_conn(&conn));
-    out.create_buffer(1, 1 << 16).unwrap();
+    out.create_buffer_with(1, BufferOptions::new().size_bytes(1 << 16).mapped_locally(true)).unwrap();
+    out.create_buffer(2, 1 << 16).unwrap();
     let conn = connect(&other, &own);
     assert_eq!(conn.carrier().unwrap().name, "shm");
     let input = RIn::new(&conn);
-    subscribe(&input, 1, ring_of(1 << 16));
-    write(&out, 1, 5_000, 5_000);
-    assert_eq!(take(&input, 0, 5_000), 0);
-    assert_eq!((other.mapped().0, other.memory_in_use()), (1, 0));
+    for (bid, copied) in [(1, 0), (2, 1 << 16)] {
+        subscribe(&input, bid, ring_of(1 << 16));
+        write(&out, bid, 5_000, 5_000);
+        assert_eq!(take(&input, 0, 5_000), 0);
+        assert_eq!((other.mapped().0, other.memory_in_use()), (1, copied));
+    }
     // Nothing listens there for peers over TCP.
     let remote = Conn::connect(&context(TransportKind::Tcp), &own.local_addr(), b"hello");
     assert!(remote.is_err());

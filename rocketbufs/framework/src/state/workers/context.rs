@@ -42,7 +42,7 @@ pub(crate) struct ContextInner {
     callbacks_in_calls: AtomicBool,
     /// Whether there was a subscription that loses data if arrivals are not read at once.
     has_lossy: AtomicBool,
-    /// Whether rings can be mapped by other processes even though `transport` is TCP.
+    /// Whether rings for local peers can be mapped by other processes even though `transport` is TCP.
     shares_rings: AtomicBool,
     /// Whether all workers have ended.
     over: AtomicBool,
@@ -103,7 +103,7 @@ impl ContextInner {
         if got.is_none() && self.is_over() { Err(RecvError::ShutDown) } else { Ok(got) }
     }
 
-    /// Processes of this machine may map the rings that follow. A ring that another thread makes at the same time may be of either
+    /// Processes of this machine may map the rings for local peers that follow. A ring that another thread makes at the same time may be of either
     /// kind.
     pub(crate) fn share_rings(&self) {
         self.shares_rings.store(true, Ordering::Relaxed);
@@ -112,8 +112,16 @@ impl ContextInner {
     /// Creates a ring for subscribers, in memory that other processes can map if they may be on this machine.
     pub(crate) fn ring_for_others(&self, config: RingConfig) -> Result<Ring, PoolError> {
         match self.config.transport {
-            TransportKind::Tcp if !self.shares_rings.load(Ordering::Relaxed) => self.pool.ring(config),
+            TransportKind::Tcp => self.pool.ring(config),
             _ => self.pool.shared_ring(config),
+        }
+    }
+
+    /// The same, in memory that local peers can map even though `transport` is TCP, if there may be some.
+    pub(crate) fn ring_for_local_peers(&self, config: RingConfig) -> Result<Ring, PoolError> {
+        match self.shares_rings.load(Ordering::Relaxed) {
+            true => self.pool.shared_ring(config),
+            false => self.ring_for_others(config),
         }
     }
 
