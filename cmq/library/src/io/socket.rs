@@ -60,25 +60,8 @@ impl Socket {
         let local = udp.local_addr().map_err(OpenError::System)?;
         let multicast_interface = Mutex::new(MulticastInterface { address: Ipv4Addr::UNSPECIFIED, index: 0 });
         let segmentation_offload = config.segmentation_offload;
-        let socket = Socket { udp, state, local, segmentation_offload, multicast_interface };
-        socket.check_calls().map_err(OpenError::System)?;
-        Ok(socket)
-    }
-
-    /// Refuses a system without the calls that receive and send, as the filter of a container may make it: the queue would be silent.
-    fn check_calls(&self) -> io::Result<()> {
-        let refused = |call: &str, error: io::Error| {
-            let why = "this system, or the filter of its container, must allow it";
-            Err(io::Error::new(error.kind(), format!("{call}: {error}; {why}")))
-        };
-        // Without buffers and without datagrams the calls do nothing.
-        if let Err(error) = self.state.recv(UdpSockRef::from(&self.udp), &mut [], &mut []) {
-            return refused("recvmmsg", error);
-        }
-        match net::sendmmsg(&self.udp, &mut [], net::SendFlags::empty()) {
-            Err(error) => refused("sendmmsg", error.into()),
-            Ok(_) => Ok(()),
-        }
+        datagrams::check_calls(&udp, &state).map_err(OpenError::System)?;
+        Ok(Socket { udp, state, local, segmentation_offload, multicast_interface })
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -228,15 +211,6 @@ fn path_mtu(to: SocketAddr, multicast_interface: MulticastInterface) -> io::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_system_without_the_calls_is_told() {
-        let good = Socket::bind(SocketAddr::from(([127, 0, 0, 1], 0)), &Config::default()).expect("a socket");
-        // A descriptor that takes neither call.
-        let file = std::os::fd::OwnedFd::from(std::fs::File::open("/dev/null").expect("a device"));
-        let error = Socket { udp: file.into(), ..good }.check_calls().unwrap_err().to_string();
-        assert!(error.starts_with("recvmmsg: ") && error.contains("must allow it"), "{error}");
-    }
 
     /// The loopback interface has a larger MTU than others, and no route leads the group there.
     #[test]

@@ -50,25 +50,8 @@ impl Socket {
         let state = UdpSocketState::new(UdpSockRef::from(&udp))?;
         // `UdpSocketState` forbids fragments, and a reply over IPv4 may be longer than a tunnel or a line of DSL takes.
         sockopt::set_ip_mtu_discover(&udp, sockopt::Ipv4PathMtuDiscovery::WANT)?;
-        let socket = Socket { udp, state };
-        socket.check_calls()?;
-        Ok(socket)
-    }
-
-    /// Refuses a system without the calls that receive and send, as the filter of a container may make it: the socket would be silent.
-    fn check_calls(&self) -> io::Result<()> {
-        let refused = |call: &str, error: io::Error| {
-            let why = "this system, or the filter of its container, must allow it";
-            Err(io::Error::new(error.kind(), format!("{call}: {error}; {why}")))
-        };
-        // Without buffers and without datagrams the calls do nothing.
-        if let Err(error) = self.state.recv(UdpSockRef::from(&self.udp), &mut [], &mut []) {
-            return refused("recvmmsg", error);
-        }
-        match net::sendmmsg(&self.udp, &mut [], net::SendFlags::empty()) {
-            Err(error) => refused("sendmmsg", error.into()),
-            Ok(_) => Ok(()),
-        }
+        datagrams::check_calls(&udp, &state)?;
+        Ok(Socket { udp, state })
     }
 
     pub fn address(&self) -> io::Result<SocketAddr> {
@@ -163,16 +146,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-
-    #[test]
-    fn a_system_without_the_calls_is_told() {
-        let good = Socket::bind("127.0.0.1:0".parse().unwrap(), None, 1 << 16).unwrap();
-        // A descriptor that takes neither call.
-        let file = std::os::fd::OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
-        let without = Socket { udp: file.into(), state: good.state };
-        let error = without.check_calls().unwrap_err().to_string();
-        assert!(error.starts_with("recvmmsg: ") && error.contains("must allow it"), "{error}");
-    }
 
     #[test]
     fn a_reply_that_cannot_be_sent_holds_up_no_other() {
