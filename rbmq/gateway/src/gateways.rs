@@ -16,6 +16,7 @@ use tls13::{Reloadable, Versions};
 use crate::floor::connections::Slow;
 use crate::floor::hall::BrokerDoor;
 use crate::floor::start::{Options, Running, StartError, start};
+use crate::floor::web_socket::Welcome;
 use crate::floor::worker::NewSession;
 use crate::mqtt::{Clock, Mqtt, Overflow, Settings as MqttSettings};
 use crate::protocol::Protocol;
@@ -97,7 +98,6 @@ impl Gateways {
     /// One of them does not start; then none runs.
     pub fn start(broker: &Broker) -> Result<Self, GatewayError> {
         if broker.config().gateways().is_empty() {
-            // A broker with a gate has rings that others can map, each with a descriptor.
             return Ok(Self(Vec::new()));
         }
         let gate = broker.gate().map_err(|error| GatewayError::Broker(error.to_string()))?;
@@ -141,6 +141,9 @@ impl Gateway {
             name: format!("rbmq-{protocol}"),
             listener,
             session: tls.as_ref().map(new_session),
+            web: settings
+                .websocket
+                .then(|| Welcome { protocol: "mqtt", origins: settings.origins.clone().into() }),
             max_connections: settings.max_connections,
             max_message_bytes: settings.largest_message(broker.config().framework.buffers.size_bytes),
             max_lag_bytes: settings.max_lag_bytes,

@@ -14,6 +14,9 @@ use super::error::BrokerConfigError;
 /// The largest number of gateways. Each has a thread.
 const MAX_GATEWAYS: usize = 16;
 
+/// The address of a gateway for clients of WebSocket that sets none.
+const WEBSOCKET_ADDRESS: &str = "127.0.0.1:9001";
+
 section! {
     /// The broker's settings outside of all sections.
     OutsideSettings {
@@ -76,9 +79,17 @@ pub enum SlowClient {
 pub struct GatewaySettings {
     /// The protocol: `resp` for clients of Redis, `mqtt` for clients of MQTT.
     pub protocol: GatewayProtocol,
-    /// The address to listen on. Default `127.0.0.1:6379` for `resp`, and `127.0.0.1:1883` for `mqtt`.
+    /// The address to listen on. Default `127.0.0.1:6379` for `resp`, `127.0.0.1:1883` for `mqtt`, and `127.0.0.1:9001` with `websocket`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen: Option<String>,
+    /// MQTT: whether clients connect by WebSocket, as pages in browsers do, and not directly. Default false. An entry of the same protocol
+    /// beside this one takes the others.
+    #[serde(default)]
+    pub websocket: bool,
+    /// WebSocket: the sites whose pages may connect, as `https://dash.example` or `http://localhost:8080`; `*` for all. Default none: then only
+    /// programs connect, which name no site.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub origins: Vec<String>,
     /// Whether connections are encrypted: `auto`, as `tls.mode` says; `off`; or `require`. Default `auto`.
     #[serde(default)]
     pub tls: EndpointTls,
@@ -144,6 +155,8 @@ impl GatewaySettings {
         Self {
             protocol,
             listen: None,
+            websocket: false,
+            origins: Vec::new(),
             tls: EndpointTls::Auto,
             cert: None,
             key: None,
@@ -183,7 +196,8 @@ impl GatewaySettings {
 
     /// The address to listen on.
     pub fn address(&self) -> &str {
-        self.listen.as_deref().unwrap_or(self.protocol.address())
+        let default = if self.websocket { WEBSOCKET_ADDRESS } else { self.protocol.address() };
+        self.listen.as_deref().unwrap_or(default)
     }
 
     /// What happens to a client that is too slow.
@@ -246,7 +260,10 @@ impl GatewaySettings {
             .or_else(|| within("max_lag_bytes", lag, 64 << 10, self.frames_bytes / 2))
             .or_else(|| within("login_timeout_ms", self.login_timeout_ms.into(), 100, 600_000))
             .or_else(|| within("max_message_bytes", self.max_message_bytes?, 1, self.frames_bytes / 4));
-        ranges.or_else(|| self.problem_of_mqtt()).or_else(|| self.problem_of_tls(mode))
+        ranges
+            .or_else(|| self.problem_of_mqtt())
+            .or_else(|| self.problem_of_web())
+            .or_else(|| self.problem_of_tls(mode))
     }
 
     /// A setting of MQTT that is out of its range, or of another gateway.
@@ -272,6 +289,20 @@ impl GatewaySettings {
         })
     }
 
+    fn problem_of_web(&self) -> Option<(&'static str, String)> {
+        if self.websocket && self.protocol != GatewayProtocol::Mqtt {
+            return Some(("websocket", "websocket is a setting of mqtt".into()));
+        }
+        if !self.websocket && !self.origins.is_empty() {
+            return Some(("origins", "origins are for pages in browsers: set websocket = true".into()));
+        }
+        let origin = self.origins.iter().find(|origin| !is_origin(origin))?;
+        let problem = format!(
+            "origins: {origin:?}: it must be a scheme, a host and perhaps a port, as in https://dash.example, or *"
+        );
+        Some(("origins", problem))
+    }
+
     fn problem_of_tls(&self, mode: &str) -> Option<(&'static str, String)> {
         match (&self.cert, &self.key) {
             (Some(_), None) => return Some(("cert", "cert is set and key is not".into())),
@@ -284,6 +315,14 @@ impl GatewaySettings {
             ("client_certificates", "client_certificates needs TLS: set tls = \"require\" too".into())
         })
     }
+}
+
+/// Whether a browser sends this as the origin of a page, or it is the word for all.
+fn is_origin(text: &str) -> bool {
+    let host = text.split_once("://").filter(|(scheme, _)| !scheme.is_empty()).map(|(_, host)| host);
+    text == "*"
+        || text == "null"
+        || host.is_some_and(|host| !host.is_empty() && !host.contains(['/', '?', '#', ' ', '@']))
 }
 
 /// `PROTOCOL`, or `PROTOCOL:ADDRESS`.
@@ -350,6 +389,10 @@ mod tests {
         assert_eq!((both[1].address(), both[1].slow()), ("127.0.0.1:1883", SlowClient::Drop));
         assert_eq!((both[1].max_lag_bytes, both[1].login_timeout()), (1 << 20, Duration::from_secs(2)));
         assert_eq!("resp".parse(), Ok(both[0].clone()));
+        let web = check_of(
+            "[[gateway]]\nprotocol = 'mqtt'\n[[gateway]]\nprotocol = 'mqtt'\nwebsocket = true\norigins = ['http://[::1]:8080', 'null', '*']\n",
+        );
+        assert_eq!(web.unwrap()[1].address(), "127.0.0.1:9001");
         let elsewhere: GatewaySettings = "mqtt:[::1]:1".parse().unwrap();
         assert_eq!((elsewhere.protocol, elsewhere.address()), (GatewayProtocol::Mqtt, "[::1]:1"));
     }
@@ -377,6 +420,13 @@ mod tests {
             ("protocol = 'mqtt'\nmax_inflight = 0", "max_inflight = 0: it must be 1 to 65535"),
             ("protocol = 'mqtt'\nmax_session_expiry_ms = '745h'", "it must be 1 to 2592000000"),
             ("protocol = 'resp'\nport = 1", "unknown field `port`"),
+            ("protocol = 'resp'\nwebsocket = true", "resp: websocket is a setting of mqtt"),
+            ("protocol = 'mqtt'\norigins = ['*']", "set websocket = true"),
+            (
+                "protocol = 'mqtt'\nwebsocket = true\norigins = ['https://a/']",
+                "origins: \"https://a/\": it must be",
+            ),
+            ("protocol = 'mqtt'\nwebsocket = true\norigins = ['a.example']", "it must be a scheme, a host"),
         ] {
             let error = check_of(&format!("[[gateway]]\n{entries}\n")).unwrap_err();
             assert!(error.contains(says), "{entries}: {error}");

@@ -660,6 +660,7 @@ mod tests {
 
     use peers::{PlaceLimits, Places};
 
+    use super::super::transport::Transport;
     use super::*;
 
     /// Connections, and the other ends of so many, which read nothing.
@@ -674,7 +675,8 @@ mod tests {
             let (stream, address) = listener.accept().expect("one has connected");
             stream.set_nonblocking(true).expect("a socket");
             let place = places.enter(address.ip(), now).expect("a place");
-            ids.push(connections.add(Socket::new(stream, None), address, place, now).expect("it is watched"));
+            let socket = Socket::new(Transport::new(stream, None), None);
+            ids.push(connections.add(socket, address, place, now).expect("it is watched"));
         }
         (connections, ids, others)
     }

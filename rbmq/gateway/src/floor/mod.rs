@@ -20,5 +20,7 @@ pub(crate) mod socket;
 pub(crate) mod start;
 #[cfg(test)]
 mod tests;
+pub(crate) mod transport;
 pub(crate) mod wake;
+pub(crate) mod web_socket;
 pub(crate) mod worker;

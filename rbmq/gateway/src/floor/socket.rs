@@ -1,78 +1,59 @@
-//! The socket of a connection, with or without TLS.
+//! The socket of a connection: a transport, with or without WebSocket above.
 
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice};
 use std::net::TcpStream;
 
-use rustls::ServerConnection;
+use super::transport::Transport;
+use super::web_socket::{WebSocket, Welcome};
 
 /// A socket that does not block.
 #[derive(Debug)]
 pub(crate) enum Socket {
-    /// Without TLS.
-    Plain(TcpStream),
-    /// With TLS 1.2 or 1.3.
-    Tls(Box<(ServerConnection, TcpStream)>),
+    /// The bytes of the protocol as they are.
+    Direct(Transport),
+    /// In frames of WebSocket.
+    Web(Box<WebSocket>),
 }
 
-/// Encrypted bytes that wait for the socket, at most.
-const TLS_BUFFER_BYTES: usize = 256 << 10;
-
-/// How often a socket is read for bytes that are not only TLS's own.
-const MAX_RECORDS_READS: usize = 16;
-
 impl Socket {
-    /// A socket; the client begins a handshake if there is a session.
-    pub(crate) fn new(stream: TcpStream, session: Option<ServerConnection>) -> Self {
-        match session {
-            None => Self::Plain(stream),
-            Some(mut session) => {
-                session.set_buffer_limit(Some(TLS_BUFFER_BYTES));
-                Self::Tls(Box::new((session, stream)))
-            }
+    /// A socket; the client begins with a request for WebSocket if there is a welcome for it.
+    pub(crate) fn new(transport: Transport, welcome: Option<&Welcome>) -> Self {
+        match welcome {
+            None => Self::Direct(transport),
+            Some(welcome) => Self::Web(Box::new(WebSocket::new(transport, welcome.clone()))),
         }
     }
 
-    /// Whether the connection is made: with TLS, whether the handshake is over.
+    /// Whether the connection is made: whether the handshakes of TLS and WebSocket are over.
     pub(crate) fn is_made(&self) -> bool {
         match self {
-            Self::Plain(_) => true,
-            Self::Tls(tls) => !tls.0.is_handshaking(),
+            Self::Direct(transport) => transport.is_made(),
+            Self::Web(web) => web.is_made(),
+        }
+    }
+
+    /// Whether there may be more to read although less came than there was room for.
+    pub(crate) fn may_have_more(&self) -> bool {
+        match self {
+            Self::Direct(transport) => transport.may_have_more(),
+            Self::Web(web) => web.may_have_more(),
         }
     }
 
     /// The stream below.
     pub(crate) fn stream(&self) -> &TcpStream {
-        match self {
-            Self::Plain(stream) => stream,
-            Self::Tls(tls) => &tls.1,
-        }
+        self.transport().stream()
     }
 
     /// Reads what has arrived. 0: the client sends nothing more.
     ///
     /// # Errors
-    /// As a read of a socket that does not block; or the client breaks the rules of TLS.
+    /// As a read of a socket that does not block; or the client breaks the rules of TLS or WebSocket.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let Self::Tls(tls) = self else { return self.stream_mut().read(buffer) };
-        let (session, stream) = tls.as_mut();
-        for _ in 0..MAX_RECORDS_READS {
-            match session.reader().read(buffer) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // A client that leaves without a word of TLS is one that leaves.
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
-                done => return done,
-            }
-            if session.read_tls(stream)? == 0 {
-                return Ok(0);
-            }
-            if let Err(error) = session.process_new_packets() {
-                // The alert tells the client what is wrong; whether it arrives is its own affair.
-                let _ = session.write_tls(stream);
-                return Err(io::Error::new(io::ErrorKind::InvalidData, error));
-            }
+        match self {
+            Self::Direct(transport) => transport.read(buffer),
+            Self::Web(web) => web.read(buffer),
         }
-        // Records without content: the others have their turn.
-        Err(io::ErrorKind::WouldBlock.into())
     }
 
     /// Writes some of the pieces. Returns the number of bytes that were taken.
@@ -80,56 +61,48 @@ impl Socket {
     /// # Errors
     /// As a write to a socket that does not block.
     pub(crate) fn write(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        let Self::Tls(tls) = self else { return self.stream_mut().write_vectored(pieces) };
-        let (session, _) = tls.as_mut();
-        let taken = session.writer().write_vectored(pieces)?;
-        match (self.flush(), taken) {
-            (Err(error), 0) => Err(error),
-            (Err(error), _) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
-            (Ok(()), 0) => Err(io::ErrorKind::WouldBlock.into()),
-            _ => Ok(taken),
+        match self {
+            Self::Direct(transport) => transport.write(pieces),
+            Self::Web(web) => web.write(pieces),
         }
     }
 
-    /// Writes encrypted bytes that wait.
+    /// Writes bytes that wait, encrypted or of WebSocket's own.
     ///
     /// # Errors
     /// As a write to a socket that does not block.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
-        let Self::Tls(tls) = self else { return Ok(()) };
-        let (session, stream) = tls.as_mut();
-        while session.wants_write() {
-            if session.write_tls(stream)? == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
+        match self {
+            Self::Direct(transport) => transport.flush(),
+            Self::Web(web) => web.flush(),
         }
-        Ok(())
     }
 
-    /// Whether encrypted bytes wait for the socket.
+    /// Whether such bytes wait for the socket.
     pub(crate) fn has_waiting(&self) -> bool {
-        matches!(self, Self::Tls(tls) if tls.0.wants_write())
+        match self {
+            Self::Direct(transport) => transport.has_waiting(),
+            Self::Web(web) => web.has_waiting(),
+        }
     }
 
     /// Ends the stream in order: the client learns that everything was sent.
     pub(crate) fn end(&mut self) {
-        if let Self::Tls(tls) = self {
-            tls.0.send_close_notify();
-            let _ = self.flush();
+        match self {
+            Self::Direct(transport) => transport.end(),
+            Self::Web(web) => web.end(),
         }
-        let _ = self.stream().shutdown(std::net::Shutdown::Write);
     }
 
     /// The certificate that the client has shown, in DER; the handshake has checked it.
     pub(crate) fn certificate(&self) -> Option<&[u8]> {
-        let Self::Tls(tls) = self else { return None };
-        tls.0.peer_certificates()?.first().map(AsRef::as_ref)
+        self.transport().certificate()
     }
 
-    fn stream_mut(&mut self) -> &mut TcpStream {
+    fn transport(&self) -> &Transport {
         match self {
-            Self::Plain(stream) => stream,
-            Self::Tls(tls) => &mut tls.1,
+            Self::Direct(transport) => transport,
+            Self::Web(web) => web.below(),
         }
     }
 }

@@ -15,6 +15,7 @@ use super::bus::Topics;
 use super::connections::{ConnectionLimits, Connections, MAX_FRAMING_BYTES, Slow, SweepLimits};
 use super::hall::Hall;
 use super::wake::Bell;
+use super::web_socket::Welcome;
 use super::worker::{Entrance, NewSession, Worker};
 use crate::protocol::Protocol;
 
@@ -25,6 +26,8 @@ pub(crate) struct Options {
     pub(crate) name: String,
     pub(crate) listener: TcpListener,
     pub(crate) session: Option<NewSession>,
+    /// For clients of WebSocket; none: clients speak the protocol at once.
+    pub(crate) web: Option<Welcome>,
     pub(crate) max_connections: usize,
     pub(crate) max_message_bytes: u64,
     pub(crate) max_lag_bytes: u64,
@@ -86,6 +89,7 @@ pub(crate) fn start<P: Protocol + Send + 'static, H: Hall + Send + 'static>(
     let entrance = Entrance {
         listener: options.listener,
         session: options.session,
+        web: options.web,
         places: Places::new(PlaceLimits::new(options.max_connections, "gateway.max_connections"), |line| {
             warn!("{line}")
         }),

@@ -202,6 +202,7 @@ fn site(slow: Slow, frames_bytes: usize, max_lag_bytes: u64) -> Site {
         name: "lines".into(),
         listener: TcpListener::bind("127.0.0.1:0").expect("an address"),
         session: None,
+        web: None,
         max_connections: 100,
         max_message_bytes: 16 << 10,
         max_lag_bytes,

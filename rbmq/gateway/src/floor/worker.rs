@@ -24,7 +24,9 @@ use super::bus::{Ask, Topics};
 use super::connections::{Connections, MAX_FRAMING_BYTES, SweepLimits, Until};
 use super::hall::{Change, Hall};
 use super::socket::Socket;
+use super::transport::Transport;
 use super::wake::Bell;
+use super::web_socket::{NoWebSocket, Welcome};
 use crate::protocol::{ConnId, Cx, Message, Outlets as _, Protocol, Taken};
 
 /// Data of events that are no connection's: the upper half of an id is never this for long.
@@ -70,6 +72,8 @@ pub(crate) type NewSession = Arc<dyn Fn() -> Result<ServerConnection, rustls::Er
 pub(crate) struct Entrance {
     pub(crate) listener: TcpListener,
     pub(crate) session: Option<NewSession>,
+    /// For clients of WebSocket; none: clients speak the protocol at once.
+    pub(crate) web: Option<Welcome>,
     pub(crate) places: Places,
     pub(crate) sweep: SweepLimits,
     /// The most bytes that wait for the protocol.
@@ -291,7 +295,8 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
             stream.set_nonblocking(true)?;
             stream.set_nodelay(true)?;
             watch_over(&stream)?;
-            self.connections.add(Socket::new(stream, session), address, place, now)
+            let socket = Socket::new(Transport::new(stream, session), self.entrance.web.as_ref());
+            self.connections.add(socket, address, place, now)
         });
         if self.entrance.places.counts().made_room > left {
             self.connections.sweep(now, &self.entrance.sweep);
@@ -340,6 +345,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
     fn go_on(&mut self) {
         for _ in 0..self.again.len() {
             if let Some(conn) = self.again.pop_front() {
+                self.connections.mark(conn);
                 self.read(conn);
             }
         }
@@ -366,7 +372,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
                 Ok(count) => {
                     left = left.saturating_sub(count);
                     self.use_input(id, &buffer[..count]);
-                    if count < buffer.len() && !self.is_encrypted(id) {
+                    if count < buffer.len() && !self.may_have_more(id) {
                         // Less than there was room for: the socket is empty.
                         break;
                     }
@@ -374,7 +380,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    self.connections.end(id, &format!("cannot receive: {error}"));
+                    self.on_failure(id, &error);
                     break;
                 }
             }
@@ -385,8 +391,22 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         }
     }
 
-    fn is_encrypted(&self, id: ConnId) -> bool {
-        self.connections.get(id).is_some_and(|conn| matches!(conn.socket, Socket::Tls(_)))
+    fn may_have_more(&self, id: ConnId) -> bool {
+        self.connections.get(id).is_some_and(|conn| conn.socket.may_have_more())
+    }
+
+    /// A client cannot be read any more.
+    fn on_failure(&mut self, id: ConnId, error: &io::Error) {
+        if !error.get_ref().is_some_and(|inner| inner.is::<NoWebSocket>()) {
+            return self.connections.end(id, &format!("cannot receive: {error}"));
+        }
+        self.connections.fault();
+        let peer = self.connections.get(id).map(|conn| conn.address);
+        if let (Some(more), Some(peer)) = (self.lines.allow(Instant::now()), peer) {
+            warn!(%peer, more, "a client of WebSocket is disconnected: {error}");
+        }
+        // It is told why before the connection ends.
+        self.connections.close(id, &error.to_string());
     }
 
     /// Gives the protocol what a client has sent.

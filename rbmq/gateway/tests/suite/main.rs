@@ -3,3 +3,4 @@
 mod interop;
 mod resp;
 mod site;
+mod websocket;

@@ -68,6 +68,13 @@ impl Client {
         assert!(got == expected, "{}\nand not\n{}", shown(&got), shown(expected));
     }
 
+    /// The next bytes.
+    pub fn take(&mut self, count: usize) -> Vec<u8> {
+        let mut got = vec![0; count];
+        self.0.read_exact(&mut got).expect("the gateway sends");
+        got
+    }
+
     pub fn ask(&mut self, bytes: impl AsRef<[u8]>, expected: impl AsRef<[u8]>) {
         self.send(bytes);
         self.expect(expected);
