@@ -219,7 +219,12 @@ fn a_node_that_other_machines_reach_asks_who_they_are() {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (mut line, mut said) = (String::new(), String::new());
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let _ = child.kill();
+        // A process that is killed may owe lines of its log.
+        rustix::process::kill_process(
+            rustix::process::Pid::from_child(&child),
+            rustix::process::Signal::TERM,
+        )
+        .unwrap();
         child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
         child.wait().unwrap();
         (line, said)

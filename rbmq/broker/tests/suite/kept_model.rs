@@ -75,7 +75,10 @@ fn broker(dir: &Path, case: &Case, listen: &str) -> Broker {
 
 fn publish(addr: &str, publisher: usize, pace: u64, message_bytes: usize) {
     let options = TopicOptions::default().ring_bytes(16 << 10);
-    let mut writer = Publisher::connect(addr).unwrap().topic_with("t", options).unwrap();
+    let mut writer = until_it_runs(|| {
+        let publisher = Publisher::connect(addr).map_err(|error| error.to_string())?;
+        publisher.topic_with("t", options.clone()).map_err(|error| error.to_string())
+    });
     for number in 0..EACH {
         let text = format!("{publisher} {number} {}", ".".repeat(message_bytes));
         writer.publish_timeout(text.as_bytes(), Some(LONG)).unwrap();
@@ -86,18 +89,22 @@ fn publish(addr: &str, publisher: usize, pace: u64, message_bytes: usize) {
     writer.confirm(writer.position(), ConfirmLevel::Accepted, Some(LONG)).unwrap();
 }
 
-/// Connects, also to a broker that is just being restarted.
-fn connect(addr: &str, ring_bytes: u64, from: StartFrom) -> Subscriber {
-    let slow = SlowPolicy::BlockFor { timeout: None };
-    let builder = Subscriber::builder().slow(slow).ring_bytes(ring_bytes);
+/// Calls a broker that is perhaps just being restarted, until it answers.
+fn until_it_runs<T, E: std::fmt::Display>(mut call: impl FnMut() -> Result<T, E>) -> T {
     let deadline = Instant::now() + LONG;
-    let mut subscriber = loop {
-        match builder.clone().connect(addr) {
-            Ok(subscriber) => break subscriber,
+    loop {
+        match call() {
+            Ok(done) => return done,
             Err(error) => assert!(Instant::now() < deadline, "{error}"),
         }
         std::thread::sleep(Duration::from_millis(5));
-    };
+    }
+}
+
+fn connect(addr: &str, ring_bytes: u64, from: StartFrom) -> Subscriber {
+    let slow = SlowPolicy::BlockFor { timeout: None };
+    let builder = Subscriber::builder().slow(slow).ring_bytes(ring_bytes);
+    let mut subscriber = until_it_runs(|| builder.clone().connect(addr));
     subscriber.subscribe_from("t", from).unwrap();
     subscriber
 }
