@@ -345,7 +345,10 @@ impl SendHalf {
             && std::mem::take(&mut state.released)
             && let Some(sessions) = &self.sessions
         {
-            state.batcher.queue.push_waiting(lock(sessions).take_released().map(|(_, batch)| batch).collect());
+            state
+                .batcher
+                .queue
+                .push_waiting(lock(sessions).take_released().map(|(_, batch)| batch).collect());
         }
     }
 

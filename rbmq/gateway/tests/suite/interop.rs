@@ -8,7 +8,7 @@ use rbmq::{AttributesBuf, Publisher, Subscriber};
 use rbmq_broker::{GatewayProtocol, GatewaySettings};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::resp::people::{has, skip};
+use crate::people::{has, skip};
 use crate::site::{LONG, Site};
 
 /// A program that prints what it receives.

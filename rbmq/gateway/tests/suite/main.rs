@@ -1,6 +1,7 @@
 //! Gateways with a broker, over sockets. `cargo test -p rbmq-gateway --test suite resp::` runs one protocol.
 
 mod interop;
+mod people;
 mod resp;
 mod site;
 mod websocket;

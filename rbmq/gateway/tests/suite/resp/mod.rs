@@ -1,6 +1,4 @@
-//! RESP over sockets, with bare clients and with those that people have.
-
-pub mod people;
+//! RESP over sockets, with bare clients.
 
 use std::io::Write;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! Clients that people have: redis-cli, redis-py, node-redis and ioredis. Those that are not here are skipped, and that is said.
+//! Clients that people have: redis-cli, redis-py, node-redis, ioredis, paho and MQTT.js. Those that are not here are skipped, and that is said.
 
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use rbmq_broker::GatewayProtocol;
@@ -24,7 +24,7 @@ pub fn has(program: &str) -> bool {
 #[test]
 fn redis_cli_publishes_and_subscribes() {
     if !has("redis-cli") {
-        return skip("RESP with redis-cli (apt-get install redis-tools)");
+        return skip("redis-cli (apt-get install redis-tools)");
     }
     let site = Site::new(GatewayProtocol::Resp);
     let address = site.address();
@@ -59,7 +59,7 @@ fn redis_cli_publishes_and_subscribes() {
 #[test]
 fn redis_benchmark_measures() {
     if !has("redis-benchmark") {
-        return skip("RESP with redis-benchmark (apt-get install redis-tools)");
+        return skip("redis-benchmark (apt-get install redis-tools)");
     }
     let site = Site::new(GatewayProtocol::Resp);
     let port = site.address().port().to_string();
@@ -70,32 +70,45 @@ fn redis_benchmark_measures() {
     assert!(!text.contains("WARN") && output.stderr.is_empty(), "{output:?}");
 }
 
-/// The variable `REDIS_PY` names a Python that has the package redis.
+/// Runs a script of this folder with a gateway. The variable `GATEWAY_PYTHON` names a Python that has the packages `redis` and `paho-mqtt`.
+fn python(protocol: GatewayProtocol, script: &str, client: &str) {
+    let Ok(python) = std::env::var("GATEWAY_PYTHON") else {
+        return skip(&format!("{client} (the variable GATEWAY_PYTHON names no Python that has it)"));
+    };
+    passes(protocol, script, &mut Command::new(python));
+}
+
+/// The same. The variable `GATEWAY_NODE` names a folder `node_modules` that has the packages `redis`, `ioredis` and `mqtt`.
+fn node(protocol: GatewayProtocol, script: &str, client: &str) {
+    let Ok(modules) = std::env::var("GATEWAY_NODE") else {
+        return skip(&format!("{client} (the variable GATEWAY_NODE names no node_modules that has it)"));
+    };
+    passes(protocol, script, Command::new("node").env("NODE_PATH", modules));
+}
+
+fn passes(protocol: GatewayProtocol, script: &str, runner: &mut Command) {
+    let site = Site::new(protocol);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/people").join(script);
+    let output = run(runner.arg(script).arg(site.address().port().to_string()));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 fn redis_py_publishes_and_subscribes() {
-    let Ok(python) = std::env::var("REDIS_PY") else {
-        return skip("RESP with redis-py (the variable REDIS_PY names no Python with the package redis)");
-    };
-    let site = Site::new(GatewayProtocol::Resp);
-    let output = run(Command::new(python).arg(script("people.py")).arg(site.address().port().to_string()));
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    python(GatewayProtocol::Resp, "redis_client.py", "redis-py");
 }
 
-/// The variable `REDIS_NODE` names a folder `node_modules` that has the packages redis and ioredis.
 #[test]
 fn node_redis_and_ioredis_publish_and_subscribe() {
-    let Ok(modules) = std::env::var("REDIS_NODE") else {
-        return skip(
-            "RESP with node-redis and ioredis (the variable REDIS_NODE names no node_modules with them)",
-        );
-    };
-    let site = Site::new(GatewayProtocol::Resp);
-    let mut node = Command::new("node");
-    node.env("NODE_PATH", modules).arg(script("people.js")).arg(site.address().port().to_string());
-    let output = run(&mut node);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    node(GatewayProtocol::Resp, "redis_client.js", "node-redis and ioredis");
 }
 
-fn script(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/resp").join(name)
+#[test]
+fn paho_publishes_and_subscribes() {
+    python(GatewayProtocol::Mqtt, "mqtt_client.py", "paho");
+}
+
+#[test]
+fn mqtt_js_publishes_and_subscribes() {
+    node(GatewayProtocol::Mqtt, "mqtt_client.js", "MQTT.js");
 }
