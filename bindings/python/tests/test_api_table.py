@@ -84,6 +84,7 @@ LEFT_OUT = {
     "Subscriber.is_settled": "as bind_locally",
     "Conn.connect_async": "start, and aio.receive",
     "Conn.take_peer_hello": "peer_hello; Python copies bytes, and overwrites none",
+    "Observer.gateways": "rbmq top --json has them",
     "Observer.limits": "rbmq top --json has them",
     "InView.range_ref": "what the chunks of RBLive are made of, in Rust",
     "TopicWriter.free_bytes": "publish with a time-out of 0",

@@ -152,6 +152,7 @@ impl Broker {
         let archive_thread = archives.start().map_err(BrokerError::Thread)?;
         let listener = Listener::bind(&ctx, &config.broker.listen).map_err(BrokerError::Listen)?;
         let addr = listener.local_addr();
+        let gateways = gate::AllGatewayCounters::default();
         let own_listener = gate::OwnListener::for_gateways(config.gateways(), &ctx, &events)?;
         let (feeds, users) = (feeds::Feeds::default(), in_force.rules().authenticator);
         let mut engine = engine::Engine {
@@ -161,7 +162,7 @@ impl Broker {
             merged: merge::MergedTopics::new(merge_index.clone(), keeper),
             replays: replays.clone(),
             feeds: feeds.clone(),
-            observers: observers::Observers::new(&ctx, &events, &config.broker),
+            observers: observers::Observers::new(&ctx, &events, &config.broker, gateways.clone()),
             tables: tables::Tables::new(&out, &config.broker_in_force(), admission, audit.clone(), &events),
             logins: login::Logins::open(users, &config.users, audit.clone(), &events)
                 .map_err(BrokerError::Thread)?,
@@ -182,7 +183,7 @@ impl Broker {
             foreign,
             merge_index,
             feeds,
-            gateways: gate::AllGatewayCounters::default(),
+            gateways,
             kept_logs,
             replays,
             archives,

@@ -11,12 +11,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use locks::{Mutex, MutexGuard};
-use rbmq_wire::Hello;
+use rbmq_wire::{GatewayStats, Hello};
 use rocketbufs::{Conn, Context, OutEvent, ROut};
 use tracing::{info, warn};
 
 use super::config::BrokerSettings;
 use super::counters::{Counters, Refusal};
+use super::gate::AllGatewayCounters;
 use super::inbox::{Event, ObserverEvent, Sender};
 use super::names::display_name;
 
@@ -55,11 +56,18 @@ pub(super) struct Observers {
     /// The connected observers and their names, by connection.
     names: HashMap<u64, (Conn, String)>,
     waiting: WaitingRequests,
+    /// What gateways count, for reports.
+    gateways: AllGatewayCounters,
     started: Instant,
 }
 
 impl Observers {
-    pub(super) fn new(ctx: &Context, events: &Sender, settings: &BrokerSettings) -> Self {
+    pub(super) fn new(
+        ctx: &Context,
+        events: &Sender,
+        settings: &BrokerSettings,
+        gateways: AllGatewayCounters,
+    ) -> Self {
         let (out, waiting) = (ROut::new(ctx), WaitingRequests::default());
         let (requests, count, max) = (events.clone(), waiting.clone(), settings.max_observer_requests);
         out.set_control_msg_cb(move |conn, message| match count.add(conn.id(), max) {
@@ -78,7 +86,7 @@ impl Observers {
                 ends.event(Event::Observer(ObserverEvent::Down { conn, why: why.to_string() }));
             }
         });
-        Self { out, names: HashMap::new(), waiting, started: Instant::now() }
+        Self { out, names: HashMap::new(), waiting, gateways, started: Instant::now() }
     }
 
     /// The number of connected observers.
@@ -89,6 +97,11 @@ impl Observers {
     /// The time since the start of the broker.
     pub(super) fn uptime(&self) -> Duration {
         self.started.elapsed()
+    }
+
+    /// The gateways of the broker.
+    pub(super) fn gateways(&self) -> impl Iterator<Item = GatewayStats> {
+        self.gateways.all().into_iter().map(|gateway| gateway.stats())
     }
 
     /// An observer connects. Returns whether it is accepted.

@@ -164,6 +164,9 @@ impl Report<'_> {
                 Observe::SubscriptionsPage { request, rows, next }
             }
             Ok(Observe::GetLimits { request }) => Observe::Limits { request, rows: self.limits(max) },
+            Ok(Observe::GetGateways { request }) => {
+                Observe::Gateways { request, rows: Page::of(max, self.observers.gateways()) }
+            }
             Ok(_) => return conn.close("an observer sent a message that only brokers send"),
             Err(error) => return conn.close(&error.to_string()),
         };
@@ -194,9 +197,7 @@ impl Report<'_> {
         // Stable: the rest of the order is that of the lists.
         all.sort_by_key(|of| !of.at_limit);
         all.truncate(MAX_NEAR_LIMIT);
-        let mut page = Page::new(max_bytes);
-        let _ = all.into_iter().all(|row| page.add(row));
-        page.rows
+        Page::of(max_bytes, all)
     }
 
     /// The sums of the broker. The call visits every buffer.

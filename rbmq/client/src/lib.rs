@@ -90,12 +90,13 @@ pub mod wire {
     pub use rbmq_wire::{
         ATTRIBUTES_HEADER_BYTES, Attribute, AttributeTooLong, Attributes, AttributesBuf, AttributesError,
         BlockReason, BrokerSummary, BufferStage, BufferStats, Control, Credentials, CredentialsError,
-        DecodeError, FilterError, Framing, Hello, LimitStats, MAX_ATTRIBUTE_BYTES, MAX_ATTRIBUTES_BYTES,
-        MAX_CLIENT_NAME_BYTES, MAX_PASSWORD_BYTES, MAX_RECORD_BYTES, MAX_TOPIC_BYTES, Observe, Piece,
-        RECORD_HEADER_BYTES, RUN_HEADER_BYTES, Record, RecordError, RecordFault, Records, RefuseCode,
-        ReplayFrom, Role, Run, RunError, Runs, Secret, SlowestSubscriber, Space, SpaceError, SubscribeLimits,
-        SubscriptionSortKey, SubscriptionStats, Topic, TopicError, TopicFilter, TopicName, TopicStats,
-        Unpack, UnpackError, push_record, push_record_with, record_header, record_header_with, run_header,
+        DecodeError, FilterError, Framing, GatewayStats, Hello, LimitStats, MAX_ATTRIBUTE_BYTES,
+        MAX_ATTRIBUTES_BYTES, MAX_CLIENT_NAME_BYTES, MAX_PASSWORD_BYTES, MAX_RECORD_BYTES, MAX_TOPIC_BYTES,
+        Observe, Piece, RECORD_HEADER_BYTES, RUN_HEADER_BYTES, Record, RecordError, RecordFault, Records,
+        RefuseCode, ReplayFrom, Role, Run, RunError, Runs, Secret, SlowestSubscriber, Space, SpaceError,
+        SubscribeLimits, SubscriptionSortKey, SubscriptionStats, Topic, TopicError, TopicFilter, TopicName,
+        TopicStats, Unpack, UnpackError, push_record, push_record_with, record_header, record_header_with,
+        run_header,
     };
 }
 
@@ -122,6 +123,6 @@ pub use state::message_segment::{MessageSegment, SegmentNotPublished};
 pub use state::space_reader::PlacesInSpace;
 pub use wire::{
     Attribute, AttributeTooLong, Attributes, AttributesBuf, BlockReason, BrokerSummary, BufferStage,
-    BufferStats, FilterError, Framing, LimitStats, RefuseCode, SlowestSubscriber, Space, SubscriptionStats,
-    TopicError, TopicFilter, TopicName, TopicStats,
+    BufferStats, FilterError, Framing, GatewayStats, LimitStats, RefuseCode, SlowestSubscriber, Space,
+    SubscriptionStats, TopicError, TopicFilter, TopicName, TopicStats,
 };

@@ -39,8 +39,8 @@ pub use error::DecodeError;
 pub use framing::Framing;
 pub use hello::{Hello, MAX_CLIENT_NAME_BYTES, Role};
 pub use observe::{
-    BlockReason, BrokerSummary, BufferStage, BufferStats, LimitStats, Observe, Page, SlowestSubscriber,
-    SubscriptionSortKey, SubscriptionStats, TopicStats,
+    BlockReason, BrokerSummary, BufferStage, BufferStats, GatewayStats, LimitStats, Observe, Page,
+    SlowestSubscriber, SubscriptionSortKey, SubscriptionStats, TopicStats,
 };
 pub use peers::{Credentials, CredentialsError, MAX_PASSWORD_BYTES, MAX_TOKEN_BYTES, MAX_USER_BYTES, Secret};
 pub use records::{

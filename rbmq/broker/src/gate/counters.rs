@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use locks::Mutex;
+use rbmq_wire::GatewayStats;
 
 use crate::config::GatewayProtocol;
 
@@ -114,6 +115,27 @@ impl GatewayCounters {
     /// The gateway's protocol and address, as `resp:127.0.0.1:6379`.
     pub fn name(&self) -> String {
         format!("{}:{}", self.protocol, self.address)
+    }
+
+    /// All of it, for observers.
+    pub(crate) fn stats(&self) -> GatewayStats {
+        GatewayStats {
+            gateway: self.name(),
+            is_serving: self.is_serving(),
+            connections: self.connections(),
+            accepted: self.get(Count::Accepted),
+            turned_away: self.get(Count::TurnedAway),
+            logins_refused: self.get(Count::LoginsRefused),
+            denied: self.get(Count::Denied),
+            cut_off: self.get(Count::CutOff),
+            protocol_errors: self.get(Count::ProtocolErrors),
+            messages_in: self.get(Count::MessagesIn),
+            bytes_in: self.get(Count::BytesIn),
+            messages_out: self.get(Count::MessagesOut),
+            bytes_out: self.get(Count::BytesOut),
+            dropped: self.get(Count::Dropped),
+            too_slow: self.get(Count::TooSlow),
+        }
     }
 
     /// The protocol of the gateway.

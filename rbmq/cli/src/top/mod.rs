@@ -1,6 +1,7 @@
 //! `rbmq top` and `rbmq topics`: the topics of a broker, and slow subscribers.
 
 mod blocking;
+mod gateways;
 mod keys;
 pub(super) mod picture;
 mod reading;

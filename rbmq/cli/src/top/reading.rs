@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use commands::terminal;
 use rbmq::{
-    BrokerSummary, BufferDetail, LimitStats, ObserveError, Observer, TopicDetail, TopicFilter, TopicName,
-    TopicStats,
+    BrokerSummary, BufferDetail, GatewayStats, LimitStats, ObserveError, Observer, TopicDetail, TopicFilter,
+    TopicName, TopicStats,
 };
 use serde_json::{Value, json};
 
+use super::gateways;
 use super::picture::{Rates, legend, picture, title};
 use super::table::{Before, Line, Sort, before, lines, table, table_from};
 use super::text;
@@ -34,6 +35,7 @@ pub(super) struct Reading {
     summary: BrokerSummary,
     /// The users and addresses at or near a limit.
     limits: Vec<LimitStats>,
+    gateways: Vec<GatewayStats>,
     what: What,
 }
 
@@ -54,8 +56,8 @@ impl Subject {
         } else {
             first
         };
-        let (summary, limits) = (observer.summary()?, observer.limits()?);
-        Ok(Reading { at: Instant::now(), summary, limits, what })
+        let (summary, limits, gateways) = (observer.summary()?, observer.limits()?, observer.gateways()?);
+        Ok(Reading { at: Instant::now(), summary, limits, gateways, what })
     }
 
     fn what(&self, observer: &mut Observer) -> Result<What, ObserveError> {
@@ -110,6 +112,7 @@ impl Reading {
         width: usize,
     ) -> Vec<String> {
         let mut out = self.heading(old, broker, width);
+        out.extend(self.gateways(old, width, usize::MAX));
         out.extend(limits(&self.limits, width, usize::MAX));
         out.push(String::new());
         match (&self.what, subject) {
@@ -136,6 +139,7 @@ impl Reading {
     ) -> Vec<String> {
         let Size { width, height } = size;
         let mut out = self.heading(old, broker, width);
+        out.extend(self.gateways(old, width, gateways::SHOWN));
         out.extend(limits(&self.limits, width, SHOWN_LIMITS));
         out.push(text::cut("?: keys and columns", width));
         let room = height.saturating_sub(out.len());
@@ -205,6 +209,10 @@ impl Reading {
         text::wrap(&words, 0, width).into_iter().map(|line| text::cut(&line, width)).collect()
     }
 
+    fn gateways(&self, old: Option<&Self>, width: usize, most: usize) -> Vec<String> {
+        gateways::lines(&self.gateways, old.map(|old| &old.gateways[..]), self.since(old), width, most)
+    }
+
     /// The sample as a JSON object.
     pub(super) fn json(&self, subject: &Subject, old: Option<&Self>, broker: &str) -> Value {
         let mut object = json!({
@@ -212,6 +220,7 @@ impl Reading {
             "seconds": self.since(old).as_secs_f64(),
             "summary": self.summary,
             "limits": self.limits,
+            "gateways": self.gateways,
         });
         match (&self.what, subject) {
             (What::Topics(topics), Subject::Topics(_, sort)) => {
@@ -411,7 +420,13 @@ mod tests {
         };
         let buffers = stages.iter().enumerate().map(buffer).collect();
         let what = What::Topic(TopicDetail { topic: "t".parse().unwrap(), buffers });
-        Reading { at: Instant::now(), summary: BrokerSummary::default(), limits: Vec::new(), what }
+        Reading {
+            at: Instant::now(),
+            summary: BrokerSummary::default(),
+            limits: Vec::new(),
+            gateways: Vec::new(),
+            what,
+        }
     }
 
     fn shown(stages: &[BufferStage], width: usize, height: Option<usize>) -> Vec<String> {

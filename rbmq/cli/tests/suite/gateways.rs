@@ -78,6 +78,18 @@ fn clients_of_redis_and_of_the_broker_share_topics() {
     assert_eq!(subscriber.finish().good().text(), "22.5\n");
     let of = |name: &str| metric(&http, &format!("rbmq_gateway_{name}{{gateway=\"resp:{address}\"}}"));
     until("both are counted", || of("connections") == Some(2) && of("messages_out_total") == Some(1));
+    let top = |args: &str| {
+        Process::start(client("top", &broker.addr, &format!("--once --interval 0.1 {args}"))).finish().good()
+    };
+    let json: serde_json::Value = serde_json::from_str(&top("--json").text()).expect("an object");
+    let row = &json["gateways"][0];
+    assert_eq!(
+        (row["gateway"].as_str(), &row["is_serving"]),
+        (Some(&*format!("resp:{address}")), &true.into())
+    );
+    assert_eq!((row["connections"].as_u64(), row["messages_out"].as_u64()), (Some(2), Some(1)));
+    let text = top("").text();
+    assert!(text.contains(&format!("resp:{address} · 2 clients · in ")), "{text}");
     assert_eq!((of("accepted_total"), of("up")), (Some(2), Some(1)));
     broker.end();
     assert_eq!(redis.line(), "", "the gateway has closed the connection");

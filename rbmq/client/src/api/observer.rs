@@ -10,8 +10,8 @@ use crate::ground::deadline::Deadline;
 use crate::ground::error::{ConnectError, ObserveError};
 use crate::ground::login::{Login, login_setters};
 use crate::wire::{
-    BrokerSummary, BufferStats, Hello, LimitStats, Observe, Role, SubscriptionSortKey, SubscriptionStats,
-    TopicFilter, TopicName, TopicStats,
+    BrokerSummary, BufferStats, GatewayStats, Hello, LimitStats, Observe, Role, SubscriptionSortKey,
+    SubscriptionStats, TopicFilter, TopicName, TopicStats,
 };
 
 /// How long a call waits for an answer by default.
@@ -172,6 +172,18 @@ impl Observer {
         self.begin();
         match self.ask(|request| Observe::GetLimits { request })? {
             Observe::Limits { rows, .. } => Ok(rows),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The gateways of the broker, for clients of other systems.
+    ///
+    /// # Errors
+    /// As [`Observer::limits`].
+    pub fn gateways(&mut self) -> Result<Vec<GatewayStats>, ObserveError> {
+        self.begin();
+        match self.ask(|request| Observe::GetGateways { request })? {
+            Observe::Gateways { rows, .. } => Ok(rows),
             other => Err(unexpected(&other)),
         }
     }

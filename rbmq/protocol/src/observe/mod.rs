@@ -8,6 +8,8 @@
 //!                              ◀─ TOPICS_PAGE{request, rows, next} ──      again with after = next, until there is none
 //!     ── GET_LIMITS{request} ─▶
 //!                              ◀─ LIMITS{request, rows} ──                  who is at or near a limit, the first of them
+//!     ── GET_GATEWAYS{request} ─▶
+//!                              ◀─ GATEWAYS{request, rows} ──
 //! ```
 //!
 //! Lists come in pages of one message each, and a page has the position of the next one. Therefore the broker keeps no state of
@@ -15,12 +17,14 @@
 
 mod buffers;
 mod fields;
+mod gateways;
 mod rows;
 
 use rocketbufs::fields::{FieldError, Reader};
 
 pub use buffers::{BlockReason, BufferStage, BufferStats};
 use fields::{Row, get_name, put_name};
+pub use gateways::GatewayStats;
 pub use rows::{
     BrokerSummary, LimitStats, SlowestSubscriber, SubscriptionSortKey, SubscriptionStats, TopicStats,
 };
@@ -68,6 +72,11 @@ pub enum Observe {
         /// The number of the request, which the answer repeats.
         request: u32,
     },
+    /// Observer → broker: requests the gateways.
+    GetGateways {
+        /// The number of the request, which the answer repeats.
+        request: u32,
+    },
     /// Broker → observer.
     Summary {
         /// The number of the request.
@@ -109,6 +118,13 @@ pub enum Observe {
         /// The users and addresses at their limits first, as many as a message has room for.
         rows: Vec<LimitStats>,
     },
+    /// Broker → observer.
+    Gateways {
+        /// The number of the request.
+        request: u32,
+        /// In the order in which they were started, as many as a message has room for.
+        rows: Vec<GatewayStats>,
+    },
 }
 
 const GET_SUMMARY: u8 = 0x30;
@@ -121,6 +137,8 @@ const BUFFERS_PAGE: u8 = 0x36;
 const SUBSCRIPTIONS_PAGE: u8 = 0x37;
 const GET_LIMITS: u8 = 0x38;
 const LIMITS: u8 = 0x39;
+const GET_GATEWAYS: u8 = 0x3a;
+const GATEWAYS: u8 = 0x3b;
 
 /// The most bytes of a page without its rows: type, request, number of rows, and the position of the next page.
 const PAGE_HEADER_BYTES: usize = 1 + 4 + 2 + 1 + 20 + 256;
@@ -150,6 +168,11 @@ impl Observe {
             Self::GetLimits { request } => put_head(&mut b, GET_LIMITS, *request),
             Self::Limits { request, rows } => {
                 put_head(&mut b, LIMITS, *request);
+                put_rows(&mut b, rows);
+            }
+            Self::GetGateways { request } => put_head(&mut b, GET_GATEWAYS, *request),
+            Self::Gateways { request, rows } => {
+                put_head(&mut b, GATEWAYS, *request);
                 put_rows(&mut b, rows);
             }
             Self::Summary { request, summary } => {
@@ -190,6 +213,8 @@ impl Observe {
             GET_SUBSCRIPTIONS => Self::GetSubscriptions { request, bid: r.u32()?, after: get_next(&mut r)? },
             GET_LIMITS => Self::GetLimits { request },
             LIMITS => Self::Limits { request, rows: get_rows(&mut r)? },
+            GET_GATEWAYS => Self::GetGateways { request },
+            GATEWAYS => Self::Gateways { request, rows: get_rows(&mut r)? },
             SUMMARY => Self::Summary { request, summary: BrokerSummary::get(&mut r)? },
             TOPICS_PAGE => {
                 let (rows, next) = get_page(&mut r)?;
@@ -221,7 +246,9 @@ impl Observe {
             | Self::BuffersPage { request, .. }
             | Self::SubscriptionsPage { request, .. }
             | Self::GetLimits { request }
-            | Self::Limits { request, .. } => *request,
+            | Self::Limits { request, .. }
+            | Self::GetGateways { request }
+            | Self::Gateways { request, .. } => *request,
         }
     }
 }
@@ -239,6 +266,13 @@ impl<T: Row> Page<T> {
     pub fn new(max_bytes: usize) -> Self {
         let left = max_bytes.min(Control::MAX_BYTES).saturating_sub(PAGE_HEADER_BYTES);
         Self { rows: Vec::new(), left, scratch: Vec::new() }
+    }
+
+    /// The rows of a list that one message has room for. The others are left out.
+    pub fn of(max_bytes: usize, rows: impl IntoIterator<Item = T>) -> Vec<T> {
+        let mut page = Self::new(max_bytes);
+        let _ = rows.into_iter().all(|row| page.add(row));
+        page.rows
     }
 
     /// Adds a row; false if there is no room for it. The first row always fits: every peer takes that much.

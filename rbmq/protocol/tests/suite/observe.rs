@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use rbmq_wire::{
-    BlockReason, BrokerSummary, BufferStage, BufferStats, Framing, LimitStats, SlowestSubscriber,
-    SubscriptionStats, TopicName, TopicStats,
+    BlockReason, BrokerSummary, BufferStage, BufferStats, Framing, GatewayStats, LimitStats,
+    SlowestSubscriber, SubscriptionStats, TopicName, TopicStats,
 };
 use rbmq_wire::{Observe, SubscriptionSortKey};
 use rocketbufs::Policy;
@@ -142,6 +142,26 @@ fn limit_row() -> impl Strategy<Value = LimitStats> {
     })
 }
 
+fn gateway_row() -> impl Strategy<Value = GatewayStats> {
+    (".{0,40}", any::<bool>(), any::<[u64; 13]>()).prop_map(|(gateway, is_serving, n)| GatewayStats {
+        gateway,
+        is_serving,
+        connections: n[0],
+        accepted: n[1],
+        turned_away: n[2],
+        logins_refused: n[3],
+        denied: n[4],
+        cut_off: n[5],
+        protocol_errors: n[6],
+        messages_in: n[7],
+        bytes_in: n[8],
+        messages_out: n[9],
+        bytes_out: n[10],
+        dropped: n[11],
+        too_slow: n[12],
+    })
+}
+
 fn sort_key() -> impl Strategy<Value = SubscriptionSortKey> {
     (any::<[u64; 2]>(), any::<u32>(), ".{0,40}").prop_map(|(n, wire, name)| SubscriptionSortKey {
         landed: n[0],
@@ -189,6 +209,8 @@ fn message() -> impl Strategy<Value = Observe> {
             .prop_map(|(request, rows, next)| Observe::SubscriptionsPage { request, rows, next }),
         request.prop_map(|request| Observe::GetLimits { request }),
         (request, rows(limit_row())).prop_map(|(request, rows)| Observe::Limits { request, rows }),
+        request.prop_map(|request| Observe::GetGateways { request }),
+        (request, rows(gateway_row())).prop_map(|(request, rows)| Observe::Gateways { request, rows }),
     ]
 }
 
@@ -201,7 +223,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_decoded_or_refused(kind in 0x2f_u8..0x3a, rest in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn any_bytes_are_decoded_or_refused(kind in 0x2f_u8..0x3c, rest in proptest::collection::vec(any::<u8>(), 0..200)) {
         let bytes = [&[kind][..], &rest].concat();
         if let Ok(message) = Observe::decode(&bytes) {
             prop_assert_eq!(message.encode(), bytes);

@@ -61,6 +61,7 @@ pub fn shapes() -> Vec<Exchange> {
         ("GET_SUMMARY", Role::Observer, Observe::GetSummary { request: 1 }.encode()),
         ("GET_TOPICS", Role::Observer, Observe::GetTopics { request: 1, filter: None, after: None }.encode()),
         ("GET_LIMITS", Role::Observer, Observe::GetLimits { request: 1 }.encode()),
+        ("GET_GATEWAYS", Role::Observer, Observe::GetGateways { request: 1 }.encode()),
     ];
     for (name, role, good) in asks {
         for at in 0..good.len() {
@@ -70,7 +71,7 @@ pub fn shapes() -> Vec<Exchange> {
         let longer = [&good[..], b"\0"].concat();
         all.push(of("cut requests", role, format!("{name} with a byte more"), &longer, CLOSED));
     }
-    for kind in [0x00, 0x0a, 0x0f, 0x19, 0x23, 0x2f, 0x3a, 0x7f, 0xff] {
+    for kind in [0x00, 0x0a, 0x0f, 0x19, 0x23, 0x2f, 0x3c, 0x7f, 0xff] {
         for role in [Role::Publisher, Role::Subscriber, Role::Broker, Role::Observer] {
             let name = format!("{role:?}: a request of type {kind:#04x}");
             all.push(of("cut requests", role, name, &[kind, 0, 0, 0, 0], CLOSED));
