@@ -71,44 +71,55 @@ fn redis_benchmark_measures() {
 }
 
 /// Runs a script of this folder with a gateway. The variable `GATEWAY_PYTHON` names a Python that has the packages `redis` and `paho-mqtt`.
-fn python(protocol: GatewayProtocol, script: &str, client: &str) {
+fn python(site: &Site, script: &str, client: &str) {
     let Ok(python) = std::env::var("GATEWAY_PYTHON") else {
         return skip(&format!("{client} (the variable GATEWAY_PYTHON names no Python that has it)"));
     };
-    passes(protocol, script, &mut Command::new(python));
+    passes(site, script, &mut Command::new(python));
 }
 
 /// The same. The variable `GATEWAY_NODE` names a folder `node_modules` that has the packages `redis`, `ioredis` and `mqtt`.
-fn node(protocol: GatewayProtocol, script: &str, client: &str) {
+fn node(site: &Site, script: &str, client: &str) {
     let Ok(modules) = std::env::var("GATEWAY_NODE") else {
         return skip(&format!("{client} (the variable GATEWAY_NODE names no node_modules that has it)"));
     };
-    passes(protocol, script, Command::new("node").env("NODE_PATH", modules));
+    passes(site, script, Command::new("node").env("NODE_PATH", modules));
 }
 
-fn passes(protocol: GatewayProtocol, script: &str, runner: &mut Command) {
-    let site = Site::new(protocol);
+/// The script gets the address of the gateway, as that of a web socket if it is one.
+fn passes(site: &Site, script: &str, runner: &mut Command) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/people").join(script);
-    let output = run(runner.arg(script).arg(site.address().port().to_string()));
+    let kind = if site.broker.config().gateways()[0].websocket { "websockets" } else { "tcp" };
+    let output = run(runner.arg(script).arg(site.address().port().to_string()).arg(kind));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
 fn redis_py_publishes_and_subscribes() {
-    python(GatewayProtocol::Resp, "redis_client.py", "redis-py");
+    python(&Site::new(GatewayProtocol::Resp), "redis_client.py", "redis-py");
 }
 
 #[test]
 fn node_redis_and_ioredis_publish_and_subscribe() {
-    node(GatewayProtocol::Resp, "redis_client.js", "node-redis and ioredis");
+    node(&Site::new(GatewayProtocol::Resp), "redis_client.js", "node-redis and ioredis");
 }
 
 #[test]
 fn paho_publishes_and_subscribes() {
-    python(GatewayProtocol::Mqtt, "mqtt_client.py", "paho");
+    python(&Site::new(GatewayProtocol::Mqtt), "mqtt_client.py", "paho");
+}
+
+#[test]
+fn paho_publishes_and_subscribes_over_websocket() {
+    python(&crate::websocket::site(&[]), "mqtt_client.py", "paho over WebSocket");
+}
+
+#[test]
+fn mqtt_js_publishes_and_subscribes_over_websocket() {
+    node(&crate::websocket::site(&[]), "mqtt_client.js", "MQTT.js over WebSocket");
 }
 
 #[test]
 fn mqtt_js_publishes_and_subscribes() {
-    node(GatewayProtocol::Mqtt, "mqtt_client.js", "MQTT.js");
+    node(&Site::new(GatewayProtocol::Mqtt), "mqtt_client.js", "MQTT.js");
 }

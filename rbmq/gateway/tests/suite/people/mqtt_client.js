@@ -1,10 +1,11 @@
-// MQTT.js with a gateway: MQTT 3.1.1 and 5. The argument is the port.
+// MQTT.js with a gateway: MQTT 3.1.1 and 5. The arguments are the port, and tcp or websockets.
 const assert = require('assert');
 const mqtt = require('mqtt');
 const port = Number(process.argv[2]);
+const protocol = process.argv[3] === 'websockets' ? 'ws' : 'mqtt';
 
 async function subscribeAndPublish(protocolVersion) {
-  const [one, other] = [0, 1].map(() => mqtt.connect({ port, host: '127.0.0.1', protocolVersion }));
+  const [one, other] = [0, 1].map(() => mqtt.connect({ protocol, port, host: '127.0.0.1', protocolVersion }));
   const messages = [];
   let arrived = () => {};
   one.on('message', (topic, payload, packet) => {

@@ -1,4 +1,4 @@
-"""paho with a gateway: MQTT 3.1.1 and 5. The argument is the port."""
+"""paho with a gateway: MQTT 3.1.1 and 5. The arguments are the port, and tcp or websockets."""
 
 import queue
 import sys
@@ -12,7 +12,7 @@ PORT = int(sys.argv[1])
 
 class Client:
     def __init__(self, version):
-        self.client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, protocol=version)
+        self.client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, protocol=version, transport=sys.argv[2])
         self.messages = queue.Queue()
         self.subscribed = queue.Queue()
         self.client.on_message = lambda _client, _data, message: self.messages.put(message)

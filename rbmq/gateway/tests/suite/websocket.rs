@@ -1,11 +1,7 @@
-//! MQTT over WebSocket: clients that write their own frames, and paho.
-
-use std::path::Path;
-use std::process::{Command, Stdio};
+//! MQTT over WebSocket: clients that write their own frames.
 
 use rbmq_broker::GatewayProtocol;
 
-use crate::resp::people::skip;
 use crate::site::{Client, Site};
 
 const REQUEST: &str = "GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -17,7 +13,7 @@ const CONNACK: &[u8] = b"\x20\x02\x00\x00";
 const PINGREQ: &[u8] = b"\xc0\x00";
 const PINGRESP: &[u8] = b"\xd0\x00";
 
-fn site(origins: &[&str]) -> Site {
+pub fn site(origins: &[&str]) -> Site {
     Site::with(GatewayProtocol::Mqtt, |config| {
         let gateway = &mut config.outside.gateway[0];
         gateway.websocket = true;
@@ -173,18 +169,4 @@ fn requests_that_are_none_of_websocket_or_of_other_sites_are_refused() {
         client.send(&request);
         assert_eq!(client.line(), format!("HTTP/1.1 {status}\r\n"), "{request:?}");
     }
-}
-
-/// The variable `PAHO_PY` names a Python that has the package paho-mqtt.
-#[test]
-fn paho_publishes_and_subscribes_over_websocket() {
-    let Ok(python) = std::env::var("PAHO_PY") else {
-        return skip("MQTT over WebSocket with paho (the variable PAHO_PY names no Python with paho-mqtt)");
-    };
-    let site = site(&["*"]);
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/websocket/people.py");
-    let mut command = Command::new(python);
-    command.arg(script).arg(site.address().port().to_string()).stdin(Stdio::null());
-    let output = command.output().expect("the program runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
