@@ -7,7 +7,7 @@ use std::time::Duration;
 use access::{Authenticator, Rights};
 use locks::Mutex;
 
-use super::config::BrokerConfig;
+use super::config::{BrokerConfig, BrokerSettings};
 
 /// The users, the rules, and what else a login needs.
 #[derive(Clone)]
@@ -15,6 +15,8 @@ pub(super) struct Rules {
     pub(super) authenticator: Authenticator,
     /// None: every client may do everything.
     pub(super) rights: Option<Arc<Rights>>,
+    /// The settings of the broker, with the rules of topics.
+    pub(super) settings: Arc<BrokerSettings>,
     /// The time within which a password must have been checked.
     pub(super) login_timeout: Duration,
 }
@@ -25,7 +27,8 @@ impl Rules {
         rights: Option<Arc<Rights>>,
         config: &BrokerConfig,
     ) -> Self {
-        Self { authenticator, rights, login_timeout: config.users.login_timeout() }
+        let settings = Arc::new(config.broker_in_force());
+        Self { authenticator, rights, settings, login_timeout: config.users.login_timeout() }
     }
 }
 

@@ -74,9 +74,12 @@ pub use config::{
 pub use descriptors::{MOST_RESERVED, OF_KEPT_TOPIC, TooFewDescriptors, raise_descriptor_limit};
 pub use error::BrokerError;
 pub use feed::{Batch, Feed, FeedCounters, FeedError, FeedOptions, FeedValues};
-pub use gate::{Count, Entrance, EntranceEvent, Entry, Gate, GatewayCounters};
+pub use gate::{
+    Count, Entrance, EntranceEvent, Entry, Gate, GatewayCounters, Keeping, KeptBatch, KeptLog, KeptRead,
+    KeptReadError, KeptTopics,
+};
 use inbox::Event;
-pub use kept::{Archive, ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog, KeepError};
+pub use kept::{Archive, ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog, KeepError, Stored};
 pub use rules::{Ingest, MAX_RULES, Rule, Rules};
 
 pub use watch::Watch;
@@ -231,13 +234,13 @@ impl Broker {
     /// # Errors
     /// The system refuses a listener.
     pub fn gate(&self) -> Result<Gate, BrokerError> {
-        let Watch { ctx, events, gateways, .. } = &self.watch;
+        let Watch { ctx, events, gateways, kept_logs, .. } = &self.watch;
         let mut listener = self.own_listener.lock();
         let listener = match &mut *listener {
             Some(listener) => listener,
             none => none.insert(gate::OwnListener::bind(ctx, events)?),
         };
-        Ok(Gate::new(listener, ctx, self.desk.clone(), gateways.clone()))
+        Ok(Gate::new(listener, ctx, self.desk.clone(), gateways.clone(), kept_logs.clone()))
     }
 
     /// The sum of the sizes of all rings, in bytes.

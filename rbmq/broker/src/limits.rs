@@ -106,6 +106,12 @@ pub(super) fn retained_bytes(rule: &Rule, default: Option<u64>, size_bytes: u64)
     rule.retain_bytes.or(default).map_or(half, |configured| configured.min(half))
 }
 
+/// The largest delivery that [`merge_ring_bytes`] admits where the ring of the merged topic has so many bytes.
+pub(super) fn largest_delivery(merged_ring_bytes: u64) -> u64 {
+    // A delivery of the merged topic has a quarter of its ring, the ring of a publisher half of that, and a delivery of it half.
+    merged_ring_bytes.checked_next_power_of_two().unwrap_or(merged_ring_bytes) / 16
+}
+
 /// The size of the ring for a publisher of a merged topic: twice its largest delivery, and at least the configured size. The
 /// content of this ring must fit into one delivery of the merged log, of at most `merged_delivery` bytes.
 pub(super) fn merge_ring_bytes(
@@ -206,5 +212,11 @@ mod tests {
         assert_eq!(merge_ring_bytes(100_000, 1 << 20, &settings), Ok(262_144));
         assert_eq!(merge_ring_bytes(10, 16_384, &settings), Ok(8192));
         assert!(merge_ring_bytes(10_000, 16_384, &settings).is_err());
+        for ring in [1 << 16, 4 << 20, (4 << 20) - 5] {
+            let largest = largest_delivery(ring);
+            let merged = ring.next_power_of_two() / 4;
+            assert!(merge_ring_bytes(largest, merged, &settings).is_ok());
+            assert!(merge_ring_bytes(largest + 1, merged, &settings).is_err());
+        }
     }
 }

@@ -12,6 +12,7 @@ mod clients;
 mod counters;
 mod desk;
 mod entrance;
+mod kept;
 
 use std::sync::Arc;
 
@@ -22,11 +23,13 @@ use tracing::warn;
 use crate::config::GatewaySettings;
 use crate::error::BrokerError;
 use crate::inbox::{Event, Sender};
+use crate::kept::KeptLogs;
 
 pub(crate) use counters::AllGatewayCounters;
 pub use counters::{Count, GatewayCounters};
 pub(crate) use desk::Desk;
 pub use entrance::{Entrance, EntranceEvent, Entry};
+pub use kept::{Keeping, KeptBatch, KeptLog, KeptRead, KeptReadError, KeptTopics};
 
 /// The way into a broker for gateways in its process. Clones are the same gate. It is open until the broker stops.
 #[derive(Clone)]
@@ -37,6 +40,7 @@ struct Shared {
     config: Config,
     desk: Desk,
     counters: AllGatewayCounters,
+    kept_logs: KeptLogs,
 }
 
 /// The listener for parts of this process. Dropping it stops listening.
@@ -72,12 +76,13 @@ impl Gate {
         ctx: &Context,
         desk: Desk,
         counters: AllGatewayCounters,
+        kept_logs: KeptLogs,
     ) -> Self {
         let mut config = ctx.config().clone();
         config.transport = TransportKind::Shm;
         config.tls = rocketbufs::config::TlsSettings::default();
         config.tcp.tcp_num_threads = 1;
-        Self(Arc::new(Shared { address: listener.0.local_addr(), config, desk, counters }))
+        Self(Arc::new(Shared { address: listener.0.local_addr(), config, desk, counters, kept_logs }))
     }
 
     /// The address to which a publisher or subscriber of this process connects, with [`Gate::config`]. It has all rights and no quota.
@@ -88,6 +93,12 @@ impl Gate {
     /// The framework's configuration of a publisher or subscriber that connects to [`Gate::address`]: one thread, and shared memory.
     pub fn config(&self) -> Config {
         self.0.config.clone()
+    }
+
+    /// The topics that the broker keeps on disk. `wake` is called from threads of the broker when [`KeptTopics::take_news`] has something, and
+    /// not again before it was taken.
+    pub fn kept_topics(&self, wake: impl Fn() + Send + Sync + 'static) -> KeptTopics {
+        KeptTopics::new(self.0.kept_logs.clone(), self.0.desk.in_force.clone(), wake)
     }
 
     /// The entrance for the clients of a gateway that listens on an address. `wake` is called from any thread when

@@ -15,16 +15,18 @@ use super::super::descriptors::have_room_for_kept_topic;
 use super::archived::Archived;
 use super::archivist::Archives;
 use super::copied;
+use super::news::News;
 use super::scribe::{Scribe, ScribeThread};
 use super::store::{KeepError, Recovered, Store, StoreOptions, folder, read_name};
 
 /// The logs of the kept topics, by their buffers. Clones share the tables.
 #[derive(Clone, Default)]
-pub(crate) struct KeptLogs(Arc<Mutex<Logs>>);
+pub(crate) struct KeptLogs(Arc<Mutex<Logs>>, News);
 
 #[derive(Default)]
 struct Logs {
     open: HashMap<Bid, seglog::Reader>,
+    by_name: HashMap<TopicName, Bid>,
     /// Topics on the disk that could not be opened.
     unavailable: HashSet<TopicName>,
 }
@@ -45,6 +47,17 @@ pub(crate) struct KeptLoad {
 }
 
 impl KeptLogs {
+    /// The log of a topic.
+    pub(crate) fn of(&self, topic: &TopicName) -> Option<seglog::Reader> {
+        let logs = self.0.lock();
+        logs.open.get(logs.by_name.get(topic)?).cloned()
+    }
+
+    /// What is told of appends.
+    pub(crate) fn news(&self) -> &News {
+        &self.1
+    }
+
     fn get(&self, bid: Bid) -> Option<seglog::Reader> {
         self.0.lock().open.get(&bid).cloned()
     }
@@ -130,7 +143,9 @@ impl Keeper {
             return Err(KeepError::Foreign { path: self.dir.clone(), reason });
         }
         have_room_for_kept_topic()?;
-        Store::open(&self.dir.join(folder(topic)), topic, options)
+        let (mut store, recovered) = Store::open(&self.dir.join(folder(topic)), topic, options)?;
+        store.tell(topic, self.logs.news());
+        Ok((store, recovered))
     }
 
     /// A topic of the disk could not be opened.
@@ -147,6 +162,7 @@ impl Keeper {
         self.names.insert(bid, topic.clone());
         let mut logs = self.logs.0.lock();
         logs.open.insert(bid, reader);
+        logs.by_name.insert(topic.clone(), bid);
         logs.unavailable.remove(topic);
         drop(logs);
         self.by_name.insert(topic.clone(), bid);
@@ -156,7 +172,10 @@ impl Keeper {
     pub(crate) fn closed(&mut self, bid: Bid) {
         if let Some(topic) = self.names.remove(&bid) {
             self.by_name.remove(&topic);
-            self.logs.0.lock().open.remove(&bid);
+            let mut logs = self.logs.0.lock();
+            logs.open.remove(&bid);
+            logs.by_name.remove(&topic);
+            drop(logs);
             self.archives.remove(bid);
         }
     }

@@ -17,6 +17,7 @@
 //! * `keeper`: the folder of all topics;
 //! * `replay`: one subscriber that reads from the disk;
 //! * `replays`: all of them, and their threads;
+//! * `news`: what other parts of the process learn of appends;
 //! * `archive`: the store behind the disk, as a contract; `archived`: a topic that has it; `archivist`: the thread that copies;
 //!   `copied`: how far it came, in a file;
 //! * `older`: the bytes that a replay reads from the archive.
@@ -26,6 +27,7 @@ mod archived;
 mod archivist;
 mod copied;
 mod keeper;
+mod news;
 mod older;
 mod places;
 mod replay;
@@ -37,6 +39,8 @@ pub use archive::{Archive, ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog};
 pub(crate) use archived::{ArchiveLoad, Archived};
 pub(crate) use archivist::{ArchiveOptions, ArchiveThread, Archives};
 pub(crate) use keeper::{Keeper, KeptLoad, KeptLogs};
+pub(crate) use news::Ear;
+pub use news::Stored;
 pub(crate) use places::Place;
 pub(crate) use replay::ReplayRequest;
 pub(crate) use replays::{ReplayThreads, Replays};

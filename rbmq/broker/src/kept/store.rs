@@ -28,6 +28,7 @@ use seglog::{
 use tracing::{debug, info, warn};
 
 use super::super::descriptors::TooFewDescriptors;
+use super::news::{News, Stored};
 use super::places::{Entry, Journaled, Place, Places};
 
 /// Bytes of the topic's log between two snapshots of its publishers: a restarted broker reads at most so much. Fewer if fewer are kept.
@@ -157,6 +158,8 @@ pub(crate) struct Store {
     is_begun: bool,
     /// How far the clock was ahead when retention was applied last.
     clock_ahead_ms: u64,
+    /// Who is told of appends, and of which topic.
+    news: Option<(TopicName, News)>,
 }
 
 impl Store {
@@ -194,12 +197,7 @@ impl Store {
         let crashed = journal.end() > 0 && !clean && journaled.boot != boot;
         let places = journaled.finish(crashed);
         if crashed {
-            let to = log.end() + UNSYNCED_BYTES + options.log().max_batch as u64;
-            warn!(
-                "topic '{topic}': the machine stopped without closing the log; it continues at position {to}, behind everything \
-                 that subscribers may have received"
-            );
-            log.append_hole(to)?;
+            continue_behind(&mut log, topic, options)?;
         }
         let last = last_delivery(&log)?;
         let (epoch, snapshot) = (Epoch(u128::from_le_bytes(log.id())), (log.end(), 0));
@@ -219,6 +217,7 @@ impl Store {
             snapshot,
             is_begun: false,
             clock_ahead_ms: 0,
+            news: None,
         };
         // A log that was closed, or left by a killed process, needs no entry before the first delivery.
         if crashed && let Err(error) = store.begin() {
@@ -226,6 +225,11 @@ impl Store {
             warn!("topic '{topic}': {error}");
         }
         Ok((store, recovered))
+    }
+
+    /// Tells of appends from now on.
+    pub(crate) fn tell(&mut self, topic: &TopicName, news: &News) {
+        self.news = Some((topic.clone(), news.clone()));
     }
 
     /// A reader of the topic's log.
@@ -247,6 +251,10 @@ impl Store {
         in_log(self.log.append_at(at, bytes).map(drop), &self.dir)?;
         let end = at + bytes.len() as u64;
         self.places.stored(place.number, run, end);
+        if let Some((topic, news)) = &self.news {
+            let Place { epoch: log, position: from, .. } = place;
+            news.appended(topic, Stored { log, from, to: from + run, at: end - run });
+        }
         let behind = (end - self.snapshot.0, self.journal.end() - self.snapshot.1);
         if (behind.0 > self.snapshot_bytes || behind.1 > JOURNAL_BYTES)
             && let Err(error) = self.write_snapshot(false)
@@ -329,6 +337,16 @@ impl Drop for Store {
             warn!("{}: the log is not closed in order: {error}", self.dir.display());
         }
     }
+}
+
+/// After a crash of the machine, the log goes on behind everything that somebody may have seen.
+fn continue_behind(log: &mut Log, topic: &TopicName, options: &StoreOptions) -> Result<(), AppendError> {
+    let to = log.end() + UNSYNCED_BYTES + options.log().max_batch as u64;
+    warn!(
+        "topic '{topic}': the machine stopped without closing the log; it continues at position {to}, behind everything \
+         that subscribers may have received"
+    );
+    log.append_hole(to).map(drop)
 }
 
 /// A batch that is in the log and not on the disk yet is appended: the log repairs itself with the next one.

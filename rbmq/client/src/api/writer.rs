@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use rocketbufs::{OutBuffer, OutSegment, Position, Progress, SegmentError, WaitError};
+use rocketbufs::{Epoch, OutBuffer, OutSegment, Position, Progress, SegmentError, WaitError};
 
 use crate::ground::deadline::Deadline;
 use crate::ground::error::{Over, PublishError, PublisherWaitError, TopicEnd};
@@ -257,6 +257,12 @@ impl TopicWriter {
     /// The topic has fewer subscribers after `timeout` (none: no limit), or the broker refuses the topic.
     pub fn wait_subscribers(&self, count: u32, timeout: Option<Duration>) -> Result<(), PublisherWaitError> {
         self.state.wait_subscribers(&self.topic, count, timeout)
+    }
+
+    /// The name of the log that this writer's records go to, of which positions count; none after its end. The broker of a topic that it keeps
+    /// tells gateways in its process by this name what of it is stored.
+    pub fn epoch(&self) -> Option<Epoch> {
+        self.output.buffer().info().map(|info| info.epoch)
     }
 
     /// The position behind the last published record.

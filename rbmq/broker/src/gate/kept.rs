@@ -1,0 +1,230 @@
+//! Kept topics for gateways: their logs are read in place, by position, and nobody needs a connection for it.
+//!
+//! ```text
+//!   gateway ─ log(topic) ──▶ KeptLog: first, end, batches by position and by time, forwards and backwards
+//!           ◀─ wake, news ── what has grown, and where the gateway's own messages were stored
+//! ```
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rbmq_wire::TopicName;
+use rocketbufs::{Epoch, Position};
+use seglog::{Read, ReadError, Reader};
+
+use crate::in_force::InForce;
+use crate::kept::{Ear, KeptLogs, Stored};
+use crate::limits::largest_delivery;
+
+/// What the rules say about keeping a topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Keeping {
+    /// It is not kept.
+    No,
+    /// It is kept in the log of its space, among other topics.
+    InSpace,
+    /// It is kept, in a log of its own.
+    Yes,
+}
+
+/// The kept topics of a broker, for one part of its process.
+pub struct KeptTopics {
+    logs: KeptLogs,
+    in_force: InForce,
+    ear: Arc<Ear>,
+}
+
+/// The log of a kept topic. A clone reads independently.
+#[derive(Debug, Clone)]
+pub struct KeptLog(Reader);
+
+/// A delivery in the log of a kept topic: runs ([`rbmq_wire::Runs`]).
+#[derive(Debug, Clone)]
+pub struct KeptBatch {
+    position: Position,
+    time_ms: u64,
+    bytes: Bytes,
+}
+
+/// What a log has at a position.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum KeptRead {
+    /// The whole delivery that has the position.
+    Batch(KeptBatch),
+    /// Nothing up to this position: it was removed, or a crash of the machine has left it out.
+    Gap(Position),
+    /// Nothing yet.
+    End,
+}
+
+/// The disk does not give what a log has.
+#[derive(Debug, thiserror::Error)]
+#[error("the disk cannot be read: {0}")]
+pub struct KeptReadError(#[from] ReadError);
+
+impl KeptTopics {
+    pub(super) fn new(logs: KeptLogs, in_force: InForce, wake: impl Fn() + Send + Sync + 'static) -> Self {
+        let ear = logs.news().listen(wake);
+        Self { logs, in_force, ear }
+    }
+
+    /// Whether a topic is kept, by the rules in force.
+    pub fn keeping(&self, topic: &TopicName) -> Keeping {
+        let settings = self.in_force.rules().settings;
+        let topics = &settings.topics;
+        match topics.space_of(topic) {
+            Some(space) if topics.of(space.space.log()).keep => Keeping::InSpace,
+            None if topics.of(topic).keep => Keeping::Yes,
+            _ => Keeping::No,
+        }
+    }
+
+    /// The largest delivery that a new publisher of the topic may have, by the rules in force. None: its ring is its own, and not that of a merged
+    /// topic.
+    pub fn max_delivery_bytes(&self, topic: &TopicName) -> Option<u64> {
+        let settings = self.in_force.rules().settings;
+        let rule = settings.topics.of(topic);
+        let ring = rule.ring_bytes.unwrap_or(settings.merge_ring_bytes);
+        rule.merges().then(|| largest_delivery(ring))
+    }
+
+    /// The log of a topic. None if it has none: nobody has published the topic yet, or it is not kept.
+    pub fn log(&self, topic: &TopicName) -> Option<KeptLog> {
+        self.logs.of(topic).map(KeptLog)
+    }
+
+    /// Begins to be told when the topic grows; false: ends it. A topic that has no log yet is told when it has one.
+    pub fn follow_topic(&self, topic: &TopicName, follow: bool) {
+        self.ear.follow_topic(topic, follow);
+    }
+
+    /// Begins to be told where bytes of a publisher's log are stored; false: ends it.
+    pub fn follow_publisher(&self, log: Epoch, follow: bool) {
+        self.ear.follow_publisher(log, follow);
+    }
+
+    /// What has happened since the last call: the topics that have grown, and what was stored, in order.
+    pub fn take_news(&self) -> (Vec<TopicName>, Vec<Stored>) {
+        self.ear.take()
+    }
+}
+
+impl std::fmt::Debug for KeptTopics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KeptTopics").finish_non_exhaustive()
+    }
+}
+
+impl KeptLog {
+    /// The first position that is kept.
+    pub fn first(&self) -> Position {
+        self.0.first()
+    }
+
+    /// The position behind the last delivery.
+    pub fn end(&self) -> Position {
+        self.0.end()
+    }
+
+    /// Whether nothing more comes: the topic may have another log now.
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+
+    /// The whole delivery at a position. May wait for the disk.
+    ///
+    /// # Errors
+    /// The disk does not give it.
+    pub fn read(&mut self, position: Position) -> Result<KeptRead, KeptReadError> {
+        let batch = match self.0.read(position)? {
+            Read::Batch(batch) if batch.batch == batch.position => batch,
+            Read::Batch(batch) => match self.0.read(batch.batch)? {
+                Read::Batch(whole) => whole,
+                // It was removed meanwhile.
+                _ => return Ok(KeptRead::Gap(batch.end())),
+            },
+            Read::Hole(hole) => return Ok(KeptRead::Gap(hole.range.end)),
+            Read::Removed { first } => return Ok(KeptRead::Gap(first.max(position + 1))),
+            _ => return Ok(KeptRead::End),
+        };
+        Ok(KeptRead::Batch(KeptBatch { position: batch.position, time_ms: batch.time, bytes: batch.bytes }))
+    }
+
+    /// The last delivery that begins before a position. None: there is none any more.
+    ///
+    /// # Errors
+    /// The disk does not give it.
+    pub fn read_before(&mut self, position: Position) -> Result<Option<KeptBatch>, KeptReadError> {
+        let position = position.min(self.end());
+        let mut step = 1;
+        while position > self.first() {
+            // Before a gap, whose beginning is not known.
+            let mut at = position.saturating_sub(step).max(self.first());
+            let (begin, mut last) = (at, None);
+            while at < position
+                && let KeptRead::Batch(_) | KeptRead::Gap(_) = self.read_into(&mut at, &mut last)?
+            {
+            }
+            if last.is_some() || begin <= self.first() {
+                return Ok(last);
+            }
+            step = step.saturating_mul(2);
+        }
+        Ok(None)
+    }
+
+    /// Reads on, and keeps the last delivery.
+    fn read_into(
+        &mut self,
+        at: &mut Position,
+        last: &mut Option<KeptBatch>,
+    ) -> Result<KeptRead, KeptReadError> {
+        let read = self.read(*at)?;
+        match &read {
+            KeptRead::Batch(batch) => {
+                *at = batch.end();
+                *last = Some(batch.clone());
+            }
+            KeptRead::Gap(to) => *at = *to,
+            KeptRead::End => {}
+        }
+        Ok(read)
+    }
+
+    /// The position of the first delivery of this time (milliseconds since 1970) or later; the end if there is none.
+    ///
+    /// # Errors
+    /// The disk cannot be read.
+    pub fn find_time(&mut self, time_ms: u64) -> Result<Position, KeptReadError> {
+        Ok(self.0.find_time(time_ms)?)
+    }
+}
+
+impl KeptBatch {
+    /// A delivery that somebody else has, for the tests of those who read them.
+    pub fn new(position: Position, time_ms: u64, bytes: Vec<u8>) -> Self {
+        Self { position, time_ms, bytes: bytes.into() }
+    }
+
+    /// The position of its first byte.
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
+    /// The position behind its last byte.
+    pub fn end(&self) -> Position {
+        self.position + self.bytes.len() as u64
+    }
+
+    /// When it was stored, in milliseconds since 1970.
+    pub fn time_ms(&self) -> u64 {
+        self.time_ms
+    }
+
+    /// Its runs.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
