@@ -9,9 +9,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use rbmq_wire::{TopicFilter, TopicName};
+use rbmq_broker::{KeptBatch, KeptRead};
+use rbmq_wire::{Attributes, RUN_HEADER_BYTES, TopicFilter, TopicName, push_record_with, run_header};
+use rocketbufs::Position;
 
-use crate::protocol::{Bus, ConnId, Cx, Door, Entry, Message, Outlets, Protocol, PublishError, Range, Taken};
+use crate::protocol::{
+    Bus, ConnId, Cx, Door, Entry, Kept, Logs, Message, Outlets, Protocol, PublishError, Range, Taken, Ticket,
+};
 
 /// Outlets that keep what they are given.
 #[derive(Debug, Default)]
@@ -129,6 +133,107 @@ pub(crate) struct MemoryBus {
     pub(crate) room: Option<usize>,
     /// What is answered to every message.
     pub(crate) refusal: Option<PublishError>,
+    /// Kept topics.
+    pub(crate) logs: BTreeMap<TopicName, MemoryLog>,
+    /// A kept space.
+    pub(crate) kept_space: Option<TopicFilter>,
+    /// Messages that are not stored yet.
+    unstored: VecDeque<(TopicName, Vec<u8>, Ticket)>,
+    /// The time that messages are stored with.
+    pub(crate) time_ms: u64,
+    /// Topics that are followed.
+    pub(crate) followed: BTreeSet<TopicName>,
+}
+
+/// The log of a kept topic.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryLog {
+    batches: Vec<KeptBatch>,
+    /// What is not kept any more.
+    pub(crate) first: Position,
+    end: Position,
+}
+
+impl MemoryLog {
+    /// Appends records as one run.
+    pub(crate) fn append(&mut self, time_ms: u64, records: &[u8]) -> Position {
+        let mut bytes = run_header(7, records.len()).expect("tests have small runs").to_vec();
+        bytes.extend_from_slice(records);
+        let batch = KeptBatch::new(self.end, time_ms, bytes);
+        self.end = batch.end();
+        let first = batch.position() + RUN_HEADER_BYTES as u64;
+        self.batches.push(batch);
+        first
+    }
+
+    /// Leaves positions out.
+    pub(crate) fn skip(&mut self, positions: u64) {
+        self.end += positions;
+    }
+
+    /// The batches that are kept.
+    fn kept(&self) -> impl DoubleEndedIterator<Item = &KeptBatch> {
+        self.batches.iter().filter(|batch| batch.position() >= self.first)
+    }
+}
+
+impl Logs for MemoryBus {
+    fn kept(&mut self, topic: &TopicName) -> Kept {
+        match self.logs.get(topic) {
+            Some(log) => Kept::Yes { first: log.first, end: log.end },
+            None if self.kept_space.as_ref().is_some_and(|space| space.matches(topic)) => Kept::InSpace,
+            None => Kept::No,
+        }
+    }
+
+    fn append(
+        &mut self,
+        topic: &TopicName,
+        attributes: &[u8],
+        payload: &[u8],
+        ticket: Ticket,
+    ) -> Result<(), PublishError> {
+        self.publish(topic, attributes, payload)?;
+        let published = self.published.pop_back().expect("it was published");
+        let mut record = Vec::new();
+        push_record_with(&mut record, Attributes::checked_before(&published.attributes), payload);
+        self.unstored.push_back((topic.clone(), record, ticket));
+        Ok(())
+    }
+
+    fn follow_log(&mut self, topic: &TopicName, follow: bool) {
+        if follow {
+            self.followed.insert(topic.clone());
+        } else {
+            self.followed.remove(topic);
+        }
+    }
+
+    fn read_log(&mut self, topic: &TopicName, position: Position) -> Result<KeptRead, String> {
+        let Some(log) = self.logs.get(topic).filter(|log| position < log.end) else {
+            return Ok(KeptRead::End);
+        };
+        let next = log.kept().find(|batch| batch.end() > position);
+        Ok(match next {
+            Some(batch) if batch.position() <= position => KeptRead::Batch(batch.clone()),
+            Some(batch) => KeptRead::Gap(batch.position()),
+            None => KeptRead::Gap(log.end),
+        })
+    }
+
+    fn read_log_before(
+        &mut self,
+        topic: &TopicName,
+        position: Position,
+    ) -> Result<Option<KeptBatch>, String> {
+        let Some(log) = self.logs.get(topic) else { return Ok(None) };
+        Ok(log.kept().rev().find(|batch| batch.position() < position).cloned())
+    }
+
+    fn find_time(&mut self, topic: &TopicName, time_ms: u64) -> Result<Position, String> {
+        let Some(log) = self.logs.get(topic) else { return Ok(0) };
+        Ok(log.kept().find(|batch| batch.time_ms() >= time_ms).map_or(log.end, KeptBatch::position))
+    }
 }
 
 impl Bus for MemoryBus {
@@ -376,6 +481,26 @@ impl<P: Protocol> World<P> {
         self.settle();
     }
 
+    /// Everything that was appended so far is stored, each message at the present time of the bus.
+    pub(crate) fn store(&mut self) {
+        for _ in 0..self.bus.unstored.len() {
+            let Some((topic, record, ticket)) = self.bus.unstored.pop_front() else { break };
+            let time_ms = self.bus.time_ms;
+            let at = self.bus.logs.entry(topic.clone()).or_default().append(time_ms, &record);
+            self.with(|protocol, cx| protocol.on_stored(ticket, Ok((at, time_ms)), cx));
+            self.grow(&topic);
+        }
+        self.settle();
+    }
+
+    /// A kept topic has more, perhaps.
+    pub(crate) fn grow(&mut self, topic: &TopicName) {
+        if self.bus.followed.contains(topic) {
+            self.with(|protocol, cx| protocol.on_grown(topic, cx));
+        }
+        self.settle();
+    }
+
     /// Subscriptions that were late are in force.
     pub(crate) fn subscribed(&mut self) {
         for filter in std::mem::take(&mut self.bus.late) {
@@ -431,7 +556,7 @@ impl<P: Protocol> World<P> {
         let taken = self.with(|protocol, cx| protocol.on_bytes(conn, &input, cx));
         let (used, waits) = match taken {
             Taken::Bytes(used) => (used, false),
-            Taken::Blocked(used) => (used, true),
+            Taken::Blocked(used) | Taken::Waits(used) => (used, true),
             Taken::Later(used) => {
                 self.out.resume(conn);
                 (used, true)

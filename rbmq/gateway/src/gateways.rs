@@ -228,8 +228,9 @@ fn begin<P: Protocol + Send + 'static>(
     let subscriber = subscriber.connect(gate.address()).map_err(|error| failed(&error))?;
     let address = options.listener.local_addr()?.to_string();
     let door = |bell: &crate::floor::wake::Bell| {
-        let bell = bell.clone();
-        BrokerDoor(gate.open(settings, &address, move || bell.ring()))
+        let (rung, grown) = (bell.clone(), bell.clone());
+        let kept = gate.kept_topics(move || grown.ring());
+        (BrokerDoor(gate.open(settings, &address, move || rung.ring())), kept)
     };
     start(options, protocol, door, publisher, subscriber).map_err(|error| match error {
         StartError::System(error) => GatewayError::System(error),

@@ -12,7 +12,9 @@
 
 use std::time::Instant;
 
+use rbmq_broker::{KeptBatch, KeptRead};
 use rbmq_wire::{TopicFilter, TopicName};
+use rocketbufs::Position;
 
 /// A connection of a client. The id is not used again while the gateway runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -49,6 +51,9 @@ pub(crate) enum Taken {
     /// So many bytes were used, and the client has to read what is queued for it before more is. The floor calls again when everything is sent. For
     /// protocols whose replies are larger than their commands: a piece of input must not become any number of bytes in memory.
     Later(usize),
+    /// So many bytes were used, and the next command waits for news, for any time, until [`Outlets::resume`]. Unlike [`Taken::Blocked`] the client
+    /// may leave meanwhile: its connection ends then, whatever it has sent.
+    Waits(usize),
 }
 
 /// Sending to connections.
@@ -94,8 +99,59 @@ pub(crate) enum PublishError {
     Refused(String),
 }
 
+/// What the broker keeps of a topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// Nothing: no rule says so.
+    No,
+    /// It is kept among others, in the log of a space.
+    InSpace,
+    /// It has a log of its own, with these positions: the same ones if nobody has published yet, or nothing is left.
+    Yes {
+        /// The first position.
+        first: Position,
+        /// The position behind the last delivery.
+        end: Position,
+    },
+}
+
+/// By this a protocol knows its message again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    /// The client.
+    pub(crate) conn: ConnId,
+    /// The number that the protocol gave the message.
+    pub(crate) number: u64,
+}
+
+/// Logs of topics that the broker keeps on disk. Errors are texts for people.
+pub(crate) trait Logs {
+    /// What is kept of a topic.
+    fn kept(&mut self, topic: &TopicName) -> Kept;
+    /// Publishes a message to a topic with a log of its own. [`Protocol::on_stored`] follows when it is in the file: it survives the broker.
+    ///
+    /// # Errors
+    /// As [`Bus::publish`].
+    fn append(
+        &mut self,
+        topic: &TopicName,
+        attributes: &[u8],
+        payload: &[u8],
+        ticket: Ticket,
+    ) -> Result<(), PublishError>;
+    /// [`Protocol::on_grown`] follows each time that something was stored of a topic; false: not any more. The log may not be there yet.
+    fn follow_log(&mut self, topic: &TopicName, follow: bool);
+    /// The whole delivery at a position of a topic's log.
+    fn read_log(&mut self, topic: &TopicName, position: Position) -> Result<KeptRead, String>;
+    /// The last delivery that begins before a position of a topic's log.
+    fn read_log_before(&mut self, topic: &TopicName, position: Position)
+    -> Result<Option<KeptBatch>, String>;
+    /// The position of the first delivery of this time, in milliseconds since 1970, or later; the end of the log if there is none.
+    fn find_time(&mut self, topic: &TopicName, time_ms: u64) -> Result<Position, String>;
+}
+
 /// Topics of the broker.
-pub(crate) trait Bus {
+pub(crate) trait Bus: Logs {
     /// Publishes a message. `attributes` are encoded, or empty.
     ///
     /// # Errors
@@ -165,6 +221,11 @@ pub(crate) trait Protocol {
     fn on_message(&mut self, message: Message<'_>, cx: &mut Cx<'_>);
     /// The filter is in force ([`Bus::subscribe`]).
     fn on_subscribed(&mut self, filter: &TopicFilter, cx: &mut Cx<'_>);
+    /// A message of [`Logs::append`] is stored, at this position of its topic's log and this time in milliseconds since 1970; or it is not, for this
+    /// reason. Messages to one topic are told in order.
+    fn on_stored(&mut self, _ticket: Ticket, _stored: Result<(Position, u64), String>, _cx: &mut Cx<'_>) {}
+    /// A topic that is followed ([`Logs::follow_log`]) has grown.
+    fn on_grown(&mut self, _topic: &TopicName, _cx: &mut Cx<'_>) {}
     /// A password was checked.
     fn on_login(&mut self, conn: ConnId, accepted: bool, cx: &mut Cx<'_>);
     /// Messages of a topic were lost on the way to this gateway: so many bytes.

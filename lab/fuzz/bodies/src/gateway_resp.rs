@@ -3,6 +3,8 @@
 use rbmq_gateway::resp::glob::Glob;
 use rbmq_gateway::resp::names::{channel_of, filter_of, topic_of};
 use rbmq_gateway::resp::parse::{Arguments, Limits, Parser, ProtocolError, Step, publish};
+use rbmq_gateway::resp::streams::entries::is_fields;
+use rbmq_gateway::resp::streams::ids::{bound, id};
 
 const LIMITS: Limits = Limits { arguments: 64, bulk: 1 << 10, command: 4 << 10, is_stranger: false };
 
@@ -42,6 +44,7 @@ pub fn gateway_resp(data: &[u8]) {
 
 /// A channel is found again from its topic, and the filter of a pattern selects the topics of all channels that the pattern matches.
 pub fn gateway_resp_names(data: &[u8]) {
+    ids_and_fields(data);
     let (pattern, channel) = data.split_at(data.len() / 2);
     let glob = Glob::new(pattern);
     let Some(topic) = topic_of(channel) else { return };
@@ -50,4 +53,18 @@ pub fn gateway_resp_names(data: &[u8]) {
         let filter = filter_of(&glob).expect("a topic is long enough");
         assert!(filter.matches(&topic), "{filter} {topic}");
     }
+}
+
+/// What is taken for the fields of an entry, and sent as it is, is one array of strings. An id is read as it was written.
+fn ids_and_fields(data: &[u8]) {
+    if is_fields(data) && data != b"*0\r\n" {
+        let limits = Limits { bulk: data.len(), command: u32::MAX >> 1, arguments: data.len(), ..LIMITS };
+        let mut arguments = Arguments::default();
+        assert_eq!(Parser::default().parse(data, &limits, &mut arguments), Step::Command(data.len()));
+        assert_eq!(arguments.of(data).len() % 2, 0);
+    }
+    if let Some(found) = id(data, 0) {
+        assert_eq!(id(found.to_string().as_bytes(), 1), Some(found));
+    }
+    let _ = (bound(data, true), bound(data, false));
 }

@@ -8,12 +8,14 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use rbmq::{Publisher, PublisherEvent, SpaceWriter, TopicOpenError, TopicOptions, TopicWriter};
+use rbmq_broker::KeptTopics;
 use rbmq_wire::{
     ATTRIBUTES_HEADER_BYTES, Attributes, MAX_TOPIC_BYTES, RECORD_HEADER_BYTES, TopicFilter, TopicName,
 };
-use rocketbufs::Position;
+use rocketbufs::{Epoch, Position};
 use tracing::debug;
 
+use super::logs::LogDesk;
 use crate::protocol::{Bus, PublishError};
 
 /// The most topics that are open for publishing.
@@ -89,6 +91,8 @@ pub(crate) struct Topics {
     /// How many filters are not in force.
     awaited: usize,
     counts: BusCounts,
+    /// The logs of kept topics.
+    pub(super) desk: LogDesk,
 }
 
 impl Topics {
@@ -100,6 +104,7 @@ impl Topics {
         publisher: Publisher,
         spaces: &[TopicFilter],
         max_message_bytes: u64,
+        kept: KeptTopics,
     ) -> Result<Self, TopicOpenError> {
         let options = options(max_message_bytes).open_timeout(Some(START_TIMEOUT));
         let open = |space: &TopicFilter| publisher.space_with(space.as_str(), options.clone());
@@ -118,6 +123,7 @@ impl Topics {
             is_missing: false,
             awaited: 0,
             counts,
+            desk: LogDesk::new(kept),
         })
     }
 
@@ -141,7 +147,7 @@ impl Topics {
                 }
                 PublisherEvent::TopicRefused { topic, .. } => {
                     // The next message is answered with the reason, or opens it.
-                    self.open.remove(&topic);
+                    self.close(&topic, "the broker refuses the topic");
                     has_room = true;
                 }
                 PublisherEvent::Ended { .. } => break,
@@ -193,7 +199,13 @@ impl Topics {
                 self.is_missing = true;
                 return Err(PublishError::Full);
             }
-            let options = options(self.max_message_bytes).open_timeout(Some(OPEN_TIMEOUT));
+            let mut options = options(self.max_message_bytes).open_timeout(Some(OPEN_TIMEOUT));
+            // The ring of a merged topic may be too small for the largest message: then it takes smaller ones.
+            if let Some(most) = self.desk.max_delivery_bytes(topic)
+                && most < self.max_message_bytes + RECORD_HEADERS
+            {
+                options = options.max_delivery_bytes(most);
+            }
             let opened = self.publisher.topic_with(topic.as_str(), options);
             let writer = opened.map_err(|error| match error {
                 TopicOpenError::TimedOut { .. } => {
@@ -213,6 +225,23 @@ impl Topics {
         let open = self.open.get_mut(topic).expect("it was opened");
         open.used = self.uses;
         Ok(&mut open.writer)
+    }
+
+    /// The name of the log that messages to a topic outside of the spaces go to.
+    pub(super) fn log_of(&mut self, topic: &TopicName) -> Result<Epoch, PublishError> {
+        let log = self.writer(topic)?.epoch();
+        log.ok_or_else(|| PublishError::Refused("the topic has ended".to_owned()))
+    }
+
+    /// The position behind the last message to an open topic.
+    pub(super) fn end_of(&self, topic: &TopicName) -> Position {
+        self.open.get(topic).map_or(0, |open| open.writer.position())
+    }
+
+    fn close(&mut self, topic: &TopicName, why: &str) {
+        if let Some(log) = self.open.remove(topic).and_then(|open| open.writer.epoch()) {
+            self.desk.closed(log, why);
+        }
     }
 
     /// Publishes without waiting, to the space or to the topic.
@@ -242,7 +271,10 @@ impl Topics {
         let middle = uses.len() / 2;
         let (_, middle, _) = uses.select_nth_unstable(middle);
         let middle = *middle;
-        self.open.retain(|_, open| open.used >= middle);
+        let old = self.open.iter().filter(|(_, open)| open.used < middle);
+        let is_free = |open: &Open| !open.writer.epoch().is_some_and(|log| self.desk.awaits(log));
+        let old: Vec<_> = old.filter(|(_, open)| is_free(open)).map(|(topic, _)| topic.clone()).collect();
+        old.iter().for_each(|topic| self.close(topic, "the topic was closed"));
     }
 }
 
@@ -261,9 +293,12 @@ impl Bus for Topics {
                 Ok(())
             }
             Err(rbmq::PublishError::TimedOut { .. }) => Err(PublishError::Full),
-            Err(rbmq::PublishError::TooLarge { .. }) => Err(PublishError::TooLarge { most }),
+            Err(rbmq::PublishError::TooLarge { max, .. }) => {
+                let headers = (RECORD_HEADER_BYTES + ATTRIBUTES_HEADER_BYTES + attributes.len()) as u64;
+                Err(PublishError::TooLarge { most: most.min(max.saturating_sub(headers)) })
+            }
             Err(error) => {
-                self.open.remove(topic);
+                self.close(topic, &error.to_string());
                 Err(PublishError::Refused(error.to_string()))
             }
         }

@@ -84,6 +84,8 @@ pub(crate) enum Until {
     Resumed,
     /// What is queued is to be sent first.
     Sent,
+    /// There is news for the client, which may leave before.
+    News,
 }
 
 /// A connection.
@@ -290,6 +292,11 @@ impl Connections {
         self.conns.iter().filter(|(_, conn)| is_blocked(conn)).map(|(_, conn)| conn.id).collect()
     }
 
+    /// Whether a connection waits for news.
+    pub(crate) fn waits_for_news(&self, id: ConnId) -> bool {
+        self.get(id).is_some_and(|conn| conn.blocked == Some(Until::News))
+    }
+
     /// Reads nothing more from a connection for some time.
     pub(crate) fn block(&mut self, id: ConnId, until: Until) {
         if let Some(conn) = self.get_mut(id) {
@@ -436,7 +443,7 @@ impl Connections {
         let mut interest = EventFlags::RDHUP;
         interest.set(EventFlags::IN, conn.wants_input());
         interest.set(EventFlags::OUT, !is_empty);
-        if !conn.wants_input() {
+        if !conn.wants_input() && conn.blocked != Some(Until::News) {
             // A client that has left is noticed when something is sent to it.
             interest.remove(EventFlags::RDHUP);
         }

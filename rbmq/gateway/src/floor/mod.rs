@@ -15,6 +15,8 @@ pub(crate) mod bus;
 pub(crate) mod connections;
 pub(crate) mod frames;
 pub(crate) mod hall;
+mod kept;
+mod logs;
 pub(crate) mod outbox;
 pub(crate) mod socket;
 pub(crate) mod start;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use peers::{PlaceLimits, Places};
 use rbmq::{Publisher, ReceiveError, SubscribeTopicError, Subscriber, TopicOpenError};
+use rbmq_broker::KeptTopics;
 use rbmq_wire::TopicFilter;
 use rustix::event::epoll;
 use tracing::warn;
@@ -70,15 +71,15 @@ pub(crate) enum StartError {
     Receive(#[from] ReceiveError),
 }
 
-/// Starts a gateway. `publisher` and `subscriber` lead to its broker. The door is made with the bell, which other threads ring when there is a
-/// change.
+/// Starts a gateway. `publisher` and `subscriber` lead to its broker. The door, and what tells of kept topics, are made with the bell, which other
+/// threads ring when there is a change.
 ///
 /// # Errors
 /// The system refuses a thread or a descriptor, or the broker a space.
 pub(crate) fn start<P: Protocol + Send + 'static, H: Hall + Send + 'static>(
     options: Options,
     protocol: P,
-    door: impl FnOnce(&Bell) -> H,
+    door: impl FnOnce(&Bell) -> (H, KeptTopics),
     publisher: Publisher,
     mut subscriber: Subscriber,
 ) -> Result<Running, StartError> {
@@ -96,7 +97,8 @@ pub(crate) fn start<P: Protocol + Send + 'static, H: Hall + Send + 'static>(
         sweep: SweepLimits { stranger: options.stranger_timeout, closing: Duration::from_secs(5) },
         max_input_bytes,
     };
-    let topics = Topics::open(publisher, &options.spaces, options.max_message_bytes)?;
+    let (door, kept) = door(&bell);
+    let topics = Topics::open(publisher, &options.spaces, options.max_message_bytes, kept)?;
     for log in topics.logs() {
         subscriber.subscribe(log.as_str())?;
     }
@@ -105,7 +107,6 @@ pub(crate) fn start<P: Protocol + Send + 'static, H: Hall + Send + 'static>(
         subscriber.next_event(Some(Duration::from_millis(10)))?;
     }
     let connections = Connections::new(epoll, limits);
-    let door = door(&bell);
     let worker = Worker::new(protocol, door, entrance, bell.clone(), connections, topics, subscriber)?;
     let thread = threads::spawn(options.name, move || worker.run())?;
     Ok(Running { address, bell, thread: Some(thread) })

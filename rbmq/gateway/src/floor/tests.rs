@@ -210,7 +210,9 @@ fn site(slow: Slow, frames_bytes: usize, max_lag_bytes: u64) -> Site {
         slow,
         stranger_timeout: LONG,
     };
-    let gateway = start(options, Lines::default(), |_| Open, publisher, subscriber).expect("a thread");
+    let kept = broker.gate().expect("a gate").kept_topics(|| {});
+    let gateway =
+        start(options, Lines::default(), |_| (Open, kept), publisher, subscriber).expect("a thread");
     Site { gateway, broker }
 }
 

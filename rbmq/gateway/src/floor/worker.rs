@@ -23,6 +23,7 @@ use tracing::{debug, error, warn};
 use super::bus::{Ask, Topics};
 use super::connections::{Connections, MAX_FRAMING_BYTES, SweepLimits, Until};
 use super::hall::{Change, Hall};
+use super::logs::LogNews;
 use super::socket::Socket;
 use super::transport::Transport;
 use super::wake::Bell;
@@ -228,6 +229,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
             self.sweep_at = left.then(|| now + SWEEP);
         }
         self.take_changes(now);
+        self.take_log_news();
         self.ask();
         let next = call!(self.on_time());
         self.connections.flush();
@@ -336,7 +338,8 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         if flags.intersects(EventFlags::IN | EventFlags::RDHUP) {
             self.read(conn);
         }
-        if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
+        let has_left = flags.contains(EventFlags::RDHUP) && self.connections.waits_for_news(conn);
+        if has_left || flags.intersects(EventFlags::HUP | EventFlags::ERR) {
             self.connections.end(conn, "the client left");
         }
     }
@@ -429,6 +432,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
             Taken::Bytes(used) => (used, None),
             Taken::Blocked(used) => (used, Some(Until::Resumed)),
             Taken::Later(used) => (used, Some(Until::Sent)),
+            Taken::Waits(used) => (used, Some(Until::News)),
         };
         let rest = given.len() - used;
         if is_kept {
@@ -572,6 +576,16 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
 
 /// The end, and other threads.
 impl<P: Protocol, H: Hall> Worker<P, H> {
+    /// Tells the protocol what is stored, and which topics have grown.
+    fn take_log_news(&mut self) {
+        for news in self.topics.desk.take_news() {
+            match news {
+                LogNews::Stored(ticket, stored) => call!(self.on_stored(ticket, stored)),
+                LogNews::Grown(topic) => call!(self.on_grown(&topic)),
+            }
+        }
+    }
+
     fn take_changes(&mut self, now: Instant) {
         while let Some(change) = self.door.next_change(now) {
             match change {

@@ -1,10 +1,11 @@
 //! What is known of a client.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
 
 use super::parse::Parser;
 use super::routes::Kind;
+use super::streams::{Append, Reading};
 use crate::protocol::ConnId;
 
 /// What the next command of a client waits for.
@@ -18,6 +19,8 @@ pub(super) enum Wait {
     Checked(bool),
     /// So many filters are not in force yet.
     Filters(usize),
+    /// A stream has not grown, which it reads.
+    News,
 }
 
 /// Which replies the client wants (`CLIENT REPLY`).
@@ -84,6 +87,12 @@ pub(super) struct Client {
     pub(super) coming: Vec<(Kind, u32)>,
     pub(super) wait: Wait,
     pub(super) transaction: Option<Box<Transaction>>,
+    /// Whether a transaction is being executed now.
+    pub(super) is_in_exec: bool,
+    /// Entries whose replies it has not got yet.
+    pub(super) appends: VecDeque<Append>,
+    /// What it waits for.
+    pub(super) reading: Option<Box<Reading>>,
     /// The last command, for `CLIENT LIST`.
     pub(super) command: &'static str,
     /// Why the connection ends, after what is queued.
@@ -109,6 +118,9 @@ impl Client {
             coming: Vec::new(),
             wait: Wait::No,
             transaction: None,
+            is_in_exec: false,
+            appends: VecDeque::new(),
+            reading: None,
             command: "NULL",
             closing: None,
         }
@@ -147,7 +159,11 @@ impl Client {
 
     /// Whether a command is executed at once and answered.
     pub(super) fn is_plain(&self) -> bool {
-        self.is_in && self.transaction.is_none() && !self.is_muted() && !self.is_restricted()
+        self.is_in
+            && self.transaction.is_none()
+            && self.appends.is_empty()
+            && !self.is_muted()
+            && !self.is_restricted()
     }
 }
 

@@ -13,6 +13,7 @@ pub(super) enum Verb {
     Discard,
     Echo,
     Exec,
+    Exists,
     Flush,
     FlushCode,
     Hello,
@@ -32,9 +33,21 @@ pub(super) enum Verb {
     Subscribe,
     Sunsubscribe,
     Time,
+    Type,
     Unsubscribe,
     Unwatch,
     Watch,
+    Xadd,
+    /// It changes what is stored.
+    Xchange,
+    /// It is about consumer groups.
+    Xgroup,
+    Xinfo,
+    Xlen,
+    Xrange,
+    Xread,
+    Xrevrange,
+    Xtrim,
 }
 
 /// A command.
@@ -68,6 +81,7 @@ pub(super) const COMMANDS: &[Spec] = &[
     spec("discard", Verb::Discard, 1),
     spec("echo", Verb::Echo, 2),
     spec("exec", Verb::Exec, 1),
+    spec("exists", Verb::Exists, -2),
     spec("flushall", Verb::Flush, -1),
     spec("flushdb", Verb::Flush, -1),
     container("function", Verb::FlushCode),
@@ -89,21 +103,37 @@ pub(super) const COMMANDS: &[Spec] = &[
     spec("subscribe", Verb::Subscribe, -2),
     spec("sunsubscribe", Verb::Sunsubscribe, -1),
     spec("time", Verb::Time, 1),
+    spec("type", Verb::Type, 2),
     spec("unsubscribe", Verb::Unsubscribe, -1),
     spec("unwatch", Verb::Unwatch, 1),
     spec("watch", Verb::Watch, -2),
+    spec("xack", Verb::Xgroup, -4),
+    spec("xadd", Verb::Xadd, -5),
+    spec("xautoclaim", Verb::Xgroup, -6),
+    spec("xclaim", Verb::Xgroup, -6),
+    spec("xdel", Verb::Xchange, -3),
+    container("xgroup", Verb::Xgroup),
+    container("xinfo", Verb::Xinfo),
+    spec("xlen", Verb::Xlen, 2),
+    spec("xpending", Verb::Xgroup, -3),
+    spec("xrange", Verb::Xrange, -4),
+    spec("xread", Verb::Xread, -4),
+    spec("xreadgroup", Verb::Xgroup, -7),
+    spec("xrevrange", Verb::Xrevrange, -4),
+    spec("xsetid", Verb::Xchange, -3),
+    spec("xtrim", Verb::Xtrim, -4),
 ];
 
 /// Commands of Redis that need a store, which is not here. Whoever sends one learns that, and not that he has misspelt it.
 const STORE: &str = "\
     append bgsave bitcount bitfield bitop bitpos blmove blpop brpop brpoplpush bzpopmax bzpopmin copy decr decrby del dump eval eval_ro \
-    evalsha evalsha_ro exists expire expireat expiretime fcall fcall_ro geoadd geodist geopos georadius geosearch get getbit getdel getex \
+    evalsha evalsha_ro expire expireat expiretime fcall fcall_ro geoadd geodist geopos georadius geosearch get getbit getdel getex \
     getrange getset hdel hexists hget hgetall hincrby hincrbyfloat hkeys hlen hmget hmset hrandfield hscan hset hsetnx hstrlen hvals incr \
     incrby incrbyfloat keys lastsave lcs lindex linsert llen lmove lmpop lpop lpos lpush lpushx lrange lrem lset ltrim mget migrate move mset \
     msetnx object persist pexpire pexpireat pfadd pfcount pfmerge psetex pttl randomkey rename renamenx restore rpop rpoplpush rpush rpushx \
     sadd save scan scard sdiff sdiffstore set setbit setex setnx setrange sinter sintercard sinterstore sismember smembers smismember smove \
-    sort sort_ro spop srandmember srem sscan strlen sunion sunionstore swapdb touch ttl type unlink wait xack xadd xautoclaim xclaim xdel \
-    xgroup xinfo xlen xpending xrange xread xreadgroup xrevrange xtrim zadd zcard zcount zdiff zincrby zinter zlexcount zmpop zmscore zpopmax \
+    sort sort_ro spop srandmember srem sscan strlen sunion sunionstore swapdb touch ttl unlink wait \
+    zadd zcard zcount zdiff zincrby zinter zlexcount zmpop zmscore zpopmax \
     zpopmin zrandmember zrange zrangebylex zrangebyscore zrank zrem zremrangebyrank zremrangebyscore zrevrange zrevrank zscan zscore zunion \
     zunionstore";
 
@@ -143,9 +173,24 @@ impl Spec {
         )
     }
 
+    /// Where the keys of the command are: the first, the last, the step. None has some, or they are not in such places.
+    pub(super) fn keys(&self) -> [i64; 3] {
+        match self.verb {
+            Verb::Exists => [1, -1, 1],
+            Verb::Type
+            | Verb::Xadd
+            | Verb::Xchange
+            | Verb::Xlen
+            | Verb::Xrange
+            | Verb::Xrevrange
+            | Verb::Xtrim => [1, 1, 1],
+            _ => [0, 0, 0],
+        }
+    }
+
     /// Whether the replies of the command are no larger than it is, or not by much.
     pub(super) fn has_small_replies(&self) -> bool {
-        self.is_subscribing() || matches!(self.verb, Verb::Publish | Verb::Spublish)
+        self.is_subscribing() || matches!(self.verb, Verb::Publish | Verb::Spublish | Verb::Xadd)
     }
 
     /// Whether the command is executed at once inside a transaction.

@@ -4,14 +4,16 @@ use std::collections::HashMap;
 use std::time::{Instant, SystemTime};
 
 use rbmq_wire::{TopicFilter, TopicName};
+use rocketbufs::Position;
 
 use super::client::{Client, Post, Wait};
 use super::commands::{Spec, Verb, needs_store};
 use super::deliver::{Scratch, deliver};
-use super::parse::{Arguments, Command, Limits, Publish, Step, publish};
+use super::parse::{Arguments, Command, Limits, ProtocolError, Publish, Step, publish};
 use super::reply::Reply;
 use super::routes::{Kind, Routes};
-use crate::protocol::{ConnId, Cx, Message, Protocol, Taken};
+use super::streams;
+use crate::protocol::{ConnId, Cx, Message, Protocol, Taken, Ticket};
 
 /// Replies that are kept before they are queued. A client that has as much queued reads it first.
 const MAX_REPLIES: usize = 64 << 10;
@@ -26,7 +28,7 @@ const MAX_COMMAND_OVERHEAD: u64 = 128 << 10;
 const MAX_COST: usize = 1 << 20;
 
 /// Memory of [`Resp`] beyond this is given back after use.
-const KEPT_BYTES: usize = 1 << 20;
+pub(super) const KEPT_BYTES: usize = 1 << 20;
 
 /// What a gateway is set to.
 #[derive(Debug, Clone)]
@@ -70,6 +72,22 @@ pub(super) enum Flow {
     Done,
     /// It cannot be executed yet.
     Blocked,
+    /// It is executed in the next turn, or goes on in it.
+    Later,
+    /// It waits for news, for any time.
+    Waits,
+}
+
+impl Flow {
+    /// What is told to the floor after so many bytes. None: the next command follows.
+    fn stops(self, at: usize) -> Option<Taken> {
+        match self {
+            Self::Done => None,
+            Self::Blocked => Some(Taken::Blocked(at)),
+            Self::Later => Some(Taken::Later(at)),
+            Self::Waits => Some(Taken::Waits(at)),
+        }
+    }
 }
 
 /// What is counted for `INFO`.
@@ -99,6 +117,13 @@ pub(crate) struct Resp {
     arguments: Arguments,
     scratch: Scratch,
     pub(super) counts: Counts,
+    /// Clients that wait for entries of streams.
+    pub(super) waiting: streams::Waiting,
+    pub(super) stream_counts: streams::Counts,
+    /// The number of the next entry.
+    pub(super) append_number: u64,
+    /// The fields of an entry.
+    pub(super) payload: Vec<u8>,
 }
 
 impl Resp {
@@ -125,6 +150,10 @@ impl Resp {
             arguments: Arguments::default(),
             scratch: Scratch::default(),
             counts: Counts::default(),
+            waiting: streams::Waiting::default(),
+            stream_counts: streams::Counts::default(),
+            append_number: 0,
+            payload: Vec::new(),
         }
     }
 
@@ -141,8 +170,10 @@ impl Resp {
             if client.closing.is_some() {
                 return Taken::Bytes(bytes.len());
             }
-            if matches!(client.wait, Wait::Check | Wait::Filters(1..)) {
-                return Taken::Blocked(at);
+            match client.wait {
+                Wait::Check | Wait::Filters(1..) => return Taken::Blocked(at),
+                Wait::News => return Taken::Waits(at),
+                Wait::No | Wait::Checked(_) | Wait::Filters(0) => {}
             }
             if self.cost >= MAX_COST || self.replies.len() >= MAX_REPLIES && self.is_full(client, cx) {
                 return Taken::Later(at);
@@ -162,24 +193,32 @@ impl Resp {
             match client.parser.parse(rest, &limits, arguments) {
                 Step::Command(used) => {
                     let command = arguments.of(rest);
-                    match self.command(client, &command, &rest[..used], cx) {
-                        Flow::Done => at += used,
-                        Flow::Blocked => return Taken::Blocked(at),
+                    let flow = self.command(client, &command, &rest[..used], cx);
+                    if let Some(taken) = flow.stops(at) {
+                        return taken;
                     }
+                    at += used;
                 }
                 Step::Nothing(used) => at += used,
+                // Replies come before the client is read again.
+                Step::More | Step::Broken(_) if !client.appends.is_empty() => return Taken::Blocked(at),
                 Step::More => return Taken::Bytes(at),
-                Step::Broken(error) => {
-                    Reply::new(&mut self.replies, client.is_resp3).error(format_args!("ERR {error}"));
-                    client.closing = Some("its client does not speak RESP");
-                    cx.out.fault();
-                }
+                Step::Broken(error) => self.broken(client, error, cx),
             }
         }
     }
 
+    fn broken(&mut self, client: &mut Client, error: ProtocolError, cx: &mut Cx<'_>) {
+        Reply::new(&mut self.replies, client.is_resp3).error(format_args!("ERR {error}"));
+        client.closing = Some("its client does not speak RESP");
+        cx.out.fault();
+    }
+
     /// Executes a command, or keeps it for `EXEC`. `raw` is what the client sent.
     fn command(&mut self, client: &mut Client, command: &Command<'_>, raw: &[u8], cx: &mut Cx<'_>) -> Flow {
+        if !client.appends.is_empty() && !client.is_executing() && !is_append(command) {
+            return Flow::Blocked;
+        }
         let begin = self.replies.len();
         let (flow, is_subscribing) = match self.admit(client, command, cx) {
             Ok(spec) if client.transaction.is_some() && !spec.is_immediate() => {
@@ -192,7 +231,7 @@ impl Resp {
             }
             Err(()) => (Flow::Done, false),
         };
-        if flow == Flow::Blocked {
+        if flow != Flow::Done {
             return flow;
         }
         self.counts.commands += 1;
@@ -224,7 +263,7 @@ impl Resp {
                 cx.out.fault();
             }
             None if needs_store(name) => reply.error(format_args!(
-                "ERR '{}' needs a key-value store, and this is none: RBMQ's gateway has PUBLISH and SUBSCRIBE",
+                "ERR '{}' needs a key-value store, and this is none: RBMQ's gateway has PUBLISH, SUBSCRIBE and streams",
                 name.escape_ascii()
             )),
             None => unknown_command(&mut reply, command),
@@ -275,6 +314,10 @@ impl Resp {
             Verb::Exec => return self.exec(client, cx),
             Verb::Auth => return self.auth(client, command, cx),
             Verb::Hello => return self.hello(client, command, cx),
+            Verb::Xadd => return self.xadd(client, command, cx),
+            Verb::Xread => return self.xread(client, command, cx),
+            Verb::Xlen => return self.xlen(client, command, cx),
+            Verb::Xinfo => return self.xinfo(client, command, cx),
             Verb::Unsubscribe => self.unsubscribe(client, Kind::Channel, command, cx),
             Verb::Punsubscribe => self.unsubscribe(client, Kind::Pattern, command, cx),
             Verb::Sunsubscribe => self.unsubscribe(client, Kind::Shard, command, cx),
@@ -283,6 +326,13 @@ impl Resp {
             Verb::Reset => self.reset(client, cx),
             Verb::Info => self.info(client, command, cx),
             Verb::Time => self.time(client, cx),
+            Verb::Xrange => self.xrange(client, command, false, cx),
+            Verb::Xrevrange => self.xrange(client, command, true, cx),
+            Verb::Xtrim => self.xtrim(client, command, cx),
+            Verb::Xchange => self.unchangeable(client),
+            Verb::Xgroup => self.no_groups(client),
+            Verb::Type => self.type_of(client, command, cx),
+            Verb::Exists => self.exists(client, command, cx),
             Verb::Multi | Verb::Discard | Verb::Watch | Verb::Unwatch => self.transaction(client, spec.verb),
             _ => self.server(client, spec.verb, command, cx),
         }
@@ -306,13 +356,21 @@ impl Resp {
     }
 
     /// Queues the replies.
-    fn send(&mut self, conn: ConnId, cx: &mut Cx<'_>) {
+    pub(super) fn send(&mut self, conn: ConnId, cx: &mut Cx<'_>) {
         if !self.replies.is_empty() {
             cx.out.send(conn, &self.replies);
             self.replies.clear();
             self.replies.shrink_to(KEPT_BYTES);
         }
     }
+}
+
+/// Whether a command may follow entries whose replies are not sent yet.
+fn is_append(command: &Command<'_>) -> bool {
+    command
+        .get(0)
+        .and_then(Spec::find)
+        .is_some_and(|spec| spec.verb == Verb::Xadd && spec.takes(command.len()))
 }
 
 /// The answer to a command that Redis does not have either.
@@ -361,6 +419,9 @@ impl Protocol for Resp {
         if let Some(mut client) = self.clients.remove(&conn) {
             self.abandon(&mut client, cx);
             self.end_transaction(&mut client);
+            if let Some(reading) = client.reading.take().filter(|_| client.wait == Wait::News) {
+                self.waiting.remove(conn, &reading, cx.bus);
+            }
             self.unsubscribe_all(&mut client, cx);
         }
     }
@@ -398,8 +459,21 @@ impl Protocol for Resp {
 
     fn on_drained(&mut self, _conn: ConnId, _cx: &mut Cx<'_>) {}
 
-    fn on_time(&mut self, _cx: &mut Cx<'_>) -> Option<Instant> {
-        None
+    fn on_stored(&mut self, ticket: Ticket, stored: Result<(Position, u64), String>, cx: &mut Cx<'_>) {
+        self.appended(ticket, stored, cx);
+    }
+
+    fn on_grown(&mut self, topic: &TopicName, cx: &mut Cx<'_>) {
+        for conn in self.waiting.of(topic) {
+            self.wake(conn, false, cx);
+        }
+    }
+
+    fn on_time(&mut self, cx: &mut Cx<'_>) -> Option<Instant> {
+        while let Some(conn) = self.waiting.due(cx.now) {
+            self.wake(conn, true, cx);
+        }
+        self.waiting.next_due()
     }
 
     fn on_stop(&mut self, _cx: &mut Cx<'_>) {}

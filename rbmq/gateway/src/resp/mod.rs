@@ -3,6 +3,7 @@
 //! ```text
 //!   bytes ─▶ parse ─▶ machine ─▶ pubsub ─▶ names ─▶ bus              a channel is a topic
 //!                        │  └─▶ login, clients, server: what a client asks first
+//!                        ├─▶ streams: the logs of kept topics
 //!                        └─◀ deliver ◀─ routes (tables of channels and patterns) ◀─ messages of topics
 //! ```
 //!
@@ -22,6 +23,7 @@ mod pubsub;
 mod reply;
 mod routes;
 mod server;
+pub mod streams;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -73,6 +73,11 @@ impl<'a> Reply<'a> {
         bulk(self.out, bytes.as_ref());
     }
 
+    /// Values that are written already.
+    pub(super) fn raw(&mut self, values: &[u8]) {
+        self.out.extend_from_slice(values);
+    }
+
     pub(super) fn null(&mut self) {
         self.out.extend_from_slice(if self.is_resp3 { b"_\r\n" } else { b"$-1\r\n" });
     }

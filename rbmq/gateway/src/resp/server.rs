@@ -129,7 +129,7 @@ impl Resp {
                 "Clients",
                 vec![
                     ("connected_clients", (self.clients.len() + 1).to_string()),
-                    ("blocked_clients", text("0")),
+                    ("blocked_clients", self.waiting.len().to_string()),
                     ("pubsub_clients", subscribed.to_string()),
                 ],
             ),
@@ -222,11 +222,14 @@ fn commands(reply: &mut Reply<'_>, command: &Command<'_>) {
     }
 }
 
-/// A command as `COMMAND INFO` has it. None has keys.
+/// A command as `COMMAND INFO` has it.
 fn describe(reply: &mut Reply<'_>, spec: &Spec) {
     let flags: &[&str] = match (spec.is_subscribing(), spec.verb) {
         (true, _) | (_, Verb::Publish | Verb::Spublish | Verb::Pubsub) => &["pubsub", "loading", "stale"],
         _ if spec.is_for_strangers() => &["noscript", "loading", "stale", "fast", "no_auth"],
+        (_, Verb::Xadd | Verb::Xtrim) => &["write", "fast"],
+        _ if spec.keys()[0] > 0 => &["readonly"],
+        (_, Verb::Xread) => &["readonly", "blocking", "movablekeys"],
         _ => &["loading", "stale"],
     };
     reply.array(10);
@@ -234,8 +237,7 @@ fn describe(reply: &mut Reply<'_>, spec: &Spec) {
     reply.integer(i64::from(spec.arity));
     reply.array(flags.len());
     flags.iter().for_each(|flag| reply.word(flag));
-    // The first key, the last, the step.
-    (0..3).for_each(|_| reply.integer(0));
+    spec.keys().into_iter().for_each(|place| reply.integer(place));
     // Categories of ACL, tips, specifications of keys, subcommands.
     (0..4).for_each(|_| reply.array(0));
 }

@@ -10,6 +10,7 @@ use crate::protocol::{ConnId, PublishError};
 mod commands;
 mod login;
 mod messages;
+mod streams;
 mod subscriptions;
 mod transactions;
 

@@ -91,7 +91,10 @@ impl Resp {
                 Progress::default()
             }
         };
-        if self.exec_from(client, &transaction, &mut progress, cx) == Flow::Blocked {
+        client.is_in_exec = true;
+        let flow = self.exec_from(client, &transaction, &mut progress, cx);
+        client.is_in_exec = false;
+        if flow != Flow::Done {
             progress.replies = self.replies.split_off(begin);
             transaction.progress = Some(progress);
             if self.transaction_bytes + transaction.memory() > self.bounds.transaction_bytes {
@@ -101,7 +104,7 @@ impl Resp {
             }
             self.transaction_bytes += transaction.memory();
             client.transaction = Some(transaction);
-            return Flow::Blocked;
+            return flow;
         }
         Flow::Done
     }
@@ -122,8 +125,11 @@ impl Resp {
                 let (cost, replies) = (self.cost, self.replies.len());
                 if progress.cost >= MAX_COST && !spec.has_small_replies() {
                     Reply::new(&mut self.replies, client.is_resp3).error("ERR too much for a transaction");
-                } else if self.execute(client, spec, &command, cx) == Flow::Blocked {
-                    return Flow::Blocked;
+                } else {
+                    let flow = self.execute(client, spec, &command, cx);
+                    if flow != Flow::Done {
+                        return flow;
+                    }
                 }
                 progress.cost += self.cost - cost + self.replies.len() - replies;
             }

@@ -57,7 +57,7 @@ fn commands_that_need_a_store_say_so_and_others_are_unknown_as_in_redis() {
     let conn = world.open();
     let store = |name| {
         format!(
-            "-ERR '{name}' needs a key-value store, and this is none: RBMQ's gateway has PUBLISH and SUBSCRIBE"
+            "-ERR '{name}' needs a key-value store, and this is none: RBMQ's gateway has PUBLISH, SUBSCRIBE and streams"
         )
     };
     assert_eq!(world.say(conn, "GET a"), store("GET"));

@@ -1,5 +1,7 @@
 //! RESP over sockets, with bare clients.
 
+mod streams;
+
 use std::io::Write;
 use std::time::Duration;
 

@@ -1,0 +1,137 @@
+//! The logs of kept topics, as a gateway reads them and learns where its own messages are.
+//!
+//! ```text
+//!   append ─▶ publisher's ring ─▶ broker ─▶ log on disk ── news ──▶ where each message is: its position and time
+//!             own position, ticket ──────────────────────────────▶  ticket
+//! ```
+//!
+//! Logs are read on the thread of the gateway, a delivery at a time, mostly from the memory of the system.
+
+use std::collections::{HashMap, VecDeque};
+
+use rbmq_broker::{KeptLog, KeptRead, KeptTopics};
+use rbmq_wire::TopicName;
+use rocketbufs::{Epoch, Position};
+
+use crate::protocol::Ticket;
+
+/// The most logs that are open for reading. Each keeps its last delivery.
+const MAX_OPEN: usize = 256;
+
+/// A message that was published and is not stored yet.
+#[derive(Debug)]
+pub(super) struct Pending {
+    /// Its first byte, in the publisher's log.
+    pub(super) start: Position,
+    pub(super) ticket: Ticket,
+}
+
+/// What a publisher of this gateway waits for.
+#[derive(Debug)]
+struct Own {
+    topic: TopicName,
+    pending: VecDeque<Pending>,
+}
+
+/// Something that the protocol is told.
+#[derive(Debug)]
+pub(crate) enum LogNews {
+    /// A message is stored at a position and a time; or it never will be.
+    Stored(Ticket, Result<(Position, u64), String>),
+    /// A topic that is followed has grown.
+    Grown(TopicName),
+}
+
+/// The logs that the gateway reads and follows.
+pub(crate) struct LogDesk {
+    pub(super) kept: KeptTopics,
+    open: HashMap<TopicName, KeptLog>,
+    own: HashMap<Epoch, Own>,
+    failed: Vec<LogNews>,
+}
+
+impl LogDesk {
+    pub(crate) fn new(kept: KeptTopics) -> Self {
+        Self { kept, open: HashMap::new(), own: HashMap::new(), failed: Vec::new() }
+    }
+
+    /// The largest delivery of a publisher of a topic.
+    pub(super) fn max_delivery_bytes(&self, topic: &TopicName) -> Option<u64> {
+        self.kept.max_delivery_bytes(topic)
+    }
+
+    /// The log of a topic, if it has one.
+    pub(super) fn log(&mut self, topic: &TopicName) -> Option<&mut KeptLog> {
+        if self.open.get(topic).is_none_or(KeptLog::is_closed) {
+            self.open.remove(topic);
+            let log = self.kept.log(topic)?;
+            if self.open.len() >= MAX_OPEN {
+                self.open.clear();
+            }
+            self.open.insert(topic.clone(), log);
+        }
+        self.open.get_mut(topic)
+    }
+
+    /// Whether messages of a publisher's log wait: it is not closed before they are stored.
+    pub(super) fn awaits(&self, log: Epoch) -> bool {
+        self.own.get(&log).is_some_and(|own| !own.pending.is_empty())
+    }
+
+    /// A publisher's log is closed, or refused: what waits is not stored.
+    pub(super) fn closed(&mut self, log: Epoch, why: &str) {
+        let Some(own) = self.own.remove(&log) else { return };
+        self.kept.follow_publisher(log, false);
+        let failed = own.pending.into_iter();
+        self.failed.extend(failed.map(|pending| LogNews::Stored(pending.ticket, Err(why.to_owned()))));
+    }
+
+    /// Begins to learn where messages of a publisher's log are stored.
+    pub(super) fn follow(&mut self, log: Epoch, topic: &TopicName) {
+        self.own.entry(log).or_insert_with(|| {
+            self.kept.follow_publisher(log, true);
+            Own { topic: topic.clone(), pending: VecDeque::new() }
+        });
+    }
+
+    /// A message of a log that is followed was published.
+    pub(super) fn published(&mut self, log: Epoch, pending: Pending) {
+        if let Some(own) = self.own.get_mut(&log) {
+            own.pending.push_back(pending);
+        }
+    }
+
+    /// What has happened since the last call.
+    pub(crate) fn take_news(&mut self) -> Vec<LogNews> {
+        let (grown, stored) = self.kept.take_news();
+        let mut news = std::mem::take(&mut self.failed);
+        for stored in stored {
+            let Some(own) = self.own.get_mut(&stored.log) else { continue };
+            let is_stored = |pending: &Pending| pending.start < stored.to;
+            let count = own.pending.iter().take_while(|pending| is_stored(pending)).count();
+            if count == 0 {
+                continue;
+            }
+            let (topic, done) = (own.topic.clone(), own.pending.drain(..count).collect::<Vec<_>>());
+            let time = self.time_of(&topic, stored.at);
+            for Pending { start, ticket } in done {
+                // What was stored before somebody followed the log was answered otherwise.
+                let place = start.checked_sub(stored.from).map(|offset| stored.at + offset);
+                let place =
+                    place.ok_or_else(|| "the place of the message in the log is not known".to_owned());
+                let stored = place.and_then(|place| time.clone().map(|time| (place, time)));
+                news.push(LogNews::Stored(ticket, stored));
+            }
+        }
+        news.extend(grown.into_iter().map(LogNews::Grown));
+        news
+    }
+
+    fn time_of(&mut self, topic: &TopicName, position: Position) -> Result<u64, String> {
+        let log = self.log(topic).ok_or("the topic has no log any more")?;
+        match log.read(position).map_err(|error| error.to_string())? {
+            KeptRead::Batch(batch) => Ok(batch.time_ms()),
+            _ => Err("the message was stored and is already gone".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The numbers of entries, for `XLEN`.
+//!
+//! A log on disk knows positions and not how many records there are. So they are counted when a client asks, and from then on only what is new. A mark
+//! each mebibyte says how many were before it: what retention has removed since can be taken off without reading it.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::ControlFlow;
+
+use rbmq_broker::KeptRead;
+use rbmq_wire::TopicName;
+use rocketbufs::Position;
+
+use super::Stream;
+use super::entries::each;
+use crate::protocol::Cx;
+
+/// The bytes between two marks.
+const MARK_BYTES: u64 = 1 << 20;
+
+/// The most bytes that are read before others have their turn.
+const TURN_BYTES: u64 = 4 << 20;
+
+/// The most streams whose counts are kept.
+const MAX_STREAMS: usize = 1000;
+
+/// A count of a stream.
+#[derive(Debug, Default)]
+struct Count {
+    /// Places, and how many entries are before each. The first is where the counting began.
+    marks: VecDeque<(Position, u64)>,
+    /// How far it has counted.
+    at: Position,
+    total: u64,
+}
+
+/// The counts of streams.
+#[derive(Debug, Default)]
+pub(in crate::resp) struct Counts(HashMap<TopicName, Count>);
+
+impl Counts {
+    /// The number of entries of a stream. None: the counting goes on in the next turn.
+    ///
+    /// # Errors
+    /// The disk cannot be read.
+    pub(super) fn of(&mut self, stream: &Stream, cx: &mut Cx<'_>) -> Result<Option<u64>, String> {
+        if self.0.len() >= MAX_STREAMS && !self.0.contains_key(&stream.topic) {
+            self.0.clear();
+        }
+        let count = self.0.entry(stream.topic.clone()).or_default();
+        if count.marks.is_empty() || count.at < stream.first {
+            let (at, total) = (stream.first, 0);
+            *count = Count { marks: [(at, total)].into(), at, total };
+        }
+        if !count.advance(stream, cx)? {
+            return Ok(None);
+        }
+        count.removed(stream, cx).map(|removed| Some(count.total - removed))
+    }
+}
+
+impl Count {
+    /// Counts on. Returns whether everything is counted.
+    fn advance(&mut self, stream: &Stream, cx: &mut Cx<'_>) -> Result<bool, String> {
+        let begin = self.at;
+        while self.at < stream.end {
+            if self.at - begin > TURN_BYTES {
+                return Ok(false);
+            }
+            let (more, at) = entries_at(stream, self.at, cx)?;
+            let Some(at) = at else { break };
+            (self.total, self.at) = (self.total + more, at);
+            if self.marks.back().is_none_or(|(last, _)| at - last >= MARK_BYTES) {
+                self.marks.push_back((at, self.total));
+            }
+        }
+        Ok(true)
+    }
+
+    /// How many of the counted entries are not kept any more.
+    fn removed(&mut self, stream: &Stream, cx: &mut Cx<'_>) -> Result<u64, String> {
+        let mut last = (self.at, self.total);
+        while let Some(&(at, before)) = self.marks.front()
+            && at < stream.first
+        {
+            self.marks.pop_front();
+            // At the latest the end of the counting is a mark.
+            last = self.marks.front().copied().unwrap_or((self.at, self.total)).max((at, before));
+        }
+        if let Some(&(at, before)) = self.marks.front()
+            && at == stream.first
+        {
+            return Ok(before);
+        }
+        let (mut at, mut left) = (stream.first, 0);
+        while at < last.0 {
+            let (more, next) = entries_at(stream, at, cx)?;
+            let Some(next) = next else { break };
+            (at, left) = (next, left + more);
+        }
+        let before = last.1.saturating_sub(left);
+        self.marks.push_front((stream.first, before));
+        Ok(before)
+    }
+}
+
+/// The number of entries of the delivery at a position, and its end. No end: the log ends.
+fn entries_at(stream: &Stream, at: Position, cx: &mut Cx<'_>) -> Result<(u64, Option<Position>), String> {
+    Ok(match cx.bus.read_log(&stream.topic, at)? {
+        KeptRead::Batch(batch) => {
+            let mut count = 0;
+            let _ = each(&batch, |_, _| {
+                count += 1;
+                ControlFlow::Continue(())
+            });
+            (count, Some(batch.end()))
+        }
+        KeptRead::Gap(to) => (0, Some(to)),
+        _ => (0, None),
+    })
+}
