@@ -12,10 +12,10 @@ use rocketbufs::{Epoch, Position};
 use sha2::{Digest, Sha256};
 
 /// Written bytes are recorded after this time, or when no message waits.
-const RECORD_AFTER: Duration = Duration::from_millis(50);
+pub(super) const RECORD_AFTER: Duration = Duration::from_millis(50);
 
 /// This many written bytes are recorded at once, so that their space in the ring is released.
-const RECORD_BYTES: u64 = 256 << 10;
+pub(super) const RECORD_BYTES: u64 = 256 << 10;
 
 /// How long to wait for the lock of a process that was killed a moment ago, and how often to try.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -30,6 +30,8 @@ pub(super) struct OutputFile {
     recorded: OutputState,
     /// Written bytes that are not recorded yet.
     pending: Pending,
+    /// So many logs of spaces have a run here that is not complete: nothing is recorded meanwhile.
+    open_runs: usize,
     /// Whether to sync the file before recording.
     durable: bool,
 }
@@ -120,7 +122,7 @@ impl OutputFile {
         file.set_len(recorded.length).map_err(|e| cannot("cut", path, &e))?;
         recorded.write(&state_path, durable).map_err(|e| cannot("write", &state_path, &e))?;
         let (file, path, pending) = (Some(file), path.to_owned(), Pending::default());
-        Ok(Self { file, path, state_path, recorded, pending, durable })
+        Ok(Self { file, path, state_path, recorded, pending, open_runs: 0, durable })
     }
 
     /// The positions at which the logs continue; none for a new file.
@@ -193,6 +195,30 @@ impl OutputFile {
         Ok(())
     }
 
+    /// Whether the file has what is at a position of a log of a space.
+    pub(super) fn has(&self, epoch: Epoch, position: Position) -> bool {
+        let reached = self.pending.logs.get(&epoch).copied().or_else(|| self.recorded.position(epoch));
+        reached.is_some_and(|reached| reached > position)
+    }
+
+    /// The first messages of a run of a space are written, and more of the run follows.
+    pub(super) fn begin_run(&mut self) {
+        self.open_runs += 1;
+    }
+
+    /// The run is complete, or its log has ended in the middle of it.
+    pub(super) fn end_run(&mut self, reached: Option<(Epoch, Position)>) {
+        self.open_runs -= 1;
+        self.pending.logs.extend(reached);
+        self.pending.loose = 0;
+        self.pending.since.get_or_insert_with(Instant::now);
+    }
+
+    /// Whether nothing can be recorded now.
+    pub(super) fn is_in_run(&self) -> bool {
+        self.open_runs > 0
+    }
+
     /// Whether written bytes are not recorded yet.
     pub(super) fn is_pending(&self) -> bool {
         self.pending.since.is_some()
@@ -200,7 +226,7 @@ impl OutputFile {
 
     /// Records written bytes, and consumes their messages.
     pub(super) fn record(&mut self) -> Result<(), Failure> {
-        if !self.is_pending() {
+        if !self.is_pending() || self.is_in_run() {
             return Ok(());
         }
         let pending = std::mem::take(&mut self.pending);

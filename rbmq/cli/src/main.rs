@@ -25,6 +25,7 @@ mod secrets;
 mod serve;
 mod sink;
 mod source;
+mod space_outputs;
 mod subscribe;
 mod supervisor;
 mod times;

@@ -7,10 +7,11 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use commands::Failure;
-use rbmq::{DeferredBatch, OutputState, TopicFilter, TopicName};
+use rbmq::{Batch, DeferredBatch, OutputState, Space, TopicFilter, TopicName};
 use rocketbufs::{Epoch, Position};
 
 use super::files::{OutputFile, file_name};
+use super::space_outputs::SpaceOutputs;
 
 /// The most open files. Many processes may have no more than 1,024 descriptors.
 const MAX_OPEN: usize = 256;
@@ -26,6 +27,7 @@ pub(super) struct Outputs {
     open: HashSet<TopicName>,
     /// The topics that the arguments name.
     named: Vec<TopicName>,
+    spaces: SpaceOutputs,
     durable: bool,
 }
 
@@ -34,7 +36,10 @@ impl Outputs {
     /// Opens what an earlier run has written, and makes nothing.
     pub(super) fn new(output: &Path, filters: &[TopicFilter], durable: bool) -> Result<Self, Failure> {
         let directory = output.is_dir();
-        let several = filters.len() > 1 || filters.iter().any(TopicFilter::has_wildcards);
+        // The name of the log of a space stands for all of its topics.
+        let is_log = |topic: &TopicName| Space::of_log(topic).is_some();
+        let is_many = |filter: &TopicFilter| filter.as_topic().is_none_or(|topic| is_log(&topic));
+        let several = filters.len() > 1 || filters.iter().any(is_many);
         if several && !directory {
             let what = match filters {
                 [pattern] => format!("the topics of '{pattern}'"),
@@ -46,7 +51,8 @@ impl Outputs {
             )));
         }
         let (files, pending, open) = Default::default();
-        let named: Vec<TopicName> = filters.iter().filter_map(TopicFilter::as_topic).collect();
+        let named: Vec<TopicName> =
+            filters.iter().filter_map(TopicFilter::as_topic).filter(|topic| !is_log(topic)).collect();
         let mut outputs = Self {
             output: output.to_owned(),
             directory,
@@ -54,6 +60,7 @@ impl Outputs {
             pending,
             open,
             named: named.clone(),
+            spaces: SpaceOutputs::new(directory.then_some(output), filters, durable),
             durable,
         };
         for topic in named {
@@ -62,7 +69,7 @@ impl Outputs {
                 outputs.add(&topic)?;
             }
         }
-        if filters.iter().any(TopicFilter::has_wildcards) {
+        if directory {
             outputs.find(filters)?;
         }
         Ok(outputs)
@@ -86,6 +93,7 @@ impl Outputs {
                 continue;
             }
             let Some(recorded) = OutputState::read(&path).map_err(|e| cannot(&path, e))? else { continue };
+            self.spaces.take_state(&path, &recorded);
             // Renamed files are left alone.
             let Ok(topic) = recorded.topic.parse::<TopicName>() else { continue };
             if path == OutputState::path_of(&self.path(&topic))
@@ -137,8 +145,15 @@ impl Outputs {
     /// The positions at which topics of the filter continue; none if no such topic was written before.
     pub(super) fn positions(&self, filter: &TopicFilter) -> Option<Vec<(Epoch, Position)>> {
         let files = self.files.iter().filter(|(topic, _)| filter.matches(topic));
-        let positions: Vec<_> = files.filter_map(|(_, file)| file.positions()).flatten().collect();
-        (!positions.is_empty()).then_some(positions)
+        let positions = files.filter_map(|(_, file)| file.positions()).flatten();
+        let mut positions: Vec<_> = positions.filter(|(epoch, _)| !self.spaces.knows(*epoch)).collect();
+        let of_spaces = self.spaces.positions(filter);
+        let is_known = !positions.is_empty() || of_spaces.is_some();
+        positions.extend(of_spaces.unwrap_or_default());
+        // Files of one log begin where the first of them ends.
+        positions.sort_unstable();
+        positions.dedup_by_key(|(epoch, _)| *epoch);
+        is_known.then_some(positions)
     }
 
     /// A log of a topic begins at a position. A later run resumes there, even if nothing was received.
@@ -154,6 +169,79 @@ impl Outputs {
             file.end(epoch);
             self.pending.insert(topic.clone());
         }
+    }
+
+    /// The log of a space begins at a position. As [`Outputs::begin`], if a later run can resume there.
+    pub(super) fn begin_space(
+        &mut self,
+        log: &TopicName,
+        epoch: Epoch,
+        start: Position,
+        resumable: bool,
+    ) -> Result<(), Failure> {
+        let left = self.spaces.begin(log, epoch, start, resumable);
+        self.end_runs(left, None);
+        // The one file has the position of the log.
+        if !self.directory && resumable {
+            for (topic, file) in &mut self.files {
+                file.begin(epoch, start);
+                self.pending.insert(topic.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// The log of a space has ended.
+    pub(super) fn end_space(&mut self, log: &TopicName, epoch: Epoch) {
+        let left = self.spaces.end(log, epoch);
+        self.end_runs(left, None);
+        if !self.directory {
+            let topics: Vec<_> = self.files.keys().cloned().collect();
+            topics.iter().for_each(|topic| self.end(topic, epoch));
+        }
+    }
+
+    fn end_runs(&mut self, topics: Vec<TopicName>, reached: Option<(Epoch, Position)>) {
+        for topic in topics {
+            if let Some(file) = self.files.get_mut(&topic) {
+                file.end_run(reached);
+                self.pending.insert(topic);
+            }
+        }
+    }
+
+    /// Whether the file of a topic has a run of a space, from an earlier run of the command.
+    pub(super) fn has(&self, topic: &TopicName, epoch: Epoch, run: Position) -> bool {
+        self.files.get(topic).is_some_and(|file| file.has(epoch, run))
+    }
+
+    /// Passes over a batch of a space that the file of its topic has.
+    pub(super) fn skip(&mut self, batch: Batch<'_>) -> Result<(), Failure> {
+        let (topic, epoch, end) = (batch.topic().clone(), batch.epoch(), batch.end());
+        let end = (end > batch.position()).then_some(end);
+        self.reached_in_space(&topic, epoch, 0, end, batch.defer())
+    }
+
+    /// So many bytes of a batch of a space are in the file of its topic. `end` is behind the batch's position if the run ends with it.
+    pub(super) fn reached_in_space(
+        &mut self,
+        topic: &TopicName,
+        epoch: Epoch,
+        bytes: u64,
+        end: Option<Position>,
+        batch: DeferredBatch,
+    ) -> Result<(), Failure> {
+        if bytes > 0
+            && self.spaces.wrote(epoch, topic, bytes)
+            && let Some(file) = self.files.get_mut(topic)
+        {
+            file.begin_run();
+        }
+        // The next batches of the run hold it too.
+        let Some(end) = end else { return Ok(()) };
+        let topics = self.spaces.reached(epoch, end, batch);
+        self.end_runs(topics, Some((epoch, end)));
+        if self.spaces.is_due(epoch) { self.record() } else { Ok(()) }
     }
 
     /// As [`OutputFile::write`].
@@ -182,17 +270,26 @@ impl Outputs {
 
     /// Whether written bytes are not recorded yet.
     pub(super) fn is_pending(&self) -> bool {
-        !self.pending.is_empty()
+        !self.pending.is_empty() || self.spaces.is_pending()
     }
 
     /// Records everything that was written.
     pub(super) fn record(&mut self) -> Result<(), Failure> {
+        let mut is_in_run = false;
         for topic in self.pending.drain() {
             if let Some(file) = self.files.get_mut(&topic) {
                 file.record()?;
+                is_in_run |= file.is_in_run();
             }
         }
-        Ok(())
+        // The state of a space is ahead of no file.
+        if is_in_run {
+            return Ok(());
+        }
+        let cannot = |(path, error): (PathBuf, std::io::Error)| {
+            Failure::Failed(format!("cannot write {}: {error}", path.display()))
+        };
+        self.spaces.record().map_err(cannot)
     }
 }
 
@@ -222,7 +319,7 @@ mod tests {
         let outputs = Outputs::new(dir.path(), &filters("+/7 b a/8"), true).unwrap();
         let positions = |filter: &str| outputs.positions(&filters(filter)[0]).unwrap_or_default();
         assert_eq!(positions("+/7"), [(Epoch(1), 5)]);
-        assert_eq!(positions("#").len(), 2);
+        assert_eq!(positions("#"), [(Epoch(1), 5)], "the same log");
         assert_eq!(positions("b"), []);
         // Bytes that were written after the last recorded position do not count.
         assert_eq!(std::fs::read(dir.path().join("a%2F7")).unwrap(), b"");

@@ -1,6 +1,5 @@
 //! The output of `sub`: standard output, or files.
 
-use std::collections::HashSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -44,15 +43,11 @@ pub(super) struct Sink<'a> {
     lines: Vec<u8>,
     /// The batches of the lines for standard output, and the positions up to which to consume them after the write.
     unwritten: Vec<(DeferredBatch, Position)>,
-    /// Of files: the spaces that were announced.
-    spaces: Vec<Space>,
-    /// Of files: the topics with logs of their own.
-    own: HashSet<TopicName>,
 }
 
 enum To<'a> {
     Stdout(Stdout<'a>),
-    Files(Outputs),
+    Files(Box<Outputs>),
 }
 
 impl<'a> Sink<'a> {
@@ -68,12 +63,11 @@ impl<'a> Sink<'a> {
         format: Format,
         durable: bool,
     ) -> Result<Self, Failure> {
-        Ok(Self::new(To::Files(Outputs::new(output, filters, durable)?), format))
+        Ok(Self::new(To::Files(Box::new(Outputs::new(output, filters, durable)?)), format))
     }
 
     fn new(to: To<'a>, format: Format) -> Self {
-        let (lines, unwritten, spaces) = (Vec::new(), Vec::new(), Vec::new());
-        Self { to, format, lines, unwritten, spaces, own: HashSet::new() }
+        Self { to, format, lines: Vec::new(), unwritten: Vec::new() }
     }
 
     /// Makes the output of the topics that the arguments name.
@@ -92,15 +86,6 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// All logs were announced that exist. Refuses files of a space: they know a position for each topic, and the log of a space has one for
-    /// all of its topics. A topic that a filter names can have a log of its own nevertheless, from another broker or a feed.
-    pub(super) fn refuse_spaces(&self, filters: &[TopicFilter]) -> Result<(), Failure> {
-        let has_own = |filter: &TopicFilter| filter.as_topic().is_some_and(|topic| self.own.contains(&topic));
-        let is_for =
-            |space: &&Space| filters.iter().any(|filter| space.is_wanted_by(filter) && !has_own(filter));
-        self.spaces.iter().find(is_for).map_or(Ok(()), refuse)
-    }
-
     /// A log of a topic begins at a position, which a later run can resume at or not.
     pub(super) fn begin(
         &mut self,
@@ -110,22 +95,18 @@ impl<'a> Sink<'a> {
         resumable: bool,
     ) -> Result<(), Failure> {
         let To::Files(outputs) = &mut self.to else { return Ok(()) };
-        if let Some(space) = Space::of_log(topic) {
-            if !self.spaces.contains(&space) {
-                self.spaces.push(space);
-            }
-            return Ok(());
+        if Space::of_log(topic).is_some() {
+            return outputs.begin_space(topic, epoch, start, resumable);
         }
-        self.own.insert(topic.clone());
         if resumable { outputs.begin(topic, epoch, start) } else { Ok(()) }
     }
 
     /// A log of a topic has ended.
     pub(super) fn end(&mut self, topic: &TopicName, epoch: Epoch) {
-        if let To::Files(outputs) = &mut self.to
-            && Space::of_log(topic).is_none()
-        {
-            outputs.end(topic, epoch);
+        let To::Files(outputs) = &mut self.to else { return };
+        match Space::of_log(topic) {
+            None => outputs.end(topic, epoch),
+            Some(_) => outputs.end_space(topic, epoch),
         }
     }
 
@@ -136,10 +117,12 @@ impl<'a> Sink<'a> {
         most: u64,
         pace: &mut Pace<'_>,
     ) -> Result<u64, Failure> {
-        if let (To::Files(_), Some(_)) = (&self.to, batch.places_in_space()) {
-            let space = self.spaces.iter().find(|space| space.contains(batch.topic().as_str()));
-            drop(batch.defer());
-            return space.map_or(Ok(0), refuse);
+        let in_space = batch.places_in_space().is_some();
+        if let To::Files(outputs) = &mut self.to
+            && in_space
+            && outputs.has(batch.topic(), batch.epoch(), batch.position())
+        {
+            return outputs.skip(batch).map(|()| 0);
         }
         let written = match batch.framing() {
             Framing::Raw => self.write_raw(&mut batch, pace),
@@ -161,6 +144,12 @@ impl<'a> Sink<'a> {
             To::Stdout(_) => self.unwritten.push((batch.defer(), written.end)),
             To::Files(outputs) => {
                 let (topic, epoch) = (batch.topic().clone(), batch.epoch());
+                if in_space {
+                    let bytes = if written.count > 0 { batch.as_slice().len() as u64 } else { 0 };
+                    let end = (written.end > batch.position()).then_some(written.end);
+                    outputs.reached_in_space(&topic, epoch, bytes, end, batch.defer())?;
+                    return Ok(written.count);
+                }
                 outputs.reached(&topic, epoch, written.end, written.loose, batch.defer())?;
             }
         }
@@ -310,14 +299,6 @@ impl<'a> Sink<'a> {
     pub(super) fn is_abandoned(&self) -> bool {
         matches!(&self.to, To::Stdout(out) if out.is_abandoned())
     }
-}
-
-fn refuse<T>(space: &Space) -> Result<T, Failure> {
-    Err(Failure::Failed(format!(
-        "'{}' is a space of the broker, whose topics share one log: --output writes no topics of spaces; write to standard \
-         output, with --print-topic or --json for the names",
-        space.pattern()
-    )))
 }
 
 /// Whether the error is the fault of one publisher of a merged topic, or of one message, and the others continue.

@@ -288,7 +288,6 @@ impl Job<'_> {
             }
             // Output is flushed as soon as no message waits.
             let wait = if self.sink.is_pending() { Duration::ZERO } else { STEP };
-            let mut is_idle = false;
             match subscriber.next_event(Some(wait)).map_err(Failure::failed)? {
                 Some(Event::Batch(batch)) => {
                     self.beginnings.check(&batch).map_err(Failure::Failed)?;
@@ -298,14 +297,10 @@ impl Job<'_> {
                 Some(_) => {}
                 None => {
                     self.sink.settle()?;
-                    is_idle = true;
                     if self.sink.is_abandoned() {
                         return Err(Failure::OutputClosed);
                     }
                 }
-            }
-            if is_idle && subscriber.is_settled() {
-                self.sink.refuse_spaces(&args.topics)?;
             }
         }
         Ok(())
