@@ -87,6 +87,7 @@ LEFT_OUT = {
     "Observer.gateways": "rbmq top --json has them",
     "Observer.limits": "rbmq top --json has them",
     "InView.range_ref": "what the chunks of RBLive are made of, in Rust",
+    "TopicWriter.epoch": "for gateways in the process of the broker, which are written in Rust",
     "TopicWriter.free_bytes": "publish with a time-out of 0",
     "Subscriber.context": "a context is shared by making it first",
     "Subscriber.interrupter": "close ends the wait of another thread",

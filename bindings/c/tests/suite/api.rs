@@ -160,6 +160,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("Subscriber.context", "a context is shared by making it first, in the options"),
     ("Subscriber.is_settled", "for programs in Rust that have a broker in them"),
     ("Subscriber.into_stream", "rbmq_subscriber_fd"),
+    ("TopicWriter.epoch", "for gateways in the process of the broker, which are written in Rust"),
     ("TopicWriter.free_bytes", "a call with RB_NO_WAIT"),
     ("TopicWriter.topic", "the program named it"),
     ("WriteBatch.is_empty", "the program knows what it added"),
