@@ -431,7 +431,16 @@ impl<P: Protocol> World<P> {
 
     /// What a client has got since the last call.
     pub(crate) fn got(&mut self, conn: ConnId) -> Vec<u8> {
+        if self.with(|protocol, cx| protocol.before_sending(cx)).is_some() {
+            return Vec::new();
+        }
+        self.settle();
         self.out.sent.remove(&conn).unwrap_or_default()
+    }
+
+    /// A client has not read these bytes yet.
+    pub(crate) fn put_back(&mut self, conn: ConnId, bytes: &[u8]) {
+        self.out.sent.entry(conn).or_default().splice(..0, bytes.iter().copied());
     }
 
     /// What a client has got since the last call, as text.

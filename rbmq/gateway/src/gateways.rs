@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -12,13 +13,14 @@ use rbmq_wire::TopicFilter;
 use rocketbufs::Context;
 use rustls::{ServerConfig, ServerConnection};
 use tls13::{Reloadable, Versions};
+use tracing::info;
 
 use crate::floor::connections::Slow;
 use crate::floor::hall::BrokerDoor;
 use crate::floor::start::{Options, Running, StartError, start};
 use crate::floor::web_socket::Welcome;
 use crate::floor::worker::NewSession;
-use crate::mqtt::{Clock, Mqtt, Overflow, Settings as MqttSettings};
+use crate::mqtt::{Clock, Journal, JournalError, Mqtt, Overflow, Settings as MqttSettings};
 use crate::protocol::Protocol;
 use crate::resp::machine::{Resp, Settings as RespSettings};
 
@@ -51,6 +53,14 @@ pub enum GatewayError {
     /// It cannot publish to or subscribe at its broker.
     #[error("a gateway does not reach its broker: {0}")]
     Broker(String),
+    /// The journal of its sessions cannot be used.
+    #[error("the {protocol} gateway cannot use the journal of its sessions: {reason} (broker.keep_dir)")]
+    Journal {
+        /// The protocol.
+        protocol: GatewayProtocol,
+        /// The reason.
+        reason: String,
+    },
     /// The system refuses a thread or a descriptor.
     #[error("a gateway cannot start: {0}")]
     System(#[from] io::Error),
@@ -102,7 +112,10 @@ impl Gateways {
         }
         let gate = broker.gate().map_err(|error| GatewayError::Broker(error.to_string()))?;
         let all = broker.config().gateways().iter();
-        all.map(|settings| Gateway::start(&gate, broker, settings)).collect::<Result<_, _>>().map(Self)
+        let journals = journal_folders(broker);
+        let started =
+            all.zip(journals).map(|(settings, journal)| Gateway::start(&gate, broker, settings, journal));
+        started.collect::<Result<_, _>>().map(Self)
     }
 
     /// The gateways, in the order of the configuration.
@@ -124,7 +137,12 @@ impl Gateways {
 }
 
 impl Gateway {
-    fn start(gate: &Gate, broker: &Broker, settings: &GatewaySettings) -> Result<Self, GatewayError> {
+    fn start(
+        gate: &Gate,
+        broker: &Broker,
+        settings: &GatewaySettings,
+        journal: Option<PathBuf>,
+    ) -> Result<Self, GatewayError> {
         let (protocol, address) = (settings.protocol, settings.address());
         let tls = certificates(broker, settings).map_err(|reason| GatewayError::Tls {
             protocol,
@@ -154,7 +172,11 @@ impl Gateway {
             },
             stranger_timeout: settings.login_timeout(),
         };
-        let running = serve(gate, settings, options)?;
+        let journal = journal.map(|dir| {
+            let opened = Journal::open(&dir, broker.config().broker.keep_sync());
+            opened.map_err(|error| no_journal(protocol, &error))
+        });
+        let running = serve(gate, settings, options, journal.transpose()?)?;
         Ok(Self { protocol, running, tls })
     }
 
@@ -170,7 +192,12 @@ impl Gateway {
 }
 
 /// Starts a gateway with the protocol of its settings.
-fn serve(gate: &Gate, settings: &GatewaySettings, options: Options) -> Result<Running, GatewayError> {
+fn serve(
+    gate: &Gate,
+    settings: &GatewaySettings,
+    options: Options,
+    journal: Option<Journal>,
+) -> Result<Running, GatewayError> {
     match settings.protocol {
         GatewayProtocol::Resp => {
             let own = RespSettings {
@@ -184,10 +211,38 @@ fn serve(gate: &Gate, settings: &GatewaySettings, options: Options) -> Result<Ru
             let own = mqtt_settings(settings, options.max_message_bytes);
             // By this number it knows its own messages again, and nobody else does.
             let gateway = RandomState::new().build_hasher().finish();
-            begin(gate, settings, options, Mqtt::new(own, Clock::now(), gateway))
+            let mqtt = match journal {
+                Some(journal) => Mqtt::with_journal(own, Clock::now(), gateway, journal)
+                    .map_err(|error| no_journal(settings.protocol, &error))?,
+                None => {
+                    info!(
+                        "MQTT: sessions and retained messages end with this process (broker.keep_dir is empty)"
+                    );
+                    Mqtt::new(own, Clock::now(), gateway)
+                }
+            };
+            begin(gate, settings, options, mqtt)
         }
         other => Err(GatewayError::Broker(format!("the protocol {other} is not served"))),
     }
+}
+
+fn no_journal(protocol: GatewayProtocol, error: &JournalError) -> GatewayError {
+    GatewayError::Journal { protocol, reason: error.to_string() }
+}
+
+/// The folder of each gateway's journal. No topic has such a folder: there, `+` is written otherwise.
+fn journal_folders(broker: &Broker) -> Vec<Option<PathBuf>> {
+    let dir = &broker.config().broker.keep_dir;
+    let mut so_far = 0;
+    let folder = |settings: &GatewaySettings| {
+        if dir.is_empty() || settings.protocol != GatewayProtocol::Mqtt {
+            return None;
+        }
+        so_far += 1;
+        Some(Path::new(dir).join(if so_far == 1 { "+mqtt".to_owned() } else { format!("+mqtt-{so_far}") }))
+    };
+    broker.config().gateways().iter().map(folder).collect()
 }
 
 fn mqtt_settings(settings: &GatewaySettings, max_message_bytes: u64) -> MqttSettings {

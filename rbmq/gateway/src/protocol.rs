@@ -211,6 +211,15 @@ pub(crate) struct Cx<'a> {
 
 /// A protocol: the state of all its connections.
 pub(crate) trait Protocol {
+    /// The gateway begins, before the first client. The filters that are subscribed to here are in force then.
+    fn on_start(&mut self, _cx: &mut Cx<'_>) {}
+    /// What was queued for connections is sent next. Returns a time if nothing may be sent before it: what the protocol has to write first
+    /// cannot be written. The call comes again, at that time or before.
+    fn before_sending(&mut self, _cx: &mut Cx<'_>) -> Option<Instant> {
+        None
+    }
+    /// The broker does not take a topic any more, after messages were published to it.
+    fn on_refused(&mut self, _topic: &TopicName, _cx: &mut Cx<'_>) {}
     /// A client has connected, from the given address.
     fn on_open(&mut self, conn: ConnId, address: &str, cx: &mut Cx<'_>);
     /// A client has sent bytes: all that it sent and the protocol has not used yet.

@@ -121,7 +121,7 @@ fn the_commands_read_what_earlier_brokers_kept() {
 }
 
 /// Sets the largest size of the files of a process; none: no limit. False if the system does not allow it.
-fn limit_files(process: &Process, bytes: Option<u64>) -> bool {
+pub fn limit_files(process: &Process, bytes: Option<u64>) -> bool {
     let limit = rustix::process::Rlimit { current: bytes, maximum: None };
     let pid = rustix::process::Pid::from_raw(process.id() as i32);
     match rustix::process::prlimit(pid, rustix::process::Resource::Fsize, limit) {
@@ -134,8 +134,8 @@ fn limit_files(process: &Process, bytes: Option<u64>) -> bool {
 }
 
 /// A broker that survives the limits of [`limit_files`].
-fn broker_with_file_limits(addr: &str, dir: &Path) -> Process {
-    let rbmq = rbmq(["serve", "--listen", addr, "--config", &config(dir, "")]);
+pub fn broker_with_file_limits(addr: &str, config: &str) -> Process {
+    let rbmq = rbmq(["serve", "--listen", addr, "--config", config]);
     let mut ignoring = std::process::Command::new("sh");
     ignoring.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(rbmq.get_program()).args(rbmq.get_args());
     ignoring.env_remove("RBMQ_LOG").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -149,7 +149,7 @@ fn broker_with_file_limits(addr: &str, dir: &Path) -> Process {
 fn a_full_disk_stops_the_kept_topics_only_and_only_while_it_is_full() {
     let dir = tempfile::tempdir().unwrap();
     let addr = own_addr();
-    let mut broker = broker_with_file_limits(&addr, dir.path());
+    let mut broker = broker_with_file_limits(&addr, &config(dir.path(), ""));
     let mut log = broker.stderr().lines().map_while(Result::ok);
     let (mut writer, mut other) = (topic(&addr, "k/a"), topic(&addr, "other"));
     let mut there = Subscriber::connect(&addr).unwrap();
@@ -384,7 +384,7 @@ fn recovered(publisher: &Publisher) -> String {
 fn a_full_disk_confirms_nothing_more_and_says_why() {
     let dir = tempfile::tempdir().unwrap();
     let addr = own_addr();
-    let mut broker = broker_with_file_limits(&addr, dir.path());
+    let mut broker = broker_with_file_limits(&addr, &config(dir.path(), ""));
     let log = broker.stderr();
     let drain = std::thread::spawn(move || log.lines().map_while(Result::ok).count());
     let publisher = Publisher::connect(&addr).unwrap();

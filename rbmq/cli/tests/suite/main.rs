@@ -26,6 +26,7 @@ mod least;
 mod merge;
 mod merge_restart;
 mod mesh;
+mod mqtt_kills;
 mod operations;
 mod other_user;
 mod patterns;

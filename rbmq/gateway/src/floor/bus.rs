@@ -86,6 +86,8 @@ pub(crate) struct Topics {
     asks: Vec<Ask>,
     /// Topics that the broker has not taken in time, and when they are tried again.
     missing: HashMap<TopicName, Instant>,
+    /// Topics that the broker took and refuses now.
+    refused: Vec<TopicName>,
     /// A message waits for one of them.
     is_missing: bool,
     /// How many filters are not in force.
@@ -120,6 +122,7 @@ impl Topics {
             wanted,
             asks: Vec::new(),
             missing: HashMap::new(),
+            refused: Vec::new(),
             is_missing: false,
             awaited: 0,
             counts,
@@ -148,6 +151,7 @@ impl Topics {
                 PublisherEvent::TopicRefused { topic, .. } => {
                     // The next message is answered with the reason, or opens it.
                     self.close(&topic, "the broker refuses the topic");
+                    self.refused.push(topic);
                     has_room = true;
                 }
                 PublisherEvent::Ended { .. } => break,
@@ -155,6 +159,11 @@ impl Topics {
             }
         }
         has_room
+    }
+
+    /// Topics that the broker refuses since the last call.
+    pub(crate) fn take_refused(&mut self) -> Vec<TopicName> {
+        std::mem::take(&mut self.refused)
     }
 
     /// What the subscriber is to do next.

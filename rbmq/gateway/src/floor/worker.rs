@@ -60,6 +60,9 @@ const RESUME: Duration = Duration::from_millis(100);
 /// How long nobody is accepted after the system had no descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// How long the broker has to take subscriptions of former clients before new ones are served.
+const BEGIN: Duration = Duration::from_secs(10);
+
 /// How long clients that have everything have to leave when the gateway stops.
 const LINGER: Duration = Duration::from_millis(100);
 
@@ -97,6 +100,8 @@ pub(crate) struct Worker<P, H> {
     has_messages: bool,
     accept_at: Option<Instant>,
     sweep_at: Option<Instant>,
+    /// Until when nothing is sent, as the protocol has something to write first.
+    held_until: Option<Instant>,
     /// When blocked connections try again, since the broker says nothing when it takes a topic at last.
     resume_at: Option<Instant>,
     lines: LogLimiter,
@@ -147,6 +152,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
             has_messages: false,
             accept_at: None,
             sweep_at: None,
+            held_until: None,
             resume_at: None,
             lines: LogLimiter::default(),
             max_message,
@@ -164,6 +170,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
     /// Serves clients until it is told to stop.
     pub(crate) fn run(mut self) {
         let mut events = Vec::with_capacity(MAX_EVENTS);
+        self.begin();
         let mut next = call!(self.on_time());
         while !self.is_stopping && !self.bell.is_stopping() {
             self.wait(next, &mut events);
@@ -189,10 +196,11 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
 
     fn wait(&mut self, next: Option<Instant>, events: &mut Vec<epoll::Event>) {
         let now = Instant::now();
-        let due = [next, self.accept_at, self.sweep_at, self.resume_at, self.door.next_due()]
-            .into_iter()
-            .flatten()
-            .min();
+        let due =
+            [next, self.accept_at, self.sweep_at, self.resume_at, self.held_until, self.door.next_due()]
+                .into_iter()
+                .flatten()
+                .min();
         let left = due.map(|due| due.saturating_duration_since(now));
         let is_idle = self.again.is_empty() && !self.has_messages && !self.connections.has_resumed();
         let left = if is_idle { left } else { Some(Duration::ZERO) };
@@ -232,10 +240,36 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         self.take_log_news();
         self.ask();
         let next = call!(self.on_time());
-        self.connections.flush();
+        self.flush();
         self.forget_ended();
         self.door.count(&self.connections.take_counts(), &self.topics.take_counts());
         next
+    }
+
+    /// Sends what is queued, if the protocol lets it.
+    fn flush(&mut self) {
+        self.held_until = call!(self.before_sending());
+        if self.held_until.is_none() {
+            self.connections.flush();
+        }
+    }
+
+    /// Lets the protocol begin, and waits until the filters are in force that it subscribes to.
+    fn begin(&mut self) {
+        call!(self.on_start());
+        self.ask();
+        let until = Instant::now() + BEGIN;
+        while self.topics.awaits() && !self.bell.is_stopping() {
+            self.take_messages();
+            self.tell_settled();
+            if Instant::now() >= until {
+                warn!(
+                    "a gateway listens although the broker has not taken all subscriptions of its sessions"
+                );
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Tells the protocol of what was sent and of what has ended, until nothing more follows.
@@ -255,7 +289,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
                 self.door.leave(conn);
             }
             self.ask();
-            self.connections.flush();
+            self.flush();
         }
     }
 }
@@ -458,7 +492,11 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
 /// Topics.
 impl<P: Protocol, H: Hall> Worker<P, H> {
     fn on_publisher(&mut self) {
-        if self.topics.take_events() {
+        let has_room = self.topics.take_events();
+        for topic in self.topics.take_refused() {
+            call!(self.on_refused(&topic));
+        }
+        if has_room {
             self.resume_blocked();
         }
     }
@@ -610,7 +648,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         let _ = self.topics.publisher().pollable().map(|fd| epoll::delete(self.connections.epoll(), fd));
         let _ = self.subscriber.pollable().map(|fd| epoll::delete(self.connections.epoll(), fd));
         loop {
-            self.connections.flush();
+            self.flush();
             self.forget_ended();
             let is_over = self.connections.busy() == 0 && Instant::now() >= lingering;
             if self.connections.len() == 0 || is_over || Instant::now() >= until {

@@ -193,6 +193,7 @@ impl Mqtt {
             outstanding: 0,
             max_packet: opening.max_packet,
         });
+        self.keep_session(slot);
         self.admit(conn, slot, &opening, cx.now);
         self.send_connack(conn, present.is_some(), &opening, cx);
         cx.out.known(conn);
@@ -287,7 +288,7 @@ impl Mqtt {
         self.detach(slot, cx);
     }
 
-    /// The gateway stops. Sessions end with it, and their wills are not published: nobody died.
+    /// The gateway stops. Wills are not published: nobody died.
     pub(super) fn say_goodbye(&mut self, conn: ConnId, cx: &mut Cx<'_>) {
         if let Some(slot) = self.clients.get(&conn).and_then(Client::slot) {
             self.sessions[slot].set_will(None);
@@ -349,6 +350,7 @@ impl Mqtt {
         self.departures += 1;
         session.away = Some(self.departures);
         self.away.insert(self.departures, slot);
+        self.keep_session(slot);
         self.look_at_session(slot, serial, cx);
         // The end publishes the will if it comes first.
         let Some(session) = self.session(slot, serial) else { return };
@@ -381,6 +383,7 @@ impl Mqtt {
             self.leave_route(slot, filter, cx);
         }
         let mut session = self.sessions.remove(slot);
+        session.note_end();
         self.names.remove(&session.key);
         self.stalled.remove(&slot);
         if let Some(will) = session.set_will(None) {
@@ -400,7 +403,7 @@ impl Mqtt {
     /// Publishes a will, or gives it back if the bus has no room.
     fn try_will(&mut self, will: OwnedWill, cx: &mut Cx<'_>) -> Result<(), OwnedWill> {
         let unix_ms = self.clock.unix_ms(cx.now);
-        let origin = self.origin(0, will.retain);
+        let origin = Some(self.origin(0, will.retain, 0));
         let publication = Publication { qos: will.qos, retain: will.retain, origin, unix_ms };
         let mut attributes = std::mem::take(&mut self.scratch.attributes);
         let written = attributes_of(Properties::new(&will.properties), publication, &mut attributes);

@@ -50,9 +50,8 @@ impl<'a> Outgoing<'a> {
 
     fn stored(&mut self) -> Arc<Stored> {
         let Message { topic, attributes, payload } = self.message;
-        let stored = self.stored.get_or_insert_with(|| {
-            Arc::new(Stored { topic: topic.clone(), attributes: attributes.into(), payload: payload.into() })
-        });
+        let stored =
+            self.stored.get_or_insert_with(|| Arc::new(Stored::new(topic.clone(), attributes, payload)));
         Arc::clone(stored)
     }
 
@@ -141,6 +140,16 @@ impl Share {
 impl Mqtt {
     /// Gives a message to all sessions that subscribed to it.
     pub(super) fn deliver(&mut self, message: Message<'_>, cx: &mut Cx<'_>) {
+        let attributes = Attributes::checked_before(message.attributes);
+        let origin = Origin::find(attributes).filter(|origin| origin.gateway == self.gateway);
+        self.spread(message, origin, cx);
+        if let Some(origin) = origin.filter(|origin| origin.number > 0) {
+            self.came_back(origin.number, message.topic, cx);
+        }
+        self.write_many(cx.now);
+    }
+
+    fn spread(&mut self, message: Message<'_>, origin: Option<Origin>, cx: &mut Cx<'_>) {
         let unix_ms = self.clock.unix_ms(cx.now);
         if is_expired(message.attributes, unix_ms) {
             self.counts.expired += 1;
@@ -152,7 +161,7 @@ impl Mqtt {
         }
         let mut matched = std::mem::take(&mut self.scratch.matched);
         let mut outgoing = Outgoing::new(message, unix_ms);
-        self.find_matches(message, &mut matched);
+        self.find_matches(message, origin, &mut matched);
         for matches in matched.chunk_by(|a, b| a.slot == b.slot) {
             self.give(Share::of(matches, &outgoing), &mut outgoing, cx);
         }
@@ -178,9 +187,7 @@ impl Mqtt {
     }
 
     /// The subscriptions that match a message, sorted by session.
-    fn find_matches(&mut self, message: Message<'_>, matched: &mut Vec<Match>) {
-        let attributes = Attributes::checked_before(message.attributes);
-        let origin = Origin::find(attributes).filter(|origin| origin.gateway == self.gateway);
+    fn find_matches(&mut self, message: Message<'_>, origin: Option<Origin>, matched: &mut Vec<Match>) {
         let (mut routes, sessions) = (0, &self.sessions);
         self.routes.matching(message.topic, &mut |route| {
             routes += 1;
@@ -489,7 +496,7 @@ fn push_split(conn: ConnId, head: &[u8], outgoing: &mut Outgoing<'_>, cx: &mut C
 }
 
 fn encode(version: Version, pending: &Pending, packet_id: u16, dup: bool, unix_ms: u64) -> Vec<u8> {
-    let Stored { topic, attributes, payload } = &*pending.message;
+    let Stored { topic, attributes, payload, .. } = &*pending.message;
     let mut properties = Vec::new();
     if version == Version::V5 {
         put_properties(attributes, unix_ms, &mut properties);

@@ -1,6 +1,6 @@
 //! The protocol, as the floor sees it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
 use rbmq_wire::{TopicFilter, TopicName};
@@ -8,6 +8,7 @@ use rbmq_wire::{TopicFilter, TopicName};
 use crate::protocol::{ConnId, Cx, Message, Protocol, Taken};
 
 use super::codec::{AckKind, DecodeError, Frame, Packet, Version, decode, split};
+use super::journal::Journal;
 use super::settings::{LOOK, MAX_FIRST_PACKET};
 use super::state::{Alarm, Client, Fault, Mqtt, Stage, Step};
 
@@ -100,6 +101,19 @@ fn version_of(frame: &Frame<'_>, error: DecodeError) -> Version {
 }
 
 impl Protocol for Mqtt {
+    fn on_start(&mut self, cx: &mut Cx<'_>) {
+        self.join_routes(cx);
+    }
+
+    fn before_sending(&mut self, cx: &mut Cx<'_>) -> Option<Instant> {
+        self.acknowledge_unrouted(cx);
+        self.commit(cx)
+    }
+
+    fn on_refused(&mut self, topic: &TopicName, cx: &mut Cx<'_>) {
+        self.refuse_awaited(Some(topic), cx);
+    }
+
     fn on_open(&mut self, conn: ConnId, _address: &str, cx: &mut Cx<'_>) {
         let client = Client {
             stage: Stage::New,
@@ -113,6 +127,7 @@ impl Protocol for Mqtt {
             aliases: HashMap::new(),
             last_topic: None,
             subscribing: None,
+            owed: VecDeque::new(),
         };
         self.clients.insert(conn, client);
         self.set_silence(conn, Some(cx.now + self.settings.connect_timeout));
@@ -128,7 +143,11 @@ impl Protocol for Mqtt {
                 Stage::New => MAX_FIRST_PACKET,
                 Stage::Live(_) => self.settings.max_packet(),
             };
-            client.blocked = false;
+            client.blocked = self.journal.as_ref().is_some_and(Journal::is_failing);
+            if client.blocked {
+                // What it asks for could not be promised.
+                return Taken::Blocked(used);
+            }
             let frame = match split(&bytes[used..], most) {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return Taken::Bytes(used),
@@ -178,8 +197,10 @@ impl Protocol for Mqtt {
         self.logged_in(conn, accepted, cx);
     }
 
-    fn on_lost(&mut self, _topic: &TopicName, bytes: u64, _cx: &mut Cx<'_>) {
+    fn on_lost(&mut self, _topic: &TopicName, bytes: u64, cx: &mut Cx<'_>) {
         self.counts.lost_bytes += bytes;
+        // The name is that of a log, which may have many topics.
+        self.refuse_awaited(None, cx);
     }
 
     fn on_drained(&mut self, conn: ConnId, cx: &mut Cx<'_>) {

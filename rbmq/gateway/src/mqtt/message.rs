@@ -1,14 +1,17 @@
 //! Messages that are kept, and what properties of MQTT are as attributes of a record.
 
+use std::sync::atomic::AtomicU64;
+
 use rbmq_wire::{Attribute, AttributeTooLong, Attributes, AttributesBuf, TopicName};
 
 use super::codec::{Properties, Property};
 
 /// The type of the attribute by which a gateway knows its own messages again. Others pass it over.
 const ORIGIN: u16 = 0x8001;
-const ORIGIN_BYTES: usize = 24;
+const ORIGIN_BYTES: usize = 32;
 
-/// Where a message came from. Only messages that need it have it: retained ones, and those of sessions that do not want their own.
+/// Where a message came from. Only messages that need it have it: retained ones, those of sessions that do not want their own, and those
+/// that are acknowledged when they come back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Origin {
     /// The gateway.
@@ -17,13 +20,15 @@ pub(super) struct Origin {
     pub(super) session: u64,
     /// The number of a retained message; 0: it is not retained.
     pub(super) retained: u64,
+    /// The number of a message that is acknowledged when it comes back; 0: it is not.
+    pub(super) number: u64,
 }
 
 impl Origin {
     fn put(&self, to: &mut Vec<u8>) {
         to.extend_from_slice(&ORIGIN.to_le_bytes());
         to.extend_from_slice(&(ORIGIN_BYTES as u16).to_le_bytes());
-        for number in [self.gateway, self.session, self.retained] {
+        for number in [self.gateway, self.session, self.retained, self.number] {
             to.extend_from_slice(&number.to_le_bytes());
         }
     }
@@ -34,7 +39,12 @@ impl Origin {
             Attribute::Unknown { kind: ORIGIN, value } if value.len() == ORIGIN_BYTES => {
                 let number =
                     |at: usize| value[at..at + 8].try_into().map(u64::from_le_bytes).unwrap_or_default();
-                Some(Self { gateway: number(0), session: number(8), retained: number(16) })
+                Some(Self {
+                    gateway: number(0),
+                    session: number(8),
+                    retained: number(16),
+                    number: number(24),
+                })
             }
             _ => None,
         })
@@ -118,9 +128,15 @@ pub(super) struct Stored {
     pub(super) topic: TopicName,
     pub(super) attributes: Box<[u8]>,
     pub(super) payload: Box<[u8]>,
+    /// Its number in the journal; 0: it has none.
+    pub(super) number: AtomicU64,
 }
 
 impl Stored {
+    pub(super) fn new(topic: TopicName, attributes: &[u8], payload: &[u8]) -> Self {
+        Self { topic, attributes: attributes.into(), payload: payload.into(), number: AtomicU64::new(0) }
+    }
+
     /// Whether it is worthless, at a time in ms since 1970.
     pub(super) fn is_expired(&self, unix_ms: u64) -> bool {
         is_expired(&self.attributes, unix_ms)

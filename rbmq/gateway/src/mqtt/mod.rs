@@ -7,21 +7,27 @@
 //! ```
 //!
 //! A PUBLISH goes to the bus in every case, and comes back from there: so all subscribers, of this gateway and elsewhere, get one order. What MQTT says
-//! beside topic and payload is in the attributes of the record. Sessions and retained messages are in memory, and end with the gateway.
+//! beside topic and payload is in the attributes of the record. Sessions and retained messages are in memory, and in a journal if the broker
+//! keeps topics. Then a message is acknowledged when it has come back, and what sessions are to get of it is in the journal.
 
+mod acknowledging;
 pub mod codec;
 mod connections;
 mod delivery;
+mod journal;
+mod journaling;
 mod machine;
 mod message;
 mod own_topics;
 mod publishing;
+mod recovery;
 mod retained;
 mod session;
 mod settings;
 mod state;
 mod subscriptions;
 
+pub(crate) use journal::{Journal, JournalError};
 pub(crate) use settings::{Clock, Overflow, Settings};
 pub(crate) use state::Mqtt;
 

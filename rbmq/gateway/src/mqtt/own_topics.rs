@@ -49,8 +49,7 @@ impl Mqtt {
         let matching = named.filter(|(topic, _): &(TopicName, String)| filter.matches(topic));
         matching
             .map(|(topic, value)| {
-                let (attributes, payload) = (Box::default(), value.into_bytes().into());
-                let message = Arc::new(Stored { topic, attributes, payload });
+                let message = Arc::new(Stored::new(topic, &[], value.as_bytes()));
                 Retained { message, qos: 0 }
             })
             .collect()

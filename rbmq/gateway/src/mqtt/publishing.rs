@@ -9,7 +9,7 @@ use crate::protocol::{ConnId, Cx, PublishError};
 use super::codec::{Ack, AckKind, Packet, Properties, Property, Publish, Version, reason};
 use super::message::{Origin, Publication, Stored, attributes_of};
 use super::retained::Retained;
-use super::state::{Client, Fault, Mqtt, Step};
+use super::state::{Awaited, Client, Fault, Mqtt, Step};
 
 /// Why a message was not published.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,19 +36,8 @@ impl Mqtt {
         let Some(client) = self.clients.get_mut(&conn) else { return Ok(Step::Done) };
         let version = client.version;
         let topic = topic_of(client, &publish, self.settings.topic_alias_maximum)?;
-        let session = &self.sessions[slot];
-        if publish.qos == 2 {
-            if session.has_received(publish.packet_id) {
-                // It was delivered: only the PUBREC did not arrive.
-                self.acknowledge(conn, publish, None, cx);
-                return Ok(Step::Done);
-            }
-            if session.unreleased() >= self.settings.receive_maximum.into() {
-                return Err(Fault::new(
-                    reason::RECEIVE_MAXIMUM,
-                    "too many messages of QoS 2 are not released",
-                ));
-            }
+        if publish.qos == 2 && self.is_repeated(conn, slot, publish, cx)? {
+            return Ok(Step::Done);
         }
         let refusal = match topic {
             Err(refusal) if publish.qos == 0 || version == Version::V311 => {
@@ -58,7 +47,13 @@ impl Mqtt {
             Ok(topic) => match self.hand_over(conn, slot, &topic, &publish, cx) {
                 Err(None) => return Ok(Step::Again),
                 Err(Some(refusal)) => Some(refusal),
-                Ok(()) => None,
+                Ok(number) if number > 0 => {
+                    self.counts.published_in += 1;
+                    let (serial, Publish { packet_id, qos, .. }) = (self.sessions[slot].serial, publish);
+                    self.await_message(number, Awaited { topic, conn, slot, serial, packet_id, qos });
+                    return Ok(Step::Done);
+                }
+                Ok(_) => None,
             },
         };
         match &refusal {
@@ -66,13 +61,38 @@ impl Mqtt {
             Some(_) => self.counts.refused += 1,
         }
         if publish.qos == 2 && (refusal.is_none() || version == Version::V311) {
-            self.sessions[slot].receive(publish.packet_id);
+            self.sessions[slot].receive(publish.packet_id, None);
         }
         self.acknowledge(conn, publish, refusal, cx);
         Ok(Step::Done)
     }
 
-    /// Publishes a message of a client on the bus. No refusal: the bus has no room.
+    /// Whether a message of QoS 2 came before, and is not released. Then it is answered as before.
+    fn is_repeated(
+        &mut self,
+        conn: ConnId,
+        slot: usize,
+        publish: Publish<'_>,
+        cx: &mut Cx<'_>,
+    ) -> Result<bool, Fault> {
+        let session = &self.sessions[slot];
+        if session.has_received(publish.packet_id) {
+            match session.on_its_way(publish.packet_id) {
+                Some(number) => self.await_again(number, conn),
+                // It was delivered: only the PUBREC did not arrive.
+                None => self.acknowledge(conn, publish, None, cx),
+            }
+            return Ok(true);
+        }
+        if session.unreleased() >= self.settings.receive_maximum.into() {
+            let text = "too many messages of QoS 2 are not released";
+            return Err(Fault::new(reason::RECEIVE_MAXIMUM, text));
+        }
+        Ok(false)
+    }
+
+    /// Publishes a message of a client on the bus. Returns its number, if it is to be acknowledged when it comes back, or 0. No refusal: the bus
+    /// has no room.
     fn hand_over(
         &mut self,
         conn: ConnId,
@@ -80,7 +100,7 @@ impl Mqtt {
         topic: &TopicName,
         publish: &Publish<'_>,
         cx: &mut Cx<'_>,
-    ) -> Result<(), Option<Refusal>> {
+    ) -> Result<u64, Option<Refusal>> {
         if topic.as_str().starts_with('$') {
             let text = "topics that begin with '$' are the broker's";
             return Err(Some(Refusal::new(reason::NOT_AUTHORIZED, text)));
@@ -88,9 +108,9 @@ impl Mqtt {
         if !cx.door.may_publish(conn, topic) {
             return Err(Some(Refusal::new(reason::NOT_AUTHORIZED, "no right to publish to this topic")));
         }
-        let session = &self.sessions[slot];
-        let needs_origin = publish.retain || session.has_no_local();
-        let origin = if needs_origin { self.origin(session.serial, publish.retain) } else { None };
+        let (session, number) = (&self.sessions[slot], self.number_for(topic, publish.qos));
+        let needs_origin = publish.retain || session.has_no_local() || number > 0;
+        let origin = needs_origin.then(|| self.origin(session.serial, publish.retain, number));
         let unix_ms = self.clock.unix_ms(cx.now);
         let publication = Publication { qos: publish.qos, retain: publish.retain, origin, unix_ms };
         let mut attributes = std::mem::take(&mut self.scratch.attributes);
@@ -102,13 +122,13 @@ impl Mqtt {
             }),
         };
         self.scratch.attributes = attributes;
-        put
+        put.map(|()| number)
     }
 
     /// Where a message comes from.
-    pub(super) fn origin(&self, session: u64, retain: bool) -> Option<Origin> {
+    pub(super) fn origin(&self, session: u64, retain: bool, number: u64) -> Origin {
         let retained = if retain { self.retained_so_far + 1 } else { 0 };
-        Some(Origin { gateway: self.gateway, session, retained })
+        Origin { gateway: self.gateway, session, retained, number }
     }
 
     /// Whether a message is to be kept as a retained one. Without room for it, a client that can be told is refused.
@@ -153,7 +173,7 @@ impl Mqtt {
             return Ok(());
         }
         self.retained_so_far += 1;
-        let stored = Stored { topic: topic.clone(), attributes: attributes.into(), payload: payload.into() };
+        let stored = Stored::new(topic.clone(), attributes, payload);
         if payload.is_empty() {
             self.retained.remove(topic);
         } else if self.retained.has_room(topic, stored.bytes(), &self.settings) {
@@ -181,7 +201,7 @@ impl Mqtt {
         }
         let reason = refusal.map_or(reason::SUCCESS, |refusal| refusal.reason);
         let properties = Properties::new(&bytes);
-        self.reply(conn, Packet::Ack(Ack { kind, packet_id: publish.packet_id, reason, properties }), cx);
+        self.send_ack(conn, Ack { kind, packet_id: publish.packet_id, reason, properties }, cx);
     }
 
     /// Executes PUBREL.

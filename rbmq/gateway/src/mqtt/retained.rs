@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use rbmq_wire::{Levels, TopicFilter, TopicName};
 
+use super::journal::Notes;
+use super::journal::entry::Entry;
 use super::message::Stored;
 use super::settings::Settings;
 
@@ -14,7 +16,7 @@ pub(super) struct Retained {
     pub(super) qos: u8,
 }
 
-/// The retained messages of a gateway, in memory.
+/// The retained messages of a gateway.
 #[derive(Debug, Default)]
 pub(super) struct RetainedMessages {
     messages: Levels<Retained>,
@@ -23,6 +25,8 @@ pub(super) struct RetainedMessages {
     earliest: Option<u64>,
     /// When worthless messages are searched again at the earliest.
     next_search: u64,
+    /// Where changes are noted, if there is a journal.
+    notes: Option<Notes>,
 }
 
 /// The time between two searches, in ms: who fills the table makes them no more frequent.
@@ -44,6 +48,7 @@ impl RetainedMessages {
 
     /// Keeps a message in place of the former one.
     pub(super) fn put(&mut self, retained: Retained) {
+        self.note(&retained);
         self.bytes += retained.message.bytes();
         let expiry = retained.message.expiry();
         self.earliest = self.earliest.into_iter().chain(expiry).min();
@@ -57,6 +62,27 @@ impl RetainedMessages {
     pub(super) fn remove(&mut self, topic: &TopicName) {
         if let Some(old) = self.messages.remove(topic.as_str()) {
             self.bytes -= old.message.bytes();
+            if let Some(notes) = &self.notes {
+                notes.put(Entry::Forgotten { topic: topic.as_str() });
+            }
+        }
+    }
+
+    /// Has changes noted from now on.
+    pub(super) fn keep(&mut self, notes: &Notes) {
+        self.notes = Some(notes.clone());
+    }
+
+    /// All messages.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Retained> {
+        self.messages.values()
+    }
+
+    /// Notes a message, which is new or part of a snapshot.
+    pub(super) fn note(&self, retained: &Retained) {
+        if let Some(notes) = &self.notes {
+            let message = notes.message(&retained.message);
+            notes.put(Entry::Retained { message, qos: retained.qos });
         }
     }
 

@@ -1,6 +1,6 @@
 //! The state of a session: all that outlives a connection, in one place.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -9,7 +9,9 @@ use rbmq_wire::{TopicFilter, TopicName};
 
 use crate::protocol::ConnId;
 
-use super::codec::Version;
+use super::codec::{SubscribeOptions, Version};
+use super::journal::Notes;
+use super::journal::entry::{Change, Entry, Ids, Life, Parcel};
 use super::message::Stored;
 
 /// A will.
@@ -75,6 +77,29 @@ impl Waiting {
         match self {
             Self::Message(pending) => pending.bytes(),
             Self::Retained { ids, .. } => ENTRY + size_of_val(&**ids),
+        }
+    }
+
+    /// As the journal has it; none: it has none of QoS 0.
+    fn parcel(&self, notes: &Notes) -> Option<Parcel<'_>> {
+        match self {
+            Self::Message(pending) => (pending.qos > 0).then(|| pending.parcel(notes)),
+            Self::Retained { message, qos, ids } => (*qos > 0).then(|| Parcel {
+                // One that is not there any more has its place in the queue, until its turn comes.
+                message: message.upgrade().map_or(0, |message| notes.message(&message)),
+                qos: *qos,
+                retain: true,
+                for_new: true,
+                replaceable: true,
+                ids: Ids::Numbers(ids),
+            }),
+        }
+    }
+
+    fn is_journaled(&self) -> bool {
+        match self {
+            Self::Message(pending) => pending.qos > 0,
+            Self::Retained { qos, .. } => *qos > 0,
         }
     }
 
@@ -151,6 +176,21 @@ impl Pending {
     fn bytes(&self) -> usize {
         ENTRY + self.message.bytes() + size_of_val(&*self.ids)
     }
+
+    /// As the journal has it.
+    fn parcel(&self, notes: &Notes) -> Parcel<'_> {
+        let Self { message, qos, retain, for_new, ids } = self;
+        let (qos, retain, for_new) = (*qos, *retain, *for_new);
+        let ids = Ids::Numbers(ids);
+        Parcel { message: notes.message(message), qos, retain, for_new, replaceable: false, ids }
+    }
+}
+
+/// A subscription, as its session knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Subscription {
+    pub(super) options: SubscribeOptions,
+    pub(super) id: Option<u32>,
 }
 
 /// What an id takes, about.
@@ -175,10 +215,9 @@ pub(super) struct Session {
     will: Option<OwnedWill>,
     /// When the will is published, after the connection has gone.
     pub(super) will_at: Option<Instant>,
-    /// The filters, and whether their subscriptions leave out own messages.
-    subscriptions: BTreeMap<TopicFilter, bool>,
-    /// Ids of QoS 2 that the client has not released.
-    received: HashSet<u16>,
+    subscriptions: BTreeMap<TopicFilter, Subscription>,
+    /// Ids of QoS 2 that the client has not released. With a number: the message of that number is on its way, and PUBREC is owed.
+    received: HashMap<u16, Option<u64>>,
     /// Ids that the client has released last: it may not have got the PUBCOMP, and may release them again.
     released: VecDeque<u16>,
     /// Sent and not acknowledged, in order.
@@ -191,6 +230,8 @@ pub(super) struct Session {
     pub(super) held: Held,
     sent: u64,
     last_id: u16,
+    /// Where its changes are noted; none: it ends with its connection, or there is no journal.
+    notes: Option<Notes>,
 }
 
 impl Session {
@@ -206,7 +247,7 @@ impl Session {
             will: None,
             will_at: None,
             subscriptions: BTreeMap::new(),
-            received: HashSet::new(),
+            received: HashMap::new(),
             released: VecDeque::new(),
             inflight: VecDeque::new(),
             queue: VecDeque::new(),
@@ -215,6 +256,16 @@ impl Session {
             held,
             sent: 0,
             last_id: 0,
+            notes: None,
+        }
+    }
+
+    /// Notes a change.
+    fn note<'a>(&self, change: impl FnOnce(&Notes) -> Option<Change<'a>>) {
+        if let Some(notes) = &self.notes
+            && let Some(change) = change(notes)
+        {
+            notes.put(Entry::Of { serial: self.serial, change });
         }
     }
 
@@ -234,14 +285,19 @@ impl Session {
         self.subscriptions.keys()
     }
 
+    pub(super) fn subscriptions(&self) -> impl Iterator<Item = (&TopicFilter, &Subscription)> {
+        self.subscriptions.iter()
+    }
+
     pub(super) fn is_subscribed(&self, filter: &TopicFilter) -> bool {
         self.subscriptions.contains_key(filter)
     }
 
     /// Adds a subscription, or replaces it.
-    pub(super) fn subscribe(&mut self, filter: TopicFilter, no_local: bool) {
+    pub(super) fn subscribe(&mut self, filter: TopicFilter, subscription: Subscription) {
+        self.note(|_| Some(subscribed(&filter, subscription)));
         let bytes = filter_bytes(&filter);
-        if self.subscriptions.insert(filter, no_local).is_none() {
+        if self.subscriptions.insert(filter, subscription).is_none() {
             self.held.add(bytes);
         }
     }
@@ -250,12 +306,13 @@ impl Session {
     pub(super) fn unsubscribe(&mut self, filter: &TopicFilter) -> bool {
         let was = self.subscriptions.remove(filter).is_some();
         self.held.remove(if was { filter_bytes(filter) } else { 0 });
+        self.note(|_| was.then_some(Change::Unsubscribed { filter: filter.as_str() }));
         was
     }
 
     /// Whether some subscription leaves out own messages.
     pub(super) fn has_no_local(&self) -> bool {
-        self.subscriptions.values().any(|no_local| *no_local)
+        self.subscriptions.values().any(|subscription| subscription.options.no_local)
     }
 
     /// The number of live messages that wait.
@@ -281,6 +338,7 @@ impl Session {
     }
 
     fn enqueue(&mut self, waiting: Waiting) {
+        self.note(|notes| waiting.parcel(notes).map(Change::Queued));
         self.held.add(waiting.bytes());
         self.for_new += usize::from(waiting.is_for_new());
         self.queue.push_back(waiting);
@@ -304,6 +362,7 @@ impl Session {
 
     fn take_first(&mut self) -> Option<Waiting> {
         let waiting = self.queue.pop_front()?;
+        self.note(|_| waiting.is_journaled().then_some(Change::Popped));
         self.held.remove(waiting.bytes());
         self.for_new -= usize::from(waiting.is_for_new());
         if let Waiting::Message(pending) = &waiting
@@ -317,6 +376,7 @@ impl Session {
     /// A new message is sent: its packet id.
     pub(super) fn begin(&mut self, pending: Pending) -> u16 {
         let id = self.next_id();
+        self.note(|notes| Some(Change::Sent { packet_id: id, parcel: pending.parcel(notes) }));
         let qos = pending.qos;
         self.held.add(ENTRY + pending.bytes());
         self.inflight.push_back(Inflight { id, message: Some(pending), qos, sent: true, number: self.sent });
@@ -358,6 +418,7 @@ impl Session {
         let inflight = self.inflight.iter_mut().find(|inflight| inflight.id == id);
         if let Some(message) = inflight.and_then(|inflight| inflight.message.take()) {
             self.held.remove(message.bytes());
+            self.note(|_| Some(Change::Recorded { packet_id: id }));
         }
     }
 
@@ -366,6 +427,7 @@ impl Session {
         let at = self.inflight.iter().position(|inflight| inflight.id == id);
         let Some(done) = at.and_then(|at| self.inflight.remove(at)) else { return };
         self.held.remove(ENTRY + done.message.as_ref().map_or(0, Pending::bytes));
+        self.note(|_| Some(Change::Finished { packet_id: id }));
         if let Some(link) = &mut self.link {
             link.outstanding -= usize::from(done.sent);
         }
@@ -373,7 +435,12 @@ impl Session {
 
     /// Whether a message of QoS 2 came before, and is not released.
     pub(super) fn has_received(&self, id: u16) -> bool {
-        self.received.contains(&id)
+        self.received.contains_key(&id)
+    }
+
+    /// The number of such a message, if it is on its way.
+    pub(super) fn on_its_way(&self, id: u16) -> Option<u64> {
+        self.received.get(&id).copied().flatten()
     }
 
     /// The number of such messages.
@@ -383,9 +450,10 @@ impl Session {
 
     /// The client released an id. Whether it is known.
     pub(super) fn release(&mut self, id: u16) -> bool {
-        if !self.received.remove(&id) {
+        if self.received.remove(&id).is_none() {
             return self.released.contains(&id);
         }
+        self.note(|_| Some(Change::Released { packet_id: id }));
         if self.released.len() == MAX_RELEASED {
             self.released.pop_front();
             self.held.remove(ID);
@@ -395,13 +463,30 @@ impl Session {
         true
     }
 
-    /// The client uses an id for a new message.
-    pub(super) fn receive(&mut self, id: u16) {
+    /// The client uses an id for a new message, which is on its way and has a number, or is done.
+    pub(super) fn receive(&mut self, id: u16, number: Option<u64>) {
+        self.note(|_| number.is_none().then_some(Change::Received { packet_id: id }));
         let before = self.received.len() + self.released.len();
         self.released.retain(|released| *released != id);
-        self.received.insert(id);
+        self.received.insert(id, number);
         self.held.remove(before * ID);
         self.held.add((self.received.len() + self.released.len()) * ID);
+    }
+
+    /// The message of a number is where it has to be. Returns whether the id is still that of this message.
+    pub(super) fn settle(&mut self, id: u16, number: u64) -> bool {
+        let found = self.received.get_mut(&id).filter(|known| **known == Some(number));
+        let is_known = found.map(|known| *known = None).is_some();
+        self.note(|_| is_known.then_some(Change::Received { packet_id: id }));
+        is_known
+    }
+
+    /// The message of a number does not come: the client may send it again.
+    pub(super) fn give_up(&mut self, id: u16, number: u64) {
+        if self.on_its_way(id) == Some(number) {
+            self.received.remove(&id);
+            self.held.remove(ID);
+        }
     }
 
     /// A connection begins: nothing was sent on it yet.
@@ -423,13 +508,90 @@ impl Session {
         let held = [
             size_of::<Self>() + 2 * self.key.len() + ENTRY,
             self.will.as_ref().map_or(0, OwnedWill::bytes),
-            self.subscriptions.keys().map(filter_bytes).sum(),
+            self.subscriptions.keys().map(filter_bytes).sum::<usize>(),
             (self.received.len() + self.released.len()) * ID,
             inflight.sum(),
             self.queue.iter().map(Waiting::bytes).sum(),
         ];
         assert_eq!(self.held.own, held.iter().sum::<usize>());
     }
+}
+
+/// The journal.
+impl Session {
+    /// Has its changes noted from now on, as it lives so; or not any more, if it ends with its connection.
+    pub(super) fn keep(&mut self, notes: Option<&Notes>, life: Life) {
+        if life.expiry_ms == Some(0) {
+            self.note(|_| Some(Change::Ended));
+            self.notes = None;
+            return;
+        }
+        self.notes = notes.cloned();
+        self.note(|_| Some(Change::Lives { key: &self.key, life, last_id: self.last_id }));
+    }
+
+    /// It has ended.
+    pub(super) fn note_end(&self) {
+        self.note(|_| Some(Change::Ended));
+    }
+
+    /// Notes everything, for a snapshot.
+    pub(super) fn note_all(&self, life: Life) {
+        self.note(|_| Some(Change::Lives { key: &self.key, life, last_id: self.last_id }));
+        for (filter, subscription) in &self.subscriptions {
+            self.note(|_| Some(subscribed(filter, *subscription)));
+        }
+        for &packet_id in &self.released {
+            self.note(|_| Some(Change::Received { packet_id }));
+            self.note(|_| Some(Change::Released { packet_id }));
+        }
+        for (&packet_id, number) in &self.received {
+            self.note(|_| number.is_none().then_some(Change::Received { packet_id }));
+        }
+        for Inflight { id: packet_id, message, .. } in &self.inflight {
+            let packet_id = *packet_id;
+            self.note(|notes| {
+                Some(match message {
+                    Some(pending) => Change::Sent { packet_id, parcel: pending.parcel(notes) },
+                    None => Change::Recorded { packet_id },
+                })
+            });
+        }
+        for waiting in &self.queue {
+            self.note(|notes| waiting.parcel(notes).map(Change::Queued));
+        }
+    }
+
+    /// From the journal: a message was sent, or its PUBREL is owed.
+    pub(super) fn restore_sent(&mut self, id: u16, message: Option<Pending>) {
+        let qos = message.as_ref().map_or(2, |pending| pending.qos);
+        self.held.add(ENTRY + message.as_ref().map_or(0, Pending::bytes));
+        // Who knows how old it is: an id is not given before it was looked for.
+        self.sent = u64::from(u16::MAX);
+        self.inflight.push_back(Inflight { id, message, qos, sent: false, number: 0 });
+        self.last_id = id;
+    }
+
+    /// From the journal: the last packet id.
+    pub(super) fn restore_last_id(&mut self, id: u16) {
+        self.last_id = id;
+    }
+
+    /// From the journal: a retained message was to be sent, which is not there any more.
+    pub(super) fn push_gone(&mut self, qos: u8) {
+        self.enqueue(Waiting::Retained { message: Weak::new(), qos, ids: Box::default() });
+    }
+
+    /// From the journal: the first message of the queue is not there any more.
+    pub(super) fn restore_popped(&mut self) {
+        self.take_first();
+    }
+}
+
+fn subscribed(filter: &TopicFilter, subscription: Subscription) -> Change<'_> {
+    let Subscription { options, id } = subscription;
+    // No subscription has the id 0.
+    Change::Subscribed { filter: filter.as_str(), options: options.bits(), id: id.unwrap_or(0) }
 }
 
 fn filter_bytes(filter: &TopicFilter) -> usize {

@@ -12,6 +12,7 @@ use slab::Slab;
 use crate::protocol::ConnId;
 
 use super::codec::{DecodeError, SubscribeOptions, Version, reason};
+use super::journal::Journal;
 use super::retained::RetainedMessages;
 use super::session::{OwnedWill, Session};
 use super::settings::{Clock, MAX_MESSAGE, Settings};
@@ -56,6 +57,14 @@ pub(crate) struct Mqtt {
     pub(super) owed: VecDeque<OwnedWill>,
     /// Connections whose queue was full, to be disconnected.
     pub(super) doomed: Vec<ConnId>,
+    /// Where sessions and retained messages outlive this process; none: nowhere.
+    pub(super) journal: Option<Journal>,
+    /// Messages of clients that are acknowledged when they come back, by number.
+    pub(super) awaited: BTreeMap<u64, Awaited>,
+    /// Numbers that were given so far.
+    pub(super) numbered: u64,
+    /// A filter was left by its last session: messages may not come back.
+    pub(super) has_left_route: bool,
     pub(super) counts: Counts,
     pub(super) next_report: Instant,
     pub(super) scratch: Scratch,
@@ -151,6 +160,8 @@ pub(super) struct Client {
     pub(super) last_topic: Option<TopicName>,
     /// A SUBSCRIBE that is not done yet. The connection is not read until then, and gives the packet again.
     pub(super) subscribing: Option<Box<Subscribing>>,
+    /// Acknowledgements of its messages, in their order, from the first that is not due yet.
+    pub(super) owed: VecDeque<Owed>,
 }
 
 impl Client {
@@ -173,6 +184,28 @@ pub(super) struct Subscribing {
     pub(super) waits: Vec<TopicFilter>,
     /// Filters whose retained messages follow: each once, however often it is in the packet.
     pub(super) retained: BTreeMap<TopicFilter, RetainedWish>,
+}
+
+/// A message that is acknowledged when it comes back.
+#[derive(Debug)]
+pub(super) struct Awaited {
+    pub(super) topic: TopicName,
+    /// The connection that waits for the acknowledgement.
+    pub(super) conn: ConnId,
+    pub(super) slot: usize,
+    /// The number of the session.
+    pub(super) serial: u64,
+    pub(super) packet_id: u16,
+    pub(super) qos: u8,
+}
+
+/// An acknowledgement that is not sent yet, as one before it is not.
+#[derive(Debug)]
+pub(super) struct Owed {
+    /// The number of the message; 0: it does not come back.
+    pub(super) number: u64,
+    /// The packet; none: the message has not come back.
+    pub(super) packet: Option<Vec<u8>>,
 }
 
 /// Retained messages are to be sent for a subscription.
@@ -282,6 +315,10 @@ impl Mqtt {
             stalled: BTreeSet::new(),
             owed: VecDeque::new(),
             doomed: Vec::new(),
+            journal: None,
+            awaited: BTreeMap::new(),
+            numbered: 0,
+            has_left_route: false,
             counts: Counts::default(),
             scratch: Scratch::default(),
         }

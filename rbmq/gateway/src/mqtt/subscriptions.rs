@@ -10,6 +10,7 @@ use crate::protocol::{ConnId, Cx};
 use super::codec::{
     Answer, Packet, Properties, Property, Request, SubscribeOptions, Version, WantedFilter, reason,
 };
+use super::session::Subscription;
 use super::settings::{MAX_WALK, MAX_WILD_LEVELS};
 use super::state::{Fault, Mqtt, RetainedWish, Route, Step, Subscriber, Subscribing};
 
@@ -117,7 +118,7 @@ impl Mqtt {
         if is_new && (is_full || self.held.load(Ordering::Relaxed) > self.settings.max_session_bytes) {
             return Ok(reason::QUOTA);
         }
-        session.subscribe(filter.clone(), wanted.options.no_local);
+        session.subscribe(filter.clone(), Subscription { options: wanted.options, id });
         if !self.join_route(
             Subscriber { slot, options: wanted.options, id, since: self.retained_so_far },
             &filter,
@@ -139,7 +140,12 @@ impl Mqtt {
     }
 
     /// Adds a subscription to the table, or replaces it. Returns whether messages arrive.
-    fn join_route(&mut self, subscriber: Subscriber, filter: &TopicFilter, cx: &mut Cx<'_>) -> bool {
+    pub(super) fn join_route(
+        &mut self,
+        subscriber: Subscriber,
+        filter: &TopicFilter,
+        cx: &mut Cx<'_>,
+    ) -> bool {
         if self.routes.get(filter.as_str()).is_none() {
             let own = is_own(filter);
             self.own_routes += usize::from(own);
@@ -166,6 +172,7 @@ impl Mqtt {
         }
         if route.subscribers.is_empty() {
             self.routes.remove(filter.as_str());
+            self.has_left_route = true;
             match is_own(filter) {
                 true => self.own_routes -= 1,
                 false => cx.bus.unsubscribe(filter),

@@ -167,13 +167,19 @@ pub struct SubscribeOptions {
 }
 
 impl SubscribeOptions {
-    pub(super) fn from_bits(bits: u8) -> Self {
+    pub(in crate::mqtt) fn from_bits(bits: u8) -> Self {
         Self {
             qos: bits & 3,
             no_local: bits & 4 != 0,
             retain_as_published: bits & 8 != 0,
             retain_handling: bits >> 4 & 3,
         }
+    }
+
+    /// The bits in a packet.
+    pub(in crate::mqtt) fn bits(self) -> u8 {
+        let flag = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
+        self.qos | flag(self.no_local, 4) | flag(self.retain_as_published, 8) | self.retain_handling << 4
     }
 }
 

@@ -136,7 +136,7 @@ fn a_subscribe_that_costs_much_is_executed_in_pieces() {
     let (conn, late) = (site.plain(V5, "a"), site.plain(V5, "b"));
     for number in 0..6000 {
         let topic = format!("t/{number}").parse().unwrap();
-        let message = Stored { topic, attributes: Box::default(), payload: Box::default() };
+        let message = Stored::new(topic, &[], &[]);
         site.0.protocol.retained.put(Retained { message: message.into(), qos: 0 });
     }
     let filters: Vec<u8> = (b'a'..=b'e').flat_map(|level| [0, 3, b'+', b'/', level, 0]).collect();

@@ -12,6 +12,8 @@ use crate::protocol::{ConnId, Protocol as _};
 
 mod connect;
 mod floor;
+mod journal;
+mod kills;
 mod limits;
 mod quality;
 mod random;

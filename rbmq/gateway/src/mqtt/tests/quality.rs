@@ -306,7 +306,7 @@ fn a_connection_that_is_slow_gets_messages_of_qos_1_later() {
 #[test]
 fn packet_ids_in_use_are_not_given_again() {
     let mut session = Session::new(1, "".into(), Held::default());
-    let stored = Stored { topic: "t".parse().unwrap(), attributes: Box::default(), payload: Box::default() };
+    let stored = Stored::new("t".parse().unwrap(), &[], &[]);
     let message = Arc::new(stored);
     let pending = Pending { message, qos: 1, retain: false, for_new: false, ids: Box::default() };
     let (kept, also) = (session.begin(pending.clone()), session.begin(pending.clone()));

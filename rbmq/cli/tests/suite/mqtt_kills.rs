@@ -1,0 +1,419 @@
+//! Clients of MQTT whose broker is killed: what was acknowledged is there again.
+//!
+//! `MQTT_PROCESS_KILLS=100` kills so many brokers, `MQTT_PROCESS_SEED=7` draws other moments.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, BufRead as _, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rbmq_gateway::mqtt::codec::{
+    Ack, AckKind, Connect, Filters, Packet, Properties, Property, Publish, Request, Version, decode, split,
+};
+use testkit::{LONG, own_addr, until};
+
+use crate::common::{BrokerProcess, random};
+use crate::kept::{broker_with_file_limits, limit_files};
+
+/// A broker with a gateway of MQTT that keeps its sessions in the folder.
+struct Site {
+    broker: Option<BrokerProcess>,
+    config: String,
+    mqtt: String,
+}
+
+impl Site {
+    fn new(dir: &Path) -> Self {
+        let mqtt = own_addr();
+        let path = dir.join("rbmq.toml");
+        let keep = dir.join("kept");
+        let text = format!(
+            "[broker]\nkeep_dir = '{}'\n[[gateway]]\nprotocol = 'mqtt'\nlisten = '{mqtt}'\nmax_inflight = 20\n",
+            keep.display()
+        );
+        std::fs::write(&path, text).expect("a file");
+        let config = path.to_str().expect("UTF-8").to_owned();
+        let broker = Some(BrokerProcess::start_with(&["--config", &config]));
+        Self { broker, config, mqtt }
+    }
+
+    fn kill(&mut self) {
+        if let Some(broker) = self.broker.take() {
+            broker.process.signal("KILL");
+            broker.process.finish();
+        }
+        self.broker = Some(BrokerProcess::start_with(&["--config", &self.config]));
+    }
+
+    /// A client with a session that lasts, and whether it was there.
+    fn client(&self, id: &str) -> (Client, bool) {
+        let mut client = None;
+        until("the gateway listens", || {
+            client = Client::connect(&self.mqtt, id).ok();
+            client.is_some()
+        });
+        client.expect("a client")
+    }
+}
+
+/// What a client reads.
+#[derive(Debug, PartialEq, Eq)]
+enum Got {
+    Message { topic: String, payload: String, qos: u8, id: u16, retain: bool },
+    Ack(AckKind, u16),
+    Subscribed,
+}
+
+struct Client {
+    stream: TcpStream,
+    bytes: Vec<u8>,
+}
+
+impl Client {
+    fn connect(addr: &str, id: &str) -> io::Result<(Self, bool)> {
+        let stream = TcpStream::connect(addr)?;
+        stream.set_read_timeout(Some(LONG))?;
+        stream.set_nodelay(true)?;
+        let mut client = Self { stream, bytes: Vec::new() };
+        let mut properties = Vec::new();
+        Property::SessionExpiry(3600).put(&mut properties);
+        client.send(Packet::Connect(Connect {
+            version: Version::V5,
+            clean_start: false,
+            keep_alive: 0,
+            properties: Properties::new(&properties),
+            client_id: id,
+            will: None,
+            user: None,
+            password: None,
+        }))?;
+        let present = client.read(|packet| match packet {
+            Packet::Connack(connack) if connack.reason == 0 => connack.session_present,
+            other => panic!("{other:?}"),
+        })?;
+        Ok((client, present))
+    }
+
+    fn send(&mut self, packet: Packet<'_>) -> io::Result<()> {
+        self.stream.write_all(&packet.encode(Version::V5))
+    }
+
+    fn ack(&mut self, kind: AckKind, packet_id: u16) -> io::Result<()> {
+        self.send(Packet::Ack(Ack { kind, packet_id, reason: 0, properties: Properties::default() }))
+    }
+
+    fn subscribe(&mut self, filter: &str, qos: u8) {
+        let mut bytes = vec![0, filter.len() as u8];
+        bytes.extend_from_slice(filter.as_bytes());
+        bytes.push(qos);
+        let (properties, filters) = (Properties::default(), Filters::of_subscribe(&bytes));
+        self.send(Packet::Subscribe(Request { packet_id: 1, properties, filters })).expect("sent");
+        assert_eq!(self.next().expect("an answer"), Got::Subscribed);
+    }
+
+    fn publish(&mut self, message: Message<'_>) -> io::Result<()> {
+        let Message { topic, payload, qos, id, retain, dup } = message;
+        let properties = Properties::default();
+        let payload = payload.as_bytes();
+        self.send(Packet::Publish(Publish { dup, qos, retain, topic, packet_id: id, properties, payload }))
+    }
+
+    /// The next packet.
+    fn read<T>(&mut self, take: impl FnOnce(Packet<'_>) -> T) -> io::Result<T> {
+        loop {
+            if let Some(frame) = split(&self.bytes, usize::MAX).expect("packets") {
+                let len = frame.len;
+                let taken = take(decode(Version::V5, frame).expect("a packet"));
+                self.bytes.drain(..len);
+                return Ok(taken);
+            }
+            let mut more = [0; 4096];
+            match self.stream.read(&mut more)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => self.bytes.extend_from_slice(&more[..count]),
+            }
+        }
+    }
+
+    fn next(&mut self) -> io::Result<Got> {
+        self.read(|packet| match packet {
+            Packet::Publish(publish) => Got::Message {
+                topic: publish.topic.to_owned(),
+                payload: String::from_utf8_lossy(publish.payload).into_owned(),
+                qos: publish.qos,
+                id: publish.packet_id,
+                retain: publish.retain,
+            },
+            Packet::Ack(ack) if ack.reason == 0 => Got::Ack(ack.kind, ack.packet_id),
+            Packet::Suback(_) => Got::Subscribed,
+            other => panic!("{other:?}"),
+        })
+    }
+
+    /// The next message, which is acknowledged.
+    fn message(&mut self) -> (String, u8) {
+        loop {
+            match self.next().expect("a message") {
+                Got::Message { payload, qos, id, .. } => {
+                    let kind = if qos == 2 { AckKind::Pubrec } else { AckKind::Puback };
+                    self.ack(kind, id).expect("sent");
+                    return (payload, qos);
+                }
+                Got::Ack(AckKind::Pubrel, id) => self.ack(AckKind::Pubcomp, id).expect("sent"),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Message<'a> {
+    topic: &'a str,
+    payload: &'a str,
+    qos: u8,
+    id: u16,
+    retain: bool,
+    dup: bool,
+}
+
+impl<'a> Message<'a> {
+    fn new(topic: &'a str, payload: &'a str, qos: u8, id: u16) -> Self {
+        Self { topic, payload, qos, id, retain: false, dup: false }
+    }
+}
+
+#[test]
+fn a_session_gets_after_the_kill_what_was_acknowledged_before() {
+    const COUNT: u16 = 100;
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut site = Site::new(dir.path());
+    for (id, qos) in [("one", 1), ("two", 2)] {
+        let (mut subscriber, present) = site.client(id);
+        assert!(!present);
+        subscriber.subscribe("t/#", qos);
+    }
+    let (mut publisher, _) = site.client("publisher");
+    for id in 1..=COUNT {
+        publisher.publish(Message::new("t/a", &id.to_string(), 1, id)).expect("sent");
+    }
+    for id in 1..=COUNT {
+        assert_eq!(publisher.next().expect("an answer"), Got::Ack(AckKind::Puback, id));
+    }
+    let retained = Message { retain: true, ..Message::new("kept", "value", 1, 500) };
+    publisher.publish(retained).expect("sent");
+    assert_eq!(publisher.next().expect("an answer"), Got::Ack(AckKind::Puback, 500));
+    let twice = Message::new("t/b", "once", 2, 600);
+    publisher.publish(twice).expect("sent");
+    assert_eq!(publisher.next().expect("an answer"), Got::Ack(AckKind::Pubrec, 600));
+    site.kill();
+    // It may not have got the PUBREC, and asks again.
+    let (mut publisher, present) = site.client("publisher");
+    assert!(present);
+    publisher.publish(Message { dup: true, ..twice }).expect("sent");
+    assert_eq!(publisher.next().expect("an answer"), Got::Ack(AckKind::Pubrec, 600));
+    publisher.ack(AckKind::Pubrel, 600).expect("sent");
+    assert_eq!(publisher.next().expect("an answer"), Got::Ack(AckKind::Pubcomp, 600));
+    for (id, qos) in [("one", 1), ("two", 2)] {
+        let (mut subscriber, present) = site.client(id);
+        assert!(present);
+        for number in 1..=COUNT {
+            assert_eq!(subscriber.message(), (number.to_string(), 1));
+        }
+        assert_eq!(subscriber.message(), ("once".to_owned(), qos));
+    }
+    let (mut late, _) = site.client("late");
+    late.subscribe("kept", 1);
+    let Got::Message { payload, retain: true, .. } = late.next().expect("a message") else {
+        panic!("a retained message")
+    };
+    assert_eq!(payload, "value");
+    whoever_comes_back_has_his_session(&mut site);
+}
+
+fn whoever_comes_back_has_his_session(site: &mut Site) {
+    site.kill();
+    // What they have acknowledged does not come again.
+    let (mut subscriber, present) = site.client("one");
+    assert!(present);
+    let (mut publisher, _) = site.client("publisher");
+    publisher.publish(Message::new("t/a", "last", 1, 1)).expect("sent");
+    while subscriber.message().0 != "last" {}
+    // A broker that stops in order keeps them too.
+    let broker = site.broker.take().expect("a broker");
+    broker.process.signal("TERM");
+    broker.process.finish().good();
+    site.kill();
+    assert!(site.client("one").1);
+}
+
+/// A limit on the size of files has the effect of a full disk. Rings are files too, so they are made before.
+#[test]
+fn a_full_disk_acknowledges_nothing_and_loses_nothing() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut site = Site::new(dir.path());
+    let broker = site.broker.take().expect("a broker");
+    broker.process.signal("KILL");
+    broker.process.finish();
+    let mut broker = broker_with_file_limits(&own_addr(), &site.config);
+    let mut log = broker.stderr().lines().map_while(Result::ok);
+    site.client("one").0.subscribe("t/#", 1);
+    let (mut publisher, _) = site.client("publisher");
+    if !limit_files(&broker, Some(64 << 10)) {
+        return;
+    }
+    let large = "x".repeat(10_000);
+    let mut acknowledged = 0;
+    // The journal takes some of them.
+    for id in 1..=20 {
+        publisher.publish(Message::new("t/a", &format!("{id} {large}"), 1, id)).expect("sent");
+    }
+    let told = log.by_ref().find(|line| line.contains("the journal takes nothing"));
+    assert!(told.expect("the log says so").contains("File too large"));
+    publisher.stream.set_read_timeout(Some(Duration::from_millis(1200))).expect("a socket");
+    while let Ok(Got::Ack(AckKind::Puback, id)) = publisher.next() {
+        acknowledged += 1;
+        assert_eq!(id, acknowledged);
+    }
+    assert!(acknowledged < 20, "{acknowledged}");
+    assert!(limit_files(&broker, None));
+    // The rest of the log would fill its pipe.
+    let rest = std::thread::spawn(move || log.any(|line| line.contains("the journal works again")));
+    publisher.stream.set_read_timeout(Some(LONG)).expect("a socket");
+    while acknowledged < 20 {
+        acknowledged += 1;
+        assert_eq!(publisher.next().expect("an answer"), Got::Ack(AckKind::Puback, acknowledged));
+    }
+    assert!(rest.join().expect("a reader"));
+    broker.signal("KILL");
+    broker.finish();
+    site.kill();
+    let (mut subscriber, present) = site.client("one");
+    assert!(present);
+    for id in 1..=20 {
+        assert_eq!(subscriber.message().0, format!("{id} {large}"));
+    }
+}
+
+/// Publishes numbers until it is told to stop, and then until all are acknowledged. Returns the QoS of each.
+fn publish_all(addr: &str, stop: &AtomicBool) -> Vec<u8> {
+    let mut qos: Vec<u8> = Vec::new();
+    // What is not done, by packet id: the number, and whether it was recorded.
+    let mut open: BTreeMap<u16, (usize, bool)> = BTreeMap::new();
+    loop {
+        let ended = with_client(addr, "publisher", |client| {
+            let resend: Vec<_> = open.iter().map(|(id, state)| (*id, *state)).collect();
+            for (id, (number, recorded)) in resend {
+                match recorded {
+                    true => client.ack(AckKind::Pubrel, id)?,
+                    false => {
+                        let text = number.to_string();
+                        client
+                            .publish(Message { dup: true, ..Message::new("t/a", &text, qos[number], id) })?;
+                    }
+                }
+            }
+            loop {
+                let goes_on = !stop.load(Ordering::Relaxed);
+                if open.is_empty() && !goes_on {
+                    return Ok(());
+                }
+                while goes_on && open.len() < 10 {
+                    let (number, id) = (qos.len(), (qos.len() % 60_000) as u16 + 1);
+                    qos.push(1 + (number % 2) as u8);
+                    open.insert(id, (number, false));
+                    client.publish(Message::new("t/a", &number.to_string(), qos[number], id))?;
+                }
+                match client.next()? {
+                    Got::Ack(AckKind::Pubrec, id) => {
+                        open.get_mut(&id).expect("its message").1 = true;
+                        client.ack(AckKind::Pubrel, id)?;
+                    }
+                    Got::Ack(AckKind::Puback | AckKind::Pubcomp, id) => drop(open.remove(&id)),
+                    other => panic!("{other:?}"),
+                }
+            }
+        });
+        if ended.is_ok() {
+            return qos;
+        }
+    }
+}
+
+/// Receives until all have come. Returns how often each number came.
+fn receive_all(addr: &str, qos: &std::sync::OnceLock<Vec<u8>>) -> BTreeMap<usize, usize> {
+    let (mut got, mut unreleased) = (BTreeMap::new(), BTreeSet::new());
+    loop {
+        let ended = with_client(addr, "subscriber", |client| {
+            client.stream.set_read_timeout(Some(Duration::from_millis(200)))?;
+            loop {
+                let next = match client.next() {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        match qos.get().is_some_and(|qos| got.len() >= qos.len()) {
+                            true => return Ok(()),
+                            false => continue,
+                        }
+                    }
+                    next => next?,
+                };
+                match next {
+                    Got::Message { payload, qos, id, .. } => {
+                        let is_new = qos == 1 || unreleased.insert(id);
+                        *got.entry(payload.parse().expect("a number")).or_default() += usize::from(is_new);
+                        client.ack(if qos == 2 { AckKind::Pubrec } else { AckKind::Puback }, id)?;
+                    }
+                    Got::Ack(AckKind::Pubrel, id) => {
+                        unreleased.remove(&id);
+                        client.ack(AckKind::Pubcomp, id)?;
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        });
+        if ended.is_ok() {
+            return got;
+        }
+    }
+}
+
+/// Connects, and works until the connection ends.
+fn with_client(addr: &str, id: &str, work: impl FnOnce(&mut Client) -> io::Result<()>) -> io::Result<()> {
+    let mut connected = None;
+    until("the gateway listens", || {
+        connected = Client::connect(addr, id).ok();
+        connected.is_some()
+    });
+    let (mut client, _) = connected.expect("a client");
+    work(&mut client)
+}
+
+#[test]
+fn messages_survive_any_number_of_kills_and_those_of_qos_2_come_once() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let kills = number("MQTT_PROCESS_KILLS").unwrap_or(6) as usize;
+    let seed = number("MQTT_PROCESS_SEED").unwrap_or(11);
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut site = Site::new(dir.path());
+    site.client("subscriber").0.subscribe("t/#", 2);
+    let (stop, qos) = (AtomicBool::new(false), std::sync::OnceLock::new());
+    let addr = site.mqtt.clone();
+    let got = std::thread::scope(|scope| {
+        let publisher = scope.spawn(|| publish_all(&addr, &stop));
+        let subscriber = scope.spawn(|| receive_all(&addr, &qos));
+        for moment in random(seed, kills) {
+            std::thread::sleep(Duration::from_millis(u64::from(moment) / 2 + 20));
+            site.kill();
+        }
+        stop.store(true, Ordering::Relaxed);
+        qos.set(publisher.join().expect("a publisher")).expect("once");
+        subscriber.join().expect("a subscriber")
+    });
+    let qos = qos.get().expect("all were published");
+    for (number, qos) in qos.iter().enumerate() {
+        let count = got.get(&number).copied().unwrap_or(0);
+        let is_right = if *qos == 2 { count == 1 } else { count >= 1 };
+        assert!(is_right, "seed {seed}: message {number} of QoS {qos} came {count} times");
+    }
+    println!("seed {seed}: {} messages, {kills} kills", qos.len());
+}

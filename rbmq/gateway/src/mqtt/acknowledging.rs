@@ -1,0 +1,108 @@
+//! PUBACK and PUBREC: at once, or when the message has come back from the broker.
+//!
+//! With a journal, a message that sessions of this gateway wait for is acknowledged when it has come back: then it is in the journal for those
+//! that are away, and a topic on disk has it. Acknowledgements keep the order of the messages.
+
+use rbmq_wire::TopicName;
+
+use crate::protocol::{ConnId, Cx};
+
+use super::codec::{Ack, AckKind, Packet, Properties, Version, reason};
+use super::state::{Awaited, Fault, Mqtt, Owed};
+
+impl Mqtt {
+    /// The number with which a message of a topic comes back; 0: it is acknowledged at once.
+    pub(super) fn number_for(&self, topic: &TopicName, qos: u8) -> u64 {
+        let comes_back =
+            qos > 0 && self.journal.is_some() && self.routes.matching(topic, &mut |route| route.in_force);
+        if comes_back { self.numbered + 1 } else { 0 }
+    }
+
+    /// A message was published that comes back with a number.
+    pub(super) fn await_message(&mut self, number: u64, awaited: Awaited) {
+        self.numbered = number;
+        if let Some(client) = self.clients.get_mut(&awaited.conn) {
+            client.owed.push_back(Owed { number, packet: None });
+        }
+        if awaited.qos == 2 {
+            self.sessions[awaited.slot].receive(awaited.packet_id, Some(number));
+        }
+        self.awaited.insert(number, awaited);
+    }
+
+    /// The client has sent a message again that is on its way: its acknowledgement goes to this connection.
+    pub(super) fn await_again(&mut self, number: u64, conn: ConnId) {
+        let Some(awaited) = self.awaited.get_mut(&number) else { return };
+        awaited.conn = conn;
+        if let Some(client) = self.clients.get_mut(&conn)
+            && client.owed.iter().all(|owed| owed.number != number)
+        {
+            client.owed.push_back(Owed { number, packet: None });
+        }
+    }
+
+    /// Sends an acknowledgement, behind those that are owed.
+    pub(super) fn send_ack(&mut self, conn: ConnId, ack: Ack<'_>, cx: &mut Cx<'_>) {
+        let Some(client) = self.clients.get_mut(&conn) else { return };
+        let packet = Packet::Ack(ack).encode(client.version);
+        match client.owed.is_empty() {
+            true => cx.out.send(conn, &packet),
+            false => client.owed.push_back(Owed { number: 0, packet: Some(packet) }),
+        }
+    }
+
+    /// A message has come back, and all sessions have it.
+    pub(super) fn came_back(&mut self, number: u64, topic: &TopicName, cx: &mut Cx<'_>) {
+        if self.awaited.get(&number).is_some_and(|awaited| awaited.topic == *topic)
+            && let Some(awaited) = self.awaited.remove(&number)
+        {
+            self.fulfil(number, &awaited, reason::SUCCESS, cx);
+        }
+    }
+
+    /// Answers a message.
+    fn fulfil(&mut self, number: u64, awaited: &Awaited, reason: u8, cx: &mut Cx<'_>) {
+        let Awaited { conn, slot, serial, packet_id, qos, .. } = *awaited;
+        if qos == 2
+            && let Some(session) = self.session(slot, serial)
+        {
+            match reason {
+                reason::SUCCESS => _ = session.settle(packet_id, number),
+                _ => session.give_up(packet_id, number),
+            }
+        }
+        let Some(client) = self.clients.get_mut(&conn) else { return };
+        let Some(owed) = client.owed.iter_mut().find(|owed| owed.number == number) else { return };
+        if reason != reason::SUCCESS && client.version == Version::V311 {
+            // It has no word for it, and sends the message again when it comes back.
+            return self.fail(conn, Fault::new(reason, "a message may be lost on its way to the broker"), cx);
+        }
+        let kind = if qos == 1 { AckKind::Puback } else { AckKind::Pubrec };
+        let ack = Ack { kind, packet_id, reason, properties: Properties::default() };
+        owed.packet = Some(Packet::Ack(ack).encode(client.version));
+        while let Some(packet) = client.owed.front_mut().and_then(|owed| owed.packet.take()) {
+            client.owed.pop_front();
+            cx.out.send(conn, &packet);
+        }
+    }
+
+    /// Messages of a topic, or of any, do not come back.
+    pub(super) fn refuse_awaited(&mut self, topic: Option<&TopicName>, cx: &mut Cx<'_>) {
+        let is_lost = |awaited: &Awaited| topic.is_none_or(|topic| awaited.topic == *topic);
+        self.fulfil_all(is_lost, reason::UNSPECIFIED, cx);
+    }
+
+    /// Messages that no session waits for any more may not come back.
+    pub(super) fn acknowledge_unrouted(&mut self, cx: &mut Cx<'_>) {
+        if std::mem::take(&mut self.has_left_route) && !self.awaited.is_empty() {
+            let routes = std::mem::take(&mut self.routes);
+            self.fulfil_all(|awaited| !routes.any_matches(&awaited.topic), reason::SUCCESS, cx);
+            self.routes = routes;
+        }
+    }
+
+    fn fulfil_all(&mut self, of: impl Fn(&Awaited) -> bool, reason: u8, cx: &mut Cx<'_>) {
+        let these: Vec<(u64, Awaited)> = self.awaited.extract_if(.., |_, awaited| of(awaited)).collect();
+        these.iter().for_each(|(number, awaited)| self.fulfil(*number, awaited, reason, cx));
+    }
+}

@@ -1,0 +1,71 @@
+//! The journal of the machine: what is written, and when.
+
+use std::time::{Duration, Instant};
+
+use crate::protocol::Cx;
+
+use super::journal::Journal;
+use super::journal::entry::Life;
+use super::session::Session;
+use super::settings::Clock;
+use super::state::Mqtt;
+
+impl Mqtt {
+    /// A session has got or lost its connection, or lives for another time.
+    pub(super) fn keep_session(&mut self, slot: usize) {
+        if let Some(journal) = &self.journal {
+            let session = &mut self.sessions[slot];
+            let life = life(session, &self.clock);
+            session.keep(Some(journal.notes()), life);
+        }
+    }
+
+    /// Writes notes before the end of the round, if there are many.
+    pub(super) fn write_many(&mut self, now: Instant) {
+        if let Some(journal) = self.journal.as_mut().filter(|journal| journal.has_many_notes()) {
+            // What fails shows at the end of the round.
+            journal.write(now);
+        }
+    }
+
+    /// Writes what was noted, or everything. Returns a time if it cannot be written before.
+    pub(super) fn commit(&mut self, cx: &mut Cx<'_>) -> Option<Instant> {
+        let (mut journal, now) = (self.journal.take()?, cx.now);
+        let was_failing = journal.is_failing();
+        if journal.waits_until(now).is_none() {
+            let is_written = journal.write(now);
+            if journal.waits_until(now).is_none() && (!is_written || journal.wants_snapshot()) {
+                self.write_snapshot(&mut journal, now);
+            }
+        }
+        let until = journal.waits_until(now);
+        if was_failing && until.is_none() {
+            self.clients.keys().for_each(|conn| cx.out.resume(*conn));
+        }
+        self.journal = Some(journal);
+        until
+    }
+
+    fn write_snapshot(&self, journal: &mut Journal, now: Instant) {
+        let mut pieces = journal.begin_snapshot();
+        for retained in self.retained.all() {
+            self.retained.note(retained);
+            journal.go_on(&mut pieces);
+        }
+        for (_, session) in &self.sessions {
+            session.note_all(life(session, &self.clock));
+            journal.go_on(&mut pieces);
+        }
+        journal.end_snapshot(pieces, now);
+    }
+}
+
+/// How long a session lives, as the journal has it.
+fn life(session: &Session, clock: &Clock) -> Life {
+    let ms = |time: Duration| time.as_millis().try_into().unwrap_or(u64::MAX - 1);
+    Life {
+        expiry_ms: session.expiry.map(ms),
+        connected: session.link.is_some(),
+        ends_at: session.ends_at.map(|at| clock.unix_ms(at)),
+    }
+}

@@ -1,0 +1,269 @@
+//! What an earlier gateway left in the journal.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::{Duration, Instant};
+
+use rbmq_wire::{TopicFilter, TopicName};
+use tracing::{info, warn};
+
+use crate::protocol::Cx;
+
+use super::codec::SubscribeOptions;
+use super::journal::entry::{Change, Entry, Life, Parcel};
+use super::journal::{Batch, Journal, JournalError, Replay};
+use super::message::Stored;
+use super::retained::{Retained, RetainedMessages};
+use super::session::{Held, Pending, Session, Subscription};
+use super::settings::{Clock, Settings};
+use super::state::{Alarm, Mqtt, Subscriber};
+
+/// The tables of the earlier gateway.
+#[derive(Debug)]
+struct Tables {
+    held: Arc<AtomicUsize>,
+    sessions: BTreeMap<u64, Found>,
+    retained: RetainedMessages,
+    messages: HashMap<u64, Arc<Stored>>,
+    /// Entries about something that is not there.
+    missing: usize,
+}
+
+#[derive(Debug)]
+struct Found {
+    session: Session,
+    life: Life,
+}
+
+/// A snapshot that is not complete yet.
+#[derive(Debug)]
+struct Snapshot {
+    tables: Tables,
+    pieces: u32,
+    is_complete: bool,
+}
+
+#[derive(Debug)]
+struct Recovery {
+    tables: Tables,
+    snapshot: Option<Snapshot>,
+    is_damaged: bool,
+}
+
+impl Mqtt {
+    /// A machine with the sessions and retained messages of a journal.
+    ///
+    /// # Errors
+    /// The journal cannot be read.
+    pub(crate) fn with_journal(
+        settings: Settings,
+        clock: Clock,
+        gateway: u64,
+        journal: Journal,
+    ) -> Result<Self, JournalError> {
+        let mut mqtt = Self::new(settings, clock, gateway);
+        let tables = Tables::new(&mqtt.held);
+        let mut recovery = Recovery { tables, snapshot: None, is_damaged: false };
+        journal.replay(&mut recovery)?;
+        recovery.use_snapshot();
+        let Recovery { tables, is_damaged, .. } = recovery;
+        let dir = journal.dir().display();
+        if is_damaged || tables.missing > 0 {
+            warn!(
+                "{dir}: parts of the journal are damaged, and {} entries name what is not there; sessions may miss messages or get \
+                 them twice, and retained messages may be old",
+                tables.missing
+            );
+        }
+        mqtt.retained = tables.retained;
+        mqtt.retained.keep(journal.notes());
+        let found = tables.sessions.len();
+        let mut living: Vec<(Option<Instant>, Session)> = tables
+            .sessions
+            .into_values()
+            .filter_map(|found| Some((mqtt.end_of(&found.life)?, found.session)))
+            .collect();
+        // In the order in which they lost their connections, about: those that live on without end come last.
+        living.sort_by_key(|(ends_at, _)| (ends_at.is_none(), *ends_at));
+        let expired = found - living.len();
+        info!(
+            "{dir}: {} sessions and {} retained messages; {expired} sessions have expired",
+            living.len(),
+            mqtt.retained.len()
+        );
+        mqtt.journal = Some(journal);
+        living.into_iter().for_each(|(ends_at, session)| mqtt.adopt(session, ends_at));
+        Ok(mqtt)
+    }
+
+    /// When a session ends: at no time, or then; none: it has ended.
+    fn end_of(&self, life: &Life) -> Option<Option<Instant>> {
+        let begun = self.clock.at;
+        let after = |ms: u64| {
+            let time = Duration::from_millis(ms).min(self.settings.max_session_expiry);
+            begun.checked_add(time)
+        };
+        match life {
+            // Its connection was lost when the gateway died, and nobody knows when that was.
+            Life { connected: true, expiry_ms, .. } => Some(expiry_ms.and_then(after)),
+            Life { ends_at: None, .. } => Some(None),
+            Life { ends_at: Some(at), .. } => {
+                let left = at.checked_sub(self.clock.unix_ms).filter(|left| *left > 0)?;
+                Some(after(left))
+            }
+        }
+    }
+
+    fn adopt(&mut self, mut session: Session, ends_at: Option<Instant>) {
+        session.ends_at = ends_at;
+        self.departures += 1;
+        session.away = Some(self.departures);
+        self.serials = self.serials.max(session.serial);
+        let (key, serial) = (session.key.clone(), session.serial);
+        let slot = self.sessions.insert(session);
+        self.away.insert(self.departures, slot);
+        if let Some(at) = ends_at {
+            self.alarms.insert((at, Alarm::Session { slot, serial }));
+        }
+        self.names.insert(key, slot);
+        self.keep_session(slot);
+    }
+
+    /// Subscribes to what the sessions of the journal have subscribed to.
+    pub(super) fn join_routes(&mut self, cx: &mut Cx<'_>) {
+        let all: Vec<(usize, TopicFilter, Subscription)> = self
+            .sessions
+            .iter()
+            .flat_map(|(slot, session)| {
+                session
+                    .subscriptions()
+                    .map(move |(filter, subscription)| (slot, filter.clone(), *subscription))
+            })
+            .collect();
+        for (slot, filter, Subscription { options, id }) in all {
+            self.join_route(Subscriber { slot, options, id, since: self.retained_so_far }, &filter, cx);
+        }
+    }
+}
+
+impl Tables {
+    fn new(held: &Arc<AtomicUsize>) -> Self {
+        let (sessions, retained) = (BTreeMap::new(), RetainedMessages::default());
+        Self { held: Arc::clone(held), sessions, retained, messages: HashMap::new(), missing: 0 }
+    }
+
+    /// Applies an entry. None: it names what is not there.
+    fn apply(&mut self, entry: Entry<'_>) -> Option<()> {
+        match entry {
+            Entry::Message { number, topic, attributes, payload } => {
+                let stored = Stored::new(topic.parse().ok()?, attributes, payload);
+                self.messages.insert(number, Arc::new(stored));
+            }
+            Entry::Retained { message, qos } => {
+                let message = Arc::clone(self.messages.get(&message)?);
+                self.retained.put(Retained { message, qos });
+            }
+            Entry::Forgotten { topic } => self.retained.remove(&topic.parse::<TopicName>().ok()?),
+            Entry::Of { serial, change: Change::Lives { key, life, last_id } } => {
+                let new = || Session::new(serial, key.into(), Held::of(&self.held));
+                let found = self.sessions.entry(serial).or_insert_with(|| Found { session: new(), life });
+                found.life = life;
+                found.session.expiry = life.expiry_ms.map(Duration::from_millis);
+                found.session.restore_last_id(last_id);
+            }
+            Entry::Of { serial, change: Change::Ended } => drop(self.sessions.remove(&serial)?),
+            Entry::Of { serial, change } => {
+                let session = &mut self.sessions.get_mut(&serial)?.session;
+                return change_session(session, change, &self.messages);
+            }
+        }
+        Some(())
+    }
+}
+
+/// Applies a change of a session. None: it names what is not there.
+fn change_session(
+    session: &mut Session,
+    change: Change<'_>,
+    messages: &HashMap<u64, Arc<Stored>>,
+) -> Option<()> {
+    match change {
+        Change::Lives { .. } | Change::Ended => {}
+        Change::Subscribed { filter, options, id } => {
+            let (options, id) = (SubscribeOptions::from_bits(options), (id > 0).then_some(id));
+            session.subscribe(filter.parse().ok()?, Subscription { options, id });
+        }
+        Change::Unsubscribed { filter } => _ = session.unsubscribe(&filter.parse().ok()?),
+        Change::Queued(parcel) => match messages.get(&parcel.message) {
+            Some(message) if parcel.replaceable => {
+                session.push_retained(message, parcel.qos, parcel.ids.to_box());
+            }
+            Some(message) => session.push(pending(message, parcel)),
+            None => {
+                // Its place in the queue stays.
+                session.push_gone(parcel.qos);
+                return (parcel.message == 0).then_some(());
+            }
+        },
+        Change::Popped => session.restore_popped(),
+        Change::Sent { packet_id, parcel } => {
+            let message = messages.get(&parcel.message)?;
+            session.restore_sent(packet_id, Some(pending(message, parcel)));
+        }
+        Change::Recorded { packet_id } => match session.find(packet_id).is_some() {
+            true => session.record(packet_id),
+            false => session.restore_sent(packet_id, None),
+        },
+        Change::Finished { packet_id } => session.finish(packet_id),
+        Change::Received { packet_id } => session.receive(packet_id, None),
+        Change::Released { packet_id } => _ = session.release(packet_id),
+    }
+    Some(())
+}
+
+fn pending(message: &Arc<Stored>, parcel: Parcel<'_>) -> Pending {
+    let Parcel { qos, retain, for_new, ids, .. } = parcel;
+    Pending { message: Arc::clone(message), qos, retain, for_new, ids: ids.to_box() }
+}
+
+impl Recovery {
+    /// A snapshot that is complete takes the place of what was before it.
+    fn use_snapshot(&mut self) {
+        if let Some(snapshot) = self.snapshot.take_if(|snapshot| snapshot.is_complete) {
+            self.tables = snapshot.tables;
+        }
+    }
+}
+
+impl Replay for Recovery {
+    fn on_batch(&mut self, batch: Batch) {
+        self.use_snapshot();
+        match batch {
+            // A snapshot that was not ended.
+            Batch::Changes => self.snapshot = None,
+            Batch::Piece { number, is_first, is_last } => {
+                let fresh =
+                    || Snapshot { tables: Tables::new(&self.tables.held), pieces: 0, is_complete: false };
+                if is_first {
+                    self.snapshot = None;
+                }
+                let snapshot = self.snapshot.get_or_insert_with(fresh);
+                self.is_damaged |= snapshot.pieces != number;
+                snapshot.pieces = number.wrapping_add(1);
+                snapshot.is_complete = is_last;
+            }
+        }
+    }
+
+    fn on_entry(&mut self, entry: Entry<'_>) {
+        let tables = self.snapshot.as_mut().map_or(&mut self.tables, |snapshot| &mut snapshot.tables);
+        if tables.apply(entry).is_none() {
+            tables.missing += 1;
+        }
+    }
+
+    fn on_damage(&mut self) {
+        self.is_damaged = true;
+    }
+}
