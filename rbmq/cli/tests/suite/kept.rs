@@ -62,9 +62,8 @@ fn a_killed_broker_loses_nothing_and_repeats_nothing() {
     let addr = broker.addr.clone();
     let publishers: Vec<_> = (0..2)
         .map(|publisher| {
-            let addr = addr.clone();
+            let mut writer = topic(&addr, "k/a");
             std::thread::spawn(move || {
-                let mut writer = topic(&addr, "k/a");
                 for number in 0..EACH {
                     writer.publish(format!("{publisher} {number} {:0200}", 0).as_bytes()).unwrap();
                     if number % 100 == 0 {
@@ -75,8 +74,8 @@ fn a_killed_broker_loses_nothing_and_repeats_nothing() {
             })
         })
         .collect();
-    let at = addr.clone();
-    let reader = std::thread::spawn(move || receive(&mut subscriber(&at, StartFrom::Oldest), 2, EACH));
+    let mut follower = subscriber(&addr, StartFrom::Oldest);
+    let reader = std::thread::spawn(move || receive(&mut follower, 2, EACH));
     for moment in random(23, 8) {
         std::thread::sleep(Duration::from_millis(u64::from(moment) / 2 + 50));
         broker.process.signal("KILL");
