@@ -166,6 +166,7 @@ impl Writer {
                 last.records.push(&record.header, record.end, interval);
                 last.file_len = last.records.len;
                 state.end = record.end;
+                state.last_time = record.header.time;
                 if record.batch.is_some() {
                     state.stats.batches += 1;
                     state.stats.bytes += u64::from(record.header.len);

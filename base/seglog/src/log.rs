@@ -138,6 +138,11 @@ impl Log {
         self.writer.end()
     }
 
+    /// When the last batch was appended, in milliseconds since 1970, as readers learn it; 0 before the first one since the log was opened.
+    pub fn last_time(&self) -> u64 {
+        self.writer.shared.state.lock().last_time
+    }
+
     /// The bytes below this position are on the disk.
     pub fn durable(&self) -> u64 {
         self.writer.durable()

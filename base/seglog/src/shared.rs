@@ -111,6 +111,8 @@ pub(crate) struct State {
     /// In order of their bases; never empty.
     pub(crate) segments: VecDeque<Segment>,
     pub(crate) end: u64,
+    /// When the last batch was appended, since the log was opened.
+    pub(crate) last_time: u64,
     /// The bytes below this position are on the disk.
     pub(crate) durable: u64,
     /// A sync failed, and the bytes above `durable` were not written anew yet.
@@ -132,6 +134,7 @@ impl State {
         Self {
             segments,
             end,
+            last_time: 0,
             durable,
             suspect: false,
             writer: true,

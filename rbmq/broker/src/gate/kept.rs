@@ -13,7 +13,7 @@ use rocketbufs::{Epoch, Position};
 use seglog::{Read, ReadError, Reader};
 
 use crate::in_force::InForce;
-use crate::kept::{Ear, KeptLogs, Stored};
+use crate::kept::{Clock, Ear, KeptLogs, Stored, batch_before};
 use crate::limits::largest_delivery;
 
 /// What the rules say about keeping a topic.
@@ -37,7 +37,10 @@ pub struct KeptTopics {
 
 /// The log of a kept topic. A clone reads independently.
 #[derive(Debug, Clone)]
-pub struct KeptLog(Reader);
+pub struct KeptLog {
+    reader: Reader,
+    clock: Clock,
+}
 
 /// A delivery in the log of a kept topic: runs ([`rbmq_wire::Runs`]).
 #[derive(Debug, Clone)]
@@ -92,7 +95,7 @@ impl KeptTopics {
 
     /// The log of a topic. None if it has none: nobody has published the topic yet, or it is not kept.
     pub fn log(&self, topic: &TopicName) -> Option<KeptLog> {
-        self.logs.of(topic).map(KeptLog)
+        self.logs.of(topic).map(|(reader, clock)| KeptLog { reader, clock })
     }
 
     /// Begins to be told when the topic grows; false: ends it. A topic that has no log yet is told when it has one.
@@ -120,17 +123,17 @@ impl std::fmt::Debug for KeptTopics {
 impl KeptLog {
     /// The first position that is kept.
     pub fn first(&self) -> Position {
-        self.0.first()
+        self.reader.first()
     }
 
     /// The position behind the last delivery.
     pub fn end(&self) -> Position {
-        self.0.end()
+        self.reader.end()
     }
 
     /// Whether nothing more comes: the topic may have another log now.
     pub fn is_closed(&self) -> bool {
-        self.0.is_closed()
+        self.reader.is_closed()
     }
 
     /// The whole delivery at a position. May wait for the disk.
@@ -138,9 +141,9 @@ impl KeptLog {
     /// # Errors
     /// The disk does not give it.
     pub fn read(&mut self, position: Position) -> Result<KeptRead, KeptReadError> {
-        let batch = match self.0.read(position)? {
+        let batch = match self.reader.read(position)? {
             Read::Batch(batch) if batch.batch == batch.position => batch,
-            Read::Batch(batch) => match self.0.read(batch.batch)? {
+            Read::Batch(batch) => match self.reader.read(batch.batch)? {
                 Read::Batch(whole) => whole,
                 // It was removed meanwhile.
                 _ => return Ok(KeptRead::Gap(batch.end())),
@@ -149,7 +152,8 @@ impl KeptLog {
             Read::Removed { first } => return Ok(KeptRead::Gap(first.max(position + 1))),
             _ => return Ok(KeptRead::End),
         };
-        Ok(KeptRead::Batch(KeptBatch { position: batch.position, time_ms: batch.time, bytes: batch.bytes }))
+        let time_ms = self.clock.time(batch.position, batch.time);
+        Ok(KeptRead::Batch(KeptBatch { position: batch.position, time_ms, bytes: batch.bytes }))
     }
 
     /// The last delivery that begins before a position. None: there is none any more.
@@ -157,40 +161,12 @@ impl KeptLog {
     /// # Errors
     /// The disk does not give it.
     pub fn read_before(&mut self, position: Position) -> Result<Option<KeptBatch>, KeptReadError> {
-        let position = position.min(self.end());
-        let mut step = 1;
-        while position > self.first() {
-            // Before a gap, whose beginning is not known.
-            let mut at = position.saturating_sub(step).max(self.first());
-            let (begin, mut last) = (at, None);
-            while at < position
-                && let KeptRead::Batch(_) | KeptRead::Gap(_) = self.read_into(&mut at, &mut last)?
-            {
-            }
-            if last.is_some() || begin <= self.first() {
-                return Ok(last);
-            }
-            step = step.saturating_mul(2);
+        let Some(part) = batch_before(&mut self.reader, position)? else { return Ok(None) };
+        match self.read(part.batch)? {
+            KeptRead::Batch(batch) => Ok(Some(batch)),
+            // It was removed meanwhile.
+            _ => Ok(None),
         }
-        Ok(None)
-    }
-
-    /// Reads on, and keeps the last delivery.
-    fn read_into(
-        &mut self,
-        at: &mut Position,
-        last: &mut Option<KeptBatch>,
-    ) -> Result<KeptRead, KeptReadError> {
-        let read = self.read(*at)?;
-        match &read {
-            KeptRead::Batch(batch) => {
-                *at = batch.end();
-                *last = Some(batch.clone());
-            }
-            KeptRead::Gap(to) => *at = *to,
-            KeptRead::End => {}
-        }
-        Ok(read)
     }
 
     /// The position of the first delivery of this time (milliseconds since 1970) or later; the end if there is none.
@@ -198,7 +174,7 @@ impl KeptLog {
     /// # Errors
     /// The disk cannot be read.
     pub fn find_time(&mut self, time_ms: u64) -> Result<Position, KeptReadError> {
-        Ok(self.0.find_time(time_ms)?)
+        Ok(self.clock.find(&mut self.reader, time_ms)?)
     }
 }
 
@@ -218,7 +194,8 @@ impl KeptBatch {
         self.position + self.bytes.len() as u64
     }
 
-    /// When it was stored, in milliseconds since 1970.
+    /// When it was stored, in milliseconds since 1970. No delivery is earlier than one before it, also where the machine's clock was set back, and a
+    /// restarted broker says the same times.
     pub fn time_ms(&self) -> u64 {
         self.time_ms
     }

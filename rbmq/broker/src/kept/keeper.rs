@@ -14,6 +14,7 @@ use tracing::warn;
 use super::super::descriptors::have_room_for_kept_topic;
 use super::archived::Archived;
 use super::archivist::Archives;
+use super::clock::Clock;
 use super::copied;
 use super::news::News;
 use super::scribe::{Scribe, ScribeThread};
@@ -27,6 +28,7 @@ pub(crate) struct KeptLogs(Arc<Mutex<Logs>>, News);
 struct Logs {
     open: HashMap<Bid, seglog::Reader>,
     by_name: HashMap<TopicName, Bid>,
+    clocks: HashMap<TopicName, Clock>,
     /// Topics on the disk that could not be opened.
     unavailable: HashSet<TopicName>,
 }
@@ -47,10 +49,11 @@ pub(crate) struct KeptLoad {
 }
 
 impl KeptLogs {
-    /// The log of a topic.
-    pub(crate) fn of(&self, topic: &TopicName) -> Option<seglog::Reader> {
+    /// The log of a topic, and the clock of its times.
+    pub(crate) fn of(&self, topic: &TopicName) -> Option<(seglog::Reader, Clock)> {
         let logs = self.0.lock();
-        logs.open.get(logs.by_name.get(topic)?).cloned()
+        let reader = logs.open.get(logs.by_name.get(topic)?)?;
+        Some((reader.clone(), logs.clocks.get(topic)?.clone()))
     }
 
     /// What is told of appends.
@@ -145,6 +148,7 @@ impl Keeper {
         have_room_for_kept_topic()?;
         let (mut store, recovered) = Store::open(&self.dir.join(folder(topic)), topic, options)?;
         store.tell(topic, self.logs.news());
+        self.logs.0.lock().clocks.insert(topic.clone(), store.clock().clone());
         Ok((store, recovered))
     }
 
@@ -175,6 +179,7 @@ impl Keeper {
             let mut logs = self.logs.0.lock();
             logs.open.remove(&bid);
             logs.by_name.remove(&topic);
+            logs.clocks.remove(&topic);
             drop(logs);
             self.archives.remove(bid);
         }

@@ -18,6 +18,7 @@
 //! * `replay`: one subscriber that reads from the disk;
 //! * `replays`: all of them, and their threads;
 //! * `news`: what other parts of the process learn of appends;
+//! * `clock`: times that do not go back;
 //! * `archive`: the store behind the disk, as a contract; `archived`: a topic that has it; `archivist`: the thread that copies;
 //!   `copied`: how far it came, in a file;
 //! * `older`: the bytes that a replay reads from the archive.
@@ -25,6 +26,7 @@
 mod archive;
 mod archived;
 mod archivist;
+mod clock;
 mod copied;
 mod keeper;
 mod news;
@@ -38,6 +40,7 @@ mod store;
 pub use archive::{Archive, ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog};
 pub(crate) use archived::{ArchiveLoad, Archived};
 pub(crate) use archivist::{ArchiveOptions, ArchiveThread, Archives};
+pub(crate) use clock::{Clock, batch_before};
 pub(crate) use keeper::{Keeper, KeptLoad, KeptLogs};
 pub(crate) use news::Ear;
 pub use news::Stored;

@@ -17,6 +17,7 @@ use rocketbufs::fields::{FieldError, Reader};
 use rocketbufs::{Bid, Epoch, Position};
 
 use super::super::session_key::SessionKey;
+use super::clock::Floor;
 
 /// A publisher's buffer, and how much of its log is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,10 +74,13 @@ pub(crate) enum Entry {
         /// The publisher.
         place: Place,
     },
+    /// All floors of the times of deliveries.
+    Floors(Vec<Floor>),
 }
 
 const SNAPSHOT: u8 = 1;
 const BEGINS: u8 = 2;
+const FLOORS: u8 = 3;
 
 impl Entry {
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -96,6 +100,13 @@ impl Entry {
                 bytes.extend_from_slice(&at.to_le_bytes());
                 place.encode(&mut bytes);
             }
+            Self::Floors(floors) => {
+                bytes.push(FLOORS);
+                bytes.extend_from_slice(&u32::try_from(floors.len()).unwrap_or(u32::MAX).to_le_bytes());
+                for number in floors.iter().flat_map(|(at, ms)| [at, ms]) {
+                    bytes.extend_from_slice(&number.to_le_bytes());
+                }
+            }
         }
         bytes
     }
@@ -111,6 +122,10 @@ impl Entry {
                 Self::Snapshot { at, next_number, boot, clean, places: places.collect::<Result<_, _>>()? }
             }
             BEGINS => Self::Begins { at: r.u64()?, place: Place::decode(&mut r)? },
+            FLOORS => {
+                let count = r.u32()?;
+                Self::Floors((0..count).map(|_| Ok((r.u64()?, r.u64()?))).collect::<Result<_, FieldError>>()?)
+            }
             other => return Err(FieldError::value("type of entry", other)),
         };
         r.end()?;
@@ -294,6 +309,8 @@ pub(crate) struct Journaled {
     /// The log was closed in order.
     pub(crate) clean: bool,
     begins: std::collections::VecDeque<(Position, Place)>,
+    /// The floors of times.
+    pub(crate) floors: Vec<Floor>,
 }
 
 impl Journaled {
@@ -309,6 +326,7 @@ impl Journaled {
                 self.clean = false;
                 self.begins.push_back((at, place));
             }
+            Entry::Floors(floors) => self.floors = floors,
         }
     }
 

@@ -28,6 +28,7 @@ use seglog::{
 use tracing::{debug, info, warn};
 
 use super::super::descriptors::TooFewDescriptors;
+use super::clock::Clock;
 use super::news::{News, Stored};
 use super::places::{Entry, Journaled, Place, Places};
 
@@ -158,6 +159,11 @@ pub(crate) struct Store {
     is_begun: bool,
     /// How far the clock was ahead when retention was applied last.
     clock_ahead_ms: u64,
+    clock: Clock,
+    /// The time of the last delivery.
+    last_time: u64,
+    /// The journal lacks the last floor of the clock.
+    lacks_floor: bool,
     /// Who is told of appends, and of which topic.
     news: Option<(TopicName, News)>,
 }
@@ -192,9 +198,9 @@ impl Store {
             warn!("topic '{topic}': positions {} to {} of messages are missing", log.end(), journaled.at);
             log.append_hole(journaled.at)?;
         }
-        let clean = journaled.clean;
-        read_runs(&log, &mut journaled)?;
-        let crashed = journal.end() > 0 && !clean && journaled.boot != boot;
+        let crashed = read_runs(&log, &mut journaled)? && journal.end() > 0 && journaled.boot != boot;
+        let clock = Clock::new(std::mem::take(&mut journaled.floors));
+        let (last_time, lacks_floor) = clock.recover(&mut log.reader())?;
         let places = journaled.finish(crashed);
         if crashed {
             continue_behind(&mut log, topic, options)?;
@@ -203,20 +209,22 @@ impl Store {
         let (epoch, snapshot) = (Epoch(u128::from_le_bytes(log.id())), (log.end(), 0));
         info!("topic '{topic}': {} to {} are kept in {}", log.first(), log.end(), dir.display());
         let recovered = Recovered { epoch, last, places: places.all(), next_number: places.next_number() };
-        let (dir, max_publishers) = (dir.to_owned(), options.max_publishers);
         // Retention must not come to runs that are behind the last snapshot.
         let snapshot_bytes = options.max_bytes.map_or(SNAPSHOT_BYTES, |max| (max / 4).min(SNAPSHOT_BYTES));
         let mut store = Self {
-            dir,
+            dir: dir.to_owned(),
             log,
             journal,
             places,
-            max_publishers,
+            max_publishers: options.max_publishers,
             snapshot_bytes,
             boot,
             snapshot,
             is_begun: false,
             clock_ahead_ms: 0,
+            clock,
+            last_time,
+            lacks_floor,
             news: None,
         };
         // A log that was closed, or left by a killed process, needs no entry before the first delivery.
@@ -232,6 +240,11 @@ impl Store {
         self.news = Some((topic.clone(), news.clone()));
     }
 
+    /// The clock of the topic's times.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     /// A reader of the topic's log.
     pub(crate) fn reader(&self) -> seglog::Reader {
         self.log.reader()
@@ -243,6 +256,7 @@ impl Store {
     /// Nothing was appended. The next call tries again.
     pub(crate) fn append(&mut self, place: Place, run: u64, bytes: &[u8]) -> Result<(), AppendError> {
         self.begin()?;
+        self.write_floor()?;
         let at = self.log.end();
         if let Some(entry) = self.places.begins(at, place) {
             in_log(self.journal.append(&entry.encode()).map(drop), &self.dir)?;
@@ -251,6 +265,7 @@ impl Store {
         in_log(self.log.append_at(at, bytes).map(drop), &self.dir)?;
         let end = at + bytes.len() as u64;
         self.places.stored(place.number, run, end);
+        self.keep_time(at);
         if let Some((topic, news)) = &self.news {
             let Place { epoch: log, position: from, .. } = place;
             news.appended(topic, Stored { log, from, to: from + run, at: end - run });
@@ -314,10 +329,39 @@ impl Store {
         applied.map(drop)
     }
 
+    /// A delivery was appended. Where the machine's clock has gone back, its time does not.
+    fn keep_time(&mut self, at: Position) {
+        let time = self.log.last_time();
+        if self.clock.appended(at, time, self.last_time) {
+            self.lacks_floor = true;
+            // If this fails, nothing more is appended before it was written.
+            if let Err(error) = self.write_floor() {
+                warn!("{}: {error}", self.dir.display());
+            }
+        }
+        self.last_time = self.clock.time(at, time);
+    }
+
+    fn write_floor(&mut self) -> Result<(), AppendError> {
+        if !self.lacks_floor {
+            return Ok(());
+        }
+        self.journal.append(&Entry::Floors(self.clock.floors()).encode())?;
+        let end = self.log.end();
+        self.journal.sync().map_err(|error| AppendError::NotWritten { end, source: error.source })?;
+        self.lacks_floor = false;
+        Ok(())
+    }
+
     fn write_snapshot(&mut self, clean: bool) -> Result<(), AppendError> {
         let at = self.log.end();
         let snapshot = self.places.snapshot(at, self.boot, clean).encode();
         let begins = self.journal.append(&snapshot)?;
+        self.clock.forget_before(self.log.first());
+        let floors = self.clock.floors();
+        if !floors.is_empty() {
+            self.journal.append(&Entry::Floors(floors).encode())?;
+        }
         self.snapshot = (at, self.journal.end());
         if let Err(error) = self.journal.release(begins) {
             warn!("{error}");
@@ -393,8 +437,9 @@ fn read_journal(journal: &Log) -> Result<Journaled, KeepError> {
     }
 }
 
-/// Reads the runs behind the last snapshot.
-fn read_runs(log: &Log, journaled: &mut Journaled) -> Result<(), KeepError> {
+/// Reads the runs behind the last snapshot. Returns whether the log was not closed in order.
+fn read_runs(log: &Log, journaled: &mut Journaled) -> Result<bool, KeepError> {
+    let is_open = !journaled.clean;
     let mut reader = log.reader();
     let mut position = journaled.at.max(log.first());
     loop {
@@ -405,7 +450,7 @@ fn read_runs(log: &Log, journaled: &mut Journaled) -> Result<(), KeepError> {
             }
             Read::Hole(hole) => hole.range.end,
             Read::Removed { first } => first,
-            _ => return Ok(()),
+            _ => return Ok(is_open),
         };
     }
 }

@@ -10,6 +10,7 @@ use peers::Secret;
 use rbmq::{ConnectError, Publisher, StartFrom, Subscriber, TopicOptions};
 use rbmq_broker::{
     Broker, BrokerConfig, Count, Entrance, EntranceEvent, Entry, Gate, GatewayProtocol, GatewaySettings,
+    Keeping, KeptRead, Rule,
 };
 use rocketbufs::config::TransportKind;
 use rocketbufs::{Config, Conn, Context};
@@ -269,4 +270,49 @@ fn without_users_everybody_is_let_in_with_the_rights_of_everybody() {
     let (mut entrance, _woken) = open.open();
     entrance.arrive(1, "10.0.0.1:9", None).unwrap();
     assert!(entrance.may_receive_all(1) && entrance.may_subscribe_to_some(1, &"#".parse().unwrap()));
+}
+
+#[test]
+fn a_gateway_reads_kept_topics_in_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let fixture = Fixture::new(|config| {
+        let mut kept = Rule::new("a/k/#".parse().unwrap());
+        kept.keep = true;
+        let mut space = Rule::new("a/s/#".parse().unwrap());
+        (space.keep, space.space) = (true, true);
+        config.broker.topics = vec![kept, space].into();
+        config.broker.keep_dir = dir.path().to_str().unwrap().into();
+    });
+    let gate = fixture.broker.gate().unwrap();
+    let (tell, woken) = mpsc::sync_channel(100);
+    let topics = gate.kept_topics(move || _ = tell.try_send(()));
+    let [kept, in_space, other] = ["a/k/1", "a/s/1", "b"].map(|name| name.parse().unwrap());
+    let keeping = [&kept, &in_space, &other].map(|topic| topics.keeping(topic));
+    assert_eq!(keeping, [Keeping::Yes, Keeping::InSpace, Keeping::No]);
+    assert!(topics.log(&kept).is_none());
+    assert_eq!(topics.max_delivery_bytes(&kept), Some(256 << 10));
+    let context = Context::new(gate.config()).unwrap();
+    let publisher = Publisher::builder().context(&context).connect(gate.address()).unwrap();
+    let mut writer = publisher.topic_with("a/k/1", TopicOptions::default().ring_bytes(64 << 10)).unwrap();
+    let log = writer.epoch().unwrap();
+    topics.follow_topic(&kept, true);
+    topics.follow_publisher(log, true);
+    let end = writer.publish(b"hello").unwrap();
+    woken.recv_timeout(LONG).unwrap();
+    let (grown, stored) = topics.take_news();
+    assert_eq!((grown, stored.len()), (vec![kept.clone()], 1));
+    assert_eq!((stored[0].log, stored[0].to), (log, end));
+    let mut reader = topics.log(&kept).unwrap();
+    let Ok(KeptRead::Batch(batch)) = reader.read(stored[0].at + 3) else { panic!("it is stored") };
+    assert_eq!((batch.position(), batch.end()), (reader.first(), reader.end()));
+    assert_eq!(&batch.bytes()[(stored[0].at - batch.position()) as usize..], b"\x05\0\0\0hello");
+    assert_eq!(reader.read_before(reader.end()).unwrap().unwrap().position(), batch.position());
+    assert_eq!(reader.find_time(batch.time_ms()).unwrap(), batch.position());
+    assert_eq!(reader.find_time(batch.time_ms() + 1).unwrap(), reader.end());
+    assert!(matches!(reader.read(reader.end()), Ok(KeptRead::End)) && !reader.is_closed());
+    topics.follow_topic(&kept, false);
+    let end = writer.publish(b"again").unwrap();
+    woken.recv_timeout(LONG).unwrap();
+    let (grown, stored) = topics.take_news();
+    assert_eq!((grown, stored[0].to), (vec![], end));
 }

@@ -5,6 +5,7 @@ use rbmq_wire::run_header;
 use super::super::super::session_key::SessionKey;
 use super::*;
 
+mod clock;
 mod ends;
 
 const OPTIONS: StoreOptions = StoreOptions {
