@@ -1,11 +1,12 @@
 //! The journal of the machine: what is written, and when.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::protocol::Cx;
 
-use super::journal::Journal;
 use super::journal::entry::Life;
+use super::journal::{Journal, Pieces};
 use super::session::Session;
 use super::settings::Clock;
 use super::state::Mqtt;
@@ -42,21 +43,34 @@ impl Mqtt {
         if was_failing && until.is_none() {
             self.clients.keys().for_each(|conn| cx.out.resume(*conn));
         }
+        journal.release();
         self.journal = Some(journal);
         until
     }
 
     fn write_snapshot(&self, journal: &mut Journal, now: Instant) {
-        let mut pieces = journal.begin_snapshot();
+        // What it takes at most: a message of several sessions counts for each.
+        let most = self.held.load(Ordering::Relaxed) + self.retained.bytes_with_entries();
+        if !journal.has_room_for(most as u64) {
+            let mut pieces = journal.begin_snapshot(true);
+            self.note_all(journal, &mut pieces);
+            if !journal.end_measuring(pieces, now) {
+                return;
+            }
+        }
+        let mut pieces = journal.begin_snapshot(false);
+        self.note_all(journal, &mut pieces);
+        journal.end_snapshot(pieces, now);
+    }
+
+    fn note_all(&self, journal: &mut Journal, pieces: &mut Pieces) {
         for retained in self.retained.all() {
             self.retained.note(retained);
-            journal.go_on(&mut pieces);
+            journal.go_on(pieces);
         }
         for (_, session) in &self.sessions {
-            session.note_all(life(session, &self.clock));
-            journal.go_on(&mut pieces);
+            session.note_all(life(session, &self.clock), &mut || journal.go_on(pieces));
         }
-        journal.end_snapshot(pieces, now);
     }
 }
 

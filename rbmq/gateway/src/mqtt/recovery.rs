@@ -19,6 +19,12 @@ use super::session::{Held, Pending, Session, Subscription};
 use super::settings::{Clock, Settings};
 use super::state::{Alarm, Mqtt, Subscriber};
 
+/// What a message takes in memory beside its contents, about.
+const ENTRY: usize = 100;
+
+/// After so many bytes of messages, those are searched that nobody has any more. Tests do it often.
+const FORGET_AT: usize = if cfg!(test) { 1 << 10 } else { 64 << 20 };
+
 /// The tables of the earlier gateway.
 #[derive(Debug)]
 struct Tables {
@@ -26,6 +32,10 @@ struct Tables {
     sessions: BTreeMap<u64, Found>,
     retained: RetainedMessages,
     messages: HashMap<u64, Arc<Stored>>,
+    /// The bytes of messages since those were forgotten that nobody has.
+    new_bytes: usize,
+    /// After how many that is.
+    forget_at: usize,
     /// Entries about something that is not there.
     missing: usize,
 }
@@ -41,13 +51,19 @@ struct Found {
 struct Snapshot {
     tables: Tables,
     pieces: u32,
+    /// Its first piece is there: complete, it has everything.
+    has_first: bool,
     is_complete: bool,
 }
 
 #[derive(Debug)]
 struct Recovery {
     tables: Tables,
+    /// Whether they begin with a snapshot. Without one, a part of a later snapshot has more.
+    has_base: bool,
     snapshot: Option<Snapshot>,
+    /// Something was read.
+    has_begun: bool,
     is_damaged: bool,
 }
 
@@ -64,9 +80,10 @@ impl Mqtt {
     ) -> Result<Self, JournalError> {
         let mut mqtt = Self::new(settings, clock, gateway);
         let tables = Tables::new(&mqtt.held);
-        let mut recovery = Recovery { tables, snapshot: None, is_damaged: false };
+        let mut recovery =
+            Recovery { tables, has_base: false, snapshot: None, has_begun: false, is_damaged: false };
         journal.replay(&mut recovery)?;
-        recovery.use_snapshot();
+        recovery.end_snapshot(false);
         let Recovery { tables, is_damaged, .. } = recovery;
         let dir = journal.dir().display();
         if is_damaged || tables.missing > 0 {
@@ -150,7 +167,24 @@ impl Mqtt {
 impl Tables {
     fn new(held: &Arc<AtomicUsize>) -> Self {
         let (sessions, retained) = (BTreeMap::new(), RetainedMessages::default());
-        Self { held: Arc::clone(held), sessions, retained, messages: HashMap::new(), missing: 0 }
+        Self {
+            held: Arc::clone(held),
+            sessions,
+            retained,
+            messages: HashMap::new(),
+            new_bytes: 0,
+            forget_at: FORGET_AT,
+            missing: 0,
+        }
+    }
+
+    /// Forgets messages that nobody has any more, between batches: no batch names them again.
+    fn forget_messages(&mut self) {
+        if self.new_bytes > self.forget_at {
+            self.messages.retain(|_, message| Arc::strong_count(message) > 1);
+            let left: usize = self.messages.values().map(|message| ENTRY + message.bytes()).sum();
+            (self.new_bytes, self.forget_at) = (0, FORGET_AT.max(left));
+        }
     }
 
     /// Applies an entry. None: it names what is not there.
@@ -158,6 +192,7 @@ impl Tables {
         match entry {
             Entry::Message { number, topic, attributes, payload } => {
                 let stored = Stored::new(topic.parse().ok()?, attributes, payload);
+                self.new_bytes += ENTRY + stored.bytes();
                 self.messages.insert(number, Arc::new(stored));
             }
             Entry::Retained { message, qos } => {
@@ -228,32 +263,49 @@ fn pending(message: &Arc<Stored>, parcel: Parcel<'_>) -> Pending {
 }
 
 impl Recovery {
-    /// A snapshot that is complete takes the place of what was before it.
-    fn use_snapshot(&mut self) {
-        if let Some(snapshot) = self.snapshot.take_if(|snapshot| snapshot.is_complete) {
-            self.tables = snapshot.tables;
+    /// A snapshot has ended: complete, it takes the place of what was before it. Otherwise it was not written to its end, or given up, and does not
+    /// count; or `its_end_is_lost`, and what follows names its messages.
+    fn end_snapshot(&mut self, its_end_is_lost: bool) {
+        let Some(Snapshot { tables, has_first, is_complete, .. }) = self.snapshot.take() else { return };
+        self.is_damaged |= its_end_is_lost;
+        if is_complete || !self.has_base {
+            // Without one before it, a part is better than nothing.
+            self.has_base = has_first;
+            self.tables = tables;
+        } else if its_end_is_lost {
+            self.tables.messages.extend(tables.messages);
         }
     }
 }
 
 impl Replay for Recovery {
     fn on_batch(&mut self, batch: Batch) {
-        self.use_snapshot();
+        let has_begun = std::mem::replace(&mut self.has_begun, true);
         match batch {
-            // A snapshot that was not ended.
-            Batch::Changes => self.snapshot = None,
+            Batch::Changes { gave_up } => {
+                let is_complete = self.snapshot.as_ref().is_some_and(|snapshot| snapshot.is_complete);
+                self.end_snapshot(!gave_up && !is_complete && self.snapshot.is_some());
+            }
             Batch::Piece { number, is_first, is_last } => {
-                let fresh =
-                    || Snapshot { tables: Tables::new(&self.tables.held), pieces: 0, is_complete: false };
-                if is_first {
-                    self.snapshot = None;
+                let is_another = |snapshot: &Snapshot| snapshot.is_complete || number < snapshot.pieces;
+                if is_first || self.snapshot.as_ref().is_some_and(is_another) {
+                    self.end_snapshot(false);
                 }
-                let snapshot = self.snapshot.get_or_insert_with(fresh);
+                let held = &self.tables.held;
+                let snapshot = self.snapshot.get_or_insert_with(|| Snapshot {
+                    tables: Tables::new(held),
+                    // What was before it was removed, and a part of it.
+                    pieces: if has_begun { 0 } else { number },
+                    has_first: is_first,
+                    is_complete: false,
+                });
                 self.is_damaged |= snapshot.pieces != number;
                 snapshot.pieces = number.wrapping_add(1);
                 snapshot.is_complete = is_last;
             }
         }
+        let tables = self.snapshot.as_mut().map_or(&mut self.tables, |snapshot| &mut snapshot.tables);
+        tables.forget_messages();
     }
 
     fn on_entry(&mut self, entry: Entry<'_>) {
@@ -264,6 +316,6 @@ impl Replay for Recovery {
     }
 
     fn on_damage(&mut self) {
-        self.is_damaged = true;
+        (self.is_damaged, self.has_begun) = (true, true);
     }
 }

@@ -29,6 +29,9 @@ pub(super) struct RetainedMessages {
     notes: Option<Notes>,
 }
 
+/// What a message takes beside its contents, about.
+const ENTRY: usize = 100;
+
 /// The time between two searches, in ms: who fills the table makes them no more frequent.
 const SEARCH_EVERY: u64 = 1000;
 
@@ -36,6 +39,11 @@ impl RetainedMessages {
     /// The number of messages.
     pub(super) fn len(&self) -> usize {
         self.messages.len()
+    }
+
+    /// The bytes of all messages, and of the table, about.
+    pub(super) fn bytes_with_entries(&self) -> usize {
+        self.bytes + ENTRY * self.messages.len()
     }
 
     /// Whether a message of so many bytes has room.

@@ -535,8 +535,11 @@ impl Session {
         self.note(|_| Some(Change::Ended));
     }
 
-    /// Notes everything, for a snapshot.
-    pub(super) fn note_all(&self, life: Life) {
+    /// Notes everything, for a snapshot. `go_on` is called now and then, and may write it.
+    pub(super) fn note_all(&self, life: Life, go_on: &mut dyn FnMut()) {
+        if self.notes.is_none() {
+            return;
+        }
         self.note(|_| Some(Change::Lives { key: &self.key, life, last_id: self.last_id }));
         for (filter, subscription) in &self.subscriptions {
             self.note(|_| Some(subscribed(filter, *subscription)));
@@ -556,10 +559,15 @@ impl Session {
                     None => Change::Recorded { packet_id },
                 })
             });
+            go_on();
         }
         for waiting in &self.queue {
             self.note(|notes| waiting.parcel(notes).map(Change::Queued));
+            go_on();
         }
+        // Those of messages in flight are older.
+        self.note(|_| Some(Change::Lives { key: &self.key, life, last_id: self.last_id }));
+        go_on();
     }
 
     /// From the journal: a message was sent, or its PUBREL is owed.

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! The notes of a round are one batch of the log, which a crash leaves whole or not at all. So a client is told nothing that the next
-//! process would not know. A snapshot is some batches behind each other, and counts as soon as the last of them is there; then what was
-//! before it is removed. What is noted while the log takes nothing is forgotten, and the next attempt is a snapshot: memory does not grow.
+//! process would not know. A snapshot is some batches behind each other, and counts as soon as the last of them is there; what was before
+//! it is removed as soon as it is on the disk. A snapshot that only makes the log smaller can fail, as on a full disk: then the log goes on
+//! as it was. What is noted while the log takes nothing is forgotten, and the next attempt is a snapshot: memory does not grow.
 //!
 //! A batch has a head of 8 bytes and entries ([`entry`]):
 //!
@@ -16,16 +17,19 @@
 //! |---|---|---|
 //! | 0 | 1 | version, 1 |
 //! | 1 | 1 | 0: changes; 1: a piece of a snapshot |
-//! | 2 | 1 | of a snapshot: 1 the first piece, 2 the last one, 3 both |
+//! | 2 | 1 | of a snapshot: 1 the first piece, 2 the last one, 3 both; of changes: 4, if a snapshot before them was given up |
 //! | 3 | 1 | 0 |
 //! | 4 | 4 | of a snapshot: the number of the piece, from 0 |
 
 pub(super) mod entry;
 mod notes;
 
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use seglog::storage::{OsStorage, Storage};
 use seglog::{AppendError, Log, OpenError, Options, Read, ReadError, SyncPolicy};
 use tracing::{info, warn};
 
@@ -42,6 +46,7 @@ const CHANGES: u8 = 0;
 const SNAPSHOT: u8 = 1;
 const FIRST: u8 = 1;
 const LAST: u8 = 2;
+const GIVEN_UP: u8 = 4;
 
 /// Bytes of a segment file: what is below the last snapshot is removed in segments.
 const SEGMENT_BYTES: u64 = 4 << 20;
@@ -55,8 +60,12 @@ const MANY_BYTES: usize = 4 << 20;
 /// Bytes behind a snapshot before the next one; twice the snapshot, if that is more.
 const SNAPSHOT_AFTER: u64 = 16 << 20;
 
-/// How long the log is left alone after it took nothing.
+/// How long the log is left alone after it took nothing: each time twice as long, up to [`MAX_RETRY`].
 const RETRY: Duration = Duration::from_millis(500);
+const MAX_RETRY: Duration = Duration::from_secs(30);
+
+/// Bytes of the disk that a snapshot leaves free, for what follows it.
+const SPARE_BYTES: u64 = 8 << 20;
 
 /// The journal cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -85,17 +94,41 @@ pub(crate) struct Journal {
     notes: Notes,
     /// Where the last snapshot begins and ends; none: it has to be written first.
     snapshot: Option<(u64, u64)>,
+    /// A snapshot that may not be on the disk yet: what is before it stays until it is.
+    unreleased: Option<(u64, u64)>,
     /// Bytes behind a snapshot before the next one, at least.
     snapshot_after: u64,
-    /// When the log took nothing, and when it is tried again.
-    failing: Option<(Instant, Instant)>,
+    /// The log is not made smaller before its end is here: the last attempt failed.
+    compact_at: u64,
+    /// Whether pieces of that attempt are in the log.
+    gave_up: bool,
+    failing: Option<Failing>,
+    /// The bytes that are free on the disk of a folder, if that is known.
+    free: fn(&Path) -> Option<u64>,
+}
+
+/// The log takes nothing.
+#[derive(Debug, Clone, Copy)]
+struct Failing {
+    since: Instant,
+    /// When it is tried again.
+    retry: Instant,
+    /// How long after the last attempt that is.
+    pause: Duration,
 }
 
 /// What a batch of the journal is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Batch {
-    Changes,
-    Piece { number: u32, is_first: bool, is_last: bool },
+    /// Changes. A snapshot that is not complete before them was given up, or its end is damaged.
+    Changes {
+        gave_up: bool,
+    },
+    Piece {
+        number: u32,
+        is_first: bool,
+        is_last: bool,
+    },
 }
 
 /// What a reader of the journal meets.
@@ -114,12 +147,21 @@ impl Journal {
     /// # Errors
     /// Another process uses it, or the files cannot be used.
     pub(crate) fn open(dir: &Path, sync: Duration) -> Result<Self, JournalError> {
+        Self::open_on(Arc::new(OsStorage), dir, sync)
+    }
+
+    /// The same on another storage.
+    pub(super) fn open_on(
+        storage: Arc<dyn Storage>,
+        dir: &Path,
+        sync: Duration,
+    ) -> Result<Self, JournalError> {
         let options = Options::default()
             .segment_bytes(SEGMENT_BYTES)
             .max_batch(1 << 30)
             .sync(SyncPolicy::Interval(sync))
             .open_segments(1);
-        let log = Log::open(dir, options)?;
+        let log = Log::open_on(storage, dir, options)?;
         let recovery = log.recovery();
         let (damaged, torn) = (recovery.damaged_bytes(), recovery.torn_bytes);
         let unsynced = recovery.unsynced.end - recovery.unsynced.start;
@@ -138,8 +180,12 @@ impl Journal {
             log,
             notes: Notes::new(),
             snapshot: None,
+            unreleased: None,
             snapshot_after: SNAPSHOT_AFTER,
+            compact_at: 0,
+            gave_up: false,
             failing: None,
+            free: free_bytes,
         })
     }
 
@@ -147,6 +193,13 @@ impl Journal {
     #[cfg(test)]
     pub(super) fn snapshot_after(mut self, bytes: u64) -> Self {
         self.snapshot_after = bytes;
+        self
+    }
+
+    /// The disk has as many free bytes as this function says.
+    #[cfg(test)]
+    pub(super) fn free(mut self, free: fn(&Path) -> Option<u64>) -> Self {
+        self.free = free;
         self
     }
 
@@ -200,7 +253,7 @@ impl Journal {
                 is_first: flags & FIRST != 0,
                 is_last: flags & LAST != 0,
             },
-            _ => Batch::Changes,
+            _ => Batch::Changes { gave_up: flags & GIVEN_UP != 0 },
         });
         let mut entries = Entries::of(rest);
         while let Some(entry) = entries.next() {
@@ -219,7 +272,7 @@ impl Journal {
 
     /// When the log is tried again; none: it works, or it is time.
     pub(super) fn waits_until(&self, now: Instant) -> Option<Instant> {
-        self.failing.map(|(_, retry)| retry).filter(|retry| *retry > now)
+        self.failing.map(|failing| failing.retry).filter(|retry| *retry > now)
     }
 
     /// Whether so much is noted that it is to be written.
@@ -230,7 +283,8 @@ impl Journal {
     /// Whether the log has grown so much that a snapshot makes it smaller, or needs one.
     pub(super) fn wants_snapshot(&self) -> bool {
         let Some((begin, end)) = self.snapshot else { return true };
-        self.log.end() - end > self.snapshot_after.max(2 * (end - begin))
+        let log_end = self.log.end();
+        log_end >= self.compact_at && log_end - end > self.snapshot_after.max(2 * (end - begin))
     }
 
     /// Writes what was noted. Returns whether it is in the log.
@@ -242,16 +296,21 @@ impl Journal {
         if bytes.is_empty() {
             return true;
         }
-        let appended = self.append([VERSION, CHANGES, 0, 0], 0, &bytes);
+        let flags = if self.gave_up { GIVEN_UP } else { 0 };
+        let appended = self.append([VERSION, CHANGES, flags, 0], 0, &bytes);
         self.notes.give_back(bytes);
         self.settle(appended, now)
     }
 
-    /// A snapshot is to be noted from here on.
-    pub(super) fn begin_snapshot(&mut self) -> Pieces {
-        self.snapshot = None;
+    /// Whether a snapshot of at most so many bytes has room on the disk in any case.
+    pub(super) fn has_room_for(&self, bytes: u64) -> bool {
+        (self.free)(&self.dir).is_none_or(|free| free >= bytes + bytes / 8 + SPARE_BYTES)
+    }
+
+    /// A snapshot is to be noted from here on, or only measured.
+    pub(super) fn begin_snapshot(&mut self, is_measured: bool) -> Pieces {
         self.notes.begin_snapshot();
-        Pieces { begin: self.log.end(), number: 0, failed: None }
+        Pieces { begin: self.log.end(), number: 0, bytes: 0, is_measured, is_written: false, failed: None }
     }
 
     /// Writes what was noted of a snapshot, if it is much.
@@ -261,25 +320,70 @@ impl Journal {
         }
     }
 
-    /// Everything was noted. Returns whether the snapshot is in the log.
-    pub(super) fn end_snapshot(&mut self, mut pieces: Pieces, now: Instant) -> bool {
+    /// Everything was noted of a snapshot that is measured. Returns whether it has room; then it is to be written.
+    pub(super) fn end_measuring(&mut self, mut pieces: Pieces, now: Instant) -> bool {
         self.write_piece(&mut pieces, LAST);
-        let begin = pieces.begin;
-        if !self.settle(pieces.failed.map_or(Ok(()), Err), now) {
-            return false;
+        if self.has_room_for(pieces.bytes) {
+            return true;
         }
-        self.snapshot = Some((begin, self.log.end()));
-        if let Err(error) = self.log.release(begin) {
+        pieces.failed = Some(self.no_room(pieces.bytes));
+        self.end_attempt(pieces, now);
+        false
+    }
+
+    /// Everything was noted of a snapshot.
+    pub(super) fn end_snapshot(&mut self, mut pieces: Pieces, now: Instant) {
+        self.write_piece(&mut pieces, LAST);
+        self.end_attempt(pieces, now);
+    }
+
+    fn end_attempt(&mut self, pieces: Pieces, now: Instant) {
+        let Pieces { begin, failed, is_written, .. } = pieces;
+        let Some(error) = failed else {
+            let end = self.log.end();
+            (self.snapshot, self.unreleased) = (Some((begin, end)), Some((begin, end)));
+            (self.gave_up, self.compact_at) = (false, 0);
+            _ = self.settle(Ok(()), now);
+            self.log.sync_soon();
+            return;
+        };
+        let Some((old_begin, old_end)) = self.snapshot else {
+            _ = self.settle(Err(error), now);
+            return;
+        };
+        // Everything is in the log as it was before. What pieces say of messages does not count.
+        warn!("{}: the journal cannot be made smaller now, and grows: {error}", self.dir.display());
+        self.gave_up |= is_written;
+        self.compact_at = self.log.end() + self.snapshot_after.max(old_end - old_begin);
+        self.notes.begin_snapshot();
+    }
+
+    /// Removes what is before a snapshot, once that is on the disk.
+    pub(super) fn release(&mut self) {
+        let durable = self.log.durable();
+        if let Some((begin, _)) = self.unreleased.take_if(|(_, end)| *end <= durable)
+            && let Err(error) = self.log.release(begin)
+        {
             warn!("{error}");
         }
-        true
+    }
+
+    fn no_room(&self, bytes: u64) -> AppendError {
+        let free = (self.free)(&self.dir).unwrap_or(0);
+        let text = format!("it needs {bytes} bytes, and {free} are free on the disk");
+        let source =
+            seglog::FileError { action: "write", path: self.dir.clone(), source: io::Error::other(text) };
+        AppendError::NotWritten { end: self.log.end(), source }
     }
 
     fn write_piece(&mut self, pieces: &mut Pieces, flags: u8) {
         let bytes = self.notes.take();
-        if pieces.failed.is_none() {
+        pieces.bytes += (HEAD + bytes.len()) as u64;
+        if !pieces.is_measured && pieces.failed.is_none() {
             let flags = flags | if pieces.number == 0 { FIRST } else { 0 };
-            pieces.failed = self.append([VERSION, SNAPSHOT, flags, 0], pieces.number, &bytes).err();
+            let written = self.append([VERSION, SNAPSHOT, flags, 0], pieces.number, &bytes);
+            pieces.is_written |= written.is_ok();
+            pieces.failed = written.err();
         }
         pieces.number += 1;
         self.notes.give_back(bytes);
@@ -301,7 +405,7 @@ impl Journal {
         let dir = self.dir.display();
         match (appended, self.failing) {
             (Ok(()), None) => return true,
-            (Ok(()), Some((since, _))) => {
+            (Ok(()), Some(Failing { since, .. })) => {
                 let seconds = now.saturating_duration_since(since).as_secs();
                 info!("{dir}: the journal works again, after {seconds} s");
                 self.failing = None;
@@ -309,9 +413,12 @@ impl Journal {
             }
             (Err(error), None) => {
                 warn!("{dir}: the clients of the gateway wait, as the journal takes nothing: {error}");
-                self.failing = Some((now, now + RETRY));
+                self.failing = Some(Failing { since: now, retry: now + RETRY, pause: RETRY });
             }
-            (Err(_), Some((since, _))) => self.failing = Some((since, now + RETRY)),
+            (Err(_), Some(Failing { since, pause, .. })) => {
+                let pause = (2 * pause).min(MAX_RETRY);
+                self.failing = Some(Failing { since, retry: now + pause, pause });
+            }
         }
         self.snapshot = None;
         self.notes.pause();
@@ -321,8 +428,20 @@ impl Journal {
 
 /// A snapshot that is being written.
 #[derive(Debug)]
-pub(super) struct Pieces {
+pub(in crate::mqtt) struct Pieces {
     begin: u64,
     number: u32,
+    /// How many there were so far.
+    bytes: u64,
+    /// Nothing is written.
+    is_measured: bool,
+    /// At least one is in the log.
+    is_written: bool,
     failed: Option<AppendError>,
+}
+
+/// The bytes that are free on the disk of a folder, for programs without rights of their own.
+fn free_bytes(dir: &Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(dir).ok()?;
+    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
 }

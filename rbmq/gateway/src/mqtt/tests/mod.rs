@@ -11,6 +11,7 @@ use crate::double::World;
 use crate::protocol::{ConnId, Protocol as _};
 
 mod connect;
+mod disk;
 mod floor;
 mod journal;
 mod kills;
