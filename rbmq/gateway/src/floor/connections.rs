@@ -134,10 +134,7 @@ impl Conn {
 
     /// Whether bytes of the client are wanted now.
     pub(crate) fn wants_input(&self) -> bool {
-        self.blocked.is_none()
-            && !self.has_ended
-            && !self.is_closing()
-            && self.outbox.reply_bytes() < MAX_REPLY_BYTES
+        self.blocked.is_none() && !self.is_closing() && self.outbox.reply_bytes() < MAX_REPLY_BYTES
     }
 
     fn is_slow(&self, limits: &ConnectionLimits, more: u64) -> bool {
@@ -305,14 +302,11 @@ impl Connections {
         }
     }
 
-    /// The client sends nothing more: the connection ends after what is queued.
+    /// The client sends nothing more: the connection ends after what is queued. What is blocked is executed first, and then the end is read again.
     pub(crate) fn on_end(&mut self, id: ConnId) {
-        if let Some(conn) = self.get_mut(id) {
+        if let Some(conn) = self.get_mut(id).filter(|conn| conn.blocked.is_none()) {
             conn.has_ended = true;
-            // What is blocked is executed first.
-            if conn.blocked.is_none() {
-                self.close(id, "the client left");
-            }
+            self.close(id, "the client left");
         }
     }
 

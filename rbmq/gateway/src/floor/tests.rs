@@ -1,5 +1,5 @@
-//! The floor with a small protocol: lines `sub FILTER`, `wait FILTER`, which nothing overtakes, `pub TOPIC TEXT`, `echo TEXT`, `many LETTER`, `end`. A
-//! message is framed as `TOPIC TEXT`.
+//! The floor with a small protocol: lines `sub FILTER`, `wait FILTER`, which nothing overtakes, `pub TOPIC TEXT`, `echo TEXT`, `many LETTER`, `nap X`,
+//! which waits for the end of the round, `end`. A message is framed as `TOPIC TEXT`.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -26,6 +26,21 @@ struct Lines {
     waiting: Vec<(TopicFilter, ConnId)>,
     /// Filters that connections are blocked for, and whether they are in force.
     blocked: Vec<(TopicFilter, ConnId, bool)>,
+    /// Connections that are blocked until the end of the round, and those that were.
+    napping: Vec<ConnId>,
+    rested: Vec<ConnId>,
+}
+
+impl Lines {
+    /// Whether a connection has to wait until the end of the round, as it did not before.
+    fn is_tired(&mut self, conn: ConnId) -> bool {
+        let rested = self.rested.iter().position(|rested| *rested == conn);
+        match rested {
+            Some(at) => _ = self.rested.swap_remove(at),
+            None => self.napping.push(conn),
+        }
+        rested.is_none()
+    }
 }
 
 impl Protocol for Lines {
@@ -61,6 +76,8 @@ impl Protocol for Lines {
                         }
                     }
                 }
+                Some(("nap", _)) if self.is_tired(conn) => return Taken::Blocked(used),
+                Some(("nap", _)) => {}
                 Some(("many", letter)) => {
                     cx.out.send(conn, letter.repeat(MANY).as_bytes());
                     cx.out.send(conn, b"\n");
@@ -121,7 +138,9 @@ impl Protocol for Lines {
     fn on_lost(&mut self, _: &TopicName, _: u64, _: &mut Cx<'_>) {}
     fn on_drained(&mut self, _: ConnId, _: &mut Cx<'_>) {}
 
-    fn on_time(&mut self, _: &mut Cx<'_>) -> Option<Instant> {
+    fn on_time(&mut self, cx: &mut Cx<'_>) -> Option<Instant> {
+        self.napping.iter().for_each(|conn| cx.out.resume(*conn));
+        self.rested.append(&mut self.napping);
         None
     }
 
@@ -395,5 +414,22 @@ fn the_last_words_reach_a_client_that_is_still_sending() {
         let mut rest = String::new();
         client.0.read_to_string(&mut rest).expect("an orderly end");
         assert_eq!(rest, "the last words\n");
+    }
+}
+
+/// A client that leaves has its commands executed, also those that have to wait then.
+#[test]
+fn what_a_client_sends_before_it_leaves_is_executed() {
+    let site = site(Slow::Disconnect, 0, 1 << 20);
+    let mut subscriber = Client::of(&site);
+    subscriber.ask("sub t\n", "ok\n");
+    for n in 0..100 {
+        let mut client = Client::of(&site);
+        client.say(&format!("nap a\nnap b\nnap c\npub t {n}\n"));
+        client.0.get_ref().shutdown(std::net::Shutdown::Write).expect("a socket");
+        assert_eq!(subscriber.line(), format!("t {n}\n"));
+        let mut answer = String::new();
+        client.0.read_to_string(&mut answer).expect("an orderly end");
+        assert_eq!(answer, "published\n");
     }
 }

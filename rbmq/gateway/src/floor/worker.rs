@@ -93,6 +93,7 @@ pub(crate) struct Worker<P, H> {
     connections: Connections,
     topics: Topics,
     subscriber: Subscriber,
+    /// What is read lies in the second half; before it, what its client had sent before.
     buffer: Box<[u8]>,
     /// Connections that had more bytes than a round takes.
     again: VecDeque<ConnId>,
@@ -147,7 +148,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
             connections,
             topics,
             subscriber,
-            buffer: vec![0; READ_BYTES].into_boxed_slice(),
+            buffer: vec![0; 2 * READ_BYTES].into_boxed_slice(),
             again: VecDeque::new(),
             has_messages: false,
             accept_at: None,
@@ -387,7 +388,9 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
             }
         }
         for conn in self.connections.take_resumed() {
-            self.use_input(conn, &[]);
+            let mut buffer = std::mem::take(&mut self.buffer);
+            self.use_input(conn, &mut buffer, 0);
+            self.buffer = buffer;
             self.again.push_back(conn);
         }
     }
@@ -401,15 +404,17 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         let mut left = READ_BYTES;
         while left > 0 {
             let Some(conn) = self.connections.get_mut(id).filter(|conn| conn.wants_input()) else { break };
-            match conn.socket.read(&mut buffer) {
+            match conn.socket.read(&mut buffer[READ_BYTES..]) {
                 Ok(0) => {
+                    // What could not be executed before is, or waits again.
+                    self.use_input(id, &mut buffer, 0);
                     self.connections.on_end(id);
                     break;
                 }
                 Ok(count) => {
                     left = left.saturating_sub(count);
-                    self.use_input(id, &buffer[..count]);
-                    if count < buffer.len() && !self.may_have_more(id) {
+                    self.use_input(id, &mut buffer, count);
+                    if count < READ_BYTES && !self.may_have_more(id) {
                         // Less than there was room for: the socket is empty.
                         break;
                     }
@@ -446,19 +451,23 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         self.connections.close(id, &error.to_string());
     }
 
-    /// Gives the protocol what a client has sent.
-    fn use_input(&mut self, id: ConnId, bytes: &[u8]) {
+    /// Gives the protocol what a client has sent: what is kept of it, and so many bytes in the second half of the buffer.
+    fn use_input(&mut self, id: ConnId, buffer: &mut [u8], count: usize) {
         if self.connections.get(id).is_none_or(|conn| conn.is_closing()) {
             return;
         }
         self.open(id);
         let Some(conn) = self.connections.get_mut(id).filter(|conn| !conn.is_closing()) else { return };
         let mut input = std::mem::take(&mut conn.input);
-        let is_kept = !input.is_empty();
-        if is_kept {
-            input.extend_from_slice(bytes);
+        // The fewer bytes are copied to the others, so that a byte costs the same in small and in large pieces.
+        let is_moved = input.len() <= count;
+        let begin = READ_BYTES - input.len().min(count);
+        if is_moved {
+            buffer[begin..READ_BYTES].copy_from_slice(&input);
+        } else {
+            input.extend_from_slice(&buffer[READ_BYTES..READ_BYTES + count]);
         }
-        let given = if is_kept { &input[..] } else { bytes };
+        let given = if is_moved { &buffer[begin..READ_BYTES + count] } else { &input[..] };
         if given.is_empty() {
             return;
         }
@@ -469,13 +478,10 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
             Taken::Waits(used) => (used, Some(Until::News)),
         };
         let rest = given.len() - used;
-        if is_kept {
+        if is_moved || rest == 0 {
+            input = given[used..].to_vec();
+        } else {
             input.drain(..used);
-        } else if rest > 0 {
-            input.extend_from_slice(&bytes[used..]);
-        }
-        if input.is_empty() {
-            input = Vec::new();
         }
         let Some(conn) = self.connections.get_mut(id) else { return };
         conn.input = input;
