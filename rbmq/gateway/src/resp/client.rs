@@ -157,13 +157,9 @@ impl Client {
         self.muted.is_off || self.muted.skips
     }
 
-    /// Whether a command is executed at once and answered.
+    /// Whether a command is executed at once.
     pub(super) fn is_plain(&self) -> bool {
-        self.is_in
-            && self.transaction.is_none()
-            && self.appends.is_empty()
-            && !self.is_muted()
-            && !self.is_restricted()
+        self.is_in && self.transaction.is_none() && self.appends.is_empty() && !self.is_restricted()
     }
 }
 

@@ -234,16 +234,21 @@ impl Resp {
         if flow != Flow::Done {
             return flow;
         }
+        let is_error = self.replies.get(begin) == Some(&b'-');
+        self.executed(client, begin, is_subscribing && !is_error, cx);
+        flow
+    }
+
+    /// A command is executed, whose reply begins here. `is_wanted`: even by a client that wants none.
+    fn executed(&mut self, client: &mut Client, begin: usize, is_wanted: bool, cx: &Cx<'_>) {
         self.counts.commands += 1;
         self.cost += self.replies.len() - begin;
         client.used = cx.now;
-        let is_error = self.replies.get(begin) == Some(&b'-');
         // As it is after the command: `CLIENT REPLY ON` is answered.
-        if client.is_muted() && (!is_subscribing || is_error) {
+        if client.is_muted() && !is_wanted {
             self.replies.truncate(begin);
         }
         client.muted.skips = std::mem::take(&mut client.muted.skips_next);
-        flow
     }
 
     /// Whether the client may send the command now. If not, it is answered.
@@ -339,13 +344,15 @@ impl Resp {
         Flow::Done
     }
 
-    /// Publishes what came in the usual form, from a client that wants a reply.
+    /// Publishes what came in the usual form.
     fn publish_now(&mut self, client: &mut Client, found: Publish<'_>, cx: &mut Cx<'_>) -> Flow {
         let Publish { channel, payload, .. } = found;
-        let flow = self.publish(client, Post { channel, payload, is_sharded: false }, cx);
-        self.counts.commands += u64::from(flow == Flow::Done);
+        let begin = self.replies.len();
         client.command = "publish";
-        client.used = cx.now;
+        let flow = self.publish(client, Post { channel, payload, is_sharded: false }, cx);
+        if flow == Flow::Done {
+            self.executed(client, begin, false, cx);
+        }
         flow
     }
 
