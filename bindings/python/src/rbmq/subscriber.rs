@@ -71,9 +71,9 @@ impl Subscriber {
             })
         })?;
         Ok(match received(py, waited)? {
-            Some(Got::One(Copied { topic, bytes, attributes, epoch, end, publisher })) => {
-                let attributes = attributes.attributes();
-                Some(of(py, &MessageRef { topic: &topic, bytes: &bytes, attributes, epoch, end, publisher }))
+            Some(Got::One(Copied { topic, bytes, attributes, epoch, end, publisher, framing })) => {
+                let (topic, bytes, attributes) = (&topic, &bytes, attributes.attributes());
+                Some(of(py, &MessageRef { topic, bytes, attributes, epoch, end, publisher, framing }))
             }
             Some(Got::Ended) | None => None,
         })

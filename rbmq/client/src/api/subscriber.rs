@@ -380,13 +380,15 @@ impl Subscriber {
     /// The place of the next message, which needs another batch or more than a step.
     #[inline(never)]
     fn next_place(&mut self, timeout: Option<Duration>) -> Result<Option<Place>, ReceiveError> {
-        let deadline = Deadline::after(timeout);
+        let mut deadline = None;
         loop {
             if let Some(cursor) = &mut self.cursor
                 && let Some(place) = cursor.advance(&mut self.spaces)?
             {
                 return Ok(Some(place));
             }
+            // Only now: no clock is read for the messages of a space that are here.
+            let deadline = *deadline.get_or_insert_with(|| Deadline::after(timeout));
             if !self.next_cursor(deadline.left())? {
                 return Ok(None);
             }

@@ -23,6 +23,8 @@ pub struct Message {
     pub end: Position,
     /// In a merged topic: the number of the publisher, which the broker assigned in this log.
     pub publisher: Option<u32>,
+    /// The structure of the topic's bytes: in a raw topic the content is no record.
+    pub framing: Framing,
 }
 
 /// A message in the memory where it landed. The message is borrowed until the next call on the subscriber.
@@ -40,14 +42,16 @@ pub struct MessageRef<'s> {
     pub end: Position,
     /// In a merged topic: the publisher, as [`Message::publisher`].
     pub publisher: Option<u32>,
+    /// The structure of the topic's bytes, as [`Message::framing`].
+    pub framing: Framing,
 }
 
 impl MessageRef<'_> {
     /// A copy of the message.
     pub fn to_message(self) -> Message {
-        let Self { epoch, end, publisher, .. } = self;
+        let Self { epoch, end, publisher, framing, .. } = self;
         let (topic, attributes) = (self.topic.clone(), self.attributes.into());
-        Message { topic, bytes: self.bytes.to_vec(), attributes, epoch, end, publisher }
+        Message { topic, bytes: self.bytes.to_vec(), attributes, epoch, end, publisher, framing }
     }
 }
 

@@ -331,6 +331,7 @@ impl BatchCursor {
             epoch: self.bytes.epoch(),
             end: self.bytes.position() + to as u64,
             publisher: self.run.map(|run| run.publisher),
+            framing: self.framing,
         }
     }
 }

@@ -87,6 +87,8 @@ impl PlacesInSpace {
 #[derive(Default)]
 pub(crate) struct SpaceReader {
     names: HashMap<TopicName, bool>,
+    /// The one that was asked for last: most records have the topic of the record before.
+    last: Option<(TopicName, bool)>,
     /// The filters for which `names` holds.
     wanted: Option<Arc<Levels<()>>>,
     logs: HashMap<Epoch, Arc<SpaceParts>>,
@@ -102,11 +104,22 @@ impl SpaceReader {
         let name = attributes.topic().filter(|name| view.space.contains(name)).ok_or(RecordFault::Topic)?;
         if self.wanted.as_ref().is_none_or(|known| !Arc::ptr_eq(known, &view.wanted)) {
             self.names.clear();
+            self.last = None;
             self.wanted = Some(view.wanted.clone());
         }
+        let last = match self.last.take().filter(|(topic, _)| topic.as_str() == name) {
+            Some(last) => last,
+            None => self.look_up(view, name)?,
+        };
+        let (topic, wanted) = self.last.insert(last);
+        Ok((view.wants_all || *wanted).then(|| topic.clone()))
+    }
+
+    /// A name, and whether it is wanted.
+    fn look_up(&mut self, view: &SpaceView, name: &str) -> Result<(TopicName, bool), RecordFault> {
         // The names are those of all spaces.
         if let Some((topic, wanted)) = self.names.get_key_value(name) {
-            return Ok((view.wants_all || *wanted).then(|| topic.clone()));
+            return Ok((topic.clone(), *wanted));
         }
         let topic: TopicName = name.parse().map_err(|_| RecordFault::Topic)?;
         let wanted = view.wanted.any_matches(&topic);
@@ -114,7 +127,7 @@ impl SpaceReader {
             self.names.clear();
         }
         self.names.insert(topic.clone(), wanted);
-        Ok((view.wants_all || wanted).then_some(topic))
+        Ok((topic, wanted))
     }
 
     /// The application gets a part of a log.
