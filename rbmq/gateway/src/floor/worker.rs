@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use peers::{LogLimiter, Places};
-use rbmq::{Event, Notice, ReceiveError, StartFrom, Subscriber};
+use rbmq::{Framing, ReceiveError, StartFrom, Subscriber};
 use rustix::event::epoll::{self, EventFlags};
 use rustix::net::sockopt;
 use rustix::time::Timespec;
@@ -45,10 +45,9 @@ const MAX_ACCEPTED: usize = 64;
 /// The most bytes that are read from a connection in one round.
 const READ_BYTES: usize = 256 << 10;
 
-/// The most batches that are taken from the subscriber in one round. A batch may have one message, or a quarter of a ring.
-const MAX_BATCHES: usize = 4096;
-
-/// The most ranges that are queued in one round, beyond the last batch: then sockets are read and written.
+/// The most messages that are taken from the subscriber in one round, and the most ranges that are queued, beyond the last message: then sockets
+/// are read and written.
+const MAX_MESSAGES: u64 = 100_000;
 const MAX_PUSHES: u64 = 100_000;
 
 /// How often connections without use are looked for.
@@ -540,21 +539,23 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
     /// Takes what the subscriber has, until clients are to get a part of it.
     fn take_messages(&mut self) {
         let (begin, pushes) = (self.connections.framed_bytes(), self.connections.pushes());
+        let now = Instant::now();
         self.has_messages = true;
-        for _ in 0..MAX_BATCHES {
-            match self.take_batch() {
+        for _ in 0..MAX_MESSAGES {
+            match self.take_message(now) {
                 Ok(true) => {}
                 Ok(false) => {
                     self.has_messages = false;
                     return;
                 }
+                Err(ReceiveError::Lost { topic, from, to }) => call!(self.on_lost(&topic, to - from)),
+                Err(error) if error.is_final() => {
+                    error!("a gateway receives nothing more, and ends: {error}");
+                    self.is_stopping = true;
+                    return;
+                }
                 Err(error) => {
-                    if error.is_final() {
-                        error!("a gateway receives nothing more, and ends: {error}");
-                        self.is_stopping = true;
-                        return;
-                    }
-                    if let Some(more) = self.lines.allow(Instant::now()) {
+                    if let Some(more) = self.lines.allow(now) {
                         warn!(more, "messages of topics: {error}");
                     }
                 }
@@ -568,51 +569,22 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         }
     }
 
-    /// Takes the next batch of messages. False: there is none.
-    fn take_batch(&mut self) -> Result<bool, ReceiveError> {
-        let Some(event) = self.subscriber.next_event(Some(Duration::ZERO))? else { return Ok(false) };
-        let mut cx = Cx {
-            out: &mut self.connections,
-            bus: &mut self.topics,
-            door: &mut self.door,
-            now: Instant::now(),
-        };
-        match event {
-            Event::Batch(batch) => {
-                let topic = batch.topic();
-                for piece in batch.pieces() {
-                    let piece = match piece {
-                        Ok(piece) => piece,
-                        Err(error) => {
-                            self.lines
-                                .allow(cx.now)
-                                .iter()
-                                .for_each(|more| warn!(more, "messages of topics: {error}"));
-                            continue;
-                        }
-                    };
-                    let (attributes, payload) = (piece.attributes.as_bytes(), piece.record);
-                    if payload.len() + attributes.len() <= self.max_message {
-                        self.protocol.on_message(Message { topic, attributes, payload }, &mut cx);
-                    } else if let Some(more) = self.lines.allow(cx.now) {
-                        let (size, most) = (payload.len() + attributes.len(), self.max_message);
-                        warn!(
-                            more,
-                            "topic '{topic}': a message of {size} bytes exceeds frames_bytes / 4, and is not sent to clients ({most})"
-                        );
-                    }
-                }
-            }
-            Event::Notice(Notice::Lost { topic, from, to, .. }) => {
-                self.protocol.on_lost(&topic, to - from, &mut cx);
-            }
-            Event::Notice(Notice::Refused { topic, reason }) => {
-                if let Some(more) = self.lines.allow(cx.now) {
-                    let topic = topic.map_or_else(String::new, |topic| format!(" '{topic}'"));
-                    warn!(more, "a gateway does not receive the topic{topic}: {reason}");
-                }
-            }
-            _ => {}
+    /// Takes the next message. False: there is none.
+    fn take_message(&mut self, now: Instant) -> Result<bool, ReceiveError> {
+        let Some(message) = self.subscriber.recv_ref(Some(Duration::ZERO))? else { return Ok(false) };
+        let (topic, attributes, payload) = (message.topic, message.attributes.as_bytes(), message.bytes);
+        let size = payload.len() + attributes.len();
+        if message.framing == Framing::Raw {
+            // Plain bytes, of which nobody knows where a message ends.
+        } else if size <= self.max_message {
+            let (out, bus, door) = (&mut self.connections, &mut self.topics, &mut self.door);
+            self.protocol.on_message(Message { topic, attributes, payload }, &mut Cx { out, bus, door, now });
+        } else if let Some(more) = self.lines.allow(now) {
+            let most = self.max_message;
+            warn!(
+                more,
+                "topic '{topic}': a message of {size} bytes exceeds frames_bytes / 4, and is not sent to clients ({most})"
+            );
         }
         Ok(true)
     }
