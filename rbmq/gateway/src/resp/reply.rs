@@ -5,13 +5,18 @@ use std::io::Write as _;
 
 /// Appends the length or number of a line that begins with `sign`.
 fn number(out: &mut Vec<u8>, sign: u8, number: i64) {
-    out.push(sign);
-    // Nearly all numbers are small.
-    if let Ok(digit @ 0..=9) = u8::try_from(number) {
-        out.extend_from_slice(&[b'0' + digit, b'\r', b'\n']);
-    } else {
-        let _ = write!(out, "{number}\r\n");
+    // Two of them are in the head of each message, so they are not formatted as text for people is.
+    const MOST: usize = 20;
+    let (mut line, mut at, mut left) = ([b'0'; MOST + 2], MOST, number.unsigned_abs());
+    line[MOST..][..2].copy_from_slice(b"\r\n");
+    while at == MOST || left > 0 {
+        at -= 1;
+        line[at] = b'0' + (left % 10) as u8;
+        left /= 10;
     }
+    let signs = if number < 0 { &[sign, b'-'][..] } else { &[sign] };
+    out.extend_from_slice(signs);
+    out.extend_from_slice(&line[at..MOST + 2]);
 }
 
 /// Appends a string with its length.
