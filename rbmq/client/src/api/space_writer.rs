@@ -9,7 +9,10 @@ use crate::connection::lock;
 use crate::ground::error::{PublishError, PublisherWaitError};
 use crate::ground::level::ConfirmLevel;
 use crate::state::confirm::{ConfirmResult, Confirmation};
-use crate::wire::{Attributes, AttributesBuf, Space, TopicFilter, TopicName};
+use crate::wire::{
+    ATTRIBUTES_HEADER_BYTES, Attributes, AttributesBuf, Framing, RECORD_HEADER_BYTES, Space, TopicFilter,
+    TopicName, push_record_with,
+};
 
 /// Publishes to the topics of a space ([`Publisher::space`](crate::Publisher::space)). A writer may be moved to another thread, and one
 /// thread uses it at a time.
@@ -20,11 +23,13 @@ pub struct SpaceWriter {
     log: TopicWriter,
     /// The attributes of the record that is being published.
     attributes: AttributesBuf,
+    /// Records that are published together.
+    pushed: Vec<u8>,
 }
 
 impl SpaceWriter {
     pub(crate) fn new(log: TopicWriter) -> Self {
-        Self { log, attributes: AttributesBuf::new() }
+        Self { log, attributes: AttributesBuf::new(), pushed: Vec::new() }
     }
 
     /// The space.
@@ -75,13 +80,58 @@ impl SpaceWriter {
         self.log.publish_attributed(self.attributes.attributes(), payload, timeout)
     }
 
+    /// Keeps a record for [`SpaceWriter::publish_pushed`]. False, and the record is not kept: it does not fit into one delivery with those that
+    /// are. For a program that publishes what others send it, and does not know how much that will be.
+    ///
+    /// # Errors
+    /// As [`SpaceWriter::publish_to`]. The record is not kept.
+    #[doc(hidden)]
+    pub fn push<'a>(
+        &mut self,
+        topic: &TopicName,
+        attributes: impl Into<Attributes<'a>>,
+        payload: &[u8],
+    ) -> Result<bool, PublishError> {
+        let Self { log, attributes: named, pushed } = self;
+        name(log, topic, attributes.into(), named)?;
+        log.check(Framing::Records)?;
+        let record = RECORD_HEADER_BYTES + ATTRIBUTES_HEADER_BYTES + named.as_bytes().len() + payload.len();
+        let has_room = (pushed.len() + record) as u64 <= log.max_delivery_bytes();
+        if has_room {
+            push_record_with(pushed, named.attributes(), payload);
+        }
+        Ok(has_room)
+    }
+
+    /// The bytes of the records that are kept, with headers and attributes.
+    #[doc(hidden)]
+    pub fn pushed_bytes(&self) -> usize {
+        self.pushed.len()
+    }
+
+    /// Publishes the records that are kept, as one delivery. Waits at most `timeout` while the ring is full. Returns the position behind them.
+    ///
+    /// # Errors
+    /// As [`SpaceWriter::publish_to_timeout`]. After [`PublishError::TimedOut`] the records are still kept, and after other errors none is.
+    #[doc(hidden)]
+    pub fn publish_pushed(&mut self, timeout: Option<Duration>) -> Result<Position, PublishError> {
+        if self.pushed.is_empty() {
+            return Ok(self.log.position());
+        }
+        let published = self.log.append(&[&self.pushed], timeout);
+        if !matches!(published, Err(PublishError::TimedOut { .. })) {
+            self.pushed.clear();
+        }
+        published
+    }
+
     /// Begins a delivery of many records. `bytes` is the room for records with their headers of 4 bytes. With the names of their topics
     /// they have at most [`SpaceWriter::max_delivery_bytes`]. Waits at most `timeout` while the ring is full.
     ///
     /// # Errors
     /// As [`TopicWriter::batch_timeout`].
     pub fn batch(&mut self, bytes: u64, timeout: Option<Duration>) -> Result<SpaceBatch<'_>, PublishError> {
-        let Self { log, attributes } = self;
+        let Self { log, attributes, .. } = self;
         Ok(SpaceBatch { batch: log.batch_timeout(bytes, timeout)?, attributes })
     }
 
@@ -245,7 +295,8 @@ fn name(
 mod tests {
     use rbmq_broker::{Broker, BrokerConfig, Rule};
 
-    use crate::Publisher;
+    use super::*;
+    use crate::{Publisher, Subscriber};
 
     /// Both are still there when they close. The second one ends the log and waits for its end, and the next writer begins another.
     #[test]
@@ -266,5 +317,35 @@ mod tests {
         drop(joined);
         assert!(writers[2].last().is_some());
         assert_eq!(publisher.topic("d/1").unwrap().position(), 0);
+    }
+
+    /// Before other publications, and only of topics of the space.
+    #[test]
+    fn records_that_are_kept_are_published_as_one_delivery() {
+        let mut config = BrokerConfig::default();
+        config.broker.listen = "127.0.0.1:0".into();
+        let mut rule = Rule::new("d/#".parse().unwrap());
+        rule.space = true;
+        config.broker.topics = vec![rule].into();
+        let broker = Broker::start(config).unwrap();
+        let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+        subscriber.subscribe("d/#").unwrap();
+        let publisher = Publisher::connect(&broker.addr()).unwrap();
+        let mut space = publisher.space("d/#").unwrap();
+        space.wait_subscribers(1, Some(Duration::from_secs(60))).unwrap();
+        let [one, two, other] = ["d/1", "d/2", "e"].map(|name| name.parse::<TopicName>().unwrap());
+        let (most, before) = (usize::try_from(space.max_delivery_bytes()).unwrap(), space.position());
+        assert_eq!(space.push(&one, Attributes::EMPTY, b"first"), Ok(true));
+        assert_eq!(space.push(&two, Attributes::EMPTY, b"second"), Ok(true));
+        assert!(matches!(space.push(&other, Attributes::EMPTY, b""), Err(PublishError::NotInSpace { .. })));
+        let kept = space.pushed_bytes();
+        assert_eq!(space.push(&one, Attributes::EMPTY, &vec![0; most - kept]), Ok(false));
+        assert_eq!((space.pushed_bytes(), space.position()), (kept, before));
+        assert_eq!(space.publish_pushed(None), Ok(before + kept as u64));
+        assert_eq!((space.pushed_bytes(), space.publish_pushed(None)), (0, Ok(before + kept as u64)));
+        for (topic, payload) in [(&one, &b"first"[..]), (&two, b"second")] {
+            let message = subscriber.recv_ref(Some(Duration::from_secs(60))).unwrap().unwrap();
+            assert_eq!((message.topic, message.bytes, message.framing), (topic, payload, Framing::Merged));
+        }
     }
 }

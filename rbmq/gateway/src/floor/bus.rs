@@ -13,7 +13,7 @@ use rbmq_wire::{
     ATTRIBUTES_HEADER_BYTES, Attributes, MAX_TOPIC_BYTES, RECORD_HEADER_BYTES, TopicFilter, TopicName,
 };
 use rocketbufs::{Epoch, Position};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::logs::LogDesk;
 use crate::protocol::{Bus, PublishError};
@@ -32,6 +32,13 @@ const MAX_MISSING: usize = 1000;
 
 /// The headers of a record with attributes, and the name of its topic.
 const RECORD_HEADERS: u64 = (RECORD_HEADER_BYTES + ATTRIBUTES_HEADER_BYTES + 4 + MAX_TOPIC_BYTES) as u64;
+
+/// Without waiting.
+const NOW: Option<Duration> = Some(Duration::ZERO);
+
+/// So many bytes are published together, and a message more, of at most so many.
+const MAX_KEPT: usize = 64 << 10;
+const MAX_KEPT_MESSAGE: usize = 4 << 10;
 
 /// How long the broker has to take the spaces, before the gateway listens.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
@@ -259,19 +266,30 @@ impl Topics {
         topic: &TopicName,
         attributes: Attributes<'_>,
         payload: &[u8],
-    ) -> Result<Result<Position, rbmq::PublishError>, PublishError> {
-        let now = Some(Duration::ZERO);
+    ) -> Result<Result<(), rbmq::PublishError>, PublishError> {
         for space in &mut self.spaces {
-            match space.publish_to_timeout(topic, attributes, payload, now) {
+            match put_into(space, topic, attributes, payload) {
                 Err(rbmq::PublishError::NotInSpace { .. }) => {}
                 done => return Ok(done),
             }
         }
         let writer = self.writer(topic)?;
-        Ok(match attributes.is_empty() {
-            true => writer.publish_timeout(payload, now),
-            false => writer.publish_with_timeout(attributes, payload, now),
-        })
+        let published = match attributes.is_empty() {
+            true => writer.publish_timeout(payload, NOW),
+            false => writer.publish_with_timeout(attributes, payload, NOW),
+        };
+        Ok(published.map(drop))
+    }
+
+    /// Publishes what is kept to be published together. What finds no room stays, and nothing more is taken until the publisher's events say that
+    /// there is some.
+    pub(crate) fn flush(&mut self) {
+        for space in &mut self.spaces {
+            match space.publish_pushed(NOW) {
+                Ok(_) | Err(rbmq::PublishError::TimedOut { .. }) => {}
+                Err(error) => warn!("messages of clients are lost: {error}"),
+            }
+        }
     }
 
     /// Closes the half of the topics that were not used for the longest time. What they have is still sent.
@@ -285,6 +303,27 @@ impl Topics {
         let old: Vec<_> = old.filter(|(_, open)| is_free(open)).map(|(topic, _)| topic.clone()).collect();
         old.iter().for_each(|topic| self.close(topic, "the topic was closed"));
     }
+}
+
+/// Publishes to the space without waiting. Small messages are kept until [`Topics::flush`], since a delivery costs wake-ups of threads, however
+/// small it is.
+fn put_into(
+    space: &mut SpaceWriter,
+    topic: &TopicName,
+    attributes: Attributes<'_>,
+    payload: &[u8],
+) -> Result<(), rbmq::PublishError> {
+    if payload.len() <= MAX_KEPT_MESSAGE {
+        if space.pushed_bytes() < MAX_KEPT && space.push(topic, attributes, payload)? {
+            return Ok(());
+        }
+        space.publish_pushed(NOW)?;
+        if space.push(topic, attributes, payload)? {
+            return Ok(());
+        }
+    }
+    space.publish_pushed(NOW)?;
+    space.publish_to_timeout(topic, attributes, payload, NOW).map(drop)
 }
 
 impl Bus for Topics {

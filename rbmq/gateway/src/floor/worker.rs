@@ -185,6 +185,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
                 }
             }
             self.go_on();
+            self.topics.flush();
             if is_readable || self.has_messages {
                 self.take_messages();
             }
@@ -242,6 +243,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         let next = call!(self.on_time());
         self.flush();
         self.forget_ended();
+        self.topics.flush();
         self.door.count(&self.connections.take_counts(), &self.topics.take_counts());
         next
     }
@@ -628,6 +630,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         loop {
             self.flush();
             self.forget_ended();
+            self.topics.flush();
             let is_over = self.connections.busy() == 0 && Instant::now() >= lingering;
             if self.connections.len() == 0 || is_over || Instant::now() >= until {
                 return;
