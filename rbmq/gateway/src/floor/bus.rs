@@ -249,6 +249,11 @@ impl Topics {
         log.ok_or_else(|| PublishError::Refused("the topic has ended".to_owned()))
     }
 
+    /// Why the broker's disk takes nothing of an open topic.
+    pub(super) fn disk_failure(&self, topic: &TopicName) -> Option<String> {
+        self.open.get(topic)?.writer.disk_failure()
+    }
+
     /// The position behind the last message to an open topic.
     pub(super) fn end_of(&self, topic: &TopicName) -> Position {
         self.open.get(topic).map_or(0, |open| open.writer.position())

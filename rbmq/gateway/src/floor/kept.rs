@@ -37,6 +37,11 @@ impl Logs for Topics {
     ) -> Result<(), PublishError> {
         // Before anything of it can be stored.
         let log = self.log_of(topic)?;
+        if let Some(failure) = self.disk_failure(topic) {
+            return Err(PublishError::Refused(format!(
+                "the disk of the broker takes nothing now, and nothing was stored: {failure}"
+            )));
+        }
         self.desk.follow(log, topic);
         self.publish(topic, attributes, payload)?;
         let start = Self::start_of(self.end_of(topic), attributes, payload);

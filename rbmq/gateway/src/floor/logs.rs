@@ -16,7 +16,7 @@ use rocketbufs::{Epoch, Position};
 use crate::protocol::Ticket;
 
 /// The most logs that are open for reading. Each keeps its last delivery.
-const MAX_OPEN: usize = 256;
+const MAX_OPEN: usize = 64;
 
 /// A message that was published and is not stored yet.
 #[derive(Debug)]

@@ -411,7 +411,8 @@ impl Protocol for Resp {
         self.cost = 0;
         let taken = self.read(&mut client, bytes, &mut arguments, cx);
         self.arguments = arguments;
-        if client.is_in && self.counts.commands > commands {
+        // What a client waits for is a command too.
+        if client.is_in && (self.counts.commands > commands || client.wait == Wait::News) {
             cx.out.known(conn);
         }
         self.send(conn, cx);

@@ -31,6 +31,9 @@ const MAX_PLACES: usize = 1_000_000;
 /// The entries of a delivery that are looked at together when reading backwards.
 const BACKWARDS: usize = 4096;
 
+/// The most bytes of a log that are read without finding an entry. Only a publisher that breaks the rules of records makes so many.
+const MAX_SILENT_BYTES: u64 = 64 << 20;
+
 const SYNTAX: &str = "ERR syntax error";
 
 /// What a walk along a stream has found.
@@ -41,6 +44,8 @@ pub(super) struct Walk {
     pub(super) last: Option<Id>,
     /// There are more, but the reply would be too large.
     is_cut: bool,
+    /// The bytes that were read since the last entry was found.
+    silent: u64,
 }
 
 impl Stream {
@@ -97,6 +102,7 @@ impl Stream {
                 ControlFlow::Continue(())
             });
             at = batch.end();
+            walk.has_read(at - batch.position(), Id { time: batch.time_ms(), position: at })?;
         }
         Ok(walk)
     }
@@ -116,6 +122,7 @@ impl Stream {
             let mut entries = last(&batch, to, BACKWARDS.min(most - walk.count));
             if entries.is_empty() {
                 to = batch.position();
+                walk.has_read(batch.end() - to, Id { time: batch.time_ms(), position: to })?;
             }
             while let Some((position, record)) = entries.pop_back() {
                 to = position;
@@ -138,6 +145,17 @@ impl Walk {
         write(out, id, record);
         self.count += 1;
         self.last = Some(id);
+        self.silent = 0;
+    }
+
+    /// # Errors
+    /// There was nothing for too long.
+    fn has_read(&mut self, bytes: u64, here: Id) -> Result<(), String> {
+        self.silent += bytes;
+        if self.silent <= MAX_SILENT_BYTES {
+            return Ok(());
+        }
+        Err(format!("ERR {} bytes of this stream are no entries: ask for what is beyond {here}", self.silent))
     }
 }
 

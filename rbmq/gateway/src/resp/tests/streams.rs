@@ -201,6 +201,7 @@ fn a_client_waits_until_a_stream_grows() {
     let (mut world, conn) = kept();
     let (writer, other) = (world.open(), world.open());
     assert_eq!(world.say(conn, "XREAD COUNT 1 BLOCK 0 STREAMS s t $ $"), "");
+    assert!(world.out.known.contains(&conn), "a client that waits makes room for nobody");
     assert_eq!(world.say(other, "XREAD BLOCK 0 STREAMS t $"), "");
     assert!(world.say(writer, "INFO clients").contains("blocked_clients:2"));
     world.feed(writer, "XADD s * payload 1\r\nXADD s * payload 2\r\n");
@@ -289,6 +290,25 @@ fn a_large_stream_is_counted_in_turns() {
     );
     let part = world.say(conn, "XREAD STREAMS s 0");
     assert!(part.len() > 7 << 20 && part.len() < 9 << 20, "XREAD goes on where its reply ends");
+}
+
+#[test]
+fn what_is_no_entry_is_not_read_without_end() {
+    let (mut world, conn) = kept();
+    // The attributes of the record are cut off.
+    let garbage = [&(0x8000_0004_u32 | 1 << 20).to_le_bytes()[..], &[0xFF; (1 << 20) + 4]].concat();
+    push_record_to(&mut world, b"first");
+    (0..70).for_each(|_| _ = log(&mut world, "s").append(1000, &garbage));
+    assert_eq!(world.say(conn, "XRANGE s - + COUNT 1"), "*1 *2 $6 1000-8 *2 $7 payload $5 first");
+    assert!(world.say(conn, "XRANGE s - +").contains("are no entries: ask for what is beyond 1000-"));
+    assert!(world.say(conn, "XREVRANGE s + -").contains("are no entries"));
+    assert_eq!(world.say(conn, "XLEN s"), ":1");
+}
+
+fn push_record_to(world: &mut World<Resp>, payload: &[u8]) {
+    let mut record = Vec::new();
+    push_record(&mut record, payload);
+    log(world, "s").append(1000, &record);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use rbmq_broker::GatewayProtocol;
 
+use crate::resp::streams::Folder;
 use crate::site::Site;
 
 pub fn skip(what: &str) {
@@ -97,6 +98,18 @@ fn passes(site: &Site, script: &str, runner: &mut Command) {
 #[test]
 fn redis_py_publishes_and_subscribes() {
     python(&Site::new(GatewayProtocol::Resp), "redis_client.py", "redis-py");
+}
+
+#[test]
+fn redis_py_has_streams() {
+    let folder = Folder::new();
+    python(&folder.site(), "streams_client.py", "streams with redis-py");
+}
+
+#[test]
+fn node_redis_and_ioredis_have_streams() {
+    let folder = Folder::new();
+    node(&folder.site(), "streams_client.js", "streams with node-redis and ioredis");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! RESP over sockets, with bare clients.
 
-mod streams;
+pub mod streams;
 
 use std::io::Write;
 use std::time::Duration;
