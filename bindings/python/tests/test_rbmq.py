@@ -447,6 +447,41 @@ def test_the_levels_of_the_disk(tmp_path):
         assert (error.value.kind, error.value.confirmed) == ("NotStored", 0)
 
 
+def test_topics_of_a_space_are_topics_as_others(tmp_path):
+    config = tmp_path / "rbmq.toml"
+    config.write_text("[[broker.topics]]\npattern = 'devices/#'\nspace = true\n")
+    with (
+        rbmq.Broker("127.0.0.1:0", config_file=config) as broker,
+        rbmq.Publisher(broker.addr) as publisher,
+        rbmq.Subscriber(broker.addr, confirm_consumed=True) as subscriber,
+    ):
+        temp, door = publisher.topic("devices/7/temp"), publisher.topic("devices/7/door")
+        subscriber.subscribe("devices/+/temp")
+        temp.wait_subscribers(1, WAIT)
+        door.publish(b"open")
+        end = temp.publish(b"21.5", content_type="text/plain")
+        message = subscriber.recv(WAIT)
+        assert (message, message.topic) == (b"21.5", "devices/7/temp")
+        assert message.content_type == "text/plain"
+        assert subscriber.recv(0) is None
+        assert temp.confirm(end, "consumed", WAIT).subscribers == 1
+        # The topics of a publisher share one log, and messages that are not wanted count as consumed.
+        assert temp.publish_many([b"%d" % number for number in range(50)]) > end
+        last = door.publish(b"closed")
+        got = []
+        while len(got) < 50:
+            with subscriber.recv_batch(WAIT) as batch:
+                assert batch.topic == "devices/7/temp"
+                got += [bytes(record) for record in batch]
+        assert got == [b"%d" % number for number in range(50)]
+        door.publish(b"open")
+        temp.publish(b"22")
+        kept = subscriber.recv_batch(WAIT).defer()
+        confirmation = door.confirmation(last, "consumed")
+        kept.consume()
+        assert confirmation.wait(WAIT).position >= last
+
+
 def test_a_log_that_replaces_a_merged_one_is_reported(tmp_path):
     config = tmp_path / "rbmq.toml"
     config.write_text('[[broker.topics]]\npattern = "#"\ningest = "merge"\n')

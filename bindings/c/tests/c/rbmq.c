@@ -7,7 +7,7 @@
 
 static const char *broker;
 // The topics of this process: the broker keeps those of an earlier one.
-static char news[32], raw[32], says[32], events[32], all[32], observed[32], in_place[32], kept[32], called[32];
+static char news[32], raw[32], says[32], events[32], all[32], observed[32], in_place[32], kept[32], called[32], temp[32], door[32];
 
 // Each way to publish, each way to receive.
 static void publish_and_receive(void) {
@@ -482,6 +482,55 @@ static void by_callback(void) {
     OK(rbmq_publisher_close(publisher, WAIT));
 }
 
+// Topics of a space share a log, and are received as others: one by one, and in batches of one topic.
+static void in_space(void) {
+    rbmq_publisher *publisher;
+    rbmq_topic *first, *second;
+    rbmq_subscriber *subscriber;
+    OK(rbmq_publisher_connect(broker, NULL, &publisher));
+    OK(rbmq_publisher_topic(publisher, temp, NULL, &first));
+    OK(rbmq_publisher_topic(publisher, door, NULL, &second));
+    rbmq_subscriber_options receives = {.size = sizeof receives, .confirm_consumed = true};
+    OK(rbmq_subscriber_connect(broker, &receives, &subscriber));
+    OK(rbmq_subscriber_subscribe(subscriber, temp, NULL));
+    OK(rbmq_topic_wait_subscribers(first, 1, WAIT));
+
+    uint64_t end;
+    OK(rbmq_topic_publish(second, "open", 4, WAIT, NULL));
+    OK(rbmq_topic_publish(first, "21.5", 4, WAIT, NULL));
+    OK(rbmq_topic_publish(second, "closed", 6, WAIT, &end));
+    rbmq_message message;
+    OK(rbmq_subscriber_recv(subscriber, &message, WAIT));
+    CHECK(message.len == 4 && !memcmp(message.data, "21.5", 4) && message.publisher >= 0);
+    CHECK(message.topic_len == strlen(temp) && !memcmp(message.topic, temp, strlen(temp)));
+    CHECK(rbmq_subscriber_recv(subscriber, &message, RB_NO_WAIT) == RB_TIMED_OUT);
+
+    struct iovec many[] = {{"22", 2}, {"23", 2}, {"24", 2}};
+    size_t published;
+    OK(rbmq_topic_publish_many(first, many, 3, WAIT, &published, &end));
+    CHECK(published == 3);
+    rbmq_deferred *last = NULL;
+    for (size_t got = 0; got < 3;) {
+        rbmq_batch batch;
+        rbmq_record records[3];
+        size_t count;
+        OK(rbmq_subscriber_next_batch(subscriber, &batch, WAIT));
+        CHECK(batch.topic_len == strlen(temp) && !memcmp(batch.topic, temp, strlen(temp)));
+        OK(rbmq_subscriber_batch_records(subscriber, records, 3, &count));
+        for (size_t i = 0; i < count; i++, got++) CHECK(records[i].len == 2 && !memcmp(records[i].data, many[got].iov_base, 2));
+        if (last) OK(rbmq_deferred_consume(last));
+        OK(rbmq_subscriber_batch_defer(subscriber, &last));
+    }
+    rbmq_confirmed confirmed;
+    OK(rbmq_deferred_consume(last));
+    OK(rbmq_topic_confirm(second, end, RBMQ_LEVEL_CONSUMED, WAIT, &confirmed));
+    CHECK(confirmed.subscribers == 1 && confirmed.position >= end);
+    OK(rbmq_topic_close(second, WAIT));
+    OK(rbmq_topic_close(first, WAIT));
+    OK(rbmq_subscriber_close(subscriber, WAIT));
+    OK(rbmq_publisher_close(publisher, WAIT));
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 2);
     broker = argv[1];
@@ -492,6 +541,8 @@ int main(int argc, char **argv) {
     snprintf(raw, sizeof raw, "c/%d/raw", getpid());
     snprintf(says, sizeof says, "c/%d/says", getpid());
     snprintf(events, sizeof events, "c/%d/events", getpid());
+    snprintf(temp, sizeof temp, "space/%d/temp", getpid());
+    snprintf(door, sizeof door, "space/%d/door", getpid());
     snprintf(observed, sizeof observed, "c/%d/observed", getpid());
     snprintf(in_place, sizeof in_place, "c/%d/filled", getpid());
     publish_and_receive();
@@ -502,6 +553,7 @@ int main(int argc, char **argv) {
     observing();
     disk();
     by_callback();
+    in_space();
     puts("rbmq: ok");
     return 0;
 }
