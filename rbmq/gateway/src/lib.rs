@@ -16,6 +16,6 @@ mod gateways;
 pub mod mqtt;
 mod protocol;
 pub mod resp;
-mod websocket;
+pub mod websocket;
 
 pub use gateways::{Gateway, GatewayError, Gateways};

@@ -13,6 +13,7 @@ mod cmq_wire;
 mod framework;
 mod gateway_mqtt;
 mod gateway_resp;
+mod gateway_websocket;
 mod marks;
 mod multimqc_service;
 pub mod mutate;
@@ -35,6 +36,7 @@ pub use cmq_wire::cmq_datagram;
 pub use framework::{config_toml, protocol_message};
 pub use gateway_mqtt::gateway_mqtt;
 pub use gateway_resp::{gateway_resp, gateway_resp_names};
+pub use gateway_websocket::gateway_websocket;
 pub use marks::marks_verify;
 pub use multimqc_service::multimqc_datagrams;
 pub use rblive::{rblive_chunk, rblive_description, rblive_request, rblive_wire};
@@ -65,6 +67,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("gateway_resp", gateway_resp),
     ("gateway_resp_names", gateway_resp_names),
     ("gateway_mqtt", gateway_mqtt),
+    ("gateway_websocket", gateway_websocket),
     ("marks_verify", marks_verify),
     ("multimqc_datagrams", multimqc_datagrams),
     ("protocol_message", protocol_message),

@@ -46,7 +46,7 @@ pub(crate) struct WebSocket {
 impl WebSocket {
     pub(crate) fn new(below: Transport, welcome: Welcome) -> Self {
         let request = Some((welcome, Vec::new()));
-        Self { below, request, reader: Reader::new(), own: Vec::new(), left: 0, has_ended: false }
+        Self { below, request, reader: Reader::default(), own: Vec::new(), left: 0, has_ended: false }
     }
 
     pub(crate) fn below(&self) -> &Transport {

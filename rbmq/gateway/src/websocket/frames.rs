@@ -23,32 +23,42 @@ const PONG: u8 = 10;
 
 /// The rules that a client has broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Fault {
+pub enum Fault {
+    /// Reserved bits, of an extension that was not agreed on.
     #[error("a frame has reserved bits, of an extension that was not agreed on")]
     Reserved,
+    /// An unknown opcode.
     #[error("a frame has the unknown opcode {0}")]
     Opcode(u8),
+    /// A frame without a mask.
     #[error("a frame of a client has no mask")]
     Unmasked,
+    /// Text in the place of bytes.
     #[error("a frame has text; the protocol is binary")]
     Text,
+    /// A ping, pong or close that is in pieces or too long.
     #[error("a ping, pong or close is in pieces, or has more than 125 bytes")]
     Control,
+    /// The continuation of nothing.
     #[error("a frame continues a message, and none has begun")]
     Continuation,
+    /// A message within another one.
     #[error("a message begins before the one before it has ended")]
     Interrupted,
+    /// A length that is not the shortest, or exceeds 2^63.
     #[error("the length of a frame takes more bytes than it needs, or exceeds 2^63")]
     Length,
+    /// A code that no close has.
     #[error("a close has a code that cannot be sent")]
     Code,
+    /// A reason that is no UTF-8.
     #[error("the reason of a close is no UTF-8")]
     Reason,
 }
 
 impl Fault {
     /// The code of the close that tells the client.
-    pub(crate) fn code(self) -> u16 {
+    pub fn code(self) -> u16 {
         match self {
             Self::Text => 1003,
             Self::Reason => 1007,
@@ -59,7 +69,7 @@ impl Fault {
 
 /// Why nothing more is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub enum End {
     /// The client has closed, with this code if it gave one.
     Closed(Option<u16>),
     /// The client has broken the rules.
@@ -98,7 +108,7 @@ struct Frame {
 
 /// Reads the frames of a client.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub struct Reader {
     head: [u8; MAX_HEAD_BYTES],
     /// So many bytes of a header are there.
     have: usize,
@@ -111,8 +121,8 @@ pub(crate) struct Reader {
     end: Option<End>,
 }
 
-impl Reader {
-    pub(crate) fn new() -> Self {
+impl Default for Reader {
+    fn default() -> Self {
         Self {
             head: [0; MAX_HEAD_BYTES],
             have: 0,
@@ -123,9 +133,11 @@ impl Reader {
             end: None,
         }
     }
+}
 
+impl Reader {
     /// Reads what a client has sent. What belongs to the protocol is at the front of `bytes` afterwards: returns how much that is.
-    pub(crate) fn read(&mut self, bytes: &mut [u8]) -> usize {
+    pub fn read(&mut self, bytes: &mut [u8]) -> usize {
         let (mut at, mut data) = (0, 0);
         while at < bytes.len() && self.end.is_none() {
             let Some(mut frame) = self.frame.take() else {
@@ -152,19 +164,19 @@ impl Reader {
     }
 
     /// Takes the last ping that was not answered: the client expects no answer to those before it.
-    pub(crate) fn take_ping(&mut self, answer: impl FnOnce(&[u8])) {
+    pub fn take_ping(&mut self, answer: impl FnOnce(&[u8])) {
         if let Some(ping) = self.ping.take() {
             answer(ping.get());
         }
     }
 
     /// Whether a ping is to be answered.
-    pub(crate) fn has_ping(&self) -> bool {
+    pub fn has_ping(&self) -> bool {
         self.ping.is_some()
     }
 
     /// Why nothing more is read.
-    pub(crate) fn end(&self) -> Option<End> {
+    pub fn end(&self) -> Option<End> {
         self.end
     }
 
@@ -288,7 +300,7 @@ fn closed(payload: &[u8]) -> End {
 }
 
 /// Appends the header of a frame with so many bytes of the protocol.
-pub(crate) fn header(to: &mut Vec<u8>, len: usize) {
+pub fn header(to: &mut Vec<u8>, len: usize) {
     to.push(FIN | BINARY);
     match (u8::try_from(len), u16::try_from(len)) {
         (Ok(short @ ..=125), _) => to.push(short),
@@ -304,13 +316,13 @@ pub(crate) fn header(to: &mut Vec<u8>, len: usize) {
 }
 
 /// Appends the answer to a ping.
-pub(crate) fn pong(to: &mut Vec<u8>, payload: &[u8]) {
+pub fn pong(to: &mut Vec<u8>, payload: &[u8]) {
     to.extend_from_slice(&[FIN | PONG, u8::try_from(payload.len()).unwrap_or(0)]);
     to.extend_from_slice(payload);
 }
 
 /// Appends a close with a code; none as the answer to one without.
-pub(crate) fn close(to: &mut Vec<u8>, code: Option<u16>) {
+pub fn close(to: &mut Vec<u8>, code: Option<u16>) {
     to.extend_from_slice(&[FIN | CLOSE, if code.is_some() { 2 } else { 0 }]);
     code.into_iter().for_each(|code| to.extend_from_slice(&code.to_be_bytes()));
 }
@@ -334,7 +346,7 @@ mod tests {
 
     /// What a reader makes of bytes that come in pieces of so many.
     fn read(bytes: &[u8], piece: usize) -> (Vec<u8>, Vec<Vec<u8>>, Option<End>) {
-        let (mut reader, mut data, mut pings) = (Reader::new(), Vec::new(), Vec::new());
+        let (mut reader, mut data, mut pings) = (Reader::default(), Vec::new(), Vec::new());
         for piece in bytes.chunks(piece) {
             let mut piece = piece.to_vec();
             let count = reader.read(&mut piece);

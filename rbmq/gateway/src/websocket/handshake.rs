@@ -9,7 +9,7 @@ use httparse::{EMPTY_HEADER, Header, Request, Status};
 use peers::{BrowserFields, ForeignPage};
 
 /// The longest request.
-pub(crate) const MAX_REQUEST_BYTES: usize = 8 << 10;
+pub const MAX_REQUEST_BYTES: usize = 8 << 10;
 
 /// The most fields of a request.
 const MAX_FIELDS: usize = 64;
@@ -21,11 +21,11 @@ const VERSION: &str = "Sec-WebSocket-Version: 13\r\n";
 
 /// A request that is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refused {
+pub struct Refused {
     /// The answer for the client.
-    pub(crate) answer: Vec<u8>,
+    pub answer: Vec<u8>,
     /// The reason, for the log.
-    pub(crate) why: String,
+    pub why: String,
 }
 
 impl Refused {
@@ -47,11 +47,7 @@ impl Refused {
 ///
 /// # Errors
 /// The client gets another answer, and is disconnected.
-pub(crate) fn answer(
-    bytes: &[u8],
-    protocol: &str,
-    origins: &[String],
-) -> Result<Option<(Vec<u8>, usize)>, Refused> {
+pub fn answer(bytes: &[u8], protocol: &str, origins: &[String]) -> Result<Option<(Vec<u8>, usize)>, Refused> {
     let mut fields = [EMPTY_HEADER; MAX_FIELDS];
     let mut request = Request::new(&mut fields);
     let used = match request.parse(bytes) {

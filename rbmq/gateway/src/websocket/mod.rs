@@ -11,5 +11,5 @@
 mod frames;
 mod handshake;
 
-pub(crate) use frames::{End, Reader, close, header, pong};
-pub(crate) use handshake::{MAX_REQUEST_BYTES, answer};
+pub use frames::{End, Fault, Reader, close, header, pong};
+pub use handshake::{MAX_REQUEST_BYTES, Refused, answer};
