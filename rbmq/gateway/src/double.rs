@@ -177,6 +177,13 @@ impl MemoryLog {
     }
 }
 
+impl MemoryBus {
+    /// Takes a message that was appended, which is never stored.
+    pub(crate) fn take_unstored(&mut self) -> Option<(TopicName, Ticket)> {
+        self.unstored.pop_front().map(|(topic, _, ticket)| (topic, ticket))
+    }
+}
+
 impl Logs for MemoryBus {
     fn kept(&mut self, topic: &TopicName) -> Kept {
         match self.logs.get(topic) {
@@ -195,6 +202,9 @@ impl Logs for MemoryBus {
     ) -> Result<(), PublishError> {
         self.publish(topic, attributes, payload)?;
         let published = self.published.pop_back().expect("it was published");
+        if self.filters.keys().any(|filter| filter.matches(topic)) {
+            self.published.push_back(published.clone());
+        }
         let mut record = Vec::new();
         push_record_with(&mut record, Attributes::checked_before(&published.attributes), payload);
         self.unstored.push_back((topic.clone(), record, ticket));
@@ -482,7 +492,11 @@ impl<P: Protocol> World<P> {
     pub(crate) fn deliver(&mut self) {
         while let Some(Published { topic, attributes, payload }) = self.bus.published.pop_front() {
             let bus = &self.bus;
-            if bus.filters.keys().any(|filter| filter.matches(&topic) && !bus.late.contains(filter)) {
+            // The log of a space arrives as a whole.
+            let is_in_space = bus.kept_space.as_ref().is_some_and(|space| space.matches(&topic));
+            if is_in_space
+                || bus.filters.keys().any(|filter| filter.matches(&topic) && !bus.late.contains(filter))
+            {
                 let message = Message { topic: &topic, attributes: &attributes, payload: &payload };
                 self.with(|protocol, cx| protocol.on_message(message, cx));
             }

@@ -26,11 +26,16 @@ struct Site {
 
 impl Site {
     fn new(dir: &Path) -> Self {
+        Self::with(dir, "")
+    }
+
+    /// With rules of topics.
+    fn with(dir: &Path, rules: &str) -> Self {
         let mqtt = own_addr();
         let path = dir.join("rbmq.toml");
         let keep = dir.join("kept");
         let text = format!(
-            "[broker]\nkeep_dir = '{}'\n[[gateway]]\nprotocol = 'mqtt'\nlisten = '{mqtt}'\nmax_inflight = 20\n",
+            "[broker]\nkeep_dir = '{}'\n{rules}[[gateway]]\nprotocol = 'mqtt'\nlisten = '{mqtt}'\nmax_inflight = 20\n",
             keep.display()
         );
         std::fs::write(&path, text).expect("a file");
@@ -246,6 +251,49 @@ fn whoever_comes_back_has_his_session(site: &mut Site) {
     broker.process.finish().good();
     site.kill();
     assert!(site.client("one").1);
+}
+
+#[test]
+fn what_was_acknowledged_of_a_topic_on_disk_is_in_its_file() {
+    const COUNT: u16 = 50;
+    let dir = tempfile::tempdir().expect("a folder");
+    let rules = "[[broker.topics]]\npattern = 'k/#'\nkeep = true\n\
+                 [[broker.topics]]\npattern = 's/#'\nkeep = true\nspace = true\nring_bytes = '16 MiB'\n";
+    let mut site = Site::with(dir.path(), rules);
+    let mut numbers = 0;
+    for topic in ["k/a", "s/a", "k/b", "s/b"] {
+        // The last two have a session that wants them.
+        if topic == "k/b" {
+            site.client("subscriber").0.subscribe("+/b", 2);
+        }
+        let (mut publisher, _) = site.client("publisher");
+        for id in 1..=COUNT {
+            let qos = if numbers < COUNT { 1 } else { 2 };
+            publisher.publish(Message::new(topic, &id.to_string(), qos, id)).expect("sent");
+        }
+        let kind = if numbers < COUNT { AckKind::Puback } else { AckKind::Pubrec };
+        for id in 1..=COUNT {
+            assert_eq!(publisher.next().expect("an answer"), Got::Ack(kind, id));
+        }
+        site.kill();
+        let broker = site.broker.as_ref().expect("a broker");
+        let text = broker.sub(&format!("{topic} --from oldest --count {COUNT}")).finish().good().text();
+        let expected: String = (1..=COUNT).map(|id| format!("{id}\n")).collect();
+        assert_eq!(text, expected, "{topic}");
+        if kind == AckKind::Pubrec {
+            let (mut publisher, _) = site.client("publisher");
+            for id in 1..=COUNT {
+                publisher.ack(AckKind::Pubrel, id).expect("sent");
+                assert_eq!(publisher.next().expect("an answer"), Got::Ack(AckKind::Pubcomp, id));
+            }
+        }
+        numbers += COUNT;
+    }
+    let (mut subscriber, present) = site.client("subscriber");
+    assert!(present);
+    for id in (1..=COUNT).chain(1..=COUNT) {
+        assert_eq!(subscriber.message(), (id.to_string(), 2));
+    }
 }
 
 /// A limit on the size of files has the effect of a full disk. Rings are files too, so they are made before.

@@ -1,26 +1,40 @@
 //! PUBACK and PUBREC: at once, or when the message has come back from the broker.
 //!
 //! With a journal, a message that sessions of this gateway wait for is acknowledged when it has come back: then it is in the journal for those
-//! that are away, and a topic on disk has it. Acknowledgements keep the order of the messages.
+//! that are away, and a topic on disk has it, as it reaches nobody before. Without such sessions, a message to a topic on disk is acknowledged
+//! when it is in the file; one to a space on disk comes back in any case. Acknowledgements keep the order of the messages.
 
 use rbmq_wire::TopicName;
 
-use crate::protocol::{ConnId, Cx};
+use crate::protocol::{ConnId, Cx, Kept};
 
 use super::codec::{Ack, AckKind, Packet, Properties, Version, reason};
-use super::state::{Awaited, Fault, Mqtt, Owed};
+use super::state::{Awaited, Disk, Fault, Mqtt, Owed, Waits};
 
 impl Mqtt {
-    /// The number with which a message of a topic comes back; 0: it is acknowledged at once.
-    pub(super) fn number_for(&self, topic: &TopicName, qos: u8) -> u64 {
-        let comes_back =
-            qos > 0 && self.journal.is_some() && self.routes.matching(topic, &mut |route| route.in_force);
-        if comes_back { self.numbered + 1 } else { 0 }
+    /// What a message has to wait for; none: it is acknowledged at once.
+    pub(super) fn waits_for(&self, topic: &TopicName, qos: u8, cx: &mut Cx<'_>) -> Option<Waits> {
+        if qos == 0 || self.journal.is_none() {
+            return None;
+        }
+        let sessions = self.routes.matching(topic, &mut |route| route.in_force);
+        let disk = match cx.bus.kept(topic) {
+            Kept::No => Disk::No,
+            Kept::InSpace => Disk::Space,
+            Kept::Yes { .. } => Disk::File,
+        };
+        (sessions || disk != Disk::No).then_some(Waits { sessions, disk })
     }
 
-    /// A message was published that comes back with a number.
-    pub(super) fn await_message(&mut self, number: u64, awaited: Awaited) {
-        self.numbered = number;
+    /// The number of the next message that waits.
+    pub(super) fn next_number(&self) -> u64 {
+        self.numbered + 1
+    }
+
+    /// A message was published that waits, with the next number.
+    pub(super) fn await_message(&mut self, awaited: Awaited) {
+        self.numbered += 1;
+        let number = self.numbered;
         if let Some(client) = self.clients.get_mut(&awaited.conn) {
             client.owed.push_back(Owed { number, packet: None });
         }
@@ -60,6 +74,19 @@ impl Mqtt {
         }
     }
 
+    /// A message is in the file of its topic, or nobody knows.
+    pub(super) fn stored(&mut self, number: u64, is_stored: bool, cx: &mut Cx<'_>) {
+        let Some(awaited) = self.awaited.get_mut(&number) else { return };
+        awaited.waits.disk = Disk::No;
+        if is_stored && awaited.waits.sessions {
+            return;
+        }
+        let reason = if is_stored { reason::SUCCESS } else { reason::UNSPECIFIED };
+        if let Some(awaited) = self.awaited.remove(&number) {
+            self.fulfil(number, &awaited, reason, cx);
+        }
+    }
+
     /// Answers a message.
     fn fulfil(&mut self, number: u64, awaited: &Awaited, reason: u8, cx: &mut Cx<'_>) {
         let Awaited { conn, slot, serial, packet_id, qos, .. } = *awaited;
@@ -95,9 +122,12 @@ impl Mqtt {
     /// Messages that no session waits for any more may not come back.
     pub(super) fn acknowledge_unrouted(&mut self, cx: &mut Cx<'_>) {
         if std::mem::take(&mut self.has_left_route) && !self.awaited.is_empty() {
-            let routes = std::mem::take(&mut self.routes);
-            self.fulfil_all(|awaited| !routes.any_matches(&awaited.topic), reason::SUCCESS, cx);
-            self.routes = routes;
+            let routes = &self.routes;
+            for awaited in self.awaited.values_mut() {
+                awaited.waits.sessions &= routes.any_matches(&awaited.topic);
+            }
+            let is_done = |awaited: &Awaited| !awaited.waits.sessions && awaited.waits.disk == Disk::No;
+            self.fulfil_all(is_done, reason::SUCCESS, cx);
         }
     }
 

@@ -404,7 +404,8 @@ impl Mqtt {
     fn try_will(&mut self, will: OwnedWill, cx: &mut Cx<'_>) -> Result<(), OwnedWill> {
         let unix_ms = self.clock.unix_ms(cx.now);
         let origin = Some(self.origin(0, will.retain, 0));
-        let publication = Publication { qos: will.qos, retain: will.retain, origin, unix_ms };
+        let (qos, retain) = (will.qos, will.retain);
+        let publication = Publication { qos, retain, origin, ticket: None, unix_ms };
         let mut attributes = std::mem::take(&mut self.scratch.attributes);
         let written = attributes_of(Properties::new(&will.properties), publication, &mut attributes);
         let put = match written {

@@ -4,8 +4,9 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
 use rbmq_wire::{TopicFilter, TopicName};
+use rocketbufs::Position;
 
-use crate::protocol::{ConnId, Cx, Message, Protocol, Taken};
+use crate::protocol::{ConnId, Cx, Message, Protocol, Taken, Ticket};
 
 use super::codec::{AckKind, DecodeError, Frame, Packet, Version, decode, split};
 use super::journal::Journal;
@@ -108,6 +109,10 @@ impl Protocol for Mqtt {
     fn before_sending(&mut self, cx: &mut Cx<'_>) -> Option<Instant> {
         self.acknowledge_unrouted(cx);
         self.commit(cx)
+    }
+
+    fn on_stored(&mut self, ticket: Ticket, stored: Result<(Position, u64), String>, cx: &mut Cx<'_>) {
+        self.stored(ticket.number, stored.is_ok(), cx);
     }
 
     fn on_refused(&mut self, topic: &TopicName, cx: &mut Cx<'_>) {

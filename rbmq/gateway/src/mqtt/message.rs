@@ -4,6 +4,8 @@ use std::sync::atomic::AtomicU64;
 
 use rbmq_wire::{Attribute, AttributeTooLong, Attributes, AttributesBuf, TopicName};
 
+use crate::protocol::Ticket;
+
 use super::codec::{Properties, Property};
 
 /// The type of the attribute by which a gateway knows its own messages again. Others pass it over.
@@ -57,6 +59,8 @@ pub(super) struct Publication {
     pub(super) qos: u8,
     pub(super) retain: bool,
     pub(super) origin: Option<Origin>,
+    /// With which it is appended to the log of a topic on disk; none: it is only published.
+    pub(super) ticket: Option<Ticket>,
     /// The present time, in ms since 1970.
     pub(super) unix_ms: u64,
 }

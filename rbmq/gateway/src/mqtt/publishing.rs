@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use rbmq_wire::TopicName;
 
-use crate::protocol::{ConnId, Cx, PublishError};
+use crate::protocol::{ConnId, Cx, PublishError, Ticket};
 
 use super::codec::{Ack, AckKind, Packet, Properties, Property, Publish, Version, reason};
 use super::message::{Origin, Publication, Stored, attributes_of};
 use super::retained::Retained;
-use super::state::{Awaited, Client, Fault, Mqtt, Step};
+use super::state::{Awaited, Client, Disk, Fault, Mqtt, Step, Waits};
 
 /// Why a message was not published.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,13 +47,13 @@ impl Mqtt {
             Ok(topic) => match self.hand_over(conn, slot, &topic, &publish, cx) {
                 Err(None) => return Ok(Step::Again),
                 Err(Some(refusal)) => Some(refusal),
-                Ok(number) if number > 0 => {
+                Ok(Some(waits)) => {
                     self.counts.published_in += 1;
                     let (serial, Publish { packet_id, qos, .. }) = (self.sessions[slot].serial, publish);
-                    self.await_message(number, Awaited { topic, conn, slot, serial, packet_id, qos });
+                    self.await_message(Awaited { topic, conn, slot, serial, packet_id, qos, waits });
                     return Ok(Step::Done);
                 }
-                Ok(_) => None,
+                Ok(None) => None,
             },
         };
         match &refusal {
@@ -91,7 +91,7 @@ impl Mqtt {
         Ok(false)
     }
 
-    /// Publishes a message of a client on the bus. Returns its number, if it is to be acknowledged when it comes back, or 0. No refusal: the bus
+    /// Publishes a message of a client on the bus. Returns what it has to wait for, if it is not acknowledged at once. No refusal: the bus
     /// has no room.
     fn hand_over(
         &mut self,
@@ -100,7 +100,7 @@ impl Mqtt {
         topic: &TopicName,
         publish: &Publish<'_>,
         cx: &mut Cx<'_>,
-    ) -> Result<u64, Option<Refusal>> {
+    ) -> Result<Option<Waits>, Option<Refusal>> {
         if topic.as_str().starts_with('$') {
             let text = "topics that begin with '$' are the broker's";
             return Err(Some(Refusal::new(reason::NOT_AUTHORIZED, text)));
@@ -108,11 +108,15 @@ impl Mqtt {
         if !cx.door.may_publish(conn, topic) {
             return Err(Some(Refusal::new(reason::NOT_AUTHORIZED, "no right to publish to this topic")));
         }
-        let (session, number) = (&self.sessions[slot], self.number_for(topic, publish.qos));
-        let needs_origin = publish.retain || session.has_no_local() || number > 0;
-        let origin = needs_origin.then(|| self.origin(session.serial, publish.retain, number));
+        let (session, waits) = (&self.sessions[slot], self.waits_for(topic, publish.qos, cx));
+        let number = waits.map_or(0, |_| self.next_number());
+        let (qos, retain) = (publish.qos, publish.retain);
+        let needs_origin = retain || number > 0 || session.has_no_local();
+        let origin = needs_origin.then(|| self.origin(session.serial, retain, number));
+        let is_filed = waits.is_some_and(|waits| waits.disk == Disk::File);
+        let ticket = is_filed.then_some(Ticket { conn, number });
         let unix_ms = self.clock.unix_ms(cx.now);
-        let publication = Publication { qos: publish.qos, retain: publish.retain, origin, unix_ms };
+        let publication = Publication { qos, retain, origin, ticket, unix_ms };
         let mut attributes = std::mem::take(&mut self.scratch.attributes);
         let put = match attributes_of(publish.properties, publication, &mut attributes) {
             Err(error) => Err(Some(Refusal::new(reason::IMPLEMENTATION, error.to_string()))),
@@ -122,7 +126,7 @@ impl Mqtt {
             }),
         };
         self.scratch.attributes = attributes;
-        put.map(|()| number)
+        put.map(|()| waits)
     }
 
     /// Where a message comes from.
@@ -168,7 +172,10 @@ impl Mqtt {
         publication: Publication,
         cx: &mut Cx<'_>,
     ) -> Result<(), PublishError> {
-        cx.bus.publish(topic, attributes, payload)?;
+        match publication.ticket {
+            Some(ticket) => cx.bus.append(topic, attributes, payload, ticket)?,
+            None => cx.bus.publish(topic, attributes, payload)?,
+        }
         if !publication.retain {
             return Ok(());
         }

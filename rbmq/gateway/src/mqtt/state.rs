@@ -186,7 +186,26 @@ pub(super) struct Subscribing {
     pub(super) retained: BTreeMap<TopicFilter, RetainedWish>,
 }
 
-/// A message that is acknowledged when it comes back.
+/// What a message has to wait for before it is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Waits {
+    /// Sessions want it: it has to come back.
+    pub(super) sessions: bool,
+    pub(super) disk: Disk,
+}
+
+/// Where the broker keeps a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Disk {
+    /// Nowhere, or it is there.
+    No,
+    /// In the file of its topic: the bus tells when it is there.
+    File,
+    /// In a space: it comes back when it is there.
+    Space,
+}
+
+/// A message that is not acknowledged yet.
 #[derive(Debug)]
 pub(super) struct Awaited {
     pub(super) topic: TopicName,
@@ -197,6 +216,7 @@ pub(super) struct Awaited {
     pub(super) serial: u64,
     pub(super) packet_id: u16,
     pub(super) qos: u8,
+    pub(super) waits: Waits,
 }
 
 /// An acknowledgement that is not sent yet, as one before it is not.

@@ -186,6 +186,53 @@ fn acknowledgements_keep_the_order_of_messages() {
 }
 
 #[test]
+fn a_message_to_a_topic_on_disk_is_acknowledged_when_it_is_in_the_file() {
+    let kept = Kept::new();
+    let mut site = kept.start();
+    site.0.bus.logs.entry("k".parse().expect("a name")).or_default();
+    site.0.bus.kept_space = Some("s/#".parse().expect("a filter"));
+    let publisher = site.plain(V5, "p");
+    let publish = |site: &mut Site, id, topic, qos| {
+        let publish = Publish { packet_id: id, ..message(topic, qos, "x") };
+        site.0.feed(publisher, Packet::Publish(publish).encode(V5));
+        assert_eq!(site.got(publisher), [""; 0]);
+    };
+    // Nobody wants it.
+    publish(&mut site, 1, "k", 1);
+    publish(&mut site, 2, "k", 2);
+    site.0.store();
+    assert_eq!(site.got(publisher), ["PUBACK #1 00", "PUBREC #2 00"]);
+    publish(&mut site, 3, "s/a", 1);
+    site.0.deliver();
+    assert_eq!(site.got(publisher), ["PUBACK #3 00"]);
+    // Somebody does, and has it before or after the news from the disk.
+    let subscriber = site.client(Hello::lasting(V5, "s"));
+    site.subscribe(subscriber, "#", 1);
+    publish(&mut site, 4, "k", 1);
+    site.0.store();
+    assert_eq!(site.got(publisher), [""; 0]);
+    site.0.deliver();
+    assert_eq!(site.got(publisher), ["PUBACK #4 00"]);
+    publish(&mut site, 5, "k", 1);
+    site.0.deliver();
+    assert_eq!(site.got(publisher), ["PUBACK #5 00"]);
+    site.0.store();
+    // The one who wants it goes meanwhile.
+    publish(&mut site, 6, "k", 1);
+    publish(&mut site, 7, "s/a", 1);
+    site.disconnect(subscriber, 0, &[Property::SessionExpiry(0)]);
+    assert_eq!(site.got(publisher), [""; 0]);
+    site.0.store();
+    assert_eq!(site.got(publisher), ["PUBACK #6 00", "PUBACK #7 00"]);
+    // The broker refuses what it has taken before.
+    publish(&mut site, 8, "k", 2);
+    let (topic, ticket) = site.0.bus.take_unstored().expect("a message");
+    assert_eq!(topic.as_str(), "k");
+    site.0.with(|protocol, cx| protocol.on_stored(ticket, Err("no".into()), cx));
+    assert_eq!(site.got(publisher), ["PUBREC #8 80"]);
+}
+
+#[test]
 fn what_was_lost_on_the_way_is_not_acknowledged() {
     for (version, qos) in [(V5, 1), (V5, 2), (V311, 2)] {
         let kept = Kept::new();
