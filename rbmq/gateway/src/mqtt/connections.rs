@@ -248,7 +248,7 @@ impl Mqtt {
             Property::TopicAliasMaximum(settings.topic_alias_maximum),
             Property::WildcardAvailable(true),
             Property::SubscriptionIdAvailable(true),
-            Property::SharedAvailable(false),
+            Property::SharedAvailable(true),
         ] {
             property.put(&mut bytes);
         }

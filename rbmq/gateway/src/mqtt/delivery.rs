@@ -10,13 +10,13 @@ use std::sync::atomic::Ordering;
 
 use rbmq_wire::{Attributes, TopicFilter};
 
-use crate::protocol::{ConnId, Cx, Message, Range};
+use crate::protocol::{ConnId, Cx, Door, Message, Range};
 
 use super::codec::{Ack, AckKind, Packet, Properties, Property, Publish, Version, reason};
 use super::message::{Origin, Stored, is_expired, put_properties};
 use super::session::Pending;
 use super::settings::{MAX_UNSENT, Overflow, RELIEF_EVERY, SHARED_PAYLOAD};
-use super::state::{Fault, Match, Mqtt, RetainedWish};
+use super::state::{Fault, Match, Mqtt, RetainedWish, Subscriber};
 use super::subscriptions::is_own;
 
 /// A message on its way, and what was made of it for one session that serves the next.
@@ -118,6 +118,14 @@ fn head(version: Version, message: Message<'_>, properties: &[u8], how: How<'_>)
     bytes
 }
 
+impl Match {
+    fn of(subscriber: &Subscriber, shared: bool) -> Self {
+        let Subscriber { slot, options, id, .. } = *subscriber;
+        let (qos, retain_as_published) = (options.qos, options.retain_as_published);
+        Self { slot, qos, retain_as_published, id, shared }
+    }
+}
+
 /// What a session is to get of a message.
 struct Share {
     slot: usize,
@@ -161,8 +169,8 @@ impl Mqtt {
         }
         let mut matched = std::mem::take(&mut self.scratch.matched);
         let mut outgoing = Outgoing::new(message, unix_ms);
-        self.find_matches(message, origin, &mut matched);
-        for matches in matched.chunk_by(|a, b| a.slot == b.slot) {
+        self.find_matches(message, origin, &mut matched, cx.door);
+        for matches in matched.chunk_by(|a, b| a.slot == b.slot && !a.shared && !b.shared) {
             self.give(Share::of(matches, &outgoing), &mut outgoing, cx);
         }
         matched.clear();
@@ -187,10 +195,16 @@ impl Mqtt {
     }
 
     /// The subscriptions that match a message, sorted by session.
-    fn find_matches(&mut self, message: Message<'_>, origin: Option<Origin>, matched: &mut Vec<Match>) {
-        let (mut routes, sessions) = (0, &self.sessions);
+    fn find_matches(
+        &self,
+        message: Message<'_>,
+        origin: Option<Origin>,
+        matched: &mut Vec<Match>,
+        door: &mut dyn Door,
+    ) {
+        let (mut lists, sessions) = (0, &self.sessions);
         self.routes.matching(message.topic, &mut |route| {
-            routes += 1;
+            lists += 1 + route.groups.len();
             for subscriber in &route.subscribers {
                 if let Some(origin) = origin {
                     let session = &sessions[subscriber.slot];
@@ -201,15 +215,16 @@ impl Mqtt {
                         continue;
                     }
                 }
-                let (slot, id) = (subscriber.slot, subscriber.id);
-                let (qos, retain_as_published) =
-                    (subscriber.options.qos, subscriber.options.retain_as_published);
-                matched.push(Match { slot, qos, retain_as_published, id });
+                matched.push(Match::of(subscriber, false));
+            }
+            for group in &route.groups {
+                let member = group.choose(sessions, |conn| door.may_receive(conn, message.topic));
+                matched.extend(member.map(|member| Match::of(&member, true)));
             }
             false
         });
-        if routes > 1 {
-            matched.sort_by_key(|found| found.slot);
+        if lists > 1 {
+            matched.sort_by_key(|found| (found.slot, found.shared));
         }
     }
 

@@ -24,6 +24,7 @@ mod recovery;
 mod retained;
 mod session;
 mod settings;
+mod shares;
 mod state;
 mod subscriptions;
 

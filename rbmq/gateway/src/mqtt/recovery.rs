@@ -17,6 +17,7 @@ use super::message::Stored;
 use super::retained::{Retained, RetainedMessages};
 use super::session::{Held, Pending, Session, Subscription};
 use super::settings::{Clock, Settings};
+use super::shares::Target;
 use super::state::{Alarm, Mqtt, Subscriber};
 
 /// What a message takes in memory beside its contents, about.
@@ -159,7 +160,10 @@ impl Mqtt {
             })
             .collect();
         for (slot, filter, Subscription { options, id }) in all {
-            self.join_route(Subscriber { slot, options, id, since: self.retained_so_far }, &filter, cx);
+            if let Some(target) = Target::of(filter.as_str()) {
+                let since = self.retained_so_far;
+                self.join_route(Subscriber { slot, options, id, since }, &target, cx);
+            }
         }
     }
 }

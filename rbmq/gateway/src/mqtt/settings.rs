@@ -86,6 +86,8 @@ pub(super) const RELIEF_EVERY: Duration = Duration::from_secs(1);
 pub(super) const MAX_WALK: usize = 10_000;
 /// Most levels of a filter with wildcards: each is a path that every message may follow.
 pub(super) const MAX_WILD_LEVELS: usize = 32;
+/// Most members of a group that shares subscriptions: for a message, all of them may be looked at.
+pub(super) const MAX_MEMBERS: usize = 1000;
 /// The longest client id.
 pub(super) const MAX_CLIENT_ID: usize = 1024;
 /// Most wills that wait for the bus.

@@ -1,5 +1,6 @@
 //! The tables of a gateway of MQTT.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
@@ -242,6 +243,18 @@ pub(super) struct Route {
     pub(super) in_force: bool,
     /// Sorted by slot.
     pub(super) subscribers: Vec<Subscriber>,
+    /// Groups whose members share the messages.
+    pub(super) groups: Vec<Group>,
+}
+
+/// Subscribers of which one gets a message.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) name: Box<str>,
+    /// Sorted by slot, at least one.
+    pub(super) members: Vec<Subscriber>,
+    /// Whose turn it is, about.
+    pub(super) turn: Cell<usize>,
 }
 
 /// A subscription of a session.
@@ -261,6 +274,8 @@ pub(super) struct Match {
     pub(super) qos: u8,
     pub(super) retain_as_published: bool,
     pub(super) id: Option<u32>,
+    /// For a group: it is no part of what the session gets by its other subscriptions.
+    pub(super) shared: bool,
 }
 
 /// A client broke a rule, or a limit: its connection ends.

@@ -11,7 +11,8 @@ use super::codec::{
     Answer, Packet, Properties, Property, Request, SubscribeOptions, Version, WantedFilter, reason,
 };
 use super::session::Subscription;
-use super::settings::{MAX_WALK, MAX_WILD_LEVELS};
+use super::settings::{MAX_MEMBERS, MAX_WALK, MAX_WILD_LEVELS};
+use super::shares::Target;
 use super::state::{Fault, Mqtt, RetainedWish, Route, Step, Subscriber, Subscribing};
 
 /// The topics of the gateway itself. They never go over the bus.
@@ -97,34 +98,36 @@ impl Mqtt {
         subscribing: &mut Subscribing,
         cx: &mut Cx<'_>,
     ) -> Result<u8, Fault> {
-        if wanted.filter == "$share" || wanted.filter.starts_with("$share/") {
-            if wanted.options.no_local {
-                return Err(Fault::protocol("a shared subscription without own messages"));
-            }
-            return Ok(reason::SHARED_UNSUPPORTED);
+        let (Some(target), Ok(filter)) = (Target::of(wanted.filter), wanted.filter.parse::<TopicFilter>())
+        else {
+            return Ok(reason::FILTER_INVALID);
+        };
+        if target.group.is_some() && wanted.options.no_local {
+            return Err(Fault::protocol("a shared subscription without own messages"));
         }
-        let Ok(filter) = wanted.filter.parse::<TopicFilter>() else { return Ok(reason::FILTER_INVALID) };
         if wanted.filter.contains(['+', '#']) && filter.levels().count() > MAX_WILD_LEVELS {
             return Ok(reason::FILTER_INVALID);
         }
         // Topics of the broker itself: as for PUBLISH.
-        let is_the_brokers = filter.as_str().starts_with('$') && !is_own(&filter);
-        if is_the_brokers || !cx.door.may_subscribe_to_some(conn, &filter) {
+        let is_own = target.group.is_none() && is_own(&target.filter);
+        let is_the_brokers = target.filter.as_str().starts_with('$') && !is_own;
+        if is_the_brokers || !cx.door.may_subscribe_to_some(conn, &target.filter) {
             return Ok(reason::NOT_AUTHORIZED);
         }
-        let session = &mut self.sessions[slot];
-        let is_new = !session.is_subscribed(&filter);
-        let is_full = session.filters().len() >= self.settings.max_subscriptions;
-        if is_new && (is_full || self.held.load(Ordering::Relaxed) > self.settings.max_session_bytes) {
+        let is_new = !self.sessions[slot].is_subscribed(&filter);
+        if is_new && !self.has_room_for(slot, &target) {
             return Ok(reason::QUOTA);
         }
+        let session = &mut self.sessions[slot];
         session.subscribe(filter.clone(), Subscription { options: wanted.options, id });
-        if !self.join_route(
-            Subscriber { slot, options: wanted.options, id, since: self.retained_so_far },
-            &filter,
-            cx,
-        ) {
-            subscribing.waits.push(filter.clone());
+        let subscriber = Subscriber { slot, options: wanted.options, id, since: self.retained_so_far };
+        let is_shared = target.group.is_some();
+        if !self.join_route(subscriber, &target, cx) {
+            subscribing.waits.push(target.filter);
+        }
+        if is_shared {
+            // Retained messages are for one subscriber, and these are several.
+            return Ok(wanted.options.qos);
         }
         if is_new {
             subscribing.fresh.push(filter.clone());
@@ -139,43 +142,46 @@ impl Mqtt {
         Ok(qos)
     }
 
+    /// Whether a session may have one more subscription, and its group one more member.
+    fn has_room_for(&self, slot: usize, target: &Target) -> bool {
+        let route = target.group.as_deref().zip(self.routes.get(target.filter.as_str()));
+        let members = route.map_or(0, |(group, route)| route.members(Some(group)).len());
+        self.sessions[slot].filters().len() < self.settings.max_subscriptions
+            && members < MAX_MEMBERS
+            && self.held.load(Ordering::Relaxed) <= self.settings.max_session_bytes
+    }
+
     /// Adds a subscription to the table, or replaces it. Returns whether messages arrive.
-    pub(super) fn join_route(
-        &mut self,
-        subscriber: Subscriber,
-        filter: &TopicFilter,
-        cx: &mut Cx<'_>,
-    ) -> bool {
+    pub(super) fn join_route(&mut self, subscriber: Subscriber, target: &Target, cx: &mut Cx<'_>) -> bool {
+        let Target { filter, group } = target;
         if self.routes.get(filter.as_str()).is_none() {
             let own = is_own(filter);
             self.own_routes += usize::from(own);
             let in_force = own || cx.bus.subscribe(filter);
-            let route = Route { in_force, subscribers: Vec::new() };
-            self.routes.insert(filter.as_str(), route);
+            self.routes.insert(filter.as_str(), Route::new(in_force));
         }
         let Some(route) = self.routes.get_mut(filter.as_str()) else { return true };
-        match route.subscribers.binary_search_by_key(&subscriber.slot, |known| known.slot) {
+        let members = route.members_mut(group.as_deref());
+        match members.binary_search_by_key(&subscriber.slot, |known| known.slot) {
             Ok(at) => {
-                let since = route.subscribers[at].since;
-                route.subscribers[at] = Subscriber { since, ..subscriber };
+                let since = members[at].since;
+                members[at] = Subscriber { since, ..subscriber };
             }
-            Err(at) => route.subscribers.insert(at, subscriber),
+            Err(at) => members.insert(at, subscriber),
         }
         route.in_force
     }
 
     /// Removes a subscription from the table. The session's own list is the caller's.
     pub(super) fn leave_route(&mut self, slot: usize, filter: &TopicFilter, cx: &mut Cx<'_>) {
+        let Some(Target { filter, group }) = Target::of(filter.as_str()) else { return };
         let Some(route) = self.routes.get_mut(filter.as_str()) else { return };
-        if let Ok(at) = route.subscribers.binary_search_by_key(&slot, |known| known.slot) {
-            route.subscribers.remove(at);
-        }
-        if route.subscribers.is_empty() {
+        if route.remove(slot, group.as_deref()) {
             self.routes.remove(filter.as_str());
             self.has_left_route = true;
-            match is_own(filter) {
+            match is_own(&filter) {
                 true => self.own_routes -= 1,
-                false => cx.bus.unsubscribe(filter),
+                false => cx.bus.unsubscribe(&filter),
             }
         }
     }
@@ -184,7 +190,7 @@ impl Mqtt {
     pub(super) fn in_force(&mut self, filter: &TopicFilter, cx: &mut Cx<'_>) {
         let Some(route) = self.routes.get_mut(filter.as_str()) else { return };
         route.in_force = true;
-        let slots: Vec<usize> = route.subscribers.iter().map(|subscriber| subscriber.slot).collect();
+        let slots: Vec<usize> = route.all().map(|subscriber| subscriber.slot).collect();
         for slot in slots {
             let Some(conn) = self.sessions[slot].link.as_ref().map(|link| link.conn) else { continue };
             let Some(client) = self.clients.get_mut(&conn) else { continue };

@@ -8,7 +8,7 @@ fn connack_says_what_there_is() {
     let mut site = Site::new();
     let conn = site.hello(Hello::new(V5, "a"));
     let expected = "CONNACK 00 ReceiveMaximum(1000) RetainAvailable(true) MaximumPacketSize(1114112) \
-                    TopicAliasMaximum(100) WildcardAvailable(true) SubscriptionIdAvailable(true) SharedAvailable(false)";
+                    TopicAliasMaximum(100) WildcardAvailable(true) SubscriptionIdAvailable(true) SharedAvailable(true)";
     assert_eq!(site.got(conn), [expected]);
     let conn = site.hello(Hello::new(V311, "b"));
     assert_eq!(site.got(conn), ["CONNACK 00"]);

@@ -19,6 +19,7 @@ mod limits;
 mod quality;
 mod random;
 mod retained;
+mod shared;
 mod subscribe;
 mod wills;
 

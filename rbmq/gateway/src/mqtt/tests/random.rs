@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::mqtt::session::Session;
+use crate::mqtt::shares::Target;
 
 const TOPICS: [&str; 4] = ["a", "a/b", "b", "$x"];
 const FILTERS: [&str; 6] = ["a", "a/#", "+", "#", "$SYS/#", "$share/g/a"];
@@ -150,8 +151,10 @@ impl Site {
             }
             session.check();
             for filter in session.filters() {
-                let route = machine.routes.get(filter.as_str()).expect("a subscription has a route");
-                assert!(route.subscribers.iter().any(|subscriber| subscriber.slot == slot));
+                let target = Target::of(filter.as_str()).expect("a filter that was granted");
+                let route = machine.routes.get(target.filter.as_str()).expect("a subscription has a route");
+                let members = route.members(target.group.as_deref());
+                assert!(members.iter().any(|subscriber| subscriber.slot == slot));
             }
         }
         let held: usize = machine.sessions.iter().map(|(_, session)| session.held.own()).sum();
@@ -164,7 +167,7 @@ impl Site {
         };
         let dues: usize = machine.sessions.iter().map(|(_, session)| due(session)).sum();
         assert!(machine.alarms.len() <= machine.clients.len() + dues);
-        let joined: usize = machine.routes.values().map(|route| route.subscribers.len()).sum();
+        let joined: usize = machine.routes.values().map(|route| route.all().count()).sum();
         assert_eq!(
             joined,
             machine.sessions.iter().map(|(_, session)| session.filters().len()).sum::<usize>()

@@ -139,19 +139,6 @@ fn retain_as_published_holds_also_for_messages_that_waited() {
 }
 
 #[test]
-fn shared_subscriptions_are_refused() {
-    let mut site = Site::new();
-    let (five, three) = (site.plain(V5, "a"), site.plain(V311, "b"));
-    assert_eq!(site.subscribe_with(five, 0, &[("$share/g/t", 0), ("t", 1)]), ["SUBACK #9 9e 01"]);
-    assert_eq!(site.subscribe_with(three, 0, &[("$share/g/t", 0)]), ["SUBACK #9 80"]);
-    let request = [0, 10, b'$', b's', b'h', b'a', b'r', b'e', b'/', b'g', b'/', b't', NO_LOCAL];
-    let request =
-        Request { packet_id: 9, properties: Properties::default(), filters: Filters::of_subscribe(&request) };
-    site.send(five, Packet::Subscribe(request));
-    assert_eq!(site.got(five), ["DISCONNECT 82"]);
-}
-
-#[test]
 fn bad_filters_and_long_names_are_refused_one_by_one() {
     let mut site = Site::new();
     let (five, three) = (site.plain(V5, "a"), site.plain(V311, "b"));
