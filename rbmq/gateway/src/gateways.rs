@@ -13,14 +13,14 @@ use rbmq_wire::TopicFilter;
 use rocketbufs::Context;
 use rustls::{ServerConfig, ServerConnection};
 use tls13::{Reloadable, Versions};
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::floor::connections::Slow;
 use crate::floor::hall::BrokerDoor;
 use crate::floor::start::{Options, Running, StartError, start};
 use crate::floor::web_socket::Welcome;
 use crate::floor::worker::NewSession;
-use crate::mqtt::{Clock, Journal, JournalError, Mqtt, Overflow, Settings as MqttSettings};
+use crate::mqtt::{Clock, Journal, JournalError, Mqtt, Overflow, Settings as MqttSettings, unix_ms};
 use crate::protocol::Protocol;
 use crate::resp::machine::{Resp, Settings as RespSettings};
 
@@ -113,6 +113,7 @@ impl Gateways {
         let gate = broker.gate().map_err(|error| GatewayError::Broker(error.to_string()))?;
         let all = broker.config().gateways().iter();
         let journals = journal_folders(broker);
+        warn_of_unused(Path::new(&broker.config().broker.keep_dir), &journals);
         let started =
             all.zip(journals).map(|(settings, journal)| Gateway::start(&gate, broker, settings, journal));
         started.collect::<Result<_, _>>().map(Self)
@@ -245,6 +246,28 @@ fn journal_folders(broker: &Broker) -> Vec<Option<PathBuf>> {
     broker.config().gateways().iter().map(folder).collect()
 }
 
+/// Tells people of journals that no gateway uses any more: their sessions and retained messages are not lost, but nobody gets them.
+fn warn_of_unused(dir: &Path, used: &[Option<PathBuf>]) {
+    for unused in unused_journals(dir, used) {
+        warn!(
+            "{}: no gateway of MQTT uses this journal; the folder goes by the place of the gateway in the configuration (broker.keep_dir)",
+            unused.display()
+        );
+    }
+}
+
+fn unused_journals(dir: &Path, used: &[Option<PathBuf>]) -> Vec<PathBuf> {
+    // Without a folder there is nothing to tell.
+    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
+    let is_journal = |path: &PathBuf| {
+        let name =
+            path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix("+mqtt"));
+        name.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    let found = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_journal);
+    found.filter(|path| used.iter().flatten().all(|used| used != path)).collect()
+}
+
 fn mqtt_settings(settings: &GatewaySettings, max_message_bytes: u64) -> MqttSettings {
     let default = MqttSettings::default();
     let expiry = settings.max_session_expiry_ms.map(|ms| Duration::from_millis(ms.into()));
@@ -253,6 +276,7 @@ fn mqtt_settings(settings: &GatewaySettings, max_message_bytes: u64) -> MqttSett
     MqttSettings {
         max_message_bytes: usize::try_from(max_message_bytes).unwrap_or(usize::MAX),
         connect_timeout: settings.login_timeout(),
+        wall_clock: Some(unix_ms),
         overflow: match settings.slow() {
             SlowClient::Drop => Overflow::DropNewest,
             _ => Overflow::Disconnect,
@@ -323,4 +347,21 @@ fn certificates(broker: &Broker, settings: &GatewaySettings) -> Result<Option<Ar
 fn new_session(certificates: &Arc<Certificates>) -> NewSession {
     let certificates = certificates.clone();
     Arc::new(move || ServerConnection::new(certificates.current()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn journals_that_no_gateway_uses_are_found() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| dir.path().join(name);
+        for name in ["+mqtt", "+mqtt-2", "+mqtt-3", "+mqttx", "mqtt", "sensors"] {
+            std::fs::create_dir(path(name)).expect("a folder");
+        }
+        let used = [None, Some(path("+mqtt")), Some(path("+mqtt-3"))];
+        assert_eq!(unused_journals(dir.path(), &used), [path("+mqtt-2")]);
+        assert!(unused_journals(&path("none"), &used).is_empty());
+    }
 }

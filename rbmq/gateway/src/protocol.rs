@@ -218,7 +218,7 @@ pub(crate) trait Protocol {
     fn before_sending(&mut self, _cx: &mut Cx<'_>) -> Option<Instant> {
         None
     }
-    /// The broker does not take a topic any more, after messages were published to it.
+    /// The broker does not take a topic any more, after messages were published to it, or messages of the topic cannot be received.
     fn on_refused(&mut self, _topic: &TopicName, _cx: &mut Cx<'_>) {}
     /// A client has connected, from the given address.
     fn on_open(&mut self, conn: ConnId, address: &str, cx: &mut Cx<'_>);

@@ -59,7 +59,7 @@ const RESUME: Duration = Duration::from_millis(100);
 /// How long nobody is accepted after the system had no descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long the broker has to take subscriptions of former clients before new ones are served.
+/// How often people are told that clients wait until the broker has taken the subscriptions of former ones.
 const BEGIN: Duration = Duration::from_secs(10);
 
 /// How long clients that have everything have to leave when the gateway stops.
@@ -260,15 +260,15 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
     fn begin(&mut self) {
         call!(self.on_start());
         self.ask();
-        let until = Instant::now() + BEGIN;
-        while self.topics.awaits() && !self.bell.is_stopping() {
+        let mut warn_at = Instant::now() + BEGIN;
+        while self.topics.awaits() && !self.is_stopping && !self.bell.is_stopping() {
             self.take_messages();
             self.tell_settled();
-            if Instant::now() >= until {
+            if Instant::now() >= warn_at {
                 warn!(
-                    "a gateway listens although the broker has not taken all subscriptions of its sessions"
+                    "a gateway serves nobody yet: the broker has not taken all subscriptions of its sessions"
                 );
-                return;
+                warn_at += BEGIN;
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -557,6 +557,11 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
                     return;
                 }
                 Err(error) => {
+                    if let ReceiveError::Refused { topic: Some(topic), .. }
+                    | ReceiveError::Malformed { topic, .. } = &error
+                    {
+                        call!(self.on_refused(topic));
+                    }
                     if let Some(more) = self.lines.allow(now) {
                         warn!(more, "messages of topics: {error}");
                     }

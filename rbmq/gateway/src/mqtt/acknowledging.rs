@@ -4,6 +4,8 @@
 //! that are away, and a topic on disk has it, as it reaches nobody before. Without such sessions, a message to a topic on disk is acknowledged
 //! when it is in the file; one to a space on disk comes back in any case. Acknowledgements keep the order of the messages.
 
+use std::collections::VecDeque;
+
 use rbmq_wire::TopicName;
 
 use crate::protocol::{ConnId, Cx, Kept};
@@ -107,9 +109,21 @@ impl Mqtt {
         let kind = if qos == 1 { AckKind::Puback } else { AckKind::Pubrec };
         let ack = Ack { kind, packet_id, reason, properties: Properties::default() };
         owed.packet = Some(Packet::Ack(ack).encode(client.version));
+        if client.owed.len() >= self.settings.receive_maximum.into() {
+            cx.out.resume(conn);
+        }
         while let Some(packet) = client.owed.front_mut().and_then(|owed| owed.packet.take()) {
             client.owed.pop_front();
             cx.out.send(conn, &packet);
+        }
+    }
+
+    /// Nobody waits for messages of QoS 1 of a connection that is closed.
+    pub(super) fn forget_owed(&mut self, owed: &VecDeque<Owed>) {
+        for Owed { number, .. } in owed {
+            if self.awaited.get(number).is_some_and(|awaited| awaited.qos == 1) {
+                self.awaited.remove(number);
+            }
         }
     }
 

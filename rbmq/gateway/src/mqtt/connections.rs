@@ -384,6 +384,7 @@ impl Mqtt {
         }
         let mut session = self.sessions.remove(slot);
         session.note_end();
+        session.numbers_on_their_way().for_each(|number| drop(self.awaited.remove(&number)));
         self.names.remove(&session.key);
         self.stalled.remove(&slot);
         if let Some(will) = session.set_will(None) {

@@ -245,7 +245,8 @@ impl Mqtt {
             // What was sent on a former connection comes first.
             let has_room = session.queued() == 0
                 && session.inflight.len() == link.outstanding
-                && link.outstanding < link.window
+                && session.has_window(self.settings.max_queued_bytes)
+                && (session.inflight_bytes() == 0 || !self.is_crowded_by(outgoing))
                 && cx.out.queued_bytes(conn) < MAX_UNSENT;
             match has_room {
                 true => self.send_now(share, outgoing, cx),
@@ -314,6 +315,13 @@ impl Mqtt {
                 self.stalled.insert(slot);
             }
         }
+    }
+
+    /// Whether all sessions together have no room for a message.
+    fn is_crowded_by(&self, outgoing: &Outgoing<'_>) -> bool {
+        let Message { topic, attributes, payload } = outgoing.message;
+        let bytes = topic.as_str().len() + attributes.len() + payload.len();
+        self.held.load(Ordering::Relaxed) + bytes > self.settings.max_session_bytes
     }
 
     /// Keeps a message until the session can get it.
@@ -451,7 +459,7 @@ impl Mqtt {
         let session = &mut self.sessions[slot];
         let Some(link) = &session.link else { return false };
         let (conn, version, max_packet) = (link.conn, link.version, link.max_packet);
-        let is_full = link.outstanding >= link.window;
+        let is_full = !session.has_window(self.settings.max_queued_bytes);
         if session.next_qos().is_none_or(|qos| qos > 0 && is_full) {
             return false;
         }

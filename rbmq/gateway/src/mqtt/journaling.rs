@@ -3,13 +3,18 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use tracing::info;
+
 use crate::protocol::Cx;
 
 use super::journal::entry::Life;
 use super::journal::{Journal, Pieces};
 use super::session::Session;
-use super::settings::Clock;
+use super::settings::{CLOCK_EVERY, CLOCK_STEP_MS, Clock};
 use super::state::Mqtt;
+
+/// The thread stood so long that clients may seem silent which are not.
+const LONG_STAND: Duration = Duration::from_millis(500);
 
 impl Mqtt {
     /// A session has got or lost its connection, or lives for another time.
@@ -32,7 +37,7 @@ impl Mqtt {
     /// Writes what was noted, or everything. Returns a time if it cannot be written before.
     pub(super) fn commit(&mut self, cx: &mut Cx<'_>) -> Option<Instant> {
         let (mut journal, now) = (self.journal.take()?, cx.now);
-        let was_failing = journal.is_failing();
+        let (was_failing, begun) = (journal.is_failing(), Instant::now());
         if journal.waits_until(now).is_none() {
             let is_written = journal.write(now);
             if journal.waits_until(now).is_none() && (!is_written || journal.wants_snapshot()) {
@@ -45,7 +50,30 @@ impl Mqtt {
         }
         journal.release();
         self.journal = Some(journal);
+        self.excuse(begun.elapsed());
         until
+    }
+
+    /// Follows the clock of the machine if that was set. When sessions end is noted again: the next process goes by the new time.
+    pub(super) fn look_at_clock(&mut self, now: Instant) {
+        let Some(wall_clock) = self.settings.wall_clock.filter(|_| now >= self.next_clock) else { return };
+        self.next_clock = now + CLOCK_EVERY;
+        let (told, is) = (self.clock.unix_ms(now), wall_clock());
+        if told.abs_diff(is) < CLOCK_STEP_MS {
+            return;
+        }
+        info!("MQTT: the clock of the machine was set, by about {} s", told.abs_diff(is) / 1000);
+        self.clock.unix_ms = self.clock.unix_ms.saturating_add(is).saturating_sub(told);
+        self.retained.on_clock_set();
+        let away: Vec<usize> = self.away.values().copied().collect();
+        away.into_iter().for_each(|slot| self.keep_session(slot));
+    }
+
+    /// Nothing was read for so long, because the journal took its time: that is no silence of the clients.
+    pub(super) fn excuse(&mut self, stood: Duration) {
+        if stood >= LONG_STAND {
+            self.clients.values_mut().for_each(|client| client.heard += stood);
+        }
     }
 
     fn write_snapshot(&self, journal: &mut Journal, now: Instant) {

@@ -87,7 +87,9 @@ impl Mqtt {
         let alarm = self.alarms.first().map(|(at, _)| *at);
         let look = (!self.owed.is_empty() || !self.stalled.is_empty()).then(|| now + LOOK);
         let report = (self.own_routes > 0).then_some(self.next_report);
-        [alarm, look, report].into_iter().flatten().min()
+        let has_wall_clock = self.journal.is_some() && self.settings.wall_clock.is_some();
+        let clock = has_wall_clock.then_some(self.next_clock);
+        [alarm, look, report, clock].into_iter().flatten().min()
     }
 }
 
@@ -185,6 +187,7 @@ impl Protocol for Mqtt {
     fn on_closed(&mut self, conn: ConnId, cx: &mut Cx<'_>) {
         self.set_silence(conn, None);
         let Some(client) = self.clients.remove(&conn) else { return };
+        self.forget_owed(&client.owed);
         if let Some(slot) = client.slot() {
             self.detach(slot, cx);
         }
@@ -224,6 +227,7 @@ impl Protocol for Mqtt {
                 Alarm::Session { slot, serial } => self.look_at_session(slot, serial, cx),
             }
         }
+        self.look_at_clock(cx.now);
         self.pay_wills(cx);
         self.report(cx);
         for slot in std::mem::take(&mut self.stalled) {

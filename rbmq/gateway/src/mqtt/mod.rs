@@ -29,7 +29,7 @@ mod state;
 mod subscriptions;
 
 pub(crate) use journal::{Journal, JournalError};
-pub(crate) use settings::{Clock, Overflow, Settings};
+pub(crate) use settings::{Clock, Overflow, Settings, unix_ms};
 pub(crate) use state::Mqtt;
 
 #[cfg(test)]

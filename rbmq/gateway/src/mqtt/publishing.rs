@@ -35,6 +35,11 @@ impl Mqtt {
     ) -> Result<Step, Fault> {
         let Some(client) = self.clients.get_mut(&conn) else { return Ok(Step::Done) };
         let version = client.version;
+        if publish.qos > 0 && client.owed.len() >= self.settings.receive_maximum.into() {
+            // Until some are acknowledged; then the connection is read again.
+            client.blocked = true;
+            return Ok(Step::Waits);
+        }
         let topic = topic_of(client, &publish, self.settings.topic_alias_maximum)?;
         if publish.qos == 2 && self.is_repeated(conn, slot, publish, cx)? {
             return Ok(Step::Done);

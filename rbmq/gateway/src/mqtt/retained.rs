@@ -101,6 +101,11 @@ impl RetainedMessages {
         found
     }
 
+    /// The clock was set: the next search does not wait.
+    pub(super) fn on_clock_set(&mut self) {
+        self.next_search = 0;
+    }
+
     /// Forgets what is worthless, if there can be some.
     pub(super) fn expire(&mut self, unix_ms: u64) {
         if unix_ms < self.next_search || self.earliest.is_none_or(|at| at > unix_ms) {

@@ -222,6 +222,7 @@ pub(super) struct Session {
     released: VecDeque<u16>,
     /// Sent and not acknowledged, in order.
     pub(super) inflight: VecDeque<Inflight>,
+    inflight_bytes: usize,
     /// Not sent yet, in order.
     queue: VecDeque<Waiting>,
     pub(super) queued_bytes: usize,
@@ -250,6 +251,7 @@ impl Session {
             received: HashMap::new(),
             released: VecDeque::new(),
             inflight: VecDeque::new(),
+            inflight_bytes: 0,
             queue: VecDeque::new(),
             queued_bytes: 0,
             for_new: 0,
@@ -379,6 +381,7 @@ impl Session {
         self.note(|notes| Some(Change::Sent { packet_id: id, parcel: pending.parcel(notes) }));
         let qos = pending.qos;
         self.held.add(ENTRY + pending.bytes());
+        self.inflight_bytes += pending.bytes();
         self.inflight.push_back(Inflight { id, message: Some(pending), qos, sent: true, number: self.sent });
         self.sent += 1;
         if let Some(link) = &mut self.link {
@@ -418,6 +421,7 @@ impl Session {
         let inflight = self.inflight.iter_mut().find(|inflight| inflight.id == id);
         if let Some(message) = inflight.and_then(|inflight| inflight.message.take()) {
             self.held.remove(message.bytes());
+            self.inflight_bytes -= message.bytes();
             self.note(|_| Some(Change::Recorded { packet_id: id }));
         }
     }
@@ -426,11 +430,29 @@ impl Session {
     pub(super) fn finish(&mut self, id: u16) {
         let at = self.inflight.iter().position(|inflight| inflight.id == id);
         let Some(done) = at.and_then(|at| self.inflight.remove(at)) else { return };
-        self.held.remove(ENTRY + done.message.as_ref().map_or(0, Pending::bytes));
+        let bytes = done.message.as_ref().map_or(0, Pending::bytes);
+        self.held.remove(ENTRY + bytes);
+        self.inflight_bytes -= bytes;
         self.note(|_| Some(Change::Finished { packet_id: id }));
         if let Some(link) = &mut self.link {
             link.outstanding -= usize::from(done.sent);
         }
+    }
+
+    /// Whether one more message may be in flight. Beyond so many bytes, it waits in the queue.
+    pub(super) fn has_window(&self, most_bytes: usize) -> bool {
+        self.inflight_bytes < most_bytes
+            && self.link.as_ref().is_some_and(|link| link.outstanding < link.window)
+    }
+
+    /// The bytes of messages in flight.
+    pub(super) fn inflight_bytes(&self) -> usize {
+        self.inflight_bytes
+    }
+
+    /// The numbers of messages of QoS 2 that are on their way.
+    pub(super) fn numbers_on_their_way(&self) -> impl Iterator<Item = u64> {
+        self.received.values().copied().flatten()
     }
 
     /// Whether a message of QoS 2 came before, and is not released.
@@ -503,6 +525,8 @@ impl Session {
             _ => None,
         });
         assert_eq!((self.waiting(), self.queued_bytes), (live.clone().count(), live.sum()));
+        let sent = self.inflight.iter().filter_map(|inflight| inflight.message.as_ref());
+        assert_eq!(self.inflight_bytes, sent.map(Pending::bytes).sum::<usize>());
         let inflight =
             self.inflight.iter().map(|inflight| ENTRY + inflight.message.as_ref().map_or(0, Pending::bytes));
         let held = [
@@ -573,7 +597,9 @@ impl Session {
     /// From the journal: a message was sent, or its PUBREL is owed.
     pub(super) fn restore_sent(&mut self, id: u16, message: Option<Pending>) {
         let qos = message.as_ref().map_or(2, |pending| pending.qos);
-        self.held.add(ENTRY + message.as_ref().map_or(0, Pending::bytes));
+        let bytes = message.as_ref().map_or(0, Pending::bytes);
+        self.held.add(ENTRY + bytes);
+        self.inflight_bytes += bytes;
         // Who knows how old it is: an id is not given before it was looked for.
         self.sent = u64::from(u16::MAX);
         self.inflight.push_back(Inflight { id, message, qos, sent: false, number: 0 });

@@ -32,7 +32,8 @@ pub(crate) struct Settings {
     pub(crate) max_queued_bytes: usize,
     /// What happens beyond.
     pub(crate) overflow: Overflow,
-    /// Most messages of QoS 1 and 2 that a client has not acknowledged; a smaller Receive Maximum of the client counts instead.
+    /// Most messages of QoS 1 and 2 that a client has not acknowledged; a smaller Receive Maximum of the client counts instead. Their bytes are
+    /// bounded as those that wait are.
     pub(crate) max_inflight: u16,
     /// Most messages of QoS 2 that a client has not released: the Receive Maximum of the gateway.
     pub(crate) receive_maximum: u16,
@@ -46,6 +47,8 @@ pub(crate) struct Settings {
     pub(crate) connect_timeout: Duration,
     /// How often the topics of `$SYS` are published.
     pub(crate) sys_interval: Duration,
+    /// The time of the day in ms since 1970, as it is now: people and NTP set the clock of the machine. None: it is not set.
+    pub(crate) wall_clock: Option<fn() -> u64>,
 }
 
 impl Default for Settings {
@@ -66,6 +69,7 @@ impl Default for Settings {
             max_retained_bytes: 256 << 20,
             connect_timeout: Duration::from_secs(10),
             sys_interval: Duration::from_secs(10),
+            wall_clock: None,
         }
     }
 }
@@ -92,6 +96,9 @@ pub(super) const MAX_MEMBERS: usize = 1000;
 pub(super) const MAX_CLIENT_ID: usize = 1024;
 /// Most wills that wait for the bus.
 pub(super) const MAX_OWED_WILLS: usize = 10_000;
+/// How often the clock of the machine is looked at, and the ms by which it has to differ.
+pub(super) const CLOCK_EVERY: Duration = Duration::from_secs(10);
+pub(super) const CLOCK_STEP_MS: u64 = 2000;
 /// The longest time between two looks at what waits.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
 
@@ -100,6 +107,12 @@ impl Settings {
     pub(super) fn max_packet(&self) -> usize {
         self.max_message_bytes + PACKET_ROOM
     }
+}
+
+/// The time of the day in ms since 1970, as the machine has it.
+pub(crate) fn unix_ms() -> u64 {
+    let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    since.as_millis().try_into().unwrap_or(u64::MAX)
 }
 
 /// The present time of the day, from a time that does not jump.
@@ -114,8 +127,7 @@ pub(crate) struct Clock {
 impl Clock {
     /// The clock of this system.
     pub(crate) fn now() -> Self {
-        let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-        Self { at: Instant::now(), unix_ms: since.as_millis().try_into().unwrap_or(u64::MAX) }
+        Self { at: Instant::now(), unix_ms: unix_ms() }
     }
 
     pub(super) fn unix_ms(&self, now: Instant) -> u64 {

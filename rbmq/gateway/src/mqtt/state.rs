@@ -68,6 +68,8 @@ pub(crate) struct Mqtt {
     pub(super) has_left_route: bool,
     pub(super) counts: Counts,
     pub(super) next_report: Instant,
+    /// When the clock of the machine is looked at.
+    pub(super) next_clock: Instant,
     pub(super) scratch: Scratch,
 }
 
@@ -328,6 +330,7 @@ impl Mqtt {
         settings.max_message_bytes = settings.max_message_bytes.min(MAX_MESSAGE);
         Self {
             next_report: clock.at + settings.sys_interval,
+            next_clock: clock.at,
             settings,
             clock,
             gateway,

@@ -10,6 +10,7 @@ use super::{Clock, Mqtt, Settings};
 use crate::double::World;
 use crate::protocol::{ConnId, Protocol as _};
 
+mod bounds;
 mod connect;
 mod disk;
 mod floor;
