@@ -64,6 +64,7 @@ impl WebSocket {
 
     /// As [`Transport::read`].
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut raw = 0;
         for _ in 0..MAX_READS {
             match self.reader.end() {
                 // What is thrown away need not be right.
@@ -77,12 +78,17 @@ impl WebSocket {
             if count == 0 {
                 return Ok(0);
             }
+            raw += count;
             let count = if self.request.is_some() { self.shake_hands(buffer, count)? } else { count };
             let count = self.reader.read(&mut buffer[..count]);
             // What the socket does not take now is sent with what follows.
             let _ = self.flush();
             if count > 0 {
                 return Ok(count);
+            }
+            if raw >= buffer.len() {
+                // Frames without content: the others have their turn.
+                break;
             }
         }
         Err(io::ErrorKind::WouldBlock.into())
@@ -137,10 +143,18 @@ impl WebSocket {
 
     /// As [`Transport::flush`]. A pong goes between frames.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.drain()?;
         if self.left == 0 && !self.has_ended {
+            // Only now: there is one pong at most, however many pings come from a client that reads nothing.
             let own = &mut self.own;
             self.reader.take_ping(|payload| websocket::pong(own, payload));
+            self.drain()?;
         }
+        self.own = Vec::new();
+        self.below.flush()
+    }
+
+    fn drain(&mut self) -> io::Result<()> {
         while !self.own.is_empty() {
             match self.below.write(&[IoSlice::new(&self.own)]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -149,8 +163,7 @@ impl WebSocket {
                 Err(error) => return Err(error),
             }
         }
-        self.own = Vec::new();
-        self.below.flush()
+        Ok(())
     }
 
     /// As [`Transport::has_waiting`].
@@ -178,4 +191,52 @@ impl WebSocket {
 
 fn refused(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, NoWebSocket(why))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::net::{TcpListener, TcpStream};
+
+    use rustix::net::sockopt;
+
+    use super::*;
+
+    const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: mqtt\r\nSec-WebSocket-Version: 13\r\n\r\n";
+
+    /// The client sends, and all of it is read.
+    fn read(web: &mut WebSocket, client: &mut TcpStream, bytes: &[u8]) {
+        client.write_all(bytes).expect("room");
+        let (mut buffer, mut left) = (vec![0; 64 << 10], bytes.len());
+        while left > 0 {
+            left -= web.below.stream().peek(&mut buffer).unwrap_or(0);
+            let error = web.read(&mut buffer).expect_err("it is nothing of the protocol");
+            assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        }
+    }
+
+    #[test]
+    fn a_client_that_pings_and_reads_nothing_takes_no_memory() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("an address");
+        let mut client = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        client.set_nodelay(true).expect("a socket");
+        let (stream, _) = listener.accept().expect("one has connected");
+        stream.set_nonblocking(true).expect("a socket");
+        sockopt::set_socket_send_buffer_size(&stream, 4096).expect("a socket");
+        sockopt::set_socket_recv_buffer_size(&client, 4096).expect("a socket");
+        let welcome = Welcome { protocol: "mqtt", origins: [].into() };
+        let mut web = WebSocket::new(Transport::new(stream, None), welcome);
+        let ping = [&[0x89, 0x80 | 125, 0, 0, 0, 0][..], &[b'p'; 125]].concat();
+        read(&mut web, &mut client, REQUEST);
+        assert!(web.is_made());
+        let mut has_waited = false;
+        for _ in 0..100 {
+            while web.own.is_empty() && web.below.write(&[IoSlice::new(&[0; 1024])]).is_ok() {}
+            read(&mut web, &mut client, &ping);
+            assert!(web.own.len() < 2 * ping.len(), "{} bytes wait", web.own.len());
+            has_waited |= web.has_waiting();
+        }
+        assert!(has_waited);
+    }
 }
