@@ -53,6 +53,9 @@ const MAX_PUSHES: u64 = 100_000;
 /// How often connections without use are looked for.
 const SWEEP: Duration = Duration::from_millis(500);
 
+/// The longest wait: older kernels know no long ones. Then everything that is due is looked at again.
+const MAX_WAIT: Duration = Duration::from_secs(3600);
+
 /// How long connections wait for a topic that the broker has not taken in time.
 const RESUME: Duration = Duration::from_millis(100);
 
@@ -202,7 +205,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
                 .into_iter()
                 .flatten()
                 .min();
-        let left = due.map(|due| due.saturating_duration_since(now));
+        let left = due.map(|due| due.saturating_duration_since(now).min(MAX_WAIT));
         let is_idle = self.again.is_empty() && !self.has_messages && !self.connections.has_resumed();
         let left = if is_idle { left } else { Some(Duration::ZERO) };
         let left = left.and_then(|left| Timespec::try_from(left).ok());
