@@ -96,6 +96,7 @@ pub struct Reader {
     shared: Arc<Shared>,
     durable_only: bool,
     place: Option<Place>,
+    read_bytes: u64,
 }
 
 /// Where a reader is in a segment.
@@ -113,7 +114,7 @@ struct Place {
 
 impl Clone for Reader {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), durable_only: self.durable_only, place: None }
+        Self { durable_only: self.durable_only, ..Self::new(Arc::clone(&self.shared)) }
     }
 }
 
@@ -132,7 +133,7 @@ enum Located {
 
 impl Reader {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, durable_only: false, place: None }
+        Self { shared, durable_only: false, place: None, read_bytes: 0 }
     }
 
     /// Opens a log for reading only, also while another process writes it. Nothing in the directory is changed.
@@ -187,6 +188,11 @@ impl Reader {
     /// Whether the writer closed the log, or there was none when the log was opened for reading.
     pub fn is_closed(&self) -> bool {
         !self.shared.state.lock().writer
+    }
+
+    /// The bytes of records that this reader has read and checked so far, wherever it looked for something.
+    pub fn read_bytes(&self) -> u64 {
+        self.read_bytes
     }
 
     /// Counters of the log.
@@ -344,7 +350,10 @@ impl Reader {
                 None => {
                     match scan::record_at(&mut place.window, place.seed, place.at.offset, place.at.position)?
                     {
-                        Step::Record(record) => record,
+                        Step::Record(record) => {
+                            self.read_bytes += record.header.stored();
+                            record
+                        }
                         _ => {
                             let damaged = place.at.position;
                             let next = place.behind_damage()?;

@@ -34,6 +34,8 @@ pub(crate) struct MemoryOutlets {
     pub(crate) known: BTreeSet<ConnId>,
     /// Connections that take no more ranges.
     pub(crate) slow: BTreeSet<ConnId>,
+    /// What `room` says; none: enough.
+    pub(crate) room: Option<usize>,
     /// What `queued_bytes` says.
     pub(crate) queued: u64,
     /// Messages that were delivered and dropped, and faults.
@@ -90,6 +92,10 @@ impl Outlets for MemoryOutlets {
         self.queued
     }
 
+    fn room(&self) -> usize {
+        self.room.unwrap_or(usize::MAX)
+    }
+
     fn is_there(&self, _range: Range) -> bool {
         true
     }
@@ -143,6 +149,10 @@ pub(crate) struct MemoryBus {
     pub(crate) time_ms: u64,
     /// Topics that are followed.
     pub(crate) followed: BTreeSet<TopicName>,
+    /// The bytes of logs that were read.
+    pub(crate) read_bytes: u64,
+    /// A topic that is not kept any more as soon as somebody follows it.
+    pub(crate) vanishing: Option<TopicName>,
 }
 
 /// The log of a kept topic.
@@ -213,6 +223,9 @@ impl Logs for MemoryBus {
 
     fn follow_log(&mut self, topic: &TopicName, follow: bool) {
         if follow {
+            if self.vanishing.as_ref() == Some(topic) {
+                self.logs.remove(topic);
+            }
             self.followed.insert(topic.clone());
         } else {
             self.followed.remove(topic);
@@ -225,7 +238,10 @@ impl Logs for MemoryBus {
         };
         let next = log.kept().find(|batch| batch.end() > position);
         Ok(match next {
-            Some(batch) if batch.position() <= position => KeptRead::Batch(batch.clone()),
+            Some(batch) if batch.position() <= position => {
+                self.read_bytes += batch.bytes().len() as u64;
+                KeptRead::Batch(batch.clone())
+            }
             Some(batch) => KeptRead::Gap(batch.position()),
             None => KeptRead::Gap(log.end),
         })
@@ -237,11 +253,19 @@ impl Logs for MemoryBus {
         position: Position,
     ) -> Result<Option<KeptBatch>, String> {
         let Some(log) = self.logs.get(topic) else { return Ok(None) };
-        Ok(log.kept().rev().find(|batch| batch.position() < position).cloned())
+        let found = log.kept().rev().find(|batch| batch.position() < position).cloned();
+        self.read_bytes += found.as_ref().map_or(0, |batch| batch.bytes().len() as u64);
+        Ok(found)
+    }
+
+    fn read_bytes(&self) -> u64 {
+        self.read_bytes
     }
 
     fn find_time(&mut self, topic: &TopicName, time_ms: u64) -> Result<Position, String> {
         let Some(log) = self.logs.get(topic) else { return Ok(0) };
+        let looked_at = log.kept().take_while(|batch| batch.time_ms() < time_ms);
+        self.read_bytes += looked_at.map(|batch| batch.bytes().len() as u64).sum::<u64>();
         Ok(log.kept().find(|batch| batch.time_ms() >= time_ms).map_or(log.end, KeptBatch::position))
     }
 }
@@ -397,6 +421,8 @@ pub(crate) struct World<P> {
     /// What clients have sent and the protocol has not used, and whether it waits.
     inputs: BTreeMap<ConnId, (Vec<u8>, bool)>,
     opened: u64,
+    /// The most bytes of logs that were read in one call.
+    pub(crate) most_read: u64,
 }
 
 impl<P: Protocol> World<P> {
@@ -410,6 +436,7 @@ impl<P: Protocol> World<P> {
             now,
             inputs: BTreeMap::new(),
             opened: 0,
+            most_read: 0,
         }
     }
 
@@ -575,8 +602,9 @@ impl<P: Protocol> World<P> {
             return;
         }
         let (input, _) = self.inputs.get_mut(&conn).expect("the connection is open");
-        let input = std::mem::take(input);
+        let (input, before) = (std::mem::take(input), self.bus.read_bytes);
         let taken = self.with(|protocol, cx| protocol.on_bytes(conn, &input, cx));
+        self.most_read = self.most_read.max(self.bus.read_bytes - before);
         let (used, waits) = match taken {
             Taken::Bytes(used) => (used, false),
             Taken::Blocked(used) | Taken::Waits(used) => (used, true),

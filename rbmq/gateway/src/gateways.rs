@@ -24,6 +24,10 @@ use crate::mqtt::{Clock, Journal, JournalError, Mqtt, Overflow, Settings as Mqtt
 use crate::protocol::Protocol;
 use crate::resp::machine::{Resp, Settings as RespSettings};
 
+/// The most bytes of a reply with entries of streams, beyond its last entry; less with a smaller log of frames, so that what waits for several clients
+/// has room.
+const MAX_REPLY_BYTES: usize = 8 << 20;
+
 /// A gateway does not start. The text says whose fault it is.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -203,6 +207,7 @@ fn serve(
         GatewayProtocol::Resp => {
             let own = RespSettings {
                 max_message_bytes: options.max_message_bytes,
+                max_reply_bytes: MAX_REPLY_BYTES.min(options.frames_bytes / 8),
                 version: env!("CARGO_PKG_VERSION"),
                 began: SystemTime::now(),
             };

@@ -77,6 +77,8 @@ pub(crate) trait Outlets {
     fn known(&mut self, conn: ConnId);
     /// The number of bytes that are queued for a connection.
     fn queued_bytes(&self, conn: ConnId) -> u64;
+    /// The bytes that may still wait for clients of the gateway, before one of them is disconnected for it.
+    fn room(&self) -> usize;
     /// Counts messages that were queued for clients, each client once.
     fn delivered(&mut self, messages: u64);
     /// Counts messages that clients lost in queues of the protocol.
@@ -146,6 +148,8 @@ pub(crate) trait Logs {
     /// The last delivery that begins before a position of a topic's log.
     fn read_log_before(&mut self, topic: &TopicName, position: Position)
     -> Result<Option<KeptBatch>, String>;
+    /// The bytes of logs that were read so far, by whatever call: what a command has cost is more than its reply.
+    fn read_bytes(&self) -> u64;
     /// The position of the first delivery of this time, in milliseconds since 1970, or later; the end of the log if there is none.
     fn find_time(&mut self, topic: &TopicName, time_ms: u64) -> Result<Position, String>;
 }

@@ -50,6 +50,24 @@ fn check(reader: &mut Reader, from: u64) -> u64 {
 }
 
 #[test]
+fn a_reader_counts_what_it_reads() {
+    let dir = TempDir::new().expect("a directory");
+    let mut log = open(&dir, small());
+    (0..100).for_each(|n| _ = log.append(&bytes(n * 1000, 1000)).expect("the batch is appended"));
+    let mut reader = log.reader();
+    assert_eq!(reader.read_bytes(), 0);
+    check(&mut reader, 0);
+    let all = reader.read_bytes();
+    assert!((100_000..120_000).contains(&all), "{all}");
+    reader.read(50_500).expect("the log can be read");
+    let before = reader.read_bytes();
+    assert!(before > all);
+    reader.read(50_501).expect("the log can be read");
+    assert_eq!(reader.read_bytes(), before, "the batch is in memory");
+    assert_eq!(reader.clone().read_bytes(), 0);
+}
+
+#[test]
 fn every_byte_comes_back_through_many_segments_and_reopening() {
     for mode in [ReadMode::Copy, ReadMode::Map] {
         let dir = TempDir::new().expect("a directory");

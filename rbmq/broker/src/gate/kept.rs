@@ -131,6 +131,11 @@ impl KeptLog {
         self.reader.end()
     }
 
+    /// The bytes that were read and checked for this reader so far, wherever it looked for something.
+    pub fn read_bytes(&self) -> u64 {
+        self.reader.read_bytes()
+    }
+
     /// Whether nothing more comes: the topic may have another log now.
     pub fn is_closed(&self) -> bool {
         self.reader.is_closed()

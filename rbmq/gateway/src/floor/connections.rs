@@ -615,6 +615,10 @@ impl Outlets for Connections {
         self.frames.has(range)
     }
 
+    fn room(&self) -> usize {
+        (self.limits.frames_bytes * 2).saturating_sub(self.memory)
+    }
+
     fn delivered(&mut self, messages: u64) {
         self.counts.messages += messages;
     }

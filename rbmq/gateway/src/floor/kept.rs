@@ -14,6 +14,11 @@ impl Topics {
         let attributes = if attributes.is_empty() { 0 } else { ATTRIBUTES_HEADER_BYTES + attributes.len() };
         end - (RECORD_HEADER_BYTES + attributes + payload.len()) as u64
     }
+
+    /// The protocol goes through a delivery, which may have been in memory.
+    fn count_read(&mut self, batch: &KeptBatch) {
+        self.desk.read_bytes += batch.bytes().len() as u64;
+    }
 }
 
 impl Logs for Topics {
@@ -42,6 +47,12 @@ impl Logs for Topics {
                 "the disk of the broker takes nothing now, and nothing was stored: {failure}"
             )));
         }
+        if self.desk.log(topic).is_none() {
+            // Nobody would ever tell where the message is.
+            return Err(PublishError::Refused(format!(
+                "the topic '{topic}' is not kept yet: it was open when a rule began to say so, and is kept once all its publishers have closed it"
+            )));
+        }
         self.desk.follow(log, topic);
         self.publish(topic, attributes, payload)?;
         let start = Self::start_of(self.end_of(topic), attributes, payload);
@@ -54,8 +65,11 @@ impl Logs for Topics {
     }
 
     fn read_log(&mut self, topic: &TopicName, position: Position) -> Result<KeptRead, String> {
-        let Some(log) = self.desk.log(topic) else { return Ok(KeptRead::End) };
-        log.read(position).map_err(|error| error.to_string())
+        let read = self.desk.read(topic, |log| log.read(position)).unwrap_or(Ok(KeptRead::End));
+        if let Ok(KeptRead::Batch(batch)) = &read {
+            self.count_read(batch);
+        }
+        read
     }
 
     fn read_log_before(
@@ -63,12 +77,18 @@ impl Logs for Topics {
         topic: &TopicName,
         position: Position,
     ) -> Result<Option<KeptBatch>, String> {
-        let Some(log) = self.desk.log(topic) else { return Ok(None) };
-        log.read_before(position).map_err(|error| error.to_string())
+        let read = self.desk.read(topic, |log| log.read_before(position)).unwrap_or(Ok(None));
+        if let Ok(Some(batch)) = &read {
+            self.count_read(batch);
+        }
+        read
+    }
+
+    fn read_bytes(&self) -> u64 {
+        self.desk.read_bytes
     }
 
     fn find_time(&mut self, topic: &TopicName, time_ms: u64) -> Result<Position, String> {
-        let Some(log) = self.desk.log(topic) else { return Ok(0) };
-        log.find_time(time_ms).map_err(|error| error.to_string())
+        self.desk.read(topic, |log| log.find_time(time_ms)).unwrap_or(Ok(0))
     }
 }

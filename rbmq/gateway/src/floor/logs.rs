@@ -9,7 +9,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use rbmq_broker::{KeptLog, KeptRead, KeptTopics};
+use rbmq_broker::{KeptLog, KeptRead, KeptReadError, KeptTopics};
 use rbmq_wire::TopicName;
 use rocketbufs::{Epoch, Position};
 
@@ -17,6 +17,9 @@ use crate::protocol::Ticket;
 
 /// The most logs that are open for reading. Each keeps its last delivery.
 const MAX_OPEN: usize = 64;
+
+/// What a read costs at least, in bytes of a log.
+const LEAST_READ: u64 = 256;
 
 /// A message that was published and is not stored yet.
 #[derive(Debug)]
@@ -48,11 +51,13 @@ pub(crate) struct LogDesk {
     open: HashMap<TopicName, KeptLog>,
     own: HashMap<Epoch, Own>,
     failed: Vec<LogNews>,
+    /// The bytes that were read so far.
+    pub(super) read_bytes: u64,
 }
 
 impl LogDesk {
     pub(crate) fn new(kept: KeptTopics) -> Self {
-        Self { kept, open: HashMap::new(), own: HashMap::new(), failed: Vec::new() }
+        Self { kept, open: HashMap::new(), own: HashMap::new(), failed: Vec::new(), read_bytes: 0 }
     }
 
     /// The largest delivery of a publisher of a topic.
@@ -71,6 +76,20 @@ impl LogDesk {
             self.open.insert(topic.clone(), log);
         }
         self.open.get_mut(topic)
+    }
+
+    /// Reads the log of a topic. None: it has none.
+    pub(super) fn read<T>(
+        &mut self,
+        topic: &TopicName,
+        read: impl FnOnce(&mut KeptLog) -> Result<T, KeptReadError>,
+    ) -> Option<Result<T, String>> {
+        let log = self.log(topic)?;
+        let before = log.read_bytes();
+        let done = read(log).map_err(|error| error.to_string());
+        let bytes = log.read_bytes() - before;
+        self.read_bytes += bytes + LEAST_READ;
+        Some(done)
     }
 
     /// Whether messages of a publisher's log wait: it is not closed before they are stored.

@@ -24,8 +24,12 @@ const MAX_ARGUMENTS: usize = 1 << 20;
 /// What a command may have beside a message of the largest size.
 const MAX_COMMAND_OVERHEAD: u64 = 128 << 10;
 
-/// What the commands of one call may cost before others have their turn: bytes of replies, and names and clients that are looked at.
+/// What the commands of one call may cost before others have their turn: bytes of replies, names and clients that are looked at, and a share of the
+/// bytes of logs that are read.
 const MAX_COST: usize = 1 << 20;
+
+/// So many bytes of logs cost as much as one of a reply.
+const READ_SHARE: u64 = 8;
 
 /// Memory of [`Resp`] beyond this is given back after use.
 pub(super) const KEPT_BYTES: usize = 1 << 20;
@@ -35,6 +39,8 @@ pub(super) const KEPT_BYTES: usize = 1 << 20;
 pub(crate) struct Settings {
     /// The largest message.
     pub(crate) max_message_bytes: u64,
+    /// The most bytes of a reply with entries of streams, beyond its last entry.
+    pub(crate) max_reply_bytes: usize,
     /// The version of RBMQ.
     pub(crate) version: &'static str,
     /// When the gateway began.
@@ -102,6 +108,7 @@ pub(super) struct Counts {
 pub(crate) struct Resp {
     pub(super) limits: Limits,
     pub(super) bounds: Bounds,
+    pub(super) max_reply_bytes: usize,
     pub(super) version: &'static str,
     /// When the gateway began, by both clocks.
     pub(super) began: SystemTime,
@@ -139,6 +146,7 @@ impl Resp {
                 is_stranger: false,
             },
             bounds: Bounds::default(),
+            max_reply_bytes: settings.max_reply_bytes,
             version: settings.version,
             began: settings.began,
             began_at: now,
@@ -299,6 +307,20 @@ impl Resp {
 
     /// Executes a command that is allowed.
     pub(super) fn execute(
+        &mut self,
+        client: &mut Client,
+        spec: &'static Spec,
+        command: &Command<'_>,
+        cx: &mut Cx<'_>,
+    ) -> Flow {
+        let before = cx.bus.read_bytes();
+        let flow = self.run(client, spec, command, cx);
+        let read = (cx.bus.read_bytes() - before) / READ_SHARE;
+        self.cost += usize::try_from(read).unwrap_or(usize::MAX / 2);
+        flow
+    }
+
+    fn run(
         &mut self,
         client: &mut Client,
         spec: &'static Spec,
@@ -478,7 +500,8 @@ impl Protocol for Resp {
     }
 
     fn on_time(&mut self, cx: &mut Cx<'_>) -> Option<Instant> {
-        while let Some(conn) = self.waiting.due(cx.now) {
+        self.stream_counts.next_round();
+        while let Some(conn) = self.waiting.pop_due(cx.now) {
             self.wake(conn, true, cx);
         }
         self.waiting.next_due()

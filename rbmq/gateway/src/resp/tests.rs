@@ -10,6 +10,7 @@ use crate::protocol::{ConnId, PublishError};
 mod commands;
 mod login;
 mod messages;
+mod stream_limits;
 mod streams;
 mod subscriptions;
 mod transactions;
@@ -19,7 +20,8 @@ const MAX_MESSAGE: u64 = 1 << 20;
 fn world() -> World<Resp> {
     let now = Instant::now();
     let began = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
-    let settings = Settings { max_message_bytes: MAX_MESSAGE, version: "1.2.3", began };
+    let settings =
+        Settings { max_message_bytes: MAX_MESSAGE, max_reply_bytes: 8 << 20, version: "1.2.3", began };
     World::new(Resp::new(settings, now), now)
 }
 

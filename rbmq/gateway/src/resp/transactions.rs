@@ -13,8 +13,8 @@ use super::parse::{Arguments, Parser, Step};
 use super::reply::Reply;
 use crate::protocol::Cx;
 
-/// What the commands of a transaction may cost: bytes of replies, and names and clients that are looked at. As the replies come at once, nothing
-/// else bounds them. Beyond this only commands are executed whose replies are small.
+/// What the commands of a transaction may cost: bytes of replies, and names and clients that are looked at, and a share of the bytes of logs that
+/// are read. As the replies come at once, nothing else bounds them. Beyond this only commands are executed whose replies are small.
 const MAX_COST: usize = 4 << 20;
 
 impl Resp {

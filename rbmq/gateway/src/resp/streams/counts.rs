@@ -17,7 +17,7 @@ use crate::protocol::Cx;
 /// The bytes between two marks.
 const MARK_BYTES: u64 = 1 << 20;
 
-/// The most bytes that are read before others have their turn.
+/// The most bytes that are read for all clients before others have their turn, but for a delivery for each.
 const TURN_BYTES: u64 = 4 << 20;
 
 /// The most streams whose counts are kept.
@@ -31,11 +31,21 @@ struct Count {
     /// How far it has counted.
     at: Position,
     total: u64,
+    /// Whether this is all.
+    is_whole: bool,
+    /// When it was asked for.
+    used: u64,
 }
 
 /// The counts of streams.
 #[derive(Debug, Default)]
-pub(in crate::resp) struct Counts(HashMap<TopicName, Count>);
+pub(in crate::resp) struct Counts {
+    by_topic: HashMap<TopicName, Count>,
+    /// How often somebody has asked.
+    asked: u64,
+    /// How often this was in this round and in the one before: those who ask share what is read.
+    rounds: [u64; 2],
+}
 
 impl Counts {
     /// The number of entries of a stream. None: the counting goes on in the next turn.
@@ -43,27 +53,50 @@ impl Counts {
     /// # Errors
     /// The disk cannot be read.
     pub(super) fn of(&mut self, stream: &Stream, cx: &mut Cx<'_>) -> Result<Option<u64>, String> {
-        if self.0.len() >= MAX_STREAMS && !self.0.contains_key(&stream.topic) {
-            self.0.clear();
+        if stream.first == stream.end {
+            self.by_topic.remove(&stream.topic);
+            return Ok(Some(0));
         }
-        let count = self.0.entry(stream.topic.clone()).or_default();
-        if count.marks.is_empty() || count.at < stream.first {
-            let (at, total) = (stream.first, 0);
-            *count = Count { marks: [(at, total)].into(), at, total };
+        self.asked += 1;
+        self.rounds[0] += 1;
+        let most = TURN_BYTES / self.rounds[0].max(self.rounds[1]);
+        if self.by_topic.len() >= MAX_STREAMS && !self.by_topic.contains_key(&stream.topic) {
+            self.forget_one();
         }
-        if !count.advance(stream, cx)? {
+        let count = self.by_topic.entry(stream.topic.clone()).or_default();
+        // A log that was removed may have begun anew.
+        if count.marks.is_empty() || !(stream.first..=stream.end).contains(&count.at) {
+            let at = stream.first;
+            *count = Count { marks: [(at, 0)].into(), at, ..Count::default() };
+        }
+        count.used = self.asked;
+        count.is_whole = count.advance(stream, most, cx)?;
+        if !count.is_whole {
             return Ok(None);
         }
         count.removed(stream, cx).map(|removed| Some(count.total - removed))
+    }
+
+    /// Others ask.
+    pub(in crate::resp) fn next_round(&mut self) {
+        self.rounds = [0, self.rounds[0]];
+    }
+
+    /// Forgets the count that nobody has asked for the longest, and one that is under way only if all are.
+    fn forget_one(&mut self) {
+        let oldest = self.by_topic.iter().min_by_key(|(_, count)| (!count.is_whole, count.used));
+        if let Some(topic) = oldest.map(|(topic, _)| topic.clone()) {
+            self.by_topic.remove(&topic);
+        }
     }
 }
 
 impl Count {
     /// Counts on. Returns whether everything is counted.
-    fn advance(&mut self, stream: &Stream, cx: &mut Cx<'_>) -> Result<bool, String> {
+    fn advance(&mut self, stream: &Stream, most: u64, cx: &mut Cx<'_>) -> Result<bool, String> {
         let begin = self.at;
         while self.at < stream.end {
-            if self.at - begin > TURN_BYTES {
+            if self.at - begin > most {
                 return Ok(false);
             }
             let (more, at) = entries_at(stream, self.at, cx)?;

@@ -7,8 +7,12 @@ use super::super::reply::Reply;
 use super::super::server::unknown_subcommand;
 use super::appending::trimming;
 use super::ids::Id;
+use super::walk::Bound;
 use super::{Intent, Stream};
 use crate::protocol::{Cx, Kept};
+
+/// The most bytes of a log that are looked through for its first or its last entry.
+const MAX_READ: u64 = 4 << 20;
 
 impl Resp {
     /// `XLEN key`.
@@ -58,8 +62,9 @@ impl Resp {
         }
         let Some(count) = self.stream_counts.of(&stream, cx)? else { return Ok(Flow::Later) };
         let (mut first, mut last) = (Vec::new(), Vec::new());
-        let first_id = stream.forward(stream.first, stream.end, 1, &mut first, cx)?.last;
-        let last_id = stream.backward(stream.first, stream.end, 1, &mut last, cx)?.last;
+        let one = Bound { entries: 1, bytes: self.max_reply_bytes, reads: MAX_READ };
+        let first_id = stream.forward(stream.first, stream.end, one, &mut first, cx)?.last;
+        let last_id = stream.backward(stream.first, stream.end, one, &mut last, cx)?.last;
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         let (first_id, last_id) = (first_id.unwrap_or(Id::MIN), last_id.unwrap_or(Id::MIN));
         let mut reply = Reply::new(&mut self.replies, client.is_resp3);

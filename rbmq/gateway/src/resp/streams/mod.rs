@@ -13,6 +13,7 @@ mod facts;
 pub mod ids;
 mod reading;
 mod waiting;
+mod walk;
 
 pub(super) use append::Append;
 pub(super) use counts::Counts;

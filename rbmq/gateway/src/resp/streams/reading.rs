@@ -4,160 +4,33 @@
 //!   ids ─▶ positions: the id of an entry says its position; another id is looked for by its time ─▶ deliveries ─▶ entries
 //! ```
 
-use std::ops::ControlFlow;
 use std::time::Duration;
 
-use rbmq_broker::KeptRead;
 use rocketbufs::Position;
 
 use super::super::client::{Client, Wait};
 use super::super::machine::{Flow, Resp};
 use super::super::parse::{Command, integer};
 use super::super::reply::Reply;
-use super::entries::{each, last, write};
 use super::ids::{Id, bound, count, id};
+use super::walk::Bound;
 use super::{Intent, Reading, Stream};
 use crate::protocol::Cx;
-
-/// The most bytes of a reply, beyond its last entry.
-const MAX_REPLY_BYTES: usize = 8 << 20;
 
 /// The most streams of one `XREAD`.
 const MAX_STREAMS: usize = 1000;
 
-/// The most streams that clients wait for, each client counted.
-const MAX_PLACES: usize = 1_000_000;
+/// The most bytes of a log that one `XRANGE` goes through: more has to be something else than entries.
+const MAX_READ: u64 = 32 << 20;
 
-/// The entries of a delivery that are looked at together when reading backwards.
-const BACKWARDS: usize = 4096;
+/// The most bytes of logs that an `XREAD` goes through before others have their turn.
+const TURN_BYTES: u64 = 8 << 20;
 
-/// The most bytes of a log that are read without finding an entry. Only a publisher that breaks the rules of records makes so many.
-const MAX_SILENT_BYTES: u64 = 64 << 20;
+/// The least reply where many wait.
+const LEAST_REPLY: usize = 16 << 10;
 
 const SYNTAX: &str = "ERR syntax error";
-
-/// What a walk along a stream has found.
-#[derive(Debug, Default)]
-pub(super) struct Walk {
-    pub(super) count: usize,
-    /// The last entry that was written.
-    pub(super) last: Option<Id>,
-    /// There are more, but the reply would be too large.
-    is_cut: bool,
-    /// The bytes that were read since the last entry was found.
-    silent: u64,
-}
-
-impl Stream {
-    /// The lowest position whose entry has this id or a higher one.
-    fn place(&self, id: Id, cx: &mut Cx<'_>) -> Result<Position, String> {
-        if id == Id::MIN {
-            return Ok(self.first);
-        }
-        if (self.first..self.end).contains(&id.position)
-            && let KeptRead::Batch(batch) = cx.bus.read_log(&self.topic, id.position)?
-            && batch.time_ms() == id.time
-        {
-            return Ok(id.position);
-        }
-        let low = cx.bus.find_time(&self.topic, id.time)?;
-        if id.position == 0 {
-            return Ok(low);
-        }
-        let high = match id.time.checked_add(1) {
-            Some(next) => cx.bus.find_time(&self.topic, next)?,
-            None => self.end,
-        };
-        Ok(id.position.clamp(low, high.max(low)))
-    }
-
-    /// Writes the entries from a position up to another one, at most so many.
-    pub(super) fn forward(
-        &self,
-        from: Position,
-        to: Position,
-        most: usize,
-        out: &mut Vec<u8>,
-        cx: &mut Cx<'_>,
-    ) -> Result<Walk, String> {
-        let (mut walk, mut at, begin) = (Walk::default(), from, out.len());
-        while at < to && walk.count < most && !walk.is_cut {
-            let batch = match cx.bus.read_log(&self.topic, at)? {
-                KeptRead::Batch(batch) => batch,
-                KeptRead::Gap(next) => {
-                    at = next;
-                    continue;
-                }
-                _ => break,
-            };
-            let _ = each(&batch, |position, record| {
-                if position < from {
-                    return ControlFlow::Continue(());
-                }
-                walk.is_cut = walk.count > 0 && out.len() - begin >= MAX_REPLY_BYTES;
-                if position >= to || walk.count == most || walk.is_cut {
-                    return ControlFlow::Break(());
-                }
-                walk.write(out, Id { time: batch.time_ms(), position }, &record);
-                ControlFlow::Continue(())
-            });
-            at = batch.end();
-            walk.has_read(at - batch.position(), Id { time: batch.time_ms(), position: at })?;
-        }
-        Ok(walk)
-    }
-
-    /// Writes the entries below a position down to another one, the last first.
-    pub(super) fn backward(
-        &self,
-        from: Position,
-        to: Position,
-        most: usize,
-        out: &mut Vec<u8>,
-        cx: &mut Cx<'_>,
-    ) -> Result<Walk, String> {
-        let (mut walk, mut to, begin) = (Walk::default(), to, out.len());
-        while to > from && walk.count < most {
-            let Some(batch) = cx.bus.read_log_before(&self.topic, to)? else { break };
-            let mut entries = last(&batch, to, BACKWARDS.min(most - walk.count));
-            if entries.is_empty() {
-                to = batch.position();
-                walk.has_read(batch.end() - to, Id { time: batch.time_ms(), position: to })?;
-            }
-            while let Some((position, record)) = entries.pop_back() {
-                to = position;
-                if position < from {
-                    break;
-                }
-                walk.is_cut = walk.count > 0 && out.len() - begin >= MAX_REPLY_BYTES;
-                if walk.is_cut {
-                    return Ok(walk);
-                }
-                walk.write(out, Id { time: batch.time_ms(), position }, &record);
-            }
-        }
-        Ok(walk)
-    }
-}
-
-impl Walk {
-    fn write(&mut self, out: &mut Vec<u8>, id: Id, record: &rbmq_wire::Record<'_>) {
-        write(out, id, record);
-        self.count += 1;
-        self.last = Some(id);
-        self.silent = 0;
-    }
-
-    /// # Errors
-    /// There was nothing for too long.
-    fn has_read(&mut self, bytes: u64, here: Id) -> Result<(), String> {
-        self.silent += bytes;
-        if self.silent <= MAX_SILENT_BYTES {
-            return Ok(());
-        }
-        Err(format!("ERR {} bytes of this stream are no entries: ask for what is beyond {here}", self.silent))
-    }
-}
+const NO_ID: &str = "ERR Invalid stream ID specified as stream command argument";
 
 /// What `XREAD` asks for.
 #[derive(Debug)]
@@ -204,6 +77,25 @@ fn ask(command: &Command<'_>) -> Result<Ask, String> {
     Ok(Ask { count: most, block, keys: at + 1, streams: rest / 2 })
 }
 
+impl Ask {
+    /// The streams, which the client may read.
+    fn open(&self, client: &Client, command: &Command<'_>, cx: &mut Cx<'_>) -> Result<Vec<Stream>, String> {
+        let keys = (0..self.streams).map(|at| command.get(self.keys + at).unwrap_or_default());
+        keys.map(|key| Stream::of(key, client.conn, Intent::Read, cx)).collect()
+    }
+
+    fn reading(&self, client: &Client, streams: &[Stream], cx: &Cx<'_>) -> Reading {
+        let address = client.address.rsplit_once(':').map_or(&*client.address, |(address, _)| address);
+        Reading {
+            owner: cx.door.user(client.conn).unwrap_or(address).into(),
+            topics: streams.iter().map(|stream| stream.topic.clone()).collect(),
+            starts: Vec::new(),
+            deadline: self.block.flatten().and_then(|block| cx.now.checked_add(block)),
+            is_over: false,
+        }
+    }
+}
+
 impl Resp {
     /// `XRANGE key start end [COUNT count]`, and `XREVRANGE key end start [COUNT count]`.
     pub(in crate::resp) fn xrange(
@@ -215,7 +107,7 @@ impl Resp {
     ) {
         let begin = self.replies.len();
         let mut entries = Vec::new();
-        let done = range(client, command, is_reverse, &mut entries, cx);
+        let done = range(client, command, is_reverse, self.max_reply_bytes, &mut entries, cx);
         let mut reply = Reply::new(&mut self.replies, client.is_resp3);
         match done {
             Ok(Some(count)) => {
@@ -250,67 +142,73 @@ impl Resp {
         cx: &mut Cx<'_>,
     ) -> Result<Flow, String> {
         let ask = ask(command)?;
-        let key = |at: usize| command.get(ask.keys + at).unwrap_or_default();
-        let open = |cx: &mut Cx<'_>| -> Result<Vec<Stream>, String> {
-            (0..ask.streams).map(|at| Stream::of(key(at), client.conn, Intent::Read, cx)).collect()
-        };
-        let mut streams = open(cx)?;
-        let reading = match before {
-            Some(reading) => reading,
-            None => Box::new(self.begin_reading(command, &ask, &streams, cx)?),
-        };
+        let mut streams = ask.open(client, command, cx)?;
+        let mut reading = before.unwrap_or_else(|| Box::new(ask.reading(client, &streams, cx)));
+        if !self.resolve(command, &ask, &streams, &mut reading, cx)? {
+            client.reading = Some(reading);
+            return Ok(Flow::Later);
+        }
         loop {
-            let found = look(&streams, &reading.starts, ask.count, cx)?;
+            let bytes = self.max_reply_bytes.min(cx.out.room() / 8).max(LEAST_REPLY);
+            let Found { streams: found, is_all } = look(&streams, &mut reading.starts, ask.count, bytes, cx)?;
             if !found.is_empty() {
+                let key = |at: usize| command.get(ask.keys + at).unwrap_or_default();
                 let found = found.into_iter().map(|(at, count, entries)| (key(at), count, entries));
                 self.reply_streams(client, &found.collect::<Vec<_>>());
                 return Ok(Flow::Done);
+            }
+            if !is_all {
+                client.reading = Some(reading);
+                return Ok(Flow::Later);
             }
             if ask.block.is_none() || client.is_in_exec || reading.is_over {
                 Reply::new(&mut self.replies, client.is_resp3).null_array();
                 return Ok(Flow::Done);
             }
-            if self.waiting.places() + ask.streams > MAX_PLACES {
-                return Err(format!("ERR all clients wait for {MAX_PLACES} streams at most"));
-            }
-            self.waiting.add(client.conn, &reading, cx.bus);
+            self.waiting.add(client.conn, &reading, cx.bus)?;
             // What was stored between the look and this is not told.
-            let again = open(cx)?;
-            if again.iter().zip(&streams).all(|(now, then)| now.end == then.end) {
-                client.wait = Wait::News;
-                client.reading = Some(reading);
-                return Ok(Flow::Waits);
-            }
+            let again = match ask.open(client, command, cx) {
+                Ok(again) if again.iter().zip(&streams).all(|(now, then)| now.end == then.end) => {
+                    client.wait = Wait::News;
+                    client.reading = Some(reading);
+                    return Ok(Flow::Waits);
+                }
+                again => again,
+            };
             self.waiting.remove(client.conn, &reading, cx.bus);
-            streams = again;
+            streams = again?;
         }
     }
 
-    /// From where on each stream is read.
-    fn begin_reading(
+    /// Learns from where on each stream is read. False: it goes on in the next turn.
+    fn resolve(
         &self,
         command: &Command<'_>,
         ask: &Ask,
         streams: &[Stream],
+        reading: &mut Reading,
         cx: &mut Cx<'_>,
-    ) -> Result<Reading, String> {
-        let ids = command.from(ask.keys + ask.streams);
-        let starts = ids.zip(streams).map(|(text, stream)| match text {
-            b"$" => Ok(stream.end),
-            b"+" => {
-                let last = stream.backward(stream.first, stream.end, 1, &mut Vec::new(), cx)?.last;
-                Ok(last.map_or(stream.end, |id| id.position))
+    ) -> Result<bool, String> {
+        let begin = cx.bus.read_bytes();
+        let one = Bound { entries: 1, bytes: self.max_reply_bytes, reads: TURN_BYTES };
+        while let Some(stream) = streams.get(reading.starts.len()) {
+            if cx.bus.read_bytes() - begin > TURN_BYTES {
+                return Ok(false);
             }
-            _ => {
-                let after =
-                    id(text, 0).ok_or("ERR Invalid stream ID specified as stream command argument")?;
-                after.next().map_or(Ok(stream.end), |id| stream.place(id, cx))
-            }
-        });
-        let starts = starts.collect::<Result<_, String>>()?;
-        let deadline = ask.block.flatten().and_then(|block| cx.now.checked_add(block));
-        let topics = streams.iter().map(|stream| stream.topic.clone()).collect();
-        Ok(Reading { topics, starts, deadline, is_over: false })
+            let start = match command.get(ask.keys + ask.streams + reading.starts.len()).unwrap_or_default() {
+                b"$" => stream.end,
+                b"+" => {
+                    let last = stream.backward(stream.first, stream.end, one, &mut Vec::new(), cx)?.last;
+                    last.map_or(stream.end, |id| id.position)
+                }
+                text => match id(text, 0).ok_or(NO_ID)?.next() {
+                    Some(id) => stream.place(id, cx)?,
+                    None => stream.end,
+                },
+            };
+            reading.starts.push(start);
+        }
+        Ok(true)
     }
 
     fn reply_streams(&mut self, client: &Client, found: &[(&[u8], usize, Vec<u8>)]) {
@@ -353,6 +251,7 @@ fn range(
     client: &Client,
     command: &Command<'_>,
     is_reverse: bool,
+    bytes: usize,
     out: &mut Vec<u8>,
     cx: &mut Cx<'_>,
 ) -> Result<Option<usize>, String> {
@@ -370,35 +269,59 @@ fn range(
     }
     let mut place = |id: Option<Id>| id.map_or(Ok(stream.end), |id| stream.place(id, cx));
     let (from, to) = (place(start)?, place(end)?);
+    let bound = Bound { entries: most, bytes, reads: MAX_READ };
     let walk = match is_reverse {
-        true => stream.backward(from, to, most, out, cx)?,
-        false => stream.forward(from, to, most, out, cx)?,
+        true => stream.backward(from, to, bound, out, cx)?,
+        false => stream.forward(from, to, bound, out, cx)?,
     };
     if walk.is_cut {
         return Err(format!(
-            "ERR the entries of this range have more than {MAX_REPLY_BYTES} bytes: ask for fewer with COUNT"
+            "ERR the entries of this range have more than {bytes} bytes: ask for fewer with COUNT"
+        ));
+    }
+    if walk.is_tired {
+        let here = Id { time: walk.time, position: walk.at };
+        return Err(format!(
+            "ERR {} bytes of this stream are no entries: ask for what is beyond {here}",
+            walk.read
         ));
     }
     Ok(Some(walk.count))
 }
 
-/// What is in streams from these positions on: the place of a stream among them, the number of its entries, and the entries. Streams with nothing are
-/// left out.
+/// What was found in streams.
+struct Found {
+    /// The place of a stream among those that were asked for, the number of its entries, and the entries. Streams with nothing are left out.
+    streams: Vec<(usize, usize, Vec<u8>)>,
+    /// Whether all of them were looked at up to their ends, or up to what the reply has room for.
+    is_all: bool,
+}
+
+/// Looks at streams from these positions on, which move where there is nothing.
 fn look(
     streams: &[Stream],
-    starts: &[Position],
+    starts: &mut [Position],
     most: usize,
+    bytes: usize,
     cx: &mut Cx<'_>,
-) -> Result<Vec<(usize, usize, Vec<u8>)>, String> {
-    let (mut found, mut left) = (Vec::new(), MAX_REPLY_BYTES);
+) -> Result<Found, String> {
+    let (mut found, mut bytes, mut reads) = (Vec::new(), bytes, TURN_BYTES);
     for (at, (stream, start)) in streams.iter().zip(starts).enumerate() {
+        if bytes == 0 || reads == 0 {
+            return Ok(Found { streams: found, is_all: false });
+        }
         let mut entries = Vec::new();
-        let most = if left > 0 { most } else { 0 };
-        let walk = stream.forward(*start, stream.end, most, &mut entries, cx)?;
-        left = left.saturating_sub(entries.len());
+        let walk =
+            stream.forward(*start, stream.end, Bound { entries: most, bytes, reads }, &mut entries, cx)?;
+        (bytes, reads) = (bytes.saturating_sub(entries.len()), reads.saturating_sub(walk.read));
         if walk.count > 0 {
             found.push((at, walk.count, entries));
+            continue;
+        }
+        *start = walk.at.clamp(*start, stream.end.max(*start));
+        if walk.is_tired {
+            return Ok(Found { streams: found, is_all: false });
         }
     }
-    Ok(found)
+    Ok(Found { streams: found, is_all: true })
 }

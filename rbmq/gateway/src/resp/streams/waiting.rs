@@ -11,12 +11,20 @@ use rocketbufs::Position;
 
 use crate::protocol::{Bus, ConnId};
 
+/// The most streams that clients wait for, each client counted: a stream takes up to half a kilobyte.
+const MAX_PLACES: usize = 100_000;
+
+/// The most of them for the clients of one user, or of one address where they have none.
+const MAX_OWN_PLACES: usize = 25_000;
+
 /// What a client waits for.
 #[derive(Debug)]
 pub(in crate::resp) struct Reading {
+    /// The user of the client, or its address.
+    pub(super) owner: Box<str>,
     /// Its streams.
     pub(super) topics: Vec<TopicName>,
-    /// From where on it reads each of them.
+    /// From where on it reads each of them, as far as it has learned that.
     pub(super) starts: Vec<Position>,
     /// None: it waits without end.
     pub(super) deadline: Option<Instant>,
@@ -31,6 +39,7 @@ pub(in crate::resp) struct Waiting {
     due: BTreeSet<(Instant, ConnId)>,
     count: usize,
     places: usize,
+    by_owner: HashMap<Box<str>, usize>,
 }
 
 impl Waiting {
@@ -39,14 +48,24 @@ impl Waiting {
         self.count
     }
 
-    /// The number of streams that clients wait for, each client counted.
-    pub(super) fn places(&self) -> usize {
-        self.places
-    }
-
-    pub(super) fn add(&mut self, conn: ConnId, reading: &Reading, bus: &mut dyn Bus) {
+    /// A client waits.
+    ///
+    /// # Errors
+    /// There is no place for its streams.
+    pub(super) fn add(&mut self, conn: ConnId, reading: &Reading, bus: &mut dyn Bus) -> Result<(), String> {
+        let more = reading.topics.len();
+        let own = self.by_owner.get(&reading.owner).copied().unwrap_or(0) + more;
+        if own > MAX_OWN_PLACES {
+            return Err(format!(
+                "ERR the clients of a user or an address wait for {MAX_OWN_PLACES} streams at most"
+            ));
+        }
+        if self.places + more > MAX_PLACES {
+            return Err(format!("ERR all clients wait for {MAX_PLACES} streams at most"));
+        }
+        self.by_owner.insert(reading.owner.clone(), own);
         self.count += 1;
-        self.places += reading.topics.len();
+        self.places += more;
         for topic in &reading.topics {
             let waiting = self.by_topic.entry(topic.clone()).or_default();
             if waiting.is_empty() {
@@ -55,12 +74,19 @@ impl Waiting {
             waiting.insert(conn);
         }
         self.due.extend(reading.deadline.map(|deadline| (deadline, conn)));
+        Ok(())
     }
 
     /// The client does not wait any more.
     pub(in crate::resp) fn remove(&mut self, conn: ConnId, reading: &Reading, bus: &mut dyn Bus) {
         self.count -= 1;
         self.places -= reading.topics.len();
+        if let Some(own) = self.by_owner.get_mut(&reading.owner) {
+            *own -= reading.topics.len();
+            if *own == 0 {
+                self.by_owner.remove(&reading.owner);
+            }
+        }
         for topic in &reading.topics {
             // A client may name a stream twice.
             let Some(waiting) = self.by_topic.get_mut(topic) else { continue };
@@ -87,8 +113,10 @@ impl Waiting {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// A client whose time is over.
-    pub(in crate::resp) fn due(&self, now: Instant) -> Option<ConnId> {
-        self.due.first().filter(|(at, _)| *at <= now).map(|(_, conn)| *conn)
+    /// Takes a client whose time is over from those with a time.
+    pub(in crate::resp) fn pop_due(&mut self, now: Instant) -> Option<ConnId> {
+        let due = self.due.first().copied().filter(|(at, _)| *at <= now)?;
+        self.due.remove(&due);
+        Some(due.1)
     }
 }

@@ -5,12 +5,12 @@ use rbmq_wire::{AttributesBuf, TopicName, push_record, push_record_with};
 use super::*;
 use crate::double::MemoryLog;
 
-fn topic(name: &str) -> TopicName {
+pub(super) fn topic(name: &str) -> TopicName {
     name.parse().expect("tests name topics")
 }
 
 /// A world that keeps `s` and `t`, and a client.
-fn kept() -> (World<Resp>, ConnId) {
+pub(super) fn kept() -> (World<Resp>, ConnId) {
     let mut world = world();
     world.bus.time_ms = 1000;
     for name in ["s", "t"] {
@@ -21,7 +21,7 @@ fn kept() -> (World<Resp>, ConnId) {
 }
 
 /// The log of a topic.
-fn log<'a>(world: &'a mut World<Resp>, name: &str) -> &'a mut MemoryLog {
+pub(super) fn log<'a>(world: &'a mut World<Resp>, name: &str) -> &'a mut MemoryLog {
     world.bus.logs.get_mut(&topic(name)).expect("the topic is kept")
 }
 

@@ -133,6 +133,28 @@ fn natives_and_streams_share_a_log() {
     }
 }
 
+#[test]
+fn an_entry_for_a_topic_that_was_open_before_its_rule_is_refused() {
+    let folder = Folder::new();
+    let mut rule = Rule::new("late/#".parse().expect("a pattern"));
+    let mut site = Site::with(GatewayProtocol::Resp, |config| {
+        config.broker.keep_dir = folder.0.to_str().expect("a text").into();
+        config.broker.topics = vec![rule.clone()].into();
+    });
+    let mut client = site.client();
+    client.send(command(&["PUBLISH", "late/a", "x"]));
+    client.line();
+    rule.keep = true;
+    let mut config = site.broker.config().clone();
+    config.broker.topics = vec![rule].into();
+    site.broker.reload(&config).expect("a rule");
+    client.send(command(&["XADD", "late/a", "*", "a", "1"]));
+    let line = client.line();
+    assert!(line.starts_with("-ERR the topic 'late/a' is not kept yet"), "{line}");
+    client.send(command(&["XADD", "late/b", "*", "a", "1"]));
+    string(&mut client);
+}
+
 /// Waits until so many clients wait for entries.
 fn until_blocked(client: &mut Client, count: usize) {
     let deadline = Instant::now() + LONG;
