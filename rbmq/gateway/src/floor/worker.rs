@@ -199,6 +199,8 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
     }
 
     fn wait(&mut self, next: Option<Instant>, events: &mut Vec<epoll::Event>) {
+        // Also what a protocol has published as it began.
+        self.topics.flush();
         let now = Instant::now();
         let due =
             [next, self.accept_at, self.sweep_at, self.resume_at, self.held_until, self.door.next_due()]
@@ -246,7 +248,6 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         let next = call!(self.on_time());
         self.flush();
         self.forget_ended();
-        self.topics.flush();
         self.door.count(&self.connections.take_counts(), &self.topics.take_counts());
         next
     }
