@@ -59,11 +59,19 @@ impl Stream {
         if id == Id::MIN {
             return Ok(self.first);
         }
-        if (self.first..self.end).contains(&id.position)
-            && let KeptRead::Batch(batch) = cx.bus.read_log(&self.topic, id.position)?
-            && batch.time_ms() == id.time
-        {
-            return Ok(id.position);
+        if (self.first..self.end).contains(&id.position) {
+            match cx.bus.read_log(&self.topic, id.position)? {
+                KeptRead::Batch(batch) if batch.time_ms() == id.time => return Ok(id.position),
+                // A crash of the machine has taken the entry of this id. Who has read it goes on behind it, also where the clock was set back
+                // meanwhile.
+                KeptRead::Gap(to)
+                    if let KeptRead::Batch(next) = cx.bus.read_log(&self.topic, to)?
+                        && next.time_ms() < id.time =>
+                {
+                    return Ok(id.position);
+                }
+                _ => {}
+            }
         }
         let low = cx.bus.find_time(&self.topic, id.time)?;
         if id.position <= low {

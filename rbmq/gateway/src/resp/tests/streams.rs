@@ -177,6 +177,8 @@ fn streams_are_read_from_a_place_on() {
     assert_eq!(world.say(conn, "XREAD STREAMS s 2000-131"), "*-1");
     assert_eq!(world.say(conn, "XREAD STREAMS s $"), "*-1");
     assert_eq!(world.say(conn, "XREAD STREAMS s +"), s(&[3]));
+    assert_eq!(world.say(conn, "XREAD STREAMS s 9000-50"), s(&[3]), "a crash has taken the entry of this id");
+    assert_eq!(world.say(conn, "XREAD STREAMS s 9000-131"), "*-1");
     assert_eq!(world.say(conn, "XREAD COUNT 1 STREAMS t +"), "*-1");
     let three = world.resp3();
     assert_eq!(world.say(three, "XREAD COUNT 1 STREAMS s 0"), format!("%1 $1 s {}", entries(&[0])));
