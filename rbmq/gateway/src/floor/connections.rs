@@ -28,6 +28,9 @@ const MAX_REPLY_BYTES: usize = 1 << 20;
 /// The most pieces of an outbox: a piece costs 24 bytes.
 const MAX_PIECES: usize = 64 << 10;
 
+/// How long commands of a client that has left wait for a bus without room, or for a disk.
+const LEFT: Duration = Duration::from_secs(30);
+
 /// What waits for a client is much from here on: the protocol learns when it is sent.
 const DEEP_BYTES: u64 = 128 << 10;
 
@@ -101,6 +104,8 @@ pub(crate) struct Conn {
     pub(crate) input: Vec<u8>,
     outbox: Outbox,
     blocked: Option<Until>,
+    /// Since when it is known that the client has left, whose commands wait.
+    left: Option<Instant>,
     /// The client sends nothing more.
     has_ended: bool,
     /// Everything is sent, and the client knows that nothing follows. What it has sent is thrown away until it leaves: a socket that is closed
@@ -255,6 +260,7 @@ impl Connections {
             input: Vec::new(),
             outbox: Outbox::default(),
             blocked: None,
+            left: None,
             has_ended: false,
             lingers: false,
             closing: None,
@@ -310,8 +316,17 @@ impl Connections {
         }
     }
 
-    /// Ends connections that have waited for too long: strangers that have said nothing of use, and those that are closed and whose client
-    /// reads nothing. Returns whether there are any such connections left.
+    /// A client sends nothing more, as the kernel says. Where its commands cannot be executed yet, they have some time. Returns whether they wait.
+    pub(crate) fn has_left(&mut self, id: ConnId) -> bool {
+        let Some(conn) = self.get_mut(id).filter(|conn| conn.blocked == Some(Until::Resumed)) else {
+            return false;
+        };
+        conn.left.get_or_insert_with(Instant::now);
+        true
+    }
+
+    /// Ends connections that have waited for too long: strangers that have said nothing of use, those whose client has left while its commands wait,
+    /// and those that are closed and whose client reads nothing. Returns whether there are any such connections left.
     pub(crate) fn sweep(&mut self, now: Instant, limits: &SweepLimits) -> bool {
         let (mut over, mut left) = (Vec::new(), false);
         for (_, conn) in &self.conns {
@@ -321,7 +336,10 @@ impl Connections {
                 _ if conn.place.is_leaving() => {
                     over.push((conn.id, "it made room for another connection".into()))
                 }
-                None if conn.place.is_known() => {}
+                None if conn.left.is_some_and(|at| since(at) >= LEFT) => {
+                    over.push((conn.id, "the client left, and what it has sent cannot be executed".into()));
+                }
+                None if conn.place.is_known() => left |= conn.left.is_some(),
                 None if since(conn.since) >= limits.stranger => {
                     over.push((conn.id, format!("it has said nothing of use for {:?}", limits.stranger)));
                 }
@@ -329,7 +347,8 @@ impl Connections {
             }
         }
         for (id, reason) in over {
-            self.counts.turned_away += u64::from(self.get(id).is_some_and(|conn| !conn.is_closing()));
+            let is_turned_away = |conn: &Conn| !conn.is_closing() && conn.left.is_none();
+            self.counts.turned_away += u64::from(self.get(id).is_some_and(is_turned_away));
             self.end(id, &reason);
         }
         left
@@ -437,8 +456,13 @@ impl Connections {
         let mut interest = EventFlags::RDHUP;
         interest.set(EventFlags::IN, conn.wants_input());
         interest.set(EventFlags::OUT, !is_empty);
-        if !conn.wants_input() && conn.blocked != Some(Until::News) {
+        let is_watched = match conn.blocked {
+            Some(Until::News) => true,
+            Some(Until::Resumed) => conn.left.is_none(),
             // A client that has left is noticed when something is sent to it.
+            Some(Until::Sent) | None => conn.wants_input(),
+        };
+        if !is_watched {
             interest.remove(EventFlags::RDHUP);
         }
         if interest != conn.interest {
@@ -711,6 +735,33 @@ mod tests {
         assert_eq!(connections.memory, charges);
         connections.ids().into_iter().for_each(|id| connections.end(id, "the end"));
         assert_eq!((connections.memory, connections.pending), (0, 0));
+    }
+
+    #[test]
+    fn a_client_that_left_while_its_commands_wait_is_noticed() {
+        let limits = ConnectionLimits { frames_bytes: 1 << 20, max_lag_bytes: 8 << 20, slow: Slow::Drop };
+        let (mut connections, ids, mut others) = silent(3, limits);
+        let sweep = SweepLimits { stranger: Duration::from_secs(3600), closing: Duration::from_secs(5) };
+        ids.iter().for_each(|id| connections.known(*id));
+        ids[..2].iter().for_each(|id| connections.block(*id, Until::Resumed));
+        connections.flush();
+        others.remove(0);
+        let mut events = Vec::with_capacity(8);
+        let spare = rustix::buffer::spare_capacity(&mut events);
+        epoll::wait(connections.epoll(), spare, None).expect("the client left");
+        assert_eq!((events.len(), events[0].data.u64(), events[0].flags), (1, ids[0].0, EventFlags::RDHUP));
+        assert!(connections.has_left(ids[0]) && !connections.has_left(ids[2]));
+        connections.mark(ids[0]);
+        connections.flush();
+        events.clear();
+        let spare = rustix::buffer::spare_capacity(&mut events);
+        let zero = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        assert_eq!(epoll::wait(connections.epoll(), spare, Some(&zero)), Ok(0), "it is told once");
+        let now = Instant::now();
+        assert!(connections.sweep(now, &sweep) && connections.len() == 3);
+        assert!(!connections.sweep(now + LEFT, &sweep));
+        assert_eq!(connections.ids(), ids[1..]);
+        assert_eq!(connections.counts.turned_away, 0);
     }
 
     #[test]

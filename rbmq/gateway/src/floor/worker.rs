@@ -379,6 +379,9 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
             self.read(conn);
         }
         let has_left = flags.contains(EventFlags::RDHUP) && self.connections.waits_for_news(conn);
+        if flags.contains(EventFlags::RDHUP) && self.connections.has_left(conn) {
+            self.sweep_at.get_or_insert(Instant::now() + SWEEP);
+        }
         if has_left || flags.intersects(EventFlags::HUP | EventFlags::ERR) {
             self.connections.end(conn, "the client left");
         }
