@@ -138,7 +138,8 @@ impl Mqtt {
         if std::mem::take(&mut self.has_left_route) && !self.awaited.is_empty() {
             let routes = &self.routes;
             for awaited in self.awaited.values_mut() {
-                awaited.waits.sessions &= routes.any_matches(&awaited.topic);
+                // A filter that is not in force yet gets what is published later.
+                awaited.waits.sessions &= routes.matching(&awaited.topic, &mut |route| route.in_force);
             }
             let is_done = |awaited: &Awaited| !awaited.waits.sessions && awaited.waits.disk == Disk::No;
             self.fulfil_all(is_done, reason::SUCCESS, cx);

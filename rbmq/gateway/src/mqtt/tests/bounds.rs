@@ -54,6 +54,23 @@ fn clients_that_come_and_go_leave_no_message_that_is_awaited() {
 }
 
 #[test]
+fn filters_that_are_not_in_force_keep_no_acknowledgement_back() {
+    let kept = Kept::new();
+    let mut site = kept.start();
+    let subscriber = site.plain(V5, "a");
+    site.subscribe(subscriber, "t", 0);
+    site.0.bus.is_late = true;
+    let late = site.plain(V5, "b");
+    assert_eq!(site.subscribe_with(late, 0, &[("#", 0)]), [""; 0]);
+    let publisher = site.plain(V5, "p");
+    send_publish(&mut site, publisher, 1, 1);
+    site.0.bus.published.clear();
+    assert_eq!(site.got(publisher), [""; 0]);
+    site.lose(subscriber);
+    assert_eq!(site.got(publisher), ["PUBACK #1 00"]);
+}
+
+#[test]
 fn messages_in_flight_have_so_many_bytes() {
     let settings = Settings { max_queued_bytes: 300_000, ..Settings::default() };
     let mut site = Site::with(settings);
