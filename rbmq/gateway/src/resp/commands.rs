@@ -193,6 +193,11 @@ impl Spec {
         self.is_subscribing() || matches!(self.verb, Verb::Publish | Verb::Spublish | Verb::Xadd)
     }
 
+    /// Whether the command reads logs of kept topics.
+    pub(super) fn reads_logs(&self) -> bool {
+        matches!(self.verb, Verb::Xlen | Verb::Xread | Verb::Xrange | Verb::Xrevrange | Verb::Xinfo)
+    }
+
     /// Whether the command is executed at once inside a transaction.
     pub(super) fn is_immediate(&self) -> bool {
         matches!(self.verb, Verb::Discard | Verb::Exec | Verb::Multi | Verb::Quit | Verb::Reset | Verb::Watch)

@@ -10,6 +10,7 @@ use super::client::{Client, Post, Wait};
 use super::commands::{Spec, Verb, needs_store};
 use super::deliver::{Scratch, deliver};
 use super::parse::{Arguments, Command, Limits, ProtocolError, Publish, Step, publish};
+use super::reads::Reads;
 use super::reply::Reply;
 use super::routes::{Kind, Routes};
 use super::streams;
@@ -121,6 +122,7 @@ pub(crate) struct Resp {
     pub(super) replies: Vec<u8>,
     /// What the commands of this call have cost, beside the replies that are there.
     pub(super) cost: usize,
+    reads: Reads,
     arguments: Arguments,
     scratch: Scratch,
     pub(super) counts: Counts,
@@ -155,6 +157,7 @@ impl Resp {
             transaction_bytes: 0,
             replies: Vec::new(),
             cost: 0,
+            reads: Reads::default(),
             arguments: Arguments::default(),
             scratch: Scratch::default(),
             counts: Counts::default(),
@@ -313,10 +316,16 @@ impl Resp {
         command: &Command<'_>,
         cx: &mut Cx<'_>,
     ) -> Flow {
+        if spec.reads_logs() && !self.reads.has_turn() {
+            return Flow::Later;
+        }
         let before = cx.bus.read_bytes();
         let flow = self.run(client, spec, command, cx);
-        let read = (cx.bus.read_bytes() - before) / READ_SHARE;
-        self.cost += usize::try_from(read).unwrap_or(usize::MAX / 2);
+        if spec.reads_logs() {
+            let read = cx.bus.read_bytes() - before;
+            self.reads.add(read);
+            self.cost += usize::try_from(read / READ_SHARE).unwrap_or(usize::MAX / 2);
+        }
         flow
     }
 
@@ -501,6 +510,7 @@ impl Protocol for Resp {
 
     fn on_time(&mut self, cx: &mut Cx<'_>) -> Option<Instant> {
         self.stream_counts.next_round();
+        self.reads.next_round();
         while let Some(conn) = self.waiting.pop_due(cx.now) {
             self.wake(conn, true, cx);
         }

@@ -20,6 +20,7 @@ pub(crate) mod machine;
 pub mod names;
 pub mod parse;
 mod pubsub;
+mod reads;
 mod reply;
 mod routes;
 mod server;
