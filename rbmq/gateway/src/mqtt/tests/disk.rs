@@ -146,6 +146,60 @@ fn damage_in_a_piece_of_the_last_snapshot_leaves_the_other_pieces() {
     }
 }
 
+#[test]
+fn a_session_of_several_pieces_comes_back_whole() {
+    let kept = Kept::with(Settings { max_inflight: 20, ..Settings::default() }, 16 << 20);
+    let mut site = kept.start();
+    let subscriber = site.client(Hello::lasting(V5, "s"));
+    site.subscribe(subscriber, "t/#", 1);
+    let publisher = site.plain(V5, "p");
+    let payload = |id: u16| format!("<{id}>{}", "x".repeat(LARGE));
+    let publish = |site: &mut Site, conn: ConnId, id: u16| {
+        let payload = payload(id);
+        let publish = Publish { packet_id: id, ..message("t/1", 1, &payload) };
+        assert_eq!(publish_as(site, conn, id, publish), [format!("PUBACK #{id} 00")]);
+    };
+    // Some are acknowledged, some in flight, and the others wait.
+    (1..=30).for_each(|id| publish(&mut site, publisher, id));
+    (1..=5).for_each(|id| site.ack(subscriber, AckKind::Puback, id, 0));
+    site.got(subscriber);
+    drop(site);
+    // It is written in pieces, and read from them.
+    let restart = || {
+        let mut site = kept.start();
+        let conn = site.0.open();
+        site.got(conn);
+    };
+    restart();
+    let mut site = kept.start();
+    let subscriber = site.hello(Hello::lasting(V5, "s"));
+    connack(&mut site, subscriber, " present");
+    let mut ids = Vec::new();
+    for id in 6..=30 {
+        ids.extend(site.got(subscriber).iter().filter_map(|word| {
+            let (_, rest) = word.split_once(" #")?;
+            let (id, rest) = rest.split_once(" <")?;
+            Some((id.parse::<u16>().ok()?, rest.split_once('>')?.0.parse::<u16>().ok()?))
+        }));
+        site.ack(subscriber, AckKind::Puback, id, 0);
+    }
+    assert_eq!(ids, Vec::from_iter((6..=30).map(|id| (id, id))));
+    // Ids go on behind the last one that was given, which is done.
+    let publisher = site.plain(V5, "p");
+    (31..=32).for_each(|id| publish(&mut site, publisher, id));
+    site.ack(subscriber, AckKind::Puback, 32, 0);
+    site.got(subscriber);
+    drop(site);
+    restart();
+    let mut site = kept.start();
+    let subscriber = site.hello(Hello::lasting(V5, "s"));
+    connack(&mut site, subscriber, " present");
+    assert!(site.got(subscriber)[0].starts_with("PUBLISH t/1 q1 dup #31 <31>"));
+    let publisher = site.plain(V5, "p");
+    publish(&mut site, publisher, 33);
+    assert!(site.got(subscriber)[0].starts_with("PUBLISH t/1 q1 #33 <33>"));
+}
+
 /// Changes the last place where a text is in the files.
 fn damage(dir: &Path, text: &str) {
     let entries = std::fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("a file").path());
