@@ -148,7 +148,7 @@ impl BrokerConfig {
     }
 
     /// The `[broker]` section in force. With gateways, the topics without another rule live in one space: so many channels cost one ring,
-    /// and have one order.
+    /// and have one order. The rings of spaces without a size take the largest messages of the gateways.
     pub(crate) fn broker_in_force(&self) -> BrokerSettings {
         let mut broker = self.broker.clone();
         if !self.gateways().is_empty() {
@@ -159,8 +159,12 @@ impl BrokerConfig {
                 self.gateways().iter().map(|gateway| gateway.largest_message(ring)).max().unwrap_or(0);
             // The ring of a publisher has two deliveries, and the one of the space eight such rings.
             let needed = (2 * (largest + MAX_FRAMING_BYTES)).next_power_of_two() * 8;
-            all.ring_bytes = Some(needed.max(SPACE_RING_BYTES).min(broker.max_ring_bytes));
-            broker.topics = broker.topics.iter().cloned().chain([all]).collect::<Vec<_>>().into();
+            let ring_bytes = needed.max(SPACE_RING_BYTES).min(broker.max_ring_bytes);
+            let mut rules: Vec<Rule> = broker.topics.iter().cloned().chain([all]).collect();
+            for space in rules.iter_mut().filter(|rule| rule.space) {
+                space.ring_bytes.get_or_insert(ring_bytes);
+            }
+            broker.topics = rules.into();
         }
         broker
     }

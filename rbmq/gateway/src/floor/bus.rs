@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rbmq::{Publisher, PublisherEvent, SpaceWriter, TopicOpenError, TopicOptions, TopicWriter};
 use rbmq_broker::KeptTopics;
 use rbmq_wire::{
-    ATTRIBUTES_HEADER_BYTES, Attributes, MAX_TOPIC_BYTES, RECORD_HEADER_BYTES, TopicFilter, TopicName,
+    ATTRIBUTES_HEADER_BYTES, Attributes, MAX_TOPIC_BYTES, RECORD_HEADER_BYTES, Space, TopicFilter, TopicName,
 };
 use rocketbufs::{Epoch, Position};
 use tracing::{debug, warn};
@@ -43,8 +43,10 @@ const MAX_KEPT_MESSAGE: usize = 4 << 10;
 /// How long the broker has to take the spaces, before the gateway listens.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-fn options(max_message_bytes: u64) -> TopicOptions {
-    TopicOptions::default().max_delivery_bytes(max_message_bytes + RECORD_HEADERS)
+/// For messages of so many bytes. The ring of a merged topic may be too small for the largest one: then it takes smaller ones.
+fn options(max_message_bytes: u64, max_delivery_bytes: Option<u64>) -> TopicOptions {
+    let needed = max_message_bytes + RECORD_HEADERS;
+    TopicOptions::default().max_delivery_bytes(max_delivery_bytes.map_or(needed, |most| most.min(needed)))
 }
 
 /// The first level of the names of the logs of spaces, which are the gateway's own affair.
@@ -115,8 +117,12 @@ impl Topics {
         max_message_bytes: u64,
         kept: KeptTopics,
     ) -> Result<Self, TopicOpenError> {
-        let options = options(max_message_bytes).open_timeout(Some(START_TIMEOUT));
-        let open = |space: &TopicFilter| publisher.space_with(space.as_str(), options.clone());
+        let open = |space: &TopicFilter| {
+            let log = Space::new(space).map(|space| space.log().clone());
+            let most = log.ok().and_then(|log| kept.max_delivery_bytes(&log));
+            let options = options(max_message_bytes, most).open_timeout(Some(START_TIMEOUT));
+            publisher.space_with(space.as_str(), options)
+        };
         let spaces = spaces.iter().map(open).collect::<Result<_, _>>()?;
         let (open, wanted) = (HashMap::new(), HashMap::new());
         let counts = BusCounts::default();
@@ -215,13 +221,8 @@ impl Topics {
                 self.is_missing = true;
                 return Err(PublishError::Full);
             }
-            let mut options = options(self.max_message_bytes).open_timeout(Some(OPEN_TIMEOUT));
-            // The ring of a merged topic may be too small for the largest message: then it takes smaller ones.
-            if let Some(most) = self.desk.max_delivery_bytes(topic)
-                && most < self.max_message_bytes + RECORD_HEADERS
-            {
-                options = options.max_delivery_bytes(most);
-            }
+            let most = self.desk.max_delivery_bytes(topic);
+            let options = options(self.max_message_bytes, most).open_timeout(Some(OPEN_TIMEOUT));
             let opened = self.publisher.topic_with(topic.as_str(), options);
             let writer = opened.map_err(|error| match error {
                 TopicOpenError::TimedOut { .. } => {

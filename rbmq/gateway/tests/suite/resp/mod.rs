@@ -6,7 +6,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use rbmq::{Publisher, Subscriber};
-use rbmq_broker::GatewayProtocol;
+use rbmq_broker::{GatewayProtocol, Rule};
 
 use crate::site::{Client, LONG, Site};
 
@@ -107,6 +107,29 @@ fn the_largest_message_arrives_and_a_larger_one_is_refused() {
     assert!(publisher.has_ended());
     site.client().ask(command(&["PUBLISH", "c", "still here"]), ":1\r\n");
     client.expect(message("c", "still here"));
+}
+
+/// A space of the configuration takes what the gateway takes, or what its ring has room for.
+#[test]
+fn spaces_with_and_without_a_size_take_messages() {
+    let site = Site::with(GatewayProtocol::Resp, |config| {
+        let rules = [("large/#", None), ("small/#", Some(256 << 10))].map(|(pattern, ring_bytes)| {
+            let mut rule = Rule::new(pattern.parse().expect("a pattern"));
+            (rule.space, rule.ring_bytes) = (true, ring_bytes);
+            rule
+        });
+        config.broker.topics = rules.to_vec().into();
+    });
+    let (mut large, mut small) = (subscribed(&site, "large/a"), subscribed(&site, "small/a"));
+    let mut publisher = site.client();
+    let largest = "y".repeat(256 << 10);
+    publisher.ask(command(&["PUBLISH", "large/a", &largest]), ":1\r\n");
+    large.expect(message("large/a", &largest));
+    publisher.send(command(&["PUBLISH", "small/a", &largest]));
+    let refusal = publisher.line();
+    assert!(refusal.starts_with("-ERR") && refusal.contains("bytes"), "{refusal}");
+    publisher.ask(command(&["PUBLISH", "small/a", &largest[..8 << 10]]), ":1\r\n");
+    small.expect(message("small/a", &largest[..8 << 10]));
 }
 
 /// `SPUBLISH` is told from `PUBLISH` on the way through the broker.
