@@ -159,7 +159,8 @@ impl BrokerConfig {
                 self.gateways().iter().map(|gateway| gateway.largest_message(ring)).max().unwrap_or(0);
             // The ring of a publisher has two deliveries, and the one of the space eight such rings.
             let needed = (2 * (largest + MAX_FRAMING_BYTES)).next_power_of_two() * 8;
-            let ring_bytes = needed.max(SPACE_RING_BYTES).min(broker.max_ring_bytes);
+            let least = SPACE_RING_BYTES.max(broker.merge_ring_bytes);
+            let ring_bytes = needed.max(least).min(broker.max_ring_bytes);
             let mut rules: Vec<Rule> = broker.topics.iter().cloned().chain([all]).collect();
             for space in rules.iter_mut().filter(|rule| rule.space) {
                 space.ring_bytes.get_or_insert(ring_bytes);
