@@ -31,7 +31,8 @@ const MISSING: Duration = Duration::from_millis(500);
 const MAX_MISSING: usize = 1000;
 
 /// The headers of a record with attributes, and the name of its topic.
-const RECORD_HEADERS: u64 = (RECORD_HEADER_BYTES + ATTRIBUTES_HEADER_BYTES + 4 + MAX_TOPIC_BYTES) as u64;
+pub(super) const RECORD_HEADERS: u64 =
+    (RECORD_HEADER_BYTES + ATTRIBUTES_HEADER_BYTES + 4 + MAX_TOPIC_BYTES) as u64;
 
 /// Without waiting.
 const NOW: Option<Duration> = Some(Duration::ZERO);
@@ -174,7 +175,7 @@ impl Topics {
         has_room
     }
 
-    /// Topics that the broker refuses since the last call.
+    /// Topics that the broker refuses since the last call, and logs of spaces whose messages are lost.
     pub(crate) fn take_refused(&mut self) -> Vec<TopicName> {
         std::mem::take(&mut self.refused)
     }
@@ -293,7 +294,10 @@ impl Topics {
         for space in &mut self.spaces {
             match space.publish_pushed(NOW) {
                 Ok(_) | Err(rbmq::PublishError::TimedOut { .. }) => {}
-                Err(error) => warn!("messages of clients are lost: {error}"),
+                Err(error) => {
+                    warn!("messages of clients are lost: {error}");
+                    self.refused.push(space.space().log().clone());
+                }
             }
         }
     }
@@ -319,16 +323,21 @@ fn put_into(
     attributes: Attributes<'_>,
     payload: &[u8],
 ) -> Result<(), rbmq::PublishError> {
-    if payload.len() <= MAX_KEPT_MESSAGE {
-        if space.pushed_bytes() < MAX_KEPT && space.push(topic, attributes, payload)? {
-            return Ok(());
-        }
-        space.publish_pushed(NOW)?;
-        if space.push(topic, attributes, payload)? {
-            return Ok(());
-        }
+    let is_small = payload.len() <= MAX_KEPT_MESSAGE;
+    if is_small && space.pushed_bytes() < MAX_KEPT && space.push(topic, attributes, payload)? {
+        return Ok(());
+    }
+    // What the space has no room for is no affair of other topics.
+    if !space.contains(topic) {
+        return Err(rbmq::PublishError::NotInSpace {
+            topic: topic.clone(),
+            space: space.space().pattern().clone(),
+        });
     }
     space.publish_pushed(NOW)?;
+    if is_small && space.push(topic, attributes, payload)? {
+        return Ok(());
+    }
     space.publish_to_timeout(topic, attributes, payload, NOW).map(drop)
 }
 

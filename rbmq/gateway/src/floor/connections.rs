@@ -142,6 +142,11 @@ impl Conn {
         self.blocked.is_none() && !self.is_closing() && self.outbox.reply_bytes() < MAX_REPLY_BYTES
     }
 
+    /// Whether what the client has sent cannot be executed now.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked.is_some()
+    }
+
     fn is_slow(&self, limits: &ConnectionLimits, more: u64) -> bool {
         let bytes = self.outbox.bytes();
         // A single message may be larger than the limit.
@@ -336,7 +341,9 @@ impl Connections {
                 _ if conn.place.is_leaving() => {
                     over.push((conn.id, "it made room for another connection".into()))
                 }
-                None if conn.left.is_some_and(|at| since(at) >= LEFT) => {
+                None if conn.blocked == Some(Until::Resumed)
+                    && conn.left.is_some_and(|at| since(at) >= LEFT) =>
+                {
                     over.push((conn.id, "the client left, and what it has sent cannot be executed".into()));
                 }
                 None if conn.place.is_known() => left |= conn.left.is_some(),
@@ -452,10 +459,22 @@ impl Connections {
             return if conn.has_ended { self.end(id, &reason) } else { self.linger(id, &reason) };
         }
         self.count_memory(id);
-        let Some(conn) = self.conns.get_mut(index(id)) else { return };
+        self.watch(id, true);
+    }
+
+    /// While nothing is sent: the kernel tells only what is to be read, or it would tell the rest again and again.
+    pub(crate) fn hold(&mut self) {
+        for at in 0..self.dirty.len() {
+            self.watch(self.dirty[at], false);
+        }
+    }
+
+    fn watch(&mut self, id: ConnId, sends: bool) {
+        let Some(conn) = self.get_mut(id).filter(|conn| !conn.lingers) else { return };
+        let is_empty = conn.outbox.is_empty() && !conn.socket.has_waiting();
         let mut interest = EventFlags::RDHUP;
         interest.set(EventFlags::IN, conn.wants_input());
-        interest.set(EventFlags::OUT, !is_empty);
+        interest.set(EventFlags::OUT, sends && !is_empty);
         let is_watched = match conn.blocked {
             Some(Until::News) => true,
             Some(Until::Resumed) => conn.left.is_none(),
@@ -468,7 +487,8 @@ impl Connections {
         if interest != conn.interest {
             conn.interest = interest;
             let data = epoll::EventData::new_u64(id.0);
-            if let Err(error) = epoll::modify(&self.epoll, conn.socket.stream(), data, interest) {
+            let stream = self.conns[index(id)].socket.stream();
+            if let Err(error) = epoll::modify(&self.epoll, stream, data, interest) {
                 self.end(id, &format!("cannot be watched: {error}"));
             }
         }

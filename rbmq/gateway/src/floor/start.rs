@@ -12,7 +12,7 @@ use rbmq_wire::TopicFilter;
 use rustix::event::epoll;
 use tracing::warn;
 
-use super::bus::Topics;
+use super::bus::{RECORD_HEADERS, Topics};
 use super::connections::{ConnectionLimits, Connections, MAX_FRAMING_BYTES, Slow, SweepLimits};
 use super::hall::Hall;
 use super::wake::Bell;
@@ -48,8 +48,9 @@ pub(crate) struct Running {
 
 impl Options {
     fn limits(&self) -> ConnectionLimits {
-        let largest =
-            usize::try_from(self.max_message_bytes).unwrap_or(usize::MAX).saturating_add(MAX_FRAMING_BYTES);
+        // As it comes back, with the name of its topic.
+        let record = self.max_message_bytes.saturating_add(RECORD_HEADERS);
+        let largest = usize::try_from(record).unwrap_or(usize::MAX).saturating_add(MAX_FRAMING_BYTES);
         ConnectionLimits {
             frames_bytes: self.frames_bytes.max(largest.saturating_mul(4)),
             max_lag_bytes: self.max_lag_bytes,

@@ -1,5 +1,5 @@
 //! The floor with a small protocol: lines `sub FILTER`, `wait FILTER`, which nothing overtakes, `pub TOPIC TEXT`, `echo TEXT`, `many LETTER`, `nap X`,
-//! which waits for the end of the round, `end`. A message is framed as `TOPIC TEXT`.
+//! which waits for the end of the round, `hold X`, after which nothing is sent for a moment, `end`. A message is framed as `TOPIC TEXT`.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -29,6 +29,16 @@ struct Lines {
     /// Connections that are blocked until the end of the round, and those that were.
     napping: Vec<ConnId>,
     rested: Vec<ConnId>,
+    hold: Option<Hold>,
+}
+
+/// Nothing is sent and no command executed for some time.
+struct Hold {
+    by: ConnId,
+    until: Instant,
+    /// How often it was asked whether it is over.
+    rounds: usize,
+    blocked: Vec<ConnId>,
 }
 
 impl Lines {
@@ -41,6 +51,20 @@ impl Lines {
         }
         rested.is_none()
     }
+
+    /// Whether a filter is in force that nothing of the connection overtakes.
+    fn has_waited(&mut self, conn: ConnId, filter: TopicFilter, cx: &mut Cx<'_>) -> bool {
+        let at = self.blocked.iter().position(|(_, blocked, _)| *blocked == conn).unwrap_or_else(|| {
+            let is_in_force = cx.bus.subscribe(&filter);
+            self.blocked.push((filter, conn, is_in_force));
+            self.blocked.len() - 1
+        });
+        let is_in_force = self.blocked[at].2;
+        if is_in_force {
+            self.blocked.remove(at);
+        }
+        is_in_force
+    }
 }
 
 impl Protocol for Lines {
@@ -48,8 +72,23 @@ impl Protocol for Lines {
         cx.out.known(conn);
     }
 
+    fn before_sending(&mut self, cx: &mut Cx<'_>) -> Option<Instant> {
+        if let Some(hold) = self.hold.as_mut().filter(|hold| Instant::now() < hold.until) {
+            hold.rounds += 1;
+            return Some(hold.until);
+        }
+        let Hold { by, rounds, blocked, .. } = self.hold.take()?;
+        blocked.iter().for_each(|conn| cx.out.resume(*conn));
+        cx.out.send(by, format!("{rounds}\n").as_bytes());
+        None
+    }
+
     fn on_bytes(&mut self, conn: ConnId, bytes: &[u8], cx: &mut Cx<'_>) -> Taken {
         let mut used = 0;
+        if let Some(hold) = &mut self.hold {
+            hold.blocked.push(conn);
+            return Taken::Blocked(used);
+        }
         while let Some(len) = bytes[used..].iter().position(|byte| *byte == b'\n') {
             let line = std::str::from_utf8(&bytes[used..used + len]).expect("tests send text");
             match line.split_once(' ') {
@@ -63,21 +102,17 @@ impl Protocol for Lines {
                 }
                 Some(("wait", filter)) => {
                     let filter: TopicFilter = filter.parse().expect("tests subscribe to filters");
-                    match self.blocked.iter().position(|(_, blocked, _)| *blocked == conn) {
-                        Some(at) if self.blocked[at].2 => {
-                            self.blocked.remove(at);
-                            cx.out.send(conn, b"waited\n");
-                        }
-                        Some(_) => return Taken::Blocked(used),
-                        None => {
-                            let is_in_force = cx.bus.subscribe(&filter);
-                            self.blocked.push((filter, conn, is_in_force));
-                            continue;
-                        }
+                    match self.has_waited(conn, filter, cx) {
+                        true => cx.out.send(conn, b"waited\n"),
+                        false => return Taken::Blocked(used),
                     }
                 }
                 Some(("nap", _)) if self.is_tired(conn) => return Taken::Blocked(used),
                 Some(("nap", _)) => {}
+                Some(("hold", _)) => {
+                    let until = Instant::now() + Duration::from_millis(300);
+                    self.hold = Some(Hold { by: conn, until, rounds: 0, blocked: Vec::new() });
+                }
                 Some(("many", letter)) => {
                     cx.out.send(conn, letter.repeat(MANY).as_bytes());
                     cx.out.send(conn, b"\n");
@@ -431,5 +466,25 @@ fn what_a_client_sends_before_it_leaves_is_executed() {
         let mut answer = String::new();
         client.0.read_to_string(&mut answer).expect("an orderly end");
         assert_eq!(answer, "published\n");
+    }
+}
+
+/// What clients send while nothing is executed or sent wakes the gateway once, and not again and again.
+#[test]
+fn a_gateway_that_holds_its_replies_sleeps() {
+    let site = site(Slow::Disconnect, 0, 1 << 20);
+    let mut others = [(); 3].map(|()| Client::of(&site));
+    others.iter_mut().for_each(|client| client.ask("sub t\n", "ok\n"));
+    let mut holder = Client::of(&site);
+    holder.ask("echo x\n", "x\n");
+    holder.say("hold x\n");
+    for _ in 0..5 {
+        others.iter_mut().for_each(|client| client.say("echo y\n"));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let rounds: usize = holder.line().trim().parse().expect("a number");
+    assert!(rounds < 100, "{rounds}");
+    for client in &mut others {
+        (0..5).for_each(|_| assert_eq!(client.line(), "y\n"));
     }
 }

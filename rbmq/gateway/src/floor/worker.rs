@@ -188,7 +188,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
                 }
             }
             self.go_on();
-            self.topics.flush();
+            self.publish_kept();
             if is_readable || self.has_messages {
                 self.take_messages();
             }
@@ -255,8 +255,9 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
     /// Sends what is queued, if the protocol lets it.
     fn flush(&mut self) {
         self.held_until = call!(self.before_sending());
-        if self.held_until.is_none() {
-            self.connections.flush();
+        match self.held_until {
+            None => self.connections.flush(),
+            Some(_) => self.connections.hold(),
         }
     }
 
@@ -396,6 +397,9 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
             }
         }
         for conn in self.connections.take_resumed() {
+            if self.connections.get(conn).is_none_or(|conn| conn.is_blocked()) {
+                continue;
+            }
             let mut buffer = std::mem::take(&mut self.buffer);
             self.use_input(conn, &mut buffer, 0);
             self.buffer = buffer;
@@ -507,11 +511,21 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
 impl<P: Protocol, H: Hall> Worker<P, H> {
     fn on_publisher(&mut self) {
         let has_room = self.topics.take_events();
-        for topic in self.topics.take_refused() {
-            call!(self.on_refused(&topic));
-        }
+        self.tell_refused();
         if has_room {
             self.resume_blocked();
+        }
+    }
+
+    /// Publishes what is kept to be published together.
+    fn publish_kept(&mut self) {
+        self.topics.flush();
+        self.tell_refused();
+    }
+
+    fn tell_refused(&mut self) {
+        for topic in self.topics.take_refused() {
+            call!(self.on_refused(&topic));
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
-use rbmq_wire::{TopicFilter, TopicName};
+use rbmq_wire::{Space, TopicFilter, TopicName};
 use rocketbufs::Position;
 
 use crate::protocol::{ConnId, Cx, Message, Protocol, Taken, Ticket};
@@ -118,7 +118,8 @@ impl Protocol for Mqtt {
     }
 
     fn on_refused(&mut self, topic: &TopicName, cx: &mut Cx<'_>) {
-        self.refuse_awaited(Some(topic), cx);
+        // The log of a space has many topics.
+        self.refuse_awaited((!Space::is_reserved(topic)).then_some(topic), cx);
     }
 
     fn on_open(&mut self, conn: ConnId, _address: &str, cx: &mut Cx<'_>) {
