@@ -302,6 +302,11 @@ impl Topics {
         }
     }
 
+    /// Whether nothing is kept to be published together.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.spaces.iter().all(|space| space.pushed_bytes() == 0)
+    }
+
     /// Closes the half of the topics that were not used for the longest time. What they have is still sent.
     fn close_oldest(&mut self) {
         let mut uses: Vec<u64> = self.open.values().map(|open| open.used).collect();

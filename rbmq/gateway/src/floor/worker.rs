@@ -65,6 +65,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How often people are told that clients wait until the broker has taken the subscriptions of former ones.
 const BEGIN: Duration = Duration::from_secs(10);
 
+/// How often a gateway that stops tries again to publish what clients have sent.
+const PUBLISH_RETRY: Duration = Duration::from_millis(5);
+
 /// How long clients that have everything have to leave when the gateway stops.
 const LINGER: Duration = Duration::from_millis(100);
 
@@ -657,12 +660,18 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
             self.flush();
             self.forget_ended();
             self.topics.flush();
-            let is_over = self.connections.busy() == 0 && Instant::now() >= lingering;
-            if self.connections.len() == 0 || is_over || Instant::now() >= until {
+            let (is_published, now) = (self.topics.is_flushed(), Instant::now());
+            let has_sent = self.connections.busy() == 0;
+            let is_over = self.connections.len() == 0 || (has_sent && now >= lingering);
+            if (is_over && is_published) || now >= until {
                 return;
             }
             self.again.clear();
-            let due = if self.connections.busy() == 0 { lingering } else { until };
+            let due = match (is_published, has_sent) {
+                (false, _) => now + PUBLISH_RETRY,
+                (true, true) => lingering,
+                (true, false) => until,
+            };
             self.wait(Some(due), &mut events);
             self.bell.hear();
             for event in std::mem::take(&mut events) {
