@@ -97,6 +97,9 @@ pub(crate) enum PublishError {
         /// The largest message.
         most: u64,
     },
+    /// The disk that keeps the topic takes nothing now, and nothing was stored. The text is for people. Blocked connections are read again
+    /// from time to time meanwhile.
+    NoDisk(String),
     /// The broker refuses the topic. The text is for people.
     Refused(String),
 }

@@ -9,10 +9,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rbmq::{BlockReason, Observer, StartFrom, Subscriber};
 use rbmq_gateway::mqtt::codec::{
     Ack, AckKind, Connect, Filters, Packet, Properties, Property, Publish, Request, Version, decode, split,
 };
-use testkit::{LONG, own_addr, until};
+use testkit::{LONG, Process, own_addr, until};
 
 use crate::common::{BrokerProcess, random};
 use crate::kept::{broker_with_file_limits, limit_files};
@@ -50,6 +51,15 @@ impl Site {
             broker.process.finish();
         }
         self.broker = Some(BrokerProcess::start_with(&["--config", &self.config]));
+    }
+
+    /// The next broker has files that can be limited.
+    fn limit(&mut self, addr: &str) -> Process {
+        if let Some(broker) = self.broker.take() {
+            broker.process.signal("KILL");
+            broker.process.finish();
+        }
+        broker_with_file_limits(addr, &self.config)
     }
 
     /// A client with a session that lasts, and whether it was there.
@@ -301,10 +311,7 @@ fn what_was_acknowledged_of_a_topic_on_disk_is_in_its_file() {
 fn a_full_disk_acknowledges_nothing_and_loses_nothing() {
     let dir = tempfile::tempdir().expect("a folder");
     let mut site = Site::new(dir.path());
-    let broker = site.broker.take().expect("a broker");
-    broker.process.signal("KILL");
-    broker.process.finish();
-    let mut broker = broker_with_file_limits(&own_addr(), &site.config);
+    let mut broker = site.limit(&own_addr());
     let mut log = broker.stderr().lines().map_while(Result::ok);
     site.client("one").0.subscribe("t/#", 1);
     let (mut publisher, _) = site.client("publisher");
@@ -342,6 +349,61 @@ fn a_full_disk_acknowledges_nothing_and_loses_nothing() {
     for id in 1..=20 {
         assert_eq!(subscriber.message().0, format!("{id} {large}"));
     }
+}
+
+/// The disk of a topic fails, and that of the journal, which has nothing to write, does not.
+#[test]
+fn messages_wait_for_the_full_disk_of_their_topic() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut site = Site::with(dir.path(), "[[broker.topics]]\npattern = 'k/#'\nkeep = true\n");
+    let addr = own_addr();
+    let mut broker = site.limit(&addr);
+    let log = broker.stderr();
+    let drain = std::thread::spawn(move || log.lines().map_while(Result::ok).count());
+    let (mut publisher, _) = site.client("publisher");
+    let large = "x".repeat(10_000);
+    let send = |publisher: &mut Client, ids: std::ops::RangeInclusive<u16>| {
+        for id in ids {
+            publisher.publish(Message::new("k/a", &format!("{id} {large}"), 1, id)).expect("sent");
+        }
+    };
+    // Rings are files too.
+    send(&mut publisher, 1..=1);
+    assert_eq!(publisher.next().expect("an answer"), Got::Ack(AckKind::Puback, 1));
+    if !limit_files(&broker, Some(64 << 10)) {
+        return;
+    }
+    send(&mut publisher, 2..=20);
+    let mut observer = Observer::connect(&addr).expect("the broker listens");
+    until("the disk is full", || {
+        let topics = observer.topics(None).expect("topics");
+        topics.iter().any(|topic| topic.blocked_by == Some(BlockReason::Disk))
+    });
+    // The last ones come when the gateway knows it, and are published when it knows that it is over.
+    publisher.stream.set_read_timeout(Some(Duration::from_millis(1200))).expect("a socket");
+    let mut acknowledged = 1;
+    for ids in [21..=30, 31..=40] {
+        send(&mut publisher, ids);
+        while let Ok(Got::Ack(AckKind::Puback, id)) = publisher.next() {
+            acknowledged += 1;
+            assert_eq!(id, acknowledged);
+        }
+    }
+    assert!(acknowledged < 20, "{acknowledged}");
+    assert!(limit_files(&broker, None));
+    publisher.stream.set_read_timeout(Some(LONG)).expect("a socket");
+    while acknowledged < 40 {
+        acknowledged += 1;
+        assert_eq!(publisher.next().expect("an answer"), Got::Ack(AckKind::Puback, acknowledged));
+    }
+    let mut subscriber = Subscriber::connect(&addr).expect("the broker listens");
+    subscriber.subscribe_from("k/a", StartFrom::Oldest).expect("a topic");
+    for id in 1..=40 {
+        let message = subscriber.recv(Some(LONG)).expect("a message").expect("in time");
+        assert!(message.bytes == format!("{id} {large}").as_bytes(), "{id}");
+    }
+    drop(broker);
+    drain.join().expect("a reader");
 }
 
 /// Publishes numbers until it is told to stop, and then until all are acknowledged. Returns the QoS of each.

@@ -98,8 +98,8 @@ pub(crate) struct Topics {
     missing: HashMap<TopicName, Instant>,
     /// Topics that the broker took and refuses now.
     refused: Vec<TopicName>,
-    /// A message waits for one of them.
-    is_missing: bool,
+    /// A message waits for one of them, or is to be tried again soon.
+    pub(super) is_missing: bool,
     /// How many filters are not in force.
     awaited: usize,
     counts: BusCounts,
@@ -261,7 +261,7 @@ impl Topics {
         self.open.get(topic).map_or(0, |open| open.writer.position())
     }
 
-    fn close(&mut self, topic: &TopicName, why: &str) {
+    pub(super) fn close(&mut self, topic: &TopicName, why: &str) {
         if let Some(log) = self.open.remove(topic).and_then(|open| open.writer.epoch()) {
             self.desk.closed(log, why);
         }

@@ -1,8 +1,10 @@
 //! Kept topics, as protocols have them.
 
+use std::time::Instant;
+
 use rbmq_broker::{Keeping, KeptBatch, KeptRead};
 use rbmq_wire::{ATTRIBUTES_HEADER_BYTES, RECORD_HEADER_BYTES, TopicName};
-use rocketbufs::Position;
+use rocketbufs::{Epoch, Position};
 
 use super::bus::Topics;
 use super::logs::Pending;
@@ -13,6 +15,26 @@ impl Topics {
     fn start_of(end: Position, attributes: &[u8], payload: &[u8]) -> Position {
         let attributes = if attributes.is_empty() { 0 } else { ATTRIBUTES_HEADER_BYTES + attributes.len() };
         end - (RECORD_HEADER_BYTES + attributes + payload.len()) as u64
+    }
+
+    /// A topic is open and not kept, since it was open when a rule began to keep it. It is closed, so that a later try opens it as a kept one.
+    fn close_unkept(&mut self, topic: &TopicName, log: Epoch) -> PublishError {
+        if !self.desk.awaits(log) {
+            self.close(topic, "the topic is opened anew, to be kept");
+        }
+        self.desk.rest(topic, Instant::now());
+        self.not_kept(topic)
+    }
+
+    /// The first time, the message is tried again. Then others have the topic open too, or had it a moment ago.
+    fn not_kept(&mut self, topic: &TopicName) -> PublishError {
+        if self.desk.has_rested(topic) {
+            return PublishError::Refused(format!(
+                "the topic '{topic}' is not kept yet: it was open when a rule began to say so, and is kept once all its publishers have closed it"
+            ));
+        }
+        self.is_missing = true;
+        PublishError::Full
     }
 
     /// The protocol goes through a delivery, which may have been in memory.
@@ -40,19 +62,22 @@ impl Logs for Topics {
         payload: &[u8],
         ticket: Ticket,
     ) -> Result<(), PublishError> {
+        if self.desk.rests(topic, Instant::now()) {
+            return Err(self.not_kept(topic));
+        }
         // Before anything of it can be stored.
         let log = self.log_of(topic)?;
         if let Some(failure) = self.disk_failure(topic) {
-            return Err(PublishError::Refused(format!(
+            self.is_missing = true;
+            return Err(PublishError::NoDisk(format!(
                 "the disk of the broker takes nothing now, and nothing was stored: {failure}"
             )));
         }
         if self.desk.log(topic).is_none() {
             // Nobody would ever tell where the message is.
-            return Err(PublishError::Refused(format!(
-                "the topic '{topic}' is not kept yet: it was open when a rule began to say so, and is kept once all its publishers have closed it"
-            )));
+            return Err(self.close_unkept(topic, log));
         }
+        self.desk.is_kept_now(topic);
         self.desk.follow(log, topic);
         self.publish(topic, attributes, payload)?;
         let start = Self::start_of(self.end_of(topic), attributes, payload);

@@ -8,6 +8,7 @@
 //! Logs are read on the thread of the gateway, a delivery at a time, mostly from the memory of the system.
 
 use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
 
 use rbmq_broker::{KeptLog, KeptRead, KeptReadError, KeptTopics};
 use rbmq_wire::TopicName;
@@ -21,12 +22,26 @@ const MAX_OPEN: usize = 64;
 /// What a read costs at least, in bytes of a log.
 const LEAST_READ: u64 = 256;
 
+/// How long a topic that is not kept yet stays closed at first, and at most: each time twice as long. It ends only while nobody opens it.
+const FIRST_REST: Duration = Duration::from_millis(100);
+const LONGEST_REST: Duration = Duration::from_secs(120);
+
+/// The most topics that are remembered so.
+const MAX_RESTING: usize = 1000;
+
 /// A message that was published and is not stored yet.
 #[derive(Debug)]
 pub(super) struct Pending {
     /// Its first byte, in the publisher's log.
     pub(super) start: Position,
     pub(super) ticket: Ticket,
+}
+
+/// A topic that is not kept yet stays closed.
+#[derive(Debug)]
+struct Rest {
+    time: Duration,
+    until: Instant,
 }
 
 /// What a publisher of this gateway waits for.
@@ -51,13 +66,16 @@ pub(crate) struct LogDesk {
     open: HashMap<TopicName, KeptLog>,
     own: HashMap<Epoch, Own>,
     failed: Vec<LogNews>,
+    /// Topics that are not kept yet.
+    resting: HashMap<TopicName, Rest>,
     /// The bytes that were read so far.
     pub(super) read_bytes: u64,
 }
 
 impl LogDesk {
     pub(crate) fn new(kept: KeptTopics) -> Self {
-        Self { kept, open: HashMap::new(), own: HashMap::new(), failed: Vec::new(), read_bytes: 0 }
+        let (open, own, resting) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { kept, open, own, failed: Vec::new(), resting, read_bytes: 0 }
     }
 
     /// The largest delivery of a publisher of a topic.
@@ -95,6 +113,33 @@ impl LogDesk {
     /// Whether messages of a publisher's log wait: it is not closed before they are stored.
     pub(super) fn awaits(&self, log: Epoch) -> bool {
         self.own.get(&log).is_some_and(|own| !own.pending.is_empty())
+    }
+
+    /// A topic that is not kept yet was closed, and is not opened again for a while.
+    pub(super) fn rest(&mut self, topic: &TopicName, now: Instant) {
+        if self.resting.len() >= MAX_RESTING {
+            self.resting.clear();
+        }
+        let last = self.resting.get(topic).map(|rest| rest.time);
+        let time = last.map_or(FIRST_REST, |last| LONGEST_REST.min(2 * last));
+        self.resting.insert(topic.clone(), Rest { time, until: now + time });
+    }
+
+    /// Whether a topic is not to be opened now.
+    pub(super) fn rests(&mut self, topic: &TopicName, now: Instant) -> bool {
+        self.resting.get(topic).is_some_and(|rest| rest.until > now) && self.log(topic).is_none()
+    }
+
+    /// Whether a topic that is not kept yet was opened again, in vain.
+    pub(super) fn has_rested(&self, topic: &TopicName) -> bool {
+        self.resting.get(topic).is_some_and(|rest| rest.time > FIRST_REST)
+    }
+
+    /// A topic has its log.
+    pub(super) fn is_kept_now(&mut self, topic: &TopicName) {
+        if !self.resting.is_empty() {
+            self.resting.remove(topic);
+        }
     }
 
     /// A publisher's log is closed, or refused: what waits is not stored.

@@ -14,7 +14,7 @@ use crate::protocol::{ConnId, Cx, Door, Message, Range};
 
 use super::codec::{Ack, AckKind, Packet, Properties, Property, Publish, Version, reason};
 use super::message::{Origin, Stored, is_expired, put_properties};
-use super::session::Pending;
+use super::session::{Pending, Session};
 use super::settings::{MAX_UNSENT, Overflow, RELIEF_EVERY, SHARED_PAYLOAD};
 use super::state::{Fault, Match, Mqtt, RetainedWish, Subscriber};
 use super::subscriptions::is_own;
@@ -203,6 +203,8 @@ impl Mqtt {
         door: &mut dyn Door,
     ) {
         let (mut lists, sessions) = (0, &self.sessions);
+        let bytes = message.topic.as_str().len() + message.attributes.len() + message.payload.len();
+        let takes = |session: &Session| session.has_room(bytes, &self.settings);
         self.routes.matching(message.topic, &mut |route| {
             lists += 1 + route.groups.len();
             for subscriber in &route.subscribers {
@@ -218,7 +220,7 @@ impl Mqtt {
                 matched.push(Match::of(subscriber, false));
             }
             for group in &route.groups {
-                let member = group.choose(sessions, |conn| door.may_receive(conn, message.topic));
+                let member = group.choose(sessions, takes, |conn| door.may_receive(conn, message.topic));
                 matched.extend(member.map(|member| Match::of(&member, true)));
             }
             false
@@ -332,8 +334,7 @@ impl Mqtt {
         let session = &mut self.sessions[slot];
         let is_crowded = self.held.load(Ordering::Relaxed) + bytes > settings.max_session_bytes;
         self.is_crowded |= is_crowded;
-        let is_full = session.waiting() >= settings.max_queued_messages
-            || session.queued_bytes + bytes > settings.max_queued_bytes;
+        let is_full = !session.has_room(bytes, settings);
         if is_full || is_crowded {
             if let (true, Overflow::Disconnect, Some(link)) = (is_full, settings.overflow, &session.link) {
                 self.doomed.push(link.conn);

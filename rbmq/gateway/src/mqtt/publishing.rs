@@ -61,15 +61,38 @@ impl Mqtt {
                 Ok(None) => None,
             },
         };
-        match &refusal {
-            None => self.counts.published_in += 1,
-            Some(_) => self.counts.refused += 1,
+        match refusal {
+            None => {
+                self.counts.published_in += 1;
+                if publish.qos == 2 {
+                    self.sessions[slot].receive(publish.packet_id, None);
+                }
+                self.acknowledge(conn, publish, None, cx);
+            }
+            Some(refusal) => self.refuse_publish(conn, slot, publish, refusal, cx),
         }
-        if publish.qos == 2 && (refusal.is_none() || version == Version::V311) {
+        Ok(Step::Done)
+    }
+
+    /// Answers a message that is not published. The acknowledgements of 3.1.1 say that it is: without the right, the client would try again
+    /// in vain; otherwise it is to send the message again when it comes back.
+    fn refuse_publish(
+        &mut self,
+        conn: ConnId,
+        slot: usize,
+        publish: Publish<'_>,
+        refusal: Refusal,
+        cx: &mut Cx<'_>,
+    ) {
+        self.counts.refused += 1;
+        let cannot_tell = self.clients.get(&conn).is_some_and(|client| client.version == Version::V311);
+        if cannot_tell && publish.qos > 0 && refusal.reason != reason::NOT_AUTHORIZED {
+            return self.fail(conn, Fault::new(refusal.reason, "a message cannot be published"), cx);
+        }
+        if cannot_tell && publish.qos == 2 {
             self.sessions[slot].receive(publish.packet_id, None);
         }
-        self.acknowledge(conn, publish, refusal, cx);
-        Ok(Step::Done)
+        self.acknowledge(conn, publish, Some(refusal), cx);
     }
 
     /// Whether a message of QoS 2 came before, and is not released. Then it is answered as before.
@@ -97,7 +120,7 @@ impl Mqtt {
     }
 
     /// Publishes a message of a client on the bus. Returns what it has to wait for, if it is not acknowledged at once. No refusal: the bus
-    /// has no room.
+    /// has no room, or the disk.
     fn hand_over(
         &mut self,
         conn: ConnId,
@@ -125,9 +148,11 @@ impl Mqtt {
         let mut attributes = std::mem::take(&mut self.scratch.attributes);
         let put = match attributes_of(publish.properties, publication, &mut attributes) {
             Err(error) => Err(Some(Refusal::new(reason::IMPLEMENTATION, error.to_string()))),
-            Ok(()) => self.check_retained(topic, &attributes, publish, unix_ms).and_then(|keep| {
+            Ok(()) => self.check_retained(conn, topic, &attributes, publish, unix_ms).and_then(|keep| {
                 let publication = Publication { retain: keep, ..publication };
-                self.put(topic, &attributes, publish.payload, publication, cx).map_err(refusal_of)
+                self.put(topic, &attributes, publish.payload, publication, cx).map_err(refusal_of)?;
+                self.counts.not_retained += u64::from(retain && !keep);
+                Ok(())
             }),
         };
         self.scratch.attributes = attributes;
@@ -143,6 +168,7 @@ impl Mqtt {
     /// Whether a message is to be kept as a retained one. Without room for it, a client that can be told is refused.
     fn check_retained(
         &mut self,
+        conn: ConnId,
         topic: &TopicName,
         attributes: &[u8],
         publish: &Publish<'_>,
@@ -158,10 +184,9 @@ impl Mqtt {
         if self.retained.has_room(topic, bytes, &self.settings) {
             return Ok(true);
         }
-        if publish.qos > 0 {
+        if publish.qos > 0 && self.clients.get(&conn).is_some_and(|client| client.version == Version::V5) {
             return Err(Some(Refusal::new(reason::QUOTA, "there is no room for more retained messages")));
         }
-        self.counts.not_retained += 1;
         Ok(false)
     }
 
@@ -273,7 +298,7 @@ fn topic_of(
 
 fn refusal_of(error: PublishError) -> Option<Refusal> {
     match error {
-        PublishError::Full => None,
+        PublishError::Full | PublishError::NoDisk(_) => None,
         PublishError::TooLarge { most } => {
             Some(Refusal::new(reason::QUOTA, format!("the message has more than {most} bytes")))
         }

@@ -13,6 +13,7 @@ use super::codec::{SubscribeOptions, Version};
 use super::journal::Notes;
 use super::journal::entry::{Change, Entry, Ids, Life, Parcel};
 use super::message::Stored;
+use super::settings::Settings;
 
 /// A will.
 #[derive(Debug)]
@@ -320,6 +321,12 @@ impl Session {
     /// The number of live messages that wait.
     pub(super) fn waiting(&self) -> usize {
         self.queue.len() - self.for_new
+    }
+
+    /// Whether one more message, of so many bytes, may wait.
+    pub(super) fn has_room(&self, bytes: usize, settings: &Settings) -> bool {
+        self.waiting() < settings.max_queued_messages
+            && self.queued_bytes + bytes <= settings.max_queued_bytes
     }
 
     /// The number of all messages that wait.

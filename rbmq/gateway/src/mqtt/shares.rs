@@ -33,11 +33,12 @@ impl Target {
 }
 
 impl Group {
-    /// The member that gets a message. They take turns: first those with a connection that has room, then those with a connection, and then
-    /// those without. Whoever may not receive the message is passed over.
+    /// The member that gets a message. They take turns: first those with a connection that has room, then those with a connection, then those
+    /// without, and at last those that would drop it, as their queue is full. Whoever may not receive the message is passed over.
     pub(super) fn choose(
         &self,
         sessions: &Slab<Session>,
+        takes: impl Fn(&Session) -> bool,
         mut may_receive: impl FnMut(ConnId) -> bool,
     ) -> Option<Subscriber> {
         let (count, first) = (self.members.len(), self.turn.get());
@@ -45,9 +46,11 @@ impl Group {
         for at in (0..count).map(|turn| (first + turn) % count) {
             let Some(session) = sessions.get(self.members[at].slot) else { continue };
             let rank = match &session.link {
-                None => 2,
                 Some(link) if !may_receive(link.conn) => continue,
-                Some(link) => u8::from(session.queued() > 0 || link.outstanding >= link.window),
+                Some(link) if session.queued() == 0 && link.outstanding < link.window => 0,
+                _ if !takes(session) => 3,
+                Some(_) => 1,
+                None => 2,
             };
             if best.is_none_or(|(best, _)| rank < best) {
                 best = Some((rank, at));

@@ -58,7 +58,9 @@ impl Resp {
                     post.payload.len()
                 ));
             }
-            Err(PublishError::Refused(text)) => reply.error(format_args!("ERR {text}")),
+            Err(PublishError::NoDisk(text) | PublishError::Refused(text)) => {
+                reply.error(format_args!("ERR {text}"))
+            }
         }
         Flow::Done
     }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::*;
 use crate::mqtt::Journal;
+use crate::protocol::PublishError;
 
 /// A folder, and the gateways that use it one after the other.
 pub(super) struct Kept {
@@ -230,6 +231,26 @@ fn a_message_to_a_topic_on_disk_is_acknowledged_when_it_is_in_the_file() {
     assert_eq!(topic.as_str(), "k");
     site.0.with(|protocol, cx| protocol.on_stored(ticket, Err("no".into()), cx));
     assert_eq!(site.got(publisher), ["PUBREC #8 80"]);
+}
+
+#[test]
+fn a_message_waits_for_a_disk_that_takes_nothing() {
+    for (version, qos, answer) in
+        [(V5, 1, "PUBACK #5 00"), (V311, 1, "PUBACK #5 00"), (V311, 2, "PUBREC #5 00")]
+    {
+        let kept = Kept::new();
+        let mut site = kept.start();
+        site.0.bus.logs.insert("k".parse().expect("a name"), Default::default());
+        let publisher = site.plain(version, "p");
+        site.0.bus.refusal = Some(PublishError::NoDisk("it is full".into()));
+        site.publish(publisher, "k", qos, "x");
+        assert!(site.got(publisher).is_empty() && !site.is_closed(publisher));
+        site.0.bus.refusal = None;
+        site.0.make_room(1);
+        site.0.store();
+        assert_eq!(site.got(publisher), [answer]);
+        assert_eq!(site.0.protocol.counts.refused, 0);
+    }
 }
 
 #[test]

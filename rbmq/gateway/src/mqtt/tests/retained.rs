@@ -115,6 +115,16 @@ fn retained_messages_have_limits() {
     assert_eq!(site.0.protocol.counts.not_retained, 1);
     site.publish_with(three, retained("b", 1, "x"), &[]);
     assert_eq!(site.got(three), ["PUBACK #5 00"]);
+    // It cannot be told, so the message goes to those who are there.
+    let live = site.plain(V5, "live");
+    site.subscribe(live, "c", 0);
+    for (qos, answer) in [(1, "PUBACK #5 00"), (2, "PUBREC #5 00")] {
+        site.publish_with(three, retained("c", qos, "x"), &[]);
+        assert_eq!((site.got(three), site.got(live)), (vec![answer.into()], vec!["PUBLISH c q0 x".into()]));
+    }
+    assert_eq!(site.0.protocol.counts.not_retained, 4);
+    let late = site.plain(V5, "late");
+    assert_eq!(site.subscribe_with(late, 0, &[("c", 0)]), ["SUBACK #9 00"]);
     let mut site = Site::with(Settings { max_retained_bytes: 100, ..Settings::default() });
     let publisher = site.plain(V5, "p");
     site.publish_with(publisher, retained("a", 1, &"x".repeat(200)), &[]);

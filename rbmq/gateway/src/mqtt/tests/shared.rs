@@ -92,6 +92,30 @@ fn who_has_no_room_or_is_away_is_passed_over() {
 }
 
 #[test]
+fn a_member_with_a_full_queue_is_passed_over() {
+    let settings = Settings { max_inflight: 1, max_queued_messages: 1, ..Settings::default() };
+    let mut site = Site::with(settings);
+    let members = ["1", "2"].map(|id| site.client(Hello::lasting(V5, id)));
+    let publisher = site.plain(V5, "p");
+    // The first one has all it can have, from elsewhere.
+    members.into_iter().for_each(|member| site.subscribe(member, "$share/g/t", 1));
+    site.subscribe(members[0], "own", 1);
+    (0..2).for_each(|_| site.publish(publisher, "own", 1, "own"));
+    for number in 0..2 {
+        site.publish(publisher, "t", 1, &number.to_string());
+    }
+    assert_eq!(payloads(&mut site, members[1]), ["0"]);
+    site.ack(members[1], AckKind::Puback, 1, 0);
+    assert_eq!(payloads(&mut site, members[1]), ["1"]);
+    assert_eq!(site.0.protocol.counts.dropped, 0);
+    // Who is away has room too.
+    (2..4).for_each(|number| site.publish(publisher, "t", 1, &number.to_string()));
+    site.lose(members[1]);
+    site.publish(publisher, "t", 1, "4");
+    assert_eq!(site.0.protocol.counts.dropped, 2);
+}
+
+#[test]
 fn who_may_not_receive_a_message_is_passed_over() {
     let mut site = Site::new();
     let user = |name, subscribe: &str| {

@@ -4,6 +4,7 @@ use rbmq_wire::AttributesBuf;
 
 use super::*;
 use crate::double::MemoryUser;
+use crate::protocol::PublishError;
 
 /// The bits of subscription options beside the QoS.
 const NO_LOCAL: u8 = 4;
@@ -289,14 +290,37 @@ fn messages_of_natives_are_qos_0_and_carry_what_their_attributes_say() {
 fn a_refusal_of_the_broker_is_told() {
     let mut site = Site::new();
     let (five, three) = (site.plain(V5, "a"), site.plain(V311, "b"));
-    site.0.bus.refusal = Some(crate::protocol::PublishError::Refused("no such thing".into()));
+    site.0.bus.refusal = Some(PublishError::Refused("no such thing".into()));
     site.publish(five, "t", 1, "x");
-    site.publish(three, "t", 2, "x");
-    assert_eq!(
-        (site.got(five), site.got(three)),
-        (vec!["PUBACK #5 83".to_owned()], vec!["PUBREC #5 00".to_owned()])
-    );
-    site.0.bus.refusal = Some(crate::protocol::PublishError::TooLarge { most: 1 });
+    site.publish(three, "t", 1, "x");
+    assert_eq!(site.got(five), ["PUBACK #5 83"]);
+    assert!(site.is_closed(three) && site.got(three).is_empty());
+    site.0.bus.refusal = Some(PublishError::TooLarge { most: 1 });
     site.publish(five, "t", 2, "x");
     assert_eq!(site.got(five), ["PUBREC #5 97"]);
+}
+
+/// An acknowledgement of 3.1.1 has no word for it, and the client would forget the message.
+#[test]
+fn a_refused_message_of_3_1_1_is_not_acknowledged_and_comes_again() {
+    for refusal in [PublishError::Refused("no such thing".into()), PublishError::TooLarge { most: 1 }] {
+        for qos in [1, 2] {
+            let mut site = Site::new();
+            let (subscriber, lasting) = (site.plain(V5, "s"), Hello::lasting(V311, "p"));
+            site.subscribe(subscriber, "t", 0);
+            let publisher = site.client(lasting);
+            site.0.bus.refusal = Some(refusal.clone());
+            site.publish(publisher, "t", qos, "x");
+            assert!(site.is_closed(publisher) && site.got(publisher).is_empty(), "{refusal:?}");
+            assert_eq!((site.0.protocol.counts.refused, site.0.out.counted[2]), (1, 0));
+            site.lose(publisher);
+            site.0.bus.refusal = None;
+            let publisher = site.hello(lasting);
+            site.got(publisher);
+            site.publish_with(publisher, Publish { dup: true, ..message("t", qos, "x") }, &[]);
+            let expected = if qos == 1 { "PUBACK #5 00" } else { "PUBREC #5 00" };
+            assert_eq!(site.got(publisher), [expected]);
+            assert_eq!(site.got(subscriber), ["PUBLISH t q0 x"], "it was published once");
+        }
+    }
 }

@@ -179,7 +179,9 @@ impl Resp {
             PublishError::TooLarge { most } => {
                 Failure::Answer(Answer::Error(format!("ERR an entry has {most} bytes at most")))
             }
-            PublishError::Refused(text) => Failure::Answer(Answer::Error(format!("ERR {text}"))),
+            PublishError::NoDisk(text) | PublishError::Refused(text) => {
+                Failure::Answer(Answer::Error(format!("ERR {text}")))
+            }
         })
     }
 

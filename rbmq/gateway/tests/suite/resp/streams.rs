@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rbmq::{AttributesBuf, Publisher, StartFrom, Subscriber};
-use rbmq_broker::{GatewayProtocol, Rule};
+use rbmq_broker::{GatewayProtocol, Ingest, Rule};
 
 use super::{command, subscribed};
 use crate::people::{has, skip};
@@ -134,25 +134,44 @@ fn natives_and_streams_share_a_log() {
 }
 
 #[test]
-fn an_entry_for_a_topic_that_was_open_before_its_rule_is_refused() {
+fn an_entry_for_a_topic_that_was_open_before_its_rule_waits_until_it_is_opened_anew() {
     let folder = Folder::new();
-    let mut rule = Rule::new("late/#".parse().expect("a pattern"));
+    let mut rules = ["late/#", "held/#"].map(|pattern| Rule::new(pattern.parse().expect("a pattern")));
+    rules[1].ingest = Ingest::Merge;
     let mut site = Site::with(GatewayProtocol::Resp, |config| {
         config.broker.keep_dir = folder.0.to_str().expect("a text").into();
-        config.broker.topics = vec![rule.clone()].into();
+        config.broker.topics = rules.to_vec().into();
+        config.broker.closed_linger_ms = 100;
     });
     let mut client = site.client();
-    client.send(command(&["PUBLISH", "late/a", "x"]));
-    client.line();
-    rule.keep = true;
+    for topic in ["late/a", "held/c"] {
+        client.ask(command(&["PUBLISH", topic, "x"]), ":0\r\n");
+    }
+    // The gateway is not the only one that publishes to it.
+    let native = Publisher::connect(&site.broker.addr()).expect("the broker listens");
+    let mut writer = native.topic("held/c").expect("a topic");
+    writer.publish(b"y").expect("room");
+    rules.iter_mut().for_each(|rule| rule.keep = true);
     let mut config = site.broker.config().clone();
-    config.broker.topics = vec![rule].into();
+    config.broker.topics = rules.to_vec().into();
     site.broker.reload(&config).expect("a rule");
-    client.send(command(&["XADD", "late/a", "*", "a", "1"]));
-    let line = client.line();
-    assert!(line.starts_with("-ERR the topic 'late/a' is not kept yet"), "{line}");
-    client.send(command(&["XADD", "late/b", "*", "a", "1"]));
-    string(&mut client);
+    for (count, topic) in [(1, "late/a"), (2, "late/a"), (1, "late/b")] {
+        client.send(command(&["XADD", topic, "*", "a", "1"]));
+        string(&mut client);
+        client.ask(command(&["XLEN", topic]), format!(":{count}\r\n"));
+    }
+    let deadline = Instant::now() + LONG;
+    client.send(command(&["XADD", "held/c", "*", "a", "1"]));
+    let mut line = client.line();
+    assert!(line.starts_with("-ERR the topic 'held/c' is not kept yet"), "{line}");
+    drop(writer);
+    while line.starts_with("-ERR the topic 'held/c' is not kept yet") {
+        assert!(Instant::now() < deadline, "{line}");
+        std::thread::sleep(Duration::from_millis(10));
+        client.send(command(&["XADD", "held/c", "*", "a", "1"]));
+        line = client.line();
+    }
+    assert!(line.starts_with('$'), "{line}");
 }
 
 /// Waits until so many clients wait for entries.
