@@ -55,7 +55,7 @@ pub fn gateway_resp_names(data: &[u8]) {
     }
 }
 
-/// What is taken for the fields of an entry, and sent as it is, is one array of strings. An id is read as it was written.
+/// The fields of an entry that are sent unchanged are one array of strings. An id is read as it was written.
 fn ids_and_fields(data: &[u8]) {
     if is_fields(data) && data != b"*0\r\n" {
         let limits = Limits { bulk: data.len(), command: u32::MAX >> 1, arguments: data.len(), ..LIMITS };

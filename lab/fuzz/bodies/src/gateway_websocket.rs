@@ -23,7 +23,7 @@ pub fn gateway_websocket(data: &[u8]) {
     }
 }
 
-/// What frames carry, and why they end.
+/// The content of frames, and the reason why they end.
 fn read(bytes: &[u8], piece: usize) -> (Vec<u8>, Option<End>) {
     let (mut reader, mut all) = (Reader::default(), Vec::new());
     for piece in bytes.chunks(piece) {

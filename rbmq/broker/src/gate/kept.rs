@@ -16,15 +16,15 @@ use crate::in_force::InForce;
 use crate::kept::{Clock, Ear, KeptLogs, Stored, batch_before};
 use crate::limits::largest_delivery;
 
-/// What the rules say about keeping a topic.
+/// The place where the rules keep a topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Keeping {
-    /// It is not kept.
+    /// The topic is not kept.
     No,
-    /// It is kept in the log of its space, among other topics.
+    /// The topic is kept in the log of its space, among other topics.
     InSpace,
-    /// It is kept, in a log of its own.
+    /// The topic is kept, in a log of its own.
     Yes,
 }
 

@@ -255,7 +255,7 @@ fn pair() -> Net {
     net
 }
 
-/// What is sent before the batches of a handshake are taken waits behind them.
+/// A batch that is sent before those of a handshake are taken waits behind them.
 #[test]
 fn nothing_overtakes_what_waited_for_a_handshake() {
     let now = Instant::now();
