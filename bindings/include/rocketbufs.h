@@ -702,6 +702,10 @@ typedef struct rbmq_observer rbmq_observer;
 // A connection that publishes to a broker, and reconnects by itself. Any number of threads may use it.
 typedef struct rbmq_publisher rbmq_publisher;
 
+// Publishes to the topics of a space: those of a pattern that the broker keeps in one log (`space = true` in its rule). One thread uses it at
+// a time.
+typedef struct rbmq_space rbmq_space;
+
 // Receives topics from a broker, and reconnects by itself. One thread uses it at a time.
 typedef struct rbmq_subscriber rbmq_subscriber;
 
@@ -1596,6 +1600,37 @@ typedef struct rbmq_publisher_event {
     uint64_t count;
 } rbmq_publisher_event;
 
+// How a topic is opened. Zeros are defaults: `rbmq_topic_options options = {.size = sizeof options};`
+typedef struct rbmq_topic_options {
+    // `sizeof(rbmq_topic_options)`.
+    size_t size;
+    // The capacity of the topic's ring, in this process and at the broker, in bytes; 0: `buffers.size_bytes`.
+    uint64_t ring_bytes;
+    // The largest delivery in bytes, including 4 bytes of header for each record; 0: a quarter of the ring.
+    uint64_t max_delivery_bytes;
+    // `RBMQ_FRAMING_RECORDS` or `RBMQ_FRAMING_RAW`.
+    uint32_t framing;
+    // How long opening waits for the broker, in nanoseconds; 0: 10 s, below 0: without a limit.
+    int64_t open_timeout_ns;
+    // Keeps records in this process until they are delivered, and not only until the broker has them: a broker that dies
+    // loses nothing.
+    bool keep_until_delivered;
+    // The least number of subscribers. While there are fewer, publishing waits, and nothing is confirmed as delivered.
+    uint32_t min_subscribers;
+    // The most confirmations that wait at a time; 0: 65,536.
+    size_t max_confirmations;
+} rbmq_topic_options;
+
+// The state of a topic.
+typedef struct rbmq_topic_info {
+    // The largest delivery in bytes.
+    uint64_t max_delivery_bytes;
+    // The position behind the last published record.
+    uint64_t position;
+    // The number of subscribers, as last reported by the broker.
+    uint32_t subscribers;
+} rbmq_topic_info;
+
 // Options of a subscriber. Zeros are defaults: `rbmq_subscriber_options options = {.size = sizeof options};`
 typedef struct rbmq_subscriber_options {
     // `sizeof(rbmq_subscriber_options)`.
@@ -1733,40 +1768,9 @@ typedef struct rbmq_event {
 // and `status` is what `rbmq_subscriber_recv` would have returned, with its text in `rb_last_error`.
 typedef void (*rbmq_message_fn)(void *ctx, rb_status status, const struct rbmq_message *message);
 
-// How a topic is opened. Zeros are defaults: `rbmq_topic_options options = {.size = sizeof options};`
-typedef struct rbmq_topic_options {
-    // `sizeof(rbmq_topic_options)`.
-    size_t size;
-    // The capacity of the topic's ring, in this process and at the broker, in bytes; 0: `buffers.size_bytes`.
-    uint64_t ring_bytes;
-    // The largest delivery in bytes, including 4 bytes of header for each record; 0: a quarter of the ring.
-    uint64_t max_delivery_bytes;
-    // `RBMQ_FRAMING_RECORDS` or `RBMQ_FRAMING_RAW`.
-    uint32_t framing;
-    // How long opening waits for the broker, in nanoseconds; 0: 10 s, below 0: without a limit.
-    int64_t open_timeout_ns;
-    // Keeps records in this process until they are delivered, and not only until the broker has them: a broker that dies
-    // loses nothing.
-    bool keep_until_delivered;
-    // The least number of subscribers. While there are fewer, publishing waits, and nothing is confirmed as delivered.
-    uint32_t min_subscribers;
-    // The most confirmations that wait at a time; 0: 65,536.
-    size_t max_confirmations;
-} rbmq_topic_options;
-
 // Fills raw bytes of a topic in place: `fill(ctx, to, capacity)` writes up to `capacity` bytes to
 // `to` and returns how many it wrote; below 0 publishes nothing.
 typedef ptrdiff_t (*rbmq_fill_fn)(void *ctx, void *to, size_t capacity);
-
-// The state of a topic.
-typedef struct rbmq_topic_info {
-    // The largest delivery in bytes.
-    uint64_t max_delivery_bytes;
-    // The position behind the last published record.
-    uint64_t position;
-    // The number of subscribers, as last reported by the broker.
-    uint32_t subscribers;
-} rbmq_topic_info;
 
 // Options of a subscription. Zeros are defaults: `rb_subscribe_options options = {.size = sizeof options};`
 typedef struct rb_subscribe_options {
@@ -2920,6 +2924,116 @@ rb_status rbmq_publisher_close(struct rbmq_publisher *publisher,
 // Frees a publisher's handle without waiting: the connection closes once its topics are freed too, and records that are still
 // on their way may be lost. NULL does nothing. Any thread.
 rb_status rbmq_publisher_free(struct rbmq_publisher *publisher);
+
+// Opens a space by its pattern, such as "devices/#", and waits until the broker has taken it. `options` may be NULL; a space has records.
+//
+// All writers of a publisher to a space, and those of its topics, share one buffer: positions, confirmations, room and the number of
+// subscribers are those of the log of the space. A writer costs nothing for each topic. `*out` is the caller's, until `rbmq_space_close` or
+// `rbmq_space_free`; it keeps the connection open. Any thread. Fails with `RB_ERR_NAME`, `RB_ERR_MEMORY`, `RB_ERR_TOO_MANY`, or
+// `RB_ERR_REFUSED`: the broker has no such space, among others.
+rb_status rbmq_publisher_space(const struct rbmq_publisher *publisher,
+                               const char *pattern,
+                               const struct rbmq_topic_options *given,
+                               struct rbmq_space **out);
+
+// Publishes one record to a topic of the space, waiting at most `timeout_ns` while the ring is full. `attributes` may be NULL, and is read
+// during the call; it names no topic. `*end` gets the position behind the record, in the log of the space, for `rbmq_space_confirm`; `end`
+// may be NULL.
+//
+// The record is copied. One thread uses a space at a time. `RB_TIMED_OUT`: nothing was published. Fails with `RB_ERR_NAME` for a topic that
+// is not in the space, with `RB_ERR_TOO_LARGE`, `RB_ERR_ARGUMENT`, `RB_ERR_REFUSED`, or `RB_ERR_BUSY` while a batch is open.
+rb_status rbmq_space_publish_to(struct rbmq_space *space,
+                                const char *topic,
+                                const struct rbmq_attributes *attributes,
+                                const void *record,
+                                size_t len,
+                                int64_t timeout_ns,
+                                uint64_t *end);
+
+// Begins a delivery of records of any topics of the space, with room for `room` bytes of records and their headers of 4 bytes; with the
+// names of their topics they have at most `max_delivery_bytes`. Waits at most `timeout_ns` while the ring is full. Until it is delivered or
+// cancelled, other calls on the space fail with `RB_ERR_BUSY`.
+//
+// One thread uses a space at a time. Fails as `rbmq_space_publish_to`.
+rb_status rbmq_space_batch(struct rbmq_space *space,
+                           uint64_t room,
+                           int64_t timeout_ns);
+
+// Adds a record of a topic to the open batch; `RB_FULL`, and nothing is added, if there is no room. `attributes` may be NULL, and is read
+// during the call. The record is copied. One thread uses a space at a time. Fails as `rbmq_space_publish_to`.
+rb_status rbmq_space_batch_push(struct rbmq_space *space,
+                                const char *topic,
+                                const struct rbmq_attributes *attributes,
+                                const void *record,
+                                size_t len);
+
+// Publishes the open batch. `*end` gets the position behind it; `end` may be NULL. Other writers of the log may have taken the room: then
+// the call waits as long as the one that began the batch was allowed to, and after `RB_TIMED_OUT` the batch is open as before. One thread
+// uses a space at a time.
+rb_status rbmq_space_batch_deliver(struct rbmq_space *space,
+                                   uint64_t *end);
+
+// Drops the open batch, and publishes nothing. Does nothing if none is open. One thread uses a space at a time.
+rb_status rbmq_space_batch_cancel(struct rbmq_space *space);
+
+// 1 if a topic is in the space: the pattern matches it, and no earlier rule of the broker does; 0 if not; below 0 is a status. One thread
+// uses a space at a time.
+int rbmq_space_contains(struct rbmq_space *space,
+                        const char *topic);
+
+// 1 if every topic that a filter matches is in the space, 0 if not; below 0 is a status. One thread uses a space at a time.
+int rbmq_space_covers(struct rbmq_space *space,
+                      const char *filter);
+
+// The state of the log of the space. One thread uses a space at a time.
+rb_status rbmq_space_get_info(struct rbmq_space *space, struct rbmq_topic_info *info);
+
+// Waits until everything below `position`, which a call of this space returned, is confirmed at `level` (`RBMQ_LEVEL_…`), at most
+// `timeout_ns`. `confirmed` may be NULL. One thread uses a space at a time. Outcomes and errors as of `rbmq_topic_confirm`.
+rb_status rbmq_space_confirm(struct rbmq_space *space,
+                             uint64_t position,
+                             uint32_t at_level,
+                             int64_t timeout_ns,
+                             struct rbmq_confirmed *confirmed);
+
+// Begins a confirmation of everything below `position`, without waiting for it.
+//
+// `*out` is the caller's, until `rbmq_confirmation_free`. One thread uses a space at a time.
+rb_status rbmq_space_confirmation(struct rbmq_space *space,
+                                  uint64_t position,
+                                  uint32_t at_level,
+                                  struct rbmq_confirmation **out);
+
+// The position below which everything is confirmed at `level`. One thread uses a space at a time.
+rb_status rbmq_space_confirmed(struct rbmq_space *space, uint32_t at_level, uint64_t *position);
+
+// Why the broker's disk takes nothing of a kept space at the moment, as `rbmq_topic_disk_failure`. One thread uses a space at a time.
+rb_status rbmq_space_disk_failure(struct rbmq_space *space,
+                                  char *to,
+                                  size_t capacity,
+                                  size_t *len);
+
+// Accepts a loss, as `rbmq_topic_accept_lost`, for all writers of the log. One thread uses a space at a time.
+rb_status rbmq_space_accept_lost(struct rbmq_space *space, uint32_t at_level, uint64_t *from, uint64_t *to);
+
+// Waits until the log of the space has `count` subscribers, at most `timeout_ns`. They receive everything that is published from then on.
+// One thread uses a space at a time. Fails with `RB_ERR_REFUSED`.
+rb_status rbmq_space_wait_subscribers(struct rbmq_space *space,
+                                      uint32_t count,
+                                      int64_t timeout_ns);
+
+// Waits until the broker has everything that was published, at most `timeout_ns`. One thread uses a space at a time. Fails with
+// `RB_ERR_REFUSED`.
+rb_status rbmq_space_flush(struct rbmq_space *space,
+                           int64_t timeout_ns);
+
+// Closes the writer: waits until the broker has everything, and if it is the last one of the log, its end, at most `timeout_ns`, and frees
+// the handle in any case. `RB_TIMED_OUT`: the broker is away, and the writer was closed without waiting further.
+rb_status rbmq_space_close(struct rbmq_space *space,
+                           int64_t timeout_ns);
+
+// Closes the writer without waiting, and frees the handle. NULL does nothing.
+rb_status rbmq_space_free(struct rbmq_space *space);
 
 // Connects to a broker, such as "127.0.0.1:7411". Waits until it accepts, at most `session.connect_timeout_ms`. `options` may be
 // NULL.

@@ -1372,6 +1372,8 @@ public:
 private:
     friend class Topic;
     friend class WriteBatch;
+    friend class Space;
+    friend class SpaceBatch;
     rbmq_attributes attributes_;
     std::vector<rbmq_property> properties_;
 
@@ -1511,6 +1513,100 @@ private:
     rbmq_topic *topic_ = nullptr;
 };
 
+// Publishes to the topics of a space: those of a pattern that the broker keeps in one log. The attributes of a record name no topic.
+class Space : public detail::Handle<rbmq_space, rbmq_space_free> {
+public:
+    explicit Space(rbmq_space *handle) : Handle(handle) {}
+
+    // Publishes one record to a topic of the space. False if the ring stayed full.
+    status publish_to(const std::string &topic, Bytes record, Timeout timeout = no_limit, position_t *end = nullptr) {
+        return detail::check(
+            rbmq_space_publish_to(handle_, topic.c_str(), nullptr, record.data, record.size, timeout.nanos(), end));
+    }
+    // The same with what the record says about its content.
+    status publish_to(const std::string &topic, const Attributes &attributes, Bytes record, Timeout timeout = no_limit,
+                      position_t *end = nullptr) {
+        rbmq_attributes given = attributes.get();
+        return detail::check(
+            rbmq_space_publish_to(handle_, topic.c_str(), &given, record.data, record.size, timeout.nanos(), end));
+    }
+    // Whether a topic is in the space: the pattern matches it, and no earlier rule of the broker does.
+    bool contains(const std::string &topic) { return detail::check_number(rbmq_space_contains(handle_, topic.c_str())) > 0; }
+    // Whether every topic that a filter matches is in the space.
+    bool covers(const std::string &filter) { return detail::check_number(rbmq_space_covers(handle_, filter.c_str())) > 0; }
+    // Waits until everything below `position`, in the log of the space, is confirmed at RBMQ_LEVEL_...
+    status confirm(position_t position, std::uint32_t level, Timeout timeout, rbmq_confirmed *confirmed = nullptr) {
+        return detail::check(rbmq_space_confirm(handle_, position, level, timeout.nanos(), confirmed));
+    }
+    Confirmation confirmation(position_t position, std::uint32_t level) {
+        rbmq_confirmation *confirmation = nullptr;
+        detail::check(rbmq_space_confirmation(handle_, position, level, &confirmation));
+        return Confirmation(confirmation);
+    }
+    // The position below which everything is confirmed at RBMQ_LEVEL_...
+    position_t confirmed(std::uint32_t level) {
+        position_t position = 0;
+        detail::check(rbmq_space_confirmed(handle_, level, &position));
+        return position;
+    }
+    // Why the broker's disk takes nothing of a kept space at the moment; empty if it works.
+    std::string disk_failure() {
+        return detail::text([&](char *to, std::size_t size, std::size_t *len) {
+            return rbmq_space_disk_failure(handle_, to, size, len);
+        });
+    }
+    // Accepts a loss: confirmations of the level continue behind the range that is returned.
+    std::pair<position_t, position_t> accept_lost(std::uint32_t level) {
+        std::pair<position_t, position_t> range{};
+        detail::check(rbmq_space_accept_lost(handle_, level, &range.first, &range.second));
+        return range;
+    }
+    // The state of the log of the space.
+    rbmq_topic_info info() {
+        rbmq_topic_info info{};
+        detail::check(rbmq_space_get_info(handle_, &info));
+        return info;
+    }
+    status wait_subscribers(std::uint32_t count, Timeout timeout) {
+        return detail::check(rbmq_space_wait_subscribers(handle_, count, timeout.nanos()));
+    }
+    status flush(Timeout timeout) { return detail::check(rbmq_space_flush(handle_, timeout.nanos())); }
+    // Waits until the broker has everything. Other writers of the log stay open.
+    status close(Timeout timeout) { return detail::check(rbmq_space_close(release(), timeout.nanos())); }
+};
+
+// A delivery with records of any topics of a space. The destructor publishes nothing; deliver() does.
+class SpaceBatch {
+public:
+    // Room for `bytes` bytes of records and their headers of 4 bytes. Empty if the ring stayed full.
+    SpaceBatch(Space &space, std::size_t bytes, Timeout timeout = no_limit) {
+        if (detail::check(rbmq_space_batch(space.get(), bytes, timeout.nanos()))) space_ = space.get();
+    }
+    SpaceBatch(const SpaceBatch &) = delete;
+    SpaceBatch &operator=(const SpaceBatch &) = delete;
+    ~SpaceBatch() {
+        if (space_) rbmq_space_batch_cancel(space_);
+    }
+    explicit operator bool() const noexcept { return space_ != nullptr; }
+    // False, and nothing is added, if there is no room.
+    bool push(const std::string &topic, Bytes record) {
+        return static_cast<bool>(detail::check(rbmq_space_batch_push(space_, topic.c_str(), nullptr, record.data, record.size)));
+    }
+    bool push(const std::string &topic, const Attributes &attributes, Bytes record) {
+        rbmq_attributes given = attributes.get();
+        return static_cast<bool>(detail::check(rbmq_space_batch_push(space_, topic.c_str(), &given, record.data, record.size)));
+    }
+    // Other writers of the log may have taken the room. After a time-out the batch is there as before.
+    status deliver(position_t *end = nullptr) {
+        const rb_status code = rbmq_space_batch_deliver(space_, end);
+        if (code != RB_TIMED_OUT) space_ = nullptr;
+        return detail::check(code);
+    }
+
+private:
+    rbmq_space *space_ = nullptr;
+};
+
 // A connection that publishes to a broker.
 class Publisher : public detail::Handle<rbmq_publisher, rbmq_publisher_free> {
 public:
@@ -1521,6 +1617,12 @@ public:
         rbmq_topic *topic = nullptr;
         detail::check(rbmq_publisher_topic(handle_, name.c_str(), options, &topic));
         return Topic(topic);
+    }
+    // All topics of a pattern such as "devices/#", which the broker keeps in one log.
+    Space space(const std::string &pattern, const rbmq_topic_options *options = nullptr) const {
+        rbmq_space *space = nullptr;
+        detail::check(rbmq_publisher_space(handle_, pattern.c_str(), options, &space));
+        return Space(space);
     }
     bool is_connected() const { return detail::check_number(rbmq_publisher_is_connected(handle_)) > 0; }
     int fd() const { return detail::check_number(rbmq_publisher_fd(handle_)); }

@@ -540,6 +540,16 @@ class Publisher(_Closing, _Source[Event]):
         min_subscribers: int = 0,
         max_confirmations: int = 65536,
     ) -> TopicWriter: ...
+    def space(
+        self,
+        pattern: str,
+        *,
+        ring_bytes: int | None = None,
+        max_delivery_bytes: int | None = None,
+        open_timeout: float | None = 10.0,
+        keep_until_delivered: bool = False,
+        max_confirmations: int = 65536,
+    ) -> SpaceWriter: ...
     def next_event(self, timeout: float | None = None) -> Event | None: ...
     def fileno(self) -> int: ...
     @property
@@ -561,6 +571,40 @@ class TopicWriter(_Closing):
     def segment(
         self, size: int, timeout: float | None = None, **attributes: Unpack[_SetAttributes]
     ) -> MessageSegment: ...
+    def wait_subscribers(self, count: int, timeout: float | None = None) -> None: ...
+    @property
+    def subscribers(self) -> int: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def disk_failure(self) -> str | None: ...
+    def confirmed(self, level: _Level = "accepted") -> int: ...
+    def confirmation(
+        self, position: int | None = None, level: _Level = "delivered", *, notify: Notifier | None = None
+    ) -> Confirmation: ...
+    def confirm(
+        self, position: int | None = None, level: _Level = "delivered", timeout: float | None = None
+    ) -> Confirmed: ...
+    def accept_lost(self, level: _Level = "delivered") -> tuple[int, int] | None: ...
+    def flush(self, timeout: float | None = None) -> None: ...
+    def close(self, timeout: float | None = 10.0) -> None: ...
+    @property
+    def closed(self) -> bool: ...
+
+@final
+class SpaceWriter(_Closing):
+    @property
+    def pattern(self) -> str: ...
+    @property
+    def log(self) -> str: ...
+    @property
+    def max_delivery_bytes(self) -> int: ...
+    def publish_to(
+        self, topic: str, data: Buffer, timeout: float | None = None, **attributes: Unpack[_SetContent]
+    ) -> int: ...
+    def publish_many(self, messages: Iterable[_OfSpace], timeout: float | None = None) -> int: ...
+    def contains(self, topic: str) -> bool: ...
+    def covers(self, filter: str) -> bool: ...
     def wait_subscribers(self, count: int, timeout: float | None = None) -> None: ...
     @property
     def subscribers(self) -> int: ...
@@ -653,10 +697,18 @@ class _TopicOptions(TypedDict, total=False):
     min_subscribers: int
     max_confirmations: int
 
-class _SetAttributes(TypedDict, total=False):
-    """What a message can say about its content: the keywords of `TopicWriter.publish`."""
+class _SpaceOptions(TypedDict, total=False):
+    """The keywords of `Publisher.space`, for `aio`."""
 
-    topic: str | None
+    ring_bytes: int | None
+    max_delivery_bytes: int | None
+    open_timeout: float | None
+    keep_until_delivered: bool
+    max_confirmations: int
+
+class _SetContent(TypedDict, total=False):
+    """What a message can say about its content: the keywords of `SpaceWriter.publish_to`."""
+
     reply_to: str | None
     correlation_data: Buffer | None
     content_type: str | None
@@ -667,6 +719,14 @@ class _SetAttributes(TypedDict, total=False):
     payload_is_utf8: bool | None
     retain: bool | None
     qos: int | None
+
+class _SetAttributes(_SetContent, total=False):
+    """The keywords of `TopicWriter.publish`."""
+
+    topic: str | None
+
+# A message of `SpaceWriter.publish_many`.
+_OfSpace = tuple[str, Buffer] | tuple[str, Buffer, _SetContent]
 
 class _Attributes(TypedDict, total=False):
     """What a message says about its content: `Message.attributes`."""

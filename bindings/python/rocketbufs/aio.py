@@ -27,16 +27,18 @@ from ._waiting import take_of
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Unpack
 
-    from ._rocketbufs import _Key, _Level, _PublisherOptions, _SetAttributes, _Start, _SubscriberOptions, _TopicOptions
+    from ._rocketbufs import _Key, _Level, _OfSpace, _PublisherOptions, _SetAttributes, _SetContent, _SpaceOptions, _Start
     from ._rocketbufs import _Source as _Has
+    from ._rocketbufs import _SubscriberOptions, _TopicOptions
 
 _T = TypeVar("_T")
 _U = TypeVar("_U")
 _P = ParamSpec("_P")
 _Q = TypeVar("_Q", rust.Cmq, rust.Mailbox)
+_W = TypeVar("_W", rust.TopicWriter, rust.SpaceWriter)
 _Waiter = asyncio.Future[None]
 
-__all__ = ["Publisher", "Queue", "Subscriber", "TopicWriter", "iterate", "receive"]
+__all__ = ["Publisher", "Queue", "SpaceWriter", "Subscriber", "TopicWriter", "iterate", "receive"]
 
 # How many messages are handed out in a row before the loop runs other tasks.
 _TURN = 256
@@ -238,6 +240,10 @@ class Publisher:
         """Opens a topic, with the options of `rbmq.Publisher.topic`."""
         return TopicWriter(await _in_executor(self.sync.topic, name, **options), self)
 
+    async def space(self, pattern: str, **options: "Unpack[_SpaceOptions]") -> "SpaceWriter":
+        """Opens a space, with the options of `rbmq.Publisher.space`."""
+        return SpaceWriter(await _in_executor(self.sync.space, pattern, **options), self)
+
     def _read_events(self) -> None:
         while (event := self._next_event()) is not None:
             if event.kind in ("Room", "Subscribers", "TopicRefused"):
@@ -287,7 +293,7 @@ class Publisher:
             except Exception as error:
                 waiter.set_exception(error)
 
-    async def _confirmed(self, writer: rust.TopicWriter, position: int | None, level: "_Level") -> rust.Confirmed:
+    async def _confirmed(self, writer: rust.TopicWriter | rust.SpaceWriter, position: int | None, level: "_Level") -> rust.Confirmed:
         confirmation = writer.confirmation(position, level, notify=self._notifier)
         if (result := confirmation.poll()) is not None:
             return result
@@ -323,12 +329,13 @@ class Publisher:
         await self.close()
 
 
-class TopicWriter:
-    """A topic that is published to."""
+class _Writer(Generic[_W]):
+    """What topics and spaces have in common. Events of the publisher have `name`."""
 
-    def __init__(self, writer: rust.TopicWriter, publisher: Publisher) -> None:
-        self.sync = writer
+    def __init__(self, writer: _W, publisher: Publisher, name: str) -> None:
+        self.sync: _W = writer
         self._publisher = publisher
+        self._name = name
         self._in_a_row = 0
 
     async def _trying(self, attempt: Callable[[], _T]) -> _T:
@@ -343,49 +350,35 @@ class TopicWriter:
             except PublishError as error:
                 if error.kind not in ("TimedOut", "TooFewSubscribers"):
                     raise
-            await self._publisher._changed(self.sync.topic)
+            await self._publisher._changed(self._name)
 
-    async def publish(self, data: "Buffer", **attributes: "Unpack[_SetAttributes]") -> int:
-        """Publishes one message, and waits while the ring is full. Returns the position behind it. `attributes` are those of
-        `rbmq.TopicWriter.publish`."""
-        return await self._trying(functools.partial(self.sync.publish, data, 0, **attributes))
-
-    def publish_nowait(self, data: "Buffer", **attributes: "Unpack[_SetAttributes]") -> int:
-        """Publishes one message; raises `TimedOut` while the ring is full."""
-        return self.sync.publish(data, 0, **attributes)
-
-    async def publish_many(self, messages: "Iterable[Buffer]") -> int:
-        """Publishes many messages in few deliveries. Returns the position behind the last one. After a cancellation some of them
-        may have been published."""
+    async def _trying_many(self, publish: Callable[[list[_T], float], int], messages: Iterable[_T]) -> int:
+        """Publishes many messages: after each try those that are left."""
         rest = list(messages)
 
         def attempt() -> int:
             nonlocal rest
             try:
-                return self.sync.publish_many(rest, 0)
+                return publish(rest, 0)
             except PublishError as error:
                 rest = rest[error.published :]
                 raise
 
         return await self._trying(attempt)
 
-    async def segment(self, size: int, **attributes: "Unpack[_SetAttributes]") -> rust.MessageSegment:
-        """Room for one message in the memory that it is sent from, as `rbmq.TopicWriter.segment`."""
-        return await self._trying(functools.partial(self.sync.segment, size, 0, **attributes))
-
     async def confirm(self, position: int | None = None, level: "_Level" = "delivered") -> rust.Confirmed:
         """Waits until everything below `position` (None: everything that was published) is confirmed at a level."""
         return await self._publisher._confirmed(self.sync, position, level)
 
     async def wait_subscribers(self, count: int) -> None:
-        """Waits until the topic has `count` subscribers."""
+        """Waits until the topic, or the log of the space, has `count` subscribers."""
         while True:
             try:
                 return self.sync.wait_subscribers(count, 0)
             except PublisherWaitError as error:
                 if error.kind != "TooFewSubscribers":
                     raise
-            await self._publisher._changed(self.sync.topic)
+            await self._publisher._changed(self._name)
 
     @property
     def position(self) -> int:
@@ -405,6 +398,50 @@ class TopicWriter:
 
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
+
+
+class TopicWriter(_Writer[rust.TopicWriter]):
+    """A topic that is published to."""
+
+    def __init__(self, writer: rust.TopicWriter, publisher: Publisher) -> None:
+        super().__init__(writer, publisher, writer.topic)
+
+    async def publish(self, data: "Buffer", **attributes: "Unpack[_SetAttributes]") -> int:
+        """Publishes one message, and waits while the ring is full. Returns the position behind it. `attributes` are those of
+        `rbmq.TopicWriter.publish`."""
+        return await self._trying(functools.partial(self.sync.publish, data, 0, **attributes))
+
+    def publish_nowait(self, data: "Buffer", **attributes: "Unpack[_SetAttributes]") -> int:
+        """Publishes one message; raises `TimedOut` while the ring is full."""
+        return self.sync.publish(data, 0, **attributes)
+
+    async def publish_many(self, messages: "Iterable[Buffer]") -> int:
+        """Publishes many messages in few deliveries. Returns the position behind the last one. After a cancellation some of them
+        may have been published."""
+        return await self._trying_many(self.sync.publish_many, messages)
+
+    async def segment(self, size: int, **attributes: "Unpack[_SetAttributes]") -> rust.MessageSegment:
+        """Room for one message in the memory that it is sent from, as `rbmq.TopicWriter.segment`."""
+        return await self._trying(functools.partial(self.sync.segment, size, 0, **attributes))
+
+
+class SpaceWriter(_Writer[rust.SpaceWriter]):
+    """A space that is published to: each message says its topic."""
+
+    def __init__(self, writer: rust.SpaceWriter, publisher: Publisher) -> None:
+        super().__init__(writer, publisher, writer.log)
+
+    async def publish_to(self, topic: str, data: "Buffer", **attributes: "Unpack[_SetContent]") -> int:
+        """Publishes one message to a topic of the space, and waits while the ring is full. Returns the position behind it."""
+        return await self._trying(functools.partial(self.sync.publish_to, topic, data, 0, **attributes))
+
+    def publish_to_nowait(self, topic: str, data: "Buffer", **attributes: "Unpack[_SetContent]") -> int:
+        """Publishes one message; raises `TimedOut` while the ring is full."""
+        return self.sync.publish_to(topic, data, 0, **attributes)
+
+    async def publish_many(self, messages: "Iterable[_OfSpace]") -> int:
+        """As `rbmq.SpaceWriter.publish_many`. After a cancellation some messages may have been published."""
+        return await self._trying_many(self.sync.publish_many, messages)
 
 
 class Queue(Generic[_Q]):

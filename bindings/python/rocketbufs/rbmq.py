@@ -22,6 +22,7 @@ from ._rocketbufs import (
     Observer,
     Publisher,
     SlowPolicy,
+    SpaceWriter,
     Subscriber,
     TopicWriter,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "Observer",
     "Publisher",
     "SlowPolicy",
+    "SpaceWriter",
     "Subscriber",
     "TopicWriter",
 ]

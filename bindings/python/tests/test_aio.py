@@ -43,6 +43,31 @@ def test_messages_arrive_in_order(broker):
     run(main())
 
 
+def test_a_space_is_published_to(tmp_path):
+    (tmp_path / "rbmq.toml").write_text("[[broker.topics]]\npattern = 'd/#'\nspace = true\n")
+
+    async def main(broker):
+        async with await aio.Publisher.connect(broker.addr) as publisher, await aio.Subscriber.connect(broker.addr) as subscriber:
+            async with await publisher.space("d/#", ring_bytes=65536) as space:
+                subscriber.subscribe("d/+")
+                await space.wait_subscribers(1)
+                assert space.publish_to_nowait("d/x", b"first") < await space.publish_to("d/y", b"second", reply_to="d/z")
+                messages = [(f"d/{n % 5}", n.to_bytes(4) * 2000) for n in range(2000)]
+                publishing = asyncio.create_task(space.publish_many(messages))
+                assert (await subscriber.recv()).topic == "d/x"
+                second = await subscriber.recv()
+                assert (second.topic, second.reply_to) == ("d/y", "d/z")
+                for topic, data in messages:
+                    message = await subscriber.recv()
+                    assert (message.topic, message) == (topic, data)
+                assert await publishing == space.position
+                assert (await space.confirm()).subscribers == 1
+                await space.flush(WAIT)
+
+    with rbmq.Broker("127.0.0.1:0", config_file=tmp_path / "rbmq.toml") as broker:
+        run(main(broker))
+
+
 def test_publishing_waits_for_room_and_the_loop_runs(broker):
     async def main():
         publisher, writer, subscriber = await joined(broker)

@@ -27,6 +27,7 @@ TYPES = {
     "InView": ("rocketbufs/framework", "rb_view_", "InView"),
     "Publisher": ("rbmq/client", "rbmq_publisher_", "Publisher"),
     "TopicWriter": ("rbmq/client", "rbmq_topic_", "TopicWriter"),
+    "SpaceWriter": ("rbmq/client", "rbmq_space_", "SpaceWriter"),
     "Confirmation": ("rbmq/client", "rbmq_confirmation_", "Confirmation"),
     "Subscriber": ("rbmq/client", "rbmq_subscriber_", "Subscriber"),
     "OwnedBatch": ("rbmq/client", "rbmq_subscriber_batch_", "Batch"),
@@ -46,11 +47,13 @@ PYTHON = {
     "OutWriter.append_blocking": "append", "OutWriter.buffer": "bid", "OutSegment.bytes_mut": "view",
     "RIn.new": "__new__", "RIn.subscribe_with": "subscribe", "InView.copy_to": "__buffer__", "InView.to_vec": "__buffer__",
     "Publisher.connect": "__new__", "Publisher.builder": "__new__", "Publisher.topic_with": "topic",
-    "Publisher.close_timeout": "close",
+    "Publisher.space_with": "space", "Publisher.close_timeout": "close",
     "TopicWriter.publish_timeout": "publish", "TopicWriter.publish_raw": "publish", "TopicWriter.batch": "publish_many",
     "TopicWriter.batch_timeout": "publish_many", "TopicWriter.fill_raw": "segment", "TopicWriter.claim": "segment",
     "TopicWriter.claim_with": "segment", "TopicWriter.publish_with": "publish", "TopicWriter.publish_with_timeout": "publish",
     "TopicWriter.publish_segment": "segment", "TopicWriter.close_timeout": "close",
+    "SpaceWriter.space": "pattern", "SpaceWriter.publish_to_timeout": "publish_to", "SpaceWriter.batch": "publish_many",
+    "SpaceWriter.close_timeout": "close",
     "Confirmation.try_get": "poll",
     "Subscriber.connect": "__new__", "Subscriber.builder": "__new__", "Subscriber.subscribe_from": "subscribe",
     "Subscriber.next_batch": "recv_batch", "Subscriber.recv_ref": "recv_bytes", "Subscriber.close_timeout": "close",
@@ -72,9 +75,6 @@ LEFT_OUT = {
     "Context.allow_callbacks_in_calls": "a callback inside of a call would find the object of that call locked",
     "Context.reload_tls": "a program that renews its certificates makes a context anew",
     "OutBuffer.context": "the program has it",
-    "Publisher.space": "for programs with very many names; topics of a space are opened one by one",
-    "Publisher.space_with": "as space",
-    "Publisher.space_with_async": "as space",
     "ROut.context": "the program has it",
     "OutBuffer.room": "Event Progress, after notify_progress",
     "OutBuffer.segment_async": "as room",
@@ -89,6 +89,7 @@ LEFT_OUT = {
     "InView.range_ref": "what the chunks of RBLive are made of, in Rust",
     "TopicWriter.epoch": "for gateways in the process of the broker, which are written in Rust",
     "TopicWriter.free_bytes": "publish with a time-out of 0",
+    "SpaceWriter.free_bytes": "publish_to with a time-out of 0",
     "Subscriber.context": "a context is shared by making it first",
     "Subscriber.interrupter": "close ends the wait of another thread",
     "Subscriber.into_stream": "aio.Subscriber.__aiter__",
@@ -100,9 +101,9 @@ LEFT_OUT = {
     "Mailbox.stream": "aio.Queue",
 }
 # The forms for tasks, in rocketbufs.aio.
-TASKS = {"Publisher": aio.Publisher, "TopicWriter": aio.TopicWriter, "Subscriber": aio.Subscriber}
+TASKS = {"Publisher": aio.Publisher, "TopicWriter": aio.TopicWriter, "SpaceWriter": aio.SpaceWriter, "Subscriber": aio.Subscriber}
 TASK_NAMES = {
-    "topic_with": "topic", "publish_raw": "publish", "publish_with": "publish", "batch": "publish_many", "next_batch": "recv_batch", "recv_ref": "recv"
+    "topic_with": "topic", "space_with": "space", "publish_raw": "publish", "publish_with": "publish", "batch": "publish_many", "next_batch": "recv_batch", "recv_ref": "recv"
 }
 # Modules that only other crates of the workspace use, or that no public type comes from.
 HIDDEN = {"relay.rs", "ends", "logs", "records", "workers", "proto", "worker", "strategy"}

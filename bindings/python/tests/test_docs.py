@@ -24,14 +24,15 @@ def programs(name):
 
 
 @pytest.fixture
-def names():
+def names(tmp_path):
     """The objects that the shorter programs take for granted, at a broker of their own."""
-    with rbmq.Broker("127.0.0.1:0") as other:
+    (tmp_path / "rbmq.toml").write_text("[[broker.topics]]\npattern = 'devices/#'\nspace = true\n")
+    with rbmq.Broker("127.0.0.1:0", config_file=tmp_path / "rbmq.toml") as other:
         publisher, subscriber = rbmq.Publisher(other.addr), rbmq.Subscriber(other.addr)
         news = publisher.topic("news")
         subscriber.subscribe("news")
         news.wait_subscribers(1, 20)
-        yield {"news": news, "subscriber": subscriber, "total": 0, "rocketbufs": rocketbufs}
+        yield {"news": news, "publisher": publisher, "subscriber": subscriber, "total": 0, "rocketbufs": rocketbufs}
         subscriber.close(1)
 
 

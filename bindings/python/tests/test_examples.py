@@ -84,6 +84,16 @@ def test_rbmq():
         assert printed == b"10000 records, consumed by 1 subscribers\n" and out == given and subscriber.returncode == 0
 
 
+def test_a_space(tmp_path):
+    (tmp_path / "rbmq.toml").write_text("[[broker.topics]]\npattern = 'devices/#'\nspace = true\n")
+    with rbmq.Broker("127.0.0.1:0", config_file=tmp_path / "rbmq.toml") as broker, rbmq.Subscriber(broker.addr) as subscriber:
+        subscriber.subscribe("devices/+/temp")
+        printed, _ = run("rbmq_space", "devices/#", broker.addr, given=b"devices/1/temp 21.5 C\ndevices/1/door open\n")
+        assert printed == b"2 records, delivered to 1 subscribers\n"
+        message = subscriber.recv(LIMIT)
+        assert (message.topic, message, message.attributes["payload_is_utf8"]) == ("devices/1/temp", b"21.5 C", True)
+
+
 def test_cmq():
     receiver = begin("cmq_receive", "127.0.0.1:0")
     address = receiver.stderr.readline().decode().removeprefix("receiving at ").strip()
@@ -104,7 +114,7 @@ def test_cmq_reliable(tmp_path):
 
 
 def test_usage():
-    for name in ("publish", "subscribe", "publish_confirmed", "fill", "rbmq_publish", "rbmq_subscribe"):
+    for name in ("publish", "subscribe", "publish_confirmed", "fill", "rbmq_publish", "rbmq_space", "rbmq_subscribe"):
         process = begin(name)
         _, errors = process.communicate(timeout=LIMIT)
         assert process.returncode == 2 and errors.startswith(b"usage: "), name

@@ -482,6 +482,105 @@ def test_topics_of_a_space_are_topics_as_others(tmp_path):
         assert confirmation.wait(WAIT).position >= last
 
 
+@pytest.fixture
+def with_spaces(tmp_path):
+    """A broker with a space, out of which an earlier rule takes some topics, and one in which they have small rings."""
+    config = tmp_path / "rbmq.toml"
+    rules = [("devices/secret/#", "")] + [(pattern, "space = true") for pattern in ("devices/#", "small/#")]
+    config.write_text("".join(f"[[broker.topics]]\npattern = '{pattern}'\n{rule}\n" for pattern, rule in rules))
+    with rbmq.Broker("127.0.0.1:0", config_file=config) as broker:
+        yield broker
+
+
+def test_a_writer_of_a_space_publishes_to_its_topics(with_spaces):
+    with (
+        rbmq.Publisher(with_spaces.addr) as publisher,
+        rbmq.Subscriber(with_spaces.addr, confirm_consumed=True) as subscriber,
+        publisher.space("devices/#") as space,
+    ):
+        assert repr(space) == "SpaceWriter(pattern='devices/#')" and (space.pattern, space.log) == ("devices/#", "$space/devices")
+        assert space.contains("devices/7") and not space.contains("devices/secret/7") and not space.contains("news")
+        assert space.covers("devices/7/#") and not space.covers("devices/#")
+        subscriber.subscribe("devices/+/temp")
+        space.wait_subscribers(1, WAIT)
+        says = {"reply_to": "answers", "properties": [("unit", "C")], "key": b"\xff"}
+        first = space.publish_to("devices/7/temp", bytearray(b"21.5"), **says)
+        assert space.publish_to("devices/7/door", b"open", WAIT) > first
+        message = subscriber.recv(WAIT)
+        assert (message, message.topic, message.reply_to, message.key) == (b"21.5", "devices/7/temp", "answers", b"\xff")
+        assert message.attributes == {"topic": "devices/7/temp", **says}
+        assert subscriber.recv(0) is None
+        many = [(f"devices/{n}/temp", b"%d" % n, {"time_ms": n}) for n in range(100)]
+        end = space.publish_many([("devices/7/door", b"shut"), *many])
+        assert end == space.position
+        # A batch of a space has the messages of one topic.
+        for topic, data, attributes in many:
+            with subscriber.recv_batch(WAIT) as batch:
+                (held,) = batch
+                assert (batch.topic, held.topic, bytes(held)) == (topic, topic, data)
+                assert held.attributes == {"topic": topic, **attributes}
+        assert subscriber.recv(0) is None
+        confirmed = space.confirm(level="consumed", timeout=WAIT)
+        assert confirmed.subscribers == space.subscribers == 1 and confirmed.position >= end
+        assert space.confirmation(end, "consumed").wait(WAIT).position >= end and space.confirmed("consumed") >= end
+        assert space.accept_lost("consumed") is None and space.disk_failure is None
+        space.flush(WAIT)
+        space.close()
+        with pytest.raises(rocketbufs.Closed, match="the space is closed"):
+            space.publish_to("devices/7/temp", b"")
+        assert space.closed
+
+
+def test_what_a_writer_of_a_space_refuses(with_spaces):
+    with rbmq.Publisher(with_spaces.addr) as publisher, publisher.space("devices/#", ring_bytes=65536) as space:
+        for topic, error in (("devices/secret/7", rocketbufs.PublishError), ("devices/+", ValueError), ("", ValueError)):
+            with pytest.raises(error):
+                space.publish_to(topic, b"x")
+        with pytest.raises(rocketbufs.PublishError, match="is not in the space 'devices/#'") as error:
+            space.publish_many([("devices/1", b"1"), ("devices/2", b"2"), ("news", b"3"), ("devices/4", b"4")])
+        assert (error.value.kind, error.value.published) == ("NotInSpace", 2)
+        with pytest.raises(rocketbufs.PublishError, match="TooLarge|too large") as error:
+            space.publish_many([("devices/1", b"1"), ("devices/2", bytes(65536))])
+        assert (error.value.kind, error.value.published) == ("TooLarge", 1)
+        for wrong in (b"data", ("devices/1",), ("devices/1", "text"), (b"devices/1", b"x"), ("devices/1", b"x", 5), ("devices/1", b"x", {"no": 1})):
+            with pytest.raises(TypeError):
+                space.publish_many([wrong])
+        with pytest.raises(TypeError):
+            space.publish_to("devices/1", b"x", no_such_attribute=1)
+        with pytest.raises(rocketbufs.PublishError, match="the call says the topic"):
+            space.publish_many([("devices/1", b"x", {"topic": "devices/1"})])
+        with pytest.raises(rocketbufs.TopicOpenError):
+            publisher.space("devices/7/#")
+        with pytest.raises(rocketbufs.TopicOpenError):
+            publisher.space("devices/+")
+
+
+def test_a_writer_of_a_space_waits_for_room(with_spaces):
+    """One that is full raises `TimedOut`, and a waiting one goes on when the subscriber has read."""
+    with (
+        rbmq.Publisher(with_spaces.addr) as publisher,
+        rbmq.Subscriber(with_spaces.addr) as subscriber,
+        publisher.space("small/#", ring_bytes=65536) as space,
+    ):
+        subscriber.subscribe("small/#")
+        space.wait_subscribers(1, WAIT)
+        messages = [(f"small/{n % 7}", n.to_bytes(4) * 2000) for n in range(2000)]
+        with pytest.raises(rocketbufs.TimedOut) as error:
+            space.publish_many(messages, 0.5)
+        done = error.value.published
+        assert 0 < done < 2000
+        with pytest.raises(rocketbufs.TimedOut):
+            while True:
+                space.publish_to("small/x", bytes(8000), 0)
+        thread = threading.Thread(target=space.publish_many, args=(messages[done:],))
+        thread.start()
+        for topic, data in messages:
+            while (message := subscriber.recv(WAIT)).topic == "small/x":
+                pass
+            assert (message.topic, message) == (topic, data)
+        thread.join()
+
+
 def test_a_log_that_replaces_a_merged_one_is_reported(tmp_path):
     config = tmp_path / "rbmq.toml"
     config.write_text('[[broker.topics]]\npattern = "#"\ningest = "merge"\n')

@@ -15,6 +15,7 @@ GIVEN = """
 import rocketbufs as rocketbufs
 from rocketbufs import rbmq
 news: rbmq.TopicWriter
+publisher: rbmq.Publisher
 subscriber: rbmq.Subscriber
 password: str
 total: int
@@ -35,6 +36,13 @@ def bytes_like(topic: rbmq.TopicWriter, queue: cmq.Cmq) -> None:
     topic.publish(b"x", reply_too="answers")  # wrong
     topic.publish(b"x", key="text")  # wrong
     topic.segment(5, key=b"k")
+
+def of_a_space(space: rbmq.SpaceWriter) -> None:
+    space.publish_to("d/1", b"x", 1.0, reply_to="answers")
+    space.publish_to("d/1", "text")  # wrong
+    space.publish_to("d/1", b"x", reply_too="answers")  # wrong
+    space.publish_many([("d/1", b"x"), ("d/2", memoryview(b"y"), {"key": b"k"})])
+    space.publish_many([b"x"])  # wrong
 
 def attributes_of(message: rbmq.Message) -> None:
     print((message.reply_to or "").upper(), (message.key or b"").hex(), [key + value for key, value in message.properties])
@@ -68,6 +76,10 @@ async def tasks(listener: rocketbufs.Listener) -> None:
     await topic.publish(b"x", reply_to="answers")
     await topic.publish(b"x", reply_to=b"answers")  # wrong
     await topic.confirm(level="somehow")  # wrong
+    space = await publisher.space("d/#", ring_bytes=65536)
+    await publisher.space("d/#", framing="raw")  # wrong
+    await space.publish_to("d/1", b"x", key=b"k")
+    await space.publish_to("d/1", 5)  # wrong
     async for conn in aio.iterate(listener):
         conn.close("why")
         conn.no_such_thing()  # wrong

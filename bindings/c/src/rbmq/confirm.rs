@@ -51,7 +51,7 @@ impl From<Confirmed> for rbmq_confirmed {
     }
 }
 
-fn level(value: u32) -> Result<ConfirmLevel, Failure> {
+pub(crate) fn level(value: u32) -> Result<ConfirmLevel, Failure> {
     let known = ConfirmLevel::ALL.into_iter().find(|level| *level as u32 == value);
     known.ok_or_else(|| Failure::of(RB_ERR_ARGUMENT, format!("{value} is no level of confirmation")))
 }

@@ -1,8 +1,8 @@
 //! The status code of each error of RBMQ's client.
 
 use rbmq::{
-    ConfirmError, ConnectError, PublishError, PublisherWaitError, ReceiveError, SubscribeTopicError,
-    TopicOpenError,
+    ConfirmError, ConnectError, FilterError, PublishError, PublisherWaitError, ReceiveError,
+    SubscribeTopicError, TopicError, TopicOpenError,
 };
 use rocketbufs::error::{BufferError, ConnError};
 
@@ -34,7 +34,7 @@ impl From<ConnectError> for Failure {
 
 fn of_open(error: &TopicOpenError) -> rb_status {
     match error {
-        TopicOpenError::Name(_) => RB_ERR_NAME,
+        TopicOpenError::Name(_) | TopicOpenError::Pattern(_) | TopicOpenError::Space(_) => RB_ERR_NAME,
         TopicOpenError::Buffer { source: BufferError::TooMany(_), .. } => RB_ERR_TOO_MANY,
         TopicOpenError::Buffer { .. } => RB_ERR_MEMORY,
         TopicOpenError::Refused { .. } => RB_ERR_REFUSED,
@@ -66,6 +66,8 @@ impl From<PublishError> for Failure {
             PublishError::Closed => RB_ERR_CLOSED,
             PublishError::ShutDown => RB_ERR_DOWN,
             PublishError::WrongFraming { .. } => RB_ERR_WRONG_FRAMING,
+            PublishError::NotInSpace { .. } => RB_ERR_NAME,
+            PublishError::TopicInAttributes { .. } => RB_ERR_ARGUMENT,
             _ => RB_ERR_OTHER,
         };
         Failure::of(status, error)
@@ -103,6 +105,8 @@ impl From<ConfirmError> for Failure {
 }
 
 failures! {
+    TopicError: |e| RB_ERR_NAME;
+    FilterError: |e| RB_ERR_NAME;
     SubscribeTopicError: |e| match &e {
         SubscribeTopicError::ShutDown => RB_ERR_DOWN,
         _ => RB_ERR_NAME,

@@ -9,6 +9,8 @@ pub mod login;
 pub mod observer;
 pub mod publisher;
 pub mod received;
+pub mod space;
 pub mod subscriber;
 pub mod subscriber_options;
 pub mod topic;
+mod writing;

@@ -1,18 +1,17 @@
 //! Topics that are published to.
 
 use std::ffi::{c_char, c_void};
-use std::mem::ManuallyDrop;
-use std::ptr::NonNull;
 
 use libc::iovec;
-use rbmq::{Framing, PublishError, Publisher, TopicOptions, TopicWriter, WriteBatch};
+use rbmq::{Framing, Publisher, TopicOptions, TopicWriter};
 
 use crate::conn::function;
 use crate::raw::{Versioned, answer, array, bytes, iovec_bytes, options, put, rb_bool, set, text, timeout};
 use crate::rbmq::attributes::{attributes_of, rbmq_attributes};
 use crate::rbmq::publisher::{rbmq_fill_fn, rbmq_publisher};
-use crate::status::rb_status::{RB_ERR_ARGUMENT, RB_ERR_BUSY, RB_FULL};
-use crate::status::{Failure, Outcome, call, rb_status};
+use crate::rbmq::writing::Writing;
+use crate::status::rb_status::{RB_ERR_ARGUMENT, RB_FULL};
+use crate::status::{Failure, call, rb_status};
 use crate::table::{exclusive, insert, kinds, shared, take};
 
 /// Publishes to one topic. One thread uses it at a time.
@@ -36,65 +35,7 @@ pub(crate) fn framing(framing: Framing) -> u32 {
     }
 }
 
-/// A writer, and the batch of it that is open.
-pub(crate) struct Topic {
-    /// Borrows what `writer` points at: it is dropped before, and while it is there nothing else uses the writer.
-    batch: Option<WriteBatch<'static>>,
-    /// Owned.
-    writer: NonNull<TopicWriter>,
-}
-
-// SAFETY: the writer is owned, and is Send; the batch borrows it.
-unsafe impl Send for Topic {}
-
-impl Topic {
-    fn new(writer: TopicWriter) -> Self {
-        Self { batch: None, writer: NonNull::from(Box::leak(Box::new(writer))) }
-    }
-
-    /// The writer, while no batch is open.
-    #[inline]
-    pub(crate) fn writer(&mut self) -> Result<&mut TopicWriter, Failure> {
-        if self.batch.is_some() {
-            return Err(Failure::new(
-                RB_ERR_BUSY,
-                "a batch of the topic is open; deliver or cancel it first",
-            ));
-        }
-        // SAFETY: owned, and no batch borrows it.
-        Ok(unsafe { self.writer.as_mut() })
-    }
-
-    fn begin(&mut self, bytes: u64, timeout_ns: i64) -> Outcome {
-        self.writer()?;
-        // SAFETY: owned, and no batch borrows it. The batch is dropped before the writer, which `Drop` and `into_writer`
-        // make sure of.
-        let writer: &'static mut TopicWriter = unsafe { self.writer.as_mut() };
-        self.batch = Some(writer.batch_timeout(bytes, timeout(timeout_ns))?);
-        Ok(())
-    }
-
-    fn batch(&mut self) -> Result<&mut WriteBatch<'static>, Failure> {
-        self.batch.as_mut().ok_or_else(|| Failure::new(RB_ERR_ARGUMENT, "no batch of the topic is open"))
-    }
-
-    /// The writer. A batch that is open publishes nothing.
-    fn into_writer(mut self) -> TopicWriter {
-        self.batch = None;
-        // Nothing is left to drop but the writer.
-        let writer = ManuallyDrop::new(self).writer;
-        // SAFETY: made by `new` from a box, and `self` is not dropped.
-        *unsafe { Box::from_raw(writer.as_ptr()) }
-    }
-}
-
-impl Drop for Topic {
-    fn drop(&mut self) {
-        self.batch = None;
-        // SAFETY: made by `new` from a box, and the batch that borrowed it is gone.
-        drop(unsafe { Box::from_raw(self.writer.as_ptr()) });
-    }
-}
+pub(crate) type Topic = Writing<TopicWriter>;
 
 /// How a topic is opened. Zeros are defaults: `rbmq_topic_options options = {.size = sizeof options};`
 #[repr(C)]
@@ -122,7 +63,7 @@ pub struct rbmq_topic_options {
 // SAFETY: integers and an `rb_bool`, and the first field is the size.
 unsafe impl Versioned for rbmq_topic_options {}
 
-fn topic_options(given: *const rbmq_topic_options) -> Result<TopicOptions, Failure> {
+pub(crate) fn topic_options(given: *const rbmq_topic_options) -> Result<TopicOptions, Failure> {
     let given = options(given, "the topic's options")?;
     let framing = match given.framing {
         RBMQ_FRAMING_RECORDS => Framing::Records,
@@ -154,7 +95,7 @@ pub extern "C" fn rbmq_publisher_topic(
     answer(out, "the place for the topic", || {
         let publisher = shared::<Publisher>(publisher)?;
         let writer = publisher.topic_with(text(name, "the topic's name")?, topic_options(given)?)?;
-        insert(Topic::new(writer))
+        insert(Writing::new(writer))
     })
 }
 
@@ -358,12 +299,7 @@ pub extern "C" fn rbmq_topic_batch_push_encoded(
 #[unsafe(no_mangle)]
 pub extern "C" fn rbmq_topic_batch_deliver(topic: *mut rbmq_topic, end: *mut u64) -> rb_status {
     call(|| {
-        let mut topic = exclusive::<Topic>(topic)?;
-        let delivered = topic.batch()?.try_deliver();
-        if !matches!(delivered, Err(PublishError::TimedOut { .. })) {
-            topic.batch = None;
-        }
-        put(end, delivered?);
+        put(end, exclusive::<Topic>(topic)?.deliver()?);
         Ok(())
     })
 }
@@ -372,7 +308,7 @@ pub extern "C" fn rbmq_topic_batch_deliver(topic: *mut rbmq_topic, end: *mut u64
 #[unsafe(no_mangle)]
 pub extern "C" fn rbmq_topic_batch_cancel(topic: *mut rbmq_topic) -> rb_status {
     call(|| {
-        exclusive::<Topic>(topic)?.batch = None;
+        exclusive::<Topic>(topic)?.cancel();
         Ok(())
     })
 }

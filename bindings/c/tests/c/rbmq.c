@@ -531,6 +531,103 @@ static void in_space(void) {
     OK(rbmq_publisher_close(publisher, WAIT));
 }
 
+// A writer of a whole space, in each way to publish.
+static void whole_space(void) {
+    rbmq_publisher *publisher;
+    rbmq_space *space;
+    rbmq_subscriber *subscriber;
+    char filter[40], elsewhere[40];
+    snprintf(filter, sizeof filter, "space/%d/#", getpid());
+    snprintf(elsewhere, sizeof elsewhere, "kept/%d", getpid());
+    OK(rbmq_publisher_connect(broker, NULL, &publisher));
+    FAILS(rbmq_publisher_space(publisher, filter, NULL, &space), RB_ERR_REFUSED, "this broker has no such space");
+    FAILS(rbmq_publisher_space(publisher, "space/+", NULL, &space), RB_ERR_NAME, "space/+");
+    OK(rbmq_publisher_space(publisher, "space/#", NULL, &space));
+    CHECK(rbmq_space_contains(space, temp) == 1 && rbmq_space_contains(space, elsewhere) == 0);
+    CHECK(rbmq_space_covers(space, filter) == 1 && rbmq_space_covers(space, "#") == 0);
+    CHECK(rbmq_space_contains(space, "a/#") == RB_ERR_NAME && rbmq_space_contains(NULL, temp) == RB_ERR_NULL);
+    rbmq_subscriber_options receives = {.size = sizeof receives, .confirm_consumed = true};
+    OK(rbmq_subscriber_connect(broker, &receives, &subscriber));
+    OK(rbmq_subscriber_subscribe(subscriber, filter, NULL));
+    OK(rbmq_space_wait_subscribers(space, 1, WAIT));
+
+    uint64_t end, confirmed_end;
+    rbmq_property unit = {"unit", 4, "C", 1};
+    rbmq_attributes given = {.size = sizeof given, .reply_to = "answers", .reply_to_len = 7, .properties = &unit, .properties_count = 1};
+    OK(rbmq_space_publish_to(space, temp, &given, "21.5", 4, WAIT, NULL));
+    OK(rbmq_space_publish_to(space, door, NULL, "open", 4, WAIT, NULL));
+    FAILS(rbmq_space_publish_to(space, elsewhere, NULL, "x", 1, WAIT, NULL), RB_ERR_NAME, "is not in the space 'space/#'");
+    FAILS(rbmq_space_publish_to(space, "", NULL, "x", 1, WAIT, NULL), RB_ERR_NAME, "");
+    given.topic = door, given.topic_len = strlen(door);
+    FAILS(rbmq_space_publish_to(space, temp, &given, "x", 1, WAIT, NULL), RB_ERR_ARGUMENT, "the call says the topic");
+    given.topic = NULL, given.topic_len = 0;
+    FAILS(rbmq_space_batch_push(space, temp, NULL, "x", 1), RB_ERR_ARGUMENT, "no batch of the space is open");
+    OK(rbmq_space_batch(space, 100, WAIT));
+    FAILS(rbmq_space_publish_to(space, temp, NULL, "x", 1, WAIT, NULL), RB_ERR_BUSY, "a batch of the space is open");
+    OK(rbmq_space_batch_push(space, temp, NULL, "dropped", 7));
+    OK(rbmq_space_batch_cancel(space));
+    OK(rbmq_space_batch(space, 100, WAIT));
+    OK(rbmq_space_batch_push(space, temp, &given, "22", 2));
+    OK(rbmq_space_batch_push(space, door, NULL, "closed", 6));
+    char large[200] = {0};
+    CHECK(rbmq_space_batch_push(space, temp, NULL, large, sizeof large) == RB_FULL);
+    OK(rbmq_space_batch_deliver(space, &end));
+
+    // The topic is the message's own, and so are its attributes.
+    const char *topics[] = {temp, door, temp, door}, *expected[] = {"21.5", "open", "22", "closed"};
+    rbmq_message message;
+    for (int i = 0; i < 4; i++) {
+        OK(rbmq_subscriber_recv(subscriber, &message, WAIT));
+        CHECK(message.len == strlen(expected[i]) && !memcmp(message.data, expected[i], message.len));
+        CHECK(message.topic_len == strlen(topics[i]) && !memcmp(message.topic, topics[i], message.topic_len));
+        rbmq_attributes read;
+        rbmq_property property;
+        size_t count;
+        OK(rbmq_attributes_read(message.attributes, message.attributes_len, &read));
+        OK(rbmq_attributes_properties(message.attributes, message.attributes_len, &property, 1, &count));
+        CHECK(read.reply_to_len == (i % 2 ? 0u : 7u) && count == (i % 2 ? 0u : 1u));
+        CHECK(i % 2 || (!memcmp(read.reply_to, "answers", 7) && property.value_len == 1 && *property.value == 'C'));
+    }
+    CHECK(rbmq_subscriber_recv(subscriber, &message, RB_NO_WAIT) == RB_TIMED_OUT);
+    rbmq_confirmed confirmed;
+    rbmq_confirmation *confirmation;
+    OK(rbmq_space_confirmation(space, end, RBMQ_LEVEL_CONSUMED, &confirmation));
+    OK(rbmq_space_confirm(space, end, RBMQ_LEVEL_CONSUMED, WAIT, &confirmed));
+    CHECK(confirmed.subscribers == 1 && confirmed.position >= end);
+    OK(rbmq_confirmation_wait(confirmation, NULL, WAIT));
+    OK(rbmq_confirmation_free(confirmation));
+    OK(rbmq_space_confirmed(space, RBMQ_LEVEL_CONSUMED, &confirmed_end));
+    uint64_t from = 1, to = 1;
+    size_t len;
+    OK(rbmq_space_accept_lost(space, RBMQ_LEVEL_CONSUMED, &from, &to));
+    OK(rbmq_space_disk_failure(space, NULL, 0, &len));
+    rbmq_topic_info info;
+    OK(rbmq_space_get_info(space, &info));
+    CHECK(confirmed_end >= end && from == 0 && to == 0 && len == 0 && info.position == end && info.subscribers == 1);
+    CHECK(info.max_delivery_bytes > 0);
+
+    // A topic of the space shares the log, and outlives the writer of the space.
+    rbmq_topic *topic;
+    OK(rbmq_publisher_topic(publisher, door, NULL, &topic));
+    OK(rbmq_space_batch(space, 100, WAIT));
+    OK(rbmq_space_batch_push(space, temp, NULL, "never", 5));
+    OK(rbmq_space_free(space));
+    OK(rbmq_space_free(NULL));
+    OK(rbmq_publisher_space(publisher, "space/#", NULL, &space));
+    OK(rbmq_space_publish_to(space, temp, NULL, "23", 2, WAIT, NULL));
+    OK(rbmq_space_flush(space, WAIT));
+    OK(rbmq_space_close(space, WAIT));
+    FAILS(rbmq_space_flush(space, WAIT), RB_ERR_FREED, "");
+    OK(rbmq_topic_publish(topic, "open", 4, WAIT, NULL));
+    OK(rbmq_subscriber_recv(subscriber, &message, WAIT));
+    CHECK(message.len == 2 && !memcmp(message.data, "23", 2));
+    OK(rbmq_subscriber_recv(subscriber, &message, WAIT));
+    CHECK(message.topic_len == strlen(door) && !memcmp(message.topic, door, message.topic_len));
+    OK(rbmq_topic_close(topic, WAIT));
+    OK(rbmq_subscriber_close(subscriber, WAIT));
+    OK(rbmq_publisher_close(publisher, WAIT));
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 2);
     broker = argv[1];
@@ -554,6 +651,7 @@ int main(int argc, char **argv) {
     disk();
     by_callback();
     in_space();
+    whole_space();
     puts("rbmq: ok");
     return 0;
 }

@@ -44,7 +44,7 @@ static const auto wait = 60s;
 template <class T> constexpr bool moves_only = std::is_nothrow_move_constructible_v<T> && !std::is_copy_constructible_v<T>;
 static_assert(moves_only<Context> && moves_only<Conn> && moves_only<Listener> && moves_only<rOut> && moves_only<rIn>);
 static_assert(moves_only<Buffer> && moves_only<Writer> && moves_only<Subscription> && moves_only<View> && moves_only<Reader>);
-static_assert(moves_only<rbmq::Publisher> && moves_only<rbmq::Topic> && moves_only<rbmq::Subscriber>);
+static_assert(moves_only<rbmq::Publisher> && moves_only<rbmq::Topic> && moves_only<rbmq::Subscriber> && moves_only<rbmq::Space>);
 static_assert(moves_only<RateLimit> && moves_only<cmq::Queue> && moves_only<cmq::Message> && moves_only<cmq::SecretKey>);
 static_assert(std::is_trivially_copyable_v<buf_seg> && sizeof(buf_seg) == sizeof(rb_buf_seg));
 
@@ -477,6 +477,45 @@ static void strategies() {
     CHECK(got->message.text() == "price" && got->slot == 3 && got->number == 0 && !got->repaired);
 }
 
+// All topics of a space by one writer. What is received has the topic's own name.
+static void spaces(const std::string &broker) {
+    const std::string prefix = "space/cpp/" + std::to_string(getpid()), temp = prefix + "/temp", door = prefix + "/door";
+    rbmq::Publisher publisher(broker);
+    rbmq::Space space = publisher.space("space/#");
+    rbmq_subscriber_options options{};
+    options.size = sizeof options;
+    options.confirm_consumed = true;
+    rbmq::Subscriber subscriber(broker, &options);
+    CHECK(subscriber.subscribe(prefix + "/+") && space.wait_subscribers(1, wait));
+    CHECK(space.contains(temp) && !space.contains("kept/1") && space.covers(prefix + "/#") && !space.covers("#"));
+    rbmq::position_t end = 0;
+    CHECK(space.publish_to(temp, "21.5") && space.publish_to(door, rbmq::Attributes().reply_to("answers"), "open", wait));
+    {
+        rbmq::SpaceBatch batch(space, 64, wait);
+        CHECK(batch && batch.push(temp, "22") && batch.push(door, rbmq::Attributes().property("by", "hand"), "shut"));
+        CHECK(!batch.push(temp, std::string(100, 'x')) && batch.deliver(&end));
+        rbmq::SpaceBatch dropped(space, 64);
+        CHECK(dropped.push(temp, "never"));
+    }
+    const char *expected[] = {"21.5", "open", "22", "shut"};
+    for (int i = 0; i < 4; ++i) {
+        auto message = subscriber.recv(wait);
+        CHECK(message && message->text() == expected[i] && message->topic_name() == (i % 2 ? door : temp));
+        CHECK(message->read_attributes().reply_to().has_value() == (i == 1));
+        CHECK(message->read_attributes().properties().size() == (i == 3 ? 1u : 0u));
+    }
+    CHECK(!subscriber.recv(rbmq::no_wait));
+    rbmq_confirmed confirmed{};
+    CHECK(space.confirm(end, RBMQ_LEVEL_CONSUMED, wait, &confirmed) && confirmed.subscribers == 1);
+    CHECK(space.confirmation(end, RBMQ_LEVEL_DELIVERED).wait(wait) && space.confirmed(RBMQ_LEVEL_DELIVERED) >= end);
+    CHECK(space.accept_lost(RBMQ_LEVEL_DELIVERED).second == 0 && space.disk_failure().empty() && space.info().position == end);
+    FAILS(space.publish_to("kept/1", "x"), RB_ERR_NAME);
+    FAILS(space.publish_to(temp, rbmq::Attributes().topic(temp), "x"), RB_ERR_ARGUMENT);
+    FAILS(space.contains("a/#"), RB_ERR_NAME);
+    CHECK(space.flush(wait) && space.close(wait) && !space);
+    FAILS(publisher.space("unknown/#"), RB_ERR_REFUSED);
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 2);
     Context context{Config()};
@@ -498,6 +537,7 @@ int main(int argc, char **argv) {
     peers();
     nobody_gets_in();
     topics(argv[1]);
+    spaces(argv[1]);
     queues();
     secure_queues();
     strategies();

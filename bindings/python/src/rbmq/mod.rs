@@ -10,8 +10,10 @@ mod options;
 mod publisher;
 mod resources;
 mod segment;
+mod space;
 mod subscriber;
 mod writer;
+mod writing;
 
 use pyo3::prelude::*;
 
@@ -29,6 +31,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<options::SlowPolicy>()?;
     module.add_class::<publisher::Publisher>()?;
     module.add_class::<segment::MessageSegment>()?;
+    module.add_class::<space::SpaceWriter>()?;
     module.add_class::<subscriber::BytesIter>()?;
     module.add_class::<subscriber::Subscriber>()?;
     module.add_class::<writer::TopicWriter>()

@@ -8,6 +8,7 @@ use rbmq::{PublisherEvent, TopicOptions};
 
 use super::options;
 use super::resources::{Resources, resources};
+use super::space::SpaceWriter;
 use super::writer::TopicWriter;
 use crate::arguments::given;
 use crate::classes::{closing, getters};
@@ -91,6 +92,32 @@ impl Publisher {
         let writer = times::interruptible(py, move || publisher.topic_with(&name, options))?
             .or_raise(py, "TopicOpenError")?;
         Ok(TopicWriter::of(writer, framing))
+    }
+
+    /// Opens a space, all topics of a pattern such as "devices/#" that the broker keeps in one log, to publish to any of them. Waits until the
+    /// broker has taken it, at most `open_timeout` seconds.
+    #[pyo3(signature = (pattern, *, ring_bytes=None, max_delivery_bytes=None, open_timeout=Some(10.0),
+        keep_until_delivered=false, max_confirmations=65536))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    fn space(
+        &self,
+        py: Python<'_>,
+        pattern: &str,
+        ring_bytes: Option<u64>,
+        max_delivery_bytes: Option<u64>,
+        open_timeout: Option<f64>,
+        keep_until_delivered: bool,
+        max_confirmations: usize,
+    ) -> PyResult<SpaceWriter> {
+        let mut options = TopicOptions::default()
+            .open_timeout(times::timeout(open_timeout)?)
+            .keep_until_delivered(keep_until_delivered)
+            .max_confirmations(max_confirmations);
+        given!(options; ring_bytes, max_delivery_bytes);
+        let (publisher, pattern) = (self.publisher.shared(py)?, pattern.to_owned());
+        let writer = times::interruptible(py, move || publisher.space_with(&pattern, options))?
+            .or_raise(py, "TopicOpenError")?;
+        Ok(SpaceWriter::of(writer))
     }
 
     /// The next event, waiting at most `timeout` seconds; None if nothing happened. Events are collected from the first call of

@@ -6,24 +6,19 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rbmq::{AttributesBuf, Framing, PublishError, PublisherWaitError};
+use rbmq::{AttributesBuf, Framing, PublishError};
 
 use super::attributes::of_arguments;
-use super::confirm::{self, Confirmation, Confirmed};
+use super::confirm::{Confirmation, Confirmed};
 use super::options;
 use super::segment::MessageSegment;
+use super::writing::{CHUNK_BYTES, HEADER, attributes_size};
 use crate::classes::{closing, getters};
 use crate::errors::Raise;
 use crate::guarded::Guarded;
 use crate::input::{Input, inputs_of};
 use crate::notify::Notifier;
-use crate::times::{self, Deadline};
-
-/// The most bytes of messages that `publish_many` makes one delivery of.
-const CHUNK_BYTES: usize = 128 << 10;
-
-/// The bytes of the header of a record.
-const HEADER: usize = rbmq::wire::RECORD_HEADER_BYTES;
+use crate::times;
 
 /// Publishes to one topic. `publish` copies any object with the buffer protocol into the ring; `segment` gives the memory of the
 /// ring itself. Calls wait only while the ring is full.
@@ -39,88 +34,12 @@ pub struct TopicWriter {
     max_delivery: usize,
 }
 
-/// What attributes add to a record.
-fn attributes_size(attributes: &AttributesBuf) -> usize {
-    match attributes.as_bytes().len() {
-        0 => 0,
-        size => rbmq::wire::ATTRIBUTES_HEADER_BYTES + size,
-    }
-}
-
-/// Whether a later try may succeed.
-fn may_wait(error: &PublishError) -> bool {
-    matches!(error, PublishError::TimedOut { .. } | PublishError::TooFewSubscribers { .. })
-}
-
 impl TopicWriter {
     /// Makes a Python object of a writer.
     pub fn of(writer: rbmq::TopicWriter, framing: Framing) -> Self {
         let topic = writer.topic().to_string();
         let max_delivery = usize::try_from(writer.max_delivery_bytes()).unwrap_or(usize::MAX);
         Self { writer: Arc::new(Guarded::new(writer, "topic")), topic, framing, max_delivery }
-    }
-
-    /// Tries at once, with the interpreter, if there is room for `bytes` bytes or the call must not wait. None otherwise: a publisher
-    /// that is refused asks the broker for room, which one that waits does only in time.
-    fn at_once<R>(
-        &self,
-        py: Python<'_>,
-        bytes: usize,
-        timeout: Option<Duration>,
-        attempt: impl FnOnce(&mut rbmq::TopicWriter) -> Result<R, PublishError>,
-    ) -> PyResult<Option<R>> {
-        let tried = self.writer.with(py, |writer| {
-            let may_try = timeout == Some(Duration::ZERO) || writer.free_bytes() >= (bytes + HEADER) as u64;
-            may_try.then(|| attempt(writer))
-        })?;
-        match tried {
-            Some(Err(error)) if may_wait(&error) && timeout != Some(Duration::ZERO) => Ok(None),
-            tried => tried.transpose().or_raise(py, "PublishError"),
-        }
-    }
-
-    /// Tries without the interpreter until there is room.
-    fn waiting<R: Send>(
-        &self,
-        py: Python<'_>,
-        timeout: Option<Duration>,
-        attempt: impl Fn(&mut rbmq::TopicWriter, Duration) -> Result<R, PublishError> + Send + Sync,
-    ) -> PyResult<R> {
-        let mut last = None;
-        let waited =
-            self.writer.wait_detached(py, &Deadline::after(timeout), |writer, step| {
-                match attempt(writer, step) {
-                    Ok(done) => Ok(Some(done)),
-                    Err(error) if may_wait(&error) => {
-                        last = Some(error);
-                        Ok(None)
-                    }
-                    Err(error) => Err(error),
-                }
-            })?;
-        let late = || Err(last.unwrap_or(PublishError::TimedOut { last_error: None }));
-        waited.unwrap_or_else(late).or_raise(py, "PublishError")
-    }
-
-    /// Waits in steps for what the broker reports.
-    fn wait_for(
-        &self,
-        py: Python<'_>,
-        timeout: Option<f64>,
-        attempt: impl Fn(&mut rbmq::TopicWriter, Duration) -> Result<(), PublisherWaitError> + Send + Sync,
-    ) -> PyResult<()> {
-        let deadline = Deadline::after(times::timeout(timeout)?);
-        let waited = self.writer.wait(py, &deadline, |writer, step| match attempt(writer, step) {
-            Err(PublisherWaitError::TooFewSubscribers { .. } | PublisherWaitError::NotAccepted { .. }) => {
-                Ok(None)
-            }
-            done => Ok::<_, Infallible>(Some(done)),
-        })?;
-        let done = match waited {
-            Some(Ok(done)) => done,
-            None => self.writer.with(py, |writer| attempt(writer, Duration::ZERO))?,
-        };
-        done.map_err(|error| with_time(error, timeout)).or_raise(py, "PublisherWaitError")
     }
 
     /// One message, or in a raw topic one piece.
@@ -138,11 +57,11 @@ impl TopicWriter {
         let publish = |writer: &mut rbmq::TopicWriter| {
             writer.publish_with_timeout(attributes, bytes, Some(Duration::ZERO))
         };
-        match self.at_once(py, bytes.len() + attributes_size(attributes), timeout, publish)? {
+        match self.writer.at_once(py, bytes.len() + attributes_size(attributes), timeout, publish)? {
             Some(position) => Ok(position),
             None => {
                 let stable = input.stable(py);
-                self.waiting(py, timeout, |writer, step| {
+                self.writer.waiting(py, timeout, |writer, step| {
                     writer.publish_with_timeout(attributes, &stable, Some(step))
                 })
             }
@@ -158,8 +77,12 @@ impl TopicWriter {
                 };
                 writer.fill_raw(piece.len() as u64, Some(step), fill).map(drop)
             };
-            if self.at_once(py, piece.len(), timeout, |writer| publish(writer, Duration::ZERO))?.is_none() {
-                self.waiting(py, timeout, publish)?;
+            if self
+                .writer
+                .at_once(py, piece.len(), timeout, |writer| publish(writer, Duration::ZERO))?
+                .is_none()
+            {
+                self.writer.waiting(py, timeout, publish)?;
             }
         }
         self.writer.with(py, |writer| writer.position())
@@ -173,7 +96,7 @@ impl TopicWriter {
         bytes: usize,
         timeout: Option<Duration>,
     ) -> PyResult<usize> {
-        let done = self.at_once(py, bytes, timeout, |writer| {
+        let done = self.writer.at_once(py, bytes, timeout, |writer| {
             let batch = writer.batch_timeout(bytes as u64, Some(Duration::ZERO))?;
             deliver(batch, chunk.iter().map(|input| input.bytes(py)))
         })?;
@@ -181,7 +104,7 @@ impl TopicWriter {
             return Ok(count);
         }
         let stable: Vec<_> = chunk.iter().map(|input| input.stable(py)).collect();
-        self.waiting(py, timeout, |writer, step| {
+        self.writer.waiting(py, timeout, |writer, step| {
             let batch = writer.batch_timeout(bytes as u64, Some(step))?;
             deliver(batch, stable.iter().map(|message| &**message))
         })
@@ -288,9 +211,9 @@ impl TopicWriter {
         let headers = HEADER + attributes_size(&attributes);
         let bytes = usize::try_from(size).unwrap_or(usize::MAX).min(usize::MAX - headers) + headers - HEADER;
         let claim = |writer: &mut rbmq::TopicWriter, step| writer.claim_with(&attributes, size, Some(step));
-        let segment = match self.at_once(py, bytes, timeout, |writer| claim(writer, Duration::ZERO))? {
+        let segment = match self.writer.at_once(py, bytes, timeout, |writer| claim(writer, Duration::ZERO))? {
             Some(segment) => segment,
-            None => self.waiting(py, timeout, claim)?,
+            None => self.writer.waiting(py, timeout, claim)?,
         };
         Ok(MessageSegment::of(segment, self.writer.clone()))
     }
@@ -298,7 +221,7 @@ impl TopicWriter {
     /// Waits until the topic has `count` subscribers. They receive everything that is published from then on.
     #[pyo3(signature = (count, timeout=None))]
     fn wait_subscribers(&self, py: Python<'_>, count: u32, timeout: Option<f64>) -> PyResult<()> {
-        self.wait_for(py, timeout, |writer, step| writer.wait_subscribers(count, Some(step)))
+        self.writer.wait_for(py, timeout, |writer, step| writer.wait_subscribers(count, Some(step)))
     }
 
     /// The position below which everything is confirmed at a level.
@@ -317,11 +240,7 @@ impl TopicWriter {
         level: &str,
         notify: Option<&Bound<'_, Notifier>>,
     ) -> PyResult<Confirmation> {
-        let level = options::level(level)?;
-        let begun = self
-            .writer
-            .with(py, |writer| writer.confirmation(position.unwrap_or(writer.position()), level))?;
-        Ok(Confirmation::of(begun, notify.map(|notify| notify.get())))
+        self.writer.begin_confirmation(py, position, level, notify)
     }
 
     /// Waits until everything below `position` (None: everything that was published) is confirmed at a level.
@@ -333,26 +252,7 @@ impl TopicWriter {
         level: &str,
         timeout: Option<f64>,
     ) -> PyResult<Confirmed> {
-        let level = options::level(level)?;
-        let deadline = Deadline::after(times::timeout(timeout)?);
-        let position = match position {
-            Some(position) => position,
-            None => self.writer.with(py, |writer| writer.position())?,
-        };
-        let waited = self.writer.wait(py, &deadline, |writer, step| {
-            match writer.confirm(position, level, Some(step)) {
-                Err(rbmq::ConfirmError::TimedOut { .. }) => Ok(None),
-                done => Ok::<_, Infallible>(Some(done)),
-            }
-        })?;
-        match waited {
-            Some(Ok(done)) => confirm::result(py, done),
-            None => {
-                let done =
-                    self.writer.with(py, |writer| writer.confirm(position, level, Some(Duration::ZERO)))?;
-                confirm::result(py, done)
-            }
-        }
+        self.writer.wait_confirmed(py, position, level, timeout)
     }
 
     /// Accepts a loss that a confirmation reported: confirmations continue behind the range that is returned.
@@ -365,7 +265,7 @@ impl TopicWriter {
     /// Waits until the broker has everything that was published.
     #[pyo3(signature = (timeout=None))]
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        self.wait_for(py, timeout, |writer, step| writer.flush(Some(step)))
+        self.writer.wait_for(py, timeout, |writer, step| writer.flush(Some(step)))
     }
 
     /// Closes the topic: waits until the broker has everything and the end of the topic, at most `timeout` seconds. A second
@@ -398,17 +298,3 @@ getters! { TopicWriter.writer:
 }
 
 closing!(TopicWriter, close, Some(10.0));
-
-/// The error with the time-out of the whole call, which was waited for in steps.
-fn with_time(error: PublisherWaitError, timeout: Option<f64>) -> PublisherWaitError {
-    let whole = Duration::try_from_secs_f64(timeout.unwrap_or_default()).unwrap_or_default();
-    match error {
-        PublisherWaitError::TooFewSubscribers { topic, present, wanted, .. } => {
-            PublisherWaitError::TooFewSubscribers { topic, present, wanted, waited: whole }
-        }
-        PublisherWaitError::NotAccepted { topic, confirmed, end, last_error, .. } => {
-            PublisherWaitError::NotAccepted { topic, confirmed, end, waited: whole, last_error }
-        }
-        other => other,
-    }
-}

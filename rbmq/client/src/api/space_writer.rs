@@ -186,6 +186,16 @@ impl SpaceWriter {
         self.log.confirmed(level)
     }
 
+    /// As [`TopicWriter::disk_failure`].
+    pub fn disk_failure(&self) -> Option<String> {
+        self.log.disk_failure()
+    }
+
+    /// As [`TopicWriter::accept_lost`], for all writers of the log.
+    pub fn accept_lost(&self, level: ConfirmLevel) -> Option<(Position, Position)> {
+        self.log.accept_lost(level)
+    }
+
     /// As [`TopicWriter::flush`].
     ///
     /// # Errors
