@@ -27,7 +27,7 @@ use rustix::{
 
 /// Bytes in flight per topic, but at least `LEAST_MESSAGES` messages: enough that no end waits for the other end's next turn,
 /// and little compared with the limits of the servers' queues.
-const WINDOW_BYTES: usize = 4 << 20;
+pub const WINDOW_BYTES: usize = 4 << 20;
 const LEAST_MESSAGES: u64 = 16;
 
 /// Tokens per window and subscriber.

@@ -23,9 +23,9 @@ pub enum System {
     Rabbitmq,
     /// RBMQ's gateway for clients of Redis, in its broker's process
     Resp,
-    /// RBMQ's gateway for clients of MQTT, in its broker's process
+    /// RBMQ's gateway for clients of MQTT, in its broker's process; as Mosquitto
     Mqtt,
-    /// Mosquitto over MQTT 3.1.1, QoS 0
+    /// Mosquitto over MQTT 3.1.1: QoS 0, and QoS 1 with `--confirm accepted --api message`
     Mosquitto,
 }
 
@@ -62,8 +62,12 @@ impl System {
             | System::Nats
             | System::Rabbitmq
             | System::Resp => confirm != Confirm::Consumed,
-            // Of QoS 0 nothing is confirmed.
-            System::Mqtt | System::Mosquitto => confirm == Confirm::None,
+            // Confirmed is QoS 1, in which messages differ by their ids.
+            System::Mqtt | System::Mosquitto => match confirm {
+                Confirm::None => true,
+                Confirm::Accepted => api == Api::Message,
+                Confirm::Consumed => false,
+            },
         }
     }
 

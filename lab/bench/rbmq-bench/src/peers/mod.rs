@@ -20,6 +20,7 @@ mod subscribe;
 
 use std::net::TcpStream;
 
+use benchkit::credit;
 use message::Protocol;
 pub use message::{Next, topic_name};
 pub use publish::publish;
@@ -27,7 +28,10 @@ pub use server::{Servers, guard};
 pub use socket::{Reader, connect, server_of};
 pub use subscribe::subscribe;
 
-use crate::{error::BenchError, systems::System};
+use crate::{
+    error::BenchError,
+    systems::{Confirm, System},
+};
 
 /// A system of other makers, by the protocol of its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +44,12 @@ pub enum Peer {
     Rabbitmq,
     /// MQTT 3.1.1, QoS 0.
     Mqtt,
+    /// The same with QoS 1: each message has an id, and the other end acknowledges it.
+    MqttAcked,
 }
+
+/// Messages of a topic with QoS 1 that are under way: the gateway drops what waits for a subscriber beyond 1,000, and there are two topics.
+const ACKED_UNDER_WAY: usize = 400;
 
 impl Peer {
     /// The peer that a system is, if it is one.
@@ -54,13 +63,29 @@ impl Peer {
         }
     }
 
+    /// The peer whose publishers get this confirmation.
+    pub fn with(self, confirm: Confirm) -> Peer {
+        match (self, confirm) {
+            (Peer::Mqtt, Confirm::Accepted) => Peer::MqttAcked,
+            _ => self,
+        }
+    }
+
+    /// The bytes with which a message counts in what may be under way.
+    fn weight(self, record: usize) -> usize {
+        match self {
+            Peer::MqttAcked => record.max(credit::WINDOW_BYTES / ACKED_UNDER_WAY),
+            _ => record,
+        }
+    }
+
     /// The protocol, for code that is the same for all peers.
     fn protocol(self) -> Protocol {
         match self {
             Peer::Redis => redis::PROTOCOL,
             Peer::Nats => nats::PROTOCOL,
             Peer::Rabbitmq => rabbitmq::PROTOCOL,
-            Peer::Mqtt => mqtt::PROTOCOL,
+            Peer::Mqtt | Peer::MqttAcked => mqtt::PROTOCOL,
         }
     }
 
@@ -79,6 +104,22 @@ impl Peer {
         to.extend_from_slice(self.end());
     }
 
+    /// Numbers a whole encoded message, where messages have numbers.
+    #[inline]
+    fn number(self, message: &mut [u8], size: usize, number: u64) {
+        if self == Peer::MqttAcked {
+            mqtt::set_id(message, size, number);
+        }
+    }
+
+    /// Appends the answer of a subscriber to a whole message, where it has to answer.
+    #[inline]
+    fn acknowledge(self, message: &[u8], size: usize, to: &mut Vec<u8>) {
+        if self == Peer::MqttAcked {
+            mqtt::acknowledge(message, size, to);
+        }
+    }
+
     #[inline]
     fn begin(self, to: &mut Vec<u8>, topic: &str, size: usize) {
         match self {
@@ -86,6 +127,7 @@ impl Peer {
             Peer::Nats => nats::begin(to, topic, size),
             Peer::Rabbitmq => rabbitmq::begin(to, topic, size),
             Peer::Mqtt => mqtt::begin(to, topic, size),
+            Peer::MqttAcked => mqtt::begin_acked(to, topic, size),
         }
     }
 
@@ -93,7 +135,7 @@ impl Peer {
         match self {
             Peer::Redis | Peer::Nats => b"\r\n",
             Peer::Rabbitmq => &[rabbitmq::FRAME_END],
-            Peer::Mqtt => b"",
+            Peer::Mqtt | Peer::MqttAcked => b"",
         }
     }
 
@@ -104,7 +146,7 @@ impl Peer {
             Peer::Nats => nats::delivered(topic, &topic_name(topic), size),
             Peer::Mqtt => mqtt::delivered(&topic_name(topic), size),
             // Deliveries are numbered.
-            Peer::Rabbitmq => return None,
+            Peer::Rabbitmq | Peer::MqttAcked => return None,
         };
         Some((prefix, self.end().to_vec()))
     }
@@ -118,7 +160,7 @@ impl Peer {
             Peer::Redis => redis::open_publisher(socket, confirm),
             Peer::Nats => nats::open(socket, confirm),
             Peer::Rabbitmq => rabbitmq::open_publisher(socket, confirm),
-            Peer::Mqtt => mqtt::open(socket),
+            Peer::Mqtt | Peer::MqttAcked => mqtt::open(socket),
         }
     }
 
@@ -137,7 +179,8 @@ impl Peer {
             Peer::Redis => redis::open_subscriber(socket, reader, topics),
             Peer::Nats => nats::open_subscriber(socket, reader, topics),
             Peer::Rabbitmq => rabbitmq::open_subscriber(socket, topics),
-            Peer::Mqtt => mqtt::open_subscriber(socket, reader, topics),
+            Peer::Mqtt => mqtt::open_subscriber(socket, reader, topics, 0),
+            Peer::MqttAcked => mqtt::open_subscriber(socket, reader, topics, 1),
         }
     }
 
@@ -150,7 +193,7 @@ impl Peer {
             Peer::Redis => redis::version(socket),
             Peer::Nats => nats::version(socket),
             Peer::Rabbitmq => rabbitmq::version(socket),
-            Peer::Mqtt => mqtt::version(socket),
+            Peer::Mqtt | Peer::MqttAcked => mqtt::version(socket),
         }
     }
 
@@ -164,7 +207,7 @@ impl Peer {
             Peer::Redis => redis::next(data),
             Peer::Nats => nats::next(data),
             Peer::Rabbitmq => rabbitmq::next(data),
-            Peer::Mqtt => mqtt::next(data),
+            Peer::Mqtt | Peer::MqttAcked => mqtt::next(data),
         };
         next.ok_or_else(|| self.protocol().malformed(data))
     }
@@ -174,7 +217,7 @@ impl Peer {
 mod tests {
     use super::*;
 
-    const PEERS: [Peer; 4] = [Peer::Redis, Peer::Nats, Peer::Rabbitmq, Peer::Mqtt];
+    const PEERS: [Peer; 5] = [Peer::Redis, Peer::Nats, Peer::Rabbitmq, Peer::Mqtt, Peer::MqttAcked];
 
     #[test]
     fn encoded_bytes_are_the_frame_around_a_payload() {

@@ -63,6 +63,7 @@ struct Publishing<'a> {
 /// # Errors
 /// The connection failed, or the server refused something.
 pub fn publish(control: &Control, load: &Load, peer: Peer, topic: u8) -> Result<(), BenchError> {
+    let peer = peer.with(load.confirm);
     let (prefix, suffix) = peer.around(topic, load.size);
     let pattern = Pattern::framed(u32::from(topic), load.size, prefix, suffix);
     let record = pattern.record_bytes();
@@ -72,7 +73,7 @@ pub fn publish(control: &Control, load: &Load, peer: Peer, topic: u8) -> Result<
     let mut publishing = Publishing {
         peer,
         socket,
-        credit: Credit::open(load.folder()?, topic, load.subscribers, record)?,
+        credit: Credit::open(load.folder()?, topic, load.subscribers, peer.weight(record))?,
         pace: Pace::new(load.rate),
         sent: 0,
         confirmations: (load.confirm != Confirm::None).then(|| Confirmations::new(record)),
@@ -128,7 +129,9 @@ impl Publishing<'_> {
         while !self.control.stopped() {
             let mut left = self.wait()?;
             while left > 0 && buffer.len() < BATCH_BYTES {
+                let from = buffer.len();
                 self.peer.encode(&mut buffer, topic, cursor.payload());
+                self.peer.number(&mut buffer[from..], cursor.payload().len(), self.sent);
                 cursor.next_record();
                 self.sent += 1;
                 left -= 1;

@@ -189,7 +189,7 @@ impl Guard {
                 let helper = self.helper.as_ref().map_or(0, |(_, port)| *port);
                 rabbitmq::start(program, folder, port, helper, limits)
             }
-            Servers::Mosquitto => mosquitto::start(program, folder, port),
+            Servers::Mosquitto => mosquitto::start(program, folder, port, limits),
             Servers::Resp | Servers::Mqtt => {
                 let args = ["worker", "gateway", "--protocol", self.kind.name(), "--listen", &addr(port)];
                 let args = args.map(str::to_owned).to_vec();

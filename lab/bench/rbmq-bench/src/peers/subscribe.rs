@@ -49,6 +49,8 @@ struct Checker<'a> {
     /// Compare by the block, as far as that is possible.
     by_block: bool,
     streams: Vec<Stream<'a>>,
+    /// The answers to the messages of one read.
+    answers: Vec<u8>,
 }
 
 /// Receives every topic and checks every byte.
@@ -62,6 +64,7 @@ pub fn subscribe(
     topics: u8,
     number: u32,
 ) -> Result<(), BenchError> {
+    let peer = peer.with(load.confirm);
     let constant = peer.delivered_around(0, load.size).is_some();
     let by_block = constant && load.api == Api::Batch;
     let patterns: Vec<Pattern> = (0..topics).map(|topic| pattern(peer, topic, load.size)).collect();
@@ -84,10 +87,10 @@ pub fn subscribe(
         // Publishers count in their own records.
         let (prefix, suffix) = peer.around(topic, load.size);
         let published = prefix.len() + load.size + suffix.len();
-        let grants = Grants::open(load.folder()?, topic, number, published)?;
+        let grants = Grants::open(load.folder()?, topic, number, peer.weight(published))?;
         streams.push(Stream { pattern, cursor: Cursor::new(pattern), messages: 0, grants });
     }
-    let mut checker = Checker { peer, by_block, streams };
+    let mut checker = Checker { peer, by_block, streams, answers: Vec::new() };
     control.ready("");
     checker.run(control, &mut connections)
 }
@@ -162,6 +165,8 @@ impl Checker<'_> {
             }
             at += step;
         }
+        socket.write_all(&self.answers)?;
+        self.answers.clear();
         Ok(at)
     }
 
@@ -215,6 +220,7 @@ impl Checker<'_> {
                     return Err(BenchError::WrongByte { topic: u64::from(number), after_messages });
                 }
                 stream.messages += 1;
+                self.peer.acknowledge(&data[..len], payload.len(), &mut self.answers);
                 Ok(len)
             }
         }
