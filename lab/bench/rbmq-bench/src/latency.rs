@@ -53,7 +53,7 @@ pub struct LatencyArgs {
 
 /// A measurement: a flat object in the JSON. See lab/bench/README.md.
 #[derive(Debug, Clone, Serialize)]
-struct Row {
+pub struct Row {
     system: System,
     /// The transports to the broker and from it.
     transport: Way,
@@ -64,15 +64,15 @@ struct Row {
     beside_bytes_per_s: f64,
     asked_per_s: f64,
     /// Returned messages per second, from the first counted one to the last.
-    returned_per_s: f64,
-    lost: u64,
-    p50_us: f64,
+    pub returned_per_s: f64,
+    pub lost: u64,
+    pub p50_us: f64,
     p90_us: f64,
-    p99_us: f64,
+    pub p99_us: f64,
     p999_us: f64,
     max_us: f64,
     #[serde(flatten)]
-    setting: Setting,
+    pub setting: Setting,
     #[serde(skip)]
     histogram: Histogram<u64>,
 }
@@ -106,11 +106,14 @@ impl Row {
 
 /// A measured point.
 #[derive(Clone, Copy)]
-struct Trip {
-    system: System,
-    way: Way,
-    rate: f64,
-    beside: bool,
+pub struct Trip {
+    pub system: System,
+    pub way: Way,
+    pub rate: f64,
+    /// Payload bytes of a message.
+    pub size: u32,
+    /// Payload bytes of the messages of a topic at full rate beside it.
+    pub beside: Option<u32>,
 }
 
 /// Runs the bench.
@@ -133,7 +136,7 @@ pub fn run(args: &LatencyArgs) -> Result<(), BenchError> {
     for load in &trips {
         for rep in 0..args.common.reps {
             for trip in in_turn(load, rep) {
-                let row = measure(args, &method, *trip, rep)?;
+                let row = measure(&method, *trip, rep)?;
                 progress.one(&summary(&row));
                 rows.push(row);
             }
@@ -151,30 +154,34 @@ pub fn run(args: &LatencyArgs) -> Result<(), BenchError> {
 }
 
 fn trips(args: &LatencyArgs, systems: &[System]) -> Vec<Vec<Trip>> {
-    let beside: &[bool] = if args.beside_saturated { &[false, true] } else { &[false] };
+    let (size, with) = (args.size, Some(args.beside_size));
+    let beside: &[Option<u32>] = if args.beside_saturated { &[None, with] } else { &[None] };
     let at = |rate: f64| {
         systems
             .iter()
             .flat_map(|&system| args.ways.of(system).iter().map(move |&way| (system, way)))
-            .flat_map(|(system, way)| beside.iter().map(move |&beside| Trip { system, way, rate, beside }))
+            .flat_map(|(system, way)| {
+                beside.iter().map(move |&beside| Trip { system, way, rate, size, beside })
+            })
             .collect()
     };
     args.rates.iter().map(|&rate| at(rate)).collect()
 }
 
-fn measure(args: &LatencyArgs, method: &Method, trip: Trip, rep: u32) -> Result<Row, BenchError> {
+/// Measures a point once.
+///
+/// # Errors
+/// A process could not be started, or died.
+pub fn measure(method: &Method, trip: Trip, rep: u32) -> Result<Row, BenchError> {
     let mut middle = Middle::start(trip.system, trip.way, method)?;
-    let mut beside = match trip.beside {
-        true => Some(Beside::start(args, method, trip, &middle)?),
-        false => None,
-    };
+    let mut beside = trip.beside.map(|size| Beside::start(size, method, trip, &middle)).transpose()?;
     let mut whom = words(&["--system", trip.system.name(), "--transport", trip.way.name()]);
     whom.extend(words(&["--addr", &middle.addr]));
     add_congestion(&mut whom, method.congestion.for_sockets());
     let mut echo_args = words(&["echo"]);
     echo_args.extend_from_slice(&whom);
     let mut echo = Process::start("echoer", &echo_args)?;
-    let mut ping_args = words(&["ping", "--size", &args.size.to_string(), "--rate", &trip.rate.to_string()]);
+    let mut ping_args = words(&["ping", "--size", &trip.size.to_string(), "--rate", &trip.rate.to_string()]);
     ping_args.extend(words(&["--seconds", &method.window.as_secs_f64().to_string()]));
     ping_args.extend(words(&["--warmup", &method.warmup.as_secs_f64().to_string()]));
     ping_args.extend_from_slice(&whom);
@@ -188,7 +195,7 @@ fn measure(args: &LatencyArgs, method: &Method, trip: Trip, rep: u32) -> Result<
     let numbers = pinger.numbers_within("total", limit)?;
     let after = beside.as_mut().map(Beside::count).transpose()?;
     let beside_bytes_per_s = match (before, after) {
-        (Some(before), Some(after)) => before.messages_per_s(&after) * f64::from(args.beside_size),
+        (Some(before), Some(after)) => before.messages_per_s(&after) * f64::from(trip.beside.unwrap_or(0)),
         _ => 0.0,
     };
     // The ends are killed before the server, since they would report a lost connection.
@@ -201,7 +208,7 @@ fn measure(args: &LatencyArgs, method: &Method, trip: Trip, rep: u32) -> Result<
     }
     drop((pinger, echo, beside));
     let setting = Setting::new(trip.system, &middle.version, &method.congestion);
-    Ok(Row { beside_bytes_per_s, ..row(args, trip, rep, &numbers, setting) })
+    Ok(Row { beside_bytes_per_s, ..row(trip, rep, &numbers, setting) })
 }
 
 /// A publisher and a subscriber of another topic, at full rate.
@@ -214,12 +221,12 @@ struct Counted {
 }
 
 impl Beside {
-    fn start(args: &LatencyArgs, method: &Method, trip: Trip, middle: &Middle) -> Result<Self, BenchError> {
+    fn start(size: u32, method: &Method, trip: Trip, middle: &Middle) -> Result<Self, BenchError> {
         let point = Point {
             system: trip.system,
             way: trip.way,
             api: Api::Batch,
-            size: args.beside_size as usize,
+            size: size as usize,
             publishers: 1,
             publishers_auto: false,
             subscribers: 1,
@@ -252,7 +259,7 @@ impl Counted {
 }
 
 /// A row from the pinger's numbers: sent, received, microseconds, then values and counts.
-fn row(args: &LatencyArgs, trip: Trip, rep: u32, numbers: &[u64], setting: Setting) -> Row {
+fn row(trip: Trip, rep: u32, numbers: &[u64], setting: Setting) -> Row {
     let mut histogram = ping::histogram();
     for pair in numbers.get(3..).unwrap_or_default().chunks_exact(2) {
         histogram.saturating_record_n(pair[0], pair[1]);
@@ -262,9 +269,9 @@ fn row(args: &LatencyArgs, trip: Trip, rep: u32, numbers: &[u64], setting: Setti
     Row {
         system: trip.system,
         transport: trip.way,
-        size_bytes: args.size as usize,
+        size_bytes: trip.size as usize,
         rep,
-        beside_saturated: trip.beside,
+        beside_saturated: trip.beside.is_some(),
         beside_bytes_per_s: 0.0,
         asked_per_s: trip.rate,
         returned_per_s: histogram.len() as f64 * 1e6 / number(2).max(1) as f64,

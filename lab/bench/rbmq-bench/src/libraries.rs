@@ -161,7 +161,7 @@ impl Library {
     }
 
     /// The installed ones of these libraries. Reports the others, and what they miss.
-    fn installed(libraries: &[Library]) -> Vec<Library> {
+    pub fn installed(libraries: &[Library]) -> Vec<Library> {
         let mut there = Vec::new();
         for &library in libraries {
             let missing = match library.servers() {
@@ -183,13 +183,15 @@ impl Library {
 
 /// A measured point.
 #[derive(Debug, Clone, Copy)]
-struct Point {
-    library: Library,
-    kind: Kind,
-    size: u32,
-    subscribers: u32,
-    rate: Option<u32>,
-    held_back: bool,
+pub struct Point {
+    pub library: Library,
+    pub kind: Kind,
+    pub size: u32,
+    pub subscribers: u32,
+    pub rate: Option<u32>,
+    pub held_back: bool,
+    /// A server in place of the library's own.
+    pub servers: Option<Servers>,
 }
 
 /// Runs the bench.
@@ -250,7 +252,7 @@ fn loads(args: &LibrariesArgs, libraries: &[Library]) -> Vec<Vec<Point>> {
     let load = |kind, size, subscribers, rate| {
         let point = |&library: &Library| {
             let held_back = kind == Kind::Full && held_back(library);
-            Point { library, kind, size, subscribers, rate, held_back }
+            Point { library, kind, size, subscribers, rate, held_back, servers: None }
         };
         libraries.iter().map(point).collect::<Vec<Point>>()
     };
@@ -279,9 +281,9 @@ struct Between {
 }
 
 impl Between {
-    fn start(library: Library) -> Result<Between, BenchError> {
+    fn start(library: Library, servers: Option<Servers>) -> Result<Between, BenchError> {
         let folder = Middle::new_folder();
-        let mut process = match (library.servers(), library.relay()) {
+        let mut process = match (servers.or(library.servers()), library.relay()) {
             (Some(servers), _) => {
                 let args = ["server", "--limits", "--system", servers.name(), "--folder"];
                 let mut args = words(&args);
@@ -336,8 +338,12 @@ fn end(point: &Point, between: &Between, role: Role, more: &[&str]) -> Result<Pr
     Ok(Process::spawn(role.name(), command)?)
 }
 
-fn measure(point: &Point, method: &Method, rep: u32) -> Result<Row, BenchError> {
-    let between = Between::start(point.library)?;
+/// Measures a point once.
+///
+/// # Errors
+/// A process could not be started, or died, or a message was wrong.
+pub fn measure(point: &Point, method: &Method, rep: u32) -> Result<Row, BenchError> {
+    let between = Between::start(point.library, point.servers)?;
     match point.kind {
         Kind::Trips => trips(point, method, rep, between),
         Kind::Full | Kind::Paced => stream(point, method, rep, between),

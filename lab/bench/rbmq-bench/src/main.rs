@@ -25,6 +25,7 @@ mod direct_systems;
 mod error;
 mod flow;
 mod flow_peers;
+mod gateway;
 mod handshakes;
 mod kept;
 mod latency;
@@ -108,6 +109,8 @@ enum BenchCommand {
     Libraries(libraries::LibrariesArgs),
     /// Messages that are kept on disk, beside streams of Redis and NATS
     Kept(kept::KeptArgs),
+    /// RBMQ's gateways beside Redis and Mosquitto, with the same clients: processor time, rates and round trips
+    Gateway(gateway::GatewayArgs),
     /// The tables that a README has room for, from a folder of results
     Summary(SummaryArgs),
     #[command(hide = true, subcommand)]
@@ -139,6 +142,7 @@ fn run(command: BenchCommand) -> Result<(), BenchError> {
         BenchCommand::Direct(args) => direct::run(&args),
         BenchCommand::Libraries(args) => libraries::run(&args),
         BenchCommand::Kept(args) => kept::run(&args),
+        BenchCommand::Gateway(args) => gateway::run(&args),
         BenchCommand::Summary(args) => summary::run(&args),
         BenchCommand::Worker(worker) => worker::run(worker),
     }

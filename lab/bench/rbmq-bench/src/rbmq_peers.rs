@@ -10,7 +10,7 @@ use rbmq::{
     Event, Notice, Publisher, Subscriber, TopicName, TopicOptions, TopicWriter,
     wire::{RECORD_HEADER_BYTES, push_record},
 };
-use rbmq_broker::{Broker, BrokerConfig};
+use rbmq_broker::{Broker, BrokerConfig, Rule};
 use rbmq_gateway::Gateways;
 use rocketbufs::{Config, config::TransportKind};
 
@@ -67,15 +67,21 @@ pub fn topic_name(number: u8) -> String {
     format!("bench/{number}")
 }
 
-/// Runs a broker with a gateway until the process is killed.
+/// Runs a broker with a gateway until the process is killed. With a folder, it keeps every topic there.
 ///
 /// # Errors
 /// The broker or the gateway could not start.
-pub fn serve_gateway(protocol: &str, listen: &str) -> Result<(), BenchError> {
+pub fn serve_gateway(protocol: &str, listen: &str, keep: Option<String>) -> Result<(), BenchError> {
     let mut config = BrokerConfig::load(None).map_err(failed)?;
     config.broker.listen = "127.0.0.1:0".to_owned();
     let gateway = format!("{protocol}:{listen}").parse().map_err(BenchError::Gateway)?;
     config.outside.gateway = vec![gateway];
+    if let Some(folder) = keep {
+        let mut rule = Rule::new("#".parse().map_err(failed)?);
+        rule.keep = true;
+        config.broker.keep_dir = folder;
+        config.broker.topics = vec![rule].into();
+    }
     let broker = Broker::start(config).map_err(failed)?;
     let _gateways = Gateways::start(&broker).map_err(failed)?;
     loop {

@@ -43,6 +43,9 @@ pub enum Worker {
         /// Where it listens
         #[arg(long)]
         listen: String,
+        /// A folder in which every topic is kept
+        #[arg(long)]
+        keep: Option<String>,
     },
     /// The bare fan-out relay
     Relay {
@@ -133,7 +136,7 @@ pub fn run(worker: Worker) -> Result<(), BenchError> {
         Worker::Broker { listen, transport, congestion } => {
             rbmq_peers::serve(&Control::start(), &listen, transport, congestion.as_deref())
         }
-        Worker::Gateway { protocol, listen } => rbmq_peers::serve_gateway(&protocol, &listen),
+        Worker::Gateway { protocol, listen, keep } => rbmq_peers::serve_gateway(&protocol, &listen, keep),
         Worker::Relay { read_bytes, congestion } => {
             relay::run(&Control::start(), read_bytes, congestion.as_deref())
         }

@@ -311,6 +311,33 @@ fn redis_of_many_threads_and_of_many_servers_delivers_every_byte() {
 }
 
 #[test]
+fn mosquitto_delivers_every_byte() {
+    let line = "throughput --system mosquitto --sizes 8,70000 --subscribers 2 --api message";
+    other_system("mosquitto", &format!("{line} --confirm none,accepted"), 4);
+}
+
+/// Whatever is installed beside them, our gateways are measured in each part, and lose nothing.
+#[test]
+fn gateways_are_measured_beside_other_servers() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = folder.path().display();
+    let line = format!(
+        "gateway --parts bare,trips,benchmark,streams --subscribers 2 --messages 300 --folder {files}"
+    );
+    let outcome = bench(&line, folder.path());
+    let rows = rows(folder.path(), "gateway");
+    assert!(rows.iter().all(|row| row["lost"] == 0), "{rows:?}");
+    let count = |system: &str| rows.iter().filter(|row| row["system"] == system).count();
+    assert!(count("redis") == 0 || count("redis") == count("resp"), "{}", outcome.text());
+    assert!(count("mosquitto") == 0 || count("mosquitto") == count("mqtt"), "{}", outcome.text());
+    let runs = if is_installed("redis-benchmark") { 8 } else { 0 };
+    assert_eq!((count("resp"), count("mqtt")), (3 + 1 + runs + 2, 6 + 1));
+    assert!(outcome.text().contains("| bare, QoS 1 | 16384 | 2 | mqtt | "), "{}", outcome.text());
+    let read = rows.iter().find(|row| row["load"] == "XREAD COUNT 4096").unwrap();
+    assert!(read["per_s"].as_f64() > Some(0.0) && read["server_cpu_us"].is_number(), "{read}");
+}
+
+#[test]
 fn nats_delivers_every_byte() {
     let line = "throughput --system nats --sizes 8,70000 --subscribers 2 --api batch,message";
     other_system("nats-server", &format!("{line} --confirm none,accepted"), 8);

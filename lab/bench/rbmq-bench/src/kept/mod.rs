@@ -1,4 +1,4 @@
-//! `rbmq-bench kept`: messages that a server keeps on disk, beside the streams of Redis and of NATS: how fast they are written, and
+//! `rbmq-bench kept`: messages that a server keeps on disk, beside the streams of Redis and of NATS, natively or by a gateway: how fast they are written, and
 //! how fast a subscriber that begins with the oldest gets them back.
 //!
 //! ```text
@@ -12,7 +12,7 @@ mod rbmq;
 mod redis;
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use benchkit::output::{Output, Progress};
@@ -21,6 +21,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::error::BenchError;
+pub use parts::Server;
 use parts::{Kept, Messages, UNCONFIRMED};
 
 #[derive(Debug, Args)]
@@ -54,13 +55,15 @@ pub struct KeptArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum System {
+pub enum System {
     /// A kept topic
     Rbmq,
     /// A stream (XADD, XREAD), in the append-only file
     Redis,
     /// A stream of `JetStream`, in files
     Nats,
+    /// A kept topic by way of RBMQ's gateway for clients of Redis
+    Resp,
 }
 
 impl System {
@@ -69,22 +72,23 @@ impl System {
             Self::Rbmq => "rbmq",
             Self::Redis => "redis",
             Self::Nats => "nats",
+            Self::Resp => "resp",
         }
     }
 }
 
 /// A measurement: a flat object in the JSON.
 #[derive(Debug, Clone, Serialize)]
-struct Row {
+pub struct Row {
     system: System,
     size_bytes: u32,
     rep: u32,
     messages: u64,
-    written_per_s: f64,
+    pub written_per_s: f64,
     /// Processor time of the server for a message, written and read.
-    write_cpu_us: f64,
-    replayed_per_s: f64,
-    replay_cpu_us: f64,
+    pub write_cpu_us: f64,
+    pub replayed_per_s: f64,
+    pub replay_cpu_us: f64,
 }
 
 /// Runs the bench.
@@ -103,7 +107,14 @@ pub fn run(args: &KeptArgs) -> Result<(), BenchError> {
     let mut rows = Vec::new();
     for rep in 0..args.reps {
         for &(system, size) in turns::in_turn(&load, rep) {
-            match measure(args, system, size, rep) {
+            let point = Point {
+                system,
+                size,
+                messages: args.messages,
+                folder: &args.folder,
+                rbmq: args.rbmq.as_deref(),
+            };
+            match point.server().and_then(|server| measure(&point, &server, rep)) {
                 Ok(row) => rows.push(row),
                 Err(BenchError::NotInstalled { peer }) => eprintln!("SKIPPED: {peer} is not installed"),
                 Err(error) => return Err(error),
@@ -116,26 +127,58 @@ pub fn run(args: &KeptArgs) -> Result<(), BenchError> {
     Ok(())
 }
 
-fn measure(args: &KeptArgs, system: System, size: u32, rep: u32) -> Result<Row, BenchError> {
-    let (server, kept): (_, Box<dyn Kept>) = match system {
-        System::Rbmq => (rbmq::start(&args.folder, args.rbmq.as_deref())?, Box::new(rbmq::Rbmq)),
-        System::Redis => (redis::start(&args.folder)?, Box::new(redis::Redis)),
-        System::Nats => (nats::start(&args.folder)?, Box::new(nats::Nats)),
+/// A measured point.
+#[derive(Clone, Copy)]
+pub struct Point<'a> {
+    pub system: System,
+    pub size: u32,
+    pub messages: u64,
+    /// The folder for the server's files.
+    pub folder: &'a Path,
+    /// The command rbmq, if it is not beside this program.
+    pub rbmq: Option<&'a Path>,
+}
+
+impl Point<'_> {
+    /// Starts the server.
+    ///
+    /// # Errors
+    /// It is not there, or does not start.
+    pub fn server(&self) -> Result<Server, BenchError> {
+        match self.system {
+            System::Rbmq => rbmq::start(self.folder, self.rbmq),
+            System::Redis => redis::start(self.folder),
+            System::Nats => nats::start(self.folder),
+            System::Resp => redis::start_gateway(self.folder),
+        }
+    }
+}
+
+/// Measures a point once.
+///
+/// # Errors
+/// The server is not there, does not start, or says something else than it should.
+pub fn measure(point: &Point<'_>, server: &Server, rep: u32) -> Result<Row, BenchError> {
+    let Point { system, size, messages: count, .. } = *point;
+    let kept: &dyn Kept = match system {
+        System::Rbmq => &rbmq::Rbmq,
+        System::Redis | System::Resp => &redis::Redis,
+        System::Nats => &nats::Nats,
     };
-    let mut messages = Messages::new(args.messages, size);
+    let mut messages = Messages::new(count, size);
     let timed = |half: &mut dyn FnMut() -> Result<(), BenchError>| -> Result<(f64, f64), BenchError> {
         let (cpu_s, begun) = (server.cpu_s(), Instant::now());
         half()?;
-        let rate = args.messages as f64 / begun.elapsed().as_secs_f64();
-        Ok((rate, (server.cpu_s() - cpu_s) * 1e6 / args.messages as f64))
+        let rate = count as f64 / begun.elapsed().as_secs_f64();
+        Ok((rate, (server.cpu_s() - cpu_s) * 1e6 / count as f64))
     };
-    let (written_per_s, write_cpu_us) = timed(&mut || kept.write(&server, &mut messages))?;
-    let (replayed_per_s, replay_cpu_us) = timed(&mut || kept.replay(&server, &messages))?;
+    let (written_per_s, write_cpu_us) = timed(&mut || kept.write(server, &mut messages))?;
+    let (replayed_per_s, replay_cpu_us) = timed(&mut || kept.replay(server, &messages))?;
     Ok(Row {
         system,
         size_bytes: size,
         rep,
-        messages: args.messages,
+        messages: count,
         written_per_s,
         write_cpu_us,
         replayed_per_s,
@@ -159,7 +202,7 @@ fn table(args: &KeptArgs, rows: &[Row]) -> String {
         stats::estimate(&own.map(value).collect::<Vec<_>>()).map(|estimate| estimate.median)
     };
     for size in &args.size {
-        for system in [System::Rbmq, System::Redis, System::Nats] {
+        for system in [System::Rbmq, System::Redis, System::Nats, System::Resp] {
             let of = |value| median(system, *size, value);
             let (Some(written), Some(replayed)) = (of(|row| row.written_per_s), of(|row| row.replayed_per_s))
             else {

@@ -50,9 +50,9 @@ impl Messages {
 }
 
 /// A server with its files, which go with it.
-pub(super) struct Server {
+pub struct Server {
     pub(super) group: Group,
-    pub(super) port: u16,
+    port: u16,
     _folder: Folder,
 }
 
@@ -89,14 +89,20 @@ impl Server {
     }
 
     pub(super) fn connect(&self) -> Result<TcpStream, BenchError> {
-        let socket = TcpStream::connect(("127.0.0.1", self.port))?;
+        let socket = TcpStream::connect(self.addr())?;
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(ANSWER_WITHIN))?;
         socket.set_write_timeout(Some(ANSWER_WITHIN))?;
         Ok(socket)
     }
 
-    pub(super) fn cpu_s(&self) -> f64 {
+    /// Where it listens.
+    pub fn addr(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Processor time of the server so far.
+    pub fn cpu_s(&self) -> f64 {
         sys::group_cpu_s(self.group.id())
     }
 }

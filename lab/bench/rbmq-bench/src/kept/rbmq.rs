@@ -30,7 +30,7 @@ fn failed(error: impl std::error::Error + Send + Sync + 'static) -> BenchError {
 
 impl Kept for Rbmq {
     fn write(&self, server: &Server, messages: &mut Messages) -> Result<(), BenchError> {
-        let publisher = Publisher::connect(&format!("127.0.0.1:{}", server.port)).map_err(failed)?;
+        let publisher = Publisher::connect(&server.addr()).map_err(failed)?;
         let mut writer = publisher.topic("m").map_err(failed)?;
         let mut asked = std::collections::VecDeque::new();
         for number in 0..messages.count {
@@ -50,7 +50,7 @@ impl Kept for Rbmq {
     }
 
     fn replay(&self, server: &Server, messages: &Messages) -> Result<(), BenchError> {
-        let mut subscriber = Subscriber::connect(&format!("127.0.0.1:{}", server.port)).map_err(failed)?;
+        let mut subscriber = Subscriber::connect(&server.addr()).map_err(failed)?;
         subscriber.subscribe_from("m", StartFrom::Oldest).map_err(failed)?;
         for number in 0..messages.count {
             let message = subscriber.recv(Some(ANSWER_WITHIN)).map_err(failed)?;

@@ -27,6 +27,19 @@ pub(super) fn start(folder: &Path) -> Result<Server, BenchError> {
     })
 }
 
+/// RBMQ's gateway, with every topic kept.
+///
+/// # Errors
+/// It does not start.
+pub(super) fn start_gateway(folder: &Path) -> Result<Server, BenchError> {
+    let program = std::env::current_exe()?;
+    Server::start(folder, "resp", |folder, port| {
+        let (listen, keep) = (format!("127.0.0.1:{port}"), folder.join("kept").display().to_string());
+        let args = ["worker", "gateway", "--protocol", "resp", "--listen", &listen, "--keep", &keep];
+        Start { program: program.clone(), args: args.map(str::to_owned).into(), env: Vec::new() }
+    })
+}
+
 fn said(line: String) -> BenchError {
     BenchError::PeerSaid { peer: PEER, said: line }
 }
