@@ -81,13 +81,15 @@ enum Got {
     Subscribed,
 }
 
-struct Client {
+/// A client with a session that lasts.
+pub struct Client {
     stream: TcpStream,
     bytes: Vec<u8>,
 }
 
 impl Client {
-    fn connect(addr: &str, id: &str) -> io::Result<(Self, bool)> {
+    /// A client, and whether its session was there.
+    pub fn connect(addr: &str, id: &str) -> io::Result<(Self, bool)> {
         let stream = TcpStream::connect(addr)?;
         stream.set_read_timeout(Some(LONG))?;
         stream.set_nodelay(true)?;
@@ -119,7 +121,7 @@ impl Client {
         self.send(Packet::Ack(Ack { kind, packet_id, reason: 0, properties: Properties::default() }))
     }
 
-    fn subscribe(&mut self, filter: &str, qos: u8) {
+    pub fn subscribe(&mut self, filter: &str, qos: u8) {
         let mut bytes = vec![0, filter.len() as u8];
         bytes.extend_from_slice(filter.as_bytes());
         bytes.push(qos);

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use rbmq::{ConfirmLevel, Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter};
 use rocketbufs::config::TransportKind;
 use rocketbufs::{Config, Context};
-use testkit::{LONG, patient, until};
+use testkit::{LONG, own_addr, patient, until};
 
 use crate::common::BrokerProcess;
+use crate::mqtt_kills::Client;
 
 const TOPICS: usize = 2000;
 const RING_BYTES: u64 = 128 << 10;
@@ -215,6 +216,28 @@ fn hundreds_of_connections_cost_little() {
     assert!(
         publishers.iter().all(Publisher::is_connected) && subscribers.iter().all(Subscriber::is_connected)
     );
+}
+
+/// 100,000 of them need no more than 600 MiB.
+#[test]
+fn a_client_of_mqtt_that_says_nothing_costs_little() {
+    // Its tables are as full with so many clients as with 100,000.
+    const CLIENTS: u64 = 390;
+    let address = own_addr();
+    let (broker, _dir) = broker(&format!("[[gateway]]\nprotocol = \"mqtt\"\nlisten = \"{address}\"\n"));
+    let connect = |number: u64| {
+        let id = format!("device-{number:08}");
+        let (mut client, _) = Client::connect(&address, &id).expect("the gateway listens");
+        client.subscribe(&format!("devices/{id}/commands"), 1);
+        client
+    };
+    // The first one touches the memory that is there once.
+    let first = connect(CLIENTS);
+    let before = resident_bytes(broker.process.id());
+    let clients: Vec<Client> = (0..CLIENTS).map(connect).collect();
+    let each = resident_bytes(broker.process.id()).saturating_sub(before) / CLIENTS;
+    assert!(each <= 6 << 10, "a client costs {each} bytes");
+    drop((first, clients));
 }
 
 #[test]
