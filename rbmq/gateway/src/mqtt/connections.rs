@@ -9,9 +9,10 @@ use crate::protocol::{ConnId, Cx, Entry, PublishError};
 
 use super::codec::{Connack, Connect, Ending, Packet, Properties, Property, Version, Will, reason};
 use super::message::{Publication, attributes_of};
-use super::session::{Held, Link, OwnedWill, Session};
+use super::session::{Held, Link, Session};
 use super::settings::{MAX_CLIENT_ID, MAX_OWED_WILLS};
 use super::state::{Alarm, Client, FOREVER, Fault, Mqtt, Opening, Stage, Step};
+use super::will::OwnedWill;
 
 impl Mqtt {
     /// Executes CONNECT.

@@ -22,7 +22,7 @@ impl Mqtt {
         if let Some(journal) = &self.journal {
             let session = &mut self.sessions[slot];
             let life = life(session, &self.clock);
-            session.keep(Some(journal.notes()), life);
+            session.keep(journal.notes(), life);
         }
     }
 
@@ -109,5 +109,6 @@ fn life(session: &Session, clock: &Clock) -> Life {
         expiry_ms: session.expiry.map(ms),
         connected: session.link.is_some(),
         ends_at: session.ends_at.map(|at| clock.unix_ms(at)),
+        will_at: session.will_at.map(|at| clock.unix_ms(at)),
     }
 }

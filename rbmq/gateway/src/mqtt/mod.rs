@@ -16,6 +16,7 @@ mod connections;
 mod delivery;
 mod journal;
 mod journaling;
+mod kept;
 mod machine;
 mod message;
 mod own_topics;
@@ -27,6 +28,7 @@ mod settings;
 mod shares;
 mod state;
 mod subscriptions;
+mod will;
 
 pub(crate) use journal::{Journal, JournalError};
 pub(crate) use settings::{Clock, Overflow, Settings, unix_ms};

@@ -19,6 +19,7 @@ use super::session::{Held, Pending, Session, Subscription};
 use super::settings::{Clock, Settings};
 use super::shares::Target;
 use super::state::{Alarm, Mqtt, Subscriber};
+use super::will::OwnedWill;
 
 /// What a message takes in memory beside its contents, about.
 const ENTRY: usize = 100;
@@ -97,22 +98,38 @@ impl Mqtt {
         mqtt.retained = tables.retained;
         mqtt.retained.keep(journal.notes());
         let found = tables.sessions.len();
-        let mut living: Vec<(Option<Instant>, Session)> = tables
-            .sessions
-            .into_values()
-            .filter_map(|found| Some((mqtt.end_of(&found.life)?, found.session)))
-            .collect();
+        let mut living: Vec<(Option<Instant>, Session)> =
+            tables.sessions.into_values().filter_map(|found| mqtt.living(found)).collect();
         // In the order in which they lost their connections, about: those that live on without end come last.
         living.sort_by_key(|(ends_at, _)| (ends_at.is_none(), *ends_at));
-        let expired = found - living.len();
+        let is_over = |ends_at: &Option<Instant>| ends_at.is_some_and(|at| at <= clock.at);
+        let over = living.iter().filter(|(ends_at, _)| is_over(ends_at)).count();
+        let expired = found - living.len() + over;
         info!(
             "{dir}: {} sessions and {} retained messages; {expired} sessions have expired",
-            living.len(),
+            living.len() - over,
             mqtt.retained.len()
         );
         mqtt.journal = Some(journal);
         living.into_iter().for_each(|(ends_at, session)| mqtt.adopt(session, ends_at));
         Ok(mqtt)
+    }
+
+    /// A session that goes on, and when it ends. One that has ended and has a will does so at once, for the will. None: it has ended.
+    fn living(&self, Found { mut session, life }: Found) -> Option<(Option<Instant>, Session)> {
+        let begun = self.clock.at;
+        if let Some(will) = session.will() {
+            let at = match life.will_at {
+                Some(at) if !life.connected => {
+                    begun.checked_add(Duration::from_millis(at.saturating_sub(self.clock.unix_ms)))
+                }
+                // Its connection was lost when the gateway died.
+                _ => begun.checked_add(will.delay),
+            };
+            session.will_at = at;
+        }
+        let ends_at = self.end_of(&life).or_else(|| session.will().map(|_| Some(begun)))?;
+        Some((ends_at, session))
     }
 
     /// When a session ends: at no time, or then; none: it has ended.
@@ -141,7 +158,7 @@ impl Mqtt {
         let (key, serial) = (session.key.clone(), session.serial);
         let slot = self.sessions.insert(session);
         self.away.insert(self.departures, slot);
-        if let Some(at) = ends_at {
+        for at in [ends_at, self.sessions[slot].will_at].into_iter().flatten() {
             self.alarms.insert((at, Alarm::Session { slot, serial }));
         }
         self.names.insert(key, slot);
@@ -211,6 +228,9 @@ impl Tables {
                 found.session.expiry = life.expiry_ms.map(Duration::from_millis);
                 found.session.restore_last_id(last_id);
             }
+            Entry::Of { serial, change: Change::WillAt { at } } => {
+                self.sessions.get_mut(&serial)?.life.will_at = Some(at);
+            }
             Entry::Of { serial, change: Change::Ended } => drop(self.sessions.remove(&serial)?),
             Entry::Of { serial, change } => {
                 let session = &mut self.sessions.get_mut(&serial)?.session;
@@ -228,7 +248,9 @@ fn change_session(
     messages: &HashMap<u64, Arc<Stored>>,
 ) -> Option<()> {
     match change {
-        Change::Lives { .. } | Change::Ended => {}
+        Change::Lives { .. } | Change::Ended | Change::WillAt { .. } => {}
+        Change::Will(will) => _ = session.set_will(Some(OwnedWill::restore(will)?)),
+        Change::NoWill => _ = session.set_will(None),
         Change::Subscribed { filter, options, id } => {
             let (options, id) = (SubscribeOptions::from_bits(options), (id > 0).then_some(id));
             session.subscribe(filter.parse().ok()?, Subscription { options, id });

@@ -5,27 +5,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use rbmq_wire::{TopicFilter, TopicName};
+use rbmq_wire::TopicFilter;
 
 use crate::protocol::ConnId;
 
 use super::codec::{SubscribeOptions, Version};
 use super::journal::Notes;
-use super::journal::entry::{Change, Entry, Ids, Life, Parcel};
+use super::journal::entry::{Change, Ids, Life, Parcel};
+use super::kept::Kept;
 use super::message::Stored;
 use super::settings::Settings;
-
-/// A will.
-#[derive(Debug)]
-pub(super) struct OwnedWill {
-    pub(super) topic: TopicName,
-    pub(super) qos: u8,
-    pub(super) retain: bool,
-    /// Encoded properties without the will delay.
-    pub(super) properties: Vec<u8>,
-    pub(super) payload: Vec<u8>,
-    pub(super) delay: Duration,
-}
+use super::will::OwnedWill;
 
 /// The connection of a session.
 #[derive(Debug)]
@@ -166,13 +156,6 @@ impl Drop for Held {
 /// What an entry of a table takes beside its contents, about.
 const ENTRY: usize = 100;
 
-impl OwnedWill {
-    /// What it takes in memory.
-    pub(super) fn bytes(&self) -> usize {
-        ENTRY + self.topic.as_str().len() + self.properties.len() + self.payload.len()
-    }
-}
-
 impl Pending {
     fn bytes(&self) -> usize {
         ENTRY + self.message.bytes() + size_of_val(&*self.ids)
@@ -232,8 +215,7 @@ pub(super) struct Session {
     pub(super) held: Held,
     sent: u64,
     last_id: u16,
-    /// Where its changes are noted; none: it ends with its connection, or there is no journal.
-    notes: Option<Notes>,
+    kept: Kept,
 }
 
 impl Session {
@@ -259,17 +241,18 @@ impl Session {
             held,
             sent: 0,
             last_id: 0,
-            notes: None,
+            kept: Kept::Nothing,
         }
     }
 
     /// Notes a change.
     fn note<'a>(&self, change: impl FnOnce(&Notes) -> Option<Change<'a>>) {
-        if let Some(notes) = &self.notes
-            && let Some(change) = change(notes)
-        {
-            notes.put(Entry::Of { serial: self.serial, change });
-        }
+        self.kept.note(self.serial, change);
+    }
+
+    /// Notes a change of its life or its will.
+    fn note_life(&self, change: Change<'_>) {
+        self.kept.note_life(self.serial, change);
     }
 
     /// Sets the will. Returns the former one.
@@ -277,6 +260,11 @@ impl Session {
         self.held.add(will.as_ref().map_or(0, OwnedWill::bytes));
         let old = std::mem::replace(&mut self.will, will);
         self.held.remove(old.as_ref().map_or(0, OwnedWill::bytes));
+        match &self.will {
+            Some(will) => self.note_life(Change::Will(will.testament())),
+            None if old.is_some() => self.note_life(Change::NoWill),
+            None => {}
+        }
         old
     }
 
@@ -550,28 +538,45 @@ impl Session {
 
 /// The journal.
 impl Session {
-    /// Has its changes noted from now on, as it lives so; or not any more, if it ends with its connection.
-    pub(super) fn keep(&mut self, notes: Option<&Notes>, life: Life) {
-        if life.expiry_ms == Some(0) {
-            self.note(|_| Some(Change::Ended));
-            self.notes = None;
-            return;
+    /// Has its changes noted from now on, as it lives so; or only its will, or nothing, if it ends with its connection.
+    pub(super) fn keep(&mut self, notes: &Notes, life: Life) {
+        let is_lasting = life.expiry_ms != Some(0);
+        let kept = match (is_lasting, &self.will) {
+            (true, _) => Kept::All(notes.clone()),
+            (false, Some(_)) => Kept::Will(notes.clone()),
+            (false, None) => Kept::Nothing,
+        };
+        let is_other = std::mem::discriminant(&kept) != std::mem::discriminant(&self.kept);
+        if is_other && !is_lasting {
+            self.note_life(Change::Ended);
         }
-        self.notes = notes.cloned();
-        self.note(|_| Some(Change::Lives { key: &self.key, life, last_id: self.last_id }));
+        self.kept = kept;
+        self.note_lives(life, is_other);
+    }
+
+    /// Notes how it lives, and its will if the journal does not have it yet.
+    fn note_lives(&self, life: Life, with_will: bool) {
+        self.note_life(Change::Lives { key: &self.key, life, last_id: self.last_id });
+        if let Some(will) = self.will.as_ref().filter(|_| with_will) {
+            self.note_life(Change::Will(will.testament()));
+        }
+        if let Some(at) = life.will_at {
+            self.note_life(Change::WillAt { at });
+        }
     }
 
     /// It has ended.
-    pub(super) fn note_end(&self) {
-        self.note(|_| Some(Change::Ended));
+    pub(super) fn note_end(&mut self) {
+        self.note_life(Change::Ended);
+        self.kept = Kept::Nothing;
     }
 
     /// Notes everything, for a snapshot. `go_on` is called now and then, and may write it.
     pub(super) fn note_all(&self, life: Life, go_on: &mut dyn FnMut()) {
-        if self.notes.is_none() {
-            return;
+        self.note_lives(life, true);
+        if !matches!(self.kept, Kept::All(_)) {
+            return go_on();
         }
-        self.note(|_| Some(Change::Lives { key: &self.key, life, last_id: self.last_id }));
         for (filter, subscription) in &self.subscriptions {
             self.note(|_| Some(subscribed(filter, *subscription)));
         }
@@ -597,7 +602,7 @@ impl Session {
             go_on();
         }
         // Those of messages in flight are older.
-        self.note(|_| Some(Change::Lives { key: &self.key, life, last_id: self.last_id }));
+        self.note_lives(life, false);
         go_on();
     }
 

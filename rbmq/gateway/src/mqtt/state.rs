@@ -15,8 +15,9 @@ use crate::protocol::ConnId;
 use super::codec::{DecodeError, SubscribeOptions, Version, reason};
 use super::journal::Journal;
 use super::retained::RetainedMessages;
-use super::session::{OwnedWill, Session};
+use super::session::Session;
 use super::settings::{Clock, MAX_MESSAGE, Settings};
+use super::will::OwnedWill;
 
 /// The machine. See the module.
 #[derive(Debug)]

@@ -38,6 +38,23 @@ pub(in crate::mqtt) enum Change<'a> {
     Received { packet_id: u16 },
     /// The client has released it.
     Released { packet_id: u16 },
+    /// It has a will, in the place of a former one.
+    Will(Testament<'a>),
+    /// It has no will any more.
+    NoWill,
+    /// Its will is to be published at this time, in ms since 1970. Without this, its connection has to be lost first.
+    WillAt { at: u64 },
+}
+
+/// A will.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::mqtt) struct Testament<'a> {
+    pub(in crate::mqtt) topic: &'a str,
+    pub(in crate::mqtt) qos: u8,
+    pub(in crate::mqtt) retain: bool,
+    pub(in crate::mqtt) delay_ms: u64,
+    pub(in crate::mqtt) properties: &'a [u8],
+    pub(in crate::mqtt) payload: &'a [u8],
 }
 
 /// How long a session lives.
@@ -49,6 +66,8 @@ pub(in crate::mqtt) struct Life {
     pub(in crate::mqtt) connected: bool,
     /// When it ends, in ms since 1970; none: it has a connection, or does not end.
     pub(in crate::mqtt) ends_at: Option<u64>,
+    /// When its will is published, in the same way ([`Change::WillAt`]).
+    pub(in crate::mqtt) will_at: Option<u64>,
 }
 
 /// A message for a session.
@@ -96,6 +115,9 @@ const RECORDED: u8 = 11;
 const FINISHED: u8 = 12;
 const RECEIVED: u8 = 13;
 const RELEASED: u8 = 14;
+const WILL: u8 = 15;
+const NO_WILL: u8 = 16;
+const WILL_AT: u8 = 17;
 
 const RETAIN: u8 = 4;
 const FOR_NEW: u8 = 8;
@@ -143,6 +165,9 @@ impl Change<'_> {
             Self::Finished { .. } => FINISHED,
             Self::Received { .. } => RECEIVED,
             Self::Released { .. } => RELEASED,
+            Self::Will(_) => WILL,
+            Self::NoWill => NO_WILL,
+            Self::WillAt { .. } => WILL_AT,
         }
     }
 
@@ -156,13 +181,15 @@ impl Change<'_> {
                 to.push(u8::from(life.connected));
                 to.extend_from_slice(&last_id.to_le_bytes());
             }
-            Self::Ended | Self::Popped => {}
+            Self::Ended | Self::Popped | Self::NoWill => {}
             Self::Subscribed { filter, options, id } => {
                 put_bytes(filter.as_bytes(), to);
                 to.push(options);
                 to.extend_from_slice(&id.to_le_bytes());
             }
             Self::Unsubscribed { filter } => put_bytes(filter.as_bytes(), to),
+            Self::Will(will) => will.put(to),
+            Self::WillAt { at } => to.extend_from_slice(&at.to_le_bytes()),
             Self::Queued(parcel) => parcel.put(to),
             Self::Sent { packet_id, parcel } => {
                 to.extend_from_slice(&packet_id.to_le_bytes());
@@ -173,6 +200,16 @@ impl Change<'_> {
             | Self::Received { packet_id }
             | Self::Released { packet_id } => to.extend_from_slice(&packet_id.to_le_bytes()),
         }
+    }
+}
+
+impl Testament<'_> {
+    fn put(&self, to: &mut Vec<u8>) {
+        to.push(self.qos | if self.retain { RETAIN } else { 0 });
+        to.extend_from_slice(&self.delay_ms.to_le_bytes());
+        [self.topic.as_bytes(), self.properties, self.payload]
+            .into_iter()
+            .for_each(|part| put_bytes(part, to));
     }
 }
 
@@ -239,7 +276,7 @@ impl<'a> Entries<'a> {
                 let key = self.text()?;
                 let time = |time: u64| (time != NEVER).then_some(time);
                 let (expiry_ms, ends_at) = (time(self.u64()?), time(self.u64()?));
-                let life = Life { expiry_ms, connected: self.u8()? != 0, ends_at };
+                let life = Life { expiry_ms, connected: self.u8()? != 0, ends_at, will_at: None };
                 Change::Lives { key, life, last_id: self.u16()? }
             }
             ENDED => Change::Ended,
@@ -255,7 +292,22 @@ impl<'a> Entries<'a> {
             FINISHED => Change::Finished { packet_id: self.u16()? },
             RECEIVED => Change::Received { packet_id: self.u16()? },
             RELEASED => Change::Released { packet_id: self.u16()? },
+            WILL => Change::Will(self.testament()?),
+            NO_WILL => Change::NoWill,
+            WILL_AT => Change::WillAt { at: self.u64()? },
             _ => return None,
+        })
+    }
+
+    fn testament(&mut self) -> Option<Testament<'a>> {
+        let (bits, delay_ms) = (self.u8()?, self.u64()?);
+        Some(Testament {
+            topic: self.text()?,
+            qos: bits & 3,
+            retain: bits & RETAIN != 0,
+            delay_ms,
+            properties: self.bytes()?,
+            payload: self.bytes()?,
         })
     }
 

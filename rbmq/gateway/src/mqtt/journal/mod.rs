@@ -15,7 +15,7 @@
 //!
 //! | Offset | Bytes | What |
 //! |---|---|---|
-//! | 0 | 1 | version, 1 |
+//! | 0 | 1 | version, 2; 1 had no wills |
 //! | 1 | 1 | 0: changes; 1: a piece of a snapshot |
 //! | 2 | 1 | of a snapshot: 1 the first piece, 2 the last one, 3 both; of changes: 4, if a snapshot before them was given up |
 //! | 3 | 1 | 0 |
@@ -37,7 +37,7 @@ use entry::{Entries, Entry};
 pub(super) use notes::Notes;
 
 /// The version of the entries.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// The bytes of a batch before its entries.
 const HEAD: usize = 8;

@@ -420,10 +420,10 @@ fn a_damaged_journal_is_told_and_used_as_far_as_it_goes() {
 fn a_journal_of_a_newer_version_is_refused() {
     let kept = Kept::new();
     let mut log = seglog::Log::open(kept.path(), seglog::Options::default()).expect("a log");
-    log.append(&[2, 0, 0, 0, 0, 0, 0, 0]).expect("a batch");
+    log.append(&[3, 0, 0, 0, 0, 0, 0, 0]).expect("a batch");
     drop(log);
     let journal = Journal::open(kept.path(), Duration::from_secs(1)).expect("a log");
     let clock = Clock { at: Instant::now(), unix_ms: 1 };
     let error = Mqtt::with_journal(Settings::default(), clock, 7, journal).expect_err("another version");
-    assert!(error.to_string().contains("its version is 2, and this program knows 1"), "{error}");
+    assert!(error.to_string().contains("its version is 3, and this program knows 2"), "{error}");
 }

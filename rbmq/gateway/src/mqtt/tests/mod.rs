@@ -22,6 +22,7 @@ mod random;
 mod retained;
 mod shared;
 mod subscribe;
+mod testaments;
 mod wills;
 
 const V311: Version = Version::V311;
