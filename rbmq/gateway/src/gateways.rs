@@ -161,6 +161,7 @@ impl Gateway {
         })?;
         let options = Options {
             spaces: spaces(broker),
+            foreign: foreign(broker),
             name: format!("rbmq-{protocol}"),
             listener,
             session: tls.as_ref().map(new_session),
@@ -334,6 +335,22 @@ fn spaces(broker: &Broker) -> Vec<TopicFilter> {
     let all = TopicFilter::all();
     let own = broker.config().broker.topics.iter().filter(|rule| rule.space && rule.pattern != all);
     own.map(|rule| rule.pattern.clone()).chain([all.clone()]).collect()
+}
+
+/// Topics that come from elsewhere, whatever the rules say: of other brokers, and of levels of MultiMQC. They have logs of their own, also those
+/// whose names are in a space of this broker.
+fn foreign(broker: &Broker) -> Vec<TopicFilter> {
+    let settings = &broker.config().broker;
+    let upstream = settings.upstream.iter().flat_map(|upstream| upstream.topics.clone());
+    let ingest = settings.ingest.iter().filter_map(|ingest| ingest.topic_name().ok()?.as_str().parse().ok());
+    let mut all: Vec<TopicFilter> = Vec::new();
+    for pattern in upstream.chain(ingest) {
+        if !all.iter().any(|other| other.covers(&pattern)) {
+            all.retain(|other| !pattern.covers(other));
+            all.push(pattern);
+        }
+    }
+    all
 }
 
 fn certificates(broker: &Broker, settings: &GatewaySettings) -> Result<Option<Arc<Certificates>>, String> {

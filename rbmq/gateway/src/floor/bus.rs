@@ -65,7 +65,7 @@ struct Open {
 struct Wanted {
     count: usize,
     is_in_force: bool,
-    /// Spaces have all of its topics, and the gateway receives them anyway.
+    /// The gateway receives all of its topics anyway.
     is_inside: bool,
 }
 
@@ -89,6 +89,8 @@ pub(crate) struct BusCounts {
 pub(crate) struct Topics {
     publisher: Publisher,
     spaces: Vec<SpaceWriter>,
+    /// Topics that the subscriber receives from the start, besides the spaces.
+    foreign: Vec<TopicFilter>,
     max_message_bytes: u64,
     open: HashMap<TopicName, Open>,
     uses: u64,
@@ -108,13 +110,15 @@ pub(crate) struct Topics {
 }
 
 impl Topics {
-    /// Topics of the publisher's broker, which has spaces of these patterns. Messages have so many bytes at most.
+    /// Topics of the publisher's broker, which has spaces of these patterns, and gets topics of those patterns from elsewhere. Messages have so
+    /// many bytes at most.
     ///
     /// # Errors
     /// A space cannot be opened.
     pub(crate) fn open(
         publisher: Publisher,
         spaces: &[TopicFilter],
+        foreign: Vec<TopicFilter>,
         max_message_bytes: u64,
         kept: KeptTopics,
     ) -> Result<Self, TopicOpenError> {
@@ -130,6 +134,7 @@ impl Topics {
         Ok(Self {
             publisher,
             spaces,
+            foreign,
             max_message_bytes,
             open,
             uses: 0,
@@ -144,9 +149,11 @@ impl Topics {
         })
     }
 
-    /// The logs of the spaces, which the subscriber receives from the start.
-    pub(crate) fn logs(&self) -> impl Iterator<Item = &TopicName> {
-        self.spaces.iter().map(|space| space.space().log())
+    /// What the subscriber receives from the start: the logs of the spaces, and what comes from elsewhere. So subscriptions of clients to channels
+    /// cost no filter at the broker.
+    pub(crate) fn always(&self) -> impl Iterator<Item = &str> {
+        let logs = self.spaces.iter().map(|space| space.space().log().as_str());
+        logs.chain(self.foreign.iter().map(TopicFilter::as_str))
     }
 
     /// The publisher.
@@ -377,7 +384,9 @@ impl Bus for Topics {
         wanted.count += 1;
         if wanted.count == 1 {
             let is_log = filter.levels().next() == Some(SPACES);
-            wanted.is_inside = is_log || self.spaces.iter().any(|space| space.covers(filter));
+            wanted.is_inside = is_log
+                || self.spaces.iter().any(|space| space.covers(filter))
+                || self.foreign.iter().any(|foreign| foreign.covers(filter));
             wanted.is_in_force = wanted.is_inside;
             self.awaited += usize::from(!wanted.is_inside);
         }

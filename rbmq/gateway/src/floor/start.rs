@@ -24,6 +24,8 @@ use crate::protocol::Protocol;
 pub(crate) struct Options {
     /// The patterns of the broker's spaces.
     pub(crate) spaces: Vec<TopicFilter>,
+    /// Topics that have logs of their own, also if their names are in a space.
+    pub(crate) foreign: Vec<TopicFilter>,
     pub(crate) name: String,
     pub(crate) listener: TcpListener,
     pub(crate) session: Option<NewSession>,
@@ -99,9 +101,9 @@ pub(crate) fn start<P: Protocol + Send + 'static, H: Hall + Send + 'static>(
         max_input_bytes,
     };
     let (door, kept) = door(&bell);
-    let topics = Topics::open(publisher, &options.spaces, options.max_message_bytes, kept)?;
-    for log in topics.logs() {
-        subscriber.subscribe(log.as_str())?;
+    let topics = Topics::open(publisher, &options.spaces, options.foreign, options.max_message_bytes, kept)?;
+    for filter in topics.always() {
+        subscriber.subscribe(filter)?;
     }
     let until = Instant::now() + Duration::from_secs(10);
     while !subscriber.is_settled() && Instant::now() < until {

@@ -253,6 +253,7 @@ fn site(slow: Slow, frames_bytes: usize, max_lag_bytes: u64) -> Site {
     let subscriber = Subscriber::connect(&address).expect("the broker listens");
     let options = Options {
         spaces: vec![TopicFilter::all()],
+        foreign: Vec::new(),
         name: "lines".into(),
         listener: TcpListener::bind("127.0.0.1:0").expect("an address"),
         session: None,

@@ -1,5 +1,6 @@
 //! Gateways with a broker, over sockets. `cargo test -p rbmq-gateway --test suite resp::` runs one protocol.
 
+mod chains;
 mod interop;
 mod people;
 mod resp;

@@ -45,10 +45,7 @@ impl Site {
     }
 
     pub fn client(&self) -> Client {
-        let stream = TcpStream::connect(self.address()).expect("the gateway listens");
-        stream.set_read_timeout(Some(LONG)).expect("a socket");
-        stream.set_nodelay(true).expect("a socket");
-        Client(BufReader::with_capacity(1 << 20, stream))
+        Client::to(self.address())
     }
 }
 
@@ -56,6 +53,13 @@ impl Site {
 pub struct Client(BufReader<TcpStream>);
 
 impl Client {
+    pub fn to(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).expect("the gateway listens");
+        stream.set_read_timeout(Some(LONG)).expect("a socket");
+        stream.set_nodelay(true).expect("a socket");
+        Self(BufReader::with_capacity(1 << 20, stream))
+    }
+
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.0.get_mut().write_all(bytes.as_ref()).expect("the gateway reads");
     }
