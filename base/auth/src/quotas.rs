@@ -254,7 +254,7 @@ impl Quotas {
         }
         whom.iter().for_each(|who| state.add(who, amounts));
         drop(state);
-        Ok(Charge { quotas: self.clone(), whom: whom.into(), amounts: amounts.into() })
+        Ok(Charge { quotas: self.clone(), whom: whom.into(), amounts: amounts.to_vec() })
     }
 
     /// How much is in use.
@@ -287,7 +287,44 @@ impl Quotas {
 pub struct Charge {
     quotas: Quotas,
     whom: Box<[Principal]>,
-    amounts: Box<[(Resource, u64)]>,
+    amounts: Vec<(Resource, u64)>,
+}
+
+impl Charge {
+    /// Sets how much of some resources is charged, and leaves the others as they are.
+    ///
+    /// # Errors
+    /// A quota does not allow more of one of them, and nothing has changed.
+    pub fn set(&mut self, amounts: &[(Resource, u64)]) -> Result<(), Exceeded> {
+        let more: Vec<_> = amounts.iter().map(|(of, to)| (*of, to.saturating_sub(self.of(*of)))).collect();
+        let quotas = self.quotas.clone();
+        let mut state = quotas.lock();
+        if let Some(exceeded) = self.whom.iter().find_map(|who| state.exceeded(who, &more)) {
+            return Err(exceeded);
+        }
+        self.change(&mut state, amounts);
+        Ok(())
+    }
+
+    /// The same also beyond the limits, for what is there already.
+    pub fn set_anyway(&mut self, amounts: &[(Resource, u64)]) {
+        let quotas = self.quotas.clone();
+        self.change(&mut quotas.lock(), amounts);
+    }
+
+    fn of(&self, resource: Resource) -> u64 {
+        self.amounts.iter().filter(|(of, _)| *of == resource).map(|(_, amount)| amount).sum()
+    }
+
+    fn change(&mut self, state: &mut State, amounts: &[(Resource, u64)]) {
+        let less: Vec<_> = amounts.iter().map(|(of, _)| (*of, self.of(*of))).collect();
+        for who in &self.whom {
+            state.add(who, amounts);
+            state.give_back(who, &less);
+        }
+        self.amounts.retain(|(of, _)| amounts.iter().all(|(changed, _)| changed != of));
+        self.amounts.extend(amounts.iter().filter(|(_, amount)| *amount > 0));
+    }
 }
 
 impl Drop for Charge {
@@ -338,6 +375,34 @@ mod tests {
         assert!(quotas.charge(&whom, &[(Resource::Topics, 0)]).is_ok());
         drop(charge);
         assert!(quotas.lock().in_use.is_empty() && quotas.near_limit(9).is_empty());
+    }
+
+    #[test]
+    fn a_charge_grows_and_shrinks() {
+        let limits = Limits::none().with(Resource::Patterns, Some(5));
+        let quotas = Quotas::new(QuotaLimits { user: limits, address: Limits::none() });
+        let whom = whom(0, 1);
+        let in_use = || {
+            whom.each_ref().map(|who| {
+                [Resource::Connections, Resource::Patterns].map(|resource| quotas.in_use(who, resource))
+            })
+        };
+        let mut first = quotas.charge(&whom, &[(Resource::Connections, 1)]).unwrap();
+        let mut second =
+            quotas.charge(&whom, &[(Resource::Connections, 1), (Resource::Patterns, 1)]).unwrap();
+        first.set(&[(Resource::Patterns, 3)]).unwrap();
+        assert_eq!(in_use(), [[2, 4]; 2]);
+        assert!(second.set(&[(Resource::Connections, 9), (Resource::Patterns, 3)]).is_err());
+        assert_eq!(in_use(), [[2, 4]; 2]);
+        second.set_anyway(&[(Resource::Patterns, 3)]);
+        assert_eq!(in_use(), [[2, 6]; 2]);
+        // Less is always possible.
+        first.set(&[(Resource::Patterns, 2)]).unwrap();
+        assert_eq!(in_use(), [[2, 5]; 2]);
+        drop(second);
+        assert_eq!(in_use(), [[1, 2]; 2]);
+        drop(first);
+        assert!(quotas.lock().in_use.is_empty());
     }
 
     type Charged = (Charge, [Principal; 2], [(Resource, u64); 2]);

@@ -170,10 +170,16 @@ impl Admission {
         Ok(())
     }
 
-    /// Charges the connection of a client of a gateway. It counts until the drop of the result.
-    pub(super) fn charge_connection(&self, identity: &Identity, addr: &str) -> Result<Charge, Exceeded> {
+    /// Charges the connection of a client of a gateway with its filters. It counts until the drop of the result.
+    pub(super) fn charge_connection(
+        &self,
+        identity: &Identity,
+        addr: &str,
+        filters: [(Resource, u64); 2],
+    ) -> Result<Charge, Exceeded> {
         let quotas = self.lock().quotas.clone();
-        quotas.charge(&whom(identity, addr), &[(Resource::Connections, 1)])
+        let [names, patterns] = filters;
+        quotas.charge(&whom(identity, addr), &[(Resource::Connections, 1), names, patterns])
     }
 
     /// Charges something to the user and the address of a connection. An unknown connection is charged nothing.

@@ -14,7 +14,8 @@ use rbmq_wire::{Attributes, RUN_HEADER_BYTES, TopicFilter, TopicName, push_recor
 use rocketbufs::Position;
 
 use crate::protocol::{
-    Bus, ConnId, Cx, Door, Entry, Kept, Logs, Message, Outlets, Protocol, PublishError, Range, Taken, Ticket,
+    Bus, ConnId, Cx, Door, Entry, FilterCount, Kept, Logs, Message, Outlets, Protocol, PublishError, Range,
+    Taken, Ticket,
 };
 
 /// Outlets that keep what they are given.
@@ -332,6 +333,10 @@ pub(crate) struct MemoryDoor {
     entered: BTreeMap<ConnId, &'static str>,
     /// The number of refusals.
     pub(crate) refusals: usize,
+    /// The filters of each client.
+    pub(crate) filters: BTreeMap<ConnId, FilterCount>,
+    /// The most filters of a client.
+    pub(crate) most_filters: Option<FilterCount>,
 }
 
 impl MemoryDoor {
@@ -403,6 +408,19 @@ impl Door for MemoryDoor {
             let has = beginning(&user.subscribe);
             asked.starts_with(&has) || has.starts_with(&asked)
         })
+    }
+
+    fn ask_for_filters(&mut self, conn: ConnId, count: FilterCount) -> Result<(), String> {
+        if self.most_filters.is_some_and(|most| count.all > most.all || count.patterns > most.patterns) {
+            self.refusals += 1;
+            return Err("the quota is used up".to_owned());
+        }
+        self.set_filters(conn, count);
+        Ok(())
+    }
+
+    fn set_filters(&mut self, conn: ConnId, count: FilterCount) {
+        self.filters.insert(conn, count);
     }
 }
 

@@ -202,6 +202,22 @@ pub(crate) trait Door {
     /// Whether the client may subscribe to the filter at all: it has a right for some topic that the filter matches. Messages of other topics are
     /// withheld one by one ([`Door::may_receive`]).
     fn may_subscribe_to_some(&mut self, conn: ConnId, filter: &TopicFilter) -> bool;
+    /// The client asks for filters, and would have so many then, for the quotas of its user and its address.
+    ///
+    /// # Errors
+    /// That is more than a quota allows. The text is for the client.
+    fn ask_for_filters(&mut self, conn: ConnId, count: FilterCount) -> Result<(), String>;
+    /// The client has so many filters: fewer than before, or those of an earlier connection.
+    fn set_filters(&mut self, conn: ConnId, count: FilterCount);
+}
+
+/// The filters of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct FilterCount {
+    /// All of them.
+    pub(crate) all: usize,
+    /// Those with wildcards.
+    pub(crate) patterns: usize,
 }
 
 /// What a protocol acts through.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
-use access::{Charge, Grants, Identity, Login, Operation, Peer, Source};
+use access::{Charge, Exceeded, Grants, Identity, Login, Operation, Peer, Resource, Source};
 
 use crate::login::look_after;
 
@@ -21,6 +21,8 @@ pub(super) struct Client {
     pub(super) logged_in: Option<LoggedIn>,
     waiting: Option<Waiting>,
     refused: VecDeque<(Operation, Box<str>)>,
+    /// Its filters, and those with wildcards among them.
+    filters: [u64; 2],
 }
 
 /// What is due for clients: at most one password and one login of each, however often it logs in.
@@ -41,7 +43,6 @@ pub(super) struct LoggedIn {
     pub(super) login: Login,
     /// None: there are no rules, and the client may do everything.
     pub(super) grants: Option<Arc<Grants>>,
-    #[allow(dead_code, reason = "its drop gives the quota back")]
     charge: Charge,
     /// When it is looked at again, because it ends by itself.
     look_at: Option<Instant>,
@@ -87,7 +88,15 @@ impl Due {
 impl Client {
     pub(super) fn new(id: u64, address: &str, certificate: Option<Arc<[u8]>>) -> Self {
         let peer = Peer { source: Source::of(address), certificate, uid: None };
-        Self { id, address: address.into(), peer, logged_in: None, waiting: None, refused: VecDeque::new() }
+        Self {
+            id,
+            address: address.into(),
+            peer,
+            logged_in: None,
+            waiting: None,
+            refused: VecDeque::new(),
+            filters: [0; 2],
+        }
     }
 
     /// A password is being checked.
@@ -146,6 +155,26 @@ impl Client {
         }
     }
 
+    /// Its filters, as quotas count them.
+    pub(super) fn filters(&self) -> [(Resource, u64); 2] {
+        filters(self.filters)
+    }
+
+    /// The client has so many filters, and so many with wildcards among them, or asks for them: none may be beyond a quota if it asks.
+    ///
+    /// # Errors
+    /// The quota, and nothing has changed.
+    pub(super) fn set_filters(&mut self, count: [u64; 2], asks: bool) -> Result<(), Exceeded> {
+        if let Some(logged_in) = &mut self.logged_in {
+            match asks {
+                true => logged_in.charge.set(&filters(count))?,
+                false => logged_in.charge.set_anyway(&filters(count)),
+            }
+        }
+        self.filters = count;
+        Ok(())
+    }
+
     pub(super) fn identity(&self) -> Option<&Arc<Identity>> {
         self.logged_in.as_ref().map(|logged_in| &logged_in.login.identity)
     }
@@ -172,6 +201,10 @@ impl Client {
     pub(super) fn forget_refusals(&mut self) {
         self.refused.clear();
     }
+}
+
+fn filters([all, patterns]: [u64; 2]) -> [(Resource, u64); 2] {
+    [(Resource::Subscriptions, all), (Resource::Patterns, patterns)]
 }
 
 /// Whether rights are the same.

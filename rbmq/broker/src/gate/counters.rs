@@ -29,7 +29,7 @@ pub enum Count {
     TurnedAway,
     /// Logins that were refused.
     LoginsRefused,
-    /// Requests that the rights of a client do not allow.
+    /// Requests that the rights or the quotas of a client do not allow.
     Denied,
     /// Clients that were cut off, because their user or login has ended.
     CutOff,
@@ -59,7 +59,7 @@ impl Count {
             "Connections beyond the limit, and those that never logged in",
         ),
         (Self::LoginsRefused, "rbmq_gateway_logins_refused", "Logins that were refused"),
-        (Self::Denied, "rbmq_gateway_denied", "Requests that the rights of a client do not allow"),
+        (Self::Denied, "rbmq_gateway_denied", "Requests that the rights or quotas of a client do not allow"),
         (Self::CutOff, "rbmq_gateway_cut_off", "Clients whose user or login has ended"),
         (Self::ProtocolErrors, "rbmq_gateway_protocol_errors", "Clients that broke the protocol"),
         (Self::MessagesIn, "rbmq_gateway_messages_in", "Messages from clients"),

@@ -258,6 +258,28 @@ impl Entrance {
         false
     }
 
+    /// A client asks for filters: it would have so many then, and so many with wildcards among them. They count for its user and its address until the
+    /// next call, or until the client leaves. A refusal is counted, and recorded in the audit log.
+    ///
+    /// # Errors
+    /// A quota does not allow so many, and nothing has changed. The text is for the client.
+    pub fn ask_for_filters(&mut self, client: u64, filters: u64, patterns: u64) -> Result<(), String> {
+        let Some(known) = self.clients.get_mut(&client) else { return Ok(()) };
+        known.set_filters([filters, patterns], true).map_err(|exceeded| {
+            let reason = exceeded.to_string();
+            self.refused(client, Operation::Subscribe, exceeded.resource.as_str(), None, &reason);
+            reason
+        })
+    }
+
+    /// A client has so many filters: fewer than before, or those that it had on a former connection, which count also beyond a quota.
+    pub fn set_filters(&mut self, client: u64, filters: u64, patterns: u64) {
+        if let Some(known) = self.clients.get_mut(&client) {
+            // Only what a client asks for is refused.
+            let _ = known.set_filters([filters, patterns], false);
+        }
+    }
+
     fn may(&mut self, client: u64, operation: Operation, topic: &TopicName) -> bool {
         let Some(known) = self.clients.get(&client) else { return false };
         let may = known.may(|grants| match operation {
@@ -271,20 +293,26 @@ impl Entrance {
     }
 
     fn denied(&mut self, client: u64, operation: Operation, topic: &str) {
+        let identity = self.clients.get(&client).and_then(|known| known.identity().cloned());
+        let reason =
+            identity.map_or_else(String::new, |who| not_allowed(&who, &operation.to_string(), topic));
+        self.refused(client, operation, topic, Some(topic), &reason);
+    }
+
+    /// Counts a refusal, and records it once for what it is about.
+    fn refused(&mut self, client: u64, operation: Operation, about: &str, topic: Option<&str>, reason: &str) {
         self.counters.count(Count::Denied);
         let Some(known) = self.clients.get_mut(&client) else { return };
         let Some(identity) = known.identity().cloned() else { return };
-        if !known.is_news(operation, topic) {
+        if !known.is_news(operation, about) {
             return;
         }
-        let (operation, address) = (operation.to_string(), &*known.address);
-        let reason = not_allowed(&identity, &operation, topic);
         self.desk.audit.record(&AuditEvent {
             user: Some(&identity.user),
-            address: Some(address),
-            operation: Some(&operation),
-            topic: Some(topic),
-            reason: Some(&reason),
+            address: Some(&*known.address),
+            operation: Some(&operation.to_string()),
+            topic,
+            reason: Some(reason),
             ..AuditEvent::new("refused")
         });
     }
@@ -373,7 +401,7 @@ impl Entrance {
         let identity = login.identity.clone();
         let (user, method, address) = (&*identity.user, identity.method.as_str(), &*known.address);
         let event = AuditEvent { user: Some(user), address: Some(address), ..AuditEvent::new("login") };
-        let charge = match self.desk.admission.charge_connection(&identity, address) {
+        let charge = match self.desk.admission.charge_connection(&identity, address, known.filters()) {
             Ok(charge) => charge,
             Err(exceeded) => {
                 let (why, operation) = (exceeded.to_string(), Some("connect"));

@@ -245,6 +245,45 @@ fn a_client_that_logs_in_again_has_one_login() {
 }
 
 #[test]
+fn filters_of_all_clients_of_a_user_share_its_quotas() {
+    let fixture = Fixture::new(|config| {
+        config.quotas.user_subscriptions = Some(10);
+        config.quotas.user_patterns = Some(5);
+    });
+    let (mut entrance, _woken) = fixture.open();
+    for client in 1..=2 {
+        entrance.arrive(client, "10.0.0.1:9", None).unwrap();
+        assert_eq!(entrance.log_in(client, None, fixture.token.expose()), Entry::In);
+    }
+    assert_eq!(entrance.ask_for_filters(1, 8, 3), Ok(()));
+    for (filters, patterns, setting) in [(3, 0, "quotas.user_subscriptions"), (2, 3, "quotas.user_patterns")]
+    {
+        let why = entrance.ask_for_filters(2, filters, patterns).unwrap_err();
+        assert!(why.contains(setting), "{why}");
+    }
+    assert_eq!(entrance.ask_for_filters(2, 2, 2), Ok(()));
+    // One for another, and what was there before.
+    assert_eq!(entrance.ask_for_filters(2, 2, 1), Ok(()));
+    entrance.set_filters(2, 20, 2);
+    assert!(entrance.ask_for_filters(1, 9, 3).is_err());
+    // A login as the same user changes nothing, and who leaves gives back what it had.
+    assert_eq!(entrance.log_in(2, None, fixture.token.expose()), Entry::In);
+    assert!(entrance.ask_for_filters(1, 9, 3).is_err());
+    entrance.left(2);
+    assert_eq!(entrance.ask_for_filters(1, 9, 3), Ok(()));
+    // As another login, it has its filters still.
+    entrance.log_out(1);
+    entrance.arrive(3, "10.0.0.1:9", None).unwrap();
+    assert_eq!(entrance.log_in(3, None, fixture.token.expose()), Entry::In);
+    assert_eq!(entrance.ask_for_filters(3, 2, 0), Ok(()));
+    match entrance.log_in(1, None, fixture.token.expose()) {
+        Entry::Refused(why) => assert!(why.contains("quotas.user_subscriptions"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    fixture.audited("quotas.user_patterns", 1);
+}
+
+#[test]
 fn without_users_everybody_is_let_in_with_the_rights_of_everybody() {
     let fixture = Fixture::new(|config| {
         config.users.file.clear();

@@ -8,7 +8,7 @@ use rbmq_wire::{TopicFilter, TopicName};
 
 use super::bus::BusCounts;
 use super::connections::ConnectionCounts;
-use crate::protocol::{ConnId, Door, Entry};
+use crate::protocol::{ConnId, Door, Entry, FilterCount};
 
 /// Something that has changed for a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +75,14 @@ impl Door for BrokerDoor {
 
     fn may_subscribe_to_some(&mut self, conn: ConnId, filter: &TopicFilter) -> bool {
         self.0.may_subscribe_to_some(conn.0, filter)
+    }
+
+    fn ask_for_filters(&mut self, conn: ConnId, count: FilterCount) -> Result<(), String> {
+        self.0.ask_for_filters(conn.0, count.all as u64, count.patterns as u64)
+    }
+
+    fn set_filters(&mut self, conn: ConnId, count: FilterCount) {
+        self.0.set_filters(conn.0, count.all as u64, count.patterns as u64);
     }
 }
 

@@ -13,7 +13,7 @@ use super::bus::BusCounts;
 use super::connections::{ConnectionCounts, Slow};
 use super::hall::{Change, Hall};
 use super::start::{Options, Running, start};
-use crate::protocol::{ConnId, Cx, Door, Entry, Message, Protocol, PublishError, Taken};
+use crate::protocol::{ConnId, Cx, Door, Entry, FilterCount, Message, Protocol, PublishError, Taken};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -215,6 +215,12 @@ impl Door for Open {
     fn may_subscribe_to_some(&mut self, _: ConnId, _: &TopicFilter) -> bool {
         true
     }
+
+    fn ask_for_filters(&mut self, _: ConnId, _: FilterCount) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn set_filters(&mut self, _: ConnId, _: FilterCount) {}
 }
 
 impl Hall for Open {

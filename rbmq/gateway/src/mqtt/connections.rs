@@ -195,6 +195,7 @@ impl Mqtt {
             max_packet: opening.max_packet,
         });
         self.keep_session(slot);
+        cx.door.set_filters(conn, self.sessions[slot].filter_count());
         self.admit(conn, slot, &opening, cx.now);
         self.send_connack(conn, present.is_some(), &opening, cx);
         cx.out.known(conn);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rbmq_wire::TopicFilter;
 
-use crate::protocol::ConnId;
+use crate::protocol::{ConnId, FilterCount};
 
 use super::codec::{SubscribeOptions, Version};
 use super::journal::Notes;
@@ -200,6 +200,8 @@ pub(super) struct Session {
     /// When the will is published, after the connection has gone.
     pub(super) will_at: Option<Instant>,
     subscriptions: BTreeMap<TopicFilter, Subscription>,
+    /// The number of filters with wildcards.
+    patterns: usize,
     /// Ids of QoS 2 that the client has not released. With a number: the message of that number is on its way, and PUBREC is owed.
     received: HashMap<u16, Option<u64>>,
     /// Ids that the client has released last: it may not have got the PUBCOMP, and may release them again.
@@ -231,6 +233,7 @@ impl Session {
             will: None,
             will_at: None,
             subscriptions: BTreeMap::new(),
+            patterns: 0,
             received: HashMap::new(),
             released: VecDeque::new(),
             inflight: VecDeque::new(),
@@ -287,9 +290,10 @@ impl Session {
     /// Adds a subscription, or replaces it.
     pub(super) fn subscribe(&mut self, filter: TopicFilter, subscription: Subscription) {
         self.note(|_| Some(subscribed(&filter, subscription)));
-        let bytes = filter_bytes(&filter);
+        let (bytes, is_pattern) = (filter_bytes(&filter), filter.has_wildcards());
         if self.subscriptions.insert(filter, subscription).is_none() {
             self.held.add(bytes);
+            self.patterns += usize::from(is_pattern);
         }
     }
 
@@ -297,8 +301,14 @@ impl Session {
     pub(super) fn unsubscribe(&mut self, filter: &TopicFilter) -> bool {
         let was = self.subscriptions.remove(filter).is_some();
         self.held.remove(if was { filter_bytes(filter) } else { 0 });
+        self.patterns -= usize::from(was && filter.has_wildcards());
         self.note(|_| was.then_some(Change::Unsubscribed { filter: filter.as_str() }));
         was
+    }
+
+    /// The number of subscriptions.
+    pub(super) fn filter_count(&self) -> FilterCount {
+        FilterCount { all: self.subscriptions.len(), patterns: self.patterns }
     }
 
     /// Whether some subscription leaves out own messages.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use rbmq_wire::TopicFilter;
 
-use crate::protocol::{ConnId, Cx};
+use crate::protocol::{ConnId, Cx, FilterCount};
 
 use super::codec::{
     Answer, Packet, Properties, Property, Request, SubscribeOptions, Version, WantedFilter, reason,
@@ -115,7 +115,7 @@ impl Mqtt {
             return Ok(reason::NOT_AUTHORIZED);
         }
         let is_new = !self.sessions[slot].is_subscribed(&filter);
-        if is_new && !self.has_room_for(slot, &target) {
+        if is_new && (!self.has_room_for(slot, &target) || !self.may_have(conn, slot, &filter, cx)) {
             return Ok(reason::QUOTA);
         }
         let session = &mut self.sessions[slot];
@@ -140,6 +140,13 @@ impl Mqtt {
             *wanted = wish;
         }
         Ok(qos)
+    }
+
+    /// Whether the quotas of a client allow one more subscription.
+    fn may_have(&self, conn: ConnId, slot: usize, filter: &TopicFilter, cx: &mut Cx<'_>) -> bool {
+        let FilterCount { all, patterns } = self.sessions[slot].filter_count();
+        let patterns = patterns + usize::from(filter.has_wildcards());
+        cx.door.ask_for_filters(conn, FilterCount { all: all + 1, patterns }).is_ok()
     }
 
     /// Whether a session may have one more subscription, and its group one more member.
@@ -245,6 +252,7 @@ impl Mqtt {
                 }
             });
         }
+        cx.door.set_filters(conn, self.sessions[slot].filter_count());
         let answer =
             Answer { packet_id: request.packet_id, properties: Properties::default(), reasons: &reasons };
         self.reply(conn, Packet::Unsuback(answer), cx);

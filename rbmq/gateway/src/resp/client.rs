@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::parse::Parser;
 use super::routes::Kind;
 use super::streams::{Append, Reading};
-use crate::protocol::ConnId;
+use crate::protocol::{ConnId, FilterCount};
 
 /// What the next command of a client waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,6 +129,12 @@ impl Client {
     /// The number of its channels, patterns or shard channels.
     pub(super) fn count(&self, kind: Kind) -> usize {
         self.subscribed[kind as usize].len()
+    }
+
+    /// The number of all its subscriptions.
+    pub(super) fn filter_count(&self) -> FilterCount {
+        let all = self.subscribed.iter().map(BTreeSet::len).sum();
+        FilterCount { all, patterns: self.count(Kind::Pattern) }
     }
 
     /// The number that replies to its subscriptions of a kind have: shard channels are counted on their own.

@@ -1,5 +1,7 @@
 //! Publishing and subscribing.
 
+use std::collections::BTreeSet;
+
 use super::client::{Client, Post, Wait};
 use super::deliver::SHARD;
 use super::glob::{Glob, MAX_PATTERN_BYTES};
@@ -10,7 +12,7 @@ use super::reply::Reply;
 use super::routes::Kind;
 use super::server::unknown_subcommand;
 use super::table::Subscriber;
-use crate::protocol::{Cx, PublishError};
+use crate::protocol::{Cx, FilterCount, PublishError};
 
 /// The most channels and patterns of a client.
 const MAX_SUBSCRIPTIONS: usize = 100_000;
@@ -126,11 +128,20 @@ impl Resp {
                 return Err(format!("ERR all patterns have {} bytes at most", self.bounds.pattern_bytes));
             }
         }
-        if client.coming.iter().all(|(_, number)| self.may_have(client, kind, *number, cx)) {
-            return Ok(());
-        }
+        let refusal = if client.coming.iter().all(|(_, number)| self.may_have(client, kind, *number, cx)) {
+            let FilterCount { all, patterns } = client.filter_count();
+            let new: BTreeSet<u32> = client.coming.iter().map(|(_, number)| *number).collect();
+            let new = new.difference(&client.subscribed[kind as usize]).count();
+            let patterns = patterns + if kind == Kind::Pattern { new } else { 0 };
+            match cx.door.ask_for_filters(client.conn, FilterCount { all: all + new, patterns }) {
+                Ok(()) => return Ok(()),
+                Err(text) => format!("ERR {text}"),
+            }
+        } else {
+            NO_PERMISSION.to_owned()
+        };
         self.abandon(client, cx);
-        Err(NO_PERMISSION.to_owned())
+        Err(refusal)
     }
 
     /// # Errors
@@ -206,7 +217,7 @@ impl Resp {
                 }
                 self.tell_unsubscribed(client, kind, Some(name));
             }
-            return;
+            return cx.door.set_filters(client.conn, client.filter_count());
         }
         let numbers: Vec<u32> = client.subscribed[kind as usize].iter().copied().collect();
         if numbers.is_empty() {
@@ -217,6 +228,7 @@ impl Resp {
             self.unsubscribe_one(client, kind, number, cx);
             self.tell_unsubscribed(client, kind, Some(&name));
         }
+        cx.door.set_filters(client.conn, client.filter_count());
     }
 
     fn unsubscribe_one(&mut self, client: &mut Client, kind: Kind, number: u32, cx: &mut Cx<'_>) {
@@ -243,6 +255,7 @@ impl Resp {
                 self.routes.remove(kind, number, client.conn, cx.bus);
             }
         }
+        cx.door.set_filters(client.conn, FilterCount::default());
     }
 
     /// `PUBSUB`: what clients of this gateway have subscribed to.

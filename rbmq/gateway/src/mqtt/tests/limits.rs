@@ -6,7 +6,7 @@ use super::*;
 use crate::mqtt::Overflow;
 use crate::mqtt::message::Stored;
 use crate::mqtt::retained::Retained;
-use crate::protocol::Taken;
+use crate::protocol::{FilterCount, Taken};
 
 #[test]
 fn bad_bytes_end_their_connection_alone() {
@@ -92,6 +92,43 @@ fn sessions_and_subscriptions_are_bounded() {
     assert_eq!(site.0.protocol.sessions.len(), 3);
     site.lose(conn);
     assert_eq!(site.0.protocol.sessions.len(), 2);
+}
+
+#[test]
+fn filters_count_for_the_quotas_of_their_client() {
+    let mut site = Site::new();
+    site.0.door.most_filters = Some(FilterCount { all: 3, patterns: 1 });
+    let conn = site.client(Hello::lasting(V5, "a"));
+    assert_eq!(site.subscribe_with(conn, 0, &[("a", 0), ("b/+", 0), ("c/#", 0)]), ["SUBACK #9 00 00 97"]);
+    // The same filters are no new ones.
+    assert_eq!(
+        site.subscribe_with(conn, 0, &[("a", 1), ("b/+", 1), ("$share/g/c", 0)]),
+        ["SUBACK #9 01 01 00"]
+    );
+    assert_eq!(site.subscribe_with(conn, 0, &[("d", 1)]), ["SUBACK #9 97"]);
+    let filters = |site: &Site, conn| site.0.door.filters.get(&conn).copied().unwrap_or_default();
+    assert_eq!(filters(&site, conn), FilterCount { all: 3, patterns: 1 });
+    site.send(conn, unsubscribe(&filters_of(&["b/+"])));
+    site.got(conn);
+    assert_eq!(filters(&site, conn), FilterCount { all: 2, patterns: 0 });
+    assert_eq!(site.subscribe_with(conn, 0, &[("d/#", 1)]), ["SUBACK #9 01"]);
+    // Those of a session count for its next connection, also where that may have fewer.
+    site.lose(conn);
+    site.0.door.most_filters = Some(FilterCount { all: 1, patterns: 1 });
+    let conn = site.client(Hello::lasting(V5, "a"));
+    assert_eq!(filters(&site, conn), FilterCount { all: 3, patterns: 1 });
+    let old = site.client(Hello::new(V311, "b"));
+    assert_eq!(site.subscribe_with(old, 0, &[("a", 0), ("b", 0)]), ["SUBACK #9 00 80"]);
+}
+
+fn filters_of(filters: &[&str]) -> Vec<u8> {
+    let one = |filter: &&str| [&(filter.len() as u16).to_be_bytes(), filter.as_bytes()].concat();
+    filters.iter().flat_map(one).collect()
+}
+
+fn unsubscribe(filters: &[u8]) -> Packet<'_> {
+    let filters = Filters::of_unsubscribe(filters);
+    Packet::Unsubscribe(Request { packet_id: 9, properties: Properties::default(), filters })
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Subscriptions: when they are answered, and what is allowed meanwhile.
 
 use super::*;
-use crate::protocol::{Protocol as _, Taken};
+use crate::protocol::{FilterCount, Protocol as _, Taken};
 
 #[test]
 fn a_subscription_is_answered_when_it_is_in_force() {
@@ -21,6 +21,25 @@ fn a_subscription_is_answered_when_it_is_in_force() {
     assert_eq!(world.say(publisher, "PUBLISH a late"), ":1");
     world.deliver();
     assert_eq!(world.line(conn), "*3 $7 message $1 a $4 late");
+}
+
+#[test]
+fn subscriptions_count_for_the_quotas_of_their_client() {
+    let mut world = world();
+    world.door.most_filters = Some(FilterCount { all: 3, patterns: 1 });
+    let conn = world.open();
+    world.say(conn, "SUBSCRIBE a a b");
+    // All or none, and not twice.
+    assert_eq!(world.say(conn, "PSUBSCRIBE x* y*"), "-ERR the quota is used up");
+    assert_eq!(world.say(conn, "SUBSCRIBE a b"), "*3 $9 subscribe $1 a :2 *3 $9 subscribe $1 b :2");
+    world.say(conn, "PSUBSCRIBE x*");
+    assert_eq!(world.say(conn, "SUBSCRIBE c"), "-ERR the quota is used up");
+    assert_eq!(world.door.filters[&conn], FilterCount { all: 3, patterns: 1 });
+    world.say(conn, "PUNSUBSCRIBE");
+    world.say(conn, "UNSUBSCRIBE a");
+    assert_eq!(world.door.filters[&conn], FilterCount { all: 1, patterns: 0 });
+    assert_eq!(world.say(conn, "SSUBSCRIBE s"), "*3 $10 ssubscribe $1 s :1");
+    assert_eq!(world.bus.filters.len(), 2);
 }
 
 #[test]
