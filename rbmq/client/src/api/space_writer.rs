@@ -40,6 +40,11 @@ impl SpaceWriter {
         }
     }
 
+    /// As [`TopicWriter::has_ended`].
+    pub fn has_ended(&self) -> bool {
+        self.log.has_ended()
+    }
+
     /// Whether a topic is in the space: the pattern matches it, and no earlier rule of the broker does.
     pub fn contains(&self, topic: &TopicName) -> bool {
         contains(&self.log, topic)

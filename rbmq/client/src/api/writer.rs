@@ -15,7 +15,7 @@ use crate::state::space_log::{LogUser, Output, Room};
 use crate::state::topic_state::{CLOSE_TIMEOUT, PublisherShared, TopicState};
 use crate::wire::{
     ATTRIBUTES_HEADER_BYTES, Attributes, AttributesBuf, Framing, MAX_RECORD_BYTES, RECORD_HEADER_BYTES,
-    Records, TopicName, push_record_with, record_header,
+    Records, Space, TopicName, push_record_with, record_header,
 };
 
 /// The longest wait before a waiting publisher checks whether the broker refuses the topic.
@@ -48,6 +48,16 @@ impl TopicWriter {
     /// The topic.
     pub fn topic(&self) -> &TopicName {
         &self.topic
+    }
+
+    /// The space that the topic is in, whose log its records go to. None: the topic has a buffer of its own.
+    pub fn space(&self) -> Option<&Space> {
+        self.output.log().map(|log| &log.space)
+    }
+
+    /// Whether the topic takes nothing more: the broker refuses it, or its publisher is closed.
+    pub fn has_ended(&self) -> bool {
+        self.state.end().is_some()
     }
 
     /// The largest delivery in bytes: a record with its header, a batch, or a piece of raw bytes.
