@@ -60,7 +60,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use access::Authenticator;
 use locks::Mutex;
 pub use rbmq_wire::{FilterError, SlowestSubscriber, TopicFilter, TopicName, TopicStats};
 use rocketbufs::{Context, Listener, OutBuffer, ROut};
@@ -76,7 +75,7 @@ pub use error::BrokerError;
 pub use feed::{Batch, Feed, FeedCounters, FeedError, FeedOptions, FeedValues};
 pub use gate::{
     Count, Entrance, EntranceEvent, Entry, Gate, GatewayCounters, Keeping, KeptBatch, KeptLog, KeptRead,
-    KeptReadError, KeptTopics,
+    KeptReadError, KeptTopics, Reception,
 };
 use inbox::Event;
 pub use kept::{Archive, ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog, KeepError, Stored};
@@ -137,7 +136,7 @@ impl Broker {
     fn start_with(config: BrokerConfig, archive: Option<Arc<dyn Archive>>) -> Result<Self, BrokerError> {
         check_archive(&config, archive.is_some())?;
         let (events, inbox) = inbox::inbox();
-        let desk = desk(&config, &events)?;
+        let desk = gate::Desk::open(&config, checker(&events))?;
         let gate::Desk { in_force, admission, audit, .. } = desk.clone();
         raise_descriptor_limit();
         let ctx = Context::new(config.framework.clone())?;
@@ -333,15 +332,10 @@ impl Broker {
     }
 }
 
-/// What decides about clients: rules, quotas, users, and the audit log.
-fn desk(config: &BrokerConfig, events: &inbox::Sender) -> Result<gate::Desk, BrokerError> {
-    let rights = config.rights()?;
-    let limits = config.quotas.limits(config.is_reachable());
-    let admission = admission::Admission::new(rights.clone(), limits, config.quotas.rates());
-    let audit = access::Audit::open(&config.audit.file).map_err(BrokerError::Audit)?;
-    let authenticator = Authenticator::open(&config.users.options())?;
-    let in_force = in_force::InForce::new(in_force::Rules::new(authenticator, rights, config));
-    Ok(gate::Desk { in_force, admission, audit, events: events.clone() })
+/// Takes the passwords of gateways' clients to the threads that check those of all clients.
+fn checker(events: &inbox::Sender) -> gate::Checker {
+    let events = events.clone();
+    Arc::new(move |check| events.event(Event::CheckPassword(Box::new(check))))
 }
 
 /// Refuses rules that want an archive if there is none.

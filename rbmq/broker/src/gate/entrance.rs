@@ -26,7 +26,6 @@ use super::counters::{Count, GatewayCounters};
 use super::desk::Desk;
 use crate::admission::{grants, not_allowed};
 use crate::in_force::{Rules, Wake};
-use crate::inbox::Event;
 use crate::password_check::PasswordCheck;
 
 /// The outcome of a login, for now.
@@ -194,7 +193,7 @@ impl Entrance {
                         wake();
                     }),
                 };
-                self.desk.events.event(Event::CheckPassword(Box::new(check)));
+                (self.desk.checker)(check);
                 Entry::Wait
             }
         }

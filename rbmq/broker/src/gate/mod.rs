@@ -7,12 +7,15 @@
 //!
 //! A gateway publishes and subscribes as any program does, but over a listener of its own, which takes nobody else. The kernel says
 //! which process is at the other end, so there is no password to keep. What its clients may do is decided at the [`Entrance`].
+//!
+//! A gateway in a process of its own has a [`Reception`] instead of a broker: the same entrance, of a configuration.
 
 mod clients;
 mod counters;
 mod desk;
 mod entrance;
 mod kept;
+mod reception;
 
 use std::sync::Arc;
 
@@ -27,9 +30,10 @@ use crate::kept::KeptLogs;
 
 pub(crate) use counters::AllGatewayCounters;
 pub use counters::{Count, GatewayCounters};
-pub(crate) use desk::Desk;
+pub(crate) use desk::{Checker, Desk};
 pub use entrance::{Entrance, EntranceEvent, Entry};
 pub use kept::{Keeping, KeptBatch, KeptLog, KeptRead, KeptReadError, KeptTopics};
+pub use reception::Reception;
 
 /// The way into a broker for gateways in its process. Clones are the same gate. It is open until the broker stops.
 #[derive(Clone)]

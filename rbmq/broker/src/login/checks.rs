@@ -22,14 +22,14 @@ struct Shared {
 }
 
 /// The threads. Dropping it ends them, after the checks that they are at.
-pub(super) struct Checks {
+pub(crate) struct Checks {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Checks {
     /// Starts the threads.
-    pub(super) fn start(threads: usize, max_waiting: usize) -> std::io::Result<Self> {
+    pub(crate) fn start(threads: usize, max_waiting: usize) -> std::io::Result<Self> {
         let state = State { queue: FairQueue::new(max_waiting), stop: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let mut checks = Self { shared, threads: Vec::new() };
@@ -41,12 +41,12 @@ impl Checks {
     }
 
     /// Allows another number of waiting passwords.
-    pub(super) fn set_max_waiting(&self, max: usize) {
+    pub(crate) fn set_max_waiting(&self, max: usize) {
         self.shared.state.lock().queue.set_max(max);
     }
 
     /// Queues a check. Whichever has no place in the queue is refused.
-    pub(super) fn submit(&self, check: PasswordCheck) {
+    pub(crate) fn submit(&self, check: PasswordCheck) {
         let without_place = self.shared.state.lock().queue.push(check.source, check);
         self.shared.changed.notify_one();
         without_place.into_iter().for_each(PasswordCheck::refuse);

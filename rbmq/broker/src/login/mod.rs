@@ -23,7 +23,7 @@ use rocketbufs::{Conn, RateLimits};
 use rocketnet::PeerIdentity;
 use tracing::{info, warn};
 
-use self::checks::Checks;
+pub(super) use self::checks::Checks;
 use super::config::UsersSettings;
 use super::counters::{Counters, Refusal};
 use super::inbox::{Event, Sender};
