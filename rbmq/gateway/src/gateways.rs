@@ -7,22 +7,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use rbmq::{Publisher, SlowPolicy, Subscriber};
-use rbmq_broker::{Broker, Gate, GatewayProtocol, GatewaySettings, SlowClient};
-use rbmq_wire::TopicFilter;
-use rocketbufs::Context;
+use rbmq_broker::{Broker, BrokerConfig, GatewayProtocol, GatewaySettings, Reception, SlowClient};
 use rustls::{ServerConfig, ServerConnection};
 use tls13::{Reloadable, Versions};
 use tracing::{info, warn};
 
 use crate::floor::connections::Slow;
-use crate::floor::hall::BrokerDoor;
 use crate::floor::start::{Options, Running, StartError, start};
+use crate::floor::wake::Bell;
 use crate::floor::web_socket::Welcome;
 use crate::floor::worker::NewSession;
 use crate::mqtt::{Clock, Journal, JournalError, Mqtt, Overflow, Settings as MqttSettings, unix_ms};
 use crate::protocol::Protocol;
 use crate::resp::machine::{Resp, Settings as RespSettings};
+use crate::way::{Link, Way};
 
 /// The most bytes of a reply with entries of streams, beyond its last entry; less with a smaller log of frames, so that what waits for several clients
 /// has room.
@@ -115,12 +113,48 @@ impl Gateways {
             return Ok(Self(Vec::new()));
         }
         let gate = broker.gate().map_err(|error| GatewayError::Broker(error.to_string()))?;
-        let all = broker.config().gateways().iter();
-        let journals = journal_folders(broker);
-        warn_of_unused(Path::new(&broker.config().broker.keep_dir), &journals);
-        let started =
-            all.zip(journals).map(|(settings, journal)| Gateway::start(&gate, broker, settings, journal));
-        started.collect::<Result<_, _>>().map(Self)
+        Self::start_by(Way::Inside(&gate, broker.config()))
+    }
+
+    /// Starts the gateways of a configuration in a process without a broker. Their clients are those of the reception, and meet at the broker of
+    /// the link. While that is away, clients stay connected.
+    ///
+    /// ```
+    /// use rbmq_broker::{Broker, BrokerConfig, GatewayProtocol, GatewaySettings, Reception};
+    /// use rbmq_gateway::{Gateways, Link};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut config = BrokerConfig::default();
+    /// # config.broker.listen = "127.0.0.1:0".into();
+    /// # let broker = Broker::start(config)?;
+    /// let mut config = BrokerConfig::default();
+    /// let mut redis = GatewaySettings::new(GatewayProtocol::Resp);
+    /// redis.listen = Some("127.0.0.1:0".into());
+    /// config.outside.gateway.push(redis);
+    /// let reception = Reception::open(config)?;
+    /// let gateways = Gateways::start_beside(&reception, &Link::new(&broker.addr()))?;
+    /// println!("clients of Redis at {}", gateways.list()[0].address());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// One of them does not start; then none runs. The broker is not there, or refuses the login or a space of the link.
+    pub fn start_beside(reception: &Reception, link: &Link) -> Result<Self, GatewayError> {
+        Self::start_by(Way::Beside(reception, link))
+    }
+
+    fn start_by(way: Way<'_>) -> Result<Self, GatewayError> {
+        let (config, journals) = (way.config(), journal_folders(way.config()));
+        warn_of_unused(Path::new(&config.broker.keep_dir), &journals);
+        let all = config.gateways().iter().zip(journals);
+        all.map(|(settings, journal)| Gateway::start(way, settings, journal))
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
+    /// Whether one of them has ended by itself: its thread has failed, or it receives nothing more. The log says why.
+    pub fn has_ended(&self) -> bool {
+        self.0.iter().any(|gateway| gateway.running.has_ended())
     }
 
     /// The gateways, in the order of the configuration.
@@ -143,13 +177,12 @@ impl Gateways {
 
 impl Gateway {
     fn start(
-        gate: &Gate,
-        broker: &Broker,
+        way: Way<'_>,
         settings: &GatewaySettings,
         journal: Option<PathBuf>,
     ) -> Result<Self, GatewayError> {
-        let (protocol, address) = (settings.protocol, settings.address());
-        let tls = certificates(broker, settings).map_err(|reason| GatewayError::Tls {
+        let (protocol, address, config) = (settings.protocol, settings.address(), way.config());
+        let tls = certificates(config, settings).map_err(|reason| GatewayError::Tls {
             protocol,
             address: address.to_owned(),
             reason,
@@ -160,8 +193,8 @@ impl Gateway {
             source,
         })?;
         let options = Options {
-            spaces: spaces(broker),
-            foreign: foreign(broker),
+            spaces: way.spaces(),
+            foreign: way.foreign(),
             name: format!("rbmq-{protocol}"),
             listener,
             session: tls.as_ref().map(new_session),
@@ -169,7 +202,7 @@ impl Gateway {
                 .websocket
                 .then(|| Welcome { protocol: "mqtt", origins: settings.origins.clone().into() }),
             max_connections: settings.max_connections,
-            max_message_bytes: settings.largest_message(broker.config().framework.buffers.size_bytes),
+            max_message_bytes: settings.largest_message(config.framework.buffers.size_bytes),
             max_lag_bytes: settings.max_lag_bytes,
             frames_bytes: usize::try_from(settings.frames_bytes).unwrap_or(usize::MAX),
             slow: match settings.slow() {
@@ -179,10 +212,10 @@ impl Gateway {
             stranger_timeout: settings.login_timeout(),
         };
         let journal = journal.map(|dir| {
-            let opened = Journal::open(&dir, broker.config().broker.keep_sync());
+            let opened = Journal::open(&dir, config.broker.keep_sync());
             opened.map_err(|error| no_journal(protocol, &error))
         });
-        let running = serve(gate, settings, options, journal.transpose()?)?;
+        let running = serve(way, settings, options, journal.transpose()?)?;
         Ok(Self { protocol, running, tls })
     }
 
@@ -199,7 +232,7 @@ impl Gateway {
 
 /// Starts a gateway with the protocol of its settings.
 fn serve(
-    gate: &Gate,
+    way: Way<'_>,
     settings: &GatewaySettings,
     options: Options,
     journal: Option<Journal>,
@@ -212,7 +245,7 @@ fn serve(
                 version: env!("CARGO_PKG_VERSION"),
                 began: SystemTime::now(),
             };
-            begin(gate, settings, options, Resp::new(own, Instant::now()))
+            begin(way, settings, options, Resp::new(own, Instant::now()))
         }
         GatewayProtocol::Mqtt => {
             let own = mqtt_settings(settings, options.max_message_bytes);
@@ -228,7 +261,7 @@ fn serve(
                     Mqtt::new(own, Clock::now(), gateway)
                 }
             };
-            begin(gate, settings, options, mqtt)
+            begin(way, settings, options, mqtt)
         }
         other => Err(GatewayError::Broker(format!("the protocol {other} is not served"))),
     }
@@ -239,8 +272,8 @@ fn no_journal(protocol: GatewayProtocol, error: &JournalError) -> GatewayError {
 }
 
 /// The folder of each gateway's journal. No topic has such a folder: there, `+` is written otherwise.
-fn journal_folders(broker: &Broker) -> Vec<Option<PathBuf>> {
-    let dir = &broker.config().broker.keep_dir;
+fn journal_folders(config: &BrokerConfig) -> Vec<Option<PathBuf>> {
+    let dir = &config.broker.keep_dir;
     let mut so_far = 0;
     let folder = |settings: &GatewaySettings| {
         if dir.is_empty() || settings.protocol != GatewayProtocol::Mqtt {
@@ -249,7 +282,7 @@ fn journal_folders(broker: &Broker) -> Vec<Option<PathBuf>> {
         so_far += 1;
         Some(Path::new(dir).join(if so_far == 1 { "+mqtt".to_owned() } else { format!("+mqtt-{so_far}") }))
     };
-    broker.config().gateways().iter().map(folder).collect()
+    config.gateways().iter().map(folder).collect()
 }
 
 /// Tells people of journals that no gateway uses any more: their sessions and retained messages are not lost, but nobody gets them.
@@ -299,27 +332,17 @@ fn mqtt_settings(settings: &GatewaySettings, max_message_bytes: u64) -> MqttSett
 }
 
 fn begin<P: Protocol + Send + 'static>(
-    gate: &Gate,
+    way: Way<'_>,
     settings: &GatewaySettings,
     options: Options,
     protocol: P,
 ) -> Result<Running, GatewayError> {
-    let failed = |error: &dyn std::fmt::Display| GatewayError::Broker(error.to_string());
-    let context = Context::new(gate.config()).map_err(|error| failed(&error))?;
-    let name = options.name.clone();
-    let publisher = Publisher::builder().name(&name).context(&context).connect(gate.address());
-    let subscriber = Subscriber::builder().name(&name).context(&context).slow(SlowPolicy::BlockIfAllowed);
-    let publisher = publisher.map_err(|error| failed(&error))?;
-    let subscriber = subscriber.connect(gate.address()).map_err(|error| failed(&error))?;
+    let (publisher, subscriber) = way.connect(&options.name).map_err(GatewayError::Broker)?;
     let address = options.listener.local_addr()?.to_string();
-    let door = |bell: &crate::floor::wake::Bell| {
-        let (rung, grown) = (bell.clone(), bell.clone());
-        let kept = gate.kept_topics(move || grown.ring());
-        (BrokerDoor(gate.open(settings, &address, move || rung.ring())), kept)
-    };
+    let door = |bell: &Bell| way.open(settings, &address, bell);
     start(options, protocol, door, publisher, subscriber).map_err(|error| match error {
         StartError::System(error) => GatewayError::System(error),
-        other => failed(&other),
+        other => GatewayError::Broker(other.to_string()),
     })
 }
 
@@ -330,31 +353,11 @@ impl Drop for Gateways {
     }
 }
 
-/// The patterns of the broker's spaces. With gateways, all topics without another rule are in one.
-fn spaces(broker: &Broker) -> Vec<TopicFilter> {
-    let all = TopicFilter::all();
-    let own = broker.config().broker.topics.iter().filter(|rule| rule.space && rule.pattern != all);
-    own.map(|rule| rule.pattern.clone()).chain([all.clone()]).collect()
-}
-
-/// Topics that come from elsewhere, whatever the rules say: of other brokers, and of levels of MultiMQC. They have logs of their own, also those
-/// whose names are in a space of this broker.
-fn foreign(broker: &Broker) -> Vec<TopicFilter> {
-    let settings = &broker.config().broker;
-    let upstream = settings.upstream.iter().flat_map(|upstream| upstream.topics.clone());
-    let ingest = settings.ingest.iter().filter_map(|ingest| ingest.topic_name().ok()?.as_str().parse().ok());
-    let mut all: Vec<TopicFilter> = Vec::new();
-    for pattern in upstream.chain(ingest) {
-        if !all.iter().any(|other| other.covers(&pattern)) {
-            all.retain(|other| !pattern.covers(other));
-            all.push(pattern);
-        }
-    }
-    all
-}
-
-fn certificates(broker: &Broker, settings: &GatewaySettings) -> Result<Option<Arc<Certificates>>, String> {
-    let Some(credentials) = settings.credentials(&broker.config().framework.tls) else { return Ok(None) };
+fn certificates(
+    config: &BrokerConfig,
+    settings: &GatewaySettings,
+) -> Result<Option<Arc<Certificates>>, String> {
+    let Some(credentials) = settings.credentials(&config.framework.tls) else { return Ok(None) };
     let load = move || {
         let config = credentials.server_of(Versions::Tls12And13).map_err(|error| error.to_string())?;
         config.ok_or_else(|| {

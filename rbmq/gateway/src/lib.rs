@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A gateway is one thread, which owns its listener, its connections and its tables. A protocol is a machine without I/O
-//! (`protocol::Protocol`): it gets bytes and messages, and says what is to be sent and published.
+//! (`protocol::Protocol`): it gets bytes and messages, and says what is to be sent and published. Gateways run in the process of their broker
+//! ([`Gateways::start`]), or beside it ([`Gateways::start_beside`]).
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
@@ -16,6 +17,8 @@ mod gateways;
 pub mod mqtt;
 mod protocol;
 pub mod resp;
+mod way;
 pub mod websocket;
 
 pub use gateways::{Gateway, GatewayError, Gateways};
+pub use way::Link;

@@ -111,6 +111,8 @@ pub(crate) enum Kept {
     No,
     /// It is kept among others, in the log of a space.
     InSpace,
+    /// Nobody knows here: the broker is another process, and its logs are there.
+    Elsewhere,
     /// It has a log of its own, with these positions: the same ones if nobody has published yet, or nothing is left.
     Yes {
         /// The first position.
@@ -133,7 +135,13 @@ pub(crate) struct Ticket {
 pub(crate) trait Logs {
     /// What is kept of a topic.
     fn kept(&mut self, topic: &TopicName) -> Kept;
-    /// Publishes a message to a topic with a log of its own. [`Protocol::on_stored`] follows when it is in the file: it survives the broker.
+    /// Whether the broker is another process. A message is then only here when it was published, and [`Logs::append`] says when the broker has it.
+    fn is_beside(&self) -> bool {
+        false
+    }
+    /// Publishes a message to a topic with a log of its own. [`Protocol::on_stored`] follows when it is in the file: it survives the broker. Beside
+    /// the broker ([`Logs::is_beside`]) any topic will do: [`Protocol::on_stored`] follows when the broker has the message, in the file if it keeps
+    /// the topic, at a position that means nothing.
     ///
     /// # Errors
     /// As [`Bus::publish`].

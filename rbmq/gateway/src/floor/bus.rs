@@ -8,14 +8,13 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use rbmq::{Publisher, PublisherEvent, SpaceWriter, TopicOpenError, TopicOptions, TopicWriter};
-use rbmq_broker::KeptTopics;
-use rbmq_wire::{
-    ATTRIBUTES_HEADER_BYTES, Attributes, MAX_TOPIC_BYTES, RECORD_HEADER_BYTES, Space, TopicFilter, TopicName,
-};
+use rbmq_wire::{ATTRIBUTES_HEADER_BYTES, Attributes, RECORD_HEADER_BYTES, Space, TopicFilter, TopicName};
 use rocketbufs::{Epoch, Position};
 use tracing::{debug, warn};
 
+use super::confirms::Confirms;
 use super::logs::LogDesk;
+use super::openings::{self, RECORD_HEADERS, START_TIMEOUT, Side};
 use crate::protocol::{Bus, PublishError};
 
 /// The most topics that are open for publishing.
@@ -30,19 +29,12 @@ const MISSING: Duration = Duration::from_millis(500);
 /// The most topics that are remembered so.
 const MAX_MISSING: usize = 1000;
 
-/// The headers of a record with attributes, and the name of its topic.
-pub(super) const RECORD_HEADERS: u64 =
-    (RECORD_HEADER_BYTES + ATTRIBUTES_HEADER_BYTES + 4 + MAX_TOPIC_BYTES) as u64;
-
 /// Without waiting.
 const NOW: Option<Duration> = Some(Duration::ZERO);
 
 /// So many bytes are published together, and a message more, of at most so many.
 const MAX_KEPT: usize = 64 << 10;
 const MAX_KEPT_MESSAGE: usize = 4 << 10;
-
-/// How long the broker has to take the spaces, before the gateway listens.
-const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// For messages of so many bytes. The ring of a merged topic may be too small for the largest one: then it takes smaller ones.
 fn options(max_message_bytes: u64, max_delivery_bytes: Option<u64>) -> TopicOptions {
@@ -54,8 +46,8 @@ fn options(max_message_bytes: u64, max_delivery_bytes: Option<u64>) -> TopicOpti
 const SPACES: &str = "$space";
 
 /// A topic that is open.
-struct Open {
-    writer: TopicWriter,
+pub(super) struct Open {
+    pub(super) writer: TopicWriter,
     /// The number of the last use.
     used: u64,
 }
@@ -87,12 +79,12 @@ pub(crate) struct BusCounts {
 
 /// Topics for publishing, and the filters of all clients.
 pub(crate) struct Topics {
-    publisher: Publisher,
-    spaces: Vec<SpaceWriter>,
+    pub(super) publisher: Publisher,
+    pub(super) spaces: Vec<SpaceWriter>,
     /// Topics that the subscriber receives from the start, besides the spaces.
     foreign: Vec<TopicFilter>,
-    max_message_bytes: u64,
-    open: HashMap<TopicName, Open>,
+    pub(super) max_message_bytes: u64,
+    pub(super) open: HashMap<TopicName, Open>,
     uses: u64,
     wanted: HashMap<TopicFilter, Wanted>,
     asks: Vec<Ask>,
@@ -105,8 +97,10 @@ pub(crate) struct Topics {
     /// How many filters are not in force.
     awaited: usize,
     counts: BusCounts,
-    /// The logs of kept topics.
+    /// The logs of kept topics, in the broker's process.
     pub(super) desk: LogDesk,
+    /// What the broker confirms; none in its process.
+    pub(super) confirms: Option<Confirms>,
 }
 
 impl Topics {
@@ -118,17 +112,27 @@ impl Topics {
     pub(crate) fn open(
         publisher: Publisher,
         spaces: &[TopicFilter],
-        foreign: Vec<TopicFilter>,
+        mut foreign: Vec<TopicFilter>,
         max_message_bytes: u64,
-        kept: KeptTopics,
+        side: Side,
     ) -> Result<Self, TopicOpenError> {
-        let open = |space: &TopicFilter| {
-            let log = Space::new(space).map(|space| space.log().clone());
-            let most = log.ok().and_then(|log| kept.max_delivery_bytes(&log));
-            let options = options(max_message_bytes, most).open_timeout(Some(START_TIMEOUT));
-            publisher.space_with(space.as_str(), options)
+        let (spaces, kept, confirms) = match side {
+            Side::Inside(kept) => {
+                let open = |space: &TopicFilter| {
+                    let log = Space::new(space).map(|space| space.log().clone());
+                    let most = log.ok().and_then(|log| kept.max_delivery_bytes(&log));
+                    let options = options(max_message_bytes, most).open_timeout(Some(START_TIMEOUT));
+                    publisher.space_with(space.as_str(), options)
+                };
+                (spaces.iter().map(open).collect::<Result<Vec<_>, _>>()?, Some(kept), None)
+            }
+            Side::Beside(bell) => {
+                let spaces = openings::open_spaces(&publisher, spaces, max_message_bytes)?;
+                // With all topics whose names are in a space: nobody here knows which of them come from elsewhere.
+                foreign = spaces.iter().map(|space| space.space().pattern().clone()).collect();
+                (spaces, None, Some(Confirms::new(bell.waker())))
+            }
         };
-        let spaces = spaces.iter().map(open).collect::<Result<_, _>>()?;
         let (open, wanted) = (HashMap::new(), HashMap::new());
         let counts = BusCounts::default();
         Ok(Self {
@@ -146,14 +150,23 @@ impl Topics {
             awaited: 0,
             counts,
             desk: LogDesk::new(kept),
+            confirms,
         })
     }
 
     /// What the subscriber receives from the start: the logs of the spaces, and what comes from elsewhere. So subscriptions of clients to channels
     /// cost no filter at the broker.
     pub(crate) fn always(&self) -> impl Iterator<Item = &str> {
-        let logs = self.spaces.iter().map(|space| space.space().log().as_str());
+        // Beside the broker, what comes from elsewhere has the spaces too.
+        let spaces = self.spaces.iter().filter(|_| self.confirms.is_none());
+        let logs = spaces.map(|space| space.space().log().as_str());
         logs.chain(self.foreign.iter().map(TopicFilter::as_str))
+    }
+
+    /// What it was asked for since.
+    pub(super) fn asked(&self) -> impl Iterator<Item = &str> {
+        let outside = self.wanted.iter().filter(|(_, wanted)| !wanted.is_inside);
+        outside.map(|(filter, _)| filter.as_str())
     }
 
     /// The publisher.
@@ -166,12 +179,18 @@ impl Topics {
         let mut has_room = false;
         while let Some(event) = self.publisher.next_event(Some(Duration::ZERO)) {
             match event {
-                PublisherEvent::Room { .. } | PublisherEvent::Reconnected | PublisherEvent::Missed { .. } => {
+                PublisherEvent::Disconnected(why) => self.tell_connection(Some(&why)),
+                PublisherEvent::Reconnected => {
+                    self.tell_connection(None);
                     has_room = true;
                 }
+                PublisherEvent::Room { .. } | PublisherEvent::Missed { .. } => has_room = true,
+                // A refusal may be that of a try before, for larger messages.
+                PublisherEvent::TopicRefused { topic, .. } if self.is_open(&topic) => {}
                 PublisherEvent::TopicRefused { topic, .. } => {
                     // The next message is answered with the reason, or opens it.
                     self.close(&topic, "the broker refuses the topic");
+                    self.leave_space(&topic);
                     self.refused.push(topic);
                     has_room = true;
                 }
@@ -221,35 +240,51 @@ impl Topics {
 
     fn writer(&mut self, topic: &TopicName) -> Result<&mut TopicWriter, PublishError> {
         if !self.open.contains_key(topic) {
-            if self.open.len() >= MAX_OPEN {
-                self.close_oldest();
-            }
-            let now = Instant::now();
-            if self.missing.get(topic).is_some_and(|until| *until > now) {
-                self.is_missing = true;
-                return Err(PublishError::Full);
-            }
-            let most = self.desk.max_delivery_bytes(topic);
-            let options = options(self.max_message_bytes, most).open_timeout(Some(OPEN_TIMEOUT));
-            let opened = self.publisher.topic_with(topic.as_str(), options);
-            let writer = opened.map_err(|error| match error {
-                TopicOpenError::TimedOut { .. } => {
-                    self.is_missing = true;
-                    if self.missing.len() >= MAX_MISSING {
-                        self.missing.clear();
-                    }
-                    self.missing.insert(topic.clone(), now + MISSING);
-                    PublishError::Full
-                }
-                other => PublishError::Refused(other.to_string()),
-            })?;
-            self.missing.remove(topic);
-            self.open.insert(topic.clone(), Open { writer, used: 0 });
+            self.open_topic(topic)?;
         }
         self.uses += 1;
-        let open = self.open.get_mut(topic).expect("it was opened");
+        let open = self.open.get_mut(topic);
+        let open = open.ok_or_else(|| PublishError::Refused("the topic is in a space now".to_owned()))?;
         open.used = self.uses;
         Ok(&mut open.writer)
+    }
+
+    /// Opens a topic, which may turn out to be in a space that is not known yet.
+    fn open_topic(&mut self, topic: &TopicName) -> Result<(), PublishError> {
+        if self.open.len() >= MAX_OPEN {
+            self.close_oldest();
+        }
+        let (now, is_beside) = (Instant::now(), self.confirms.is_some());
+        // While the broker is away, nothing waits for its answer.
+        let is_away = is_beside && !self.publisher.is_connected();
+        if is_away || self.missing.get(topic).is_some_and(|until| *until > now) {
+            self.is_missing = true;
+            return Err(PublishError::Full);
+        }
+        let opened = match is_beside {
+            true => openings::open_topic(&self.publisher, topic, self.max_message_bytes),
+            false => {
+                let most = self.desk.max_delivery_bytes(topic);
+                let options = options(self.max_message_bytes, most).open_timeout(Some(OPEN_TIMEOUT));
+                self.publisher.topic_with(topic.as_str(), options)
+            }
+        };
+        let writer = opened.map_err(|error| match error {
+            TopicOpenError::TimedOut { .. } => {
+                self.is_missing = true;
+                if self.missing.len() >= MAX_MISSING {
+                    self.missing.clear();
+                }
+                self.missing.insert(topic.clone(), now + MISSING);
+                PublishError::Full
+            }
+            other => PublishError::Refused(other.to_string()),
+        })?;
+        self.missing.remove(topic);
+        if !self.enter_space(&writer) {
+            self.open.insert(topic.clone(), Open { writer, used: 0 });
+        }
+        Ok(())
     }
 
     /// The name of the log that messages to a topic outside of the spaces go to.
@@ -272,6 +307,7 @@ impl Topics {
         if let Some(log) = self.open.remove(topic).and_then(|open| open.writer.epoch()) {
             self.desk.closed(log, why);
         }
+        self.confirms.iter_mut().for_each(|confirms| confirms.closed(topic, why));
     }
 
     /// Publishes without waiting, to the space or to the topic.
@@ -281,10 +317,13 @@ impl Topics {
         attributes: Attributes<'_>,
         payload: &[u8],
     ) -> Result<Result<(), rbmq::PublishError>, PublishError> {
-        for space in &mut self.spaces {
-            match put_into(space, topic, attributes, payload) {
-                Err(rbmq::PublishError::NotInSpace { .. }) => {}
-                done => return Ok(done),
+        if let Some(done) = self.put_into_space(topic, attributes, payload) {
+            return Ok(done);
+        }
+        if !self.open.contains_key(topic) {
+            self.open_topic(topic)?;
+            if let Some(done) = self.put_into_space(topic, attributes, payload) {
+                return Ok(done);
             }
         }
         let writer = self.writer(topic)?;
@@ -295,15 +334,30 @@ impl Topics {
         Ok(published.map(drop))
     }
 
+    /// The same, if the topic is in a space.
+    fn put_into_space(
+        &mut self,
+        topic: &TopicName,
+        attributes: Attributes<'_>,
+        payload: &[u8],
+    ) -> Option<Result<(), rbmq::PublishError>> {
+        self.spaces.iter_mut().find_map(|space| match put_into(space, topic, attributes, payload) {
+            Err(rbmq::PublishError::NotInSpace { .. }) => None,
+            done => Some(done),
+        })
+    }
+
     /// Publishes what is kept to be published together. What finds no room stays, and nothing more is taken until the publisher's events say that
     /// there is some.
     pub(crate) fn flush(&mut self) {
-        for space in &mut self.spaces {
-            match space.publish_pushed(NOW) {
+        for writer in &mut self.spaces {
+            match writer.publish_pushed(NOW) {
                 Ok(_) | Err(rbmq::PublishError::TimedOut { .. }) => {}
                 Err(error) => {
                     warn!("messages of clients are lost: {error}");
-                    self.refused.push(space.space().log().clone());
+                    let log = writer.space().log();
+                    self.confirms.iter_mut().for_each(|confirms| confirms.closed(log, &error.to_string()));
+                    self.refused.push(log.clone());
                 }
             }
         }
@@ -321,8 +375,12 @@ impl Topics {
         let (_, middle, _) = uses.select_nth_unstable(middle);
         let middle = *middle;
         let old = self.open.iter().filter(|(_, open)| open.used < middle);
-        let is_free = |open: &Open| !open.writer.epoch().is_some_and(|log| self.desk.awaits(log));
-        let old: Vec<_> = old.filter(|(_, open)| is_free(open)).map(|(topic, _)| topic.clone()).collect();
+        let is_free = |topic: &TopicName, open: &Open| {
+            let awaits = self.confirms.as_ref().is_some_and(|confirms| confirms.awaits(topic));
+            !awaits && !open.writer.epoch().is_some_and(|log| self.desk.awaits(log))
+        };
+        let old: Vec<_> =
+            old.filter(|(topic, open)| is_free(topic, open)).map(|(topic, _)| topic.clone()).collect();
         old.iter().for_each(|topic| self.close(topic, "the topic was closed"));
     }
 }
@@ -384,8 +442,9 @@ impl Bus for Topics {
         wanted.count += 1;
         if wanted.count == 1 {
             let is_log = filter.levels().next() == Some(SPACES);
+            let covers = |space: &SpaceWriter| self.confirms.is_none() && space.covers(filter);
             wanted.is_inside = is_log
-                || self.spaces.iter().any(|space| space.covers(filter))
+                || self.spaces.iter().any(covers)
                 || self.foreign.iter().any(|foreign| foreign.covers(filter));
             wanted.is_in_force = wanted.is_inside;
             self.awaited += usize::from(!wanted.is_inside);

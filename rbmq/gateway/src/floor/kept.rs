@@ -48,11 +48,16 @@ impl Logs for Topics {
         if let Some(log) = self.desk.log(topic) {
             return Kept::Yes { first: log.first(), end: log.end() };
         }
-        match self.desk.kept.keeping(topic) {
-            Keeping::Yes => Kept::Yes { first: 0, end: 0 },
-            Keeping::InSpace => Kept::InSpace,
-            _ => Kept::No,
+        match self.desk.keeping(topic) {
+            Some(Keeping::Yes) => Kept::Yes { first: 0, end: 0 },
+            Some(Keeping::InSpace) => Kept::InSpace,
+            Some(_) => Kept::No,
+            None => Kept::Elsewhere,
         }
+    }
+
+    fn is_beside(&self) -> bool {
+        self.confirms.is_some()
     }
 
     fn append(
@@ -62,6 +67,9 @@ impl Logs for Topics {
         payload: &[u8],
         ticket: Ticket,
     ) -> Result<(), PublishError> {
+        if self.confirms.is_some() {
+            return self.append_beside(topic, attributes, payload, ticket);
+        }
         if self.desk.rests(topic, Instant::now()) {
             return Err(self.not_kept(topic));
         }
@@ -86,7 +94,7 @@ impl Logs for Topics {
     }
 
     fn follow_log(&mut self, topic: &TopicName, follow: bool) {
-        self.desk.kept.follow_topic(topic, follow);
+        self.desk.follow_topic(topic, follow);
     }
 
     fn read_log(&mut self, topic: &TopicName, position: Position) -> Result<KeptRead, String> {

@@ -10,7 +10,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use rbmq_broker::{KeptLog, KeptRead, KeptReadError, KeptTopics};
+use rbmq_broker::{Keeping, KeptLog, KeptRead, KeptReadError, KeptTopics};
 use rbmq_wire::TopicName;
 use rocketbufs::{Epoch, Position};
 
@@ -62,7 +62,8 @@ pub(crate) enum LogNews {
 
 /// The logs that the gateway reads and follows.
 pub(crate) struct LogDesk {
-    pub(super) kept: KeptTopics,
+    /// None: the broker is another process.
+    kept: Option<KeptTopics>,
     open: HashMap<TopicName, KeptLog>,
     own: HashMap<Epoch, Own>,
     failed: Vec<LogNews>,
@@ -73,21 +74,39 @@ pub(crate) struct LogDesk {
 }
 
 impl LogDesk {
-    pub(crate) fn new(kept: KeptTopics) -> Self {
+    pub(crate) fn new(kept: Option<KeptTopics>) -> Self {
         let (open, own, resting) = (HashMap::new(), HashMap::new(), HashMap::new());
         Self { kept, open, own, failed: Vec::new(), resting, read_bytes: 0 }
     }
 
-    /// The largest delivery of a publisher of a topic.
+    /// The largest delivery of a publisher of a topic, if that is known.
     pub(super) fn max_delivery_bytes(&self, topic: &TopicName) -> Option<u64> {
-        self.kept.max_delivery_bytes(topic)
+        self.kept.as_ref()?.max_delivery_bytes(topic)
+    }
+
+    /// Where a topic is kept; none: nobody knows here.
+    pub(super) fn keeping(&self, topic: &TopicName) -> Option<Keeping> {
+        self.kept.as_ref().map(|kept| kept.keeping(topic))
+    }
+
+    /// Begins to tell when a topic grows; false: ends it.
+    pub(super) fn follow_topic(&self, topic: &TopicName, follow: bool) {
+        if let Some(kept) = &self.kept {
+            kept.follow_topic(topic, follow);
+        }
+    }
+
+    fn follow_publisher(&self, log: Epoch, follow: bool) {
+        if let Some(kept) = &self.kept {
+            kept.follow_publisher(log, follow);
+        }
     }
 
     /// The log of a topic, if it has one.
     pub(super) fn log(&mut self, topic: &TopicName) -> Option<&mut KeptLog> {
         if self.open.get(topic).is_none_or(KeptLog::is_closed) {
             self.open.remove(topic);
-            let log = self.kept.log(topic)?;
+            let log = self.kept.as_ref()?.log(topic)?;
             if self.open.len() >= MAX_OPEN {
                 self.open.clear();
             }
@@ -145,17 +164,17 @@ impl LogDesk {
     /// A publisher's log is closed, or refused: what waits is not stored.
     pub(super) fn closed(&mut self, log: Epoch, why: &str) {
         let Some(own) = self.own.remove(&log) else { return };
-        self.kept.follow_publisher(log, false);
+        self.follow_publisher(log, false);
         let failed = own.pending.into_iter();
         self.failed.extend(failed.map(|pending| LogNews::Stored(pending.ticket, Err(why.to_owned()))));
     }
 
     /// Begins to learn where messages of a publisher's log are stored.
     pub(super) fn follow(&mut self, log: Epoch, topic: &TopicName) {
-        self.own.entry(log).or_insert_with(|| {
-            self.kept.follow_publisher(log, true);
-            Own { topic: topic.clone(), pending: VecDeque::new() }
-        });
+        if !self.own.contains_key(&log) {
+            self.follow_publisher(log, true);
+            self.own.insert(log, Own { topic: topic.clone(), pending: VecDeque::new() });
+        }
     }
 
     /// A message of a log that is followed was published.
@@ -167,7 +186,7 @@ impl LogDesk {
 
     /// What has happened since the last call.
     pub(crate) fn take_news(&mut self) -> Vec<LogNews> {
-        let (grown, stored) = self.kept.take_news();
+        let (grown, stored) = self.kept.as_ref().map(KeptTopics::take_news).unwrap_or_default();
         let mut news = std::mem::take(&mut self.failed);
         for stored in stored {
             let Some(own) = self.own.get_mut(&stored.log) else { continue };

@@ -11,12 +11,15 @@
 //! A message is framed once for each form in which clients get it, and connections send ranges of the log: memory doesn't grow with
 //! subscribers. Ranges that follow each other are one range, so a client that gets everything sends large pieces.
 
+mod beside;
 pub(crate) mod bus;
+mod confirms;
 pub(crate) mod connections;
 pub(crate) mod frames;
 pub(crate) mod hall;
 mod kept;
 mod logs;
+pub(crate) mod openings;
 pub(crate) mod outbox;
 pub(crate) mod socket;
 pub(crate) mod start;

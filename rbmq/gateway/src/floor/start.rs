@@ -6,19 +6,25 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use peers::{PlaceLimits, Places};
-use rbmq::{Publisher, ReceiveError, SubscribeTopicError, Subscriber, TopicOpenError};
-use rbmq_broker::KeptTopics;
+use rbmq::{Event, Notice, Publisher, ReceiveError, SubscribeTopicError, Subscriber, TopicOpenError};
 use rbmq_wire::TopicFilter;
 use rustix::event::epoll;
 use tracing::warn;
 
-use super::bus::{RECORD_HEADERS, Topics};
+use super::bus::Topics;
 use super::connections::{ConnectionLimits, Connections, MAX_FRAMING_BYTES, Slow, SweepLimits};
 use super::hall::Hall;
+use super::openings::{RECORD_HEADERS, Side};
 use super::wake::Bell;
 use super::web_socket::Welcome;
 use super::worker::{Entrance, NewSession, Worker};
 use crate::protocol::Protocol;
+
+/// How long a gateway that starts waits until its subscriptions are in force.
+const SETTLE: Duration = Duration::from_secs(10);
+
+/// The most events that are looked at when they are: a refusal may be among them. Messages have nobody to go to yet.
+const LAST_EVENTS: usize = 100;
 
 /// The listener of a gateway and its limits.
 pub(crate) struct Options {
@@ -72,6 +78,8 @@ pub(crate) enum StartError {
     Subscribe(#[from] SubscribeTopicError),
     #[error(transparent)]
     Receive(#[from] ReceiveError),
+    #[error("the broker refuses what the gateway is to receive: {0}")]
+    Refused(String),
 }
 
 /// Starts a gateway. `publisher` and `subscriber` lead to its broker. The door, and what tells of kept topics, are made with the bell, which other
@@ -82,7 +90,7 @@ pub(crate) enum StartError {
 pub(crate) fn start<P: Protocol + Send + 'static, H: Hall + Send + 'static>(
     options: Options,
     protocol: P,
-    door: impl FnOnce(&Bell) -> (H, KeptTopics),
+    door: impl FnOnce(&Bell) -> (H, Side),
     publisher: Publisher,
     mut subscriber: Subscriber,
 ) -> Result<Running, StartError> {
@@ -100,25 +108,44 @@ pub(crate) fn start<P: Protocol + Send + 'static, H: Hall + Send + 'static>(
         sweep: SweepLimits { stranger: options.stranger_timeout, closing: Duration::from_secs(5) },
         max_input_bytes,
     };
-    let (door, kept) = door(&bell);
-    let topics = Topics::open(publisher, &options.spaces, options.foreign, options.max_message_bytes, kept)?;
+    let (door, side) = door(&bell);
+    let topics = Topics::open(publisher, &options.spaces, options.foreign, options.max_message_bytes, side)?;
     for filter in topics.always() {
         subscriber.subscribe(filter)?;
     }
-    let until = Instant::now() + Duration::from_secs(10);
-    while !subscriber.is_settled() && Instant::now() < until {
-        subscriber.next_event(Some(Duration::from_millis(10)))?;
-    }
+    settle(&mut subscriber)?;
     let connections = Connections::new(epoll, limits);
     let worker = Worker::new(protocol, door, entrance, bell.clone(), connections, topics, subscriber)?;
     let thread = threads::spawn(options.name, move || worker.run())?;
     Ok(Running { address, bell, thread: Some(thread) })
 }
 
+/// Waits until the subscriptions are in force, or refused.
+fn settle(subscriber: &mut Subscriber) -> Result<(), StartError> {
+    let until = Instant::now() + SETTLE;
+    let mut left = LAST_EVENTS;
+    while left > 0 {
+        let is_over = subscriber.is_settled() || Instant::now() >= until;
+        let wait = if is_over { Duration::ZERO } else { Duration::from_millis(10) };
+        left -= usize::from(is_over);
+        match subscriber.next_event(Some(wait))? {
+            Some(Event::Notice(Notice::Refused { reason, .. })) => return Err(StartError::Refused(reason)),
+            None if is_over => break,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 impl Running {
     /// The address in use.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Whether the gateway serves nobody any more, though nobody has told it to stop.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_some_and(JoinHandle::is_finished)
     }
 
     /// Tells the gateway to stop, and waits for nothing.

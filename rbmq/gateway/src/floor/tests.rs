@@ -12,6 +12,7 @@ use rbmq_wire::{Levels, TopicFilter, TopicName};
 use super::bus::BusCounts;
 use super::connections::{ConnectionCounts, Slow};
 use super::hall::{Change, Hall};
+use super::openings::Side;
 use super::start::{Options, Running, start};
 use crate::protocol::{ConnId, Cx, Door, Entry, FilterCount, Message, Protocol, PublishError, Taken};
 
@@ -272,8 +273,8 @@ fn site(slow: Slow, frames_bytes: usize, max_lag_bytes: u64) -> Site {
         stranger_timeout: LONG,
     };
     let kept = broker.gate().expect("a gate").kept_topics(|| {});
-    let gateway =
-        start(options, Lines::default(), |_| (Open, kept), publisher, subscriber).expect("a thread");
+    let gateway = start(options, Lines::default(), |_| (Open, Side::Inside(kept)), publisher, subscriber)
+        .expect("a thread");
     Site { gateway, broker }
 }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
 
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -29,8 +30,12 @@ impl Bell {
 
     /// There is something new.
     pub(crate) fn ring(&self) {
-        // A counter that is full is readable too.
-        let _ = rustix::io::write(&self.0.readable, &1_u64.to_ne_bytes());
+        self.0.ring();
+    }
+
+    /// Rings the bell when a task is woken.
+    pub(crate) fn waker(&self) -> Waker {
+        Waker::from(self.0.clone())
     }
 
     /// The gateway is to stop.
@@ -48,6 +53,19 @@ impl Bell {
     /// Whether the gateway is to stop.
     pub(crate) fn is_stopping(&self) -> bool {
         self.0.stops.load(Ordering::Acquire)
+    }
+}
+
+impl Inner {
+    fn ring(&self) {
+        // A counter that is full is readable too.
+        let _ = rustix::io::write(&self.readable, &1_u64.to_ne_bytes());
+    }
+}
+
+impl Wake for Inner {
+    fn wake(self: Arc<Self>) {
+        self.ring();
     }
 }
 

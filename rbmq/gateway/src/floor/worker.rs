@@ -625,7 +625,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
 impl<P: Protocol, H: Hall> Worker<P, H> {
     /// Tells the protocol what is stored, and which topics have grown.
     fn take_log_news(&mut self) {
-        for news in self.topics.desk.take_news() {
+        for news in self.topics.take_log_news() {
             match news {
                 LogNews::Stored(ticket, stored) => call!(self.on_stored(ticket, stored)),
                 LogNews::Grown(topic) => call!(self.on_grown(&topic)),
@@ -664,7 +664,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
             let has_sent = self.connections.busy() == 0;
             let is_over = self.connections.len() == 0 || (has_sent && now >= lingering);
             if (is_over && is_published) || now >= until {
-                return;
+                return self.topics.finish(&mut self.subscriber);
             }
             self.again.clear();
             let due = match (is_published, has_sent) {

@@ -2,7 +2,8 @@
 //!
 //! With a journal, a message that sessions of this gateway wait for is acknowledged when it has come back: then it is in the journal for those
 //! that are away, and a topic on disk has it, as it reaches nobody before. Without such sessions, a message to a topic on disk is acknowledged
-//! when it is in the file; one to a space on disk comes back in any case. Acknowledgements keep the order of the messages.
+//! when it is in the file; one to a space on disk comes back in any case. Beside a broker in another process, every message waits until that broker
+//! has it, with and without a journal. Acknowledgements keep the order of the messages.
 
 use std::collections::VecDeque;
 
@@ -16,14 +17,15 @@ use super::state::{Awaited, Disk, Fault, Mqtt, Owed, Waits};
 impl Mqtt {
     /// What a message has to wait for; none: it is acknowledged at once.
     pub(super) fn waits_for(&self, topic: &TopicName, qos: u8, cx: &mut Cx<'_>) -> Option<Waits> {
-        if qos == 0 || self.journal.is_none() {
+        let has_journal = self.journal.is_some();
+        if qos == 0 || !(has_journal || cx.bus.is_beside()) {
             return None;
         }
-        let sessions = self.routes.matching(topic, &mut |route| route.in_force);
+        let sessions = has_journal && self.routes.matching(topic, &mut |route| route.in_force);
         let disk = match cx.bus.kept(topic) {
             Kept::No => Disk::No,
             Kept::InSpace => Disk::Space,
-            Kept::Yes { .. } => Disk::File,
+            Kept::Yes { .. } | Kept::Elsewhere => Disk::File,
         };
         (sessions || disk != Disk::No).then_some(Waits { sessions, disk })
     }

@@ -203,7 +203,7 @@ pub(super) struct Waits {
 pub(super) enum Disk {
     /// Nowhere, or it is there.
     No,
-    /// In the file of its topic: the bus tells when it is there.
+    /// In the file of its topic, or at a broker in another process: the bus tells when it is there.
     File,
     /// In a space: it comes back when it is there.
     Space,

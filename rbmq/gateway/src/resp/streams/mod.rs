@@ -38,6 +38,10 @@ pub(super) struct Stream {
     pub(super) end: Position,
 }
 
+/// A gateway beside its broker has no logs.
+const ELSEWHERE: &str = "ERR streams are read from the disk of the broker, and this gateway runs beside its broker: connect to a gateway inside of it \
+     (rbmq serve --gateway resp)";
+
 /// What a client is about to do with a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Intent {
@@ -67,6 +71,7 @@ impl Stream {
                 "ERR a stream is a topic that the broker keeps on disk, and '{topic}' is not: add [[broker.topics]] with pattern = \"{topic}\" \
                  and keep = true to its configuration, and broker.keep_dir"
             )),
+            Kept::Elsewhere => Err(ELSEWHERE.to_owned()),
             Kept::InSpace => Err(format!(
                 "ERR '{topic}' is kept in a space with other topics: as a stream it needs [[broker.topics]] with pattern = \"{topic}\" and \
                  keep = true before the rule of the space"

@@ -1,0 +1,120 @@
+//! The topics of a broker in another process.
+//!
+//! While the broker is away, the publisher's rings keep what it has not taken, and clients wait once they are full.
+
+use std::time::{Duration, Instant};
+
+use rbmq::{SpaceWriter, Subscriber, TopicWriter};
+use rbmq_wire::TopicName;
+use tracing::{info, warn};
+
+use super::bus::Topics;
+use super::confirms::Confirming;
+use super::logs::LogNews;
+use super::openings::{OPEN_TIMEOUT, options};
+use crate::protocol::{Bus as _, PublishError, Ticket};
+
+/// How long a gateway that stops waits for the broker to take what is published.
+const FINISH: Duration = Duration::from_secs(5);
+
+impl Topics {
+    /// A topic that was opened may be in a space that is not known yet: then the space is open from now on. Returns whether it is so.
+    pub(super) fn enter_space(&mut self, writer: &TopicWriter) -> bool {
+        let Some(space) = writer.space() else { return false };
+        // The topic and the space share their log, which is open.
+        let most = writer.max_delivery_bytes();
+        match self.publisher.space_with(space.pattern().as_str(), options(most, OPEN_TIMEOUT)) {
+            Ok(space) => {
+                self.spaces.push(space);
+                true
+            }
+            Err(error) => {
+                warn!("a space of the broker cannot be opened: {error}");
+                false
+            }
+        }
+    }
+
+    /// Whether a topic, or the log of a space, is open and takes messages.
+    pub(super) fn is_open(&self, name: &TopicName) -> bool {
+        let is_of = |space: &&SpaceWriter| space.space().log() == name || space.contains(name);
+        let of_space = self.spaces.iter().find(is_of).map(SpaceWriter::has_ended);
+        let has_ended = of_space.or_else(|| self.open.get(name).map(|open| open.writer.has_ended()));
+        has_ended == Some(false)
+    }
+
+    /// The broker has a space no more, whose log has this name. Its topics are opened one by one.
+    pub(super) fn leave_space(&mut self, log: &TopicName) {
+        if self.confirms.is_some() {
+            self.spaces.retain(|space| space.space().log() != log);
+        }
+    }
+
+    /// Publishes a message that is told of when the broker has it.
+    pub(super) fn append_beside(
+        &mut self,
+        topic: &TopicName,
+        attributes: &[u8],
+        payload: &[u8],
+        ticket: Ticket,
+    ) -> Result<(), PublishError> {
+        self.publish(topic, attributes, payload)?;
+        let of_space = self.spaces.iter().find(|space| space.contains(topic));
+        let (log, end) = match of_space {
+            Some(writer) => {
+                // What is gathered is published as one delivery, behind everything else.
+                (writer.space().log(), writer.position() + writer.pushed_bytes() as u64)
+            }
+            None => (topic, self.open.get(topic).map_or(0, |open| open.writer.position())),
+        };
+        if let Some(confirms) = &mut self.confirms {
+            confirms.published(log, end, ticket);
+        }
+        Ok(())
+    }
+
+    /// What the broker has stored and confirmed since the last call.
+    pub(crate) fn take_log_news(&mut self) -> Vec<LogNews> {
+        let mut news = self.desk.take_news();
+        if let Some(confirms) = &mut self.confirms {
+            let (spaces, open) = (&self.spaces, &self.open);
+            news.extend(confirms.take_news(|log| {
+                let space = spaces.iter().find(|space| space.space().log() == log);
+                let space = space.map(|space| space as &dyn Confirming);
+                space.or_else(|| open.get(log).map(|open| &open.writer as &dyn Confirming))
+            }));
+        }
+        news
+    }
+
+    /// Tells people that the broker is away, or there again. A broker in this process never is.
+    pub(super) fn tell_connection(&self, lost: Option<&str>) {
+        match lost {
+            _ if self.confirms.is_none() => {}
+            Some(why) => {
+                warn!(
+                    "not ready: the broker is away ({why}); clients stay connected, and what they publish waits"
+                );
+            }
+            None => info!("ready: the broker is there again"),
+        }
+    }
+
+    /// The gateway stops. Waits until a broker in another process has what was published, and keeps no place for this gateway.
+    pub(crate) fn finish(&mut self, subscriber: &mut Subscriber) {
+        if self.confirms.is_none() {
+            return;
+        }
+        for topics in self.always().chain(self.asked()) {
+            // Without an end, the place is kept for a while, and publishers may wait for it.
+            let _ = subscriber.unsubscribe(topics);
+        }
+        let until = Instant::now() + FINISH;
+        let left = || Some(until.saturating_duration_since(Instant::now()));
+        let spaces = self.spaces.iter().map(|space| space.flush(left()));
+        let topics = self.open.values().map(|open| open.writer.flush(left()));
+        if let Some(Err(error)) = spaces.chain(topics).find(Result::is_err) {
+            warn!("messages of clients are lost: {error}");
+        }
+    }
+}
