@@ -35,7 +35,7 @@ pub(super) struct ClientArgs {
 
 /// TLS of a client. Each option overrides the configuration's.
 #[derive(Debug, clap::Args)]
-struct TlsArgs {
+pub(super) struct TlsArgs {
     /// Encrypt the connection, and verify the broker's certificate (tls.mode = "require")
     #[arg(long)]
     tls: bool,
@@ -55,7 +55,7 @@ struct TlsArgs {
 
 impl TlsArgs {
     /// Sets the given options.
-    fn apply(&self, config: &mut Config) -> Result<(), ConfigError> {
+    pub(super) fn apply(&self, config: &mut Config) -> Result<(), ConfigError> {
         let files = [
             ("tls.ca", &self.ca),
             ("tls.cert", &self.cert),
@@ -84,25 +84,28 @@ impl ClientArgs {
 
     /// The failure to connect, with its likely cause and what to do.
     pub(super) fn explain(&self, error: &ConnectError) -> Failure {
-        let ConnectError::Broker { source, .. } = error else { return Failure::failed(error) };
-        // A broker answered. Another connection would count as a refused one there.
-        if matches!(source, ConnError::Down(DownReason::Peer { .. })) {
-            return Failure::failed(error);
-        }
-        match probe(&self.broker) {
-            // The broker of another user is there, for shared memory.
-            Err(_) if error.to_string().contains("shm.server_users") => Failure::failed(error),
-            Err(probed) if probed.kind() == io::ErrorKind::ConnectionRefused => Failure::Failed(format!(
-                "{error}\nIs one running there? Start one with: rbmq serve --listen {}",
-                self.broker
-            )),
-            Ok(true) => Failure::Failed(format!(
-                "cannot connect to the broker at {}: an HTTP server answers there\nThe address of a broker is that of 'rbmq \
-                 serve --listen' (default 127.0.0.1:7411); --http is for metrics only",
-                self.broker
-            )),
-            _ => Failure::failed(error),
-        }
+        explain(&self.broker, error)
+    }
+}
+
+/// The failure to connect to a broker, with its likely cause and what to do.
+pub(super) fn explain(broker: &str, error: &ConnectError) -> Failure {
+    let ConnectError::Broker { source, .. } = error else { return Failure::failed(error) };
+    // A broker answered. Another connection would count as a refused one there.
+    if matches!(source, ConnError::Down(DownReason::Peer { .. })) {
+        return Failure::failed(error);
+    }
+    match probe(broker) {
+        // The broker of another user is there, for shared memory.
+        Err(_) if error.to_string().contains("shm.server_users") => Failure::failed(error),
+        Err(probed) if probed.kind() == io::ErrorKind::ConnectionRefused => Failure::Failed(format!(
+            "{error}\nIs one running there? Start one with: rbmq serve --listen {broker}"
+        )),
+        Ok(true) => Failure::Failed(format!(
+            "cannot connect to the broker at {broker}: an HTTP server answers there\nThe address of a broker is that of 'rbmq \
+             serve --listen' (default 127.0.0.1:7411); --http is for metrics only"
+        )),
+        _ => Failure::failed(error),
     }
 }
 

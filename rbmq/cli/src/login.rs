@@ -52,9 +52,19 @@ fn variable(name: &str) -> Result<Option<String>, Failure> {
 impl LoginArgs {
     /// Reads the credentials that the command presents.
     pub(super) fn read(&self) -> Result<Login, Failure> {
+        Ok(self.find()?.unwrap_or_else(|| Login::default().allow_plaintext(self.insecure)))
+    }
+
+    /// Whether credentials may leave this machine without encryption.
+    pub(super) fn is_insecure(&self) -> bool {
+        self.insecure
+    }
+
+    /// Reads the credentials that options and variables name; none if they name none.
+    pub(super) fn find(&self) -> Result<Option<Login>, Failure> {
         let login = Login::default().allow_plaintext(self.insecure);
         if let Some(path) = &self.token_file {
-            return Ok(login.token(prompt::of_file(path)?.expose()));
+            return Ok(Some(login.token(prompt::of_file(path)?.expose())));
         }
         let user = match &self.user {
             Some(user) => Some(user.clone()),
@@ -62,14 +72,14 @@ impl LoginArgs {
                 if self.password_file.is_none()
                     && let Some(token) = variable(TOKEN)?
                 {
-                    return Ok(login.token(Secret::from(token).expose()));
+                    return Ok(Some(login.token(Secret::from(token).expose())));
                 }
                 variable(USER)?
             }
         };
         let Some(user) = user else {
             return match &self.password_file {
-                None => Ok(login),
+                None => Ok(None),
                 Some(_) => Err(Failure::Failed(format!(
                     "--password-file needs the name of a user: --user or {USER}"
                 ))),
@@ -83,6 +93,6 @@ impl LoginArgs {
                 &format!("give the password with --password-file or {PASSWORD}"),
             )?,
         };
-        Ok(login.user(&user, password.expose()))
+        Ok(Some(login.user(&user, password.expose())))
     }
 }

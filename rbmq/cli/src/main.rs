@@ -11,6 +11,7 @@ mod client;
 mod config;
 mod confirm;
 mod files;
+mod gateway;
 mod kafka;
 #[cfg(feature = "tls")]
 mod keygen;
@@ -64,6 +65,8 @@ struct Cli {
 enum Command {
     /// Run a broker in the foreground
     Serve(serve::Args),
+    /// Serve clients of Redis and MQTT beside a broker, which may be on another machine
+    Gateway(gateway::Args),
     /// Publish lines of standard input, or a file, to a topic
     Pub(publish::Args),
     /// Receive topics: their messages go to standard output, or to files
@@ -110,12 +113,13 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli, log_options: log::LogOptions) -> Result<(), Failure> {
-    // The log of a broker is set up with its configuration.
-    if !matches!(cli.command, Command::Serve(_)) {
+    // The log of a server is set up with its configuration.
+    if !matches!(cli.command, Command::Serve(_) | Command::Gateway(_)) {
         log_options.start_client();
     }
     match cli.command {
         Command::Serve(args) => serve::run(&args, log_options),
+        Command::Gateway(args) => gateway::run(&args, log_options),
         Command::Pub(args) => publish::run(&args),
         Command::Sub(args) => subscribe::run(&args, cli.quiet),
         Command::Top(args) => top::run(&args),

@@ -8,7 +8,7 @@ pub(super) const SECTIONS: Sections = Sections { statuses, variables, files };
 fn statuses(command: &Command) -> Vec<Entry> {
     let name = command.get_name();
     let done = match name {
-        "serve" | "pub" | "sub" | "top" => "Success, also after SIGINT or SIGTERM.",
+        "serve" | "gateway" | "pub" | "sub" | "top" => "Success, also after SIGINT or SIGTERM.",
         "check" => "No check is bad. There may be warnings.",
         _ => "Success.",
     };
@@ -25,7 +25,7 @@ fn statuses(command: &Command) -> Vec<Entry> {
             "sub: messages are missing: some were lost, or a publisher ended without closing its topic.";
         statuses.push(("3", lost));
     }
-    if matches!(name, "serve" | "pub" | "sub" | "top" | "rbmq") {
+    if matches!(name, "serve" | "gateway" | "pub" | "sub" | "top" | "rbmq") {
         statuses.push(("130", "A second SIGINT ended the command at once."));
     }
     statuses

@@ -1,6 +1,7 @@
 //! SIGHUP: reloads the configuration, and logs which changes are in force.
 
 use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
 use std::time::Duration;
 
 use private_files::with_patience;
@@ -15,7 +16,7 @@ use super::source::{self, Source};
 use super::supervisor;
 
 /// How long the writers of pipes may take until their ends, all together: meanwhile nobody asks the broker to end.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The endpoints beside the broker's own connections, which have files of their own.
 #[derive(Clone, Copy)]
@@ -31,11 +32,13 @@ pub(super) fn reload(source: &Source, broker: &mut Broker, endpoints: Endpoints<
     supervisor::ready(broker);
 }
 
+/// Whether a file is a pipe, which cannot be read a second time, and would block for ever.
+pub(super) fn is_pipe(path: &Path) -> bool {
+    path.metadata().is_ok_and(|file| file.file_type().is_fifo())
+}
+
 fn take_over(source: &Source, broker: &mut Broker, endpoints: Endpoints<'_>, log: &BrokerLog) {
-    // A pipe cannot be read a second time, and would block for ever.
-    if let Some(path) = &source.config
-        && path.metadata().is_ok_and(|file| file.file_type().is_fifo())
-    {
+    if let Some(path) = source.config.as_deref().filter(|path| is_pipe(path)) {
         return error!("not reloaded, nothing changes: {} is a pipe", path.display());
     }
     let config = match source.load() {
@@ -51,19 +54,7 @@ fn take_over(source: &Source, broker: &mut Broker, endpoints: Endpoints<'_>, log
     if !shows {
         log.apply(&broker.config().log);
     }
-    let mut applied = 0;
-    for change in &reload.applied {
-        match log.decided_by().filter(|_| change.name == "log.level") {
-            Some(who) => warn!("not in force: {change}: {who} takes precedence"),
-            None => {
-                applied += 1;
-                info!("in force now: {change}");
-            }
-        }
-    }
-    for change in &reload.needs_restart {
-        warn!("needs a restart: {change}");
-    }
+    let applied = log_changes(&reload, log);
     let mut has_files = log_files(&reload, endpoints.http);
     has_files |= log_gateways(broker.config(), endpoints.gateways);
     if secrets::are_in(broker.config()) {
@@ -78,6 +69,24 @@ fn take_over(source: &Source, broker: &mut Broker, endpoints: Endpoints<'_>, log
     if shows {
         log.apply(&broker.config().log);
     }
+}
+
+/// Says which changes are in force, and which need a restart. Returns how many are in force.
+pub(super) fn log_changes(reload: &Reload, log: &BrokerLog) -> usize {
+    let mut applied = 0;
+    for change in &reload.applied {
+        match log.decided_by().filter(|_| change.name == "log.level") {
+            Some(who) => warn!("not in force: {change}: {who} takes precedence"),
+            None => {
+                applied += 1;
+                info!("in force now: {change}");
+            }
+        }
+    }
+    for change in &reload.needs_restart {
+        warn!("needs a restart: {change}");
+    }
+    applied
 }
 
 /// The files that were read again, for people.
@@ -107,7 +116,7 @@ fn log_files(reload: &Reload, http: Option<&Endpoint>) -> bool {
 }
 
 /// Reads the certificates of gateways again, and says so. Returns whether there are some.
-fn log_gateways(config: &BrokerConfig, gateways: &Gateways) -> bool {
+pub(super) fn log_gateways(config: &BrokerConfig, gateways: &Gateways) -> bool {
     let mode = &config.framework.tls.mode;
     let has_files = config.gateways().iter().any(|gateway| gateway.is_encrypted(mode));
     match gateways.reload() {

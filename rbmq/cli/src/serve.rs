@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use commands::{Asked, Failure, Printer, Stop, terminal};
 use rbmq_broker::http::Endpoint;
 use rbmq_broker::{Broker, BrokerConfig, GatewayProtocol};
-use rbmq_gateway::Gateways;
+use rbmq_gateway::{Gateway, Gateways};
 use rbmq_ingest::Ingest;
 use tracing::warn;
 
@@ -115,14 +115,17 @@ fn start_http(broker: &Broker, log: &BrokerLog) -> Result<Option<Endpoint>, Fail
 /// Starts the gateways, if there are some, and says where they are.
 fn start_gateways(broker: &Broker, printer: &Printer) -> Result<Gateways, Failure> {
     let gateways = Gateways::start(broker).map_err(Failure::failed)?;
-    for gateway in gateways.list() {
-        let clients = match gateway.protocol() {
-            GatewayProtocol::Resp => "redis",
-            other => other.as_str(),
-        };
-        printer.print(&format!("rbmq: {clients} clients at {}", gateway.address()));
-    }
+    gateways.list().iter().for_each(|gateway| print_gateway(gateway, printer));
     Ok(gateways)
+}
+
+/// Says where a gateway is.
+pub(super) fn print_gateway(gateway: &Gateway, printer: &Printer) {
+    let clients = match gateway.protocol() {
+        GatewayProtocol::Resp => "redis",
+        other => other.as_str(),
+    };
+    printer.print(&format!("rbmq: {clients} clients at {}", gateway.address()));
 }
 
 fn print_http(endpoint: &Endpoint, printer: &Printer) {

@@ -9,7 +9,12 @@ pub(super) fn ready(broker: &Broker) {
         0 => String::new(),
         n => format!("{n} topics on the disk are not available: the log says why"),
     };
-    notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
+    up(&status);
+}
+
+/// The process is ready.
+pub(super) fn up(status: &str) {
+    notify(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
 /// The broker reloads its configuration. [`ready`] follows.

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -39,14 +40,27 @@ impl Operated {
         let args = ["serve", "--listen", "127.0.0.1:0"].into_iter().chain(args.iter().copied());
         let mut command = rbmq(args);
         command.envs(variables.iter().copied());
+        Self::begin(command, "rbmq: listening on ")
+    }
+
+    /// Gateways beside a broker, with these arguments; the address is that of the broker.
+    pub fn gateway(args: &[&str]) -> Self {
+        Self::begin(
+            rbmq(["gateway"].into_iter().chain(args.iter().copied())),
+            "rbmq: connected to the broker at ",
+        )
+    }
+
+    /// A command whose first line begins so, with an address.
+    fn begin(command: Command, begin: &str) -> Self {
         let mut process = Process::start(command);
         let (said, log) = (Arc::default(), Arc::default());
         let mut stdout = process.stdout();
         let stderr = process.stderr();
         let mut line = String::new();
-        stdout.read_line(&mut line).expect("the broker prints its address");
+        stdout.read_line(&mut line).expect("it prints an address");
         let readers = vec![keep(stdout, &said), keep(stderr, &log)];
-        let Some(addr) = line.trim().strip_prefix("rbmq: listening on ") else {
+        let Some(addr) = line.trim().strip_prefix(begin) else {
             drop(process);
             readers.into_iter().for_each(|reader| reader.join().expect("a reader"));
             panic!("{line}{}", log.lock().expect("a log"));

@@ -13,26 +13,26 @@ use crate::common::{client, piped, rbmq};
 use crate::scale::ring_files;
 
 /// A client that speaks RESP.
-struct Redis(BufReader<TcpStream>);
+pub(crate) struct Redis(BufReader<TcpStream>);
 
 impl Redis {
-    fn connect(address: &str) -> Self {
+    pub(crate) fn connect(address: &str) -> Self {
         let stream = TcpStream::connect(address).expect("the gateway");
         stream.set_read_timeout(Some(LONG)).expect("a time-out");
         Self(BufReader::new(stream))
     }
 
-    fn say(&mut self, command: &str) {
+    pub(crate) fn say(&mut self, command: &str) {
         self.0.get_mut().write_all(format!("{command}\r\n").as_bytes()).expect("sent");
     }
 
-    fn line(&mut self) -> String {
+    pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.0.read_line(&mut line).expect("an answer");
         line.trim_end().to_owned()
     }
 
-    fn lines(&mut self, count: usize) -> Vec<String> {
+    pub(crate) fn lines(&mut self, count: usize) -> Vec<String> {
         (0..count).map(|_| self.line()).collect()
     }
 }

@@ -14,6 +14,7 @@ mod events;
 mod faults;
 mod files;
 mod from;
+mod gateway_beside;
 mod gateways;
 mod hostile_broker;
 mod http;

@@ -75,7 +75,7 @@ impl Site {
 
 /// What a client reads.
 #[derive(Debug, PartialEq, Eq)]
-enum Got {
+pub(crate) enum Got {
     Message { topic: String, payload: String, qos: u8, id: u16, retain: bool },
     Ack(AckKind, u16),
     Subscribed,
@@ -117,7 +117,7 @@ impl Client {
         self.stream.write_all(&packet.encode(Version::V5))
     }
 
-    fn ack(&mut self, kind: AckKind, packet_id: u16) -> io::Result<()> {
+    pub(crate) fn ack(&mut self, kind: AckKind, packet_id: u16) -> io::Result<()> {
         self.send(Packet::Ack(Ack { kind, packet_id, reason: 0, properties: Properties::default() }))
     }
 
@@ -130,7 +130,7 @@ impl Client {
         assert_eq!(self.next().expect("an answer"), Got::Subscribed);
     }
 
-    fn publish(&mut self, message: Message<'_>) -> io::Result<()> {
+    pub(crate) fn publish(&mut self, message: Message<'_>) -> io::Result<()> {
         let Message { topic, payload, qos, id, retain, dup } = message;
         let properties = Properties::default();
         let payload = payload.as_bytes();
@@ -154,7 +154,7 @@ impl Client {
         }
     }
 
-    fn next(&mut self) -> io::Result<Got> {
+    pub(crate) fn next(&mut self) -> io::Result<Got> {
         self.read(|packet| match packet {
             Packet::Publish(publish) => Got::Message {
                 topic: publish.topic.to_owned(),
@@ -169,10 +169,20 @@ impl Client {
         })
     }
 
+    /// The reason of the next acknowledgement.
+    pub(crate) fn reason(&mut self) -> u8 {
+        let reason = self.read(|packet| match packet {
+            Packet::Ack(ack) => ack.reason,
+            other => panic!("{other:?}"),
+        });
+        reason.expect("an answer")
+    }
+
     /// The next message, which is acknowledged.
-    fn message(&mut self) -> (String, u8) {
+    pub(crate) fn message(&mut self) -> (String, u8) {
         loop {
             match self.next().expect("a message") {
+                Got::Message { payload, qos: 0, .. } => return (payload, 0),
                 Got::Message { payload, qos, id, .. } => {
                     let kind = if qos == 2 { AckKind::Pubrec } else { AckKind::Puback };
                     self.ack(kind, id).expect("sent");
@@ -186,17 +196,17 @@ impl Client {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Message<'a> {
-    topic: &'a str,
-    payload: &'a str,
-    qos: u8,
-    id: u16,
-    retain: bool,
-    dup: bool,
+pub(crate) struct Message<'a> {
+    pub(crate) topic: &'a str,
+    pub(crate) payload: &'a str,
+    pub(crate) qos: u8,
+    pub(crate) id: u16,
+    pub(crate) retain: bool,
+    pub(crate) dup: bool,
 }
 
 impl<'a> Message<'a> {
-    fn new(topic: &'a str, payload: &'a str, qos: u8, id: u16) -> Self {
+    pub(crate) fn new(topic: &'a str, payload: &'a str, qos: u8, id: u16) -> Self {
         Self { topic, payload, qos, id, retain: false, dup: false }
     }
 }
