@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use benchkit::{
-    output::{Output, Progress, human},
+    output::{Output, human},
     plot::Chart,
     sys,
-    turns::in_turn,
+    turns::Series,
 };
 
 use super::error::BenchError;
@@ -149,29 +149,21 @@ pub fn run(args: &Args, figure: Figure) -> Result<(), BenchError> {
     if loads.is_empty() {
         return Err(BenchError::Nothing);
     }
-    let mut rows: Vec<Row> = Vec::new();
     let mut failed = Vec::new();
-    let mut progress = Progress::new(loads.iter().map(Vec::len).sum::<usize>() * args.reps as usize);
-    for load in &loads {
-        for rep in 0..args.reps {
-            for point in in_turn(load, rep) {
-                match point::measure(point, rep) {
-                    Ok(row) => {
-                        progress.one(&describe(&row));
-                        rows.push(row);
-                    }
-                    // A failed system does not stop the measurement of the others.
-                    Err(error) => {
-                        let what =
-                            format!("{} {} {} B", point.system.name(), point.pattern.name(), point.size);
-                        progress.one(&format!("FAILED: {what}: {error}"));
-                        failed.push(format!("{what}: {error}"));
-                    }
-                }
+    let series = Series { reps: args.reps, name, output: &args.output, by_load: true };
+    let rows = series.run(&loads, |point, rep| {
+        let measured = point::measure(point, rep).map(|row| (describe(&row), row));
+        // A failed system does not stop the measurement of the others.
+        let (summary, rows) = match measured {
+            Ok((summary, row)) => (summary, vec![row]),
+            Err(error) => {
+                let (system, pattern) = (point.system.name(), point.pattern.name());
+                failed.push(format!("{system} {pattern} {} B: {error}", point.size));
+                (format!("FAILED: {}", failed[failed.len() - 1]), Vec::new())
             }
-        }
-        args.output.write_rows(name, &rows)?;
-    }
+        };
+        Ok::<_, BenchError>((rows, summary))
+    })?;
     let mut text = head(name, args);
     text.push_str(&table::exchanges(&rows));
     for failure in &failed {

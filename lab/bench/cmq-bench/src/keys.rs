@@ -16,13 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use benchkit::{
-    fleet::Process,
-    output::{Output, Progress},
-    plot::Chart,
-    stats, sys,
-    turns::in_turn,
-};
+use benchkit::{fleet::Process, output::Output, plot::Chart, stats, sys, turns::Series};
 use cmq::{Config, Key};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
@@ -87,16 +81,12 @@ const LAST: Duration = Duration::from_millis(800);
 /// # Errors
 /// Nothing could be measured.
 pub fn run(args: &Args) -> Result<(), BenchError> {
-    let mut rows = Vec::new();
-    let mut progress = Progress::new(args.keys.len() * args.reps as usize);
-    for rep in 0..args.reps {
-        for &keys in in_turn(&args.keys, rep) {
-            let row = one(args, keys, rep)?;
-            progress.one(&format!("{keys} keys: {:.0} ns, {:.0} ns by age", row.full_ns, row.aged_ns));
-            rows.push(row);
-        }
-    }
-    args.output.write_rows("keys", &rows)?;
+    let series = Series { reps: args.reps, name: "keys", output: &args.output, by_load: true };
+    let rows = series.run(std::slice::from_ref(&args.keys), |&keys, rep| {
+        let row = one(args, keys, rep)?;
+        let summary = format!("{keys} keys: {:.0} ns, {:.0} ns by age", row.full_ns, row.aged_ns);
+        Ok::<_, BenchError>((vec![row], summary))
+    })?;
     let plot = Chart::new("Processor time of a push", "keys", "nanoseconds").log_x().log_y();
     let plot = plot
         .points(&rows, |_| "batches full".to_owned(), |row| f64::from(row.keys), |row| row.full_ns)

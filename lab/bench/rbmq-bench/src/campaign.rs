@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use benchkit::{
     netns,
-    output::{self, Output, Progress},
+    output::{self, Output},
     sys,
-    turns::in_turn,
+    turns::Series,
 };
 use clap::Args;
 
@@ -82,6 +82,11 @@ impl Common {
         })
     }
 
+    /// The repetitions of a bench, load by load.
+    pub fn series<'a>(&'a self, name: &'a str) -> Series<'a> {
+        Series { reps: self.reps, name, output: &self.output, by_load: true }
+    }
+
     /// The head of a table: machine, versions, how it was measured, and with which command.
     pub fn head<'v>(&self, method: &Method, versions: impl Iterator<Item = (System, &'v str)>) -> String {
         let mut named: Vec<String> = Vec::new();
@@ -115,19 +120,11 @@ pub fn run(
     common: &Common,
     name: &str,
 ) -> Result<Vec<Row>, BenchError> {
-    let mut rows: Vec<Row> = Vec::new();
-    let mut progress = Progress::new(loads.iter().map(Vec::len).sum::<usize>() * common.reps as usize);
-    for load in loads {
-        for rep in 0..common.reps {
-            for point in in_turn(load, rep) {
-                let row = least_disturbed(point, method, rep, common.retries)?;
-                progress.one(&summary(&row));
-                rows.push(row);
-            }
-        }
-        common.output.write_rows(name, &rows)?;
-    }
-    Ok(rows)
+    common.series(name).run(loads, |point, rep| {
+        let row = least_disturbed(point, method, rep, common.retries)?;
+        let summary = summary(&row);
+        Ok((vec![row], summary))
+    })
 }
 
 /// Measures a point, and again while other programs keep the machine busy. Returns the least disturbed measurement.
@@ -135,7 +132,7 @@ pub fn run(
 /// # Errors
 /// As `run`.
 pub fn least_disturbed(point: &Point, method: &Method, rep: u32, retries: u32) -> Result<Row, BenchError> {
-    least_disturbed_of(retries, |row: &Row| row.other_cores, || measure::measure(point, method, rep))
+    least_disturbed_of(retries, |row: &Row| row.figures.other_cores, || measure::measure(point, method, rep))
 }
 
 /// Repeats any measurement that other load disturbed, and returns the least disturbed one. `other_cores` is the number of cores
@@ -173,7 +170,7 @@ fn summary(row: &Row) -> String {
         output::human(row.rate()),
         row.rate() * row.size_bytes as f64 / 1e9,
         row.lost,
-        row.other_cores,
+        row.figures.other_cores,
     )
 }
 

@@ -124,8 +124,8 @@ fn table(rows: &[Row]) -> String {
     let seconds = |seconds: f64| format!("{seconds:.3}");
     for point in report::points(rows) {
         let same = report::repetitions(rows, point);
-        let subscriber = report::estimate(&same, |row| row.subscriber_cpu_s_per_million);
-        let broker = report::estimate(&same, |row| row.broker_cpu_s_per_million);
+        let subscriber = report::estimate(&same, |row| row.figures.subscriber_cpu_s_per_million);
+        let broker = report::estimate(&same, |row| row.figures.broker_cpu_s_per_million);
         let share = reached(&same);
         // Writing to a String cannot fail.
         let _ = writeln!(
@@ -137,14 +137,14 @@ fn table(rows: &[Row]) -> String {
             point.series(),
             if share < REACHED { "**not** " } else { "" },
             share * 100.0,
-            report::estimate(&same, |row| row.publisher_cpu_s_per_million).median,
+            report::estimate(&same, |row| row.figures.publisher_cpu_s_per_million).median,
             subscriber.median,
             output::span(subscriber.interval, seconds),
-            of_redis(rows, &same, |row| row.subscriber_cpu_s_per_million),
+            of_redis(rows, &same, |row| row.figures.subscriber_cpu_s_per_million),
             broker.median,
             output::span(broker.interval, seconds),
-            of_redis(rows, &same, |row| row.broker_cpu_s_per_million),
-            same.iter().map(|row| row.other_cores).fold(0.0, f64::max),
+            of_redis(rows, &same, |row| row.figures.broker_cpu_s_per_million),
+            same.iter().map(|row| row.figures.other_cores).fold(0.0, f64::max),
         );
     }
     out
@@ -152,8 +152,9 @@ fn table(rows: &[Row]) -> String {
 
 /// The smallest share of the load that was delivered.
 fn reached(same: &[&Row]) -> f64 {
-    let shares =
-        same.iter().map(|row| row.delivered_per_s / (row.asked_per_s * f64::from(row.subscribers)).max(1.0));
+    let shares = same
+        .iter()
+        .map(|row| row.figures.delivered_per_s / (row.asked_per_s * f64::from(row.subscribers)).max(1.0));
     shares.fold(f64::INFINITY, f64::min)
 }
 
@@ -175,8 +176,8 @@ fn plots(rows: &[Row]) -> Vec<(String, String)> {
         let some: Vec<Row> = rows.iter().filter(|row| row.subscribers == subs).cloned().collect();
         for side in ["subscriber", "broker"] {
             let figure = |row: &Row| match side {
-                "broker" => row.broker_cpu_s_per_million,
-                _ => row.subscriber_cpu_s_per_million,
+                "broker" => row.figures.broker_cpu_s_per_million,
+                _ => row.figures.subscriber_cpu_s_per_million,
             };
             let title = format!("CPU of the {side} per million messages, {subs} subscribers");
             let chart = plot::Chart::new(&title, "payload bytes", "CPU seconds").sizes().log_y();

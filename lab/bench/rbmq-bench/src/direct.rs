@@ -18,10 +18,10 @@ use std::{
 use benchkit::{
     direct::Role,
     fleet::Process,
-    output::{self, Output, Progress, human},
+    output::{self, Output, human},
     plot::Chart,
     stats, sys,
-    turns::in_turn,
+    turns::Series,
 };
 use clap::Args;
 use serde::Serialize;
@@ -135,19 +135,13 @@ pub fn run(args: &DirectArgs) -> Result<(), BenchError> {
     }
     Meeting::sweep();
     let loads = loads(args, &systems);
-    let mut progress = Progress::new(loads.iter().map(Vec::len).sum::<usize>() * args.reps as usize);
-    let mut rows = Vec::new();
-    for load in &loads {
-        for rep in 0..args.reps {
-            for point in in_turn(load, rep) {
-                let measured = || measure(args, *point, rep);
-                let row = least_disturbed_of(args.retries, |row: &Row| row.window.other_cores, measured)?;
-                progress.one(&summary(&row));
-                rows.push(row);
-            }
-        }
-        args.output.write_rows(NAME, &rows)?;
-    }
+    let series = Series { reps: args.reps, name: NAME, output: &args.output, by_load: true };
+    let rows = series.run(&loads, |point, rep| {
+        let measured = || measure(args, *point, rep);
+        let row = least_disturbed_of(args.retries, |row: &Row| row.window.other_cores, measured)?;
+        let summary = summary(&row);
+        Ok::<_, BenchError>((vec![row], summary))
+    })?;
     let text = format!("{}\n{}\n{}", head(args, &rows), one_way(&rows), there_and_back(&rows));
     Ok(args.output.publish(NAME, &text, &plots(&rows))?)
 }

@@ -9,9 +9,9 @@ use std::{cell::Cell, fmt::Write, fs, path::PathBuf, time::Duration};
 use benchkit::{
     fleet::Process,
     netns::{self, Congestion},
-    output::{self, Output, Progress},
+    output::{self, Output},
     stats, sys,
-    turns::in_turn,
+    turns::Series,
 };
 use clap::Args;
 use serde::Serialize;
@@ -152,18 +152,12 @@ pub fn run(args: &FlowArgs) -> Result<(), BenchError> {
     }
     let congestion = netns::set_congestion(&args.congestion);
     let bench = Bench { args, congestion, valgrind: Cell::new(counters::has_valgrind()) };
-    let mut progress = Progress::new(args.sizes.len() * 2 * args.reps as usize);
-    let mut rows = Vec::new();
-    for &size in &args.sizes {
-        for rep in 0..args.reps {
-            for &flow_control in in_turn(&[true, false], rep) {
-                let row = bench.measure(size, flow_control, rep)?;
-                progress.one(&format!("{size:>7} B  {:<3} #{rep}", on_off(flow_control)));
-                rows.push(row);
-            }
-        }
-        args.output.write_rows(NAME, &rows)?;
-    }
+    let loads: Vec<_> = args.sizes.iter().map(|size| vec![(*size, true), (*size, false)]).collect();
+    let series = Series { reps: args.reps, name: NAME, output: &args.output, by_load: true };
+    let rows = series.run(&loads, |&(size, flow_control), rep| {
+        let row = bench.measure(size, flow_control, rep)?;
+        Ok::<_, BenchError>((vec![row], format!("{size:>7} B  {:<3} #{rep}", on_off(flow_control))))
+    })?;
     let text = format!("{}\n{}", bench.head(), table(&rows));
     Ok(args.output.publish(NAME, &text, &[])?)
 }

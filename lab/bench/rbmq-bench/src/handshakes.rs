@@ -11,7 +11,7 @@ use std::{
     path::PathBuf,
 };
 
-use benchkit::{control::Control, output, stats, turns::in_turn};
+use benchkit::{control::Control, output, stats};
 use clap::Args;
 use rustls::{ServerConnection, StreamOwned};
 use serde::Serialize;
@@ -78,21 +78,13 @@ pub fn run(args: &HandshakesArgs) -> Result<(), BenchError> {
     let dialler = Dialler::new(certificates.folder())?;
     let kinds = |&system: &System| [Shake::Full, Shake::Resumed].map(|shake| (system, shake));
     let cases: Vec<_> = systems.iter().flat_map(kinds).collect();
-    let mut progress = output::Progress::new(cases.len() * args.common.reps as usize);
-    let mut rows = Vec::new();
-    for rep in 0..args.common.reps {
-        for &(system, shake) in in_turn(&cases, rep) {
-            let row = measure(system, shake, &certificates, &dialler.of(shake), args.handshakes, rep)?;
-            progress.one(&format!(
-                "{:<6} {:<8} #{rep}  {:.0} us of the server's core",
-                system.name(),
-                name(shake),
-                row.server_cpu_us
-            ));
-            rows.push(row);
-        }
-    }
-    args.common.output.write_rows(NAME, &rows)?;
+    let rows = args.common.series(NAME).run(&[cases], |&(system, shake), rep| {
+        let row = measure(system, shake, &certificates, &dialler.of(shake), args.handshakes, rep)?;
+        let us = row.server_cpu_us;
+        let summary =
+            format!("{:<6} {:<8} #{rep}  {us:.0} us of the server's core", system.name(), name(shake));
+        Ok::<_, BenchError>((vec![row], summary))
+    })?;
     let versions = rows.iter().map(|row| (row.system, row.system_version.as_str()));
     let text = format!("{}\n{}", args.common.head(&method, versions), table(&rows));
     Ok(args.common.output.publish(NAME, &text, &[])?)

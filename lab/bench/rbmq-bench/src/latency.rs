@@ -6,12 +6,7 @@
 
 use std::{fmt::Write, time::Duration};
 
-use benchkit::{
-    fleet::Process,
-    output::{self, Progress},
-    plot, stats,
-    turns::in_turn,
-};
+use benchkit::{fleet::Process, output, plot, stats};
 use clap::Args;
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -131,18 +126,11 @@ pub fn run(args: &LatencyArgs) -> Result<(), BenchError> {
         return Err(BenchError::NothingToMeasure);
     }
     let trips = trips(args, &systems);
-    let mut progress = Progress::new(trips.iter().map(Vec::len).sum::<usize>() * args.common.reps as usize);
-    let mut rows = Vec::new();
-    for load in &trips {
-        for rep in 0..args.common.reps {
-            for trip in in_turn(load, rep) {
-                let row = measure(&method, *trip, rep)?;
-                progress.one(&summary(&row));
-                rows.push(row);
-            }
-        }
-        args.common.output.write_rows(NAME, &rows)?;
-    }
+    let rows = args.common.series(NAME).run(&trips, |trip, rep| {
+        let row = measure(&method, *trip, rep)?;
+        let summary = summary(&row);
+        Ok::<_, BenchError>((vec![row], summary))
+    })?;
     let versions = rows.iter().map(|row| (row.system, row.setting.system_version.as_str()));
     let text = format!("{}\n{}", args.common.head(&method, versions), table(&rows));
     args.common.output.publish(NAME, &text, &plots(&rows))?;

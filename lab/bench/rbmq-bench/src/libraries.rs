@@ -22,9 +22,9 @@ use benchkit::{
     fleet::Process,
     library::Role,
     netns::{self, Congestion},
-    output::{Output, Progress, human},
+    output::{Output, human},
     server, sys,
-    turns::in_turn,
+    turns::Series,
 };
 use clap::Args;
 
@@ -33,9 +33,9 @@ use crate::{
     error::BenchError,
     library_rows::{Kind, Library, Row},
     library_table,
-    measure::{Fleet, Method, Middle, words},
+    measure::{Fleet, Measured, Method, Middle, words},
     peers::Servers,
-    report::Setting,
+    report::{Figures, Setting},
     systems::System,
     units,
 };
@@ -205,23 +205,13 @@ pub fn run(args: &LibrariesArgs) -> Result<(), BenchError> {
     if loads.is_empty() {
         return Err(BenchError::NothingToMeasure);
     }
-    let mut progress = Progress::new(loads.iter().map(Vec::len).sum::<usize>() * args.reps as usize);
-    let mut rows: Vec<Row> = Vec::new();
-    // Repetitions of all loads after each other: what changes over minutes is in all of them.
-    for rep in 0..args.reps {
-        for load in &loads {
-            for point in in_turn(load, rep) {
-                let row = least_disturbed_of(
-                    args.retries,
-                    |row: &Row| row.other_cores,
-                    || measure(point, &method, rep),
-                )?;
-                progress.one(&summary(&row));
-                rows.push(row);
-            }
-        }
-        args.output.write_rows(NAME, &rows)?;
-    }
+    let series = Series { reps: args.reps, name: NAME, output: &args.output, by_load: false };
+    let rows = series.run(&loads, |point, rep| {
+        let others = |row: &Row| row.figures.other_cores;
+        let row = least_disturbed_of(args.retries, others, || measure(point, &method, rep))?;
+        let summary = summary(&row);
+        Ok::<_, BenchError>((vec![row], summary))
+    })?;
     let text = format!("{}\n{}", head(args, &method, &rows), library_table::tables(&rows));
     Ok(args.output.publish(NAME, &text, &library_table::plots(&rows))?)
 }
@@ -369,19 +359,13 @@ fn row(point: &Point, method: &Method, rep: u32, server: &str, library_version: 
         subscribers: point.subscribers,
         rep,
         asked_per_s: f64::from(point.rate.unwrap_or(0)),
-        published_per_s: 0.0,
-        delivered_per_s: 0.0,
+        figures: Figures::default(),
         dropped: 0,
         received: 0,
         cut_off: 0,
-        publisher_cpu_s_per_million: 0.0,
-        subscriber_cpu_s_per_million: 0.0,
-        broker_cpu_s_per_million: 0.0,
-        broker_rss_bytes: 0,
         p50_us: None,
         p99_us: None,
         max_us: None,
-        other_cores: 0.0,
     }
 }
 
@@ -398,19 +382,14 @@ fn stream(point: &Point, method: &Method, rep: u32, between: Between) -> Result<
     let publisher = end(point, &between, Role::Publish, &[])?;
     let library_version = await_end(&publisher)?;
     let Between { process, version, .. } = between;
-    let figures = Fleet { publishers: vec![publisher], subscribers, broker: process }.measure(method)?;
-    let sum = |at: usize| figures.totals.iter().filter_map(|totals| totals.get(at)).sum();
+    let fleet = Fleet { publishers: vec![publisher], subscribers, broker: process };
+    let Measured { figures, lost, totals } = fleet.measure(method)?;
+    let sum = |at: usize| totals.iter().filter_map(|totals| totals.get(at)).sum();
     Ok(Row {
-        published_per_s: figures.published_per_s,
-        delivered_per_s: figures.delivered_per_s,
-        dropped: figures.lost,
+        figures,
+        dropped: lost,
         received: sum(0),
         cut_off: sum(1),
-        publisher_cpu_s_per_million: figures.publisher_cpu_s_per_million,
-        subscriber_cpu_s_per_million: figures.subscriber_cpu_s_per_million,
-        broker_cpu_s_per_million: figures.broker_cpu_s_per_million,
-        broker_rss_bytes: figures.broker_rss_bytes,
-        other_cores: figures.other_cores,
         ..row(point, method, rep, &version, library_version)
     })
 }
@@ -441,13 +420,16 @@ fn trips(point: &Point, method: &Method, rep: u32, between: Between) -> Result<R
     let us = |at: usize| numbers.get(at).map(|nanos| *nanos as f64 / 1e3);
     let trips = numbers.first().copied().unwrap_or(0);
     Ok(Row {
-        published_per_s: trips as f64 / seconds,
-        delivered_per_s: trips as f64 / seconds,
+        figures: Figures {
+            published_per_s: trips as f64 / seconds,
+            delivered_per_s: trips as f64 / seconds,
+            other_cores: (others_s / began.elapsed().as_secs_f64()).max(0.0),
+            ..Figures::default()
+        },
         received: trips,
         p50_us: us(1),
         p99_us: us(2),
         max_us: us(3),
-        other_cores: (others_s / began.elapsed().as_secs_f64()).max(0.0),
         ..row(point, method, rep, &between.version, library_version)
     })
 }
@@ -466,7 +448,7 @@ fn summary(row: &Row) -> String {
             human(row.to_each()),
             row.cpu_us(),
             row.dropped,
-            row.other_cores
+            row.figures.other_cores
         ),
     }
 }

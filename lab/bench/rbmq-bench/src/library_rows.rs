@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::report::Setting;
+use crate::report::{Figures, Setting};
 
 /// A client library in one way of using it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -104,24 +104,18 @@ pub struct Row {
     pub rep: u32,
     /// Messages per second that the publisher was to hand over; 0: as many as go.
     pub asked_per_s: f64,
-    pub published_per_s: f64,
-    /// Messages that all subscribers together received and checked per second.
-    pub delivered_per_s: f64,
+    #[serde(flatten)]
+    pub figures: Figures,
     /// Messages published in the whole measurement and never received, summed over subscribers.
     pub dropped: u64,
     /// Messages received in the whole measurement, summed over subscribers.
     pub received: u64,
     /// Subscribers whose connection the server ended.
     pub cut_off: u64,
-    pub publisher_cpu_s_per_million: f64,
-    pub subscriber_cpu_s_per_million: f64,
-    pub broker_cpu_s_per_million: f64,
-    pub broker_rss_bytes: u64,
     /// Of round trips only.
     pub p50_us: Option<f64>,
     pub p99_us: Option<f64>,
     pub max_us: Option<f64>,
-    pub other_cores: f64,
     #[serde(flatten)]
     pub setting: Setting,
 }
@@ -129,13 +123,13 @@ pub struct Row {
 impl Row {
     /// Messages per second that each subscriber got.
     pub fn to_each(&self) -> f64 {
-        self.delivered_per_s / f64::from(self.subscribers.max(1))
+        self.figures.delivered_per_s / f64::from(self.subscribers.max(1))
     }
 
     /// CPU time of all processes per message that a subscriber got, in microseconds.
     pub fn cpu_us(&self) -> f64 {
-        let publisher = self.publisher_cpu_s_per_million / f64::from(self.subscribers.max(1));
-        publisher + self.broker_cpu_s_per_million + self.subscriber_cpu_s_per_million
+        let publisher = self.figures.publisher_cpu_s_per_million / f64::from(self.subscribers.max(1));
+        publisher + self.figures.broker_cpu_s_per_million + self.figures.subscriber_cpu_s_per_million
     }
 
     /// Whether both rows have the same load, of any library.

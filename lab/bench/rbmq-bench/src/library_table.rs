@@ -166,13 +166,13 @@ fn line(out: &mut String, rows: &[Row], point: &Row) {
         times(rows, &same),
         us(|row| row.p50_us),
         us(|row| row.p99_us),
-        cost(|row| row.publisher_cpu_s_per_million),
-        cost(|row| row.broker_cpu_s_per_million),
-        cost(|row| row.subscriber_cpu_s_per_million),
-        cost(|row| row.broker_rss_bytes as f64 / f64::from(1 << 20)),
+        cost(|row| row.figures.publisher_cpu_s_per_million),
+        cost(|row| row.figures.broker_cpu_s_per_million),
+        cost(|row| row.figures.subscriber_cpu_s_per_million),
+        cost(|row| row.figures.broker_rss_bytes as f64 / f64::from(1 << 20)),
         dropped(&same),
         same.iter().map(|row| row.cut_off).sum::<u64>(),
-        same.iter().map(|row| row.other_cores).fold(0.0, f64::max),
+        same.iter().map(|row| row.figures.other_cores).fold(0.0, f64::max),
     );
 }
 
@@ -218,7 +218,10 @@ mod tests {
     use benchkit::netns::Congestion;
 
     use super::*;
-    use crate::{report::Setting, systems::System};
+    use crate::{
+        report::{Figures, Setting},
+        systems::System,
+    };
 
     fn row(library: Library, rep: u32, delivered_per_s: f64) -> Row {
         Row {
@@ -230,27 +233,26 @@ mod tests {
             subscribers: 1,
             rep,
             asked_per_s: 0.0,
-            published_per_s: delivered_per_s,
-            delivered_per_s,
+            figures: Figures {
+                delivered_per_s,
+                publisher_cpu_s_per_million: 1.0,
+                subscriber_cpu_s_per_million: 2.0,
+                broker_cpu_s_per_million: 3.0,
+                ..Figures::default()
+            },
             dropped: 0,
             received: 300,
             cut_off: 0,
-            publisher_cpu_s_per_million: 1.0,
-            subscriber_cpu_s_per_million: 2.0,
-            broker_cpu_s_per_million: 3.0,
-            broker_rss_bytes: 0,
             p50_us: None,
             p99_us: None,
             max_us: None,
-            other_cores: 0.0,
             setting: Setting::new(System::Rbmq, "1", &Congestion::Namespace("cubic".to_owned())),
         }
     }
 
     #[test]
     fn the_overview_has_a_line_for_each_library() {
-        let four =
-            Row { subscribers: 4, delivered_per_s: 8e6, dropped: 100, ..row(Library::AsyncNats, 0, 0.0) };
+        let four = Row { subscribers: 4, dropped: 100, ..row(Library::AsyncNats, 0, 8e6) };
         let trip =
             Row { load: Kind::Trips, p50_us: Some(90.4), p99_us: Some(200.0), ..row(Library::Rbmq, 0, 0.0) };
         let paced = Row { load: Kind::Paced, ..row(Library::Rbmq, 0, 0.0) };

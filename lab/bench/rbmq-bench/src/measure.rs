@@ -16,7 +16,7 @@ use rocketbufs::config::TransportKind;
 use crate::{
     error::BenchError,
     peers::Peer,
-    report::{Row, Setting},
+    report::{Figures, Row, Setting},
     systems::{Api, Confirm, System},
     ways::Way,
 };
@@ -85,24 +85,12 @@ pub struct Fleet {
     pub broker: Process,
 }
 
-/// The figures of a window of steady state, and of the end after it.
-pub struct Figures {
-    /// Messages that all publishers together handed over per second.
-    pub published_per_s: f64,
-    /// Messages that all subscribers together received and checked per second.
-    pub delivered_per_s: f64,
+/// What came of a point.
+pub struct Measured {
+    /// The figures of the window.
+    pub figures: Figures,
     /// Messages published and never delivered, summed over subscribers.
     pub lost: u64,
-    /// CPU seconds of all publishers per million messages published.
-    pub publisher_cpu_s_per_million: f64,
-    /// CPU seconds of all subscribers per million messages delivered.
-    pub subscriber_cpu_s_per_million: f64,
-    /// CPU seconds of the broker per million messages delivered; published, where there is no subscriber.
-    pub broker_cpu_s_per_million: f64,
-    /// The broker's resident memory at the end of the window.
-    pub broker_rss_bytes: u64,
-    /// Cores that processes outside the bench kept busy in the window.
-    pub other_cores: f64,
     /// The numbers that each subscriber reported at the end.
     pub totals: Vec<Vec<u64>>,
 }
@@ -132,7 +120,7 @@ fn per_million(cpu_s: f64, messages: u64) -> f64 {
 pub fn measure(point: &Point, method: &Method, rep: u32) -> Result<Row, BenchError> {
     let Middle { process: broker, addr, version, folder } = Middle::start(point.system, point.way, method)?;
     let Clients { publishers, subscribers } = Clients::start(point, method, &addr, &folder)?;
-    let figures = Fleet { publishers, subscribers, broker }.measure(method)?;
+    let Measured { figures, lost, .. } = Fleet { publishers, subscribers, broker }.measure(method)?;
     Ok(Row {
         system: point.system,
         transport: point.way,
@@ -144,15 +132,9 @@ pub fn measure(point: &Point, method: &Method, rep: u32) -> Result<Row, BenchErr
         subscribers: point.subscribers,
         rep,
         asked_per_s: point.rate.unwrap_or(0.0),
-        published_per_s: figures.published_per_s,
-        delivered_per_s: figures.delivered_per_s,
         goodput_bytes_per_s: figures.delivered_per_s * point.size as f64,
-        lost: figures.lost,
-        publisher_cpu_s_per_million: figures.publisher_cpu_s_per_million,
-        subscriber_cpu_s_per_million: figures.subscriber_cpu_s_per_million,
-        broker_cpu_s_per_million: figures.broker_cpu_s_per_million,
-        broker_rss_bytes: figures.broker_rss_bytes,
-        other_cores: figures.other_cores,
+        lost,
+        figures,
         setting: Setting::new(point.system, &version, &method.congestion),
     })
 }
@@ -265,7 +247,7 @@ impl Fleet {
     ///
     /// # Errors
     /// A worker died, or found a wrong byte.
-    pub fn measure(mut self, method: &Method) -> Result<Figures, BenchError> {
+    pub fn measure(mut self, method: &Method) -> Result<Measured, BenchError> {
         self.publishers.iter_mut().try_for_each(|publisher| publisher.send("go"))?;
         std::thread::sleep(method.warmup);
         let before = self.mark()?;
@@ -276,17 +258,16 @@ impl Fleet {
         let subscribers = before.side(&after, 1 + self.publishers.len()..after.workers.len());
         let broker_cpu_s = after.workers[0].cpu_s - before.workers[0].cpu_s;
         let handled = if self.subscribers.is_empty() { publishers.messages } else { subscribers.messages };
-        Ok(Figures {
+        let figures = Figures {
             published_per_s: publishers.messages_per_s,
             delivered_per_s: subscribers.messages_per_s,
-            lost,
             publisher_cpu_s_per_million: publishers.cpu_s_per_million(),
             subscriber_cpu_s_per_million: subscribers.cpu_s_per_million(),
             broker_cpu_s_per_million: per_million(broker_cpu_s, handled),
             broker_rss_bytes: after.broker_rss_bytes,
             other_cores: before.other_cores(&after),
-            totals,
-        })
+        };
+        Ok(Measured { figures, lost, totals })
     }
 
     /// All processes: the broker, then publishers, then subscribers.

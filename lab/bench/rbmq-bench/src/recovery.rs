@@ -8,12 +8,7 @@
 
 use std::{fmt::Write, thread, time::Duration};
 
-use benchkit::{
-    fleet::Process,
-    output::{self, Progress},
-    stats,
-    turns::in_turn,
-};
+use benchkit::{fleet::Process, output, stats};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
@@ -116,26 +111,15 @@ pub fn run(args: &RecoveryArgs) -> Result<(), BenchError> {
     if systems.is_empty() || args.cut.is_empty() {
         return Err(BenchError::NothingToMeasure);
     }
-    let mut progress = Progress::new(systems.len() * args.cut.len() * args.common.reps as usize);
-    let mut rows = Vec::new();
-    for &cut in &args.cut {
-        for rep in 0..args.common.reps {
-            for &system in in_turn(&systems, rep) {
-                let row = measure(args, &method, system, cut, rep)?;
-                progress.one(&format!(
-                    "{:<24} {:<9} #{}  {:.1} ms  lost {}  repeated {}",
-                    cut.name(),
-                    system.name(),
-                    rep,
-                    row.resume_ms,
-                    row.lost,
-                    row.repeated
-                ));
-                rows.push(row);
-            }
-        }
-        args.common.output.write_rows(NAME, &rows)?;
-    }
+    let load = |cut: &Cut| systems.iter().map(|system| (*system, *cut)).collect::<Vec<_>>();
+    let loads: Vec<_> = args.cut.iter().map(load).collect();
+    let rows = args.common.series(NAME).run(&loads, |&(system, cut), rep| {
+        let row = measure(args, &method, system, cut, rep)?;
+        let (of, system, Row { resume_ms, lost, repeated, .. }) = (cut.name(), system.name(), &row);
+        let summary =
+            format!("{of:<24} {system:<9} #{rep}  {resume_ms:.1} ms  lost {lost}  repeated {repeated}");
+        Ok::<_, BenchError>((vec![row], summary))
+    })?;
     let versions = rows.iter().map(|row| (row.system, row.setting.system_version.as_str()));
     let text = format!("{}\n{}", args.common.head(&method, versions), table(&rows));
     Ok(args.common.output.publish(NAME, &text, &[])?)

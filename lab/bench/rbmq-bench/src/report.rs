@@ -49,6 +49,25 @@ impl Setting {
     }
 }
 
+/// Rates and processor time in a window of steady state: a part of rows.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Figures {
+    /// Messages that all publishers together handed over per second.
+    pub published_per_s: f64,
+    /// Messages that all subscribers together received and checked per second.
+    pub delivered_per_s: f64,
+    /// CPU seconds of all publishers per million messages published.
+    pub publisher_cpu_s_per_million: f64,
+    /// CPU seconds of all subscribers per million messages delivered.
+    pub subscriber_cpu_s_per_million: f64,
+    /// CPU seconds of the broker per million delivered messages; without subscribers, per million published messages.
+    pub broker_cpu_s_per_million: f64,
+    /// The broker's resident memory at the end of the window.
+    pub broker_rss_bytes: u64,
+    /// Cores that processes outside the bench kept busy in the window.
+    pub other_cores: f64,
+}
+
 /// A measurement of a point: a flat object in the JSON, units in the keys. See lab/bench/README.md.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
@@ -72,24 +91,13 @@ pub struct Row {
     pub rep: u32,
     /// Messages per second that all publishers together were to hand over; 0: as many as go.
     pub asked_per_s: f64,
-    /// Messages that all publishers together handed over per second.
-    pub published_per_s: f64,
-    /// Messages that all subscribers together received and checked per second.
-    pub delivered_per_s: f64,
     /// Delivered payload bytes per second.
     pub goodput_bytes_per_s: f64,
     /// Published messages that were not delivered, summed over subscribers.
     pub lost: u64,
-    /// CPU seconds of all publishers per million messages published.
-    pub publisher_cpu_s_per_million: f64,
-    /// CPU seconds of all subscribers per million messages delivered.
-    pub subscriber_cpu_s_per_million: f64,
-    /// CPU seconds of the broker per million delivered messages; without subscribers, per million published messages.
-    pub broker_cpu_s_per_million: f64,
-    /// The broker's resident memory at the end of the window.
-    pub broker_rss_bytes: u64,
-    /// Cores that processes outside the bench kept busy in the window.
-    pub other_cores: f64,
+    /// Rates and processor time.
+    #[serde(flatten)]
+    pub figures: Figures,
     /// On what, and with what.
     #[serde(flatten)]
     pub setting: Setting,
@@ -98,7 +106,7 @@ pub struct Row {
 impl Row {
     /// The figure that rows of one kind are compared by.
     pub fn rate(&self) -> f64 {
-        if self.subscribers == 0 { self.published_per_s } else { self.delivered_per_s }
+        if self.subscribers == 0 { self.figures.published_per_s } else { self.figures.delivered_per_s }
     }
 
     fn same_point(&self, other: &Row) -> bool {
@@ -251,12 +259,12 @@ fn line(out: &mut String, rows: &[Row], point: &Row, references: &[Reference]) {
         human(rate.median),
         span(rate.interval, human),
         rate.median * point.size_bytes as f64 / 1e9,
-        middle(|row| row.publisher_cpu_s_per_million),
-        middle(|row| row.subscriber_cpu_s_per_million),
-        middle(|row| row.broker_cpu_s_per_million),
-        middle(|row| row.broker_rss_bytes as f64) / f64::from(1 << 20),
+        middle(|row| row.figures.publisher_cpu_s_per_million),
+        middle(|row| row.figures.subscriber_cpu_s_per_million),
+        middle(|row| row.figures.broker_cpu_s_per_million),
+        middle(|row| row.figures.broker_rss_bytes as f64) / f64::from(1 << 20),
         same.iter().map(|row| row.lost).sum::<u64>(),
-        same.iter().map(|row| row.other_cores).fold(0.0, f64::max),
+        same.iter().map(|row| row.figures.other_cores).fold(0.0, f64::max),
     );
 }
 
@@ -290,15 +298,9 @@ mod tests {
             subscribers: 1,
             rep,
             asked_per_s: 0.0,
-            published_per_s: 0.0,
-            delivered_per_s,
             goodput_bytes_per_s: delivered_per_s * 8.0,
             lost: 0,
-            publisher_cpu_s_per_million: 0.0,
-            subscriber_cpu_s_per_million: 0.0,
-            broker_cpu_s_per_million: 0.0,
-            broker_rss_bytes: 0,
-            other_cores: 0.0,
+            figures: Figures { delivered_per_s, ..Figures::default() },
             setting: Setting::new(system, "1", &Congestion::Namespace("cubic".to_owned())),
         }
     }

@@ -11,7 +11,7 @@ use std::{
     process::Command,
 };
 
-use benchkit::{credit, fleet::Process, output, stats, turns::in_turn};
+use benchkit::{credit, fleet::Process, output, stats};
 use clap::Args;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde::Serialize;
@@ -19,9 +19,10 @@ use serde::Serialize;
 use crate::{
     campaign::Common,
     error::BenchError,
-    measure::{Fleet, Method, Middle, words},
+    measure::{Fleet, Measured, Method, Middle, words},
     peers::Servers,
     rbmq_peers::failed,
+    report::Figures,
     systems::System,
 };
 
@@ -51,13 +52,10 @@ struct Row {
     size_bytes: u32,
     subscribers: u32,
     rep: u32,
-    delivered_per_s: f64,
     goodput_bytes_per_s: f64,
     lost: u64,
-    publisher_cpu_s_per_million: f64,
-    subscriber_cpu_s_per_million: f64,
-    broker_cpu_s_per_million: f64,
-    other_cores: f64,
+    #[serde(flatten)]
+    figures: Figures,
 }
 
 /// Runs the bench.
@@ -72,23 +70,20 @@ pub fn run(args: &TlsArgs) -> Result<(), BenchError> {
         return Err(BenchError::NothingToMeasure);
     }
     let certificates = Certificates::new()?;
-    let mut progress = output::Progress::new(
-        args.sizes.len() * args.subscribers.len() * systems.len() * args.common.reps as usize,
-    );
-    let mut rows: Vec<Row> = Vec::new();
+    let mut loads = Vec::new();
     for &subscribers in &args.subscribers {
-        for &size in &args.sizes {
-            for rep in 0..args.common.reps {
-                for &system in in_turn(&systems, rep) {
-                    let point = Point { system, size, subscribers };
-                    rows.push(point.measure(&method, &certificates, rep)?);
-                    progress
-                        .one(&format!("{size:>6} B  {subscribers} subscribers  {:<6} #{rep}", system.name()));
-                }
-            }
-            args.common.output.write_rows(NAME, &rows)?;
-        }
+        let point = |size, &system| Point { system, size, subscribers };
+        let load = |&size| systems.iter().map(|system| point(size, system)).collect::<Vec<_>>();
+        loads.extend(args.sizes.iter().map(load));
     }
+    let rows = args.common.series(NAME).run(&loads, |point, rep| {
+        let Point { system, size, subscribers } = *point;
+        let row = point.measure(&method, &certificates, rep)?;
+        Ok::<_, BenchError>((
+            vec![row],
+            format!("{size:>6} B  {subscribers} subscribers  {:<6} #{rep}", system.name()),
+        ))
+    })?;
     let versions = rows.iter().map(|row| (row.system, row.system_version.as_str()));
     let text = format!("{}\n{}", args.common.head(&method, versions), table(&rows));
     Ok(args.common.output.publish(NAME, &text, &[])?)
@@ -121,20 +116,17 @@ impl Point {
         }
         let publisher = self.client(certificates, "publisher", 0, &addr, &folder.0)?;
         publisher.answer("ready")?;
-        let figures = Fleet { publishers: vec![publisher], subscribers, broker }.measure(method)?;
+        let fleet = Fleet { publishers: vec![publisher], subscribers, broker };
+        let Measured { figures, lost, .. } = fleet.measure(method)?;
         Ok(Row {
             system: self.system,
             system_version: version,
             size_bytes: self.size,
             subscribers: self.subscribers,
             rep,
-            delivered_per_s: figures.delivered_per_s,
             goodput_bytes_per_s: figures.delivered_per_s * f64::from(self.size),
-            lost: figures.lost,
-            publisher_cpu_s_per_million: figures.publisher_cpu_s_per_million,
-            subscriber_cpu_s_per_million: figures.subscriber_cpu_s_per_million,
-            broker_cpu_s_per_million: figures.broker_cpu_s_per_million,
-            other_cores: figures.other_cores,
+            lost,
+            figures,
         })
     }
 
@@ -253,7 +245,7 @@ fn table(rows: &[Row]) -> String {
         let same = |row: &&Row| {
             row.system == system && row.size_bytes == like.size_bytes && row.subscribers == like.subscribers
         };
-        rows.iter().filter(same).map(|row| (row.rep, row.delivered_per_s)).collect()
+        rows.iter().filter(same).map(|row| (row.rep, row.figures.delivered_per_s)).collect()
     };
     for row in rows.iter().filter(|row| row.rep == 0) {
         let own = of(row, row.system);
@@ -304,13 +296,9 @@ mod tests {
             size_bytes: 256,
             subscribers: 4,
             rep,
-            delivered_per_s,
             goodput_bytes_per_s: 0.0,
             lost: 1,
-            publisher_cpu_s_per_million: 0.0,
-            subscriber_cpu_s_per_million: 0.0,
-            broker_cpu_s_per_million: 0.0,
-            other_cores: 0.0,
+            figures: Figures { delivered_per_s, ..Figures::default() },
         }
     }
 

@@ -12,10 +12,7 @@ mod benchmark;
 mod point;
 mod table;
 
-use benchkit::{
-    output::{Progress, human},
-    turns::in_turn,
-};
+use benchkit::{output::human, turns::Series};
 use clap::{Args, ValueEnum};
 
 use crate::{
@@ -80,23 +77,14 @@ pub fn run(args: &GatewayArgs) -> Result<(), BenchError> {
     if loads.is_empty() {
         return Err(BenchError::NothingToMeasure);
     }
-    let reps = args.common.reps;
-    let mut progress = Progress::new(loads.iter().map(Vec::len).sum::<usize>() * reps as usize);
-    let mut rows: Vec<Row> = Vec::new();
-    for rep in 0..reps {
-        for load in &loads {
-            for point in in_turn(load, rep) {
-                let others =
-                    |rows: &Vec<Row>| rows.iter().filter_map(|row| row.other_cores).fold(0.0, f64::max);
-                let measured = least_disturbed_of(args.common.retries, others, || {
-                    point.measure(&args.counted, &method, rep)
-                })?;
-                progress.one(&measured.iter().map(summary).collect::<Vec<String>>().join("; "));
-                rows.extend(measured);
-            }
-        }
-        args.common.output.write_rows(NAME, &rows)?;
-    }
+    let series = Series { by_load: false, ..args.common.series(NAME) };
+    let rows = series.run(&loads, |point, rep| {
+        let others = |rows: &Vec<Row>| rows.iter().filter_map(|row| row.other_cores).fold(0.0, f64::max);
+        let measure = || point.measure(&args.counted, &method, rep);
+        let rows = least_disturbed_of(args.common.retries, others, measure)?;
+        let summary = rows.iter().map(summary).collect::<Vec<String>>().join("; ");
+        Ok::<_, BenchError>((rows, summary))
+    })?;
     let versions = rows.iter().map(|row| (row.system, row.setting.system_version.as_str()));
     let text = format!("{}\n{}", args.common.head(&method, versions), table::table(&rows));
     Ok(args.common.output.publish(NAME, &text, &[])?)

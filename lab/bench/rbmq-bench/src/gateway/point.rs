@@ -126,10 +126,10 @@ impl Point {
             _ => "bare",
         };
         Ok(vec![Row {
-            per_s: row.delivered_per_s,
-            server_cpu_us: Some(row.broker_cpu_s_per_million),
+            per_s: row.figures.delivered_per_s,
+            server_cpu_us: Some(row.figures.broker_cpu_s_per_million),
             lost: row.lost,
-            other_cores: Some(row.other_cores),
+            other_cores: Some(row.figures.other_cores),
             ..self.row(method, rep, load.to_owned(), &row.setting.system_version)
         }])
     }
@@ -169,12 +169,12 @@ impl Point {
         let what = if trips { ", round trips" } else { "" };
         let load = format!("{} {}{what}", library.name(), row.library_version);
         Ok(vec![Row {
-            per_s: row.delivered_per_s,
-            server_cpu_us: (!trips).then_some(row.broker_cpu_s_per_million),
+            per_s: row.figures.delivered_per_s,
+            server_cpu_us: (!trips).then_some(row.figures.broker_cpu_s_per_million),
             p50_us: row.p50_us,
             p99_us: row.p99_us,
             lost: row.dropped,
-            other_cores: Some(row.other_cores),
+            other_cores: Some(row.figures.other_cores),
             ..self.row(method, rep, load, &row.setting.system_version)
         }])
     }

@@ -15,8 +15,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use benchkit::output::{Output, Progress};
-use benchkit::{stats, sys, turns};
+use benchkit::output::Output;
+use benchkit::turns::Series;
+use benchkit::{stats, sys};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
@@ -103,26 +104,19 @@ pub fn run(args: &KeptArgs) -> Result<(), BenchError> {
     systems.extend(args.against.iter().copied().filter(|system| *system != System::Rbmq));
     let load: Vec<_> =
         args.size.iter().flat_map(|size| systems.iter().map(move |system| (*system, *size))).collect();
-    let mut progress = Progress::new(load.len() * args.reps as usize);
-    let mut rows = Vec::new();
-    for rep in 0..args.reps {
-        for &(system, size) in turns::in_turn(&load, rep) {
-            let point = Point {
-                system,
-                size,
-                messages: args.messages,
-                folder: &args.folder,
-                rbmq: args.rbmq.as_deref(),
-            };
-            match point.server().and_then(|server| measure(&point, &server, rep)) {
-                Ok(row) => rows.push(row),
-                Err(BenchError::NotInstalled { peer }) => eprintln!("SKIPPED: {peer} is not installed"),
-                Err(error) => return Err(error),
+    let series = Series { reps: args.reps, name: "kept", output: &args.output, by_load: true };
+    let rows = series.run(&[load], |&(system, size), rep| {
+        let (folder, rbmq) = (&args.folder, args.rbmq.as_deref());
+        let point = Point { system, size, messages: args.messages, folder, rbmq };
+        let rows = match point.server().and_then(|server| measure(&point, &server, rep)) {
+            Err(BenchError::NotInstalled { peer }) => {
+                eprintln!("SKIPPED: {peer} is not installed");
+                Vec::new()
             }
-            progress.one(&format!("{} of {size} bytes", system.name()));
-        }
-    }
-    args.output.write_rows("kept", &rows)?;
+            row => vec![row?],
+        };
+        Ok::<_, BenchError>((rows, format!("{} of {size} bytes", system.name())))
+    })?;
     args.output.publish("kept", &table(args, &rows), &[])?;
     Ok(())
 }
