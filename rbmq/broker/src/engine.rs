@@ -155,15 +155,13 @@ impl Engine {
             Event::Census { max_own, reply } => _ = reply.try_send(self.census(max_own)),
             // The feed of a caller that has given up stays without a writer.
             Event::Feed { options, reply } => _ = reply.try_send(self.open_feed(*options)),
+            Event::Local(ask) => ask.answer(|log, wake| self.merged.local_publisher(log, wake)),
             Event::Drain(reply) => {
                 self.drain();
                 _ = reply.try_send(());
             }
             Event::Reload(reloaded) => self.reload(*reloaded),
-            Event::Users(users) => {
-                let (authenticator, settings) = *users;
-                self.on_users(authenticator, &settings);
-            }
+            Event::Users(users) => self.on_users(users.0, &users.1),
             Event::Stop => {}
         }
     }

@@ -19,6 +19,7 @@ use rocketbufs::{Bid, Conn, InEvent, OutEvent};
 use super::config::{BrokerSettings, UsersSettings};
 use super::counters::Census;
 use super::feed::{Feed, FeedError, FeedOptions};
+use super::merge::LocalAsk;
 use super::password_check::PasswordCheck;
 use super::rates::RateSettings;
 use super::session_key::SessionKey;
@@ -70,6 +71,8 @@ pub(super) enum Event {
     Census { max_own: usize, reply: mpsc::SyncSender<Census> },
     /// Make a topic that this process writes.
     Feed { options: Box<FeedOptions>, reply: mpsc::SyncSender<Result<Feed, FeedError>> },
+    /// Make a publisher of this process into the log of a space.
+    Local(Box<LocalAsk>),
     /// Disconnect all publishers; the broker is about to stop.
     Drain(mpsc::SyncSender<()>),
     /// Apply other settings.

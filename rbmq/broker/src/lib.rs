@@ -79,6 +79,7 @@ pub use gate::{
 };
 use inbox::Event;
 pub use kept::{Archive, ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog, KeepError, Stored};
+pub use merge::{LocalPublisher, NotTaken};
 pub use rules::{Ingest, MAX_RULES, Rule, Rules};
 
 pub use watch::Watch;
@@ -239,7 +240,8 @@ impl Broker {
             Some(listener) => listener,
             none => none.insert(gate::OwnListener::bind(ctx, events)?),
         };
-        Ok(Gate::new(listener, ctx, self.desk.clone(), gateways.clone(), kept_logs.clone()))
+        let (desk, gateways, kept_logs) = (self.desk.clone(), gateways.clone(), kept_logs.clone());
+        Ok(Gate::new(listener, ctx, desk, gateways, kept_logs, events.clone()))
     }
 
     /// The sum of the sizes of all rings, in bytes.

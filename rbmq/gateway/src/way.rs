@@ -128,7 +128,8 @@ impl Way<'_> {
             Self::Inside(gate, _) => {
                 let grown = bell.clone();
                 let kept = gate.kept_topics(move || grown.ring());
-                (BrokerDoor(gate.open(settings, address, wake)), Side::Inside(kept))
+                let side = Side::Inside { kept, gate: Gate::clone(gate), bell: bell.clone() };
+                (BrokerDoor(gate.open(settings, address, wake)), side)
             }
             Self::Beside(reception, _) => {
                 (BrokerDoor(reception.entrance(settings, address, wake)), Side::Beside(bell.clone()))

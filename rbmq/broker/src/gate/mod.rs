@@ -19,6 +19,7 @@ mod reception;
 
 use std::sync::Arc;
 
+use rbmq_wire::Space;
 use rocketbufs::config::TransportKind;
 use rocketbufs::{Config, Context, Listener};
 use tracing::warn;
@@ -27,6 +28,7 @@ use crate::config::GatewaySettings;
 use crate::error::BrokerError;
 use crate::inbox::{Event, Sender};
 use crate::kept::KeptLogs;
+use crate::merge::{LocalAsk, LocalPublisher};
 
 pub(crate) use counters::AllGatewayCounters;
 pub use counters::{Count, GatewayCounters};
@@ -45,6 +47,7 @@ struct Shared {
     desk: Desk,
     counters: AllGatewayCounters,
     kept_logs: KeptLogs,
+    events: Sender,
 }
 
 /// The listener for parts of this process. Dropping it stops listening.
@@ -81,12 +84,14 @@ impl Gate {
         desk: Desk,
         counters: AllGatewayCounters,
         kept_logs: KeptLogs,
+        events: Sender,
     ) -> Self {
         let mut config = ctx.config().clone();
         config.transport = TransportKind::Shm;
         config.tls = rocketbufs::config::TlsSettings::default();
         config.tcp.tcp_num_threads = 1;
-        Self(Arc::new(Shared { address: listener.0.local_addr(), config, desk, counters, kept_logs }))
+        let address = listener.0.local_addr();
+        Self(Arc::new(Shared { address, config, desk, counters, kept_logs, events }))
     }
 
     /// The address to which a publisher or subscriber of this process connects, with [`Gate::config`]. It has all rights and no quota.
@@ -103,6 +108,18 @@ impl Gate {
     /// not again before it was taken.
     pub fn kept_topics(&self, wake: impl Fn() + Send + Sync + 'static) -> KeptTopics {
         KeptTopics::new(self.0.kept_logs.clone(), self.0.desk.in_force.clone(), wake)
+    }
+
+    /// A publisher into the log of a space, without a connection: what it publishes is copied once, mostly by the calling thread. `wake` is called
+    /// when it may go on. None: the space is kept on disk, or there is none; [`Gate::address`] is the way.
+    pub fn local_publisher(
+        &self,
+        space: &Space,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Option<LocalPublisher> {
+        let (ask, answer) = LocalAsk::new(space.log().clone(), wake);
+        self.0.events.event(Event::Local(Box::new(ask)));
+        answer.recv().ok().flatten()
     }
 
     /// The entrance for the clients of a gateway that listens on an address. `wake` is called from any thread when

@@ -8,7 +8,8 @@ use locks::RwLock;
 use rbmq_wire::Control;
 use rocketbufs::{Bid, InEvent, OutEvent, Position};
 
-use super::log::PublisherRing;
+use super::local::Merging;
+use super::log::Source;
 use super::mailbox::Event;
 use super::merger::{Note, Signals};
 use super::table::TableLoad;
@@ -24,7 +25,7 @@ pub(super) struct Arrivals {
 
 impl Arrivals {
     /// Adds a publisher whose bytes below `from` were merged before. The result is to be notified of arrivals in the ring.
-    pub(super) fn join(topic: &Arc<MergedTopic>, number: u32, ring: PublisherRing, from: Position) -> Self {
+    pub(super) fn join(topic: &Arc<MergedTopic>, number: u32, ring: Source, from: Position) -> Self {
         let signals = Arc::<Signals>::default();
         topic.post(Event::Join(number, Joining { ring, signals: signals.clone(), from }));
         Self { topic: Arc::downgrade(topic), number, signals }
@@ -59,6 +60,18 @@ impl Arrivals {
             && let Some(topic) = self.topic.upgrade()
         {
             topic.post(Event::Note(Note::Asked(self.number)));
+        }
+    }
+}
+
+impl Merging for Arrivals {
+    fn arrived(&self) {
+        self.notify();
+    }
+
+    fn left(&self) {
+        if let Some(topic) = self.topic.upgrade() {
+            topic.remove(self.number);
         }
     }
 }

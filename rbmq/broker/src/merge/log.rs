@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use rbmq_wire::Control;
-use rocketbufs::{Bid, Coverage, InView, OutWriter, Position, ProgressLevel, RIn, SegmentError};
+use rocketbufs::{Bid, Coverage, Epoch, InView, OutWriter, Position, ProgressLevel, RIn, SegmentError};
 use tracing::{info, warn};
 
 use super::super::kept::{Place, Store};
 use super::super::outgoing::send;
 use super::super::session_key::SessionKey;
 use super::disk::{DiskReport, DiskState};
+use super::local::{Batch, LocalRing};
 use super::merger::{AppendError, Log, Piece, Reached, SourceRing};
 
 /// The writer's end of a merged log.
@@ -30,9 +31,7 @@ pub(super) struct PublisherRing {
     pub(super) key: SessionKey,
 }
 
-impl SourceRing for PublisherRing {
-    type Piece = InView;
-
+impl PublisherRing {
     fn complete(&self) -> Option<InView> {
         self.rin.get_buf_ref(self.bid).ok().filter(|view| !view.is_empty())
     }
@@ -69,18 +68,70 @@ impl SourceRing for PublisherRing {
     }
 }
 
-impl Piece for InView {
+/// Where the bytes of a publisher come from.
+pub(super) enum Source {
+    Ring(PublisherRing),
+    Local(LocalRing),
+}
+
+/// Complete deliveries of a [`Source`].
+pub(super) enum Deliveries {
+    View(InView),
+    Batch(Batch),
+}
+
+impl SourceRing for Source {
+    type Piece = Deliveries;
+
+    fn complete(&self) -> Option<Deliveries> {
+        match self {
+            Self::Ring(ring) => ring.complete().map(Deliveries::View),
+            Self::Local(ring) => ring.complete().map(Deliveries::Batch),
+        }
+    }
+
+    fn confirm(&self, reached: Reached, count: Coverage) {
+        if let Self::Ring(ring) = self {
+            ring.confirm(reached, count);
+        }
+    }
+
+    fn tell(&self, report: DiskReport<'_>) {
+        if let Self::Ring(ring) = self {
+            ring.tell(report);
+        }
+    }
+
+    fn origin(&self, number: u32, piece: &Deliveries) -> Place {
+        match (self, piece) {
+            (Self::Ring(ring), Deliveries::View(view)) => ring.origin(number, view),
+            // Only logs on disk name their publishers, and none of those is local.
+            _ => Place { number, key: SessionKey::BROKER, bid: 0, epoch: Epoch(0), position: 0 },
+        }
+    }
+}
+
+impl Piece for Deliveries {
     fn bytes(&self) -> &[u8] {
-        // The rings of publishers have flow control and belong to this process, so they are readable as a slice.
-        self.as_slice().unwrap_or_default()
+        match self {
+            // The rings of publishers have flow control and belong to this process, so they are readable as a slice.
+            Self::View(view) => view.as_slice().unwrap_or_default(),
+            Self::Batch(batch) => batch.bytes(),
+        }
     }
 
     fn end(&self) -> Position {
-        Self::end(self)
+        match self {
+            Self::View(view) => view.end(),
+            Self::Batch(batch) => batch.end(),
+        }
     }
 
     fn release(self) {
-        self.consume();
+        match self {
+            Self::View(view) => view.consume(),
+            Self::Batch(batch) => batch.release(),
+        }
     }
 }
 

@@ -174,15 +174,22 @@ impl Members {
             let (_, &(key, in_bid)) = oldest.ok_or(TooManyMembers { open })?;
             self.remove(key, in_bid);
         }
+        let number = self.take_number(out_bid).ok_or(TooManyMembers { open })?;
         let Some(topic) = self.topics.get_mut(&out_bid) else { return Err(TooManyMembers { open }) };
-        let number = topic.next_number;
-        topic.next_number = number.checked_add(1).ok_or(TooManyMembers { open: number as usize })?;
         topic.members.insert(number, (key, in_bid));
         topic.active += 1;
         let member = Member { out_bid, number, stage: Stage::Opening, epoch: None, due: None };
         self.by_key.insert((key, in_bid), member);
         self.set_topic_due(out_bid, None);
         Ok(number)
+    }
+
+    /// A number for a publisher, which no other one of the topic has had.
+    pub(super) fn take_number(&mut self, out_bid: Bid) -> Option<u32> {
+        let topic = self.topics.get_mut(&out_bid)?;
+        let number = topic.next_number;
+        topic.next_number = number.checked_add(1)?;
+        Some(number)
     }
 
     /// Changes the state of a publisher, with its deadline. Returns whether the topic has no active publisher any more.

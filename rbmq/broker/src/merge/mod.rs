@@ -13,6 +13,7 @@
 //! * `members`: the table of the merged topics and their publishers, without I/O;
 //! * `topic`: a merged topic as the threads share it: the work of its owner, the wake-ups;
 //! * `mailbox`: the events that threads leave for the owner, and who that is;
+//! * `local`: publishers of the broker's own process;
 //! * `log`: the rings of publishers and the log, as the framework and the disk have them;
 //! * `index`: the ways of the workers to the topics;
 //! * `merger`: the order of the copies, and confirmations, without I/O;
@@ -21,6 +22,7 @@
 
 mod disk;
 mod index;
+mod local;
 mod log;
 mod mailbox;
 mod members;
@@ -33,5 +35,7 @@ mod topic;
 
 pub(crate) use index::MergeIndex;
 pub(super) use index::MergedIn;
+pub(crate) use local::LocalAsk;
+pub use local::{LocalPublisher, NotTaken};
 pub(super) use publishers::{MergedTopics, check_form};
 pub(crate) use table::TableLoad;

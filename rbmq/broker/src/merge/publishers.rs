@@ -19,7 +19,8 @@ use super::super::session_key::{SessionKey, SourceBuffer};
 use super::super::tables::{BROKER_SLOT_HOLD, BROKER_SLOT_NAME, Create, Tables};
 use super::super::topics::{Buffer, Stage as BufferStage};
 use super::index::{Arrivals, MergeIndex};
-use super::log::PublisherRing;
+use super::local::{LocalPublisher, Wake};
+use super::log::{PublisherRing, Source};
 use super::members::{Due, Members, Stage, TooManyMembers};
 use super::topic::MergedTopic;
 
@@ -210,7 +211,7 @@ impl MergedTopics {
             // Before the broker subscribes there: the publisher must not take that for a loss.
             session.answer(&Control::Stored { bid: in_bid, position, synced: 0 });
         }
-        let ring = PublisherRing { rin: session.rin.clone(), bid: in_bid, key };
+        let ring = Source::Ring(PublisherRing { rin: session.rin.clone(), bid: in_bid, key });
         let arrivals = Arrivals::join(topic, number, ring, merged_to.unwrap_or(0));
         session.merged.insert(in_bid, arrivals);
         tables.admission.keep_member(key, in_bid, charge);
@@ -219,6 +220,14 @@ impl MergedTopics {
             self.forget(tables, key, in_bid, fx);
             not_subscribed(error)
         })
+    }
+
+    /// A publisher of this process into the log of a space. None: the log is not open, or is kept on disk, where only the log's own thread writes.
+    pub(crate) fn local_publisher(&mut self, log: &TopicName, wake: Wake) -> Option<LocalPublisher> {
+        let out_bid = self.members.find(log).filter(|_| !self.keeper.is_kept(log))?;
+        let number = self.members.take_number(out_bid)?;
+        let topic = self.members.topic(out_bid)?;
+        Some(LocalPublisher::new(wake, |ring| Arrivals::join(topic, number, Source::Local(ring), 0)))
     }
 
     /// Makes a merged topic: its ring, and its buffer for subscribers.

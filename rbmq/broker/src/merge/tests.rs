@@ -17,7 +17,7 @@ use super::super::kept::Place;
 use super::super::session_key::SessionKey;
 use super::disk::{DiskReport, DiskState};
 use super::index::Arrivals;
-use super::log::PublisherRing;
+use super::log::{PublisherRing, Source};
 use super::mailbox::Event;
 use super::merger::{AppendError, Blocked, Log, Merger, Note, Piece, Reached, Signals, SourceRing, Turn};
 use super::table::TableLoad;
@@ -517,7 +517,7 @@ fn the_thread_that_leaves_an_event_handles_it() {
     out.create_buffer(1, 64 << 10).unwrap();
     let merge = MergedTopic::new(out.buffer(1).unwrap().writer().unwrap(), 10, &events, None);
     let conn = Conn::connect_start(&ctx, "127.0.0.1:1", b"").unwrap();
-    let ring = || PublisherRing { rin: RIn::new(&conn), bid: 1, key: SessionKey::BROKER };
+    let ring = || Source::Ring(PublisherRing { rin: RIn::new(&conn), bid: 1, key: SessionKey::BROKER });
     for number in 0..3 {
         drop(Arrivals::join(&merge, number, ring(), 0));
         merge.post(Event::Note(Note::Arrived(number)));

@@ -20,7 +20,7 @@ use tracing::warn;
 
 use super::super::inbox::{self, Sender};
 use super::super::kept::{Scribe, Store, Written};
-use super::log::{MergedLog, PublisherRing};
+use super::log::{MergedLog, Source};
 use super::mailbox::{Event, Events, Mailbox, News, Owner, Owners, Posted, Status};
 use super::merger::{Blocked, Merger, Note, Signals, Turn};
 use super::table::TableLoad;
@@ -40,7 +40,7 @@ pub(crate) struct MergedTopic {
 
 /// What a publisher brings that joins.
 pub(super) struct Joining {
-    pub(super) ring: PublisherRing,
+    pub(super) ring: Source,
     pub(super) signals: Arc<Signals>,
     pub(super) from: Position,
 }
@@ -65,7 +65,7 @@ impl Kept {
 /// The state of the thread that merges.
 struct State {
     log: MergedLog,
-    merger: Merger<PublisherRing>,
+    merger: Merger<Source>,
     /// Merging is blocked, and [`Event::Room`] comes when it can continue.
     blocked: bool,
     status: Status,

@@ -114,6 +114,12 @@ impl SpaceWriter {
         self.pushed.len()
     }
 
+    /// The records that are kept, for a program that has another way into the log than this writer. What is left in it is kept.
+    #[doc(hidden)]
+    pub fn pushed_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.pushed
+    }
+
     /// Publishes the records that are kept, as one delivery. Waits at most `timeout` while the ring is full. Returns the position behind them.
     ///
     /// # Errors

@@ -46,7 +46,7 @@ impl Topics {
     /// The broker has a space no more, whose log has this name. Its topics are opened one by one.
     pub(super) fn leave_space(&mut self, log: &TopicName) {
         if self.confirms.is_some() {
-            self.spaces.retain(|space| space.space().log() != log);
+            self.spaces.remove(log);
         }
     }
 

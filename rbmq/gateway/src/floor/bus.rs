@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use rbmq::{Publisher, PublisherEvent, SpaceWriter, TopicOpenError, TopicOptions, TopicWriter};
 use rbmq_wire::{ATTRIBUTES_HEADER_BYTES, Attributes, RECORD_HEADER_BYTES, Space, TopicFilter, TopicName};
 use rocketbufs::{Epoch, Position};
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::confirms::Confirms;
 use super::logs::LogDesk;
 use super::openings::{self, RECORD_HEADERS, START_TIMEOUT, Side};
+use super::spaces::{NOW, Spaces};
 use crate::protocol::{Bus, PublishError};
 
 /// The most topics that are open for publishing.
@@ -28,13 +29,6 @@ const MISSING: Duration = Duration::from_millis(500);
 
 /// The most topics that are remembered so.
 const MAX_MISSING: usize = 1000;
-
-/// Without waiting.
-const NOW: Option<Duration> = Some(Duration::ZERO);
-
-/// So many bytes are published together, and a message more, of at most so many.
-const MAX_KEPT: usize = 64 << 10;
-const MAX_KEPT_MESSAGE: usize = 4 << 10;
 
 /// For messages of so many bytes. The ring of a merged topic may be too small for the largest one: then it takes smaller ones.
 fn options(max_message_bytes: u64, max_delivery_bytes: Option<u64>) -> TopicOptions {
@@ -80,7 +74,7 @@ pub(crate) struct BusCounts {
 /// Topics for publishing, and the filters of all clients.
 pub(crate) struct Topics {
     pub(super) publisher: Publisher,
-    pub(super) spaces: Vec<SpaceWriter>,
+    pub(super) spaces: Spaces,
     /// Topics that the subscriber receives from the start, besides the spaces.
     foreign: Vec<TopicFilter>,
     pub(super) max_message_bytes: u64,
@@ -117,17 +111,18 @@ impl Topics {
         side: Side,
     ) -> Result<Self, TopicOpenError> {
         let (spaces, kept, confirms) = match side {
-            Side::Inside(kept) => {
+            Side::Inside { kept, gate, bell } => {
                 let open = |space: &TopicFilter| {
                     let log = Space::new(space).map(|space| space.log().clone());
                     let most = log.ok().and_then(|log| kept.max_delivery_bytes(&log));
                     let options = options(max_message_bytes, most).open_timeout(Some(START_TIMEOUT));
                     publisher.space_with(space.as_str(), options)
                 };
-                (spaces.iter().map(open).collect::<Result<Vec<_>, _>>()?, Some(kept), None)
+                let writers = spaces.iter().map(open).collect::<Result<_, _>>()?;
+                (Spaces::inside(writers, &gate, &bell), Some(kept), None)
             }
             Side::Beside(bell) => {
-                let spaces = openings::open_spaces(&publisher, spaces, max_message_bytes)?;
+                let spaces = Spaces::beside(openings::open_spaces(&publisher, spaces, max_message_bytes)?);
                 // With all topics whose names are in a space: nobody here knows which of them come from elsewhere.
                 foreign = spaces.iter().map(|space| space.space().pattern().clone()).collect();
                 (spaces, None, Some(Confirms::new(bell.waker())))
@@ -176,7 +171,7 @@ impl Topics {
 
     /// Takes the publisher's events. Returns whether there is room again.
     pub(crate) fn take_events(&mut self) -> bool {
-        let mut has_room = false;
+        let mut has_room = self.spaces.take_has_room();
         while let Some(event) = self.publisher.next_event(Some(Duration::ZERO)) {
             match event {
                 PublisherEvent::Disconnected(why) => self.tell_connection(Some(&why)),
@@ -317,12 +312,12 @@ impl Topics {
         attributes: Attributes<'_>,
         payload: &[u8],
     ) -> Result<Result<(), rbmq::PublishError>, PublishError> {
-        if let Some(done) = self.put_into_space(topic, attributes, payload) {
+        if let Some(done) = self.spaces.put(topic, attributes, payload) {
             return Ok(done);
         }
         if !self.open.contains_key(topic) {
             self.open_topic(topic)?;
-            if let Some(done) = self.put_into_space(topic, attributes, payload) {
+            if let Some(done) = self.spaces.put(topic, attributes, payload) {
                 return Ok(done);
             }
         }
@@ -334,38 +329,17 @@ impl Topics {
         Ok(published.map(drop))
     }
 
-    /// The same, if the topic is in a space.
-    fn put_into_space(
-        &mut self,
-        topic: &TopicName,
-        attributes: Attributes<'_>,
-        payload: &[u8],
-    ) -> Option<Result<(), rbmq::PublishError>> {
-        self.spaces.iter_mut().find_map(|space| match put_into(space, topic, attributes, payload) {
-            Err(rbmq::PublishError::NotInSpace { .. }) => None,
-            done => Some(done),
-        })
-    }
-
-    /// Publishes what is kept to be published together. What finds no room stays, and nothing more is taken until the publisher's events say that
-    /// there is some.
+    /// Publishes what is kept to be published together. What finds no room stays, and nothing more is taken until the events say that there is some.
     pub(crate) fn flush(&mut self) {
-        for writer in &mut self.spaces {
-            match writer.publish_pushed(NOW) {
-                Ok(_) | Err(rbmq::PublishError::TimedOut { .. }) => {}
-                Err(error) => {
-                    warn!("messages of clients are lost: {error}");
-                    let log = writer.space().log();
-                    self.confirms.iter_mut().for_each(|confirms| confirms.closed(log, &error.to_string()));
-                    self.refused.push(log.clone());
-                }
-            }
+        for (log, why) in self.spaces.flush() {
+            self.confirms.iter_mut().for_each(|confirms| confirms.closed(&log, &why));
+            self.refused.push(log);
         }
     }
 
     /// Whether nothing is kept to be published together.
     pub(crate) fn is_flushed(&self) -> bool {
-        self.spaces.iter().all(|space| space.pushed_bytes() == 0)
+        self.spaces.are_flushed()
     }
 
     /// Closes the half of the topics that were not used for the longest time. What they have is still sent.
@@ -383,32 +357,6 @@ impl Topics {
             old.filter(|(topic, open)| is_free(topic, open)).map(|(topic, _)| topic.clone()).collect();
         old.iter().for_each(|topic| self.close(topic, "the topic was closed"));
     }
-}
-
-/// Publishes to the space without waiting. Small messages are kept until [`Topics::flush`], since a delivery costs wake-ups of threads, however
-/// small it is.
-fn put_into(
-    space: &mut SpaceWriter,
-    topic: &TopicName,
-    attributes: Attributes<'_>,
-    payload: &[u8],
-) -> Result<(), rbmq::PublishError> {
-    let is_small = payload.len() <= MAX_KEPT_MESSAGE;
-    if is_small && space.pushed_bytes() < MAX_KEPT && space.push(topic, attributes, payload)? {
-        return Ok(());
-    }
-    // What the space has no room for is no affair of other topics.
-    if !space.contains(topic) {
-        return Err(rbmq::PublishError::NotInSpace {
-            topic: topic.clone(),
-            space: space.space().pattern().clone(),
-        });
-    }
-    space.publish_pushed(NOW)?;
-    if is_small && space.push(topic, attributes, payload)? {
-        return Ok(());
-    }
-    space.publish_to_timeout(topic, attributes, payload, NOW).map(drop)
 }
 
 impl Bus for Topics {

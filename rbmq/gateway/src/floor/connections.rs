@@ -435,6 +435,7 @@ impl Connections {
         }
         if self.pending == 0 {
             self.oldest = u64::MAX;
+            self.frames.rewind();
         }
     }
 

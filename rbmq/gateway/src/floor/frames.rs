@@ -7,9 +7,12 @@
 //! ```
 //!
 //! A frame is one piece of memory: one that does not fit before the end of the ring begins at its start, and the positions between are
-//! skipped.
+//! skipped. While clients keep up, only the beginning of the ring is in use, which the caches of the processor hold.
 
 use crate::protocol::Range;
+
+/// From here on the ring begins anew as soon as nobody needs it.
+const HOT_BYTES: usize = 256 << 10;
 
 /// The ring. See the module.
 #[derive(Debug)]
@@ -57,6 +60,14 @@ impl Frames {
         Range { position, len }
     }
 
+    /// Nobody needs the frames that there are: the next one is at the start of the ring, if it has gone far from there.
+    pub(crate) fn rewind(&mut self) {
+        let at = self.place(self.head);
+        if at >= HOT_BYTES {
+            self.head += (self.bytes.len() - at) as u64;
+        }
+    }
+
     /// Whether a range is still in the ring.
     pub(crate) fn has(&self, range: Range) -> bool {
         range.position >= self.head.saturating_sub(self.bytes.len() as u64)
@@ -87,6 +98,19 @@ impl Frames {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_nobody_needs_is_overwritten_first() {
+        let mut frames = Frames::new(4 * HOT_BYTES);
+        let first = frames.append(&[&[1; 100]]);
+        frames.rewind();
+        let second = frames.append(&[&vec![2; HOT_BYTES]]);
+        assert_eq!((second.position, frames.get(first)), (100, &[1; 100][..]));
+        frames.rewind();
+        let third = frames.append(&[&[3; 200]]);
+        assert_eq!((third.position, frames.get(third)), (4 * HOT_BYTES as u64, &[3; 200][..]));
+        assert!(!frames.has(first) && !frames.are_adjacent(second, third));
+    }
 
     #[test]
     fn frames_are_whole_and_stay_until_the_ring_has_gone_round() {

@@ -22,6 +22,7 @@ mod logs;
 pub(crate) mod openings;
 pub(crate) mod outbox;
 pub(crate) mod socket;
+mod spaces;
 pub(crate) mod start;
 #[cfg(test)]
 mod tests;

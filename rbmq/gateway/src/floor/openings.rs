@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use rbmq::{Publisher, RefuseCode, SpaceWriter, TopicOpenError, TopicOptions, TopicWriter};
-use rbmq_broker::KeptTopics;
+use rbmq_broker::{Gate, KeptTopics};
 use rbmq_wire::{ATTRIBUTES_HEADER_BYTES, MAX_TOPIC_BYTES, RECORD_HEADER_BYTES, TopicFilter, TopicName};
 use tracing::warn;
 
@@ -29,8 +29,8 @@ const LEAST_DELIVERY_BYTES: u64 = 4096;
 
 /// Where the broker is, as the topics see it.
 pub(crate) enum Side {
-    /// In this process, with the logs of its kept topics.
-    Inside(KeptTopics),
+    /// In this process, with the logs of its kept topics. The bell is rung when there is room again.
+    Inside { kept: KeptTopics, gate: Gate, bell: Bell },
     /// In another process. The bell is rung when it has confirmed something.
     Beside(Bell),
 }

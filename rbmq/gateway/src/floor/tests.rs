@@ -14,6 +14,7 @@ use super::connections::{ConnectionCounts, Slow};
 use super::hall::{Change, Hall};
 use super::openings::Side;
 use super::start::{Options, Running, start};
+use super::wake::Bell;
 use crate::protocol::{ConnId, Cx, Door, Entry, FilterCount, Message, Protocol, PublishError, Taken};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -273,8 +274,9 @@ fn site(slow: Slow, frames_bytes: usize, max_lag_bytes: u64) -> Site {
         stranger_timeout: LONG,
     };
     let kept = broker.gate().expect("a gate").kept_topics(|| {});
-    let gateway = start(options, Lines::default(), |_| (Open, Side::Inside(kept)), publisher, subscriber)
-        .expect("a thread");
+    let gate = broker.gate().expect("a gate");
+    let door = |bell: &Bell| (Open, Side::Inside { kept, gate, bell: bell.clone() });
+    let gateway = start(options, Lines::default(), door, publisher, subscriber).expect("a thread");
     Site { gateway, broker }
 }
 

@@ -184,7 +184,10 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
             for event in events.drain(..) {
                 match event.data.u64() {
                     LISTENER => self.accept(),
-                    BELL => self.bell.hear(),
+                    BELL => {
+                        self.bell.hear();
+                        self.on_publisher();
+                    }
                     PUBLISHER => self.on_publisher(),
                     SUBSCRIBER => is_readable = true,
                     id => self.on_event(ConnId(id), event.flags),

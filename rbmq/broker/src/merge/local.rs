@@ -1,0 +1,205 @@
+//! A publisher in the broker's own process: it has no connection and no ring, but a slot for one batch.
+//!
+//! ```text
+//!   its thread: batch ─▶ slot ─▶ log      the same thread merges, if no other does
+//!                          └───▶ log      the one that does, or the one that makes room in the log
+//! ```
+//!
+//! A batch in the slot is in the queue of the merger as the data of all publishers is, so nobody is served before others. Until it is merged the
+//! slot takes no other one: that is this publisher's flow control.
+
+use std::mem;
+use std::sync::{Arc, mpsc};
+
+use locks::Mutex;
+use rbmq_wire::TopicName;
+use rocketbufs::Position;
+
+/// An empty slot keeps memory for so many bytes.
+const KEPT_BYTES: usize = 1 << 20;
+
+/// Publishes into the log of a space from a thread of this process. Dropping it forgets a batch that is not merged.
+pub struct LocalPublisher {
+    slot: Slot,
+    merging: Box<dyn Merging + Send>,
+}
+
+/// What is called when there is room again.
+pub(super) type Wake = Box<dyn Fn() + Send + Sync>;
+
+/// The merged topic, as a publisher of this process tells it of its slot.
+pub(super) trait Merging {
+    /// There is a batch. The calling thread merges it, if no other one has the topic.
+    fn arrived(&self);
+    /// The publisher is gone, and a batch with it.
+    fn left(&self);
+}
+
+/// A request for a publisher.
+pub(crate) struct LocalAsk {
+    log: TopicName,
+    wake: Wake,
+    reply: mpsc::SyncSender<Option<LocalPublisher>>,
+}
+
+impl LocalAsk {
+    /// For a publisher into a log. The answer follows, or the end of its channel.
+    pub(crate) fn new(
+        log: TopicName,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> (Self, mpsc::Receiver<Option<LocalPublisher>>) {
+        let (reply, answer) = mpsc::sync_channel(1);
+        (Self { log, wake: Box::new(wake), reply }, answer)
+    }
+
+    /// Answers with what is made. If nobody waits any more, that is dropped.
+    pub(crate) fn answer(self, make: impl FnOnce(&TopicName, Wake) -> Option<LocalPublisher>) {
+        let _ = self.reply.try_send(make(&self.log, self.wake));
+    }
+}
+
+/// Why [`LocalPublisher::publish`] has not taken a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotTaken {
+    /// The last one is not merged. `wake` is called when it is.
+    Full,
+    /// The log has ended.
+    Ended,
+}
+
+/// The slot, shared with the merger.
+#[derive(Clone)]
+pub(super) struct Slot(Arc<Shared>);
+
+struct Shared {
+    content: Mutex<Content>,
+    wake: Wake,
+}
+
+#[derive(Default)]
+struct Content {
+    /// Empty while the slot is, and while the merger has the batch.
+    batch: Vec<u8>,
+    is_taken: bool,
+    /// The position behind the batch, or behind the last one.
+    end: Position,
+    has_ended: bool,
+    /// The publisher waits for the slot.
+    is_awaited: bool,
+}
+
+/// The merger's end of a slot.
+pub(super) struct LocalRing(Slot);
+
+/// The batch of a slot. Dropping it puts the batch back.
+pub(super) struct Batch {
+    slot: Slot,
+    bytes: Vec<u8>,
+    end: Position,
+}
+
+impl LocalPublisher {
+    /// A publisher that finds its topic with what `join` makes of its ring. `wake` is called, from any thread, when there is room again and
+    /// the publisher has waited for it.
+    pub(super) fn new<M: Merging + Send + 'static>(wake: Wake, join: impl FnOnce(LocalRing) -> M) -> Self {
+        let slot = Slot(Arc::new(Shared { content: Mutex::default(), wake }));
+        let merging = Box::new(join(LocalRing(slot.clone())));
+        Self { slot, merging }
+    }
+
+    /// Takes a batch of whole records, one delivery at most, and leaves an empty one with memory for the next. It is published before anything
+    /// that a later call takes; mostly at once, and otherwise when the log has room.
+    ///
+    /// # Errors
+    /// The batch was not taken.
+    pub fn publish(&mut self, batch: &mut Vec<u8>) -> Result<(), NotTaken> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let mut content = self.slot.0.content.lock();
+        if content.has_ended {
+            return Err(NotTaken::Ended);
+        }
+        if content.is_taken {
+            content.is_awaited = true;
+            return Err(NotTaken::Full);
+        }
+        mem::swap(&mut content.batch, batch);
+        content.is_taken = true;
+        content.end += content.batch.len() as Position;
+        drop(content);
+        self.merging.arrived();
+        Ok(())
+    }
+
+    /// Whether everything that was taken is merged. If it is not, `wake` is called when it is.
+    pub fn is_merged(&self) -> bool {
+        let mut content = self.slot.0.content.lock();
+        content.is_awaited = content.is_taken;
+        !content.is_taken
+    }
+}
+
+impl Drop for LocalPublisher {
+    fn drop(&mut self) {
+        self.merging.left();
+    }
+}
+
+impl std::fmt::Debug for LocalPublisher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LocalPublisher").finish_non_exhaustive()
+    }
+}
+
+impl LocalRing {
+    /// The batch in the slot.
+    pub(super) fn complete(&self) -> Option<Batch> {
+        let mut content = self.0.0.content.lock();
+        let bytes = mem::take(&mut content.batch);
+        (!bytes.is_empty()).then(|| Batch { slot: self.0.clone(), bytes, end: content.end })
+    }
+}
+
+impl Drop for LocalRing {
+    fn drop(&mut self) {
+        let mut content = self.0.0.content.lock();
+        content.has_ended = true;
+        drop(content);
+        (self.0.0.wake)();
+    }
+}
+
+impl Batch {
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The position behind the batch, in what the publisher has published.
+    pub(super) fn end(&self) -> Position {
+        self.end
+    }
+
+    /// The batch is merged.
+    pub(super) fn release(mut self) {
+        let mut empty = mem::take(&mut self.bytes);
+        empty.clear();
+        empty.shrink_to(KEPT_BYTES);
+        let mut content = self.slot.0.content.lock();
+        content.batch = empty;
+        content.is_taken = false;
+        let is_awaited = mem::take(&mut content.is_awaited);
+        drop(content);
+        if is_awaited {
+            (self.slot.0.wake)();
+        }
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        if !self.bytes.is_empty() {
+            self.slot.0.content.lock().batch = mem::take(&mut self.bytes);
+        }
+    }
+}
