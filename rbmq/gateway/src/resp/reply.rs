@@ -3,20 +3,27 @@
 use std::fmt;
 use std::io::Write as _;
 
+/// The most digits of a number.
+pub(super) const DIGITS: usize = 20;
+
+/// The digits of a number, which are written to the end of `digits`. Each message and each entry has some, so they are not formatted as text for
+/// people is.
+pub(super) fn decimal(digits: &mut [u8; DIGITS], mut number: u64) -> &[u8] {
+    let mut at = DIGITS;
+    while at == DIGITS || number > 0 {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+    &digits[at..]
+}
+
 /// Appends the length or number of a line that begins with `sign`.
 fn number(out: &mut Vec<u8>, sign: u8, number: i64) {
-    // Two of them are in the head of each message, so they are not formatted as text for people is.
-    const MOST: usize = 20;
-    let (mut line, mut at, mut left) = ([b'0'; MOST + 2], MOST, number.unsigned_abs());
-    line[MOST..][..2].copy_from_slice(b"\r\n");
-    while at == MOST || left > 0 {
-        at -= 1;
-        line[at] = b'0' + (left % 10) as u8;
-        left /= 10;
-    }
     let signs = if number < 0 { &[sign, b'-'][..] } else { &[sign] };
     out.extend_from_slice(signs);
-    out.extend_from_slice(&line[at..MOST + 2]);
+    out.extend_from_slice(decimal(&mut [0; DIGITS], number.unsigned_abs()));
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Appends a string with its length.

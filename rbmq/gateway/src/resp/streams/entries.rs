@@ -14,7 +14,7 @@ use rbmq_broker::KeptBatch;
 use rbmq_wire::{Attribute, Attributes, RUN_HEADER_BYTES, Record, Records, Runs};
 use rocketbufs::Position;
 
-use super::super::reply::bulk;
+use super::super::reply::{DIGITS, bulk, bulk_header, decimal};
 use super::ids::Id;
 
 /// The content type of a record with fields.
@@ -67,7 +67,7 @@ pub(super) fn last(batch: &KeptBatch, before: Position, most: usize) -> VecDeque
 /// Appends an entry, as XRANGE and others have it.
 pub(super) fn write(out: &mut Vec<u8>, id: Id, record: &Record<'_>) {
     out.extend_from_slice(b"*2\r\n");
-    bulk(out, id.to_string().as_bytes());
+    write_id(out, id);
     let Record { attributes, payload } = record;
     if attributes.is_empty() {
         out.extend_from_slice(b"*2\r\n");
@@ -78,6 +78,16 @@ pub(super) fn write(out: &mut Vec<u8>, id: Id, record: &Record<'_>) {
         return out.extend_from_slice(payload);
     }
     write_attributes(out, *attributes, payload);
+}
+
+/// Appends an id, as a string.
+fn write_id(out: &mut Vec<u8>, id: Id) {
+    let (mut time, mut position) = ([0; DIGITS], [0; DIGITS]);
+    let (time, position) = (decimal(&mut time, id.time), decimal(&mut position, id.position));
+    bulk_header(out, time.len() + 1 + position.len());
+    for part in [time, b"-", position, b"\r\n"] {
+        out.extend_from_slice(part);
+    }
 }
 
 /// The fields of a record that a native client or one of another protocol has written.
@@ -127,9 +137,9 @@ fn number(rest: &mut &[u8], sign: u8) -> Option<usize> {
     let digits = line.iter().take(10).take_while(|byte| byte.is_ascii_digit()).count();
     let behind = line[digits..].strip_prefix(b"\r\n")?;
     let is_canonical = digits == 1 || line.first() != Some(&b'0');
-    let value = std::str::from_utf8(&line[..digits]).ok()?.parse().ok()?;
+    let value = line[..digits].iter().fold(0, |value, digit| value * 10 + usize::from(digit - b'0'));
     *rest = behind;
-    is_canonical.then_some(value)
+    (is_canonical && digits > 0).then_some(value)
 }
 
 #[cfg(test)]
@@ -147,6 +157,17 @@ mod tests {
     }
 
     #[test]
+    fn ids_are_written_as_they_are_shown() {
+        for (time, position) in [(0, 0), (1_764_417_600_123, 8), (u64::MAX, u64::MAX)] {
+            let (mut written, mut expected) = (Vec::new(), Vec::new());
+            let id = Id { time, position };
+            write_id(&mut written, id);
+            bulk(&mut expected, id.to_string().as_bytes());
+            assert_eq!(written, expected);
+        }
+    }
+
+    #[test]
     fn only_whole_arrays_of_strings_are_fields() {
         for good in [&b"*0\r\n"[..], b"*2\r\n$1\r\na\r\n$0\r\n\r\n", b"*2\r\n$2\r\n\r\n\r\n$1\r\nb\r\n"] {
             assert!(is_fields(good), "{}", good.escape_ascii());
@@ -158,6 +179,7 @@ mod tests {
             b"*2\r\n$1\r\na\r\n",
             b"*2\r\n$1\r\na\r\n:1\r\n",
             b"*2\r\n$9999999999\r\na\r\n$1\r\nb\r\n",
+            b"*\r\n",
             b"*02\r\n$1\r\na\r\n$1\r\nb\r\n",
             b"*-1\r\n",
             b"*2\r\n$1\r\nab\r\n$1\r\nb\r\n",
