@@ -74,7 +74,9 @@ pub(super) fn write(out: &mut Vec<u8>, id: Id, record: &Record<'_>) {
         bulk(out, PAYLOAD);
         return bulk(out, payload);
     }
-    if attributes.content_type() == Some(FIELDS_TYPE) && is_fields(payload) {
+    // Most have nothing but the content type.
+    let has_fields = attributes.as_bytes() == FIELDS || attributes.content_type() == Some(FIELDS_TYPE);
+    if has_fields && is_fields(payload) {
         return out.extend_from_slice(payload);
     }
     write_attributes(out, *attributes, payload);
