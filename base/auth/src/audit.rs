@@ -28,6 +28,9 @@ const MAX_WAITING: usize = 4_096;
 /// The most lines in a second. Clients can cause refusals without end, and the disk has one.
 const MAX_PER_SECOND: u32 = 2_000;
 
+/// So many of them are refusals, which anybody can cause: a flood of wrong passwords hides neither a login nor who was cut off.
+const MAX_REFUSED_PER_SECOND: u32 = 1_500;
+
 /// How long the end waits for a file that takes nothing.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -116,6 +119,7 @@ enum Job {
 struct Second {
     began: Instant,
     lines: u32,
+    refused: u32,
 }
 
 /// The work that the thread has done. The end of the log waits for it.
@@ -200,7 +204,7 @@ impl Audit {
             write(&waiting, output, &lost, &own);
             own.change(|done| done.all = true);
         })?;
-        let second = Mutex::new(Second { began: Instant::now(), lines: 0 });
+        let second = Mutex::new(Second { began: Instant::now(), lines: 0, refused: 0 });
         let (jobs, queued) = (Some(jobs), AtomicU64::new(0));
         Ok(Self(Some(Arc::new(Shared { jobs, queued, dropped, second, progress }))))
     }
@@ -208,7 +212,9 @@ impl Audit {
     /// Records an event. The call never waits: an event for which the log has no room is counted.
     pub fn record(&self, event: &AuditEvent<'_>) {
         let Some(shared) = &self.0 else { return };
-        if !shared.allows(Instant::now()) || !shared.send(Job::Line(line(event.cut()))) {
+        if !shared.allows(event.event == "refused", Instant::now())
+            || !shared.send(Job::Line(line(event.cut())))
+        {
             shared.dropped.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -248,13 +254,16 @@ impl Shared {
         0
     }
 
-    fn allows(&self, now: Instant) -> bool {
+    fn allows(&self, is_refused: bool, now: Instant) -> bool {
         let mut second = self.second.lock();
         if now.duration_since(second.began) >= Duration::from_secs(1) {
-            *second = Second { began: now, lines: 0 };
+            *second = Second { began: now, lines: 0, refused: 0 };
         }
-        second.lines += 1;
-        second.lines <= MAX_PER_SECOND
+        let has_room =
+            second.lines < MAX_PER_SECOND && !(is_refused && second.refused >= MAX_REFUSED_PER_SECOND);
+        second.lines += u32::from(has_room);
+        second.refused += u32::from(has_room && is_refused);
+        has_room
     }
 }
 
@@ -301,11 +310,32 @@ impl Output {
     }
 }
 
-/// How often the thread reports dropped lines while no other lines come.
+/// How often the thread reports dropped lines.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
+/// What the thread has told of events that were not written.
+struct Told {
+    events: u64,
+    at: Instant,
+}
+
+impl Told {
+    /// Writes how many are missing since the last time, at most once in a second: also while a flood goes on.
+    fn tell(&mut self, dropped: &AtomicU64, output: &mut Output) {
+        let lost = dropped.load(Ordering::Relaxed);
+        if lost == self.events || self.at.elapsed() < TELL_EVERY {
+            return;
+        }
+        let event = AuditEvent { count: Some(lost - self.events), ..AuditEvent::new("dropped") };
+        self.at = Instant::now();
+        if output.write(&line(event)).is_ok() {
+            self.events = lost;
+        }
+    }
+}
+
 fn write(jobs: &Receiver<Job>, mut output: Output, dropped: &AtomicU64, progress: &Progress) {
-    let mut told = 0;
+    let mut told = Told { events: 0, at: Instant::now() };
     loop {
         match jobs.recv_timeout(TELL_EVERY) {
             Ok(Job::Line(line)) => {
@@ -315,15 +345,10 @@ fn write(jobs: &Receiver<Job>, mut output: Output, dropped: &AtomicU64, progress
                 progress.change(|done| done.lines += 1);
             }
             Ok(Job::Reopen) => output.reopen(),
-            Err(RecvTimeoutError::Timeout) => {
-                let lost = dropped.load(Ordering::Relaxed);
-                let event = AuditEvent { count: Some(lost - told), ..AuditEvent::new("dropped") };
-                if lost > told && output.write(&line(event)).is_ok() {
-                    told = lost;
-                }
-            }
+            Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
+        told.tell(dropped, &mut output);
     }
 }
 
@@ -416,6 +441,37 @@ mod tests {
             text.extend_from_slice(&bytes[..n]);
         }
         end.join().unwrap();
+    }
+
+    /// What anybody can cause leaves room for the rest, and what is missing is told while it goes on.
+    #[test]
+    fn a_flood_of_refusals_hides_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let audit = Audit::open(path.to_str().unwrap()).unwrap();
+        let (begin, mut rounds, mut logins) = (Instant::now(), 0, 0);
+        let told = || lines(&path).iter().any(|line| line["event"] == "dropped");
+        while !told() {
+            assert!(begin.elapsed() < Duration::from_secs(60), "it is told");
+            // The thread that writes has its turns.
+            while audit.0.as_ref().unwrap().wait_within(Duration::ZERO) > 1_000 {
+                std::thread::yield_now();
+            }
+            for _ in 0..2_000 {
+                audit.record(&AuditEvent::new("refused"));
+            }
+            rounds += 1;
+            if logins < 100 {
+                audit.record(&AuditEvent::new("login"));
+                logins += 1;
+            }
+        }
+        let dropped = audit.dropped();
+        drop(audit);
+        let written = lines(&path);
+        let of = |event: &str| written.iter().filter(|line| line["event"] == event).count() as u64;
+        assert_eq!((of("login"), of("refused") + dropped), (logins, 2_000 * rounds));
+        assert!(written.iter().filter_map(|line| line["count"].as_u64()).sum::<u64>() <= dropped);
     }
 
     #[test]

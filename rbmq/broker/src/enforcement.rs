@@ -1,6 +1,7 @@
 //! Enforcing rights and quotas at connections, and again when they change.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
 use access::{AuditEvent, Identity};
 use rbmq_wire::{Control, RefuseCode, Role, TopicName};
@@ -33,7 +34,9 @@ impl Engine {
             connected.map_err(|exceeded| (Refusal::Quota, exceeded.to_string()))
         });
         if let Err((refusal, why)) = admitted {
-            info!("refused {address}: {why}");
+            if let Some(more) = self.lines.connect.allow(Instant::now()) {
+                info!(more, "refused {address}: {why}");
+            }
             tables.counters.refused(refusal);
             let (address, operation) = (&*address, "connect");
             tables.audit_refusal(&Denial { address, identity, operation, topic: None, reason: &why });

@@ -27,6 +27,7 @@ use super::feeds::Feeds;
 use super::inbox::{Event, Inbox, ObserverEvent};
 use super::kept::{KeepError, ReplayRequest, Replays};
 use super::limits::Refused;
+use super::lines::Lines;
 use super::login::{AcceptedClient, Logins};
 use super::merge::{self, MergedTopics};
 use super::names::display_name;
@@ -55,6 +56,7 @@ pub(super) struct Engine {
     pub(super) feeds: Feeds,
     pub(super) observers: Observers,
     pub(super) logins: Logins,
+    pub(super) lines: Lines,
     pub(super) draining: bool,
 }
 
@@ -230,7 +232,9 @@ impl Engine {
         let counters = &mut self.tables.counters;
         let decoded = Hello::decode_with(&conn.take_peer_hello());
         if let Err(error) = &decoded {
-            info!("refused {}: {error}", conn.peer_addr());
+            if let Some(more) = self.lines.hello.allow(Instant::now()) {
+                info!(more, "refused {}: {error}", conn.peer_addr());
+            }
             counters.refused(Refusal::Hello);
             conn.reject(&error.to_string());
         } else if self.draining {
@@ -332,7 +336,9 @@ impl Engine {
         let (mut fx, bid, peer) = (Effects::new(), create.bid, session.conn.peer_addr());
         let (identity, topic) = (session.identity.clone(), create.topic.clone());
         if let Err(Refused { code, reason }) = self.create(key, create, &mut fx) {
-            info!("buffer {bid} of {peer} is refused: {reason}");
+            if let Some(more) = self.lines.buffer.allow(Instant::now()) {
+                info!(more, "buffer {bid} of {peer} is refused: {reason}");
+            }
             self.tables.counters.refused(Refusal::Buffer(code));
             let topic = Some(topic.as_str());
             let (address, identity) = (&*peer, &*identity);

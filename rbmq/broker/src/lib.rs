@@ -34,6 +34,7 @@ mod in_force;
 mod inbox;
 mod kept;
 mod limits;
+mod lines;
 mod login;
 mod merge;
 mod names;
@@ -169,6 +170,7 @@ impl Broker {
             tables: tables::Tables::new(&out, &config.broker_in_force(), admission, audit.clone(), &events),
             logins: login::Logins::open(users, &config.users, audit.clone(), &events)
                 .map_err(BrokerError::Thread)?,
+            lines: lines::Lines::default(),
             draining: false,
         };
         engine.open_kept()?;

@@ -71,6 +71,7 @@ pub(super) struct Logins {
     /// When logins end by themselves.
     ends: BTreeSet<(Instant, u64)>,
     refused_log: LogLimiter,
+    logged_in_log: LogLimiter,
     audit: Audit,
 }
 
@@ -96,6 +97,7 @@ impl Logins {
             forget_at: FORGET_AT_LEAST,
             ends: BTreeSet::new(),
             refused_log: LogLimiter::default(),
+            logged_in_log: LogLimiter::default(),
             audit,
         };
         logins.start_checks()?;
@@ -188,9 +190,11 @@ impl Logins {
             }
         };
         let identity = login.identity.clone();
-        if self.authenticator.has_users() {
+        if self.authenticator.has_users()
+            && let Some(more) = self.logged_in_log.allow(Instant::now())
+        {
             let (user, method) = (&identity.user, identity.method.as_str());
-            info!(peer = conn.peer_addr(), user, method, "logged in");
+            info!(peer = conn.peer_addr(), user, method, more, "logged in");
         }
         self.enter(LoggedIn { conn: conn.clone(), login });
         Some(AcceptedClient { conn, hello, identity })

@@ -3,7 +3,9 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
+use rbmq::Publisher;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use testkit::until;
 
@@ -44,6 +46,23 @@ fn the_log_is_text_or_json() {
     let broker = Operated::start(&path, &[]);
     publish(&broker, "news").unwrap();
     assert_eq!(broker.end(), "", "a broker that is asked for warnings is quiet when there are none");
+}
+
+/// What any client can cause as often as it likes is a line in ten seconds, with the number of those that were left out.
+#[test]
+fn refused_buffers_do_not_flood_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = Operated::start(&config(dir.path(), "[broker]\nmax_topics = 1\n"), &[]);
+    let (begin, publisher) = (Instant::now(), Publisher::connect(&broker.addr).unwrap());
+    let _one = publisher.topic("one").unwrap();
+    for n in 0..50 {
+        let refused = publisher.topic(&format!("refused/{n}")).unwrap_err().to_string();
+        assert!(refused.contains("broker.max_topics"), "{refused}");
+    }
+    let log = broker.end();
+    let lines = log.lines().filter(|line| line.contains("is refused: ")).count() as u64;
+    assert!(lines >= 1 && lines <= 1 + begin.elapsed().as_secs() / 10, "{log}");
+    assert!(log.contains("more=0"), "{log}");
 }
 
 #[test]

@@ -454,6 +454,27 @@ fn a_token_of_an_issuer_gets_in_and_forged_ones_do_not() {
     assert!(Publisher::connect(&broker.addr()).is_err(), "with an issuer everybody logs in");
 }
 
+/// Each is in the audit log.
+#[test]
+fn logins_do_not_flood_the_log() {
+    let users = Users::new();
+    let audit = users.path.with_file_name("audit.log");
+    let config = users.path.with_file_name("rbmq.toml");
+    let file = users.text();
+    std::fs::write(&config, format!("users.file = '{file}'\naudit.file = '{}'\n{RULES}", audit.display()))
+        .unwrap();
+    let broker = Operated::start(&config, &[]);
+    let begin = std::time::Instant::now();
+    for _ in 0..50 {
+        Publisher::builder().token(users.token.expose()).connect(&broker.addr).unwrap();
+    }
+    let log = broker.end();
+    let lines = log.lines().filter(|line| line.contains("logged in")).count() as u64;
+    assert!(lines >= 1 && lines <= 1 + begin.elapsed().as_secs() / 10, "{log}");
+    let audited = std::fs::read_to_string(audit).unwrap();
+    assert_eq!(audited.lines().filter(|line| line.contains("\"event\":\"login\"")).count(), 50, "{audited}");
+}
+
 #[test]
 fn a_unix_user_of_the_file_needs_no_secret() {
     let users = Users::new();
