@@ -14,8 +14,8 @@ use rbmq_wire::{Attributes, RUN_HEADER_BYTES, TopicFilter, TopicName, push_recor
 use rocketbufs::Position;
 
 use crate::protocol::{
-    Bus, ConnId, Cx, Door, Entry, FilterCount, Kept, Logs, Message, Outlets, Protocol, PublishError, Range,
-    Taken, Ticket,
+    Bus, ConnId, Cx, Door, Entry, Fetch, FilterCount, Kept, Logs, Message, Outlets, Protocol, PublishError,
+    Range, Taken, Ticket,
 };
 
 /// Outlets that keep what they are given.
@@ -154,6 +154,23 @@ pub(crate) struct MemoryBus {
     pub(crate) read_bytes: u64,
     /// A topic that is not kept any more as soon as somebody follows it.
     pub(crate) vanishing: Option<TopicName>,
+    /// Whether the disk has to be waited for. What was read once is in memory.
+    pub(crate) is_cold: bool,
+    /// Whether this takes until [`World::fetch_one`].
+    pub(crate) is_slow: bool,
+    /// Positions that are in memory, and times that were looked for.
+    warm: BTreeMap<TopicName, (Vec<std::ops::Range<Position>>, Vec<u64>)>,
+    put_off: Option<(TopicName, Cold)>,
+    /// Reads that are under way: for whom, what, and how many bytes.
+    fetching: VecDeque<(ConnId, TopicName, Cold, u64)>,
+}
+
+/// What is read from the disk.
+#[derive(Debug, Clone, Copy)]
+enum Cold {
+    From(Position),
+    Before(Position),
+    Time(u64),
 }
 
 /// The log of a kept topic.
@@ -192,6 +209,24 @@ impl MemoryBus {
     /// Takes a message that was appended, which is never stored.
     pub(crate) fn take_unstored(&mut self) -> Option<(TopicName, Ticket)> {
         self.unstored.pop_front().map(|(topic, _, ticket)| (topic, ticket))
+    }
+}
+
+impl MemoryBus {
+    /// An error if the disk has to be waited for.
+    fn warm(&mut self, topic: &TopicName, part: Cold) -> Result<(), String> {
+        let (ranges, times) = self.warm.entry(topic.clone()).or_default();
+        let has = |position: Position| ranges.iter().any(|range| range.contains(&position));
+        let is_warm = match part {
+            Cold::From(position) => has(position),
+            Cold::Before(position) => has(position.saturating_sub(1)),
+            Cold::Time(time) => times.contains(&time),
+        };
+        if is_warm || !self.is_cold {
+            return Ok(());
+        }
+        self.put_off = Some((topic.clone(), part));
+        Err("cold".to_owned())
     }
 }
 
@@ -234,6 +269,7 @@ impl Logs for MemoryBus {
     }
 
     fn read_log(&mut self, topic: &TopicName, position: Position) -> Result<KeptRead, String> {
+        self.warm(topic, Cold::From(position))?;
         let Some(log) = self.logs.get(topic).filter(|log| position < log.end) else {
             return Ok(KeptRead::End);
         };
@@ -253,6 +289,7 @@ impl Logs for MemoryBus {
         topic: &TopicName,
         position: Position,
     ) -> Result<Option<KeptBatch>, String> {
+        self.warm(topic, Cold::Before(position))?;
         let Some(log) = self.logs.get(topic) else { return Ok(None) };
         let found = log.kept().rev().find(|batch| batch.position() < position).cloned();
         self.read_bytes += found.as_ref().map_or(0, |batch| batch.bytes().len() as u64);
@@ -264,10 +301,17 @@ impl Logs for MemoryBus {
     }
 
     fn find_time(&mut self, topic: &TopicName, time_ms: u64) -> Result<Position, String> {
+        self.warm(topic, Cold::Time(time_ms))?;
         let Some(log) = self.logs.get(topic) else { return Ok(0) };
         let looked_at = log.kept().take_while(|batch| batch.time_ms() < time_ms);
         self.read_bytes += looked_at.map(|batch| batch.bytes().len() as u64).sum::<u64>();
         Ok(log.kept().find(|batch| batch.time_ms() >= time_ms).map_or(log.end, KeptBatch::position))
+    }
+
+    fn fetch(&mut self, conn: ConnId, bytes: u64) -> Fetch {
+        let Some((topic, part)) = self.put_off.take() else { return Fetch::Nothing };
+        self.fetching.push_back((conn, topic, part, bytes));
+        Fetch::Waits
     }
 }
 
@@ -607,12 +651,30 @@ impl<P: Protocol> World<P> {
 
     /// Reads connections again that the protocol resumed.
     fn settle(&mut self) {
-        while let Some(conn) = self.out.resumed.pop_first() {
-            if let Some((_, waits)) = self.inputs.get_mut(&conn) {
-                *waits = false;
-                self.read(conn);
+        loop {
+            while let Some(conn) = self.out.resumed.pop_first() {
+                if let Some((_, waits)) = self.inputs.get_mut(&conn) {
+                    *waits = false;
+                    self.read(conn);
+                }
+            }
+            if self.bus.is_slow || !self.fetch_one() {
+                return;
             }
         }
+    }
+
+    /// The disk has given what one client waits for. False: nobody waits.
+    pub(crate) fn fetch_one(&mut self) -> bool {
+        let Some((conn, topic, part, bytes)) = self.bus.fetching.pop_front() else { return false };
+        let (ranges, times) = self.bus.warm.entry(topic).or_default();
+        match part {
+            Cold::From(position) => ranges.push(position..position + bytes),
+            Cold::Before(position) => ranges.push(position.saturating_sub(bytes)..position.max(1)),
+            Cold::Time(time) => times.push(time),
+        }
+        self.with(|protocol, cx| protocol.on_fetched(conn, cx));
+        true
     }
 
     fn read(&mut self, conn: ConnId) {

@@ -131,6 +131,17 @@ pub(crate) struct Ticket {
     pub(crate) number: u64,
 }
 
+/// What is done about a part of a log that may not be in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fetch {
+    /// Nothing: no call has failed because of it.
+    Nothing,
+    /// It is read: [`Protocol::on_fetched`] follows.
+    Waits,
+    /// Too much is being read. The next call waits for the disk itself.
+    Now,
+}
+
 /// Logs of topics that the broker keeps on disk. Errors are texts for people.
 pub(crate) trait Logs {
     /// What is kept of a topic.
@@ -163,6 +174,9 @@ pub(crate) trait Logs {
     fn read_bytes(&self) -> u64;
     /// The position of the first delivery of this time, in milliseconds since 1970, or later; the end of the log if there is none.
     fn find_time(&mut self, topic: &TopicName, time_ms: u64) -> Result<Position, String>;
+    /// Whether a call has failed since the last one of this because the disk may have to be waited for. Then so many bytes from there on are read
+    /// elsewhere for the client, and the call succeeds afterwards.
+    fn fetch(&mut self, conn: ConnId, bytes: u64) -> Fetch;
 }
 
 /// Topics of the broker.
@@ -266,6 +280,8 @@ pub(crate) trait Protocol {
     fn on_stored(&mut self, _ticket: Ticket, _stored: Result<(Position, u64), String>, _cx: &mut Cx<'_>) {}
     /// A topic that is followed ([`Logs::follow_log`]) has grown.
     fn on_grown(&mut self, _topic: &TopicName, _cx: &mut Cx<'_>) {}
+    /// What a client wants to read can be read now ([`Logs::fetch`]). It may have left.
+    fn on_fetched(&mut self, _conn: ConnId, _cx: &mut Cx<'_>) {}
     /// A password was checked.
     fn on_login(&mut self, conn: ConnId, accepted: bool, cx: &mut Cx<'_>);
     /// Messages of a topic were lost on the way to this gateway: so many bytes.

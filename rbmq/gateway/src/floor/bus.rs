@@ -110,7 +110,7 @@ impl Topics {
         max_message_bytes: u64,
         side: Side,
     ) -> Result<Self, TopicOpenError> {
-        let (spaces, kept, confirms) = match side {
+        let (spaces, kept, confirms, bell) = match side {
             Side::Inside { kept, gate, bell } => {
                 let open = |space: &TopicFilter| {
                     let log = Space::new(space).map(|space| space.log().clone());
@@ -119,13 +119,13 @@ impl Topics {
                     publisher.space_with(space.as_str(), options)
                 };
                 let writers = spaces.iter().map(open).collect::<Result<_, _>>()?;
-                (Spaces::inside(writers, &gate, &bell), Some(kept), None)
+                (Spaces::inside(writers, &gate, &bell), Some(kept), None, bell)
             }
             Side::Beside(bell) => {
                 let spaces = Spaces::beside(openings::open_spaces(&publisher, spaces, max_message_bytes)?);
                 // With all topics whose names are in a space: nobody here knows which of them come from elsewhere.
                 foreign = spaces.iter().map(|space| space.space().pattern().clone()).collect();
-                (spaces, None, Some(Confirms::new(bell.waker())))
+                (spaces, None, Some(Confirms::new(bell.waker())), bell)
             }
         };
         let (open, wanted) = (HashMap::new(), HashMap::new());
@@ -144,7 +144,7 @@ impl Topics {
             is_missing: false,
             awaited: 0,
             counts,
-            desk: LogDesk::new(kept),
+            desk: LogDesk::new(kept, bell),
             confirms,
         })
     }

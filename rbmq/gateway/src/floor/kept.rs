@@ -7,8 +7,9 @@ use rbmq_wire::{ATTRIBUTES_HEADER_BYTES, RECORD_HEADER_BYTES, TopicName};
 use rocketbufs::{Epoch, Position};
 
 use super::bus::Topics;
+use super::fetching::Part;
 use super::logs::Pending;
-use crate::protocol::{Bus as _, Kept, Logs, PublishError, Ticket};
+use crate::protocol::{Bus as _, ConnId, Fetch, Kept, Logs, PublishError, Ticket};
 
 impl Topics {
     /// The first position of the record of a message that was just published.
@@ -98,7 +99,10 @@ impl Logs for Topics {
     }
 
     fn read_log(&mut self, topic: &TopicName, position: Position) -> Result<KeptRead, String> {
-        let read = self.desk.read(topic, |log| log.read(position)).unwrap_or(Ok(KeptRead::End));
+        let read = self
+            .desk
+            .read(topic, Part::From(position), |log| log.read(position))
+            .unwrap_or(Ok(KeptRead::End));
         if let Ok(KeptRead::Batch(batch)) = &read {
             self.count_read(batch);
         }
@@ -110,7 +114,10 @@ impl Logs for Topics {
         topic: &TopicName,
         position: Position,
     ) -> Result<Option<KeptBatch>, String> {
-        let read = self.desk.read(topic, |log| log.read_before(position)).unwrap_or(Ok(None));
+        let read = self
+            .desk
+            .read(topic, Part::Before(position), |log| log.read_before(position))
+            .unwrap_or(Ok(None));
         if let Ok(Some(batch)) = &read {
             self.count_read(batch);
         }
@@ -122,6 +129,10 @@ impl Logs for Topics {
     }
 
     fn find_time(&mut self, topic: &TopicName, time_ms: u64) -> Result<Position, String> {
-        self.desk.read(topic, |log| log.find_time(time_ms)).unwrap_or(Ok(0))
+        self.desk.read(topic, Part::Time(time_ms), |log| log.find_time(time_ms)).unwrap_or(Ok(0))
+    }
+
+    fn fetch(&mut self, conn: ConnId, bytes: u64) -> Fetch {
+        self.desk.fetch(conn, bytes)
     }
 }

@@ -5,7 +5,8 @@
 //!             own position, ticket ──────────────────────────────▶  ticket
 //! ```
 //!
-//! Logs are read on the thread of the gateway, a delivery at a time, mostly from the memory of the system.
+//! Logs are read on the thread of the gateway, a delivery at a time, from the memory of the system: another thread reads them before where the disk
+//! may have to be waited for (`fetching.rs`).
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -14,7 +15,9 @@ use rbmq_broker::{Keeping, KeptLog, KeptRead, KeptReadError, KeptTopics};
 use rbmq_wire::TopicName;
 use rocketbufs::{Epoch, Position};
 
-use crate::protocol::Ticket;
+use super::fetching::{Fetcher, Job, Part};
+use super::wake::Bell;
+use crate::protocol::{ConnId, Fetch, Ticket};
 
 /// The most logs that are open for reading. Each keeps its last delivery.
 const MAX_OPEN: usize = 64;
@@ -58,6 +61,8 @@ pub(crate) enum LogNews {
     Stored(Ticket, Result<(Position, u64), String>),
     /// A topic that is followed has grown.
     Grown(TopicName),
+    /// What a client wants to read can be read.
+    Fetched(ConnId),
 }
 
 /// The logs that the gateway reads and follows.
@@ -71,12 +76,16 @@ pub(crate) struct LogDesk {
     resting: HashMap<TopicName, Rest>,
     /// The bytes that were read so far.
     pub(super) read_bytes: u64,
+    fetcher: Fetcher,
+    /// What was not read, as the disk may have to be waited for.
+    put_off: Option<(TopicName, Part)>,
 }
 
 impl LogDesk {
-    pub(crate) fn new(kept: Option<KeptTopics>) -> Self {
+    pub(crate) fn new(kept: Option<KeptTopics>, bell: Bell) -> Self {
         let (open, own, resting) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Self { kept, open, own, failed: Vec::new(), resting, read_bytes: 0 }
+        let (fetcher, failed) = (Fetcher::new(bell), Vec::new());
+        Self { kept, open, own, failed, resting, read_bytes: 0, fetcher, put_off: None }
     }
 
     /// The largest delivery of a publisher of a topic, if that is known.
@@ -115,18 +124,33 @@ impl LogDesk {
         self.open.get_mut(topic)
     }
 
-    /// Reads the log of a topic. None: it has none.
+    /// Reads a part of the log of a topic. None: it has none. An error too if the disk may have to be waited for: see [`LogDesk::fetch`].
     pub(super) fn read<T>(
         &mut self,
         topic: &TopicName,
+        part: Part,
         read: impl FnOnce(&mut KeptLog) -> Result<T, KeptReadError>,
     ) -> Option<Result<T, String>> {
+        let log = self.log(topic)?;
+        let kept = log.first()..log.end();
+        if !self.fetcher.has(topic, part, kept) {
+            self.put_off = Some((topic.clone(), part));
+            return Some(Err("the log is being read".to_owned()));
+        }
         let log = self.log(topic)?;
         let before = log.read_bytes();
         let done = read(log).map_err(|error| error.to_string());
         let bytes = log.read_bytes() - before;
         self.read_bytes += bytes + LEAST_READ;
         Some(done)
+    }
+
+    /// Begins to read what the last call was to read, and did not, for a client.
+    pub(super) fn fetch(&mut self, conn: ConnId, bytes: u64) -> Fetch {
+        let Some((topic, part)) = self.put_off.take() else { return Fetch::Nothing };
+        // The next call finds out that the log is gone.
+        let Some(log) = self.log(&topic).cloned() else { return Fetch::Now };
+        self.fetcher.fetch(Job { conn, topic, log, part, bytes })
     }
 
     /// Whether messages of a publisher's log wait: it is not closed before they are stored.
@@ -207,6 +231,7 @@ impl LogDesk {
             }
         }
         news.extend(grown.into_iter().map(LogNews::Grown));
+        news.extend(self.fetcher.take().into_iter().map(LogNews::Fetched));
         news
     }
 

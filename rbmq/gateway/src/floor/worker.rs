@@ -632,6 +632,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
             match news {
                 LogNews::Stored(ticket, stored) => call!(self.on_stored(ticket, stored)),
                 LogNews::Grown(topic) => call!(self.on_grown(&topic)),
+                LogNews::Fetched(conn) => call!(self.on_fetched(conn)),
             }
         }
     }

@@ -21,6 +21,8 @@ pub(super) enum Wait {
     Filters(usize),
     /// A stream has not grown, which it reads.
     News,
+    /// A part of a stream is read from the disk.
+    Disk,
 }
 
 /// Which replies the client wants (`CLIENT REPLY`).
@@ -86,6 +88,8 @@ pub(super) struct Client {
     /// Entries that it is about to subscribe to: the reply comes when all of them are in force.
     pub(super) coming: Vec<(Kind, u32)>,
     pub(super) wait: Wait,
+    /// How often its command has waited for the disk.
+    pub(super) fetches: u32,
     pub(super) transaction: Option<Box<Transaction>>,
     /// Whether a transaction is being executed now.
     pub(super) is_in_exec: bool,
@@ -117,6 +121,7 @@ impl Client {
             subscribed: Default::default(),
             coming: Vec::new(),
             wait: Wait::No,
+            fetches: 0,
             transaction: None,
             is_in_exec: false,
             appends: VecDeque::new(),

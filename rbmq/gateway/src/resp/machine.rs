@@ -14,7 +14,7 @@ use super::reads::Reads;
 use super::reply::Reply;
 use super::routes::{Kind, Routes};
 use super::streams;
-use crate::protocol::{ConnId, Cx, Message, Protocol, Taken, Ticket};
+use crate::protocol::{ConnId, Cx, Fetch, Message, Protocol, Taken, Ticket};
 
 /// Replies that are kept before they are queued. A client that has as much queued reads it first.
 const MAX_REPLIES: usize = 64 << 10;
@@ -28,6 +28,10 @@ const MAX_COMMAND_OVERHEAD: u64 = 128 << 10;
 /// What the commands of one call may cost before others have their turn: bytes of replies, names and clients that are looked at, and a share of the
 /// bytes of logs that are read.
 const MAX_COST: usize = 1 << 20;
+
+/// So much of a log is read from the disk at a time at first, and each time that the same command needs more, twice as much, so often.
+const FETCH_BYTES: u64 = 256 << 10;
+const MAX_DOUBLED: u32 = 5;
 
 /// So many bytes of logs cost as much as one of a reply.
 const READ_SHARE: u64 = 8;
@@ -182,7 +186,7 @@ impl Resp {
                 return Taken::Bytes(bytes.len());
             }
             match client.wait {
-                Wait::Check | Wait::Filters(1..) => return Taken::Blocked(at),
+                Wait::Check | Wait::Disk | Wait::Filters(1..) => return Taken::Blocked(at),
                 Wait::News => return Taken::Waits(at),
                 Wait::No | Wait::Checked(_) | Wait::Filters(0) => {}
             }
@@ -319,12 +323,27 @@ impl Resp {
         if spec.reads_logs() && !self.reads.has_turn() {
             return Flow::Later;
         }
-        let before = cx.bus.read_bytes();
+        let (before, begin) = (cx.bus.read_bytes(), self.replies.len());
         let flow = self.run(client, spec, command, cx);
-        if spec.reads_logs() {
-            let read = cx.bus.read_bytes() - before;
-            self.reads.add(read);
-            self.cost += usize::try_from(read / READ_SHARE).unwrap_or(usize::MAX / 2);
+        if !spec.reads_logs() {
+            return flow;
+        }
+        let read = cx.bus.read_bytes() - before;
+        self.reads.add(read);
+        self.cost += usize::try_from(read / READ_SHARE).unwrap_or(usize::MAX / 2);
+        // Who asks for much is not executed again for each little part.
+        let fetch = cx.bus.fetch(client.conn, FETCH_BYTES << client.fetches.min(MAX_DOUBLED));
+        if fetch != Fetch::Nothing {
+            self.replies.truncate(begin);
+            client.fetches = client.fetches.saturating_add(1);
+            if fetch == Fetch::Now {
+                return Flow::Later;
+            }
+            client.wait = Wait::Disk;
+            return Flow::Blocked;
+        }
+        if flow == Flow::Done {
+            (client.fetches, client.reading) = (0, None);
         }
         flow
     }
@@ -505,6 +524,15 @@ impl Protocol for Resp {
     fn on_grown(&mut self, topic: &TopicName, cx: &mut Cx<'_>) {
         for conn in self.waiting.of(topic) {
             self.wake(conn, false, cx);
+        }
+    }
+
+    fn on_fetched(&mut self, conn: ConnId, cx: &mut Cx<'_>) {
+        if let Some(client) = self.clients.get_mut(&conn)
+            && client.wait == Wait::Disk
+        {
+            client.wait = Wait::No;
+            cx.out.resume(conn);
         }
     }
 

@@ -127,8 +127,11 @@ impl Resp {
         command: &Command<'_>,
         cx: &mut Cx<'_>,
     ) -> Flow {
-        let before = client.reading.take();
-        self.try_xread(client, command, before, cx).unwrap_or_else(|error| {
+        let mut reading = client.reading.take();
+        let done = self.try_xread(client, command, &mut reading, cx);
+        // What was learned before it has to wait stays known.
+        client.reading = reading;
+        done.unwrap_or_else(|error| {
             Reply::new(&mut self.replies, client.is_resp3).error(error);
             Flow::Done
         })
@@ -138,14 +141,13 @@ impl Resp {
         &mut self,
         client: &mut Client,
         command: &Command<'_>,
-        before: Option<Box<Reading>>,
+        reading: &mut Option<Box<Reading>>,
         cx: &mut Cx<'_>,
     ) -> Result<Flow, String> {
         let ask = ask(command)?;
         let mut streams = ask.open(client, command, cx)?;
-        let mut reading = before.unwrap_or_else(|| Box::new(ask.reading(client, &streams, cx)));
-        if !self.resolve(command, &ask, &streams, &mut reading, cx)? {
-            client.reading = Some(reading);
+        let reading = reading.get_or_insert_with(|| Box::new(ask.reading(client, &streams, cx)));
+        if !self.resolve(command, &ask, &streams, reading, cx)? {
             return Ok(Flow::Later);
         }
         loop {
@@ -158,24 +160,22 @@ impl Resp {
                 return Ok(Flow::Done);
             }
             if !is_all {
-                client.reading = Some(reading);
                 return Ok(Flow::Later);
             }
             if ask.block.is_none() || client.is_in_exec || reading.is_over {
                 Reply::new(&mut self.replies, client.is_resp3).null_array();
                 return Ok(Flow::Done);
             }
-            self.waiting.add(client.conn, &reading, cx.bus)?;
+            self.waiting.add(client.conn, reading, cx.bus)?;
             // What was stored between the look and this is not told.
             let again = match ask.open(client, command, cx) {
                 Ok(again) if again.iter().zip(&streams).all(|(now, then)| now.end == then.end) => {
                     client.wait = Wait::News;
-                    client.reading = Some(reading);
                     return Ok(Flow::Waits);
                 }
                 again => again,
             };
-            self.waiting.remove(client.conn, &reading, cx.bus);
+            self.waiting.remove(client.conn, reading, cx.bus);
             streams = again?;
         }
     }

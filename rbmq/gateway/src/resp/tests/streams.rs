@@ -13,6 +13,8 @@ pub(super) fn topic(name: &str) -> TopicName {
 pub(super) fn kept() -> (World<Resp>, ConnId) {
     let mut world = world();
     world.bus.time_ms = 1000;
+    // Each command waits for the disk before.
+    world.bus.is_cold = true;
     for name in ["s", "t"] {
         world.bus.logs.insert(topic(name), MemoryLog::default());
     }
@@ -110,6 +112,39 @@ fn entries_of_a_transaction_have_their_replies_in_it() {
     assert_eq!(world.line(conn), "", "the second one is sent now");
     world.store();
     assert_eq!(world.line(conn), "*4 $6 1000-8 $7 1000-21 :2 *-1");
+}
+
+/// Others are served, and the replies of a client keep their order. What was read once is in memory.
+#[test]
+fn while_the_disk_reads_for_a_client_others_are_served() {
+    let (mut world, conn) = kept();
+    native(&mut world);
+    world.bus.is_slow = true;
+    assert_eq!(world.ask(conn, "PING\r\nXLEN s\r\nXRANGE s - + COUNT 1\r\nPING\r\n"), "+PONG\r\n");
+    assert!(world.is_blocked(conn));
+    let (other, leaves) = (world.open(), world.open());
+    assert_eq!(world.say(other, "PING"), "+PONG");
+    assert_eq!(world.say(leaves, "XREVRANGE s + -"), "");
+    world.close(leaves);
+    let mut waits = 0;
+    while world.is_blocked(conn) {
+        waits += 1;
+        assert!(world.fetch_one() && waits < 10);
+        assert_eq!(world.say(other, "PING"), "+PONG");
+    }
+    assert_eq!(world.line(conn), format!(":4 {} +PONG", entries(&[0])));
+    assert_eq!(world.say(conn, "XRANGE s - + COUNT 1"), entries(&[0]));
+    assert_eq!(world.say(conn, "XRANGE s 1999 +"), "");
+    while world.fetch_one() {}
+    assert_eq!(world.line(conn), entries(&[3]));
+    // In the middle of a transaction too.
+    for line in ["MULTI", "PING", "XREVRANGE s + - COUNT 1", "XREAD COUNT 1 STREAMS s 1001"] {
+        world.say(conn, line);
+    }
+    assert_eq!(world.say(conn, "EXEC"), "");
+    while world.fetch_one() {}
+    let expected = format!("*3 +PONG {} *1 *2 $1 s {}", entries(&[3]), entries(&[3]));
+    assert_eq!(world.line(conn), expected);
 }
 
 #[test]

@@ -90,6 +90,49 @@ fn ids_are_the_same_after_a_restart() {
     }
 }
 
+/// A log of which a new process knows nothing is read in parts, and each client gets its replies in order.
+#[test]
+fn many_read_a_long_stream_after_a_restart() {
+    const ENTRIES: usize = 200;
+    let folder = Folder::new();
+    let payload = |n: usize| format!("{n:05}").repeat(12 << 10);
+    let first = folder.site();
+    let mut client = first.client();
+    let ids: Vec<String> = (0..ENTRIES)
+        .map(|n| {
+            client.send(command(&["XADD", "events/long", "*", "payload", &payload(n)]));
+            string(&mut client)
+        })
+        .collect();
+    drop((client, first));
+    let site = folder.site();
+    let one = |n: usize| entry(&ids[n], &["payload", &payload(n)]);
+    let (last, middle) = (ENTRIES - 1, ENTRIES / 2);
+    let time = numbers_of(&ids[middle])[0].to_string();
+    let since = ids.iter().position(|id| id.starts_with(&format!("{time}-"))).unwrap();
+    let mut clients: Vec<Client> = (0..4).map(|_| site.client()).collect();
+    for client in &mut clients {
+        for words in [
+            &["XREVRANGE", "events/long", "+", "-", "COUNT", "2"][..],
+            &["XRANGE", "events/long", "-", "+", "COUNT", "1"],
+            &["XLEN", "events/long"],
+            &["PING"],
+            &["XREAD", "COUNT", "1", "STREAMS", "events/long", &ids[middle]],
+            &["XRANGE", "events/long", &time, "+", "COUNT", "1"],
+            &["XRANGE", "events/long", "-", "+", "COUNT", "20"],
+        ] {
+            client.send(command(words));
+        }
+    }
+    for client in &mut clients {
+        client.expect(format!("*2\r\n{}{}", one(last), one(last - 1)));
+        client.expect(format!("*1\r\n{}:{ENTRIES}\r\n+PONG\r\n", one(0)));
+        client.expect(format!("*1\r\n*2\r\n$11\r\nevents/long\r\n*1\r\n{}", one(middle + 1)));
+        client.expect(format!("*1\r\n{}", one(since)));
+        client.expect(format!("*20\r\n{}", (0..20).map(one).collect::<String>()));
+    }
+}
+
 #[test]
 fn natives_and_streams_share_a_log() {
     let folder = Folder::new();
