@@ -24,6 +24,9 @@ use crate::{
 /// RabbitMQ takes seconds to start, more of them on a busy machine.
 const SERVER_READY_WITHIN: Duration = Duration::from_secs(120);
 
+/// What is under way at the end arrives within this time, also where a slow server has a hundred thousand small messages.
+const END_WITHIN: Duration = Duration::from_secs(120);
+
 /// A measured point.
 #[derive(Debug, Clone, Copy)]
 pub struct Point {
@@ -298,12 +301,12 @@ impl Fleet {
         self.publishers.iter_mut().try_for_each(|publisher| publisher.send("stop"))?;
         let mut published = Vec::new();
         for publisher in &self.publishers {
-            published.extend(publisher.numbers("total")?);
+            published.extend(publisher.numbers_within("total", END_WITHIN)?);
         }
         let words: Vec<String> = published.iter().map(u64::to_string).collect();
         let expect = format!("expect {}", words.join(" "));
         self.subscribers.iter_mut().try_for_each(|subscriber| subscriber.send(&expect))?;
-        let totals = self.subscribers.iter().map(|subscriber| subscriber.numbers("total"));
+        let totals = self.subscribers.iter().map(|subscriber| subscriber.numbers_within("total", END_WITHIN));
         let totals: Vec<Vec<u64>> = totals.collect::<Result<_, _>>()?;
         let of_one = |received: &Vec<u64>| {
             published.iter().zip(received).map(|(sent, got)| sent.saturating_sub(*got)).sum::<u64>()
