@@ -157,7 +157,7 @@ impl Engine {
             Event::Census { max_own, reply } => _ = reply.try_send(self.census(max_own)),
             // The feed of a caller that has given up stays without a writer.
             Event::Feed { options, reply } => _ = reply.try_send(self.open_feed(*options)),
-            Event::Local(ask) => ask.answer(|log, wake| self.merged.local_publisher(log, wake)),
+            Event::Local(ask) => ask.answer(|log, wake| self.merged.local_publisher(&self.tables, log, wake)),
             Event::Drain(reply) => {
                 self.drain();
                 _ = reply.try_send(());

@@ -111,7 +111,7 @@ impl Gate {
     }
 
     /// A publisher into the log of a space, without a connection: what it publishes is copied once, mostly by the calling thread. `wake` is called
-    /// when it may go on. None: the space is kept on disk, or there is none; [`Gate::address`] is the way.
+    /// when it may go on; it must only signal another thread, as the log waits for it. None: the space is kept on disk, or there is none; [`Gate::address`] is the way.
     pub fn local_publisher(
         &self,
         space: &Space,

@@ -66,12 +66,16 @@ impl Arrivals {
 
 impl Merging for Arrivals {
     fn arrived(&self) {
-        self.notify();
+        if !self.signals.arrived.swap(true, Ordering::AcqRel)
+            && let Some(topic) = self.topic.upgrade()
+        {
+            topic.post_briefly(Event::Note(Note::Arrived(self.number)));
+        }
     }
 
     fn left(&self) {
         if let Some(topic) = self.topic.upgrade() {
-            topic.remove(self.number);
+            topic.finish(self.number);
         }
     }
 }

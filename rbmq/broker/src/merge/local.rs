@@ -16,12 +16,13 @@ use rbmq_wire::TopicName;
 use rocketbufs::Position;
 
 /// An empty slot keeps memory for so many bytes.
-const KEPT_BYTES: usize = 1 << 20;
+const KEPT_BYTES: usize = 256 << 10;
 
-/// Publishes into the log of a space from a thread of this process. Dropping it forgets a batch that is not merged.
+/// Publishes into the log of a space from a thread of this process. A batch that is not merged when it is dropped still will be.
 pub struct LocalPublisher {
     slot: Slot,
     merging: Box<dyn Merging + Send>,
+    max_bytes: usize,
 }
 
 /// What is called when there is room again.
@@ -29,9 +30,9 @@ pub(super) type Wake = Box<dyn Fn() + Send + Sync>;
 
 /// The merged topic, as a publisher of this process tells it of its slot.
 pub(super) trait Merging {
-    /// There is a batch. The calling thread merges it, if no other one has the topic.
+    /// There is a batch. The calling thread merges it, if no other one has the topic, and what it finds of others in one turn.
     fn arrived(&self);
-    /// The publisher is gone, and a batch with it.
+    /// The publisher is gone, and perhaps has left a batch.
     fn left(&self);
 }
 
@@ -63,7 +64,9 @@ impl LocalAsk {
 pub enum NotTaken {
     /// The last one is not merged. `wake` is called when it is.
     Full,
-    /// The log has ended.
+    /// It is larger than a delivery of the log: this many bytes at most.
+    TooLarge(usize),
+    /// The log has ended, and the last batch with it, if that was not merged.
     Ended,
 }
 
@@ -101,10 +104,14 @@ pub(super) struct Batch {
 impl LocalPublisher {
     /// A publisher that finds its topic with what `join` makes of its ring. `wake` is called, from any thread, when there is room again and
     /// the publisher has waited for it.
-    pub(super) fn new<M: Merging + Send + 'static>(wake: Wake, join: impl FnOnce(LocalRing) -> M) -> Self {
+    pub(super) fn new<M: Merging + Send + 'static>(
+        max_bytes: usize,
+        wake: Wake,
+        join: impl FnOnce(LocalRing) -> M,
+    ) -> Self {
         let slot = Slot(Arc::new(Shared { content: Mutex::default(), wake }));
         let merging = Box::new(join(LocalRing(slot.clone())));
-        Self { slot, merging }
+        Self { slot, merging, max_bytes }
     }
 
     /// Takes a batch of whole records, one delivery at most, and leaves an empty one with memory for the next. It is published before anything
@@ -113,12 +120,16 @@ impl LocalPublisher {
     /// # Errors
     /// The batch was not taken.
     pub fn publish(&mut self, batch: &mut Vec<u8>) -> Result<(), NotTaken> {
-        if batch.is_empty() {
-            return Ok(());
+        if batch.len() > self.max_bytes {
+            return Err(NotTaken::TooLarge(self.max_bytes));
         }
         let mut content = self.slot.0.content.lock();
-        if content.has_ended {
+        if content.has_ended && (content.is_taken || !batch.is_empty()) {
+            content.is_taken = false;
             return Err(NotTaken::Ended);
+        }
+        if batch.is_empty() {
+            return Ok(());
         }
         if content.is_taken {
             content.is_awaited = true;
@@ -132,9 +143,12 @@ impl LocalPublisher {
         Ok(())
     }
 
-    /// Whether everything that was taken is merged. If it is not, `wake` is called when it is.
+    /// Whether everything that was taken is merged, or never will be. Otherwise `wake` is called when it is.
     pub fn is_merged(&self) -> bool {
         let mut content = self.slot.0.content.lock();
+        if content.has_ended {
+            return true;
+        }
         content.is_awaited = content.is_taken;
         !content.is_taken
     }

@@ -262,6 +262,17 @@ impl<S, J> Owner<'_, S, J> {
         }
     }
 
+    /// Has the events handled that there are. Returns whether others came meanwhile, which wait for the next owner.
+    pub(super) fn run_once(mut self, handle: impl FnOnce(&mut S, Events<J>) -> Status) -> bool {
+        let Some(state) = &mut self.state else { return false };
+        let status = handle(state, mem::take(&mut self.events));
+        let mut mail = self.mailbox.mail.lock();
+        mail.status = status;
+        let are_left = !mail.closed && !mail.events.is_empty();
+        self.put_back(&mut mail);
+        are_left
+    }
+
     fn put_back(&mut self, mail: &mut Mail<S, J>) {
         mail.state = self.state.take();
         self.mailbox.made_status(mail);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rbmq_wire::{Control, Framing, RefuseCode, Space, TopicName};
+use rbmq_wire::{Control, Framing, RUN_HEADER_BYTES, RefuseCode, Space, TopicName};
 use rocketbufs::{
     Bid, BlockTimeout, BufferOptions, ConfirmMode, Epoch, InEvent, Policy, Position, Start, SubscribeOptions,
 };
@@ -223,11 +223,18 @@ impl MergedTopics {
     }
 
     /// A publisher of this process into the log of a space. None: the log is not open, or is kept on disk, where only the log's own thread writes.
-    pub(crate) fn local_publisher(&mut self, log: &TopicName, wake: Wake) -> Option<LocalPublisher> {
+    pub(crate) fn local_publisher(
+        &mut self,
+        tables: &Tables,
+        log: &TopicName,
+        wake: Wake,
+    ) -> Option<LocalPublisher> {
         let out_bid = self.members.find(log).filter(|_| !self.keeper.is_kept(log))?;
+        let max_bytes = tables.info(out_bid)?.max_delivery_bytes.saturating_sub(RUN_HEADER_BYTES as u64);
         let number = self.members.take_number(out_bid)?;
         let topic = self.members.topic(out_bid)?;
-        Some(LocalPublisher::new(wake, |ring| Arrivals::join(topic, number, Source::Local(ring), 0)))
+        let join = |ring| Arrivals::join(topic, number, Source::Local(ring), 0);
+        Some(LocalPublisher::new(usize::try_from(max_bytes).unwrap_or(usize::MAX), wake, join))
     }
 
     /// Makes a merged topic: its ring, and its buffer for subscribers.
@@ -448,7 +455,10 @@ impl MergedTopics {
         position: Position,
         fx: &mut Effects,
     ) {
-        let Some((key, bid)) = self.members.member(out_bid, number) else { return };
+        let Some((key, bid)) = self.members.member(out_bid, number) else {
+            // A publisher of this process has left, and all it left behind is merged.
+            return self.members.topic(out_bid).into_iter().for_each(|topic| topic.remove(number));
+        };
         let Some(member) = self.members.get(key, bid) else { return };
         let until = Instant::now() + tables.settings.closed_linger();
         let last = match member.stage {

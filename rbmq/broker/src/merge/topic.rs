@@ -178,14 +178,29 @@ impl MergedTopic {
         }
     }
 
+    /// Leaves an event, as a thread that has other things to do: it handles no more than it finds, and workers the rest.
+    pub(super) fn post_briefly(&self, event: Event<Joining>) {
+        match self.mailbox.post(event) {
+            Posted::Owns(owner) => {
+                if owner.run_once(|state, events| self.handle(state, events)) {
+                    self.buffer.notify_progress(Progress::Room);
+                }
+            }
+            Posted::Calls => self.kept.iter().for_each(|kept| kept.schedule()),
+            Posted::Nothing => {}
+        }
+    }
+
     /// Merges everything that can be merged.
     fn run(&self, owner: Owner<'_, State, Joining>) {
-        owner.run(|state, events| {
-            for (number, position) in self.turn(state, events).finished {
-                self.events.event(inbox::Event::Merged { out_bid: self.buffer.bid(), number, position });
-            }
-            state.status
-        });
+        owner.run(|state, events| self.handle(state, events));
+    }
+
+    fn handle(&self, state: &mut State, events: Events<Joining>) -> Status {
+        for (number, position) in self.turn(state, events).finished {
+            self.events.event(inbox::Event::Merged { out_bid: self.buffer.bid(), number, position });
+        }
+        state.status
     }
 
     fn turn(&self, state: &mut State, events: Events<Joining>) -> Turn {

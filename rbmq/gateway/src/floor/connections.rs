@@ -174,6 +174,8 @@ pub(crate) struct Connections {
     pushes: u64,
     dirty: Vec<ConnId>,
     resumed: Vec<ConnId>,
+    /// How often connections that wait for room were asked for.
+    turn: usize,
     drained: Vec<ConnId>,
     ended: Vec<ConnId>,
     /// A connection was closed since the last sweep.
@@ -197,6 +199,7 @@ impl Connections {
             pushes: 0,
             dirty: Vec::new(),
             resumed: Vec::new(),
+            turn: 0,
             drained: Vec::new(),
             ended: Vec::new(),
             has_closed: false,
@@ -296,10 +299,16 @@ impl Connections {
         self.conns.iter().map(|(_, conn)| conn.id).collect()
     }
 
-    /// The ids of the connections that wait until the bus has room, or for an answer.
-    pub(crate) fn blocked(&self) -> Vec<ConnId> {
+    /// The ids of the connections that wait until the bus has room, or for an answer. Each time another one is the first, since those behind may find no
+    /// room any more.
+    pub(crate) fn blocked(&mut self) -> Vec<ConnId> {
         let is_blocked = |conn: &Conn| conn.blocked == Some(Until::Resumed);
-        self.conns.iter().filter(|(_, conn)| is_blocked(conn)).map(|(_, conn)| conn.id).collect()
+        let blocked = self.conns.iter().filter(|(_, conn)| is_blocked(conn));
+        let mut blocked: Vec<_> = blocked.map(|(_, conn)| conn.id).collect();
+        self.turn = self.turn.wrapping_add(1);
+        let first = self.turn.checked_rem(blocked.len()).unwrap_or(0);
+        blocked.rotate_left(first);
+        blocked
     }
 
     /// Whether a connection waits for news.

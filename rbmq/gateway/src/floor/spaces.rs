@@ -18,6 +18,8 @@ use super::wake::Bell;
 const MAX_KEPT: usize = 128 << 10;
 const MAX_KEPT_MESSAGE: usize = 4 << 10;
 
+const ENDED: &str = "the log of the space has ended";
+
 /// Without waiting.
 pub(super) const NOW: Option<Duration> = Some(Duration::ZERO);
 
@@ -25,6 +27,8 @@ pub(super) const NOW: Option<Duration> = Some(Duration::ZERO);
 struct Way {
     writer: SpaceWriter,
     local: Option<LocalPublisher>,
+    /// Messages were lost, of which nobody was told yet.
+    has_lost: bool,
 }
 
 /// The spaces.
@@ -37,14 +41,14 @@ pub(super) struct Spaces {
 impl Spaces {
     /// The spaces of a broker in another process.
     pub(super) fn beside(writers: Vec<SpaceWriter>) -> Self {
-        let all = writers.into_iter().map(|writer| Way { writer, local: None }).collect();
+        let all = writers.into_iter().map(|writer| Way { writer, local: None, has_lost: false }).collect();
         Self { all, has_room: Arc::default() }
     }
 
     /// The spaces of a broker in this process, with its gate. The bell is rung when there is room again.
     pub(super) fn inside(writers: Vec<SpaceWriter>, gate: &Gate, bell: &Bell) -> Self {
         let mut spaces = Self::beside(writers);
-        for Way { writer, local } in &mut spaces.all {
+        for Way { writer, local, .. } in &mut spaces.all {
             let (flag, bell) = (spaces.has_room.clone(), bell.clone());
             *local = gate.local_publisher(writer.space(), move || {
                 // Release: pairs with the acquire of `take_has_room`.
@@ -62,7 +66,7 @@ impl Spaces {
 
     /// Adds one of a broker in another process.
     pub(super) fn push(&mut self, writer: SpaceWriter) {
-        self.all.push(Way { writer, local: None });
+        self.all.push(Way { writer, local: None, has_lost: false });
     }
 
     /// Removes the one of a log.
@@ -92,13 +96,14 @@ impl Spaces {
     pub(super) fn flush(&mut self) -> Vec<(TopicName, String)> {
         let mut lost = Vec::new();
         for way in &mut self.all {
-            match way.flush() {
-                Ok(()) | Err(PublishError::TimedOut { .. }) => {}
-                Err(error) => {
-                    warn!("messages of clients are lost: {error}");
-                    lost.push((way.writer.space().log().clone(), error.to_string()));
-                }
-            }
+            let why = match way.flush() {
+                Ok(()) | Err(PublishError::TimedOut { .. }) if way.has_lost => ENDED.to_owned(),
+                Ok(()) | Err(PublishError::TimedOut { .. }) => continue,
+                Err(error) => error.to_string(),
+            };
+            way.has_lost = false;
+            warn!("messages of clients are lost: {why}");
+            lost.push((way.writer.space().log().clone(), why));
         }
         lost
     }
@@ -137,8 +142,16 @@ impl Way {
             Ok(()) => Ok(()),
             Err(NotTaken::Full) => Err(PublishError::TimedOut { last_error: None }),
             Err(NotTaken::Ended) => {
+                // The connection knows whether there is another log.
+                (self.local, self.has_lost) = (None, true);
                 self.writer.pushed_mut().clear();
-                Err(PublishError::Buffer("the log of the space has ended".to_owned()))
+                Err(PublishError::Buffer(ENDED.to_owned()))
+            }
+            // Each record has found room in a delivery with the others.
+            Err(NotTaken::TooLarge(max)) => {
+                let (size, max) = (self.writer.pushed_bytes() as u64, max as u64);
+                self.writer.pushed_mut().clear();
+                Err(PublishError::TooLarge { size, max })
             }
         }
     }
@@ -201,7 +214,7 @@ mod tests {
                     let wake = move || _ = rung.try_send(());
                     let writer = publisher.space("d/#").expect("there is a space");
                     let local = gate.local_publisher(space, wake).expect("it is not on disk");
-                    let mut way = Way { writer, local: Some(local) };
+                    let mut way = Way { writer, local: Some(local), has_lost: false };
                     publish(|message| {
                         while let Err(error) = way.put(topic, Attributes::EMPTY, message) {
                             assert_eq!(error, PublishError::TimedOut { last_error: None });
@@ -227,6 +240,37 @@ mod tests {
                 next[at] += 1;
             }
         });
+    }
+
+    /// Its batch waits for a subscriber, and for nobody else.
+    #[test]
+    fn what_a_publisher_of_this_process_leaves_behind_is_published() {
+        let broker = broker();
+        let mut subscriber = Subscriber::builder()
+            .slow(SlowPolicy::Block)
+            .connect(&broker.addr())
+            .expect("the broker listens");
+        subscriber.subscribe("d/#").expect("a filter");
+        let publisher = Publisher::connect(&broker.addr()).expect("the broker listens");
+        let mut writer = publisher.space("d/#").expect("there is a space");
+        writer.wait_subscribers(1, LONG).expect("there is one");
+        let gate = broker.gate().expect("a gate");
+        let mut local = gate.local_publisher(writer.space(), || {}).expect("it is not on disk");
+        assert!(matches!(local.publish(&mut vec![0; 16 << 20]), Err(NotTaken::TooLarge(_))));
+        let topic: TopicName = "d/a".parse().expect("a name");
+        let mut taken = 0;
+        loop {
+            writer.push(&topic, Attributes::EMPTY, &vec![b'x'; 100_000]).expect("the topic is in the space");
+            match local.publish(writer.pushed_mut()) {
+                Ok(()) => taken += 1,
+                Err(full) => break assert_eq!(full, NotTaken::Full),
+            }
+        }
+        drop(local);
+        for _ in 0..taken {
+            let message = subscriber.recv_ref(LONG).expect("nothing is lost").expect("a message");
+            assert_eq!((message.topic, message.bytes.len()), (&topic, 100_000));
+        }
     }
 
     #[test]
