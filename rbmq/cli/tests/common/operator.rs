@@ -96,6 +96,13 @@ impl Operated {
         rest.expect("the reader has ended")
     }
 
+    /// Kills the process, and waits until it is gone.
+    pub fn kill(mut self) {
+        self.signal("KILL");
+        self.process.finish();
+        self.readers.drain(..).for_each(|reader| reader.join().expect("a reader"));
+    }
+
     /// Ends the broker with SIGTERM. Returns its log.
     pub fn end(mut self) -> String {
         self.signal("TERM");

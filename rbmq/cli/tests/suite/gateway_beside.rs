@@ -384,7 +384,7 @@ fn a_message_to_a_kept_topic_is_acknowledged_when_it_is_in_its_file() {
     }
     (1..=COUNT).for_each(|id| acked(&mut publisher, AckKind::Puback, id));
     // Nothing of it comes from the gateway a second time.
-    beside.process.signal("KILL");
+    beside.process.kill();
     let broker = restart(broker, &args);
     let mut subscriber = Subscriber::connect(&broker.addr).expect("the broker listens");
     for topic in ["kept/a", "both/a"] {
@@ -411,7 +411,7 @@ fn sessions_outlive_the_gateway_in_its_folder() {
     publisher.publish(Message { retain: true, ..Message::new("r", "stays", 1, 2) }).expect("sent");
     acked(&mut publisher, AckKind::Puback, 1);
     acked(&mut publisher, AckKind::Puback, 2);
-    beside.process.signal("KILL");
+    beside.process.kill();
     let beside = Beside::start(&broker.addr, &args);
     let (mut subscriber, present) = Client::connect(&beside.mqtt, "subscriber").expect("the gateway listens");
     assert!(present);
