@@ -20,7 +20,7 @@ use crate::floor::worker::NewSession;
 use crate::mqtt::{Clock, Journal, JournalError, Mqtt, Overflow, Settings as MqttSettings, unix_ms};
 use crate::protocol::Protocol;
 use crate::resp::machine::{Resp, Settings as RespSettings};
-use crate::way::{Link, Way};
+use crate::way::{Connected, Link, Way};
 
 /// The most bytes of a reply with entries of streams, beyond its last entry; less with a smaller log of frames, so that what waits for several clients
 /// has room.
@@ -337,9 +337,10 @@ fn begin<P: Protocol + Send + 'static>(
     options: Options,
     protocol: P,
 ) -> Result<Running, GatewayError> {
-    let (publisher, subscriber) = way.connect(&options.name).map_err(GatewayError::Broker)?;
+    let Connected { publisher, subscriber, receiving } =
+        way.connect(&options.name).map_err(GatewayError::Broker)?;
     let address = options.listener.local_addr()?.to_string();
-    let door = |bell: &Bell| way.open(settings, &address, bell);
+    let door = |bell: &Bell| way.open(settings, &address, bell, receiving);
     start(options, protocol, door, publisher, subscriber).map_err(|error| match error {
         StartError::System(error) => GatewayError::System(error),
         other => GatewayError::Broker(other.to_string()),

@@ -13,7 +13,7 @@ use rbmq_wire::TopicFilter;
 use rocketbufs::{Config, Context};
 
 use crate::floor::hall::BrokerDoor;
-use crate::floor::openings::Side;
+use crate::floor::openings::{Receiving, Side};
 use crate::floor::wake::Bell;
 
 /// A broker in another process, and how gateways log in there. They are one user of it, whatever users their clients are.
@@ -49,6 +49,13 @@ impl Link {
         let publisher = Publisher::builder().name("rbmq gateway").config(self.config.clone());
         publisher.login(self.login.clone()).connect(&self.address).map(Publisher::close)
     }
+}
+
+/// A gateway's connections to its broker.
+pub(crate) struct Connected {
+    pub(crate) publisher: Publisher,
+    pub(crate) subscriber: Subscriber,
+    pub(crate) receiving: Receiving,
 }
 
 /// The way of one process's gateways.
@@ -98,7 +105,7 @@ impl Way<'_> {
     }
 
     /// Connects to the broker. Errors are texts for people.
-    pub(crate) fn connect(&self, name: &str) -> Result<(Publisher, Subscriber), String> {
+    pub(crate) fn connect(&self, name: &str) -> Result<Connected, String> {
         let (publisher, subscriber) = (Publisher::builder().name(name), Subscriber::builder().name(name));
         let subscriber = subscriber.slow(SlowPolicy::BlockIfAllowed);
         let (address, config) = match self {
@@ -112,16 +119,26 @@ impl Way<'_> {
         };
         let context = Context::new(config).map_err(|error| error.to_string())?;
         let (mut publisher, mut subscriber) = (publisher.context(&context), subscriber.context(&context));
+        let receiving = Receiving::default();
         if let Self::Beside(_, link) = self {
             publisher = publisher.login(link.login.clone());
             subscriber = subscriber.login(link.login.clone()).durable(&place(name)?, link.hold);
+            let receives = receiving.clone();
+            publisher = publisher.resume_when(move |instance| receives.is_from(instance));
         }
         let publisher = publisher.connect(address).map_err(|error| error.to_string())?;
-        Ok((publisher, subscriber.connect(address).map_err(|error| error.to_string())?))
+        let subscriber = subscriber.connect(address).map_err(|error| error.to_string())?;
+        Ok(Connected { publisher, subscriber, receiving })
     }
 
     /// Opens the entrance of a gateway that listens on an address.
-    pub(crate) fn open(&self, settings: &GatewaySettings, address: &str, bell: &Bell) -> (BrokerDoor, Side) {
+    pub(crate) fn open(
+        &self,
+        settings: &GatewaySettings,
+        address: &str,
+        bell: &Bell,
+        receiving: Receiving,
+    ) -> (BrokerDoor, Side) {
         let rung = bell.clone();
         let wake = move || rung.ring();
         match self {
@@ -132,7 +149,8 @@ impl Way<'_> {
                 (BrokerDoor(gate.open(settings, address, wake)), side)
             }
             Self::Beside(reception, _) => {
-                (BrokerDoor(reception.entrance(settings, address, wake)), Side::Beside(bell.clone()))
+                let door = BrokerDoor(reception.entrance(settings, address, wake));
+                (door, Side::Beside(bell.clone(), receiving))
             }
         }
     }

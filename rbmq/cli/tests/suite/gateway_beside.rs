@@ -366,6 +366,56 @@ fn clients_stay_while_the_broker_is_away_and_what_was_acknowledged_arrives() {
     );
 }
 
+/// More than the rings of the gateway keep: clients wait then, and nothing is lost.
+#[test]
+fn clients_wait_when_the_rings_are_full() {
+    const COUNT: u16 = 200;
+    let dir = tempfile::tempdir().expect("a folder");
+    let config = write(dir.path(), "rbmq.toml", "[[broker.topics]]\npattern = '#'\nspace = true\n");
+    let args = ["--config", &*config];
+    let broker = BrokerProcess::start_with(&args);
+    let beside = Beside::start(&broker.addr, &[]);
+    let mut subscriber = beside.mqtt_of("subscriber", "t", 1);
+    let mut publisher = beside.mqtt("publisher");
+    let addr = kill(broker);
+    let publishing = std::thread::spawn(move || {
+        for id in 1..=COUNT {
+            publisher.publish(Message::new("t", &format!("{id:060000}"), 1, id)).expect("sent");
+        }
+        (1..=COUNT).for_each(|id| acked(&mut publisher, AckKind::Puback, id));
+    });
+    let broker = BrokerProcess::start_at(&addr, &args);
+    let mut missing: std::collections::BTreeSet<u16> = (1..=COUNT).collect();
+    while !missing.is_empty() {
+        missing.remove(&subscriber.message().0.parse().expect("a number"));
+    }
+    publishing.join().expect("all are acknowledged");
+    beside.process.end();
+    drop(broker);
+}
+
+/// What was in the space is refused, and each topic is its own from then on.
+#[test]
+fn a_broker_that_comes_back_without_its_space_is_used_without_it() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let config = write(dir.path(), "rbmq.toml", "[[broker.topics]]\npattern = '#'\nspace = true\n");
+    let broker = BrokerProcess::start_with(&["--config", &config]);
+    let beside = Beside::start(&broker.addr, &[]);
+    let mut subscriber = beside.mqtt_of("subscriber", "t/+", 1);
+    let mut publisher = beside.mqtt("publisher");
+    publisher.publish(Message::new("t/1", "in the space", 1, 1)).expect("sent");
+    acked(&mut publisher, AckKind::Puback, 1);
+    assert_eq!(subscriber.message().0, "in the space");
+    let broker = restart(broker, &[]);
+    until("a message is acknowledged", || {
+        publisher.publish(Message::new("t/1", "outside", 1, 1)).expect("sent");
+        publisher.reason() == 0
+    });
+    assert_eq!(subscriber.message().0, "outside");
+    beside.process.end();
+    drop(broker);
+}
+
 /// A topic that the broker keeps has in its file what was acknowledged, also without a space.
 #[test]
 fn a_message_to_a_kept_topic_is_acknowledged_when_it_is_in_its_file() {

@@ -31,7 +31,14 @@ pub struct PublisherBuilder {
     config: Config,
     context: Option<Context>,
     login: Login,
+    resume_when: Option<Arc<ResumeWhen>>,
 }
+
+/// Whether a broker process may get the topics now.
+type ResumeWhen = dyn Fn(u128) -> bool + Send + Sync;
+
+/// How often that is asked.
+const RESUME_STEP: Duration = Duration::from_millis(5);
 
 /// How a topic is opened for publishing.
 ///
@@ -137,10 +144,22 @@ impl PublisherBuilder {
         let connection =
             Connection::connect(&context, addr, Role::Publisher, &self.name, &self.login, on_start)?;
         let shared = PublisherShared { connection, out, topics, events, asks };
-        shared.reconnect()?;
+        shared.reconnect(self.resume_when)?;
         let (next_bid, next_writer, opening) = (AtomicU32::new(0), AtomicU64::new(0), Mutex::default());
         let spaces = Arc::default();
         Ok(Publisher { shared: Arc::new(shared), context, next_bid, next_writer, opening, spaces })
+    }
+}
+
+impl PublisherBuilder {
+    /// After a lost connection, the broker gets the topics only when this is true of the instance of its process. A program with a subscriber
+    /// that is to miss nothing waits until that one receives there ([`Subscriber::receives_from`](crate::Subscriber::receives_from)): a broker
+    /// that was restarted keeps for nobody what it is sent before.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn resume_when(mut self, ready: impl Fn(u128) -> bool + Send + Sync + 'static) -> Self {
+        self.resume_when = Some(Arc::new(ready));
+        self
     }
 }
 
@@ -156,11 +175,16 @@ option_setters::setters! { PublisherBuilder:
 
 impl PublisherShared {
     /// Starts to replace lost connections. The topics are named again on every new connection.
-    fn reconnect(&self) -> Result<(), ConnectError> {
+    fn reconnect(&self, resume_when: Option<Arc<ResumeWhen>>) -> Result<(), ConnectError> {
         let (topics, buffers) = (self.topics.clone(), self.out.as_ref().clone());
         let (down, up) = (self.events.clone(), self.events.clone());
         let on_down = move |why: &str| down.push(PublisherEvent::Disconnected(why.to_owned()));
         let on_up = move |conn: &Conn| {
+            if let Some(ready) = &resume_when {
+                while conn.is_up() && !ready(conn.peer_instance()) {
+                    std::thread::sleep(RESUME_STEP);
+                }
+            }
             // Not under the lock: the worker that makes room for more messages may wait for it. A topic that is being opened may
             // be named twice. The broker answers twice, which does no harm.
             let known: Vec<_> = lock(&topics).values().cloned().collect();

@@ -437,6 +437,13 @@ impl Subscriber {
         self.driver.is_settled()
     }
 
+    /// The broker process at which all subscriptions are in force, for [`PublisherBuilder::resume_when`](crate::PublisherBuilder::resume_when);
+    /// none while they are not. After a loss it is the last one, until the calls that receive have moved to another one.
+    #[doc(hidden)]
+    pub fn receives_from(&self) -> Option<u128> {
+        self.driver.receives_from()
+    }
+
     /// A descriptor that is readable while a call that receives would return something. The application's event loop may only
     /// poll it. When it is readable, take events or messages with a time-out of zero until none is returned: messages of a
     /// batch that is partly taken do not make the descriptor readable.

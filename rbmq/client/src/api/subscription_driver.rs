@@ -262,6 +262,13 @@ impl SubscriptionDriver {
         is_settled
     }
 
+    /// The broker process at which all subscriptions are in force, by the instance of its context.
+    pub(crate) fn receives_from(&self) -> Option<u128> {
+        // Under one lock: the rIn changes together with what is asked there.
+        let state = lock(&self.state);
+        state.machine.is_settled().then(|| state.rin.conn().peer_instance())
+    }
+
     /// Whether all topics have ended.
     pub(crate) fn has_ended(&self) -> bool {
         lock(&self.state).machine.has_ended()

@@ -87,10 +87,11 @@ impl Topics {
         news
     }
 
-    /// Tells people that the broker is away, or there again. A broker in this process never is.
-    pub(super) fn tell_connection(&self, lost: Option<&str>) {
+    /// The broker is away, or there again. One in this process never is.
+    pub(super) fn tell_connection(&mut self, lost: Option<&str>) {
+        let Some(confirms) = &mut self.confirms else { return };
+        confirms.is_away = lost.is_some();
         match lost {
-            _ if self.confirms.is_none() => {}
             Some(why) => {
                 warn!(
                     "not ready: the broker is away ({why}); clients stay connected, and what they publish waits"
@@ -100,11 +101,18 @@ impl Topics {
         }
     }
 
+    /// Tells the publisher where the subscriber receives. Returns whether the call has to come again soon, as a broker that was away gets nothing
+    /// before.
+    pub(crate) fn note_receiving(&self, subscriber: &Subscriber) -> bool {
+        let Some(confirms) = &self.confirms else { return false };
+        confirms.receiving.set(subscriber.receives_from());
+        confirms.is_away
+    }
+
     /// The gateway stops. Waits until a broker in another process has what was published, and keeps no place for this gateway.
     pub(crate) fn finish(&mut self, subscriber: &mut Subscriber) {
-        if self.confirms.is_none() {
-            return;
-        }
+        let Some(confirms) = &self.confirms else { return };
+        confirms.receiving.end();
         for topics in self.always().chain(self.asked()) {
             // Without an end, the place is kept for a while, and publishers may wait for it.
             let _ = subscriber.unsubscribe(topics);

@@ -121,11 +121,11 @@ impl Topics {
                 let writers = spaces.iter().map(open).collect::<Result<_, _>>()?;
                 (Spaces::inside(writers, &gate, &bell), Some(kept), None, bell)
             }
-            Side::Beside(bell) => {
+            Side::Beside(bell, receiving) => {
                 let spaces = Spaces::beside(openings::open_spaces(&publisher, spaces, max_message_bytes)?);
                 // With all topics whose names are in a space: nobody here knows which of them come from elsewhere.
                 foreign = spaces.iter().map(|space| space.space().pattern().clone()).collect();
-                (spaces, None, Some(Confirms::new(bell.waker())), bell)
+                (spaces, None, Some(Confirms::new(bell.waker(), receiving)), bell)
             }
         };
         let (open, wanted) = (HashMap::new(), HashMap::new());

@@ -20,6 +20,7 @@ use rocketbufs::Position;
 use tracing::warn;
 
 use super::logs::LogNews;
+use super::openings::Receiving;
 use crate::protocol::Ticket;
 
 /// A writer that is asked how far its log is confirmed.
@@ -78,6 +79,9 @@ struct Waiting {
 
 /// The messages that wait for the broker. Logs go by the name of their topic, or of the log of a space.
 pub(crate) struct Confirms {
+    pub(super) receiving: Receiving,
+    /// The publisher has no broker, or waits for the subscriber.
+    pub(super) is_away: bool,
     waker: Waker,
     logs: HashMap<TopicName, Waiting>,
     /// Messages that are not confirmed any more.
@@ -87,8 +91,9 @@ pub(crate) struct Confirms {
 
 impl Confirms {
     /// The waker is for the thread that takes the news.
-    pub(super) fn new(waker: Waker) -> Self {
-        Self { waker, logs: HashMap::new(), failed: Vec::new(), lines: LogLimiter::default() }
+    pub(super) fn new(waker: Waker, receiving: Receiving) -> Self {
+        let (logs, failed, lines) = (HashMap::new(), Vec::new(), LogLimiter::default());
+        Self { receiving, is_away: false, waker, logs, failed, lines }
     }
 
     /// A message was published to a log, or will be, and ends at this position.

@@ -2,8 +2,10 @@
 //!
 //! What a gateway in the broker's process reads from its rules, this one learns by asking: which spaces there are, and how large a delivery may be.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use locks::Mutex;
 use rbmq::{Publisher, RefuseCode, SpaceWriter, TopicOpenError, TopicOptions, TopicWriter};
 use rbmq_broker::{Gate, KeptTopics};
 use rbmq_wire::{ATTRIBUTES_HEADER_BYTES, MAX_TOPIC_BYTES, RECORD_HEADER_BYTES, TopicFilter, TopicName};
@@ -31,8 +33,43 @@ const LEAST_DELIVERY_BYTES: u64 = 4096;
 pub(crate) enum Side {
     /// In this process, with the logs of its kept topics. The bell is rung when there is room again.
     Inside { kept: KeptTopics, gate: Gate, bell: Bell },
-    /// In another process. The bell is rung when it has confirmed something.
-    Beside(Bell),
+    /// In another process. The bell is rung when it has confirmed something, and the publisher asks where the subscriber receives.
+    Beside(Bell, Receiving),
+}
+
+/// Which process of the broker the subscriber receives from, as far as the gateway's thread has seen. A broker that was restarted gets nothing
+/// before the gateway would receive it: it may have room for less than what has waited.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Receiving(Arc<Mutex<From>>);
+
+#[derive(Debug, Default)]
+enum From {
+    #[default]
+    Nobody,
+    Process(u128),
+    /// The gateway stops, and receives nothing more.
+    Anybody,
+}
+
+impl Receiving {
+    /// The subscriber receives from this process, or from none.
+    pub(super) fn set(&self, instance: Option<u128>) {
+        *self.0.lock() = instance.map_or(From::Nobody, From::Process);
+    }
+
+    /// The publisher waits for the subscriber no more.
+    pub(super) fn end(&self) {
+        *self.0.lock() = From::Anybody;
+    }
+
+    /// Whether this process may get what the gateway has.
+    pub(crate) fn is_from(&self, instance: u128) -> bool {
+        match *self.0.lock() {
+            From::Nobody => false,
+            From::Process(of) => of == instance,
+            From::Anybody => true,
+        }
+    }
 }
 
 /// A record stays in its ring until the subscribers have it, so that a broker that dies loses nothing of it.

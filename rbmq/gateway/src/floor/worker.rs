@@ -238,7 +238,8 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
             self.resume_at = None;
             self.resume_blocked();
         }
-        if self.topics.take_missing() {
+        let is_away = self.topics.note_receiving(&self.subscriber);
+        if self.topics.take_missing() || is_away {
             self.resume_at.get_or_insert(now + RESUME);
         }
         if self.connections.take_has_closed() {
