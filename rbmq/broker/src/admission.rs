@@ -17,7 +17,7 @@ use access::{
 };
 use locks::{Mutex, MutexGuard};
 use rbmq_wire::{Space, TopicFilter, TopicName};
-use rocketbufs::{Admitted, Asking, Bid, Context, Policy, PolicySet, RateLimits};
+use rocketbufs::{Admitted, Asking, Bid, Context, Meter, MeterClock, Policy, PolicySet, RateLimits};
 
 use super::rates::{RateSettings, RateUse, Rates};
 use super::session_key::SessionKey;
@@ -241,8 +241,19 @@ impl Admission {
     pub(super) fn rate_limits(&self, conn: u64, ctx: &Context) -> RateLimits {
         let mut state = self.lock();
         let whom = state.clients.get(&conn).map(|client| client.whom.clone());
-        state.rates.forget_unused(ctx);
+        state.rates.forget_unused(ctx.meter_clock());
         state.rates.limits(whom.as_deref().unwrap_or_default())
+    }
+
+    /// The meter of a client of a gateway; none: it has no limits on bytes per second.
+    pub(super) fn meter(&self, identity: &Identity, addr: &str, clock: MeterClock) -> Option<Meter> {
+        let mut state = self.lock();
+        if !state.rates.has_limits() {
+            return None;
+        }
+        state.rates.forget_unused(clock);
+        let limits = state.rates.limits(&whom(identity, addr));
+        (!limits.is_empty()).then(|| Meter::new(limits, clock))
     }
 
     /// Other limits on bytes per second are in force. Returns the connections that need others than they have.

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use access::Principal;
-use rocketbufs::{Context, RateLimit, RateLimits};
+use rocketbufs::{MeterClock, RateLimit, RateLimits};
 
 /// Shares without a connection are forgotten when there are so many more than before.
 const FORGET_AT_LEAST: usize = 64;
@@ -133,6 +133,11 @@ impl Rates {
         Self { settings, ..Self::default() }
     }
 
+    /// Whether anybody has a limit.
+    pub(crate) fn has_limits(&self) -> bool {
+        self.settings.shape().contains(&true)
+    }
+
     /// The limits of a connection that counts for these.
     pub(crate) fn limits(&mut self, whom: &[Principal]) -> RateLimits {
         let (settings, now) = (self.settings, Instant::now());
@@ -156,11 +161,11 @@ impl Rates {
     }
 
     /// Forgets shares that nobody uses and that would be the same if they were made again.
-    pub(crate) fn forget_unused(&mut self, ctx: &Context) {
+    pub(crate) fn forget_unused(&mut self, clock: MeterClock) {
         if self.shares.len() < self.forget_at.max(FORGET_AT_LEAST) {
             return;
         }
-        let is_used = |of: &Metered| of.limit.is_shared() || !ctx.is_rate_limit_full(&of.limit);
+        let is_used = |of: &Metered| of.limit.is_shared() || !clock.is_full(&of.limit);
         self.shares.retain(|_, share| share.iter().flatten().any(is_used));
         self.forget_at = 2 * self.shares.len();
     }
@@ -214,7 +219,7 @@ impl Rates {
 
 #[cfg(test)]
 mod tests {
-    use rocketbufs::Config;
+    use rocketbufs::{Config, Context};
 
     use super::*;
 
@@ -274,13 +279,13 @@ mod tests {
         for last in 0..200 {
             drop(rates.limits(&[address(last)]));
         }
-        rates.forget_unused(&ctx);
+        rates.forget_unused(ctx.meter_clock());
         assert_eq!(rates.shares.len(), 1);
         drop(used);
         for last in 0..62 {
             drop(rates.limits(&[address(last)]));
         }
-        rates.forget_unused(&ctx);
+        rates.forget_unused(ctx.meter_clock());
         assert_eq!(rates.shares.len(), 63, "there are few");
     }
 

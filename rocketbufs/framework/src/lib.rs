@@ -74,3 +74,5 @@ pub use state::{
     Budget, ConfirmedPositions, ForeignConnection, ForeignReason, Progress, RateLimit, RateLimits, RateUsage,
     SubscriberProgress,
 };
+#[doc(hidden)]
+pub use state::{Meter, MeterClock};

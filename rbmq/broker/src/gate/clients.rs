@@ -23,6 +23,8 @@ pub(super) struct Client {
     refused: VecDeque<(Operation, Box<str>)>,
     /// Its filters, and those with wildcards among them.
     filters: [u64; 2],
+    /// Its bytes per second have limits.
+    pub(super) is_metered: bool,
 }
 
 /// What is due for clients: at most one password and one login of each, however often it logs in.
@@ -96,6 +98,7 @@ impl Client {
             waiting: None,
             refused: VecDeque::new(),
             filters: [0; 2],
+            is_metered: false,
         }
     }
 

@@ -19,6 +19,7 @@ use std::time::{Instant, SystemTime};
 use access::{AuditEvent, Login, Operation, Refused, Step};
 use peers::LogLimiter;
 use rbmq_wire::{Credentials, Secret, TopicFilter, TopicName};
+use rocketbufs::{Meter, MeterClock};
 use tracing::{error, info, warn};
 
 use super::clients::{Client, Due, Waiting, What, is_same};
@@ -82,6 +83,9 @@ pub struct Entrance {
     events: VecDeque<EntranceEvent>,
     /// When a password must have been checked, and when logins end by themselves.
     due: Due,
+    clock: MeterClock,
+    /// Who has logged in, and what limits their bytes per second.
+    meters: Vec<(u64, Option<Meter>)>,
     lines: Lines,
 }
 
@@ -97,7 +101,12 @@ struct Lines {
 const MAX_RESULTS: usize = 1 << 16;
 
 impl Entrance {
-    pub(super) fn new(desk: Desk, counters: Arc<GatewayCounters>, wake: Arc<Wake>) -> Self {
+    pub(super) fn new(
+        desk: Desk,
+        counters: Arc<GatewayCounters>,
+        wake: Arc<Wake>,
+        clock: MeterClock,
+    ) -> Self {
         let (tell, results) = mpsc::sync_channel(MAX_RESULTS);
         desk.in_force.wake_on_change(&wake);
         let (seen, rules) = (desk.in_force.changes(), desk.in_force.rules());
@@ -113,6 +122,8 @@ impl Entrance {
             wake,
             events: VecDeque::new(),
             due: Due::default(),
+            clock,
+            meters: Vec::new(),
             lines: Lines::default(),
         }
     }
@@ -217,8 +228,16 @@ impl Entrance {
         if let Some(mut known) = self.clients.remove(&client) {
             known.end_wait(&mut self.due);
             known.forget_login(&mut self.due);
+            self.meters.retain(|(of, _)| *of != client);
             self.count_connections();
         }
+    }
+
+    /// What limits the bytes per second of clients that have logged in since the last call; none: nothing. Limits that a reload sets where there were none
+    /// are those of clients that log in later.
+    #[doc(hidden)]
+    pub fn take_meters(&mut self) -> Vec<(u64, Option<Meter>)> {
+        std::mem::take(&mut self.meters)
     }
 
     /// The name of the client's user, empty on a broker without users. None: it has not logged in.
@@ -420,6 +439,11 @@ impl Entrance {
             info!(peer = address, user, method, gateway, more, "logged in");
         }
         self.desk.audit.record(&AuditEvent { method: Some(method), role: Some(gateway), ..event });
+        let meter = self.desk.admission.meter(&identity, address, self.clock);
+        if std::mem::replace(&mut known.is_metered, meter.is_some()) || meter.is_some() {
+            self.meters.retain(|(of, _)| *of != client);
+            self.meters.push((client, meter));
+        }
         let grants = grants(self.rules.rights.as_ref(), &identity);
         known.enter(login, grants, charge, &mut self.due);
         Entry::In

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use rbmq_wire::Space;
 use rocketbufs::config::TransportKind;
-use rocketbufs::{Config, Context, Listener};
+use rocketbufs::{Config, Context, Listener, MeterClock};
 use tracing::warn;
 
 use crate::config::GatewaySettings;
@@ -48,6 +48,7 @@ struct Shared {
     counters: AllGatewayCounters,
     kept_logs: KeptLogs,
     events: Sender,
+    clock: MeterClock,
 }
 
 /// The listener for parts of this process. Dropping it stops listening.
@@ -90,8 +91,8 @@ impl Gate {
         config.transport = TransportKind::Shm;
         config.tls = rocketbufs::config::TlsSettings::default();
         config.tcp.tcp_num_threads = 1;
-        let address = listener.0.local_addr();
-        Self(Arc::new(Shared { address, config, desk, counters, kept_logs, events }))
+        let (address, clock) = (listener.0.local_addr(), ctx.meter_clock());
+        Self(Arc::new(Shared { address, config, desk, counters, kept_logs, events, clock }))
     }
 
     /// The address to which a publisher or subscriber of this process connects, with [`Gate::config`]. It has all rights and no quota.
@@ -132,7 +133,7 @@ impl Gate {
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Entrance {
         let counters = self.0.counters.open(settings.protocol, address);
-        Entrance::new(self.0.desk.clone(), counters, Arc::new(wake))
+        Entrance::new(self.0.desk.clone(), counters, Arc::new(wake), self.0.clock)
     }
 }
 

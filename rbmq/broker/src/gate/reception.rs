@@ -6,8 +6,10 @@
 //! ```
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use locks::Mutex;
+use rocketbufs::MeterClock;
 
 use super::counters::AllGatewayCounters;
 use super::desk::Desk;
@@ -26,6 +28,7 @@ pub struct Reception {
     counters: AllGatewayCounters,
     /// None until there are users.
     checks: Arc<Mutex<Option<Checks>>>,
+    clock: MeterClock,
 }
 
 impl Reception {
@@ -41,7 +44,8 @@ impl Reception {
             None => check.refuse(),
         };
         let desk = Desk::open(&config, Arc::new(checker))?;
-        let reception = Self { config, desk, counters: AllGatewayCounters::default(), checks };
+        let (counters, clock) = (AllGatewayCounters::default(), MeterClock::new(Instant::now()));
+        let reception = Self { config, desk, counters, checks, clock };
         reception.start_checks()?;
         Ok(reception)
     }
@@ -58,7 +62,8 @@ impl Reception {
         address: &str,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Entrance {
-        Entrance::new(self.desk.clone(), self.counters.open(settings.protocol, address), Arc::new(wake))
+        let counters = self.counters.open(settings.protocol, address);
+        Entrance::new(self.desk.clone(), counters, Arc::new(wake), self.clock)
     }
 
     /// Applies the reloadable settings of another configuration, as [`Broker::reload`](crate::Broker::reload): users, rules of access and
@@ -71,6 +76,8 @@ impl Reception {
         let authenticator = self.desk.in_force.rules().authenticator.reopen(&config.users.options())?;
         let reload = self.config.reload(config);
         self.desk.admission.set_limits(self.config.quotas.limits(self.config.is_reachable()));
+        // No connection here has limits of its own: gateways ask at each login.
+        self.desk.admission.set_rates(self.config.quotas.rates());
         self.desk.in_force.replace(Rules::new(authenticator, rights, &self.config));
         self.desk.audit.reopen();
         self.start_checks()?;

@@ -4,8 +4,10 @@
 //! `max_lag_bytes` its policy acts, and where the queues, replies and incomplete commands of all clients together exceed twice the size of the log, the
 //! client that has most is disconnected.
 
+mod delays;
 mod outlets;
 
+use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -17,6 +19,7 @@ use slab::Slab;
 use tracing::{debug, warn};
 
 use super::frames::Frames;
+use super::metering::Metering;
 use super::outbox::{MAX_SLICES, Outbox};
 use super::socket::Socket;
 use crate::protocol::{ConnId, Outlets, Range};
@@ -126,6 +129,8 @@ pub(crate) struct Conn {
     charge: usize,
     /// What the kernel watches.
     interest: EventFlags,
+    /// What limits its bytes per second.
+    metering: Option<Box<Metering>>,
 }
 
 impl Conn {
@@ -141,7 +146,10 @@ impl Conn {
 
     /// Whether bytes of the client are wanted now.
     pub(crate) fn wants_input(&self) -> bool {
-        self.blocked.is_none() && !self.is_closing() && self.outbox.reply_bytes() < MAX_REPLY_BYTES
+        self.blocked.is_none()
+            && !self.is_closing()
+            && self.outbox.reply_bytes() < MAX_REPLY_BYTES
+            && self.metering.as_ref().is_none_or(|metering| metering.receives())
     }
 
     /// Whether what the client has sent cannot be executed now.
@@ -178,6 +186,8 @@ pub(crate) struct Connections {
     turn: usize,
     drained: Vec<ConnId>,
     ended: Vec<ConnId>,
+    /// When connections may go on that a limit on their bytes per second delays.
+    delayed: BTreeSet<(Instant, ConnId)>,
     /// A connection was closed since the last sweep.
     has_closed: bool,
     lines: LogLimiter,
@@ -202,6 +212,7 @@ impl Connections {
             turn: 0,
             drained: Vec::new(),
             ended: Vec::new(),
+            delayed: BTreeSet::new(),
             has_closed: false,
             lines: LogLimiter::default(),
             counts: ConnectionCounts::default(),
@@ -280,6 +291,7 @@ impl Connections {
             is_deep: false,
             charge: 0,
             interest,
+            metering: None,
         });
         Ok(id)
     }
@@ -433,7 +445,8 @@ impl Connections {
             let Some(conn) = self.conns.get_mut(index(id)).filter(|conn| conn.id == id) else { continue };
             conn.is_dirty = false;
             match send(conn, &self.frames, &mut self.counts) {
-                Ok(()) => {}
+                Ok(None) => {}
+                Ok(Some(at)) => _ = self.delayed.insert((at, id)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => conn.is_full = true,
                 Err(error) => {
                     self.end(id, &format!("cannot send: {error}"));
@@ -486,6 +499,7 @@ impl Connections {
         let is_empty = conn.outbox.is_empty() && !conn.socket.has_waiting();
         let mut interest = EventFlags::RDHUP;
         interest.set(EventFlags::IN, conn.wants_input());
+        let sends = sends && conn.metering.as_ref().is_none_or(|metering| metering.sends());
         interest.set(EventFlags::OUT, sends && !is_empty);
         let is_watched = match conn.blocked {
             Some(Until::News) => true,
@@ -624,23 +638,33 @@ fn index(id: ConnId) -> usize {
     usize::try_from(id.0 & u64::from(u32::MAX)).expect("an index of 32 bits")
 }
 
-/// Sends everything that is queued.
-fn send(conn: &mut Conn, frames: &Frames, counts: &mut ConnectionCounts) -> io::Result<()> {
+/// Sends everything that is queued, or as much as the limits of the connection allow: until then the rest waits.
+fn send(conn: &mut Conn, frames: &Frames, counts: &mut ConnectionCounts) -> io::Result<Option<Instant>> {
     conn.socket.flush()?;
     while !conn.outbox.is_empty() {
+        let mut most = usize::MAX;
+        if let Some(metering) = &mut conn.metering {
+            match metering.may_send(conn.outbox.bytes(), Instant::now()) {
+                Ok(bytes) => most = bytes,
+                Err(at) => return conn.socket.flush().map(|()| Some(at)),
+            }
+        }
         let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-        let used = conn.outbox.slices(frames, &mut slices);
+        let used = conn.outbox.slices(frames, most, &mut slices);
         match conn.socket.write(&slices[..used]) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(count) => {
                 conn.outbox.sent(count);
                 counts.sent_bytes += count as u64;
+                if let Some(metering) = &mut conn.metering {
+                    metering.sent(count);
+                }
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-    conn.socket.flush()
+    conn.socket.flush().map(|()| None)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use rbmq_broker::{Count, Entrance, EntranceEvent};
 use rbmq_wire::{TopicFilter, TopicName};
+use rocketbufs::Meter;
 
 use super::bus::BusCounts;
 use super::connections::ConnectionCounts;
@@ -32,6 +33,8 @@ pub(crate) trait Hall: Door {
     fn next_change(&mut self, now: Instant) -> Option<Change>;
     /// When there is one, if the bell is not rung before.
     fn next_due(&self) -> Option<Instant>;
+    /// What limits the bytes per second of clients that have logged in since the last call; none: nothing.
+    fn take_meters(&mut self) -> Vec<(ConnId, Option<Meter>)>;
     /// What has happened since the last call, for metrics.
     fn count(&mut self, connections: &ConnectionCounts, bus: &BusCounts);
 }
@@ -113,6 +116,10 @@ impl Hall for BrokerDoor {
 
     fn next_due(&self) -> Option<Instant> {
         self.0.next_due()
+    }
+
+    fn take_meters(&mut self) -> Vec<(ConnId, Option<Meter>)> {
+        self.0.take_meters().into_iter().map(|(client, meter)| (ConnId(client), meter)).collect()
     }
 
     fn count(&mut self, connections: &ConnectionCounts, bus: &BusCounts) {

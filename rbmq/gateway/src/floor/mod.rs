@@ -20,6 +20,7 @@ mod frames;
 pub(crate) mod hall;
 mod kept;
 mod logs;
+mod metering;
 pub(crate) mod openings;
 pub(crate) mod outbox;
 pub(crate) mod socket;

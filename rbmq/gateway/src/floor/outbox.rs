@@ -151,19 +151,30 @@ impl Outbox {
         *self = kept;
     }
 
-    /// Points to the next pieces to send. Returns their number.
-    pub(crate) fn slices<'a>(&'a self, frames: &'a Frames, slices: &mut [IoSlice<'a>; MAX_SLICES]) -> usize {
-        let mut at = self.own_sent;
+    /// Points to the next pieces to send, of at most so many bytes. Returns their number.
+    pub(crate) fn slices<'a>(
+        &'a self,
+        frames: &'a Frames,
+        most: usize,
+        slices: &mut [IoSlice<'a>; MAX_SLICES],
+    ) -> usize {
+        let (mut at, mut left, mut used) = (self.own_sent, most, 0);
         for (piece, slice) in self.pieces.iter().zip(slices) {
-            *slice = IoSlice::new(match *piece {
+            let bytes = match *piece {
                 Piece::Shared(range) => frames.get(range),
                 Piece::Own(len) | Piece::Kept(len) => {
                     at += len;
                     &self.own[at - len..at]
                 }
-            });
+            };
+            if left == 0 {
+                break;
+            }
+            *slice = IoSlice::new(&bytes[..bytes.len().min(left)]);
+            left -= slice.len();
+            used += 1;
         }
-        self.pieces.len().min(MAX_SLICES)
+        used
     }
 
     /// So many bytes were sent.
@@ -239,8 +250,12 @@ mod tests {
     }
 
     fn contents(outbox: &Outbox, frames: &Frames) -> Vec<u8> {
+        first(usize::MAX, outbox, frames)
+    }
+
+    fn first(most: usize, outbox: &Outbox, frames: &Frames) -> Vec<u8> {
         let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-        let used = outbox.slices(frames, &mut slices);
+        let used = outbox.slices(frames, most, &mut slices);
         slices[..used].iter().flat_map(|slice| slice.to_vec()).collect()
     }
 
@@ -290,6 +305,7 @@ mod tests {
                     }
                 }
                 let shown = contents(&outbox, &frames);
+                proptest::prop_assert_eq!(first(shown.len() / 2, &outbox, &frames), &shown[..shown.len() / 2]);
                 proptest::prop_assert_eq!(&model[..shown.len()], &shown[..]);
                 proptest::prop_assert!(shown.len() == model.len() || outbox.pieces() > MAX_SLICES);
                 proptest::prop_assert_eq!(outbox.bytes(), model.len() as u64);

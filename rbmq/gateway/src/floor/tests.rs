@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rbmq::{Publisher, Subscriber};
 use rbmq_broker::{Broker, BrokerConfig, Rule};
 use rbmq_wire::{Levels, TopicFilter, TopicName};
+use rocketbufs::Meter;
 
 use super::bus::BusCounts;
 use super::connections::{ConnectionCounts, Slow};
@@ -238,6 +239,10 @@ impl Hall for Open {
 
     fn next_due(&self) -> Option<Instant> {
         None
+    }
+
+    fn take_meters(&mut self) -> Vec<(ConnId, Option<Meter>)> {
+        Vec::new()
     }
 
     fn count(&mut self, _: &ConnectionCounts, _: &BusCounts) {}

@@ -180,6 +180,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         let mut next = call!(self.on_time());
         while !self.is_stopping && !self.bell.is_stopping() {
             self.wait(next, &mut events);
+            self.connections.wake_delayed(Instant::now());
             let mut is_readable = false;
             for event in events.drain(..) {
                 match event.data.u64() {
@@ -211,6 +212,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         let due =
             [next, self.accept_at, self.sweep_at, self.resume_at, self.held_until, self.door.next_due()]
                 .into_iter()
+                .chain([self.connections.next_delayed()])
                 .flatten()
                 .min();
         let left = due.map(|due| due.saturating_duration_since(now).min(MAX_WAIT));
@@ -250,6 +252,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
             self.sweep_at = left.then(|| now + SWEEP);
         }
         self.take_changes(now);
+        self.take_meters();
         self.take_log_news();
         self.ask();
         let next = call!(self.on_time());
@@ -422,8 +425,9 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         }
         let mut left = READ_BYTES;
         while left > 0 {
+            let most = self.connections.most_to_read(id).min(READ_BYTES);
             let Some(conn) = self.connections.get_mut(id).filter(|conn| conn.wants_input()) else { break };
-            match conn.socket.read(&mut buffer[READ_BYTES..]) {
+            match conn.socket.read(&mut buffer[READ_BYTES..READ_BYTES + most]) {
                 Ok(0) => {
                     // What could not be executed before is, or waits again.
                     self.use_input(id, &mut buffer, 0);
@@ -432,8 +436,9 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
                 }
                 Ok(count) => {
                     left = left.saturating_sub(count);
+                    self.connections.has_read(id, count);
                     self.use_input(id, &mut buffer, count);
-                    if count < READ_BYTES && !self.may_have_more(id) {
+                    if count < most && !self.may_have_more(id) {
                         // Less than there was room for: the socket is empty.
                         break;
                     }
@@ -650,6 +655,13 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         }
     }
 
+    /// Limits the bytes per second of clients that have logged in.
+    fn take_meters(&mut self) {
+        for (conn, meter) in self.door.take_meters() {
+            self.connections.set_meter(conn, meter);
+        }
+    }
+
     /// Tells all clients, and closes their connections after what is queued; those that read nothing have until [`STOP`].
     fn stop(&mut self) {
         call!(self.on_stop());
@@ -678,6 +690,8 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
                 (true, false) => until,
             };
             self.wait(Some(due), &mut events);
+            self.connections.wake_delayed(Instant::now());
+            self.connections.take_resumed();
             self.bell.hear();
             for event in std::mem::take(&mut events) {
                 let id = ConnId(event.data.u64());

@@ -158,7 +158,13 @@ impl Protocol for Mqtt {
             }
             let frame = match split(&bytes[used..], most) {
                 Ok(Some(frame)) => frame,
-                Ok(None) => return Taken::Bytes(used),
+                Ok(None) => {
+                    // Of a large packet, or a client whose bytes are delayed, a part is a sign of life.
+                    if used < bytes.len() && client.slot().is_some() {
+                        client.heard = cx.now;
+                    }
+                    return Taken::Bytes(used);
+                }
                 Err(error) => {
                     self.broken(conn, error.into(), cx);
                     return Taken::Bytes(bytes.len());

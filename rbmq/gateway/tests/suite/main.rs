@@ -3,6 +3,7 @@
 mod chains;
 mod interop;
 mod people;
+mod rates;
 mod resp;
 mod site;
 mod websocket;

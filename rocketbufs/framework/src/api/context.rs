@@ -12,7 +12,7 @@ use rocketnet_rdma::{Rdma, RdmaAndTcp, RdmaConfig};
 use crate::config::{Config, RdmaSettings, TcpSettings, TransportKind};
 use crate::ground::lock::lock;
 use crate::state::error::ContextError;
-use crate::state::{ContextInner, ContextShared, EndsWithContext, Entropy, RateLimit, Worker};
+use crate::state::{ContextInner, ContextShared, EndsWithContext, Entropy, MeterClock, RateLimit, Worker};
 use crate::worker::{Reactor, thread, transport_connections};
 
 /// The memory pool, configuration and worker threads; one for each process is enough. A clone is another
@@ -153,6 +153,12 @@ impl Context {
     /// Returns whether the bucket of a limit of this context's connections is full: a new limit would delay no less.
     pub fn is_rate_limit_full(&self, limit: &RateLimit) -> bool {
         limit.is_full(self.inner().now())
+    }
+
+    /// Returns the clock of the limits of this context's connections.
+    #[doc(hidden)]
+    pub fn meter_clock(&self) -> MeterClock {
+        MeterClock::new(self.inner().started)
     }
 
     /// Sends BYE to every peer, gives queued data at most `grace` to leave, and stops the threads. Handles stay valid. What was

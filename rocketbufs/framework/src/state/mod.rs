@@ -45,7 +45,8 @@ pub(crate) use logs::{
     downstream_of, held_at,
 };
 pub use records::{
-    Budget, ConfirmedPositions, Progress, RateLimit, RateLimits, RateUsage, SubscriberProgress,
+    Budget, ConfirmedPositions, Meter, MeterClock, Progress, RateLimit, RateLimits, RateUsage,
+    SubscriberProgress,
 };
 pub(crate) use records::{
     BusyPollBudget, Calls, Contexts, DurableSlots, IdleState, Log, MOVING, Member, Membership, MinReceivers,

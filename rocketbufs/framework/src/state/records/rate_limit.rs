@@ -238,6 +238,11 @@ impl RateLimits {
         latest(&self.received, now, RateLimit::free_at)
     }
 
+    /// Returns how many bytes to receive at once at most, by a program that looks at the limits between two pieces.
+    pub(crate) fn arrival(&self) -> u64 {
+        self.received.iter().map(RateLimit::reservation).min().unwrap_or(u64::MAX)
+    }
+
     /// Returns how many bytes to reserve at most.
     pub(crate) fn reservation(&self) -> u64 {
         self.sent.iter().map(RateLimit::reservation).min().unwrap_or(u64::MAX)
