@@ -15,6 +15,7 @@ mod faults;
 mod files;
 mod from;
 mod gateway_beside;
+mod gateway_kills;
 mod gateways;
 mod hostile_broker;
 mod http;

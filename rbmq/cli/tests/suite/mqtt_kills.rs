@@ -1,12 +1,8 @@
 //! Clients of MQTT whose broker is killed: what was acknowledged is there again.
-//!
-//! `MQTT_PROCESS_KILLS=100` kills so many brokers, `MQTT_PROCESS_SEED=7` draws other moments.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead as _, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rbmq::{BlockReason, Observer, StartFrom, Subscriber};
@@ -15,14 +11,14 @@ use rbmq_gateway::mqtt::codec::{
 };
 use testkit::{LONG, Process, own_addr, until};
 
-use crate::common::{BrokerProcess, random};
+use crate::common::BrokerProcess;
 use crate::kept::{broker_with_file_limits, limit_files};
 
 /// A broker with a gateway of MQTT that keeps its sessions in the folder.
-struct Site {
+pub(crate) struct Site {
     broker: Option<BrokerProcess>,
     config: String,
-    mqtt: String,
+    pub(crate) mqtt: String,
 }
 
 impl Site {
@@ -31,7 +27,7 @@ impl Site {
     }
 
     /// With rules of topics.
-    fn with(dir: &Path, rules: &str) -> Self {
+    pub(crate) fn with(dir: &Path, rules: &str) -> Self {
         let mqtt = own_addr();
         let path = dir.join("rbmq.toml");
         let keep = dir.join("kept");
@@ -45,7 +41,8 @@ impl Site {
         Self { broker, config, mqtt }
     }
 
-    fn kill(&mut self) {
+    /// Another broker follows the one that is killed.
+    pub(crate) fn kill(&mut self) {
         if let Some(broker) = self.broker.take() {
             broker.process.signal("KILL");
             broker.process.finish();
@@ -63,7 +60,7 @@ impl Site {
     }
 
     /// A client with a session that lasts, and whether it was there.
-    fn client(&self, id: &str) -> (Client, bool) {
+    pub(crate) fn client(&self, id: &str) -> (Client, bool) {
         let mut client = None;
         until("the gateway listens", || {
             client = Client::connect(&self.mqtt, id).ok();
@@ -83,7 +80,7 @@ pub(crate) enum Got {
 
 /// A client with a session that lasts.
 pub struct Client {
-    stream: TcpStream,
+    pub(crate) stream: TcpStream,
     bytes: Vec<u8>,
 }
 
@@ -416,126 +413,4 @@ fn messages_wait_for_the_full_disk_of_their_topic() {
     }
     drop(broker);
     drain.join().expect("a reader");
-}
-
-/// Publishes numbers until it is told to stop, and then until all are acknowledged. Returns the QoS of each.
-fn publish_all(addr: &str, stop: &AtomicBool) -> Vec<u8> {
-    let mut qos: Vec<u8> = Vec::new();
-    // What is not done, by packet id: the number, and whether it was recorded.
-    let mut open: BTreeMap<u16, (usize, bool)> = BTreeMap::new();
-    loop {
-        let ended = with_client(addr, "publisher", |client| {
-            let resend: Vec<_> = open.iter().map(|(id, state)| (*id, *state)).collect();
-            for (id, (number, recorded)) in resend {
-                match recorded {
-                    true => client.ack(AckKind::Pubrel, id)?,
-                    false => {
-                        let text = number.to_string();
-                        client
-                            .publish(Message { dup: true, ..Message::new("t/a", &text, qos[number], id) })?;
-                    }
-                }
-            }
-            loop {
-                let goes_on = !stop.load(Ordering::Relaxed);
-                if open.is_empty() && !goes_on {
-                    return Ok(());
-                }
-                while goes_on && open.len() < 10 {
-                    let (number, id) = (qos.len(), (qos.len() % 60_000) as u16 + 1);
-                    qos.push(1 + (number % 2) as u8);
-                    open.insert(id, (number, false));
-                    client.publish(Message::new("t/a", &number.to_string(), qos[number], id))?;
-                }
-                match client.next()? {
-                    Got::Ack(AckKind::Pubrec, id) => {
-                        open.get_mut(&id).expect("its message").1 = true;
-                        client.ack(AckKind::Pubrel, id)?;
-                    }
-                    Got::Ack(AckKind::Puback | AckKind::Pubcomp, id) => drop(open.remove(&id)),
-                    other => panic!("{other:?}"),
-                }
-            }
-        });
-        if ended.is_ok() {
-            return qos;
-        }
-    }
-}
-
-/// Receives until all have come. Returns how often each number came.
-fn receive_all(addr: &str, qos: &std::sync::OnceLock<Vec<u8>>) -> BTreeMap<usize, usize> {
-    let (mut got, mut unreleased) = (BTreeMap::new(), BTreeSet::new());
-    loop {
-        let ended = with_client(addr, "subscriber", |client| {
-            client.stream.set_read_timeout(Some(Duration::from_millis(200)))?;
-            loop {
-                let next = match client.next() {
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        match qos.get().is_some_and(|qos| got.len() >= qos.len()) {
-                            true => return Ok(()),
-                            false => continue,
-                        }
-                    }
-                    next => next?,
-                };
-                match next {
-                    Got::Message { payload, qos, id, .. } => {
-                        let is_new = qos == 1 || unreleased.insert(id);
-                        *got.entry(payload.parse().expect("a number")).or_default() += usize::from(is_new);
-                        client.ack(if qos == 2 { AckKind::Pubrec } else { AckKind::Puback }, id)?;
-                    }
-                    Got::Ack(AckKind::Pubrel, id) => {
-                        unreleased.remove(&id);
-                        client.ack(AckKind::Pubcomp, id)?;
-                    }
-                    other => panic!("{other:?}"),
-                }
-            }
-        });
-        if ended.is_ok() {
-            return got;
-        }
-    }
-}
-
-/// Connects, and works until the connection ends.
-fn with_client(addr: &str, id: &str, work: impl FnOnce(&mut Client) -> io::Result<()>) -> io::Result<()> {
-    let mut connected = None;
-    until("the gateway listens", || {
-        connected = Client::connect(addr, id).ok();
-        connected.is_some()
-    });
-    let (mut client, _) = connected.expect("a client");
-    work(&mut client)
-}
-
-#[test]
-fn messages_survive_any_number_of_kills_and_those_of_qos_2_come_once() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let kills = number("MQTT_PROCESS_KILLS").unwrap_or(6) as usize;
-    let seed = number("MQTT_PROCESS_SEED").unwrap_or(11);
-    let dir = tempfile::tempdir().expect("a folder");
-    let mut site = Site::new(dir.path());
-    site.client("subscriber").0.subscribe("t/#", 2);
-    let (stop, qos) = (AtomicBool::new(false), std::sync::OnceLock::new());
-    let addr = site.mqtt.clone();
-    let got = std::thread::scope(|scope| {
-        let publisher = scope.spawn(|| publish_all(&addr, &stop));
-        let subscriber = scope.spawn(|| receive_all(&addr, &qos));
-        for moment in random(seed, kills) {
-            std::thread::sleep(Duration::from_millis(u64::from(moment) / 2 + 20));
-            site.kill();
-        }
-        stop.store(true, Ordering::Relaxed);
-        qos.set(publisher.join().expect("a publisher")).expect("once");
-        subscriber.join().expect("a subscriber")
-    });
-    let qos = qos.get().expect("all were published");
-    for (number, qos) in qos.iter().enumerate() {
-        let count = got.get(&number).copied().unwrap_or(0);
-        let is_right = if *qos == 2 { count == 1 } else { count >= 1 };
-        assert!(is_right, "seed {seed}: message {number} of QoS {qos} came {count} times");
-    }
-    println!("seed {seed}: {} messages, {kills} kills", qos.len());
 }
