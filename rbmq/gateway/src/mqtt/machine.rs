@@ -13,6 +13,8 @@ use super::journal::Journal;
 use super::settings::{LOOK, MAX_FIRST_PACKET};
 use super::state::{Alarm, Client, Fault, Mqtt, Stage, Step};
 
+const NO_CONNECT: &str = "the first packet is not CONNECT";
+
 impl Mqtt {
     /// Sends a packet to a client.
     pub(super) fn reply(&self, conn: ConnId, packet: Packet<'_>, cx: &mut Cx<'_>) {
@@ -59,15 +61,17 @@ impl Mqtt {
 
     /// Executes the first packet, which has to be CONNECT.
     fn first_packet(&mut self, conn: ConnId, frame: Frame<'_>, cx: &mut Cx<'_>) -> Result<Step, Fault> {
-        if frame.first >> 4 != 1 {
-            return Err(Fault::protocol("the first packet is not CONNECT"));
-        }
         match decode(Version::V311, frame) {
             Ok(Packet::Connect(connect)) => self.connect(conn, connect, cx),
-            Ok(_) => Err(Fault::protocol("the first packet is not CONNECT")),
+            Ok(_) => Err(Fault::protocol(NO_CONNECT)),
             Err(error) => {
+                let version = version_of(&frame, error);
+                if version == Version::V311 && !matches!(error, DecodeError::Version(_)) {
+                    // 3.1.1 has no answer to what is no CONNECT.
+                    return Err(error.into());
+                }
                 if let Some(client) = self.clients.get_mut(&conn) {
-                    client.version = version_of(&frame, error);
+                    client.version = version;
                 }
                 cx.out.fault();
                 self.refuse(conn, error.into(), cx);
@@ -90,6 +94,14 @@ impl Mqtt {
         let has_wall_clock = self.journal.is_some() && self.settings.wall_clock.is_some();
         let clock = has_wall_clock.then_some(self.next_clock);
         [alarm, look, report, clock].into_iter().flatten().min()
+    }
+}
+
+/// The first packet, of another kind of which one byte is enough: bytes of other protocols may look like the beginning of a long packet.
+fn split_first(bytes: &[u8]) -> Result<Option<Frame<'_>>, Fault> {
+    match bytes.first() {
+        Some(first) if first >> 4 != 1 => Err(Fault::protocol(NO_CONNECT)),
+        _ => Ok(split(bytes, MAX_FIRST_PACKET)?),
     }
 }
 
@@ -145,18 +157,21 @@ impl Protocol for Mqtt {
         let mut used = 0;
         loop {
             let Some(client) = self.clients.get_mut(&conn) else { return Taken::Bytes(bytes.len()) };
-            let most = match client.stage {
+            match client.stage {
                 Stage::Closed => return Taken::Bytes(bytes.len()),
                 Stage::LoggingIn(_) => return Taken::Blocked(used),
-                Stage::New => MAX_FIRST_PACKET,
-                Stage::Live(_) => self.settings.max_packet(),
-            };
+                Stage::New | Stage::Live(_) => {}
+            }
             client.blocked = self.journal.as_ref().is_some_and(Journal::is_failing);
             if client.blocked {
                 // What it asks for could not be promised.
                 return Taken::Blocked(used);
             }
-            let frame = match split(&bytes[used..], most) {
+            let next = match client.stage {
+                Stage::New => split_first(&bytes[used..]),
+                _ => split(&bytes[used..], self.settings.max_packet()).map_err(Fault::from),
+            };
+            let frame = match next {
                 Ok(Some(frame)) => frame,
                 Ok(None) => {
                     // Of a large packet, or a client whose bytes are delayed, a part is a sign of life.
@@ -165,8 +180,8 @@ impl Protocol for Mqtt {
                     }
                     return Taken::Bytes(used);
                 }
-                Err(error) => {
-                    self.broken(conn, error.into(), cx);
+                Err(fault) => {
+                    self.broken(conn, fault, cx);
                     return Taken::Bytes(bytes.len());
                 }
             };

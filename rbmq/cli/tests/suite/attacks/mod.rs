@@ -7,6 +7,7 @@ mod credentials;
 mod exchange;
 mod floods;
 mod framework;
+mod gateways;
 mod hellos;
 #[cfg(feature = "tls")]
 mod places;

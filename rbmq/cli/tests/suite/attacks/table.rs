@@ -4,18 +4,19 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use super::exchange::{Exchange, Outcome};
+use super::exchange::Exchange;
 
 /// A line of a table.
 pub struct Row<'a> {
     pub family: &'a str,
     pub name: &'a str,
-    pub outcome: Outcome,
+    /// What is required.
+    pub outcome: String,
 }
 
 impl<'a> From<&'a Exchange> for Row<'a> {
     fn from(exchange: &'a Exchange) -> Self {
-        Self { family: exchange.family, name: &exchange.name, outcome: exchange.outcome }
+        Self { family: exchange.family, name: &exchange.name, outcome: exchange.outcome.to_string() }
     }
 }
 
@@ -50,6 +51,17 @@ the peer can read it. The files `rbmq/cli/tests/suite/attacks/tls*.rs` have the 
 \"Inside TLS\" is every fifth exchange of each family of [ATTACKS](ATTACKS.md), after a good handshake.
 ";
 
+pub const GATEWAYS: &str = "\
+# Attacks on gateways
+
+`cargo test -p rbmq-cli --test suite attacks::gateways` sends each of these exchanges to the gateways of a running broker, on a connection of its
+own. Clients of Redis and MQTT exchange a message after each of them, and nothing of theirs is lost. The broker's memory stays within 256 MiB of its
+memory before. The files of `rbmq/cli/tests/suite/attacks/gateways` have the exact bytes.
+
+What is required are the answers to the client in its protocol, and whether its connection goes on. A number of answers stands for all of
+them. Families with one exchange for each byte (what is cut) are one line here.
+";
+
 /// Compares the page with the corpus, or writes it if the environment has ATTACKS_WRITE.
 pub fn check<'a>(name: &str, head: &str, corpus: impl IntoIterator<Item = impl Into<Row<'a>>>) {
     let corpus: Vec<Row<'_>> = corpus.into_iter().map(Into::into).collect();
@@ -76,10 +88,10 @@ fn page(head: &str, corpus: &[Row<'_>]) -> String {
     for family in families {
         write!(text, "\n## {family}\n\n| Exchange | Number | Required |\n|---|---:|---|\n")
             .expect("a string");
-        let mut rows: Vec<(String, Outcome)> = Vec::new();
-        let mut counts: BTreeMap<(String, Outcome), usize> = BTreeMap::new();
+        let mut rows: Vec<(String, &str)> = Vec::new();
+        let mut counts: BTreeMap<(String, &str), usize> = BTreeMap::new();
         for exchange in corpus.iter().filter(|exchange| exchange.family == family) {
-            let row = (line(exchange.name), exchange.outcome);
+            let row = (line(exchange.name), &*exchange.outcome);
             let count = counts.entry(row.clone()).or_default();
             *count += 1;
             if *count == 1 {
@@ -87,10 +99,23 @@ fn page(head: &str, corpus: &[Row<'_>]) -> String {
             }
         }
         for row in rows {
-            writeln!(text, "| {} | {} | {} |", row.0, counts[&row], row.1).expect("a string");
+            let [name, required] = [&row.0, row.1].map(plain);
+            writeln!(text, "| {name} | {} | {required} |", counts[&row]).expect("a string");
         }
     }
     text
+}
+
+/// A text whose characters mean nothing else in a table of Markdown.
+fn plain(text: &str) -> String {
+    let mut plain = String::new();
+    for letter in text.chars() {
+        if "\\|*`<".contains(letter) {
+            plain.push('\\');
+        }
+        plain.push(letter);
+    }
+    plain
 }
 
 /// The name of an exchange without the numbers that make it one of many.

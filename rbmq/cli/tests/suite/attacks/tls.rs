@@ -57,7 +57,7 @@ impl Attack {
 
 impl<'a> From<&'a Attack> for Row<'a> {
     fn from(attack: &'a Attack) -> Self {
-        Self { family: attack.family, name: &attack.name, outcome: attack.outcome }
+        Self { family: attack.family, name: &attack.name, outcome: attack.outcome.to_string() }
     }
 }
 

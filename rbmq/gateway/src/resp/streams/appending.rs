@@ -85,12 +85,14 @@ pub(super) fn trimming(command: &Command<'_>, at: usize) -> Result<usize, &'stat
 fn options(command: &Command<'_>) -> Result<Options, &'static str> {
     const OWN_ID: &str = "ERR the broker gives entries their IDs, which say the time and the place of an entry in the log: use * as the ID";
     const DELETING: &str = "ERR entries are not deleted for what consumer groups have of them: leave KEEPREF, DELREF and ACKED out";
-    let (mut at, mut makes_none) = (2, false);
+    const BOTH: &str = "ERR syntax error, MAXLEN and MINID options at the same time are not compatible";
+    let (mut at, mut makes_none, mut is_trimming) = (2, false, false);
     loop {
         let word = command.get(at).ok_or(SYNTAX)?.to_ascii_lowercase();
         match &word[..] {
             b"nomkstream" => (at, makes_none) = (at + 1, true),
-            b"maxlen" | b"minid" => at += trimming(command, at)?,
+            b"maxlen" | b"minid" if is_trimming => return Err(BOTH),
+            b"maxlen" | b"minid" => (at, is_trimming) = (at + trimming(command, at)?, true),
             b"keepref" | b"delref" | b"acked" => return Err(DELETING),
             b"*" => break,
             _ => {
