@@ -344,6 +344,14 @@ impl Connections {
         }
     }
 
+    /// A client that waits for news sends nothing more: its connection ends after the replies to what it has sent before.
+    pub(crate) fn leave(&mut self, id: ConnId) {
+        if let Some(conn) = self.get_mut(id) {
+            conn.blocked = None;
+        }
+        self.on_end(id);
+    }
+
     /// A client sends nothing more, as the kernel says. Where its commands cannot be executed yet, they have some time. Returns whether they wait.
     pub(crate) fn has_left(&mut self, id: ConnId) -> bool {
         let Some(conn) = self.get_mut(id).filter(|conn| conn.blocked == Some(Until::Resumed)) else {
@@ -402,6 +410,11 @@ impl Connections {
     /// The connections that are to be read again.
     pub(crate) fn take_resumed(&mut self) -> Vec<ConnId> {
         std::mem::take(&mut self.resumed)
+    }
+
+    /// Whether there are connections that were full and have sent everything.
+    pub(crate) fn has_drained(&self) -> bool {
+        !self.drained.is_empty()
     }
 
     /// The connections that were full and have sent everything.

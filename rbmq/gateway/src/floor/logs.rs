@@ -235,9 +235,14 @@ impl LogDesk {
         news
     }
 
+    /// The time of the delivery at a position. If it is removed already, that of the first one that is kept: times grow with positions.
     fn time_of(&mut self, topic: &TopicName, position: Position) -> Result<u64, String> {
         let log = self.log(topic).ok_or("the topic has no log any more")?;
-        match log.read(position).map_err(|error| error.to_string())? {
+        let mut read = log.read(position).map_err(|error| error.to_string())?;
+        if let KeptRead::Gap(end) = read {
+            read = log.read(end).map_err(|error| error.to_string())?;
+        }
+        match read {
             KeptRead::Batch(batch) => Ok(batch.time_ms()),
             _ => Err("the message was stored and is already gone".to_owned()),
         }

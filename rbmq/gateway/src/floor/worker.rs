@@ -216,7 +216,8 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
                 .flatten()
                 .min();
         let left = due.map(|due| due.saturating_duration_since(now).min(MAX_WAIT));
-        let is_idle = self.again.is_empty() && !self.has_messages && !self.connections.has_resumed();
+        let has_news = self.connections.has_resumed() || self.connections.has_drained();
+        let is_idle = self.again.is_empty() && !self.has_messages && !has_news;
         let left = if is_idle { left } else { Some(Duration::ZERO) };
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         let spare = rustix::buffer::spare_capacity(events);
@@ -289,14 +290,16 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         }
     }
 
-    /// Tells the protocol of what was sent and of what has ended, until nothing more follows.
+    /// Tells the protocol of what was sent, and of what has ended until nothing more follows. What is sent meanwhile is told in the next round: a client
+    /// that reads fast does not keep the others waiting.
     fn forget_ended(&mut self) {
+        let mut drained = self.connections.take_drained();
         loop {
-            let (drained, ended) = (self.connections.take_drained(), self.connections.take_ended());
+            let ended = self.connections.take_ended();
             if drained.is_empty() && ended.is_empty() {
                 return;
             }
-            for conn in drained {
+            for conn in std::mem::take(&mut drained) {
                 // Replies that the client had not read kept it from being read.
                 self.again.push_back(conn);
                 call!(self.on_drained(conn));
@@ -393,8 +396,10 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         if flags.contains(EventFlags::RDHUP) && self.connections.has_left(conn) {
             self.sweep_at.get_or_insert(Instant::now() + SWEEP);
         }
-        if has_left || flags.intersects(EventFlags::HUP | EventFlags::ERR) {
+        if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
             self.connections.end(conn, "the client left");
+        } else if has_left {
+            self.connections.leave(conn);
         }
     }
 

@@ -406,7 +406,7 @@ impl Mqtt {
     /// Publishes a will, or gives it back if the bus has no room.
     fn try_will(&mut self, will: OwnedWill, cx: &mut Cx<'_>) -> Result<(), OwnedWill> {
         let unix_ms = self.clock.unix_ms(cx.now);
-        let origin = Some(self.origin(0, will.retain, 0));
+        let origin = Some(self.origin(0, &will.topic, will.retain, 0));
         let (qos, retain) = (will.qos, will.retain);
         let publication = Publication { qos, retain, origin, ticket: None, unix_ms };
         let mut attributes = std::mem::take(&mut self.scratch.attributes);

@@ -149,7 +149,7 @@ impl Mqtt {
     /// Gives a message to all sessions that subscribed to it.
     pub(super) fn deliver(&mut self, message: Message<'_>, cx: &mut Cx<'_>) {
         let attributes = Attributes::checked_before(message.attributes);
-        let origin = Origin::find(attributes).filter(|origin| origin.gateway == self.gateway);
+        let origin = Origin::find(attributes).filter(|origin| self.is_own(origin, message.topic));
         self.spread(message, origin, cx);
         if let Some(origin) = origin.filter(|origin| origin.number > 0) {
             self.came_back(origin.number, message.topic, cx);

@@ -101,7 +101,12 @@ impl Mqtt {
 fn split_first(bytes: &[u8]) -> Result<Option<Frame<'_>>, Fault> {
     match bytes.first() {
         Some(first) if first >> 4 != 1 => Err(Fault::protocol(NO_CONNECT)),
-        _ => Ok(split(bytes, MAX_FIRST_PACKET)?),
+        _ => split(bytes, MAX_FIRST_PACKET).map_err(|error| match error {
+            DecodeError::TooLarge { .. } => {
+                Fault::new(error.reason(), "the first packet has more than 64 KiB")
+            }
+            other => other.into(),
+        }),
     }
 }
 

@@ -16,8 +16,8 @@ const ORIGIN_BYTES: usize = 32;
 /// that are acknowledged when they come back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Origin {
-    /// The gateway.
-    pub(super) gateway: u64,
+    /// What only the gateway can make of the rest and the topic: publishers of RBMQ can read an origin, and write any.
+    pub(super) mark: u64,
     /// The session.
     pub(super) session: u64,
     /// The number of a retained message; 0: it is not retained.
@@ -30,7 +30,7 @@ impl Origin {
     fn put(&self, to: &mut Vec<u8>) {
         to.extend_from_slice(&ORIGIN.to_le_bytes());
         to.extend_from_slice(&(ORIGIN_BYTES as u16).to_le_bytes());
-        for number in [self.gateway, self.session, self.retained, self.number] {
+        for number in [self.mark, self.session, self.retained, self.number] {
             to.extend_from_slice(&number.to_le_bytes());
         }
     }
@@ -41,12 +41,7 @@ impl Origin {
             Attribute::Unknown { kind: ORIGIN, value } if value.len() == ORIGIN_BYTES => {
                 let number =
                     |at: usize| value[at..at + 8].try_into().map(u64::from_le_bytes).unwrap_or_default();
-                Some(Self {
-                    gateway: number(0),
-                    session: number(8),
-                    retained: number(16),
-                    number: number(24),
-                })
+                Some(Self { mark: number(0), session: number(8), retained: number(16), number: number(24) })
             }
             _ => None,
         })

@@ -1,5 +1,6 @@
 //! PUBLISH of clients, on its way to the bus.
 
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use rbmq_wire::TopicName;
@@ -87,6 +88,8 @@ impl Mqtt {
         self.counts.refused += 1;
         let cannot_tell = self.clients.get(&conn).is_some_and(|client| client.version == Version::V311);
         if cannot_tell && publish.qos > 0 && refusal.reason != reason::NOT_AUTHORIZED {
+            // The log has the whole reason, as the client has none.
+            cx.out.close(conn, &format!("a message cannot be published: {}", refusal.text));
             return self.fail(conn, Fault::new(refusal.reason, "a message cannot be published"), cx);
         }
         if cannot_tell && publish.qos == 2 {
@@ -140,7 +143,7 @@ impl Mqtt {
         let number = waits.map_or(0, |_| self.next_number());
         let (qos, retain) = (publish.qos, publish.retain);
         let needs_origin = retain || number > 0 || session.has_no_local();
-        let origin = needs_origin.then(|| self.origin(session.serial, retain, number));
+        let origin = needs_origin.then(|| self.origin(session.serial, topic, retain, number));
         let is_filed = waits.is_some_and(|waits| waits.disk == Disk::File);
         let ticket = is_filed.then_some(Ticket { conn, number });
         let unix_ms = self.clock.unix_ms(cx.now);
@@ -160,9 +163,20 @@ impl Mqtt {
     }
 
     /// Where a message comes from.
-    pub(super) fn origin(&self, session: u64, retain: bool, number: u64) -> Origin {
+    pub(super) fn origin(&self, session: u64, topic: &TopicName, retain: bool, number: u64) -> Origin {
         let retained = if retain { self.retained_so_far + 1 } else { 0 };
-        Origin { gateway: self.gateway, session, retained, number }
+        let origin = Origin { mark: 0, session, retained, number };
+        Origin { mark: self.mark_of(&origin, topic), ..origin }
+    }
+
+    /// Whether this gateway has published a message to this topic with this origin.
+    pub(super) fn is_own(&self, origin: &Origin, topic: &TopicName) -> bool {
+        origin.mark == self.mark_of(origin, topic)
+    }
+
+    fn mark_of(&self, origin: &Origin, topic: &TopicName) -> u64 {
+        let Origin { session, retained, number, .. } = *origin;
+        self.marks.hash_one((self.gateway, session, retained, number, topic.as_str()))
     }
 
     /// Whether a message is to be kept as a retained one. Without room for it, a client that can be told is refused.
@@ -300,7 +314,10 @@ fn refusal_of(error: PublishError) -> Option<Refusal> {
     match error {
         PublishError::Full | PublishError::NoDisk(_) => None,
         PublishError::TooLarge { most } => {
-            Some(Refusal::new(reason::QUOTA, format!("the message has more than {most} bytes")))
+            let text = format!(
+                "the message has more than {most} bytes, the most that gateway.max_message_bytes and the ring of its topic (ring_bytes) allow"
+            );
+            Some(Refusal::new(reason::QUOTA, text))
         }
         PublishError::Refused(text) => Some(Refusal::new(reason::IMPLEMENTATION, text)),
     }

@@ -26,6 +26,8 @@ pub(crate) struct Mqtt {
     pub(super) clock: Clock,
     /// The random number of this gateway, by which it knows its own messages again.
     pub(super) gateway: u64,
+    /// What makes the marks of its messages.
+    pub(super) marks: RandomState,
     pub(super) clients: HashMap<ConnId, Client>,
     pub(super) sessions: Slab<Session>,
     /// Sessions by key.
@@ -302,7 +304,7 @@ impl From<DecodeError> for Fault {
     fn from(error: DecodeError) -> Self {
         let text = match error {
             DecodeError::Malformed(text) | DecodeError::Protocol(text) | DecodeError::TooMany(text) => text,
-            DecodeError::TooLarge { .. } => "the packet is too large",
+            DecodeError::TooLarge { .. } => "a packet is larger than gateway.max_message_bytes and 64 KiB",
             DecodeError::Version(_) => "the version of the protocol is not supported",
         };
         Self::new(error.reason(), text)
@@ -335,6 +337,7 @@ impl Mqtt {
             settings,
             clock,
             gateway,
+            marks: RandomState::new(),
             clients: HashMap::new(),
             sessions: Slab::new(),
             names: HashMap::new(),

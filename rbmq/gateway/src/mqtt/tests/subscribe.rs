@@ -2,6 +2,7 @@
 
 use rbmq_wire::AttributesBuf;
 
+use super::super::message::{Origin, Publication, attributes_of};
 use super::*;
 use crate::double::MemoryUser;
 use crate::protocol::PublishError;
@@ -323,4 +324,28 @@ fn a_refused_message_of_3_1_1_is_not_acknowledged_and_comes_again() {
             assert_eq!(site.got(subscriber), ["PUBLISH t q0 x"], "it was published once");
         }
     }
+}
+
+/// Publishers of RBMQ read and write all attributes, also those by which a gateway knows its own messages.
+#[test]
+fn an_origin_that_others_write_hides_nothing() {
+    let mut site = Site::new();
+    let client = site.plain(V5, "a");
+    site.subscribe(client, "#", NO_LOCAL);
+    let machine = &site.0.protocol;
+    let (_, session) = machine.sessions.iter().next().expect("a session");
+    let origin = machine.origin(session.serial, &"t".parse().expect("a topic"), false, 0);
+    let attributes = |origin| {
+        let mut bytes = Vec::new();
+        let publication =
+            Publication { qos: 0, retain: false, origin: Some(origin), ticket: None, unix_ms: 0 };
+        attributes_of(Properties::default(), publication, &mut bytes).expect("short ones");
+        bytes
+    };
+    site.0.arrive("t", &attributes(origin), b"own");
+    site.0.arrive("u", &attributes(origin), b"copied");
+    site.0.arrive("t", &attributes(Origin { number: 1, ..origin }), b"changed");
+    site.0.arrive("t", &attributes(Origin { mark: 7, ..origin }), b"guessed");
+    let expected = ["PUBLISH u q0 copied", "PUBLISH t q0 changed", "PUBLISH t q0 guessed"];
+    assert_eq!(site.got(client), expected);
 }

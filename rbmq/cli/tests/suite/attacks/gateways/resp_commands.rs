@@ -384,5 +384,7 @@ pub fn reads() -> Vec<Case> {
         let name = format!("XREAD of {count} streams");
         all.push(Case::new(FAMILY, Begin::Redis, &name, command(&read), required));
     }
+    let half = [words("PING"), words("XREAD BLOCK 0 STREAMS k/a $")].concat();
+    all.push(Case::new(FAMILY, Begin::Redis, "half a connection that waits", half, "+PONG; closed").ending());
     all
 }
