@@ -13,6 +13,9 @@ use super::streams::Entry;
 use super::{Dice, Progress, TOPICS};
 use crate::mqtt_kills::{Client, Got, Message};
 
+/// How many messages are published before the subscriber gets them.
+const MOST_WAITING: u64 = 500;
+
 /// A message that is not done.
 #[derive(Clone, Copy)]
 struct Open {
@@ -66,7 +69,9 @@ impl Publisher {
             if self.open.is_empty() && !goes_on {
                 return Ok(());
             }
-            while goes_on && self.open.len() < 10 {
+            // A session has 1,000 messages at most that wait, and loses more.
+            let most = progress.received.load(Ordering::Relaxed) + MOST_WAITING;
+            while goes_on && self.open.len() < 10 && (self.qos.len() as u64) < most {
                 let (number, id) = (self.qos.len(), (self.qos.len() % 60_000) as u16 + 1);
                 self.qos.push(1 + (number % 2) as u8);
                 self.open.insert(id, Open { number, is_recorded: false });
@@ -74,6 +79,10 @@ impl Publisher {
             }
             if dice.is_one_of(300) {
                 return Err(io::ErrorKind::Interrupted.into());
+            }
+            if self.open.is_empty() {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
             }
             match client.next()? {
                 Got::Ack(AckKind::Pubrec, id) => {
@@ -93,7 +102,12 @@ impl Publisher {
 }
 
 /// Receives until all have come. Returns how often each number came.
-pub fn receive_all(addr: &str, qos: &OnceLock<Vec<u8>>, mut dice: Dice) -> BTreeMap<usize, usize> {
+pub fn receive_all(
+    addr: &str,
+    qos: &OnceLock<Vec<u8>>,
+    progress: &Progress,
+    mut dice: Dice,
+) -> BTreeMap<usize, usize> {
     let (mut got, mut unreleased) = (BTreeMap::new(), BTreeSet::new());
     let is_done = |got: &BTreeMap<usize, usize>| qos.get().is_some_and(|qos| got.len() >= qos.len());
     while with_client(addr, "subscriber", |client| {
@@ -108,6 +122,7 @@ pub fn receive_all(addr: &str, qos: &OnceLock<Vec<u8>>, mut dice: Dice) -> BTree
                 Got::Message { payload, qos, id, .. } => {
                     let is_new = qos == 1 || unreleased.insert(id);
                     *got.entry(payload.parse().expect("a number")).or_default() += usize::from(is_new);
+                    progress.received.store(got.len() as u64, Ordering::Relaxed);
                     client.ack(if qos == 2 { AckKind::Pubrec } else { AckKind::Puback }, id)?;
                 }
                 Got::Ack(AckKind::Pubrel, id) => {

@@ -72,9 +72,10 @@ fn clients_of_a_broker_that_is_killed_have_what_they_were_told() {
     );
 }
 
-/// What was acknowledged so far.
+/// What was acknowledged so far, and how many messages have come.
 #[derive(Default)]
 struct Progress {
+    received: AtomicU64,
     messages: AtomicU64,
     entries: AtomicU64,
 }
@@ -108,7 +109,7 @@ fn work_while(site: &mut Site, resp: &str, moments: &[u8], seed: u64) -> Results
     let (mqtt, stop, is_written, progress) = (site.mqtt.clone(), &stop, &is_written, &Progress::default());
     std::thread::scope(|scope| {
         let publisher = scope.spawn(|| messages::publish_all(&mqtt, stop, progress, Dice::new(seed)));
-        let subscriber = scope.spawn(|| messages::receive_all(&mqtt, &qos, Dice::new(seed + 1)));
+        let subscriber = scope.spawn(|| messages::receive_all(&mqtt, &qos, progress, Dice::new(seed + 1)));
         let writers = [0, 1].map(|writer| {
             scope
                 .spawn(move || streams::write_all(resp, writer, stop, progress, Dice::new(seed + 2 + writer)))
