@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use rbmq_broker::{KeptBatch, KeptRead};
-use rbmq_wire::{Attributes, RUN_HEADER_BYTES, TopicFilter, TopicName, push_record_with, run_header};
+use rbmq_wire::{Attributes, RUN_HEADER_BYTES, Space, TopicFilter, TopicName, push_record_with, run_header};
 use rocketbufs::Position;
 
 use crate::protocol::{
@@ -343,6 +343,14 @@ impl Bus for MemoryBus {
         if *count == 0 {
             self.filters.remove(filter);
             self.late.retain(|late| late != filter);
+        }
+    }
+
+    fn is_log_of(&self, log: &TopicName, topic: &TopicName) -> bool {
+        let space = self.kept_space.as_ref().filter(|space| space.matches(topic));
+        match space.and_then(|space| Space::new(space).ok()) {
+            Some(space) => space.log() == log,
+            None => topic == log,
         }
     }
 }

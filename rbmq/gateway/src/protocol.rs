@@ -191,6 +191,9 @@ pub(crate) trait Bus: Logs {
     fn subscribe(&mut self, filter: &TopicFilter) -> bool;
     /// Takes one [`Bus::subscribe`] back.
     fn unsubscribe(&mut self, filter: &TopicFilter);
+    /// Whether what is published here to a topic comes back in the log of this name: that of its space, or its own. A topic that comes from elsewhere
+    /// has a log of its own beside that of the space.
+    fn is_log_of(&self, log: &TopicName, topic: &TopicName) -> bool;
 }
 
 /// The outcome of a login.
@@ -284,8 +287,8 @@ pub(crate) trait Protocol {
     fn on_fetched(&mut self, _conn: ConnId, _cx: &mut Cx<'_>) {}
     /// A password was checked.
     fn on_login(&mut self, conn: ConnId, accepted: bool, cx: &mut Cx<'_>);
-    /// Messages of a topic were lost on the way to this gateway: so many bytes.
-    fn on_lost(&mut self, topic: &TopicName, bytes: u64, cx: &mut Cx<'_>);
+    /// Messages of a log were lost on the way to this gateway: so many bytes. [`Bus::is_log_of`] says whether a topic has this log.
+    fn on_lost(&mut self, log: &TopicName, bytes: u64, cx: &mut Cx<'_>);
     /// Everything that was queued for a connection has been sent. Called for connections that were full.
     fn on_drained(&mut self, conn: ConnId, cx: &mut Cx<'_>);
     /// The time that was asked for has come. Returns when to call next; none: never.

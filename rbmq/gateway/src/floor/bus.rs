@@ -415,4 +415,9 @@ impl Bus for Topics {
             }
         }
     }
+
+    fn is_log_of(&self, log: &TopicName, topic: &TopicName) -> bool {
+        let space = self.spaces.iter().find(|space| space.contains(topic));
+        space.map_or(topic, |space| space.space().log()) == log
+    }
 }

@@ -132,7 +132,19 @@ impl Mqtt {
     /// Messages of a topic, or of any, do not come back.
     pub(super) fn refuse_awaited(&mut self, topic: Option<&TopicName>, cx: &mut Cx<'_>) {
         let is_lost = |awaited: &Awaited| topic.is_none_or(|topic| awaited.topic == *topic);
-        self.fulfil_all(is_lost, reason::UNSPECIFIED, cx);
+        let these = self.take_awaited(is_lost);
+        self.fulfil_all(&these, reason::UNSPECIFIED, cx);
+    }
+
+    /// Something of a log was lost on its way to this gateway: what would come back in it may not. Where only a file is waited for, the bus tells.
+    pub(super) fn refuse_lost(&mut self, log: &TopicName, cx: &mut Cx<'_>) {
+        let bus = &*cx.bus;
+        let is_lost = |awaited: &Awaited| {
+            let comes_back = awaited.waits.sessions || awaited.waits.disk == Disk::Space;
+            comes_back && bus.is_log_of(log, &awaited.topic)
+        };
+        let these = self.take_awaited(is_lost);
+        self.fulfil_all(&these, reason::UNSPECIFIED, cx);
     }
 
     /// Messages that no session waits for any more may not come back.
@@ -144,12 +156,16 @@ impl Mqtt {
                 awaited.waits.sessions &= routes.matching(&awaited.topic, &mut |route| route.in_force);
             }
             let is_done = |awaited: &Awaited| !awaited.waits.sessions && awaited.waits.disk == Disk::No;
-            self.fulfil_all(is_done, reason::SUCCESS, cx);
+            let these = self.take_awaited(is_done);
+            self.fulfil_all(&these, reason::SUCCESS, cx);
         }
     }
 
-    fn fulfil_all(&mut self, of: impl Fn(&Awaited) -> bool, reason: u8, cx: &mut Cx<'_>) {
-        let these: Vec<(u64, Awaited)> = self.awaited.extract_if(.., |_, awaited| of(awaited)).collect();
+    fn take_awaited(&mut self, are: impl Fn(&Awaited) -> bool) -> Vec<(u64, Awaited)> {
+        self.awaited.extract_if(.., |_, awaited| are(awaited)).collect()
+    }
+
+    fn fulfil_all(&mut self, these: &[(u64, Awaited)], reason: u8, cx: &mut Cx<'_>) {
         these.iter().for_each(|(number, awaited)| self.fulfil(*number, awaited, reason, cx));
     }
 }

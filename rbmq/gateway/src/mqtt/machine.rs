@@ -232,10 +232,9 @@ impl Protocol for Mqtt {
         self.logged_in(conn, accepted, cx);
     }
 
-    fn on_lost(&mut self, _topic: &TopicName, bytes: u64, cx: &mut Cx<'_>) {
+    fn on_lost(&mut self, log: &TopicName, bytes: u64, cx: &mut Cx<'_>) {
         self.counts.lost_bytes += bytes;
-        // The name is that of a log, which may have many topics.
-        self.refuse_awaited(None, cx);
+        self.refuse_lost(log, cx);
     }
 
     fn on_drained(&mut self, conn: ConnId, cx: &mut Cx<'_>) {

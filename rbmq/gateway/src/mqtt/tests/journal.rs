@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use rbmq_wire::{Space, TopicFilter};
+
 use super::*;
 use crate::mqtt::Journal;
 use crate::protocol::PublishError;
@@ -9,7 +11,7 @@ use crate::protocol::PublishError;
 /// A folder, and the gateways that use it one after the other.
 pub(super) struct Kept {
     dir: tempfile::TempDir,
-    unix_ms: u64,
+    pub(super) unix_ms: u64,
     settings: Settings,
     snapshot_after: u64,
 }
@@ -275,6 +277,30 @@ fn what_was_lost_on_the_way_is_not_acknowledged() {
         let publisher = site.client(Hello { clean: false, ..Hello::new(version, "p") });
         site.0.feed(publisher, Packet::Publish(publish).encode(version));
         assert_eq!(site.0.bus.published.len(), 1);
+    }
+}
+
+#[test]
+fn a_loss_in_another_log_refuses_no_message_on_its_way() {
+    let kept = Kept::new();
+    let mut site = kept.start();
+    let space: TopicFilter = "s/#".parse().expect("a filter");
+    let log = Space::new(&space).expect("a space").log().as_str().to_owned();
+    site.0.bus.kept_space = Some(space);
+    let (subscriber, publisher) = (site.plain(V5, "s"), site.plain(V5, "p"));
+    site.subscribe(subscriber, "t", 1);
+    let lose = |site: &mut Site, log: &str| {
+        let log = log.parse().expect("a name");
+        site.0.with(|protocol, cx| protocol.on_lost(&log, 7, cx));
+    };
+    for (packet_id, topic, log) in [(1, "t", "t"), (2, "s/a", &log)] {
+        let publish = Publish { packet_id, ..message(topic, 1, "x") };
+        site.0.feed(publisher, Packet::Publish(publish).encode(V5));
+        // Of an upstream, whose topics have logs of their own whatever their names are.
+        ["elsewhere", "s/a", "s/b"].iter().for_each(|other| lose(&mut site, other));
+        assert_eq!(site.got(publisher), [""; 0], "{topic}");
+        lose(&mut site, log);
+        assert_eq!(site.got(publisher), [format!("PUBACK #{packet_id} 80")]);
     }
 }
 
