@@ -161,6 +161,22 @@ impl Authenticator {
         self.users.as_deref()
     }
 
+    /// A user by its name alone, with its present roles, for what was asked for in an earlier login. A name that is not in the list may be of a token of another
+    /// issuer, if those are let in, and has no roles. None: there is no such user, or not any more.
+    pub fn identity_of(&self, user: &str) -> Option<Identity> {
+        let Some(users) = &self.users else { return Some(Identity::anonymous()) };
+        match users.get(user) {
+            Some(known) => {
+                let (user, roles) = (known.name.clone(), known.roles.clone());
+                Some(Identity { user, roles, method: Method::Password })
+            }
+            None => {
+                let is_foreign = self.jwt.is_some() && !user.is_empty();
+                is_foreign.then(|| Identity { user: user.to_owned(), roles: Vec::new(), method: Method::Jwt })
+            }
+        }
+    }
+
     /// The login with a password that was right a short time ago. Costs nothing, and is no attempt.
     pub fn remembered(&self, credentials: &Credentials) -> Option<Login> {
         let Credentials::Password { user, password } = credentials else { return None };

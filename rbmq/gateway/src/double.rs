@@ -142,6 +142,8 @@ pub(crate) struct MemoryBus {
     pub(crate) refusal: Option<PublishError>,
     /// Kept topics.
     pub(crate) logs: BTreeMap<TopicName, MemoryLog>,
+    /// Whether the broker is another process.
+    pub(crate) is_beside: bool,
     /// A kept space.
     pub(crate) kept_space: Option<TopicFilter>,
     /// Messages that are not stored yet.
@@ -237,6 +239,10 @@ impl Logs for MemoryBus {
             None if self.kept_space.as_ref().is_some_and(|space| space.matches(topic)) => Kept::InSpace,
             None => Kept::No,
         }
+    }
+
+    fn is_beside(&self) -> bool {
+        self.is_beside
     }
 
     fn append(
@@ -442,6 +448,16 @@ impl Door for MemoryDoor {
 
     fn may_publish(&mut self, conn: ConnId, topic: &TopicName) -> bool {
         self.may(conn, |user| user.publish.matches(topic))
+    }
+
+    fn may_user_publish(&mut self, user: &str, topic: &TopicName) -> bool {
+        let may = match user {
+            _ if self.users.is_empty() => true,
+            "" => self.lets_in_anonymous,
+            _ => self.users.iter().any(|known| known.name == user && known.publish.matches(topic)),
+        };
+        self.refusals += usize::from(!may);
+        may
     }
 
     fn may_subscribe(&mut self, conn: ConnId, topic: &TopicName) -> bool {

@@ -219,6 +219,9 @@ pub(crate) trait Door {
     fn user(&self, conn: ConnId) -> Option<&str>;
     /// Whether the client may publish to the topic.
     fn may_publish(&mut self, conn: ConnId, topic: &TopicName) -> bool;
+    /// Whether a user may publish to the topic who is not connected now: somebody who has logged in before has asked for it. An empty name is that of
+    /// clients that need not log in.
+    fn may_user_publish(&mut self, user: &str, topic: &TopicName) -> bool;
     /// Whether the client may receive messages of the topic.
     fn may_subscribe(&mut self, conn: ConnId, topic: &TopicName) -> bool;
     /// The same for one message of a subscription with wildcards. Nobody asked for this topic: to withhold the message is no refusal, and is neither
@@ -232,7 +235,7 @@ pub(crate) trait Door {
     /// # Errors
     /// That is more than a quota allows. The text is for the client.
     fn ask_for_filters(&mut self, conn: ConnId, count: FilterCount) -> Result<(), String>;
-    /// The client has so many filters: fewer than before, or those of an earlier connection.
+    /// The client has so many filters: fewer than before.
     fn set_filters(&mut self, conn: ConnId, count: FilterCount);
 }
 
@@ -293,6 +296,10 @@ pub(crate) trait Protocol {
     fn on_drained(&mut self, conn: ConnId, cx: &mut Cx<'_>);
     /// The time that was asked for has come. Returns when to call next; none: never.
     fn on_time(&mut self, cx: &mut Cx<'_>) -> Option<Instant>;
+    /// Whether something waits until the bus or the broker has it: a gateway that stops calls [`Protocol::on_time`] for a while.
+    fn has_unpublished(&self) -> bool {
+        false
+    }
     /// The gateway stops: clients are told where the protocol has a word for it. Connections are closed after what is queued.
     fn on_stop(&mut self, cx: &mut Cx<'_>);
 }

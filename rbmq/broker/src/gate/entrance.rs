@@ -250,6 +250,26 @@ impl Entrance {
         self.may(client, Operation::Publish, topic)
     }
 
+    /// Whether a user may publish a topic who is not connected: a client that has logged in before has asked for it, as with a will. The roles are those
+    /// of now; a user of another issuer's tokens has none here. The empty name is that of all clients of a broker without users. A refusal is counted,
+    /// and recorded in the audit log.
+    pub fn may_user_publish(&mut self, user: &str, topic: &TopicName) -> bool {
+        let identity = self.rules.authenticator.identity_of(user);
+        let grants = identity.as_ref().map(|identity| grants(self.rules.rights.as_ref(), identity));
+        let may = grants.is_some_and(|grants| grants.is_none_or(|grants| grants.may_publish(topic)));
+        if !may {
+            self.counters.count(Count::Denied);
+            self.desk.audit.record(&AuditEvent {
+                user: Some(user),
+                operation: Some(&Operation::Publish.to_string()),
+                topic: Some(topic.as_str()),
+                reason: Some("the user has no right to publish it any more"),
+                ..AuditEvent::new("refused")
+            });
+        }
+        may
+    }
+
     /// Whether a client may subscribe to a topic. A refusal is counted, and recorded in the audit log.
     pub fn may_subscribe(&mut self, client: u64, topic: &TopicName) -> bool {
         self.may(client, Operation::Subscribe, topic)

@@ -245,6 +245,26 @@ fn a_client_that_logs_in_again_has_one_login() {
 }
 
 #[test]
+fn a_user_who_is_not_connected_has_its_present_rights() {
+    let mut fixture = Fixture::new(|_| {});
+    let (mut entrance, woken) = fixture.open();
+    let topic = |name: &str| name.parse().unwrap();
+    assert!(entrance.may_user_publish("anna", &topic("a/x")));
+    for (user, name) in [("anna", "b"), ("nobody", "a/x"), ("", "a/x")] {
+        assert!(!entrance.may_user_publish(user, &topic(name)), "{user} {name}");
+    }
+    fixture.audited("\"refused\"", 3);
+    // Its rules are still there, and the user is not.
+    let mut file = UsersFile::edit(&fixture.file("users.toml")).unwrap();
+    file.delete_user("anna").unwrap();
+    file.save().unwrap();
+    fixture.broker.reload(&fixture.config).unwrap();
+    woken.recv_timeout(LONG).unwrap();
+    assert_eq!(entrance.next_event(Instant::now()), None);
+    assert!(!entrance.may_user_publish("anna", &topic("a/x")));
+}
+
+#[test]
 fn filters_of_all_clients_of_a_user_share_its_quotas() {
     let fixture = Fixture::new(|config| {
         config.quotas.user_subscriptions = Some(10);

@@ -68,6 +68,10 @@ impl Door for BrokerDoor {
         self.0.may_publish(conn.0, topic)
     }
 
+    fn may_user_publish(&mut self, user: &str, topic: &TopicName) -> bool {
+        self.0.may_user_publish(user, topic)
+    }
+
     fn may_subscribe(&mut self, conn: ConnId, topic: &TopicName) -> bool {
         self.0.may_subscribe(conn.0, topic)
     }

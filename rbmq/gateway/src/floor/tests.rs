@@ -207,6 +207,10 @@ impl Door for Open {
         true
     }
 
+    fn may_user_publish(&mut self, _user: &str, _topic: &TopicName) -> bool {
+        true
+    }
+
     fn may_subscribe(&mut self, _: ConnId, _: &TopicName) -> bool {
         true
     }

@@ -679,10 +679,13 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         let _ = self.topics.publisher().pollable().map(|fd| epoll::delete(self.connections.epoll(), fd));
         let _ = self.subscriber.pollable().map(|fd| epoll::delete(self.connections.epoll(), fd));
         loop {
+            self.take_log_news();
+            call!(self.on_time());
             self.flush();
             self.forget_ended();
             self.topics.flush();
-            let (is_published, now) = (self.topics.is_flushed(), Instant::now());
+            let is_published = self.topics.is_flushed() && !self.protocol.has_unpublished();
+            let now = Instant::now();
             let has_sent = self.connections.busy() == 0;
             let is_over = self.connections.len() == 0 || (has_sent && now >= lingering);
             if (is_over && is_published) || now >= until {

@@ -5,12 +5,11 @@ use std::time::{Duration, Instant};
 
 use rbmq_wire::TopicName;
 
-use crate::protocol::{ConnId, Cx, Entry, PublishError};
+use crate::protocol::{ConnId, Cx, Entry, FilterCount};
 
 use super::codec::{Connack, Connect, Ending, Packet, Properties, Property, Version, Will, reason};
-use super::message::{Publication, attributes_of};
 use super::session::{Held, Link, Session};
-use super::settings::{MAX_CLIENT_ID, MAX_OWED_WILLS};
+use super::settings::MAX_CLIENT_ID;
 use super::state::{Alarm, Client, FOREVER, Fault, Mqtt, Opening, Stage, Step};
 use super::will::OwnedWill;
 
@@ -174,6 +173,11 @@ impl Mqtt {
             self.end_session(slot, cx);
         }
         let present = self.names.get(&key).copied();
+        let filters = present.map(|slot| self.sessions[slot].filter_count()).unwrap_or_default();
+        if filters.all > 0 && cx.door.ask_for_filters(conn, filters).is_err() {
+            let text = "the filters of the session are beyond a quota";
+            return self.refuse(conn, Fault::new(reason::QUOTA, text), cx);
+        }
         if present.is_none() && !self.make_room_for_session(&opening, cx) {
             return self.refuse(conn, Fault::new(reason::QUOTA, "there are too many sessions"), cx);
         }
@@ -195,7 +199,6 @@ impl Mqtt {
             max_packet: opening.max_packet,
         });
         self.keep_session(slot);
-        cx.door.set_filters(conn, self.sessions[slot].filter_count());
         self.admit(conn, slot, &opening, cx.now);
         self.send_connack(conn, present.is_some(), &opening, cx);
         cx.out.known(conn);
@@ -336,7 +339,12 @@ impl Mqtt {
         let now = cx.now;
         self.stalled.remove(&slot);
         let session = &mut self.sessions[slot];
-        if let (Some(link), Some(will)) = (session.link.take(), session.will())
+        let link = session.link.take();
+        if let Some(link) = &link {
+            // They count for the next connection of the session, which may be there before this one has sent its last byte.
+            cx.door.set_filters(link.conn, FilterCount::default());
+        }
+        if let (Some(link), Some(will)) = (link, session.will())
             && !cx.door.may_publish(link.conn, &will.topic)
         {
             // The right was taken since CONNECT.
@@ -367,9 +375,7 @@ impl Mqtt {
         let Some(session) = self.session(slot, serial) else { return };
         if session.will_at.is_some_and(|at| at <= now) {
             session.will_at = None;
-            if let Some(will) = session.set_will(None) {
-                self.publish_will(will, cx);
-            }
+            self.publish_will(slot, cx);
         }
         if self.session(slot, serial).is_some_and(|session| session.ends_at.is_some_and(|at| at <= now)) {
             self.counts.sessions_expired += 1;
@@ -384,53 +390,13 @@ impl Mqtt {
         for filter in &filters {
             self.leave_route(slot, filter, cx);
         }
+        // Before the end is noted, which takes the will out of the journal.
+        self.publish_will(slot, cx);
         let mut session = self.sessions.remove(slot);
         session.note_end();
         session.numbers_on_their_way().for_each(|number| drop(self.awaited.remove(&number)));
         self.names.remove(&session.key);
         self.stalled.remove(&slot);
-        if let Some(will) = session.set_will(None) {
-            self.publish_will(will, cx);
-        }
-    }
-
-    fn publish_will(&mut self, will: OwnedWill, cx: &mut Cx<'_>) {
-        if let Err(will) = self.try_will(will, cx) {
-            match self.owed.len() < MAX_OWED_WILLS {
-                true => self.owed.push_back(will),
-                false => self.counts.refused += 1,
-            }
-        }
-    }
-
-    /// Publishes a will, or gives it back if the bus has no room.
-    fn try_will(&mut self, will: OwnedWill, cx: &mut Cx<'_>) -> Result<(), OwnedWill> {
-        let unix_ms = self.clock.unix_ms(cx.now);
-        let origin = Some(self.origin(0, &will.topic, will.retain, 0));
-        let (qos, retain) = (will.qos, will.retain);
-        let publication = Publication { qos, retain, origin, ticket: None, unix_ms };
-        let mut attributes = std::mem::take(&mut self.scratch.attributes);
-        let written = attributes_of(Properties::new(&will.properties), publication, &mut attributes);
-        let put = match written {
-            Ok(()) => self.put(&will.topic, &attributes, &will.payload, publication, cx),
-            Err(error) => Err(PublishError::Refused(error.to_string())),
-        };
-        self.scratch.attributes = attributes;
-        match put {
-            Err(PublishError::Full) => return Err(will),
-            Err(_) => self.counts.refused += 1,
-            Ok(()) => {}
-        }
-        Ok(())
-    }
-
-    /// Publishes wills that had no room.
-    pub(super) fn pay_wills(&mut self, cx: &mut Cx<'_>) {
-        while let Some(will) = self.owed.pop_front() {
-            if let Err(will) = self.try_will(will, cx) {
-                return self.owed.push_front(will);
-            }
-        }
     }
 
     /// Looks whether a connection was silent for too long.
@@ -482,5 +448,6 @@ fn owned_will(will: Will<'_>) -> Result<OwnedWill, Fault> {
         properties,
         payload: will.payload.to_vec(),
         delay,
+        is_restored: false,
     })
 }

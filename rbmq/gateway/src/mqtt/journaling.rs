@@ -81,21 +81,22 @@ impl Mqtt {
         let most = self.held.load(Ordering::Relaxed) + self.retained.bytes_with_entries();
         if !journal.has_room_for(most as u64) {
             let mut pieces = journal.begin_snapshot(true);
-            self.note_all(journal, &mut pieces);
+            self.note_all(journal, &mut pieces, now);
             if !journal.end_measuring(pieces, now) {
                 return;
             }
         }
         let mut pieces = journal.begin_snapshot(false);
-        self.note_all(journal, &mut pieces);
+        self.note_all(journal, &mut pieces, now);
         journal.end_snapshot(pieces, now);
     }
 
-    fn note_all(&self, journal: &mut Journal, pieces: &mut Pieces) {
+    fn note_all(&self, journal: &mut Journal, pieces: &mut Pieces, now: Instant) {
         for retained in self.retained.all() {
             self.retained.note(retained);
             journal.go_on(pieces);
         }
+        self.note_wills(self.clock.unix_ms(now), &mut || journal.go_on(pieces));
         for (_, session) in &self.sessions {
             session.note_all(life(session, &self.clock), &mut || journal.go_on(pieces));
         }

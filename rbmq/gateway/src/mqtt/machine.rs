@@ -132,6 +132,7 @@ impl Protocol for Mqtt {
 
     fn on_stored(&mut self, ticket: Ticket, stored: Result<(Position, u64), String>, cx: &mut Cx<'_>) {
         self.stored(ticket.number, stored.is_ok(), cx);
+        self.confirmed_will(ticket.number, stored.is_ok());
     }
 
     fn on_refused(&mut self, topic: &TopicName, cx: &mut Cx<'_>) {
@@ -260,6 +261,10 @@ impl Protocol for Mqtt {
             self.pump(slot, cx);
         }
         self.next(cx.now)
+    }
+
+    fn has_unpublished(&self) -> bool {
+        !self.owed.is_empty() || !self.sent_wills.is_empty()
     }
 
     fn on_stop(&mut self, cx: &mut Cx<'_>) {

@@ -14,6 +14,7 @@ mod acknowledging;
 pub mod codec;
 mod connections;
 mod delivery;
+mod due_will;
 mod journal;
 mod journaling;
 mod kept;
@@ -29,6 +30,7 @@ mod shares;
 mod state;
 mod subscriptions;
 mod will;
+mod wills;
 
 pub(crate) use journal::{Journal, JournalError};
 pub(crate) use settings::{Clock, Overflow, Settings, unix_ms};

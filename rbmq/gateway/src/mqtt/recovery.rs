@@ -11,6 +11,7 @@ use tracing::{info, warn};
 use crate::protocol::Cx;
 
 use super::codec::SubscribeOptions;
+use super::due_will::is_without_session;
 use super::journal::entry::{Change, Entry, Life, Parcel};
 use super::journal::{Batch, Journal, JournalError, Replay};
 use super::message::Stored;
@@ -121,7 +122,9 @@ impl Mqtt {
         if let Some(will) = session.will() {
             let at = match life.will_at {
                 Some(at) if !life.connected => {
-                    begun.checked_add(Duration::from_millis(at.saturating_sub(self.clock.unix_ms)))
+                    let left = Duration::from_millis(at.saturating_sub(self.clock.unix_ms));
+                    // The clock of the machine may be wrong, and was right before.
+                    begun.checked_add(left.min(will.delay))
                 }
                 // Its connection was lost when the gateway died.
                 _ => begun.checked_add(will.delay),
@@ -161,7 +164,9 @@ impl Mqtt {
         for at in [ends_at, self.sessions[slot].will_at].into_iter().flatten() {
             self.alarms.insert((at, Alarm::Session { slot, serial }));
         }
-        self.names.insert(key, slot);
+        if !is_without_session(&key) {
+            self.names.insert(key, slot);
+        }
         self.keep_session(slot);
     }
 

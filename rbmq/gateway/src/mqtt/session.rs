@@ -136,7 +136,7 @@ impl Held {
         self.own
     }
 
-    fn add(&mut self, bytes: usize) {
+    pub(super) fn add(&mut self, bytes: usize) {
         self.own += bytes;
         self.all.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -269,6 +269,18 @@ impl Session {
             None => {}
         }
         old
+    }
+
+    /// Takes the will, which stays in the journal until [`Session::note_will_is_gone`].
+    pub(super) fn take_will(&mut self) -> Option<OwnedWill> {
+        let will = self.will.take();
+        self.held.remove(will.as_ref().map_or(0, OwnedWill::bytes));
+        will
+    }
+
+    /// The will is published, or kept elsewhere.
+    pub(super) fn note_will_is_gone(&self) {
+        self.note_life(Change::NoWill);
     }
 
     pub(super) fn will(&self) -> Option<&OwnedWill> {

@@ -94,8 +94,6 @@ pub(super) const MAX_WILD_LEVELS: usize = 32;
 pub(super) const MAX_MEMBERS: usize = 1000;
 /// The longest client id.
 pub(super) const MAX_CLIENT_ID: usize = 1024;
-/// Most wills that wait for the bus.
-pub(super) const MAX_OWED_WILLS: usize = 10_000;
 /// How often the clock of the machine is looked at, and the ms by which it has to differ.
 pub(super) const CLOCK_EVERY: Duration = Duration::from_secs(10);
 pub(super) const CLOCK_STEP_MS: u64 = 2000;

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
+use peers::LogLimiter;
 use rbmq_wire::{Levels, TopicFilter, TopicName};
 use slab::Slab;
 
 use crate::protocol::ConnId;
 
 use super::codec::{DecodeError, SubscribeOptions, Version, reason};
+use super::due_will::DueWill;
 use super::journal::Journal;
 use super::retained::RetainedMessages;
 use super::session::Session;
@@ -57,8 +59,11 @@ pub(crate) struct Mqtt {
     pub(super) alarms: BTreeSet<(Instant, Alarm)>,
     /// Sessions whose connection was full.
     pub(super) stalled: BTreeSet<usize>,
-    /// Wills for which the bus had no room.
-    pub(super) owed: VecDeque<OwnedWill>,
+    /// Wills that are due and that the bus does not have yet.
+    pub(super) owed: VecDeque<DueWill>,
+    /// Wills that the bus has, and the broker in another process perhaps not, by number.
+    pub(super) sent_wills: BTreeMap<u64, DueWill>,
+    pub(super) will_lines: LogLimiter,
     /// Connections whose queue was full, to be disconnected.
     pub(super) doomed: Vec<ConnId>,
     /// Where sessions and retained messages outlive this process; none: nowhere.
@@ -356,6 +361,8 @@ impl Mqtt {
             alarms: BTreeSet::new(),
             stalled: BTreeSet::new(),
             owed: VecDeque::new(),
+            sent_wills: BTreeMap::new(),
+            will_lines: LogLimiter::default(),
             doomed: Vec::new(),
             journal: None,
             awaited: BTreeMap::new(),

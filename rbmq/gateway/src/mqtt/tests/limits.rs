@@ -112,11 +112,21 @@ fn filters_count_for_the_quotas_of_their_client() {
     site.got(conn);
     assert_eq!(filters(&site, conn), FilterCount { all: 2, patterns: 0 });
     assert_eq!(site.subscribe_with(conn, 0, &[("d/#", 1)]), ["SUBACK #9 01"]);
-    // Those of a session count for its next connection, also where that may have fewer.
-    site.lose(conn);
+    // Those of a session count for its next connection, from the moment at which the former one has lost it.
+    let next = site.client(Hello::lasting(V5, "a"));
+    assert_eq!(filters(&site, conn), FilterCount::default());
+    assert_eq!(filters(&site, next), FilterCount { all: 3, patterns: 1 });
+    site.lose(next);
+    // Where that may have fewer, the session does not come back.
     site.0.door.most_filters = Some(FilterCount { all: 1, patterns: 1 });
-    let conn = site.client(Hello::lasting(V5, "a"));
-    assert_eq!(filters(&site, conn), FilterCount { all: 3, patterns: 1 });
+    for (version, expected) in [(V5, "CONNACK 97"), (V311, "CONNACK 03")] {
+        let conn = site.hello(Hello { version, ..Hello::lasting(V5, "a") });
+        assert_eq!(site.got(conn), [expected]);
+        assert!(site.is_closed(conn));
+        assert_eq!(filters(&site, conn), FilterCount::default());
+    }
+    let conn = site.client(Hello { clean: true, ..Hello::lasting(V5, "a") });
+    assert_eq!(filters(&site, conn), FilterCount::default());
     let old = site.client(Hello::new(V311, "b"));
     assert_eq!(site.subscribe_with(old, 0, &[("a", 0), ("b", 0)]), ["SUBACK #9 00 80"]);
 }

@@ -158,7 +158,8 @@ impl Site {
             }
         }
         let held: usize = machine.sessions.iter().map(|(_, session)| session.held.own()).sum();
-        assert_eq!(machine.held.load(Ordering::Relaxed), held);
+        let wills: usize = machine.owed.iter().map(|due| due._held.own()).sum();
+        assert_eq!(machine.held.load(Ordering::Relaxed), held + wills);
         let away: Vec<usize> =
             machine.sessions.iter().filter(|(_, s)| s.link.is_none()).map(|(slot, _)| slot).collect();
         assert_eq!(machine.away.values().copied().collect::<BTreeSet<_>>(), away.into_iter().collect());
