@@ -8,6 +8,7 @@ use private_files::with_patience;
 use rbmq::{ConnectError, Login, TopicFilter};
 use rbmq_broker::{BrokerConfig, GatewaySettings, Reception, UpstreamSettings, raise_descriptor_limit};
 use rbmq_gateway::{Gateways, Link};
+use rocketbufs::CloseCode;
 use rocketbufs::config::Origin;
 use rocketbufs::error::{ConnError, DownReason};
 use serde_json::json;
@@ -38,7 +39,7 @@ The gateways log in at the broker as one user, which needs the right to publish 
 the clients are, and what they may do, is decided here, by the users and rules of this configuration.
 
 While the broker is away, clients stay connected, and what they publish waits. SIGINT and SIGTERM stop the gateways in order. SIGHUP reads \
-users, rules and certificates again. --insecure also lets gateways listen on addresses that other machines can reach although TLS or users \
+users, rules and the certificates of the gateways again, and nothing of the way to the broker. --insecure also lets gateways listen on addresses that other machines can reach although TLS or users \
 are missing. Streams of Redis need a gateway inside of the broker: rbmq serve --gateway resp.")]
 pub(super) struct Args {
     /// What clients speak, and where: resp (Redis, 127.0.0.1:6379), mqtt (127.0.0.1:1883), or with an address as mqtt:0.0.0.0:1883 [default:
@@ -82,6 +83,7 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
     source::warn_of_missing_rules(&config);
     let stop = Stop::install()?.with_reload()?;
     raise_descriptor_limit();
+    args.warn_of_strangers(&config);
     let mut reception = Reception::open(config).map_err(Failure::failed)?;
     if !wait_for_broker(&link, &stop)? {
         return Ok(());
@@ -174,6 +176,18 @@ impl Args {
         Ok(link)
     }
 
+    /// A login at the broker lets everybody in who reaches the gateways, if there are no others.
+    fn warn_of_strangers(&self, config: &BrokerConfig) {
+        let of_file = config.broker.upstream.iter().any(|up| up.user.is_some() || up.token_file.is_some());
+        let has_login = of_file || self.login.is_given();
+        if has_login && config.users.file.is_empty() && config.access.rules.is_empty() {
+            warn!(
+                "everybody who reaches the gateways may do what their user may do at the broker: there are neither users (users.file) nor rules \
+                 (access.rules) for clients"
+            );
+        }
+    }
+
     /// Says where the gateways are.
     fn print(&self, link: &Link, gateways: &Gateways, printer: &Printer) {
         if !self.json {
@@ -247,6 +261,7 @@ fn wait_for_broker(link: &Link, stop: &Stop) -> Result<bool, Failure> {
             Err(error) if !is_away(&error) => return Err(explain(&link.address, &error)),
             Err(error) => error.to_string(),
         };
+        supervisor::waiting(&format!("not ready: {error}"));
         if told != error {
             warn!("not ready: {error}; trying again");
             told = error;
@@ -260,5 +275,17 @@ fn wait_for_broker(link: &Link, stop: &Stop) -> Result<bool, Failure> {
 /// Whether the broker may be there later: the machines of a network start in any order.
 fn is_away(error: &ConnectError) -> bool {
     let ConnectError::Broker { source, .. } = error else { return false };
-    matches!(source, ConnError::TimedOut { .. } | ConnError::Down(DownReason::Transport(_)))
+    match source {
+        // A name may be resolved later, too.
+        ConnError::TimedOut { .. }
+        | ConnError::Down(DownReason::Transport(_) | DownReason::NotStarted(_)) => true,
+        // It stops, or has no place at the moment.
+        ConnError::Down(DownReason::Peer { code, .. }) => {
+            matches!(
+                code,
+                CloseCode::Normal | CloseCode::ShuttingDown | CloseCode::Limit | CloseCode::Timeout
+            )
+        }
+        _ => false,
+    }
 }

@@ -60,6 +60,12 @@ impl LoginArgs {
         self.insecure
     }
 
+    /// Whether options or variables name credentials.
+    pub(super) fn is_given(&self) -> bool {
+        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        self.user.is_some() || self.token_file.is_some() || is_set(USER) || is_set(TOKEN)
+    }
+
     /// Reads the credentials that options and variables name; none if they name none.
     pub(super) fn find(&self) -> Result<Option<Login>, Failure> {
         let login = Login::default().allow_plaintext(self.insecure);

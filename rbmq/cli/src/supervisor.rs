@@ -3,6 +3,9 @@
 use rbmq_broker::Broker;
 use sd_notify::NotifyState;
 
+/// How long the supervisor waits until it hears of a process again that waits, at most.
+const WAIT_USEC: u32 = 60_000_000;
+
 /// The broker is ready. The status says what clients do not get of it.
 pub(super) fn ready(broker: &Broker) {
     let status = match broker.watch().unavailable_topics() {
@@ -15,6 +18,11 @@ pub(super) fn ready(broker: &Broker) {
 /// The process is ready.
 pub(super) fn up(status: &str) {
     notify(&[NotifyState::Ready, NotifyState::Status(status)]);
+}
+
+/// The process waits for something that may come at any time.
+pub(super) fn waiting(status: &str) {
+    notify(&[NotifyState::Status(status), NotifyState::ExtendTimeoutUsec(WAIT_USEC)]);
 }
 
 /// The broker reloads its configuration. [`ready`] follows.

@@ -150,6 +150,11 @@ pub(crate) trait Logs {
     fn is_beside(&self) -> bool {
         false
     }
+    /// Whether messages of a topic come back from the broker, if a filter that is in force matches it. Of another process nobody knows whether
+    /// it refuses a filter.
+    fn comes_back(&self, _topic: &TopicName) -> bool {
+        true
+    }
     /// Publishes a message to a topic with a log of its own. [`Protocol::on_stored`] follows when it is in the file: it survives the broker. Beside
     /// the broker ([`Logs::is_beside`]) any topic will do: [`Protocol::on_stored`] follows when the broker has the message, in the file if it keeps
     /// the topic, at a position that means nothing.

@@ -14,18 +14,18 @@ use crate::common::{BrokerProcess, rbmq};
 use crate::gateways::Redis;
 use crate::mqtt_kills::{Client, Got, Message};
 
-const PASSWORD: &str = "correct horse";
+pub(crate) const PASSWORD: &str = "correct horse";
 
 /// Gateways for clients of Redis and of MQTT.
-struct Beside {
-    process: Operated,
+pub(crate) struct Beside {
+    pub(crate) process: Operated,
     redis: String,
     mqtt: String,
 }
 
 impl Beside {
     /// At a broker, with more arguments.
-    fn start(broker: &str, args: &[&str]) -> Self {
+    pub(crate) fn start(broker: &str, args: &[&str]) -> Self {
         let own = ["resp:127.0.0.1:0", "mqtt:127.0.0.1:0", "--broker", broker];
         Self::of(Operated::gateway(&own.into_iter().chain(args.iter().copied()).collect::<Vec<_>>()))
     }
@@ -47,11 +47,11 @@ impl Beside {
         redis
     }
 
-    fn mqtt(&self, id: &str) -> Client {
+    pub(crate) fn mqtt(&self, id: &str) -> Client {
         Client::connect(&self.mqtt, id).expect("the gateway listens").0
     }
 
-    fn mqtt_of(&self, id: &str, filter: &str, qos: u8) -> Client {
+    pub(crate) fn mqtt_of(&self, id: &str, filter: &str, qos: u8) -> Client {
         let mut client = self.mqtt(id);
         client.subscribe(filter, qos);
         client
@@ -75,7 +75,7 @@ fn say(redis: &mut Redis, command: &str) -> String {
     redis.line()
 }
 
-fn acked(client: &mut Client, kind: AckKind, id: u16) {
+pub(crate) fn acked(client: &mut Client, kind: AckKind, id: u16) {
     assert_eq!(client.next().expect("an answer"), Got::Ack(kind, id));
 }
 
@@ -89,14 +89,14 @@ fn native(broker: &str, filter: &str) -> Subscriber {
     native
 }
 
-fn write(dir: &Path, name: &str, text: &str) -> String {
+pub(crate) fn write(dir: &Path, name: &str, text: &str) -> String {
     let path = dir.join(name);
     std::fs::write(&path, text).expect("a file");
     path.to_str().expect("UTF-8").to_owned()
 }
 
 /// A file of users who all have the same password.
-fn users(dir: &Path, name: &str, users: &[&str]) -> String {
+pub(crate) fn users(dir: &Path, name: &str, users: &[&str]) -> String {
     let path = dir.join(name);
     let hash = PasswordHash::of(&Secret::from(PASSWORD.to_owned())).expect("a hash");
     let mut file = UsersFile::edit(&path).expect("a file");
@@ -306,6 +306,7 @@ fn a_gateway_whose_user_has_no_rights_says_so() {
     broker.end();
     let broker = start(&rule("subscribe = ['#']"), "b.toml");
     let beside = Beside::start(&broker.addr, &login);
+    beside.process.wait_log("everybody who reaches the gateways may do what their user may do");
     beside.process.wait_log("the gateway's user may not publish all topics");
     let mut publisher = beside.mqtt("publisher");
     publisher.publish(Message::new("a", "x", 1, 1)).expect("sent");
@@ -315,7 +316,7 @@ fn a_gateway_whose_user_has_no_rights_says_so() {
 }
 
 /// Kills a broker, and starts it at the same address.
-fn restart(broker: BrokerProcess, args: &[&str]) -> BrokerProcess {
+pub(crate) fn restart(broker: BrokerProcess, args: &[&str]) -> BrokerProcess {
     let addr = kill(broker);
     BrokerProcess::start_at(&addr, args)
 }

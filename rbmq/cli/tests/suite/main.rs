@@ -16,6 +16,7 @@ mod files;
 mod from;
 mod gateway_beside;
 mod gateway_kills;
+mod gateway_rules;
 mod gateways;
 mod hostile_broker;
 mod http;

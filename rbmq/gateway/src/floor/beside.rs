@@ -9,18 +9,22 @@ use rbmq_wire::TopicName;
 use tracing::{info, warn};
 
 use super::bus::Topics;
-use super::confirms::Confirming;
+use super::confirms::{Confirming, Confirms};
 use super::logs::LogNews;
 use super::openings::{OPEN_TIMEOUT, options};
 use crate::protocol::{Bus as _, PublishError, Ticket};
 
-/// How long a gateway that stops waits for the broker to take what is published.
-const FINISH: Duration = Duration::from_secs(5);
+/// How long a gateway that stops waits for the broker to take what is published, and to confirm it before.
+pub(super) const FINISH: Duration = Duration::from_secs(5);
 
 impl Topics {
     /// A topic that was opened may be in a space that is not known yet: then the space is open from now on. Returns whether it is so.
     pub(super) fn enter_space(&mut self, writer: &TopicWriter) -> bool {
         let Some(space) = writer.space() else { return false };
+        if self.spaces.iter().any(|known| known.space().log() == space.log()) {
+            // It was none of its topics when the space was opened. The writer of the topic leads into the same log.
+            return false;
+        }
         // The topic and the space share their log, which is open.
         let most = writer.max_delivery_bytes();
         match self.publisher.space_with(space.pattern().as_str(), options(most, OPEN_TIMEOUT)) {
@@ -41,6 +45,14 @@ impl Topics {
         let of_space = self.spaces.iter().find(is_of).map(SpaceWriter::has_ended);
         let has_ended = of_space.or_else(|| self.open.get(name).map(|open| open.writer.has_ended()));
         has_ended == Some(false)
+    }
+
+    /// Topics, and logs of spaces, that are open and take nothing more.
+    pub(super) fn all_ended(&self) -> Vec<TopicName> {
+        let spaces = self.spaces.iter().filter(|space| space.has_ended());
+        let topics = self.open.iter().filter(|(_, open)| open.writer.has_ended());
+        let spaces = spaces.map(|space| space.space().log().clone());
+        spaces.chain(topics.map(|(topic, _)| topic.clone())).collect()
     }
 
     /// The broker has a space no more, whose log has this name. Its topics are opened one by one.
@@ -71,6 +83,12 @@ impl Topics {
             confirms.published(log, end, ticket);
         }
         Ok(())
+    }
+
+    /// Whether a broker that is there has yet to confirm messages.
+    pub(super) fn awaits_broker(&self) -> bool {
+        let awaits = self.confirms.as_ref().is_some_and(Confirms::is_waiting);
+        awaits && self.publisher.is_connected()
     }
 
     /// What the broker has stored and confirmed since the last call.
@@ -116,6 +134,9 @@ impl Topics {
         for topics in self.always().chain(self.asked()) {
             // Without an end, the place is kept for a while, and publishers may wait for it.
             let _ = subscriber.unsubscribe(topics);
+        }
+        if !self.is_flushed() {
+            warn!("messages of clients are lost: the broker has had no room for them");
         }
         let until = Instant::now() + FINISH;
         let left = || Some(until.saturating_duration_since(Instant::now()));

@@ -12,6 +12,7 @@ use rbmq_wire::{ATTRIBUTES_HEADER_BYTES, Attributes, RECORD_HEADER_BYTES, Space,
 use rocketbufs::{Epoch, Position};
 use tracing::debug;
 
+use super::attempts::Attempts;
 use super::confirms::Confirms;
 use super::logs::LogDesk;
 use super::openings::{self, RECORD_HEADERS, START_TIMEOUT, Side};
@@ -23,12 +24,6 @@ const MAX_OPEN: usize = 1000;
 
 /// How long the broker has to take a topic.
 const OPEN_TIMEOUT: Duration = Duration::from_millis(50);
-
-/// How long a topic that the broker did not take in time is not tried again.
-const MISSING: Duration = Duration::from_millis(500);
-
-/// The most topics that are remembered so.
-const MAX_MISSING: usize = 1000;
 
 /// For messages of so many bytes. The ring of a merged topic may be too small for the largest one: then it takes smaller ones.
 fn options(max_message_bytes: u64, max_delivery_bytes: Option<u64>) -> TopicOptions {
@@ -82,8 +77,7 @@ pub(crate) struct Topics {
     uses: u64,
     wanted: HashMap<TopicFilter, Wanted>,
     asks: Vec<Ask>,
-    /// Topics that the broker has not taken in time, and when they are tried again.
-    missing: HashMap<TopicName, Instant>,
+    attempts: Attempts,
     /// Topics that the broker took and refuses now.
     refused: Vec<TopicName>,
     /// A message waits for one of them, or is to be tried again soon.
@@ -139,7 +133,7 @@ impl Topics {
             uses: 0,
             wanted,
             asks: Vec::new(),
-            missing: HashMap::new(),
+            attempts: Attempts::new(confirms.is_some()),
             refused: Vec::new(),
             is_missing: false,
             awaited: 0,
@@ -164,6 +158,11 @@ impl Topics {
         outside.map(|(filter, _)| filter.as_str())
     }
 
+    /// Whether the subscriber receives a topic from the start.
+    pub(super) fn receives(&self, topic: &TopicName) -> bool {
+        self.foreign.iter().any(|foreign| foreign.matches(topic))
+    }
+
     /// The publisher.
     pub(crate) fn publisher(&self) -> &Publisher {
         &self.publisher
@@ -177,16 +176,20 @@ impl Topics {
                 PublisherEvent::Disconnected(why) => self.tell_connection(Some(&why)),
                 PublisherEvent::Reconnected => {
                     self.tell_connection(None);
+                    self.attempts.forget();
+                    self.confirms.iter_mut().for_each(Confirms::ask_anew);
                     has_room = true;
                 }
-                PublisherEvent::Room { .. } | PublisherEvent::Missed { .. } => has_room = true,
+                PublisherEvent::Room { .. } => has_room = true,
+                PublisherEvent::Missed { .. } => {
+                    // Refusals may be among them.
+                    self.all_ended().iter().for_each(|topic| self.on_topic_refused(topic));
+                    has_room = true;
+                }
                 // A refusal may be that of a try before, for larger messages.
                 PublisherEvent::TopicRefused { topic, .. } if self.is_open(&topic) => {}
                 PublisherEvent::TopicRefused { topic, .. } => {
-                    // The next message is answered with the reason, or opens it.
-                    self.close(&topic, "the broker refuses the topic");
-                    self.leave_space(&topic);
-                    self.refused.push(topic);
+                    self.on_topic_refused(&topic);
                     has_room = true;
                 }
                 PublisherEvent::Ended { .. } => break,
@@ -194,6 +197,13 @@ impl Topics {
             }
         }
         has_room
+    }
+
+    /// The broker refuses a topic that is open, or the log of a space. The next message is answered with the reason, or opens it.
+    fn on_topic_refused(&mut self, topic: &TopicName) {
+        self.close(topic, "the broker refuses the topic");
+        self.leave_space(topic);
+        self.refused.push(topic.clone());
     }
 
     /// Topics that the broker refuses since the last call, and logs of spaces whose messages are lost.
@@ -223,8 +233,9 @@ impl Topics {
         settled
     }
 
-    /// Whether the broker has not taken a topic in time since the last call.
+    /// Ends a round. Returns whether clients wait for a topic that the broker has not taken.
     pub(crate) fn take_missing(&mut self) -> bool {
+        self.attempts.end_round();
         std::mem::take(&mut self.is_missing)
     }
 
@@ -246,15 +257,22 @@ impl Topics {
 
     /// Opens a topic, which may turn out to be in a space that is not known yet.
     fn open_topic(&mut self, topic: &TopicName) -> Result<(), PublishError> {
+        let (begin, is_beside) = (Instant::now(), self.confirms.is_some());
+        // While the broker is away, nothing waits for its answer. Clients are read again when it is there.
+        if is_beside && !self.publisher.is_connected() {
+            return Err(PublishError::Full);
+        }
         if self.open.len() >= MAX_OPEN {
             self.close_oldest();
         }
-        let (now, is_beside) = (Instant::now(), self.confirms.is_some());
-        // While the broker is away, nothing waits for its answer.
-        let is_away = is_beside && !self.publisher.is_connected();
-        if is_away || self.missing.get(topic).is_some_and(|until| *until > now) {
-            self.is_missing = true;
-            return Err(PublishError::Full);
+        let attempt = match self.open.len() < MAX_OPEN {
+            true => self.attempts.check(topic, begin),
+            // Messages to all of them wait to be stored.
+            false => Err(PublishError::Full),
+        };
+        if let Err(error) = attempt {
+            self.is_missing |= error == PublishError::Full;
+            return Err(error);
         }
         let opened = match is_beside {
             true => openings::open_topic(&self.publisher, topic, self.max_message_bytes),
@@ -264,18 +282,13 @@ impl Topics {
                 self.publisher.topic_with(topic.as_str(), options)
             }
         };
-        let writer = opened.map_err(|error| match error {
-            TopicOpenError::TimedOut { .. } => {
-                self.is_missing = true;
-                if self.missing.len() >= MAX_MISSING {
-                    self.missing.clear();
-                }
-                self.missing.insert(topic.clone(), now + MISSING);
-                PublishError::Full
-            }
-            other => PublishError::Refused(other.to_string()),
+        let end = Instant::now();
+        self.attempts.asked(begin, end);
+        let writer = opened.map_err(|error| {
+            let error = self.attempts.failed(topic, &error, end);
+            self.is_missing |= error == PublishError::Full;
+            error
         })?;
-        self.missing.remove(topic);
         if !self.enter_space(&writer) {
             self.open.insert(topic.clone(), Open { writer, used: 0 });
         }

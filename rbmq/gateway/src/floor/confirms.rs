@@ -11,7 +11,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use peers::LogLimiter;
 use rbmq::{ConfirmError, ConfirmLevel, Confirmation, SpaceWriter, TopicWriter};
@@ -23,6 +23,9 @@ use super::logs::LogNews;
 use super::openings::Receiving;
 use crate::protocol::Ticket;
 
+/// How long the broker is not asked again for the file of a topic that it does not keep.
+const UNKEPT: Duration = Duration::from_secs(60);
+
 /// A writer that is asked how far its log is confirmed.
 pub(super) trait Confirming {
     /// The position behind what was published.
@@ -31,9 +34,15 @@ pub(super) trait Confirming {
     fn begin(&self, position: Position, level: ConfirmLevel) -> Confirmation;
     /// What is confirmed.
     fn confirmed_to(&self, level: ConfirmLevel) -> Position;
+    /// What the broker has lost may be confirmed no more: the rest can be.
+    fn accept_lost(&self, level: ConfirmLevel);
 }
 
 impl Confirming for TopicWriter {
+    fn accept_lost(&self, level: ConfirmLevel) {
+        TopicWriter::accept_lost(self, level);
+    }
+
     fn published(&self) -> Position {
         self.position()
     }
@@ -48,6 +57,10 @@ impl Confirming for TopicWriter {
 }
 
 impl Confirming for SpaceWriter {
+    fn accept_lost(&self, level: ConfirmLevel) {
+        SpaceWriter::accept_lost(self, level);
+    }
+
     fn published(&self) -> Position {
         self.position()
     }
@@ -70,8 +83,9 @@ struct Pending {
 
 /// The messages of a log, in order.
 struct Waiting {
-    level: ConfirmLevel,
-    /// The broker has confirmed something at this level: it keeps the topic.
+    /// Until when the broker is not asked whether it has stored messages, as it has said that it does not keep the topic. None: it is asked.
+    unkept_until: Option<Instant>,
+    /// The broker has stored something since: it keeps the topic.
     is_proven: bool,
     asked: Option<Confirmation>,
     pending: VecDeque<Pending>,
@@ -101,7 +115,7 @@ impl Confirms {
         if !self.logs.contains_key(log) {
             let (asked, pending) = (None, VecDeque::new());
             // A topic that is not kept says so.
-            let waiting = Waiting { level: ConfirmLevel::Stored, is_proven: false, asked, pending };
+            let waiting = Waiting { unkept_until: None, is_proven: false, asked, pending };
             self.logs.insert(log.clone(), waiting);
         }
         if let Some(waiting) = self.logs.get_mut(log) {
@@ -109,9 +123,19 @@ impl Confirms {
         }
     }
 
+    /// The broker is there again. Its rules may be others now.
+    pub(super) fn ask_anew(&mut self) {
+        self.logs.values_mut().for_each(|waiting| waiting.unkept_until = None);
+    }
+
     /// Whether messages of a log wait.
     pub(super) fn awaits(&self, log: &TopicName) -> bool {
         self.logs.get(log).is_some_and(|waiting| !waiting.pending.is_empty())
+    }
+
+    /// Whether messages of any log wait.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.logs.values().any(|waiting| !waiting.pending.is_empty())
     }
 
     /// A log is closed, or refused: nobody confirms what waits.
@@ -132,11 +156,12 @@ impl Confirms {
                 && let Some(writer) = writer(log)
             {
                 while let Err(why) = waiting.advance(writer, &self.waker, &mut news) {
-                    let Some(failed) = waiting.pending.pop_front() else { break };
+                    let count = waiting.lost_by(&why, writer);
                     if let Some(more) = self.lines.allow(Instant::now()) {
-                        warn!(more, "a message of a client may be lost: {why}");
+                        warn!(more, "messages of clients may be lost: {why}");
                     }
-                    news.push(LogNews::Stored(failed.ticket, Err(why.to_string())));
+                    let lost = waiting.pending.drain(..count);
+                    news.extend(lost.map(|lost| LogNews::Stored(lost.ticket, Err(why.to_string()))));
                 }
             }
         }
@@ -145,7 +170,18 @@ impl Confirms {
 }
 
 impl Waiting {
-    /// Takes what the broker has confirmed, and asks for more. An error is about the first message.
+    /// What the broker is asked for.
+    fn level(&mut self) -> ConfirmLevel {
+        if self.unkept_until.is_some_and(|until| until <= Instant::now()) {
+            self.unkept_until = None;
+        }
+        match self.unkept_until {
+            Some(_) => ConfirmLevel::Accepted,
+            None => ConfirmLevel::Stored,
+        }
+    }
+
+    /// Takes what the broker has confirmed, and asks for more. An error is about the first message, and perhaps about others.
     fn advance(
         &mut self,
         writer: &dyn Confirming,
@@ -157,28 +193,39 @@ impl Waiting {
                 // It is gathered with others, and not published yet.
                 return Ok(());
             }
-            let end = first.end;
-            let asked = self.asked.get_or_insert_with(|| writer.begin(end, self.level));
+            let (end, level) = (first.end, self.level());
+            let asked = self.asked.get_or_insert_with(|| writer.begin(end, level));
             let Poll::Ready(answer) = Pin::new(asked).poll(&mut Context::from_waker(waker)) else {
                 return Ok(());
             };
             self.asked = None;
             match answer {
                 Ok(confirmed) => {
-                    self.is_proven = true;
-                    let to = confirmed.position.max(writer.confirmed_to(self.level));
+                    self.is_proven |= confirmed.level == ConfirmLevel::Stored;
+                    let to = confirmed.position.max(writer.confirmed_to(confirmed.level));
                     let count = self.pending.iter().take_while(|pending| pending.end <= to).count();
                     let done = self.pending.drain(..count);
                     news.extend(done.map(|pending| LogNews::Stored(pending.ticket, Ok((0, 0)))));
                 }
-                Err(ConfirmError::NotStored { .. })
-                    if self.level == ConfirmLevel::Stored && !self.is_proven =>
-                {
-                    self.level = ConfirmLevel::Accepted;
+                // What was in the file of a kept topic may be lost with it. If the topic is still kept, others will be stored.
+                Err(ConfirmError::NotStored { .. }) if !std::mem::take(&mut self.is_proven) => {
+                    self.unkept_until = Some(Instant::now() + UNKEPT);
                 }
                 Err(why) => return Err(why),
             }
         }
         Ok(())
+    }
+
+    /// How many of the first messages an error is about. The others can be confirmed.
+    fn lost_by(&self, why: &ConfirmError, writer: &dyn Confirming) -> usize {
+        match why {
+            ConfirmError::Lost { level, to, .. } | ConfirmError::TooFew { level, to, .. } => {
+                writer.accept_lost(*level);
+                self.pending.iter().take_while(|pending| pending.end <= *to).count()
+            }
+            ConfirmError::NotStored { .. } => self.pending.len(),
+            _ => 1.min(self.pending.len()),
+        }
     }
 }

@@ -61,6 +61,10 @@ impl Logs for Topics {
         self.confirms.is_some()
     }
 
+    fn comes_back(&self, topic: &TopicName) -> bool {
+        self.confirms.is_none() || self.receives(topic)
+    }
+
     fn append(
         &mut self,
         topic: &TopicName,

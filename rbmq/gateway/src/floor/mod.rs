@@ -11,6 +11,7 @@
 //! A message is framed once for each form in which clients get it, and connections send ranges of the log: memory doesn't grow with
 //! subscribers. Ranges that follow each other are one range, so a client that gets everything sends large pieces.
 
+mod attempts;
 mod beside;
 pub(crate) mod bus;
 mod confirms;

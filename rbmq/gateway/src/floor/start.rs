@@ -21,7 +21,7 @@ use super::worker::{Entrance, NewSession, Worker};
 use crate::protocol::Protocol;
 
 /// How long a gateway that starts waits until its subscriptions are in force.
-const SETTLE: Duration = Duration::from_secs(10);
+const SETTLE: Duration = Duration::from_secs(60);
 
 /// The most events that are looked at when they are: a refusal may be among them. Messages have nobody to go to yet.
 const LAST_EVENTS: usize = 100;
@@ -80,6 +80,8 @@ pub(crate) enum StartError {
     Receive(#[from] ReceiveError),
     #[error("the broker refuses what the gateway is to receive: {0}")]
     Refused(String),
+    #[error("the broker has not taken the subscriptions of the gateway within {0:?}")]
+    NotSettled(Duration),
 }
 
 /// Starts a gateway. `publisher` and `subscriber` lead to its broker. The door, and what tells of kept topics, are made with the bell, which other
@@ -113,7 +115,7 @@ pub(crate) fn start<P: Protocol + Send + 'static, H: Hall + Send + 'static>(
     for filter in topics.always() {
         subscriber.subscribe(filter)?;
     }
-    settle(&mut subscriber)?;
+    settle(&mut subscriber, SETTLE)?;
     let connections = Connections::new(epoll, limits);
     let worker = Worker::new(protocol, door, entrance, bell.clone(), connections, topics, subscriber)?;
     let thread = threads::spawn(options.name, move || worker.run())?;
@@ -121,8 +123,8 @@ pub(crate) fn start<P: Protocol + Send + 'static, H: Hall + Send + 'static>(
 }
 
 /// Waits until the subscriptions are in force, or refused.
-fn settle(subscriber: &mut Subscriber) -> Result<(), StartError> {
-    let until = Instant::now() + SETTLE;
+fn settle(subscriber: &mut Subscriber, patience: Duration) -> Result<(), StartError> {
+    let until = Instant::now() + patience;
     let mut left = LAST_EVENTS;
     while left > 0 {
         let is_over = subscriber.is_settled() || Instant::now() >= until;
@@ -134,7 +136,8 @@ fn settle(subscriber: &mut Subscriber) -> Result<(), StartError> {
             _ => {}
         }
     }
-    Ok(())
+    // Clients would be told that their subscriptions are in force.
+    if subscriber.is_settled() { Ok(()) } else { Err(StartError::NotSettled(patience)) }
 }
 
 impl Running {
@@ -161,5 +164,26 @@ impl Drop for Running {
             // A panic of the thread was reported where it happened.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rbmq_broker::{Broker, BrokerConfig};
+
+    use super::*;
+
+    #[test]
+    fn a_gateway_does_not_start_without_its_subscriptions() {
+        let mut config = BrokerConfig::default();
+        config.broker.listen = "127.0.0.1:0".into();
+        let broker = Broker::start(config).expect("a broker starts");
+        let mut subscriber = Subscriber::connect(&broker.addr()).expect("the broker listens");
+        subscriber.subscribe("a").expect("a filter");
+        settle(&mut subscriber, SETTLE).expect("the broker answers");
+        drop(broker);
+        subscriber.subscribe("b").expect("a filter");
+        let settled = settle(&mut subscriber, Duration::ZERO);
+        assert!(matches!(settled, Err(StartError::NotSettled(_))), "{settled:?}");
     }
 }

@@ -20,6 +20,7 @@ use rustix::time::Timespec;
 use rustls::ServerConnection;
 use tracing::{debug, error, warn};
 
+use super::beside::FINISH;
 use super::bus::{Ask, Topics};
 use super::connections::{Connections, MAX_FRAMING_BYTES, SweepLimits, Until};
 use super::hall::{Change, Hall};
@@ -667,8 +668,20 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         }
     }
 
+    /// A broker in another process may be about to confirm what clients would send again.
+    fn await_broker(&mut self) {
+        let until = Instant::now() + FINISH;
+        while self.topics.awaits_broker() && Instant::now() < until {
+            self.publish_kept();
+            self.take_messages();
+            self.end_round();
+            std::thread::sleep(PUBLISH_RETRY);
+        }
+    }
+
     /// Tells all clients, and closes their connections after what is queued; those that read nothing have until [`STOP`].
     fn stop(&mut self) {
+        self.await_broker();
         call!(self.on_stop());
         for id in self.connections.ids() {
             self.connections.close(id, "the broker stops");

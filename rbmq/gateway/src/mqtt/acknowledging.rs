@@ -3,7 +3,7 @@
 //! With a journal, a message that sessions of this gateway wait for is acknowledged when it has come back: then it is in the journal for those
 //! that are away, and a topic on disk has it, as it reaches nobody before. Without such sessions, a message to a topic on disk is acknowledged
 //! when it is in the file; one to a space on disk comes back in any case. Beside a broker in another process, every message waits until that broker
-//! has it, with and without a journal. Acknowledgements keep the order of the messages.
+//! has it, with and without a journal, and for sessions only if the gateway receives its topic from the start: the broker may refuse other filters. Acknowledgements keep the order of the messages.
 
 use std::collections::VecDeque;
 
@@ -21,7 +21,8 @@ impl Mqtt {
         if qos == 0 || !(has_journal || cx.bus.is_beside()) {
             return None;
         }
-        let sessions = has_journal && self.routes.matching(topic, &mut |route| route.in_force);
+        let comes_back = has_journal && cx.bus.comes_back(topic);
+        let sessions = comes_back && self.routes.matching(topic, &mut |route| route.in_force);
         let disk = match cx.bus.kept(topic) {
             Kept::No => Disk::No,
             Kept::InSpace => Disk::Space,

@@ -1,0 +1,184 @@
+//! `rbmq gateway` at a broker whose rules change, or do not let it do everything.
+
+use std::path::Path;
+
+use rbmq::{StartFrom, Subscriber};
+use rbmq_gateway::mqtt::codec::AckKind;
+use testkit::{LONG, Process, own_addr, until};
+
+use crate::common::operator::Operated;
+use crate::common::{BrokerProcess, rbmq};
+use crate::gateway_beside::{Beside, PASSWORD, acked, restart, users, write};
+use crate::mqtt_kills::{Client, Message};
+
+const SPACE: &str = "[[broker.topics]]\npattern = '#'\nspace = true\n";
+
+/// A configuration whose space for all topics is kept in a folder, or in none.
+fn config(dir: &Path, name: &str, keep: Option<&str>) -> String {
+    let text = match keep {
+        Some(keep) => format!("[broker]\nkeep_dir = '{}'\n{SPACE}keep = true\n", dir.join(keep).display()),
+        None => SPACE.to_owned(),
+    };
+    write(dir, name, &text)
+}
+
+/// Publishes until the message is acknowledged as taken.
+fn publish_until_taken(publisher: &mut Client, text: &str) {
+    until("a message is taken", || {
+        publisher.publish(Message::new("t", text, 1, 1)).expect("sent");
+        publisher.reason() == 0
+    });
+}
+
+/// Restarts the broker, and waits until the gateway has found it.
+fn restart_for(beside: &Beside, broker: BrokerProcess, config: &str) -> BrokerProcess {
+    const BACK: &str = "ready: the broker is there again";
+    let count = || beside.process.log().matches(BACK).count();
+    let before = count();
+    let broker = restart(broker, &["--config", config]);
+    until(BACK, || count() > before);
+    broker
+}
+
+/// It is stored while the broker says that it keeps the topic, whatever it said before.
+#[test]
+fn a_broker_may_stop_to_keep_topics_and_begin_again() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let kept = config(dir.path(), "kept.toml", Some("kept"));
+    let unkept = config(dir.path(), "unkept.toml", None);
+    let broker = BrokerProcess::start_with(&["--config", &kept]);
+    let beside = Beside::start(&broker.addr, &[]);
+    let mut publisher = beside.mqtt("publisher");
+    publisher.publish(Message::new("t", "first", 1, 1)).expect("sent");
+    acked(&mut publisher, AckKind::Puback, 1);
+    let broker = restart_for(&beside, broker, &unkept);
+    publish_until_taken(&mut publisher, "in memory");
+    let broker = restart_for(&beside, broker, &kept);
+    publish_until_taken(&mut publisher, "last");
+    // Nothing of it comes from the gateway a second time.
+    beside.process.signal("KILL");
+    let broker = restart(broker, &["--config", &kept]);
+    let mut subscriber = Subscriber::connect(&broker.addr).expect("the broker listens");
+    subscriber.subscribe_from("t", StartFrom::Oldest).expect("a topic");
+    while subscriber.recv(Some(LONG)).expect("a message").expect("in time").bytes != b"last" {}
+}
+
+/// What it has lost was acknowledged or is refused. Others are stored in the new one.
+#[test]
+fn a_broker_may_lose_its_folder() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let [first, second] =
+        ["first", "second"].map(|name| config(dir.path(), name, Some(&format!("{name}.d"))));
+    let broker = BrokerProcess::start_with(&["--config", &first]);
+    let beside = Beside::start(&broker.addr, &[]);
+    let (mut subscriber, mut publisher) = (beside.mqtt_of("subscriber", "t", 0), beside.mqtt("publisher"));
+    publish_until_taken(&mut publisher, "stored");
+    // Nobody asks whether these are, and they are more than the gateway keeps.
+    for n in 0..200 {
+        publisher.publish(Message::new("t", &format!("{n:060000}"), 0, 0)).expect("sent");
+        subscriber.message();
+    }
+    let _broker = restart_for(&beside, broker, &second);
+    publish_until_taken(&mut publisher, "stored again");
+    publisher.publish(Message::new("t", "and again", 1, 2)).expect("sent");
+    acked(&mut publisher, AckKind::Puback, 2);
+    beside.process.end();
+}
+
+/// Nothing comes back of a topic whose filter the broker refuses: nobody waits for it.
+#[test]
+fn a_session_without_the_right_to_its_topic_holds_up_no_publisher() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let brokers = users(dir.path(), "brokers.toml", &["edge"]);
+    let (password, keep) = (write(dir.path(), "password", PASSWORD), dir.path().join("sessions"));
+    let rules = "[[access.rules]]\nusers = ['edge']\npublish = ['a']\nsubscribe = ['other']\n";
+    let rules = write(dir.path(), "rbmq.toml", rules);
+    let broker = Operated::start(Path::new(&rules), &["--users", &brokers]);
+    let keep = keep.to_str().expect("UTF-8");
+    let args = ["--user", "edge", "--password-file", &password, "--keep-dir", keep];
+    let beside = Beside::start(&broker.addr, &args);
+    let (_subscriber, mut publisher) = (beside.mqtt_of("subscriber", "a", 1), beside.mqtt("publisher"));
+    publisher.publish(Message::new("a", "x", 1, 1)).expect("sent");
+    acked(&mut publisher, AckKind::Puback, 1);
+    publisher.publish(Message::new("a", "x", 2, 2)).expect("sent");
+    acked(&mut publisher, AckKind::Pubrec, 2);
+    beside.process.end();
+    broker.end();
+}
+
+/// The gateway knows the rules of its last connection.
+#[test]
+fn topics_come_into_a_space_by_a_reload() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let before = format!("[[broker.topics]]\npattern = 'own/#'\ningest = 'merge'\n{SPACE}");
+    let file = write(dir.path(), "rbmq.toml", &before);
+    let broker = Operated::start(Path::new(&file), &[]);
+    let beside = Beside::start(&broker.addr, &[]);
+    let (mut subscriber, mut publisher) = (beside.mqtt_of("subscriber", "#", 1), beside.mqtt("publisher"));
+    publisher.publish(Message::new("own/a", "before", 1, 1)).expect("sent");
+    acked(&mut publisher, AckKind::Puback, 1);
+    assert_eq!(subscriber.message().0, "before");
+    write(dir.path(), "rbmq.toml", SPACE);
+    broker.signal("HUP");
+    broker.wait_log("reloaded");
+    for topic in ["own/b", "own/b", "own/c"] {
+        publisher.publish(Message::new(topic, topic, 1, 2)).expect("sent");
+        acked(&mut publisher, AckKind::Puback, 2);
+        assert_eq!(subscriber.message().0, topic);
+    }
+    beside.process.end();
+    broker.end();
+}
+
+/// Stops a process until it is told to go on.
+fn stop(process: &Operated) {
+    process.signal("STOP");
+    let threads = format!("/proc/{}/task", process.pid());
+    until("all of its threads stand still", || {
+        std::fs::read_dir(&threads).expect("a process").all(|thread| {
+            let stat = std::fs::read_to_string(thread.expect("a thread").path().join("stat"));
+            stat.is_ok_and(|stat| stat.contains(") T "))
+        })
+    });
+}
+
+/// What the broker has is acknowledged before the connections are closed.
+#[test]
+fn a_gateway_that_stops_acknowledges_what_the_broker_has() {
+    const COUNT: u16 = 100;
+    let dir = tempfile::tempdir().expect("a folder");
+    let broker = Operated::start(Path::new(&config(dir.path(), "rbmq.toml", None)), &[]);
+    let beside = Beside::start(&broker.addr, &[]);
+    let mut publisher = beside.mqtt("publisher");
+    stop(&broker);
+    (1..=COUNT).for_each(|id| publisher.publish(Message::new("t", "x", 1, id)).expect("sent"));
+    // The gateway has taken all of it before it takes what comes behind.
+    publisher.subscribe("u", 0);
+    beside.process.signal("TERM");
+    beside.process.wait_said("rbmq: shutting down");
+    broker.signal("CONT");
+    (1..=COUNT).for_each(|id| acked(&mut publisher, AckKind::Puback, id));
+    beside.process.end();
+    broker.end();
+}
+
+/// A supervisor would end it otherwise, and start it in vain.
+#[test]
+fn a_gateway_that_waits_for_its_broker_asks_its_supervisor_for_time() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let notify = dir.path().join("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&notify).expect("a socket");
+    socket.set_read_timeout(Some(LONG)).expect("a time-out");
+    let mut command = rbmq(["gateway", "resp:127.0.0.1:0", "--broker", &own_addr()]);
+    command.env("NOTIFY_SOCKET", &notify);
+    let waiting = Process::start(command);
+    for _ in 0..2 {
+        let mut bytes = [0; 512];
+        let length = socket.recv(&mut bytes).expect("it tells something");
+        let told = String::from_utf8_lossy(&bytes[..length]);
+        assert!(told.contains("STATUS=not ready: cannot connect to the broker"), "{told}");
+        assert!(told.contains("EXTEND_TIMEOUT_USEC="), "{told}");
+    }
+    waiting.signal("TERM");
+    waiting.finish().good();
+}
