@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use rbmq::{BlockReason, Observer, StartFrom, Subscriber};
 use rbmq_gateway::mqtt::codec::{
-    Ack, AckKind, Connect, Filters, Packet, Properties, Property, Publish, Request, Version, decode, split,
+    Ack, AckKind, Connect, Filters, Packet, Properties, Property, Publish, Request, Version, Will, decode,
+    split,
 };
 use testkit::{LONG, Process, own_addr, until};
 
@@ -87,6 +88,11 @@ pub struct Client {
 impl Client {
     /// A client, and whether its session was there.
     pub fn connect(addr: &str, id: &str) -> io::Result<(Self, bool)> {
+        Self::connect_with(addr, id, None)
+    }
+
+    /// The same, with a will.
+    pub fn connect_with(addr: &str, id: &str, will: Option<Will<'_>>) -> io::Result<(Self, bool)> {
         let stream = TcpStream::connect(addr)?;
         stream.set_read_timeout(Some(LONG))?;
         stream.set_nodelay(true)?;
@@ -99,7 +105,7 @@ impl Client {
             keep_alive: 0,
             properties: Properties::new(&properties),
             client_id: id,
-            will: None,
+            will,
             user: None,
             password: None,
         }))?;

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use rbmq::{ConfirmLevel, Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter};
+use rbmq_gateway::mqtt::codec::{Properties, Will};
 use rocketbufs::config::TransportKind;
 use rocketbufs::{Config, Context};
 use testkit::{LONG, own_addr, patient, until};
@@ -218,16 +219,15 @@ fn hundreds_of_connections_cost_little() {
     );
 }
 
-/// 100,000 of them need no more than 600 MiB.
-#[test]
-fn a_client_of_mqtt_that_says_nothing_costs_little() {
+/// What a client of MQTT costs that has subscribed to one filter and says nothing, with a will or without.
+fn bytes_of_a_quiet_client(will: Option<Will<'_>>) -> u64 {
     // Its tables are as full with so many clients as with 100,000.
     const CLIENTS: u64 = 390;
     let address = own_addr();
     let (broker, _dir) = broker(&format!("[[gateway]]\nprotocol = \"mqtt\"\nlisten = \"{address}\"\n"));
     let connect = |number: u64| {
         let id = format!("device-{number:08}");
-        let (mut client, _) = Client::connect(&address, &id).expect("the gateway listens");
+        let (mut client, _) = Client::connect_with(&address, &id, will).expect("the gateway listens");
         client.subscribe(&format!("devices/{id}/commands"), 1);
         client
     };
@@ -236,8 +236,22 @@ fn a_client_of_mqtt_that_says_nothing_costs_little() {
     let before = resident_bytes(broker.process.id());
     let clients: Vec<Client> = (0..CLIENTS).map(connect).collect();
     let each = resident_bytes(broker.process.id()).saturating_sub(before) / CLIENTS;
-    assert!(each <= 6 << 10, "a client costs {each} bytes");
     drop((first, clients));
+    each
+}
+
+/// 100,000 of them need no more than 400 MiB.
+#[test]
+fn a_client_of_mqtt_that_says_nothing_costs_little() {
+    let each = bytes_of_a_quiet_client(None);
+    assert!(each <= 4 << 10, "a client costs {each} bytes");
+}
+
+#[test]
+fn a_will_of_a_client_of_mqtt_costs_little() {
+    let (topic, payload, properties) = ("devices/gone", &b"device is gone"[..], Properties::default());
+    let each = bytes_of_a_quiet_client(Some(Will { qos: 1, retain: false, properties, topic, payload }));
+    assert!(each <= 4 << 10, "a client with a will costs {each} bytes");
 }
 
 #[test]
