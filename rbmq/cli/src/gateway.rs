@@ -289,3 +289,24 @@ fn is_away(error: &ConnectError) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broker_is_waited_for_unless_it_refuses() {
+        let is_away = |reason| {
+            let source = ConnError::Down(reason);
+            super::is_away(&ConnectError::Broker { addr: "broker:7411".into(), source })
+        };
+        let peer = |code| is_away(DownReason::Peer { code, text: String::new() });
+        assert!(is_away(DownReason::NotStarted("the name is not known yet".into())));
+        for code in [CloseCode::Normal, CloseCode::ShuttingDown, CloseCode::Limit, CloseCode::Timeout] {
+            assert!(peer(code), "{code:?}");
+        }
+        for code in [CloseCode::NotAccepted, CloseCode::Version, CloseCode::Protocol] {
+            assert!(!peer(code), "{code:?}");
+        }
+    }
+}
