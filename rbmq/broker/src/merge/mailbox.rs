@@ -262,15 +262,23 @@ impl<S, J> Owner<'_, S, J> {
         }
     }
 
-    /// Has the events handled that there are. Returns whether others came meanwhile, which wait for the next owner.
-    pub(super) fn run_once(mut self, handle: impl FnOnce(&mut S, Events<J>) -> Status) -> bool {
-        let Some(state) = &mut self.state else { return false };
-        let status = handle(state, mem::take(&mut self.events));
-        let mut mail = self.mailbox.mail.lock();
-        mail.status = status;
-        let are_left = !mail.closed && !mail.events.is_empty();
-        self.put_back(&mut mail);
-        are_left
+    /// Has the events handled that there are, and those for which somebody waits, as `handle` or the mailbox says. Returns whether others came
+    /// meanwhile, which wait for the next owner.
+    pub(super) fn run_once(mut self, mut handle: impl FnMut(&mut S, Events<J>) -> (Status, bool)) -> bool {
+        let mailbox = self.mailbox;
+        loop {
+            let Some(state) = &mut self.state else { return false };
+            let (status, goes_on) = handle(state, mem::take(&mut self.events));
+            let mut mail = mailbox.mail.lock();
+            mail.status = status;
+            let are_left = !mail.closed && !mail.events.is_empty();
+            if !are_left || !(goes_on || mail.events.status) {
+                self.put_back(&mut mail);
+                return are_left;
+            }
+            mailbox.made_status(&mut mail);
+            self.events = mail.take_events();
+        }
     }
 
     fn put_back(&mut self, mail: &mut Mail<S, J>) {

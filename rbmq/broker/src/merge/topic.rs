@@ -182,7 +182,8 @@ impl MergedTopic {
     pub(super) fn post_briefly(&self, event: Event<Joining>) {
         match self.mailbox.post(event) {
             Posted::Owns(owner) => {
-                if owner.run_once(|state, events| self.handle(state, events)) {
+                // While the ring is full there is nothing to copy, and nobody who would come for the rest.
+                if owner.run_once(|state, events| (self.handle(state, events), state.blocked)) {
                     self.buffer.notify_progress(Progress::Room);
                 }
             }

@@ -139,6 +139,10 @@ impl Conn {
         !self.is_open && self.socket.is_made() && !std::mem::replace(&mut self.is_open, true)
     }
 
+    fn sends_since(&self) -> Option<Instant> {
+        self.metering.as_deref().and_then(Metering::sends_since)
+    }
+
     /// Whether the connection is to be closed.
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.is_some()
@@ -368,7 +372,12 @@ impl Connections {
         for (_, conn) in &self.conns {
             let since = |at: Instant| now.saturating_duration_since(at);
             match &conn.closing {
-                Some((at, reason)) if since(*at) >= limits.closing => over.push((conn.id, reason.clone())),
+                // What the limits of the connection hold back is no fault of its client.
+                Some((at, reason))
+                    if since(conn.sends_since().map_or(*at, |since| since.max(*at))) >= limits.closing =>
+                {
+                    over.push((conn.id, reason.clone()));
+                }
                 _ if conn.place.is_leaving() => {
                     over.push((conn.id, "it made room for another connection".into()))
                 }
@@ -457,9 +466,13 @@ impl Connections {
         while let Some(id) = self.dirty.pop() {
             let Some(conn) = self.conns.get_mut(index(id)).filter(|conn| conn.id == id) else { continue };
             conn.is_dirty = false;
-            match send(conn, &self.frames, &mut self.counts) {
-                Ok(None) => {}
-                Ok(Some(at)) => _ = self.delayed.insert((at, id)),
+            let sent = send(conn, &self.frames, &mut self.counts);
+            // Also if the socket is full of what was taken before.
+            if let Some(at) = conn.metering.as_deref().and_then(Metering::send_at) {
+                self.delayed.insert((at, id));
+            }
+            match sent {
+                Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => conn.is_full = true,
                 Err(error) => {
                     self.end(id, &format!("cannot send: {error}"));
@@ -652,14 +665,14 @@ fn index(id: ConnId) -> usize {
 }
 
 /// Sends everything that is queued, or as much as the limits of the connection allow: until then the rest waits.
-fn send(conn: &mut Conn, frames: &Frames, counts: &mut ConnectionCounts) -> io::Result<Option<Instant>> {
+fn send(conn: &mut Conn, frames: &Frames, counts: &mut ConnectionCounts) -> io::Result<()> {
     conn.socket.flush()?;
     while !conn.outbox.is_empty() {
         let mut most = usize::MAX;
         if let Some(metering) = &mut conn.metering {
             match metering.may_send(conn.outbox.bytes(), Instant::now()) {
                 Ok(bytes) => most = bytes,
-                Err(at) => return conn.socket.flush().map(|()| Some(at)),
+                Err(_) => break,
             }
         }
         let mut slices = [IoSlice::new(&[]); MAX_SLICES];
@@ -677,7 +690,7 @@ fn send(conn: &mut Conn, frames: &Frames, counts: &mut ConnectionCounts) -> io::
             Err(error) => return Err(error),
         }
     }
-    conn.socket.flush().map(|()| None)
+    conn.socket.flush()
 }
 
 #[cfg(test)]

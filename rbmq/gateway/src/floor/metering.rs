@@ -11,12 +11,14 @@ pub(crate) struct Metering {
     receive_at: Option<Instant>,
     /// Until when nothing is sent.
     send_at: Option<Instant>,
+    /// Until when nothing was sent, the last time.
+    sent_at: Option<Instant>,
 }
 
 impl Metering {
     /// Nothing waits yet.
     pub(crate) fn new(meter: Meter) -> Self {
-        Self { meter, receive_at: None, send_at: None }
+        Self { meter, receive_at: None, send_at: None, sent_at: None }
     }
 
     /// How many bytes may be read at once.
@@ -41,6 +43,16 @@ impl Metering {
         self.send_at.is_none()
     }
 
+    /// Until when nothing is sent.
+    pub(crate) fn send_at(&self) -> Option<Instant> {
+        self.send_at
+    }
+
+    /// Since when the client alone decides when something is sent, if the limits did before.
+    pub(crate) fn sends_since(&self) -> Option<Instant> {
+        self.sent_at
+    }
+
     /// How many of the queued bytes may be sent now.
     ///
     /// # Errors
@@ -50,7 +62,10 @@ impl Metering {
             return Err(at);
         }
         self.send_at = None;
-        self.meter.may_send(queued).map_err(|wait| *self.send_at.insert(now + wait))
+        self.meter.may_send(queued).map_err(|wait| {
+            self.sent_at = Some(now + wait);
+            *self.send_at.insert(now + wait)
+        })
     }
 
     /// So many bytes were sent.

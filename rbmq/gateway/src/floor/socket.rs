@@ -40,6 +40,11 @@ impl Socket {
         }
     }
 
+    /// Whether the last read has ended without a word of the kernel, which will not tell of the rest.
+    pub(crate) fn has_paused(&self) -> bool {
+        matches!(self, Self::Web(web) if web.has_paused())
+    }
+
     /// The stream below.
     pub(crate) fn stream(&self) -> &TcpStream {
         self.transport().stream()

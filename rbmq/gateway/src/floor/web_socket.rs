@@ -41,12 +41,14 @@ pub(crate) struct WebSocket {
     /// So many bytes of the protocol are missing to the end of the frame that was begun.
     left: usize,
     has_ended: bool,
+    has_paused: bool,
 }
 
 impl WebSocket {
     pub(crate) fn new(below: Transport, welcome: Welcome) -> Self {
         let request = Some((welcome, Vec::new()));
-        Self { below, request, reader: Reader::default(), own: Vec::new(), left: 0, has_ended: false }
+        let reader = Reader::default();
+        Self { below, request, reader, own: Vec::new(), left: 0, has_ended: false, has_paused: false }
     }
 
     pub(crate) fn below(&self) -> &Transport {
@@ -62,8 +64,14 @@ impl WebSocket {
         self.below.may_have_more() || self.reader.end().is_some()
     }
 
+    /// Whether the last read has ended so that others have their turn.
+    pub(crate) fn has_paused(&self) -> bool {
+        self.has_paused
+    }
+
     /// As [`Transport::read`].
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.has_paused = false;
         let mut raw = 0;
         for _ in 0..MAX_READS {
             match self.reader.end() {
@@ -91,6 +99,7 @@ impl WebSocket {
                 break;
             }
         }
+        self.has_paused = true;
         Err(io::ErrorKind::WouldBlock.into())
     }
 

@@ -449,7 +449,12 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
                         break;
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if conn.socket.has_paused() {
+                        left = 0;
+                    }
+                    break;
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     self.on_failure(id, &error);
