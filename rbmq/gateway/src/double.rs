@@ -163,6 +163,9 @@ pub(crate) struct MemoryBus {
     /// Positions that are in memory, and times that were looked for.
     warm: BTreeMap<TopicName, (Vec<std::ops::Range<Position>>, Vec<u64>)>,
     put_off: Option<(TopicName, Cold)>,
+    /// Whether only what was read last is in memory.
+    pub(crate) is_forgetful: bool,
+    is_in_place: bool,
     /// Reads that are under way: for whom, what, and how many bytes.
     fetching: VecDeque<(ConnId, TopicName, Cold, u64)>,
 }
@@ -212,6 +215,11 @@ impl MemoryBus {
     pub(crate) fn take_unstored(&mut self) -> Option<(TopicName, Ticket)> {
         self.unstored.pop_front().map(|(topic, _, ticket)| (topic, ticket))
     }
+
+    /// Nothing of the logs is in memory any more.
+    pub(crate) fn forget_logs(&mut self) {
+        self.warm.clear();
+    }
 }
 
 impl MemoryBus {
@@ -224,7 +232,7 @@ impl MemoryBus {
             Cold::Before(position) => has(position.saturating_sub(1)),
             Cold::Time(time) => times.contains(&time),
         };
-        if is_warm || !self.is_cold {
+        if is_warm || !self.is_cold || self.is_in_place {
             return Ok(());
         }
         self.put_off = Some((topic.clone(), part));
@@ -315,9 +323,18 @@ impl Logs for MemoryBus {
     }
 
     fn fetch(&mut self, conn: ConnId, bytes: u64) -> Fetch {
+        self.is_in_place = false;
         let Some((topic, part)) = self.put_off.take() else { return Fetch::Nothing };
         self.fetching.push_back((conn, topic, part, bytes));
         Fetch::Waits
+    }
+
+    fn read_in_place(&mut self) {
+        self.is_in_place = true;
+    }
+
+    fn forget_fetch(&mut self, conn: ConnId) {
+        self.fetching.retain(|(of, ..)| *of != conn);
     }
 }
 
@@ -691,6 +708,9 @@ impl<P: Protocol> World<P> {
     /// The disk has given what one client waits for. False: nobody waits.
     pub(crate) fn fetch_one(&mut self) -> bool {
         let Some((conn, topic, part, bytes)) = self.bus.fetching.pop_front() else { return false };
+        if self.bus.is_forgetful {
+            self.bus.forget_logs();
+        }
         let (ranges, times) = self.bus.warm.entry(topic).or_default();
         match part {
             Cold::From(position) => ranges.push(position..position + bytes),

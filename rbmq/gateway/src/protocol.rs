@@ -182,6 +182,10 @@ pub(crate) trait Logs {
     /// Whether a call has failed since the last one of this because the disk may have to be waited for. Then so many bytes from there on are read
     /// elsewhere for the client, and the call succeeds afterwards.
     fn fetch(&mut self, conn: ConnId, bytes: u64) -> Fetch;
+    /// Calls wait for the disk themselves, up to the next [`Logs::fetch`].
+    fn read_in_place(&mut self);
+    /// A client has left: nothing is read for it any more.
+    fn forget_fetch(&mut self, conn: ConnId);
 }
 
 /// Topics of the broker.

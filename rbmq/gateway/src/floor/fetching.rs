@@ -8,8 +8,9 @@
 //! What clients read is mostly in the memory of the system, and reading it there costs less than handing it over. Nobody can ask whether it is. So
 //! what was stored since the gateway knows the log counts as known, and what the thread has just read. All other clients are served meanwhile.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -56,13 +57,15 @@ pub(super) enum Part {
 enum Known {
     Range(Range<Position>),
     Time(u64),
+    /// The thread has panicked in it: nobody else tries it for a while.
+    Failed(Part),
 }
 
 /// A part to be read.
-pub(super) struct Job {
+pub(super) struct Job<L = KeptLog> {
     pub(super) conn: ConnId,
     pub(super) topic: TopicName,
-    pub(super) log: KeptLog,
+    pub(super) log: L,
     pub(super) part: Part,
     /// How much from there on.
     pub(super) bytes: u64,
@@ -77,6 +80,8 @@ struct Fetched {
 /// What both threads have.
 #[derive(Default)]
 struct Shared {
+    /// Those who wait. A job of another client is dropped: it has left.
+    waiting: HashSet<ConnId>,
     fetched: Vec<Fetched>,
     is_over: bool,
 }
@@ -127,6 +132,11 @@ impl Log {
             || self.parts.iter().rev().any(|(known, at)| known.has(part) && is_new(*at))
     }
 
+    fn has_failed(&self, part: Part, now: Instant) -> bool {
+        let is_new = |at: Instant| now.saturating_duration_since(at) < KNOWN_FOR;
+        self.parts.iter().any(|(known, at)| *known == Known::Failed(part) && is_new(*at))
+    }
+
     /// Whether the part was written since the gateway knows the log, and not long ago.
     fn has_written(&self, part: Part, kept: &Range<Position>) -> bool {
         let tail = self.grown_from.max(kept.end.saturating_sub(TAIL_BYTES));
@@ -165,19 +175,34 @@ impl Fetcher {
         has
     }
 
+    /// Whether reading a part has failed in a way that nobody can answer for, a short time ago.
+    pub(super) fn has_failed(&self, topic: &TopicName, part: Part) -> bool {
+        self.logs.get(topic).is_some_and(|log| log.has_failed(part, Instant::now()))
+    }
+
+    /// A client has left: nothing is read for it any more.
+    pub(super) fn forget(&mut self, conn: ConnId) {
+        self.shared.lock().waiting.remove(&conn);
+    }
+
     /// Lets the thread read a part of a log. If too many wait, or there is no thread, the part counts as known.
     pub(super) fn fetch(&mut self, job: Job) -> Fetch {
         if self.thread.is_none() {
             let (jobs, waiting) = sync_channel(MAX_JOBS);
             let (shared, bell) = (self.shared.clone(), self.bell.clone());
-            match threads::spawn("rbmq-logs", move || run(&waiting, &shared, &bell)) {
+            match threads::spawn("rbmq-logs", move || run(&waiting, &shared, &bell, read)) {
                 Ok(thread) => self.thread = Some((jobs, thread)),
                 Err(error) => warn!("a gateway reads logs without a thread for it: {error}"),
             }
         }
-        let (topic, part) = (job.topic.clone(), job.part);
-        if self.thread.as_ref().is_some_and(|(jobs, _)| jobs.try_send(job).is_ok()) {
-            return Fetch::Waits;
+        let (conn, topic, part) = (job.conn, job.topic.clone(), job.part);
+        if let Some((jobs, _)) = &self.thread {
+            // The thread looks for the client only afterwards.
+            let mut shared = self.shared.lock();
+            if jobs.try_send(job).is_ok() {
+                shared.waiting.insert(conn);
+                return Fetch::Waits;
+            }
         }
         if let Some(log) = self.logs.get_mut(&topic) {
             log.note(part.alone(), Instant::now());
@@ -212,12 +237,26 @@ impl Drop for Fetcher {
     }
 }
 
-fn run(jobs: &Receiver<Job>, shared: &Mutex<Shared>, bell: &Bell) {
+fn run<L>(
+    jobs: &Receiver<Job<L>>,
+    shared: &Mutex<Shared>,
+    bell: &Bell,
+    read: impl Fn(&mut L, Part, u64) -> Known,
+) {
     while let Ok(Job { conn, topic, mut log, part, bytes }) = jobs.recv() {
-        if shared.lock().is_over {
-            return;
+        let is_wanted = {
+            let mut shared = shared.lock();
+            if shared.is_over {
+                return;
+            }
+            shared.waiting.remove(&conn)
+        };
+        if !is_wanted {
+            continue;
         }
-        let known = read(&mut log, part, bytes);
+        // A panic was reported where it happened. The log goes with the job, and all who wait are answered.
+        let known = catch_unwind(AssertUnwindSafe(|| read(&mut log, part, bytes)));
+        let known = known.unwrap_or(Known::Failed(part));
         shared.lock().fetched.push(Fetched { conn, topic, known });
         bell.ring();
     }
@@ -297,5 +336,39 @@ mod tests {
         assert!(!log.has(Part::From(150), &long, now) && log.has(Part::From(150), &short, now));
         // A log that has begun anew.
         assert!(!fetcher.has(&topic, Part::From(10), 0..50));
+    }
+
+    #[test]
+    fn a_panic_of_a_read_is_answered_and_nothing_is_read_for_those_who_have_left() {
+        let (mut fetcher, topic) = (Fetcher::new(Bell::new().unwrap()), "t".parse::<TopicName>().unwrap());
+        assert!(!fetcher.has(&topic, Part::From(1), 0..100));
+        let (jobs, waiting) = sync_channel(MAX_JOBS);
+        for at in 0..4 {
+            let (conn, part) = (ConnId(at), Part::From(at));
+            jobs.send(Job { conn, topic: topic.clone(), log: (), part, bytes: 1 }).unwrap();
+            fetcher.shared.lock().waiting.insert(conn);
+        }
+        drop(jobs);
+        fetcher.forget(ConnId(2));
+        run(&waiting, &fetcher.shared, &fetcher.bell, |(), part, _| {
+            assert!(part != Part::From(2), "its client has left");
+            assert!(part != Part::From(1), "the log is broken here");
+            part.alone()
+        });
+        let fetched = std::mem::take(&mut fetcher.shared.lock().fetched);
+        let expected =
+            [(0, Part::From(0).alone()), (1, Known::Failed(Part::From(1))), (3, Part::From(3).alone())];
+        assert_eq!(
+            fetched.iter().map(|done| (done.conn.0, done.known.clone())).collect::<Vec<_>>(),
+            expected
+        );
+        assert!(fetcher.shared.lock().waiting.is_empty());
+        // It is an error for a while, and then tried again.
+        let now = Instant::now();
+        let log = fetcher.logs.get_mut(&topic).unwrap();
+        fetched.into_iter().for_each(|done| log.note(done.known, now));
+        assert!(log.has_failed(Part::From(1), now) && !log.has(Part::From(1), &(0..100), now));
+        assert!(!log.has_failed(Part::From(0), now) && log.has(Part::From(0), &(0..100), now));
+        assert!(!log.has_failed(Part::From(1), now + KNOWN_FOR));
     }
 }

@@ -139,4 +139,12 @@ impl Logs for Topics {
     fn fetch(&mut self, conn: ConnId, bytes: u64) -> Fetch {
         self.desk.fetch(conn, bytes)
     }
+
+    fn read_in_place(&mut self) {
+        self.desk.is_in_place = true;
+    }
+
+    fn forget_fetch(&mut self, conn: ConnId) {
+        self.desk.forget_fetch(conn);
+    }
 }

@@ -79,13 +79,15 @@ pub(crate) struct LogDesk {
     fetcher: Fetcher,
     /// What was not read, as the disk may have to be waited for.
     put_off: Option<(TopicName, Part)>,
+    /// Nothing is put off now.
+    pub(super) is_in_place: bool,
 }
 
 impl LogDesk {
     pub(crate) fn new(kept: Option<KeptTopics>, bell: Bell) -> Self {
         let (open, own, resting) = (HashMap::new(), HashMap::new(), HashMap::new());
         let (fetcher, failed) = (Fetcher::new(bell), Vec::new());
-        Self { kept, open, own, failed, resting, read_bytes: 0, fetcher, put_off: None }
+        Self { kept, open, own, failed, resting, read_bytes: 0, fetcher, put_off: None, is_in_place: false }
     }
 
     /// The largest delivery of a publisher of a topic, if that is known.
@@ -133,7 +135,10 @@ impl LogDesk {
     ) -> Option<Result<T, String>> {
         let log = self.log(topic)?;
         let kept = log.first()..log.end();
-        if !self.fetcher.has(topic, part, kept) {
+        if !self.is_in_place && !self.fetcher.has(topic, part, kept) {
+            if self.fetcher.has_failed(topic, part) {
+                return Some(Err("the log cannot be read: the broker's own log says why".to_owned()));
+            }
             self.put_off = Some((topic.clone(), part));
             return Some(Err("the log is being read".to_owned()));
         }
@@ -147,10 +152,16 @@ impl LogDesk {
 
     /// Begins to read what the last call was to read, and did not, for a client.
     pub(super) fn fetch(&mut self, conn: ConnId, bytes: u64) -> Fetch {
+        self.is_in_place = false;
         let Some((topic, part)) = self.put_off.take() else { return Fetch::Nothing };
         // The next call finds out that the log is gone.
         let Some(log) = self.log(&topic).cloned() else { return Fetch::Now };
         self.fetcher.fetch(Job { conn, topic, log, part, bytes })
+    }
+
+    /// Reads nothing more for a client that has left.
+    pub(super) fn forget_fetch(&mut self, conn: ConnId) {
+        self.fetcher.forget(conn);
     }
 
     /// Whether messages of a publisher's log wait: it is not closed before they are stored.

@@ -33,6 +33,10 @@ const MAX_COST: usize = 1 << 20;
 const FETCH_BYTES: u64 = 256 << 10;
 const MAX_DOUBLED: u32 = 5;
 
+/// A command that has waited for the disk so often, and once for each of its words, waits for it in place. What was read for it counts as known for
+/// a time only: with many who read, its first part may be forgotten before the last one is there, again and again.
+const MAX_FETCHES: usize = 32;
+
 /// So many bytes of logs cost as much as one of a reply.
 const READ_SHARE: u64 = 8;
 
@@ -324,6 +328,12 @@ impl Resp {
             return Flow::Later;
         }
         let (before, begin) = (cx.bus.read_bytes(), self.replies.len());
+        let is_in_place = client.fetches as usize >= MAX_FETCHES + command.len();
+        if spec.reads_logs() && is_in_place {
+            // Once. What keeps its place waits elsewhere again for what it needs next.
+            client.fetches = 0;
+            cx.bus.read_in_place();
+        }
         let flow = self.run(client, spec, command, cx);
         if !spec.reads_logs() {
             return flow;
@@ -475,6 +485,9 @@ impl Protocol for Resp {
 
     fn on_closed(&mut self, conn: ConnId, cx: &mut Cx<'_>) {
         if let Some(mut client) = self.clients.remove(&conn) {
+            if client.wait == Wait::Disk {
+                cx.bus.forget_fetch(conn);
+            }
             self.abandon(&mut client, cx);
             self.end_transaction(&mut client);
             if let Some(reading) = client.reading.take().filter(|_| client.wait == Wait::News) {

@@ -65,7 +65,8 @@ impl Counts {
         }
         let count = self.by_topic.entry(stream.topic.clone()).or_default();
         // A log that was removed may have begun anew.
-        if count.marks.is_empty() || !(stream.first..=stream.end).contains(&count.at) {
+        let is_before = count.marks.front().is_none_or(|(at, _)| *at > stream.first);
+        if is_before || !(stream.first..=stream.end).contains(&count.at) {
             let at = stream.first;
             *count = Count { marks: [(at, 0)].into(), at, ..Count::default() };
         }
@@ -109,29 +110,23 @@ impl Count {
         Ok(true)
     }
 
-    /// How many of the counted entries are not kept any more.
+    /// How many of the counted entries are not kept any more. Only what is between what is kept and the next mark is read: about as much as is
+    /// between two marks. The marks stay until it was read, as it begins anew if the disk has to be waited for.
     fn removed(&mut self, stream: &Stream, cx: &mut Cx<'_>) -> Result<u64, String> {
-        let mut last = (self.at, self.total);
-        while let Some(&(at, before)) = self.marks.front()
-            && at < stream.first
-        {
-            self.marks.pop_front();
-            // At the latest the end of the counting is a mark.
-            last = self.marks.front().copied().unwrap_or((self.at, self.total)).max((at, before));
-        }
-        if let Some(&(at, before)) = self.marks.front()
-            && at == stream.first
-        {
-            return Ok(before);
-        }
+        let gone = self.marks.partition_point(|(at, _)| *at < stream.first);
+        // At the latest the end of the counting is a mark.
+        let next = self.marks.get(gone).copied().unwrap_or((self.at, self.total));
         let (mut at, mut left) = (stream.first, 0);
-        while at < last.0 {
-            let (more, next) = entries_at(stream, at, cx)?;
-            let Some(next) = next else { break };
-            (at, left) = (next, left + more);
+        while at < next.0 {
+            let (more, end) = entries_at(stream, at, cx)?;
+            let Some(end) = end else { break };
+            (at, left) = (end, left + more);
         }
-        let before = last.1.saturating_sub(left);
-        self.marks.push_front((stream.first, before));
+        let before = next.1.saturating_sub(left);
+        self.marks.drain(..gone);
+        if self.marks.front().is_none_or(|(at, _)| *at > stream.first) {
+            self.marks.push_front((stream.first, before));
+        }
         Ok(before)
     }
 }
