@@ -49,7 +49,7 @@ fn get(http: &str, page: &str) -> String {
 }
 
 /// A line of the metrics.
-fn metric(http: &str, begin: &str) -> Option<u64> {
+pub(crate) fn metric(http: &str, begin: &str) -> Option<u64> {
     let answer = get(http, "/metrics");
     answer.lines().find_map(|line| line.strip_prefix(begin)?.trim().parse().ok())
 }

@@ -33,7 +33,8 @@ impl Site {
         let path = dir.join("rbmq.toml");
         let keep = dir.join("kept");
         let text = format!(
-            "[broker]\nkeep_dir = '{}'\n{rules}[[gateway]]\nprotocol = 'mqtt'\nlisten = '{mqtt}'\nmax_inflight = 20\n",
+            "[broker]\nkeep_dir = '{}'\n{rules}[[gateway]]\nprotocol = 'mqtt'\nlisten = '{mqtt}'\nmax_inflight = 20\n\
+             max_queued_messages = 100000\n",
             keep.display()
         );
         std::fs::write(&path, text).expect("a file");

@@ -4,17 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rbmq_gateway::mqtt::codec::AckKind;
-use testkit::until;
+use testkit::{LONG, until};
 
 use super::streams::Entry;
-use super::{Dice, Progress, TOPICS};
+use super::{Dice, TOPICS, Watch};
 use crate::mqtt_kills::{Client, Got, Message};
-
-/// How many messages are published before the subscriber gets them.
-const MOST_WAITING: u64 = 500;
 
 /// A message that is not done.
 #[derive(Clone, Copy)]
@@ -30,11 +27,11 @@ fn topic_of(number: usize) -> &'static str {
 }
 
 /// Publishes numbers until it is told to stop, and then until all are acknowledged. Returns the QoS of each.
-pub fn publish_all(addr: &str, stop: &AtomicBool, progress: &Progress, mut dice: Dice) -> Vec<u8> {
+pub fn publish_all(addr: &str, stop: &AtomicBool, watch: &Watch, mut dice: Dice) -> Vec<u8> {
     let mut publisher = Publisher::default();
-    while with_client(addr, "publisher", |client| publisher.publish(client, stop, progress, &mut dice))
-        .is_err()
-    {}
+    while with_client(addr, "publisher", |client| publisher.publish(client, stop, watch, &mut dice)).is_err()
+    {
+    }
     publisher.qos
 }
 
@@ -51,7 +48,7 @@ impl Publisher {
         &mut self,
         client: &mut Client,
         stop: &AtomicBool,
-        progress: &Progress,
+        watch: &Watch,
         dice: &mut Dice,
     ) -> io::Result<()> {
         for (&id, open) in &self.open {
@@ -65,13 +62,12 @@ impl Publisher {
             }
         }
         loop {
+            watch.go_on();
             let goes_on = !stop.load(Ordering::Relaxed);
             if self.open.is_empty() && !goes_on {
                 return Ok(());
             }
-            // A session has 1,000 messages at most that wait, and loses more.
-            let most = progress.received.load(Ordering::Relaxed) + MOST_WAITING;
-            while goes_on && self.open.len() < 10 && (self.qos.len() as u64) < most {
+            while goes_on && self.open.len() < 10 {
                 let (number, id) = (self.qos.len(), (self.qos.len() % 60_000) as u16 + 1);
                 self.qos.push(1 + (number % 2) as u8);
                 self.open.insert(id, Open { number, is_recorded: false });
@@ -80,11 +76,13 @@ impl Publisher {
             if dice.is_one_of(300) {
                 return Err(io::ErrorKind::Interrupted.into());
             }
-            if self.open.is_empty() {
-                std::thread::sleep(Duration::from_millis(1));
-                continue;
+            let next = client.next()?;
+            if let Got::Ack(_, id) = next
+                && let Some(open) = self.open.get(&id)
+            {
+                watch.acknowledged.lock().expect("no failure").insert(open.number);
             }
-            match client.next()? {
+            match next {
                 Got::Ack(AckKind::Pubrec, id) => {
                     self.open.get_mut(&id).expect("its message").is_recorded = true;
                     client.ack(AckKind::Pubrel, id)?;
@@ -92,7 +90,7 @@ impl Publisher {
                 Got::Ack(AckKind::Puback | AckKind::Pubcomp, id) => drop(self.open.remove(&id)),
                 other => panic!("{other:?}"),
             }
-            progress.messages.fetch_add(1, Ordering::Relaxed);
+            watch.messages.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -105,14 +103,17 @@ impl Publisher {
 pub fn receive_all(
     addr: &str,
     qos: &OnceLock<Vec<u8>>,
-    progress: &Progress,
+    watch: &Watch,
     mut dice: Dice,
 ) -> BTreeMap<usize, usize> {
     let (mut got, mut unreleased) = (BTreeMap::new(), BTreeSet::new());
     let is_done = |got: &BTreeMap<usize, usize>| qos.get().is_some_and(|qos| got.len() >= qos.len());
+    let mut last = Instant::now();
     while with_client(addr, "subscriber", |client| {
         client.stream.set_read_timeout(Some(Duration::from_millis(200)))?;
         loop {
+            watch.go_on();
+            assert!(last.elapsed() < LONG, "{}", why(addr, &got, watch));
             let next = match client.next() {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && is_done(&got) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
@@ -121,8 +122,9 @@ pub fn receive_all(
             match next {
                 Got::Message { payload, qos, id, .. } => {
                     let is_new = qos == 1 || unreleased.insert(id);
+                    let before = got.len();
                     *got.entry(payload.parse().expect("a number")).or_default() += usize::from(is_new);
-                    progress.received.store(got.len() as u64, Ordering::Relaxed);
+                    last = if got.len() > before { Instant::now() } else { last };
                     client.ack(if qos == 2 { AckKind::Pubrec } else { AckKind::Puback }, id)?;
                 }
                 Got::Ack(AckKind::Pubrel, id) => {
@@ -139,6 +141,22 @@ pub fn receive_all(
     .is_err()
     {}
     got
+}
+
+/// Why the subscriber waits.
+fn why(addr: &str, got: &BTreeMap<usize, usize>, watch: &Watch) -> String {
+    let acknowledged = watch.acknowledged.lock().expect("no failure");
+    let missing: Vec<_> = acknowledged.iter().filter(|number| !got.contains_key(number)).collect();
+    let (before, now) = (watch.dropped.load(Ordering::Relaxed), watch.dropped_now(addr));
+    format!(
+        "seed {}: of {} messages that were acknowledged, {} do not come: {missing:?}; {} have come, the last one is {:?}; \
+         {before} had no room at the brokers that were killed, and {now} at this one",
+        watch.seed,
+        acknowledged.len(),
+        missing.len(),
+        got.len(),
+        got.last_key_value(),
+    )
 }
 
 /// Connects, and works until the connection ends.

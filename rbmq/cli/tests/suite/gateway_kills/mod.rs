@@ -5,14 +5,16 @@
 mod messages;
 mod streams;
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::OnceLock;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use testkit::{own_addr, until};
 
 use crate::common::random;
+use crate::gateways::metric;
 use crate::mqtt_kills::Site;
 use streams::{Key, Written};
 
@@ -47,15 +49,20 @@ fn clients_of_a_broker_that_is_killed_have_what_they_were_told() {
     let kills = number("GATEWAY_KILLS").unwrap_or(6) as usize;
     let seed = number("GATEWAY_SEED").unwrap_or(11);
     let dir = tempfile::tempdir().expect("a folder");
-    let resp = own_addr();
+    let (resp, http) = (own_addr(), own_addr());
     let more = format!(
-        "[[broker.topics]]\npattern = 'k/#'\nkeep = true\n[[gateway]]\nprotocol = 'resp'\nlisten = '{resp}'\n"
+        "[[broker.topics]]\npattern = 'k/#'\nkeep = true\n[http]\nlisten = '{http}'\n\
+         [[gateway]]\nprotocol = 'resp'\nlisten = '{resp}'\n"
     );
     let mut site = Site::with(dir.path(), &more);
     let (mut subscriber, _) = site.client("subscriber");
     TOPICS.iter().for_each(|topic| subscriber.subscribe(topic, 2));
     drop(subscriber);
-    let Results { written, read, qos, got } = work_while(&mut site, &resp, &random(seed, kills), seed);
+    let watch = Watch { http, seed, ..Watch::default() };
+    let Results { written, read, qos, got } = work_while(&mut site, &resp, &random(seed, kills), &watch);
+    // A session that is full loses messages, which would be a fault of this test.
+    let dropped = watch.dropped.load(Ordering::Relaxed) + watch.dropped_now(&site.mqtt);
+    assert_eq!(dropped, 0, "seed {seed}: the subscriber was too slow for its session");
     // All of it is there for another process too.
     site.kill();
     let log = streams::whole(&resp, STREAM);
@@ -72,15 +79,23 @@ fn clients_of_a_broker_that_is_killed_have_what_they_were_told() {
     );
 }
 
-/// What was acknowledged so far, and how many messages have come.
+/// What was acknowledged so far, and what has come.
 #[derive(Default)]
-struct Progress {
-    received: AtomicU64,
+struct Watch {
+    seed: u64,
+    /// Where the counters of the broker are.
+    http: String,
     messages: AtomicU64,
     entries: AtomicU64,
+    /// The messages that have PUBACK or PUBREC.
+    acknowledged: Mutex<BTreeSet<usize>>,
+    /// How many messages had no room in their session, of brokers that were killed.
+    dropped: AtomicU64,
+    /// A thread has failed: the others end too.
+    has_failed: AtomicBool,
 }
 
-impl Progress {
+impl Watch {
     fn counts(&self) -> [u64; 2] {
         [&self.messages, &self.entries].map(|count| count.load(Ordering::Relaxed))
     }
@@ -88,8 +103,33 @@ impl Progress {
     /// Waits until both gateways have acknowledged more than so much.
     fn wait_beyond(&self, before: [u64; 2]) {
         until("the gateways serve their clients", || {
+            self.go_on();
             self.counts().iter().zip(&before).all(|(now, then)| now > then)
         });
+    }
+
+    /// Fails if another thread has.
+    fn go_on(&self) {
+        assert!(!self.has_failed.load(Ordering::Relaxed), "seed {}: another thread has failed", self.seed);
+    }
+
+    /// Does something that all threads wait for.
+    fn over<T>(&self, work: impl FnOnce() -> T) -> T {
+        struct Told<'a>(&'a AtomicBool);
+        impl Drop for Told<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_or(std::thread::panicking(), Ordering::Relaxed);
+            }
+        }
+        let _told = Told(&self.has_failed);
+        work()
+    }
+
+    /// How many messages had no room in their session, of this broker.
+    fn dropped_now(&self, mqtt: &str) -> u64 {
+        let name = format!("rbmq_gateway_dropped_total{{gateway=\"mqtt:{mqtt}\"}}");
+        // A broker that has just begun may not show its counters yet.
+        TcpStream::connect(&self.http).ok().and_then(|_| metric(&self.http, &name)).unwrap_or_default()
     }
 }
 
@@ -103,28 +143,25 @@ struct Results {
     got: BTreeMap<usize, usize>,
 }
 
-/// Kills the broker at these moments, while clients write, read, publish and receive.
-fn work_while(site: &mut Site, resp: &str, moments: &[u8], seed: u64) -> Results {
+/// Kills the broker while clients write, read, publish and receive.
+fn work_while(site: &mut Site, resp: &str, moments: &[u8], watch: &Watch) -> Results {
     let (stop, is_written, qos) = (AtomicBool::new(false), AtomicBool::new(false), OnceLock::new());
-    let (mqtt, stop, is_written, progress) = (site.mqtt.clone(), &stop, &is_written, &Progress::default());
+    let (mqtt, stop, is_written, seed) = (&site.mqtt.clone(), &stop, &is_written, watch.seed);
+    let all = &qos;
     std::thread::scope(|scope| {
-        let publisher = scope.spawn(|| messages::publish_all(&mqtt, stop, progress, Dice::new(seed)));
-        let subscriber = scope.spawn(|| messages::receive_all(&mqtt, &qos, progress, Dice::new(seed + 1)));
+        let publish = move || messages::publish_all(mqtt, stop, watch, Dice::new(seed));
+        let publisher = scope.spawn(move || watch.over(publish));
+        let receive = move || messages::receive_all(mqtt, all, watch, Dice::new(seed + 1));
+        let subscriber = scope.spawn(move || watch.over(receive));
         let writers = [0, 1].map(|writer| {
-            scope
-                .spawn(move || streams::write_all(resp, writer, stop, progress, Dice::new(seed + 2 + writer)))
+            let write = move || streams::write_all(resp, writer, stop, watch, Dice::new(seed + 2 + writer));
+            scope.spawn(move || watch.over(write))
         });
         let readers = [None, Some(7)].map(|count| {
-            scope.spawn(move || streams::read_all(resp, count, is_written, Dice::new(seed + 4)))
+            let read = move || streams::read_all(resp, count, is_written, watch, Dice::new(seed + 4));
+            scope.spawn(move || watch.over(read))
         });
-        for (kill, moment) in moments.iter().enumerate() {
-            // Each fourth time wherever the broker is with its start.
-            if kill % 4 > 0 {
-                progress.wait_beyond(progress.counts());
-            }
-            std::thread::sleep(Duration::from_millis(u64::from(*moment) / 2));
-            site.kill();
-        }
+        watch.over(|| kill_at(site, moments, watch));
         stop.store(true, Ordering::Relaxed);
         let written = writers.map(|writer| writer.join().expect("a writer"));
         is_written.store(true, Ordering::Relaxed);
@@ -133,6 +170,21 @@ fn work_while(site: &mut Site, resp: &str, moments: &[u8], seed: u64) -> Results
         let read = readers.map(|reader| reader.join().expect("a reader"));
         Results { written, read, qos: published, got: subscriber.join().expect("a subscriber") }
     })
+}
+
+/// Kills the broker at these moments.
+fn kill_at(site: &mut Site, moments: &[u8], watch: &Watch) {
+    for (kill, moment) in moments.iter().enumerate() {
+        // Each fourth time wherever the broker is with its start.
+        if kill % 4 > 0 {
+            watch.wait_beyond(watch.counts());
+        }
+        std::thread::sleep(Duration::from_millis(u64::from(*moment) / 2));
+        if kill % 4 > 0 {
+            watch.dropped.fetch_add(watch.dropped_now(&site.mqtt), Ordering::Relaxed);
+        }
+        site.kill();
+    }
 }
 
 /// Each entry of the stream was written once, and is where its writer was told.

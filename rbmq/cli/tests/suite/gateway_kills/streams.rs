@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use testkit::{LONG, until};
 
-use super::{Dice, Progress, STREAM};
+use super::{Dice, STREAM, Watch};
 
 /// The time and the position of an entry.
 pub type Id = (u64, u64);
@@ -147,18 +147,19 @@ impl Redis {
 }
 
 /// Writes entries until it is told to stop. Each is written once, whatever becomes of it.
-pub fn write_all(addr: &str, writer: u64, stop: &AtomicBool, progress: &Progress, mut dice: Dice) -> Written {
+pub fn write_all(addr: &str, writer: u64, stop: &AtomicBool, watch: &Watch, mut dice: Dice) -> Written {
     let (mut written, mut next) = (Written::default(), 0);
     while !stop.load(Ordering::Relaxed) {
         let mut redis = Redis::connect(addr);
         while !stop.load(Ordering::Relaxed) {
+            watch.go_on();
             let keys: Vec<Key> = (next..next + 1 + dice.below(8)).map(|number| (writer, number)).collect();
             next += keys.len() as u64;
             let is_going_on = write(&mut redis, &keys, &mut written, &mut dice);
             if !matches!(is_going_on, Ok(true)) {
                 break;
             }
-            progress.entries.fetch_add(1, Ordering::Relaxed);
+            watch.entries.fetch_add(1, Ordering::Relaxed);
             if dice.is_one_of(4) {
                 std::thread::sleep(Duration::from_millis(dice.below(10)));
             }
@@ -187,12 +188,19 @@ fn write(redis: &mut Redis, keys: &[Key], written: &mut Written, dice: &mut Dice
 }
 
 /// Reads what comes, waiting for it, until everything is written and read.
-pub fn read_all(addr: &str, count: Option<u32>, is_written: &AtomicBool, mut dice: Dice) -> Vec<(Id, Key)> {
+pub fn read_all(
+    addr: &str,
+    count: Option<u32>,
+    is_written: &AtomicBool,
+    watch: &Watch,
+    mut dice: Dice,
+) -> Vec<(Id, Key)> {
     let mut all: Vec<(Id, Key)> = Vec::new();
     let count = count.map(|count| count.to_string());
     loop {
         let mut redis = Redis::connect(addr);
         loop {
+            watch.go_on();
             let is_last = is_written.load(Ordering::Relaxed);
             let (time, position) = all.last().map_or((0, 0), |last| last.0);
             let from = format!("{time}-{position}");
