@@ -413,7 +413,7 @@ impl Mqtt {
         }
         let session = &self.sessions[slot];
         let outstanding = session.link.as_ref().map_or(0, |link| link.outstanding);
-        let waits = !session.queued() == 0 || session.inflight.len() > outstanding;
+        let waits = session.queued() > 0 || session.inflight.len() > outstanding;
         match waits && is_full {
             true => _ = self.stalled.insert(slot),
             false => _ = self.stalled.remove(&slot),

@@ -90,6 +90,22 @@ fn messages_in_flight_have_so_many_bytes() {
     assert_eq!(is_acknowledged(site.got(subscriber)), 0);
 }
 
+/// What waits because much is queued for the connection is looked at until that is sent, however often it is still too much.
+#[test]
+fn a_queue_behind_a_full_connection_is_not_forgotten() {
+    let mut site = Site::new();
+    let subscriber = site.plain(V5, "s");
+    site.subscribe(subscriber, "t", 1);
+    let publisher = site.plain(V5, "p");
+    site.0.out.queued = 1 << 20;
+    site.publish(publisher, "t", 1, "x");
+    (0..3).for_each(|_| site.pass(1));
+    assert_eq!(site.got(subscriber), [""; 0]);
+    site.0.out.queued = 0;
+    site.pass(1);
+    assert_eq!(site.got(subscriber), ["PUBLISH t q1 #1 x"]);
+}
+
 static WALL: AtomicU64 = AtomicU64::new(1_000_000);
 
 #[test]
