@@ -66,7 +66,7 @@ impl Count {
         (Self::BytesIn, "rbmq_gateway_bytes_in", "Bytes of messages from clients"),
         (Self::MessagesOut, "rbmq_gateway_messages_out", "Messages to clients, each client counted"),
         (Self::BytesOut, "rbmq_gateway_bytes_out", "Bytes of messages to clients, each client counted"),
-        (Self::Dropped, "rbmq_gateway_dropped", "Messages that slow clients lost"),
+        (Self::Dropped, "rbmq_gateway_dropped", "Messages that slow clients and full sessions lost"),
         (Self::TooSlow, "rbmq_gateway_too_slow", "Clients that were disconnected because they were slow"),
     ];
 }

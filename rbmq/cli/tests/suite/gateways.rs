@@ -6,10 +6,12 @@ use std::net::TcpStream;
 use rbmq::{ConfirmLevel, Publisher};
 use rbmq_broker::http::Endpoint;
 use rbmq_broker::{Broker, BrokerConfig, GatewayProtocol, GatewaySettings};
-use testkit::{LONG, Process, patient, until};
+use rbmq_gateway::mqtt::codec::AckKind;
+use testkit::{LONG, Process, own_addr, patient, until};
 
 use crate::common::operator::Operated;
 use crate::common::{client, piped, rbmq};
+use crate::mqtt_kills::{Client, Got, Message};
 use crate::scale::ring_files;
 
 /// A client that speaks RESP.
@@ -93,6 +95,33 @@ fn clients_of_redis_and_of_the_broker_share_topics() {
     assert_eq!((of("accepted_total"), of("up")), (Some(2), Some(1)));
     broker.end();
     assert_eq!(redis.line(), "", "the gateway has closed the connection");
+}
+
+/// The publisher is told that all is well, as MQTT has no word for it.
+#[test]
+fn the_log_says_when_a_session_has_no_room() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (config, mqtt) = (dir.path().join("rbmq.toml"), own_addr());
+    let gateway = format!("[[gateway]]\nprotocol = 'mqtt'\nlisten = '{mqtt}'\nmax_queued_messages = 2\n");
+    std::fs::write(&config, gateway).expect("a file");
+    let broker = Operated::start(&config, &["--http", "127.0.0.1:0"]);
+    let http = broker.wait_said("rbmq: metrics on http://").trim_end_matches("/metrics").to_owned();
+    broker.wait_said("rbmq: mqtt clients at ");
+    let (mut subscriber, _) = Client::connect(&mqtt, "sub\nscriber").expect("the gateway");
+    subscriber.subscribe("t", 1);
+    let (mut publisher, _) = Client::connect(&mqtt, "publisher").expect("the gateway");
+    drop(subscriber);
+    let name = format!("rbmq_gateway_dropped_total{{gateway=\"mqtt:{mqtt}\"}}");
+    let mut id = 0;
+    // The gateway may not know yet that the subscriber has left, whose window has room.
+    until("a message has no room", || {
+        id += 1;
+        publisher.publish(Message::new("t", "x", 1, id)).expect("sent");
+        assert_eq!(publisher.next().expect("an answer"), Got::Ack(AckKind::Puback, id));
+        metric(&http, &name) > Some(0)
+    });
+    broker.wait_log("2 wait already for the session of the client \"sub\\nscriber\"");
+    broker.end();
 }
 
 /// Whoever watches the broker sees that a port serves nobody any more.

@@ -15,8 +15,8 @@ use crate::protocol::{ConnId, Cx, Door, Message, Range};
 use super::codec::{Ack, AckKind, Packet, Properties, Property, Publish, Version, reason};
 use super::message::{Origin, Stored, is_expired, put_properties};
 use super::session::{Pending, Session};
-use super::settings::{MAX_UNSENT, Overflow, RELIEF_EVERY, SHARED_PAYLOAD};
-use super::state::{Fault, Match, Mqtt, RetainedWish, Subscriber};
+use super::settings::{MAX_UNSENT, RELIEF_EVERY, SHARED_PAYLOAD};
+use super::state::{Match, Mqtt, RetainedWish, Subscriber};
 use super::subscriptions::is_own;
 
 /// A message on its way, and what was made of it for one session that serves the next.
@@ -284,7 +284,7 @@ impl Mqtt {
     }
 
     /// A client does not get a message.
-    fn count_dropped(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn count_dropped(&mut self, cx: &mut Cx<'_>) {
         self.counts.dropped += 1;
         cx.out.dropped(1);
     }
@@ -336,21 +336,11 @@ impl Mqtt {
         self.is_crowded |= is_crowded;
         let is_full = !session.has_room(bytes, settings);
         if is_full || is_crowded {
-            if let (true, Overflow::Disconnect, Some(link)) = (is_full, settings.overflow, &session.link) {
-                self.doomed.push(link.conn);
-            }
-            return self.count_dropped(cx);
+            return self.on_no_room(slot, is_full, cx);
         }
         session.push(Pending { message, qos, retain, for_new: false, ids });
         if session.link.is_some() {
             self.stalled.insert(slot);
-        }
-    }
-
-    /// Disconnects clients whose queue was full.
-    pub(super) fn fail_doomed(&mut self, cx: &mut Cx<'_>) {
-        while let Some(conn) = self.doomed.pop() {
-            self.fail(conn, Fault::new(reason::QUOTA, "too many messages wait for this client"), cx);
         }
     }
 

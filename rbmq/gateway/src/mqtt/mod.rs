@@ -20,6 +20,7 @@ mod journaling;
 mod kept;
 mod machine;
 mod message;
+mod overflow;
 mod own_topics;
 mod publishing;
 mod recovery;

@@ -328,6 +328,11 @@ impl Session {
         self.subscriptions.values().any(|subscription| subscription.options.no_local)
     }
 
+    /// The client id, without the user before it.
+    pub(super) fn client_id(&self) -> &str {
+        self.key.split_once('\0').map_or(&*self.key, |(_, id)| id)
+    }
+
     /// The number of live messages that wait.
     pub(super) fn waiting(&self) -> usize {
         self.queue.len() - self.for_new

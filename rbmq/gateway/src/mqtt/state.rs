@@ -66,6 +66,8 @@ pub(crate) struct Mqtt {
     pub(super) will_lines: LogLimiter,
     /// Connections whose queue was full, to be disconnected.
     pub(super) doomed: Vec<ConnId>,
+    /// Lines about sessions without room.
+    pub(super) full_lines: LogLimiter,
     /// Where sessions and retained messages outlive this process; none: nowhere.
     pub(super) journal: Option<Journal>,
     /// Messages of clients that are acknowledged when they come back, by number.
@@ -364,6 +366,7 @@ impl Mqtt {
             sent_wills: BTreeMap::new(),
             will_lines: LogLimiter::default(),
             doomed: Vec::new(),
+            full_lines: LogLimiter::default(),
             journal: None,
             awaited: BTreeMap::new(),
             numbered: 0,
