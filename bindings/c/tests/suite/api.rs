@@ -173,6 +173,12 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("Subscriber.into_stream", "rbmq_subscriber_fd"),
     ("TopicWriter.epoch", "for gateways in the process of the broker, which are written in Rust"),
     ("TopicWriter.free_bytes", "a call with RB_NO_WAIT"),
+    (
+        "TopicWriter.has_ended",
+        "for programs that open topics for others, as gateways do; RBMQ_PUBLISHER_TOPIC_REFUSED tells of one",
+    ),
+    ("TopicWriter.space", "as TopicWriter.has_ended"),
+    ("SpaceWriter.has_ended", "as TopicWriter.has_ended"),
     ("TopicWriter.topic", "the program named it"),
     ("WriteBatch.is_empty", "the program knows what it added"),
     ("WriteBatch.len", "the program knows what it added"),

@@ -61,6 +61,9 @@ fn of_brokers(addr: &str) -> Vec<Row> {
     vec![
         row(Kind::Serves, "serve --listen 127.0.0.1:0 --keep NEW"),
         row(Kind::Serves, "serve --listen 127.0.0.1:0 --http 127.0.0.1:0 --stats 100ms"),
+        row(Kind::Serves, format!("gateway resp:127.0.0.1:0 mqtt:127.0.0.1:0 -b {addr}")),
+        // It waits for its broker.
+        row(Kind::Serves, "gateway resp:127.0.0.1:0 -b 127.0.0.1:1"),
         row(Kind::Reads, format!("pub -b {addr} other --timeout 60s")),
         row(Kind::Reads, format!("pub -b {addr} other --timeout 60s --confirm synced")),
         row(Kind::Asks, format!("pub -b {addr} other --timeout 60s --confirm synced --confirm-each --json")),

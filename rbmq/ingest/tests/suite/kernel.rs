@@ -92,9 +92,11 @@ fn a_kept_level_goes_on_without_the_broker() {
         let addr = broker.addr();
         let mut subscriber = subscribe(&broker, "multimqc/7");
         let (socket, mut got) = (world.client_socket(), Got::default());
-        // Several rings, so that the kept one begins inside of a message.
-        send(&socket, 0..40_000);
-        got.until(&mut subscriber, |got| got.numbers.len() == 40_000);
+        // Several rings, so that the kept one begins inside of a message; no more at once than a ring takes while nobody reads it.
+        for sent in (0..40_000).step_by(4_000) {
+            send(&socket, sent..sent + 4_000);
+            got.until(&mut subscriber, |got| got.numbers.len() == sent as usize + 4_000);
+        }
         // The mark of a boundary is noted from time to time.
         wait_for(&broker, |values| values.lag_bytes == 0);
         std::thread::sleep(Duration::from_secs(2));
