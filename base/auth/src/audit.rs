@@ -313,7 +313,7 @@ impl Output {
 /// How often the thread reports dropped lines.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// What the thread has told of events that were not written.
+/// The count of unwritten events that the thread has reported.
 struct Told {
     events: u64,
     at: Instant,
@@ -443,7 +443,7 @@ mod tests {
         end.join().unwrap();
     }
 
-    /// What anybody can cause leaves room for the rest, and what is missing is told while it goes on.
+    /// A flood of refusals leaves room for other events, and the log reports the number of missing events during the flood.
     #[test]
     fn a_flood_of_refusals_hides_nothing_else() {
         let dir = tempfile::tempdir().unwrap();

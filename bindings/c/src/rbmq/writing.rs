@@ -14,7 +14,7 @@ use crate::status::{Failure, Outcome};
 pub(crate) trait Batching: Send + 'static {
     /// A delivery that is being filled.
     type Batch<'w>;
-    /// What the writer writes to, in error texts.
+    /// The name of the writer's target, in error texts.
     const WHAT: &'static str;
 
     /// Begins a delivery.

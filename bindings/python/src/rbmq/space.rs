@@ -19,7 +19,7 @@ use crate::input::Input;
 use crate::notify::Notifier;
 use crate::times;
 
-/// What the name of a topic adds to the attributes of its records: its kind, its length, and the header of the attributes.
+/// The bytes that the name of a topic adds to the attributes of its records: its kind, its length, and the header of the attributes.
 const NAMED: usize = rbmq::wire::ATTRIBUTES_HEADER_BYTES + 3;
 
 /// Publishes to the topics of a space: those of a pattern that the broker keeps in one log. Positions, confirmations and the number of

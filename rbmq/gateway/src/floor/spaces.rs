@@ -182,6 +182,17 @@ mod tests {
         Broker::start(config).expect("a broker starts")
     }
 
+    /// A subscriber that publishers wait for, a publisher, and its space.
+    fn clients(broker: &Broker) -> (Subscriber, Publisher, SpaceWriter) {
+        let subscriber = Subscriber::builder().slow(SlowPolicy::Block).connect(&broker.addr());
+        let mut subscriber = subscriber.expect("the broker listens");
+        subscriber.subscribe("d/#").expect("a filter");
+        let publisher = Publisher::connect(&broker.addr()).expect("the broker listens");
+        let writer = publisher.space("d/#").expect("there is a space");
+        writer.wait_subscribers(1, LONG).expect("there is one");
+        (subscriber, publisher, writer)
+    }
+
     /// Publishes messages that begin with their number.
     fn publish(mut put: impl FnMut(&[u8])) {
         for number in 0..COUNT {
@@ -195,14 +206,7 @@ mod tests {
     #[test]
     fn publishers_of_this_process_share_a_log_with_others() {
         let broker = broker();
-        let mut subscriber = Subscriber::builder()
-            .slow(SlowPolicy::Block)
-            .connect(&broker.addr())
-            .expect("the broker listens");
-        subscriber.subscribe("d/#").expect("a filter");
-        let publisher = Publisher::connect(&broker.addr()).expect("the broker listens");
-        let mut far = publisher.space("d/#").expect("there is a space");
-        far.wait_subscribers(1, LONG).expect("there is one");
+        let (mut subscriber, publisher, mut far) = clients(&broker);
         let (gate, space) =
             (broker.gate().expect("a gate"), Space::new(far.space().pattern()).expect("a space"));
         let [a, b, c] = ["d/a", "d/b", "d/c"].map(|name| name.parse::<TopicName>().expect("a name"));
@@ -246,14 +250,7 @@ mod tests {
     #[test]
     fn what_a_publisher_of_this_process_leaves_behind_is_published() {
         let broker = broker();
-        let mut subscriber = Subscriber::builder()
-            .slow(SlowPolicy::Block)
-            .connect(&broker.addr())
-            .expect("the broker listens");
-        subscriber.subscribe("d/#").expect("a filter");
-        let publisher = Publisher::connect(&broker.addr()).expect("the broker listens");
-        let mut writer = publisher.space("d/#").expect("there is a space");
-        writer.wait_subscribers(1, LONG).expect("there is one");
+        let (mut subscriber, _publisher, mut writer) = clients(&broker);
         let gate = broker.gate().expect("a gate");
         let mut local = gate.local_publisher(writer.space(), || {}).expect("it is not on disk");
         assert!(matches!(local.publish(&mut vec![0; 16 << 20]), Err(NotTaken::TooLarge(_))));
