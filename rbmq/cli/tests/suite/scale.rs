@@ -231,6 +231,8 @@ fn bytes_of_a_quiet_client(will: Option<Will<'_>>) -> u64 {
         client.subscribe(&format!("devices/{id}/commands"), 1);
         client
     };
+    // Gateways listen after the broker.
+    until("the gateway listens", || std::net::TcpStream::connect(&address).is_ok());
     // The first one touches the memory that is there once.
     let first = connect(CLIENTS);
     let before = resident_bytes(broker.process.id());
