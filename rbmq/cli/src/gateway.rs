@@ -1,16 +1,14 @@
 //! `rbmq gateway`: gateways in a process of their own, beside a broker that may be on another machine.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use commands::{Asked, Failure, Printer, Stop};
 use private_files::with_patience;
-use rbmq::{ConnectError, Login, TopicFilter};
+use rbmq::{Login, TopicFilter};
 use rbmq_broker::{BrokerConfig, GatewaySettings, Reception, UpstreamSettings, raise_descriptor_limit};
-use rbmq_gateway::{Gateways, Link};
-use rocketbufs::CloseCode;
+use rbmq_gateway::{GatewayError, Gateways, Link};
 use rocketbufs::config::Origin;
-use rocketbufs::error::{ConnError, DownReason};
 use serde_json::json;
 use tracing::{error, info, warn};
 
@@ -27,6 +25,9 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// How often the gateways are looked after.
 const STEP: Duration = Duration::from_millis(500);
+
+/// The same while they start.
+const SHORT_STEP: Duration = Duration::from_millis(10);
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -84,30 +85,20 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
     let stop = Stop::install()?.with_reload()?;
     raise_descriptor_limit();
     args.warn_of_strangers(&config);
-    let mut reception = Reception::open(config).map_err(Failure::failed)?;
-    if !wait_for_broker(&link, &stop)? {
-        return Ok(());
-    }
+    let reception = Reception::open(config).map_err(Failure::failed)?;
     let printer = Printer::start(|text| tracing::warn!("{text}"))?;
-    let gateways = Gateways::start_beside(&reception, &link).map_err(Failure::failed)?;
-    args.print(&link, &gateways, &printer);
-    supervisor::up("");
-    let ended = loop {
-        match stop.wait_asked(Some(STEP)) {
-            Some(Asked::End) => break false,
-            Some(Asked::Reload) => args.reload(&mut reception, &gateways, &log),
-            None if gateways.has_ended() => break true,
-            None => {}
-        }
+    let Some(mut started) = start(reception, &link, &stop)? else {
+        return Ok(());
     };
+    let has_ended = args.attend(&mut started, &stop, &log, |gateways| args.print(&link, gateways, &printer));
     supervisor::stopping();
-    if ended {
+    if has_ended {
         return Err(Failure::Failed("a gateway has ended: the log says why; start the command again".into()));
     }
     if !args.json {
         printer.print("rbmq: shutting down; the broker gets the remaining messages");
     }
-    drop(gateways);
+    drop(started);
     Ok(())
 }
 
@@ -202,6 +193,38 @@ impl Args {
         }
     }
 
+    /// Looks after the gateways until the command is to end, or, true, one of them has ended.
+    fn attend(
+        &self,
+        started: &mut Started,
+        stop: &Stop,
+        log: &BrokerLog,
+        on_ready: impl FnOnce(&Gateways),
+    ) -> bool {
+        let Started { reception, gateways, reload } = started;
+        let (began, mut on_ready) = (Instant::now(), Some(on_ready));
+        loop {
+            if gateways.are_serving()
+                && let Some(on_ready) = on_ready.take()
+            {
+                on_ready(gateways);
+                supervisor::up("");
+            }
+            if on_ready.is_some() {
+                supervisor::waiting("not ready: the broker has yet to take the subscriptions of sessions");
+            } else if std::mem::take(reload) {
+                self.reload(reception, gateways, log);
+            }
+            let is_short = on_ready.is_some() && began.elapsed() < STEP;
+            match stop.wait_asked(Some(if is_short { SHORT_STEP } else { STEP })) {
+                Some(Asked::End) => return false,
+                Some(Asked::Reload) => *reload = true,
+                None if gateways.has_ended() => return true,
+                None => {}
+            }
+        }
+    }
+
     /// Reads users, rules and certificates again. A configuration that is not valid changes nothing.
     fn reload(&self, reception: &mut Reception, gateways: &Gateways, log: &BrokerLog) {
         supervisor::reloading();
@@ -252,61 +275,49 @@ fn login_of(up: &UpstreamSettings, is_insecure: bool) -> Result<Login, Failure> 
     }
 }
 
-/// Waits until the broker is there and has taken the login. False: the command is to end.
-fn wait_for_broker(link: &Link, stop: &Stop) -> Result<bool, Failure> {
+/// Gateways that have started, and what was lent to them.
+struct Started {
+    reception: Reception,
+    gateways: Gateways,
+    /// The command was asked to reload meanwhile.
+    reload: bool,
+}
+
+/// Starts the gateways when their broker is there, on a thread, as signals are heard meanwhile. None: the command is to end.
+fn start(reception: Reception, link: &Link, stop: &Stop) -> Result<Option<Started>, Failure> {
+    let link = link.clone();
+    let starting = threads::spawn("rbmq-start", move || {
+        let gateways = wait_for_broker(&reception, &link)?;
+        Ok((reception, gateways))
+    })?;
+    let mut reload = false;
+    while !starting.is_finished() {
+        match stop.wait_asked(Some(SHORT_STEP)) {
+            // Nobody is served yet.
+            Some(Asked::End) => return Ok(None),
+            asked => reload |= asked.is_some(),
+        }
+    }
+    let started = starting.join().map_err(|_| Failure::Failed("the gateways do not start".into()))?;
+    started.map(|(reception, gateways)| Some(Started { reception, gateways, reload }))
+}
+
+/// Waits until the broker is there and has taken the login, and what the gateways subscribe to.
+fn wait_for_broker(reception: &Reception, link: &Link) -> Result<Gateways, Failure> {
     let mut told = String::new();
     loop {
-        let error = match link.check() {
-            Ok(()) => return Ok(true),
-            Err(error) if !is_away(&error) => return Err(explain(&link.address, &error)),
-            Err(error) => error.to_string(),
+        let checked = link.check().map_err(GatewayError::from);
+        let error = match checked.and_then(|()| Gateways::start_beside(reception, link)) {
+            Ok(gateways) => return Ok(gateways),
+            Err(error) if error.is_away() => error.to_string(),
+            Err(GatewayError::Connect(error)) => return Err(explain(&link.address, &error)),
+            Err(error) => return Err(Failure::failed(error)),
         };
         supervisor::waiting(&format!("not ready: {error}"));
         if told != error {
             warn!("not ready: {error}; trying again");
             told = error;
         }
-        if stop.wait_asked(Some(RETRY)) == Some(Asked::End) {
-            return Ok(false);
-        }
-    }
-}
-
-/// Whether the broker may be there later: the machines of a network start in any order.
-fn is_away(error: &ConnectError) -> bool {
-    let ConnectError::Broker { source, .. } = error else { return false };
-    match source {
-        // A name may be resolved later, too.
-        ConnError::TimedOut { .. }
-        | ConnError::Down(DownReason::Transport(_) | DownReason::NotStarted(_)) => true,
-        // It stops, or has no place at the moment.
-        ConnError::Down(DownReason::Peer { code, .. }) => {
-            matches!(
-                code,
-                CloseCode::Normal | CloseCode::ShuttingDown | CloseCode::Limit | CloseCode::Timeout
-            )
-        }
-        _ => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_broker_is_waited_for_unless_it_refuses() {
-        let is_away = |reason| {
-            let source = ConnError::Down(reason);
-            super::is_away(&ConnectError::Broker { addr: "broker:7411".into(), source })
-        };
-        let peer = |code| is_away(DownReason::Peer { code, text: String::new() });
-        assert!(is_away(DownReason::NotStarted("the name is not known yet".into())));
-        for code in [CloseCode::Normal, CloseCode::ShuttingDown, CloseCode::Limit, CloseCode::Timeout] {
-            assert!(peer(code), "{code:?}");
-        }
-        for code in [CloseCode::NotAccepted, CloseCode::Version, CloseCode::Protocol] {
-            assert!(!peer(code), "{code:?}");
-        }
+        std::thread::sleep(RETRY);
     }
 }

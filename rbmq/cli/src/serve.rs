@@ -20,6 +20,9 @@ use super::supervisor;
 use super::times;
 use super::top::table::{self, Before, Sort};
 
+/// How often gateways that start are looked at.
+const GATEWAYS_STEP: Duration = Duration::from_millis(2);
+
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   rbmq serve
@@ -75,7 +78,7 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
         printer.print(&format!("rbmq: {line}"));
     }
     // Last of all: what its clients publish finds its subscribers.
-    let gateways = start_gateways(&broker, &printer)?;
+    let gateways = start_gateways(&broker, &stop, &printer)?;
     let endpoints = Endpoints { http: http.as_ref(), gateways: &gateways };
     supervisor::ready(&broker);
     let mut stats = args.stats.map(|interval| Stats::new(interval, args.json));
@@ -112,9 +115,10 @@ fn start_http(broker: &Broker, log: &BrokerLog) -> Result<Option<Endpoint>, Fail
     endpoint.map(Some).map_err(Failure::failed)
 }
 
-/// Starts the gateways, if there are some, and says where they are.
-fn start_gateways(broker: &Broker, printer: &Printer) -> Result<Gateways, Failure> {
+/// Starts the gateways, if there are some, and says where they are, as soon as clients are served.
+fn start_gateways(broker: &Broker, stop: &Stop, printer: &Printer) -> Result<Gateways, Failure> {
     let gateways = Gateways::start(broker).map_err(Failure::failed)?;
+    while !gateways.are_serving() && !gateways.has_ended() && !stop.wait(Some(GATEWAYS_STEP)) {}
     gateways.list().iter().for_each(|gateway| print_gateway(gateway, printer));
     Ok(gateways)
 }

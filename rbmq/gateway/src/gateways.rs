@@ -7,13 +7,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use rbmq::{ConnectError, TopicOpenError};
 use rbmq_broker::{Broker, BrokerConfig, GatewayProtocol, GatewaySettings, Reception, SlowClient};
+use rocketbufs::CloseCode;
+use rocketbufs::error::{ConnError, DownReason};
 use rustls::{ServerConfig, ServerConnection};
 use tls13::{Reloadable, Versions};
 use tracing::{info, warn};
 
 use crate::floor::connections::Slow;
-use crate::floor::start::{Options, Running, StartError, start};
+use crate::floor::start::{Options, Running, StartError, prepare};
 use crate::floor::wake::Bell;
 use crate::floor::web_socket::Welcome;
 use crate::floor::worker::NewSession;
@@ -55,6 +58,12 @@ pub enum GatewayError {
     /// It cannot publish to or subscribe at its broker.
     #[error("a gateway does not reach its broker: {0}")]
     Broker(String),
+    /// It cannot connect to its broker.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// Its broker is lost while it starts, or does not answer in time.
+    #[error("a gateway waits for its broker in vain: {0}")]
+    Away(String),
     /// The journal of its sessions cannot be used.
     #[error("the {protocol} gateway cannot use the journal of its sessions: {reason} (broker.keep_dir)")]
     Journal {
@@ -66,6 +75,29 @@ pub enum GatewayError {
     /// The system refuses a thread or a descriptor.
     #[error("a gateway cannot start: {0}")]
     System(#[from] io::Error),
+}
+
+impl GatewayError {
+    /// Whether the broker may be there later, as the machines of a network start in any order: then another attempt may succeed.
+    pub fn is_away(&self) -> bool {
+        match self {
+            Self::Away(_) => true,
+            Self::Connect(ConnectError::Broker { source, .. }) => match source {
+                // A name may be resolved later, too.
+                ConnError::TimedOut { .. }
+                | ConnError::Down(DownReason::Transport(_) | DownReason::NotStarted(_)) => true,
+                // It stops, or has no place at the moment.
+                ConnError::Down(DownReason::Peer { code, .. }) => {
+                    matches!(
+                        code,
+                        CloseCode::Normal | CloseCode::ShuttingDown | CloseCode::Limit | CloseCode::Timeout
+                    )
+                }
+                _ => false,
+            },
+            _ => false,
+        }
+    }
 }
 
 /// The running gateways of a broker, as its configuration lists them. Dropping them stops them in order: clients get what is queued, at most for
@@ -104,7 +136,7 @@ pub struct Gateway {
 type Certificates = Reloadable<Arc<ServerConfig>, String>;
 
 impl Gateways {
-    /// Starts the gateways of a broker's configuration.
+    /// Starts the gateways of a broker's configuration, which soon [serve](Self::are_serving).
     ///
     /// # Errors
     /// One of them does not start; then none runs.
@@ -147,9 +179,16 @@ impl Gateways {
         let (config, journals) = (way.config(), journal_folders(way.config()));
         warn_of_unused(Path::new(&config.broker.keep_dir), &journals);
         let all = config.gateways().iter().zip(journals);
-        all.map(|(settings, journal)| Gateway::start(way, settings, journal))
-            .collect::<Result<_, _>>()
-            .map(Self)
+        let all = all.map(|(settings, journal)| Gateway::prepare(way, settings, journal));
+        let mut all = Self(all.collect::<Result<_, _>>()?);
+        // None serves clients before the broker has taken the subscriptions of all.
+        all.0.iter_mut().try_for_each(|gateway| gateway.running.start())?;
+        Ok(all)
+    }
+
+    /// Whether all of them serve clients: what their sessions have subscribed to is in force. Until then clients that connect wait.
+    pub fn are_serving(&self) -> bool {
+        self.0.iter().all(|gateway| gateway.running.is_serving())
     }
 
     /// Whether one of them has ended by itself: its thread has failed, or it receives nothing more. The log says why.
@@ -176,7 +215,7 @@ impl Gateways {
 }
 
 impl Gateway {
-    fn start(
+    fn prepare(
         way: Way<'_>,
         settings: &GatewaySettings,
         journal: Option<PathBuf>,
@@ -230,7 +269,7 @@ impl Gateway {
     }
 }
 
-/// Starts a gateway with the protocol of its settings.
+/// Prepares a gateway with the protocol of its settings.
 fn serve(
     way: Way<'_>,
     settings: &GatewaySettings,
@@ -337,12 +376,14 @@ fn begin<P: Protocol + Send + 'static>(
     options: Options,
     protocol: P,
 ) -> Result<Running, GatewayError> {
-    let Connected { publisher, subscriber, receiving } =
-        way.connect(&options.name).map_err(GatewayError::Broker)?;
+    let Connected { publisher, subscriber, receiving } = way.connect(&options.name)?;
     let address = options.listener.local_addr()?.to_string();
     let door = |bell: &Bell| way.open(settings, &address, bell, receiving);
-    start(options, protocol, door, publisher, subscriber).map_err(|error| match error {
+    prepare(options, protocol, door, publisher, subscriber).map_err(|error| match error {
         StartError::System(error) => GatewayError::System(error),
+        StartError::NotSettled(_) | StartError::Open(TopicOpenError::TimedOut { .. }) => {
+            GatewayError::Away(error.to_string())
+        }
         other => GatewayError::Broker(other.to_string()),
     })
 }
@@ -378,6 +419,23 @@ fn new_session(certificates: &Arc<Certificates>) -> NewSession {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_broker_is_waited_for_unless_it_refuses() {
+        let is_away = |reason| {
+            let source = ConnError::Down(reason);
+            GatewayError::from(ConnectError::Broker { addr: "broker:7411".into(), source }).is_away()
+        };
+        let peer = |code| is_away(DownReason::Peer { code, text: String::new() });
+        assert!(is_away(DownReason::NotStarted("the name is not known yet".into())));
+        for code in [CloseCode::Normal, CloseCode::ShuttingDown, CloseCode::Limit, CloseCode::Timeout] {
+            assert!(peer(code), "{code:?}");
+        }
+        for code in [CloseCode::NotAccepted, CloseCode::Version, CloseCode::Protocol] {
+            assert!(!peer(code), "{code:?}");
+        }
+        assert!(!GatewayError::Broker("it refuses".into()).is_away());
+    }
 
     #[test]
     fn journals_that_no_gateway_uses_are_found() {

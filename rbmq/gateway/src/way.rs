@@ -104,8 +104,8 @@ impl Way<'_> {
         all
     }
 
-    /// Connects to the broker. Errors are texts for people.
-    pub(crate) fn connect(&self, name: &str) -> Result<Connected, String> {
+    /// Connects to the broker.
+    pub(crate) fn connect(&self, name: &str) -> Result<Connected, ConnectError> {
         let (publisher, subscriber) = (Publisher::builder().name(name), Subscriber::builder().name(name));
         let subscriber = subscriber.slow(SlowPolicy::BlockIfAllowed);
         let (address, config) = match self {
@@ -117,7 +117,7 @@ impl Way<'_> {
                 (&*link.address, config)
             }
         };
-        let context = Context::new(config).map_err(|error| error.to_string())?;
+        let context = Context::new(config)?;
         let (mut publisher, mut subscriber) = (publisher.context(&context), subscriber.context(&context));
         let receiving = Receiving::default();
         if let Self::Beside(_, link) = self {
@@ -126,8 +126,7 @@ impl Way<'_> {
             let receives = receiving.clone();
             publisher = publisher.resume_when(move |instance| receives.is_from(instance));
         }
-        let publisher = publisher.connect(address).map_err(|error| error.to_string())?;
-        let subscriber = subscriber.connect(address).map_err(|error| error.to_string())?;
+        let (publisher, subscriber) = (publisher.connect(address)?, subscriber.connect(address)?);
         Ok(Connected { publisher, subscriber, receiving })
     }
 
@@ -157,7 +156,7 @@ impl Way<'_> {
 }
 
 /// The name under which the broker keeps the place of a gateway while its connection is lost. Another gateway must not have it.
-fn place(name: &str) -> Result<String, String> {
-    let number = rbmq_wire::connect::random().map_err(|error| format!("no random numbers: {error}"))?;
+fn place(name: &str) -> Result<String, ConnectError> {
+    let number = rbmq_wire::connect::random().map_err(|error| ConnectError::Random(error.to_string()))?;
     Ok(format!("{name} {number:032x}"))
 }

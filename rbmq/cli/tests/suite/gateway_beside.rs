@@ -7,7 +7,7 @@ use access::{PasswordHash, UsersFile};
 use rbmq::wire::Secret;
 use rbmq::{Publisher, StartFrom, Subscriber};
 use rbmq_gateway::mqtt::codec::AckKind;
-use testkit::{LONG, Process, own_addr, until};
+use testkit::{LONG, Process, Proxy, own_addr, until};
 
 use crate::common::operator::Operated;
 use crate::common::{BrokerProcess, rbmq};
@@ -225,6 +225,44 @@ fn a_command_without_gateways_is_wrong_usage_and_one_with_them_waits_for_its_bro
     waiting.signal("TERM");
     waiting.finish().good();
     drop(broker);
+}
+
+/// The broker answers nothing for longer than the test lasts.
+#[test]
+fn a_gateway_that_waits_for_an_answer_of_its_broker_hears_signals() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let addr = silent.local_addr().expect("an address").to_string();
+    let config = write(dir.path(), "gateway.toml", "[session]\nconnect_timeout_ms = 3600000\n");
+    let waiting =
+        Process::start(rbmq(["gateway", "resp:127.0.0.1:0", "--config", &config, "--broker", &addr]));
+    let (_connection, _) = silent.accept().expect("it asks");
+    waiting.signal("TERM");
+    waiting.finish().good();
+}
+
+/// The broker is there, and lost before the gateway has begun.
+#[test]
+fn a_broker_that_is_lost_while_a_gateway_starts_is_waited_for() {
+    let broker = BrokerProcess::start_with(&["--gateway", "resp:127.0.0.1:0"]);
+    let proxy = Proxy::to(&broker.addr);
+    // The first connection asks whether the broker is there, with 115 bytes; the second one says hello with 81.
+    proxy.stall_after(150);
+    let mut waiting =
+        Process::start(rbmq(["gateway", "--json", "resp:127.0.0.1:0", "--broker", &proxy.addr]));
+    until("the gateway is asking", || proxy.is_stalled());
+    assert!(proxy.connections() > 1, "the broker was there");
+    proxy.cut();
+    let mut log = std::io::BufRead::lines(waiting.stderr());
+    assert!(log.any(|line| line.expect("text").contains("not ready: ")), "the gateway has ended");
+    proxy.go_on();
+    proxy.restore();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut waiting.stdout(), &mut line).expect("a line");
+    let json: serde_json::Value = serde_json::from_str(&line).expect("an object");
+    assert_eq!(say(&mut Redis::connect(json["address"].as_str().expect("an address")), "PING"), "+PONG");
+    waiting.signal("TERM");
+    waiting.finish().good();
 }
 
 /// The users of the gateway are its own. At the broker it is one user, whose rights bound those of all.

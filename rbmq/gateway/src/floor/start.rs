@@ -47,10 +47,13 @@ pub(crate) struct Options {
     pub(crate) stranger_timeout: Duration,
 }
 
-/// A gateway that serves clients. Dropping it stops the gateway in order.
+/// A gateway whose broker has taken its subscriptions. Dropping it stops the gateway in order.
 pub(crate) struct Running {
+    name: String,
     address: SocketAddr,
     bell: Bell,
+    /// What the thread does, before it is started.
+    run: Option<Box<dyn FnOnce() + Send>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -84,12 +87,12 @@ pub(crate) enum StartError {
     NotSettled(Duration),
 }
 
-/// Starts a gateway. `publisher` and `subscriber` lead to its broker. The door, and what tells of kept topics, are made with the bell, which other
+/// Prepares a gateway, which [`Running::start`] starts. `publisher` and `subscriber` lead to its broker. The door, and what tells of kept topics, are made with the bell, which other
 /// threads ring when there is a change.
 ///
 /// # Errors
-/// The system refuses a thread or a descriptor, or the broker a space.
-pub(crate) fn start<P: Protocol + Send + 'static, H: Hall + Send + 'static>(
+/// The system refuses a descriptor, or the broker a space.
+pub(crate) fn prepare<P: Protocol + Send + 'static, H: Hall + Send + 'static>(
     options: Options,
     protocol: P,
     door: impl FnOnce(&Bell) -> (H, Side),
@@ -118,8 +121,8 @@ pub(crate) fn start<P: Protocol + Send + 'static, H: Hall + Send + 'static>(
     settle(&mut subscriber, SETTLE)?;
     let connections = Connections::new(epoll, limits);
     let worker = Worker::new(protocol, door, entrance, bell.clone(), connections, topics, subscriber)?;
-    let thread = threads::spawn(options.name, move || worker.run())?;
-    Ok(Running { address, bell, thread: Some(thread) })
+    let run = Some(Box::new(move || worker.run()) as Box<dyn FnOnce() + Send>);
+    Ok(Running { name: options.name, address, bell, run, thread: None })
 }
 
 /// Waits until the subscriptions are in force, or refused.
@@ -141,6 +144,17 @@ fn settle(subscriber: &mut Subscriber, patience: Duration) -> Result<(), StartEr
 }
 
 impl Running {
+    /// Starts the thread, once.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub(crate) fn start(&mut self) -> io::Result<()> {
+        if let Some(run) = self.run.take() {
+            self.thread = Some(threads::spawn(self.name.clone(), run)?);
+        }
+        Ok(())
+    }
+
     /// The address in use.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
@@ -149,6 +163,11 @@ impl Running {
     /// Whether the gateway serves nobody any more, though nobody has told it to stop.
     pub(crate) fn has_ended(&self) -> bool {
         self.thread.as_ref().is_some_and(JoinHandle::is_finished)
+    }
+
+    /// Whether the gateway has begun to serve clients.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.bell.is_serving()
     }
 
     /// Tells the gateway to stop, and waits for nothing.

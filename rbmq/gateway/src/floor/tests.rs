@@ -9,12 +9,13 @@ use rbmq::{Publisher, Subscriber};
 use rbmq_broker::{Broker, BrokerConfig, Rule};
 use rbmq_wire::{Levels, TopicFilter, TopicName};
 use rocketbufs::Meter;
+use testkit::{Proxy, until};
 
 use super::bus::BusCounts;
 use super::connections::{ConnectionCounts, Slow};
 use super::hall::{Change, Hall};
 use super::openings::Side;
-use super::start::{Options, Running, start};
+use super::start::{Options, Running, prepare};
 use super::wake::Bell;
 use crate::protocol::{ConnId, Cx, Door, Entry, FilterCount, Message, Protocol, PublishError, Taken};
 
@@ -33,6 +34,8 @@ struct Lines {
     napping: Vec<ConnId>,
     rested: Vec<ConnId>,
     hold: Option<Hold>,
+    /// What sessions would have subscribed to before.
+    begins_with: Option<TopicFilter>,
 }
 
 /// Nothing is sent and no command executed for some time.
@@ -71,6 +74,10 @@ impl Lines {
 }
 
 impl Protocol for Lines {
+    fn on_start(&mut self, cx: &mut Cx<'_>) {
+        self.begins_with.iter().for_each(|filter| _ = cx.bus.subscribe(filter));
+    }
+
     fn on_open(&mut self, conn: ConnId, _: &str, cx: &mut Cx<'_>) {
         cx.out.known(conn);
     }
@@ -252,6 +259,24 @@ impl Hall for Open {
     fn count(&mut self, _: &ConnectionCounts, _: &BusCounts) {}
 }
 
+/// Of a gateway at a broker without spaces.
+fn options(frames_bytes: usize, slow: Slow, max_lag_bytes: u64) -> Options {
+    Options {
+        spaces: Vec::new(),
+        foreign: Vec::new(),
+        name: "lines".into(),
+        listener: TcpListener::bind("127.0.0.1:0").expect("an address"),
+        session: None,
+        web: None,
+        max_connections: 100,
+        max_message_bytes: 16 << 10,
+        max_lag_bytes,
+        frames_bytes,
+        slow,
+        stranger_timeout: LONG,
+    }
+}
+
 struct Site {
     gateway: Running,
     broker: Broker,
@@ -268,32 +293,22 @@ fn site(slow: Slow, frames_bytes: usize, max_lag_bytes: u64) -> Site {
     let address = broker.addr();
     let publisher = Publisher::connect(&address).expect("the broker listens");
     let subscriber = Subscriber::connect(&address).expect("the broker listens");
-    let options = Options {
-        spaces: vec![TopicFilter::all()],
-        foreign: Vec::new(),
-        name: "lines".into(),
-        listener: TcpListener::bind("127.0.0.1:0").expect("an address"),
-        session: None,
-        web: None,
-        max_connections: 100,
-        max_message_bytes: 16 << 10,
-        max_lag_bytes,
-        frames_bytes,
-        slow,
-        stranger_timeout: LONG,
-    };
+    let spaces = vec![TopicFilter::all()];
+    let options = Options { spaces, ..options(frames_bytes, slow, max_lag_bytes) };
     let kept = broker.gate().expect("a gate").kept_topics(|| {});
     let gate = broker.gate().expect("a gate");
     let door = |bell: &Bell| (Open, Side::Inside { kept, gate, bell: bell.clone() });
-    let gateway = start(options, Lines::default(), door, publisher, subscriber).expect("a thread");
+    let mut gateway =
+        prepare(options, Lines::default(), door, publisher, subscriber).expect("it is prepared");
+    gateway.start().expect("a thread");
     Site { gateway, broker }
 }
 
 struct Client(BufReader<TcpStream>);
 
 impl Client {
-    fn of(site: &Site) -> Self {
-        let stream = TcpStream::connect(site.gateway.address()).expect("the gateway listens");
+    fn of(gateway: &Running) -> Self {
+        let stream = TcpStream::connect(gateway.address()).expect("the gateway listens");
         stream.set_read_timeout(Some(LONG)).expect("a socket");
         Self(BufReader::new(stream))
     }
@@ -317,9 +332,9 @@ impl Client {
 #[test]
 fn what_one_publishes_all_subscribers_get_in_one_order() {
     let site = site(Slow::Disconnect, 0, 1 << 20);
-    let mut subscribers: Vec<Client> = (0..3).map(|_| Client::of(&site)).collect();
+    let mut subscribers: Vec<Client> = (0..3).map(|_| Client::of(&site.gateway)).collect();
     subscribers.iter_mut().for_each(|one| one.ask("sub t/#\n", "ok\n"));
-    let mut publisher = Client::of(&site);
+    let mut publisher = Client::of(&site.gateway);
     let lines: String = (0..1000).map(|n| format!("pub t/{} {n}\n", n % 7)).collect();
     publisher.say(&lines);
     for _ in 0..1000 {
@@ -336,10 +351,38 @@ fn what_one_publishes_all_subscribers_get_in_one_order() {
     assert!(orders.all(|order| order == first));
 }
 
+/// The broker takes the subscription of a session late.
+#[test]
+fn a_gateway_serves_when_the_subscriptions_of_its_sessions_are_in_force() {
+    let broker = || {
+        let mut config = BrokerConfig::default();
+        config.broker.listen = "127.0.0.1:0".into();
+        Broker::start(config).expect("a broker starts")
+    };
+    let (broker, late) = (broker(), broker());
+    let publisher = Publisher::connect(&broker.addr()).expect("the broker listens");
+    let proxy = Proxy::to(&late.addr());
+    let subscriber = Subscriber::connect(&proxy.addr).expect("the broker listens");
+    proxy.stall_after(0);
+    let gate = broker.gate().expect("a gate");
+    let kept = gate.kept_topics(|| {});
+    let door = |bell: &Bell| (Open, Side::Inside { kept, gate, bell: bell.clone() });
+    let lines = Lines { begins_with: Some("t".parse().expect("a filter")), ..Lines::default() };
+    let options = options(0, Slow::Disconnect, 1 << 20);
+    let mut gateway = prepare(options, lines, door, publisher, subscriber).expect("it is prepared");
+    gateway.start().expect("a thread");
+    until("the subscription waits", || proxy.is_stalled());
+    assert!(!gateway.is_serving());
+    proxy.go_on();
+    until("the gateway serves", || gateway.is_serving());
+    let mut client = Client::of(&gateway);
+    client.ask("echo x\n", "x\n");
+}
+
 #[test]
 fn natives_and_clients_of_a_gateway_meet() {
     let site = site(Slow::Disconnect, 0, 1 << 20);
-    let mut client = Client::of(&site);
+    let mut client = Client::of(&site.gateway);
     client.ask("sub t\n", "ok\n");
     let publisher = Publisher::connect(&site.broker.addr()).expect("the broker listens");
     publisher.topic("t").expect("a topic").publish(b"from a native").expect("room");
@@ -359,7 +402,8 @@ fn natives_and_clients_of_a_gateway_meet() {
 fn a_slow_client_is_alone_with_it() {
     for slow in [Slow::Drop, Slow::Disconnect] {
         let site = site(slow, 0, 256 << 10);
-        let (mut idle, mut busy, mut publisher) = (Client::of(&site), Client::of(&site), Client::of(&site));
+        let (mut idle, mut busy, mut publisher) =
+            (Client::of(&site.gateway), Client::of(&site.gateway), Client::of(&site.gateway));
         idle.ask("sub t\n", "ok\n");
         busy.ask("sub t\n", "ok\n");
         let text = "x".repeat(10_000);
@@ -395,8 +439,8 @@ fn a_slow_client_is_alone_with_it() {
 #[test]
 fn a_client_that_reads_no_replies_is_not_read() {
     let site = site(Slow::Disconnect, 0, 1 << 20);
-    let mut client = Client::of(&site);
-    let mut other = Client::of(&site);
+    let mut client = Client::of(&site.gateway);
+    let mut other = Client::of(&site.gateway);
     let stream = client.0.get_ref().try_clone().expect("a descriptor");
     let text = "y".repeat(1000);
     let writer = std::thread::spawn({
@@ -418,7 +462,7 @@ fn a_client_that_reads_no_replies_is_not_read() {
 #[test]
 fn a_gateway_stops_with_its_clients() {
     let site = site(Slow::Disconnect, 0, 1 << 20);
-    let mut client = Client::of(&site);
+    let mut client = Client::of(&site.gateway);
     client.ask("echo hello\n", "hello\n");
     drop(site);
     let mut rest = Vec::new();
@@ -429,7 +473,7 @@ fn a_gateway_stops_with_its_clients() {
 #[test]
 fn the_last_words_are_answered_before_the_end() {
     let site = site(Slow::Disconnect, 0, 1 << 20);
-    let mut client = Client::of(&site);
+    let mut client = Client::of(&site.gateway);
     client.say("echo one\npub t two\nend\necho three\n");
     let mut rest = String::new();
     client.0.read_to_string(&mut rest).expect("an orderly end");
@@ -440,7 +484,7 @@ fn the_last_words_are_answered_before_the_end() {
 #[test]
 fn a_blocked_connection_goes_on_when_its_filter_is_in_force() {
     let site = site(Slow::Disconnect, 0, 1 << 20);
-    let mut client = Client::of(&site);
+    let mut client = Client::of(&site.gateway);
     client.say("wait t\npub t hello\n");
     assert_eq!((client.line(), client.line()), ("waited\n".into(), "published\n".into()));
 }
@@ -449,7 +493,7 @@ fn a_blocked_connection_goes_on_when_its_filter_is_in_force() {
 #[test]
 fn large_replies_come_one_after_the_other() {
     let site = site(Slow::Disconnect, 0, 1 << 20);
-    let mut client = Client::of(&site);
+    let mut client = Client::of(&site.gateway);
     let letters = ["a", "b", "c"].repeat(50);
     client.say(&letters.iter().map(|letter| format!("many {letter}\n")).collect::<String>());
     for letter in letters {
@@ -462,7 +506,7 @@ fn large_replies_come_one_after_the_other() {
 fn the_last_words_reach_a_client_that_is_still_sending() {
     let site = site(Slow::Disconnect, 0, 1 << 20);
     for _ in 0..20 {
-        let mut client = Client::of(&site);
+        let mut client = Client::of(&site.gateway);
         client.ask("echo hello\n", "hello\n");
         client.say(&format!("echo the last words\nend\n{}", "echo nobody reads this\n".repeat(10_000)));
         let mut rest = String::new();
@@ -475,10 +519,10 @@ fn the_last_words_reach_a_client_that_is_still_sending() {
 #[test]
 fn what_a_client_sends_before_it_leaves_is_executed() {
     let site = site(Slow::Disconnect, 0, 1 << 20);
-    let mut subscriber = Client::of(&site);
+    let mut subscriber = Client::of(&site.gateway);
     subscriber.ask("sub t\n", "ok\n");
     for n in 0..100 {
-        let mut client = Client::of(&site);
+        let mut client = Client::of(&site.gateway);
         client.say(&format!("nap a\nnap b\nnap c\npub t {n}\n"));
         client.0.get_ref().shutdown(std::net::Shutdown::Write).expect("a socket");
         assert_eq!(subscriber.line(), format!("t {n}\n"));
@@ -492,9 +536,9 @@ fn what_a_client_sends_before_it_leaves_is_executed() {
 #[test]
 fn a_gateway_that_holds_its_replies_sleeps() {
     let site = site(Slow::Disconnect, 0, 1 << 20);
-    let mut others = [(); 3].map(|()| Client::of(&site));
+    let mut others = [(); 3].map(|()| Client::of(&site.gateway));
     others.iter_mut().for_each(|client| client.ask("sub t\n", "ok\n"));
-    let mut holder = Client::of(&site);
+    let mut holder = Client::of(&site.gateway);
     holder.ask("echo x\n", "x\n");
     holder.say("hold x\n");
     for _ in 0..5 {

@@ -1,4 +1,4 @@
-//! What other threads tell a gateway: that there is something new, or that it is to stop.
+//! What other threads tell a gateway: that there is something new, or that it is to stop. And what it tells them: that it serves.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,6 +16,7 @@ pub(crate) struct Bell(Arc<Inner>);
 struct Inner {
     readable: OwnedFd,
     stops: AtomicBool,
+    serves: AtomicBool,
 }
 
 impl Bell {
@@ -25,7 +26,7 @@ impl Bell {
     /// The process has no descriptor left.
     pub(crate) fn new() -> io::Result<Self> {
         let readable = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self(Arc::new(Inner { readable, stops: AtomicBool::new(false) })))
+        Ok(Self(Arc::new(Inner { readable, stops: AtomicBool::new(false), serves: AtomicBool::new(false) })))
     }
 
     /// There is something new.
@@ -53,6 +54,17 @@ impl Bell {
     /// Whether the gateway is to stop.
     pub(crate) fn is_stopping(&self) -> bool {
         self.0.stops.load(Ordering::Acquire)
+    }
+
+    /// The gateway serves clients from now on.
+    pub(super) fn set_serving(&self) {
+        // Release: pairs with the acquire of `is_serving`.
+        self.0.serves.store(true, Ordering::Release);
+    }
+
+    /// Whether the gateway serves clients.
+    pub(super) fn is_serving(&self) -> bool {
+        self.0.serves.load(Ordering::Acquire)
     }
 }
 

@@ -178,6 +178,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
     pub(crate) fn run(mut self) {
         let mut events = Vec::with_capacity(MAX_EVENTS);
         self.begin();
+        self.bell.set_serving();
         let mut next = call!(self.on_time());
         while !self.is_stopping && !self.bell.is_stopping() {
             self.wait(next, &mut events);
