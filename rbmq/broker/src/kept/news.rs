@@ -27,6 +27,8 @@ pub struct Stored {
     pub to: Position,
     /// The position of the first byte in the log of the topic.
     pub at: Position,
+    /// When they were stored, as [`KeptBatch::time_ms`](crate::KeptBatch::time_ms) says it.
+    pub time_ms: u64,
 }
 
 /// All ears of a broker. Clones share them.
@@ -137,7 +139,7 @@ mod tests {
     use super::*;
 
     fn stored(log: u128, from: Position, to: Position) -> Stored {
-        Stored { log: Epoch(log), from, to, at: from + 100 }
+        Stored { log: Epoch(log), from, to, at: from + 100, time_ms: 7 }
     }
 
     #[test]

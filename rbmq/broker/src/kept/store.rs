@@ -268,7 +268,8 @@ impl Store {
         self.keep_time(at);
         if let Some((topic, news)) = &self.news {
             let Place { epoch: log, position: from, .. } = place;
-            news.appended(topic, Stored { log, from, to: from + run, at: end - run });
+            let time_ms = self.last_time;
+            news.appended(topic, Stored { log, from, to: from + run, at: end - run, time_ms });
         }
         let behind = (end - self.snapshot.0, self.journal.end() - self.snapshot.1);
         if (behind.0 > self.snapshot_bytes || behind.1 > JOURNAL_BYTES)

@@ -435,7 +435,16 @@ impl Publisher {
         let (shared, max_delivery) = (self.shared.clone(), state.max_delivery_bytes);
         let (output, id, max_confirmations) =
             (Output::Own(writer), self.next_writer(), options.max_confirmations);
-        Ok(TopicWriter { shared, state, output, max_delivery, topic, id, max_confirmations })
+        Ok(TopicWriter {
+            shared,
+            state,
+            output,
+            max_delivery,
+            topic,
+            id,
+            max_confirmations,
+            pushed: Vec::new(),
+        })
     }
 
     pub(crate) fn begin_space(
@@ -499,7 +508,16 @@ impl Publisher {
         state.names.add(id, &name);
         let (shared, max_delivery) = (self.shared.clone(), state.max_delivery_bytes);
         let (output, topic) = (Output::Shared { log, topic: attributes }, name);
-        Ok(TopicWriter { shared, state, output, max_delivery, topic, id, max_confirmations })
+        Ok(TopicWriter {
+            shared,
+            state,
+            output,
+            max_delivery,
+            topic,
+            id,
+            max_confirmations,
+            pushed: Vec::new(),
+        })
     }
 
     /// Creates a buffer, and names it to the broker.

@@ -9,10 +9,7 @@ use crate::connection::lock;
 use crate::ground::error::{PublishError, PublisherWaitError};
 use crate::ground::level::ConfirmLevel;
 use crate::state::confirm::{ConfirmResult, Confirmation};
-use crate::wire::{
-    ATTRIBUTES_HEADER_BYTES, Attributes, AttributesBuf, Framing, RECORD_HEADER_BYTES, Space, TopicFilter,
-    TopicName, push_record_with,
-};
+use crate::wire::{Attributes, AttributesBuf, Space, TopicFilter, TopicName};
 
 /// Publishes to the topics of a space ([`Publisher::space`](crate::Publisher::space)). A writer may be moved to another thread, and one
 /// thread uses it at a time.
@@ -23,13 +20,11 @@ pub struct SpaceWriter {
     log: TopicWriter,
     /// The attributes of the record that is being published.
     attributes: AttributesBuf,
-    /// Records that are published together.
-    pushed: Vec<u8>,
 }
 
 impl SpaceWriter {
     pub(crate) fn new(log: TopicWriter) -> Self {
-        Self { log, attributes: AttributesBuf::new(), pushed: Vec::new() }
+        Self { log, attributes: AttributesBuf::new() }
     }
 
     /// The space.
@@ -85,8 +80,7 @@ impl SpaceWriter {
         self.log.publish_attributed(self.attributes.attributes(), payload, timeout)
     }
 
-    /// Keeps a record for [`SpaceWriter::publish_pushed`]. False, and the record is not kept: it does not fit into one delivery with those that
-    /// are. For a program that publishes what others send it, and does not know how much that will be.
+    /// As [`TopicWriter::push`], for a topic of the space.
     ///
     /// # Errors
     /// As [`SpaceWriter::publish_to`]. The record is not kept.
@@ -97,43 +91,20 @@ impl SpaceWriter {
         attributes: impl Into<Attributes<'a>>,
         payload: &[u8],
     ) -> Result<bool, PublishError> {
-        let Self { log, attributes: named, pushed } = self;
-        name(log, topic, attributes.into(), named)?;
-        log.check(Framing::Records)?;
-        let record = RECORD_HEADER_BYTES + ATTRIBUTES_HEADER_BYTES + named.as_bytes().len() + payload.len();
-        let has_room = (pushed.len() + record) as u64 <= log.max_delivery_bytes();
-        if has_room {
-            push_record_with(pushed, named.attributes(), payload);
-        }
-        Ok(has_room)
+        name(&self.log, topic, attributes.into(), &mut self.attributes)?;
+        self.log.push(&self.attributes, payload)
     }
 
-    /// The bytes of the records that are kept, with headers and attributes.
+    /// The writer of the log of the space, with the records that are kept.
     #[doc(hidden)]
-    pub fn pushed_bytes(&self) -> usize {
-        self.pushed.len()
+    pub fn log(&self) -> &TopicWriter {
+        &self.log
     }
 
-    /// The records that are kept, for a program that has another way into the log than this writer. What is left in it is kept.
+    /// The same, to publish the records that are kept ([`TopicWriter::publish_pushed`]).
     #[doc(hidden)]
-    pub fn pushed_mut(&mut self) -> &mut Vec<u8> {
-        &mut self.pushed
-    }
-
-    /// Publishes the records that are kept, as one delivery. Waits at most `timeout` while the ring is full. Returns the position behind them.
-    ///
-    /// # Errors
-    /// As [`SpaceWriter::publish_to_timeout`]. After [`PublishError::TimedOut`] the records are still kept, and after other errors none is.
-    #[doc(hidden)]
-    pub fn publish_pushed(&mut self, timeout: Option<Duration>) -> Result<Position, PublishError> {
-        if self.pushed.is_empty() {
-            return Ok(self.log.position());
-        }
-        let published = self.log.append(&[&self.pushed], timeout);
-        if !matches!(published, Err(PublishError::TimedOut { .. })) {
-            self.pushed.clear();
-        }
-        published
+    pub fn log_mut(&mut self) -> &mut TopicWriter {
+        &mut self.log
     }
 
     /// Begins a delivery of many records. `bytes` is the room for records with their headers of 4 bytes. With the names of their topics
@@ -317,6 +288,7 @@ mod tests {
     use rbmq_broker::{Broker, BrokerConfig, Rule};
 
     use super::*;
+    use crate::wire::Framing;
     use crate::{Publisher, Subscriber};
 
     /// Both are still there when they close. The second one ends the log and waits for its end, and the next writer begins another.
@@ -359,14 +331,47 @@ mod tests {
         assert_eq!(space.push(&one, Attributes::EMPTY, b"first"), Ok(true));
         assert_eq!(space.push(&two, Attributes::EMPTY, b"second"), Ok(true));
         assert!(matches!(space.push(&other, Attributes::EMPTY, b""), Err(PublishError::NotInSpace { .. })));
-        let kept = space.pushed_bytes();
+        let kept = space.log().pushed_bytes();
         assert_eq!(space.push(&one, Attributes::EMPTY, &vec![0; most - kept]), Ok(false));
-        assert_eq!((space.pushed_bytes(), space.position()), (kept, before));
-        assert_eq!(space.publish_pushed(None), Ok(before + kept as u64));
-        assert_eq!((space.pushed_bytes(), space.publish_pushed(None)), (0, Ok(before + kept as u64)));
+        assert_eq!((space.log().pushed_bytes(), space.position()), (kept, before));
+        assert_eq!(space.log_mut().publish_pushed(None), Ok(before + kept as u64));
+        let again = space.log_mut().publish_pushed(None);
+        assert_eq!((space.log().pushed_bytes(), again), (0, Ok(before + kept as u64)));
         for (topic, payload) in [(&one, &b"first"[..]), (&two, b"second")] {
             let message = subscriber.recv_ref(Some(Duration::from_secs(60))).unwrap().unwrap();
             assert_eq!((message.topic, message.bytes, message.framing), (topic, payload, Framing::Merged));
+        }
+    }
+
+    /// Also by the writer of one topic, which names it.
+    #[test]
+    fn records_that_a_writer_of_a_topic_keeps_are_one_delivery() {
+        let mut config = BrokerConfig::default();
+        config.broker.listen = "127.0.0.1:0".into();
+        let mut rule = Rule::new("d/#".parse().unwrap());
+        rule.space = true;
+        config.broker.topics = vec![rule].into();
+        let broker = Broker::start(config).unwrap();
+        let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+        let publisher = Publisher::connect(&broker.addr()).unwrap();
+        let mut attributes = AttributesBuf::new();
+        attributes.content_type("text/plain").unwrap();
+        for topic in ["d/1", "own"] {
+            subscriber.subscribe(topic).unwrap();
+            let mut writer = publisher.topic(topic).unwrap();
+            writer.wait_subscribers(1, Some(Duration::from_secs(60))).unwrap();
+            let before = writer.position();
+            assert_eq!(writer.push(Attributes::EMPTY, b"plain"), Ok(true));
+            assert_eq!(writer.push(&attributes, b"attributed"), Ok(true));
+            let most = usize::try_from(writer.max_delivery_bytes()).unwrap();
+            assert_eq!(writer.push(Attributes::EMPTY, &vec![0; most]), Ok(false));
+            let kept = writer.pushed_bytes() as u64;
+            assert_eq!((writer.publish_pushed(None), writer.pushed_bytes()), (Ok(before + kept), 0));
+            for (content_type, payload) in [(None, &b"plain"[..]), (Some("text/plain"), b"attributed")] {
+                let message = subscriber.recv_ref(Some(Duration::from_secs(60))).unwrap().unwrap();
+                assert_eq!((message.topic.as_str(), message.bytes), (topic, payload));
+                assert_eq!(message.attributes.content_type(), content_type);
+            }
         }
     }
 }

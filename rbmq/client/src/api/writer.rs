@@ -42,6 +42,8 @@ pub struct TopicWriter {
     /// Among the writers of the same log.
     pub(crate) id: u64,
     pub(crate) max_confirmations: usize,
+    /// Records that are published together.
+    pub(crate) pushed: Vec<u8>,
 }
 
 impl TopicWriter {

@@ -9,7 +9,7 @@ use crate::ground::error::PublishError;
 use crate::state::message_segment::MessageSegment;
 use crate::wire::{
     ATTRIBUTES_HEADER_BYTES, Attributes, AttributesBuf, Framing, MAX_RECORD_BYTES, RECORD_HEADER_BYTES,
-    record_header_with,
+    push_record_with, record_header_with,
 };
 
 /// The headers of a record with attributes.
@@ -118,6 +118,61 @@ impl TopicWriter {
         }
         self.check(Framing::Records)?;
         self.append(&parts, timeout)
+    }
+
+    /// Keeps a record for [`TopicWriter::publish_pushed`]. False, and the record is not kept: it does not fit into one delivery with those that
+    /// are. For a program that publishes what others send it, and does not know how much that will be.
+    ///
+    /// # Errors
+    /// As [`TopicWriter::publish_with`]. The record is not kept.
+    #[doc(hidden)]
+    pub fn push<'a>(
+        &mut self,
+        attributes: impl Into<Attributes<'a>>,
+        payload: &[u8],
+    ) -> Result<bool, PublishError> {
+        self.check(Framing::Records)?;
+        let mut named = AttributesBuf::new();
+        let attributes = self.named(attributes.into(), &mut named)?;
+        let headers = match attributes.is_empty() {
+            true => RECORD_HEADER_BYTES,
+            false => RECORD_HEADER_BYTES + ATTRIBUTES_HEADER_BYTES + attributes.len(),
+        };
+        let has_room = (self.pushed.len() + headers + payload.len()) as u64 <= self.max_delivery;
+        if has_room {
+            push_record_with(&mut self.pushed, attributes, payload);
+        }
+        Ok(has_room)
+    }
+
+    /// The bytes of the records that are kept, with headers and attributes.
+    #[doc(hidden)]
+    pub fn pushed_bytes(&self) -> usize {
+        self.pushed.len()
+    }
+
+    /// The records that are kept, for a program that has another way into the log than this writer. What is left in it is kept.
+    #[doc(hidden)]
+    pub fn pushed_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.pushed
+    }
+
+    /// Publishes the records that are kept, as one delivery. Waits at most `timeout` while the ring is full. Returns the position behind them.
+    ///
+    /// # Errors
+    /// As [`TopicWriter::publish_timeout`]. After [`PublishError::TimedOut`] the records are still kept, and after other errors none is.
+    #[doc(hidden)]
+    pub fn publish_pushed(&mut self, timeout: Option<Duration>) -> Result<Position, PublishError> {
+        let pushed = std::mem::take(&mut self.pushed);
+        let published = match pushed.is_empty() {
+            true => Ok(self.position()),
+            false => self.append(&[&pushed], timeout),
+        };
+        self.pushed = pushed;
+        if !matches!(published, Err(PublishError::TimedOut { .. })) {
+            self.pushed.clear();
+        }
+        published
     }
 }
 

@@ -9,7 +9,7 @@ use rbmq_wire::TopicName;
 use tracing::{info, warn};
 
 use super::bus::Topics;
-use super::confirms::{Confirming, Confirms};
+use super::confirms::Confirms;
 use super::logs::LogNews;
 use super::openings::{OPEN_TIMEOUT, options};
 use crate::protocol::{Bus as _, PublishError, Ticket};
@@ -43,14 +43,14 @@ impl Topics {
     pub(super) fn is_open(&self, name: &TopicName) -> bool {
         let is_of = |space: &&SpaceWriter| space.space().log() == name || space.contains(name);
         let of_space = self.spaces.iter().find(is_of).map(SpaceWriter::has_ended);
-        let has_ended = of_space.or_else(|| self.open.get(name).map(|open| open.writer.has_ended()));
+        let has_ended = of_space.or_else(|| self.open.get(name).map(|open| open.way.writer.has_ended()));
         has_ended == Some(false)
     }
 
     /// Topics, and logs of spaces, that are open and take nothing more.
     pub(super) fn all_ended(&self) -> Vec<TopicName> {
         let spaces = self.spaces.iter().filter(|space| space.has_ended());
-        let topics = self.open.iter().filter(|(_, open)| open.writer.has_ended());
+        let topics = self.open.iter().filter(|(_, open)| open.way.writer.has_ended());
         let spaces = spaces.map(|space| space.space().log().clone());
         spaces.chain(topics.map(|(topic, _)| topic.clone())).collect()
     }
@@ -75,9 +75,10 @@ impl Topics {
         let (log, end) = match of_space {
             Some(writer) => {
                 // What is gathered is published as one delivery, behind everything else.
-                (writer.space().log(), writer.position() + writer.pushed_bytes() as u64)
+                let log = writer.log();
+                (log.topic(), log.position() + log.pushed_bytes() as u64)
             }
-            None => (topic, self.open.get(topic).map_or(0, |open| open.writer.position())),
+            None => (topic, self.end_of(topic)),
         };
         if let Some(confirms) = &mut self.confirms {
             confirms.published(log, end, ticket);
@@ -98,8 +99,7 @@ impl Topics {
             let (spaces, open) = (&self.spaces, &self.open);
             news.extend(confirms.take_news(|log| {
                 let space = spaces.iter().find(|space| space.space().log() == log);
-                let space = space.map(|space| space as &dyn Confirming);
-                space.or_else(|| open.get(log).map(|open| &open.writer as &dyn Confirming))
+                space.map(SpaceWriter::log).or_else(|| open.get(log).map(|open| &open.way.writer))
             }));
         }
         news
@@ -141,7 +141,7 @@ impl Topics {
         let until = Instant::now() + FINISH;
         let left = || Some(until.saturating_duration_since(Instant::now()));
         let spaces = self.spaces.iter().map(|space| space.flush(left()));
-        let topics = self.open.values().map(|open| open.writer.flush(left()));
+        let topics = self.open.values().map(|open| open.way.writer.flush(left()));
         if let Some(Err(error)) = spaces.chain(topics).find(Result::is_err) {
             warn!("messages of clients are lost: {error}");
         }

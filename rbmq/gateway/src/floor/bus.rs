@@ -10,17 +10,21 @@ use std::time::{Duration, Instant};
 use rbmq::{Publisher, PublisherEvent, SpaceWriter, TopicOpenError, TopicOptions, TopicWriter};
 use rbmq_wire::{ATTRIBUTES_HEADER_BYTES, Attributes, RECORD_HEADER_BYTES, Space, TopicFilter, TopicName};
 use rocketbufs::{Epoch, Position};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::attempts::Attempts;
 use super::confirms::Confirms;
+use super::gathering::Way;
 use super::logs::LogDesk;
 use super::openings::{self, RECORD_HEADERS, START_TIMEOUT, Side};
-use super::spaces::{NOW, Spaces};
+use super::spaces::Spaces;
 use crate::protocol::{Bus, PublishError};
 
 /// The most topics that are open for publishing.
 const MAX_OPEN: usize = 1000;
+
+/// A topic for which nothing is gathered keeps memory for so many bytes.
+const EMPTY_BYTES: usize = 16 << 10;
 
 /// How long the broker has to take a topic.
 const OPEN_TIMEOUT: Duration = Duration::from_millis(50);
@@ -36,7 +40,9 @@ const SPACES: &str = "$space";
 
 /// A topic that is open.
 pub(super) struct Open {
-    pub(super) writer: TopicWriter,
+    pub(super) way: Way<TopicWriter>,
+    /// The name of the log that its messages go to.
+    pub(super) log: Epoch,
     /// The number of the last use.
     used: u64,
 }
@@ -74,6 +80,8 @@ pub(crate) struct Topics {
     foreign: Vec<TopicFilter>,
     pub(super) max_message_bytes: u64,
     pub(super) open: HashMap<TopicName, Open>,
+    /// Topics that messages are gathered for.
+    gathering: Vec<TopicName>,
     uses: u64,
     wanted: HashMap<TopicFilter, Wanted>,
     asks: Vec<Ask>,
@@ -130,6 +138,7 @@ impl Topics {
             foreign,
             max_message_bytes,
             open,
+            gathering: Vec::new(),
             uses: 0,
             wanted,
             asks: Vec::new(),
@@ -244,7 +253,7 @@ impl Topics {
         std::mem::take(&mut self.counts)
     }
 
-    fn writer(&mut self, topic: &TopicName) -> Result<&mut TopicWriter, PublishError> {
+    fn opened(&mut self, topic: &TopicName) -> Result<&mut Open, PublishError> {
         if !self.open.contains_key(topic) {
             self.open_topic(topic)?;
         }
@@ -252,7 +261,7 @@ impl Topics {
         let open = self.open.get_mut(topic);
         let open = open.ok_or_else(|| PublishError::Refused("the topic is in a space now".to_owned()))?;
         open.used = self.uses;
-        Ok(&mut open.writer)
+        Ok(open)
     }
 
     /// Opens a topic, which may turn out to be in a space that is not known yet.
@@ -290,30 +299,32 @@ impl Topics {
             error
         })?;
         if !self.enter_space(&writer) {
-            self.open.insert(topic.clone(), Open { writer, used: 0 });
+            let log =
+                writer.epoch().ok_or_else(|| PublishError::Refused("the topic has ended".to_owned()))?;
+            self.open.insert(topic.clone(), Open { way: Way::new(writer), log, used: 0 });
         }
         Ok(())
     }
 
     /// The name of the log that messages to a topic outside of the spaces go to.
     pub(super) fn log_of(&mut self, topic: &TopicName) -> Result<Epoch, PublishError> {
-        let log = self.writer(topic)?.epoch();
-        log.ok_or_else(|| PublishError::Refused("the topic has ended".to_owned()))
+        Ok(self.opened(topic)?.log)
     }
 
     /// Why the broker's disk takes nothing of an open topic.
     pub(super) fn disk_failure(&self, topic: &TopicName) -> Option<String> {
-        self.open.get(topic)?.writer.disk_failure()
+        self.open.get(topic)?.way.writer.disk_failure()
     }
 
     /// The position behind the last message to an open topic.
     pub(super) fn end_of(&self, topic: &TopicName) -> Position {
-        self.open.get(topic).map_or(0, |open| open.writer.position())
+        self.open.get(topic).map_or(0, |open| open.way.end())
     }
 
+    /// Messages that are gathered are lost.
     pub(super) fn close(&mut self, topic: &TopicName, why: &str) {
-        if let Some(log) = self.open.remove(topic).and_then(|open| open.writer.epoch()) {
-            self.desk.closed(log, why);
+        if let Some(open) = self.open.remove(topic) {
+            self.desk.closed(open.log, why);
         }
         self.confirms.iter_mut().for_each(|confirms| confirms.closed(topic, why));
     }
@@ -334,12 +345,13 @@ impl Topics {
                 return Ok(done);
             }
         }
-        let writer = self.writer(topic)?;
-        let published = match attributes.is_empty() {
-            true => writer.publish_timeout(payload, NOW),
-            false => writer.publish_with_timeout(attributes, payload, NOW),
-        };
-        Ok(published.map(drop))
+        let way = &mut self.opened(topic)?.way;
+        let had_none = way.gathered() == 0;
+        let published = way.put(topic, attributes, payload);
+        if had_none && way.gathered() > 0 {
+            self.gathering.push(topic.clone());
+        }
+        Ok(published)
     }
 
     /// Publishes what is kept to be published together. What finds no room stays, and nothing more is taken until the events say that there is some.
@@ -348,11 +360,29 @@ impl Topics {
             self.confirms.iter_mut().for_each(|confirms| confirms.closed(&log, &why));
             self.refused.push(log);
         }
+        let mut gathering = std::mem::take(&mut self.gathering);
+        gathering.retain(|topic| !self.flush_topic(topic));
+        self.gathering = gathering;
+    }
+
+    /// Publishes what is gathered for a topic. False: it has found no room.
+    pub(super) fn flush_topic(&mut self, topic: &TopicName) -> bool {
+        let Some(Open { way, .. }) = self.open.get_mut(topic) else { return true };
+        match way.flush() {
+            Ok(()) => way.writer.pushed_mut().shrink_to(EMPTY_BYTES),
+            Err(rbmq::PublishError::TimedOut { .. }) => return false,
+            Err(error) => {
+                warn!("topic '{topic}': messages of clients are lost: {error}");
+                self.close(topic, &error.to_string());
+                self.refused.push(topic.clone());
+            }
+        }
+        true
     }
 
     /// Whether nothing is kept to be published together.
     pub(crate) fn is_flushed(&self) -> bool {
-        self.spaces.are_flushed()
+        self.spaces.are_flushed() && self.open.values().all(|open| open.way.is_flushed())
     }
 
     /// Closes the half of the topics that were not used for the longest time. What they have is still sent.
@@ -364,7 +394,7 @@ impl Topics {
         let old = self.open.iter().filter(|(_, open)| open.used < middle);
         let is_free = |topic: &TopicName, open: &Open| {
             let awaits = self.confirms.as_ref().is_some_and(|confirms| confirms.awaits(topic));
-            !awaits && !open.writer.epoch().is_some_and(|log| self.desk.awaits(log))
+            !awaits && !self.desk.awaits(open.log) && open.way.gathered() == 0
         };
         let old: Vec<_> =
             old.filter(|(topic, open)| is_free(topic, open)).map(|(topic, _)| topic.clone()).collect();

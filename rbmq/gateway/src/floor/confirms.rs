@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use peers::LogLimiter;
-use rbmq::{ConfirmError, ConfirmLevel, Confirmation, SpaceWriter, TopicWriter};
+use rbmq::{ConfirmError, ConfirmLevel, Confirmation, TopicWriter};
 use rbmq_wire::TopicName;
 use rocketbufs::Position;
 use tracing::warn;
@@ -25,54 +25,6 @@ use crate::protocol::Ticket;
 
 /// How long the broker is not asked again for the file of a topic that it does not keep.
 const UNKEPT: Duration = Duration::from_secs(60);
-
-/// A writer that is asked how far its log is confirmed.
-pub(super) trait Confirming {
-    /// The position behind what was published.
-    fn published(&self) -> Position;
-    /// Begins a confirmation.
-    fn begin(&self, position: Position, level: ConfirmLevel) -> Confirmation;
-    /// What is confirmed.
-    fn confirmed_to(&self, level: ConfirmLevel) -> Position;
-    /// What the broker has lost may be confirmed no more: the rest can be.
-    fn accept_lost(&self, level: ConfirmLevel);
-}
-
-impl Confirming for TopicWriter {
-    fn accept_lost(&self, level: ConfirmLevel) {
-        TopicWriter::accept_lost(self, level);
-    }
-
-    fn published(&self) -> Position {
-        self.position()
-    }
-
-    fn begin(&self, position: Position, level: ConfirmLevel) -> Confirmation {
-        self.confirmation(position, level)
-    }
-
-    fn confirmed_to(&self, level: ConfirmLevel) -> Position {
-        self.confirmed(level)
-    }
-}
-
-impl Confirming for SpaceWriter {
-    fn accept_lost(&self, level: ConfirmLevel) {
-        SpaceWriter::accept_lost(self, level);
-    }
-
-    fn published(&self) -> Position {
-        self.position()
-    }
-
-    fn begin(&self, position: Position, level: ConfirmLevel) -> Confirmation {
-        self.confirmation(position, level)
-    }
-
-    fn confirmed_to(&self, level: ConfirmLevel) -> Position {
-        self.confirmed(level)
-    }
-}
 
 /// A message that is not confirmed.
 struct Pending {
@@ -148,7 +100,7 @@ impl Confirms {
     /// What has happened since the last call. `writer` finds the writer of a log.
     pub(super) fn take_news<'w>(
         &mut self,
-        writer: impl Fn(&TopicName) -> Option<&'w dyn Confirming>,
+        writer: impl Fn(&TopicName) -> Option<&'w TopicWriter>,
     ) -> Vec<LogNews> {
         let mut news = std::mem::take(&mut self.failed);
         for (log, waiting) in &mut self.logs {
@@ -184,17 +136,17 @@ impl Waiting {
     /// Takes what the broker has confirmed, and asks for more. An error is about the first message, and perhaps about others.
     fn advance(
         &mut self,
-        writer: &dyn Confirming,
+        writer: &TopicWriter,
         waker: &Waker,
         news: &mut Vec<LogNews>,
     ) -> Result<(), ConfirmError> {
         while let Some(first) = self.pending.front() {
-            if first.end > writer.published() {
+            if first.end > writer.position() {
                 // It is gathered with others, and not published yet.
                 return Ok(());
             }
             let (end, level) = (first.end, self.level());
-            let asked = self.asked.get_or_insert_with(|| writer.begin(end, level));
+            let asked = self.asked.get_or_insert_with(|| writer.confirmation(end, level));
             let Poll::Ready(answer) = Pin::new(asked).poll(&mut Context::from_waker(waker)) else {
                 return Ok(());
             };
@@ -202,7 +154,7 @@ impl Waiting {
             match answer {
                 Ok(confirmed) => {
                     self.is_proven |= confirmed.level == ConfirmLevel::Stored;
-                    let to = confirmed.position.max(writer.confirmed_to(confirmed.level));
+                    let to = confirmed.position.max(writer.confirmed(confirmed.level));
                     let count = self.pending.iter().take_while(|pending| pending.end <= to).count();
                     let done = self.pending.drain(..count);
                     news.extend(done.map(|pending| LogNews::Stored(pending.ticket, Ok((0, 0)))));
@@ -218,7 +170,7 @@ impl Waiting {
     }
 
     /// How many of the first messages an error is about. The others can be confirmed.
-    fn lost_by(&self, why: &ConfirmError, writer: &dyn Confirming) -> usize {
+    fn lost_by(&self, why: &ConfirmError, writer: &TopicWriter) -> usize {
         match why {
             ConfirmError::Lost { level, to, .. } | ConfirmError::TooFew { level, to, .. } => {
                 writer.accept_lost(*level);

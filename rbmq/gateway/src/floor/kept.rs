@@ -12,7 +12,7 @@ use super::logs::Pending;
 use crate::protocol::{Bus as _, ConnId, Fetch, Kept, Logs, PublishError, Ticket};
 
 impl Topics {
-    /// The first position of the record of a message that was just published.
+    /// The first position of the record of the last message, of which the end is known.
     fn start_of(end: Position, attributes: &[u8], payload: &[u8]) -> Position {
         let attributes = if attributes.is_empty() { 0 } else { ATTRIBUTES_HEADER_BYTES + attributes.len() };
         end - (RECORD_HEADER_BYTES + attributes + payload.len()) as u64
@@ -20,7 +20,7 @@ impl Topics {
 
     /// A topic is open and not kept, since it was open when a rule began to keep it. It is closed, so that a later try opens it as a kept one.
     fn close_unkept(&mut self, topic: &TopicName, log: Epoch) -> PublishError {
-        if !self.desk.awaits(log) {
+        if !self.desk.awaits(log) && self.flush_topic(topic) {
             self.close(topic, "the topic is opened anew, to be kept");
         }
         self.desk.rest(topic, Instant::now());
@@ -91,7 +91,7 @@ impl Logs for Topics {
             return Err(self.close_unkept(topic, log));
         }
         self.desk.is_kept_now(topic);
-        self.desk.follow(log, topic);
+        self.desk.follow(log);
         self.publish(topic, attributes, payload)?;
         let start = Self::start_of(self.end_of(topic), attributes, payload);
         self.desk.published(log, Pending { start, ticket });
@@ -148,3 +148,6 @@ impl Logs for Topics {
         self.desk.forget_fetch(conn);
     }
 }
+
+#[cfg(test)]
+mod tests;

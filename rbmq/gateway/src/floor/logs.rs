@@ -11,7 +11,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use rbmq_broker::{Keeping, KeptLog, KeptRead, KeptReadError, KeptTopics};
+use rbmq_broker::{Keeping, KeptLog, KeptReadError, KeptTopics};
 use rbmq_wire::TopicName;
 use rocketbufs::{Epoch, Position};
 
@@ -47,13 +47,6 @@ struct Rest {
     until: Instant,
 }
 
-/// What a publisher of this gateway waits for.
-#[derive(Debug)]
-struct Own {
-    topic: TopicName,
-    pending: VecDeque<Pending>,
-}
-
 /// Something that the protocol is told.
 #[derive(Debug)]
 pub(crate) enum LogNews {
@@ -70,7 +63,8 @@ pub(crate) struct LogDesk {
     /// None: the broker is another process.
     kept: Option<KeptTopics>,
     open: HashMap<TopicName, KeptLog>,
-    own: HashMap<Epoch, Own>,
+    /// What publishers of this gateway wait for.
+    own: HashMap<Epoch, VecDeque<Pending>>,
     failed: Vec<LogNews>,
     /// Topics that are not kept yet.
     resting: HashMap<TopicName, Rest>,
@@ -166,7 +160,7 @@ impl LogDesk {
 
     /// Whether messages of a publisher's log wait: it is not closed before they are stored.
     pub(super) fn awaits(&self, log: Epoch) -> bool {
-        self.own.get(&log).is_some_and(|own| !own.pending.is_empty())
+        self.own.get(&log).is_some_and(|pending| !pending.is_empty())
     }
 
     /// A topic that is not kept yet was closed, and is not opened again for a while.
@@ -198,24 +192,24 @@ impl LogDesk {
 
     /// A publisher's log is closed, or refused: what waits is not stored.
     pub(super) fn closed(&mut self, log: Epoch, why: &str) {
-        let Some(own) = self.own.remove(&log) else { return };
+        let Some(pending) = self.own.remove(&log) else { return };
         self.follow_publisher(log, false);
-        let failed = own.pending.into_iter();
+        let failed = pending.into_iter();
         self.failed.extend(failed.map(|pending| LogNews::Stored(pending.ticket, Err(why.to_owned()))));
     }
 
     /// Begins to learn where messages of a publisher's log are stored.
-    pub(super) fn follow(&mut self, log: Epoch, topic: &TopicName) {
+    pub(super) fn follow(&mut self, log: Epoch) {
         if !self.own.contains_key(&log) {
             self.follow_publisher(log, true);
-            self.own.insert(log, Own { topic: topic.clone(), pending: VecDeque::new() });
+            self.own.insert(log, VecDeque::new());
         }
     }
 
     /// A message of a log that is followed was published.
     pub(super) fn published(&mut self, log: Epoch, pending: Pending) {
         if let Some(own) = self.own.get_mut(&log) {
-            own.pending.push_back(pending);
+            own.push_back(pending);
         }
     }
 
@@ -226,36 +220,17 @@ impl LogDesk {
         for stored in stored {
             let Some(own) = self.own.get_mut(&stored.log) else { continue };
             let is_stored = |pending: &Pending| pending.start < stored.to;
-            let count = own.pending.iter().take_while(|pending| is_stored(pending)).count();
-            if count == 0 {
-                continue;
-            }
-            let (topic, done) = (own.topic.clone(), own.pending.drain(..count).collect::<Vec<_>>());
-            let time = self.time_of(&topic, stored.at);
-            for Pending { start, ticket } in done {
+            let count = own.iter().take_while(|pending| is_stored(pending)).count();
+            news.extend(own.drain(..count).map(|Pending { start, ticket }| {
                 // What was stored before somebody followed the log was answered otherwise.
-                let place = start.checked_sub(stored.from).map(|offset| stored.at + offset);
+                let place = start.checked_sub(stored.from).map(|offset| (stored.at + offset, stored.time_ms));
                 let place =
                     place.ok_or_else(|| "the place of the message in the log is not known".to_owned());
-                let stored = place.and_then(|place| time.clone().map(|time| (place, time)));
-                news.push(LogNews::Stored(ticket, stored));
-            }
+                LogNews::Stored(ticket, place)
+            }));
         }
         news.extend(grown.into_iter().map(LogNews::Grown));
         news.extend(self.fetcher.take().into_iter().map(LogNews::Fetched));
         news
-    }
-
-    /// The time of the delivery at a position. If it is removed already, that of the first one that is kept: times grow with positions.
-    fn time_of(&mut self, topic: &TopicName, position: Position) -> Result<u64, String> {
-        let log = self.log(topic).ok_or("the topic has no log any more")?;
-        let mut read = log.read(position).map_err(|error| error.to_string())?;
-        if let KeptRead::Gap(end) = read {
-            read = log.read(end).map_err(|error| error.to_string())?;
-        }
-        match read {
-            KeptRead::Batch(batch) => Ok(batch.time_ms()),
-            _ => Err("the message was stored and is already gone".to_owned()),
-        }
     }
 }

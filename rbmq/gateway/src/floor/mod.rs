@@ -18,6 +18,7 @@ mod confirms;
 pub(crate) mod connections;
 pub(crate) mod fetching;
 mod frames;
+mod gathering;
 pub(crate) mod hall;
 mod kept;
 mod logs;

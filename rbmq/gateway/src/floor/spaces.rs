@@ -1,39 +1,19 @@
 //! The spaces of the broker, as a gateway publishes into them: most topics live there, and their logs are open as long as the gateway runs.
-//!
-//! Small messages are kept until [`Spaces::flush`] and published together, since a delivery costs wake-ups of threads, however small it is. Into the
-//! log of a broker in this process they are copied by the gateway's own thread; otherwise they go over its connection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use rbmq::{PublishError, SpaceWriter};
-use rbmq_broker::{Gate, LocalPublisher, NotTaken};
+use rbmq_broker::Gate;
 use rbmq_wire::{Attributes, TopicName};
 use tracing::warn;
 
+use super::gathering::{ENDED, Way};
 use super::wake::Bell;
-
-/// So many bytes are published together, and a message more; over the connection one of at most so many.
-const MAX_KEPT: usize = 128 << 10;
-const MAX_KEPT_MESSAGE: usize = 4 << 10;
-
-const ENDED: &str = "the log of the space has ended";
-
-/// Without waiting.
-pub(super) const NOW: Option<Duration> = Some(Duration::ZERO);
-
-/// A space.
-struct Way {
-    writer: SpaceWriter,
-    local: Option<LocalPublisher>,
-    /// Messages were lost, of which nobody was told yet.
-    has_lost: bool,
-}
 
 /// The spaces.
 pub(super) struct Spaces {
-    all: Vec<Way>,
+    all: Vec<Way<SpaceWriter>>,
     /// A log has taken what it had no room for before.
     has_room: Arc<AtomicBool>,
 }
@@ -41,7 +21,7 @@ pub(super) struct Spaces {
 impl Spaces {
     /// The spaces of a broker in another process.
     pub(super) fn beside(writers: Vec<SpaceWriter>) -> Self {
-        let all = writers.into_iter().map(|writer| Way { writer, local: None, has_lost: false }).collect();
+        let all = writers.into_iter().map(Way::new).collect();
         Self { all, has_room: Arc::default() }
     }
 
@@ -66,7 +46,7 @@ impl Spaces {
 
     /// Adds one of a broker in another process.
     pub(super) fn push(&mut self, writer: SpaceWriter) {
-        self.all.push(Way { writer, local: None, has_lost: false });
+        self.all.push(Way::new(writer));
     }
 
     /// Removes the one of a log.
@@ -110,182 +90,6 @@ impl Spaces {
 
     /// Whether nothing is kept to be published.
     pub(super) fn are_flushed(&self) -> bool {
-        self.all.iter().all(|way| {
-            way.writer.pushed_bytes() == 0 && way.local.as_ref().is_none_or(LocalPublisher::is_merged)
-        })
-    }
-}
-
-impl Way {
-    fn put(
-        &mut self,
-        topic: &TopicName,
-        attributes: Attributes<'_>,
-        payload: &[u8],
-    ) -> Result<(), PublishError> {
-        // The connection takes large messages as they are, and this thread copies them into the log with the others of the round.
-        let is_gathered = self.local.is_some() || payload.len() <= MAX_KEPT_MESSAGE;
-        let writer = &mut self.writer;
-        if is_gathered && writer.pushed_bytes() < MAX_KEPT && writer.push(topic, attributes, payload)? {
-            return Ok(());
-        }
-        self.flush()?;
-        if is_gathered && self.writer.push(topic, attributes, payload)? {
-            return Ok(());
-        }
-        self.writer.publish_to_timeout(topic, attributes, payload, NOW).map(drop)
-    }
-
-    fn flush(&mut self) -> Result<(), PublishError> {
-        let Some(local) = &mut self.local else { return self.writer.publish_pushed(NOW).map(drop) };
-        match local.publish(self.writer.pushed_mut()) {
-            Ok(()) => Ok(()),
-            Err(NotTaken::Full) => Err(PublishError::TimedOut { last_error: None }),
-            Err(NotTaken::Ended) => {
-                // The connection knows whether there is another log.
-                (self.local, self.has_lost) = (None, true);
-                self.writer.pushed_mut().clear();
-                Err(PublishError::Buffer(ENDED.to_owned()))
-            }
-            // Each record has found room in a delivery with the others.
-            Err(NotTaken::TooLarge(max)) => {
-                let (size, max) = (self.writer.pushed_bytes() as u64, max as u64);
-                self.writer.pushed_mut().clear();
-                Err(PublishError::TooLarge { size, max })
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-
-    use rbmq::{Publisher, SlowPolicy, Subscriber};
-    use rbmq_broker::{Broker, BrokerConfig, Rule};
-    use rbmq_wire::Space;
-
-    use super::*;
-
-    const LONG: Option<Duration> = Some(Duration::from_secs(60));
-    const COUNT: u64 = 2000;
-    /// The most bytes behind a number.
-    const MOST: u64 = 6000;
-
-    fn broker() -> Broker {
-        let mut config = BrokerConfig::default();
-        config.broker.listen = "127.0.0.1:0".into();
-        let mut rule = Rule::new("d/#".parse().expect("a filter"));
-        rule.space = true;
-        rule.ring_bytes = Some(4 << 20);
-        config.broker.topics = vec![rule].into();
-        Broker::start(config).expect("a broker starts")
-    }
-
-    /// A subscriber that publishers wait for, a publisher, and its space.
-    fn clients(broker: &Broker) -> (Subscriber, Publisher, SpaceWriter) {
-        let subscriber = Subscriber::builder().slow(SlowPolicy::Block).connect(&broker.addr());
-        let mut subscriber = subscriber.expect("the broker listens");
-        subscriber.subscribe("d/#").expect("a filter");
-        let publisher = Publisher::connect(&broker.addr()).expect("the broker listens");
-        let writer = publisher.space("d/#").expect("there is a space");
-        writer.wait_subscribers(1, LONG).expect("there is one");
-        (subscriber, publisher, writer)
-    }
-
-    /// Publishes messages that begin with their number.
-    fn publish(mut put: impl FnMut(&[u8])) {
-        for number in 0..COUNT {
-            let mut message = number.to_le_bytes().to_vec();
-            message.resize(8 + (number * 7919 % MOST) as usize, b'x');
-            put(&message);
-        }
-    }
-
-    /// Two that share the log with one that has a connection, and with a subscriber that all wait for: nothing is lost, and each has its order.
-    #[test]
-    fn publishers_of_this_process_share_a_log_with_others() {
-        let broker = broker();
-        let (mut subscriber, publisher, mut far) = clients(&broker);
-        let (gate, space) =
-            (broker.gate().expect("a gate"), Space::new(far.space().pattern()).expect("a space"));
-        let [a, b, c] = ["d/a", "d/b", "d/c"].map(|name| name.parse::<TopicName>().expect("a name"));
-        std::thread::scope(|scope| {
-            for topic in [&a, &b] {
-                let (gate, space, publisher) = (&gate, &space, &publisher);
-                scope.spawn(move || {
-                    let (rung, bell) = mpsc::sync_channel(1);
-                    let wake = move || _ = rung.try_send(());
-                    let writer = publisher.space("d/#").expect("there is a space");
-                    let local = gate.local_publisher(space, wake).expect("it is not on disk");
-                    let mut way = Way { writer, local: Some(local), has_lost: false };
-                    publish(|message| {
-                        while let Err(error) = way.put(topic, Attributes::EMPTY, message) {
-                            assert_eq!(error, PublishError::TimedOut { last_error: None });
-                            bell.recv_timeout(Duration::from_secs(60)).expect("there is room one day");
-                        }
-                    });
-                    while way.flush().is_err() || !way.local.as_ref().is_some_and(LocalPublisher::is_merged) {
-                        bell.recv_timeout(Duration::from_secs(60)).expect("there is room one day");
-                    }
-                });
-            }
-            scope.spawn(|| {
-                publish(|message| _ = far.publish_to(&c, Attributes::EMPTY, message).expect("it fits"));
-            });
-            let mut next = [0; 3];
-            while next != [COUNT; 3] {
-                let message = subscriber.recv_ref(LONG).expect("nothing is lost").expect("a message");
-                let at =
-                    [&a, &b, &c].iter().position(|topic| **topic == *message.topic).expect("one of them");
-                let (number, rest) = message.bytes.split_first_chunk().expect("a number");
-                assert_eq!(u64::from_le_bytes(*number), next[at]);
-                assert_eq!(rest.len() as u64, next[at] * 7919 % MOST);
-                next[at] += 1;
-            }
-        });
-    }
-
-    /// Its batch waits for a subscriber, and for nobody else.
-    #[test]
-    fn what_a_publisher_of_this_process_leaves_behind_is_published() {
-        let broker = broker();
-        let (mut subscriber, _publisher, mut writer) = clients(&broker);
-        let gate = broker.gate().expect("a gate");
-        let mut local = gate.local_publisher(writer.space(), || {}).expect("it is not on disk");
-        assert!(matches!(local.publish(&mut vec![0; 16 << 20]), Err(NotTaken::TooLarge(_))));
-        let topic: TopicName = "d/a".parse().expect("a name");
-        let mut taken = 0;
-        loop {
-            writer.push(&topic, Attributes::EMPTY, &vec![b'x'; 100_000]).expect("the topic is in the space");
-            match local.publish(writer.pushed_mut()) {
-                Ok(()) => taken += 1,
-                Err(full) => break assert_eq!(full, NotTaken::Full),
-            }
-        }
-        drop(local);
-        for _ in 0..taken {
-            let message = subscriber.recv_ref(LONG).expect("nothing is lost").expect("a message");
-            assert_eq!((message.topic, message.bytes.len()), (&topic, 100_000));
-        }
-    }
-
-    #[test]
-    fn a_publisher_of_this_process_learns_that_its_broker_has_stopped() {
-        let broker = broker();
-        let space = Space::new(&"d/#".parse().expect("a filter")).expect("a space");
-        let gate = broker.gate().expect("a gate");
-        let (rung, bell) = mpsc::sync_channel(1);
-        let mut local =
-            gate.local_publisher(&space, move || _ = rung.try_send(())).expect("it is not on disk");
-        assert_eq!(local.publish(&mut vec![0; 100]), Ok(()));
-        assert!(
-            gate.local_publisher(&Space::new(&"e/#".parse().expect("a filter")).expect("a space"), || {})
-                .is_none()
-        );
-        drop(broker);
-        bell.recv_timeout(Duration::from_secs(60)).expect("it is told");
-        assert_eq!(local.publish(&mut vec![0; 100]), Err(NotTaken::Ended));
-        assert!(gate.local_publisher(&space, || {}).is_none());
+        self.all.iter().all(Way::is_flushed)
     }
 }
