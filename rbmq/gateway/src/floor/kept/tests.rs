@@ -17,6 +17,9 @@ use crate::protocol::{Bus as _, ConnId, Logs as _, PublishError, Ticket};
 
 const LONG: Duration = Duration::from_secs(60);
 
+/// The number of an entry, and its position and time.
+type Fate = (u64, Result<(Position, u64), String>);
+
 /// A broker that keeps `k/#`, and the topics of a gateway in its process.
 struct Site {
     topics: Topics,
@@ -60,7 +63,7 @@ impl Site {
     }
 
     /// What becomes of the next entries, in order.
-    fn stored(&mut self, count: usize) -> Vec<(u64, Result<(Position, u64), String>)> {
+    fn stored(&mut self, count: usize) -> Vec<Fate> {
         let (mut stored, until) = (Vec::new(), Instant::now() + LONG);
         while stored.len() < count {
             assert!(Instant::now() < until, "{} of {count}", stored.len());
