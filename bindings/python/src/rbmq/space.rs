@@ -9,14 +9,11 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 use rbmq::{AttributesBuf, PublishError, TopicFilter, TopicName};
 
 use super::attributes::of_arguments;
-use super::confirm::{Confirmation, Confirmed};
-use super::options;
-use super::writing::{CHUNK_BYTES, HEADER, attributes_size};
+use super::writing::{CHUNK_BYTES, HEADER, attributes_size, confirming};
 use crate::classes::{closing, getters};
 use crate::errors::Raise;
 use crate::guarded::Guarded;
 use crate::input::Input;
-use crate::notify::Notifier;
 use crate::times;
 
 /// The bytes that the name of a topic adds to the attributes of its records: its kind, its length, and the header of the attributes.
@@ -267,50 +264,6 @@ impl SpaceWriter {
         self.writer.wait_for(py, timeout, |writer, step| writer.wait_subscribers(count, Some(step)))
     }
 
-    /// The position below which everything is confirmed at a level.
-    #[pyo3(signature = (level="accepted"))]
-    fn confirmed(&self, py: Python<'_>, level: &str) -> PyResult<u64> {
-        let level = options::level(level)?;
-        self.writer.with(py, |writer| writer.confirmed(level))
-    }
-
-    /// Begins a confirmation of everything below `position` (None: of everything that was published).
-    #[pyo3(signature = (position=None, level="delivered", *, notify=None))]
-    fn confirmation(
-        &self,
-        py: Python<'_>,
-        position: Option<u64>,
-        level: &str,
-        notify: Option<&Bound<'_, Notifier>>,
-    ) -> PyResult<Confirmation> {
-        self.writer.begin_confirmation(py, position, level, notify)
-    }
-
-    /// Waits until everything below `position` (None: everything that was published) is confirmed at a level.
-    #[pyo3(signature = (position=None, level="delivered", timeout=None))]
-    fn confirm(
-        &self,
-        py: Python<'_>,
-        position: Option<u64>,
-        level: &str,
-        timeout: Option<f64>,
-    ) -> PyResult<Confirmed> {
-        self.writer.wait_confirmed(py, position, level, timeout)
-    }
-
-    /// Accepts a loss that a confirmation reported: confirmations continue behind the range that is returned.
-    #[pyo3(signature = (level="delivered"))]
-    fn accept_lost(&self, py: Python<'_>, level: &str) -> PyResult<Option<(u64, u64)>> {
-        let level = options::level(level)?;
-        self.writer.with(py, |writer| writer.accept_lost(level))
-    }
-
-    /// Waits until the broker has everything that was published.
-    #[pyo3(signature = (timeout=None))]
-    fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        self.writer.wait_for(py, timeout, |writer, step| writer.flush(Some(step)))
-    }
-
     /// Closes the writer: waits until the broker has everything, at most `timeout` seconds. Other writers of the log stay open. A second call
     /// does nothing.
     #[pyo3(signature = (timeout=Some(10.0)))]
@@ -320,16 +273,12 @@ impl SpaceWriter {
         times::interruptible(py, move || writer.close_timeout(timeout))?.or_raise(py, "PublisherWaitError")
     }
 
-    /// Whether the writer was closed here.
-    #[getter]
-    fn closed(&self, py: Python<'_>) -> PyResult<bool> {
-        self.writer.is_closed(py)
-    }
-
     fn __repr__(&self) -> String {
         format!("SpaceWriter(pattern='{}')", self.pattern)
     }
 }
+
+confirming!(SpaceWriter);
 
 getters! { SpaceWriter.writer:
     /// The number of subscribers of the log, as last reported by the broker.

@@ -187,3 +187,62 @@ fn with_time(error: PublisherWaitError, timeout: Option<f64>) -> PublisherWaitEr
         other => other,
     }
 }
+
+/// Gives a writer's class the methods that are the same for topics and spaces: confirmations, `flush` and `closed`.
+macro_rules! confirming {
+    ($class:ident) => {
+        #[pyo3::pymethods]
+        impl $class {
+            /// The position below which everything is confirmed at a level.
+            #[pyo3(signature = (level="accepted"))]
+            fn confirmed(&self, py: Python<'_>, level: &str) -> PyResult<u64> {
+                let level = $crate::rbmq::options::level(level)?;
+                self.writer.with(py, |writer| writer.confirmed(level))
+            }
+
+            /// Begins a confirmation of everything below `position` (None: of everything that was published).
+            #[pyo3(signature = (position=None, level="delivered", *, notify=None))]
+            fn confirmation(
+                &self,
+                py: Python<'_>,
+                position: Option<u64>,
+                level: &str,
+                notify: Option<&Bound<'_, $crate::notify::Notifier>>,
+            ) -> PyResult<$crate::rbmq::confirm::Confirmation> {
+                self.writer.begin_confirmation(py, position, level, notify)
+            }
+
+            /// Waits until everything below `position` (None: everything that was published) is confirmed at a level.
+            #[pyo3(signature = (position=None, level="delivered", timeout=None))]
+            fn confirm(
+                &self,
+                py: Python<'_>,
+                position: Option<u64>,
+                level: &str,
+                timeout: Option<f64>,
+            ) -> PyResult<$crate::rbmq::confirm::Confirmed> {
+                self.writer.wait_confirmed(py, position, level, timeout)
+            }
+
+            /// Accepts a loss that a confirmation reported: confirmations continue behind the range that is returned.
+            #[pyo3(signature = (level="delivered"))]
+            fn accept_lost(&self, py: Python<'_>, level: &str) -> PyResult<Option<(u64, u64)>> {
+                let level = $crate::rbmq::options::level(level)?;
+                self.writer.with(py, |writer| writer.accept_lost(level))
+            }
+
+            /// Waits until the broker has everything that was published.
+            #[pyo3(signature = (timeout=None))]
+            fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+                self.writer.wait_for(py, timeout, |writer, step| writer.flush(Some(step)))
+            }
+
+            /// Whether the writer was closed here.
+            #[getter]
+            fn closed(&self, py: Python<'_>) -> PyResult<bool> {
+                self.writer.is_closed(py)
+            }
+        }
+    };
+}
+pub(super) use confirming;
