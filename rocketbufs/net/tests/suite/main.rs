@@ -3,6 +3,7 @@
 
 #[cfg(feature = "tls")]
 mod authority;
+mod lab;
 mod shm;
 mod shm_hostile;
 mod sim;

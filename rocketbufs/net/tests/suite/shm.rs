@@ -1,73 +1,37 @@
 //! The conformance suite over local sockets: rings mapped by the peer, rings copied, and with TCP beside.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use rocketnet::conformance::Lab;
-use rocketnet::tcp::{Carry, Tcp, TcpConfig};
+use rocketnet::tcp::{Carry, TcpConfig};
 use rocketnet::{Event, NotWritten, SourceRange, Transport};
-use rocketring::{PeerMapper, Pool, PoolConfig, RingConfig, Waker};
-use testkit::own_addr;
+use rocketring::{PeerMapper, Pool, PoolConfig, RingConfig};
 
-struct ShmLab {
-    config: TcpConfig,
-    maps: bool,
+use crate::lab::TcpLab;
+
+fn lab(carry: Carry, maps: bool) -> TcpLab {
+    TcpLab { maps, ..TcpLab::new(TcpConfig { carry, ..TcpConfig::default() }, 4 << 20) }
 }
 
-impl ShmLab {
-    fn new(carry: Carry, maps: bool) -> Self {
-        Self { config: TcpConfig { carry, ..TcpConfig::default() }, maps }
-    }
-
-    /// So that most is cut and waits.
-    fn smallest(maps: bool) -> Self {
-        let config = TcpConfig {
-            send_buffer_bytes: Some(1),
-            tx_queue_bytes: 16 << 10,
-            staging_bytes: 4 << 10,
-            read_bytes: 4 << 10,
-            max_control_bytes: 2_000,
-            carry: Carry::Shm,
-            ..TcpConfig::default()
-        };
-        Self { config, maps }
-    }
+/// So that most is cut and waits.
+fn smallest(maps: bool) -> TcpLab {
+    let config = TcpConfig {
+        send_buffer_bytes: Some(1),
+        tx_queue_bytes: 16 << 10,
+        staging_bytes: 4 << 10,
+        read_bytes: 4 << 10,
+        max_control_bytes: 2_000,
+        carry: Carry::Shm,
+        ..TcpConfig::default()
+    };
+    TcpLab { maps, ..TcpLab::new(config, 4 << 20) }
 }
 
-impl Lab for ShmLab {
-    type Link = Tcp;
-
-    fn transport(&mut self) -> Tcp {
-        let waker = Arc::new(Waker::new().expect("an eventfd"));
-        Tcp::new(self.config.clone(), waker).expect("a valid configuration")
-    }
-
-    fn listen_address(&mut self) -> String {
-        own_addr()
-    }
-
-    fn dead_address(&mut self) -> String {
-        own_addr()
-    }
-
-    fn poll(&mut self, link: &mut Tcp, idle: bool, events: &mut Vec<Event>) {
-        link.poll(Some(if idle { Duration::from_millis(1) } else { Duration::ZERO }), events);
-    }
-
-    fn maps(&self) -> bool {
-        self.maps
-    }
-
-    fn bytes(&self) -> u64 {
-        4 << 20
-    }
-}
-
-rocketnet::conformance_tests!(mapped, ShmLab::new(Carry::Shm, true));
-rocketnet::conformance_tests!(mapped_in_small_pieces, ShmLab::smallest(true));
-rocketnet::conformance_tests!(copied, ShmLab::new(Carry::Shm, false));
-rocketnet::conformance_tests!(copied_in_small_pieces, ShmLab::smallest(false));
-rocketnet::conformance_tests!(auto, ShmLab::new(Carry::Auto, true));
+rocketnet::conformance_tests!(mapped, lab(Carry::Shm, true));
+rocketnet::conformance_tests!(mapped_in_small_pieces, smallest(true));
+rocketnet::conformance_tests!(copied, lab(Carry::Shm, false));
+rocketnet::conformance_tests!(copied_in_small_pieces, smallest(false));
+rocketnet::conformance_tests!(auto, lab(Carry::Auto, true));
 
 /// A range in memory that another process writes leaves over TCP with the bytes from the time of `write`, or not at all.
 #[test]
@@ -88,7 +52,7 @@ fn a_range_that_is_overwritten_before_it_leaves_is_not_sent() {
     receiver.land(1000);
     receiver.end();
 
-    let mut lab = ShmLab { config: TcpConfig::default(), maps: false };
+    let mut lab = TcpLab::plain();
     let (mut listens, mut sends) = (lab.transport(), lab.transport());
     let addr = listens.listen("127.0.0.1:0").expect("a free port");
     let to = sends.connect(&addr).expect("an address");
@@ -155,7 +119,7 @@ fn copies_of_sent_ranges_reuse_memory() {
         let (mut from, _) = listener.accept().expect("a connection");
         std::io::copy(&mut from, &mut std::io::sink()).expect("its end")
     });
-    let mut sends = ShmLab { config: TcpConfig::default(), maps: false }.transport();
+    let mut sends = TcpLab::plain().transport();
     let to = sends.connect(&addr).expect("an address");
     let mut round = || {
         for _ in 0..3 {

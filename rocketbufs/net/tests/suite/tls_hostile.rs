@@ -297,29 +297,18 @@ fn files_that_do_not_fit_are_named_with_what_to_do() {
 }
 
 #[test]
-fn a_peer_of_another_protocol_is_told_apart() {
-    let authority = Authority::new();
-    let (mut server, addr) = End::listening(authority.server());
-    let thread = std::thread::spawn({
-        let mut client = rustls_client(&authority, &addr, b"h2");
-        move || client.read(&mut [0]).expect_err("it is refused").to_string()
-    });
-    server.until("a failure", |server| server.down().is_some());
-    assert_names(&server.down().expect("seen").to_string(), &["not this protocol", "ALPN"]);
-    assert_names(&thread.join().expect("no panic"), &["NoApplicationProtocol"]);
-}
-
-#[test]
-fn a_peer_that_names_no_protocol_is_told_so() {
-    let authority = Authority::new();
-    let (mut server, addr) = End::listening(authority.server());
-    let thread = std::thread::spawn({
-        let mut client = rustls_client(&authority, &addr, b"");
-        move || client.read(&mut [0]).expect_err("it is refused").to_string()
-    });
-    server.until("a failure", |server| server.down().is_some());
-    assert_names(&server.down().expect("seen").to_string(), &["not this protocol", "ALPN"]);
-    assert_names(&thread.join().expect("no panic"), &["NoApplicationProtocol"]);
+fn a_peer_of_another_protocol_or_of_none_is_told_so() {
+    for protocol in [&b"h2"[..], b""] {
+        let authority = Authority::new();
+        let (mut server, addr) = End::listening(authority.server());
+        let thread = std::thread::spawn({
+            let mut client = rustls_client(&authority, &addr, protocol);
+            move || client.read(&mut [0]).expect_err("it is refused").to_string()
+        });
+        server.until("a failure", |server| server.down().is_some());
+        assert_names(&server.down().expect("seen").to_string(), &["not this protocol", "ALPN"]);
+        assert_names(&thread.join().expect("no panic"), &["NoApplicationProtocol"]);
+    }
 }
 
 #[test]
