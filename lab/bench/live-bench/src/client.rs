@@ -5,54 +5,15 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Instant;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
+use rblive_load::AcceptAll;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use crate::failure::Result;
 
 /// A connection, with or without TLS.
 pub trait Wire: Read + Write + Send {}
 impl<T: Read + Write + Send> Wire for T {}
-
-/// Accepts every certificate: the peers are this bench's own.
-#[derive(Debug)]
-struct AcceptAll;
-
-impl ServerCertVerifier for AcceptAll {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
-    }
-}
 
 /// Connects to `host:port`.
 pub fn connect(address: &str, tls: bool) -> Result<Box<dyn Wire>> {
@@ -62,9 +23,11 @@ pub fn connect(address: &str, tls: bool) -> Result<Box<dyn Wire>> {
         return Ok(Box::new(socket));
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    let config =
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAll)).with_no_client_auth();
+    let builder =
+        ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+    // The peers are this bench's own.
+    let verifier = Arc::new(AcceptAll::new(provider));
+    let config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
     let name = ServerName::try_from(address.rsplit_once(':').ok_or("an address has a port")?.0.to_owned())?;
     Ok(Box::new(StreamOwned::new(ClientConnection::new(Arc::new(config), name)?, socket)))
 }

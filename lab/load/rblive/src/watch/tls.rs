@@ -6,13 +6,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rblive_load::AcceptAll;
 use rustls::client::{Resumption, UnbufferedClientConnection};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{ClientConfig, RootCertStore};
 
 use super::fault::Fault;
 
@@ -27,7 +26,7 @@ pub fn config(ca: Option<&Path>, protocol: &[u8]) -> Result<Arc<ClientConfig>, S
         .map_err(|error| error.to_string())?;
     let mut config = match ca {
         None => {
-            let verifier = Arc::new(AcceptAll(provider));
+            let verifier = Arc::new(AcceptAll::new(provider));
             builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()
         }
         Some(file) => builder.with_root_certificates(roots(file)?).with_no_client_auth(),
@@ -46,45 +45,6 @@ fn roots(file: &Path) -> Result<RootCertStore, String> {
         added.map_err(|error| fault(&error))?;
     }
     if roots.is_empty() { Err(fault(&"there is no certificate in this file")) } else { Ok(roots) }
-}
-
-/// Accepts every certificate. Signatures are checked, since a player has this work too.
-#[derive(Debug)]
-struct AcceptAll(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AcceptAll {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 /// The client's end of a TLS connection, without a socket.
