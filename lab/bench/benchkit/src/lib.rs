@@ -3,6 +3,7 @@
 //! * [`stats`]: medians and intervals of a few repetitions;
 //! * [`plot`]: SVG from rows;
 //! * [`output`]: files for rows, tables and plots, and the format of figures;
+//! * [`report`]: tables and plots of rows in files;
 //! * [`exchange`]: numbered messages and their answers, the same loop for each system;
 //! * [`ends`]: the two processes of an exchange;
 //! * [`control`]: the worker's end of the control channel;
@@ -32,6 +33,7 @@ pub mod netns;
 pub mod output;
 pub mod pace;
 pub mod plot;
+pub mod report;
 pub mod server;
 pub mod stats;
 pub mod sys;

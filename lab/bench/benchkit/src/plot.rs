@@ -107,7 +107,7 @@ impl Chart {
                 continue;
             }
             let same = rows.iter().filter(|other| series(other) == name && x(other) == at);
-            if let Some(estimate) = stats::estimate(&same.map(&y).collect::<Vec<f64>>()) {
+            if let Some(estimate) = stats::estimate(same.map(&y)) {
                 let spot = Spot { x: at, y: estimate.median, interval: estimate.interval };
                 self.series[index].points.push(spot);
             }

@@ -5,7 +5,7 @@
 //! around the mean, which assumes a normal distribution. A single repetition has none.
 
 /// A median and its 95 % interval, if there is one.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Estimate {
     /// The median.
     pub median: f64,
@@ -17,8 +17,8 @@ pub struct Estimate {
 const T: [f64; 4] = [12.706, 4.303, 3.182, 2.776];
 
 /// The estimate of these figures; `None` without figures.
-pub fn estimate(figures: &[f64]) -> Option<Estimate> {
-    let mut sorted = figures.to_vec();
+pub fn estimate(figures: impl IntoIterator<Item = f64>) -> Option<Estimate> {
+    let mut sorted: Vec<f64> = figures.into_iter().collect();
     sorted.sort_by(f64::total_cmp);
     let median = median_of_sorted(&sorted)?;
     let interval = match sorted.len() {
@@ -32,6 +32,11 @@ pub fn estimate(figures: &[f64]) -> Option<Estimate> {
     Some(Estimate { median, interval })
 }
 
+/// The median of these figures; `None` without figures.
+pub fn median(figures: impl IntoIterator<Item = f64>) -> Option<f64> {
+    estimate(figures).map(|estimate| estimate.median)
+}
+
 /// The ratio of two systems: the median over the repetitions that both have. The two figures of a repetition
 /// are measured in turn, so that a disturbance affects both.
 ///
@@ -42,8 +47,7 @@ pub fn times(ones: &[(u32, f64)], others: &[(u32, f64)]) -> Option<f64> {
         let (_, other) = others.iter().find(|(of, other)| *of == rep && *other > 0.0)?;
         Some(one / other)
     };
-    let ratios: Vec<f64> = ones.iter().filter_map(pair).collect();
-    estimate(&ratios).map(|ratio| ratio.median)
+    median(ones.iter().filter_map(pair))
 }
 
 /// The middle figure, or the mean of the two in the middle.
@@ -102,18 +106,18 @@ mod tests {
 
     #[test]
     fn the_median_is_in_the_middle() {
-        assert_eq!(estimate(&[]), None);
-        assert_eq!(estimate(&[7.0]), Some(Estimate { median: 7.0, interval: None }));
-        assert_eq!(estimate(&[3.0, 1.0, 2.0]).unwrap().median, 2.0);
-        assert_eq!(estimate(&[4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
+        assert_eq!(estimate([]), None);
+        assert_eq!(estimate([7.0]), Some(Estimate { median: 7.0, interval: None }));
+        assert_eq!(estimate([3.0, 1.0, 2.0]).unwrap().median, 2.0);
+        assert_eq!(estimate([4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
     }
 
     #[test]
     fn few_figures_have_students_interval() {
         // Mean 10, standard deviation 1: 10 ± 4.303 / sqrt(3).
-        let (low, high) = estimate(&[9.0, 10.0, 11.0]).unwrap().interval.unwrap();
+        let (low, high) = estimate([9.0, 10.0, 11.0]).unwrap().interval.unwrap();
         assert!((low - 7.5157).abs() < 1e-3 && (high - 12.4843).abs() < 1e-3, "{low} {high}");
-        assert_eq!(estimate(&[5.0, 5.0]).unwrap().interval, Some((5.0, 5.0)));
+        assert_eq!(estimate([5.0, 5.0]).unwrap().interval, Some((5.0, 5.0)));
     }
 
     /// The published table of ranks for a median's 95 % interval.
@@ -124,7 +128,7 @@ mod tests {
             assert_eq!(cut_off(n) + 1, rank, "{n}");
         }
         let figures: Vec<f64> = (1..=10).map(f64::from).collect();
-        assert_eq!(estimate(&figures), Some(Estimate { median: 5.5, interval: Some((2.0, 9.0)) }));
+        assert_eq!(estimate(figures), Some(Estimate { median: 5.5, interval: Some((2.0, 9.0)) }));
     }
 
     #[test]

@@ -106,8 +106,7 @@ fn table(args: &Args, rows: &[Row]) -> String {
     );
     for &keys in &args.keys {
         let middle = |figure: fn(&Row) -> f64| {
-            let figures: Vec<f64> = rows.iter().filter(|row| row.keys == keys).map(figure).collect();
-            stats::estimate(&figures).map_or(0.0, |estimate| estimate.median)
+            stats::median(rows.iter().filter(|row| row.keys == keys).map(figure)).unwrap_or(0.0)
         };
         // Writing to a String cannot fail.
         let _ = writeln!(

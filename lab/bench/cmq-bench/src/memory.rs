@@ -61,8 +61,8 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
             // Medians of the second and of the last tenth: in the first tenth buffers and tables reach their size.
             let tenth = of_run.len().div_ceil(10);
             let from = if late { of_run.len() - tenth } else { tenth.min(of_run.len() - tenth) };
-            let figures: Vec<f64> = of_run[from..from + tenth].iter().map(|row| figure(row) as f64).collect();
-            stats::estimate(&figures).map_or(0.0, |estimate| estimate.median) / f64::from(1 << 20)
+            let figures = of_run[from..from + tenth].iter().map(|row| figure(row) as f64);
+            stats::median(figures).unwrap_or(0.0) / f64::from(1 << 20)
         };
         // Writing to a String cannot fail.
         let _ = writeln!(

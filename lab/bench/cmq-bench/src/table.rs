@@ -19,8 +19,7 @@ fn same_load(a: &Row, b: &Row) -> bool {
 }
 
 fn estimate(rows: &[&Row], figure: impl Fn(&Row) -> f64) -> stats::Estimate {
-    let figures: Vec<f64> = rows.iter().map(|row| figure(row)).collect();
-    stats::estimate(&figures).unwrap_or(stats::Estimate { median: 0.0, interval: None })
+    stats::estimate(rows.iter().map(|row| figure(row))).unwrap_or_default()
 }
 
 /// A line for each point: medians over repetitions, 95 % intervals, and the ratio of CMQ's rate to the system's rate.

@@ -52,7 +52,7 @@ enum Command {
     /// Measure, and write rows
     Measure(measure::Args),
     /// Write tables and plots of rows
-    Report(report::Args),
+    Report(benchkit::report::Report),
 }
 
 fn main() -> ExitCode {

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tempfile::TempDir;
 use testkit::own_addr;
 
 use crate::failure::Result;
@@ -206,12 +207,9 @@ fn urls(viewers: &str, streams: u32) -> Vec<String> {
     (1..=streams).map(|number| format!("https://{viewers}/live/s{number}/index.m3u8")).collect()
 }
 
-fn scratch() -> Result<PathBuf> {
-    let folder = PathBuf::from(format!("/dev/shm/live-bench-{}", std::process::id()));
-    // There may be none.
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder)?;
-    Ok(folder)
+/// A folder in memory.
+fn scratch() -> Result<TempDir> {
+    Ok(tempfile::Builder::new().prefix("live-bench-").tempdir_in("/dev/shm")?)
 }
 
 fn delivery(args: &Args, rep: u32, viewers: u32, systems: &[&str]) -> Result<Vec<Row>> {
@@ -219,7 +217,7 @@ fn delivery(args: &Args, rep: u32, viewers: u32, systems: &[&str]) -> Result<Vec
     let mut rows = Vec::new();
     let turns = args.incoming.iter().flat_map(|incoming| systems.iter().map(|system| (*system, *incoming)));
     for (system, incoming) in turns {
-        let node = start(args, system, incoming, None, &folder)?;
+        let node = start(args, system, incoming, None, folder.path())?;
         thread::sleep(SETTLE);
         let mut row = Row::new(if viewers == 0 { "receive" } else { "serve" }, system, rep);
         row.incoming_mbit = f64::from(incoming);
@@ -235,7 +233,6 @@ fn delivery(args: &Args, rep: u32, viewers: u32, systems: &[&str]) -> Result<Vec
         }
         rows.push(row);
     }
-    fs::remove_dir_all(&folder)?;
     Ok(rows)
 }
 
@@ -244,7 +241,7 @@ fn most(args: &Args, rep: u32) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     let incoming = args.incoming.iter().copied().max().unwrap_or(0);
     for system in ["redis", "tcp", "shm"] {
-        let node = start(args, system, incoming, Some(args.share), &folder)?;
+        let node = start(args, system, incoming, Some(args.share), folder.path())?;
         thread::sleep(SETTLE);
         let search = ["--find-max", "--precision", "5", "--viewers", &args.viewers.to_string()];
         let mut command = viewers_of(args, &search, &urls(&node.viewers, 20));
@@ -258,7 +255,6 @@ fn most(args: &Args, rep: u32) -> Result<Vec<Row>> {
         row.first_error = last.and_then(|run| run["first_error"]["message"].as_str()).map(str::to_owned);
         rows.push(row);
     }
-    fs::remove_dir_all(&folder)?;
     Ok(rows)
 }
 
@@ -266,7 +262,7 @@ fn most(args: &Args, rep: u32) -> Result<Vec<Row>> {
 fn memory(args: &Args, rep: u32) -> Result<Vec<Row>> {
     let folder = scratch()?;
     let incoming = (f64::from(MANY_STREAMS) * MBIT) as u32;
-    let node = start(args, "tcp", incoming, None, &folder)?;
+    let node = start(args, "tcp", incoming, None, folder.path())?;
     thread::sleep(SETTLE);
     let mut idle = Row::new("memory", "tcp", rep);
     idle.incoming_mbit = f64::from(incoming);
@@ -286,8 +282,6 @@ fn memory(args: &Args, rep: u32) -> Result<Vec<Row>> {
     let mut watched = idle.clone();
     watched.memory_mib = node.node.memory_mib()?;
     watched.heard(&serde_json::from_slice(&child.wait_with_output()?.stdout)?);
-    drop(node);
-    fs::remove_dir_all(&folder)?;
     Ok(vec![idle, watched])
 }
 
@@ -308,18 +302,18 @@ fn peers(args: &Args, rep: u32) -> Result<Vec<Row>> {
         Ok(())
     };
     for system in ["shm", "tcp"] {
-        let node = start(args, system, incoming, None, &folder)?;
+        let node = start(args, system, incoming, None, folder.path())?;
         thread::sleep(SETTLE);
         measure(&format!("rblive {system}"), &urls(&node.viewers, streams), &node.node)?;
     }
-    let (certificate, key) = certificate(&folder)?;
-    let files = folder.join("www");
+    let (certificate, key) = certificate(folder.path())?;
+    let files = folder.path().join("www");
     fs::create_dir_all(&files)?;
     let mut source = own(LOAD)?;
     source
         .args(["source", "--streams", &streams.to_string(), "--mbit", &MBIT.to_string(), "--folder"])
         .arg(&files);
-    let source = Program::ready(source, "turn 2")?;
+    let _source = Program::ready(source, "turn 2")?;
     let lists = |address: &str| -> Vec<String> {
         (1..=streams).map(|number| format!("https://{address}/s{number}/media.m3u8")).collect()
     };
@@ -334,12 +328,9 @@ fn peers(args: &Args, rep: u32) -> Result<Vec<Row>> {
     let (bare, address) = Program::ready(command, "viewers at https://")?;
     measure("bare loop", &lists(&address), &bare)?;
     drop(bare);
-    if let Some((nginx, address)) = servers::nginx(&folder)? {
+    if let Some((nginx, address)) = servers::nginx(folder.path())? {
         measure("nginx", &lists(&address), &nginx)?;
     }
-    // Its files are in the folder.
-    drop(source);
-    fs::remove_dir_all(&folder)?;
     Ok(rows)
 }
 
@@ -349,17 +340,12 @@ fn latency(args: &Args, rep: u32) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for system in ["shm", "tcp"] {
         let address = own_addr();
-        let config = configuration(&folder, transport(system), &[address], "[deliver]\nthreads = 1\n")?;
+        let config = configuration(folder.path(), transport(system), &[address], "[deliver]\nthreads = 1\n")?;
         let (node, viewers) = deliver(args, SERVER, &config, 0)?;
         let mut command = on(SERVER, &args.rblive);
         command.args(["serve", "--config"]).arg(&config).args(["--node", "source", "--control", ""]);
-        let (ingest, encoders) = Program::ready(
-            {
-                command.args(["--http", "127.0.0.1:0"]);
-                command
-            },
-            "encoders at http://",
-        )?;
+        command.args(["--http", "127.0.0.1:0"]);
+        let (ingest, encoders) = Program::ready(command, "encoders at http://")?;
         let mut command = own(LOAD)?;
         command.args(["latency", "--ingest", &encoders, "--viewers", &viewers, "--samples", "200"]);
         let output = command.stderr(Stdio::inherit()).output()?;
@@ -368,7 +354,6 @@ fn latency(args: &Args, rep: u32) -> Result<Vec<Row>> {
         rows.push(row);
         drop((node, ingest));
     }
-    fs::remove_dir_all(&folder)?;
     Ok(rows)
 }
 
@@ -376,7 +361,7 @@ fn latency(args: &Args, rep: u32) -> Result<Vec<Row>> {
 /// producers.
 fn ingest(args: &Args, rep: u32) -> Result<Vec<Row>> {
     let folder = scratch()?;
-    let (certificate, key) = certificate(&folder)?;
+    let (certificate, key) = certificate(folder.path())?;
     let mut rows = Vec::new();
     for nodes in [1, 2, 4] {
         for system in ["redis", "tcp", "shm"] {
@@ -390,7 +375,7 @@ fn ingest(args: &Args, rep: u32) -> Result<Vec<Row>> {
                     command.args(["redis-node", "--redis", &address, "--streams", "8"]);
                     receivers.push(Program::ready(command, "viewers at https://")?.0);
                 }
-                let (stunnel, secure) = stunnel(&folder, &certificate, &key, &address)?;
+                let (stunnel, secure) = stunnel(folder.path(), &certificate, &key, &address)?;
                 servers.extend([("redis", redis), ("stunnel", stunnel)]);
                 producers.args(["--redis", &secure]);
             } else {
@@ -401,7 +386,7 @@ fn ingest(args: &Args, rep: u32) -> Result<Vec<Row>> {
                     certificate.display(),
                     key.display()
                 );
-                let config = configuration(&folder, transport(system), &addresses, &more)?;
+                let config = configuration(folder.path(), transport(system), &addresses, &more)?;
                 for at in 0..nodes {
                     receivers.push(deliver(args, LOAD, &config, at)?.0);
                 }
@@ -415,7 +400,6 @@ fn ingest(args: &Args, rep: u32) -> Result<Vec<Row>> {
             rows.push(produced(args, system, nodes as u32, rep, producers, &servers)?);
         }
     }
-    fs::remove_dir_all(&folder)?;
     Ok(rows)
 }
 

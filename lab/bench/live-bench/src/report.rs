@@ -1,50 +1,24 @@
 //! Tables and plots of the rows.
 
 use std::fmt::Write;
-use std::fs::File;
-use std::path::PathBuf;
 
-use benchkit::output::{Output, write_json};
 use benchkit::plot::Chart;
+use benchkit::report::Report;
 use benchkit::stats;
 
 use crate::failure::Result;
 use crate::row::Row;
 
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    /// Files with rows
-    #[arg(required = true)]
-    rows: Vec<PathBuf>,
-    /// The command that made them, for the table
-    #[arg(long)]
-    made_by: String,
-    #[command(flatten)]
-    output: Output,
-}
-
-pub fn run(args: &Args) -> Result<()> {
-    let mut rows: Vec<Row> = Vec::new();
-    for path in &args.rows {
-        rows.extend(serde_json::from_reader::<_, Vec<Row>>(File::open(path)?)?);
-    }
-    let kernel = &rows.first().ok_or("there are no rows")?.kernel;
-    let mut text = format!(
-        "# RBLive beside others\n\n{kernel}, {}. Made by `{}`. Medians of the repetitions.\n",
-        benchkit::sys::cpu(),
-        args.made_by
-    );
+pub fn run(report: &Report) -> Result<()> {
+    let rows: Vec<Row> = report.rows()?;
+    let mut text = report.head("RBLive beside others", &rows[0].kernel);
     let all = Rows(&rows);
     for table in
         [receive(all), serve(all), most(all), peers(all), wrk(all), latency(all), ingest(all), memory(all)]
     {
         text.push_str(&table);
     }
-    args.output.publish("live", &text, &plots(all))?;
-    if let Some(folder) = &args.output.out {
-        write_json(&folder.join("live.json"), &rows)?;
-    }
-    Ok(())
+    Ok(report.publish("live", &text, &plots(all), &rows)?)
 }
 
 #[derive(Clone, Copy)]
@@ -68,8 +42,7 @@ impl<'a> Rows<'a> {
                 && row.nodes == like.nodes
                 && row.incoming_mbit == like.incoming_mbit
         };
-        let values: Vec<f64> = self.0.iter().filter(same).map(value).collect();
-        stats::estimate(&values).map_or(f64::NAN, |estimate| estimate.median)
+        stats::median(self.0.iter().filter(same).map(value)).unwrap_or(f64::NAN)
     }
 
     /// A row of each system and load, in the order of the measurements.

@@ -57,7 +57,7 @@ enum BenchCommand {
     /// Runs a Kafka broker
     KafkaBroker(broker::Args),
     /// Makes tables and plots of the rows of `write` and `read`
-    Report(report::Args),
+    Report(benchkit::report::Report),
 }
 
 fn main() -> ExitCode {

@@ -2,26 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::fs::File;
-use std::path::PathBuf;
 
-use benchkit::output::{Output, human, write_json};
+use benchkit::output::human;
 use benchkit::plot::Chart;
+use benchkit::report::Report;
 use benchkit::stats;
 use commands::Failure;
 use serde::{Deserialize, Serialize};
-
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    /// The rows: files that --json has written
-    #[arg(required = true)]
-    rows: Vec<PathBuf>,
-    /// The command that made them, for the table
-    #[arg(long)]
-    made_by: String,
-    #[command(flatten)]
-    output: Output,
-}
 
 /// Bytes of a batch where nothing else is said.
 const USUAL_BATCH: u64 = 32 << 10;
@@ -89,23 +76,13 @@ impl Row {
 
 /// The median of a value of these rows.
 fn median<'a>(rows: impl Iterator<Item = &'a Row>, value: impl Fn(&Row) -> f64) -> f64 {
-    stats::estimate(&rows.map(value).collect::<Vec<f64>>()).map_or(f64::NAN, |estimate| estimate.median)
+    stats::median(rows.map(value)).unwrap_or(f64::NAN)
 }
 
-pub fn run(args: &Args) -> Result<(), Failure> {
-    let mut rows: Vec<Row> = Vec::new();
-    for path in &args.rows {
-        let file =
-            File::open(path).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
-        rows.extend(serde_json::from_reader::<_, Vec<Row>>(file)?);
-    }
-    let first = rows.first().ok_or_else(|| Failure::failed("there are no rows"))?;
-    let mut text = format!(
-        "# MultiMQC beside other receivers\n\nLinux {}, {}. Made by `{}`. Medians of the repetitions.\n",
-        first.kernel,
-        benchkit::sys::cpu(),
-        args.made_by
-    );
+pub fn run(report: &Report) -> Result<(), Failure> {
+    let rows: Vec<Row> = report.rows()?;
+    let kernel = format!("Linux {}", rows[0].kernel);
+    let mut text = report.head("MultiMQC beside other receivers", &kernel);
     let (write, read): (Vec<Row>, Vec<Row>) = rows.iter().cloned().partition(|row| row.part == "write");
     let (frames, sockets): (Vec<Row>, Vec<Row>) = read.into_iter().partition(|row| row.generator.is_some());
     text.push_str(&write_table(&write));
@@ -113,11 +90,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     text.push_str(&read_table(&sockets));
     text.push_str(&read_frames_table(&frames));
     let plots = [write_plots(&write), read_plots(&sockets), read_frames_plots(&frames)].concat();
-    args.output.publish("multimqc", &text, &plots)?;
-    if let Some(folder) = &args.output.out {
-        write_json(&folder.join("multimqc.json"), &rows)?;
-    }
-    Ok(())
+    Ok(report.publish("multimqc", &text, &plots, &rows)?)
 }
 
 /// Rows of the same system, generator and size, in the order in which they were measured.

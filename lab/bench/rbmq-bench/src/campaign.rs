@@ -24,15 +24,9 @@ use crate::{
 /// A point during which others kept more cores busy than this is measured again.
 const DISTURBED_CORES: f64 = 0.2;
 
-/// The options of every bench.
+/// How long and how often a bench measures.
 #[derive(Debug, Args)]
-pub struct Common {
-    /// Systems to measure
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "rbmq")]
-    pub system: Vec<System>,
-    /// Systems to measure beside them, in turn
-    #[arg(long, value_enum, value_delimiter = ',')]
-    pub against: Vec<System>,
+pub struct Timing {
     /// The length of the measured window
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = units::seconds)]
     pub seconds: f64,
@@ -45,6 +39,65 @@ pub struct Common {
     /// How often a disturbed point is measured again; the least disturbed one is kept
     #[arg(long, default_value_t = 3)]
     pub retries: u32,
+}
+
+impl Timing {
+    /// How all points are measured with this congestion control, and with the default rings.
+    ///
+    /// # Errors
+    /// A duration is out of range.
+    pub fn method(&self, congestion: netns::Congestion) -> Result<Method, BenchError> {
+        check_times(self.seconds, self.warmup)?;
+        Ok(Method {
+            warmup: Duration::from_secs_f64(self.warmup),
+            window: Duration::from_secs_f64(self.seconds),
+            congestion,
+            ring_bytes: None,
+            relay_read_bytes: 0,
+        })
+    }
+
+    /// The head of a table: machine, programs (each once), how it was measured, and with which command.
+    pub fn head(&self, programs: impl Iterator<Item = String>, how: &str) -> String {
+        let mut named: Vec<String> = Vec::new();
+        for program in programs {
+            if !named.contains(&program) {
+                named.push(program);
+            }
+        }
+        format!(
+            "{}, {}; {}\n{how}; window {} s after {} s, {} repetitions\n\n    {}\n",
+            sys::cpu(),
+            sys::kernel(),
+            named.join(", "),
+            self.seconds,
+            self.warmup,
+            self.reps,
+            sys::command(),
+        )
+    }
+}
+
+/// Checks the seconds of a window, and of what is before it.
+///
+/// # Errors
+/// A duration is out of range.
+pub fn check_times(window: f64, before: f64) -> Result<(), BenchError> {
+    let sane = |seconds: f64| (0.0..=3600.0).contains(&seconds);
+    if sane(window) && window > 0.0 && sane(before) { Ok(()) } else { Err(BenchError::BadTime) }
+}
+
+/// The options of every bench.
+#[derive(Debug, Args)]
+pub struct Common {
+    /// Systems to measure
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "rbmq")]
+    pub system: Vec<System>,
+    /// Systems to measure beside them, in turn
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub against: Vec<System>,
+    #[command(flatten)]
+    pub timing: Timing,
     /// TCP congestion control of all processes
     #[arg(long, default_value = "cubic")]
     pub congestion: String,
@@ -69,44 +122,19 @@ impl Common {
     /// # Errors
     /// A duration is out of range.
     pub fn method(&self) -> Result<Method, BenchError> {
-        let sane = |seconds: f64| (0.0..=3600.0).contains(&seconds);
-        if !(sane(self.seconds) && self.seconds > 0.0 && sane(self.warmup)) {
-            return Err(BenchError::BadTime);
-        }
-        Ok(Method {
-            warmup: Duration::from_secs_f64(self.warmup),
-            window: Duration::from_secs_f64(self.seconds),
-            congestion: netns::set_congestion(&self.congestion),
-            ring_bytes: self.ring_bytes,
-            relay_read_bytes: self.relay_read_bytes,
-        })
+        let method = self.timing.method(netns::set_congestion(&self.congestion))?;
+        Ok(Method { ring_bytes: self.ring_bytes, relay_read_bytes: self.relay_read_bytes, ..method })
     }
 
     /// The repetitions of a bench, load by load.
     pub fn series<'a>(&'a self, name: &'a str) -> Series<'a> {
-        Series { reps: self.reps, name, output: &self.output, by_load: true }
+        Series { reps: self.timing.reps, name, output: &self.output, by_load: true }
     }
 
     /// The head of a table: machine, versions, how it was measured, and with which command.
     pub fn head<'v>(&self, method: &Method, versions: impl Iterator<Item = (System, &'v str)>) -> String {
-        let mut named: Vec<String> = Vec::new();
-        for (system, version) in versions {
-            let name = format!("{} {version}", system.name());
-            if !named.contains(&name) {
-                named.push(name);
-            }
-        }
-        format!(
-            "{}, {}; {}\n{}; window {} s after {} s, {} repetitions\n\n    {}\n",
-            sys::cpu(),
-            sys::kernel(),
-            named.join(", "),
-            in_force(&method.congestion),
-            self.seconds,
-            self.warmup,
-            self.reps,
-            sys::command(),
-        )
+        let programs = versions.map(|(system, version)| format!("{} {version}", system.name()));
+        self.timing.head(programs, &in_force(&method.congestion))
     }
 }
 
@@ -121,7 +149,7 @@ pub fn run(
     name: &str,
 ) -> Result<Vec<Row>, BenchError> {
     common.series(name).run(loads, |point, rep| {
-        let row = least_disturbed(point, method, rep, common.retries)?;
+        let row = least_disturbed(point, method, rep, common.timing.retries)?;
         let summary = summary(&row);
         Ok((vec![row], summary))
     })

@@ -27,11 +27,10 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::{
-    campaign::least_disturbed_of,
+    campaign::{Timing, check_times, least_disturbed_of},
     direct_systems::{Meeting, Runner, System},
     error::BenchError,
     report::Setting,
-    units,
 };
 
 /// A JVM takes seconds to start, more of them on a busy machine.
@@ -39,6 +38,9 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 
 /// The options of `rbmq-bench direct`.
 #[derive(Debug, Args)]
+#[command(mut_arg("seconds", |seconds| seconds.default_value("1s")))]
+#[command(mut_arg("warmup", |warmup| warmup.default_value("1s")))]
+#[command(mut_arg("reps", |reps| reps.default_value("6")))]
 #[command(after_help = "Examples:
   rbmq-bench direct --sizes 64 --seconds 500ms --warmup 200ms --reps 1
   rbmq-bench direct --spin-us 50")]
@@ -59,18 +61,8 @@ pub struct DirectArgs {
     /// Ours is measured also with both sides spinning for so many microseconds before they sleep (shm.busy_poll_us)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     spin_us: Option<u32>,
-    /// How long the window is that is measured
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::seconds)]
-    seconds: f64,
-    /// How long it runs before the window
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::seconds)]
-    warmup: f64,
-    /// Repetitions of each point; the table shows medians and 95 % intervals
-    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    reps: u32,
-    /// How often a disturbed point is measured again; the least disturbed one is kept
-    #[arg(long, default_value_t = 3)]
-    retries: u32,
+    #[command(flatten)]
+    timing: Timing,
     #[command(flatten)]
     output: Output,
 }
@@ -125,24 +117,23 @@ struct Window {
 /// Why there is no result.
 pub fn run(args: &DirectArgs) -> Result<(), BenchError> {
     const NAME: &str = "direct";
-    let sane = |seconds: f64| (0.0..=3600.0).contains(&seconds);
-    if !(sane(args.seconds) && args.seconds > 0.0 && sane(args.warmup)) {
-        return Err(BenchError::BadTime);
-    }
+    check_times(args.timing.seconds, args.timing.warmup)?;
     let systems = System::installed(args.system.iter().chain(&args.against).copied());
     if systems.is_empty() {
         return Err(BenchError::NothingToMeasure);
     }
     Meeting::sweep();
     let loads = loads(args, &systems);
-    let series = Series { reps: args.reps, name: NAME, output: &args.output, by_load: true };
+    let series = Series { reps: args.timing.reps, name: NAME, output: &args.output, by_load: true };
     let rows = series.run(&loads, |point, rep| {
         let measured = || measure(args, *point, rep);
-        let row = least_disturbed_of(args.retries, |row: &Row| row.window.other_cores, measured)?;
+        let row = least_disturbed_of(args.timing.retries, |row: &Row| row.window.other_cores, measured)?;
         let summary = summary(&row);
         Ok::<_, BenchError>((vec![row], summary))
     })?;
-    let text = format!("{}\n{}\n{}", head(args, &rows), one_way(&rows), there_and_back(&rows));
+    let program = |row: &Row| format!("{} {}", row.runner.system.name(), row.setting.system_version);
+    let head = args.timing.head(rows.iter().map(program), "two processes, shared memory");
+    let text = format!("{head}\n{}\n{}", one_way(&rows), there_and_back(&rows));
     Ok(args.output.publish(NAME, &text, &plots(&rows))?)
 }
 
@@ -168,7 +159,8 @@ fn measure(args: &DirectArgs, point: Point, rep: u32) -> Result<Row, BenchError>
     let start = |role: Role, at: &str| {
         let mut command = point.runner.command(role, at)?;
         command.args(["--size", &point.size.to_string()]);
-        command.args(["--seconds", &args.seconds.to_string(), "--warmup", &args.warmup.to_string()]);
+        let Timing { seconds, warmup, .. } = args.timing;
+        command.args(["--seconds", &seconds.to_string(), "--warmup", &warmup.to_string()]);
         Ok::<Process, BenchError>(Process::spawn(role.name(), command)?)
     };
     let first = start(first, meeting.place())?;
@@ -223,10 +215,10 @@ impl Used {
 /// Measures publisher and subscriber: the messages received in a window, and whether all published ones arrived in the end.
 fn rate(args: &DirectArgs, mut ends: [Process; 2]) -> Result<Window, BenchError> {
     ends[0].send("go")?;
-    thread::sleep(Duration::from_secs_f64(args.warmup));
+    thread::sleep(Duration::from_secs_f64(args.timing.warmup));
     let before = count(&mut ends[1])?;
     let used = Used::now(&ends);
-    thread::sleep(Duration::from_secs_f64(args.seconds));
+    thread::sleep(Duration::from_secs_f64(args.timing.seconds));
     let after = count(&mut ends[1])?;
     let (busy_cores, other_cores) = used.cores_since(&ends);
     ends[0].send("stop")?;
@@ -258,9 +250,9 @@ fn count(end: &mut Process) -> Result<(u64, u64), BenchError> {
 /// Measures round trips; the pinger counts them.
 fn trips(args: &DirectArgs, mut ends: [Process; 2]) -> Result<Window, BenchError> {
     ends[1].send("go")?;
-    thread::sleep(Duration::from_secs_f64(args.warmup));
+    thread::sleep(Duration::from_secs_f64(args.timing.warmup));
     let used = Used::now(&ends);
-    let limit = READY_WITHIN + Duration::from_secs_f64(args.seconds);
+    let limit = READY_WITHIN + Duration::from_secs_f64(args.timing.seconds);
     let numbers = ends[1].numbers_within("total", limit)?;
     let (busy_cores, other_cores) = used.cores_since(&ends);
     let number = |at: usize| numbers.get(at).copied().unwrap_or(0);
@@ -294,26 +286,6 @@ fn us(nanos: f64) -> String {
     if us < 10.0 { format!("{us:.2}") } else { format!("{us:.1}") }
 }
 
-fn head(args: &DirectArgs, rows: &[Row]) -> String {
-    let mut named: Vec<String> = Vec::new();
-    for row in rows {
-        let name = format!("{} {}", row.runner.system.name(), row.setting.system_version);
-        if !named.contains(&name) {
-            named.push(name);
-        }
-    }
-    format!(
-        "{}, {}; {}\ntwo processes, shared memory; window {} s after {} s, {} repetitions\n\n    {}\n",
-        sys::cpu(),
-        sys::kernel(),
-        named.join(", "),
-        args.seconds,
-        args.warmup,
-        args.reps,
-        sys::command(),
-    )
-}
-
 /// The rows of each point, which are its repetitions, in their order.
 fn points(rows: &[Row], way: Way) -> Vec<Vec<&Row>> {
     let mut points: Vec<Vec<&Row>> = Vec::new();
@@ -329,16 +301,14 @@ fn points(rows: &[Row], way: Way) -> Vec<Vec<&Row>> {
 
 /// The median of a figure and its interval, in two cells.
 fn cells(rows: &[&Row], figure: impl Fn(&Row) -> f64, words: fn(f64) -> String) -> String {
-    let figures: Vec<f64> = rows.iter().map(|row| figure(row)).collect();
-    stats::estimate(&figures).map_or_else(
+    stats::estimate(rows.iter().map(|row| figure(row))).map_or_else(
         || " | ".to_owned(),
         |estimate| format!("{} | {}", words(estimate.median), output::span(estimate.interval, words)),
     )
 }
 
 fn median(rows: &[&Row], figure: impl Fn(&Row) -> f64) -> f64 {
-    let figures: Vec<f64> = rows.iter().map(|row| figure(row)).collect();
-    stats::estimate(&figures).map_or(0.0, |estimate| estimate.median)
+    stats::median(rows.iter().map(|row| figure(row))).unwrap_or(0.0)
 }
 
 /// The systems in these rows that are not ours.

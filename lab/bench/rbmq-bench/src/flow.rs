@@ -17,7 +17,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::{
-    campaign::in_force,
+    campaign::{check_times, in_force},
     counters::{self, Counts, Perf},
     error::BenchError,
     measure::{add_congestion, words},
@@ -147,9 +147,7 @@ struct Used {
 /// Why there is no result.
 pub fn run(args: &FlowArgs) -> Result<(), BenchError> {
     const NAME: &str = "flow";
-    if !(args.seconds.is_finite() && args.seconds > 0.0 && args.seconds <= 3600.0) {
-        return Err(BenchError::BadTime);
-    }
+    check_times(args.seconds, 0.0)?;
     let congestion = netns::set_congestion(&args.congestion);
     let bench = Bench { args, congestion, valgrind: Cell::new(counters::has_valgrind()) };
     let loads: Vec<_> = args.sizes.iter().map(|size| vec![(*size, true), (*size, false)]).collect();
@@ -382,8 +380,9 @@ fn table(rows: &[Row]) -> String {
 
 /// The median, its interval, and how many times the other's it is.
 fn cells(figures: &[(u32, f64)], off: &[(u32, f64)]) -> String {
-    let all: Vec<f64> = figures.iter().map(|&(_, figure)| figure).collect();
-    let Some(estimate) = stats::estimate(&all) else { return " | | ".to_owned() };
+    let Some(estimate) = stats::estimate(figures.iter().map(|&(_, figure)| figure)) else {
+        return " | | ".to_owned();
+    };
     let times = stats::times(figures, off).map_or_else(String::new, |times| format!("{times:.3}"));
     format!(
         "{} | {} | {times}",

@@ -171,8 +171,7 @@ fn table(rows: &[Row]) -> String {
     };
     for row in rows.iter().filter(|row| row.rep == 0) {
         let own = of(row.system, row.shake);
-        let all: Vec<f64> = own.iter().map(|&(_, rate)| rate).collect();
-        let Some(estimate) = stats::estimate(&all) else { continue };
+        let Some(estimate) = stats::estimate(own.iter().map(|&(_, rate)| rate)) else { continue };
         let times = |of: Vec<(u32, f64)>, is_itself: bool| match stats::times(&own, &of) {
             Some(times) if !is_itself => format!("{times:.2}"),
             _ => String::new(),

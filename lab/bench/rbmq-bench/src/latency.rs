@@ -308,10 +308,8 @@ fn table(rows: &[Row]) -> String {
     );
     for point in points(rows) {
         let same: Vec<&Row> = rows.iter().filter(|row| row.same_point(point)).collect();
-        let estimate = |figure: fn(&Row) -> f64| {
-            let figures: Vec<f64> = same.iter().map(|row| figure(row)).collect();
-            stats::estimate(&figures).unwrap_or(stats::Estimate { median: 0.0, interval: None })
-        };
+        let estimate =
+            |figure: fn(&Row) -> f64| stats::estimate(same.iter().map(|row| figure(row))).unwrap_or_default();
         let p50 = estimate(|row| row.p50_us);
         // Writing to a String cannot fail.
         let _ = writeln!(

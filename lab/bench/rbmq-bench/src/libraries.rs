@@ -29,7 +29,7 @@ use benchkit::{
 use clap::Args;
 
 use crate::{
-    campaign::least_disturbed_of,
+    campaign::{Timing, least_disturbed_of},
     error::BenchError,
     library_rows::{Kind, Library, Row},
     library_table,
@@ -37,7 +37,6 @@ use crate::{
     peers::Servers,
     report::{Figures, Setting},
     systems::System,
-    units,
 };
 
 /// The program of the other libraries' ends in Rust.
@@ -47,6 +46,9 @@ const C_PEERS: &str = "c-library-peers";
 
 /// The options of `rbmq-bench libraries`.
 #[derive(Debug, Args)]
+#[command(mut_arg("seconds", |seconds| seconds.default_value("600ms")))]
+#[command(mut_arg("warmup", |warmup| warmup.default_value("400ms")))]
+#[command(mut_arg("retries", |retries| retries.default_value("1")))]
 #[command(after_help = "Examples:
   rbmq-bench libraries --library rbmq,async-nats --sizes 64 --subscribers 1 --reps 1
   rbmq-bench libraries --loads trips --trips-per-s 5000
@@ -84,18 +86,8 @@ pub struct LibrariesArgs {
     /// drop messages or queue them without limit, are at most 4 MiB ahead of the slowest subscriber
     #[arg(long)]
     not_held_back: bool,
-    /// How long the window is that is measured
-    #[arg(long, value_name = "TIME", default_value = "600ms", value_parser = units::seconds)]
-    seconds: f64,
-    /// How long a load runs before the window
-    #[arg(long, value_name = "TIME", default_value = "400ms", value_parser = units::seconds)]
-    warmup: f64,
-    /// Repetitions of each point; tables show medians and 95 % intervals
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    reps: u32,
-    /// How often a disturbed point is measured again; the least disturbed one is kept
-    #[arg(long, default_value_t = 1)]
-    retries: u32,
+    #[command(flatten)]
+    timing: Timing,
     /// TCP congestion control of all processes, where this program may make a network namespace; else the machine's default
     #[arg(long, default_value = "cubic")]
     congestion: String,
@@ -205,10 +197,10 @@ pub fn run(args: &LibrariesArgs) -> Result<(), BenchError> {
     if loads.is_empty() {
         return Err(BenchError::NothingToMeasure);
     }
-    let series = Series { reps: args.reps, name: NAME, output: &args.output, by_load: false };
+    let series = Series { reps: args.timing.reps, name: NAME, output: &args.output, by_load: false };
     let rows = series.run(&loads, |point, rep| {
         let others = |row: &Row| row.figures.other_cores;
-        let row = least_disturbed_of(args.retries, others, || measure(point, &method, rep))?;
+        let row = least_disturbed_of(args.timing.retries, others, || measure(point, &method, rep))?;
         let summary = summary(&row);
         Ok::<_, BenchError>((vec![row], summary))
     })?;
@@ -219,21 +211,11 @@ pub fn run(args: &LibrariesArgs) -> Result<(), BenchError> {
 /// The method of all measurements. A congestion control cannot be set on the sockets of a library, so without a network namespace
 /// all sockets keep the machine's default.
 fn method(args: &LibrariesArgs) -> Result<Method, BenchError> {
-    let sane = |seconds: f64| (0.0..=3600.0).contains(&seconds);
-    if !(sane(args.seconds) && args.seconds > 0.0 && sane(args.warmup)) {
-        return Err(BenchError::BadTime);
-    }
     let congestion = match netns::set_congestion(&args.congestion) {
         Congestion::Sockets(_) => Congestion::Namespace(netns::default_congestion()),
         settled => settled,
     };
-    Ok(Method {
-        warmup: Duration::from_secs_f64(args.warmup),
-        window: Duration::from_secs_f64(args.seconds),
-        congestion,
-        ring_bytes: None,
-        relay_read_bytes: 0,
-    })
+    args.timing.method(congestion)
 }
 
 /// All points, those of the same load together: they are measured in turn.
@@ -455,33 +437,13 @@ fn summary(row: &Row) -> String {
 
 /// The head of the tables: machine, versions, how it was measured, and with which command.
 fn head(args: &LibrariesArgs, method: &Method, rows: &[Row]) -> String {
-    let mut named: Vec<String> = Vec::new();
-    for row in rows {
-        let name = match row.library {
-            Library::Rbmq => format!("rbmq {}", row.library_version),
-            _ => {
-                let server = row.library.servers().map_or("its relay", Servers::name);
-                format!(
-                    "{} {} with {server} {}",
-                    row.library.name(),
-                    row.library_version,
-                    row.setting.system_version
-                )
-            }
-        };
-        if !named.contains(&name) {
-            named.push(name);
+    let program = |row: &Row| match row.library {
+        Library::Rbmq => format!("rbmq {}", row.library_version),
+        _ => {
+            let server = row.library.servers().map_or("its relay", Servers::name);
+            let (name, version) = (row.library.name(), &row.library_version);
+            format!("{name} {version} with {server} {}", row.setting.system_version)
         }
-    }
-    format!(
-        "{}, {}; TCP on loopback with {}; {}; window {} s after {} s, {} repetitions\n\n    {}\n",
-        sys::cpu(),
-        sys::kernel(),
-        method.congestion.name(),
-        named.join(", "),
-        args.seconds,
-        args.warmup,
-        args.reps,
-        sys::command(),
-    )
+    };
+    args.timing.head(rows.iter().map(program), &format!("TCP on loopback with {}", method.congestion.name()))
 }

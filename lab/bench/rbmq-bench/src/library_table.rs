@@ -71,7 +71,7 @@ fn size_name(bytes: u32) -> String {
 }
 
 fn estimate(rows: &[&Row], figure: impl Fn(&Row) -> f64) -> Option<Estimate> {
-    stats::estimate(&rows.iter().map(|row| figure(row)).collect::<Vec<f64>>())
+    stats::estimate(rows.iter().map(|row| figure(row)))
 }
 
 fn rate(rows: &[&Row], size: u32, subscribers: u32) -> String {

@@ -212,8 +212,7 @@ fn table(rows: &[Row]) -> String {
         seen.push((row.cut, row.system));
         let same: Vec<&Row> =
             rows.iter().filter(|other| (other.cut, other.system) == (row.cut, row.system)).collect();
-        let times: Vec<f64> = same.iter().map(|row| row.resume_ms).collect();
-        let Some(time) = stats::estimate(&times) else { continue };
+        let Some(time) = stats::estimate(same.iter().map(|row| row.resume_ms)) else { continue };
         let sum = |figure: fn(&Row) -> u64| same.iter().map(|row| figure(row)).sum::<u64>();
         // Writing to a String cannot fail.
         let _ = writeln!(

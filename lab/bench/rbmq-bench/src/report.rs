@@ -158,8 +158,7 @@ pub fn repetitions<'r>(rows: &'r [Row], point: &Row) -> Vec<&'r Row> {
 
 /// A figure over the repetitions of one point; there is at least one.
 pub fn estimate(rows: &[&Row], figure: impl Fn(&Row) -> f64) -> stats::Estimate {
-    let figures: Vec<f64> = rows.iter().map(|row| figure(row)).collect();
-    stats::estimate(&figures).unwrap_or(stats::Estimate { median: 0.0, interval: None })
+    stats::estimate(rows.iter().map(|row| figure(row))).unwrap_or_default()
 }
 
 /// The systems in these rows that ours is compared with.
@@ -274,7 +273,7 @@ fn ratio(rows: &[Row], same: &[&Row], reference: Reference) -> String {
         let is_pair = |other: &&Row| other.rep == row.rep && reference.is(other, row) && other.rate() > 0.0;
         Some(row.rate() / rows.iter().find(is_pair)?.rate())
     });
-    let Some(ratio) = stats::estimate(&pairs.collect::<Vec<f64>>()) else { return String::new() };
+    let Some(ratio) = stats::estimate(pairs) else { return String::new() };
     let digits = |ratio: f64| if ratio < 10.0 { format!("{ratio:.2}") } else { format!("{ratio:.1}") };
     match ratio.interval {
         Some(interval) => format!("{} ({})", digits(ratio.median), span(Some(interval), digits)),

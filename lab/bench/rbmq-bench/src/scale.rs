@@ -29,7 +29,7 @@ use rocketbufs::{Config, Context, config::TransportKind};
 use serde::Serialize;
 
 use crate::{
-    campaign::in_force,
+    campaign::{check_times, in_force},
     error::BenchError,
     measure::{add_congestion, words},
     memory::Memory,
@@ -156,10 +156,7 @@ fn idle_cpu_percent(processes: [&Process; 2], seconds: f64) -> [f64; 2] {
 /// Why there is no result.
 pub fn run(args: &ScaleArgs) -> Result<(), BenchError> {
     const NAME: &str = "scale";
-    let sane = |seconds: f64| (0.0..=3600.0).contains(&seconds);
-    if !(sane(args.rest) && sane(args.idle) && args.idle > 0.0) {
-        return Err(BenchError::BadTime);
-    }
+    check_times(args.idle, args.rest)?;
     let congestion = netns::set_congestion(&args.congestion);
     let bench = Bench::start(args, congestion)?;
     let scale = bench.run()?;
@@ -409,8 +406,7 @@ fn cost_table(costs: &[Cost]) -> String {
     let mut first = None;
     for step in steps {
         let estimate = |of: fn(&Cost) -> f64| {
-            let figures: Vec<f64> = costs.iter().filter(|cost| cost.idle_topics == step).map(of).collect();
-            stats::estimate(&figures).unwrap_or(stats::Estimate { median: 0.0, interval: None })
+            stats::estimate(costs.iter().filter(|cost| cost.idle_topics == step).map(of)).unwrap_or_default()
         };
         let cpu = estimate(|cost| cost.broker_cpu_ns_per_delivery);
         let trip = estimate(|cost| cost.round_trip_us);

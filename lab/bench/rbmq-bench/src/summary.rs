@@ -120,8 +120,7 @@ impl Rows {
     }
 
     fn median(&self, key: &str) -> Option<f64> {
-        let figures: Vec<f64> = self.0.iter().filter_map(|row| row[key].as_f64()).collect();
-        stats::estimate(&figures).map(|estimate| estimate.median)
+        stats::median(self.0.iter().filter_map(|row| row[key].as_f64()))
     }
 }
 

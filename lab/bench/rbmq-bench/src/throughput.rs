@@ -134,7 +134,9 @@ fn search_publishers(
     for point in loads.iter_mut().flatten().filter(|point| point.publishers_auto) {
         point.publishers = search::best_number(args.most_publishers, |publishers| {
             let some = Point { publishers, ..*point };
-            Ok::<_, BenchError>(campaign::least_disturbed(&some, method, 0, args.common.retries)?.rate())
+            Ok::<_, BenchError>(
+                campaign::least_disturbed(&some, method, 0, args.common.timing.retries)?.rate(),
+            )
         })?;
         eprintln!(
             "{} B, {} subscribers: {} carries the most with {} publishers",

@@ -249,8 +249,7 @@ fn table(rows: &[Row]) -> String {
     };
     for row in rows.iter().filter(|row| row.rep == 0) {
         let own = of(row, row.system);
-        let all: Vec<f64> = own.iter().map(|&(_, rate)| rate).collect();
-        let Some(estimate) = stats::estimate(&all) else { continue };
+        let Some(estimate) = stats::estimate(own.iter().map(|&(_, rate)| rate)) else { continue };
         let times = |system| match stats::times(&own, &of(row, system)) {
             Some(times) if row.system != system => format!("{times:.2}"),
             _ => String::new(),

@@ -74,9 +74,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     for asking in args.asking.iter().copied().filter(|asking| *asking != Asking::Nothing) {
         let of = |by: String| {
             let own = rows.iter().filter(|row| row.served_by == by);
-            let mut all: Vec<f64> = own.map(|row| row.cpu_seconds_per_gbit).collect();
-            all.sort_by(f64::total_cmp);
-            all[all.len() / 2]
+            benchkit::stats::median(own.map(|row| row.cpu_seconds_per_gbit)).unwrap_or(f64::NAN)
         };
         let (bare, node) = (of(format!("bare {asking:?}")), of(format!("node {asking:?}")));
         println!(

@@ -81,7 +81,7 @@ pub fn run(args: &GatewayArgs) -> Result<(), BenchError> {
     let rows = series.run(&loads, |point, rep| {
         let others = |rows: &Vec<Row>| rows.iter().filter_map(|row| row.other_cores).fold(0.0, f64::max);
         let measure = || point.measure(&args.counted, &method, rep);
-        let rows = least_disturbed_of(args.common.retries, others, measure)?;
+        let rows = least_disturbed_of(args.common.timing.retries, others, measure)?;
         let summary = rows.iter().map(summary).collect::<Vec<String>>().join("; ");
         Ok::<_, BenchError>((rows, summary))
     })?;

@@ -71,6 +71,5 @@ fn numbered(rows: &[&Row], value: fn(&Row) -> Option<f64>) -> Vec<(u32, f64)> {
 }
 
 fn median(rows: &[&Row], value: fn(&Row) -> Option<f64>) -> Option<f64> {
-    let figures: Vec<f64> = rows.iter().filter_map(|row| value(row)).collect();
-    stats::estimate(&figures).map(|estimate| estimate.median)
+    stats::median(rows.iter().filter_map(|row| value(row)))
 }

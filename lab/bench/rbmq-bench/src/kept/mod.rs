@@ -193,7 +193,7 @@ fn table(args: &KeptArgs, rows: &[Row]) -> String {
     );
     let median = |system: System, size: u32, value: fn(&Row) -> f64| {
         let own = rows.iter().filter(|row| row.system == system && row.size_bytes == size);
-        stats::estimate(&own.map(value).collect::<Vec<_>>()).map(|estimate| estimate.median)
+        stats::median(own.map(value))
     };
     for size in &args.size {
         for system in [System::Rbmq, System::Redis, System::Nats, System::Resp] {
