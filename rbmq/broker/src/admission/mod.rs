@@ -7,6 +7,8 @@
 //! Ids of buffers are numbers that a client can guess, so the announcements to subscribers are no protection: the framework asks here
 //! about each subscription. Rights are looked at when something begins, and again when they change, and never for a message.
 
+mod permissions;
+
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -16,11 +18,13 @@ use access::{
     Charge, Exceeded, Grants, Identity, NearLimit, Principal, QuotaLimits, Quotas, Resource, Rights,
 };
 use locks::{Mutex, MutexGuard};
-use rbmq_wire::{Space, TopicFilter, TopicName};
-use rocketbufs::{Admitted, Asking, Bid, Context, Meter, MeterClock, Policy, PolicySet, RateLimits};
+use rbmq_wire::{TopicFilter, TopicName};
+use rocketbufs::{Admitted, Asking, Bid, Context, Meter, MeterClock, PolicySet, RateLimits};
 
 use super::rates::{RateSettings, RateUse, Rates};
 use super::session_key::SessionKey;
+pub(super) use permissions::{Changed, grants, not_allowed, not_allowed_at_all};
+use permissions::{may_publish, may_subscribe, policies};
 
 /// Users and addresses at or near a limit that are named.
 pub(super) const MAX_NEAR_LIMIT: usize = 100;
@@ -99,49 +103,13 @@ impl State {
 
 impl Client {
     fn policies(&self, topic: &TopicName) -> PolicySet {
-        self.grants.as_ref().map_or(PolicySet::ALL, |grants| policy_set(policies(grants, topic)))
+        self.grants.as_ref().map_or(PolicySet::ALL, |grants| policies(grants, topic))
     }
-}
 
-impl Client {
     /// Gives the client other rights. Returns the change, if there is one.
     fn change(&mut self, after: Option<Arc<Grants>>) -> Option<Changed> {
         let before = std::mem::replace(&mut self.grants, after.clone());
-        let is_same = match (&before, &after) {
-            (Some(before), Some(after)) => before.is_same(after),
-            (None, None) => true,
-            _ => false,
-        };
-        let identity = self.identity.clone();
-        (!is_same).then_some(Changed { identity, before, after })
-    }
-}
-
-/// The rights of a client before and after a change.
-pub(super) struct Changed {
-    pub(super) identity: Arc<Identity>,
-    before: Option<Arc<Grants>>,
-    after: Option<Arc<Grants>>,
-}
-
-impl Changed {
-    fn reads(grants: Option<&Arc<Grants>>, topic: &TopicName) -> bool {
-        grants.is_none_or(|grants| may_subscribe(grants, topic))
-    }
-
-    /// Whether the client may read a topic now.
-    pub(super) fn may_read(&self, topic: &TopicName) -> bool {
-        Self::reads(self.after.as_ref(), topic)
-    }
-
-    /// Whether the client could read a topic before, and may not now.
-    pub(super) fn lost(&self, topic: &TopicName) -> bool {
-        Self::reads(self.before.as_ref(), topic) && !self.may_read(topic)
-    }
-
-    /// Whether the client may read a topic now, and could not before.
-    pub(super) fn gained(&self, topic: &TopicName) -> bool {
-        !Self::reads(self.before.as_ref(), topic) && self.may_read(topic)
+        Changed::between(&self.identity, before, after)
     }
 }
 
@@ -424,11 +392,6 @@ impl Admission {
     }
 }
 
-/// The rights of a user. None: it may do everything.
-pub(super) fn grants(rights: Option<&Arc<Rights>>, identity: &Identity) -> Option<Arc<Grants>> {
-    rights.filter(|_| !identity.is_own()).map(|rights| Arc::new(rights.of(identity)))
-}
-
 /// Whose quotas a client is charged to: its user, if it has one, and its address, if it came over a network. A part of this process
 /// is charged to nobody.
 fn whom(identity: &Identity, addr: &str) -> Arc<[Principal]> {
@@ -438,69 +401,6 @@ fn whom(identity: &Identity, addr: &str) -> Arc<[Principal]> {
     let user = (!identity.user.is_empty()).then(|| Principal::User(identity.user.as_str().into()));
     let address = addr.parse().ok().map(Principal::Address);
     user.into_iter().chain(address).collect()
-}
-
-/// Whether a user may publish a topic; of the log of a space, everything that may be in it.
-fn may_publish(grants: &Grants, topic: &TopicName) -> bool {
-    match Space::of_log(topic) {
-        Some(space) => grants.may_publish_all(space.pattern()),
-        None => grants.may_publish(topic),
-    }
-}
-
-/// Whether a user may read a topic; of the log of a space, everything that may be in it.
-fn may_subscribe(grants: &Grants, topic: &TopicName) -> bool {
-    match Space::of_log(topic) {
-        Some(space) => !grants.policies_for_all(space.pattern()).is_empty(),
-        None => grants.may_subscribe(topic),
-    }
-}
-
-/// The policies with which a user may read a topic, or the log of a space.
-fn policies(grants: &Grants, topic: &TopicName) -> access::Policies {
-    match Space::of_log(topic) {
-        Some(space) => grants.policies_for_all(space.pattern()),
-        None => grants.policies(topic),
-    }
-}
-
-/// The policies of RocketBufs that rules allow.
-fn policy_set(allowed: access::Policies) -> PolicySet {
-    let policy = |allowed| match allowed {
-        access::Policy::Block => Policy::Block,
-        access::Policy::Drop => Policy::Drop,
-        access::Policy::Disconnect => Policy::Disconnect,
-        access::Policy::Overwrite => Policy::Overwrite,
-    };
-    allowed.iter().map(policy).collect()
-}
-
-/// The reason for a refusal: the user, the operation and the topic, and how the operator learns the rule.
-pub(super) fn not_allowed(identity: &Identity, operation: &str, topic: impl std::fmt::Display) -> String {
-    let user = match identity.user.as_str() {
-        "" => "a client without a user".to_owned(),
-        user => format!("user '{user}'"),
-    };
-    let topic = topic.to_string();
-    if let Some(space) = topic.parse().ok().and_then(|name| Space::of_log(&name)) {
-        return format!(
-            "{user} may not {operation} everything of '{}', which is a space: its topics share one log, and the broker does not \
-             look inside (access.rules; one pattern of a rule must have all of it)",
-            space.pattern()
-        );
-    }
-    format!(
-        "{user} may not {operation} topic '{topic}' (access.rules; the operator sees why with rbmq acl check)"
-    )
-}
-
-/// The same for an operation without a topic.
-pub(super) fn not_allowed_at_all(identity: &Identity, operation: &str, right: &str) -> String {
-    let user = match identity.user.as_str() {
-        "" => "a client without a user".to_owned(),
-        user => format!("user '{user}'"),
-    };
-    format!("{user} may not {operation}: it needs a rule with {right} = true (access.rules)")
 }
 
 #[cfg(test)]
