@@ -9,7 +9,8 @@
 //! A topic with 1,000 spliced publishers needs 1,000 rings at each subscriber; a merged topic needs one. The price is a copy at
 //! the broker, and a merged log with positions and an epoch of the broker.
 //!
-//! * `publishers`: the part of the broker: requests and states of the publishers;
+//! * `publishers`: the part of the broker: the states of the publishers;
+//! * `opening`: how topics are opened, and publishers accepted;
 //! * `members`: the table of the merged topics and their publishers, without I/O;
 //! * `topic`: a merged topic as the threads share it: the work of its owner, the wake-ups;
 //! * `mailbox`: the events that threads leave for the owner, and who that is;
@@ -27,6 +28,7 @@ mod log;
 mod mailbox;
 mod members;
 mod merger;
+mod opening;
 mod publishers;
 mod table;
 #[cfg(test)]
@@ -37,5 +39,6 @@ pub(crate) use index::MergeIndex;
 pub(super) use index::MergedIn;
 pub(crate) use local::LocalAsk;
 pub use local::{LocalPublisher, NotTaken};
-pub(super) use publishers::{MergedTopics, check_form};
+pub(super) use opening::check_form;
+pub(super) use publishers::MergedTopics;
 pub(crate) use table::TableLoad;

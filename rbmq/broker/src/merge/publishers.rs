@@ -1,77 +1,34 @@
-//! The publishers of merged topics: their requests, and their states.
+//! The publishers of merged topics: their states.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rbmq_wire::{Control, Framing, RUN_HEADER_BYTES, RefuseCode, Space, TopicName};
-use rocketbufs::{
-    Bid, BlockTimeout, BufferOptions, ConfirmMode, Epoch, InEvent, Policy, Position, Start, SubscribeOptions,
-};
+use rbmq_wire::{Control, RUN_HEADER_BYTES, RefuseCode, TopicName};
+use rocketbufs::{Bid, InEvent, Position};
 use tracing::{debug, info, warn};
 
 use super::super::counters::Refusal;
-use super::super::descriptors::have_room_for_kept_topic;
 use super::super::effects::{Effect, Effects};
-use super::super::kept::{Archived, KeepError, Keeper, Recovered, Store, StoreOptions};
-use super::super::limits::{Refused, merge_ring_bytes, no_buffer, not_accepted, not_subscribed, over_quota};
-use super::super::rules::Rule;
-use super::super::session_key::{SessionKey, SourceBuffer};
-use super::super::tables::{BROKER_SLOT_HOLD, BROKER_SLOT_NAME, Create, Tables};
-use super::super::topics::{Buffer, Stage as BufferStage};
+use super::super::kept::{Archived, Keeper};
+use super::super::limits::{Refused, not_accepted};
+use super::super::session_key::SessionKey;
+use super::super::tables::{Create, Tables};
 use super::index::{Arrivals, MergeIndex};
 use super::local::{LocalPublisher, Wake};
-use super::log::{PublisherRing, Source};
-use super::members::{Due, Members, Stage, TooManyMembers};
-use super::topic::MergedTopic;
+use super::log::Source;
+use super::members::{Due, Members, Stage};
 
 /// The merged topics of the broker.
 pub(crate) struct MergedTopics {
-    members: Members,
-    index: MergeIndex,
-    keeper: Keeper,
+    pub(super) members: Members,
+    pub(super) index: MergeIndex,
+    pub(super) keeper: Keeper,
 }
 
 impl MergedTopics {
     /// Without topics. The workers find the topics by `index`.
     pub(crate) fn new(index: MergeIndex, keeper: Keeper) -> Self {
         Self { members: Members::default(), index, keeper }
-    }
-
-    /// Opens the topics that an earlier broker has kept.
-    ///
-    /// # Errors
-    /// Another process has one of them open.
-    pub(crate) fn open_kept(&mut self, tables: &mut Tables, fx: &mut Effects) -> Result<(), KeepError> {
-        let stored = self.keeper.stored_topics()?;
-        let (kept, others): (Vec<_>, Vec<_>) =
-            stored.into_iter().partition(|topic| tables.settings.topics.of(topic).keep);
-        others.iter().for_each(|topic| info!("topic '{topic}' is on the disk, and no rule keeps it now"));
-        for (n, topic) in kept.iter().enumerate() {
-            if let Err(too_few) = have_room_for_kept_topic() {
-                let (left, all) = (&kept[n..], kept.len());
-                warn!("{} of {all} kept topics are not available, from '{topic}' on: {too_few}", left.len());
-                left.iter().for_each(|topic| self.keeper.failed(topic));
-                break;
-            }
-            if let Err(Refused { reason, .. }) = self.open_topic(tables, topic, fx) {
-                warn!("topic '{topic}' is not available: {reason}");
-                self.keeper.failed(topic);
-            }
-        }
-        Ok(())
-    }
-
-    /// Opens the logs of spaces that are not open yet, so that subscribers find them.
-    pub(crate) fn open_spaces(&mut self, tables: &mut Tables, fx: &mut Effects) {
-        let spaces: Vec<Space> = tables.settings.topics.spaces().collect();
-        for space in &spaces {
-            if self.members.find(space.log()).is_none()
-                && let Err(Refused { reason, .. }) = self.open_topic(tables, space.log(), fx)
-            {
-                // The next publisher tries again.
-                warn!("the log of the space '{}' is not available: {reason}", space.pattern());
-            }
-        }
     }
 
     /// Whether a topic is kept, by this or an earlier configuration.
@@ -117,111 +74,6 @@ impl MergedTopics {
             || (!spliced && (rule.merges() || self.is_kept(&create.topic)))
     }
 
-    /// Handles the CREATE of a buffer of a merged topic, for the first time or repeated.
-    pub(crate) fn create(
-        &mut self,
-        tables: &mut Tables,
-        key: SessionKey,
-        create: &Create,
-        fx: &mut Effects,
-    ) -> Result<(), Refused> {
-        let Some(member) = self.members.get(key, create.bid) else {
-            return self.open(tables, key, create, None, fx);
-        };
-        let (out_bid, stage, bid) = (member.out_bid, member.stage, create.bid);
-        if self.members.name(out_bid) != Some(&create.topic) {
-            let topic = self.members.name(out_bid).map_or("", TopicName::as_str);
-            let reason = format!("buffer {bid} of this publisher already belongs to topic '{topic}'");
-            return Err(Refused::new(RefuseCode::BidInUse, reason));
-        }
-        match stage {
-            // The answer follows when the publisher's framework has answered.
-            Stage::Opening => {}
-            Stage::Live | Stage::Away | Stage::Closing(_) | Stage::Leaving => {
-                answer_created(key, bid, out_bid, fx);
-            }
-            Stage::Ended(end) => {
-                answer_created(key, bid, out_bid, fx);
-                fx.push(Effect::Answer { key, message: Control::Ended { bid, end } });
-            }
-            Stage::Gone(at) => return self.open(tables, key, create, Some(at), fx),
-        }
-        Ok(())
-    }
-
-    /// Accepts the buffer of a publisher. `merged_to`: the publisher was here before, and its log was merged to this position.
-    fn open(
-        &mut self,
-        tables: &mut Tables,
-        key: SessionKey,
-        create: &Create,
-        merged_to: Option<Position>,
-        fx: &mut Effects,
-    ) -> Result<(), Refused> {
-        check(tables, key, create)?;
-        if let Some(out_bid) = self.members.find(&create.topic) {
-            return self.open_in(tables, out_bid, key, create, merged_to, fx);
-        }
-        let out_bid = self.open_topic(tables, &create.topic, fx)?;
-        // A topic is removed after its last publisher. A topic that never had a publisher would stay for ever.
-        let opened = self.open_in(tables, out_bid, key, create, merged_to, fx);
-        opened.inspect_err(|_| {
-            if !self.keeper.is_kept(&create.topic) && !Space::is_reserved(&create.topic) {
-                fx.push(Effect::Remove(out_bid));
-            }
-        })
-    }
-
-    fn open_in(
-        &mut self,
-        tables: &mut Tables,
-        out_bid: Bid,
-        key: SessionKey,
-        create: &Create,
-        merged_to: Option<Position>,
-        fx: &mut Effects,
-    ) -> Result<(), Refused> {
-        let in_bid = create.bid;
-        let merged_delivery = tables.info(out_bid).map_or(0, |info| info.max_delivery_bytes);
-        let size_bytes = merge_ring_bytes(create.max_delivery_bytes, merged_delivery, &tables.settings)?;
-        let conn = tables.sessions.get(key).map_or(0, |session| session.conn.id());
-        let charge = tables.admission.charge_buffer(conn, size_bytes).map_err(over_quota)?;
-        let known = self.members.get(key, in_bid).map(|member| (member.number, member.epoch));
-        let number = match known {
-            Some((number, _)) => {
-                self.members.set_stage(key, in_bid, Stage::Opening, None);
-                number
-            }
-            None => {
-                let max = tables.settings.merge_max_publishers;
-                self.members.add(out_bid, key, in_bid, max).map_err(|TooManyMembers { open }| {
-                    let reason = format!(
-                        "topic '{}' has {open} publishers; the limit (broker.merge_max_publishers) is {max}",
-                        create.topic
-                    );
-                    Refused::new(RefuseCode::Limit, reason)
-                })?
-            }
-        };
-        let start = start_at(known.and_then(|(_, epoch)| epoch), merged_to);
-        let (Some(session), Some(topic)) = (tables.sessions.get(key), self.members.topic(out_bid)) else {
-            return Ok(());
-        };
-        if let (Some(position), true) = (merged_to, self.keeper.is_kept(&create.topic)) {
-            // Before the broker subscribes there: the publisher must not take that for a loss.
-            session.answer(&Control::Stored { bid: in_bid, position, synced: 0 });
-        }
-        let ring = Source::Ring(PublisherRing { rin: session.rin.clone(), bid: in_bid, key });
-        let arrivals = Arrivals::join(topic, number, ring, merged_to.unwrap_or(0));
-        session.merged.insert(in_bid, arrivals);
-        tables.admission.keep_member(key, in_bid, charge);
-        let subscribed = session.rin.subscribe_with(in_bid, options(size_bytes, start));
-        subscribed.map(drop).map_err(|error| {
-            self.forget(tables, key, in_bid, fx);
-            not_subscribed(error)
-        })
-    }
-
     /// A publisher of this process into the log of a space. None: the log is not open, or is kept on disk, where only the log's own thread writes.
     pub(crate) fn local_publisher(
         &mut self,
@@ -235,69 +87,6 @@ impl MergedTopics {
         let topic = self.members.topic(out_bid)?;
         let join = |ring| Arrivals::join(topic, number, Source::Local(ring), 0);
         Some(LocalPublisher::new(usize::try_from(max_bytes).unwrap_or(usize::MAX), wake, join))
-    }
-
-    /// Makes a merged topic: its ring, and its buffer for subscribers.
-    fn open_topic(
-        &mut self,
-        tables: &mut Tables,
-        topic: &TopicName,
-        fx: &mut Effects,
-    ) -> Result<Bid, Refused> {
-        let rule = tables.settings.topics.of(topic);
-        let size_bytes = rule.ring_bytes.unwrap_or(tables.settings.merge_ring_bytes);
-        let retain_bytes = Some(tables.retained_bytes(rule, size_bytes));
-        let (limits, archived) = (rule.limits(), rule.kafka);
-        let keeps = rule.keep.then(|| store_options(tables, rule, size_bytes));
-        let buffer = Buffer::opening(topic.clone(), SourceBuffer::BROKER, Framing::Merged, 0);
-        let out_bid =
-            tables.add_buffer(Buffer { stage: BufferStage::Live, kept: keeps.is_some(), ..buffer })?;
-        let mut options = BufferOptions::new().size_bytes(size_bytes).retain_bytes(retain_bytes);
-        // The gateways receive the logs of all spaces.
-        options = options.mapped_locally(Space::is_reserved(topic));
-        let kept = keeps.map(|keeps| self.keeper.open(topic, &keeps)).transpose();
-        let kept = kept.map_err(|error| {
-            fx.push(Effect::Remove(out_bid));
-            Refused::new(
-                RefuseCode::Internal,
-                format!("what is kept of topic '{topic}' cannot be opened: {error}"),
-            )
-        })?;
-        if let Some((_, recovered)) = &kept {
-            options = options.start(recovered.last.0).epoch(Some(recovered.epoch));
-        }
-        let made = tables.out.create_buffer_with(out_bid, options).and_then(|made| {
-            made.set_limits(limits);
-            made.writer()
-        });
-        let mut writer = made.map_err(|error| {
-            fx.push(Effect::Remove(out_bid));
-            no_buffer(error)
-        })?;
-        let limit = tables.settings.merge_table_entries;
-        let (store, recovered) = kept.unzip();
-        if let Some(Recovered { last: (_, last), .. }) = &recovered
-            && !last.is_empty()
-        {
-            // The ring is new and larger than this.
-            let _ = writer.append(&[last]);
-        }
-        let reader = store.as_ref().map(Store::reader);
-        let store = store.map(|store| (store, self.keeper.scribe().clone()));
-        let merged = MergedTopic::new(writer, limit, &tables.events, store);
-        self.index.insert(out_bid, &merged);
-        self.members.insert(out_bid, topic.clone(), merged);
-        if let (Some(recovered), Some(reader)) = (recovered, reader) {
-            self.members.restore(out_bid, recovered.places, recovered.next_number);
-            self.keeper.opened(topic, out_bid, reader, archived);
-        }
-        if let (Some(info), Some(buffer)) = (tables.info(out_bid), tables.topics.get_mut(out_bid)) {
-            buffer.epoch = Some(info.epoch);
-            buffer.max_delivery_bytes = info.max_delivery_bytes;
-        }
-        info!("topic '{topic}': its publishers are merged into buffer {out_bid}");
-        fx.push(Effect::AnnounceNew(out_bid));
-        Ok(out_bid)
     }
 
     /// Handles an event of a publisher's rIn. Returns false if the buffer is not a merged one.
@@ -489,7 +278,7 @@ impl MergedTopics {
     }
 
     /// Forgets the buffer of a publisher. If it was the last active publisher, the topic ends after `closed_linger_ms`.
-    fn forget(&mut self, tables: &Tables, key: SessionKey, in_bid: Bid, fx: &mut Effects) {
+    pub(super) fn forget(&mut self, tables: &Tables, key: SessionKey, in_bid: Bid, fx: &mut Effects) {
         let Some(member) = self.members.get(key, in_bid) else { return };
         let (out_bid, number) = (member.out_bid, member.number);
         if let Some(topic) = self.members.topic(out_bid) {
@@ -537,20 +326,8 @@ impl MergedTopics {
     }
 }
 
-/// The options of a topic's store on the disk.
-fn store_options(tables: &Tables, rule: &Rule, size_bytes: u64) -> StoreOptions {
-    StoreOptions {
-        // Several of the largest deliveries.
-        max_bytes: Some(rule.keep_bytes().max(size_bytes)),
-        max_age: rule.keep_age(),
-        sync: tables.settings.keep_sync(),
-        max_delivery: size_bytes,
-        max_publishers: tables.settings.merge_max_publishers,
-    }
-}
-
 /// Reports to a publisher that its buffer is accepted, and the number of subscribers.
-fn answer_created(key: SessionKey, bid: Bid, out_bid: Bid, fx: &mut Effects) {
+pub(super) fn answer_created(key: SessionKey, bid: Bid, out_bid: Bid, fx: &mut Effects) {
     fx.push(Effect::Answer { key, message: Control::Created { bid } });
     // The publisher gets the number that all publishers got last. A newer number would hide a change back to the last one.
     fx.push(Effect::CountSubscribers(out_bid));
@@ -567,57 +344,4 @@ fn release(tables: &Tables, key: SessionKey, in_bid: Bid) {
         session.rin.unsubscribe(in_bid);
         session.merged.remove(in_bid);
     }
-}
-
-/// Refuses buffers that cannot be merged.
-fn check(tables: &Tables, key: SessionKey, create: &Create) -> Result<(), Refused> {
-    check_form(create)?;
-    tables.sessions.get(key).map_or(Ok(()), |session| tables.check_buffers(session))
-}
-
-/// Refuses buffers whose bytes cannot be merged.
-pub(crate) fn check_form(create: &Create) -> Result<(), Refused> {
-    if create.framing != Framing::Records {
-        let reason = format!(
-            "topic '{}' is merged (broker.topics, ingest = \"merge\", keep or space = true): its publishers must write records, not \
-             {} bytes",
-            create.topic, create.framing
-        );
-        return Err(Refused::new(RefuseCode::Invalid, reason));
-    }
-    if create.min_subscribers > 0 {
-        let reason = format!(
-            "topic '{}' is merged (broker.topics, ingest = \"merge\", keep or space = true): the broker writes the merged log, which ends with the \
-             broker and keeps nothing for absent subscribers; publish without min_subscribers",
-            create.topic
-        );
-        return Err(Refused::new(RefuseCode::Invalid, reason));
-    }
-    Ok(())
-}
-
-/// Where the log of a publisher begins for the broker, which knows its epoch, and merged it to a position, if it was here before.
-fn start_at(epoch: Option<Epoch>, merged_to: Option<Position>) -> Start {
-    match (epoch, merged_to) {
-        (Some(epoch), Some(at)) => Start::Position(epoch, at),
-        // All records that the publisher still has. For a restarted broker this begins at the position that the
-        // publisher kept, because a merged log doesn't tell what the old broker had delivered. A publisher that keeps
-        // records until they are delivered sends all undelivered ones.
-        _ => Start::Oldest,
-    }
-}
-
-/// The options of a subscription to a publisher's buffer.
-fn options(size_bytes: u64, start: Start) -> SubscribeOptions {
-    SubscribeOptions::new()
-        .size_bytes(size_bytes)
-        .start(start)
-        .policy(Policy::Block)
-        // A slow subscriber is handled at this broker, not by the publisher.
-        .block_timeout(BlockTimeout::Never)
-        .durable(BROKER_SLOT_NAME.to_vec(), BROKER_SLOT_HOLD)
-        // The subscribers of the merged log decide what is delivered and consumed.
-        .confirm(ConfirmMode::Relayed)
-        // The merger reads the ring as plain bytes, and chooses its size.
-        .own_memory(true)
 }

@@ -1,0 +1,291 @@
+//! How merged topics are opened, and how their publishers are accepted.
+
+use rbmq_wire::{Control, Framing, RefuseCode, Space, TopicName};
+use rocketbufs::{
+    Bid, BlockTimeout, BufferOptions, ConfirmMode, Epoch, Policy, Position, Start, SubscribeOptions,
+};
+use tracing::{info, warn};
+
+use super::super::descriptors::have_room_for_kept_topic;
+use super::super::effects::{Effect, Effects};
+use super::super::kept::{KeepError, Recovered, Store, StoreOptions};
+use super::super::limits::{Refused, merge_ring_bytes, no_buffer, not_subscribed, over_quota};
+use super::super::rules::Rule;
+use super::super::session_key::{SessionKey, SourceBuffer};
+use super::super::tables::{BROKER_SLOT_HOLD, BROKER_SLOT_NAME, Create, Tables};
+use super::super::topics::{Buffer, Stage as BufferStage};
+use super::index::Arrivals;
+use super::log::{PublisherRing, Source};
+use super::members::{Stage, TooManyMembers};
+use super::publishers::{MergedTopics, answer_created};
+use super::topic::MergedTopic;
+
+impl MergedTopics {
+    /// Opens the topics that an earlier broker has kept.
+    ///
+    /// # Errors
+    /// Another process has one of them open.
+    pub(crate) fn open_kept(&mut self, tables: &mut Tables, fx: &mut Effects) -> Result<(), KeepError> {
+        let stored = self.keeper.stored_topics()?;
+        let (kept, others): (Vec<_>, Vec<_>) =
+            stored.into_iter().partition(|topic| tables.settings.topics.of(topic).keep);
+        others.iter().for_each(|topic| info!("topic '{topic}' is on the disk, and no rule keeps it now"));
+        for (n, topic) in kept.iter().enumerate() {
+            if let Err(too_few) = have_room_for_kept_topic() {
+                let (left, all) = (&kept[n..], kept.len());
+                warn!("{} of {all} kept topics are not available, from '{topic}' on: {too_few}", left.len());
+                left.iter().for_each(|topic| self.keeper.failed(topic));
+                break;
+            }
+            if let Err(Refused { reason, .. }) = self.open_topic(tables, topic, fx) {
+                warn!("topic '{topic}' is not available: {reason}");
+                self.keeper.failed(topic);
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens the logs of spaces that are not open yet, so that subscribers find them.
+    pub(crate) fn open_spaces(&mut self, tables: &mut Tables, fx: &mut Effects) {
+        let spaces: Vec<Space> = tables.settings.topics.spaces().collect();
+        for space in &spaces {
+            if self.members.find(space.log()).is_none()
+                && let Err(Refused { reason, .. }) = self.open_topic(tables, space.log(), fx)
+            {
+                // The next publisher tries again.
+                warn!("the log of the space '{}' is not available: {reason}", space.pattern());
+            }
+        }
+    }
+
+    /// Handles the CREATE of a buffer of a merged topic, for the first time or repeated.
+    pub(crate) fn create(
+        &mut self,
+        tables: &mut Tables,
+        key: SessionKey,
+        create: &Create,
+        fx: &mut Effects,
+    ) -> Result<(), Refused> {
+        let Some(member) = self.members.get(key, create.bid) else {
+            return self.open(tables, key, create, None, fx);
+        };
+        let (out_bid, stage, bid) = (member.out_bid, member.stage, create.bid);
+        if self.members.name(out_bid) != Some(&create.topic) {
+            let topic = self.members.name(out_bid).map_or("", TopicName::as_str);
+            let reason = format!("buffer {bid} of this publisher already belongs to topic '{topic}'");
+            return Err(Refused::new(RefuseCode::BidInUse, reason));
+        }
+        match stage {
+            // The answer follows when the publisher's framework has answered.
+            Stage::Opening => {}
+            Stage::Live | Stage::Away | Stage::Closing(_) | Stage::Leaving => {
+                answer_created(key, bid, out_bid, fx);
+            }
+            Stage::Ended(end) => {
+                answer_created(key, bid, out_bid, fx);
+                fx.push(Effect::Answer { key, message: Control::Ended { bid, end } });
+            }
+            Stage::Gone(at) => return self.open(tables, key, create, Some(at), fx),
+        }
+        Ok(())
+    }
+
+    /// Accepts the buffer of a publisher. `merged_to`: the publisher was here before, and its log was merged to this position.
+    fn open(
+        &mut self,
+        tables: &mut Tables,
+        key: SessionKey,
+        create: &Create,
+        merged_to: Option<Position>,
+        fx: &mut Effects,
+    ) -> Result<(), Refused> {
+        check(tables, key, create)?;
+        if let Some(out_bid) = self.members.find(&create.topic) {
+            return self.open_in(tables, out_bid, key, create, merged_to, fx);
+        }
+        let out_bid = self.open_topic(tables, &create.topic, fx)?;
+        // A topic is removed after its last publisher. A topic that never had a publisher would stay for ever.
+        let opened = self.open_in(tables, out_bid, key, create, merged_to, fx);
+        opened.inspect_err(|_| {
+            if !self.keeper.is_kept(&create.topic) && !Space::is_reserved(&create.topic) {
+                fx.push(Effect::Remove(out_bid));
+            }
+        })
+    }
+
+    fn open_in(
+        &mut self,
+        tables: &mut Tables,
+        out_bid: Bid,
+        key: SessionKey,
+        create: &Create,
+        merged_to: Option<Position>,
+        fx: &mut Effects,
+    ) -> Result<(), Refused> {
+        let in_bid = create.bid;
+        let merged_delivery = tables.info(out_bid).map_or(0, |info| info.max_delivery_bytes);
+        let size_bytes = merge_ring_bytes(create.max_delivery_bytes, merged_delivery, &tables.settings)?;
+        let conn = tables.sessions.get(key).map_or(0, |session| session.conn.id());
+        let charge = tables.admission.charge_buffer(conn, size_bytes).map_err(over_quota)?;
+        let known = self.members.get(key, in_bid).map(|member| (member.number, member.epoch));
+        let number = match known {
+            Some((number, _)) => {
+                self.members.set_stage(key, in_bid, Stage::Opening, None);
+                number
+            }
+            None => {
+                let max = tables.settings.merge_max_publishers;
+                self.members.add(out_bid, key, in_bid, max).map_err(|TooManyMembers { open }| {
+                    let reason = format!(
+                        "topic '{}' has {open} publishers; the limit (broker.merge_max_publishers) is {max}",
+                        create.topic
+                    );
+                    Refused::new(RefuseCode::Limit, reason)
+                })?
+            }
+        };
+        let start = start_at(known.and_then(|(_, epoch)| epoch), merged_to);
+        let (Some(session), Some(topic)) = (tables.sessions.get(key), self.members.topic(out_bid)) else {
+            return Ok(());
+        };
+        if let (Some(position), true) = (merged_to, self.keeper.is_kept(&create.topic)) {
+            // Before the broker subscribes there: the publisher must not take that for a loss.
+            session.answer(&Control::Stored { bid: in_bid, position, synced: 0 });
+        }
+        let ring = Source::Ring(PublisherRing { rin: session.rin.clone(), bid: in_bid, key });
+        let arrivals = Arrivals::join(topic, number, ring, merged_to.unwrap_or(0));
+        session.merged.insert(in_bid, arrivals);
+        tables.admission.keep_member(key, in_bid, charge);
+        let subscribed = session.rin.subscribe_with(in_bid, options(size_bytes, start));
+        subscribed.map(drop).map_err(|error| {
+            self.forget(tables, key, in_bid, fx);
+            not_subscribed(error)
+        })
+    }
+
+    /// Makes a merged topic: its ring, and its buffer for subscribers.
+    fn open_topic(
+        &mut self,
+        tables: &mut Tables,
+        topic: &TopicName,
+        fx: &mut Effects,
+    ) -> Result<Bid, Refused> {
+        let keeps = tables.settings.topics.of(topic).keep;
+        let buffer = Buffer::opening(topic.clone(), SourceBuffer::BROKER, Framing::Merged, 0);
+        let out_bid = tables.add_buffer(Buffer { stage: BufferStage::Live, kept: keeps, ..buffer })?;
+        self.open_log(tables, topic, out_bid).inspect_err(|_| fx.push(Effect::Remove(out_bid)))?;
+        if let (Some(info), Some(buffer)) = (tables.info(out_bid), tables.topics.get_mut(out_bid)) {
+            buffer.epoch = Some(info.epoch);
+            buffer.max_delivery_bytes = info.max_delivery_bytes;
+        }
+        info!("topic '{topic}': its publishers are merged into buffer {out_bid}");
+        fx.push(Effect::AnnounceNew(out_bid));
+        Ok(out_bid)
+    }
+
+    /// Makes the ring of a merged topic, with what the disk has of it.
+    fn open_log(&mut self, tables: &Tables, topic: &TopicName, out_bid: Bid) -> Result<(), Refused> {
+        let rule = tables.settings.topics.of(topic);
+        let size_bytes = rule.ring_bytes.unwrap_or(tables.settings.merge_ring_bytes);
+        let retain_bytes = Some(tables.retained_bytes(rule, size_bytes));
+        let keeps = rule.keep.then(|| store_options(tables, rule, size_bytes));
+        let mut options = BufferOptions::new().size_bytes(size_bytes).retain_bytes(retain_bytes);
+        // The gateways receive the logs of all spaces.
+        options = options.mapped_locally(Space::is_reserved(topic));
+        let kept = keeps.map(|keeps| self.keeper.open(topic, &keeps)).transpose();
+        let kept = kept.map_err(|error| {
+            let reason = format!("what is kept of topic '{topic}' cannot be opened: {error}");
+            Refused::new(RefuseCode::Internal, reason)
+        })?;
+        if let Some((_, recovered)) = &kept {
+            options = options.start(recovered.last.0).epoch(Some(recovered.epoch));
+        }
+        let made = tables.out.create_buffer_with(out_bid, options).and_then(|made| {
+            made.set_limits(rule.limits());
+            made.writer()
+        });
+        let mut writer = made.map_err(no_buffer)?;
+        let (store, recovered) = kept.unzip();
+        if let Some(Recovered { last: (_, last), .. }) = &recovered
+            && !last.is_empty()
+        {
+            // The ring is new and larger than this.
+            let _ = writer.append(&[last]);
+        }
+        let reader = store.as_ref().map(Store::reader);
+        let store = store.map(|store| (store, self.keeper.scribe().clone()));
+        let merged = MergedTopic::new(writer, tables.settings.merge_table_entries, &tables.events, store);
+        self.index.insert(out_bid, &merged);
+        self.members.insert(out_bid, topic.clone(), merged);
+        if let (Some(recovered), Some(reader)) = (recovered, reader) {
+            self.members.restore(out_bid, recovered.places, recovered.next_number);
+            self.keeper.opened(topic, out_bid, reader, rule.kafka);
+        }
+        Ok(())
+    }
+}
+
+/// The options of a topic's store on the disk.
+fn store_options(tables: &Tables, rule: &Rule, size_bytes: u64) -> StoreOptions {
+    StoreOptions {
+        // Several of the largest deliveries.
+        max_bytes: Some(rule.keep_bytes().max(size_bytes)),
+        max_age: rule.keep_age(),
+        sync: tables.settings.keep_sync(),
+        max_delivery: size_bytes,
+        max_publishers: tables.settings.merge_max_publishers,
+    }
+}
+
+/// Refuses buffers that cannot be merged.
+fn check(tables: &Tables, key: SessionKey, create: &Create) -> Result<(), Refused> {
+    check_form(create)?;
+    tables.sessions.get(key).map_or(Ok(()), |session| tables.check_buffers(session))
+}
+
+/// Refuses buffers whose bytes cannot be merged.
+pub(crate) fn check_form(create: &Create) -> Result<(), Refused> {
+    if create.framing != Framing::Records {
+        let reason = format!(
+            "topic '{}' is merged (broker.topics, ingest = \"merge\", keep or space = true): its publishers must write records, not \
+             {} bytes",
+            create.topic, create.framing
+        );
+        return Err(Refused::new(RefuseCode::Invalid, reason));
+    }
+    if create.min_subscribers > 0 {
+        let reason = format!(
+            "topic '{}' is merged (broker.topics, ingest = \"merge\", keep or space = true): the broker writes the merged log, which ends with the \
+             broker and keeps nothing for absent subscribers; publish without min_subscribers",
+            create.topic
+        );
+        return Err(Refused::new(RefuseCode::Invalid, reason));
+    }
+    Ok(())
+}
+
+/// Where the log of a publisher begins for the broker, which knows its epoch, and merged it to a position, if it was here before.
+fn start_at(epoch: Option<Epoch>, merged_to: Option<Position>) -> Start {
+    match (epoch, merged_to) {
+        (Some(epoch), Some(at)) => Start::Position(epoch, at),
+        // All records that the publisher still has. For a restarted broker this begins at the position that the
+        // publisher kept, because a merged log doesn't tell what the old broker had delivered. A publisher that keeps
+        // records until they are delivered sends all undelivered ones.
+        _ => Start::Oldest,
+    }
+}
+
+/// The options of a subscription to a publisher's buffer.
+fn options(size_bytes: u64, start: Start) -> SubscribeOptions {
+    SubscribeOptions::new()
+        .size_bytes(size_bytes)
+        .start(start)
+        .policy(Policy::Block)
+        // A slow subscriber is handled at this broker, not by the publisher.
+        .block_timeout(BlockTimeout::Never)
+        .durable(BROKER_SLOT_NAME.to_vec(), BROKER_SLOT_HOLD)
+        // The subscribers of the merged log decide what is delivered and consumed.
+        .confirm(ConfirmMode::Relayed)
+        // The merger reads the ring as plain bytes, and chooses its size.
+        .own_memory(true)
+}
