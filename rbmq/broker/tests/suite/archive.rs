@@ -9,6 +9,7 @@ use crate::memory::Memory;
 use rbmq::{ConfirmLevel, Event, Notice, Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter};
 use rbmq_broker::{Broker, BrokerConfig, BrokerError, Rule};
 use rocketbufs::Position;
+use tempfile::TempDir;
 use testkit::own_addr;
 
 /// The time for events that must come. The machine may be loaded.
@@ -71,6 +72,15 @@ fn publish_archived(writer: &mut TopicWriter, archive: &Memory, numbers: std::op
         // The log has headers too.
         archive.wait_for_end(bytes_of(0..to), LONG);
     }
+}
+
+/// A broker, whose archive has the first messages of its topic.
+fn archived(messages: usize) -> (TempDir, Arc<Memory>, Broker, TopicWriter) {
+    let (dir, archive) = (tempfile::tempdir().unwrap(), Arc::<Memory>::default());
+    let broker = start(dir.path(), &archive);
+    let mut writer = topic(&broker.addr());
+    publish_archived(&mut writer, &archive, 0..messages);
+    (dir, archive, broker, writer)
 }
 
 fn subscribe(at: &str, from: StartFrom) -> Subscriber {
@@ -137,10 +147,7 @@ fn receive_with_losses(subscriber: &mut Subscriber, last: usize) -> Vec<Loss> {
 
 #[test]
 fn a_position_that_the_disk_has_removed_is_read_from_the_archive() {
-    let (dir, archive) = (tempfile::tempdir().unwrap(), Arc::<Memory>::default());
-    let broker = start(dir.path(), &archive);
-    let mut writer = topic(&broker.addr());
-    publish_archived(&mut writer, &archive, 0..20_000);
+    let (_dir, archive, broker, mut writer) = archived(20_000);
     for from in [StartFrom::Oldest, StartFrom::Position(0)] {
         let mut subscriber = subscribe(&broker.addr(), from);
         receive(&mut subscriber, 0..20_000);
@@ -166,10 +173,7 @@ fn a_position_that_the_disk_has_removed_is_read_from_the_archive() {
 
 #[test]
 fn an_archive_that_is_down_gets_everything_afterwards() {
-    let (dir, archive) = (tempfile::tempdir().unwrap(), Arc::<Memory>::default());
-    let broker = start(dir.path(), &archive);
-    let mut writer = topic(&broker.addr());
-    publish_archived(&mut writer, &archive, 0..12_000);
+    let (_dir, archive, broker, mut writer) = archived(12_000);
     archive.set_down(true);
     // As much as the disk keeps, so that the archive misses nothing.
     publish(&mut writer, 12_000..16_000);
@@ -185,10 +189,7 @@ fn an_archive_that_is_down_gets_everything_afterwards() {
 
 #[test]
 fn what_an_archive_never_got_is_told_as_lost() {
-    let (dir, archive) = (tempfile::tempdir().unwrap(), Arc::<Memory>::default());
-    let broker = start(dir.path(), &archive);
-    let mut writer = topic(&broker.addr());
-    publish_archived(&mut writer, &archive, 0..8_000);
+    let (_dir, archive, broker, mut writer) = archived(8_000);
     archive.set_down(true);
     publish(&mut writer, 8_000..30_000);
     archive.set_down(false);
@@ -221,10 +222,7 @@ fn a_restarted_broker_goes_on_where_its_archive_ends() {
 
 #[test]
 fn what_the_archive_has_removed_is_told_as_lost_too() {
-    let (dir, archive) = (tempfile::tempdir().unwrap(), Arc::<Memory>::default());
-    let broker = start(dir.path(), &archive);
-    let mut writer = topic(&broker.addr());
-    publish_archived(&mut writer, &archive, 0..20_000);
+    let (_dir, archive, broker, _writer) = archived(20_000);
     archive.remove_below(2 << 20);
     let mut subscriber = subscribe(&broker.addr(), StartFrom::Position(0));
     let losses = receive_with_losses(&mut subscriber, 19_999);
@@ -235,10 +233,7 @@ fn what_the_archive_has_removed_is_told_as_lost_too() {
 
 #[test]
 fn a_subscriber_waits_for_an_archive_only_so_long() {
-    let (dir, archive) = (tempfile::tempdir().unwrap(), Arc::<Memory>::default());
-    let first = start(dir.path(), &archive);
-    let mut writer = topic(&first.addr());
-    publish_archived(&mut writer, &archive, 0..20_000);
+    let (dir, archive, first, _writer) = archived(20_000);
     first.stop();
     archive.set_down(true);
     let mut config = config(dir.path());
@@ -257,10 +252,7 @@ fn a_subscriber_waits_for_an_archive_only_so_long() {
 
 #[test]
 fn an_archive_that_hangs_delays_only_those_who_need_it() {
-    let (dir, archive) = (tempfile::tempdir().unwrap(), Arc::<Memory>::default());
-    let broker = start(dir.path(), &archive);
-    let mut writer = topic(&broker.addr());
-    publish_archived(&mut writer, &archive, 0..20_000);
+    let (_dir, archive, broker, mut writer) = archived(20_000);
     let recent = archive.batch_beyond(archive.end() - (2 << 20));
     archive.set_hanging(true);
     // More of them than threads that read the archive.
@@ -308,15 +300,7 @@ fn every_log_has_a_place_of_its_own_in_the_archive() {
 /// A folder that is put back from a copy has other bytes at positions that the archive has already.
 #[test]
 fn an_archive_that_is_ahead_of_the_disk_gets_and_gives_nothing() {
-    let (dir, archive) = (tempfile::tempdir().unwrap(), Arc::<Memory>::default());
-    let copy = tempfile::tempdir().unwrap();
-    let broker = start(dir.path(), &archive);
-    publish_archived(&mut topic(&broker.addr()), &archive, 0..1_000);
-    broker.stop();
-    copy_folder(dir.path(), copy.path());
-    let broker = start(dir.path(), &archive);
-    publish_others(&broker, &archive);
-    broker.stop();
+    let (copy, archive) = two_histories();
     let end = archive.end();
     let broker = start(copy.path(), &archive);
     let mut writer = topic(&broker.addr());
@@ -338,15 +322,7 @@ fn an_archive_that_is_ahead_of_the_disk_gets_and_gives_nothing() {
 /// The archive comes late: the disk has no byte left to compare, and must not take the bytes of another history for its own.
 #[test]
 fn an_archive_that_cannot_be_compared_gets_and_gives_nothing() {
-    let (dir, archive) = (tempfile::tempdir().unwrap(), Arc::<Memory>::default());
-    let copy = tempfile::tempdir().unwrap();
-    let broker = start(dir.path(), &archive);
-    publish_archived(&mut topic(&broker.addr()), &archive, 0..1_000);
-    broker.stop();
-    copy_folder(dir.path(), copy.path());
-    let broker = start(dir.path(), &archive);
-    publish_others(&broker, &archive);
-    broker.stop();
+    let (copy, archive) = two_histories();
     let end = archive.end();
     archive.set_down(true);
     let broker = start(copy.path(), &archive);
@@ -361,9 +337,7 @@ fn an_archive_that_cannot_be_compared_gets_and_gives_nothing() {
 /// The same with the archive's own broker, which was restarted: the archive goes on with a hole.
 #[test]
 fn an_archive_whose_last_bytes_the_disk_has_removed_goes_on_after_a_restart() {
-    let (dir, archive) = (tempfile::tempdir().unwrap(), Arc::<Memory>::default());
-    let broker = start(dir.path(), &archive);
-    publish_archived(&mut topic(&broker.addr()), &archive, 0..4_000);
+    let (dir, archive, broker, _) = archived(4_000);
     archive.set_down(true);
     publish(&mut topic(&broker.addr()), 4_000..20_000);
     broker.stop();
@@ -375,10 +349,17 @@ fn an_archive_whose_last_bytes_the_disk_has_removed_goes_on_after_a_restart() {
     assert!(matches!(losses[..], [(_, Some(3_999), 8_000..)]), "{losses:?}");
 }
 
-/// Behind 1,000 messages that the archive has, publishes messages that no other history has.
-fn publish_others(broker: &Broker, archive: &Memory) {
+/// A copy of the folder of a topic with 1,000 messages, and an archive that has other messages behind them.
+fn two_histories() -> (TempDir, Arc<Memory>) {
+    let (dir, archive, broker, _) = archived(1_000);
+    let copy = tempfile::tempdir().unwrap();
+    broker.stop();
+    copy_folder(dir.path(), copy.path());
+    let broker = start(dir.path(), &archive);
     publish(&mut topic(&broker.addr()), 30_000..33_000);
     archive.wait_for_end(bytes_of(0..1_000) + bytes_of(30_000..33_000), LONG);
+    broker.stop();
+    (copy, archive)
 }
 
 /// Publishes to a broker whose archive does not answer.
