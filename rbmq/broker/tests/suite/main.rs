@@ -14,5 +14,4 @@ mod policies;
 mod quotas;
 mod rights;
 mod spaces;
-mod spaces_consumed;
 mod stored;

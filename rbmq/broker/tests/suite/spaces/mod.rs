@@ -1,19 +1,18 @@
 //! Spaces: all topics of a pattern live in one log. Publishers and subscribers see topics as any others.
 
-use std::collections::{BTreeMap, HashMap};
+mod consumed;
+mod everything;
+mod hostile;
+mod rights;
+
 use std::time::Duration;
 
-use access::AccessRule;
-use rbmq::wire::{
-    Attributes, AttributesBuf, Control, Framing, Hello, RecordFault, RefuseCode, Role, UnpackError,
-    push_record, push_record_with,
-};
+use rbmq::wire::{Attributes, AttributesBuf, Framing, RefuseCode};
 use rbmq::{
-    ConfirmError, ConfirmLevel, Event, Message, Notice, PublishError, Publisher, PublisherEvent,
-    ReceiveError, StartFrom, Subscriber, TopicFilter, TopicName, TopicOpenError, TopicOptions, TopicWriter,
+    ConfirmError, ConfirmLevel, Event, Message, Notice, PublishError, Publisher, PublisherEvent, StartFrom,
+    Subscriber, TopicName, TopicOpenError, TopicOptions, TopicWriter,
 };
 use rbmq_broker::{Broker, BrokerConfig, UpstreamSettings};
-use rocketbufs::{Config, Conn, Context, ROut};
 use testkit::{LONG, Proxy, broker_with, rule, until};
 
 /// A broker with the space `d/#`, from which `d/own/#` is taken out.
@@ -204,107 +203,6 @@ fn settled_with(subscriber: &mut Subscriber) {
     });
 }
 
-const EACH: u32 = 300;
-
-/// Publishes numbered records to topics in all ways that there are.
-fn publish_in_all_ways(addr: &str, names: &[TopicName], who: u32) {
-    let publisher = Publisher::connect(addr).unwrap();
-    let mut topics: Vec<TopicWriter> =
-        names.iter().map(|name| publisher.topic(name.as_str()).unwrap()).collect();
-    let mut space = publisher.space("d/#").unwrap();
-    let mut seed = who.wrapping_mul(7919) + 1;
-    for which in 0..EACH {
-        seed = seed.wrapping_mul(1_103_515_245).wrapping_add(12_345);
-        let at = (seed >> 16) as usize % names.len();
-        let payload = [who.to_le_bytes(), which.to_le_bytes()].concat();
-        let mut attributes = AttributesBuf::new();
-        attributes.key(b"k").unwrap();
-        match which % 6 {
-            0 => _ = topics[at].publish(&payload).unwrap(),
-            1 => {
-                let mut batch = topics[at].batch(12).unwrap();
-                assert!(batch.push(&payload) && !batch.push(b""));
-                batch.deliver().unwrap();
-            }
-            2 => {
-                let mut segment = topics[at].claim(9, None).unwrap();
-                segment.bytes_mut()[..8].copy_from_slice(&payload);
-                topics[at].publish_segment(segment, Some(8)).unwrap();
-            }
-            3 => _ = topics[at].publish_with(&attributes, &payload).unwrap(),
-            4 => {
-                let mut segment = topics[at].claim_with(&attributes, 8, None).unwrap();
-                segment.bytes_mut().copy_from_slice(&payload);
-                topics[at].publish_segment(segment, Some(8)).unwrap();
-            }
-            _ => _ = space.publish_to(&names[at], &attributes, &payload).unwrap(),
-        }
-    }
-    space.close().unwrap();
-    topics.into_iter().for_each(|topic| topic.close().unwrap());
-}
-
-/// What a subscriber has to get.
-struct Checked<'a> {
-    filters: Vec<TopicFilter>,
-    last: BTreeMap<u32, u32>,
-    /// The topic of each record, as subscribers have seen it.
-    topics: &'a mut HashMap<(u32, u32), TopicName>,
-}
-
-impl Checked<'_> {
-    fn take(&mut self, topic: &TopicName, bytes: &[u8]) {
-        let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
-        let (who, which) = (number(0), number(4));
-        assert!(self.filters.iter().any(|filter| filter.matches(topic)), "{topic}");
-        assert!(self.last.insert(who, which).is_none_or(|before| before < which), "out of order");
-        assert_eq!(*self.topics.entry((who, which)).or_insert_with(|| topic.clone()), *topic);
-    }
-}
-
-/// What each subscriber gets is what its filters match, in the order of each publisher, whichever way the records are published and received.
-#[test]
-fn what_comes_is_what_the_filters_match() {
-    let broker = broker();
-    let addr = broker.addr();
-    let filters: [&[&str]; 5] = [&["#"], &["d/+/1"], &["+/2/#", "d/1/1"], &["d/0"], &["d/#", "d/+/+"]];
-    let mut subscribers: Vec<Subscriber> = filters.iter().map(|filters| subscriber(&addr, filters)).collect();
-    subscribers.iter_mut().for_each(settled);
-    let names = ["d/0", "d/0/0", "d/0/1", "d/1", "d/1/1", "d/1/2", "d/2", "d/2/1", "d/2/2/x"].map(name);
-    std::thread::scope(|threads| {
-        for who in 0..3 {
-            let (addr, names) = (&addr, &names);
-            threads.spawn(move || publish_in_all_ways(addr, names, who));
-        }
-    });
-    let mut topics = HashMap::new();
-    for (at, subscriber) in subscribers.iter_mut().enumerate() {
-        let filters: Vec<TopicFilter> = filters[at].iter().map(|filter| filter.parse().unwrap()).collect();
-        let wanted = |topic: &TopicName| filters.iter().any(|filter| filter.matches(topic));
-        let count = match at {
-            0 => 3 * EACH as usize,
-            _ => topics.values().filter(|topic| wanted(topic)).count(),
-        };
-        let mut checked = Checked { filters, last: BTreeMap::new(), topics: &mut topics };
-        let mut got = 0;
-        while got < count {
-            if at % 2 == 0 {
-                let message = subscriber.recv_ref(Some(LONG)).unwrap().expect("a message");
-                checked.take(message.topic, message.bytes);
-                got += 1;
-            } else {
-                let batch = subscriber.next_batch(Some(LONG)).unwrap().expect("messages");
-                for record in batch.records() {
-                    checked.take(batch.topic(), record);
-                    got += 1;
-                }
-            }
-        }
-        assert!(subscriber.recv(Some(Duration::ZERO)).unwrap().is_none());
-    }
-    assert_eq!(topics.len(), 3 * EACH as usize);
-}
-
 #[test]
 fn a_hundred_thousand_topics_cost_one_ring() {
     const TOPICS: usize = 100_000;
@@ -461,98 +359,6 @@ fn a_space_takes_its_own_topics_alone() {
     assert!(matches!(error, PublishError::TopicInAttributes { .. }), "{error}");
 }
 
-fn rights(publish: &[&str], subscribe: &[&str]) -> AccessRule {
-    let mut rule = AccessRule::for_user("*");
-    rule.publish = publish.iter().map(|pattern| pattern.parse().unwrap()).collect();
-    rule.subscribe = subscribe.iter().map(|pattern| pattern.parse().unwrap()).collect();
-    rule
-}
-
-fn refusal(subscriber: &mut Subscriber) -> String {
-    match subscriber.recv(Some(LONG)) {
-        Err(ReceiveError::Refused { reason, .. }) => reason,
-        other => panic!("{other:?}"),
-    }
-}
-
-#[test]
-fn a_space_needs_the_right_to_all_of_it() {
-    let all = |config: &mut BrokerConfig| config.access.rules = vec![rights(&["#"], &["#"])];
-    let mut broker = spacious(all);
-    let addr = broker.addr();
-    let publisher = Publisher::connect(&addr).unwrap();
-    let mut topic = publisher.topic("d/a").unwrap();
-    let mut reader = subscriber(&addr, &["d/a"]);
-    settled(&mut reader);
-    topic.publish(b"1").unwrap();
-    assert_eq!(text(&next(&mut reader)).1, "1");
-    // A part of a space is not enough, neither to read nor to write.
-    let mut config = broker.config().clone();
-    config.access.rules = vec![rights(&["d/a", "e"], &["d/a", "e"])];
-    broker.reload(&config).unwrap();
-    let why = refusal(&mut reader);
-    assert!(why.contains("not") || why.contains("refused"), "{why}");
-    let until_refused = std::iter::from_fn(|| Some(topic.publish(b"2"))).find_map(Result::err).unwrap();
-    assert!(
-        until_refused.to_string().contains("may not publish everything of 'd/#', which is a space"),
-        "{until_refused}"
-    );
-    match publisher.topic("d/a").unwrap_err() {
-        TopicOpenError::Refused { code, reason, .. } => {
-            assert_eq!(code, RefuseCode::NotAllowed);
-            assert!(reason.contains("may not publish everything of 'd/#'"), "{reason}");
-        }
-        other => panic!("{other}"),
-    }
-    let mut named = subscriber(&addr, &["d/a"]);
-    let why = refusal(&mut named);
-    assert!(why.contains("may not subscribe to everything of 'd/#', which is a space"), "{why}");
-    // A wider pattern gives what may be read.
-    let mut wide = subscriber(&addr, &["#"]);
-    settled(&mut wide);
-    let mut own = publisher.topic("e").unwrap();
-    own.publish(b"3").unwrap();
-    assert_eq!(text(&next(&mut wide)), ("e".into(), "3".into()));
-    // Rights that come back bring the log back.
-    config.access.rules = vec![rights(&["d/#", "e"], &["d/#", "e"])];
-    broker.reload(&config).unwrap();
-    let mut topic = publisher.topic("d/b").unwrap();
-    until("the log", || {
-        topic.publish(b"4").unwrap();
-        wide.recv(Some(Duration::from_millis(1)))
-            .unwrap()
-            .is_some_and(|message| message.topic.as_str() == "d/b")
-    });
-}
-
-#[test]
-fn who_reads_topics_of_earlier_rules_has_nothing_to_do_with_the_space() {
-    let broker = spacious(|config| config.access.rules = vec![rights(&["#"], &["d/own/#"])]);
-    let addr = broker.addr();
-    let publisher = Publisher::connect(&addr).unwrap();
-    let mut topics = ["d/temp", "d/own/temp"].map(|topic| publisher.topic(topic).unwrap());
-    let mut own = subscriber(&addr, &["d/own/temp"]);
-    topics.iter_mut().for_each(|topic| _ = topic.publish(b"1").unwrap());
-    // A refusal would be an error.
-    assert_eq!(received(&mut own, 1), expected(&[("d/own/temp", "1")]));
-    topics.into_iter().for_each(|topic| topic.close().unwrap());
-    until("the end", || own.recv(Some(Duration::from_millis(1))).unwrap().is_none() && own.ended());
-}
-
-#[test]
-fn a_subscriber_of_a_topic_of_an_earlier_rule_does_not_get_the_log_of_the_space() {
-    let broker = broker();
-    let addr = broker.addr();
-    let publisher = Publisher::connect(&addr).unwrap();
-    let mut topics = ["d/temp", "d/own/temp"].map(|topic| publisher.topic(topic).unwrap());
-    let mut own = subscriber(&addr, &["d/own/temp"]);
-    settled(&mut own);
-    topics.iter_mut().for_each(|topic| _ = topic.publish(b"1").unwrap());
-    assert_eq!(received(&mut own, 1), expected(&[("d/own/temp", "1")]));
-    topics[1].wait_subscribers(1, Some(LONG)).unwrap();
-    assert_eq!(topics.map(|topic| topic.subscribers()), [0, 1]);
-}
-
 #[test]
 fn a_reload_changes_no_space() {
     let mut broker = broker();
@@ -568,113 +374,6 @@ fn a_reload_changes_no_space() {
     let publisher = Publisher::connect(&broker.addr()).unwrap();
     publisher.topic("d/a").unwrap().publish(b"1").unwrap();
     assert_eq!(broker.topics()[0].topic.as_str(), "$space/d");
-}
-
-/// A publisher that writes the log of a space as it likes.
-struct Bare {
-    buffer: rocketbufs::OutBuffer,
-    _out: ROut,
-    _conn: Conn,
-}
-
-impl Bare {
-    fn join(ctx: &Context, addr: &str) -> Self {
-        let out = ROut::new(ctx);
-        let buffer = out.create_buffer(7, 64 << 10).unwrap();
-        let (told, answers) = std::sync::mpsc::sync_channel(16);
-        out.set_control_msg_cb(move |_, message| _ = told.try_send(Control::decode(message).unwrap()));
-        let hello = Hello { role: Role::Publisher, client: 5, name: String::new() };
-        let conn = Conn::connect(ctx, addr, &hello.encode()).unwrap();
-        out.add_conn(&conn);
-        let create = |topic: &str| Control::Create {
-            bid: 7,
-            framing: Framing::Records,
-            ring_bytes: 64 << 10,
-            max_delivery_bytes: 16 << 10,
-            min_subscribers: 0,
-            topic: name(topic),
-        };
-        let space = rbmq::Space::new(&"d/#".parse().unwrap()).unwrap();
-        let in_space =
-            Control::InSpace { bid: 7, more: false, space, before: vec!["d/own/#".parse().unwrap()] };
-        conn.send_control(&create("d/x").encode()).unwrap();
-        assert_eq!(answers.recv_timeout(LONG).unwrap(), in_space);
-        conn.send_control(&create("$space/d").encode()).unwrap();
-        assert_eq!(answers.recv_timeout(LONG).unwrap(), in_space);
-        assert_eq!(answers.recv_timeout(LONG).unwrap(), Control::Created { bid: 7 });
-        Self { buffer, _out: out, _conn: conn }
-    }
-
-    /// Delivers records with these names; the last one is plain.
-    fn deliver(&self, names: &[Option<&str>]) {
-        let (mut bytes, mut attributes) = (Vec::new(), AttributesBuf::new());
-        for topic in names {
-            attributes.clear();
-            attributes.key(b"k").unwrap();
-            topic.iter().for_each(|topic| _ = attributes.topic(topic).unwrap());
-            push_record_with(&mut bytes, attributes.attributes(), topic.unwrap_or("none").as_bytes());
-        }
-        push_record(&mut bytes, b"plain");
-        let mut segment = self.buffer.segment(bytes.len() as u64, None).unwrap();
-        segment.bytes_mut().copy_from_slice(&bytes);
-        self.buffer.deliver(segment, bytes.len() as u64, None).unwrap();
-    }
-}
-
-fn is_fault(error: &ReceiveError) -> bool {
-    match error {
-        ReceiveError::Malformed { topic, error: UnpackError::Publisher { publisher, error } } => {
-            topic.as_str() == "$space/d" && *publisher == 0 && error.fault == RecordFault::Topic
-        }
-        _ => false,
-    }
-}
-
-#[test]
-fn what_a_publisher_writes_wrong_costs_its_own_records() {
-    let broker = broker();
-    let addr = broker.addr();
-    let mut by_message = subscriber(&addr, &["#"]);
-    let mut by_batch = subscriber(&addr, &["d/+"]);
-    [&mut by_message, &mut by_batch].into_iter().for_each(settled);
-    let ctx = Context::new(Config::default()).unwrap();
-    let bad = Bare::join(&ctx, &addr);
-    bad.deliver(&[Some("d/1"), None, Some("e/2"), Some("d/+"), Some("$space/d"), Some("d/3")]);
-    let good = Publisher::connect(&addr).unwrap();
-    good.topic("d/4").unwrap().publish(b"d/4").unwrap();
-    let (mut got, mut faults) = (Vec::new(), 0);
-    while got.len() < 3 {
-        match by_message.recv(Some(LONG)) {
-            Ok(message) => got.push(message.expect("a message").topic.to_string()),
-            Err(error) => {
-                assert!(is_fault(&error), "{error}");
-                faults += 1;
-            }
-        }
-    }
-    got.sort();
-    assert_eq!(got, ["d/1", "d/3", "d/4"]);
-    let mut got = Vec::new();
-    while got.len() < 3 || faults < 10 {
-        if faults < 5 {
-            let error = by_message.recv(Some(LONG)).unwrap_err();
-            assert!(is_fault(&error), "{error}");
-            faults += 1;
-            continue;
-        }
-        let batch = by_batch.next_batch(Some(LONG)).unwrap().expect("messages");
-        for piece in batch.pieces() {
-            match piece {
-                Ok(piece) => got.push((batch.topic().to_string(), piece.record.to_vec())),
-                Err(error) => {
-                    assert!(is_fault(&error), "{error}");
-                    faults += 1;
-                }
-            }
-        }
-    }
-    assert!(got.iter().all(|(topic, record)| topic.as_bytes() == record));
-    assert_eq!((got.len(), faults), (3, 10));
 }
 
 #[test]
