@@ -10,6 +10,8 @@ mod common;
 mod confirm;
 mod endings;
 mod ends;
+#[path = "../../../client/tests/suite/event_loop.rs"]
+mod event_loop;
 mod events;
 mod faults;
 mod files;

@@ -1,6 +1,5 @@
 //! The client library in applications with an event loop of their own, and changes of subscriptions.
 
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rbmq::{
@@ -8,49 +7,12 @@ use rbmq::{
     StartFrom, Subscriber, TopicOptions, TopicWriter,
 };
 use rbmq_broker::Broker;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use testkit::{LONG, broker_with, until};
 
-const NO_WAIT: Option<Duration> = Some(Duration::ZERO);
+use crate::event_loop::{NO_WAIT, is_readable, messages, wait_event, wait_publisher_event};
 
 fn topic(broker: &Broker, name: &str) -> TopicWriter {
     Publisher::connect(&broker.addr()).unwrap().topic(name).unwrap()
-}
-
-/// Whether the descriptor is readable, waiting at most `timeout`.
-fn is_readable(descriptor: BorrowedFd<'_>, timeout: Duration) -> bool {
-    let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
-    poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], Some(&timeout)).unwrap() == 1
-}
-
-/// The next event that `find` selects, as an event loop takes it.
-fn wait_event<T>(subscriber: &mut Subscriber, find: impl Fn(Event<'_>) -> Option<T>) -> T {
-    loop {
-        while let Some(event) = subscriber.next_event(NO_WAIT).unwrap() {
-            if let Some(found) = find(event) {
-                return found;
-            }
-        }
-        assert!(is_readable(subscriber.pollable().unwrap(), LONG), "no event came");
-    }
-}
-
-fn messages(event: Event<'_>) -> Option<Vec<Vec<u8>>> {
-    match event {
-        Event::Batch(batch) => Some(batch.records().map(<[u8]>::to_vec).collect()),
-        _ => None,
-    }
-}
-
-fn wait_publisher_event(publisher: &Publisher, wanted: impl Fn(&PublisherEvent) -> bool) {
-    loop {
-        while let Some(event) = publisher.next_event(NO_WAIT) {
-            if wanted(&event) {
-                return;
-            }
-        }
-        assert!(is_readable(publisher.pollable().unwrap(), LONG), "no event came");
-    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod away;
 mod between;
+mod event_loop;
 mod events;
 mod library;
 mod observe;
