@@ -2,13 +2,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use multimqc::levels::{DiskConfig, DiskLevel};
 use multimqc::{
     Epoch, Hole, Level, LevelError, LevelKind, Stack, StackError, Tail, TopicId, TransferConfig, Transfers,
 };
 use multimqc_conformance::{Lab, User, pattern};
+use testkit::until;
 
 use crate::device::Device;
 
@@ -114,11 +115,7 @@ fn stack_of(levels: &[(LevelKind, &Path)], epoch: u32) -> Result<Arc<Stack>, Sta
 }
 
 fn wait_for_head(stack: &Stack, level: usize, head: u64) {
-    let until = Instant::now() + Duration::from_secs(30);
-    while stack.levels()[level].window(TOPIC).expect("open").head < head {
-        assert!(Instant::now() < until, "the level gets no bytes");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    until("the level gets the bytes", || stack.levels()[level].window(TOPIC).expect("open").head >= head);
 }
 
 /// A level that is put in behind one that has a log gets all that this one has left.

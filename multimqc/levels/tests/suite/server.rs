@@ -10,8 +10,7 @@ use multimqc::{
     StartError, TopicConfig, TopicId,
 };
 use multimqc_conformance::{Lab, User, pattern};
-
-use crate::{PATIENCE, wait_for};
+use testkit::{LONG, until};
 
 const TOPIC: TopicId = TopicId(3);
 
@@ -41,29 +40,29 @@ fn clients_push_and_pull() {
     let server = start(&config(), Vec::new());
     let mut pusher = Pusher::connect(header_address(&server), TOPIC).expect("a socket");
     let mut puller = Puller::connect(header_address(&server), TOPIC).expect("a socket");
-    assert_eq!(puller.fetch(0, 10, Some(PATIENCE)).expect("a socket"), Some(Fetched::End(0)));
+    assert_eq!(puller.fetch(0, 10, Some(LONG)).expect("a socket"), Some(Fetched::End(0)));
     let mut sent = 0;
     for round in 1..=100 {
         let message = pattern(sent, round * 40);
         pusher.push(&message).expect("it is sent");
         sent += message.len() as u64;
-        wait_for("the message arrives", || head(&server) == sent);
+        until("the message arrives", || head(&server) == sent);
     }
     let mut at = 0;
     while at < sent {
-        let fetched = puller.fetch(at, 4000, Some(PATIENCE)).expect("a socket").expect("a reply");
+        let fetched = puller.fetch(at, 4000, Some(LONG)).expect("a socket").expect("a reply");
         let Fetched::Data(bytes) = fetched else { panic!("{fetched:?} at {at}") };
         assert_eq!(bytes, pattern(at, bytes.len()));
         at += bytes.len() as u64;
     }
     assert!(puller.epoch() != Epoch::ANY);
-    let end = puller.fetch(MAX_OFFSET, 1, Some(PATIENCE)).expect("a socket");
+    let end = puller.fetch(MAX_OFFSET, 1, Some(LONG)).expect("a socket");
     assert_eq!(end, Some(Fetched::End(sent)), "the way to the newest byte");
     let report = server.report();
     assert_eq!((report.pushes, report.refused, report.senders.lost), (100, 0, 0));
     assert_eq!(report.replies, report.pulls);
     let mut other = Puller::connect(header_address(&server), TopicId(9)).expect("a socket");
-    assert_eq!(other.fetch(0, 1, Some(PATIENCE)).expect("a socket"), Some(Fetched::UnknownTopic));
+    assert_eq!(other.fetch(0, 1, Some(LONG)).expect("a socket"), Some(Fetched::UnknownTopic));
     assert!(pusher.push(&[]).is_err() && pusher.push(&vec![0; 65_500]).is_err());
 }
 
@@ -73,7 +72,7 @@ fn holes_and_lost_history_are_reported() {
     let stack = server.stack();
     stack.write(TOPIC, Batch { offset: 1000, bytes: b"after the hole" }).expect("room");
     let mut puller = Puller::connect(header_address(&server), TOPIC).expect("a socket");
-    let mut fetch = |at| format!("{:?}", puller.fetch(at, 5, Some(PATIENCE)).expect("a socket"));
+    let mut fetch = |at| format!("{:?}", puller.fetch(at, 5, Some(LONG)).expect("a socket"));
     assert_eq!(fetch(400), "Some(Hole(600))");
     assert_eq!(fetch(1000), format!("{:?}", Some(Fetched::Data(b"after"))));
     stack.write(TOPIC, Batch { offset: 1 << 40, bytes: b"far" }).expect("room");
@@ -92,7 +91,7 @@ fn losses_are_known() {
             .send_to(&[&header.encode()[..], b"ping"].concat(), header_address(&server))
             .expect("it is sent");
     }
-    wait_for("90 messages arrive", || head(&server) == 360);
+    until("90 messages arrive", || head(&server) == 360);
     assert_eq!(server.report().senders.lost, 10);
 }
 
@@ -106,7 +105,7 @@ fn a_reply_is_never_longer_than_its_request() {
     let server = start(&config(), Vec::new());
     server.stack().append(TOPIC, &mut std::iter::once(&[7; 10_000][..])).expect("room");
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-    socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    socket.set_read_timeout(Some(LONG)).expect("a time-out");
     let (_, _, pull) = server.addresses().topics[0];
     let mut reply = vec![0; 1 << 16];
     for padding in [0, 1, 31, 1000, 1472, 5000] {
@@ -142,7 +141,7 @@ fn other_datagrams_are_counted_and_not_answered() {
     send(&[&header(Kind::Batch, 0, 99, 4).encode()[..], b"ping"].concat(), header_address(&server));
     send(b"short", pull.expect("a port"));
     send(b"", push.expect("a port"));
-    wait_for("all are counted", || {
+    until("all are counted", || {
         let report = server.report();
         (report.foreign, report.version, report.broken, report.refused) == (2, 1, 2, 3)
     });
@@ -156,11 +155,11 @@ fn batches_are_stored_where_configured() {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     let mut lost = header(Kind::Batch, 0, 8, 4);
     socket.send_to(&[&lost.encode()[..], b"ping"].concat(), header_address(&server)).expect("it is sent");
-    wait_for("the batch is stored", || head(&server) == 12);
+    until("the batch is stored", || head(&server) == 12);
     lost.epoch = Epoch(server.stack().epoch(TOPIC).expect("open").0.wrapping_add(1));
     lost.offset = 12;
     socket.send_to(&[&lost.encode()[..], b"ping"].concat(), header_address(&server)).expect("it is sent");
-    wait_for("a batch of another log is refused", || server.report().refused == 1);
+    until("a batch of another log is refused", || server.report().refused == 1);
     let counters = server.stack().levels()[0].counters(TOPIC);
     assert_eq!((counters.holes, counters.hole_bytes, counters.bytes), (1, 8, 4));
 }
@@ -175,14 +174,14 @@ fn functions_filter_and_transform() {
     for value in [3, 50, 7, 60, 70] {
         pusher.push(&[value, value + 1, 0, 0]).expect("it is sent");
     }
-    wait_for("all arrive", || server.report().pushes == 5);
+    until("all arrive", || server.report().pushes == 5);
     assert_eq!((head(&server), server.report().filtered, server.report().refused), (12, 2, 0));
     let mut puller = Puller::connect(header_address(&server), TOPIC).expect("a socket");
-    let fetched = puller.fetch(0, 12, Some(PATIENCE)).expect("a socket");
+    let fetched = puller.fetch(0, 12, Some(LONG)).expect("a socket");
     assert_eq!(fetched, Some(Fetched::Data(&[51, 61, 71])));
-    let fetched = puller.fetch(8, 8, Some(PATIENCE)).expect("a socket");
+    let fetched = puller.fetch(8, 8, Some(LONG)).expect("a socket");
     assert_eq!(fetched, Some(Fetched::End(12)), "half of the range was not written yet");
-    let fetched = puller.fetch(0, 1, Some(PATIENCE)).expect("a socket");
+    let fetched = puller.fetch(0, 1, Some(LONG)).expect("a socket");
     assert_eq!(fetched, Some(Fetched::Hole(1)), "nothing of the range is sent");
 }
 

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use multimqc::levels::{DiskConfig, DiskLevel};
 use multimqc::{Epoch, Hole, Level, LevelKind, Mover, Stack, Stop, Tail, TopicId, TransferConfig, Transfers};
 use multimqc_conformance::{Disk, Lab, User, pattern};
+use testkit::until;
 
 use crate::device::Device;
-use crate::wait_for;
 
 const TOPIC: TopicId = TopicId(3);
 
@@ -33,7 +33,7 @@ fn a_device_that_was_full_for_a_while_loses_nothing() {
     let transfers = Transfers::start(&stack, &config).expect("threads");
     device.set_full(true);
     append(&stack, 50_000);
-    wait_for("the failure is reported", || {
+    until("the failure is reported", || {
         let report = &transfers.progress()[0];
         report.failures > 0 && report.last_error.as_ref().is_some_and(|error| error.contains("no space"))
     });
@@ -41,8 +41,8 @@ fn a_device_that_was_full_for_a_while_loses_nothing() {
     let answer = stack.read(TOPIC, 0, &mut bytes).expect("open");
     assert_eq!((answer.level, answer.tail), (Some(LevelKind::User), Tail::Nothing), "readers notice nothing");
     device.set_full(false);
-    wait_for("the rest is moved", || device.window(TOPIC).is_some_and(|window| window.head == 50_000));
-    wait_for("the error is over", || transfers.progress()[0].last_error.is_none());
+    until("the rest is moved", || device.window(TOPIC).is_some_and(|window| window.head == 50_000));
+    until("the error is over", || transfers.progress()[0].last_error.is_none());
     assert_eq!(transfers.progress()[0].holes, 0);
     device.read(TOPIC, 0, &mut bytes).expect("the level works");
     assert_eq!(bytes, pattern(0, 50_000));
@@ -87,7 +87,7 @@ fn old_bytes_of_an_idle_topic_go() {
     let level = DiskLevel::new(config).expect("a folder");
     level.open(TOPIC, 0, Epoch(5)).expect("a topic");
     level.append(TOPIC, &mut std::iter::once(&b"secret"[..])).expect("room");
-    wait_for("the bytes go", || level.counters(TOPIC).overwritten_bytes == 6);
+    until("the bytes go", || level.counters(TOPIC).overwritten_bytes == 6);
     let window = level.window(TOPIC).expect("open");
     assert_eq!((window.first, window.head), (6, 6), "the log goes on where it was");
     assert_eq!(level.read(TOPIC, 0, &mut [0]).expect("it works").stop, Stop::Gone(6));
