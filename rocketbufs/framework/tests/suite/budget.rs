@@ -9,7 +9,8 @@ use rocketbufs::{
     Budget, BufferOptions, Config, Conn, Context, InEvent, InView, Listener, RIn, ROut, SubscribeOptions,
 };
 
-const WAIT: Duration = Duration::from_secs(60);
+use crate::ends::{WAIT, until};
+
 const KIB: u64 = 1 << 10;
 
 struct Ends {
@@ -89,14 +90,6 @@ fn give_back(got: &mut HashMap<u32, u64>, view: InView) {
     );
     *at = view.end();
     view.consume();
-}
-
-fn until(what: &str, ready: impl Fn() -> bool) {
-    let deadline = Instant::now() + WAIT;
-    while !ready() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// The system counts the backed bytes of all contexts of a process together. This test checks the bytes of one context.

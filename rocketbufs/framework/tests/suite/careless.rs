@@ -11,7 +11,7 @@ use rocketbufs::{
     SegmentError, SubscribeOptions, WaitError,
 };
 
-use crate::ends::{receiver, sender};
+use crate::ends::{receiver, sender, until};
 use crate::raw::WAIT;
 
 fn subscribe(input: &RIn, bid: u32) {
@@ -35,17 +35,6 @@ fn take(input: &RIn) -> usize {
     }
 }
 
-/// Waits for something that happens on another thread.
-fn eventually(what: &str, mut is: impl FnMut() -> bool) {
-    for _ in 0..6000 {
-        if is() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("waited in vain for {what}");
-}
-
 #[test]
 fn a_callback_that_panics_ends_its_own_connection_only() {
     let ctx = Context::new(Config::default()).unwrap();
@@ -61,7 +50,7 @@ fn a_callback_that_panics_ends_its_own_connection_only() {
     };
     let in_data = clumsy(&|bad| bad.set_data_in_cb(|_, _| panic!("in a data callback")));
     let in_event = clumsy(&|bad| bad.set_event_cb(|_| panic!("in an event callback")));
-    eventually("subscriptions", || out.buffer(1).unwrap().subscribers().len() >= 2);
+    until("subscriptions", || out.buffer(1).unwrap().subscribers().len() >= 2);
     deliver(&out, 1, 10);
     assert_eq!(take(&good), 10);
     for bad in [&in_data, &in_event] {
@@ -119,7 +108,7 @@ fn callbacks_may_do_anything_but_wait() {
         input.resume(&Conn::connect_start(&inner_ctx, &address, b"").unwrap());
         tell.send(()).unwrap();
     });
-    eventually("the connection", || input.conn().is_up());
+    until("the connection", || input.conn().is_up());
     let (conn, sent) = mpsc::sync_channel(16);
     out.set_control_msg_cb(move |from, _| conn.send(from.clone()).unwrap());
     input.send_control(b"who am I").unwrap();
@@ -150,7 +139,7 @@ fn the_last_handle_may_go_inside_a_callback() {
     input.subscribe(1, 1 << 16).unwrap();
     drop(input);
     heard.recv_timeout(WAIT).unwrap();
-    eventually("the end of its connection", || out.buffer(1).unwrap().subscribers().is_empty());
+    until("the end of its connection", || out.buffer(1).unwrap().subscribers().is_empty());
 }
 
 #[test]
@@ -211,7 +200,7 @@ fn waits_end_with_their_context() {
     away.subscribe_with(1, SubscribeOptions::new().durable("n", Duration::from_secs(3600))).unwrap();
     assert!(matches!(away.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
     other.shutdown(Duration::ZERO);
-    eventually("it is away", || buffer.subscribers().is_empty() && !buffer.durable_cursors().is_empty());
+    until("it is away", || buffer.subscribers().is_empty() && !buffer.durable_cursors().is_empty());
     let input = receiver(&ctx, &listener);
     input.conn().close("done");
     assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::ConnDown { .. })));
@@ -256,7 +245,7 @@ fn places_are_given_up_in_time_on_every_worker() {
         input.subscribe_with(1, SubscribeOptions::new().durable(name, hold)).unwrap();
         assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
         input.conn().close("gone");
-        eventually("its end", || out.buffer(1).unwrap().subscribers().is_empty());
+        until("its end", || out.buffer(1).unwrap().subscribers().is_empty());
         for _ in 0..100 {
             deliver(&out, 1, 4096);
         }
@@ -431,7 +420,7 @@ fn an_event_callback_that_is_set_late_gets_earlier_events() {
     // More than are kept for an application that may never ask for them.
     for _ in 0..300 {
         input.subscribe(9, 1 << 16).unwrap();
-        eventually("the subscription is refused", || input.subscriptions().is_empty());
+        until("the subscription is refused", || input.subscriptions().is_empty());
     }
     input.conn().close("the test");
     input.conn().wait_down(Some(WAIT)).unwrap().unwrap();

@@ -1,14 +1,14 @@
 //! An rOut and rIns over real TCP: data by callback and synchronously, credit, confirmations, splices, ends.
 
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rocketbufs::{
     BufferOptions, Config, Conn, Context, InEvent, Listener, Policy, ProgressLevel, RIn, ROut, SegmentError,
     Start, SubscribeOptions,
 };
 
-use crate::ends::{WAIT, pattern, receiver, ring_of, sender, write};
+use crate::ends::{WAIT, pattern, receiver, ring_of, sender, until, write};
 
 fn wait_subscribed(input: &RIn, bid: u32) {
     match input.recv(Some(WAIT)).unwrap() {
@@ -309,14 +309,6 @@ fn a_sender_that_drains_and_ends_is_reported_as_closed() {
     }
 }
 
-fn until(ready: impl Fn() -> bool) {
-    let deadline = Instant::now() + WAIT;
-    while !ready() {
-        assert!(Instant::now() < deadline, "the condition was never true");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 /// Writes a delivery of 20 KiB. Returns its end.
 fn write_delivery(out: &ROut) -> u64 {
     let segment = out.buffer(1).unwrap().segment(20 << 10, Some(WAIT)).unwrap();
@@ -363,13 +355,13 @@ fn data_before_a_splice_holds_nothing_up() {
             let conn = input.conn();
             conn.close("lost");
             conn.wait_down(Some(WAIT)).unwrap().unwrap();
-            until(|| source.buffer(1).unwrap().subscriber_count() == 0);
+            until("nobody subscribes", || source.buffer(1).unwrap().subscriber_count() == 0);
         }
         let (broker, broker_listener) = sender(&ctx);
         broker.splice(&input, 1).unwrap();
         if lost {
             input.resume(&Conn::connect(&ctx, &listener.local_addr(), b"again").unwrap());
-            until(|| source.buffer(1).unwrap().subscriber_count() == 1);
+            until("the subscription is back", || source.buffer(1).unwrap().subscriber_count() == 1);
         }
         // Without a subscriber nothing holds the writer.
         for _ in 0..32 {

@@ -1,12 +1,21 @@
 //! The two ends of connections in one process: senders, receivers, and bytes that say where they belong.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rocketbufs::config::TransportKind;
 use rocketbufs::{Config, Conn, Context, InEvent, Listener, RIn, ROut, SubscribeOptions};
 
 pub const WAIT: Duration = Duration::from_secs(60);
+
+/// Waits until something is so.
+pub fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !so() {
+        assert!(begun.elapsed() < WAIT, "never: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
 
 pub fn config(transport: TransportKind) -> Config {
     Config { transport, ..Config::default() }

@@ -1,22 +1,12 @@
 //! The state that an rOut shows: subscribers and their positions, traffic, durable cursors.
 
-use std::time::{Duration, Instant};
-
 use rocketbufs::inspect::Traffic;
 use rocketbufs::{
     BufferOptions, Config, Conn, Context, InEvent, Listener, Policy, ProgressLevel, RIn, ROut,
     SubscribeOptions,
 };
 
-const LONG: Duration = Duration::from_secs(60);
-
-fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !so() {
-        assert!(started.elapsed() < LONG, "never: {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
+use crate::ends::{WAIT, until};
 
 /// An rOut with a buffer of 64 KiB that begins at 1,000, and an rIn that subscribes to it.
 fn joined(options: SubscribeOptions) -> (ROut, RIn, [Context; 2]) {
@@ -47,12 +37,12 @@ fn counts_arrived_and_landed_bytes_and_keeps_the_sums_of_lost_connections() {
     write(&out, 10);
     let mut got = 0;
     while got < 10_000 {
-        if let Some(InEvent::Data(view)) = input.recv(Some(LONG)).expect("no callback") {
+        if let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).expect("no callback") {
             got += view.len();
             view.consume();
         }
     }
-    out.buffer(7).unwrap().wait(ProgressLevel::Consumed, 11_000, Some(LONG)).expect("all was consumed");
+    out.buffer(7).unwrap().wait(ProgressLevel::Consumed, 11_000, Some(WAIT)).expect("all was consumed");
     let all = Traffic { received_bytes: 10_000, delivered_bytes: 10_000, dropped_bytes: 0 };
     let info = out.buffer(7).and_then(|buffer| buffer.info()).expect("a buffer");
     assert_eq!((info.start, info.head, info.retain_bytes, info.traffic), (1000, 11_000, 32 << 10, all));
@@ -83,7 +73,7 @@ fn a_trickle_is_announced_to_polling_readers() {
     let (out, input, _contexts) = joined(SubscribeOptions::default());
     // Far less than a quarter of a window, so that no CREDIT comes without a request.
     write(&out, 1);
-    let Some(InEvent::Data(view)) = std::iter::from_fn(|| Some(input.recv(Some(LONG)).expect("no callback")))
+    let Some(InEvent::Data(view)) = std::iter::from_fn(|| Some(input.recv(Some(WAIT)).expect("no callback")))
         .find(|received| matches!(received, Some(InEvent::Data(_))))
         .flatten()
     else {
@@ -104,12 +94,12 @@ fn a_trickle_is_announced_to_polling_readers() {
 
 #[test]
 fn shows_places_that_are_kept() {
-    let named = SubscribeOptions::new().durable(b"attic", LONG);
+    let named = SubscribeOptions::new().durable(b"attic", WAIT);
     let (out, input, _contexts) = joined(named);
     assert!(out.buffer(7).unwrap().durable_cursors().is_empty());
     input.conn().close("away");
     until("kept", || out.buffer(7).unwrap().durable_cursors().len() == 1);
     let place = &out.buffer(7).unwrap().durable_cursors()[0];
     assert_eq!((place.name.as_slice(), place.landed, place.retains_from), (&b"attic"[..], 1000, Some(1000)));
-    assert!(place.expires_in <= LONG && !place.expires_in.is_zero());
+    assert!(place.expires_in <= WAIT && !place.expires_in.is_zero());
 }

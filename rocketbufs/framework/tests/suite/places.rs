@@ -1,6 +1,6 @@
 //! Durable subscriptions: each has a slot from its beginning, and a subscriber without a slot learns so.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rocketbufs::config::TransportKind;
 use rocketbufs::{
@@ -8,23 +8,14 @@ use rocketbufs::{
     SubscribeOptions,
 };
 
-use crate::ends::{self, pattern, receiver, sender, subscribe, take};
+use crate::ends::{self, WAIT, pattern, receiver, sender, subscribe, take, until};
 
-const WAIT: Duration = Duration::from_secs(60);
 const RING_BYTES: u64 = 64 << 10;
 
 struct Sender {
     ctx: Context,
     out: ROut,
     listener: Listener,
-}
-
-fn until(what: &str, done: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < WAIT, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// A sender of buffers 1 to 3, of which so many places may be taken.

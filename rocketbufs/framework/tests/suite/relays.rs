@@ -11,9 +11,8 @@ use rocketbufs::{
     ROut, SegmentError, Start, SubscribeOptions, WaitError,
 };
 
-use crate::ends::{self, receiver, ring_of, sender, subscribe, take, write};
+use crate::ends::{self, WAIT, receiver, ring_of, sender, subscribe, take, until, write};
 
-const WAIT: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(50);
 const BID: u32 = 7;
 
@@ -273,14 +272,6 @@ fn an_end_before_the_splice_is_reported_without_a_subscriber() {
     let event = relay.recv_event(Some(WAIT)).unwrap();
     assert!(matches!(event, Some(OutEvent::Ended { bid: 70 })), "{event:?}");
     drop(view);
-}
-
-fn until(what: &str, done: impl Fn() -> bool) {
-    let begun = std::time::Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < WAIT, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 #[test]

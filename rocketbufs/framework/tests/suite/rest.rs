@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rocketbufs::{
     BufferOptions, Config, Conn, Context, InEvent, Listener, RIn, ROut, Start, SubscribeOptions,
 };
 
-const WAIT: Duration = Duration::from_secs(60);
+use crate::ends::{WAIT, until};
+
 const BUFFERS: u32 = 32;
 const SIZE: u64 = 1 << 20;
 /// The most bytes of the history of all buffers together.
@@ -36,14 +37,6 @@ fn backed(reservation: u64) -> u64 {
         fds.filter(|fd| fs::read_link(fd).is_ok_and(|to| to.to_string_lossy().contains("memfd:rocketring")));
     let files = rings.filter_map(|path| fs::metadata(path).ok());
     files.filter(|file| file.size() == reservation).map(|file| file.blocks() * 512).sum()
-}
-
-fn until(what: &str, ready: impl Fn() -> bool) {
-    let deadline = Instant::now() + WAIT;
-    while !ready() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// A writer of all buffers.
