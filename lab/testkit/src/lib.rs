@@ -8,6 +8,7 @@ mod modes;
 mod port;
 mod process;
 mod proxy;
+mod random;
 #[cfg(feature = "broker")]
 mod raw;
 mod strangers;
@@ -20,6 +21,7 @@ pub use modes::files_for_their_user;
 pub use port::{own_addr, own_port};
 pub use process::{Outcome, Process};
 pub use proxy::Proxy;
+pub use random::Random;
 #[cfg(feature = "broker")]
 pub use raw::{Raw, introduction};
 pub use strangers::{Door, connect_from, is_in_own_network, resident_kib};

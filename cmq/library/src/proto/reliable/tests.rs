@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use testkit::Random;
+
 use super::inbound::{Arrival, Inbound};
 use super::link::Flight;
 use super::out_stream::Fate;
@@ -15,7 +17,7 @@ use super::outbound::Outbound;
 use crate::config::{Config, Reliable};
 use crate::event::{Event, ReliableCounts, Undelivered};
 use crate::key::Key;
-use crate::proto::random::{Random, addr, seeds};
+use crate::proto::random::{addr, seeds};
 use crate::proto::shared_buffer::SharedBuffer;
 use crate::proto::sink::{Dropped, Room, Sink};
 use crate::wire::{Body, Datagram, LinkName, Messages};
@@ -86,7 +88,7 @@ const RECEIVER: u16 = 2;
 
 impl Net {
     pub fn new(seed: u64, settings: Reliable, config: Config) -> Net {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let now = Instant::now();
         Net {
             now,
@@ -130,7 +132,7 @@ impl Net {
             return;
         }
         let copies =
-            if self.random.chance(self.loss) { 0 } else { 1 + u64::from(self.random.chance(self.repeat)) };
+            if self.random.percent(self.loss) { 0 } else { 1 + u64::from(self.random.percent(self.repeat)) };
         for _ in 0..copies {
             let delay = self.delay * 1000 + self.extra_us + self.random.below(self.jitter * 1000 + 1);
             self.count += 1;
@@ -274,7 +276,7 @@ fn everything_arrives(seed: u64) {
         let all = sent.entry(mailbox).or_default();
         assert_eq!(of_key, all.len() as u64, "messages of a key are numbered");
         all.push(message);
-        if net.random.chance(30) {
+        if net.random.percent(30) {
             let pause = net.random.below(200);
             net.run_for(Duration::from_millis(pause));
         }
@@ -320,7 +322,7 @@ fn confirmed_or_reported(seed: u64) {
         if number == 100 && seed.is_multiple_of(2) {
             net.restart_receiver();
         }
-        if net.random.chance(20) {
+        if net.random.percent(20) {
             pop(&mut net, &mut ever);
         }
     }

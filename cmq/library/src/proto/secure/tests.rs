@@ -7,9 +7,11 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use testkit::Random;
+
 use super::{Output, Route, Sessions};
 use crate::event::{Event, HandshakeError, Refusal};
-use crate::proto::random::{Random, addr, seeds};
+use crate::proto::random::{addr, seeds};
 use crate::security::{SecretKey, Security};
 use crate::wire::secured::{HEADER_BYTES, Header, Kind, TAG_BYTES};
 
@@ -18,8 +20,8 @@ fn secret(number: u8) -> SecretKey {
 }
 
 fn machine(security: Security, now: Instant, seed: u64) -> Sessions {
-    let mut random = Random(seed);
-    let fill = move |bytes: &mut [u8]| bytes.iter_mut().for_each(|byte| *byte = random.next() as u8);
+    let mut random = Random::new(seed);
+    let fill = move |bytes: &mut [u8]| bytes.iter_mut().for_each(|byte| *byte = random.draw() as u8);
     Sessions::new(security, now, Box::new(fill))
 }
 
@@ -49,12 +51,12 @@ struct Net {
 
 impl Net {
     fn new(seed: u64) -> Net {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         Net {
             now: Instant::now(),
             loss: random.below(31),
             repeat: random.below(20),
-            hostile: random.chance(70),
+            hostile: random.percent(70),
             random,
             nodes: BTreeMap::new(),
             flying: BinaryHeap::new(),
@@ -64,7 +66,7 @@ impl Net {
     }
 
     fn add(&mut self, at: SocketAddr, security: Security) {
-        let sessions = machine(security, self.now, self.random.next());
+        let sessions = machine(security, self.now, self.random.draw());
         let (got, failed, events) = (Vec::new(), BTreeSet::new(), Vec::new());
         self.nodes.insert(at, Node { sessions, got, failed, events });
     }
@@ -72,13 +74,13 @@ impl Net {
     fn fly(&mut self, from: SocketAddr, to: SocketAddr, bytes: Vec<u8>) {
         self.seen.push((from, to, bytes.clone()));
         let copies =
-            if self.random.chance(self.loss) { 0 } else { 1 + u64::from(self.random.chance(self.repeat)) };
+            if self.random.percent(self.loss) { 0 } else { 1 + u64::from(self.random.percent(self.repeat)) };
         for _ in 0..copies {
             let arrives = self.now + Duration::from_millis(1 + self.random.below(60));
             self.count += 1;
             self.flying.push(Reverse((arrives, self.count, from, to, bytes.clone())));
         }
-        if self.hostile && self.random.chance(20) {
+        if self.hostile && self.random.percent(20) {
             self.attack();
         }
     }
@@ -103,7 +105,7 @@ impl Net {
             }
             _ => {
                 let length = self.random.below(200) as usize;
-                bytes = (0..length).map(|_| self.random.next() as u8).collect();
+                bytes = (0..length).map(|_| self.random.draw() as u8).collect();
                 bytes.splice(..bytes.len().min(2), [0xC5, 0x20 | self.random.below(8) as u8]);
             }
         }
@@ -198,9 +200,9 @@ fn run(seed: u64) {
         let plain = format!("{number} from {from} to {to}").into_bytes();
         sent.entry((from, to)).or_default().insert(plain.clone());
         net.send(from, to, &plain);
-        let pause = if net.random.chance(3) { 2500 } else { net.random.below(100) };
+        let pause = if net.random.percent(3) { 2500 } else { net.random.below(100) };
         net.run(Duration::from_millis(pause));
-        if net.random.chance(2) {
+        if net.random.percent(2) {
             // The server is restarted: it has lost its sessions.
             let got = std::mem::take(&mut net.nodes.get_mut(&server).expect("a node").got);
             net.add(

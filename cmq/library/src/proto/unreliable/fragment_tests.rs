@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use testkit::Random;
+
 use super::batcher::Batcher;
 use super::receiver::Receiver;
-use super::tests::{Dice, Got, World};
+use super::tests::{Got, World};
 use crate::config::{Config, MIN_DATAGRAM};
 use crate::key::Key;
 use crate::proto::random::addr;
@@ -85,22 +87,22 @@ fn fragments_are_freed_with_their_message() {
 #[test]
 fn one_fragment_of_each_parity_group_may_be_lost() {
     let config = Config::default().qthresh(60_000).timeout(Duration::from_secs(3600)).parity_fragments(true);
-    let mut dice = Dice(7);
+    let mut dice = Random::new(7);
     for round in 0..400 {
-        let size = 1300 + dice.roll(60_000) as usize;
+        let size = 1300 + dice.below(60_000) as usize;
         let all = datagrams(&config, &[size]);
         let (pieces, spares) = counted(&all);
         assert_eq!(all.len(), pieces + spares, "{size} bytes");
         assert!(all.iter().all(|datagram| datagram.len() == all[0].len()), "the kernel can cut them");
         let mut lost = vec![0; spares];
-        let come: Vec<bool> = (0..all.len()).map(|_| dice.roll(12) > 0).collect();
+        let come: Vec<bool> = (0..all.len()).map(|_| dice.below(12) > 0).collect();
         for (index, _) in come.iter().enumerate().filter(|(_, come)| !**come) {
             lost[index.checked_sub(pieces).unwrap_or(index % spares)] += 1;
         }
         // In any order, some of them twice.
         let mut order: Vec<usize> = (0..all.len()).filter(|&index| come[index]).collect();
         if round % 2 == 0 {
-            (0..order.len()).for_each(|at| order.swap(at, dice.roll(at as u64 + 1) as usize));
+            (0..order.len()).for_each(|at| order.swap(at, dice.below(at as u64 + 1) as usize));
             order.extend_from_within(..order.len() / 4);
         }
         let (mut receiver, mut got) = (Receiver::new(&config), Got::default());

@@ -3,9 +3,11 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use testkit::Random;
+
 use super::gaps::NO_WAIT;
 use super::receiver::Receiver;
-use super::tests::{Dice, Got};
+use super::tests::Got;
 use crate::config::{Config, Delivery};
 use crate::event::Event;
 use crate::proto::random::addr;
@@ -90,20 +92,20 @@ fn held_numbers_count_as_memory() {
 
 #[test]
 fn arbitrary_datagrams_are_handled() {
-    let mut dice = Dice(5);
+    let mut dice = Random::new(5);
     let mut receiver = Receiver::new(&Config::default());
     let (now, mut got) = (Instant::now(), Got::default());
     let mut queue: VecDeque<Vec<u8>> = VecDeque::from([datagram(1, 0, &[b"abc", b"", b"d"])]);
     for _ in 0..20_000 {
         let mut bytes = queue.pop_front().expect("there is always one");
         receiver.datagram(now, addr(1), &bytes, &mut got);
-        let at = dice.roll(bytes.len() as u64) as usize;
-        bytes[at] = dice.roll(256) as u8;
-        if dice.roll(8) == 0 {
+        let at = dice.below(bytes.len() as u64) as usize;
+        bytes[at] = dice.below(256) as u8;
+        if dice.below(8) == 0 {
             bytes.truncate(1 + at);
         }
-        if dice.roll(4) == 0 {
-            bytes = datagram(dice.roll(3), dice.roll(100), &[b"abc", b"", b"d"]);
+        if dice.below(4) == 0 {
+            bytes = datagram(dice.below(3), dice.below(100), &[b"abc", b"", b"d"]);
         }
         queue.push_back(bytes);
     }

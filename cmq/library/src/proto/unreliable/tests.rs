@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
+use testkit::Random;
 
 use super::batcher::{Batcher, Environment};
 use super::receiver::Receiver;
@@ -189,25 +190,12 @@ proptest! {
     }
 }
 
-/// A deterministic pseudo-random generator.
-pub(super) struct Dice(pub u64);
-
-impl Dice {
-    pub fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % sides
-    }
-}
-
 /// The arrival time, the sequence number, the sender and the bytes of a datagram.
 type Carried = (u64, u64, usize, Vec<u8>);
 
 /// The simulated network.
 struct Network {
-    dice: Dice,
+    dice: Random,
     loss: u64,
     twice: u64,
     late: u64,
@@ -224,16 +212,16 @@ struct Network {
 
 impl Network {
     fn carry(&mut self, now: u64, sender: usize, bytes: Vec<u8>) {
-        let copies = if self.dice.roll(1000) < self.loss {
+        let copies = if self.dice.below(1000) < self.loss {
             0
         } else {
-            1 + u64::from(self.dice.roll(1000) < self.twice)
+            1 + u64::from(self.dice.below(1000) < self.twice)
         };
         if copies == 0 {
             self.note_loss(sender, &bytes);
         }
         for _ in 0..copies {
-            let late = if self.dice.roll(1000) < self.late { self.dice.roll(self.jitter) } else { 0 };
+            let late = if self.dice.below(1000) < self.late { self.dice.below(self.jitter) } else { 0 };
             self.sent += 1;
             self.queue.push(std::cmp::Reverse((now + 50 + late, self.sent, sender, bytes.clone())));
         }
@@ -295,19 +283,19 @@ const SENDERS: usize = 3;
 
 impl Run {
     fn new(seed: u64) -> Run {
-        let mut dice = Dice(seed);
-        let ordered = dice.roll(2) == 0;
-        let (wait, window) = (Duration::from_micros(dice.roll(4) * 1000), 1 + dice.roll(20) as usize);
+        let mut dice = Random::new(seed);
+        let ordered = dice.below(2) == 0;
+        let (wait, window) = (Duration::from_micros(dice.below(4) * 1000), 1 + dice.below(20) as usize);
         let delivery =
             if ordered { Delivery::Ordered { wait, window } } else { Delivery::Unordered { wait, window } };
-        let parity_fragments = dice.roll(2) == 0;
+        let parity_fragments = dice.below(2) == 0;
         let config = Config { parity_fragments, ..Config::default() };
         let config = config.qthresh(200).timeout(Duration::from_millis(3)).delivery(delivery);
         let network = Network {
-            loss: dice.roll(100),
-            twice: dice.roll(50),
-            late: dice.roll(200),
-            jitter: 1 + dice.roll(6000),
+            loss: dice.below(100),
+            twice: dice.below(50),
+            late: dice.below(200),
+            jitter: 1 + dice.below(6000),
             dice,
             queue: BinaryHeap::new(),
             sent: 0,
@@ -333,10 +321,10 @@ impl Run {
     }
 
     fn push(&mut self) {
-        let sender = self.network.dice.roll(SENDERS as u64) as usize;
-        let size = match self.network.dice.roll(20) {
-            0 => 1000 + self.network.dice.roll(5000),
-            _ => 8 + self.network.dice.roll(60),
+        let sender = self.network.dice.below(SENDERS as u64) as usize;
+        let size = match self.network.dice.below(20) {
+            0 => 1000 + self.network.dice.below(5000),
+            _ => 8 + self.network.dice.below(60),
         };
         let number = self.pushed[sender];
         self.pushed[sender] += 1;
@@ -404,7 +392,7 @@ fn run(seed: u64) -> Run {
     let mut run = Run::new(seed);
     for _ in 0..400 {
         run.push();
-        let us = run.network.dice.roll(400);
+        let us = run.network.dice.below(400);
         run.step(us);
     }
     for sender in 0..SENDERS {

@@ -25,23 +25,11 @@ use std::time::Duration;
 
 use encoder::{Encoder, Film};
 use nodes::{NODES, Nodes};
+use testkit::Random;
 use viewer::{Addresses, Seen, Viewer};
 
 /// The time limits of nodes are longer than this.
 const STANDSTILL: Duration = Duration::from_secs(8);
-
-/// Random numbers from a seed (splitmix64).
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % end
-    }
-}
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
@@ -114,7 +102,7 @@ fn kills(transport: &str) {
     }
     let seed = number("KILL_SEED", u64::from(std::process::id()));
     say(&format!("KILL_SEED={seed}"));
-    for (kill, seen) in rounds(transport, &film(), &mut Random(seed)) {
+    for (kill, seen) in rounds(transport, &film(), &mut Random::new(seed)) {
         say(&format!("{transport:4} | {kill:26} | {seen}"));
     }
 }

@@ -10,7 +10,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::Random;
+use testkit::Random;
+
 use super::encoder::Film;
 use super::media;
 use super::rules::{self, Listed, Read};
@@ -118,7 +119,7 @@ impl Viewer {
             rendition,
             film,
             shared: shared.clone(),
-            random: Random(7),
+            random: Random::new(7),
             list: None,
             is_cut_off: false,
             last: None,

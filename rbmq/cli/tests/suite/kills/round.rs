@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use rbmq::Observer;
 use rocketbufs::Epoch;
-use testkit::{LONG, Outcome, Process, own_addr, until};
+use testkit::{LONG, Outcome, Process, Random, own_addr, until};
 
 use super::output::{Confirmed, Lines, confirmations, lost, missing, numbers};
 use super::publisher::Publisher;
-use super::shape::{Rng, Shape};
+use super::shape::Shape;
 use crate::common::{BrokerProcess, client};
 
 /// The topic of the round's publishers.
@@ -32,7 +32,7 @@ enum Victim {
 
 pub struct Round {
     seed: u64,
-    pub rng: Rng,
+    pub rng: Random,
     shape: Shape,
     dir: tempfile::TempDir,
     /// A broker, or the two brokers of a chain; None during a restart.
@@ -51,7 +51,7 @@ pub struct Round {
 
 impl Round {
     pub fn start(seed: u64) -> Self {
-        let mut rng = Rng(seed);
+        let mut rng = Random::new(seed);
         let shape = Shape::draw(&mut rng);
         let dir = tempfile::tempdir().expect("a folder");
         let mut brokers = Vec::new();

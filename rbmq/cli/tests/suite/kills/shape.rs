@@ -1,21 +1,6 @@
 //! The shape of a round, drawn from a seed.
 
-/// A generator whose numbers follow from its seed alone.
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % n
-    }
-
-    pub fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len() as u64) as usize]
-    }
-}
+use testkit::Random;
 
 /// Lines that all publishers of a round publish together: some hundred milliseconds at the rate of the file.
 const LINES: u64 = 60_000;
@@ -44,8 +29,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    pub fn draw(rng: &mut Rng) -> Self {
-        let level = rng.one_of(&["accepted", "delivered", "consumed"]);
+    pub fn draw(rng: &mut Random) -> Self {
+        let level = rng.pick(&["accepted", "delivered", "consumed"]).expect("one of them");
         let merged = rng.below(3) == 0;
         let publishers = if merged { 2 + rng.below(2) as usize } else { 1 };
         Self {
@@ -54,8 +39,8 @@ impl Shape {
             publishers,
             chain: rng.below(3) == 0,
             pattern: rng.below(3) == 0,
-            transport: rng.one_of(&["auto", "auto", "tcp"]),
-            ring: rng.one_of(&["64k", "256k", "1M"]),
+            transport: rng.pick(&["auto", "auto", "tcp"]).expect("one of them"),
+            ring: rng.pick(&["64k", "256k", "1M"]).expect("one of them"),
             filler: rng.below(120) as usize,
         }
     }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use rocketbufs::error::{RefuseCode, RefusedError};
 use rocketbufs::{Bid, Policy, Position, Start};
+use testkit::Random;
 
-use super::Rng;
 use crate::wire::{Control, Framing, ReplayFrom, SubscribeLimits, Topic, TopicFilter, TopicName};
 
 /// What a publisher, or the broker for a merged topic, writes.
@@ -181,7 +181,13 @@ impl Broker {
     }
 
     /// Takes a message of the subscriber. `rejects`: a request for topics is refused.
-    pub(super) fn on_message(&mut self, message: ToBroker, logs: &mut [Log], rng: &mut Rng, rejects: bool) {
+    pub(super) fn on_message(
+        &mut self,
+        message: ToBroker,
+        logs: &mut [Log],
+        rng: &mut Random,
+        rejects: bool,
+    ) {
         match message {
             ToBroker::Control(Control::Topics { .. }) if rejects => {
                 self.send(Control::Rejected { reason: "too many".into() });
@@ -209,7 +215,7 @@ impl Broker {
         }
     }
 
-    fn on_replay(&mut self, bid: Bid, from: ReplayFrom, logs: &[Log], rng: &mut Rng) {
+    fn on_replay(&mut self, bid: Bid, from: ReplayFrom, logs: &[Log], rng: &mut Random) {
         let earlier: Vec<Bid> =
             self.buffers.iter().filter(|(_, one)| one.replay_of == Some(bid)).map(|(bid, _)| *bid).collect();
         earlier.into_iter().for_each(|replay| self.destroy(replay));
@@ -263,13 +269,13 @@ impl Broker {
     }
 
     /// Sends what a subscription may have, if there is something.
-    pub(super) fn pump(&mut self, logs: &[Log], rng: &mut Rng) -> bool {
+    pub(super) fn pump(&mut self, logs: &[Log], rng: &mut Random) -> bool {
         let wires: Vec<u64> = self.readers.keys().copied().collect();
         let first = if wires.is_empty() { 0 } else { rng.below(wires.len() as u64) as usize };
         wires.iter().cycle().skip(first).take(wires.len()).any(|wire| self.pump_one(*wire, logs, rng))
     }
 
-    fn pump_one(&mut self, wire: u64, logs: &[Log], rng: &mut Rng) -> bool {
+    fn pump_one(&mut self, wire: u64, logs: &[Log], rng: &mut Random) -> bool {
         let Some(reader) = self.readers.get(&wire) else { return false };
         let (bid, at) = (reader.bid, reader.at);
         let (buffer, head) = (&self.buffers[&bid], self.head(bid, logs));
@@ -304,7 +310,7 @@ impl Broker {
     }
 
     /// The ring gives up old bytes: not those that a blocking subscriber has not got, or that the successor of an ended buffer needs.
-    pub(super) fn trim(&mut self, bid: Bid, logs: &[Log], rng: &mut Rng) {
+    pub(super) fn trim(&mut self, bid: Bid, logs: &[Log], rng: &mut Random) {
         let head = self.head(bid, logs);
         let blocking = |reader: &&Reader| reader.bid == bid && reader.policy == Policy::Block;
         let needed = self.readers.values().filter(blocking).map(|reader| reader.landed);
@@ -320,7 +326,7 @@ impl Broker {
     }
 
     /// A subscription of a slow subscriber ends.
-    pub(super) fn end_slow(&mut self, rng: &mut Rng) {
+    pub(super) fn end_slow(&mut self, rng: &mut Random) {
         let slow = self.readers.iter().filter(|(_, reader)| reader.policy == Policy::Disconnect);
         let slow: Vec<u64> = slow.map(|(wire, _)| *wire).collect();
         if let Some(wire) = rng.pick(&slow) {

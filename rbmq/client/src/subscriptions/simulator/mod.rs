@@ -24,38 +24,6 @@ use world::World;
 /// Seeds of a usual run.
 const SEEDS: u64 = 1000;
 
-/// SplitMix64.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// Below `n`, which is not 0.
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    /// From `from` to `to`, both included.
-    fn between(&mut self, from: u64, to: u64) -> u64 {
-        from + self.below(to - from + 1)
-    }
-
-    /// True in `percent` of 100 cases.
-    fn percent(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-
-    fn pick<T: Clone>(&mut self, from: &[T]) -> Option<T> {
-        (!from.is_empty()).then(|| from[self.below(from.len() as u64) as usize].clone())
-    }
-}
-
 /// Says which seed fails.
 struct Running(u64);
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use rocketbufs::{Bid, Epoch, Policy, Position, Start};
+use testkit::Random;
 
-use super::Rng;
 use super::broker::{Event, ToBroker};
 use crate::subscriptions::{Begin, Subscribe};
 
@@ -111,7 +111,7 @@ impl RIn {
     }
 
     /// The next event of any subscription, and the log where it is known.
-    pub(super) fn recv(&mut self, rng: &mut Rng) -> Option<(Bid, Event)> {
+    pub(super) fn recv(&mut self, rng: &mut Random) -> Option<(Bid, Event)> {
         let ready: Vec<Bid> =
             self.all.iter().filter(|(_, one)| !one.events.is_empty()).map(|(bid, _)| *bid).collect();
         let bid = rng.pick(&ready)?;

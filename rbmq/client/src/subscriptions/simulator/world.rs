@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use rocketbufs::error::{DownReason, RefuseCode, RefusedError};
 use rocketbufs::{Bid, Epoch, InEvent, Policy, Position, Start};
+use testkit::Random;
 
-use super::Rng;
 use super::broker::{Broker, End, Event, Log, ToBroker, ToClient};
 use super::rin::RIn;
 use super::user::User;
@@ -30,7 +30,7 @@ const TOPICS: [&str; 5] = ["a", "a/b", "free", "kept", "merged"];
 const FILTERS: [&str; 8] = ["a", "a/b", "a/#", "free", "kept", "merged", "+", "#"];
 
 pub(super) struct World {
-    rng: Rng,
+    rng: Random,
     slow: SlowPolicy,
     hold: Duration,
     machine: Subscriptions,
@@ -66,7 +66,7 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(seed: u64) -> Self {
-        let mut rng = Rng(seed);
+        let mut rng = Random::new(seed);
         let slow = [
             SlowPolicy::Block,
             SlowPolicy::BlockIfAllowed,
