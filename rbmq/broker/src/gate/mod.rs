@@ -18,8 +18,9 @@ mod kept;
 mod reception;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use rbmq_wire::Space;
+use rbmq_wire::TopicName;
 use rocketbufs::config::TransportKind;
 use rocketbufs::{Config, Context, Listener, MeterClock};
 use tracing::warn;
@@ -111,16 +112,19 @@ impl Gate {
         KeptTopics::new(self.0.kept_logs.clone(), self.0.desk.in_force.clone(), wake)
     }
 
-    /// A publisher into the log of a space, without a connection: what it publishes is copied once, mostly by the calling thread. `wake` is called
-    /// when it may go on; it must only signal another thread, as the log waits for it. None: the space is kept on disk, or there is none; [`Gate::address`] is the way.
+    /// A publisher into a merged topic, or the log of a space, without a connection: what it publishes is copied once, mostly by the calling thread, and
+    /// by that of the disk if the topic is kept. The topic is open as long as a publisher with a connection has it open. `wake` is called when the
+    /// publisher may go on; it must only signal another thread, as the log waits for it. None: there is no such log, or the broker has not answered
+    /// within `timeout`; [`Gate::address`] is the way.
     pub fn local_publisher(
         &self,
-        space: &Space,
+        log: &TopicName,
+        timeout: Duration,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Option<LocalPublisher> {
-        let (ask, answer) = LocalAsk::new(space.log().clone(), wake);
+        let (ask, answer) = LocalAsk::new(log.clone(), wake);
         self.0.events.event(Event::Local(Box::new(ask)));
-        answer.recv().ok().flatten()
+        answer.recv_timeout(timeout).ok().flatten()
     }
 
     /// The entrance for the clients of a gateway that listens on an address. `wake` is called from any thread when

@@ -28,6 +28,7 @@ use seglog::{
 use tracing::{debug, info, warn};
 
 use super::super::descriptors::TooFewDescriptors;
+use super::super::session_key::SessionKey;
 use super::clock::Clock;
 use super::news::{News, Stored};
 use super::places::{Entry, Journaled, Place, Places};
@@ -258,7 +259,9 @@ impl Store {
         self.begin()?;
         self.write_floor()?;
         let at = self.log.end();
-        if let Some(entry) = self.places.begins(at, place) {
+        // A publisher of this process ends with it: nobody goes on behind its runs.
+        let is_local = place.key == SessionKey::BROKER;
+        if !is_local && let Some(entry) = self.places.begins(at, place) {
             in_log(self.journal.append(&entry.encode()).map(drop), &self.dir)?;
             self.places.shrink(self.max_publishers);
         }

@@ -5,6 +5,8 @@
 //!                          └───▶ log      the one that does, or the one that makes room in the log
 //! ```
 //!
+//! Into a log on disk the log's own thread merges, and this thread waits for no disk.
+//!//!
 //! A batch in the slot is in the queue of the merger as the data of all publishers is, so nobody is served before others. Until it is merged the
 //! slot takes no other one: that is this publisher's flow control.
 
@@ -13,16 +15,18 @@ use std::sync::{Arc, mpsc};
 
 use locks::Mutex;
 use rbmq_wire::TopicName;
-use rocketbufs::Position;
+use rocketbufs::{Epoch, Position};
 
 /// An empty slot keeps memory for so many bytes.
 const KEPT_BYTES: usize = 256 << 10;
 
-/// Publishes into the log of a space from a thread of this process. A batch that is not merged when it is dropped still will be.
+/// Publishes into the log of a merged topic or of a space from a thread of this process. A batch that is not merged when it is dropped still will be.
 pub struct LocalPublisher {
     slot: Slot,
     merging: Box<dyn Merging + Send>,
     max_bytes: usize,
+    /// The position behind what was taken.
+    end: Position,
 }
 
 /// What is called when there is room again.
@@ -75,6 +79,7 @@ pub enum NotTaken {
 pub(super) struct Slot(Arc<Shared>);
 
 struct Shared {
+    epoch: Epoch,
     content: Mutex<Content>,
     wake: Wake,
 }
@@ -103,15 +108,27 @@ pub(super) struct Batch {
 
 impl LocalPublisher {
     /// A publisher that finds its topic with what `join` makes of its ring. `wake` is called, from any thread, when there is room again and
-    /// the publisher has waited for it.
+    /// the publisher has waited for it. Nobody else has, or can guess, the name of its log.
     pub(super) fn new<M: Merging + Send + 'static>(
         max_bytes: usize,
+        epoch: Epoch,
         wake: Wake,
         join: impl FnOnce(LocalRing) -> M,
     ) -> Self {
-        let slot = Slot(Arc::new(Shared { content: Mutex::default(), wake }));
+        let slot = Slot(Arc::new(Shared { epoch, content: Mutex::default(), wake }));
         let merging = Box::new(join(LocalRing(slot.clone())));
-        Self { slot, merging, max_bytes }
+        Self { slot, merging, max_bytes, end: 0 }
+    }
+
+    /// The name of the log that its batches are, one behind the other. Of a kept topic it tells what is stored
+    /// ([`KeptTopics::follow_publisher`](crate::KeptTopics::follow_publisher)).
+    pub fn epoch(&self) -> Epoch {
+        self.slot.0.epoch
+    }
+
+    /// The position behind the last batch that was taken.
+    pub fn position(&self) -> Position {
+        self.end
     }
 
     /// Takes a batch of whole records, one delivery at most, and leaves an empty one with memory for the next. It is published before anything
@@ -137,7 +154,8 @@ impl LocalPublisher {
         }
         mem::swap(&mut content.batch, batch);
         content.is_taken = true;
-        content.end += content.batch.len() as Position;
+        self.end += content.batch.len() as Position;
+        content.end = self.end;
         drop(content);
         self.merging.arrived();
         Ok(())
@@ -167,6 +185,11 @@ impl std::fmt::Debug for LocalPublisher {
 }
 
 impl LocalRing {
+    /// The name of the publisher's log.
+    pub(super) fn epoch(&self) -> Epoch {
+        self.0.0.epoch
+    }
+
     /// The batch in the slot.
     pub(super) fn complete(&self) -> Option<Batch> {
         let mut content = self.0.0.content.lock();

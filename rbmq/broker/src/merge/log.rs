@@ -105,8 +105,11 @@ impl SourceRing for Source {
     fn origin(&self, number: u32, piece: &Deliveries) -> Place {
         match (self, piece) {
             (Self::Ring(ring), Deliveries::View(view)) => ring.origin(number, view),
-            // Only logs on disk name their publishers, and none of those is local.
-            _ => Place { number, key: SessionKey::BROKER, bid: 0, epoch: Epoch(0), position: 0 },
+            (source, piece) => {
+                let epoch = if let Self::Local(ring) = source { ring.epoch() } else { Epoch(0) };
+                let position = piece.end() - piece.bytes().len() as Position;
+                Place { number, key: SessionKey::BROKER, bid: 0, epoch, position }
+            }
         }
     }
 }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rbmq_wire::connect::random;
 use rbmq_wire::{Control, RUN_HEADER_BYTES, RefuseCode, TopicName};
-use rocketbufs::{Bid, InEvent, Position};
+use rocketbufs::{Bid, Epoch, InEvent, Position};
 use tracing::{debug, info, warn};
 
 use super::super::counters::Refusal;
@@ -74,19 +75,21 @@ impl MergedTopics {
             || (!spliced && (rule.merges() || self.is_kept(&create.topic)))
     }
 
-    /// A publisher of this process into the log of a space. None: the log is not open, or is kept on disk, where only the log's own thread writes.
+    /// A publisher of this process into a merged topic, or the log of a space. None: it is not open. It is none of the publishers that are counted and
+    /// remembered.
     pub(crate) fn local_publisher(
         &mut self,
         tables: &Tables,
-        log: &TopicName,
+        topic: &TopicName,
         wake: Wake,
     ) -> Option<LocalPublisher> {
-        let out_bid = self.members.find(log).filter(|_| !self.keeper.is_kept(log))?;
+        let out_bid = self.members.find(topic)?;
         let max_bytes = tables.info(out_bid)?.max_delivery_bytes.saturating_sub(RUN_HEADER_BYTES as u64);
+        let epoch = Epoch(random().ok()?);
         let number = self.members.take_number(out_bid)?;
         let topic = self.members.topic(out_bid)?;
         let join = |ring| Arrivals::join(topic, number, Source::Local(ring), 0);
-        Some(LocalPublisher::new(usize::try_from(max_bytes).unwrap_or(usize::MAX), wake, join))
+        Some(LocalPublisher::new(usize::try_from(max_bytes).unwrap_or(usize::MAX), epoch, wake, join))
     }
 
     /// Handles an event of a publisher's rIn. Returns false if the buffer is not a merged one.

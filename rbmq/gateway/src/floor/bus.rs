@@ -8,13 +8,14 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use rbmq::{Publisher, PublisherEvent, SpaceWriter, TopicOpenError, TopicOptions, TopicWriter};
+use rbmq_broker::LocalPublisher;
 use rbmq_wire::{ATTRIBUTES_HEADER_BYTES, Attributes, RECORD_HEADER_BYTES, Space, TopicFilter, TopicName};
 use rocketbufs::{Epoch, Position};
 use tracing::{debug, warn};
 
 use super::attempts::Attempts;
 use super::confirms::Confirms;
-use super::gathering::Way;
+use super::gathering::{Inside, Way};
 use super::logs::LogDesk;
 use super::openings::{self, RECORD_HEADERS, START_TIMEOUT, Side};
 use super::spaces::Spaces;
@@ -75,6 +76,8 @@ pub(crate) struct BusCounts {
 /// Topics for publishing, and the filters of all clients.
 pub(crate) struct Topics {
     pub(super) publisher: Publisher,
+    /// None: the broker is another process.
+    inside: Option<Inside>,
     pub(super) spaces: Spaces,
     /// Topics that the subscriber receives from the start, besides the spaces.
     foreign: Vec<TopicFilter>,
@@ -112,7 +115,7 @@ impl Topics {
         max_message_bytes: u64,
         side: Side,
     ) -> Result<Self, TopicOpenError> {
-        let (spaces, kept, confirms, bell) = match side {
+        let (spaces, kept, confirms, bell, inside) = match side {
             Side::Inside { kept, gate, bell } => {
                 let open = |space: &TopicFilter| {
                     let log = Space::new(space).map(|space| space.log().clone());
@@ -121,19 +124,22 @@ impl Topics {
                     publisher.space_with(space.as_str(), options)
                 };
                 let writers = spaces.iter().map(open).collect::<Result<_, _>>()?;
-                (Spaces::inside(writers, &gate, &bell), Some(kept), None, bell)
+                let inside = Inside::new(gate, bell.clone());
+                (Spaces::new(writers, Some(&inside)), Some(kept), None, bell, Some(inside))
             }
             Side::Beside(bell, receiving) => {
-                let spaces = Spaces::beside(openings::open_spaces(&publisher, spaces, max_message_bytes)?);
+                let spaces = openings::open_spaces(&publisher, spaces, max_message_bytes)?;
+                let spaces = Spaces::new(spaces, None);
                 // With all topics whose names are in a space: nobody here knows which of them come from elsewhere.
                 foreign = spaces.iter().map(|space| space.space().pattern().clone()).collect();
-                (spaces, None, Some(Confirms::new(bell.waker(), receiving)), bell)
+                (spaces, None, Some(Confirms::new(bell.waker(), receiving)), bell, None)
             }
         };
         let (open, wanted) = (HashMap::new(), HashMap::new());
         let counts = BusCounts::default();
         Ok(Self {
             publisher,
+            inside,
             spaces,
             foreign,
             max_message_bytes,
@@ -179,7 +185,7 @@ impl Topics {
 
     /// Takes the publisher's events. Returns whether there is room again.
     pub(crate) fn take_events(&mut self) -> bool {
-        let mut has_room = self.spaces.take_has_room();
+        let mut has_room = self.inside.as_ref().is_some_and(Inside::take_has_room);
         while let Some(event) = self.publisher.next_event(Some(Duration::ZERO)) {
             match event {
                 PublisherEvent::Disconnected(why) => self.tell_connection(Some(&why)),
@@ -291,6 +297,10 @@ impl Topics {
                 self.publisher.topic_with(topic.as_str(), options)
             }
         };
+        let local = match (&opened, &self.inside) {
+            (Ok(writer), Some(inside)) if writer.space().is_none() => inside.publisher(topic, OPEN_TIMEOUT),
+            _ => None,
+        };
         let end = Instant::now();
         self.attempts.asked(begin, end);
         let writer = opened.map_err(|error| {
@@ -299,9 +309,9 @@ impl Topics {
             error
         })?;
         if !self.enter_space(&writer) {
-            let log =
-                writer.epoch().ok_or_else(|| PublishError::Refused("the topic has ended".to_owned()))?;
-            self.open.insert(topic.clone(), Open { way: Way::new(writer), log, used: 0 });
+            let log = local.as_ref().map(LocalPublisher::epoch).or_else(|| writer.epoch());
+            let log = log.ok_or_else(|| PublishError::Refused("the topic has ended".to_owned()))?;
+            self.open.insert(topic.clone(), Open { way: Way::new(writer, local), log, used: 0 });
         }
         Ok(())
     }

@@ -1,42 +1,25 @@
 //! The spaces of the broker, as a gateway publishes into them: most topics live there, and their logs are open as long as the gateway runs.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use rbmq::{PublishError, SpaceWriter};
-use rbmq_broker::Gate;
 use rbmq_wire::{Attributes, TopicName};
 use tracing::warn;
 
-use super::gathering::{ENDED, Way};
-use super::wake::Bell;
+use super::gathering::{ENDED, Inside, Way};
+use super::openings::START_TIMEOUT;
 
 /// The spaces.
 pub(super) struct Spaces {
     all: Vec<Way<SpaceWriter>>,
-    /// A log has taken what it had no room for before.
-    has_room: Arc<AtomicBool>,
 }
 
 impl Spaces {
-    /// The spaces of a broker in another process.
-    pub(super) fn beside(writers: Vec<SpaceWriter>) -> Self {
-        let all = writers.into_iter().map(Way::new).collect();
-        Self { all, has_room: Arc::default() }
-    }
-
-    /// The spaces of a broker in this process, with its gate. The bell is rung when there is room again.
-    pub(super) fn inside(writers: Vec<SpaceWriter>, gate: &Gate, bell: &Bell) -> Self {
-        let mut spaces = Self::beside(writers);
-        for Way { writer, local, .. } in &mut spaces.all {
-            let (flag, bell) = (spaces.has_room.clone(), bell.clone());
-            *local = gate.local_publisher(writer.space(), move || {
-                // Release: pairs with the acquire of `take_has_room`.
-                flag.store(true, Ordering::Release);
-                bell.ring();
-            });
-        }
-        spaces
+    /// The spaces of a broker in this process, or of another one.
+    pub(super) fn new(writers: Vec<SpaceWriter>, inside: Option<&Inside>) -> Self {
+        let way = |writer: SpaceWriter| {
+            let local = inside.and_then(|inside| inside.publisher(writer.space().log(), START_TIMEOUT));
+            Way::new(writer, local)
+        };
+        Self { all: writers.into_iter().map(way).collect() }
     }
 
     /// The writers.
@@ -46,17 +29,12 @@ impl Spaces {
 
     /// Adds one of a broker in another process.
     pub(super) fn push(&mut self, writer: SpaceWriter) {
-        self.all.push(Way::new(writer));
+        self.all.push(Way::new(writer, None));
     }
 
     /// Removes the one of a log.
     pub(super) fn remove(&mut self, log: &TopicName) {
         self.all.retain(|way| way.writer.space().log() != log);
-    }
-
-    /// Whether there is room since the last call, where there was none.
-    pub(super) fn take_has_room(&self) -> bool {
-        self.has_room.load(Ordering::Acquire) && self.has_room.swap(false, Ordering::AcqRel)
     }
 
     /// Publishes without waiting. None: no space has the topic.

@@ -1,13 +1,12 @@
 //! Entries of kept topics, on their way into the log of a broker in this process.
 
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rbmq::Publisher;
 use rbmq_broker::{Broker, BrokerConfig, KeptBatch, KeptRead, Rule};
 use rbmq_wire::{Records, Runs, TopicName};
 use rocketbufs::Position;
+use tempfile::TempDir;
 
 use super::super::bus::Topics;
 use super::super::logs::LogNews;
@@ -23,18 +22,16 @@ type Fate = (u64, Result<(Position, u64), String>);
 /// A broker that keeps `k/#`, and the topics of a gateway in its process.
 struct Site {
     topics: Topics,
-    broker: Option<Broker>,
-    dir: PathBuf,
+    _broker: Broker,
+    _dir: TempDir,
 }
 
 impl Site {
     fn new(max_message_bytes: u64) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("rbmq-kept-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let dir = std::env::temp_dir().join(name);
+        let dir = tempfile::tempdir().expect("a folder");
         let mut config = BrokerConfig::default();
         config.broker.listen = "127.0.0.1:0".into();
-        config.broker.keep_dir = dir.to_str().expect("a text").into();
+        config.broker.keep_dir = dir.path().to_str().expect("a text").into();
         let mut rule = Rule::new("k/#".parse().expect("a filter"));
         rule.keep = true;
         config.broker.topics = vec![rule].into();
@@ -45,7 +42,7 @@ impl Site {
         let kept = gate.kept_topics(move || ringer.ring());
         let side = Side::Inside { kept, gate, bell };
         let topics = Topics::open(publisher, &[], Vec::new(), max_message_bytes, side).expect("no space");
-        Self { topics, broker: Some(broker), dir }
+        Self { topics, _broker: broker, _dir: dir }
     }
 
     /// Publishes an entry, and waits for room.
@@ -84,13 +81,6 @@ impl Site {
             Ok(KeptRead::Batch(batch)) => batch,
             other => panic!("{other:?}"),
         }
-    }
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        drop(self.broker.take());
-        let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 
