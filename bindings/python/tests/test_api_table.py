@@ -81,6 +81,7 @@ LEFT_OUT = {
     "OutWriter.append_async": "as room",
     "OutWriter.segment_async": "as room",
     "Listener.bind_locally": "for programs in Rust that have a broker in them",
+    "Subscriber.take_refused": "as bind_locally",
     "Subscriber.is_settled": "as bind_locally",
     "Conn.connect_async": "start, and aio.receive",
     "Conn.take_peer_hello": "peer_hello; Python copies bytes, and overwrites none",

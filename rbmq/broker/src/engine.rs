@@ -327,7 +327,7 @@ impl Engine {
         let Some(session) = self.tables.sessions.get(key) else { return };
         if !session.merged.ask_disk(bid, wanted) {
             let reason = "the broker does not keep the topic on disk: it has no rule for it (broker.topics) with keep = true";
-            session.answer(&Control::NotStored { bid, reason: reason.into() });
+            session.answer(&Control::NotStored { bid, is_lost: false, reason: reason.into() });
         }
     }
 

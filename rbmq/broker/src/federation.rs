@@ -142,7 +142,7 @@ impl Federation {
                     self.on_continues(tables, local, yes, fx);
                 }
             }
-            Ok(Control::Rejected { reason }) => {
+            Ok(Control::Rejected { reason, .. }) => {
                 if let Some(session) = tables.sessions.get(key) {
                     warn!("{session} refused the topics: {}", printable(&reason));
                 }

@@ -20,7 +20,7 @@ use super::limits::{FilterLimits, TooManyFilters};
 use super::login::AcceptedClient;
 use super::names::display_name;
 use super::offline::OfflineSubscribers;
-use super::outgoing::{send, try_send};
+use super::outgoing::try_send;
 use super::routes::Hop;
 use super::rules::Rules;
 use super::tables::{Denial, Tables};
@@ -63,6 +63,8 @@ enum Announcement {
     Removed(Bid, TopicName),
     /// All buffers that existed when the subscriber asked have been announced. Or a reason: some of what it asked for is refused.
     Complete(Option<String>),
+    /// Nothing of what the subscriber asked for is taken, since a limit is reached.
+    TooMuch(String),
 }
 
 impl Announcement {
@@ -75,7 +77,12 @@ impl Announcement {
                 return Some(Control::Continues { bid: *bid, yes });
             }
             Self::Complete(None) => return Some(Control::TopicsDone),
-            Self::Complete(Some(reason)) => return Some(Control::Rejected { reason: reason.clone() }),
+            Self::Complete(Some(reason)) => {
+                return Some(Control::Rejected { is_limit: false, reason: reason.clone() });
+            }
+            Self::TooMuch(reason) => {
+                return Some(Control::Rejected { is_limit: true, reason: reason.clone() });
+            }
             Self::Removed(bid, topic) => {
                 return Some(Control::TopicGone { bid: *bid, topic: topic.clone() });
             }
@@ -263,7 +270,8 @@ impl Subscribers {
                     let operation = "subscribe";
                     tables.audit_refusal(&Denial { address, identity, operation, topic: None, reason });
                 }
-                return send(conn, &Control::Rejected { reason });
+                // In the order of the requests.
+                return self.announce(tables, conn.id(), Announcement::TooMuch(reason));
             }
         };
         match tables.topics.add_filters(conn.id(), filters.clone(), limits) {
@@ -276,7 +284,7 @@ impl Subscribers {
                     TooManyFilters::Filters(_) => Refusal::TopicsOfSubscriber,
                     TooManyFilters::Patterns(_) => Refusal::PatternsOfSubscriber,
                 });
-                send(conn, &Control::Rejected { reason: limits.reason(&error) });
+                self.announce(tables, conn.id(), Announcement::TooMuch(limits.reason(&error)));
             }
         }
     }

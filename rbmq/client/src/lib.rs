@@ -117,7 +117,7 @@ pub use ground::options::{SlowPolicy, StartFrom, SubscriberBuilder};
 pub use ground::output_state::OutputState;
 pub use state::batch::{Batch, DeferredBatch, Message, MessageRef, OwnedBatch};
 pub use state::confirm::{ConfirmResult, Confirmation};
-pub use state::event::{Event, Notice, PublisherEvent};
+pub use state::event::{Event, Notice, PublisherEvent, RefusedFilter};
 pub use state::message_segment::{MessageSegment, SegmentNotPublished};
 #[doc(hidden)]
 pub use state::space_reader::PlacesInSpace;

@@ -196,7 +196,7 @@ pub(crate) trait Bus: Logs {
     /// Nothing was published.
     fn publish(&mut self, topic: &TopicName, attributes: &[u8], payload: &[u8]) -> Result<(), PublishError>;
     /// Asks for the messages of all topics that the filter matches. Counted: as many [`Bus::unsubscribe`] end it. `true`: every message that is
-    /// published from now on arrives. `false`: [`Protocol::on_subscribed`] follows with the filter when that is so.
+    /// published from now on arrives. `false`: [`Protocol::on_subscribed`] follows with the filter when that is so, or [`Protocol::on_not_subscribed`].
     fn subscribe(&mut self, filter: &TopicFilter) -> bool;
     /// Takes one [`Bus::subscribe`] back.
     fn unsubscribe(&mut self, filter: &TopicFilter);
@@ -290,6 +290,9 @@ pub(crate) trait Protocol {
     fn on_message(&mut self, message: Message<'_>, cx: &mut Cx<'_>);
     /// The filter is in force ([`Bus::subscribe`]).
     fn on_subscribed(&mut self, filter: &TopicFilter, cx: &mut Cx<'_>);
+    /// The broker refuses the filter, which [`Bus::subscribe`] said is not in force yet: nothing comes of it. For a limit, or as the gateway's user has
+    /// no right.
+    fn on_not_subscribed(&mut self, filter: &TopicFilter, is_limit: bool, cx: &mut Cx<'_>);
     /// A message of [`Logs::append`] is stored, at this position of its topic's log and this time in milliseconds since 1970; or it is not, for this
     /// reason. Messages to one topic are told in order.
     fn on_stored(&mut self, _ticket: Ticket, _stored: Result<(Position, u64), String>, _cx: &mut Cx<'_>) {}

@@ -184,6 +184,8 @@ pub enum Control {
     NotStored {
         /// The publisher's buffer.
         bid: u32,
+        /// Whether the disk lost a part of the log. On the wire the text begins with `lost: ` then.
+        is_lost: bool,
         /// The reason, for people.
         reason: String,
     },
@@ -272,10 +274,17 @@ pub enum Control {
     TopicsDone,
     /// Broker → subscriber: a TOPICS message was not accepted. Sent instead of TOPICS_DONE.
     Rejected {
+        /// Whether nothing of it is taken, since a limit or a quota is reached. Otherwise the user may not subscribe to some topics that it
+        /// names, and the rest is taken. On the wire the text begins with `limit: ` then.
+        is_limit: bool,
         /// The reason, for people.
         reason: String,
     },
 }
+
+/// How texts begin that say more than their message did at first: peers that do not know it show it to people.
+const LIMIT: &str = "limit: ";
+const LOST: &str = "lost: ";
 
 const CREATE: u8 = 0x01;
 const CREATED: u8 = 0x02;
@@ -358,9 +367,9 @@ impl Control {
                 b.extend_from_slice(&limits.block_timeout_ms.to_le_bytes());
                 b.extend_from_slice(&limits.max_hold_ms.to_le_bytes());
             }
-            Self::Rejected { reason } => {
+            Self::Rejected { is_limit, reason } => {
                 b.push(REJECTED);
-                put_text(&mut b, reason);
+                put_marked(&mut b, *is_limit, LIMIT, reason);
             }
         }
         b
@@ -407,11 +416,11 @@ impl Control {
                 block_timeout_ms: r.u32()?,
                 max_hold_ms: r.u32()?,
             }),
-            REJECTED => Self::Rejected { reason: get_text(&mut r)? },
-            STORED => Self::Stored { bid: r.u32()?, position: r.u64()?, synced: r.u64()? },
-            ASK_STORED => Self::AskStored { bid: r.u32()?, position: r.u64()?, synced: r.u64()? },
-            NOT_STORED => Self::NotStored { bid: r.u32()?, reason: get_text(&mut r)? },
-            DISK => Self::Disk { bid: r.u32()?, failure: get_text(&mut r)? },
+            REJECTED => {
+                let (is_limit, reason) = get_marked(&mut r, LIMIT)?;
+                Self::Rejected { is_limit, reason }
+            }
+            kind @ (STORED | ASK_STORED | NOT_STORED | DISK) => Self::decode_stored(kind, &mut r)?,
             kind @ (REPLAY | REPLAYED) => Self::decode_replay(kind, &mut r)?,
             other => Self::decode_chain(other, &mut r)?,
         };
@@ -506,6 +515,19 @@ impl Control {
         })
     }
 
+    fn decode_stored(kind: u8, r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let bid = r.u32()?;
+        Ok(match kind {
+            STORED => Self::Stored { bid, position: r.u64()?, synced: r.u64()? },
+            ASK_STORED => Self::AskStored { bid, position: r.u64()?, synced: r.u64()? },
+            NOT_STORED => {
+                let (is_lost, reason) = get_marked(r, LOST)?;
+                Self::NotStored { bid, is_lost, reason }
+            }
+            _ => Self::Disk { bid, failure: get_text(r)? },
+        })
+    }
+
     /// Encodes a message about what the broker's disk has of a publisher's log.
     fn encode_stored(&self, b: &mut Vec<u8>) {
         match self {
@@ -515,10 +537,15 @@ impl Control {
                 b.extend_from_slice(&position.to_le_bytes());
                 b.extend_from_slice(&synced.to_le_bytes());
             }
-            Self::NotStored { bid, reason: text } | Self::Disk { bid, failure: text } => {
-                b.push(if matches!(self, Self::Disk { .. }) { DISK } else { NOT_STORED });
+            Self::NotStored { bid, is_lost, reason } => {
+                b.push(NOT_STORED);
                 b.extend_from_slice(&bid.to_le_bytes());
-                put_text(b, text);
+                put_marked(b, *is_lost, LOST, reason);
+            }
+            Self::Disk { bid, failure } => {
+                b.push(DISK);
+                b.extend_from_slice(&bid.to_le_bytes());
+                put_text(b, failure);
             }
             _ => {}
         }
@@ -665,6 +692,20 @@ fn put_text(b: &mut Vec<u8>, text: &str) {
     b.extend_from_slice(text);
 }
 
+/// A text that begins with a mark, or does not.
+fn put_marked(b: &mut Vec<u8>, is_marked: bool, mark: &str, text: &str) {
+    match is_marked {
+        true => put_text(b, &format!("{mark}{text}")),
+        false => put_text(b, text),
+    }
+}
+
+/// Whether a text begins with a mark, and the text without it.
+fn get_marked(r: &mut Reader<'_>, mark: &str) -> Result<(bool, String), DecodeError> {
+    let text = get_text(r)?;
+    Ok(text.strip_prefix(mark).map_or_else(|| (false, text.clone()), |rest| (true, rest.to_owned())))
+}
+
 fn get_text(r: &mut Reader<'_>) -> Result<String, DecodeError> {
     let len = usize::from(r.u16()?);
     if len > Control::MAX_TEXT_BYTES {
@@ -700,7 +741,12 @@ mod tests {
         assert_eq!(Control::Subscribers { bid: 1, count: 2 }.encode(), b"\x05\x01\0\0\0\x02\0\0\0");
         let ask = Control::AskStored { bid: 1, position: 2, synced: 3 };
         assert_eq!(ask.encode(), b"\x07\x01\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0");
-        assert_eq!(Control::NotStored { bid: 1, reason: "a".into() }.encode(), b"\x08\x01\0\0\0\x01\0a");
+        let not_stored = |is_lost| Control::NotStored { bid: 1, is_lost, reason: "a".into() }.encode();
+        assert_eq!(not_stored(false), b"\x08\x01\0\0\0\x01\0a");
+        assert_eq!(not_stored(true), b"\x08\x01\0\0\0\x07\0lost: a");
+        let rejected = |is_limit| Control::Rejected { is_limit, reason: "a".into() }.encode();
+        assert_eq!(rejected(false), b"\x13\x01\0a");
+        assert_eq!(rejected(true), b"\x13\x08\0limit: a");
         assert_eq!(Control::Disk { bid: 1, failure: String::new() }.encode(), b"\x09\x01\0\0\0\0\0");
         let replay = Control::Replay { bid: 1, from: ReplayFrom::Position(0x0203) };
         assert_eq!(replay.encode(), b"\x17\x01\0\0\0\x01\x03\x02\0\0\0\0\0\0");

@@ -169,6 +169,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("SpaceWriter.free_bytes", "a call with RB_NO_WAIT"),
     ("SpaceWriter.space", "the program named it"),
     ("Subscriber.context", "a context is shared by making it first, in the options"),
+    ("Subscriber.take_refused", "as is_settled"),
     ("Subscriber.is_settled", "for programs in Rust that have a broker in them"),
     ("Subscriber.into_stream", "rbmq_subscriber_fd"),
     ("TopicWriter.epoch", "for gateways in the process of the broker, which are written in Rust"),

@@ -53,6 +53,7 @@ impl PublisherRing {
             }
             DiskReport::Lost => Control::NotStored {
                 bid,
+                is_lost: true,
                 reason:
                     "the broker's disk lost a part of what it had stored; the log of the broker says more"
                         .into(),

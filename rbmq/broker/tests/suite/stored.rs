@@ -114,7 +114,10 @@ fn topics_that_are_not_kept_refuse_the_question() {
         let position = writer.publish(b"only in memory").unwrap();
         for level in [ConfirmLevel::Stored, ConfirmLevel::Synced, ConfirmLevel::Stored] {
             let refused = writer.confirm(position, level, LONG).unwrap_err();
-            assert!(matches!(refused, ConfirmError::NotStored { confirmed: 0, .. }), "{refused:?}");
+            assert!(
+                matches!(refused, ConfirmError::NotStored { confirmed: 0, lost: false, .. }),
+                "{refused:?}"
+            );
             let text = refused.to_string();
             assert!(text.contains(&format!("will not be {level}")) && text.contains("keep = true"), "{text}");
         }

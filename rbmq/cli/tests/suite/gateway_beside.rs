@@ -36,7 +36,7 @@ impl Beside {
         Self { process, redis, mqtt }
     }
 
-    fn redis(&self) -> Redis {
+    pub(crate) fn redis(&self) -> Redis {
         Redis::connect(&self.redis)
     }
 
@@ -70,7 +70,7 @@ fn message(redis: &mut Redis) -> String {
     lines[6].clone()
 }
 
-fn say(redis: &mut Redis, command: &str) -> String {
+pub(crate) fn say(redis: &mut Redis, command: &str) -> String {
     redis.say(command);
     redis.line()
 }

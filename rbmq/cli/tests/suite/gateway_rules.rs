@@ -8,7 +8,7 @@ use testkit::{LONG, Process, own_addr, until};
 
 use crate::common::operator::Operated;
 use crate::common::{BrokerProcess, rbmq};
-use crate::gateway_beside::{Beside, PASSWORD, acked, restart, users, write};
+use crate::gateway_beside::{Beside, PASSWORD, acked, restart, say, users, write};
 use crate::mqtt_kills::{Client, Message};
 
 const SPACE: &str = "[[broker.topics]]\npattern = '#'\nspace = true\n";
@@ -85,7 +85,7 @@ fn a_broker_may_lose_its_folder() {
     beside.process.end();
 }
 
-/// Nothing comes back of a topic whose filter the broker refuses: nobody waits for it.
+/// Nothing comes back of a topic that the gateway may not subscribe to: nobody waits for it.
 #[test]
 fn a_session_without_the_right_to_its_topic_holds_up_no_publisher() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -97,7 +97,8 @@ fn a_session_without_the_right_to_its_topic_holds_up_no_publisher() {
     let keep = keep.to_str().expect("UTF-8");
     let args = ["--user", "edge", "--password-file", &password, "--keep-dir", keep];
     let beside = Beside::start(&broker.addr, &args);
-    let (_subscriber, mut publisher) = (beside.mqtt_of("subscriber", "a", 1), beside.mqtt("publisher"));
+    // The broker takes a filter with wildcards, and announces nothing of it.
+    let (_subscriber, mut publisher) = (beside.mqtt_of("subscriber", "+", 1), beside.mqtt("publisher"));
     publisher.publish(Message::new("a", "x", 1, 1)).expect("sent");
     acked(&mut publisher, AckKind::Puback, 1);
     publisher.publish(Message::new("a", "x", 2, 2)).expect("sent");
@@ -181,4 +182,31 @@ fn a_gateway_that_waits_for_its_broker_asks_its_supervisor_for_time() {
     }
     waiting.signal("TERM");
     waiting.finish().good();
+}
+
+/// Of the topics without a space, each is asked for at the broker.
+#[test]
+fn clients_are_told_which_subscriptions_the_broker_refuses() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let brokers = users(dir.path(), "brokers.toml", &["edge"]);
+    let good = write(dir.path(), "good", PASSWORD);
+    let rules = "[quotas]\nuser_subscriptions = 2\n[[access.rules]]\nusers = ['edge']\npublish = ['a/#', 'b/#']\nsubscribe = ['a/#', 'b/#']\n";
+    let rules = write(dir.path(), "rbmq.toml", rules);
+    let broker = Operated::start(Path::new(&rules), &["--users", &brokers]);
+    let beside = Beside::start(&broker.addr, &["--user", "edge", "--password-file", &good]);
+    let (mut mqtt, mut redis) = (beside.mqtt("a"), beside.redis());
+    for _ in 0..2 {
+        assert_eq!(mqtt.ask_for("secret/x", 1), 0x87);
+        assert_eq!(say(&mut redis, "SUBSCRIBE secret/x"), "-NOPERM No permissions to access a channel");
+    }
+    mqtt.subscribe("a/+", 1);
+    assert_eq!(mqtt.ask_for("b/+", 1), 1);
+    assert_eq!(mqtt.ask_for("a/1", 1), 0x97);
+    assert!(say(&mut redis, "SUBSCRIBE a/1").starts_with("-ERR the broker takes no more subscriptions"));
+    let mut publisher = beside.mqtt("publisher");
+    publisher.publish(Message::new("a/1", "x", 1, 1)).expect("sent");
+    acked(&mut publisher, AckKind::Puback, 1);
+    assert_eq!(mqtt.message().0, "x");
+    beside.process.end();
+    broker.end();
 }

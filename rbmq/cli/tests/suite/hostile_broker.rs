@@ -86,7 +86,7 @@ fn flood(conn: &Conn, messages: impl Iterator<Item = Control>) {
 
 #[test]
 fn a_flood_of_refusals_is_reported_as_such() {
-    let reason = || Control::Rejected { reason: "no\x1b[2J\r\nrbmq: done".into() };
+    let reason = || Control::Rejected { is_limit: false, reason: "no\x1b[2J\r\nrbmq: done".into() };
     let broker = Impostor::start(move |conn, _| {
         flood(conn, (0..3000).map(|_| reason()));
         flood(conn, std::iter::once(Control::TopicsDone));

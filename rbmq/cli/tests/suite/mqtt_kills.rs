@@ -77,7 +77,6 @@ impl Site {
 pub(crate) enum Got {
     Message { topic: String, payload: String, qos: u8, id: u16, retain: bool },
     Ack(AckKind, u16),
-    Subscribed,
 }
 
 /// A client with a session that lasts.
@@ -126,12 +125,21 @@ impl Client {
     }
 
     pub fn subscribe(&mut self, filter: &str, qos: u8) {
+        assert_eq!(self.ask_for(filter, qos), qos);
+    }
+
+    /// Subscribes. Returns the reason.
+    pub(crate) fn ask_for(&mut self, filter: &str, qos: u8) -> u8 {
         let mut bytes = vec![0, filter.len() as u8];
         bytes.extend_from_slice(filter.as_bytes());
         bytes.push(qos);
         let (properties, filters) = (Properties::default(), Filters::of_subscribe(&bytes));
         self.send(Packet::Subscribe(Request { packet_id: 1, properties, filters })).expect("sent");
-        assert_eq!(self.next().expect("an answer"), Got::Subscribed);
+        let reason = self.read(|packet| match packet {
+            Packet::Suback(answer) => answer.reasons[0],
+            other => panic!("{other:?}"),
+        });
+        reason.expect("an answer")
     }
 
     pub(crate) fn publish(&mut self, message: Message<'_>) -> io::Result<()> {
@@ -168,7 +176,6 @@ impl Client {
                 retain: publish.retain,
             },
             Packet::Ack(ack) if ack.reason == 0 => Got::Ack(ack.kind, ack.packet_id),
-            Packet::Suback(_) => Got::Subscribed,
             other => panic!("{other:?}"),
         })
     }

@@ -311,8 +311,8 @@ fn on_control(topics: &Topics, asks: &DiskAsks, conn: &Conn, message: &[u8]) {
         Control::Stored { bid, position, synced } => on_topic(topics, bid, |topic| {
             ask(bid, topic.confirmations.on_stored(position, synced));
         }),
-        Control::NotStored { bid, reason } => {
-            on_topic(topics, bid, |topic| topic.confirmations.on_not_stored(&printable(&reason)));
+        Control::NotStored { bid, is_lost, reason } => {
+            on_topic(topics, bid, |topic| topic.confirmations.on_not_stored(is_lost, &printable(&reason)));
         }
         Control::Disk { bid, failure } => {
             on_topic(topics, bid, |topic| topic.on_disk(printable(&failure)));

@@ -16,7 +16,7 @@ use crate::ground::error::{ConnectError, ReceiveError, SubscribeTopicError};
 use crate::ground::options::{StartFrom, SubscriberBuilder, SubscriberOptions};
 use crate::state::batch::{Batch, Bytes, Message, MessageRef};
 use crate::state::batch_cursor::{BatchCursor, Place};
-use crate::state::event::{Event, Notice};
+use crate::state::event::{Event, Notice, RefusedFilter};
 use crate::state::space_reader::{SpaceReader, SpaceView};
 use crate::subscriptions::HandedOut;
 use crate::wire::{Framing, Role, TopicFilter, TopicName};
@@ -435,6 +435,14 @@ impl Subscriber {
     /// ```
     pub fn is_settled(&self) -> bool {
         self.driver.is_settled()
+    }
+
+    /// The filters that the broker has refused since the last call, as soon as it has answered all requests ([`Subscriber::is_settled`]). Nothing
+    /// comes of them. They are asked for again over each new connection, until [`Subscriber::unsubscribe`]. A filter with wildcards is
+    /// refused only for a limit: it is in force for the topics that the user may read. What was in force and is refused after a reconnect is told
+    /// by [`Notice::Refused`](crate::Notice::Refused) alone. At most 1024 are kept.
+    pub fn take_refused(&mut self) -> Vec<RefusedFilter> {
+        self.driver.take_refused()
     }
 
     /// The broker process at which all subscriptions are in force, for [`PublisherBuilder::resume_when`](crate::PublisherBuilder::resume_when);

@@ -17,7 +17,7 @@ use tracing::debug;
 use crate::connection::{lock, send_patiently, wait_while};
 use crate::ground::error::ReceiveError;
 use crate::ground::options::{SlowPolicy, StartFrom, SubscriberOptions};
-use crate::state::event::Notice;
+use crate::state::event::{Notice, RefusedFilter};
 use crate::subscriptions::{Begin, Effect, HandedOut, Subscribe, Subscriptions};
 use crate::wire::{Control, ReplayFrom, TopicFilter};
 
@@ -25,6 +25,8 @@ use crate::wire::{Control, ReplayFrom, TopicFilter};
 pub(crate) struct SubscriptionDriver {
     pub(crate) options: SubscriberOptions,
     state: Mutex<State>,
+    /// Requests are sent in the order in which the machine makes them, which is that of their answers. Taken before the state.
+    requesting: Mutex<()>,
     changed: Condvar,
     /// Readable while the machine has news for the application's thread. Changes under the lock.
     readable: Readable,
@@ -63,7 +65,8 @@ impl SubscriptionDriver {
             moved: None,
         };
         let (changed, readable) = (Condvar::new(), Readable::default());
-        let driver = Arc::new(Self { options, state: Mutex::new(state), changed, readable });
+        let (state, requesting) = (Mutex::new(state), Mutex::new(()));
+        let driver = Arc::new(Self { options, state, requesting, changed, readable });
         driver.listen();
         driver
     }
@@ -171,6 +174,7 @@ impl SubscriptionDriver {
 impl SubscriptionDriver {
     /// Subscribes to a filter.
     pub(crate) fn subscribe(&self, conn: &Conn, filter: &TopicFilter, start: StartFrom) {
+        let _in_order = lock(&self.requesting);
         let requests = self.feed(|state| state.machine.subscribe(conn.id(), filter, start));
         self.send(conn, &requests);
     }
@@ -262,6 +266,11 @@ impl SubscriptionDriver {
         is_settled
     }
 
+    /// The filters that the broker has refused since the last call.
+    pub(crate) fn take_refused(&self) -> Vec<RefusedFilter> {
+        lock(&self.state).machine.take_refused()
+    }
+
     /// The broker process at which all subscriptions are in force, by the instance of its context.
     pub(crate) fn receives_from(&self) -> Option<u128> {
         // Under one lock: the rIn changes together with what is asked there.
@@ -299,7 +308,7 @@ impl SubscriptionDriver {
     /// A connection replaces a lost one. At the same broker process the rIn resumes. Another process has other buffers, and the
     /// application's thread moves there.
     pub(crate) fn on_reconnected(&self, conn: &Conn, same_broker: bool) {
-        let rin = self.rin();
+        let (rin, _in_order) = (self.rin(), lock(&self.requesting));
         let requests = self.feed(|state| {
             state.moved = (!same_broker).then(|| conn.clone());
             state.machine.on_reconnected(conn.id(), same_broker)
@@ -329,6 +338,7 @@ impl SubscriptionDriver {
 
     /// Moves to a connection to another broker process. Returns its rIn.
     pub(crate) fn move_to(self: &Arc<Self>, conn: &Conn) -> RIn {
+        let _in_order = lock(&self.requesting);
         let rin = RIn::new(conn);
         let requests = self.feed(|state| {
             state.rin = rin.clone();

@@ -365,6 +365,8 @@ pub enum ConfirmError {
         level: ConfirmLevel,
         /// The confirmed position.
         confirmed: u64,
+        /// Whether the disk lost a part of what was stored. Older brokers do not say so.
+        lost: bool,
         /// The reason, for people.
         reason: String,
     },

@@ -235,13 +235,14 @@ impl Confirmations {
     }
 
     /// The broker confirms nothing about its disk.
-    pub(crate) fn on_not_stored(&self, reason: &str) {
+    pub(crate) fn on_not_stored(&self, lost: bool, reason: &str) {
         self.fail(
             |level| level.is_of_disk(),
             |topic, level, confirmed| ConfirmError::NotStored {
                 topic,
                 level,
                 confirmed,
+                lost,
                 reason: reason.to_owned(),
             },
         );

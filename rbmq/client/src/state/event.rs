@@ -11,7 +11,7 @@ use rocketbufs::{Epoch, Position};
 
 use crate::ground::error::{Over, ReceiveError};
 use crate::state::batch::Batch;
-use crate::wire::{RefuseCode, TopicName};
+use crate::wire::{RefuseCode, TopicFilter, TopicName};
 
 /// The result of [`Subscriber::next_event`](crate::Subscriber::next_event).
 #[derive(Debug)]
@@ -89,6 +89,18 @@ pub enum Notice {
     Disconnected(String),
     /// The connection is back.
     Reconnected,
+}
+
+/// A filter that the broker has refused. See [`Subscriber::take_refused`](crate::Subscriber::take_refused).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RefusedFilter {
+    /// The filter.
+    pub filter: TopicFilter,
+    /// Whether a limit or a quota is reached; otherwise the user has no right to the topic.
+    pub is_limit: bool,
+    /// The reason, for people.
+    pub reason: String,
 }
 
 impl Notice {

@@ -154,9 +154,14 @@ impl Filters {
         self.wanted.get_or_insert_with(all).clone()
     }
 
-    /// All filters.
-    pub(super) fn all(&self) -> Vec<TopicFilter> {
-        self.filters.values().map(|filter| filter.filter.clone()).collect()
+    /// All filters: those whose requests the broker had answered before the connection was lost, and the others.
+    pub(super) fn all(&self) -> (Vec<TopicFilter>, Vec<TopicFilter>) {
+        let (mut answered, mut others) = (Vec::new(), Vec::new());
+        for filter in self.filters.values() {
+            let of = if filter.number < self.before_loss.1 { &mut answered } else { &mut others };
+            of.push(filter.filter.clone());
+        }
+        (answered, others)
     }
 
     /// Whether there are filters, and each has matched a buffer.
@@ -201,7 +206,8 @@ mod tests {
         assert_eq!(announced(&mut filters, "d").1, Answered::Partly);
         assert_eq!(announced(&mut filters, "e").1, Answered::NotRequested);
         assert!(filters.all_matched());
-        assert_eq!(filters.all().len(), 5);
+        let (answered, others) = filters.all();
+        assert_eq!((answered.len(), others.len()), (3, 2));
     }
 
     #[test]

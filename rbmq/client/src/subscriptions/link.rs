@@ -1,12 +1,16 @@
 //! The connection of a subscriber, as far as its subscriptions depend on it.
 
+use std::collections::VecDeque;
+
 use crate::ground::error::ReceiveError;
+use crate::wire::{Control, TopicFilter};
 
 /// The connection. A connection that replaces a lost one may be up before the application's thread learns of the loss.
 #[derive(Debug, Default)]
 pub(super) struct Link {
-    /// The connection over which the latest requests were sent, and how many of them the broker has not answered.
-    unanswered: (u64, usize),
+    /// The connection over which the latest requests were sent, and those that the broker has not answered, in their order: the filter of those
+    /// that have one only.
+    unanswered: (u64, VecDeque<Option<TopicFilter>>),
     /// How many broker processes followed the first one.
     pub(super) broker: u64,
     /// A connection leads to another broker process: the application's thread moves to it.
@@ -21,11 +25,20 @@ pub(super) struct Link {
 
 impl Link {
     /// Requests are sent.
-    pub(super) fn on_requests(&mut self, conn: u64, count: usize) {
+    pub(super) fn on_requests(&mut self, conn: u64, requests: &[Control]) {
         if self.unanswered.0 != conn {
-            self.unanswered = (conn, 0);
+            self.unanswered = (conn, VecDeque::new());
         }
-        self.unanswered.1 += count;
+        self.unanswered.1.extend(requests.iter().map(|request| match request {
+            Control::Topics { filters } if filters.len() == 1 => filters.first().cloned(),
+            _ => None,
+        }));
+    }
+
+    /// The filter of the request that the broker answers next, if it has one only.
+    pub(super) fn asked_first(&self, conn: u64) -> Option<&TopicFilter> {
+        let first = self.unanswered.1.front().filter(|_| self.unanswered.0 == conn)?;
+        first.as_ref()
     }
 
     /// The broker answered a request. Returns whether it has answered all of them.
@@ -33,13 +46,13 @@ impl Link {
         if self.unanswered.0 != conn {
             return false;
         }
-        self.unanswered.1 = self.unanswered.1.saturating_sub(1);
+        self.unanswered.1.pop_front();
         self.is_answered()
     }
 
     /// Whether the broker has announced all existing buffers of all filters.
     pub(super) fn is_answered(&self) -> bool {
-        self.unanswered.1 == 0
+        self.unanswered.1.is_empty()
     }
 
     /// The application learns of a loss. Returns false if it knows of an earlier one, and not yet that the connection was back.

@@ -51,7 +51,7 @@ use tracing::{debug, warn};
 
 use crate::ground::error::ReceiveError;
 use crate::ground::options::{StartFrom, SubscriberOptions};
-use crate::state::event::Notice;
+use crate::state::event::{Notice, RefusedFilter};
 use crate::state::space_reader::SpaceView;
 use crate::wire::{Control, Framing, Topic, TopicFilter, TopicName};
 use buffers::{Buffer, Buffers, Stage};
@@ -83,6 +83,8 @@ pub(super) struct Subscriptions {
     link: Link,
     effects: VecDeque<Effect>,
     notices: VecDeque<Notice>,
+    /// Filters that the broker has refused, for an application that asks for them.
+    refused: Vec<RefusedFilter>,
 }
 
 /// The application's calls.
@@ -151,6 +153,11 @@ impl Subscriptions {
         self.notices.pop_front().or_else(|| report(&mut self.clamped))
     }
 
+    /// The filters that the broker has refused since the last call.
+    pub(super) fn take_refused(&mut self) -> Vec<RefusedFilter> {
+        std::mem::take(&mut self.refused)
+    }
+
     /// Whether the broker has answered all requests, and the subscriptions of all logs that it announced are in force.
     pub(super) fn is_settled(&self) -> bool {
         self.link.is_answered() && self.buffers.are_settled(|epoch| self.logs.is_present(epoch))
@@ -205,13 +212,17 @@ impl Subscriptions {
 /// The connection and the messages of the broker.
 impl Subscriptions {
     fn request_all(&mut self, conn: u64) -> Vec<Control> {
-        let filters = self.filters.all();
-        self.request(conn, &filters)
+        self.refused.clear();
+        let (answered, others) = self.filters.all();
+        let mut requests = if answered.is_empty() { Vec::new() } else { self.request(conn, &answered) };
+        // The application waits for what the broker says of each of these.
+        requests.extend(others.iter().flat_map(|filter| self.request(conn, std::slice::from_ref(filter))));
+        requests
     }
 
     fn request(&mut self, conn: u64, filters: &[TopicFilter]) -> Vec<Control> {
         let topics = Control::topics(filters);
-        self.link.on_requests(conn, topics.len());
+        self.link.on_requests(conn, &topics);
         let hold_ms = u32::try_from(self.clamped.hold().as_millis()).unwrap_or(u32::MAX);
         // Before all requests, of which another thread may send the first. The broker takes note of one for each connection.
         let hold = (hold_ms > 0).then_some(Control::Hold { hold_ms });
@@ -283,15 +294,24 @@ impl Subscriptions {
             Control::Continues { bid, yes: true } => self.buffers.set_continues(bid, true),
             Control::Continues { bid, yes: false } => self.give_up(bid),
             Control::Replayed { bid, replay, start } => self.on_replayed(bid, replay, start),
-            Control::Rejected { reason } => {
-                self.buffers.on_rejected();
-                self.refused(None, format!("the broker refused: {}", printable(&reason)));
-                self.on_answered(conn);
-            }
+            Control::Rejected { is_limit, reason } => self.on_rejected(conn, is_limit, &printable(&reason)),
             _ => {
                 self.effects.push_back(Effect::Close("the broker sent a message that is not for subscribers"))
             }
         }
+    }
+
+    /// The broker refuses some of what a TOPICS message has asked for, or all of it.
+    fn on_rejected(&mut self, conn: u64, is_limit: bool, reason: &str) {
+        self.buffers.on_rejected();
+        // Of what a filter with wildcards matches, the broker has taken what the user may read.
+        if let Some(filter) = self.link.asked_first(conn).filter(|filter| is_limit || !filter.has_wildcards())
+            && self.refused.len() < MAX_NOTICES
+        {
+            self.refused.push(RefusedFilter { filter: filter.clone(), is_limit, reason: reason.to_owned() });
+        }
+        self.refused(None, format!("the broker refused: {reason}"));
+        self.on_answered(conn);
     }
 
     /// The broker answered a TOPICS message.
@@ -480,6 +500,48 @@ impl Subscriptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn rejected(machine: &mut Subscriptions, conn: u64, is_limit: bool) {
+        machine.on_control(0, conn, Control::Rejected { is_limit, reason: "no".into() });
+    }
+
+    #[test]
+    fn a_refusal_names_the_filter_of_its_request() {
+        let mut machine = Subscriptions::default();
+        let filters = ["a", "b/+", "c/+"].map(|filter| filter.parse::<TopicFilter>().unwrap());
+        filters.iter().for_each(|filter| _ = machine.subscribe(1, filter, StartFrom::Newest));
+        rejected(&mut machine, 1, false);
+        // What the user may read of these topics comes.
+        rejected(&mut machine, 1, false);
+        assert!(!machine.is_settled());
+        rejected(&mut machine, 1, true);
+        assert!(machine.is_settled());
+        let refused = |at: usize, is_limit| RefusedFilter {
+            filter: filters[at].clone(),
+            is_limit,
+            reason: "no".into(),
+        };
+        assert_eq!(machine.take_refused(), [refused(0, false), refused(2, true)]);
+        assert!(machine.take_refused().is_empty());
+        // A refusal without a request: rights have changed.
+        rejected(&mut machine, 1, false);
+        assert!(machine.take_refused().is_empty() && machine.is_settled());
+        // Filters whose requests are not answered are asked for one by one after a reconnect, and the others together.
+        let late: TopicFilter = "d".parse().unwrap();
+        machine.subscribe(1, &late, StartFrom::Newest);
+        let requests = machine.on_reconnected(2, true);
+        let of = |request: &Control| match request {
+            Control::Topics { filters } => filters.len(),
+            _ => 0,
+        };
+        assert_eq!(requests.iter().map(of).collect::<Vec<_>>(), [3, 1]);
+        machine.on_control(0, 2, Control::TopicsDone);
+        rejected(&mut machine, 1, false);
+        rejected(&mut machine, 2, false);
+        let filter = late.clone();
+        assert_eq!(machine.take_refused(), [RefusedFilter { filter, is_limit: false, reason: "no".into() }]);
+        assert!(machine.is_settled());
+    }
 
     #[test]
     fn refusals_that_the_application_does_not_take_are_bounded() {

@@ -164,6 +164,14 @@ impl<P: Protocol> World<P> {
         self.settle();
     }
 
+    /// Subscriptions that were late are refused.
+    pub(crate) fn not_subscribed(&mut self, is_limit: bool) {
+        for filter in std::mem::take(&mut self.bus.late) {
+            self.with(|protocol, cx| protocol.on_not_subscribed(&filter, is_limit, cx));
+        }
+        self.settle();
+    }
+
     /// Passwords were checked.
     pub(crate) fn checked(&mut self) {
         while let Some((conn, found)) = self.door.checks.pop_front() {

@@ -236,6 +236,15 @@ impl Topics {
         self.awaited > 0
     }
 
+    /// The broker refuses a filter. Returns whether somebody waits for it.
+    pub(crate) fn on_not_subscribed(&mut self, filter: &TopicFilter) -> bool {
+        let waits = self.wanted.get_mut(filter).filter(|wanted| !wanted.is_in_force);
+        let Some(wanted) = waits else { return false };
+        wanted.is_in_force = true;
+        self.awaited -= 1;
+        true
+    }
+
     /// All filters are in force. Returns those that were not.
     pub(crate) fn on_settled(&mut self) -> Vec<TopicFilter> {
         let mut settled = Vec::with_capacity(self.awaited);

@@ -159,14 +159,16 @@ impl Waiting {
                     let done = self.pending.drain(..count);
                     news.extend(done.map(|pending| LogNews::Stored(pending.ticket, Ok((0, 0)))));
                 }
-                // What was in the file of a kept topic may be lost with it. If the topic is still kept, others will be stored.
-                Err(ConfirmError::NotStored { .. }) if !std::mem::take(&mut self.is_proven) => {
-                    self.unkept_until = Some(Instant::now() + UNKEPT);
-                }
+                Err(why) if self.is_unkept(&why) => self.unkept_until = Some(Instant::now() + UNKEPT),
                 Err(why) => return Err(why),
             }
         }
         Ok(())
+    }
+
+    /// Whether an error says that the topic is not kept. What was in the file of a topic that was kept before may be lost with it.
+    fn is_unkept(&mut self, why: &ConfirmError) -> bool {
+        matches!(why, ConfirmError::NotStored { lost: false, .. }) && !std::mem::take(&mut self.is_proven)
     }
 
     /// How many of the first messages an error is about. The others can be confirmed.
@@ -179,5 +181,28 @@ impl Waiting {
             ConfirmError::NotStored { .. } => self.pending.len(),
             _ => 1.min(self.pending.len()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_disk_has_lost_is_not_taken_for_a_topic_without_a_disk() {
+        let not_stored = |lost| {
+            let (topic, reason) = ("t".parse().expect("a name"), String::new());
+            ConfirmError::NotStored { topic, level: ConfirmLevel::Stored, confirmed: 0, lost, reason }
+        };
+        let (asked, pending) = (None, VecDeque::new());
+        let mut waiting = Waiting { unkept_until: None, is_proven: false, asked, pending };
+        assert!(!waiting.is_unkept(&not_stored(true)), "before anything was stored, too");
+        assert!(waiting.is_unkept(&not_stored(false)));
+        waiting.is_proven = true;
+        assert!(
+            !waiting.is_unkept(&not_stored(false)),
+            "an older broker, or other rules: it was kept before"
+        );
+        assert!(waiting.is_unkept(&not_stored(false)));
     }
 }

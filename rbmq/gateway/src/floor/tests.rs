@@ -179,6 +179,7 @@ impl Protocol for Lines {
         });
     }
 
+    fn on_not_subscribed(&mut self, _: &TopicFilter, _: bool, _: &mut Cx<'_>) {}
     fn on_login(&mut self, _: ConnId, _: bool, _: &mut Cx<'_>) {}
     fn on_lost(&mut self, _: &TopicName, _: u64, _: &mut Cx<'_>) {}
     fn on_drained(&mut self, _: ConnId, _: &mut Cx<'_>) {}

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use peers::{LogLimiter, Places};
-use rbmq::{Framing, ReceiveError, StartFrom, Subscriber};
+use rbmq::{Framing, ReceiveError, RefusedFilter, StartFrom, Subscriber};
 use rustix::event::epoll::{self, EventFlags};
 use rustix::net::sockopt;
 use rustix::time::Timespec;
@@ -572,15 +572,21 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         }
     }
 
-    /// Tells the protocol of the filters that are in force now.
+    /// Tells the protocol of the filters that are in force now, or refused.
     fn tell_settled(&mut self) {
         self.ask();
         if !self.topics.awaits() || !self.subscriber.is_settled() {
             return;
         }
+        for RefusedFilter { filter, is_limit, .. } in self.subscriber.take_refused() {
+            if self.topics.on_not_subscribed(&filter) {
+                call!(self.on_not_subscribed(&filter, is_limit));
+            }
+        }
         for filter in self.topics.on_settled() {
             call!(self.on_subscribed(&filter));
         }
+        self.ask();
     }
 
     /// Takes what the subscriber has, until clients are to get a part of it.

@@ -8,7 +8,7 @@ use rocketbufs::Position;
 
 use crate::protocol::{ConnId, Cx, Message, Protocol, Taken, Ticket};
 
-use super::codec::{AckKind, DecodeError, Frame, Packet, Version, decode, split};
+use super::codec::{AckKind, DecodeError, Frame, Packet, Version, decode, reason, split};
 use super::journal::Journal;
 use super::settings::{LOOK, MAX_FIRST_PACKET};
 use super::state::{Alarm, Client, Fault, Mqtt, Stage, Step};
@@ -226,7 +226,11 @@ impl Protocol for Mqtt {
     }
 
     fn on_subscribed(&mut self, filter: &TopicFilter, cx: &mut Cx<'_>) {
-        self.in_force(filter, cx);
+        self.in_force(filter, None, cx);
+    }
+
+    fn on_not_subscribed(&mut self, filter: &TopicFilter, is_limit: bool, cx: &mut Cx<'_>) {
+        self.in_force(filter, Some(if is_limit { reason::QUOTA } else { reason::NOT_AUTHORIZED }), cx);
     }
 
     fn on_login(&mut self, conn: ConnId, accepted: bool, cx: &mut Cx<'_>) {

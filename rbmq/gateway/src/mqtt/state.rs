@@ -186,6 +186,17 @@ impl Client {
     }
 }
 
+/// A filter of a SUBSCRIBE that is not in force yet.
+#[derive(Debug)]
+pub(super) struct Coming {
+    /// The number of its reason.
+    pub(super) at: usize,
+    /// As the client has written it.
+    pub(super) filter: TopicFilter,
+    /// What the bus was asked for.
+    pub(super) of_bus: TopicFilter,
+}
+
 /// A SUBSCRIBE that is being executed.
 #[derive(Debug)]
 pub(super) struct Subscribing {
@@ -194,9 +205,17 @@ pub(super) struct Subscribing {
     /// Filters without a subscription before.
     pub(super) fresh: Vec<TopicFilter>,
     /// Filters that are not in force yet.
-    pub(super) waits: Vec<TopicFilter>,
+    pub(super) waits: Vec<Coming>,
     /// Filters whose retained messages follow: each once, however often it is in the packet.
     pub(super) retained: BTreeMap<TopicFilter, RetainedWish>,
+}
+
+impl Subscribing {
+    /// The filter whose reason comes next is not in force yet.
+    pub(super) fn await_filter(&mut self, filter: &TopicFilter, of_bus: TopicFilter) {
+        let at = self.reasons.len();
+        self.waits.push(Coming { at, filter: filter.clone(), of_bus });
+    }
 }
 
 /// What a message has to wait for before it is acknowledged.

@@ -13,7 +13,7 @@ use super::codec::{
 use super::session::Subscription;
 use super::settings::{MAX_MEMBERS, MAX_WALK, MAX_WILD_LEVELS};
 use super::shares::Target;
-use super::state::{Fault, Mqtt, RetainedWish, Route, Step, Subscriber, Subscribing};
+use super::state::{Coming, Fault, Mqtt, RetainedWish, Route, Step, Subscriber, Subscribing};
 
 /// The topics of the gateway itself. They never go over the bus.
 pub(super) const OWN_TOPICS: &str = "$SYS";
@@ -123,7 +123,7 @@ impl Mqtt {
         let subscriber = Subscriber { slot, options: wanted.options, id, since: self.retained_so_far };
         let is_shared = target.group.is_some();
         if !self.join_route(subscriber, &target, cx) {
-            subscribing.waits.push(target.filter);
+            subscribing.await_filter(&filter, target.filter);
         }
         if is_shared {
             // Retained messages are for one subscriber, and these are several.
@@ -193,9 +193,10 @@ impl Mqtt {
         }
     }
 
-    /// Messages of a filter arrive from now on.
-    pub(super) fn in_force(&mut self, filter: &TopicFilter, cx: &mut Cx<'_>) {
+    /// Messages of a filter arrive from now on; or never, for this reason.
+    pub(super) fn in_force(&mut self, filter: &TopicFilter, refusal: Option<u8>, cx: &mut Cx<'_>) {
         let Some(route) = self.routes.get_mut(filter.as_str()) else { return };
+        // Sessions that had the filter before keep it: the bus asks for it again over its next connection.
         route.in_force = true;
         let slots: Vec<usize> = route.all().map(|subscriber| subscriber.slot).collect();
         for slot in slots {
@@ -203,7 +204,15 @@ impl Mqtt {
             let Some(client) = self.clients.get_mut(&conn) else { continue };
             let Some(mut subscribing) = client.subscribing.take() else { continue };
             let waited = !subscribing.waits.is_empty();
-            subscribing.waits.retain(|waits| waits != filter);
+            let is_it = |coming: &mut Coming| coming.of_bus == *filter;
+            for coming in subscribing.waits.extract_if(.., is_it) {
+                if let Some(reason) = refusal {
+                    subscribing.reasons[coming.at] = reason;
+                    subscribing.fresh.retain(|fresh| *fresh != coming.filter);
+                    subscribing.retained.remove(&coming.filter);
+                    self.end_subscription(conn, slot, &coming.filter, cx);
+                }
+            }
             if waited && subscribing.waits.is_empty() {
                 self.send_suback(conn, slot, &mut subscribing, cx);
                 // The rest follows when the connection gives the packet again.
@@ -230,6 +239,14 @@ impl Mqtt {
         }
         let answer = Answer { packet_id, properties: Properties::default(), reasons: &reasons };
         cx.out.send(conn, &Packet::Suback(answer).encode(version));
+    }
+
+    /// The bus refuses what a client has subscribed to.
+    fn end_subscription(&mut self, conn: ConnId, slot: usize, filter: &TopicFilter, cx: &mut Cx<'_>) {
+        if self.sessions[slot].unsubscribe(filter) {
+            self.leave_route(slot, filter, cx);
+            cx.door.set_filters(conn, self.sessions[slot].filter_count());
+        }
     }
 
     /// Executes UNSUBSCRIBE.

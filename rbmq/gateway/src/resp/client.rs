@@ -19,6 +19,8 @@ pub(super) enum Wait {
     Checked(bool),
     /// So many filters are not in force yet.
     Filters(usize),
+    /// One of them is refused, with this error.
+    NotSubscribed(&'static str),
     /// A stream has not grown, which it reads.
     News,
     /// A part of a stream is read from the disk.

@@ -49,6 +49,13 @@ impl Filters {
         }
     }
 
+    /// The client waits for the filter no more.
+    pub(super) fn wait_no_more(&mut self, filter: &TopicFilter, conn: ConnId) {
+        if let Some(held) = self.0.get_mut(filter) {
+            held.waiting.retain(|waiting| *waiting != conn);
+        }
+    }
+
     /// The filter is in force. Returns who has waited, once for each time.
     pub(super) fn on_subscribed(&mut self, filter: &TopicFilter) -> Vec<ConnId> {
         let Some(held) = self.0.get_mut(filter) else { return Vec::new() };

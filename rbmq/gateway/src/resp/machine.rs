@@ -192,7 +192,7 @@ impl Resp {
             match client.wait {
                 Wait::Check | Wait::Disk | Wait::Filters(1..) => return Taken::Blocked(at),
                 Wait::News => return Taken::Waits(at),
-                Wait::No | Wait::Checked(_) | Wait::Filters(0) => {}
+                Wait::No | Wait::Checked(_) | Wait::Filters(0) | Wait::NotSubscribed(_) => {}
             }
             if self.cost >= MAX_COST || self.replies.len() >= MAX_REPLIES && self.is_full(client, cx) {
                 return Taken::Later(at);
@@ -512,6 +512,10 @@ impl Protocol for Resp {
                 }
             }
         }
+    }
+
+    fn on_not_subscribed(&mut self, filter: &TopicFilter, is_limit: bool, cx: &mut Cx<'_>) {
+        self.not_subscribed(filter, is_limit, cx);
     }
 
     fn on_login(&mut self, conn: ConnId, accepted: bool, cx: &mut Cx<'_>) {

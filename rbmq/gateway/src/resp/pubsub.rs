@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use rbmq_wire::TopicFilter;
+
 use super::client::{Client, Post, Wait};
 use super::deliver::SHARD;
 use super::glob::{Glob, MAX_PATTERN_BYTES};
@@ -25,6 +27,10 @@ const MAX_LIST_BYTES: usize = 4 << 20;
 const MAX_LIST_STEPS: usize = 8 << 20;
 
 const NO_PERMISSION: &str = "NOPERM No permissions to access a channel";
+
+/// A limit of the broker that another process has.
+const TOO_MANY: &str =
+    "ERR the broker takes no more subscriptions of this gateway: a limit or a quota of its user is reached";
 
 /// A name that no topic can have.
 const TOO_LONG: &str = "ERR the name of this channel is too long for a topic, which has 255 bytes at most";
@@ -75,6 +81,11 @@ impl Resp {
         command: &Command<'_>,
         cx: &mut Cx<'_>,
     ) -> Flow {
+        if let Wait::NotSubscribed(error) = client.wait {
+            client.wait = Wait::No;
+            Reply::new(&mut self.replies, client.is_resp3).error(error);
+            return Flow::Done;
+        }
         if client.wait == Wait::No {
             if let Err(error) = self.begin_subscribing(client, kind, command, cx) {
                 Reply::new(&mut self.replies, client.is_resp3).error(error);
@@ -192,6 +203,23 @@ impl Resp {
                 client.closing = Some("its new user has no right for what it has subscribed to");
                 return;
             }
+        }
+    }
+
+    /// The broker refuses a filter. Whoever waits for it subscribes to nothing of its command.
+    pub(super) fn not_subscribed(&mut self, filter: &TopicFilter, is_limit: bool, cx: &mut Cx<'_>) {
+        for conn in self.routes.on_subscribed(filter) {
+            let Some(mut client) = self.clients.remove(&conn) else { continue };
+            if let Wait::Filters(_) = client.wait {
+                client
+                    .coming
+                    .iter()
+                    .for_each(|(kind, number)| self.routes.wait_no_more(*kind, *number, conn));
+                self.abandon(&mut client, cx);
+                client.wait = Wait::NotSubscribed(if is_limit { TOO_MANY } else { NO_PERMISSION });
+                cx.out.resume(conn);
+            }
+            self.clients.insert(conn, client);
         }
     }
 

@@ -218,7 +218,14 @@ impl Routes {
         filter.as_ref().is_some_and(|filter| self.filters.wait(filter, conn))
     }
 
-    /// The filter is in force. Returns who has waited, once for each time.
+    /// The client waits for the entry's filter no more.
+    pub(super) fn wait_no_more(&mut self, kind: Kind, number: u32, conn: ConnId) {
+        if let Some(filter) = &self.tables[kind as usize].get(number).filter {
+            self.filters.wait_no_more(filter, conn);
+        }
+    }
+
+    /// The filter is in force, or refused. Returns who has waited, once for each time.
     pub(super) fn on_subscribed(&mut self, filter: &TopicFilter) -> Vec<ConnId> {
         self.filters.on_subscribed(filter)
     }

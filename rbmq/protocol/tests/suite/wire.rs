@@ -78,7 +78,7 @@ fn control() -> impl Strategy<Value = Control> {
         spaces(),
         chains(),
         (any::<u32>(), topic()).prop_map(|(bid, topic)| Control::TopicGone { bid, topic }),
-        ".{0,80}".prop_map(|reason| Control::Rejected { reason }),
+        (any::<bool>(), ".{0,80}").prop_map(|(is_limit, reason)| Control::Rejected { is_limit, reason }),
         Just(Control::TopicsDone),
         any::<u32>().prop_map(|hold_ms| Control::Hold { hold_ms }),
         kept(),
@@ -148,7 +148,11 @@ fn kept() -> impl Strategy<Value = Control> {
             position,
             synced
         }),
-        (any::<u32>(), ".{0,80}").prop_map(|(bid, reason)| Control::NotStored { bid, reason }),
+        (any::<u32>(), any::<bool>(), ".{0,80}").prop_map(|(bid, is_lost, reason)| Control::NotStored {
+            bid,
+            is_lost,
+            reason
+        }),
         (any::<u32>(), ".{0,80}").prop_map(|(bid, failure)| Control::Disk { bid, failure }),
         (any::<u32>(), replay_from()).prop_map(|(bid, from)| Control::Replay { bid, from }),
         (any::<u32>(), any::<Option<u32>>(), any::<u64>())

@@ -120,7 +120,7 @@ fn on_message(
         Message::Ping(token) => say(socket, &Message::Pong(token))?,
         Message::App(bytes) => match wire::Control::decode(&bytes).map_err(failed)? {
             wire::Control::Topic(topic) => ask_for(socket, streams, load, &topic)?,
-            wire::Control::Rejected { reason } => return Err(BenchError::Refused { reason }),
+            wire::Control::Rejected { reason, .. } => return Err(BenchError::Refused { reason }),
             _ => {}
         },
         Message::Bye { text, .. } => return Err(BenchError::Refused { reason: text }),

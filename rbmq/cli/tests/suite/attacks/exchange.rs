@@ -284,7 +284,7 @@ fn answer(bytes: &[u8]) -> Answer {
     match Control::decode(bytes) {
         Ok(Control::NotStored { bid: LAST_BID, .. }) => Answer::Last,
         Ok(Control::TopicsDone) => Answer::Topics(None),
-        Ok(Control::Rejected { reason }) => Answer::Topics(Some(reason)),
+        Ok(Control::Rejected { reason, .. }) => Answer::Topics(Some(reason)),
         Ok(Control::Refused { reason, .. } | Control::NotStored { reason, .. }) => Answer::Refusal(reason),
         _ => Answer::Other,
     }

@@ -190,7 +190,7 @@ impl Broker {
     ) {
         match message {
             ToBroker::Control(Control::Topics { .. }) if rejects => {
-                self.send(Control::Rejected { reason: "too many".into() });
+                self.send(Control::Rejected { is_limit: true, reason: "too many".into() });
             }
             ToBroker::Control(Control::Hold { .. }) => self.keeps_no_places = rng.percent(50),
             ToBroker::Control(Control::Topics { filters }) => {

@@ -28,6 +28,28 @@ fn suback_goes_out_when_messages_arrive() {
     assert_eq!(site.subscribe_with(third, 0, &[("t", 2)]), ["SUBACK #9 02"]);
 }
 
+/// A broker in another process refuses a filter: its subscribers are told so, and others keep what they have.
+#[test]
+fn suback_says_what_the_broker_refuses() {
+    for (version, is_limit, reason) in [(V5, false, "87"), (V5, true, "97"), (V311, false, "80")] {
+        let mut site = Site::new();
+        let (conn, other) = (site.plain(version, "a"), site.plain(version, "b"));
+        site.subscribe(conn, "mine", 0);
+        site.0.bus.is_late = true;
+        assert!(
+            site.subscribe_with(conn, 0, &[("mine", 1), ("t", 0), ("$share/g/t", 1), ("t", 2)]).is_empty()
+        );
+        assert!(site.subscribe_with(other, 0, &[("t", 2)]).is_empty());
+        site.0.not_subscribed(is_limit);
+        assert_eq!(site.got(conn), [format!("SUBACK #9 01 {reason} {reason} {reason}")]);
+        assert_eq!(site.got(other), [format!("SUBACK #9 {reason}")]);
+        assert_eq!(site.0.bus.filters.len(), 1, "{:?}", site.0.bus.filters);
+        // It is asked for again.
+        site.0.bus.is_late = false;
+        assert_eq!(site.subscribe_with(other, 0, &[("t", 2)]), ["SUBACK #9 02"]);
+    }
+}
+
 #[test]
 fn a_client_that_leaves_before_its_suback_leaves_nothing_behind() {
     let mut site = Site::new();

@@ -55,6 +55,35 @@ fn two_clients_wait_for_the_same_filter_which_is_asked_for_once() {
     assert_eq!(world.line(two), "*3 $10 psubscribe $4 x/c* :1");
 }
 
+/// A broker in another process refuses a filter: all or nothing, as with rights and quotas of the gateway itself.
+#[test]
+fn what_the_broker_refuses_is_an_error() {
+    let mut world = world();
+    let (one, two, three) = (world.open(), world.open(), world.open());
+    world.say(one, "SUBSCRIBE mine");
+    world.bus.is_late = true;
+    assert_eq!(world.say(three, "SUBSCRIBE b"), "");
+    world.say(one, "SUBSCRIBE a b a");
+    world.say(two, "SUBSCRIBE a");
+    // Only that of 'b' is not refused.
+    world.bus.late.retain(|filter| filter.as_str() == "a");
+    world.not_subscribed(false);
+    world.bus.late.push("b".parse().unwrap());
+    assert_eq!(world.line(one), "-NOPERM No permissions to access a channel");
+    assert_eq!(world.line(two), "-NOPERM No permissions to access a channel");
+    world.say(one, "SUBSCRIBE c");
+    world.bus.late.retain(|filter| filter.as_str() == "b");
+    world.subscribed();
+    assert_eq!(world.line(three), "*3 $9 subscribe $1 b :1");
+    assert_eq!(world.line(one), "", "it waits for 'c'");
+    world.bus.late.push("c".parse().unwrap());
+    world.not_subscribed(true);
+    assert!(world.line(one).starts_with("-ERR the broker takes no more subscriptions"));
+    assert_eq!(world.bus.filters.len(), 2);
+    world.bus.is_late = false;
+    assert_eq!(world.say(two, "SUBSCRIBE a"), "*3 $9 subscribe $1 a :1");
+}
+
 #[test]
 fn a_client_may_leave_before_its_subscription_is_in_force() {
     let mut world = world();
