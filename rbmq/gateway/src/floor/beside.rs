@@ -129,14 +129,14 @@ impl Topics {
 
     /// The gateway stops. Waits until a broker in another process has what was published, and keeps no place for this gateway.
     pub(crate) fn finish(&mut self, subscriber: &mut Subscriber) {
+        if !self.is_flushed() {
+            warn!("messages of clients are lost: the broker has had no room for them");
+        }
         let Some(confirms) = &self.confirms else { return };
         confirms.receiving.end();
         for topics in self.always().chain(self.asked()) {
             // Without an end, the place is kept for a while, and publishers may wait for it.
             let _ = subscriber.unsubscribe(topics);
-        }
-        if !self.is_flushed() {
-            warn!("messages of clients are lost: the broker has had no room for them");
         }
         let until = Instant::now() + FINISH;
         let left = || Some(until.saturating_duration_since(Instant::now()));

@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use rbmq::{Publisher, Subscriber};
+use rbmq::{Publisher, SlowPolicy, Subscriber};
 use rbmq_broker::{Broker, BrokerConfig, Rule};
 use rbmq_wire::{Levels, TopicFilter, TopicName};
 use rocketbufs::Meter;
@@ -350,6 +350,38 @@ fn what_one_publishes_all_subscribers_get_in_one_order() {
         assert_eq!(mine, expected.iter().collect::<Vec<_>>());
     }
     assert!(orders.all(|order| order == first));
+}
+
+/// A subscriber that all wait for reads nothing for longer than clients may take to read their last words.
+#[test]
+fn a_gateway_that_stops_publishes_what_it_has_taken() {
+    let Site { gateway, broker } = site(Slow::Disconnect, 0, 1 << 20);
+    let subscriber = Subscriber::builder().slow(SlowPolicy::Block).connect(&broker.addr());
+    let mut subscriber = subscriber.expect("the broker listens");
+    subscriber.subscribe("t").expect("a filter");
+    while !subscriber.is_settled() {
+        subscriber.next_event(Some(Duration::from_millis(1))).expect("the broker listens");
+    }
+    let mut client = Client::of(&gateway);
+    client.0.get_ref().set_read_timeout(Some(Duration::from_secs(1))).expect("a socket");
+    let text = "x".repeat(8000);
+    let mut taken = 0;
+    loop {
+        client.say(&format!("pub t {taken} {text}\n"));
+        let mut line = String::new();
+        match client.0.read_line(&mut line) {
+            Ok(_) => taken += 1,
+            // The log is full.
+            Err(_) => break,
+        }
+    }
+    let stopping = std::thread::spawn(move || drop(gateway));
+    std::thread::sleep(Duration::from_millis(1500));
+    for number in 0..taken {
+        let message = subscriber.recv(Some(LONG)).expect("nothing is lost").expect("a message");
+        assert!(message.bytes.starts_with(format!("{number} x").as_bytes()), "{number}");
+    }
+    stopping.join().expect("the gateway stops");
 }
 
 /// The broker takes the subscription of a session late.

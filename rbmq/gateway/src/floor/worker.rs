@@ -29,7 +29,7 @@ use super::socket::Socket;
 use super::transport::Transport;
 use super::wake::Bell;
 use super::web_socket::{NoWebSocket, Welcome};
-use crate::protocol::{ConnId, Cx, Message, Outlets as _, Protocol, Taken};
+use crate::protocol::{ConnId, Cx, Logs as _, Message, Outlets as _, Protocol, Taken};
 
 /// Data of events that are no connection's: the upper half of an id is never this for long.
 const LISTENER: u64 = u64::MAX;
@@ -698,7 +698,10 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         for id in self.connections.ids() {
             self.connections.close(id, "the broker stops");
         }
-        let (until, lingering) = (Instant::now() + STOP, Instant::now() + LINGER);
+        let (begin, is_beside) = (Instant::now(), self.topics.is_beside());
+        let (until, lingering) = (begin + STOP, begin + LINGER);
+        // In the broker's process, whoever keeps the log full has as long as a broker in another one. There, the wait follows.
+        let published_until = if is_beside { until } else { begin + FINISH };
         let mut events = Vec::with_capacity(MAX_EVENTS);
         let _ = epoll::delete(self.connections.epoll(), &self.entrance.listener);
         let _ = self.topics.publisher().pollable().map(|fd| epoll::delete(self.connections.epoll(), fd));
@@ -712,8 +715,8 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
             let is_published = self.topics.is_flushed() && !self.protocol.has_unpublished();
             let now = Instant::now();
             let has_sent = self.connections.busy() == 0;
-            let is_over = self.connections.len() == 0 || (has_sent && now >= lingering);
-            if (is_over && is_published) || now >= until {
+            let is_over = self.connections.len() == 0 || (has_sent && now >= lingering) || now >= until;
+            if is_over && (is_published || now >= published_until) {
                 return self.topics.finish(&mut self.subscriber);
             }
             self.again.clear();
