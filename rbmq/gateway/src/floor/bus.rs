@@ -93,6 +93,8 @@ pub(crate) struct Topics {
     refused: Vec<TopicName>,
     /// A message waits for one of them, or is to be tried again soon.
     pub(super) is_missing: bool,
+    /// A message has found no room, and its client waits.
+    has_refused: bool,
     /// How many filters are not in force.
     awaited: usize,
     counts: BusCounts,
@@ -151,6 +153,7 @@ impl Topics {
             attempts: Attempts::new(confirms.is_some()),
             refused: Vec::new(),
             is_missing: false,
+            has_refused: false,
             awaited: 0,
             counts,
             desk: LogDesk::new(kept, bell),
@@ -185,7 +188,9 @@ impl Topics {
 
     /// Takes the publisher's events. Returns whether there is room again.
     pub(crate) fn take_events(&mut self) -> bool {
-        let mut has_room = self.inside.as_ref().is_some_and(Inside::take_has_room);
+        // What is gathered finds room without its clients, which may be many and wait for something else.
+        let has_taken = self.inside.as_ref().is_some_and(Inside::take_has_room);
+        let mut has_room = has_taken && std::mem::take(&mut self.has_refused);
         while let Some(event) = self.publisher.next_event(Some(Duration::ZERO)) {
             match event {
                 PublisherEvent::Disconnected(why) => self.tell_connection(Some(&why)),
@@ -435,7 +440,10 @@ impl Bus for Topics {
                 self.counts.published_bytes += size;
                 Ok(())
             }
-            Err(rbmq::PublishError::TimedOut { .. }) => Err(PublishError::Full),
+            Err(rbmq::PublishError::TimedOut { .. }) => {
+                self.has_refused = true;
+                Err(PublishError::Full)
+            }
             Err(rbmq::PublishError::TooLarge { max, .. }) => {
                 let headers = (RECORD_HEADER_BYTES + ATTRIBUTES_HEADER_BYTES + attributes.len()) as u64;
                 Err(PublishError::TooLarge { most: most.min(max.saturating_sub(headers)) })

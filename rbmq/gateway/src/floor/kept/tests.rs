@@ -163,3 +163,28 @@ fn each_entry_of_a_topic_that_is_closed_is_told() {
     assert_eq!(records(&site.batch(&topic, position)), [(position, b"another".to_vec())]);
     assert!(site.topics.is_flushed());
 }
+
+/// Others that are blocked, and wait for their entries, are left alone.
+#[test]
+fn there_is_room_again_for_those_that_have_found_none() {
+    let (mut site, topic) = (Site::new(1 << 20), name("k/a"));
+    for number in 0..500 {
+        site.append(&topic, b"entry", number);
+        site.topics.flush();
+        assert!(!site.topics.take_events());
+    }
+    let (entry, ticket) = (vec![b'x'; 64 << 10], Ticket { conn: ConnId(7), number: 500 });
+    let until = Instant::now() + LONG;
+    while site.topics.append(&topic, &[], &entry, ticket).is_ok() {
+        assert!(Instant::now() < until, "the disk is faster");
+    }
+    loop {
+        while !site.topics.take_events() {
+            assert!(Instant::now() < until, "there is no room");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if site.topics.append(&topic, &[], &entry, ticket).is_ok() {
+            break;
+        }
+    }
+}
