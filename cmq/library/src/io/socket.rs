@@ -2,7 +2,7 @@
 //! (UDP_GRO), and one call carries several (sendmmsg, recvmmsg). quinn-udp detects what the kernel supports.
 //! Without segmentation batches leave by sendmmsg.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Mutex;
@@ -111,29 +111,8 @@ impl Socket {
             return Ok(1);
         };
         let more = batches.take_while(|b| b.unsent_datagrams() == 1);
-        let all: Vec<(SocketAddr, &[u8])> = [first, second]
-            .into_iter()
-            .chain(more)
-            .take(MAX_SENDMMSG)
-            .map(|b| (self.as_sent(b.to), b.unsent()))
-            .collect();
-        self.send_many(&all)
-    }
-
-    /// Sends datagrams to several addresses in one call. Returns how many were sent, which may be fewer.
-    fn send_many(&self, datagrams: &[(SocketAddr, &[u8])]) -> io::Result<usize> {
-        let slices: Vec<[IoSlice<'_>; 1]> =
-            datagrams.iter().map(|(_, bytes)| [IoSlice::new(bytes)]).collect();
-        let mut controls: Vec<net::SendAncillaryBuffer<'_, '_, '_>> =
-            datagrams.iter().map(|_| net::SendAncillaryBuffer::default()).collect();
-        let addresses: Vec<net::SocketAddrAny> = datagrams.iter().map(|(to, _)| (*to).into()).collect();
-        let mut headers: Vec<net::MMsgHdr<'_>> = addresses
-            .iter()
-            .zip(&slices)
-            .zip(&mut controls)
-            .map(|((to, slice), control)| net::MMsgHdr::new_with_addr(to, slice, control))
-            .collect();
-        Ok(net::sendmmsg(&self.udp, &mut headers, net::SendFlags::empty())?)
+        let all = [first, second].into_iter().chain(more).take(MAX_SENDMMSG);
+        datagrams::send_many(&self.udp, all.map(|b| (self.as_sent(b.to), b.unsent())))
     }
 
     /// Sends the datagrams of one batch, cut by the kernel if it can. Returns how many were sent.
@@ -154,9 +133,8 @@ impl Socket {
                 Err(error) => return Err(error),
             }
         }
-        let all: Vec<(SocketAddr, &[u8])> =
-            batch.unsent().chunks(batch.segment).map(|bytes| (destination, bytes)).collect();
-        self.send_many(&all)
+        let all = batch.unsent().chunks(batch.segment).map(|bytes| (destination, bytes));
+        datagrams::send_many(&self.udp, all)
     }
 
     /// Receives the available datagrams. False if there are none.

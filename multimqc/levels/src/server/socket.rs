@@ -1,6 +1,6 @@
 //! A UDP socket that receives and sends many datagrams with one call: recvmmsg with UDP_GRO, and sendmmsg.
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -97,17 +97,8 @@ impl Socket {
             net::sendto(&self.udp, &replies.bytes[range.clone()], net::SendFlags::empty(), to)?;
             return Ok(1);
         }
-        let slices: Vec<[IoSlice<'_>; 1]> =
-            rest.iter().map(|(_, range)| [IoSlice::new(&replies.bytes[range.clone()])]).collect();
-        let mut controls: Vec<_> = rest.iter().map(|_| net::SendAncillaryBuffer::default()).collect();
-        let addresses: Vec<net::SocketAddrAny> = rest.iter().map(|(to, _)| (*to).into()).collect();
-        let mut headers: Vec<net::MMsgHdr<'_>> = addresses
-            .iter()
-            .zip(&slices)
-            .zip(&mut controls)
-            .map(|((to, slice), control)| net::MMsgHdr::new_with_addr(to, slice, control))
-            .collect();
-        Ok(net::sendmmsg(&self.udp, &mut headers, net::SendFlags::empty())?)
+        let datagrams = rest.iter().map(|(to, range)| (*to, &replies.bytes[range.clone()]));
+        datagrams::send_many(&self.udp, datagrams)
     }
 }
 
