@@ -8,6 +8,7 @@ use rocketbufs::{Epoch, Policy};
 use rocketnet::wire::{CONTROL_WIRE, Header};
 
 use super::fields::{BYE_CODES, POLICIES, REFUSE_CODES, unhex};
+use crate::raw;
 
 /// Numbers in which every byte differs, so that a wrong order shows.
 const LONG: u64 = 0x0102_0304_0506_0708;
@@ -27,31 +28,11 @@ fn hello(bytes: &[u8]) -> Hello {
 }
 
 fn subscribe(wire: u32) -> Subscribe {
-    Subscribe {
-        wire,
-        bid: 7,
-        capacity: 1 << 20,
-        policy: Policy::Block,
-        own_memory: false,
-        start: Start::Newest,
-        max_lag: 0,
-        block_timeout_ms: u32::MAX,
-        hold_ms: 0,
-        name: Vec::new(),
-    }
+    raw::subscribe(wire, 7)
 }
 
 fn subscribed(wire: u32, start: u64) -> Subscribed {
-    Subscribed {
-        wire,
-        epoch: EPOCH,
-        start,
-        flow_control: true,
-        restarted: false,
-        without_slot: false,
-        capacity: 1 << 20,
-        max_delivery: 1 << 18,
-    }
+    Subscribed { epoch: EPOCH, max_delivery: 1 << 18, ..raw::answer(wire, start, true) }
 }
 
 type Named<T> = Vec<(String, T)>;
