@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Passes bytes both ways; [`Proxy::cut`] ends all connections, and refuses new ones until [`Proxy::restore`].
+/// Passes bytes both ways; [`Proxy::cut`] ends all connections, and refuses new ones until [`Proxy::restore`]. Bytes under way are lost, as
+/// if a cable were pulled and both ends noticed.
 pub struct Proxy {
     /// Where clients connect.
     pub addr: String,
@@ -78,10 +79,12 @@ impl Proxy {
     pub fn cut(&self) {
         let mut open = self.shared.open.lock().expect("no panic");
         self.shared.refusing.store(true, Ordering::Release);
-        for stream in open.drain(..) {
-            // The stream may be closed already.
-            let _ = stream.shutdown(Shutdown::Both);
-        }
+        end(&mut open);
+    }
+
+    /// Ends all connections that there are. New ones are passed on.
+    pub fn interrupt(&self) {
+        end(&mut self.shared.open.lock().expect("no panic"));
     }
 
     /// As where a machine vanishes: from now on nothing is passed on any connection, none is closed, and new ones are
@@ -113,8 +116,17 @@ impl Proxy {
     }
 }
 
+fn end(open: &mut Vec<TcpStream>) {
+    for stream in open.drain(..) {
+        // The stream may be closed already.
+        let _ = stream.shutdown(Shutdown::Both);
+    }
+}
+
 fn pass(shared: &Arc<Shared>, from: &TcpStream, to: &TcpStream, of_client: bool) {
     let (mut from, mut to) = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
+    // Fails if the connection has ended already.
+    let _ = to.set_nodelay(true);
     let shared = shared.clone();
     std::thread::spawn(move || {
         let mut buffer = vec![0; 64 << 10];
@@ -179,6 +191,26 @@ impl Drop for Proxy {
         // Wakes the thread that accepts.
         if let Ok(addr) = self.addr.parse() {
             let _ = TcpStream::connect_timeout(&addr, Duration::from_secs(1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupted_connection_can_be_made_again() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy = Proxy::to(&server.local_addr().unwrap().to_string());
+        for _ in 0..2 {
+            let mut client = TcpStream::connect(&proxy.addr).unwrap();
+            client.write_all(b"x").unwrap();
+            let (mut accepted, _) = server.accept().unwrap();
+            accepted.read_exact(&mut [0]).unwrap();
+            proxy.interrupt();
+            assert!(matches!(client.read(&mut [0]), Ok(0) | Err(_)));
+            assert!(matches!(accepted.read(&mut [0]), Ok(0) | Err(_)));
         }
     }
 }

@@ -40,7 +40,6 @@ mod numbers;
 mod pattern;
 mod peers;
 mod ping;
-mod proxy;
 mod rbmq_confirm;
 mod rbmq_peers;
 mod recovery;

@@ -11,13 +11,13 @@ use std::{fmt::Write, thread, time::Duration};
 use benchkit::{fleet::Process, output, stats};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
+use testkit::Proxy;
 
 use crate::{
     campaign::Common,
     counting,
     error::BenchError,
     measure::{Method, Middle, add_congestion, words},
-    proxy::Proxy,
     report::Setting,
     systems::System,
     ways::Way,
@@ -133,14 +133,14 @@ fn measure(
     rep: u32,
 ) -> Result<Row, BenchError> {
     let mut middle = Middle::start(system, Way::Tcp, method)?;
-    let proxy = Proxy::start(&middle.addr)?;
+    let proxy = Proxy::to(&middle.addr);
     let (mut publisher, mut subscriber) = clients(args, method, system, cut, &middle.addr, &proxy)?;
     publisher.send("go")?;
     thread::sleep(method.warmup + Duration::from_millis(200));
     let at = counting::now_ns();
     match cut {
         Cut::Broker => middle.restart(system, method)?,
-        Cut::Subscriber | Cut::Publisher => proxy.cut(),
+        Cut::Subscriber | Cut::Publisher => proxy.interrupt(),
     }
     thread::sleep(method.window);
     publisher.send("stop")?;
@@ -176,7 +176,7 @@ fn clients(
     proxy: &Proxy,
 ) -> Result<(Process, Process), BenchError> {
     let start = |role, own: &[&str], place: Cut| {
-        let addr = if cut == place { proxy.addr() } else { addr };
+        let addr = if cut == place { &proxy.addr } else { addr };
         let mut args = words(own);
         args.extend(words(&["--system", system.name(), "--addr", addr]));
         add_congestion(&mut args, method.congestion.for_sockets());
