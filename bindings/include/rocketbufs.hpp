@@ -1502,10 +1502,11 @@ public:
     bool push_encoded(Bytes records) {
         return static_cast<bool>(detail::check(rbmq_topic_batch_push_encoded(topic_, records.data, records.size)));
     }
-    // In a topic of a space, other writers may have taken the room. After a time-out the batch is there as before.
+    // In a topic of a space, other writers may have taken the room. After a time-out, and while another thread uses the topic, the batch is there as
+    // before.
     status deliver(position_t *end = nullptr) {
         const rb_status code = rbmq_topic_batch_deliver(topic_, end);
-        if (code != RB_TIMED_OUT) topic_ = nullptr;
+        if (code != RB_TIMED_OUT && code != RB_ERR_BUSY) topic_ = nullptr;
         return detail::check(code);
     }
 
@@ -1596,10 +1597,10 @@ public:
         rbmq_attributes given = attributes.get();
         return static_cast<bool>(detail::check(rbmq_space_batch_push(space_, topic.c_str(), &given, record.data, record.size)));
     }
-    // Other writers of the log may have taken the room. After a time-out the batch is there as before.
+    // Other writers of the log may have taken the room. After a time-out, and while another thread uses the space, the batch is there as before.
     status deliver(position_t *end = nullptr) {
         const rb_status code = rbmq_space_batch_deliver(space_, end);
-        if (code != RB_TIMED_OUT) space_ = nullptr;
+        if (code != RB_TIMED_OUT && code != RB_ERR_BUSY) space_ = nullptr;
         return detail::check(code);
     }
 

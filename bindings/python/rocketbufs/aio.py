@@ -42,6 +42,8 @@ __all__ = ["Publisher", "Queue", "SpaceWriter", "Subscriber", "TopicWriter", "it
 
 # How many messages are handed out in a row before the loop runs other tasks.
 _TURN = 256
+# The most messages that one try of `publish_many` looks at.
+_MANY = 4096
 # How often a wait looks for what no descriptor reports.
 _LOOK = 0.25
 
@@ -353,16 +355,21 @@ class _Writer(Generic[_W]):
             await self._publisher._changed(self._name)
 
     async def _trying_many(self, publish: Callable[[list[_T], float], int], messages: Iterable[_T]) -> int:
-        """Publishes many messages: after each try those that are left."""
-        rest = list(messages)
+        """Publishes many messages: after each try those that are left, and a part of them at a time, as each try looks at what it is given."""
+        every, begin = list(messages), 0
 
         def attempt() -> int:
-            nonlocal rest
-            try:
-                return publish(rest, 0)
-            except PublishError as error:
-                rest = rest[error.published :]
-                raise
+            nonlocal begin
+            while True:
+                part = every[begin : begin + _MANY]
+                try:
+                    position = publish(part, 0)
+                except PublishError as error:
+                    begin += error.published
+                    raise
+                begin += len(part)
+                if begin >= len(every):
+                    return position
 
         return await self._trying(attempt)
 
@@ -416,8 +423,8 @@ class TopicWriter(_Writer[rust.TopicWriter]):
         return self.sync.publish(data, 0, **attributes)
 
     async def publish_many(self, messages: "Iterable[Buffer]") -> int:
-        """Publishes many messages in few deliveries. Returns the position behind the last one. After a cancellation some of them
-        may have been published."""
+        """Publishes many messages in few deliveries. Returns the position behind the last one. After a cancellation or
+        an error some of them may have been published."""
         return await self._trying_many(self.sync.publish_many, messages)
 
     async def segment(self, size: int, **attributes: "Unpack[_SetAttributes]") -> rust.MessageSegment:
@@ -440,7 +447,7 @@ class SpaceWriter(_Writer[rust.SpaceWriter]):
         return self.sync.publish_to(topic, data, 0, **attributes)
 
     async def publish_many(self, messages: "Iterable[_OfSpace]") -> int:
-        """As `rbmq.SpaceWriter.publish_many`. After a cancellation some messages may have been published."""
+        """As `rbmq.SpaceWriter.publish_many`. After a cancellation or an error some messages may have been published."""
         return await self._trying_many(self.sync.publish_many, messages)
 
 

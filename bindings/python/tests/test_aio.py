@@ -43,6 +43,31 @@ def test_messages_arrive_in_order(broker):
     run(main())
 
 
+def test_each_try_of_many_messages_looks_at_a_part_of_them():
+    class Full:
+        async def _changed(self, _name):
+            pass
+
+    class NoRoom(rocketbufs.PublishError):
+        kind = "TimedOut"
+        published = 1000
+
+    looked_at, published = 0, []
+
+    def publish(messages, _timeout):
+        nonlocal looked_at
+        looked_at += len(messages)
+        published.extend(messages[:1000])
+        if len(messages) > 1000:
+            raise NoRoom
+        return len(published)
+
+    writer = aio._Writer(None, Full(), "t")
+    assert run(writer._trying_many(publish, range(100_000))) == 100_000
+    assert published == list(range(100_000)) and looked_at < 500_000
+    assert run(writer._trying_many(publish, [])) == 100_000
+
+
 def test_a_space_is_published_to(tmp_path):
     (tmp_path / "rbmq.toml").write_text("[[broker.topics]]\npattern = 'd/#'\nspace = true\n")
 
