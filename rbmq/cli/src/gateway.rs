@@ -1,9 +1,11 @@
 //! `rbmq gateway`: gateways in a process of their own, beside a broker that may be on another machine.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use commands::{Asked, Failure, Printer, Stop};
+use locks::Mutex;
 use private_files::with_patience;
 use rbmq::{Login, TopicFilter};
 use rbmq_broker::{BrokerConfig, GatewaySettings, Reception, UpstreamSettings, raise_descriptor_limit};
@@ -40,7 +42,7 @@ The gateways log in at the broker as one user, which needs the right to publish 
 the clients are, and what they may do, is decided here, by the users and rules of this configuration.
 
 While the broker is away, clients stay connected, and what they publish waits. SIGINT and SIGTERM stop the gateways in order. SIGHUP reads \
-users, rules and the certificates of the gateways again, and nothing of the way to the broker. --insecure also lets gateways listen on addresses that other machines can reach although TLS or users \
+users, rules, certificates, and the files of the login at the broker again, for its next connection. --insecure also lets gateways listen on addresses that other machines can reach although TLS or users \
 are missing. Streams of Redis need a gateway inside of the broker: rbmq serve --gateway resp.")]
 pub(super) struct Args {
     /// What clients speak, and where: resp (Redis, 127.0.0.1:6379), mqtt (127.0.0.1:1883), or with an address as mqtt:0.0.0.0:1883 [default:
@@ -75,7 +77,8 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
     let config = args.load()?;
-    let link = args.link(&config)?;
+    let login = Arc::new(Mutex::new(args.find_login(&config)?));
+    let link = args.link(&config, &login)?;
     let log = log_options.start_broker(&config.log)?;
     if secrets::are_in(&config) {
         secrets::protect();
@@ -87,7 +90,7 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
     args.warn_of_strangers(&config);
     let reception = Reception::open(config).map_err(Failure::failed)?;
     let printer = Printer::start(|text| tracing::warn!("{text}"))?;
-    let Some(mut started) = start(reception, &link, &stop)? else {
+    let Some(mut started) = start(reception, login, &link, &stop)? else {
         return Ok(());
     };
     let has_ended = args.attend(&mut started, &stop, &log, |gateways| args.print(&link, gateways, &printer));
@@ -136,17 +139,8 @@ impl Args {
     }
 
     /// The broker, and how the gateways log in there. What the command line does not say is in the file.
-    fn link(&self, config: &BrokerConfig) -> Result<Link, Failure> {
-        let of_file = match (&self.broker, &*config.broker.upstream) {
-            (Some(_), _) | (None, []) => None,
-            (None, [one]) => Some(one),
-            (None, more) => {
-                let count = more.len();
-                return Err(Failure::Failed(format!(
-                    "[[broker.upstream]]: gateways have one broker, and these are {count}"
-                )));
-            }
-        };
+    fn link(&self, config: &BrokerConfig, login: &SharedLogin) -> Result<Link, Failure> {
+        let of_file = self.broker_of(config)?;
         let address = self.broker.as_deref().or(of_file.map(|up| &*up.address)).unwrap_or(BROKER);
         let mut link = Link::new(address);
         link.config = config.framework.clone();
@@ -154,17 +148,51 @@ impl Args {
         if link.config.tls.key.is_some() {
             secrets::protect();
         }
-        link.login = match (self.login.find()?, of_file) {
-            (Some(login), _) => login,
-            (None, Some(up)) => login_of(up, self.login.is_insecure())?,
-            (None, None) => Login::default(),
-        };
+        let login = Arc::clone(login);
+        link.login = Login::anew(move || login.lock().clone());
         if let Some(up) = of_file {
             link.hold = up.hold();
         }
         let of_rules = config.broker.topics.iter().filter(|rule| rule.space).map(|rule| &rule.pattern);
         link.spaces = of_rules.chain(&self.space).cloned().collect();
         Ok(link)
+    }
+
+    /// The broker of the file, if it is that.
+    fn broker_of<'a>(&self, config: &'a BrokerConfig) -> Result<Option<&'a UpstreamSettings>, Failure> {
+        match (&self.broker, &*config.broker.upstream) {
+            (Some(_), _) | (None, []) => Ok(None),
+            (None, [one]) => Ok(Some(one)),
+            (None, more) => {
+                let count = more.len();
+                Err(Failure::Failed(format!(
+                    "[[broker.upstream]]: gateways have one broker, and these are {count}"
+                )))
+            }
+        }
+    }
+
+    /// How the gateways log in at the broker.
+    fn find_login(&self, config: &BrokerConfig) -> Result<Login, Failure> {
+        match (self.login.find()?, self.broker_of(config)?) {
+            (Some(login), _) => Ok(login),
+            (None, Some(up)) => login_of(up, self.login.is_insecure()),
+            (None, None) => Ok(Login::default()),
+        }
+    }
+
+    /// Reads the login at the broker again.
+    fn reload_login(&self, config: &BrokerConfig, login: &SharedLogin) {
+        if self.login.is_given() && !self.login.is_of_file() {
+            // A variable, a terminal or the standard input is not read twice.
+            return;
+        }
+        match self.find_login(config) {
+            Ok(new) => *login.lock() = new,
+            Err(why) => {
+                error!("the login at the broker is not reloaded, the old one stays: {}", text_of(&why))
+            }
+        }
     }
 
     /// A login at the broker lets everybody in who reaches the gateways, if there are no others.
@@ -201,7 +229,7 @@ impl Args {
         log: &BrokerLog,
         on_ready: impl FnOnce(&Gateways),
     ) -> bool {
-        let Started { reception, gateways, reload } = started;
+        let Started { reception, login, gateways, reload } = started;
         let (began, mut on_ready) = (Instant::now(), Some(on_ready));
         loop {
             if gateways.are_serving()
@@ -213,7 +241,7 @@ impl Args {
             if on_ready.is_some() {
                 supervisor::waiting("not ready: the broker has yet to take the subscriptions of sessions");
             } else if std::mem::take(reload) {
-                self.reload(reception, gateways, log);
+                self.reload(reception, login, gateways, log);
             }
             let is_short = on_ready.is_some() && began.elapsed() < STEP;
             match stop.wait_asked(Some(if is_short { SHORT_STEP } else { STEP })) {
@@ -225,14 +253,20 @@ impl Args {
         }
     }
 
-    /// Reads users, rules and certificates again. A configuration that is not valid changes nothing.
-    fn reload(&self, reception: &mut Reception, gateways: &Gateways, log: &BrokerLog) {
+    /// Reads users, rules, certificates and the login at the broker again. A configuration that is not valid changes nothing.
+    fn reload(&self, reception: &mut Reception, login: &SharedLogin, gateways: &Gateways, log: &BrokerLog) {
         supervisor::reloading();
-        with_patience(reload::PATIENCE, || self.take_over(reception, gateways, log));
+        with_patience(reload::PATIENCE, || self.take_over(reception, login, gateways, log));
         supervisor::up("");
     }
 
-    fn take_over(&self, reception: &mut Reception, gateways: &Gateways, log: &BrokerLog) {
+    fn take_over(
+        &self,
+        reception: &mut Reception,
+        login: &SharedLogin,
+        gateways: &Gateways,
+        log: &BrokerLog,
+    ) {
         if let Some(path) = self.config.as_deref().filter(|path: &&Path| reload::is_pipe(path)) {
             return error!("not reloaded, nothing changes: {} is a pipe", path.display());
         }
@@ -244,6 +278,7 @@ impl Args {
             Ok(reload) => reload,
             Err(why) => return error!("not reloaded, nothing changes: {why}"),
         };
+        self.reload_login(&config, login);
         log.apply(&reception.config().log);
         let applied = reload::log_changes(&reload, log);
         reload::log_gateways(reception.config(), gateways);
@@ -275,16 +310,25 @@ fn login_of(up: &UpstreamSettings, is_insecure: bool) -> Result<Login, Failure> 
     }
 }
 
+/// The login at the broker, for each connection.
+type SharedLogin = Arc<Mutex<Login>>;
+
 /// Gateways that have started, and what was lent to them.
 struct Started {
     reception: Reception,
+    login: SharedLogin,
     gateways: Gateways,
     /// The command was asked to reload meanwhile.
     reload: bool,
 }
 
 /// Starts the gateways when their broker is there, on a thread, as signals are heard meanwhile. None: the command is to end.
-fn start(reception: Reception, link: &Link, stop: &Stop) -> Result<Option<Started>, Failure> {
+fn start(
+    reception: Reception,
+    login: SharedLogin,
+    link: &Link,
+    stop: &Stop,
+) -> Result<Option<Started>, Failure> {
     let link = link.clone();
     let starting = threads::spawn("rbmq-start", move || {
         let gateways = wait_for_broker(&reception, &link)?;
@@ -299,7 +343,7 @@ fn start(reception: Reception, link: &Link, stop: &Stop) -> Result<Option<Starte
         }
     }
     let started = starting.join().map_err(|_| Failure::Failed("the gateways do not start".into()))?;
-    started.map(|(reception, gateways)| Some(Started { reception, gateways, reload }))
+    started.map(|(reception, gateways)| Some(Started { reception, login, gateways, reload }))
 }
 
 /// Waits until the broker is there and has taken the login, and what the gateways subscribe to.

@@ -1,7 +1,7 @@
 //! How a client command logs in. Secrets come from files, variables or a prompt, never from the command line, which every user of
 //! the machine can read.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use commands::Failure;
 use rbmq::Login;
@@ -64,6 +64,12 @@ impl LoginArgs {
     pub(super) fn is_given(&self) -> bool {
         let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         self.user.is_some() || self.token_file.is_some() || is_set(USER) || is_set(TOKEN)
+    }
+
+    /// Whether options name a file with the password or the token, which may have changed when it is read again.
+    pub(super) fn is_of_file(&self) -> bool {
+        let file = self.token_file.as_deref().or(self.password_file.as_deref());
+        file.is_some_and(|file| file != Path::new("-"))
     }
 
     /// Reads the credentials that options and variables name; none if they name none.

@@ -12,7 +12,6 @@ pub(super) use rbmq_wire::sync::{lock, wait_while};
 use rocketbufs::error::{ContextError, ControlError};
 use rocketbufs::{Config, Conn, Context, DownReason, EndsWithContext};
 use tracing::{debug, info, warn};
-use zeroize::Zeroizing;
 
 use crate::ground::deadline::Deadline;
 use crate::ground::error::{ConnectError, Over};
@@ -54,6 +53,19 @@ pub(super) fn send_patiently(conn: &Conn, message: &Control) -> Result<(), Contr
     }
 }
 
+/// Makes a connection.
+fn say_hello(
+    ctx: &Context,
+    addr: &str,
+    hello: &Hello,
+    login: &Login,
+    on_start: &dyn Fn(&Conn),
+) -> Result<Conn, ConnectError> {
+    let hello = login.hello(hello, addr, is_encrypted(ctx))?;
+    let refused = |source| ConnectError::Broker { addr: addr.to_owned(), source };
+    start(ctx, addr, &hello, on_start).map_err(refused)
+}
+
 /// A random number that identifies a client.
 pub(crate) fn random() -> Result<u128, ConnectError> {
     connect::random().map_err(|e| ConnectError::Random(e.to_string()))
@@ -69,9 +81,9 @@ struct State {
 struct Shared {
     ctx: Context,
     addr: String,
-    role: Role,
-    /// With the credentials, so that a reconnect presents them again.
-    hello: Zeroizing<Vec<u8>>,
+    hello: Hello,
+    /// A reconnect presents it again, or what has taken its place.
+    login: Login,
     on_start: Box<dyn Fn(&Conn) + Send + Sync>,
     state: Mutex<State>,
     changed: Condvar,
@@ -95,14 +107,12 @@ impl Connection {
         on_start: impl Fn(&Conn) + Send + Sync + 'static,
     ) -> Result<Self, ConnectError> {
         let hello = Hello { role, client: random()?, name: name.to_owned() };
-        let hello = login.hello(&hello, addr, is_encrypted(ctx))?;
-        let refused = |source| ConnectError::Broker { addr: addr.to_owned(), source };
-        let conn = start(ctx, addr, &hello, &on_start).map_err(refused)?;
+        let conn = say_hello(ctx, addr, &hello, login, &on_start)?;
         let shared = Arc::new(Shared {
             ctx: ctx.clone(),
             addr: addr.to_owned(),
-            role,
             hello,
+            login: login.clone(),
             on_start: Box::new(on_start),
             state: Mutex::new(State { conn, over: None, last_error: None }),
             changed: Condvar::new(),
@@ -200,7 +210,7 @@ impl watch::OnDown for Reconnector {
         if lock(&shared.state).over.is_some() {
             return;
         }
-        match shared.role {
+        match shared.hello.role {
             // A publisher that takes no events would not notice: its calls only take longer.
             Role::Publisher => {
                 warn!("the connection to the broker at {} is down ({why}); trying again", shared.addr);
@@ -252,7 +262,7 @@ impl Shared {
             if wait_while(&self.state, &self.changed, Some(backoff.pause()), |state| state.over.is_none()) {
                 return None;
             }
-            match start(&self.ctx, &self.addr, &self.hello, &self.on_start) {
+            match say_hello(&self.ctx, &self.addr, &self.hello, &self.login, &self.on_start) {
                 Ok(conn) => {
                     let mut state = lock(&self.state);
                     state.conn = conn.clone();

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rbmq::{ConnectError, TopicOpenError};
 use rbmq_broker::{Broker, BrokerConfig, GatewayProtocol, GatewaySettings, Reception, SlowClient};
-use rocketbufs::CloseCode;
 use rocketbufs::error::{ConnError, DownReason};
+use rocketbufs::{CloseCode, Context};
 use rustls::{ServerConfig, ServerConnection};
 use tls13::{Reloadable, Versions};
 use tracing::{info, warn};
@@ -131,6 +131,8 @@ pub struct Gateway {
     protocol: GatewayProtocol,
     running: Running,
     tls: Option<Arc<Certificates>>,
+    /// Of its connections to the broker.
+    context: Context,
 }
 
 type Certificates = Reloadable<Arc<ServerConfig>, String>;
@@ -201,7 +203,7 @@ impl Gateways {
         &self.0
     }
 
-    /// Reads the certificates again, for new connections. After an error nothing changes for its gateway.
+    /// Reads the certificates again, for new connections of clients and to the broker. After an error nothing changes for its gateway.
     ///
     /// # Errors
     /// The first setting and file that cannot be used.
@@ -209,6 +211,10 @@ impl Gateways {
         let mut first = Ok(());
         for tls in self.0.iter().filter_map(|gateway| gateway.tls.as_ref()) {
             first = first.and(tls.reload());
+        }
+        for gateway in &self.0 {
+            let reloaded = gateway.context.reload_tls().map(drop);
+            first = first.and(reloaded.map_err(|error| format!("the way to the broker: {error}")));
         }
         first
     }
@@ -254,8 +260,8 @@ impl Gateway {
             let opened = Journal::open(&dir, config.broker.keep_sync());
             opened.map_err(|error| no_journal(protocol, &error))
         });
-        let running = serve(way, settings, options, journal.transpose()?)?;
-        Ok(Self { protocol, running, tls })
+        let (running, context) = serve(way, settings, options, journal.transpose()?)?;
+        Ok(Self { protocol, running, tls, context })
     }
 
     /// The protocol.
@@ -275,7 +281,7 @@ fn serve(
     settings: &GatewaySettings,
     options: Options,
     journal: Option<Journal>,
-) -> Result<Running, GatewayError> {
+) -> Result<(Running, Context), GatewayError> {
     match settings.protocol {
         GatewayProtocol::Resp => {
             let own = RespSettings {
@@ -375,11 +381,12 @@ fn begin<P: Protocol + Send + 'static>(
     settings: &GatewaySettings,
     options: Options,
     protocol: P,
-) -> Result<Running, GatewayError> {
-    let Connected { publisher, subscriber, receiving } = way.connect(&options.name)?;
+) -> Result<(Running, Context), GatewayError> {
+    let Connected { context, publisher, subscriber, receiving } = way.connect(&options.name)?;
     let address = options.listener.local_addr()?.to_string();
     let door = |bell: &Bell| way.open(settings, &address, bell, receiving);
-    prepare(options, protocol, door, publisher, subscriber).map_err(|error| match error {
+    let prepared = prepare(options, protocol, door, publisher, subscriber);
+    prepared.map(|running| (running, context)).map_err(|error| match error {
         StartError::System(error) => GatewayError::System(error),
         StartError::NotSettled(_) | StartError::Open(TopicOpenError::TimedOut { .. }) => {
             GatewayError::Away(error.to_string())

@@ -53,6 +53,8 @@ impl Link {
 
 /// A gateway's connections to its broker.
 pub(crate) struct Connected {
+    /// That of both.
+    pub(crate) context: Context,
     pub(crate) publisher: Publisher,
     pub(crate) subscriber: Subscriber,
     pub(crate) receiving: Receiving,
@@ -127,7 +129,7 @@ impl Way<'_> {
             publisher = publisher.resume_when(move |instance| receives.is_from(instance));
         }
         let (publisher, subscriber) = (publisher.connect(address)?, subscriber.connect(address)?);
-        Ok(Connected { publisher, subscriber, receiving })
+        Ok(Connected { context, publisher, subscriber, receiving })
     }
 
     /// Opens the entrance of a gateway that listens on an address.

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use access::{PasswordHash, UsersFile};
+use rbmq::wire::Secret;
 use rbmq::{StartFrom, Subscriber};
 use rbmq_gateway::mqtt::codec::AckKind;
 use testkit::{LONG, Process, own_addr, until};
@@ -209,4 +211,32 @@ fn clients_are_told_which_subscriptions_the_broker_refuses() {
     assert_eq!(mqtt.message().0, "x");
     beside.process.end();
     broker.end();
+}
+
+/// Another password is in force at the next connection.
+#[test]
+fn the_login_at_the_broker_is_read_again() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let brokers = users(dir.path(), "brokers.toml", &["edge"]);
+    let password = write(dir.path(), "password", PASSWORD);
+    let rules = "[[access.rules]]\nusers = ['edge']\npublish = ['#']\nsubscribe = ['#']\n";
+    let config = write(dir.path(), "rbmq.toml", &format!("{SPACE}{rules}"));
+    let args = ["--config", &*config, "--users", &*brokers];
+    let broker = BrokerProcess::start_with(&args);
+    let beside = Beside::start(&broker.addr, &["--user", "edge", "--password-file", &password]);
+    let mut publisher = beside.mqtt("publisher");
+    publisher.publish(Message::new("t", "before", 1, 1)).expect("sent");
+    acked(&mut publisher, AckKind::Puback, 1);
+    let hash = PasswordHash::of(&Secret::from("another password".to_owned())).expect("a hash");
+    let mut file = UsersFile::edit(Path::new(&brokers)).expect("a file");
+    file.set_password("edge", &hash).expect("a name");
+    file.save().expect("a file");
+    write(dir.path(), "password", "another password");
+    beside.process.signal("HUP");
+    beside.process.wait_log("reloaded: ");
+    let broker = restart(broker, &args);
+    publisher.publish(Message::new("t", "after", 1, 2)).expect("sent");
+    acked(&mut publisher, AckKind::Puback, 2);
+    beside.process.end();
+    drop(broker);
 }

@@ -1,5 +1,8 @@
 //! The credentials that a client presents to the broker, and when it must not.
 
+use std::fmt;
+use std::sync::Arc;
+
 use rbmq_wire::connect::is_this_machine;
 use zeroize::Zeroizing;
 
@@ -21,6 +24,17 @@ pub struct Login {
     /// Credentials that cannot be presented. Connecting fails with it.
     invalid: Option<CredentialsError>,
     allow_plaintext: bool,
+    source: Option<Source>,
+}
+
+/// Gives the login of each connection.
+#[derive(Clone)]
+struct Source(Arc<dyn Fn() -> Login + Send + Sync>);
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source").finish_non_exhaustive()
+    }
 }
 
 impl Login {
@@ -34,6 +48,13 @@ impl Login {
     #[must_use]
     pub fn token(self, token: &str) -> Self {
         self.with(Credentials::token(Secret::from(token.to_owned())))
+    }
+
+    /// Logs in as the function says at each connection, also after a loss: a program reads files again that have changed.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn anew(source: impl Fn() -> Self + Send + Sync + 'static) -> Self {
+        Self { source: Some(Source(Arc::new(source))), ..Self::default() }
     }
 
     fn with(self, credentials: Result<Credentials, CredentialsError>) -> Self {
@@ -60,6 +81,9 @@ impl Login {
         addr: &str,
         encrypted: bool,
     ) -> Result<Zeroizing<Vec<u8>>, ConnectError> {
+        if let Some(Source(source)) = &self.source {
+            return source().hello(hello, addr, encrypted);
+        }
         if let Some(invalid) = &self.invalid {
             return Err(ConnectError::Credentials(invalid.clone()));
         }
