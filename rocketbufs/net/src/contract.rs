@@ -381,6 +381,12 @@ pub trait Transport {
         false
     }
 
+    /// A thread besides the one that polls looks at so many of the followed rings, until the next call. If these are all, their writers need not wake
+    /// this end. True: they have new data, and the polling thread does not know.
+    fn attend(&mut self, _rings: usize) -> bool {
+        false
+    }
+
     /// Passes on that a reader which got this ring from here follows it, and must be woken by the writer. Returns the number
     /// of the reader for [`Transport::drop_watcher`]; none if this peer cannot be notified, or not now.
     fn pass_watcher(&mut self, _conn: ConnId, _wire: WireId, _doorbell: &Arc<PeerDoorbell>) -> Option<u32> {

@@ -34,8 +34,8 @@ pub(crate) mod view;
 mod workers;
 
 pub(crate) use ends::{
-    Command, ConnShared, ConnState, ContextShared, ListenerShared, MOST_RINGS, Phase, PolledRings, Queue,
-    RInShared, ROutShared, Role, Worker,
+    Command, ConnShared, ConnState, ContextShared, ListenerShared, Looks, MOST_RINGS, Phase, PolledRings,
+    Queue, RInShared, ROutShared, Role, Worker,
 };
 pub use ends::{ForeignConnection, ForeignReason};
 pub use logs::Traffic;

@@ -239,6 +239,10 @@ mod tests {
             false
         }
 
+        fn attend(&mut self, _: usize) -> bool {
+            false
+        }
+
         fn may_wait(&self, _: Nanos, _: bool) -> Duration {
             self.wait
         }

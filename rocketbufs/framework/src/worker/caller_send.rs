@@ -80,6 +80,10 @@ impl<T: Transport + Send> BorrowedReactor for Reactor<T> {
         true
     }
 
+    fn attend(&mut self, rings: usize) -> bool {
+        self.io.transport.attend(rings)
+    }
+
     fn may_wait(&self, now: Nanos, sleeps: bool) -> Duration {
         if !self.io.dirty.is_empty() {
             return Duration::ZERO;

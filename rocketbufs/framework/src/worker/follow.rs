@@ -28,7 +28,9 @@ impl<T: Transport> IncomingSubscription<'_, T> {
         if subscription.options.policy == Policy::Block {
             lock(&subscription.watchers).lazily = false;
             let follows = self.io.transport.follow(self.line.id, self.wire, false);
-            let looked_at = follows && self.io.inner.config.shm.busy_poll_us > 0;
+            let busy_polls = self.io.inner.config.shm.busy_poll_us > 0;
+            let looks = || subscription.rin.upgrade().is_some_and(|rin| rin.looks_in_calls());
+            let looked_at = follows && (busy_polls || looks());
             lock(&subscription.state).sub.let_look(looked_at);
             self.pass_watchers();
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rocketbufs::config::TransportKind;
 use rocketbufs::{BufferOptions, Conn, Context, InEvent, Listener, ProgressLevel, RIn, ROut, Start};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::ends::{
     WAIT, config, connect, context, pattern, ring_of, sender, spinning, subscribe, take, write,
@@ -339,4 +340,86 @@ fn an_end_comes_after_everything() {
         let last = input.recv(Some(WAIT)).unwrap();
         assert!(matches!(last, Some(InEvent::Closed { bid: 1, .. })), "{last:?}");
     }
+}
+
+/// The bytes that a call takes which does not wait: a buffer, and where they begin and end.
+fn look(input: &RIn) -> Option<(u32, u64, u64)> {
+    let event = input.recv(Some(Duration::ZERO)).unwrap();
+    event.map(|event| {
+        let InEvent::Data(view) = event else { panic!("no data: {event:?}") };
+        let (bid, from, to) = (view.bid(), view.position(), view.end());
+        assert!(view.to_vec().unwrap() == pattern(from, view.len()));
+        view.consume();
+        (bid, from, to)
+    })
+}
+
+/// A thread that looks itself gets what is written, although the only worker of its context is busy. Rings take turns.
+#[test]
+fn a_thread_that_looks_itself_needs_no_worker() {
+    let [ctx, other, third] = [(); 3].map(|()| context(SHM));
+    let (out, listener) = sender(&ctx);
+    let input = RIn::new(&connect(&other, &listener));
+    input.attend(true);
+    for bid in [1, 2] {
+        out.create_buffer(bid, 1 << 16).unwrap();
+        subscribe(&input, bid, ring_of(1 << 16));
+    }
+    let (_own, own) = sender(&other);
+    let (_busy, _visitor) = keep_busy(&own, &third);
+    for n in 0..20 {
+        let (from, to) = (n * 500, (n + 1) * 500);
+        write(&out, 1, 300, 300);
+        write(&out, 2, 500, 500);
+        let first = look(&input).unwrap();
+        write(&out, 1, 200, 200);
+        let second = look(&input).unwrap();
+        assert!(first.0 != second.0, "{first:?} {second:?}");
+        let rest = look(&input);
+        let of =
+            |bid| [Some(first), Some(second), rest].into_iter().flatten().filter(move |taken| taken.0 == bid);
+        for bid in [1, 2] {
+            assert_eq!(of(bid).next().map(|taken| taken.1), Some(from));
+            assert_eq!(of(bid).next_back().map(|taken| taken.2), Some(to));
+        }
+        assert_eq!(look(&input), None);
+    }
+}
+
+/// A thread that looks itself while it is awake, and sleeps otherwise, gets everything, whatever the writer sees of it.
+#[test]
+fn a_thread_that_looks_itself_is_woken_when_it_sleeps() {
+    const TOTAL: u64 = 3 << 20;
+    let [ctx, other] = [(); 2].map(|()| context(SHM));
+    let (out, listener) = sender(&ctx);
+    out.create_buffer(1, 1 << 16).unwrap();
+    let input = RIn::new(&connect(&other, &listener));
+    input.attend(true);
+    let mut at = subscribe(&input, 1, ring_of(1 << 16));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0..TOTAL / 512 {
+                write(&out, 1, 512, 512);
+                if n % 64 == 0 {
+                    std::thread::sleep(Duration::from_micros(n % 300));
+                }
+            }
+        });
+        while at < TOTAL {
+            while let Some((_, from, to)) = look(&input) {
+                assert_eq!(from, at);
+                at = to;
+            }
+            if at < TOTAL {
+                input.attend(false);
+                let descriptor = input.pollable().unwrap();
+                let wait = Timespec::try_from(WAIT).unwrap();
+                assert_eq!(poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&wait)).unwrap(), 1);
+                input.attend(true);
+            }
+        }
+    });
+    out.destroy_buffer(1).unwrap();
+    input.attend(false);
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Closed { bid: 1, .. })));
 }

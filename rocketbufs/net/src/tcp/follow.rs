@@ -98,7 +98,7 @@ impl Tcp {
     /// How long the thread may sleep: writers ring from now on, until the next poll.
     pub(super) fn may_sleep(&self) -> Option<Duration> {
         let within = self.within();
-        if within == Some(Duration::ZERO) || self.follows.rings().is_empty() {
+        if within == Some(Duration::ZERO) || self.follows.rings().is_empty() || self.follows.are_attended() {
             return within;
         }
         self.follows.set_asleep();

@@ -17,6 +17,8 @@ const POLLS_UNASKED: u32 = 16;
 pub(super) struct Follows {
     doorbell: Option<Doorbell>,
     rings: Vec<(ConnId, WireId)>,
+    /// The number of rings that another thread looks at. If it is not that of all rings, it counts for nothing: then the rings have changed since.
+    attended: usize,
     /// Consecutive polls that had new data and did not ask the kernel.
     unasked: u32,
 }
@@ -57,6 +59,23 @@ impl Follows {
     /// The followed rings.
     pub fn rings(&self) -> &[(ConnId, WireId)] {
         &self.rings
+    }
+
+    /// Another thread looks at so many rings. True if writers ring since this call, and did not before: the caller must check the rings once more.
+    pub fn attend(&mut self, rings: usize) -> bool {
+        let were = self.are_attended();
+        self.attended = rings;
+        match (were, self.are_attended()) {
+            (_, true) => self.set_awake(),
+            (true, false) => self.set_asleep(),
+            (false, false) => {}
+        }
+        were && !self.are_attended()
+    }
+
+    /// Whether another thread looks at all rings, so that writers need not ring while the polling thread sleeps.
+    pub fn are_attended(&self) -> bool {
+        self.attended > 0 && self.attended == self.rings.len()
     }
 
     /// Writers need not ring: this end polls.

@@ -416,6 +416,10 @@ impl Transport for Tcp {
         (!self.follows.rings().is_empty()).then(|| self.followed_has_data())
     }
 
+    fn attend(&mut self, rings: usize) -> bool {
+        self.follows.attend(rings) && self.followed_has_data()
+    }
+
     fn pass_watcher(&mut self, conn: ConnId, wire: WireId, doorbell: &Arc<PeerDoorbell>) -> Option<u32> {
         self.make_room(conn);
         let conn = self.conns.get_mut(conn).filter(|conn| conn.is_open() && conn.is_local())?;

@@ -10,10 +10,15 @@
 //! cores. While a worker busy-polls (`shm.busy_poll_us`), threads in `recv` therefore poll the rings
 //! themselves between two turns. The worker gives this permission for a moment after each turn ([`BusyPollBudget`]):
 //! the thread with the token returns to it soon, and no writer needs to ring.
+//!
+//! A thread with an event loop of its own looks once in each call that does not wait ([`RIn::attend`]). While it says that it is awake no writer
+//! rings, and the worker sleeps: what the thread itself has written into a ring of this process comes back without a system call.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::receive::RIn;
+use crate::ground::lock::lock;
 use crate::state::in_event::{InEvent, event_of};
 use crate::state::view::InView;
 use crate::state::{Followed, MOST_RINGS, POLLS_PER_DELIVERY, PolledRings, SubscriptionShared, WorkerShared};
@@ -57,6 +62,51 @@ impl RIn {
             std::hint::spin_loop();
         }
         None
+    }
+
+    /// Says whether the calling thread is awake. While it is, it calls [`RIn::recv`] with a time-out of zero again and again, and the call itself looks
+    /// at rings that writers of this machine share: they need not wake a worker. Before the thread sleeps on [`RIn::pollable`], it says that it is not
+    /// awake. The first call has to come before the subscriptions of those rings. The rIn has to be the only one of its context that receives.
+    #[doc(hidden)]
+    pub fn attend(&self, is_awake: bool) {
+        let shared = &self.shared;
+        shared.looks.in_calls.store(true, Ordering::Relaxed);
+        if !is_awake && !shared.looks.attends.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let polled = lock(&shared.queue).polled.clone();
+        let worker = shared.inner.worker(shared.conn().id);
+        let Some((reactor, _)) = worker.borrowed() else { return };
+        if !is_awake {
+            if lock(&reactor).attend(0) {
+                worker.token.wake();
+            }
+        } else if !polled.is_empty()
+            && polled.worker() == worker.index
+            && self.looks()
+            // A worker that has locked it is awake too.
+            && let Ok(mut reactor) = reactor.try_lock()
+        {
+            reactor.attend(polled.subscriptions().len());
+            shared.looks.attends.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether a call that does not wait looks at the rings.
+    pub(super) fn looks(&self) -> bool {
+        // Data must not be taken past a callback.
+        self.shared.looks.in_calls.load(Ordering::Relaxed) && !self.shared.data_cb.is_set()
+    }
+
+    /// Takes what one of the rings has. Rings take turns.
+    pub(super) fn look(&self, polled: &PolledRings) -> Option<InEvent> {
+        let worker = &*self.shared.inner.workers[polled.worker()];
+        let (rings, from) = (polled.subscriptions(), self.shared.looks.from.load(Ordering::Relaxed));
+        (0..rings.len()).map(|n| (from + n) % rings.len()).find_map(|at| {
+            let taken = rings[at].follow().0?;
+            self.shared.looks.from.store(at + 1, Ordering::Relaxed);
+            Some(self.hand_out(worker, &rings[at], taken))
+        })
     }
 
     #[inline(always)]

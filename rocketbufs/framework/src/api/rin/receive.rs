@@ -77,10 +77,11 @@ impl RIn {
                 shared.settle(&queue);
                 return Ok(None);
             }
-            if timeout != Some(Duration::ZERO) && self.may_poll(&queue.polled) {
+            let waits = timeout != Some(Duration::ZERO);
+            if if waits { self.may_poll(&queue.polled) } else { self.looks() } {
                 let polled = queue.polled.clone();
                 drop(queue);
-                if let Some(received) = self.poll(&polled) {
+                if let Some(received) = if waits { self.poll(&polled) } else { self.look(&polled) } {
                     return Ok(Some(received));
                 }
                 queue = lock(&shared.queue);

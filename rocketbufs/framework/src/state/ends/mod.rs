@@ -14,6 +14,6 @@ pub(crate) use conn::{ConnShared, ConnState, Phase};
 pub(crate) use context::ContextShared;
 pub(crate) use listener::ListenerShared;
 pub use listener::{ForeignConnection, ForeignReason};
-pub(crate) use polled_rings::{MOST_RINGS, PolledRings};
+pub(crate) use polled_rings::{Looks, MOST_RINGS, PolledRings};
 pub(crate) use rin::{Queue, RInShared};
 pub(crate) use rout::ROutShared;

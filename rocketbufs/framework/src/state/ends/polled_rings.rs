@@ -1,11 +1,23 @@
 //! The rings of an rIn that application threads poll while the worker busy-polls (`crate::api::rin`).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use crate::state::SubscriptionShared;
 
 /// The most rings that application threads poll.
 pub(crate) const MOST_RINGS: usize = 8;
+
+/// How calls that do not wait look at the rings of an rIn ([`RIn::attend`](crate::RIn::attend)).
+#[derive(Default)]
+pub(crate) struct Looks {
+    /// Whether they look.
+    pub(crate) in_calls: AtomicBool,
+    /// Whether the writers of the rings wake nobody, as the thread that calls is awake.
+    pub(crate) attends: AtomicBool,
+    /// The ring with which the next look begins.
+    pub(crate) from: AtomicUsize,
+}
 
 /// The rings of an rIn that application threads poll.
 #[derive(Clone, Default)]

@@ -12,8 +12,8 @@ use crate::proto::{CloseCode, Item};
 use crate::state::in_event::{InEvent, event_of};
 use crate::state::view::{BufSeg, InView};
 use crate::state::{
-    ConnShared, ContextInner, EndsWithContext, PolledRings, Request, SubscriptionNews, SubscriptionOwner,
-    SubscriptionShared, WaitingThread, WorkerShared,
+    ConnShared, ContextInner, EndsWithContext, Looks, PolledRings, Request, SubscriptionNews,
+    SubscriptionOwner, SubscriptionShared, WaitingThread, WorkerShared,
 };
 
 /// The number of waiting notices beyond which holes are merged.
@@ -38,6 +38,7 @@ pub(crate) struct RInShared {
     pub(crate) queue: Mutex<Queue>,
     /// Whether one [`InReader`](crate::InReader) receives for all.
     pub(crate) has_reader: AtomicBool,
+    pub(crate) looks: Looks,
     pub(crate) arrived: Condvar,
     /// Readable while the queue is not empty.
     pub(crate) readable: Readable,
@@ -92,6 +93,7 @@ impl RInShared {
             event_cb: Callback::default(),
             queue: Mutex::default(),
             has_reader: AtomicBool::new(false),
+            looks: Looks::default(),
             arrived: Condvar::new(),
             readable: Readable::default(),
         }
@@ -432,6 +434,10 @@ impl SubscriptionOwner for RInShared {
         if subscription.is_finished() {
             self.forget(subscription);
         }
+    }
+
+    fn looks_in_calls(&self) -> bool {
+        self.looks.in_calls.load(Ordering::Relaxed)
     }
 
     fn poll_ring(&self, subscription: &Arc<SubscriptionShared>, worker: usize) {

@@ -59,6 +59,9 @@ pub(crate) trait SubscriptionOwner: Send + Sync {
     /// Removes a subscription of which nothing is left to report or to release.
     fn forget_if_over(&self, subscription: &Arc<SubscriptionShared>);
 
+    /// Returns whether calls that receive without waiting look at followed rings themselves.
+    fn looks_in_calls(&self) -> bool;
+
     /// Lets application threads poll the ring of a subscription, which this worker follows.
     fn poll_ring(&self, subscription: &Arc<SubscriptionShared>, worker: usize);
 }

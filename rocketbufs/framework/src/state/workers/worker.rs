@@ -215,6 +215,10 @@ pub(crate) trait BorrowedReactor: Send {
     /// `shm.busy_poll_us` ago. Polls the followed rings for a moment.
     fn busy_polls(&self, now: Nanos) -> bool;
 
+    /// Has a thread of the application look at so many followed rings, until the next call. Returns whether they have new
+    /// data that the worker must look for.
+    fn attend(&mut self, rings: usize) -> bool;
+
     /// Returns how long the thread that does the worker's work may sleep now. `sleeps`: it does sleep.
     fn may_wait(&self, now: Nanos, sleeps: bool) -> Duration;
 }
