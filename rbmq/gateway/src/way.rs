@@ -129,6 +129,8 @@ impl Way<'_> {
             publisher = publisher.resume_when(move |instance| receives.is_from(instance));
         }
         let (publisher, subscriber) = (publisher.connect(address)?, subscriber.connect(address)?);
+        // From the first subscription on, the gateway's thread looks itself at the logs that it maps.
+        subscriber.attend(true);
         Ok(Connected { context, publisher, subscriber, receiving })
     }
 

@@ -183,7 +183,6 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         while !self.is_stopping && !self.bell.is_stopping() {
             self.wait(next, &mut events);
             self.connections.wake_delayed(Instant::now());
-            let mut is_readable = false;
             for event in events.drain(..) {
                 match event.data.u64() {
                     LISTENER => self.accept(),
@@ -192,15 +191,14 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
                         self.on_publisher();
                     }
                     PUBLISHER => self.on_publisher(),
-                    SUBSCRIBER => is_readable = true,
+                    SUBSCRIBER => {}
                     id => self.on_event(ConnId(id), event.flags),
                 }
             }
             self.go_on();
             self.publish_kept();
-            if is_readable || self.has_messages {
-                self.take_messages();
-            }
+            // Also without an event: what was published just now is in the log.
+            self.take_messages();
             self.tell_settled();
             next = self.end_round();
         }
@@ -222,6 +220,9 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         let is_idle = self.again.is_empty() && !self.has_messages && !has_news;
         let left = if is_idle { left } else { Some(Duration::ZERO) };
         let left = left.and_then(|left| Timespec::try_from(left).ok());
+        if is_idle {
+            self.subscriber.attend(false);
+        }
         let spare = rustix::buffer::spare_capacity(events);
         if let Err(error) = epoll::wait(self.connections.epoll(), spare, left.as_ref())
             && error != rustix::io::Errno::INTR
@@ -229,6 +230,7 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
             warn!("a gateway cannot wait for its clients: {error}");
             std::thread::sleep(ACCEPT_PAUSE);
         }
+        self.subscriber.attend(true);
     }
 
     /// Does what is due, and sends everything. Returns when the protocol is to be called again.
