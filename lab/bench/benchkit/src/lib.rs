@@ -12,6 +12,7 @@
 //! * [`messages`]: numbered messages whose content both ends know;
 //! * [`credit`] and [`pace`]: how far a publisher may be ahead of its subscribers, and how fast it publishes;
 //! * [`fleet`] and [`server`]: started processes, which all end with the bench;
+//! * [`folder`]: folders that go with it;
 //! * [`netns`]: network namespaces, each with its own congestion control;
 //! * [`sys`]: processor time, memory, processor and kernel.
 //!
@@ -27,6 +28,7 @@ pub mod ends;
 pub mod error;
 pub mod exchange;
 pub mod fleet;
+pub mod folder;
 pub mod library;
 pub mod messages;
 pub mod netns;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use benchkit::folder::Folder;
 use commands::{Failure, Stop};
 use testkit::own_port;
 
@@ -20,12 +21,8 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let stop = Stop::install()?;
-    let base = if Path::new("/dev/shm").is_dir() { "/dev/shm".into() } else { std::env::temp_dir() };
-    let folder = base.join(format!("multimqc-kafka-{}", std::process::id()));
-    fs::create_dir(&folder)?;
-    let served = serve(&args.jars, &folder, &stop);
-    fs::remove_dir_all(&folder)?;
-    served
+    let folder = Folder::in_memory("multimqc-kafka")?;
+    serve(&args.jars, folder.path(), &stop)
 }
 
 fn serve(jars: &Path, folder: &Path, stop: &Stop) -> Result<(), Failure> {

@@ -4,10 +4,11 @@
 //! `flow_peers`). Paper 1 has both in figure 5 and the cost in its section 4.2. The bench does not compare rates, since a
 //! source without flow control has any rate.
 
-use std::{cell::Cell, fmt::Write, fs, path::PathBuf, time::Duration};
+use std::{cell::Cell, fmt::Write, path::PathBuf, time::Duration};
 
 use benchkit::{
     fleet::Process,
+    folder::Folder,
     netns::{self, Congestion},
     output::{self, Output},
     stats, sys,
@@ -20,7 +21,7 @@ use crate::{
     campaign::{check_times, in_force},
     counters::{self, Counts, Perf},
     error::BenchError,
-    measure::{add_congestion, words},
+    measure::{Middle, add_congestion, words},
     report::Setting,
     systems::System,
     units,
@@ -242,8 +243,8 @@ impl Bench<'_> {
 
     /// Starts the three, lets everything through, and counts.
     fn run(&self, stream: Stream, valgrind: bool) -> Result<Used, BenchError> {
-        let folder = Folder::new()?;
-        let file = |side: usize| valgrind.then(|| folder.0.join(SIDES[side]));
+        let folder = Folder::make(Middle::new_folder())?;
+        let file = |side: usize| valgrind.then(|| folder.path().join(SIDES[side]));
         let mut all: Vec<Process> = Vec::new();
         let mut from = String::new();
         for side in 0..SIDES.len() {
@@ -254,7 +255,7 @@ impl Bench<'_> {
         let mut perfs = Vec::new();
         if !valgrind {
             for (process, side) in all.iter().zip(SIDES) {
-                perfs.push(Perf::start(process.id(), &folder.0, side)?);
+                perfs.push(Perf::start(process.id(), folder.path(), side)?);
             }
         }
         let cpu_s = |all: &[Process]| [0, 1, 2].map(|side| all[side].cpu_s());
@@ -308,25 +309,6 @@ impl Bench<'_> {
         let mut command = counters::valgrind(&std::env::current_exe()?, &file);
         command.arg("worker").args(&args);
         Ok(Process::spawn(SIDES[side], command)?)
-    }
-}
-
-/// A folder for the output of counters.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> std::io::Result<Folder> {
-        let name = format!("rbmq-bench-{}-{}", std::process::id(), sys::unique_number());
-        let folder = std::env::temp_dir().join(name);
-        fs::create_dir(&folder)?;
-        Ok(Folder(folder))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // A folder that cannot be removed is small, and is among the temporary files of the system.
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

@@ -10,16 +10,12 @@
 //! `library-peers` (`lab/bench/peers/libraries`), and those in C are `c-library-peers` (`lab/bench/peers/c`). Servers keep their default
 //! limits. The bench has three loads: full rate, a rate that every library carries, and round trips of one message at a time.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+use std::{path::PathBuf, process::Command, time::Duration};
 
 use benchkit::{
     credit,
     fleet::Process,
+    folder::Folder,
     library::Role,
     netns::{self, Congestion},
     output::{Output, human},
@@ -275,26 +271,6 @@ impl Between {
     }
 }
 
-/// The folder of a relay, for the measurement. The guard of a server makes the server's.
-struct RelayFolder(PathBuf);
-
-impl RelayFolder {
-    fn make(point: &Point, folder: &Path) -> io::Result<Option<RelayFolder>> {
-        if !point.held_back || point.library.relay().is_none() {
-            return Ok(None);
-        }
-        fs::create_dir_all(folder)?;
-        Ok(Some(RelayFolder(folder.to_owned())))
-    }
-}
-
-impl Drop for RelayFolder {
-    fn drop(&mut self) {
-        // A failure leaves a folder with a FIFO among the temporary files.
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// Starts one end of a point.
 fn end(point: &Point, between: &Between, role: Role, more: &[&str]) -> Result<Process, BenchError> {
     let peer = point.library.name();
@@ -353,7 +329,9 @@ fn row(point: &Point, method: &Method, rep: u32, server: &str, library_version: 
 
 /// Measures a publisher and its subscribers.
 fn stream(point: &Point, method: &Method, rep: u32, between: Between) -> Result<Row, BenchError> {
-    let _made = RelayFolder::make(point, &between.folder)?;
+    // The guard of a server makes the server's.
+    let makes_folder = point.held_back && point.library.relay().is_some();
+    let _made = makes_folder.then(|| Folder::make(between.folder.clone())).transpose()?;
     if point.held_back {
         credit::create(&between.folder, 1)?;
     }

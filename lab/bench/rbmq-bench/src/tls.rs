@@ -11,7 +11,7 @@ use std::{
     process::Command,
 };
 
-use benchkit::{credit, fleet::Process, output, stats};
+use benchkit::{credit, fleet::Process, folder::Folder, output, stats};
 use clap::Args;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde::Serialize;
@@ -104,17 +104,17 @@ struct Point {
 
 impl Point {
     fn measure(self, method: &Method, certificates: &Certificates, rep: u32) -> Result<Row, BenchError> {
-        let folder = Folder::new()?;
-        credit::create(&folder.0, 1)?;
-        let mut broker = certificates.start("broker or relay", &self.server(certificates, &folder.0))?;
+        let folder = Folder::make(Middle::new_folder())?;
+        credit::create(folder.path(), 1)?;
+        let mut broker = certificates.start("broker or relay", &self.server(certificates, folder.path()))?;
         let (addr, version) = Middle::await_ready(&mut broker)?;
         let subscribers = (0..self.subscribers)
-            .map(|number| self.client(certificates, "subscriber", number, &addr, &folder.0))
+            .map(|number| self.client(certificates, "subscriber", number, &addr, folder.path()))
             .collect::<Result<Vec<_>, _>>()?;
         for subscriber in &subscribers {
             subscriber.answer("ready")?;
         }
-        let publisher = self.client(certificates, "publisher", 0, &addr, &folder.0)?;
+        let publisher = self.client(certificates, "publisher", 0, &addr, folder.path())?;
         publisher.answer("ready")?;
         let fleet = Fleet { publishers: vec![publisher], subscribers, broker };
         let Measured { figures, lost, .. } = fleet.measure(method)?;
@@ -171,24 +171,6 @@ impl Point {
     }
 }
 
-/// A folder that is removed at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> std::io::Result<Self> {
-        let folder = Middle::new_folder();
-        fs::create_dir(&folder)?;
-        Ok(Self(folder))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // A folder that cannot be removed is small, and is among the temporary files of the system.
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// The certificates of all processes: `ca.pem`, `server.pem`, `server-key.pem`.
 pub struct Certificates(Folder);
 
@@ -198,7 +180,7 @@ impl Certificates {
     /// # Errors
     /// The folder cannot be written.
     pub fn new() -> Result<Self, BenchError> {
-        let folder = Folder::new()?;
+        let folder = Folder::make(Middle::new_folder())?;
         let mut ca = CertificateParams::new(Vec::new()).map_err(failed)?;
         ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let ca_key = KeyPair::generate().map_err(failed)?;
@@ -209,14 +191,14 @@ impl Certificates {
         for (name, text) in
             [("ca.pem", ca_cert.pem()), ("server.pem", cert.pem()), ("server-key.pem", key.serialize_pem())]
         {
-            fs::write(folder.0.join(name), text)?;
+            fs::write(folder.path().join(name), text)?;
         }
         Ok(Self(folder))
     }
 
     /// The folder with the files.
     pub fn folder(&self) -> &Path {
-        &self.0.0
+        self.0.path()
     }
 
     /// Starts a worker. Workers of RBMQ get TLS by their configuration, as all programs do.

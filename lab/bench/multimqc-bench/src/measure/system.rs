@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use benchkit::folder::Folder;
 use commands::Failure;
 use serde_json::Value;
 
@@ -131,42 +132,22 @@ enum Stored {
     Device { process: u32, before: u64 },
 }
 
-/// A folder in memory, as in the paper, which is removed with its handle.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Result<Folder, Failure> {
-        let shared = Path::new("/dev/shm");
-        let base = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
-        let path = base.join(format!("multimqc-bench-{}", std::process::id()));
-        // Removes the folder that an earlier system of this bench has left.
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir(&path).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
-        Ok(Folder(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 impl Running {
     /// Starts a system in the server's namespace.
     pub fn start(system: System<'_>, world: &World, setup: Setup) -> Result<Running, Failure> {
-        let folder = Folder::new()?;
+        // As in the paper.
+        let folder = Folder::in_memory("multimqc-bench")?;
         let own = std::env::current_exe().map_err(Failure::failed)?;
         let (program, args, mut stored) = match system.kind {
             Kind::Levels => {
-                let settings = folder.0.join("multimqc.toml");
-                let text = configuration(system, world, setup, &folder.0);
+                let settings = folder.path().join("multimqc.toml");
+                let text = configuration(system, world, setup, folder.path());
                 fs::write(&settings, text).map_err(Failure::failed)?;
                 let args = vec!["serve".into(), "--config".into(), settings.display().to_string()];
-                (multimqc()?, args, Stored::Control(folder.0.join("control")))
+                (multimqc()?, args, Stored::Control(folder.path().join("control")))
             }
             Kind::Standalone => {
-                let file = folder.0.join("log");
+                let file = folder.path().join("log");
                 (own, standalone_args(system, world, &file), Stored::File(file))
             }
             Kind::Sink => {
@@ -174,9 +155,9 @@ impl Running {
                 (own, args, Stored::Device { process: 0, before: 0 })
             }
             Kind::Peer(peer) => {
-                let mut words = peer.words(&placeholders(world, setup, &folder.0)).into_iter();
+                let mut words = peer.words(&placeholders(world, setup, folder.path())).into_iter();
                 let program = words.next().unwrap_or_default().into();
-                (program, words.collect(), Stored::Count(folder.0.join("count")))
+                (program, words.collect(), Stored::Count(folder.path().join("count")))
             }
         };
         let mut process = Process::start_other(&world.server, &program, &args)?;

@@ -3,11 +3,12 @@
 use std::fs;
 use std::io::{Read, Write as _};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use benchkit::folder::Folder;
 use benchkit::server::{Group, Start};
 use benchkit::sys;
 use testkit::own_port;
@@ -56,15 +57,6 @@ pub struct Server {
     _folder: Folder,
 }
 
-pub(super) struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // A folder that stays is seen by the next measurement, which fails to make it.
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 impl Server {
     /// Starts a program that listens at a port. `start`: its arguments, from the folder for its files and the port.
     pub(super) fn start(
@@ -73,14 +65,13 @@ impl Server {
         start: impl Fn(&Path, u16) -> Start,
     ) -> Result<Self, BenchError> {
         let path = fs::canonicalize(parent)?.join(format!("rbmq-bench-kept-{}", std::process::id()));
-        fs::create_dir_all(&path)?;
-        let folder = Folder(path);
+        let folder = Folder::make(path)?;
         let port = own_port();
-        let group = Group::start(&start(&folder.0, port), &folder.0, "log")?;
+        let group = Group::start(&start(folder.path(), port), folder.path(), "log")?;
         let begun = Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             if begun.elapsed() > START_WITHIN {
-                let log = fs::read_to_string(folder.0.join("log")).unwrap_or_default();
+                let log = fs::read_to_string(folder.path().join("log")).unwrap_or_default();
                 return Err(BenchError::ServerFailed { peer: name, log });
             }
             thread::sleep(Duration::from_millis(20));

@@ -17,7 +17,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use benchkit::server::{self, Group, Start};
+use benchkit::{
+    folder::Folder,
+    server::{self, Group, Start},
+};
 
 use clap::ValueEnum;
 use testkit::own_port;
@@ -137,12 +140,13 @@ pub struct Guard {
     /// Whether the servers keep their default limits for slow clients.
     limits: bool,
     program: PathBuf,
-    folder: PathBuf,
     /// The port of each server.
     ports: Vec<u16>,
+    // Dropped in this order.
+    servers: Vec<Group>,
     /// Erlang's name service, for RabbitMQ: its port.
     helper: Option<(Group, u16)>,
-    servers: Vec<Group>,
+    folder: Folder,
 }
 
 impl Guard {
@@ -152,7 +156,7 @@ impl Guard {
     /// The server is not installed, or did not start; the error has the end of its log.
     pub fn start(kind: Servers, limits: bool, folder: PathBuf) -> Result<Guard, BenchError> {
         let program = kind.find().ok_or(BenchError::NotInstalled { peer: kind.name() })?;
-        fs::create_dir(&folder)?;
+        let folder = Folder::make(folder)?;
         let servers = if kind == Servers::RedisForEachCore { cores() } else { 1 };
         let ports = (0..servers).map(|_| own_port()).collect();
         let mut guard = Guard { kind, limits, program, folder, ports, helper: None, servers: Vec::new() };
@@ -163,7 +167,7 @@ impl Guard {
                 args: ["-address", "127.0.0.1", "-port", &port.to_string()].map(str::to_owned).to_vec(),
                 env: Vec::new(),
             };
-            guard.helper = Some((Group::start(&start, &guard.folder, "helper.log")?, port));
+            guard.helper = Some((Group::start(&start, guard.folder.path(), "helper.log")?, port));
         }
         guard.run()?;
         Ok(guard)
@@ -174,13 +178,13 @@ impl Guard {
         self.servers.clear();
         for &port in &self.ports {
             let start = self.start_of(port)?;
-            self.servers.push(Group::start(&start, &self.folder, &log_of(port))?);
+            self.servers.push(Group::start(&start, self.folder.path(), &log_of(port))?);
         }
         Ok(())
     }
 
     fn start_of(&self, port: u16) -> io::Result<Start> {
-        let (program, folder, limits) = (&self.program, &self.folder, self.limits);
+        let (program, folder, limits) = (&self.program, self.folder.path(), self.limits);
         match self.kind {
             Servers::Redis | Servers::RedisForEachCore => Ok(redis::start(program, folder, port, 1, limits)),
             Servers::RedisThreads => Ok(redis::start(program, folder, port, cores(), limits)),
@@ -210,7 +214,8 @@ impl Guard {
                         break;
                     }
                     Err(_) if server.has_ended()? || Instant::now() > deadline => {
-                        let log = fs::read_to_string(self.folder.join(log_of(port))).unwrap_or_default();
+                        let log =
+                            fs::read_to_string(self.folder.path().join(log_of(port))).unwrap_or_default();
                         let tail: Vec<&str> = log.lines().rev().take(5).collect();
                         let log = tail.into_iter().rev().collect::<Vec<_>>().join(" | ");
                         return Err(BenchError::ServerFailed { peer: self.kind.name(), log });
@@ -243,15 +248,6 @@ fn log_of(port: u16) -> String {
 /// Paper 2 has ten servers on a machine of ten cores.
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        self.servers.clear();
-        self.helper = None;
-        // A folder that cannot be removed is small, and is among the temporary files of the system.
-        let _ = fs::remove_dir_all(&self.folder);
-    }
 }
 
 /// Runs a system's servers until standard input ends; `restart` kills them and starts them again at the same addresses.
