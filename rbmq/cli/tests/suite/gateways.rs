@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use rbmq::{ConfirmLevel, Publisher};
 use rbmq_broker::http::Endpoint;
@@ -32,6 +33,19 @@ impl Redis {
         let mut line = String::new();
         self.0.read_line(&mut line).expect("an answer");
         line.trim_end().to_owned()
+    }
+
+    /// The same client, to send only.
+    pub(crate) fn sender(&self) -> TcpStream {
+        self.0.get_ref().try_clone().expect("a descriptor")
+    }
+
+    /// Whether an answer comes in time.
+    pub(crate) fn has_answer(&mut self, patience: Duration) -> bool {
+        self.0.get_ref().set_read_timeout(Some(patience)).expect("a time-out");
+        let has_some = self.0.fill_buf().is_ok();
+        self.0.get_ref().set_read_timeout(Some(LONG)).expect("a time-out");
+        has_some
     }
 
     pub(crate) fn lines(&mut self, count: usize) -> Vec<String> {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +16,7 @@ use rbmq::{
 use testkit::{LONG, Process, own_addr, until};
 
 use crate::common::{BrokerProcess, lines, random, rbmq};
+use crate::gateways::Redis;
 
 /// The configuration of a broker that keeps the topics `k/#`.
 fn config(dir: &Path, rule: &str) -> String {
@@ -427,6 +429,63 @@ fn a_full_disk_confirms_nothing_more_and_says_why() {
     assert_eq!([recovered(&publisher), recovered(&other)], ["k/a", "k/a"]);
     assert_eq!((writer.disk_failure(), waits.disk_failure()), (None, None));
     receive(&mut subscriber(&addr, StartFrom::Oldest), 1, number + 1);
+    drop(broker);
+    drain.join().unwrap();
+}
+
+/// Whether an entry of `XADD` is stored.
+fn is_stored(redis: &mut Redis) -> bool {
+    let line = redis.line();
+    if line.starts_with('$') {
+        redis.line();
+        return true;
+    }
+    assert!(line.starts_with("-ERR the disk of the broker takes nothing now"), "{line}");
+    false
+}
+
+/// Entries on their way are stored later, and those that come meanwhile are told.
+#[test]
+fn each_entry_of_a_gateway_with_a_full_disk_is_answered() {
+    const COUNT: usize = 1500;
+    let (dir, addr, redis) = (tempfile::tempdir().unwrap(), own_addr(), own_addr());
+    let gateway = format!("[[gateway]]\nprotocol = 'resp'\nlisten = '{redis}'");
+    let mut broker = broker_with_file_limits(&addr, &config(dir.path(), &gateway));
+    let log = broker.stderr();
+    let drain = std::thread::spawn(move || log.lines().map_while(Result::ok).count());
+    until("the gateway listens", || TcpStream::connect(&redis).is_ok());
+    let add = format!("XADD k/a * n {:0500}", 0);
+    let mut client = Redis::connect(&redis);
+    client.say(&add);
+    assert!(is_stored(&mut client));
+    if !limit_files(&broker, Some(512 << 10)) {
+        return;
+    }
+    let mut stored = 1;
+    std::thread::scope(|scope| {
+        let mut sender = client.sender();
+        let all = format!("{add}\r\n").repeat(COUNT);
+        scope.spawn(move || sender.write_all(all.as_bytes()).unwrap());
+        let mut waiting = Vec::new();
+        loop {
+            assert!(waiting.len() < 600, "nobody is told");
+            let mut other = Redis::connect(&redis);
+            other.say("XADD k/a * a 1");
+            if !other.has_answer(Duration::from_millis(100)) {
+                waiting.push(other);
+            } else if is_stored(&mut other) {
+                stored += 1;
+            } else {
+                break;
+            }
+        }
+        assert!(limit_files(&broker, None));
+        stored += (0..COUNT).filter(|_| is_stored(&mut client)).count();
+        waiting.iter_mut().for_each(|other| stored += usize::from(is_stored(other)));
+    });
+    let mut client = Redis::connect(&redis);
+    client.say("XLEN k/a");
+    assert_eq!(client.line(), format!(":{stored}"));
     drop(broker);
     drain.join().unwrap();
 }
