@@ -181,7 +181,7 @@ pub enum LoadError {
 pub enum Versions {
     /// TLS 1.3 alone.
     Tls13,
-    /// TLS 1.2 too, for clients of other makers. Records of 1.2 are rustls' own affair: [`Session`](crate::Session) has none.
+    /// TLS 1.2 too, for clients of other makers. Records of 1.2 are rustls' own affair: [`Records`](crate::Records) has both.
     #[cfg(feature = "tls12")]
     Tls12And13,
 }

@@ -26,7 +26,7 @@ const MAX_INCOMING: usize = 96 << 10;
 /// The most steps after a failure: the parts of an answer that was begun, and the alert.
 const MAX_LAST_STEPS: usize = 8;
 
-enum Side {
+pub(super) enum Side {
     Server(Box<UnbufferedServerConnection>),
     Client(Box<UnbufferedClientConnection>),
 }
@@ -56,9 +56,9 @@ impl std::fmt::Debug for Handshake {
 
 /// A connection after its handshake.
 #[derive(Debug)]
-pub struct Established {
+pub struct Established<S = Session> {
     /// Its keys.
-    pub session: Session,
+    pub session: S,
     /// The bytes that were received behind the handshake: the beginning of the records to open.
     pub rest: Vec<u8>,
     /// The protocol that both ends agreed on (ALPN).
@@ -188,24 +188,33 @@ impl Handshake {
     /// # Errors
     /// The handshake is not complete, or its keys are not of TLS 1.3.
     pub fn finish(self) -> Result<Established, rustls::Error> {
+        self.establish(|tls| match tls {
+            Side::Server(tls) => server_session(*tls),
+            Side::Client(tls) => {
+                let (secrets, kernel) = tls.dangerous_into_kernel_connection()?;
+                session(secrets, kernel.negotiated_cipher_suite(), Box::new(kernel), true)
+            }
+        })
+    }
+
+    pub(super) fn establish<S>(
+        self,
+        session: impl FnOnce(Side) -> Result<S, rustls::Error>,
+    ) -> Result<Established<S>, rustls::Error> {
         let (protocol, certificate) = match &self.tls {
             Side::Server(tls) => (tls.alpn_protocol(), tls.peer_certificates()),
             Side::Client(tls) => (tls.alpn_protocol(), tls.peer_certificates()),
         };
         let protocol = protocol.map(<[u8]>::to_vec);
         let certificate = certificate.and_then(|chain| chain.first()).map(|der| Arc::from(der.as_ref()));
-        let session = match self.tls {
-            Side::Server(tls) => {
-                let (secrets, kernel) = tls.dangerous_into_kernel_connection()?;
-                session(secrets, kernel.negotiated_cipher_suite(), Box::new(kernel), false)?
-            }
-            Side::Client(tls) => {
-                let (secrets, kernel) = tls.dangerous_into_kernel_connection()?;
-                session(secrets, kernel.negotiated_cipher_suite(), Box::new(kernel), true)?
-            }
-        };
+        let session = session(self.tls)?;
         Ok(Established { session, rest: self.incoming, protocol, certificate })
     }
+}
+
+pub(super) fn server_session(tls: UnbufferedServerConnection) -> Result<Session, rustls::Error> {
+    let (secrets, kernel) = tls.dangerous_into_kernel_connection()?;
+    session(secrets, kernel.negotiated_cipher_suite(), Box::new(kernel), false)
 }
 
 fn session(
@@ -239,7 +248,7 @@ fn after<D>(status: UnbufferedStatus<'_, '_, D>, out: &mut Vec<u8>) -> (usize, R
     (discard, next)
 }
 
-fn encode<D>(mut record: EncodeTlsData<'_, D>, to: &mut Vec<u8>) -> Result<(), rustls::Error> {
+pub(super) fn encode<D>(mut record: EncodeTlsData<'_, D>, to: &mut Vec<u8>) -> Result<(), rustls::Error> {
     let refused = |error: EncodeError| rustls::Error::General(error.to_string());
     let at = to.len();
     let size = match record.encode(&mut []) {

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Renegotiation, early data and other versions of TLS are not supported. With the feature `tls12`, [`Credentials`] make listeners whose
-//! sessions belong to rustls alone, and may be of TLS 1.2.
+//! connections may be of TLS 1.2: their records belong to rustls.
 #![forbid(unsafe_code)]
 
 mod credentials;
@@ -18,6 +18,8 @@ mod facts;
 mod handshake;
 mod out;
 mod record;
+#[cfg(feature = "tls12")]
+mod records;
 mod reloadable;
 mod session;
 mod tickets;
@@ -29,5 +31,7 @@ pub use facts::{CertificateFacts, RevocationFacts};
 pub use handshake::{Established, Handshake};
 pub use out::{Out, PIECE};
 pub use record::{Alert, Content, HEADER, Keys, MAX_PLAIN, MAX_SEALED, OVERHEAD};
+#[cfg(feature = "tls12")]
+pub use records::{Broken, Records};
 pub use reloadable::Reloadable;
 pub use session::{Failure, Secrets, Session};

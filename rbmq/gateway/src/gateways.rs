@@ -11,15 +11,15 @@ use rbmq::{ConnectError, TopicOpenError};
 use rbmq_broker::{Broker, BrokerConfig, GatewayProtocol, GatewaySettings, Reception, SlowClient};
 use rocketbufs::error::{ConnError, DownReason};
 use rocketbufs::{CloseCode, Context};
-use rustls::{ServerConfig, ServerConnection};
-use tls13::{Reloadable, Versions};
+use rustls::ServerConfig;
+use tls13::{Handshake, Reloadable, Versions};
 use tracing::{info, warn};
 
 use crate::floor::connections::Slow;
 use crate::floor::start::{Options, Running, StartError, prepare};
 use crate::floor::wake::Bell;
 use crate::floor::web_socket::Welcome;
-use crate::floor::worker::NewSession;
+use crate::floor::worker::NewHandshake;
 use crate::mqtt::{Clock, Journal, JournalError, Mqtt, Overflow, Settings as MqttSettings, unix_ms};
 use crate::protocol::Protocol;
 use crate::resp::machine::{Resp, Settings as RespSettings};
@@ -242,7 +242,7 @@ impl Gateway {
             foreign: way.foreign(),
             name: format!("rbmq-{protocol}"),
             listener,
-            session: tls.as_ref().map(new_session),
+            handshake: tls.as_ref().map(new_handshake),
             web: settings
                 .websocket
                 .then(|| Welcome { protocol: "mqtt", origins: settings.origins.clone().into() }),
@@ -418,9 +418,9 @@ fn certificates(
     Reloadable::new(load).map(|certificates| Some(Arc::new(certificates)))
 }
 
-fn new_session(certificates: &Arc<Certificates>) -> NewSession {
+fn new_handshake(certificates: &Arc<Certificates>) -> NewHandshake {
     let certificates = certificates.clone();
-    Arc::new(move || ServerConnection::new(certificates.current()))
+    Arc::new(move || Handshake::accept(certificates.current()))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion};
 
 use testkit::LONG;
 
@@ -23,6 +23,16 @@ pub fn chain(path: &Path) -> Vec<CertificateDer<'static>> {
 
 /// The settings of a client that trusts the authority in a file; `own`: the files of its certificate and key.
 pub fn config(ca: &Path, own: Option<(&Path, &Path)>, protocols: &[&[u8]]) -> ClientConfig {
+    config_of(&rustls::version::TLS13, ca, own, protocols)
+}
+
+/// The same for this version of TLS.
+pub fn config_of(
+    version: &'static SupportedProtocolVersion,
+    ca: &Path,
+    own: Option<(&Path, &Path)>,
+    protocols: &[&[u8]],
+) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     for cert in chain(ca) {
         roots.add(cert).expect("a certificate");
@@ -30,7 +40,7 @@ pub fn config(ca: &Path, own: Option<(&Path, &Path)>, protocols: &[&[u8]]) -> Cl
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone());
     let config = ClientConfig::builder_with_provider(provider);
-    let config = config.with_protocol_versions(&[&rustls::version::TLS13]).expect("a version");
+    let config = config.with_protocol_versions(&[version]).expect("a version");
     let config = config.with_webpki_verifier(verifier.build().expect("a verifier"));
     let mut config = match own {
         None => config.with_no_client_auth(),

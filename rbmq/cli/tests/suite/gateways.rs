@@ -246,3 +246,59 @@ fn the_listener_of_the_process_takes_nobody_else() {
         assert!(!refused.status.success() && refused.stderr.contains(says), "{}", refused.stderr);
     }
 }
+
+/// Messages of all sizes, from one client to another and back, until both say that they leave.
+#[cfg(feature = "tls")]
+#[test]
+fn clients_of_both_versions_of_tls_meet() {
+    use crate::common::{BrokerProcess, secure, setup::Setup};
+    use rustls::version::{TLS12, TLS13};
+
+    let (setup, address) = (Setup::new(), own_addr());
+    let file = setup.config(&format!("[[gateway]]\nprotocol = 'resp'\nlisten = '{address}'\n"));
+    let _broker = BrokerProcess::start_with(&["--config", file.to_str().expect("UTF-8")]);
+    until("the gateway listens", || TcpStream::connect(&address).is_ok());
+    let connect = |version| {
+        let config = secure::config_of(version, &setup.file("tls/ca.pem"), None, &[]);
+        secure::connect(config, &address).expect("a handshake")
+    };
+    let mut clients = [connect(&TLS13), connect(&TLS12)];
+    for client in &mut clients {
+        client.write_all(b"SUBSCRIBE a\r\n").expect("sent");
+        expect(client, b"*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n");
+    }
+    for (turn, size) in [1, 100, 16_383, 16_384, 16_385, 70_000, 200_000].into_iter().enumerate() {
+        let payload: Vec<u8> = (0..size).map(|at| (at * 7 % 251) as u8).collect();
+        let head = format!("*3\r\n$7\r\nPUBLISH\r\n$1\r\na\r\n${size}\r\n");
+        let mut other = secure::connect(
+            secure::config_of(
+                if turn % 2 == 0 { &TLS12 } else { &TLS13 },
+                &setup.file("tls/ca.pem"),
+                None,
+                &[],
+            ),
+            &address,
+        )
+        .expect("a handshake");
+        other.write_all(&[head.as_bytes(), &payload, b"\r\n"].concat()).expect("sent");
+        let message = format!("*3\r\n$7\r\nmessage\r\n$1\r\na\r\n${size}\r\n");
+        for client in &mut clients {
+            expect(client, &[message.as_bytes(), &payload, b"\r\n"].concat());
+        }
+        expect(&mut other, b":2\r\n");
+    }
+    for mut client in clients {
+        client.write_all(b"QUIT\r\n").expect("sent");
+        // Without the word of TLS that nothing follows, it would be an error.
+        let mut rest = Vec::new();
+        client.read_to_end(&mut rest).expect("an end in order");
+        assert_eq!(rest, b"+OK\r\n");
+    }
+}
+
+#[cfg(feature = "tls")]
+fn expect(client: &mut crate::common::secure::Secure, bytes: &[u8]) {
+    let mut got = vec![0; bytes.len()];
+    client.read_exact(&mut got).expect("an answer");
+    assert!(got == bytes, "{}", String::from_utf8_lossy(&got[..got.len().min(100)]));
+}

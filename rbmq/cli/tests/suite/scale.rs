@@ -219,10 +219,11 @@ fn hundreds_of_connections_cost_little() {
     );
 }
 
+/// The tables of a gateway are as full with so many clients as with 100,000.
+const CLIENTS: u64 = 390;
+
 /// What a client of MQTT costs that has subscribed to one filter and says nothing, with a will or without.
 fn bytes_of_a_quiet_client(will: Option<Will<'_>>) -> u64 {
-    // Its tables are as full with so many clients as with 100,000.
-    const CLIENTS: u64 = 390;
     let address = own_addr();
     let (broker, _dir) = broker(&format!("[[gateway]]\nprotocol = \"mqtt\"\nlisten = \"{address}\"\n"));
     let connect = |number: u64| {
@@ -231,14 +232,18 @@ fn bytes_of_a_quiet_client(will: Option<Will<'_>>) -> u64 {
         client.subscribe(&format!("devices/{id}/commands"), 1);
         client
     };
-    // Gateways listen after the broker.
     until("the gateway listens", || std::net::TcpStream::connect(&address).is_ok());
+    bytes_of_each(broker.process.id(), CLIENTS, connect)
+}
+
+/// What each client adds to the memory of a process.
+fn bytes_of_each<C>(pid: u32, clients: u64, connect: impl Fn(u64) -> C) -> u64 {
     // The first one touches the memory that is there once.
-    let first = connect(CLIENTS);
-    let before = resident_bytes(broker.process.id());
-    let clients: Vec<Client> = (0..CLIENTS).map(connect).collect();
-    let each = resident_bytes(broker.process.id()).saturating_sub(before) / CLIENTS;
-    drop((first, clients));
+    let first = connect(clients);
+    let before = resident_bytes(pid);
+    let others: Vec<C> = (0..clients).map(connect).collect();
+    let each = resident_bytes(pid).saturating_sub(before) / clients;
+    drop((first, others));
     each
 }
 
@@ -247,6 +252,34 @@ fn bytes_of_a_quiet_client(will: Option<Will<'_>>) -> u64 {
 fn a_client_of_mqtt_that_says_nothing_costs_little() {
     let each = bytes_of_a_quiet_client(None);
     assert!(each <= 4 << 10, "a client costs {each} bytes");
+}
+
+/// The bytes of a handshake go when it is over.
+#[cfg(feature = "tls")]
+#[test]
+fn a_client_of_mqtt_with_tls_that_says_nothing_costs_little() {
+    use std::io::{Read, Write};
+
+    use crate::common::{secure, setup::Setup};
+
+    let (setup, address) = (Setup::new(), own_addr());
+    let file = setup.config(&format!("[[gateway]]\nprotocol = \"mqtt\"\nlisten = \"{address}\"\n"));
+    let broker = BrokerProcess::start_with(&["-q", "--config", file.to_str().unwrap()]);
+    until("the gateway listens", || std::net::TcpStream::connect(&address).is_ok());
+    let config = secure::config(&setup.file("tls/ca.pem"), None, &[]);
+    let each = bytes_of_each(broker.process.id(), CLIENTS, |number| {
+        let (id, filter) = (format!("device-{number:08}"), format!("devices/device-{number:08}/commands"));
+        let text = |text: &str| [&[0, text.len() as u8][..], text.as_bytes()].concat();
+        let connect = [&b"\x10\x1b\0\x04MQTT\x04\x02\0\0"[..], &text(&id)].concat();
+        let body = [&[0, 1][..], &text(&filter), &[1]].concat();
+        let mut client = secure::connect(config.clone(), &address).expect("a handshake");
+        client.write_all(&[&connect[..], &[0x82, body.len() as u8], &body].concat()).expect("sent");
+        let mut answers = [0; 4 + 5];
+        client.read_exact(&mut answers).expect("CONNACK, SUBACK");
+        assert_eq!(answers, *b"\x20\x02\0\0\x90\x03\0\x01\x01");
+        client
+    });
+    assert!(each <= 6 << 10, "a client costs {each} bytes");
 }
 
 #[test]

@@ -25,7 +25,8 @@ mod logs;
 mod metering;
 pub(crate) mod openings;
 pub(crate) mod outbox;
-pub(crate) mod socket;
+mod secure;
+mod socket;
 mod spaces;
 pub(crate) mod start;
 #[cfg(test)]

@@ -91,6 +91,11 @@ impl Socket {
         }
     }
 
+    /// The bytes that wait in it.
+    pub(crate) fn memory(&self) -> usize {
+        self.transport().memory()
+    }
+
     /// Ends the stream in order: the client learns that everything was sent.
     pub(crate) fn end(&mut self) {
         match self {

@@ -17,7 +17,7 @@ use super::hall::Hall;
 use super::openings::{RECORD_HEADERS, Side};
 use super::wake::Bell;
 use super::web_socket::Welcome;
-use super::worker::{Entrance, NewSession, Worker};
+use super::worker::{Entrance, NewHandshake, Worker};
 use crate::protocol::Protocol;
 
 /// How long a gateway that starts waits until its subscriptions are in force.
@@ -34,7 +34,7 @@ pub(crate) struct Options {
     pub(crate) foreign: Vec<TopicFilter>,
     pub(crate) name: String,
     pub(crate) listener: TcpListener,
-    pub(crate) session: Option<NewSession>,
+    pub(crate) handshake: Option<NewHandshake>,
     /// For clients of WebSocket; none: clients speak the protocol at once.
     pub(crate) web: Option<Welcome>,
     pub(crate) max_connections: usize,
@@ -105,7 +105,7 @@ pub(crate) fn prepare<P: Protocol + Send + 'static, H: Hall + Send + 'static>(
     let max_input_bytes = limits.frames_bytes / 4;
     let entrance = Entrance {
         listener: options.listener,
-        session: options.session,
+        handshake: options.handshake,
         web: options.web,
         places: Places::new(PlaceLimits::new(options.max_connections, "gateway.max_connections"), |line| {
             warn!("{line}")

@@ -267,7 +267,7 @@ fn options(frames_bytes: usize, slow: Slow, max_lag_bytes: u64) -> Options {
         foreign: Vec::new(),
         name: "lines".into(),
         listener: TcpListener::bind("127.0.0.1:0").expect("an address"),
-        session: None,
+        handshake: None,
         web: None,
         max_connections: 100,
         max_message_bytes: 16 << 10,

@@ -17,7 +17,7 @@ use rbmq::{Framing, ReceiveError, RefusedFilter, StartFrom, Subscriber};
 use rustix::event::epoll::{self, EventFlags};
 use rustix::net::sockopt;
 use rustix::time::Timespec;
-use rustls::ServerConnection;
+use tls13::Handshake;
 use tracing::{debug, error, warn};
 
 use super::beside::FINISH;
@@ -75,13 +75,13 @@ const LINGER: Duration = Duration::from_millis(100);
 /// How long clients have to read what is queued when the gateway stops.
 const STOP: Duration = Duration::from_secs(1);
 
-/// What makes the TLS session of a new connection; none without TLS.
-pub(crate) type NewSession = Arc<dyn Fn() -> Result<ServerConnection, rustls::Error> + Send + Sync>;
+/// What begins the handshake of a new connection; none without TLS.
+pub(crate) type NewHandshake = Arc<dyn Fn() -> Result<Handshake, rustls::Error> + Send + Sync>;
 
 /// What a gateway listens with.
 pub(crate) struct Entrance {
     pub(crate) listener: TcpListener,
-    pub(crate) session: Option<NewSession>,
+    pub(crate) handshake: Option<NewHandshake>,
     /// For clients of WebSocket; none: clients speak the protocol at once.
     pub(crate) web: Option<Welcome>,
     pub(crate) places: Places,
@@ -349,13 +349,12 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         let Ok(place) = self.entrance.places.enter(address.ip(), now) else {
             return self.connections.count_turned_away();
         };
-        let session = self.entrance.session.as_ref().map(|new| new()).transpose();
-        let session = session.map_err(io::Error::other);
-        let added = session.and_then(|session| {
+        let handshake = self.entrance.handshake.as_ref().map(|new| new()).transpose();
+        let added = handshake.map_err(io::Error::other).and_then(|handshake| {
             stream.set_nonblocking(true)?;
             stream.set_nodelay(true)?;
             watch_over(&stream)?;
-            let socket = Socket::new(Transport::new(stream, session), self.entrance.web.as_ref());
+            let socket = Socket::new(Transport::new(stream, handshake), self.entrance.web.as_ref());
             self.connections.add(socket, address, place, now)
         });
         if self.entrance.places.counts().made_room > left {
