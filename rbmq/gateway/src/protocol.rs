@@ -236,6 +236,8 @@ pub(crate) trait Door {
     /// The same for one message of a subscription with wildcards. Nobody asked for this topic: to withhold the message is no refusal, and is neither
     /// counted nor audited.
     fn may_receive(&mut self, conn: ConnId, topic: &TopicName) -> bool;
+    /// The same for a user who is not connected, as far as that is known.
+    fn may_user_receive(&mut self, user: &str, topic: &TopicName) -> bool;
     /// Whether the client may subscribe to the filter at all: it has a right for some topic that the filter matches. Messages of other topics are
     /// withheld one by one ([`Door::may_receive`]).
     fn may_subscribe_to_some(&mut self, conn: ConnId, filter: &TopicFilter) -> bool;

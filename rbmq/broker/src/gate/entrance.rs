@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::{Instant, SystemTime};
 
-use access::{AuditEvent, Login, Operation, Refused, Step};
+use access::{AuditEvent, Login, Method, Operation, Refused, Step};
 use peers::LogLimiter;
 use rbmq_wire::{Credentials, Secret, TopicFilter, TopicName};
 use rocketbufs::{Meter, MeterClock};
@@ -278,6 +278,15 @@ impl Entrance {
     /// Whether a client may receive messages of a topic, of which a filter of it has a match. Nothing is counted.
     pub fn may_receive(&self, client: u64, topic: &TopicName) -> bool {
         self.clients.get(&client).is_some_and(|known| known.may(|grants| grants.may_subscribe(topic)))
+    }
+
+    /// The same for a user who is not connected, as [`Entrance::may_user_publish`] has it. A user of another issuer's tokens may: whether its roles of then
+    /// are those of now is known when it comes back.
+    pub fn may_user_receive(&self, user: &str, topic: &TopicName) -> bool {
+        self.rules.authenticator.identity_of(user).is_some_and(|identity| {
+            let grants = grants(self.rules.rights.as_ref(), &identity);
+            identity.method == Method::Jwt || grants.is_none_or(|grants| grants.may_subscribe(topic))
+        })
     }
 
     /// Whether a client may receive messages of everything that there is, so that it need not be asked for each topic.

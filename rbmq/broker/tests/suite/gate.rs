@@ -254,6 +254,11 @@ fn a_user_who_is_not_connected_has_its_present_rights() {
         assert!(!entrance.may_user_publish(user, &topic(name)), "{user} {name}");
     }
     fixture.audited("\"refused\"", 3);
+    assert!(entrance.may_user_receive("anna", &topic("a/x")));
+    assert!(
+        !entrance.may_user_receive("anna", &topic("z"))
+            && !entrance.may_user_receive("nobody", &topic("a/x"))
+    );
     // Its rules are still there, and the user is not.
     let mut file = UsersFile::edit(&fixture.file("users.toml")).unwrap();
     file.delete_user("anna").unwrap();
@@ -262,6 +267,7 @@ fn a_user_who_is_not_connected_has_its_present_rights() {
     woken.recv_timeout(LONG).unwrap();
     assert_eq!(entrance.next_event(Instant::now()), None);
     assert!(!entrance.may_user_publish("anna", &topic("a/x")));
+    assert!(!entrance.may_user_receive("anna", &topic("a/x")));
 }
 
 #[test]

@@ -80,6 +80,10 @@ impl Door for BrokerDoor {
         self.0.may_receive(conn.0, topic)
     }
 
+    fn may_user_receive(&mut self, user: &str, topic: &TopicName) -> bool {
+        self.0.may_user_receive(user, topic)
+    }
+
     fn may_subscribe_to_some(&mut self, conn: ConnId, filter: &TopicFilter) -> bool {
         self.0.may_subscribe_to_some(conn.0, filter)
     }

@@ -219,6 +219,10 @@ impl Door for Open {
         true
     }
 
+    fn may_user_receive(&mut self, _: &str, _: &TopicName) -> bool {
+        true
+    }
+
     fn may_subscribe(&mut self, _: ConnId, _: &TopicName) -> bool {
         true
     }

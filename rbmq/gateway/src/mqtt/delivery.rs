@@ -13,6 +13,7 @@ use rbmq_wire::{Attributes, TopicFilter};
 use crate::protocol::{ConnId, Cx, Door, Message, Range};
 
 use super::codec::{Ack, AckKind, Packet, Properties, Property, Publish, Version, reason};
+use super::due_will::user_of;
 use super::message::{Origin, Stored, is_expired, put_properties};
 use super::session::{Pending, Session};
 use super::settings::{MAX_UNSENT, RELIEF_EVERY, SHARED_PAYLOAD};
@@ -220,7 +221,11 @@ impl Mqtt {
                 matched.push(Match::of(subscriber, false));
             }
             for group in &route.groups {
-                let member = group.choose(sessions, takes, |conn| door.may_receive(conn, message.topic));
+                // Those who are away are asked for what their users may now.
+                let member = group.choose(sessions, takes, |session| match &session.link {
+                    Some(link) => door.may_receive(link.conn, message.topic),
+                    None => door.may_user_receive(user_of(&session.key), message.topic),
+                });
                 matched.extend(member.map(|member| Match::of(&member, true)));
             }
             false

@@ -5,8 +5,6 @@ use std::cell::Cell;
 use rbmq_wire::TopicFilter;
 use slab::Slab;
 
-use crate::protocol::ConnId;
-
 use super::session::Session;
 use super::state::{Group, Route, Subscriber};
 
@@ -39,24 +37,23 @@ impl Group {
         &self,
         sessions: &Slab<Session>,
         takes: impl Fn(&Session) -> bool,
-        mut may_receive: impl FnMut(ConnId) -> bool,
+        mut may_receive: impl FnMut(&Session) -> bool,
     ) -> Option<Subscriber> {
         let (count, first) = (self.members.len(), self.turn.get());
         let mut best: Option<(u8, usize)> = None;
         for at in (0..count).map(|turn| (first + turn) % count) {
             let Some(session) = sessions.get(self.members[at].slot) else { continue };
             let rank = match &session.link {
-                Some(link) if !may_receive(link.conn) => continue,
                 Some(link) if session.queued() == 0 && link.outstanding < link.window => 0,
                 _ if !takes(session) => 3,
                 Some(_) => 1,
                 None => 2,
             };
-            if best.is_none_or(|(best, _)| rank < best) {
+            if best.is_none_or(|(best, _)| rank < best) && may_receive(session) {
                 best = Some((rank, at));
-            }
-            if rank == 0 {
-                break;
+                if rank == 0 {
+                    break;
+                }
             }
         }
         let (_, at) = best?;

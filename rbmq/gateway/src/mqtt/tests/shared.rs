@@ -135,6 +135,39 @@ fn who_may_not_receive_a_message_is_passed_over() {
 }
 
 #[test]
+fn a_member_that_is_away_gets_nothing_that_its_user_may_not_receive_any_more() {
+    let user = |name, subscribe: &str| {
+        let (publish, subscribe) = ("#".parse().unwrap(), subscribe.parse().unwrap());
+        MemoryUser { name, secret: "x", is_token: false, publish, subscribe }
+    };
+    let kept = Kept::new();
+    let mut site = kept.start();
+    site.0.door.users = vec![user("one", "#"), user("two", "#")];
+    let login = |name| Hello { login: Some((name, "x")), ..Hello::lasting(V5, name) };
+    let members = ["one", "two"].map(|name| site.client(login(name)));
+    members.into_iter().for_each(|member| site.subscribe(member, "$share/g/t", 1));
+    members.into_iter().for_each(|member| site.lose(member));
+    drop(site);
+    // Before and behind the next start: the rights are those of now.
+    let mut site = kept.start();
+    site.0.door.users = vec![user("one", "elsewhere"), user("two", "#"), user("p", "none")];
+    let publisher = site.client(Hello { login: Some(("p", "x")), ..Hello::new(V5, "p") });
+    for number in 0..4 {
+        site.publish(publisher, "t", 1, &number.to_string());
+    }
+    let [one, two] = ["one", "two"].map(|name| site.hello(login(name)));
+    assert_eq!(payloads(&mut site, one), [""; 0]);
+    assert_eq!(payloads(&mut site, two), ["0", "1", "2", "3"]);
+    // Nobody is left who may have it.
+    site.lose(two);
+    site.0.door.users.truncate(1);
+    site.publish(publisher, "t", 1, "4");
+    site.0.door.users.push(user("two", "#"));
+    let two = site.hello(login("two"));
+    assert!(!payloads(&mut site, two).contains(&"4".to_owned()));
+}
+
+#[test]
 fn a_group_gets_no_retained_messages_and_needs_a_name() {
     let mut site = Site::new();
     let publisher = site.plain(V5, "p");
