@@ -325,7 +325,13 @@ fn journal_folders(config: &BrokerConfig) -> Vec<Option<PathBuf>> {
             return None;
         }
         so_far += 1;
-        Some(Path::new(dir).join(if so_far == 1 { "+mqtt".to_owned() } else { format!("+mqtt-{so_far}") }))
+        let name = match &settings.name {
+            Some(name) => format!("+mqtt.{name}"),
+            None if so_far == 1 => "+mqtt".to_owned(),
+            // The place counts, with and without names before: whoever names a gateway takes no other's journal.
+            None => format!("+mqtt-{so_far}"),
+        };
+        Some(Path::new(dir).join(name))
     };
     config.gateways().iter().map(folder).collect()
 }
@@ -334,7 +340,8 @@ fn journal_folders(config: &BrokerConfig) -> Vec<Option<PathBuf>> {
 fn warn_of_unused(dir: &Path, used: &[Option<PathBuf>]) {
     for unused in unused_journals(dir, used) {
         warn!(
-            "{}: no gateway of MQTT uses this journal; the folder goes by the place of the gateway in the configuration (broker.keep_dir)",
+            "{}: no gateway of MQTT uses this journal; the folder goes by the name of the gateway (gateway.name), or by its place in the \
+             configuration (broker.keep_dir)",
             unused.display()
         );
     }
@@ -346,7 +353,7 @@ fn unused_journals(dir: &Path, used: &[Option<PathBuf>]) -> Vec<PathBuf> {
     let is_journal = |path: &PathBuf| {
         let name =
             path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix("+mqtt"));
-        name.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        name.is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '.']))
     };
     let found = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_journal);
     found.filter(|path| used.iter().flatten().all(|used| used != path)).collect()
@@ -448,11 +455,31 @@ mod tests {
     fn journals_that_no_gateway_uses_are_found() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = |name: &str| dir.path().join(name);
-        for name in ["+mqtt", "+mqtt-2", "+mqtt-3", "+mqttx", "mqtt", "sensors"] {
+        for name in ["+mqtt", "+mqtt-2", "+mqtt-3", "+mqtt.a", "+mqtt.b", "+mqttx", "mqtt", "sensors"] {
             std::fs::create_dir(path(name)).expect("a folder");
         }
-        let used = [None, Some(path("+mqtt")), Some(path("+mqtt-3"))];
-        assert_eq!(unused_journals(dir.path(), &used), [path("+mqtt-2")]);
+        let used = [None, Some(path("+mqtt")), Some(path("+mqtt-3")), Some(path("+mqtt.a"))];
+        let mut unused = unused_journals(dir.path(), &used);
+        unused.sort();
+        assert_eq!(unused, [path("+mqtt-2"), path("+mqtt.b")]);
         assert!(unused_journals(&path("none"), &used).is_empty());
+    }
+
+    #[test]
+    fn a_journal_goes_by_the_name_of_its_gateway_or_by_its_place() {
+        let mut config = BrokerConfig::default();
+        config.broker.keep_dir = "/keep".into();
+        let gateway = |name: Option<&str>| {
+            let mut settings = GatewaySettings::new(GatewayProtocol::Mqtt);
+            settings.name = name.map(str::to_owned);
+            settings
+        };
+        let resp = GatewaySettings::new(GatewayProtocol::Resp);
+        config.outside.gateway = vec![resp, gateway(Some("a")), gateway(None), gateway(None)];
+        let folders = journal_folders(&config);
+        let names = [None, Some("/keep/+mqtt.a"), Some("/keep/+mqtt-2"), Some("/keep/+mqtt-3")];
+        assert_eq!(folders, names.map(|name| name.map(PathBuf::from)));
+        config.outside.gateway.remove(1);
+        assert_eq!(journal_folders(&config)[1], Some(PathBuf::from("/keep/+mqtt")));
     }
 }

@@ -82,6 +82,10 @@ pub struct GatewaySettings {
     /// The address to listen on. Default `127.0.0.1:6379` for `resp`, `127.0.0.1:1883` for `mqtt`, and `127.0.0.1:9001` with `websocket`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen: Option<String>,
+    /// MQTT: the name of the gateway, of letters, digits, `-` and `_`, at most 64: its journal is the folder `+mqtt.NAME` in `broker.keep_dir`, wherever the
+    /// entry is in the list. Default none: then the folder goes by the place of the entry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// MQTT: whether clients connect by WebSocket, as pages in browsers do, and not directly. Default false. An entry of the same protocol
     /// beside this one takes the others.
     #[serde(default)]
@@ -106,7 +110,7 @@ pub struct GatewaySettings {
     /// (`users.file`) is that user and need not log in.
     #[serde(default)]
     pub client_certificates: EndpointClients,
-    /// The largest number of connections. Default 10,000, 1 to 1,000,000. A connection costs a file descriptor and about 2 KiB; with TLS 10 KiB.
+    /// The largest number of connections. Default 10,000, 1 to 1,000,000. A connection costs a file descriptor and about 2 KiB; with TLS 5 KiB.
     #[serde(default = "GatewaySettings::default_max_connections")]
     pub max_connections: usize,
     /// The largest message of a client, in bytes. Default: what fits into the ring of a topic, and into a quarter of `frames_bytes`.
@@ -155,6 +159,7 @@ impl GatewaySettings {
         Self {
             protocol,
             listen: None,
+            name: None,
             websocket: false,
             origins: Vec::new(),
             tls: EndpointTls::Auto,
@@ -261,9 +266,20 @@ impl GatewaySettings {
             .or_else(|| within("login_timeout_ms", self.login_timeout_ms.into(), 100, 600_000))
             .or_else(|| within("max_message_bytes", self.max_message_bytes?, 1, self.frames_bytes / 4));
         ranges
+            .or_else(|| self.problem_of_name())
             .or_else(|| self.problem_of_mqtt())
             .or_else(|| self.problem_of_web())
             .or_else(|| self.problem_of_tls(mode))
+    }
+
+    fn problem_of_name(&self) -> Option<(&'static str, String)> {
+        let name = self.name.as_deref()?;
+        if self.protocol != GatewayProtocol::Mqtt {
+            return Some(("name", "name is a setting of mqtt".into()));
+        }
+        let is_letter = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
+        let is_name = (1..=64).contains(&name.len()) && name.chars().all(is_letter);
+        (!is_name).then(|| ("name", format!("name = {name:?}: it must be 1 to 64 letters, digits, - and _")))
     }
 
     /// A setting of MQTT that is out of its range, or of another gateway.
@@ -355,6 +371,13 @@ pub(super) fn check(all: &[GatewaySettings], mode: &str, taken: &[&str]) -> Resu
             let other = { others }.find(|other| are_the_same(other, address))?;
             Some(("listen", format!("listen = {address:?}: {other:?} is the address of another endpoint")))
         });
+        let problem = problem.or_else(|| {
+            // Some file systems do not tell their case apart.
+            let name = gateway.name.as_ref()?;
+            let others = all[..entry].iter().filter_map(|other| other.name.as_ref());
+            let other = { others }.find(|other| other.eq_ignore_ascii_case(name))?;
+            Some(("name", format!("name = {name:?}: {other:?} is the name of another gateway")))
+        });
         if let Some((field, problem)) = problem {
             let message = format!("{}: {problem}", gateway.protocol);
             return Err(BrokerConfigError::Gateway { entry, field, message });
@@ -417,6 +440,13 @@ mod tests {
             ("protocol = 'resp'\nlisten = '0.0.0.0:7412'", "the address of another endpoint"),
             ("protocol = 'resp'\n[[gateway]]\nprotocol = 'resp'", "\"127.0.0.1:6379\" is the address of"),
             ("protocol = 'resp'\nmax_sessions = 1", "resp: max_sessions is a setting of mqtt"),
+            ("protocol = 'resp'\nname = 'a'", "resp: name is a setting of mqtt"),
+            ("protocol = 'mqtt'\nname = ''", "name = \"\": it must be 1 to 64 letters, digits, - and _"),
+            ("protocol = 'mqtt'\nname = '../a'", "name = \"../a\": it must be 1 to 64 letters"),
+            (
+                "protocol = 'mqtt'\nname = 'a'\n[[gateway]]\nprotocol = 'mqtt'\nlisten = 'localhost:1'\nname = 'A'",
+                "mqtt: name = \"A\": \"a\" is the name of another gateway",
+            ),
             ("protocol = 'mqtt'\nmax_inflight = 0", "max_inflight = 0: it must be 1 to 65535"),
             ("protocol = 'mqtt'\nmax_session_expiry_ms = '745h'", "it must be 1 to 2592000000"),
             ("protocol = 'resp'\nport = 1", "unknown field `port`"),
