@@ -1,5 +1,6 @@
 //! The journal of the machine: what is written, and when.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use super::journal::entry::Life;
 use super::journal::{Journal, Pieces};
 use super::session::Session;
 use super::settings::{CLOCK_EVERY, CLOCK_STEP_MS, Clock};
-use super::state::Mqtt;
+use super::state::{Mqtt, Snapshot};
 
 /// The thread stood so long that clients may seem silent which are not.
 const LONG_STAND: Duration = Duration::from_millis(500);
@@ -40,11 +41,15 @@ impl Mqtt {
         let (was_failing, begun) = (journal.is_failing(), Instant::now());
         if journal.waits_until(now).is_none() {
             let is_written = journal.write(now);
-            if journal.waits_until(now).is_none() && (!is_written || journal.wants_snapshot()) {
-                self.write_snapshot(&mut journal, now);
+            if journal.waits_until(now).is_none() {
+                self.write_of_snapshot(&mut journal, is_written, now);
             }
         }
         let until = journal.waits_until(now);
+        if until.is_some() {
+            // What the log has of it does not count.
+            self.snapshot = None;
+        }
         if was_failing && until.is_none() {
             self.clients.keys().for_each(|conn| cx.out.resume(*conn));
         }
@@ -76,10 +81,54 @@ impl Mqtt {
         }
     }
 
-    fn write_snapshot(&self, journal: &mut Journal, now: Instant) {
-        // What it takes at most: a message of several sessions counts for each.
+    /// Goes on with a snapshot, or begins one that is needed. One that the journal can be without for now is written in steps, if the disk has room for
+    /// it in any case.
+    fn write_of_snapshot(&mut self, journal: &mut Journal, is_written: bool, now: Instant) {
+        if let Some(snapshot) = self.snapshot.take().filter(|_| is_written) {
+            return self.write_step(journal, snapshot, now);
+        }
+        if is_written && !journal.wants_snapshot() {
+            return;
+        }
+        if !is_written || !self.has_room(journal) {
+            return self.write_snapshot(journal, now);
+        }
+        let mut pieces = journal.join_snapshot();
+        self.note_wills(self.clock.unix_ms(now), &mut || journal.go_on(&mut pieces));
+        let retained = self.retained.all().map(|retained| Arc::downgrade(&retained.message)).collect();
+        let sessions = self.sessions.iter().map(|(slot, session)| (slot, session.serial)).collect();
+        self.write_step(journal, Snapshot { pieces, retained, sessions }, now);
+    }
+
+    /// Notes sessions and messages that are still there. What has come since, or takes the place of another, is in the notes of its round.
+    fn write_step(&mut self, journal: &mut Journal, snapshot: Snapshot, now: Instant) {
+        let Snapshot { mut pieces, mut retained, mut sessions } = snapshot;
+        let before = pieces.bytes();
+        while !journal.is_step(&pieces, before) {
+            if let Some(message) = retained.pop() {
+                self.retained.note_if_there(message.upgrade().as_ref());
+            } else if let Some((slot, serial)) = sessions.pop() {
+                if let Some(session) = self.sessions.get(slot).filter(|session| session.serial == serial) {
+                    session.note_all(life(session, &self.clock), &mut || journal.go_on(&mut pieces));
+                }
+            } else {
+                break;
+            }
+            journal.go_on(&mut pieces);
+        }
+        let is_all = retained.is_empty() && sessions.is_empty();
+        let left = journal.end_step(pieces, is_all, now);
+        self.snapshot = left.map(|pieces| Snapshot { pieces, retained, sessions });
+    }
+
+    /// Whether the disk has room for a snapshot in any case: a message of several sessions counts for each.
+    fn has_room(&self, journal: &Journal) -> bool {
         let most = self.held.load(Ordering::Relaxed) + self.retained.bytes_with_entries();
-        if !journal.has_room_for(most as u64) {
+        journal.has_room_for(most as u64)
+    }
+
+    fn write_snapshot(&self, journal: &mut Journal, now: Instant) {
+        if !self.has_room(journal) {
             let mut pieces = journal.begin_snapshot(true);
             self.note_all(journal, &mut pieces, now);
             if !journal.end_measuring(pieces, now) {

@@ -93,7 +93,8 @@ impl Mqtt {
         let report = (self.own_routes > 0).then_some(self.next_report);
         let has_wall_clock = self.journal.is_some() && self.settings.wall_clock.is_some();
         let clock = has_wall_clock.then_some(self.next_clock);
-        [alarm, look, report, clock].into_iter().flatten().min()
+        let snapshot = self.snapshot.is_some().then_some(now);
+        [alarm, look, report, clock, snapshot].into_iter().flatten().min()
     }
 }
 

@@ -57,6 +57,12 @@ struct Snapshot {
     /// Its first piece is there: complete, it has everything.
     has_first: bool,
     is_complete: bool,
+    /// Changes are between its pieces, for what was before it as well.
+    is_joined: bool,
+    /// The present batch is of such changes.
+    has_changes: bool,
+    /// The session to which entries of its pieces belong.
+    session: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -213,6 +219,10 @@ impl Tables {
         }
     }
 
+    fn apply_or_miss(&mut self, entry: Entry<'_>) {
+        self.missing += usize::from(self.apply(entry).is_none());
+    }
+
     /// Applies an entry. None: it names what is not there.
     fn apply(&mut self, entry: Entry<'_>) -> Option<()> {
         match entry {
@@ -294,6 +304,19 @@ fn pending(message: &Arc<Stored>, parcel: Parcel<'_>) -> Pending {
 }
 
 impl Recovery {
+    /// Whether a snapshot in steps is not complete.
+    fn is_joined(&self) -> bool {
+        self.snapshot.as_ref().is_some_and(|snapshot| snapshot.is_joined && !snapshot.is_complete)
+    }
+
+    fn set_changes(&mut self, has_changes: bool) {
+        if let Some(snapshot) = &mut self.snapshot {
+            snapshot.has_changes = has_changes;
+            // The next piece has another session.
+            snapshot.session = snapshot.session.filter(|_| !has_changes);
+        }
+    }
+
     /// A snapshot has ended: complete, it takes the place of what was before it. Otherwise it was not written to its end, or given up, and does not
     /// count; or `its_end_is_lost`, and what follows names its messages.
     fn end_snapshot(&mut self, its_end_is_lost: bool) {
@@ -313,11 +336,12 @@ impl Replay for Recovery {
     fn on_batch(&mut self, batch: Batch) {
         let has_begun = std::mem::replace(&mut self.has_begun, true);
         match batch {
-            Batch::Changes { gave_up } => {
+            Batch::Changes { is_joined: true, .. } if self.is_joined() => self.set_changes(true),
+            Batch::Changes { gave_up, .. } => {
                 let is_complete = self.snapshot.as_ref().is_some_and(|snapshot| snapshot.is_complete);
                 self.end_snapshot(!gave_up && !is_complete && self.snapshot.is_some());
             }
-            Batch::Piece { number, is_first, is_last } => {
+            Batch::Piece { number, is_first, is_last, is_joined } => {
                 let is_another = |snapshot: &Snapshot| snapshot.is_complete || number < snapshot.pieces;
                 if is_first || self.snapshot.as_ref().is_some_and(is_another) {
                     self.end_snapshot(false);
@@ -329,20 +353,49 @@ impl Replay for Recovery {
                     pieces: if has_begun { 0 } else { number },
                     has_first: is_first,
                     is_complete: false,
+                    is_joined,
+                    has_changes: false,
+                    session: None,
                 });
                 self.is_damaged |= snapshot.pieces != number;
                 snapshot.pieces = number.wrapping_add(1);
                 snapshot.is_complete = is_last;
+                self.set_changes(false);
             }
         }
-        let tables = self.snapshot.as_mut().map_or(&mut self.tables, |snapshot| &mut snapshot.tables);
-        tables.forget_messages();
+        // Within a snapshot in steps, a message that nobody has here may be that of a session which follows.
+        match &mut self.snapshot {
+            None => self.tables.forget_messages(),
+            Some(snapshot) if !snapshot.is_joined => snapshot.tables.forget_messages(),
+            Some(_) => {}
+        }
     }
 
     fn on_entry(&mut self, entry: Entry<'_>) {
-        let tables = self.snapshot.as_mut().map_or(&mut self.tables, |snapshot| &mut snapshot.tables);
-        if tables.apply(entry).is_none() {
-            tables.missing += 1;
+        let Some(snapshot) = &mut self.snapshot else { return self.tables.apply_or_miss(entry) };
+        match entry {
+            Entry::Message { number, .. } if snapshot.is_joined => {
+                if !self.tables.messages.contains_key(&number) {
+                    self.tables.apply_or_miss(entry);
+                }
+                // One message in both: a retained one that waits for a session goes with its topic.
+                let message = self.tables.messages.get(&number);
+                snapshot.tables.messages.extend(message.map(|message| (number, Arc::clone(message))));
+            }
+            _ if snapshot.has_changes => {
+                self.tables.apply_or_miss(entry);
+                // What is not there yet follows with all that it has.
+                _ = snapshot.tables.apply(entry);
+            }
+            Entry::Of { serial, change: Change::Lives { .. } }
+                if snapshot.is_joined && snapshot.session != Some(serial) =>
+            {
+                snapshot.session = Some(serial);
+                // Changes may have begun it.
+                drop(snapshot.tables.sessions.remove(&serial));
+                snapshot.tables.apply_or_miss(entry);
+            }
+            _ => snapshot.tables.apply_or_miss(entry),
         }
     }
 

@@ -94,6 +94,14 @@ impl RetainedMessages {
         }
     }
 
+    /// Notes a message for a snapshot, unless another is in its place by now, or none.
+    pub(super) fn note_if_there(&self, message: Option<&Arc<Stored>>) {
+        let found = message.and_then(|message| self.messages.get(message.topic.as_str()));
+        if let Some(found) = found.filter(|found| message.is_some_and(|it| Arc::ptr_eq(&found.message, it))) {
+            self.note(found);
+        }
+    }
+
     /// The messages that a filter matches.
     pub(super) fn matching(&self, filter: &TopicFilter) -> Vec<Retained> {
         let mut found = Vec::new();

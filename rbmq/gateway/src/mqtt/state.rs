@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use peers::LogLimiter;
@@ -15,7 +15,8 @@ use crate::protocol::ConnId;
 
 use super::codec::{DecodeError, SubscribeOptions, Version, reason};
 use super::due_will::DueWill;
-use super::journal::Journal;
+use super::journal::{Journal, Pieces};
+use super::message::Stored;
 use super::retained::RetainedMessages;
 use super::session::Session;
 use super::settings::{Clock, MAX_MESSAGE, Settings};
@@ -70,6 +71,8 @@ pub(crate) struct Mqtt {
     pub(super) full_lines: LogLimiter,
     /// Where sessions and retained messages outlive this process; none: nowhere.
     pub(super) journal: Option<Journal>,
+    /// What is being written of a snapshot.
+    pub(super) snapshot: Option<Snapshot>,
     /// Messages of clients that are acknowledged when they come back, by number.
     pub(super) awaited: BTreeMap<u64, Awaited>,
     /// Numbers that were given so far.
@@ -81,6 +84,15 @@ pub(crate) struct Mqtt {
     /// When the clock of the machine is looked at.
     pub(super) next_clock: Instant,
     pub(super) scratch: Scratch,
+}
+
+/// A snapshot that is written in steps, and what was there when it began and is not in it yet.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    pub(super) pieces: Pieces,
+    pub(super) retained: Vec<Weak<Stored>>,
+    /// Sessions by slot and serial.
+    pub(super) sessions: Vec<(usize, u64)>,
 }
 
 /// Memory that is used again.
@@ -387,6 +399,7 @@ impl Mqtt {
             doomed: Vec::new(),
             full_lines: LogLimiter::default(),
             journal: None,
+            snapshot: None,
             awaited: BTreeMap::new(),
             numbered: 0,
             has_left_route: false,

@@ -6,6 +6,10 @@
 //!                      ◀──────────────── the last complete snapshot and what follows ───────┘
 //! ```
 //!
+//! A snapshot that makes the log smaller is written in steps, between the notes of rounds: what has changed meanwhile is in both, and the log is
+//! as good as before until the last piece is there. A session is in one step. Before that, changes of it are not the snapshot's, and behind it they
+//! are; a change of a session that began meanwhile is the snapshot's too. A message has one number in both.
+//!
 //! The notes of a round are one batch of the log, which a crash leaves whole or not at all. So a client is told nothing that the next
 //! process would not know. A snapshot is some batches behind each other, and counts as soon as the last of them is there; what was before
 //! it is removed as soon as it is on the disk. A snapshot that only makes the log smaller can fail, as on a full disk: then the log goes on
@@ -15,9 +19,9 @@
 //!
 //! | Offset | Bytes | What |
 //! |---|---|---|
-//! | 0 | 1 | version, 2; 1 had no wills |
+//! | 0 | 1 | version, 3; 2 had no snapshots in steps, 1 no wills |
 //! | 1 | 1 | 0: changes; 1: a piece of a snapshot |
-//! | 2 | 1 | of a snapshot: 1 the first piece, 2 the last one, 3 both; of changes: 4, if a snapshot before them was given up |
+//! | 2 | 1 | of a snapshot: 1 the first piece, 2 the last one, 3 both; of changes: 4, if a snapshot before them was given up; of both: 8, the snapshot is written in steps, and not complete before |
 //! | 3 | 1 | 0 |
 //! | 4 | 4 | of a snapshot: the number of the piece, from 0 |
 
@@ -37,7 +41,7 @@ use entry::{Entries, Entry};
 pub(super) use notes::Notes;
 
 /// The version of the entries.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// The bytes of a batch before its entries.
 const HEAD: usize = 8;
@@ -47,6 +51,7 @@ const SNAPSHOT: u8 = 1;
 const FIRST: u8 = 1;
 const LAST: u8 = 2;
 const GIVEN_UP: u8 = 4;
+const JOINED: u8 = 8;
 
 /// Bytes of a segment file: what is below the last snapshot is removed in segments.
 const SEGMENT_BYTES: u64 = 4 << 20;
@@ -91,13 +96,21 @@ pub(crate) enum JournalError {
 pub(crate) struct Journal {
     dir: PathBuf,
     log: Log,
+    /// What is before is not read.
+    first: u64,
     notes: Notes,
     /// Where the last snapshot begins and ends; none: it has to be written first.
     snapshot: Option<(u64, u64)>,
     /// A snapshot that may not be on the disk yet: what is before it stays until it is.
     unreleased: Option<(u64, u64)>,
+    /// Whether a snapshot is being written in steps.
+    joined: bool,
+    /// Bytes of changes since its last step.
+    since_step: usize,
     /// Bytes behind a snapshot before the next one, at least.
     snapshot_after: u64,
+    /// Bytes of a piece, at least.
+    piece_bytes: usize,
     /// The log is not made smaller before its end is here: the last attempt failed.
     compact_at: u64,
     /// Whether pieces of that attempt are in the log.
@@ -123,11 +136,14 @@ pub(super) enum Batch {
     /// Changes. A snapshot that is not complete before them was given up, or its end is damaged.
     Changes {
         gave_up: bool,
+        /// Within a snapshot that is written in steps.
+        is_joined: bool,
     },
     Piece {
         number: u32,
         is_first: bool,
         is_last: bool,
+        is_joined: bool,
     },
 }
 
@@ -139,6 +155,13 @@ pub(super) trait Replay {
     fn on_entry(&mut self, entry: Entry<'_>);
     /// Bytes are damaged.
     fn on_damage(&mut self);
+}
+
+impl Pieces {
+    /// Their bytes so far.
+    pub(in crate::mqtt) fn bytes(&self) -> u64 {
+        self.bytes
+    }
 }
 
 impl Journal {
@@ -177,11 +200,15 @@ impl Journal {
         }
         Ok(Self {
             dir: dir.to_owned(),
+            first: log.first(),
             log,
             notes: Notes::new(),
             snapshot: None,
             unreleased: None,
+            joined: false,
+            since_step: 0,
             snapshot_after: SNAPSHOT_AFTER,
+            piece_bytes: PIECE_BYTES,
             compact_at: 0,
             gave_up: false,
             failing: None,
@@ -194,6 +221,26 @@ impl Journal {
     pub(super) fn snapshot_after(mut self, bytes: u64) -> Self {
         self.snapshot_after = bytes;
         self
+    }
+
+    /// Pieces of snapshots are so small.
+    #[cfg(test)]
+    pub(super) fn piece_bytes(mut self, bytes: usize) -> Self {
+        self.piece_bytes = bytes;
+        self
+    }
+
+    /// Reads from here on.
+    #[cfg(test)]
+    pub(super) fn first(mut self, first: u64) -> Self {
+        self.first = self.first.max(first);
+        self
+    }
+
+    /// Where the last snapshot begins that is complete: nothing before it is needed.
+    #[cfg(test)]
+    pub(super) fn needed_from(&self) -> u64 {
+        self.snapshot.map_or(0, |(begin, _)| begin)
     }
 
     /// The disk has as many free bytes as this function says.
@@ -221,7 +268,7 @@ impl Journal {
 
     /// Reads the journal from its beginning.
     pub(super) fn replay(&self, to: &mut impl Replay) -> Result<(), JournalError> {
-        let (mut reader, mut position) = (self.log.reader(), self.log.first());
+        let (mut reader, mut position) = (self.log.reader(), self.first);
         loop {
             position = match reader.read(position)? {
                 Read::Batch(batch) => {
@@ -247,13 +294,15 @@ impl Journal {
         if version > VERSION {
             return Err(JournalError::Version { dir: self.dir.clone(), version });
         }
+        let is_joined = flags & JOINED != 0;
         to.on_batch(match kind {
             SNAPSHOT => Batch::Piece {
                 number: u32::from_le_bytes(number),
                 is_first: flags & FIRST != 0,
                 is_last: flags & LAST != 0,
+                is_joined,
             },
-            _ => Batch::Changes { gave_up: flags & GIVEN_UP != 0 },
+            _ => Batch::Changes { gave_up: flags & GIVEN_UP != 0, is_joined },
         });
         let mut entries = Entries::of(rest);
         while let Some(entry) = entries.next() {
@@ -296,7 +345,8 @@ impl Journal {
         if bytes.is_empty() {
             return true;
         }
-        let flags = if self.gave_up { GIVEN_UP } else { 0 };
+        self.since_step += bytes.len();
+        let flags = if self.gave_up { GIVEN_UP } else { 0 } | self.joined();
         let appended = self.append([VERSION, CHANGES, flags, 0], 0, &bytes);
         self.notes.give_back(bytes);
         self.settle(appended, now)
@@ -313,9 +363,46 @@ impl Journal {
         Pieces { begin: self.log.end(), number: 0, bytes: 0, is_measured, is_written: false, failed: None }
     }
 
+    /// A snapshot is to be noted in steps from here on, after what was noted before is written.
+    pub(super) fn join_snapshot(&mut self) -> Pieces {
+        self.notes.join_snapshot();
+        (self.joined, self.since_step) = (true, 0);
+        Pieces {
+            begin: self.log.end(),
+            number: 0,
+            bytes: 0,
+            is_measured: false,
+            is_written: false,
+            failed: None,
+        }
+    }
+
+    /// Whether a step has noted enough since there were so many bytes of pieces: as much as others have changed meanwhile, so that the snapshot ends.
+    pub(super) fn is_step(&self, pieces: &Pieces, before: u64) -> bool {
+        let bytes = pieces.bytes - before + self.notes.len() as u64;
+        pieces.failed.is_some() || bytes >= self.piece_bytes.max(self.since_step) as u64
+    }
+
+    /// Writes what a step has noted. Returns the pieces so far; none if that was all, or nothing more is to be written.
+    pub(super) fn end_step(&mut self, mut pieces: Pieces, is_all: bool, now: Instant) -> Option<Pieces> {
+        self.since_step = 0;
+        if is_all || self.notes.len() > 0 {
+            self.write_piece(&mut pieces, if is_all { LAST } else { 0 });
+        }
+        if !is_all && pieces.failed.is_none() {
+            return Some(pieces);
+        }
+        self.end_attempt(pieces, now);
+        None
+    }
+
+    fn joined(&self) -> u8 {
+        if self.joined { JOINED } else { 0 }
+    }
+
     /// Writes what was noted of a snapshot, if it is much.
     pub(super) fn go_on(&mut self, pieces: &mut Pieces) {
-        if self.notes.len() >= PIECE_BYTES {
+        if self.notes.len() >= self.piece_bytes {
             self.write_piece(pieces, 0);
         }
     }
@@ -339,7 +426,9 @@ impl Journal {
 
     fn end_attempt(&mut self, pieces: Pieces, now: Instant) {
         let Pieces { begin, failed, is_written, .. } = pieces;
+        self.joined = false;
         let Some(error) = failed else {
+            self.notes.end_snapshot();
             let end = self.log.end();
             (self.snapshot, self.unreleased) = (Some((begin, end)), Some((begin, end)));
             (self.gave_up, self.compact_at) = (false, 0);
@@ -380,7 +469,7 @@ impl Journal {
         let bytes = self.notes.take();
         pieces.bytes += (HEAD + bytes.len()) as u64;
         if !pieces.is_measured && pieces.failed.is_none() {
-            let flags = flags | if pieces.number == 0 { FIRST } else { 0 };
+            let flags = flags | if pieces.number == 0 { FIRST } else { 0 } | self.joined();
             let written = self.append([VERSION, SNAPSHOT, flags, 0], pieces.number, &bytes);
             pieces.is_written |= written.is_ok();
             pieces.failed = written.err();
@@ -420,7 +509,7 @@ impl Journal {
                 self.failing = Some(Failing { since, retry: now + pause, pause });
             }
         }
-        self.snapshot = None;
+        (self.snapshot, self.joined) = (None, false);
         self.notes.pause();
         false
     }
@@ -431,7 +520,7 @@ impl Journal {
 pub(in crate::mqtt) struct Pieces {
     begin: u64,
     number: u32,
-    /// How many there were so far.
+    /// Their bytes so far.
     bytes: u64,
     /// Nothing is written.
     is_measured: bool,

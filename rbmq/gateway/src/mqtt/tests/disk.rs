@@ -25,7 +25,7 @@ fn start_on(disk: &SimStorage, snapshot_after: u64, free: fn(&Path) -> Option<u6
 }
 
 /// Keeps large retained messages of these numbers, each in its topic.
-fn retain(site: &mut Site, conn: ConnId, numbers: std::ops::Range<u32>) {
+pub(super) fn retain(site: &mut Site, conn: ConnId, numbers: std::ops::Range<u32>) {
     for number in numbers {
         let (topic, payload) = (format!("t/{number}"), format!("<{number}>{}", "x".repeat(LARGE)));
         let publish = Publish { retain: true, ..message(&topic, 1, &payload) };
@@ -34,7 +34,7 @@ fn retain(site: &mut Site, conn: ConnId, numbers: std::ops::Range<u32>) {
 }
 
 /// The numbers of the retained messages that are there.
-fn retained(site: &mut Site) -> Vec<u32> {
+pub(super) fn retained(site: &mut Site) -> Vec<u32> {
     let conn = site.plain(V311, "reader");
     let got = site.subscribe_with(conn, 0, &[("t/#", 0)]);
     let number = |word: &String| word.strip_prefix("PUBLISH t/")?.split(' ').next()?.parse().ok();

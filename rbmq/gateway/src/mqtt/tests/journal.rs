@@ -14,6 +14,10 @@ pub(super) struct Kept {
     pub(super) unix_ms: u64,
     settings: Settings,
     snapshot_after: u64,
+    /// The bytes of a piece of a snapshot.
+    pub(super) piece_bytes: usize,
+    /// Where the next gateway begins to read, as if what is before was removed.
+    pub(super) first: u64,
 }
 
 impl Kept {
@@ -23,7 +27,7 @@ impl Kept {
 
     pub(super) fn with(settings: Settings, snapshot_after: u64) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
-        Self { dir, unix_ms: 1_000_000, settings, snapshot_after }
+        Self { dir, unix_ms: 1_000_000, settings, snapshot_after, piece_bytes: 1 << 20, first: 0 }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -33,7 +37,8 @@ impl Kept {
     /// The next gateway, so many seconds after the first one began.
     pub(super) fn start_at(&self, seconds: u64) -> Site {
         let journal = Journal::open(self.path(), Duration::from_secs(3600)).expect("a journal");
-        let journal = journal.snapshot_after(self.snapshot_after);
+        let journal =
+            journal.snapshot_after(self.snapshot_after).piece_bytes(self.piece_bytes).first(self.first);
         let (at, unix_ms) = (Instant::now(), self.unix_ms + seconds * 1000);
         let clock = Clock { at, unix_ms };
         let mqtt = Mqtt::with_journal(self.settings.clone(), clock, seconds + 7, journal);
@@ -446,10 +451,10 @@ fn a_damaged_journal_is_told_and_used_as_far_as_it_goes() {
 fn a_journal_of_a_newer_version_is_refused() {
     let kept = Kept::new();
     let mut log = seglog::Log::open(kept.path(), seglog::Options::default()).expect("a log");
-    log.append(&[3, 0, 0, 0, 0, 0, 0, 0]).expect("a batch");
+    log.append(&[4, 0, 0, 0, 0, 0, 0, 0]).expect("a batch");
     drop(log);
     let journal = Journal::open(kept.path(), Duration::from_secs(1)).expect("a log");
     let clock = Clock { at: Instant::now(), unix_ms: 1 };
     let error = Mqtt::with_journal(Settings::default(), clock, 7, journal).expect_err("another version");
-    assert!(error.to_string().contains("its version is 3, and this program knows 2"), "{error}");
+    assert!(error.to_string().contains("its version is 4, and this program knows 3"), "{error}");
 }

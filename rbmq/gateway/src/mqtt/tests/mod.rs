@@ -21,6 +21,7 @@ mod quality;
 mod random;
 mod retained;
 mod shared;
+mod snapshots;
 mod subscribe;
 mod testaments;
 mod wills;
