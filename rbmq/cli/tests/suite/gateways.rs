@@ -302,3 +302,35 @@ fn expect(client: &mut crate::common::secure::Secure, bytes: &[u8]) {
     client.read_exact(&mut got).expect("an answer");
     assert!(got == bytes, "{}", String::from_utf8_lossy(&got[..got.len().min(100)]));
 }
+
+/// Its socket is full when its limit is reached: it goes on when both have room again.
+#[cfg(feature = "tls")]
+#[test]
+fn a_limited_client_over_tls_that_reads_late_gets_everything() {
+    use crate::common::{secure, setup::Setup};
+
+    const COUNT: usize = 1600;
+    let setup = Setup::new();
+    let tls = setup.text("tls");
+    let text = format!(
+        "[[gateway]]\nprotocol = 'resp'\nlisten = '127.0.0.1:0'\ntls = 'require'\ncert = '{tls}/server.pem'\nkey = '{tls}/server-key.pem'\n\
+         max_lag_bytes = '32 MiB'\nframes_bytes = '64 MiB'\n[quotas]\naddress_out_bytes_per_s = '4 MiB'\nrate_burst_ms = 100\n"
+    );
+    std::fs::write(setup.file("rbmq.toml"), text).expect("a file");
+    let broker = Operated::start(&setup.file("rbmq.toml"), &[]);
+    let address = broker.wait_said("rbmq: redis clients at ");
+    let config = secure::config(&setup.file("tls/ca.pem"), None, &[]);
+    let mut client = secure::connect(config, &address).expect("a handshake");
+    client.write_all(b"SUBSCRIBE t\r\n").expect("sent");
+    expect(&mut client, b"*3\r\n$9\r\nsubscribe\r\n$1\r\nt\r\n:1\r\n");
+    let publisher = Publisher::connect(&broker.addr).expect("the broker listens");
+    let mut writer = publisher.topic("t").expect("a topic");
+    (0..COUNT).for_each(|number| _ = writer.publish(format!("{number:10000}").as_bytes()).expect("room"));
+    // By then the buffers of the system are full.
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    for number in 0..COUNT {
+        let message = format!("*3\r\n$7\r\nmessage\r\n$1\r\nt\r\n$10000\r\n{number:10000}\r\n");
+        expect(&mut client, message.as_bytes());
+    }
+    broker.end();
+}
