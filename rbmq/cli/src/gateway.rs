@@ -25,12 +25,6 @@ const BROKER: &str = "127.0.0.1:7411";
 /// The pause before the next attempt to reach a broker that is not there when the gateways start.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How often the gateways are looked after.
-const STEP: Duration = Duration::from_millis(500);
-
-/// The same while they start.
-const SHORT_STEP: Duration = Duration::from_millis(10);
-
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   rbmq gateway resp mqtt --broker 10.0.0.5:7411
@@ -243,8 +237,11 @@ impl Args {
             } else if std::mem::take(reload) {
                 self.reload(reception, login, gateways, log);
             }
-            let is_short = on_ready.is_some() && began.elapsed() < STEP;
-            match stop.wait_asked(Some(if is_short { SHORT_STEP } else { STEP })) {
+            let asked = match on_ready {
+                Some(_) => serve::wait_for_start(began, stop),
+                None => stop.wait_asked(Some(serve::STEP)),
+            };
+            match asked {
                 Some(Asked::End) => return false,
                 Some(Asked::Reload) => *reload = true,
                 None if gateways.has_ended() => return true,
@@ -334,9 +331,9 @@ fn start(
         let gateways = wait_for_broker(&reception, &link)?;
         Ok((reception, gateways))
     })?;
-    let mut reload = false;
+    let (began, mut reload) = (Instant::now(), false);
     while !starting.is_finished() {
-        match stop.wait_asked(Some(SHORT_STEP)) {
+        match serve::wait_for_start(began, stop) {
             // Nobody is served yet.
             Some(Asked::End) => return Ok(None),
             asked => reload |= asked.is_some(),

@@ -20,8 +20,20 @@ use super::supervisor;
 use super::times;
 use super::top::table::{self, Before, Sort};
 
-/// How often gateways that start are looked at.
-const GATEWAYS_STEP: Duration = Duration::from_millis(2);
+/// How often gateways are looked after.
+pub(super) const STEP: Duration = Duration::from_millis(500);
+
+/// The same as long as they may be there in a moment.
+const SHORT_STEP: Duration = Duration::from_millis(2);
+
+/// Waits for a request until gateways that began to start then are looked after again. A supervisor learns that it takes longer.
+pub(super) fn wait_for_start(began: Instant, stop: &Stop) -> Option<Asked> {
+    let is_short = began.elapsed() < STEP;
+    if !is_short {
+        supervisor::still_waiting();
+    }
+    stop.wait_asked(Some(if is_short { SHORT_STEP } else { STEP }))
+}
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -78,12 +90,12 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
         printer.print(&format!("rbmq: {line}"));
     }
     // Last of all: what its clients publish finds its subscribers.
-    let gateways = start_gateways(&broker, &stop, &printer)?;
+    let (gateways, mut asked) = start_gateways(&broker, &stop, &printer)?;
     let endpoints = Endpoints { http: http.as_ref(), gateways: &gateways };
     supervisor::ready(&broker);
     let mut stats = args.stats.map(|interval| Stats::new(interval, args.json));
     loop {
-        match stop.wait_asked(stats.as_ref().map(Stats::due)) {
+        match asked.take().or_else(|| stop.wait_asked(stats.as_ref().map(Stats::due))) {
             Some(Asked::End) => break,
             Some(Asked::Reload) => reload::reload(&args.source, &mut broker, endpoints, &log),
             None => {}
@@ -115,12 +127,19 @@ fn start_http(broker: &Broker, log: &BrokerLog) -> Result<Option<Endpoint>, Fail
     endpoint.map(Some).map_err(Failure::failed)
 }
 
-/// Starts the gateways, if there are some, and says where they are, as soon as clients are served.
-fn start_gateways(broker: &Broker, stop: &Stop, printer: &Printer) -> Result<Gateways, Failure> {
+/// Starts the gateways, if there are some, and says where they are, as soon as clients are served. Returns what the command was asked meanwhile, too.
+fn start_gateways(
+    broker: &Broker,
+    stop: &Stop,
+    printer: &Printer,
+) -> Result<(Gateways, Option<Asked>), Failure> {
     let gateways = Gateways::start(broker).map_err(Failure::failed)?;
-    while !gateways.are_serving() && !gateways.has_ended() && !stop.wait(Some(GATEWAYS_STEP)) {}
+    let (began, mut asked) = (Instant::now(), None);
+    while !gateways.are_serving() && !gateways.has_ended() && asked != Some(Asked::End) {
+        asked = wait_for_start(began, stop).or(asked);
+    }
     gateways.list().iter().for_each(|gateway| print_gateway(gateway, printer));
-    Ok(gateways)
+    Ok((gateways, asked))
 }
 
 /// Says where a gateway is.

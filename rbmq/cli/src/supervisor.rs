@@ -25,6 +25,11 @@ pub(super) fn waiting(status: &str) {
     notify(&[NotifyState::Status(status), NotifyState::ExtendTimeoutUsec(WAIT_USEC)]);
 }
 
+/// The process waits for the same as before.
+pub(super) fn still_waiting() {
+    notify(&[NotifyState::ExtendTimeoutUsec(WAIT_USEC)]);
+}
+
 /// The broker reloads its configuration. [`ready`] follows.
 pub(super) fn reloading() {
     // The time distinguishes this message from that of an earlier reload.
