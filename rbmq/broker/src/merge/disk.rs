@@ -128,12 +128,12 @@ impl DiskQuestions {
         std::mem::replace(&mut self.lost, now.lost) < now.lost
     }
 
-    /// Answers the questions that can be answered. `stored` has the end of a publisher's log in the file; none for a
-    /// publisher whose log lost a part there. Returns whether a sync is to begin.
+    /// Answers the questions that can be answered. `stored` has the end of a publisher's log in the file; none if the log lost a part
+    /// there that the question for a position is about. Returns whether a sync is to begin.
     pub(super) fn settle(
         &mut self,
         now: DiskState,
-        stored: impl Fn(u32) -> Option<Position>,
+        stored: impl Fn(u32, Position) -> Option<Position>,
         mut tell: impl FnMut(u32, DiskReport<'_>),
     ) -> bool {
         self.take_marks(now.durable);
@@ -146,7 +146,8 @@ impl DiskQuestions {
         for number in due.drain(..) {
             let Some(asked) = self.asked.get_mut(&number) else { continue };
             asked.due = false;
-            let Some(stored) = stored(number) else {
+            let Some(first) = asked.wanted.into_iter().filter(|wanted| *wanted > 0).min() else { continue };
+            let Some(stored) = stored(number, first) else {
                 self.asked.remove(&number);
                 tell(number, DiskReport::Lost);
                 continue;
@@ -209,7 +210,7 @@ mod tests {
         let mut told = Vec::new();
         let syncs = questions.settle(
             now,
-            |_| stored,
+            |_, _| stored,
             |_, report| match report {
                 DiskReport::Stored(stored, synced) => told.push((stored, synced)),
                 other => panic!("{other:?}"),
@@ -253,7 +254,11 @@ mod tests {
         assert!(questions.has_lost(lossy) && !questions.has_lost(lossy));
         questions.ask(1, [20, 0]);
         let mut told = Vec::new();
-        questions.settle(lossy, |_| None, |number, report| told.push((number, report == DiskReport::Lost)));
+        questions.settle(
+            lossy,
+            |_, _| None,
+            |number, report| told.push((number, report == DiskReport::Lost)),
+        );
         assert_eq!(told, [(1, true)]);
         assert!(questions.has_other_failure(Some("full")) && !questions.has_other_failure(Some("full")));
         assert!(questions.has_other_failure(None));
@@ -332,7 +337,7 @@ mod tests {
             let on_disk = |who| log[..*durable as usize].iter().filter(|of| **of == who).count() as u64;
             let begins = questions.settle(
                 now,
-                |who| Some(own[who as usize]),
+                |who, _| Some(own[who as usize]),
                 |who, report| {
                     let DiskReport::Stored(stored, synced) = report else { panic!("{report:?}") };
                     assert!(!*unsure && stored <= own[who as usize] && synced <= on_disk(who));

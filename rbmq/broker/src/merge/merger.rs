@@ -10,6 +10,7 @@
 //! floods the topic delays each other one by at most one small ring. Data is released after it was copied: when the topic's ring
 //! has no room, the publishers run out of credit.
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -165,8 +166,10 @@ struct MergeSource<S> {
     waited: bool,
     /// The publisher waits until its log is delivered, and consumed, up to these positions.
     asked: (Position, Position),
-    /// The disk lost a part of the log since the publisher is here.
-    is_lossy: bool,
+    /// The disk lost a part of the log, below this position perhaps.
+    lost_below: Position,
+    /// The publisher has yet to be told: an answer for later positions would be one for these too.
+    owes_loss: Cell<bool>,
 }
 
 impl<S: SourceRing> MergeSource<S> {
@@ -245,7 +248,8 @@ impl<S: SourceRing> Merger<S> {
             reported: None,
             waited: false,
             asked: (0, 0),
-            is_lossy: false,
+            lost_below: 0,
+            owes_loss: Cell::new(false),
         };
         if let Some(failure) = self.disk.failure() {
             source.ring.tell(DiskReport::Failure(Some(failure)));
@@ -496,12 +500,15 @@ impl<S: SourceRing> Merger<S> {
         }
         let Some(now) = self.disk.is_watching().then(|| log.disk()).flatten() else { return false };
         if self.disk.has_lost(now) {
-            self.sources.values_mut().for_each(|source| source.is_lossy = true);
+            for source in self.sources.values_mut() {
+                (source.lost_below, source.owes_loss) = (source.reached.merged, Cell::new(true));
+            }
         }
         let sources = &self.sources;
-        let stored = |number| {
-            let source: Option<&MergeSource<S>> = sources.get(&number);
-            source.filter(|source| !source.is_lossy).map(|source| source.reached.merged)
+        let stored = |number, wanted| {
+            let source: &MergeSource<S> = sources.get(&number)?;
+            let is_lost = source.owes_loss.replace(false) || wanted <= source.lost_below;
+            (!is_lost).then_some(source.reached.merged)
         };
         self.disk.settle(now, stored, |number, report| {
             sources.get(&number).into_iter().for_each(|source| source.ring.tell(report));

@@ -33,6 +33,8 @@ struct Ring {
     loss: Option<usize>,
     confirmed: Reached,
     count: Coverage,
+    /// What it was told about the disk.
+    told: Vec<String>,
 }
 
 #[derive(Clone, Default)]
@@ -62,7 +64,7 @@ impl SourceRing for Publisher {
     }
 
     fn tell(&self, report: DiskReport<'_>) {
-        panic!("nobody asked: {report:?}");
+        self.0.borrow_mut().told.push(format!("{report:?}"));
     }
 
     fn origin(&self, number: u32, piece: &Whole) -> Place {
@@ -94,6 +96,7 @@ struct Merged {
     count: Coverage,
     ended: bool,
     asked: Cell<u32>,
+    disk: Option<DiskState>,
 }
 
 impl Log for Merged {
@@ -119,7 +122,7 @@ impl Log for Merged {
     }
 
     fn disk(&self) -> Option<DiskState> {
-        None
+        self.disk
     }
 
     fn disk_failure(&self) -> Option<&str> {
@@ -175,6 +178,7 @@ impl World {
             count: Coverage::ONE,
             ended: false,
             asked: Cell::new(0),
+            disk: None,
         };
         let mut world = Self {
             merger: Merger::new(table_limit),
@@ -344,6 +348,30 @@ fn a_publisher_without_room_stays_first_in_the_queue() {
     let order: Vec<u32> = Runs::new(&world.log.bytes).map(|run| run.publisher).collect();
     assert_eq!(order, [0, 1, 2]);
     world.drain();
+}
+
+#[test]
+fn a_loss_of_the_disk_is_told_once_and_for_what_was_there() {
+    let mut world = World::new(1000, 1000);
+    let ask = |world: &mut World, position: u64, lost: u64| {
+        let end = world.log.bytes.len() as Position;
+        world.log.disk = Some(DiskState { end, durable: end, unsure: false, lost });
+        world.signals[&0].stored.store(position, Ordering::Release);
+        world.merger.note(Note::AskedDisk(0));
+        world.merger.settle_disk(&world.log);
+        std::mem::take(&mut world.rings[&0].0.borrow_mut().told).join(" ")
+    };
+    world.step(&Step::Deliver(0, 10));
+    assert_eq!(ask(&mut world, 10, 0), "Stored(10, 0)");
+    world.step(&Step::Deliver(0, 10));
+    // Nobody asked when it happened. The answer for what comes later would be one for what is lost, too.
+    world.step(&Step::Deliver(0, 10));
+    assert_eq!(ask(&mut world, 30, 7), "Lost");
+    world.step(&Step::Deliver(0, 10));
+    assert_eq!(ask(&mut world, 40, 7), "Stored(40, 0)");
+    assert_eq!(ask(&mut world, 20, 7), "Lost");
+    assert_eq!(ask(&mut world, 35, 7), "Stored(40, 0)");
+    assert_eq!(ask(&mut world, 40, 8), "Lost");
 }
 
 #[test]
