@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use access::Identity;
-use rbmq_wire::{Control, Space, SubscribeLimits, Topic, TopicFilter, TopicName};
+use rbmq_wire::{Control, Rejection, Space, SubscribeLimits, Topic, TopicFilter, TopicName};
 use rocketbufs::inspect::SubscriberInfo;
 use rocketbufs::{Bid, Conn};
 use tracing::info;
@@ -61,10 +61,10 @@ enum Announcement {
     Continues(Bid),
     /// A buffer was removed.
     Removed(Bid, TopicName),
-    /// All buffers that existed when the subscriber asked have been announced. Or a reason: some of what it asked for is refused.
-    Complete(Option<String>),
-    /// Nothing of what the subscriber asked for is taken, since a limit is reached.
-    TooMuch(String),
+    /// All buffers that existed when the subscriber asked have been announced.
+    Complete,
+    /// Some of what it asked for is refused, or all, for this reason.
+    Rejected(Rejection, String),
 }
 
 impl Announcement {
@@ -76,12 +76,9 @@ impl Announcement {
                 let yes = topics.get(*bid)?.continues;
                 return Some(Control::Continues { bid: *bid, yes });
             }
-            Self::Complete(None) => return Some(Control::TopicsDone),
-            Self::Complete(Some(reason)) => {
-                return Some(Control::Rejected { is_limit: false, reason: reason.clone() });
-            }
-            Self::TooMuch(reason) => {
-                return Some(Control::Rejected { is_limit: true, reason: reason.clone() });
+            Self::Complete => return Some(Control::TopicsDone),
+            Self::Rejected(what, reason) => {
+                return Some(Control::Rejected { what: *what, reason: reason.clone() });
             }
             Self::Removed(bid, topic) => {
                 return Some(Control::TopicGone { bid: *bid, topic: topic.clone() });
@@ -271,7 +268,7 @@ impl Subscribers {
                     tables.audit_refusal(&Denial { address, identity, operation, topic: None, reason });
                 }
                 // In the order of the requests.
-                return self.announce(tables, conn.id(), Announcement::TooMuch(reason));
+                return self.announce(tables, conn.id(), Announcement::Rejected(Rejection::Limit, reason));
             }
         };
         match tables.topics.add_filters(conn.id(), filters.clone(), limits) {
@@ -284,7 +281,8 @@ impl Subscribers {
                     TooManyFilters::Filters(_) => Refusal::TopicsOfSubscriber,
                     TooManyFilters::Patterns(_) => Refusal::PatternsOfSubscriber,
                 });
-                self.announce(tables, conn.id(), Announcement::TooMuch(limits.reason(&error)));
+                let reason = limits.reason(&error);
+                self.announce(tables, conn.id(), Announcement::Rejected(Rejection::Limit, reason));
             }
         }
     }
@@ -311,7 +309,8 @@ impl Subscribers {
             let kept = self.may_replay(tables, conn, bid);
             self.announce(tables, conn, Announcement::Exists { bid, fresh, kept });
         }
-        self.announce(tables, conn, Announcement::Complete(refused));
+        let refused = refused.map(|reason| Announcement::Rejected(Rejection::Rights, reason));
+        self.announce(tables, conn, refused.unwrap_or(Announcement::Complete));
         if let Some(name) = name {
             self.offline.back(&name, filters, &bids);
         }
@@ -407,7 +406,7 @@ impl Subscribers {
             let named = tables.topics.filters(*conn).filter_map(TopicFilter::as_topic);
             let named: Vec<TopicName> = named.filter(|topic| rights.lost(topic)).collect();
             if let Some(reason) = refused_topics(tables, *conn, &named, &[]) {
-                self.announce(tables, *conn, Announcement::Complete(Some(reason)));
+                self.announce(tables, *conn, Announcement::Rejected(Rejection::Withdrawn, reason));
             }
             for (bid, _) in matched.iter().filter(|(_, topic)| rights.gained(topic)) {
                 let kept = self.may_replay(tables, *conn, *bid);

@@ -93,10 +93,10 @@ pub mod wire {
         DecodeError, FilterError, Framing, GatewayStats, Hello, LimitStats, MAX_ATTRIBUTE_BYTES,
         MAX_ATTRIBUTES_BYTES, MAX_CLIENT_NAME_BYTES, MAX_PASSWORD_BYTES, MAX_RECORD_BYTES, MAX_TOPIC_BYTES,
         Observe, Piece, RECORD_HEADER_BYTES, RUN_HEADER_BYTES, Record, RecordError, RecordFault, Records,
-        RefuseCode, ReplayFrom, Role, Run, RunError, Runs, Secret, SlowestSubscriber, Space, SpaceError,
-        SubscribeLimits, SubscriptionSortKey, SubscriptionStats, Topic, TopicError, TopicFilter, TopicName,
-        TopicStats, Unpack, UnpackError, push_record, push_record_with, record_header, record_header_with,
-        run_header,
+        RefuseCode, Rejection, ReplayFrom, Role, Run, RunError, Runs, Secret, SlowestSubscriber, Space,
+        SpaceError, SubscribeLimits, SubscriptionSortKey, SubscriptionStats, Topic, TopicError, TopicFilter,
+        TopicName, TopicStats, Unpack, UnpackError, push_record, push_record_with, record_header,
+        record_header_with, run_header,
     };
 }
 

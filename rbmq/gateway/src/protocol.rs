@@ -196,10 +196,17 @@ pub(crate) trait Bus: Logs {
     /// Nothing was published.
     fn publish(&mut self, topic: &TopicName, attributes: &[u8], payload: &[u8]) -> Result<(), PublishError>;
     /// Asks for the messages of all topics that the filter matches. Counted: as many [`Bus::unsubscribe`] end it. `true`: every message that is
-    /// published from now on arrives. `false`: [`Protocol::on_subscribed`] follows with the filter when that is so, or [`Protocol::on_not_subscribed`].
+    /// published from now on arrives. `false`: [`Protocol::on_subscribed`] follows with the filter when that is so, or [`Protocol::on_not_subscribed`]:
+    /// then the next call asks again.
     fn subscribe(&mut self, filter: &TopicFilter) -> bool;
     /// Takes one [`Bus::subscribe`] back.
     fn unsubscribe(&mut self, filter: &TopicFilter);
+    /// The same question for a filter that is subscribed to already, by others.
+    fn ask_again(&mut self, filter: &TopicFilter) -> bool {
+        let is_in_force = self.subscribe(filter);
+        self.unsubscribe(filter);
+        is_in_force
+    }
     /// Whether what is published here to a topic comes back in the log of this name: that of its space, or its own. A topic that comes from elsewhere
     /// has a log of its own beside that of the space.
     fn is_log_of(&self, log: &TopicName, topic: &TopicName) -> bool;

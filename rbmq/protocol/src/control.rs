@@ -272,18 +272,42 @@ pub enum Control {
     Limits(SubscribeLimits),
     /// Broker → subscriber: all existing buffers of a TOPICS message have been announced. Each TOPICS gets one, in order.
     TopicsDone,
-    /// Broker → subscriber: a TOPICS message was not accepted. Sent instead of TOPICS_DONE.
+    /// Broker → subscriber: a TOPICS message was not accepted. Sent instead of TOPICS_DONE, unless rights are withdrawn.
     Rejected {
-        /// Whether nothing of it is taken, since a limit or a quota is reached. Otherwise the user may not subscribe to some topics that it
-        /// names, and the rest is taken. On the wire the text begins with `limit: ` then.
-        is_limit: bool,
+        /// What is refused.
+        what: Rejection,
         /// The reason, for people.
         reason: String,
     },
 }
 
+/// What REJECTED refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rejection {
+    /// Some topics that the TOPICS names, which the user may not subscribe to. The rest is taken.
+    Rights,
+    /// All of the TOPICS, since a limit or a quota is reached. On the wire the text begins with `limit: `.
+    Limit,
+    /// Topics of earlier TOPICS, which the user may not read any more: this is no answer. On the wire the text begins with `withdrawn: `.
+    Withdrawn,
+}
+
+impl Rejection {
+    fn mark(self) -> &'static str {
+        match self {
+            Self::Rights => "",
+            Self::Limit => "limit: ",
+            Self::Withdrawn => "withdrawn: ",
+        }
+    }
+
+    fn of(text: &str) -> Self {
+        let marked = [Self::Limit, Self::Withdrawn].into_iter().find(|what| text.starts_with(what.mark()));
+        marked.unwrap_or(Self::Rights)
+    }
+}
+
 /// How texts begin that say more than their message did at first: peers that do not know it show it to people.
-const LIMIT: &str = "limit: ";
 const LOST: &str = "lost: ";
 
 const CREATE: u8 = 0x01;
@@ -367,9 +391,9 @@ impl Control {
                 b.extend_from_slice(&limits.block_timeout_ms.to_le_bytes());
                 b.extend_from_slice(&limits.max_hold_ms.to_le_bytes());
             }
-            Self::Rejected { is_limit, reason } => {
+            Self::Rejected { what, reason } => {
                 b.push(REJECTED);
-                put_marked(&mut b, *is_limit, LIMIT, reason);
+                put_text(&mut b, &format!("{}{reason}", what.mark()));
             }
         }
         b
@@ -417,8 +441,9 @@ impl Control {
                 max_hold_ms: r.u32()?,
             }),
             REJECTED => {
-                let (is_limit, reason) = get_marked(&mut r, LIMIT)?;
-                Self::Rejected { is_limit, reason }
+                let text = get_text(&mut r)?;
+                let what = Rejection::of(&text);
+                Self::Rejected { what, reason: text[what.mark().len()..].to_owned() }
             }
             kind @ (STORED | ASK_STORED | NOT_STORED | DISK) => Self::decode_stored(kind, &mut r)?,
             kind @ (REPLAY | REPLAYED) => Self::decode_replay(kind, &mut r)?,
@@ -521,8 +546,9 @@ impl Control {
             STORED => Self::Stored { bid, position: r.u64()?, synced: r.u64()? },
             ASK_STORED => Self::AskStored { bid, position: r.u64()?, synced: r.u64()? },
             NOT_STORED => {
-                let (is_lost, reason) = get_marked(r, LOST)?;
-                Self::NotStored { bid, is_lost, reason }
+                let text = get_text(r)?;
+                let lost = text.strip_prefix(LOST);
+                Self::NotStored { bid, is_lost: lost.is_some(), reason: lost.unwrap_or(&text).to_owned() }
             }
             _ => Self::Disk { bid, failure: get_text(r)? },
         })
@@ -540,7 +566,7 @@ impl Control {
             Self::NotStored { bid, is_lost, reason } => {
                 b.push(NOT_STORED);
                 b.extend_from_slice(&bid.to_le_bytes());
-                put_marked(b, *is_lost, LOST, reason);
+                put_text(b, &format!("{}{reason}", if *is_lost { LOST } else { "" }));
             }
             Self::Disk { bid, failure } => {
                 b.push(DISK);
@@ -692,20 +718,6 @@ fn put_text(b: &mut Vec<u8>, text: &str) {
     b.extend_from_slice(text);
 }
 
-/// A text that begins with a mark, or does not.
-fn put_marked(b: &mut Vec<u8>, is_marked: bool, mark: &str, text: &str) {
-    match is_marked {
-        true => put_text(b, &format!("{mark}{text}")),
-        false => put_text(b, text),
-    }
-}
-
-/// Whether a text begins with a mark, and the text without it.
-fn get_marked(r: &mut Reader<'_>, mark: &str) -> Result<(bool, String), DecodeError> {
-    let text = get_text(r)?;
-    Ok(text.strip_prefix(mark).map_or_else(|| (false, text.clone()), |rest| (true, rest.to_owned())))
-}
-
 fn get_text(r: &mut Reader<'_>) -> Result<String, DecodeError> {
     let len = usize::from(r.u16()?);
     if len > Control::MAX_TEXT_BYTES {
@@ -744,9 +756,10 @@ mod tests {
         let not_stored = |is_lost| Control::NotStored { bid: 1, is_lost, reason: "a".into() }.encode();
         assert_eq!(not_stored(false), b"\x08\x01\0\0\0\x01\0a");
         assert_eq!(not_stored(true), b"\x08\x01\0\0\0\x07\0lost: a");
-        let rejected = |is_limit| Control::Rejected { is_limit, reason: "a".into() }.encode();
-        assert_eq!(rejected(false), b"\x13\x01\0a");
-        assert_eq!(rejected(true), b"\x13\x08\0limit: a");
+        let rejected = |what| Control::Rejected { what, reason: "a".into() }.encode();
+        assert_eq!(rejected(Rejection::Rights), b"\x13\x01\0a");
+        assert_eq!(rejected(Rejection::Limit), b"\x13\x08\0limit: a");
+        assert_eq!(rejected(Rejection::Withdrawn), b"\x13\x0c\0withdrawn: a");
         assert_eq!(Control::Disk { bid: 1, failure: String::new() }.encode(), b"\x09\x01\0\0\0\0\0");
         let replay = Control::Replay { bid: 1, from: ReplayFrom::Position(0x0203) };
         assert_eq!(replay.encode(), b"\x17\x01\0\0\0\x01\x03\x02\0\0\0\0\0\0");

@@ -34,7 +34,7 @@ pub use attributes::{
     MAX_ATTRIBUTES_BYTES,
 };
 pub use attributes_buf::{AttributeTooLong, AttributesBuf};
-pub use control::{Control, RefuseCode, ReplayFrom, SubscribeLimits, Topic};
+pub use control::{Control, RefuseCode, Rejection, ReplayFrom, SubscribeLimits, Topic};
 pub use error::DecodeError;
 pub use framing::Framing;
 pub use hello::{Hello, MAX_CLIENT_NAME_BYTES, Role};

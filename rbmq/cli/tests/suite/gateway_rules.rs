@@ -251,3 +251,57 @@ fn the_login_at_the_broker_is_read_again() {
     beside.process.end();
     drop(broker);
 }
+
+/// A session keeps its filter, of which nothing comes any more.
+#[test]
+fn what_the_broker_refuses_to_a_session_is_refused_to_others_until_it_is_allowed() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let brokers = users(dir.path(), "brokers.toml", &["edge"]);
+    let (password, keep) = (write(dir.path(), "password", PASSWORD), dir.path().join("sessions"));
+    let rules_of = |subscribe: &str| {
+        let rule = "[[access.rules]]\nusers = ['edge']\npublish = ['x']\n";
+        write(dir.path(), "rbmq.toml", &format!("{rule}subscribe = ['{subscribe}']\n"))
+    };
+    let broker = Operated::start(Path::new(&rules_of("x")), &["--users", &brokers]);
+    let keep = keep.to_str().expect("UTF-8");
+    let args = ["--user", "edge", "--password-file", &password, "--keep-dir", keep];
+    let beside = Beside::start(&broker.addr, &args);
+    drop(beside.mqtt_of("session", "x", 1));
+    beside.process.end();
+    let reload = |subscribe, count| {
+        rules_of(subscribe);
+        broker.signal("HUP");
+        until("the rules are read", || broker.log().matches("reloaded").count() == count);
+    };
+    reload("other", 1);
+    let beside = Beside::start(&broker.addr, &args);
+    let (mut mqtt, mut publisher) = (beside.mqtt("client"), beside.mqtt("publisher"));
+    assert_eq!(mqtt.ask_for("x", 1), 0x87);
+    assert_eq!(mqtt.ask_for("x", 1), 0x87);
+    publisher.publish(Message::new("x", "nobody waits for it", 1, 1)).expect("sent");
+    acked(&mut publisher, AckKind::Puback, 1);
+    reload("x", 2);
+    assert_eq!(mqtt.ask_for("x", 1), 1);
+    publisher.publish(Message::new("x", "heard", 1, 2)).expect("sent");
+    assert_eq!(mqtt.message().0, "heard");
+    beside.process.end();
+    broker.end();
+}
+
+/// The log of a space is read as a whole, or not at all.
+#[test]
+fn a_filter_within_a_space_that_the_gateway_may_not_read_is_refused() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let brokers = users(dir.path(), "brokers.toml", &["edge"]);
+    let good = write(dir.path(), "good", PASSWORD);
+    let rules = format!("{SPACE}[[access.rules]]\nusers = ['edge']\nsubscribe = ['a/#']\n");
+    let rules = write(dir.path(), "rbmq.toml", &rules);
+    let broker = Operated::start(Path::new(&rules), &["--users", &brokers]);
+    let beside = Beside::start(&broker.addr, &["--user", "edge", "--password-file", &good]);
+    let mut mqtt = beside.mqtt("a");
+    assert_eq!(mqtt.ask_for("a/+", 1), 0x87);
+    assert_eq!(mqtt.ask_for("a/1", 1), 0x87);
+    assert_eq!(say(&mut beside.redis(), "PSUBSCRIBE a/*"), "-NOPERM No permissions to access a channel");
+    beside.process.end();
+    broker.end();
+}

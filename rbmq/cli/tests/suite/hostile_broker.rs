@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rbmq::wire::{Control, Framing, Observe, RefuseCode, Topic};
+use rbmq::wire::{Control, Framing, Observe, RefuseCode, Rejection, Topic};
 use rbmq::{
     Event, Notice, ObserveError, Observer, Publisher, ReceiveError, Subscriber, TopicName, TopicOpenError,
     TopicStats,
@@ -86,7 +86,7 @@ fn flood(conn: &Conn, messages: impl Iterator<Item = Control>) {
 
 #[test]
 fn a_flood_of_refusals_is_reported_as_such() {
-    let reason = || Control::Rejected { is_limit: false, reason: "no\x1b[2J\r\nrbmq: done".into() };
+    let reason = || Control::Rejected { what: Rejection::Rights, reason: "no\x1b[2J\r\nrbmq: done".into() };
     let broker = Impostor::start(move |conn, _| {
         flood(conn, (0..3000).map(|_| reason()));
         flood(conn, std::iter::once(Control::TopicsDone));

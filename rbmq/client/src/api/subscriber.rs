@@ -438,9 +438,9 @@ impl Subscriber {
     }
 
     /// The filters that the broker has refused since the last call, as soon as it has answered all requests ([`Subscriber::is_settled`]). Nothing
-    /// comes of them. They are asked for again over each new connection, until [`Subscriber::unsubscribe`]. A filter with wildcards is
-    /// refused only for a limit: it is in force for the topics that the user may read. What was in force and is refused after a reconnect is told
-    /// by [`Notice::Refused`](crate::Notice::Refused) alone. At most 1024 are kept.
+    /// comes of them. They are asked for again by [`Subscriber::subscribe`] and over each new connection, until [`Subscriber::unsubscribe`]. A filter
+    /// with wildcards is in force for the topics that the user may read, and refused if all its topics are in a space that the user may not read. What was in force and is refused after a reconnect is told
+    /// by [`Notice::Refused`](crate::Notice::Refused) alone.
     pub fn take_refused(&mut self) -> Vec<RefusedFilter> {
         self.driver.take_refused()
     }

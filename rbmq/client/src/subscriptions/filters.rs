@@ -16,6 +16,8 @@ struct Filter {
     start: StartFrom,
     /// Whether the broker has announced a buffer that the filter matches.
     matched: bool,
+    /// Whether the broker has refused its last request, as far as it has named the filter.
+    refused: bool,
 }
 
 /// How far the broker had answered the request for a filter when the connection was lost.
@@ -46,16 +48,22 @@ pub(super) struct Filters {
 }
 
 impl Filters {
-    /// Adds a filter. Returns false if it exists: then only its start changes. `matched`: the filter matches a known buffer,
-    /// which the broker does not announce again.
+    /// Adds a filter. Returns false if it exists and was not refused: then only its start changes. `matched`: the filter matches a
+    /// known buffer, which the broker does not announce again.
     pub(super) fn add(&mut self, filter: &TopicFilter, start: StartFrom, matched: bool) -> bool {
+        let number = self.next_number;
         if let Some(known) = self.filters.get_mut(filter.as_str()) {
             known.start = start;
-            return false;
+            if !std::mem::take(&mut known.refused) {
+                return false;
+            }
+            known.number = number;
+            self.next_number += 1;
+            return true;
         }
-        let number = self.next_number;
         self.next_number += 1;
-        self.filters.insert(filter.as_str(), Filter { filter: filter.clone(), number, start, matched });
+        let added = Filter { filter: filter.clone(), number, start, matched, refused: false };
+        self.filters.insert(filter.as_str(), added);
         self.wanted = None;
         self.unmatched += usize::from(!matched);
         true
@@ -67,6 +75,11 @@ impl Filters {
         self.unmatched -= usize::from(!removed.matched);
         self.wanted = None;
         true
+    }
+
+    /// The broker has refused a filter. Returns whether it is still wanted.
+    pub(super) fn on_refused(&mut self, filter: &TopicFilter) -> bool {
+        self.filters.get_mut(filter.as_str()).map(|known| known.refused = true).is_some()
     }
 
     /// The broker has announced all existing buffers for all requests.

@@ -41,7 +41,7 @@ mod logs;
 #[cfg(test)]
 mod simulator;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use rbmq_wire::Levels;
@@ -53,7 +53,7 @@ use crate::ground::error::ReceiveError;
 use crate::ground::options::{StartFrom, SubscriberOptions};
 use crate::state::event::{Notice, RefusedFilter};
 use crate::state::space_reader::SpaceView;
-use crate::wire::{Control, Framing, Topic, TopicFilter, TopicName};
+use crate::wire::{Control, Framing, Rejection, Topic, TopicFilter, TopicName};
 use buffers::{Buffer, Buffers, Stage};
 use clamped_options::ClampedOptions;
 pub(super) use effects::{Begin, Effect, Subscribe};
@@ -84,7 +84,7 @@ pub(super) struct Subscriptions {
     effects: VecDeque<Effect>,
     notices: VecDeque<Notice>,
     /// Filters that the broker has refused, for an application that asks for them.
-    refused: Vec<RefusedFilter>,
+    refused: BTreeMap<TopicFilter, RefusedFilter>,
 }
 
 /// The application's calls.
@@ -110,6 +110,7 @@ impl Subscriptions {
         if !self.filters.remove(filter) {
             return Vec::new();
         }
+        self.refused.remove(filter);
         let filters = &self.filters;
         let removed = self.buffers.remove_topics(|topic| !filters.any_is_for(topic));
         let mut left = Vec::with_capacity(removed.len());
@@ -155,7 +156,7 @@ impl Subscriptions {
 
     /// The filters that the broker has refused since the last call.
     pub(super) fn take_refused(&mut self) -> Vec<RefusedFilter> {
-        std::mem::take(&mut self.refused)
+        std::mem::take(&mut self.refused).into_values().collect()
     }
 
     /// Whether the broker has answered all requests, and the subscriptions of all logs that it announced are in force.
@@ -290,27 +291,36 @@ impl Subscriptions {
             }
             Control::TopicGone { bid, .. } => self.on_topic_gone(bid),
             Control::Limits(limits) => self.clamped.on_limits(limits),
-            Control::TopicsDone => self.on_answered(conn),
+            Control::TopicsDone => {
+                // An earlier request for the same filter may have been refused.
+                self.link.asked_first(conn).map(|filter| self.refused.remove(filter));
+                self.on_answered(conn);
+            }
             Control::Continues { bid, yes: true } => self.buffers.set_continues(bid, true),
             Control::Continues { bid, yes: false } => self.give_up(bid),
             Control::Replayed { bid, replay, start } => self.on_replayed(bid, replay, start),
-            Control::Rejected { is_limit, reason } => self.on_rejected(conn, is_limit, &printable(&reason)),
+            Control::Rejected { what, reason } => self.on_rejected(conn, what, &printable(&reason)),
             _ => {
                 self.effects.push_back(Effect::Close("the broker sent a message that is not for subscribers"))
             }
         }
     }
 
-    /// The broker refuses some of what a TOPICS message has asked for, or all of it.
-    fn on_rejected(&mut self, conn: u64, is_limit: bool, reason: &str) {
-        self.buffers.on_rejected();
-        // Of what a filter with wildcards matches, the broker has taken what the user may read.
-        if let Some(filter) = self.link.asked_first(conn).filter(|filter| is_limit || !filter.has_wildcards())
-            && self.refused.len() < MAX_NOTICES
-        {
-            self.refused.push(RefusedFilter { filter: filter.clone(), is_limit, reason: reason.to_owned() });
-        }
+    /// The broker refuses some of what a TOPICS message has asked for, or all of it; or rights are withdrawn.
+    fn on_rejected(&mut self, conn: u64, what: Rejection, reason: &str) {
         self.refused(None, format!("the broker refused: {reason}"));
+        if what == Rejection::Withdrawn {
+            return;
+        }
+        self.buffers.on_rejected();
+        // A filter with wildcards is refused if nothing comes of it, as all its topics are in a space that the user may not read.
+        if let Some(filter) = self.link.asked_first(conn)
+            && self.filters.on_refused(filter)
+        {
+            let (filter, is_limit) = (filter.clone(), what == Rejection::Limit);
+            let refused = RefusedFilter { filter: filter.clone(), is_limit, reason: reason.to_owned() };
+            self.refused.insert(filter, refused);
+        }
         self.on_answered(conn);
     }
 
@@ -502,7 +512,8 @@ mod tests {
     use super::*;
 
     fn rejected(machine: &mut Subscriptions, conn: u64, is_limit: bool) {
-        machine.on_control(0, conn, Control::Rejected { is_limit, reason: "no".into() });
+        let what = if is_limit { Rejection::Limit } else { Rejection::Rights };
+        machine.on_control(0, conn, Control::Rejected { what, reason: "no".into() });
     }
 
     #[test]
@@ -511,8 +522,9 @@ mod tests {
         let filters = ["a", "b/+", "c/+"].map(|filter| filter.parse::<TopicFilter>().unwrap());
         filters.iter().for_each(|filter| _ = machine.subscribe(1, filter, StartFrom::Newest));
         rejected(&mut machine, 1, false);
-        // What the user may read of these topics comes.
-        rejected(&mut machine, 1, false);
+        machine.on_control(0, 1, Control::TopicsDone);
+        // Rights have changed: no request is answered.
+        machine.on_control(0, 1, Control::Rejected { what: Rejection::Withdrawn, reason: "no".into() });
         assert!(!machine.is_settled());
         rejected(&mut machine, 1, true);
         assert!(machine.is_settled());
@@ -523,7 +535,7 @@ mod tests {
         };
         assert_eq!(machine.take_refused(), [refused(0, false), refused(2, true)]);
         assert!(machine.take_refused().is_empty());
-        // A refusal without a request: rights have changed.
+        // Without a request, as older brokers say that rights have changed.
         rejected(&mut machine, 1, false);
         assert!(machine.take_refused().is_empty() && machine.is_settled());
         // Filters whose requests are not answered are asked for one by one after a reconnect, and the others together.
@@ -541,6 +553,35 @@ mod tests {
         let filter = late.clone();
         assert_eq!(machine.take_refused(), [RefusedFilter { filter, is_limit: false, reason: "no".into() }]);
         assert!(machine.is_settled());
+    }
+
+    #[test]
+    fn a_refused_filter_is_asked_for_again() {
+        let mut machine = Subscriptions::default();
+        let a: TopicFilter = "a/+".parse().unwrap();
+        let ask = |machine: &mut Subscriptions| machine.subscribe(1, &a, StartFrom::Newest).len();
+        assert_eq!((ask(&mut machine), ask(&mut machine)), (1, 0));
+        rejected(&mut machine, 1, false);
+        assert_eq!((ask(&mut machine), ask(&mut machine)), (1, 0), "over this connection");
+        // Its request is not answered: alone over the next one.
+        let b: TopicFilter = "b".parse().unwrap();
+        machine.subscribe(1, &b, StartFrom::Newest);
+        assert_eq!(machine.on_reconnected(2, true).len(), 2);
+        rejected(&mut machine, 2, false);
+        rejected(&mut machine, 2, false);
+        assert_eq!(machine.take_refused().len(), 2);
+        // The last answer counts.
+        machine.subscribe(2, &b, StartFrom::Newest);
+        machine.unsubscribe(&b);
+        machine.subscribe(2, &b, StartFrom::Newest);
+        rejected(&mut machine, 2, false);
+        machine.on_control(0, 2, Control::TopicsDone);
+        assert!(machine.is_settled() && machine.take_refused().is_empty());
+        // And none for filters that are not there any more.
+        machine.subscribe(2, &a, StartFrom::Newest);
+        machine.unsubscribe(&a);
+        rejected(&mut machine, 2, false);
+        assert!(machine.take_refused().is_empty());
     }
 
     #[test]

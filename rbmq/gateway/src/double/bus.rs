@@ -28,6 +28,8 @@ pub(crate) struct MemoryBus {
     pub(crate) filters: BTreeMap<TopicFilter, usize>,
     /// Filters whose subscription is not in force yet.
     pub(crate) late: Vec<TopicFilter>,
+    /// Filters that were refused.
+    pub(super) refused: BTreeSet<TopicFilter>,
     /// Whether subscriptions are in force only later.
     pub(crate) is_late: bool,
     /// How many messages have room; none: any number.
@@ -80,7 +82,7 @@ impl Bus for MemoryBus {
     fn subscribe(&mut self, filter: &TopicFilter) -> bool {
         let count = self.filters.entry(filter.clone()).or_default();
         *count += 1;
-        if self.is_late && *count == 1 {
+        if (self.refused.remove(filter) || *count == 1) && self.is_late {
             self.late.push(filter.clone());
         }
         !self.late.contains(filter)
@@ -91,6 +93,7 @@ impl Bus for MemoryBus {
         *count -= 1;
         if *count == 0 {
             self.filters.remove(filter);
+            self.refused.remove(filter);
             self.late.retain(|late| late != filter);
         }
     }

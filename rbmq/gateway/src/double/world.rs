@@ -167,6 +167,7 @@ impl<P: Protocol> World<P> {
     /// Subscriptions that were late are refused.
     pub(crate) fn not_subscribed(&mut self, is_limit: bool) {
         for filter in std::mem::take(&mut self.bus.late) {
+            self.bus.refused.insert(filter.clone());
             self.with(|protocol, cx| protocol.on_not_subscribed(&filter, is_limit, cx));
         }
         self.settle();

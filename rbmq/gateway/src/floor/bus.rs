@@ -52,9 +52,19 @@ pub(super) struct Open {
 #[derive(Debug, Default)]
 struct Wanted {
     count: usize,
-    is_in_force: bool,
+    state: State,
     /// The gateway receives all of its topics anyway.
     is_inside: bool,
+}
+
+/// What the broker has said of a filter.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Asked,
+    InForce,
+    /// Whoever wants it next asks again.
+    Refused,
 }
 
 /// What the subscriber is to do.
@@ -95,7 +105,7 @@ pub(crate) struct Topics {
     pub(super) is_missing: bool,
     /// A message has found no room, and its client waits.
     has_refused: bool,
-    /// How many filters are not in force.
+    /// How many filters the broker was asked for and has yet to answer.
     awaited: usize,
     counts: BusCounts,
     /// The logs of kept topics, in the broker's process.
@@ -236,26 +246,27 @@ impl Topics {
         std::mem::take(&mut self.asks)
     }
 
-    /// Whether some filter is not in force.
+    /// Whether the broker has yet to answer for some filter.
     pub(crate) fn awaits(&self) -> bool {
         self.awaited > 0
     }
 
     /// The broker refuses a filter. Returns whether somebody waits for it.
     pub(crate) fn on_not_subscribed(&mut self, filter: &TopicFilter) -> bool {
-        let waits = self.wanted.get_mut(filter).filter(|wanted| !wanted.is_in_force);
+        let waits = self.wanted.get_mut(filter).filter(|wanted| wanted.state == State::Asked);
         let Some(wanted) = waits else { return false };
-        wanted.is_in_force = true;
+        wanted.state = State::Refused;
         self.awaited -= 1;
         true
     }
 
-    /// All filters are in force. Returns those that were not.
+    /// All filters that are not refused are in force. Returns those that were not.
     pub(crate) fn on_settled(&mut self) -> Vec<TopicFilter> {
         let mut settled = Vec::with_capacity(self.awaited);
         self.awaited = 0;
         for (filter, wanted) in &mut self.wanted {
-            if !std::mem::replace(&mut wanted.is_in_force, true) {
+            if wanted.state == State::Asked {
+                wanted.state = State::InForce;
                 settled.push(filter.clone());
             }
         }
@@ -464,13 +475,15 @@ impl Bus for Topics {
             wanted.is_inside = is_log
                 || self.spaces.iter().any(covers)
                 || self.foreign.iter().any(|foreign| foreign.covers(filter));
-            wanted.is_in_force = wanted.is_inside;
-            self.awaited += usize::from(!wanted.is_inside);
         }
-        if wanted.count == 1 && !wanted.is_inside {
+        if wanted.is_inside {
+            wanted.state = State::InForce;
+        } else if wanted.count == 1 || wanted.state == State::Refused {
+            wanted.state = State::Asked;
+            self.awaited += 1;
             self.asks.push(Ask::Subscribe(filter.clone()));
         }
-        wanted.is_in_force
+        wanted.state == State::InForce
     }
 
     fn unsubscribe(&mut self, filter: &TopicFilter) {
@@ -478,7 +491,7 @@ impl Bus for Topics {
         wanted.count -= 1;
         if wanted.count == 0 {
             let is_inside = wanted.is_inside;
-            self.awaited -= usize::from(!wanted.is_in_force);
+            self.awaited -= usize::from(wanted.state == State::Asked);
             self.wanted.remove(filter);
             if !is_inside {
                 self.asks.push(Ask::Unsubscribe(filter.clone()));

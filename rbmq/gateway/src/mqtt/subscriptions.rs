@@ -168,6 +168,8 @@ impl Mqtt {
             self.routes.insert(filter.as_str(), Route::new(in_force));
         }
         let Some(route) = self.routes.get_mut(filter.as_str()) else { return true };
+        // It may have been refused to others, of whom some sessions keep it.
+        route.in_force = route.in_force || cx.bus.ask_again(filter);
         let members = route.members_mut(group.as_deref());
         match members.binary_search_by_key(&subscriber.slot, |known| known.slot) {
             Ok(at) => {
@@ -197,7 +199,7 @@ impl Mqtt {
     pub(super) fn in_force(&mut self, filter: &TopicFilter, refusal: Option<u8>, cx: &mut Cx<'_>) {
         let Some(route) = self.routes.get_mut(filter.as_str()) else { return };
         // Sessions that had the filter before keep it: the bus asks for it again over its next connection.
-        route.in_force = true;
+        route.in_force = refusal.is_none();
         let slots: Vec<usize> = route.all().map(|subscriber| subscriber.slot).collect();
         for slot in slots {
             let Some(conn) = self.sessions[slot].link.as_ref().map(|link| link.conn) else { continue };

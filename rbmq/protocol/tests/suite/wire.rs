@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use rbmq_wire::{
-    Control, Credentials, Framing, Hello, Records, RefuseCode, ReplayFrom, Role, Secret, Space,
+    Control, Credentials, Framing, Hello, Records, RefuseCode, Rejection, ReplayFrom, Role, Secret, Space,
     SubscribeLimits, Topic, Unpack, UnpackError, push_record, run_header,
 };
 use rbmq_wire::{TopicFilter, TopicName};
@@ -78,7 +78,7 @@ fn control() -> impl Strategy<Value = Control> {
         spaces(),
         chains(),
         (any::<u32>(), topic()).prop_map(|(bid, topic)| Control::TopicGone { bid, topic }),
-        (any::<bool>(), ".{0,80}").prop_map(|(is_limit, reason)| Control::Rejected { is_limit, reason }),
+        (rejection(), ".{0,80}").prop_map(|(what, reason)| Control::Rejected { what, reason }),
         Just(Control::TopicsDone),
         any::<u32>().prop_map(|hold_ms| Control::Hold { hold_ms }),
         kept(),
@@ -136,6 +136,10 @@ fn chains() -> impl Strategy<Value = Control> {
 }
 
 /// The messages about kept topics.
+fn rejection() -> impl Strategy<Value = Rejection> {
+    prop_oneof![Just(Rejection::Rights), Just(Rejection::Limit), Just(Rejection::Withdrawn)]
+}
+
 fn kept() -> impl Strategy<Value = Control> {
     prop_oneof![
         (any::<u32>(), any::<u64>(), any::<u64>()).prop_map(|(bid, position, synced)| Control::Stored {

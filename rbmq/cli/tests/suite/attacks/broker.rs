@@ -32,7 +32,7 @@ fn messages() -> Vec<(&'static str, Control)> {
         ("DISK", Control::Disk { bid: 1, failure: "full".into() }),
         ("TOPIC", Control::Topic(topic.clone())),
         ("TOPIC_GONE", Control::TopicGone { bid: 1, topic: topic.topic.clone() }),
-        ("REJECTED", Control::Rejected { is_limit: false, reason: "no".into() }),
+        ("REJECTED", Control::Rejected { what: rbmq::wire::Rejection::Rights, reason: "no".into() }),
         ("TOPICS_DONE", Control::TopicsDone),
         ("LIMITS", Control::Limits(rbmq::wire::SubscribeLimits::default())),
         ("REPLAYED", Control::Replayed { bid: 1, replay: Some(2), start: 0 }),

@@ -6,7 +6,7 @@ use rocketbufs::error::{RefuseCode, RefusedError};
 use rocketbufs::{Bid, Policy, Position, Start};
 use testkit::Random;
 
-use crate::wire::{Control, Framing, ReplayFrom, SubscribeLimits, Topic, TopicFilter, TopicName};
+use crate::wire::{Control, Framing, Rejection, ReplayFrom, SubscribeLimits, Topic, TopicFilter, TopicName};
 
 /// What a publisher, or the broker for a merged topic, writes.
 pub(super) struct Log {
@@ -98,7 +98,7 @@ pub(super) struct Broker {
 }
 
 impl Broker {
-    fn send(&mut self, message: Control) {
+    pub(super) fn send(&mut self, message: Control) {
         self.out.push_back(ToClient::Control(message));
     }
 
@@ -190,7 +190,7 @@ impl Broker {
     ) {
         match message {
             ToBroker::Control(Control::Topics { .. }) if rejects => {
-                self.send(Control::Rejected { is_limit: true, reason: "too many".into() });
+                self.send(Control::Rejected { what: Rejection::Limit, reason: "too many".into() });
             }
             ToBroker::Control(Control::Hold { .. }) => self.keeps_no_places = rng.percent(50),
             ToBroker::Control(Control::Topics { filters }) => {

@@ -14,7 +14,7 @@ use crate::ground::error::ReceiveError;
 use crate::ground::options::{SlowPolicy, StartFrom, SubscriberOptions};
 use crate::state::event::Notice;
 use crate::subscriptions::{Begin, Effect, Subscriptions};
-use crate::wire::{Control, Framing, ReplayFrom, TopicFilter};
+use crate::wire::{Control, Framing, Rejection, ReplayFrom, TopicFilter};
 
 /// Steps with faults.
 const STORM: u64 = 600;
@@ -47,8 +47,8 @@ pub(super) struct World {
     is_attached: bool,
     /// Requests over a connection to which the application has not moved.
     early: VecDeque<ToBroker>,
-    /// Requests that the broker has not answered over this connection.
-    unanswered: usize,
+    /// Requests that the broker has not answered over this connection, with their filters.
+    unanswered: VecDeque<Vec<TopicFilter>>,
     /// Whether it has refused one of them.
     is_rejected: bool,
     /// The logs of the buffers that the rIn knows, after a restart of their broker.
@@ -90,7 +90,7 @@ impl World {
             is_up: true,
             is_attached: true,
             early: VecDeque::new(),
-            unanswered: 0,
+            unanswered: VecDeque::new(),
             is_rejected: false,
             former: BTreeMap::new(),
             oldest: BTreeMap::new(),
@@ -199,7 +199,7 @@ impl World {
         if !self.machine.has_ended() {
             return;
         }
-        assert!(!self.is_up || self.unanswered == 0, "the broker has not answered");
+        assert!(!self.is_up || self.unanswered.is_empty(), "the broker has not answered");
         let joined = |log: &&Log| self.user.seen.get(&log.epoch).is_some_and(|seen| seen.joined);
         let open = self.logs.iter().find(joined).map(|log| log.epoch);
         assert_eq!(open, None, "a log has not ended");
@@ -368,6 +368,11 @@ impl World {
                     self.machine.on_control(broker, self.conn, message);
                 }
             }
+            24 => {
+                // Rights are withdrawn, whatever is asked for meanwhile.
+                let (what, reason) = (Rejection::Withdrawn, "not any more".into());
+                self.broker.send(Control::Rejected { what, reason });
+            }
             _ => {}
         }
     }
@@ -422,7 +427,8 @@ impl World {
             return false;
         }
         (self.is_up, self.conn) = (true, self.conn + 1);
-        (self.unanswered, self.is_rejected) = (0, false);
+        self.unanswered.clear();
+        self.is_rejected = false;
         let same_broker = self.process == 0;
         let requests = self.machine.on_reconnected(self.conn, same_broker);
         if same_broker {
@@ -441,7 +447,10 @@ impl World {
         if !self.is_up {
             return;
         }
-        self.unanswered += requests.iter().filter(|one| matches!(one, Control::Topics { .. })).count();
+        self.unanswered.extend(requests.iter().filter_map(|request| match request {
+            Control::Topics { filters } => Some(filters.clone()),
+            _ => None,
+        }));
         let out = if self.is_attached { &mut self.rin.out } else { &mut self.early };
         out.extend(requests.into_iter().map(ToBroker::Control));
     }
@@ -455,16 +464,20 @@ impl World {
                 if let Control::Topic(topic) = &message {
                     self.user.on_announced(topic, self.hold, self.slow);
                 }
-                if matches!(message, Control::TopicsDone | Control::Rejected { .. }) {
-                    self.unanswered -= 1;
-                    let rejected = matches!(message, Control::Rejected { .. });
-                    self.is_rejected |= rejected;
-                    self.user.rejected += u64::from(rejected);
-                    if self.unanswered == 0 {
-                        self.user.on_answered(!self.is_rejected);
-                    }
+                self.user.rejected += u64::from(matches!(message, Control::Rejected { .. }));
+                let rejected = matches!(message, Control::Rejected { what: Rejection::Limit, .. });
+                let answers = rejected || message == Control::TopicsDone;
+                let answered = if answers { self.unanswered.pop_front() } else { None };
+                self.is_rejected |= rejected;
+                if answers && self.unanswered.is_empty() {
+                    self.user.on_answered(!self.is_rejected);
                 }
                 self.machine.on_control(self.machine.broker(), self.conn, message);
+                // The application learns which filters they are that it waits for.
+                let told = self.machine.take_refused().into_iter().map(|refused| refused.filter);
+                let mut one = answered.filter(|filters| rejected && filters.len() == 1).unwrap_or_default();
+                one.retain(|filter| self.user.filters.contains_key(filter.as_str()));
+                assert_eq!(told.collect::<Vec<_>>(), one);
             }
             Some(ToClient::Event(wire, event)) => {
                 if let Some(to) = self.rin.on_event(wire, event) {

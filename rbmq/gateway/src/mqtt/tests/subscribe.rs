@@ -50,6 +50,27 @@ fn suback_says_what_the_broker_refuses() {
     }
 }
 
+/// The session of a client that has left before its SUBACK keeps the filter.
+#[test]
+fn what_was_refused_to_a_session_is_asked_for_again_for_others() {
+    let mut site = Site::new();
+    let gone = site.client(Hello::lasting(V5, "gone"));
+    site.0.bus.is_late = true;
+    assert!(site.subscribe_with(gone, 0, &[("t", 1)]).is_empty());
+    site.lose(gone);
+    site.0.not_subscribed(false);
+    let other = site.plain(V5, "a");
+    assert!(site.subscribe_with(other, 0, &[("t", 1)]).is_empty());
+    site.0.not_subscribed(false);
+    assert_eq!(site.got(other), ["SUBACK #9 87"]);
+    assert!(site.subscribe_with(other, 0, &[("t", 1)]).is_empty());
+    site.0.subscribed();
+    assert_eq!(site.got(other), ["SUBACK #9 01"]);
+    let last = site.plain(V5, "b");
+    assert_eq!(site.subscribe_with(last, 0, &[("t", 1)]), ["SUBACK #9 01"]);
+    assert_eq!(site.0.bus.filters[&"t".parse().unwrap()], 1);
+}
+
 #[test]
 fn a_client_that_leaves_before_its_suback_leaves_nothing_behind() {
     let mut site = Site::new();
