@@ -420,20 +420,19 @@ impl Topics {
         self.spaces.are_flushed() && self.open.values().all(|open| open.way.is_flushed())
     }
 
-    /// Closes the half of the topics that were not used for the longest time. What they have is still sent.
+    /// Of the topics that nothing waits for, closes the half that were not used for the longest time. What they have is still sent.
     fn close_oldest(&mut self) {
-        let mut uses: Vec<u64> = self.open.values().map(|open| open.used).collect();
-        let middle = uses.len() / 2;
-        let (_, middle, _) = uses.select_nth_unstable(middle);
-        let middle = *middle;
-        let old = self.open.iter().filter(|(_, open)| open.used < middle);
+        // What is gathered in this round may have room.
+        self.flush();
         let is_free = |topic: &TopicName, open: &Open| {
             let awaits = self.confirms.as_ref().is_some_and(|confirms| confirms.awaits(topic));
             !awaits && !self.desk.awaits(open.log) && open.way.gathered() == 0
         };
-        let old: Vec<_> =
-            old.filter(|(topic, open)| is_free(topic, open)).map(|(topic, _)| topic.clone()).collect();
-        old.iter().for_each(|topic| self.close(topic, "the topic was closed"));
+        let free = self.open.iter().filter(|(topic, open)| is_free(topic, open));
+        let mut free: Vec<_> = free.map(|(topic, open)| (open.used, topic.clone())).collect();
+        free.sort_unstable_by_key(|(used, _)| *used);
+        free.truncate(free.len().div_ceil(2));
+        free.iter().for_each(|(_, topic)| self.close(topic, "the topic was closed"));
     }
 }
 
@@ -504,3 +503,6 @@ impl Bus for Topics {
         space.map_or(topic, |space| space.space().log()) == log
     }
 }
+
+#[cfg(test)]
+mod tests;
