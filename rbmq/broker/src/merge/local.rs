@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Into a log on disk the log's own thread merges, and this thread waits for no disk.
-//!//!
+//!
 //! A batch in the slot is in the queue of the merger as the data of all publishers is, so nobody is served before others. Until it is merged the
 //! slot takes no other one: that is this publisher's flow control.
 
@@ -17,7 +17,7 @@ use locks::Mutex;
 use rbmq_wire::TopicName;
 use rocketbufs::{Epoch, Position};
 
-/// An empty slot keeps memory for so many bytes.
+/// An empty slot keeps memory for so many bytes, if the publisher says nothing else.
 const KEPT_BYTES: usize = 256 << 10;
 
 /// Publishes into the log of a merged topic or of a space from a thread of this process. A batch that is not merged when it is dropped still will be.
@@ -84,11 +84,13 @@ struct Shared {
     wake: Wake,
 }
 
-#[derive(Default)]
 struct Content {
     /// Empty while the slot is, and while the merger has the batch.
     batch: Vec<u8>,
-    is_taken: bool,
+    /// The size of the batch, also while the merger has it. 0: the slot is empty.
+    taken: usize,
+    /// An empty slot keeps memory for so many bytes.
+    kept_bytes: usize,
     /// The position behind the batch, or behind the last one.
     end: Position,
     has_ended: bool,
@@ -115,9 +117,16 @@ impl LocalPublisher {
         wake: Wake,
         join: impl FnOnce(LocalRing) -> M,
     ) -> Self {
-        let slot = Slot(Arc::new(Shared { epoch, content: Mutex::default(), wake }));
+        let (batch, kept_bytes) = (Vec::new(), KEPT_BYTES);
+        let content = Content { batch, taken: 0, kept_bytes, end: 0, has_ended: false, is_awaited: false };
+        let slot = Slot(Arc::new(Shared { epoch, content: Mutex::new(content), wake }));
         let merging = Box::new(join(LocalRing(slot.clone())));
         Self { slot, merging, max_bytes, end: 0 }
+    }
+
+    /// Keeps memory for so many bytes while nothing is published.
+    pub fn keep_bytes(&self, bytes: usize) {
+        self.slot.0.content.lock().kept_bytes = bytes;
     }
 
     /// The name of the log that its batches are, one behind the other. Of a kept topic it tells what is stored
@@ -141,20 +150,20 @@ impl LocalPublisher {
             return Err(NotTaken::TooLarge(self.max_bytes));
         }
         let mut content = self.slot.0.content.lock();
-        if content.has_ended && (content.is_taken || !batch.is_empty()) {
-            content.is_taken = false;
+        if content.has_ended && (content.taken > 0 || !batch.is_empty()) {
+            content.taken = 0;
             return Err(NotTaken::Ended);
         }
         if batch.is_empty() {
             return Ok(());
         }
-        if content.is_taken {
+        if content.taken > 0 {
             content.is_awaited = true;
             return Err(NotTaken::Full);
         }
         mem::swap(&mut content.batch, batch);
-        content.is_taken = true;
-        self.end += content.batch.len() as Position;
+        content.taken = content.batch.len();
+        self.end += content.taken as Position;
         content.end = self.end;
         drop(content);
         self.merging.arrived();
@@ -167,8 +176,14 @@ impl LocalPublisher {
         if content.has_ended {
             return true;
         }
-        content.is_awaited = content.is_taken;
-        !content.is_taken
+        content.is_awaited = content.taken > 0;
+        content.taken == 0
+    }
+
+    /// The bytes that were taken and are not merged.
+    pub fn unmerged(&self) -> usize {
+        let content = self.slot.0.content.lock();
+        if content.has_ended { 0 } else { content.taken }
     }
 }
 
@@ -221,10 +236,10 @@ impl Batch {
     pub(super) fn release(mut self) {
         let mut empty = mem::take(&mut self.bytes);
         empty.clear();
-        empty.shrink_to(KEPT_BYTES);
         let mut content = self.slot.0.content.lock();
+        empty.shrink_to(content.kept_bytes);
         content.batch = empty;
-        content.is_taken = false;
+        content.taken = 0;
         let is_awaited = mem::take(&mut content.is_awaited);
         drop(content);
         if is_awaited {
@@ -237,6 +252,40 @@ impl Drop for Batch {
     fn drop(&mut self) {
         if !self.bytes.is_empty() {
             self.slot.0.content.lock().batch = mem::take(&mut self.bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    struct Nobody;
+
+    impl Merging for Nobody {
+        fn arrived(&self) {}
+        fn left(&self) {}
+    }
+
+    #[test]
+    fn an_empty_slot_keeps_as_much_memory_as_its_publisher_says() {
+        let ring = Cell::new(None);
+        let join = |own| {
+            ring.set(Some(own));
+            Nobody
+        };
+        let mut local = LocalPublisher::new(1 << 20, Epoch(7), Box::new(|| ()), join);
+        let ring = ring.take().expect("it has joined");
+        for most in [KEPT_BYTES, 1000] {
+            local.publish(&mut vec![0; 1 << 20]).expect("the slot is empty");
+            assert_eq!(local.unmerged(), 1 << 20);
+            ring.complete().expect("a batch").release();
+            assert_eq!(local.unmerged(), 0);
+            let kept = local.slot.0.content.lock().batch.capacity();
+            assert!(kept <= most, "{kept}");
+            local.keep_bytes(1000);
         }
     }
 }

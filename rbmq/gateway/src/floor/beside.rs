@@ -56,9 +56,9 @@ impl Topics {
     }
 
     /// The broker has a space no more, whose log has this name. Its topics are opened one by one.
-    pub(super) fn leave_space(&mut self, log: &TopicName) {
+    pub(super) fn leave_space(&mut self, log: &TopicName, why: &str) {
         if self.confirms.is_some() {
-            self.spaces.remove(log);
+            self.spaces.remove(log, why);
         }
     }
 
@@ -127,6 +127,13 @@ impl Topics {
         confirms.is_away
     }
 
+    /// The gateway receives nothing more. Otherwise publishers would wait for its place while it is kept.
+    pub(crate) fn leave(&self, subscriber: &mut Subscriber) {
+        for topics in self.always().chain(self.asked()) {
+            let _ = subscriber.unsubscribe(topics);
+        }
+    }
+
     /// The gateway stops. Waits until a broker in another process has what was published, and keeps no place for this gateway.
     pub(crate) fn finish(&mut self, subscriber: &mut Subscriber) {
         if !self.is_flushed() {
@@ -134,10 +141,7 @@ impl Topics {
         }
         let Some(confirms) = &self.confirms else { return };
         confirms.receiving.end();
-        for topics in self.always().chain(self.asked()) {
-            // Without an end, the place is kept for a while, and publishers may wait for it.
-            let _ = subscriber.unsubscribe(topics);
-        }
+        self.leave(subscriber);
         let until = Instant::now() + FINISH;
         let left = || Some(until.saturating_duration_since(Instant::now()));
         let spaces = self.spaces.iter().map(|space| space.flush(left()));

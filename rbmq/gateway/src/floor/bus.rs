@@ -11,7 +11,7 @@ use rbmq::{Publisher, PublisherEvent, SpaceWriter, TopicOpenError, TopicOptions,
 use rbmq_broker::LocalPublisher;
 use rbmq_wire::{ATTRIBUTES_HEADER_BYTES, Attributes, RECORD_HEADER_BYTES, Space, TopicFilter, TopicName};
 use rocketbufs::{Epoch, Position};
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::attempts::Attempts;
 use super::confirms::Confirms;
@@ -24,8 +24,11 @@ use crate::protocol::{Bus, PublishError};
 /// The most topics that are open for publishing.
 const MAX_OPEN: usize = 1000;
 
-/// A topic for which nothing is gathered keeps memory for so many bytes.
+/// A topic that has nothing to publish keeps memory for so many bytes, once for what is gathered and once on the way into its log.
 const EMPTY_BYTES: usize = 16 << 10;
+
+/// So many bytes, and a message more, wait for room in the logs of topics.
+const MAX_HELD: usize = 64 << 20;
 
 /// How long the broker has to take a topic.
 const OPEN_TIMEOUT: Duration = Duration::from_millis(50);
@@ -46,6 +49,17 @@ pub(super) struct Open {
     pub(super) log: Epoch,
     /// The number of the last use.
     used: u64,
+    /// The bytes that it held when they were counted.
+    held: usize,
+    /// It is among those that are flushed.
+    is_listed: bool,
+}
+
+impl Open {
+    /// Counts what it holds. Returns how much it was before.
+    fn count(&mut self) -> usize {
+        std::mem::replace(&mut self.held, self.way.held())
+    }
 }
 
 /// A filter that clients have subscribed to.
@@ -93,8 +107,11 @@ pub(crate) struct Topics {
     foreign: Vec<TopicFilter>,
     pub(super) max_message_bytes: u64,
     pub(super) open: HashMap<TopicName, Open>,
-    /// Topics that messages are gathered for.
+    /// Topics that messages are gathered for, or are on their way into the log.
     gathering: Vec<TopicName>,
+    /// The bytes that they hold.
+    held: usize,
+    max_held: usize,
     uses: u64,
     wanted: HashMap<TopicFilter, Wanted>,
     asks: Vec<Ask>,
@@ -147,8 +164,7 @@ impl Topics {
                 (spaces, None, Some(Confirms::new(bell.waker(), receiving)), bell, None)
             }
         };
-        let (open, wanted) = (HashMap::new(), HashMap::new());
-        let counts = BusCounts::default();
+        let (open, wanted, counts) = (HashMap::new(), HashMap::new(), BusCounts::default());
         Ok(Self {
             publisher,
             inside,
@@ -157,6 +173,8 @@ impl Topics {
             max_message_bytes,
             open,
             gathering: Vec::new(),
+            held: 0,
+            max_held: MAX_HELD,
             uses: 0,
             wanted,
             asks: Vec::new(),
@@ -231,8 +249,9 @@ impl Topics {
 
     /// The broker refuses a topic that is open, or the log of a space. The next message is answered with the reason, or opens it.
     fn on_topic_refused(&mut self, topic: &TopicName) {
-        self.close(topic, "the broker refuses the topic");
-        self.leave_space(topic);
+        const WHY: &str = "the broker refuses the topic";
+        self.close(topic, WHY);
+        self.leave_space(topic, WHY);
         self.refused.push(topic.clone());
     }
 
@@ -326,6 +345,7 @@ impl Topics {
             (Ok(writer), Some(inside)) if writer.space().is_none() => inside.publisher(topic, OPEN_TIMEOUT),
             _ => None,
         };
+        local.iter().for_each(|local| local.keep_bytes(EMPTY_BYTES));
         let end = Instant::now();
         self.attempts.asked(begin, end);
         let writer = opened.map_err(|error| {
@@ -336,7 +356,10 @@ impl Topics {
         if !self.enter_space(&writer) {
             let log = local.as_ref().map(LocalPublisher::epoch).or_else(|| writer.epoch());
             let log = log.ok_or_else(|| PublishError::Refused("the topic has ended".to_owned()))?;
-            self.open.insert(topic.clone(), Open { way: Way::new(writer, local), log, used: 0 });
+            self.open.insert(
+                topic.clone(),
+                Open { way: Way::new(writer, local), log, used: 0, held: 0, is_listed: false },
+            );
         }
         Ok(())
     }
@@ -359,6 +382,8 @@ impl Topics {
     /// Messages that are gathered are lost.
     pub(super) fn close(&mut self, topic: &TopicName, why: &str) {
         if let Some(open) = self.open.remove(topic) {
+            open.way.warn_of_lost(topic, why);
+            self.held -= open.held;
             self.desk.closed(open.log, why);
         }
         self.confirms.iter_mut().for_each(|confirms| confirms.closed(topic, why));
@@ -380,10 +405,20 @@ impl Topics {
                 return Ok(done);
             }
         }
-        let way = &mut self.opened(topic)?.way;
-        let had_none = way.gathered() == 0;
-        let published = way.put(topic, attributes, payload);
-        if had_none && way.gathered() > 0 {
+        if self.held >= self.max_held {
+            self.flush();
+        }
+        if self.held >= self.max_held {
+            self.is_missing = true;
+            return Err(PublishError::Full);
+        }
+        let open = self.opened(topic)?;
+        let published = open.way.put(topic, attributes, payload);
+        let (before, held) = (open.count(), open.held);
+        let is_new = held > 0 && !open.is_listed;
+        open.is_listed |= is_new;
+        self.held = self.held - before + held;
+        if is_new {
             self.gathering.push(topic.clone());
         }
         Ok(published)
@@ -400,19 +435,23 @@ impl Topics {
         self.gathering = gathering;
     }
 
-    /// Publishes what is gathered for a topic. False: it has found no room.
+    /// Publishes what is gathered for a topic. False: it is not all in the log, or in the hands of the connection.
     pub(super) fn flush_topic(&mut self, topic: &TopicName) -> bool {
-        let Some(Open { way, .. }) = self.open.get_mut(topic) else { return true };
-        match way.flush() {
-            Ok(()) => way.writer.pushed_mut().shrink_to(EMPTY_BYTES),
-            Err(rbmq::PublishError::TimedOut { .. }) => return false,
+        let Some(open) = self.open.get_mut(topic) else { return true };
+        let flushed = open.way.flush();
+        let (before, held) = (open.count(), open.held);
+        self.held = self.held - before + held;
+        open.is_listed = held > 0;
+        match flushed {
+            Ok(()) => open.way.writer.pushed_mut().shrink_to(EMPTY_BYTES),
+            Err(rbmq::PublishError::TimedOut { .. }) => {}
             Err(error) => {
-                warn!("topic '{topic}': messages of clients are lost: {error}");
                 self.close(topic, &error.to_string());
                 self.refused.push(topic.clone());
+                return true;
             }
         }
-        true
+        held == 0
     }
 
     /// Whether nothing is kept to be published together.
@@ -426,7 +465,7 @@ impl Topics {
         self.flush();
         let is_free = |topic: &TopicName, open: &Open| {
             let awaits = self.confirms.as_ref().is_some_and(|confirms| confirms.awaits(topic));
-            !awaits && !self.desk.awaits(open.log) && open.way.gathered() == 0
+            !awaits && !self.desk.awaits(open.log) && open.held == 0
         };
         let free = self.open.iter().filter(|(topic, open)| is_free(topic, open));
         let mut free: Vec<_> = free.map(|(topic, open)| (open.used, topic.clone())).collect();

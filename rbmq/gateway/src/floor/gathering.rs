@@ -11,6 +11,7 @@ use rbmq::{PublishError, SpaceWriter, TopicWriter};
 use rbmq_broker::{Gate, LocalPublisher, NotTaken};
 use rbmq_wire::{Attributes, TopicName};
 use rocketbufs::Position;
+use tracing::warn;
 
 use super::wake::Bell;
 
@@ -192,6 +193,7 @@ impl<W: Gatherer> Way<W> {
             // Each record has found room in a delivery with the others.
             Err(NotTaken::TooLarge(max)) => {
                 let (size, max) = (log.pushed_bytes() as u64, max as u64);
+                self.has_lost = true;
                 log.pushed_mut().clear();
                 Err(PublishError::TooLarge { size, max })
             }
@@ -207,6 +209,18 @@ impl<W: Gatherer> Way<W> {
     pub(super) fn end(&self) -> Position {
         let published = self.local.as_ref().map(LocalPublisher::position);
         published.unwrap_or_else(|| self.writer.log().position()) + self.gathered() as Position
+    }
+
+    /// The bytes that are gathered, or on their way into the log of a broker in this process.
+    pub(super) fn held(&self) -> usize {
+        self.gathered() + self.local.as_ref().map_or(0, LocalPublisher::unmerged)
+    }
+
+    /// The way is closed: what is gathered is lost.
+    pub(super) fn warn_of_lost(&self, log: &TopicName, why: &str) {
+        if self.has_lost || self.gathered() > 0 {
+            warn!("topic '{log}': messages of clients are lost: {why}");
+        }
     }
 
     /// Whether nothing is gathered, or on its way into the log of a broker in this process.

@@ -32,9 +32,10 @@ impl Spaces {
         self.all.push(Way::new(writer, None));
     }
 
-    /// Removes the one of a log.
-    pub(super) fn remove(&mut self, log: &TopicName) {
-        self.all.retain(|way| way.writer.space().log() != log);
+    /// Removes the one of a log, as nothing comes there any more.
+    pub(super) fn remove(&mut self, log: &TopicName, why: &str) {
+        let removed = self.all.extract_if(.., |way| way.writer.space().log() == log);
+        removed.for_each(|way| way.warn_of_lost(log, why));
     }
 
     /// Publishes without waiting. None: no space has the topic.
