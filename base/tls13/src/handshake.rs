@@ -116,6 +116,9 @@ impl Handshake {
             match self.step() {
                 Ok(Next::Step) => {}
                 Err(error) => return Err(self.fail(error)),
+                Ok(Next::Read) if !self.is_handshaking() && self.shown > 0 => {
+                    return Err(rustls::Error::General("its handshake goes on behind the end".into()));
+                }
                 Ok(Next::Read) if !self.is_handshaking() => return Ok(true),
                 Ok(Next::Read) if self.show_next() => {}
                 Ok(Next::Read) if self.incoming.len() >= MAX_INCOMING => {

@@ -7,14 +7,17 @@ use rustls::unbuffered::{ConnectionState, EncryptError, UnbufferedStatus};
 
 use super::handshake::{Established, Handshake, Side, encode, server_session};
 use super::out::Out;
-use super::record::{Alert, Content, HEADER, MAX_PLAIN, OVERHEAD};
+use super::record::{Alert, Content, HEADER, MAX_PLAIN, MAX_SEALED, OVERHEAD};
 use super::session::{Failure, Session};
 
 /// The room for a record of any length and what may come with it: a change of keys, an alert.
 const RECORD_ROOM: usize = MAX_PLAIN + 4 * OVERHEAD;
 
+/// A record that TLS 1.2 has within a handshake only.
+const CHANGE_OF_CIPHERS: [u8; 6] = [20, 3, 3, 0, 1, 1];
+
 /// Why a connection of either version cannot go on.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Broken {
     /// A connection of TLS 1.3.
@@ -27,7 +30,11 @@ pub enum Broken {
 
 /// The keys and the rules of a connection of either version whose handshake is over.
 #[derive(Debug)]
-pub struct Records(Kind);
+pub struct Records {
+    kind: Kind,
+    /// Why nothing more can be opened.
+    broken: Option<Broken>,
+}
 
 enum Kind {
     New(Box<Session>),
@@ -49,12 +56,15 @@ impl Handshake {
     /// # Errors
     /// The handshake is not complete, or is that of a client.
     pub fn finish_any(self) -> Result<Established<Records>, rustls::Error> {
-        self.establish(|tls| match tls {
-            Side::Server(tls) if tls.protocol_version() == Some(rustls::ProtocolVersion::TLSv1_2) => {
-                Ok(Records(Kind::Old(Old { tls, has_ended: false })))
-            }
-            Side::Server(tls) => Ok(Records(Kind::New(Box::new(server_session(*tls)?)))),
-            Side::Client(_) => Err(rustls::Error::General("it is the side of a client".into())),
+        self.establish(|tls| {
+            let kind = match tls {
+                Side::Server(tls) if tls.protocol_version() == Some(rustls::ProtocolVersion::TLSv1_2) => {
+                    Kind::Old(Old { tls, has_ended: false })
+                }
+                Side::Server(tls) => Kind::New(Box::new(server_session(*tls)?)),
+                Side::Client(_) => return Err(rustls::Error::General("it is the side of a client".into())),
+            };
+            Ok(Records { kind, broken: None })
         })
     }
 }
@@ -62,28 +72,58 @@ impl Handshake {
 impl Records {
     /// Whether the peer has said that it sends nothing more.
     pub fn has_ended(&self) -> bool {
-        match &self.0 {
+        match &self.kind {
             Kind::New(session) => session.has_ended(),
             Kind::Old(old) => old.has_ended,
         }
+    }
+
+    /// Whether the next [`Records::open`] fails.
+    pub fn is_broken(&self) -> bool {
+        self.broken.is_some()
     }
 
     /// Opens the whole records at the beginning of `bytes`, whose data is then there instead. Returns the length of these records, and
     /// of their data. `out` must have the room for an answer.
     ///
     /// # Errors
-    /// The peer broke the rules, which `out` tells it, or gave up. Nothing can be opened after that.
+    /// The peer broke the rules, which `out` tells it, or gave up. Data before that is returned first ([`Records::is_broken`]), and
+    /// nothing can be opened after it.
     pub fn open(&mut self, bytes: &mut [u8], out: &mut Out) -> Result<(usize, usize), Broken> {
-        match &mut self.0 {
-            Kind::New(session) => open(session, bytes).map_err(|failure| {
-                if let Failure::Refused(alert) = failure {
-                    // Without the alert the connection ends all the same.
-                    let _ = session.end(alert, out);
+        let (mut used, mut plain) = (0, 0);
+        while self.broken.is_none() {
+            let opened = match &mut self.kind {
+                Kind::New(session) => {
+                    let opened = session.open(&mut bytes[used..]);
+                    opened.map(|found| found.map(|(size, data)| (size, data.len()))).map_err(Broken::from)
                 }
-                failure.into()
-            }),
-            Kind::Old(old) => Ok(old.open(bytes, out)?),
+                Kind::Old(old) => old.open(&mut bytes[used..], out),
+            };
+            match opened {
+                Ok(Some((size, data))) => {
+                    // It was opened where it was.
+                    let begin = used + HEADER;
+                    bytes.copy_within(begin..begin + data, plain);
+                    (used, plain) = (used + size, plain + data);
+                }
+                Ok(None) => break,
+                Err(broken) => self.fail(broken, out),
+            }
         }
+        match &self.broken {
+            Some(broken) if plain == 0 => Err(broken.clone()),
+            _ => Ok((used, plain)),
+        }
+    }
+
+    fn fail(&mut self, broken: Broken, out: &mut Out) {
+        match (&mut self.kind, &broken) {
+            // Without the alert the connection ends all the same.
+            (Kind::New(session), Broken::Session(Failure::Refused(alert))) => drop(session.end(*alert, out)),
+            (Kind::New(_), _) => {}
+            (Kind::Old(old), _) => old.tell(out),
+        }
+        self.broken = Some(broken);
     }
 
     /// Seals pieces, in order, behind what waits in `out`, until there is no room for more. Returns how many of their bytes were taken.
@@ -94,7 +134,7 @@ impl Records {
         let mut left = Left { pieces: pieces.iter(), current: &[] };
         let mut taken = 0;
         while out.room().len() >= RECORD_ROOM && left.has_more() {
-            taken += match &mut self.0 {
+            taken += match &mut self.kind {
                 Kind::New(session) => seal(session, &mut left, out)?,
                 Kind::Old(old) => old.seal(&mut left, out)?,
             };
@@ -107,7 +147,7 @@ impl Records {
     /// # Errors
     /// The record cannot be sealed.
     pub fn end(&mut self, out: &mut Out) -> Result<(), Broken> {
-        match &mut self.0 {
+        match &mut self.kind {
             Kind::New(session) => session.end(Alert::CloseNotify, out)?,
             Kind::Old(old) => old.end(out)?,
         }
@@ -142,17 +182,6 @@ impl<P: Deref<Target = [u8]>> Left<'_, P> {
     }
 }
 
-fn open(session: &mut Session, bytes: &mut [u8]) -> Result<(usize, usize), Failure> {
-    let (mut used, mut plain) = (0, 0);
-    while let Some((size, data)) = session.open(&mut bytes[used..])? {
-        // It was opened where it was.
-        let (begin, len) = (used + HEADER, data.len());
-        bytes.copy_within(begin..begin + len, plain);
-        (used, plain) = (used + size, plain + len);
-    }
-    Ok((used, plain))
-}
-
 /// Seals one record.
 fn seal<P: Deref<Target = [u8]>>(
     session: &mut Session,
@@ -174,53 +203,57 @@ fn seal<P: Deref<Target = [u8]>>(
 }
 
 /// A connection of TLS 1.2.
+///
+/// rustls is shown one whole record at a time, and none of the handshake: it keeps parts of such messages, and panics if the next call, be it for sending,
+/// does not show the same bytes again. A renegotiation ends the connection.
 struct Old {
     tls: Box<UnbufferedServerConnection>,
     has_ended: bool,
 }
 
 impl Old {
-    fn open(&mut self, bytes: &mut [u8], out: &mut Out) -> Result<(usize, usize), rustls::Error> {
+    /// As [`Session::open`], and where the data is too, behind the room of a header. Returns its length.
+    fn open(&mut self, bytes: &mut [u8], out: &mut Out) -> Result<Option<(usize, usize)>, Broken> {
+        if self.has_ended {
+            return Ok(None);
+        }
+        let whole = whole(bytes);
+        if whole.is_err() {
+            // rustls tells the peer if it is shown a record that it refuses and does not keep.
+            let _ = self.tls.process_tls_records(&mut CHANGE_OF_CIPHERS.clone());
+        }
+        let Some(size) = whole? else { return Ok(None) };
         let (mut used, mut plain) = (0, Vec::new());
-        loop {
-            let UnbufferedStatus { mut discard, state } = self.tls.process_tls_records(&mut bytes[used..]);
-            let goes_on = match state {
-                Ok(ConnectionState::ReadTraffic(mut records)) => {
+        while used < size {
+            let UnbufferedStatus { mut discard, state } =
+                self.tls.process_tls_records(&mut bytes[used..size]);
+            match state? {
+                ConnectionState::ReadTraffic(mut records) => {
                     while let Some(record) = records.next_record() {
                         let record = record?;
                         plain.extend_from_slice(record.payload);
                         discard += record.discard;
                     }
-                    true
                 }
-                Ok(ConnectionState::EncodeTlsData(record)) => put(record, out).map(|()| true)?,
-                Ok(ConnectionState::TransmitTlsData(waiting)) => {
-                    waiting.done();
-                    true
-                }
-                Ok(ConnectionState::PeerClosed) => {
-                    self.has_ended = true;
-                    true
-                }
-                Ok(_) => false,
-                Err(error) => return Err(self.refuse(error, out)),
-            };
-            used += discard;
-            if !goes_on {
-                // Sealed bytes are more than their data.
-                bytes[..plain.len()].copy_from_slice(&plain);
-                return Ok((used, plain.len()));
+                ConnectionState::EncodeTlsData(record) => put(record, out)?,
+                ConnectionState::TransmitTlsData(waiting) => waiting.done(),
+                ConnectionState::PeerClosed => self.has_ended = true,
+                ConnectionState::WriteTraffic(_) if discard > 0 => {}
+                _ => return Err(rustls::Error::General("nothing can be received any more".into()).into()),
             }
+            used += discard;
         }
+        // Sealed bytes are more than their data.
+        bytes[HEADER..HEADER + plain.len()].copy_from_slice(&plain);
+        Ok(Some((size, plain.len())))
     }
 
     /// Tells the peer what rustls says of its fault.
-    fn refuse(&mut self, error: rustls::Error, out: &mut Out) -> rustls::Error {
+    fn tell(&mut self, out: &mut Out) {
         if let Ok(ConnectionState::EncodeTlsData(record)) = self.tls.process_tls_records(&mut []).state {
             // Without the alert the connection ends all the same.
             let _ = put(record, out);
         }
-        error
     }
 
     /// Seals one record.
@@ -268,6 +301,16 @@ impl Old {
             }
         }
     }
+}
+
+/// The length of the record at the front, header included, if it is whole.
+fn whole(bytes: &[u8]) -> Result<Option<usize>, Failure> {
+    let Some(&[kind, _, _, high, low]) = bytes.first_chunk::<HEADER>() else { return Ok(None) };
+    let size = usize::from(u16::from_be_bytes([high, low]));
+    if (kind != Content::Data as u8 && kind != Content::Alert as u8) || size > MAX_SEALED {
+        return Err(Alert::UnexpectedMessage.into());
+    }
+    Ok(Some(HEADER + size).filter(|whole| *whole <= bytes.len()))
 }
 
 type Traffic<'a> = rustls::unbuffered::WriteTraffic<'a, rustls::server::ServerConnectionData>;

@@ -90,11 +90,15 @@ impl Secure {
 
     /// Whether there may be more to read although less came than there was room for.
     pub(crate) fn may_have_more(&self) -> bool {
-        !self.is_drained || !self.opened.is_empty() || self.has_ended()
+        !self.is_drained || !self.opened.is_empty() || self.has_ended() || self.is_broken()
     }
 
     fn has_ended(&self) -> bool {
         matches!(&self.state, State::Records(records) if records.has_ended())
+    }
+
+    fn is_broken(&self) -> bool {
+        matches!(&self.state, State::Records(records) if records.is_broken())
     }
 }
 
@@ -125,6 +129,9 @@ impl Secure {
             if self.has_ended() || matches!(self.state, State::Failed) {
                 return Ok(0);
             }
+            if self.is_broken() {
+                return self.open(room, 0);
+            }
             let have = self.partial.len();
             let shakes = !self.is_made();
             let most = if shakes { SHAKE_BYTES } else { most.min(room.len() - have) };
@@ -154,6 +161,8 @@ impl Secure {
         let State::Records(records) = &mut self.state else { return Ok(0) };
         let mut out = Out::take();
         let opened = records.open(&mut room[..filled], &mut out);
+        // What follows the end, or a record that breaks the rules, is never opened.
+        let is_last = records.has_ended() || records.is_broken();
         let written = self.write_sealed(out.waiting());
         let (used, count) = match opened {
             Ok(opened) => opened,
@@ -163,11 +172,8 @@ impl Secure {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, broken));
             }
         };
-        written?;
-        self.partial.clear();
-        self.partial.extend_from_slice(&room[used..filled]);
-        release(&mut self.partial);
-        Ok(count)
+        self.partial = if is_last { Vec::new() } else { room[used..filled].to_vec() };
+        written.map(|()| count)
     }
 
     /// Goes on with the handshake. What has arrived behind it is the beginning of records.
