@@ -113,7 +113,7 @@ impl Gate {
     }
 
     /// A publisher into a merged topic, or the log of a space, without a connection: what it publishes is copied once, mostly by the calling thread, and
-    /// by that of the disk if the topic is kept. The topic is open as long as a publisher with a connection has it open. `wake` is called when the
+    /// by that of the disk if the topic is kept. The topic stays open until the publisher has left and all that it published is merged. `wake` is called when the
     /// publisher may go on; it must only signal another thread, as the log waits for it. None: there is no such log, or the broker has not answered
     /// within `timeout`; [`Gate::address`] is the way.
     pub fn local_publisher(

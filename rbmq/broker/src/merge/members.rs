@@ -6,9 +6,9 @@
 //! ```
 //!
 //! A publisher's number is not used again while the topic exists. The topic ends `closed_linger` after its last active publisher
-//! left, unless a new publisher comes.
+//! left, unless a new publisher comes. One of this process is active until what it left behind is merged.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -77,6 +77,8 @@ struct Topic {
     /// All known publishers, by number.
     members: HashMap<u32, (SessionKey, Bid)>,
     active: usize,
+    /// The publishers of this process, by number. They are no members.
+    local: HashSet<u32>,
     next_number: u32,
     due: Option<Instant>,
     /// The topic is on the disk, or is the log of a space, and does not end with its publishers.
@@ -100,8 +102,8 @@ impl Members {
 
     pub(super) fn insert(&mut self, out_bid: Bid, name: TopicName, shared: Arc<MergedTopic>) {
         self.by_name.insert(name.clone(), out_bid);
-        let (members, stays) = (HashMap::new(), Space::is_reserved(&name));
-        let topic = Topic { name, shared, members, active: 0, next_number: 0, due: None, stays };
+        let (members, local, stays) = (HashMap::new(), HashSet::new(), Space::is_reserved(&name));
+        let topic = Topic { name, shared, members, active: 0, local, next_number: 0, due: None, stays };
         self.topics.insert(out_bid, topic);
     }
 
@@ -192,6 +194,20 @@ impl Members {
         Some(number)
     }
 
+    /// A publisher of this process joins. Returns its number.
+    pub(super) fn join_local(&mut self, out_bid: Bid) -> Option<u32> {
+        let number = self.take_number(out_bid)?;
+        self.topics.get_mut(&out_bid)?.local.insert(number);
+        self.set_topic_due(out_bid, None);
+        Some(number)
+    }
+
+    /// A publisher of this process has left, and all it left behind is merged. Returns whether the topic has no active publisher any more.
+    pub(super) fn local_left(&mut self, out_bid: Bid, number: u32) -> bool {
+        let Some(topic) = self.topics.get_mut(&out_bid) else { return false };
+        topic.local.remove(&number) && topic.local.is_empty() && topic.active == 0
+    }
+
     /// Changes the state of a publisher, with its deadline. Returns whether the topic has no active publisher any more.
     pub(super) fn set_stage(
         &mut self,
@@ -221,7 +237,7 @@ impl Members {
     /// Sets the end of a topic without active publishers.
     pub(super) fn set_topic_due(&mut self, out_bid: Bid, until: Option<Instant>) {
         let Some(topic) = self.topics.get_mut(&out_bid) else { return };
-        let until = until.filter(|_| !topic.stays);
+        let until = until.filter(|_| !topic.stays && topic.local.is_empty());
         let old = std::mem::replace(&mut topic.due, until);
         self.move_due(Due::Topic(out_bid), old, until);
     }

@@ -86,7 +86,7 @@ impl MergedTopics {
         let out_bid = self.members.find(topic)?;
         let max_bytes = tables.info(out_bid)?.max_delivery_bytes.saturating_sub(RUN_HEADER_BYTES as u64);
         let epoch = Epoch(random().ok()?);
-        let number = self.members.take_number(out_bid)?;
+        let number = self.members.join_local(out_bid)?;
         let topic = self.members.topic(out_bid)?;
         let join = |ring| Arrivals::join(topic, number, Source::Local(ring), 0);
         Some(LocalPublisher::new(usize::try_from(max_bytes).unwrap_or(usize::MAX), epoch, wake, join))
@@ -247,12 +247,16 @@ impl MergedTopics {
         position: Position,
         fx: &mut Effects,
     ) {
+        let until = Instant::now() + tables.settings.closed_linger();
         let Some((key, bid)) = self.members.member(out_bid, number) else {
             // A publisher of this process has left, and all it left behind is merged.
-            return self.members.topic(out_bid).into_iter().for_each(|topic| topic.remove(number));
+            self.members.topic(out_bid).into_iter().for_each(|topic| topic.remove(number));
+            if self.members.local_left(out_bid, number) {
+                self.members.set_topic_due(out_bid, Some(until));
+            }
+            return;
         };
         let Some(member) = self.members.get(key, bid) else { return };
-        let until = Instant::now() + tables.settings.closed_linger();
         let last = match member.stage {
             Stage::Closing(end) => {
                 debug!("buffer {out_bid}: publisher {number} closed its log at {end}");

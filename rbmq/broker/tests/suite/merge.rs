@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use rbmq::wire::UnpackError;
+use rbmq::wire::{UnpackError, push_record};
 use rbmq::{
-    Framing, Message, PublishError, Publisher, ReceiveError, StartFrom, Subscriber, TopicOpenError,
-    TopicOptions, TopicWriter,
+    Framing, Message, PublishError, Publisher, ReceiveError, SlowPolicy, StartFrom, Subscriber,
+    TopicOpenError, TopicOptions, TopicWriter,
 };
-use rbmq_broker::{Broker, BrokerConfig, Ingest};
+use rbmq_broker::{Broker, BrokerConfig, Ingest, NotTaken};
 use rocketbufs::{Config, Context};
 use testkit::{LONG, Proxy, broker_with, rule, until};
 
@@ -51,6 +51,36 @@ fn subscriber(addr: &str, topic: &str) -> Subscriber {
     let mut subscriber = Subscriber::builder().until_ended(true).connect(addr).unwrap();
     subscriber.subscribe_from(topic, StartFrom::Oldest).unwrap();
     subscriber
+}
+
+/// Its topic does not end before the subscribers have room for what it has left.
+#[test]
+fn a_publisher_of_this_process_keeps_its_topic() {
+    let broker = broker();
+    let gate = broker.gate().unwrap();
+    let (_publisher, writer) = Crowd::of(&broker).join("m/1");
+    let subscriber = Subscriber::builder().until_ended(true).slow(SlowPolicy::Block);
+    let mut subscriber = subscriber.connect(&broker.addr()).unwrap();
+    subscriber.subscribe("m/1").unwrap();
+    writer.wait_subscribers(1, Some(LONG)).unwrap();
+    let mut local = gate.local_publisher(writer.topic(), LONG, || {}).unwrap();
+    writer.close().unwrap();
+    let (mut taken, mut batch) = (0, Vec::new());
+    while batch.is_empty() {
+        push_record(&mut batch, &[b'x'; 10_000]);
+        // The subscriber takes what it has room for, and a topic without publishers would end meanwhile.
+        let until = Instant::now() + Duration::from_secs(1);
+        while local.publish(&mut batch) == Err(NotTaken::Full) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        taken += usize::from(batch.is_empty());
+    }
+    drop(local);
+    for _ in 0..taken {
+        assert_eq!(next(&mut subscriber).bytes.len(), 10_000);
+    }
+    assert!(subscriber.recv(Some(LONG)).unwrap().is_none(), "the topic ends some time after the last");
+    assert!(subscriber.ended());
 }
 
 /// A record with its publisher and its number.
