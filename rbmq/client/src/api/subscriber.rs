@@ -470,10 +470,11 @@ impl Subscriber {
 
     /// Says whether the calling thread is awake, and takes messages with a time-out of zero again and again. Such calls then look themselves at the
     /// memory of topics that the broker shares: nothing else has to wake up. Before the thread sleeps on [`Subscriber::pollable`], it says that it is
-    /// not awake. The first call has to come before the first subscription, and the context has to be the subscriber's own.
+    /// not awake; true: a call has something, and the thread must not sleep. The first call has to come before the first subscription, and the context has
+    /// to be the subscriber's own.
     #[doc(hidden)]
-    pub fn attend(&self, is_awake: bool) {
-        self.rin.attend(is_awake);
+    pub fn attend(&self, is_awake: bool) -> bool {
+        self.rin.attend(is_awake)
     }
 
     /// What ends a wait of this subscriber from another thread, as a program does that is to end.

@@ -341,6 +341,7 @@ impl SubscriptionDriver {
         let _in_order = lock(&self.requesting);
         let rin = RIn::new(conn);
         let requests = self.feed(|state| {
+            rin.look_like(&state.rin);
             state.rin = rin.clone();
             state.machine.on_moved(conn.id())
         });

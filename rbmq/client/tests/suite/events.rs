@@ -1,13 +1,16 @@
 //! The client library in applications with an event loop of their own, and changes of subscriptions.
 
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use rbmq::{
     Batch, Confirmation, DeferredBatch, Event, Notice, Observer, PublishError, Publisher, PublisherEvent,
-    StartFrom, Subscriber, TopicOptions, TopicWriter,
+    SlowPolicy, StartFrom, Subscriber, TopicOptions, TopicWriter,
 };
 use rbmq_broker::Broker;
-use testkit::{LONG, broker_with, until};
+use rocketbufs::config::TransportKind;
+use rocketbufs::{Config, Conn, Context, Listener};
+use testkit::{LONG, broker_with, own_addr, until};
 
 use crate::event_loop::{NO_WAIT, is_readable, messages, wait_event, wait_publisher_event};
 
@@ -117,4 +120,61 @@ fn without_topics_there_is_nothing_to_wait_for() {
     topics.iter().for_each(|topic| until("no subscriber is left", || topic.subscribers() == 0));
     assert_eq!(subscriber.recv(Some(Duration::from_millis(50))).unwrap(), None);
     assert!(!subscriber.ended(), "there is no topic that could have ended");
+}
+
+/// A message over shared memory comes to a thread that looks there itself, as a gateway's does, although the only worker of its context does nothing.
+fn looks_itself(subscriber: &mut Subscriber, context: &Context, topic: &mut TopicWriter) {
+    let (release, released) = sync_channel::<()>(1);
+    let (tell, told) = sync_channel(1);
+    let listener = Listener::bind(context, "127.0.0.1:0").unwrap();
+    listener.set_conn_cb(move |_conn| {
+        tell.send(()).unwrap();
+        let _ = released.recv_timeout(2 * LONG);
+    });
+    let visitor = Context::new(Config::default()).unwrap();
+    let _conn = Conn::connect_start(&visitor, &listener.local_addr(), b"keeps it busy").unwrap();
+    told.recv_timeout(LONG).unwrap();
+    topic.publish(b"looked").unwrap();
+    let mut got = None;
+    until("the thread looks itself", || {
+        got = subscriber.recv(NO_WAIT).unwrap();
+        got.is_some()
+    });
+    assert_eq!(got.unwrap().bytes, b"looked");
+    drop(release);
+}
+
+/// Also beside the next broker process, with no word more of the thread before its subscriptions there.
+#[test]
+fn a_thread_looks_itself_at_the_next_broker_too() {
+    let addr = own_addr();
+    let local = Config { transport: TransportKind::Auto, ..Config::default() };
+    let context = Context::new(local.clone()).unwrap();
+    let mut subscriber: Option<Subscriber> = None;
+    for _ in 0..2 {
+        let broker = broker_with(|config| {
+            config.broker.listen.clone_from(&addr);
+            config.framework = local.clone();
+        });
+        let subscriber = match &mut subscriber {
+            Some(subscriber) => {
+                let back =
+                    |event: Event<'_>| matches!(event, Event::Notice(Notice::Reconnected)).then_some(());
+                wait_event(subscriber, back);
+                subscriber
+            }
+            none => {
+                let builder = Subscriber::builder().context(&context).slow(SlowPolicy::BlockIfAllowed);
+                let subscriber = none.insert(builder.connect(&addr).unwrap());
+                subscriber.attend(true);
+                subscriber.subscribe("t").unwrap();
+                subscriber
+            }
+        };
+        let mut topic = topic(&broker, "t");
+        topic.wait_subscribers(1, Some(LONG)).unwrap();
+        topic.publish(b"first").unwrap();
+        assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, b"first");
+        looks_itself(subscriber, &context, &mut topic);
+    }
 }

@@ -218,19 +218,21 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         let left = due.map(|due| due.saturating_duration_since(now).min(MAX_WAIT));
         let has_news = self.connections.has_resumed() || self.connections.has_drained();
         let is_idle = self.again.is_empty() && !self.has_messages && !has_news;
-        let left = if is_idle { left } else { Some(Duration::ZERO) };
+        // What was published just now is in the log, where this thread takes it itself.
+        let sleeps = is_idle && !self.subscriber.attend(false);
+        let left = if sleeps { left } else { Some(Duration::ZERO) };
         let left = left.and_then(|left| Timespec::try_from(left).ok());
-        if is_idle {
-            self.subscriber.attend(false);
-        }
         let spare = rustix::buffer::spare_capacity(events);
         if let Err(error) = epoll::wait(self.connections.epoll(), spare, left.as_ref())
             && error != rustix::io::Errno::INTR
         {
             warn!("a gateway cannot wait for its clients: {error}");
+            self.subscriber.attend(false);
             std::thread::sleep(ACCEPT_PAUSE);
         }
-        self.subscriber.attend(true);
+        if !self.is_stopping {
+            self.subscriber.attend(true);
+        }
     }
 
     /// Does what is due, and sends everything. Returns when the protocol is to be called again.
@@ -694,6 +696,8 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
 
     /// Tells all clients, and closes their connections after what is queued; those that read nothing have until [`STOP`].
     fn stop(&mut self) {
+        self.is_stopping = true;
+        self.subscriber.attend(false);
         self.await_broker();
         call!(self.on_stop());
         for id in self.connections.ids() {

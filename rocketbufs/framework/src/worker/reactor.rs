@@ -197,6 +197,10 @@ impl<T: Transport> Reactor<T> {
             }
             Request::Unpark(parked) => self.at_number(parked.conn, |connection| connection.unpark(parked)),
             Request::Activated(activated) => self.io.idle.activated(activated, self.io.now),
+            // The writers are asked to wake this worker before it sleeps, as after each turn.
+            Request::Unattend => {
+                self.io.transport.attend(0);
+            }
             Request::Run(job) => job(),
             Request::LookAt(at) => self.io.next_tick = self.io.next_tick.min(at),
             Request::Shutdown { grace } => self.shutdown(grace),

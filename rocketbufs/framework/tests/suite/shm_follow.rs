@@ -1,7 +1,7 @@
 //! Readers that map a ring follow it: they learn of new data from its writer directly, also through brokers.
 
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rocketbufs::config::TransportKind;
 use rocketbufs::{BufferOptions, Conn, Context, InEvent, Listener, ProgressLevel, RIn, ROut, Start};
@@ -206,7 +206,7 @@ fn a_polling_thread_notices_another_connection() {
         }
     };
     more();
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     for _ in 0..100 {
         input.resume(&connect(&other, &listener));
         more();
@@ -357,10 +357,25 @@ fn look(input: &RIn) -> Option<(u32, u64, u64)> {
 /// A thread that looks itself gets what is written, although the only worker of its context is busy. Rings take turns.
 #[test]
 fn a_thread_that_looks_itself_needs_no_worker() {
+    needs_no_worker(|input, _| {
+        input.attend(true);
+    });
+}
+
+/// The thread says it once: an rIn that takes the place of another one is looked at from its first subscription on.
+#[test]
+fn a_thread_looks_itself_at_the_next_connection_too() {
+    needs_no_worker(|input, former| {
+        former.attend(true);
+        input.look_like(former);
+    });
+}
+
+fn needs_no_worker(begin: impl FnOnce(&RIn, &RIn)) {
     let [ctx, other, third] = [(); 3].map(|()| context(SHM));
     let (out, listener) = sender(&ctx);
-    let input = RIn::new(&connect(&other, &listener));
-    input.attend(true);
+    let [former, input] = [(); 2].map(|()| RIn::new(&connect(&other, &listener)));
+    begin(&input, &former);
     for bid in [1, 2] {
         out.create_buffer(bid, 1 << 16).unwrap();
         subscribe(&input, bid, ring_of(1 << 16));
@@ -410,16 +425,145 @@ fn a_thread_that_looks_itself_is_woken_when_it_sleeps() {
                 assert_eq!(from, at);
                 at = to;
             }
-            if at < TOTAL {
-                input.attend(false);
+            if at < TOTAL && !input.attend(false) {
                 let descriptor = input.pollable().unwrap();
                 let wait = Timespec::try_from(WAIT).unwrap();
                 assert_eq!(poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&wait)).unwrap(), 1);
-                input.attend(true);
             }
+            input.attend(true);
         }
     });
     out.destroy_buffer(1).unwrap();
     input.attend(false);
     assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Closed { bid: 1, .. })));
+}
+
+/// A thread that looks itself, and a writer whose only worker does nothing from some time on, so that it reports nothing. Nothing but the doorbell wakes the
+/// reader's worker then.
+struct Looking {
+    out: ROut,
+    listener: Listener,
+    input: RIn,
+    at: u64,
+    begun: Instant,
+    contexts: [Context; 2],
+}
+
+impl Looking {
+    fn new() -> Self {
+        let contexts = [(); 2].map(|()| {
+            let mut quiet = config(SHM);
+            (quiet.buffers.idle_trim_ms, quiet.session.heartbeat_ms) = (3_600_000, 3_600_000);
+            Context::new(quiet).unwrap()
+        });
+        let (out, listener) = sender(&contexts[0]);
+        out.create_buffer(1, 1 << 16).unwrap();
+        let input = RIn::new(&connect(&contexts[1], &listener));
+        input.attend(true);
+        let mut looking = Self { out, listener, input, at: 0, begun: Instant::now(), contexts };
+        looking.know_each_other();
+        looking
+    }
+
+    /// Subscribes, and returns when the writer knows the doorbell: the credit for the delivery comes after that.
+    fn know_each_other(&mut self) {
+        self.at = subscribe(&self.input, 1, ring_of(1 << 16)) + 100;
+        write(&self.out, 1, 100, 100);
+        assert_eq!(take(&self.input, self.at - 100, self.at), 0);
+        self.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, self.at, Some(WAIT)).unwrap();
+    }
+
+    /// Says that the thread is awake. A worker that takes its turn at this moment would not hear it.
+    fn attend(&self) {
+        for _ in 0..20 {
+            self.input.attend(true);
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Sleeps as an event loop does, unless there is something to take.
+    fn sleep(&self) {
+        if !self.input.attend(false) {
+            let (descriptor, wait) = (self.input.pollable().unwrap(), Timespec::try_from(WAIT).unwrap());
+            poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&wait)).unwrap();
+            assert!(self.begun.elapsed() < WAIT, "not woken by the writer");
+        }
+    }
+
+    /// Takes so much, and what it has to sleep for.
+    fn take(&mut self, bytes: u64) {
+        let end = self.at + bytes;
+        while self.at < end {
+            match look(&self.input) {
+                Some((_, from, to)) => {
+                    assert_eq!(from, self.at);
+                    self.at = to;
+                }
+                None => self.sleep(),
+            }
+        }
+    }
+}
+
+/// Also what comes between the last look and the sleep wakes the thread, or keeps it awake.
+#[test]
+fn the_writer_alone_wakes_a_thread_that_looks_itself() {
+    let mut looking = Looking::new();
+    let visitor = context(SHM);
+    looking.begun = Instant::now();
+    let (_busy, _visitor) = keep_busy(&looking.listener, &visitor);
+    for _ in 0..20 {
+        looking.attend();
+        write(&looking.out, 1, 500, 500);
+        looking.sleep();
+        looking.take(500);
+        looking.attend();
+        assert!(!looking.input.attend(false), "there is nothing");
+        write(&looking.out, 1, 500, 500);
+        looking.sleep();
+        looking.take(500);
+    }
+}
+
+/// Nobody looks yet at the rings of another connection, although there are as many of them as the thread looked at before.
+#[test]
+fn the_writer_wakes_the_next_connection() {
+    let mut looking = Looking::new();
+    looking.attend();
+    looking.input.conn().close("done");
+    let input = RIn::new(&connect(&looking.contexts[1], &looking.listener));
+    input.look_like(&looking.input);
+    looking.input = input;
+    looking.know_each_other();
+    let visitor = context(SHM);
+    looking.begun = Instant::now();
+    let (_busy, _visitor) = keep_busy(&looking.listener, &visitor);
+    for _ in 0..5 {
+        write(&looking.out, 1, 500, 500);
+        looking.sleep();
+        looking.take(500);
+        looking.attend();
+    }
+}
+
+/// Only eight rings are looked at. The ninth one is when another one has left.
+#[test]
+fn a_ring_beyond_the_eighth_moves_up() {
+    let [ctx, other, third] = [(); 3].map(|()| context(SHM));
+    let (out, listener) = sender(&ctx);
+    let input = RIn::new(&connect(&other, &listener));
+    input.attend(true);
+    for bid in 1..=9 {
+        out.create_buffer(bid, 1 << 16).unwrap();
+        subscribe(&input, bid, ring_of(1 << 16));
+    }
+    let (_own, own) = sender(&other);
+    let (_busy, _visitor) = keep_busy(&own, &third);
+    input.unsubscribe(3);
+    for n in 0..3 {
+        for bid in [9, 1] {
+            write(&out, bid, 500, 500);
+            assert_eq!(look(&input), Some((bid, n * 500, (n + 1) * 500)));
+        }
+    }
 }

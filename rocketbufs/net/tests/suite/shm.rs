@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use rocketnet::conformance::Lab;
-use rocketnet::tcp::{Carry, TcpConfig};
-use rocketnet::{Event, NotWritten, SourceRange, Transport};
-use rocketring::{PeerMapper, Pool, PoolConfig, RingConfig};
+use rocketnet::tcp::{Carry, Tcp, TcpConfig};
+use rocketnet::{ConnId, Event, NotWritten, SourceRange, Transport, WireId};
+use rocketring::{Hold, PeerMapper, Pool, PoolConfig, Ring, RingConfig, Writer};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::lab::TcpLab;
 
@@ -138,4 +139,103 @@ fn copies_of_sent_ranges_reuse_memory() {
     assert!(peer.join().expect("no panic") >= 3 * (ROUNDS + 1) * RANGE);
     // Each page of the first copies takes a page fault.
     assert!(faults < 3 * RANGE / 4096 + 2 * ROUNDS, "{faults} page faults for {} copies", 3 * ROUNDS);
+}
+
+/// A ring whose writer knows a reader that follows it, and both transports. The bytes are written by this thread, so a writer that rings has done so when
+/// it has written.
+struct Followed {
+    _writes: Tcp,
+    reads: Tcp,
+    conn: ConnId,
+    writer: Writer,
+    sink: Ring,
+    _rest: (Ring, Hold),
+}
+
+const WIRE: WireId = 3;
+
+impl Followed {
+    fn new() -> Self {
+        let mut lab = lab(Carry::Shm, true);
+        let (mut writes, mut reads) = (lab.transport(), lab.transport());
+        let addr = writes.listen("127.0.0.1:0").expect("a free port");
+        let conn = reads.connect(&addr).expect("an address");
+        let of = RingConfig { capacity_bytes: 1 << 16, ..RingConfig::default() };
+        let source =
+            Pool::new(PoolConfig::default()).expect("a pool").shared_ring(of.clone()).expect("a ring");
+        let (mut sink, mut is_watched) = (None, false);
+        while !is_watched {
+            let mut events = Vec::new();
+            writes.poll(Some(Duration::from_millis(1)), &mut events);
+            reads.poll(Some(Duration::from_millis(1)), &mut events);
+            for event in events {
+                match event {
+                    Event::Incoming(accepted) => {
+                        let to = writes.adopt(accepted).expect("place for one");
+                        assert!(writes.offer(to, WIRE, &source, 0));
+                        writes.flush(to);
+                    }
+                    Event::Offered(_, _, offered) => {
+                        let ring = offered.ring.expect("honest").ring(of.clone()).expect("a ring");
+                        reads.bind(conn, WIRE, ring.receiver().expect("the first"));
+                        assert!(reads.follow(conn, WIRE, false));
+                        reads.flush(conn);
+                        sink = Some(ring);
+                    }
+                    Event::Watched(_, _, _, Some(doorbell)) => is_watched = source.watch((0, 0, 0), doorbell),
+                    Event::Down(_, why) => panic!("{why}"),
+                    _ => {}
+                }
+            }
+        }
+        let sink = sink.expect("it is followed");
+        let held = sink.hold(0).expect("the start is there");
+        sink.grant();
+        let writer = source.writer().expect("the first");
+        Self { _writes: writes, reads, conn, writer, sink, _rest: (source, held) }
+    }
+
+    /// Writes some bytes. Whether the reading thread, which sleeps since before, is woken.
+    fn wakes(&mut self) -> bool {
+        self.reads.poll_within(true);
+        self.writer.append(&[&[1; 100]]).expect("there is room");
+        let sleeps_on = self.reads.pollable().expect("it can be waited for");
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&sleeps_on, PollFlags::IN)], Some(&now)).expect("a descriptor") == 1
+    }
+
+    /// What the reading thread has landed. A poll that lands something may leave the doorbell to the next one.
+    fn land(&mut self) -> u64 {
+        let (mut events, before) = (Vec::new(), self.sink.head());
+        (0..2).for_each(|_| self.reads.poll(Some(Duration::ZERO), &mut events));
+        self.sink.head() - before
+    }
+}
+
+/// Writers of attended rings wake nobody, until they are attended no longer. What they wrote before is told to the one that ends the attention.
+#[test]
+fn writers_of_attended_rings_do_not_ring() {
+    let mut followed = Followed::new();
+    assert!(followed.wakes() && followed.land() == 100, "nobody attends it");
+    for _ in 0..3 {
+        assert!(!followed.reads.attend(1) && !followed.wakes());
+        assert!(followed.reads.attend(0), "there is data of which the reading thread does not know");
+        assert_eq!(followed.land(), 100);
+        assert!(!followed.reads.attend(1) && !followed.reads.attend(0));
+        assert!(followed.wakes() && followed.land() == 100);
+        // As many rings as there are not are none.
+        assert!(!followed.reads.attend(2) && followed.wakes() && followed.land() == 100);
+    }
+}
+
+/// The attention ends with the ring, and does not begin again with the next one.
+#[test]
+fn another_ring_is_not_attended() {
+    let mut followed = Followed::new();
+    assert!(!followed.reads.attend(1) && !followed.wakes());
+    let receiver = followed.reads.unbind(followed.conn, WIRE).expect("it was bound");
+    followed.reads.bind(followed.conn, WIRE, receiver);
+    assert!(followed.reads.follow(followed.conn, WIRE, false));
+    assert_eq!(followed.land(), 100);
+    assert!(followed.wakes() && followed.land() == 100);
 }

@@ -66,30 +66,49 @@ impl RIn {
 
     /// Says whether the calling thread is awake. While it is, it calls [`RIn::recv`] with a time-out of zero again and again, and the call itself looks
     /// at rings that writers of this machine share: they need not wake a worker. Before the thread sleeps on [`RIn::pollable`], it says that it is not
-    /// awake. The first call has to come before the subscriptions of those rings. The rIn has to be the only one of its context that receives.
+    /// awake; true: a call has something, and the thread must not sleep. Never waits for a worker. With more than eight such rings, writers wake the worker
+    /// in any case.
+    ///
+    /// The first call, or [`RIn::look_like`], has to come before the subscriptions of those rings. The rIn has to be the only one of its context that
+    /// receives.
     #[doc(hidden)]
-    pub fn attend(&self, is_awake: bool) {
-        let shared = &self.shared;
-        shared.looks.in_calls.store(true, Ordering::Relaxed);
-        if !is_awake && !shared.looks.attends.swap(false, Ordering::Relaxed) {
-            return;
-        }
-        let polled = lock(&shared.queue).polled.clone();
-        let worker = shared.inner.worker(shared.conn().id);
-        let Some((reactor, _)) = worker.borrowed() else { return };
+    pub fn attend(&self, is_awake: bool) -> bool {
+        let (shared, looks) = (&self.shared, &self.shared.looks);
+        looks.in_calls.store(true, Ordering::Relaxed);
         if !is_awake {
-            if lock(&reactor).attend(0) {
-                worker.token.wake();
-            }
-        } else if !polled.is_empty()
-            && polled.worker() == worker.index
-            && self.looks()
-            // A worker that has locked it is awake too.
-            && let Ok(mut reactor) = reactor.try_lock()
-        {
-            reactor.attend(polled.subscriptions().len());
-            shared.looks.attends.store(true, Ordering::Relaxed);
+            return looks.leave(&shared.inner).is_some();
         }
+        let worker = shared.inner.worker(shared.conn().id);
+        let at = worker.index + 1;
+        // The connection may be another one, of another worker.
+        if ![0, at].contains(&looks.attends.load(Ordering::Relaxed))
+            && let Some(former) = looks.leave(&shared.inner)
+        {
+            former.token.wake();
+        }
+        let Some((reactor, _)) = worker.borrowed() else { return false };
+        // A worker that has locked it is awake too.
+        let Ok(mut reactor) = reactor.try_lock() else { return false };
+        // Counted while the worker takes no turn, which would change the rings.
+        let polled = lock(&shared.queue).polled.clone();
+        let looks_at = |subscription: &&Arc<SubscriptionShared>| subscription.may_be_looked_at();
+        let rings = match polled.worker() == worker.index && self.looks() {
+            true => polled.subscriptions().iter().filter(looks_at).count(),
+            false => 0,
+        };
+        // The rings that are not counted are the worker's.
+        if reactor.attend(rings) {
+            worker.token.wake();
+        }
+        looks.attends.store(if rings > 0 { at } else { 0 }, Ordering::Relaxed);
+        false
+    }
+
+    /// Calls that do not wait look at rings as those of `former` do, whose place this rIn takes. To be called before the first subscription.
+    #[doc(hidden)]
+    pub fn look_like(&self, former: &Self) {
+        let in_calls = former.shared.looks.in_calls.load(Ordering::Relaxed);
+        self.shared.looks.in_calls.store(in_calls, Ordering::Relaxed);
     }
 
     /// Returns whether a call that does not wait looks at the rings.

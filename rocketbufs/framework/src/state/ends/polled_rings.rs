@@ -1,9 +1,9 @@
 //! The rings of an rIn that application threads poll while the worker busy-polls (`crate::api::rin`).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::state::SubscriptionShared;
+use crate::state::{ContextInner, Request, SubscriptionShared, WorkerShared};
 
 /// The most rings that application threads poll.
 pub(crate) const MOST_RINGS: usize = 8;
@@ -13,10 +13,27 @@ pub(crate) const MOST_RINGS: usize = 8;
 pub(crate) struct Looks {
     /// Whether they look.
     pub(crate) in_calls: AtomicBool,
-    /// Whether the writers of the rings wake nobody, as the thread that calls is awake.
-    pub(crate) attends: AtomicBool,
+    /// The worker whose followed rings the thread that calls attends, so that their writers wake nobody: its index and one; 0 for none.
+    pub(crate) attends: AtomicUsize,
     /// The ring with which the next look begins.
     pub(crate) from: AtomicUsize,
+}
+
+impl Looks {
+    /// Has writers wake the worker again. Returns that worker if the rings have new data of which it does not know. Never waits for a worker: one that takes
+    /// its turn does this itself, and then sees new data.
+    pub(crate) fn leave<'a>(&self, context: &'a ContextInner) -> Option<&'a WorkerShared> {
+        let worker = &*context.workers[self.attends.swap(0, Ordering::Relaxed).checked_sub(1)?];
+        let (reactor, _) = worker.borrowed()?;
+        let has_data = match reactor.try_lock() {
+            Ok(mut reactor) => reactor.attend(0),
+            Err(_) => {
+                worker.request(Request::Unattend);
+                false
+            }
+        };
+        has_data.then_some(worker)
+    }
 }
 
 /// The rings of an rIn that application threads poll.
@@ -31,8 +48,9 @@ impl PolledRings {
         self.subscriptions.is_empty()
     }
 
+    /// The first [`MOST_RINGS`]. Only the worker polls the rings of the others, until one of these leaves.
     pub(crate) fn subscriptions(&self) -> &[Arc<SubscriptionShared>] {
-        &self.subscriptions
+        &self.subscriptions[..self.subscriptions.len().min(MOST_RINGS)]
     }
 
     pub(crate) fn worker(&self) -> usize {
@@ -44,13 +62,10 @@ impl PolledRings {
         Arc::ptr_eq(&self.subscriptions, &other.subscriptions)
     }
 
-    /// Adds a subscription whose ring this worker follows. With more rings than [`MOST_RINGS`] only the worker
-    /// polls the ring.
+    /// Adds a subscription whose ring this worker follows.
     pub(super) fn add(&mut self, subscription: &Arc<SubscriptionShared>, worker: usize) {
         let mut subscriptions = self.without(subscription);
-        if subscriptions.len() < MOST_RINGS {
-            subscriptions.push(subscription.clone());
-        }
+        subscriptions.push(subscription.clone());
         *self = Self { worker, subscriptions: subscriptions.into() };
     }
 

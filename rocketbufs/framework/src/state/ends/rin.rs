@@ -381,6 +381,9 @@ impl Queue {
 impl Drop for RInShared {
     fn drop(&mut self) {
         let (inner, conn) = (&self.inner, self.conn().id);
+        if let Some(worker) = self.looks.leave(inner) {
+            worker.token.wake();
+        }
         for subscription in self.all_subscriptions() {
             let inner_too = inner.clone();
             let job = move || {

@@ -234,6 +234,11 @@ impl SubscriptionShared {
         state.sub.next_ending()
     }
 
+    /// Whether [`SubscriptionShared::follow`] takes what comes.
+    pub(crate) fn may_be_looked_at(&self) -> bool {
+        lock(&self.state).sub.may_follow() && !self.is_spliced()
+    }
+
     /// Lands the bytes that the ring has and takes the next thing to report. Without either, returns the ring to wait
     /// on.
     #[inline]

@@ -44,6 +44,8 @@ pub(crate) enum Request {
     Unpark(Parked),
     /// A ring does not rest any more.
     Activated(Activated),
+    /// No thread attends the followed rings any more ([`RIn::attend`](crate::RIn::attend)).
+    Unattend,
     /// Run a job on the worker's thread.
     Run(Job),
     /// Check the deadlines again at this time.
