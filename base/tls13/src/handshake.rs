@@ -103,6 +103,11 @@ impl Handshake {
         self.outgoing.drain(..count);
     }
 
+    /// The bytes that its buffers take.
+    pub fn memory(&self) -> usize {
+        self.incoming.capacity() + self.outgoing.capacity()
+    }
+
     /// Goes on as far as possible with what was received. True if the handshake is complete: [`Handshake::finish`] follows once
     /// nothing waits to be written.
     ///

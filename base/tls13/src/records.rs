@@ -126,20 +126,20 @@ impl Records {
         self.broken = Some(broken);
     }
 
-    /// Seals pieces, in order, behind what waits in `out`, until there is no room for more. Returns how many of their bytes were taken.
+    /// Seals the first bytes of the pieces, in order, into one record behind what waits in `out`, if it has the room. Returns how many
+    /// were taken.
     ///
     /// # Errors
     /// The keys have sealed as much as they may, and there are no others.
     pub fn seal(&mut self, pieces: &[impl Deref<Target = [u8]>], out: &mut Out) -> Result<usize, Broken> {
         let mut left = Left { pieces: pieces.iter(), current: &[] };
-        let mut taken = 0;
-        while out.room().len() >= RECORD_ROOM && left.has_more() {
-            taken += match &mut self.kind {
-                Kind::New(session) => seal(session, &mut left, out)?,
-                Kind::Old(old) => old.seal(&mut left, out)?,
-            };
+        if out.room().len() < RECORD_ROOM || !left.has_more() {
+            return Ok(0);
         }
-        Ok(taken)
+        Ok(match &mut self.kind {
+            Kind::New(session) => seal(session, &mut left, out)?,
+            Kind::Old(old) => old.seal(&mut left, out)?,
+        })
     }
 
     /// Tells the peer that nothing more follows.
@@ -188,10 +188,9 @@ fn seal<P: Deref<Target = [u8]>>(
     left: &mut Left<'_, P>,
     out: &mut Out,
 ) -> Result<usize, rustls::Error> {
-    if let Some((record, later)) = left.current.split_at_checked(MAX_PLAIN) {
+    if let Some((record, _)) = left.current.split_at_checked(MAX_PLAIN) {
         // A whole one, encrypted from where it is.
         session.send(Content::Data, record, out)?;
-        left.current = later;
         return Ok(MAX_PLAIN);
     }
     let mut count = 0;
@@ -264,10 +263,7 @@ impl Old {
     ) -> Result<usize, rustls::Error> {
         let mut gathered = Vec::new();
         let record = match left.current.split_at_checked(MAX_PLAIN) {
-            Some((record, later)) => {
-                left.current = later;
-                record
-            }
+            Some((record, _)) => record,
             None => {
                 gathered.resize(MAX_PLAIN, 0);
                 let count = left.gather(&mut gathered);

@@ -275,14 +275,21 @@ impl Session {
             if size > MAX_MESSAGE {
                 return Err(Alert::DecodeError.into());
             }
+            // Before it is whole: a message that may not come does not wait for its end.
+            let may_come = match kind {
+                KEY_UPDATE => size == 1,
+                NEW_SESSION_TICKET => self.takes_tickets,
+                _ => false,
+            };
+            if !may_come {
+                return Err(Alert::UnexpectedMessage.into());
+            }
             let end = at + MESSAGE_HEADER + size;
             let Some(body) = message.get(at + MESSAGE_HEADER..end) else { break };
             match (kind, body) {
                 // Nothing follows under the old keys.
                 (KEY_UPDATE, [asks]) if end == message.len() => self.peer_updates(*asks)?,
-                (NEW_SESSION_TICKET, _) if self.takes_tickets => {
-                    self.secrets.keep_ticket(body).map_err(|_| Alert::DecodeError)?;
-                }
+                (NEW_SESSION_TICKET, _) => self.secrets.keep_ticket(body).map_err(|_| Alert::DecodeError)?,
                 _ => return Err(Alert::UnexpectedMessage.into()),
             }
             at = end;

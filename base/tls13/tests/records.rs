@@ -13,7 +13,7 @@ use rustls::{
     ClientConfig, ClientConnection, ConnectionTrafficSecrets, ContentType, ProtocolVersion, RootCertStore,
     ServerConfig, SupportedProtocolVersion,
 };
-use tls13::{Alert, Broken, Failure, Handshake, MAX_SEALED, Out, Records};
+use tls13::{Alert, Broken, Failure, Handshake, MAX_PLAIN, MAX_SEALED, Out, Records};
 
 fn configs(version: &'static SupportedProtocolVersion) -> (Arc<ServerConfig>, Arc<ClientConfig>) {
     let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -170,6 +170,11 @@ fn small_pieces_are_one_record() {
         assert_eq!(out.waiting().len(), 5 + length, "{version:?}");
         pair.client_takes(&mut out);
         assert_eq!(pair.client_reads(), b"one two three");
+        for pieces in [&[bytes(MAX_PLAIN * 8)][..], &[bytes(9), bytes(MAX_PLAIN * 8)]] {
+            assert_eq!(pair.records.seal(pieces, &mut out).unwrap(), MAX_PLAIN, "and no more than one");
+            pair.client_takes(&mut out);
+            assert_eq!(pair.client_reads(), pieces.concat()[..MAX_PLAIN]);
+        }
     }
 }
 

@@ -191,3 +191,17 @@ fn nothing_is_opened_behind_the_end() {
     assert_eq!(opened(&mut to, &records).as_deref(), Ok(&b"data"[..]));
     assert!(to.has_ended());
 }
+
+#[test]
+fn a_message_that_may_not_come_does_not_wait_for_its_end() {
+    let begins = |takes_tickets, head: &[u8]| {
+        opened(&mut session(1, 0, 99, takes_tickets), &[(Content::Handshake, head)]).map(drop)
+    };
+    let refused = Err(Failure::Refused(Alert::UnexpectedMessage));
+    for head in [[24, 1, 255, 255], [24, 0, 0, 2], [24, 0, 0, 0], [4, 1, 255, 255], [1, 0, 0, 1]] {
+        assert_eq!(begins(false, &head), refused, "{head:?}");
+        assert_eq!(begins(false, &head[..3]), Ok(()), "{head:?}");
+    }
+    assert_eq!(begins(true, &[4, 1, 255, 255]), Ok(()), "a ticket of a server");
+    assert_eq!(begins(true, &[24, 0, 0, 2]), refused);
+}

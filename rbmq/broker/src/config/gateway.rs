@@ -110,7 +110,8 @@ pub struct GatewaySettings {
     /// (`users.file`) is that user and need not log in.
     #[serde(default)]
     pub client_certificates: EndpointClients,
-    /// The largest number of connections. Default 10,000, 1 to 1,000,000. A connection costs a file descriptor and about 2 KiB; with TLS 5 KiB.
+    /// The largest number of connections. Default 10,000, 1 to 1,000,000. A connection costs a file descriptor and about 2 KiB; with TLS 1.3 5 KiB, with
+    /// TLS 1.2 more.
     #[serde(default = "GatewaySettings::default_max_connections")]
     pub max_connections: usize,
     /// The largest message of a client, in bytes. Default: what fits into the ring of a topic, and into a quarter of `frames_bytes`.

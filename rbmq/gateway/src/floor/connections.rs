@@ -1,8 +1,8 @@
 //! The connections of a gateway and what they have to send.
 //!
 //! A connection whose client reads slowly has ranges of the log of frames in its outbox. Before the log overwrites them they are copied. Beyond
-//! `max_lag_bytes` its policy acts, and where the queues, replies and incomplete commands of all clients together exceed twice the size of the log, the
-//! client that has most is disconnected.
+//! `max_lag_bytes` its policy acts, and where the queues, replies and incomplete commands of all clients, and what waits in TLS, together exceed twice the
+//! size of the log, the client that has most is disconnected.
 
 mod delays;
 mod ending;

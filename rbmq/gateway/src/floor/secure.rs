@@ -1,7 +1,8 @@
 //! TLS of a connection: its handshake, then its records.
 //!
-//! A connection that waits for its client has keys, and no buffers: a record is opened in the buffer that its socket was read into, and sealed in one of the
-//! thread. What stays is the beginning of a record, what the socket does not take, and what was opened beyond the room of a reader.
+//! A connection that waits for its client has keys, and no buffers but those that rustls keeps for TLS 1.2: a record is opened in the buffer that its
+//! socket was read into, and sealed in one of the thread. What stays is the beginning of a record, what the socket does not take of one, and what was
+//! opened beyond the room of a reader.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::TcpStream;
@@ -78,9 +79,10 @@ impl Secure {
         self.certificate.as_deref()
     }
 
-    /// The bytes that wait in it.
+    /// The bytes that its buffers take.
     pub(crate) fn memory(&self) -> usize {
-        self.partial.len() + self.opened.len() + self.sealed.len()
+        let handshake = if let State::Handshake(handshake) = &self.state { handshake.memory() } else { 0 };
+        handshake + self.partial.capacity() + self.opened.capacity() + self.sealed.capacity()
     }
 
     /// Whether encrypted bytes wait for the socket.
@@ -208,7 +210,8 @@ impl Secure {
 
 /// Sending.
 impl Secure {
-    /// As [`Transport::write`](super::transport::Transport::write).
+    /// As [`Transport::write`](super::transport::Transport::write), at most one record: what the socket does not take of it stays, also if the client
+    /// reads nothing any more.
     pub(crate) fn write(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         self.flush()?;
         let State::Records(records) = &mut self.state else { return Err(io::ErrorKind::WouldBlock.into()) };
@@ -266,3 +269,6 @@ fn release(buffer: &mut Vec<u8>) {
         *buffer = Vec::new();
     }
 }
+
+#[cfg(test)]
+mod tests;
