@@ -175,13 +175,20 @@ impl Args {
         }
     }
 
-    /// Reads the login at the broker again.
-    fn reload_login(&self, config: &BrokerConfig, login: &SharedLogin) {
+    /// Reads the login at the broker again, if that is still the broker of the link: a secret is for one alone.
+    fn reload_login(&self, config: &BrokerConfig, login: &SharedLogin, link: &Link) {
         if self.login.is_given() && !self.login.is_of_file() {
             // A variable, a terminal or the standard input is not read twice.
             return;
         }
-        match self.find_login(config) {
+        let is_same = |new: Link| {
+            new.address == link.address && new.config.tls.server_name == link.config.tls.server_name
+        };
+        let found = self.link(config, login).map(is_same).and_then(|is_same| match is_same {
+            true => self.find_login(config),
+            false => Err(Failure::Failed("another broker needs a restart".into())),
+        });
+        match found {
             Ok(new) => *login.lock() = new,
             Err(why) => {
                 error!("the login at the broker is not reloaded, the old one stays: {}", text_of(&why))
@@ -223,7 +230,7 @@ impl Args {
         log: &BrokerLog,
         on_ready: impl FnOnce(&Gateways),
     ) -> bool {
-        let Started { reception, login, gateways, reload } = started;
+        let Started { reception, login, link, gateways, reload } = started;
         let (began, mut on_ready) = (Instant::now(), Some(on_ready));
         loop {
             if gateways.are_serving()
@@ -235,7 +242,7 @@ impl Args {
             if on_ready.is_some() {
                 supervisor::waiting("not ready: the broker has yet to take the subscriptions of sessions");
             } else if std::mem::take(reload) {
-                self.reload(reception, login, gateways, log);
+                self.reload(reception, login, link, gateways, log);
             }
             let asked = match on_ready {
                 Some(_) => serve::wait_for_start(began, stop),
@@ -251,9 +258,16 @@ impl Args {
     }
 
     /// Reads users, rules, certificates and the login at the broker again. A configuration that is not valid changes nothing.
-    fn reload(&self, reception: &mut Reception, login: &SharedLogin, gateways: &Gateways, log: &BrokerLog) {
+    fn reload(
+        &self,
+        reception: &mut Reception,
+        login: &SharedLogin,
+        link: &Link,
+        gateways: &Gateways,
+        log: &BrokerLog,
+    ) {
         supervisor::reloading();
-        with_patience(reload::PATIENCE, || self.take_over(reception, login, gateways, log));
+        with_patience(reload::PATIENCE, || self.take_over(reception, login, link, gateways, log));
         supervisor::up("");
     }
 
@@ -261,6 +275,7 @@ impl Args {
         &self,
         reception: &mut Reception,
         login: &SharedLogin,
+        link: &Link,
         gateways: &Gateways,
         log: &BrokerLog,
     ) {
@@ -275,7 +290,7 @@ impl Args {
             Ok(reload) => reload,
             Err(why) => return error!("not reloaded, nothing changes: {why}"),
         };
-        self.reload_login(&config, login);
+        self.reload_login(&config, login, link);
         log.apply(&reception.config().log);
         let applied = reload::log_changes(&reload, log);
         reload::log_gateways(reception.config(), gateways);
@@ -314,6 +329,7 @@ type SharedLogin = Arc<Mutex<Login>>;
 struct Started {
     reception: Reception,
     login: SharedLogin,
+    link: Link,
     gateways: Gateways,
     /// The command was asked to reload meanwhile.
     reload: bool,
@@ -329,7 +345,7 @@ fn start(
     let link = link.clone();
     let starting = threads::spawn("rbmq-start", move || {
         let gateways = wait_for_broker(&reception, &link)?;
-        Ok((reception, gateways))
+        Ok((reception, link, gateways))
     })?;
     let (began, mut reload) = (Instant::now(), false);
     while !starting.is_finished() {
@@ -340,7 +356,7 @@ fn start(
         }
     }
     let started = starting.join().map_err(|_| Failure::Failed("the gateways do not start".into()))?;
-    started.map(|(reception, gateways)| Some(Started { reception, login, gateways, reload }))
+    started.map(|(reception, link, gateways)| Some(Started { reception, login, link, gateways, reload }))
 }
 
 /// Waits until the broker is there and has taken the login, and what the gateways subscribe to.

@@ -30,7 +30,7 @@ impl Beside {
         Self::of(Operated::gateway(&own.into_iter().chain(args.iter().copied()).collect::<Vec<_>>()))
     }
 
-    fn of(process: Operated) -> Self {
+    pub(crate) fn of(process: Operated) -> Self {
         let redis = process.wait_said("rbmq: redis clients at ");
         let mqtt = process.wait_said("rbmq: mqtt clients at ");
         Self { process, redis, mqtt }

@@ -252,6 +252,36 @@ fn the_login_at_the_broker_is_read_again() {
     drop(broker);
 }
 
+/// The login of another broker waits for a restart, as its address does.
+#[test]
+fn a_login_is_for_one_broker_alone() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let brokers = users(dir.path(), "brokers.toml", &["edge"]);
+    let rules = "[[access.rules]]\nusers = ['edge']\npublish = ['#']\nsubscribe = ['#']\n";
+    let config = write(dir.path(), "rbmq.toml", &format!("{SPACE}{rules}"));
+    let args = ["--config", &*config, "--users", &*brokers];
+    let broker = BrokerProcess::start_with(&args);
+    let (password, other) =
+        (write(dir.path(), "password", PASSWORD), write(dir.path(), "other", "of another"));
+    let at = |address: &str, user: &str, password: &str| {
+        let gateways = ["resp", "mqtt"]
+            .map(|protocol| format!("[[gateway]]\nprotocol = '{protocol}'\nlisten = '127.0.0.1:0'\n"));
+        let upstream = format!("address = '{address}'\nuser = '{user}'\npassword_file = '{password}'\n");
+        write(dir.path(), "gateway.toml", &format!("{}[[broker.upstream]]\n{upstream}", gateways.concat()))
+    };
+    let beside = Beside::of(Operated::gateway(&["--config", &at(&broker.addr, "edge", &password)]));
+    let mut publisher = beside.mqtt("publisher");
+    at(&own_addr(), "another", &other);
+    beside.process.signal("HUP");
+    beside.process.wait_log("reloaded: ");
+    let broker = restart(broker, &args);
+    publisher.publish(Message::new("t", "after", 1, 1)).expect("sent");
+    acked(&mut publisher, AckKind::Puback, 1);
+    beside.process.wait_log("another broker needs a restart");
+    beside.process.end();
+    drop(broker);
+}
+
 /// A session keeps its filter, of which nothing comes any more.
 #[test]
 fn what_the_broker_refuses_to_a_session_is_refused_to_others_until_it_is_allowed() {
