@@ -181,19 +181,10 @@ impl SendCursor {
     /// Returns the lag in bytes, by what the subscription holds: a receiver that stops reading blocks others
     /// by its hold, not by `sent`.
     pub fn behind(&self, log: &Ring) -> u64 {
-        log.head().saturating_sub(self.lags_from(log))
-    }
-
-    fn lags_from(&self, log: &Ring) -> Position {
         // Before its first CREDIT the subscription holds more than it may need. The subscription does not hold bytes that
         // were overwritten while it was offline.
-        if self.credited { self.needed() } else { self.landed.max(log.tail()) }
-    }
-
-    /// Returns whether only the newest delivery is missing, or its part that is there. Nobody could have it before, however large it is.
-    fn lacks_only_the_newest(&self, log: &Ring) -> bool {
-        let newest = log.boundary_at_or_before(log.head().saturating_sub(1));
-        newest.is_some_and(|start| self.lags_from(log) >= start)
+        let needed = if self.credited { self.needed() } else { self.landed.max(log.tail()) };
+        log.head().saturating_sub(needed)
     }
 
     /// Returns the position below which the receiver has its own copy, or needs nothing.
@@ -310,8 +301,7 @@ impl SendCursor {
             // the next.
             Policy::Drop | Policy::Disconnect => {
                 let (behind, most) = (self.behind(log), self.catching_up.saturating_add(self.config.max_lag));
-                let most = most.min(log.capacity() - log.max_delivery());
-                behind >= most && behind > self.catching_up && !self.lacks_only_the_newest(log)
+                behind >= most.min(log.capacity() - log.max_delivery()) && behind > self.catching_up
             }
             Policy::Block | Policy::Overwrite => false,
         }
