@@ -2954,7 +2954,7 @@ rb_status rbmq_space_publish_to(struct rbmq_space *space,
 // names of their topics they have at most `max_delivery_bytes`. Waits at most `timeout_ns` while the ring is full. Until it is delivered or
 // cancelled, other calls on the space fail with `RB_ERR_BUSY`.
 //
-// One thread uses a space at a time. The call fails as `rbmq_space_publish_to` does.
+// A space is for one thread at a time. The errors are those of `rbmq_space_publish_to`.
 rb_status rbmq_space_batch(struct rbmq_space *space,
                            uint64_t room,
                            int64_t timeout_ns);
@@ -3017,7 +3017,7 @@ rb_status rbmq_space_disk_failure(struct rbmq_space *space,
 rb_status rbmq_space_accept_lost(struct rbmq_space *space, uint32_t at_level, uint64_t *from, uint64_t *to);
 
 // Waits until the log of the space has `count` subscribers, at most `timeout_ns`. They receive everything that is published from then on.
-// One thread uses a space at a time. The call fails with `RB_ERR_REFUSED`.
+// A space is for one thread at a time. The error is `RB_ERR_REFUSED`.
 rb_status rbmq_space_wait_subscribers(struct rbmq_space *space,
                                       uint32_t count,
                                       int64_t timeout_ns);

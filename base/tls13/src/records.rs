@@ -101,7 +101,7 @@ impl Records {
             };
             match opened {
                 Ok(Some((size, data))) => {
-                    // It was opened where it was.
+                    // The data of a record lies where the record was, behind its header.
                     let begin = used + HEADER;
                     bytes.copy_within(begin..begin + data, plain);
                     (used, plain) = (used + size, plain + data);

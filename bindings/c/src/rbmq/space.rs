@@ -78,7 +78,7 @@ pub extern "C" fn rbmq_space_publish_to(
 /// names of their topics they have at most `max_delivery_bytes`. Waits at most `timeout_ns` while the ring is full. Until it is delivered or
 /// cancelled, other calls on the space fail with `RB_ERR_BUSY`.
 ///
-/// One thread uses a space at a time. The call fails as `rbmq_space_publish_to` does.
+/// A space is for one thread at a time. The errors are those of `rbmq_space_publish_to`.
 #[unsafe(no_mangle)]
 pub extern "C" fn rbmq_space_batch(space: *mut rbmq_space, room: u64, timeout_ns: i64) -> rb_status {
     call(|| exclusive::<Space>(space)?.begin(room, timeout_ns))
@@ -225,7 +225,7 @@ pub extern "C" fn rbmq_space_accept_lost(
 }
 
 /// Waits until the log of the space has `count` subscribers, at most `timeout_ns`. They receive everything that is published from then on.
-/// One thread uses a space at a time. The call fails with `RB_ERR_REFUSED`.
+/// A space is for one thread at a time. The error is `RB_ERR_REFUSED`.
 #[unsafe(no_mangle)]
 pub extern "C" fn rbmq_space_wait_subscribers(
     space: *mut rbmq_space,

@@ -14,7 +14,7 @@ impl Folder {
     /// Makes a folder that is not there yet.
     ///
     /// # Errors
-    /// It is there, or cannot be made.
+    /// A folder of this name is there, or none can be made.
     pub fn make(path: PathBuf) -> io::Result<Folder> {
         fs::create_dir(&path)
             .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
@@ -24,7 +24,7 @@ impl Folder {
     /// Makes a folder of this process in memory, where the system has such folders, and otherwise among the temporary files.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The folder cannot be made.
     pub fn in_memory(name: &str) -> io::Result<Folder> {
         let memory = PathBuf::from("/dev/shm");
         let base = if memory.is_dir() { memory } else { env::temp_dir() };
@@ -42,7 +42,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What cannot be removed is small, and is among the temporary files.
+        // A folder that stays is small, and is among the temporary files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

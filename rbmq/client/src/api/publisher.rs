@@ -432,19 +432,8 @@ impl Publisher {
             return self.join(log, self.next_writer(), Some(topic), options);
         }
         let (state, writer) = self.create(topic.clone(), None, Names::default(), options)?;
-        let (shared, max_delivery) = (self.shared.clone(), state.max_delivery_bytes);
-        let (output, id, max_confirmations) =
-            (Output::Own(writer), self.next_writer(), options.max_confirmations);
-        Ok(TopicWriter {
-            shared,
-            state,
-            output,
-            max_delivery,
-            topic,
-            id,
-            max_confirmations,
-            pushed: Vec::new(),
-        })
+        let (shared, id) = (self.shared.clone(), self.next_writer());
+        Ok(TopicWriter::new(shared, state, Output::Own(writer), topic, id, options.max_confirmations))
     }
 
     pub(crate) fn begin_space(
@@ -506,18 +495,8 @@ impl Publisher {
         let (state, max_confirmations) = (log.state.clone(), options.max_confirmations);
         state.confirmations.change_limit(0, max_confirmations);
         state.names.add(id, &name);
-        let (shared, max_delivery) = (self.shared.clone(), state.max_delivery_bytes);
-        let (output, topic) = (Output::Shared { log, topic: attributes }, name);
-        Ok(TopicWriter {
-            shared,
-            state,
-            output,
-            max_delivery,
-            topic,
-            id,
-            max_confirmations,
-            pushed: Vec::new(),
-        })
+        let output = Output::Shared { log, topic: attributes };
+        Ok(TopicWriter::new(self.shared.clone(), state, output, name, id, max_confirmations))
     }
 
     /// Creates a buffer, and names it to the broker.

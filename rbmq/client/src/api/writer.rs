@@ -47,6 +47,18 @@ pub struct TopicWriter {
 }
 
 impl TopicWriter {
+    pub(crate) fn new(
+        shared: Arc<PublisherShared>,
+        state: Arc<TopicState>,
+        output: Output,
+        topic: TopicName,
+        id: u64,
+        max_confirmations: usize,
+    ) -> Self {
+        let max_delivery = state.max_delivery_bytes;
+        Self { shared, state, output, max_delivery, topic, id, max_confirmations, pushed: Vec::new() }
+    }
+
     /// The topic.
     pub fn topic(&self) -> &TopicName {
         &self.topic
