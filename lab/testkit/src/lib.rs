@@ -4,6 +4,7 @@
 #[cfg(feature = "broker")]
 mod broker;
 mod ends;
+mod etcd;
 mod modes;
 mod port;
 mod process;
@@ -17,6 +18,7 @@ mod time;
 #[cfg(feature = "broker")]
 pub use broker::{broker_with, patient, rule};
 pub use ends::{Kind, Row, check_ends, row};
+pub use etcd::Etcd;
 pub use modes::files_for_their_user;
 pub use port::{own_addr, own_port};
 pub use process::{Outcome, Process};

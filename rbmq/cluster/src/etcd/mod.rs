@@ -1,0 +1,22 @@
+//! A client of etcd: the JSON gateway over HTTP/1.1.
+//!
+//! ```text
+//!   Client ──▶ Connection ──▶ HTTP/1.1, with TLS or without ──▶ one of several endpoints
+//!   Watch  ──▶ Connection of its own                            a hint that something has changed, and never the change itself
+//! ```
+//!
+//! What a store answers is data: every body has a limit, every call a time, and an answer that makes no sense is an error that names the
+//! endpoint.
+
+mod client;
+mod connection;
+mod endpoint;
+mod error;
+mod json;
+mod watch;
+
+pub use client::{Client, ClientSettings};
+pub use endpoint::{Endpoint, EndpointError};
+pub use error::EtcdError;
+pub use json::{Change, Compare, KeyValue, Lease, Snapshot, Txn};
+pub use watch::{News, Watch};
