@@ -48,7 +48,7 @@ pub(crate) enum Refusal {
 
 impl Refusal {
     /// All reasons with their names in the metrics, in the order of [`Totals::refusals`].
-    pub(crate) const ALL: [(Self, &'static str); 16] = [
+    pub(crate) const ALL: [(Self, &'static str); 17] = [
         (Self::Hello, "hello"),
         (Self::Login, "login"),
         (Self::Draining, "draining"),
@@ -64,6 +64,7 @@ impl Refusal {
         (Self::Buffer(RefuseCode::Size), "buffer_size"),
         (Self::Buffer(RefuseCode::BidInUse), "buffer_id_in_use"),
         (Self::Buffer(RefuseCode::Internal), "buffer_internal"),
+        (Self::Buffer(RefuseCode::Elsewhere), "buffer_elsewhere"),
         (Self::Expelled, "protocol"),
     ];
 }

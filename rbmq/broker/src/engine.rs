@@ -163,6 +163,7 @@ impl Engine {
                 _ = reply.try_send(());
             }
             Event::Reload(reloaded) => self.reload(*reloaded),
+            Event::ClusterChanged => self.on_cluster_changed(),
             Event::Users(users) => self.on_users(users.0, &users.1),
             Event::Stop => {}
         }
@@ -530,6 +531,13 @@ impl Engine {
         let finished =
             publishers::is_finished(&self.tables, session) && !self.merged.is_publishing(&self.tables, key);
         self.tables.sessions.set_finished(key, finished);
+    }
+
+    /// Opens what is on the disk and came here.
+    fn on_cluster_changed(&mut self) {
+        if let Err(error) = self.open_kept() {
+            warn!("the folder of kept topics cannot be read: {error}");
+        }
     }
 
     fn drain(&mut self) {

@@ -77,6 +77,8 @@ pub(super) enum Event {
     Drain(mpsc::SyncSender<()>),
     /// Apply other settings.
     Reload(Box<Reloaded>),
+    /// The cluster says of some topic that another member has it than before, or has other members.
+    ClusterChanged,
     /// Other users are in force.
     Users(Box<(Authenticator, UsersSettings)>),
     /// Stop the thread.

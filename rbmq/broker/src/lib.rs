@@ -15,6 +15,7 @@
 #![cfg_attr(not(feature = "http"), allow(dead_code, reason = "only the HTTP endpoint reads the counters"))]
 
 mod admission;
+mod cluster;
 mod config;
 mod counters;
 mod descriptors;
@@ -65,6 +66,7 @@ use locks::Mutex;
 pub use rbmq_wire::{FilterError, SlowestSubscriber, TopicFilter, TopicName, TopicStats};
 use rocketbufs::{Context, Listener, OutBuffer, ROut};
 
+pub use cluster::{Cluster, ClusterMember, Owner};
 pub use config::{
     AccessSettings, AuditSettings, BrokerConfig, BrokerConfigError, BrokerSettings, Change, EndpointClients,
     EndpointTls, Exposed, GatewayProtocol, GatewaySettings, HttpSettings, IngestLevel, IngestSettings,
@@ -84,6 +86,16 @@ pub use merge::{LocalPublisher, NotTaken};
 pub use rules::{Ingest, MAX_RULES, Rule, Rules};
 
 pub use watch::Watch;
+
+/// What a program gives to a broker beside its configuration.
+#[derive(Clone, Default)]
+pub struct Parts {
+    /// An archive for the topics whose rule has `kafka = true`: what their disk has is copied there, and subscribers read there what the
+    /// disk has no more. Any [`Archive`] will do; `rbmq serve` brings Apache Kafka.
+    pub archive: Option<Arc<dyn Archive>>,
+    /// Who has which kept topic, where several brokers are one cluster.
+    pub cluster: Option<Arc<dyn Cluster>>,
+}
 
 /// A running broker. Dropping it stops the broker at once; [`Broker::stop`] stops it in order.
 ///
@@ -123,19 +135,15 @@ impl Broker {
     /// # Errors
     /// The system refuses memory, threads or the address.
     pub fn start(config: BrokerConfig) -> Result<Self, BrokerError> {
-        Self::start_with(config, None)
+        Self::start_with(config, Parts::default())
     }
 
-    /// Starts a broker with an archive for the topics whose rule has `kafka = true`: what their disk has is copied there, and
-    /// subscribers read there what the disk has no more. Any [`Archive`] will do; `rbmq serve` brings Apache Kafka.
+    /// Starts a broker with parts of the program's own.
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub fn start_with_archive(config: BrokerConfig, archive: Arc<dyn Archive>) -> Result<Self, BrokerError> {
-        Self::start_with(config, Some(archive))
-    }
-
-    fn start_with(config: BrokerConfig, archive: Option<Arc<dyn Archive>>) -> Result<Self, BrokerError> {
+    pub fn start_with(config: BrokerConfig, parts: Parts) -> Result<Self, BrokerError> {
+        let Parts { archive, cluster } = parts;
         check_archive(&config, archive.is_some())?;
         let (events, inbox) = inbox::inbox();
         let desk = gate::Desk::open(&config, checker(&events))?;
@@ -158,24 +166,6 @@ impl Broker {
         let addr = listener.local_addr();
         let gateways = gate::AllGatewayCounters::default();
         let own_listener = gate::OwnListener::for_gateways(config.gateways(), &ctx, &events)?;
-        let (feeds, users) = (feeds::Feeds::default(), in_force.rules().authenticator);
-        let mut engine = engine::Engine {
-            subscribers: subscribers::Subscribers::default(),
-            federation: federation::Federation::start(&ctx, &config.broker, &events)?,
-            migration: path_migration::PathMigration::default(),
-            merged: merge::MergedTopics::new(merge_index.clone(), keeper),
-            replays: replays.clone(),
-            feeds: feeds.clone(),
-            observers: observers::Observers::new(&ctx, &events, &config.broker, gateways.clone()),
-            tables: tables::Tables::new(&out, &config.broker_in_force(), admission, audit.clone(), &events),
-            logins: login::Logins::open(users, &config.users, audit.clone(), &events)
-                .map_err(BrokerError::Thread)?,
-            lines: lines::Lines::default(),
-            draining: false,
-        };
-        engine.open_kept()?;
-        let thread =
-            threads::spawn("rbmq-broker", move || engine.run(&inbox)).map_err(BrokerError::Thread)?;
         let foreign = take_connections(&listener, &events);
         let max_topic_series = Arc::new(AtomicUsize::new(config.http.max_topic_series));
         let watch = Watch {
@@ -187,12 +177,17 @@ impl Broker {
             observation: observation::Observation::new(in_force, audit),
             foreign,
             merge_index,
-            feeds,
+            feeds: feeds::Feeds::default(),
             gateways,
             kept_logs,
             replays,
             archives,
         };
+        let merged = merge::MergedTopics::new(watch.merge_index.clone(), keeper);
+        let mut engine = engine(&config, &desk, &watch, merged, cluster)?;
+        engine.open_kept()?;
+        let thread =
+            threads::spawn("rbmq-broker", move || engine.run(&inbox)).map_err(BrokerError::Thread)?;
         Ok(Self {
             watch,
             listener: Some(listener),
@@ -334,6 +329,33 @@ impl Broker {
             let _ = thread.join();
         }
     }
+}
+
+/// All parts of the broker's thread.
+fn engine(
+    config: &BrokerConfig,
+    desk: &gate::Desk,
+    watch: &Watch,
+    merged: merge::MergedTopics,
+    cluster: Option<Arc<dyn Cluster>>,
+) -> Result<engine::Engine, BrokerError> {
+    let gate::Desk { in_force, admission, audit, .. } = desk.clone();
+    let (ctx, events) = (&watch.ctx, &watch.events);
+    let (settings, gateways) = (config.broker_in_force(), watch.gateways.clone());
+    let logins = login::Logins::open(in_force.rules().authenticator, &config.users, audit.clone(), events);
+    Ok(engine::Engine {
+        subscribers: subscribers::Subscribers::default(),
+        federation: federation::Federation::start(ctx, &config.broker, events)?,
+        migration: path_migration::PathMigration::default(),
+        merged,
+        replays: watch.replays.clone(),
+        feeds: watch.feeds.clone(),
+        observers: observers::Observers::new(ctx, events, &config.broker, gateways),
+        tables: tables::Tables::new(&watch.out, &settings, admission, audit, cluster, events),
+        logins: logins.map_err(BrokerError::Thread)?,
+        lines: lines::Lines::default(),
+        draining: false,
+    })
 }
 
 /// Takes the passwords of gateways' clients to the threads that check those of all clients.

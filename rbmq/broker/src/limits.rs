@@ -1,9 +1,10 @@
 //! The limits on topics, rings and filters, and the refusals with their reasons. This module does no I/O.
 
 use access::Exceeded;
-use rbmq_wire::{RUN_HEADER_BYTES, RefuseCode};
+use rbmq_wire::{RUN_HEADER_BYTES, RefuseCode, TopicName};
 use rocketbufs::error::{BufferError, RefusedError, SubscribeError};
 
+use super::cluster::{Cluster, Owner};
 use super::config::BrokerSettings;
 use super::rules::{Rule, rounded};
 
@@ -17,6 +18,22 @@ pub(super) struct Refused {
 impl Refused {
     pub(super) fn new(code: RefuseCode, reason: impl Into<String>) -> Self {
         Self { code, reason: reason.into() }
+    }
+}
+
+/// Refuses a kept topic that another member of the cluster has, or nobody.
+pub(super) fn check_owner(cluster: Option<&dyn Cluster>, topic: &TopicName) -> Result<(), Refused> {
+    match cluster.map(|cluster| cluster.owner(topic)) {
+        None | Some(Owner::Here { .. }) => Ok(()),
+        Some(Owner::Elsewhere { addresses }) => {
+            let why = format!(
+                "is where topic '{topic}' is; connect there, or update the client, which would do it"
+            );
+            Err(Refused::new(RefuseCode::Elsewhere, RefuseCode::elsewhere(&addresses, &why)))
+        }
+        Some(Owner::Unsettled { reason }) => {
+            Err(Refused::new(RefuseCode::Internal, format!("no broker has topic '{topic}' yet: {reason}")))
+        }
     }
 }
 

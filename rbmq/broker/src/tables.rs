@@ -1,5 +1,6 @@
 //! The tables that all parts of the broker share. The broker's thread owns them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use access::{Audit, AuditEvent, Identity};
@@ -9,6 +10,7 @@ use rocketbufs::{Bid, ROut, SubscribeOptions};
 use tracing::warn;
 
 use super::admission::Admission;
+use super::cluster::Cluster;
 use super::config::BrokerSettings;
 use super::counters::{Counters, Refusal};
 use super::inbox::Sender;
@@ -34,6 +36,8 @@ pub(super) struct Tables {
     pub(super) counters: Counters,
     pub(super) admission: Admission,
     pub(super) audit: Audit,
+    /// None: this broker has all of its topics.
+    pub(super) cluster: Option<Arc<dyn Cluster>>,
     pub(super) events: Sender,
 }
 
@@ -44,6 +48,7 @@ impl Tables {
         settings: &BrokerSettings,
         admission: Admission,
         audit: Audit,
+        cluster: Option<Arc<dyn Cluster>>,
         events: &Sender,
     ) -> Self {
         Self {
@@ -54,6 +59,7 @@ impl Tables {
             counters: Counters::default(),
             admission,
             audit,
+            cluster,
             events: events.clone(),
         }
     }

@@ -52,6 +52,11 @@ impl Watch {
         answer.recv_timeout(timeout).is_ok()
     }
 
+    /// Tells the broker that its [`Cluster`](crate::Cluster) answers otherwise than before. The call does not wait.
+    pub fn cluster_changed(&self) {
+        self.events.event(Event::ClusterChanged);
+    }
+
     /// How many topics that are kept on the disk could not be opened. Their publishers and subscribers wait.
     pub fn unavailable_topics(&self) -> usize {
         self.kept_logs.unavailable()

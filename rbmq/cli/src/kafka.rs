@@ -31,6 +31,7 @@ mod level {
     use multimqc_kafka::{KafkaConfig, KafkaLevel};
     use rbmq_broker::{
         Archive, ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog, Broker, BrokerConfig, KafkaSettings,
+        Parts,
     };
     use rocketbufs::Position;
 
@@ -40,7 +41,8 @@ mod level {
     pub(super) fn start(config: BrokerConfig) -> Result<Broker, Failure> {
         let archive = KafkaArchive::new(&config.kafka)
             .map_err(|error| Failure::Failed(format!("the section [kafka] cannot be used: {error}")))?;
-        Broker::start_with_archive(config, Arc::new(archive)).map_err(Failure::failed)
+        Broker::start_with(config, Parts { archive: Some(Arc::new(archive)), ..Parts::default() })
+            .map_err(Failure::failed)
     }
 
     /// The topics of a broker in a Kafka.

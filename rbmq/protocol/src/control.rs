@@ -21,9 +21,34 @@ pub enum RefuseCode {
     Internal = 5,
     /// The user of the connection may not publish the topic, or not any more.
     NotAllowed = 6,
+    /// Another broker of the cluster has the topic. On the wire, `Internal` with a text that begins with `elsewhere: `.
+    Elsewhere = 7,
 }
 
+/// The most bytes of addresses in a text. The rest of the text stays below [`Control::MAX_TEXT_BYTES`].
+const MAX_ADDRESSES_BYTES: usize = 512;
+
 impl RefuseCode {
+    /// The reason of an [`Elsewhere`](Self::Elsewhere): the addresses of the broker that has the topic, and why, for people. Without
+    /// addresses the publisher asks again where it is connected. Addresses beyond 512 bytes are left out.
+    pub fn elsewhere(addresses: &[String], why: &str) -> String {
+        let mut reason = String::new();
+        for address in addresses {
+            let comma = if reason.is_empty() { "" } else { "," };
+            if !is_one_word(address) || reason.len() + address.len() >= MAX_ADDRESSES_BYTES {
+                continue;
+            }
+            reason.push_str(comma);
+            reason.push_str(address);
+        }
+        format!("{reason} {why}")
+    }
+
+    /// The addresses in the reason of an [`Elsewhere`](Self::Elsewhere), joined by commas; empty: there are none.
+    pub fn addresses(reason: &str) -> &str {
+        reason.split_once(' ').map_or("", |(addresses, _)| addresses)
+    }
+
     fn from_code(code: u8) -> Result<Self, DecodeError> {
         [Self::Invalid, Self::Limit, Self::Size, Self::BidInUse, Self::Internal, Self::NotAllowed]
             .into_iter()
@@ -281,6 +306,11 @@ pub enum Control {
     },
 }
 
+/// Whether an address can be told from what follows it in a text.
+fn is_one_word(address: &str) -> bool {
+    !address.is_empty() && !address.contains(|c: char| c == ',' || c.is_whitespace() || c.is_control())
+}
+
 /// What REJECTED refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rejection {
@@ -309,6 +339,7 @@ impl Rejection {
 
 /// How texts begin that say more than their message did at first: peers that do not know it show it to people.
 const LOST: &str = "lost: ";
+const ELSEWHERE: &str = "elsewhere: ";
 
 const CREATE: u8 = 0x01;
 const CREATED: u8 = 0x02;
@@ -418,10 +449,7 @@ impl Control {
                 topic: get_topic(&mut r)?,
             },
             CREATED => Self::Created { bid: r.u32()? },
-            REFUSED => {
-                let (bid, code) = (r.u32()?, RefuseCode::from_code(r.u8()?)?);
-                Self::Refused { bid, code, reason: get_text(&mut r)? }
-            }
+            REFUSED => get_refused(&mut r)?,
             ENDED => Self::Ended { bid: r.u32()?, end: r.u64()? },
             SUBSCRIBERS => Self::Subscribers { bid: r.u32()?, count: r.u32()? },
             IN_SPACE => Self::InSpace {
@@ -472,8 +500,12 @@ impl Control {
             Self::Refused { bid, code, reason } => {
                 b.push(REFUSED);
                 b.extend_from_slice(&bid.to_le_bytes());
-                b.push(*code as u8);
-                put_text(b, reason);
+                let (code, mark) = match code {
+                    RefuseCode::Elsewhere => (RefuseCode::Internal, ELSEWHERE),
+                    code => (*code, ""),
+                };
+                b.push(code as u8);
+                put_text(b, &format!("{mark}{reason}"));
             }
             Self::Ended { bid, end } => {
                 b.push(ENDED);
@@ -686,6 +718,16 @@ fn put_topic(b: &mut Vec<u8>, topic: &TopicName) {
 fn put_name(b: &mut Vec<u8>, name: &str) {
     b.push(name.len() as u8);
     b.extend_from_slice(name.as_bytes());
+}
+
+fn get_refused(r: &mut Reader<'_>) -> Result<Control, DecodeError> {
+    let (bid, code) = (r.u32()?, RefuseCode::from_code(r.u8()?)?);
+    let text = get_text(r)?;
+    let elsewhere = text.strip_prefix(ELSEWHERE).filter(|_| code == RefuseCode::Internal);
+    Ok(match elsewhere {
+        Some(reason) => Control::Refused { bid, code: RefuseCode::Elsewhere, reason: reason.to_owned() },
+        None => Control::Refused { bid, code, reason: text },
+    })
 }
 
 fn get_filter(r: &mut Reader<'_>) -> Result<TopicFilter, DecodeError> {

@@ -49,7 +49,7 @@ pub enum ArchiveRead {
     End,
 }
 
-/// Keeps logs beyond the disk of the broker: see [`Broker::start_with_archive`](crate::Broker::start_with_archive). The calls come from
+/// Keeps logs beyond the disk of the broker: see [`Parts::archive`](crate::Parts::archive). The calls come from
 /// threads of their own that may wait, but not for ever.
 pub trait Archive: Send + Sync {
     /// Opens a log, or makes it. The same log may be opened again.

@@ -9,7 +9,7 @@ use tracing::{info, warn};
 use super::super::descriptors::have_room_for_kept_topic;
 use super::super::effects::{Effect, Effects};
 use super::super::kept::{KeepError, Recovered, Store, StoreOptions};
-use super::super::limits::{Refused, merge_ring_bytes, no_buffer, not_subscribed, over_quota};
+use super::super::limits::{Refused, check_owner, merge_ring_bytes, no_buffer, not_subscribed, over_quota};
 use super::super::rules::Rule;
 use super::super::session_key::{SessionKey, SourceBuffer};
 use super::super::tables::{BROKER_SLOT_HOLD, BROKER_SLOT_NAME, Create, Tables};
@@ -21,15 +21,23 @@ use super::publishers::{MergedTopics, answer_created};
 use super::topic::MergedTopic;
 
 impl MergedTopics {
-    /// Opens the topics that an earlier broker has kept.
+    /// Opens the topics that an earlier broker has kept, and that this member of the cluster has.
     ///
     /// # Errors
     /// Another process has one of them open.
     pub(crate) fn open_kept(&mut self, tables: &mut Tables, fx: &mut Effects) -> Result<(), KeepError> {
-        let stored = self.keeper.stored_topics()?;
-        let (kept, others): (Vec<_>, Vec<_>) =
+        let mut stored = self.keeper.stored_topics()?;
+        stored.retain(|topic| self.members.find(topic).is_none());
+        let (mut kept, others): (Vec<_>, Vec<_>) =
             stored.into_iter().partition(|topic| tables.settings.topics.of(topic).keep);
         others.iter().for_each(|topic| info!("topic '{topic}' is on the disk, and no rule keeps it now"));
+        kept.retain(|topic| match check_owner(tables.cluster.as_deref(), topic) {
+            Ok(()) => true,
+            Err(Refused { reason, .. }) => {
+                info!("topic '{topic}' is on the disk and not here: {reason}");
+                false
+            }
+        });
         for (n, topic) in kept.iter().enumerate() {
             if let Err(too_few) = have_room_for_kept_topic() {
                 let (left, all) = (&kept[n..], kept.len());
@@ -171,6 +179,9 @@ impl MergedTopics {
         fx: &mut Effects,
     ) -> Result<Bid, Refused> {
         let keeps = tables.settings.topics.of(topic).keep;
+        if keeps {
+            check_owner(tables.cluster.as_deref(), topic)?;
+        }
         let buffer = Buffer::opening(topic.clone(), SourceBuffer::BROKER, Framing::Merged, 0);
         let out_bid = tables.add_buffer(Buffer { stage: BufferStage::Live, kept: keeps, ..buffer })?;
         self.open_log(tables, topic, out_bid).inspect_err(|_| fx.push(Effect::Remove(out_bid)))?;

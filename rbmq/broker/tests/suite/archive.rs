@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::memory::Memory;
 use rbmq::{ConfirmLevel, Event, Notice, Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter};
-use rbmq_broker::{Broker, BrokerConfig, BrokerError, Rule};
+use rbmq_broker::{Broker, BrokerConfig, BrokerError, Parts, Rule};
 use rocketbufs::Position;
 use tempfile::TempDir;
 use testkit::own_addr;
@@ -47,8 +47,12 @@ fn config(dir: &Path) -> BrokerConfig {
     config
 }
 
+fn parts(archive: &Arc<Memory>) -> Parts {
+    Parts { archive: Some(archive.clone()), ..Parts::default() }
+}
+
 fn start(dir: &Path, archive: &Arc<Memory>) -> Broker {
-    Broker::start_with_archive(config(dir), archive.clone()).unwrap()
+    Broker::start_with(config(dir), parts(archive)).unwrap()
 }
 
 fn topic(at: &str) -> TopicWriter {
@@ -238,7 +242,7 @@ fn a_subscriber_waits_for_an_archive_only_so_long() {
     archive.set_down(true);
     let mut config = config(dir.path());
     config.kafka.replay_wait_ms = 100;
-    let broker = Broker::start_with_archive(config, archive.clone()).unwrap();
+    let broker = Broker::start_with(config, parts(&archive)).unwrap();
     let mut subscriber = subscribe(&broker.addr(), StartFrom::Position(0));
     let losses = receive_with_losses(&mut subscriber, 19_999);
     let [((0, _), None, begins)] = losses[..] else { panic!("{losses:?}") };

@@ -2,6 +2,7 @@
 
 mod archive;
 mod chains;
+mod cluster;
 mod gate;
 mod halfopen;
 mod kept;

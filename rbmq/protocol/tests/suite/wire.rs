@@ -31,6 +31,7 @@ fn code() -> impl Strategy<Value = RefuseCode> {
         Just(RefuseCode::BidInUse),
         Just(RefuseCode::Internal),
         Just(RefuseCode::NotAllowed),
+        Just(RefuseCode::Elsewhere),
     ]
 }
 

@@ -1,0 +1,55 @@
+//! The contract of a cluster: several brokers that share their topics, and somebody who says which of them has which.
+//!
+//! ```text
+//!   store of the map ──▶ Cluster ◀── owner of a topic? members? ── the broker's thread
+//!                           └── the map or the members have changed (`Watch::cluster_changed`) ──▶
+//! ```
+//!
+//! A kept topic has one owner: the member at which its log is written. The other members send its publishers there, and receive its log as any
+//! other. Topics that are not kept have none, and live where their publishers are. The path of messages asks nothing.
+
+use rbmq_wire::TopicName;
+
+/// Which member has a topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Owner {
+    /// This broker.
+    Here {
+        /// Grows with each change of the owner. The first term of a topic is 1. A broker that gets a topic with another term than it had it
+        /// with knows that others may have written to it.
+        term: u64,
+    },
+    /// Another member.
+    Elsewhere {
+        /// Where its clients connect, the best first. Empty: it is not known at the moment.
+        addresses: Vec<String>,
+    },
+    /// Nobody, as far as this broker knows. Publishers wait.
+    Unsettled {
+        /// Why, for people.
+        reason: String,
+    },
+}
+
+/// A member of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterMember {
+    /// Its name. The name stays when the member is started again, also at other addresses.
+    pub id: String,
+    /// Where brokers connect. They are tried in turn.
+    pub addresses: Vec<String>,
+}
+
+/// Says which member has which topic: see [`Parts::cluster`](crate::Parts::cluster).
+///
+/// The broker's thread calls, and all publishers wait for the answer: it comes from memory, at once, and nothing is asked over a network. After
+/// each change of an answer the cluster calls [`Watch::cluster_changed`](crate::Watch::cluster_changed), from any thread; then the broker asks for
+/// all that it has open.
+pub trait Cluster: Send + Sync {
+    /// Who has a kept topic; of a kept space, the name of its log is asked for. A topic that nobody has yet is `Unsettled`, and the question is
+    /// the sign that it is wanted.
+    fn owner(&self, topic: &TopicName) -> Owner;
+
+    /// The other members, without this one. The broker keeps a connection to each, as to an upstream broker.
+    fn members(&self) -> Vec<ClusterMember>;
+}
