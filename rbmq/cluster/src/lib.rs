@@ -1,8 +1,23 @@
 //! Brokers of RBMQ that share topics: who is a member, and who owns which group of topics. etcd holds both, and nothing else: no message
 //! passes it, and a broker whose etcd is away serves what it owns.
 //!
+//! ```text
+//!   broker ── owner of a topic? ──▶ Membership ◀── commands: move, drain
+//!          ◀── something changed ──     │ a thread
+//!                                    Machine          decides, without I/O and without a clock
+//!                                       │
+//!                                   etcd::Client, etcd::Watch
+//! ```
+//!
 //! [`etcd`] is a client of etcd's JSON gateway over HTTP/1.1, which every etcd since 3.4 has. It blocks, belongs to one thread, and has no
 //! runtime.
 #![forbid(unsafe_code)]
 
 pub mod etcd;
+mod keys;
+mod machine;
+mod membership;
+
+pub use keys::{Entry, Keys, MAX_NAME_BYTES, Map, Member, group_of, is_name};
+pub use machine::{Machine, MemberSettings, OnLoss, Outcome, Owner, Status, Step};
+pub use membership::{Hooks, Membership};

@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -297,5 +298,14 @@ impl Connection {
             }
         }
         Ok(body)
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self.stream.get_ref() {
+            Stream::Plain(timed) => timed.socket.as_fd(),
+            Stream::Tls(tls) => tls.sock.socket.as_fd(),
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! A stream of news about keys.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 use serde_json::Value;
@@ -38,7 +39,7 @@ impl Watch {
         Self { endpoint, connection, text: Vec::new() }
     }
 
-    /// Waits for news. After an error the watch is of no more use.
+    /// Waits for news. What has arrived is looked at in any case. After an error the watch is of no more use.
     ///
     /// # Errors
     /// [`EtcdError`]: the connection has ended, etcd has ended the watch, or its message makes no sense.
@@ -61,9 +62,6 @@ impl Watch {
             if self.text.len() > MAX_MESSAGE {
                 return Err(senseless(format!("a message of the watch has more than {MAX_MESSAGE} bytes")));
             }
-            if Instant::now() >= until {
-                return Ok(News::None);
-            }
             match self.connection.read_some(&mut self.text) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(_) => {}
@@ -71,7 +69,12 @@ impl Watch {
                     if matches!(
                         error.kind(),
                         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
-                    ) => {}
+                    ) =>
+                {
+                    if Instant::now() >= until {
+                        return Ok(News::None);
+                    }
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -95,4 +98,11 @@ fn parse(message: &[u8]) -> io::Result<News> {
     }
     let has_events = result["events"].as_array().is_some_and(|events| !events.is_empty());
     Ok(if has_events { News::Changed { revision } } else { News::None })
+}
+
+impl AsFd for Watch {
+    /// The socket: when it can be read, [`wait`](Watch::wait) until there is nothing more.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
+    }
 }

@@ -1,6 +1,8 @@
-//! Tests of the client of etcd, with a real etcd and with one that lies.
+//! Tests with a real etcd, with one that lies, and with a model of it.
 
 mod hostile;
+mod members;
+mod model;
 mod real;
 
 use std::time::{Duration, Instant};

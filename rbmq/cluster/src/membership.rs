@@ -1,0 +1,250 @@
+//! The thread of a member: it asks etcd what the machine wants to know, and tells the broker what has changed.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use locks::Mutex;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use tracing::{info, warn};
+
+use super::etcd::{Client, ClientSettings, EtcdError, News, Watch};
+use super::keys::group_of;
+use super::machine::{Machine, MemberSettings, Outcome, Owner, Status, Step};
+
+/// What a member asks and tells its broker.
+pub struct Hooks {
+    /// Whether the broker is healthy; if not, why. While it is not, the lease is not renewed. The call may wait for about a second.
+    pub health: Box<dyn Fn() -> Result<(), String> + Send>,
+    /// Answers of [`Membership::owner`] or [`Membership::others`] have changed.
+    pub changed: Box<dyn Fn() + Send>,
+}
+
+/// A broker as a member of a cluster. When it is dropped, the lease ends, and others learn at once that it is gone.
+pub struct Membership {
+    shared: Arc<Shared>,
+    group_levels: usize,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    machine: Mutex<Machine>,
+    /// Wakes the thread.
+    bell: OwnedFd,
+    is_started: AtomicBool,
+    is_stopping: AtomicBool,
+}
+
+impl Membership {
+    /// A member that asks nobody before it is started. `group_levels`: the levels of a topic's name that make its group.
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    pub fn new(settings: MemberSettings, group_levels: usize) -> std::io::Result<Self> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let (is_started, is_stopping) = (AtomicBool::new(false), AtomicBool::new(false));
+        let shared = Shared { machine: Mutex::new(Machine::new(settings)), bell, is_started, is_stopping };
+        Ok(Self { shared: Arc::new(shared), group_levels, thread: Mutex::new(None) })
+    }
+
+    /// Starts to be a member. It is called once.
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    pub fn start(&self, client: ClientSettings, hooks: Hooks) -> std::io::Result<()> {
+        self.shared.is_started.store(true, Ordering::Release);
+        let machine = self.shared.machine.lock();
+        let (prefix, stamp) = (machine.keys().prefix().to_owned(), machine.stamp(Instant::now()));
+        drop(machine);
+        let mut worker = Worker {
+            shared: self.shared.clone(),
+            client: Client::new(client),
+            hooks,
+            prefix,
+            stamp,
+            revision: 0,
+            watch: None,
+            watch_again: Instant::now(),
+            is_well: None,
+        };
+        *self.thread.lock() = Some(threads::spawn("rbmq-cluster", move || worker.run())?);
+        Ok(())
+    }
+
+    /// Who has a topic. The answer comes from memory. A topic that is asked for before the start is one whose log this broker has on its disk: if
+    /// nobody has its group, it belongs here.
+    pub fn owner(&self, topic: &str) -> Owner {
+        let has_log = !self.shared.is_started.load(Ordering::Acquire);
+        let mut machine = self.shared.machine.lock();
+        let (owner, is_new) = machine.ask(group_of(topic, self.group_levels), has_log, Instant::now());
+        drop(machine);
+        if is_new {
+            self.shared.ring();
+        }
+        owner
+    }
+
+    /// The names and addresses of the other members.
+    pub fn others(&self) -> Vec<(String, Vec<String>)> {
+        self.shared.machine.lock().others()
+    }
+
+    /// How the member is.
+    pub fn status(&self) -> Status {
+        self.shared.machine.lock().status(Instant::now())
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.shared.is_stopping.store(true, Ordering::Release);
+        self.shared.ring();
+        if let Some(thread) = self.thread.lock().take() {
+            // The panic of a thread was printed already.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn ring(&self) {
+        // A bell that has rung too often rings.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+}
+
+struct Worker {
+    shared: Arc<Shared>,
+    client: Client,
+    hooks: Hooks,
+    prefix: String,
+    /// What the broker knows.
+    stamp: (u64, bool),
+    /// That of the last snapshot.
+    revision: i64,
+    watch: Option<Watch>,
+    /// When a watch is tried again.
+    watch_again: Instant,
+    /// What the log has said: whether all is well.
+    is_well: Option<bool>,
+}
+
+impl Worker {
+    fn run(&mut self) {
+        while !self.shared.is_stopping.load(Ordering::Acquire) {
+            let step = self.shared.machine.lock().next(Instant::now());
+            match step {
+                Step::Rest { until } => self.rest(until),
+                step => self.take(&step),
+            }
+            self.tell();
+        }
+        let lease = self.shared.machine.lock().lease();
+        if let Some(lease) = lease
+            && let Err(error) = self.client.revoke(lease)
+        {
+            info!("other members learn of the end of this one when its lease runs out: {error}");
+        }
+    }
+
+    /// Asks etcd.
+    fn take(&mut self, step: &Step) {
+        if matches!(step, Step::Grant { .. } | Step::Renew { .. })
+            && let Err(reason) = (self.hooks.health)()
+        {
+            return self.shared.machine.lock().unhealthy(Instant::now(), reason);
+        }
+        let (asked, was_told) = (Instant::now(), self.shared.machine.lock().is_told());
+        let outcome = self.ask(step).unwrap_or_else(|error| Outcome::Failed { reason: error.to_string() });
+        if let Outcome::Read(snapshot) = &outcome {
+            self.revision = snapshot.revision;
+        }
+        let mut machine = self.shared.machine.lock();
+        machine.done(asked, Instant::now(), outcome);
+        let is_other = machine.stamp(asked).0 != self.stamp.0;
+        drop(machine);
+        if is_other && !was_told {
+            // The watch should have said so.
+            self.watch = None;
+        }
+    }
+
+    fn ask(&mut self, step: &Step) -> Result<Outcome, EtcdError> {
+        Ok(match step {
+            Step::Read => Outcome::Read(self.client.range(&self.prefix)?),
+            Step::Grant { ttl_s } => Outcome::Leased(self.client.grant(*ttl_s)?),
+            Step::Renew { lease } => Outcome::Leased(self.client.keep_alive(*lease)?),
+            Step::Write(txn) => Outcome::Written { held: self.client.txn(txn)? },
+            Step::Rest { .. } => unreachable!("nobody is asked"),
+        })
+    }
+
+    /// Waits for news, or the time.
+    fn rest(&mut self, until: Instant) {
+        self.look();
+        let left = until.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        let mut fds = vec![PollFd::new(&self.shared.bell, PollFlags::IN)];
+        fds.extend(self.watch.as_ref().map(|watch| PollFd::new(watch, PollFlags::IN)));
+        // An interrupted wait is a short one.
+        let _ = poll(&mut fds, Some(&left));
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        if ready[0] {
+            let _ = rustix::io::read(&self.shared.bell, &mut [0; 8]);
+        }
+        if ready.get(1) == Some(&true) {
+            self.hear();
+        }
+    }
+
+    /// Starts a watch, if there is none.
+    fn look(&mut self) {
+        if self.watch.is_some() || self.revision == 0 || Instant::now() < self.watch_again {
+            return;
+        }
+        self.watch_again = Instant::now() + Duration::from_secs(1);
+        match self.client.watch(&self.prefix, self.revision + 1) {
+            Ok(watch) => self.watch = Some(watch),
+            Err(error) => warn!("changes of the cluster are seen late: {error}"),
+        }
+    }
+
+    fn hear(&mut self) {
+        while let Some(watch) = &mut self.watch {
+            match watch.wait(Instant::now()) {
+                Ok(News::None) => return,
+                Ok(News::Changed { .. }) => self.shared.machine.lock().changed(Instant::now()),
+                Err(error) => {
+                    info!("the watch of the cluster begins again: {error}");
+                    self.watch = None;
+                    // What it has missed.
+                    self.shared.machine.lock().changed(Instant::now());
+                }
+            }
+        }
+    }
+
+    /// Tells the broker and the log what has changed.
+    fn tell(&mut self) {
+        let machine = self.shared.machine.lock();
+        let (stamp, status) = (machine.stamp(Instant::now()), machine.status(Instant::now()));
+        drop(machine);
+        if stamp != self.stamp {
+            self.stamp = stamp;
+            (self.hooks.changed)();
+        }
+        let is_well = status.degraded.is_none();
+        // At first a member waits for its first answers.
+        let is_news = self.is_well.is_some() || is_well || status.etcd_errors > 0 || status.members > 0;
+        if is_news && self.is_well != Some(is_well) {
+            self.is_well = Some(is_well);
+            let Status { members, owned_groups, .. } = status;
+            match &status.degraded {
+                Some(reason) => warn!("the cluster is degraded: {reason}"),
+                None => info!("the cluster has {members} members; this one has {owned_groups} groups"),
+            }
+        }
+    }
+}

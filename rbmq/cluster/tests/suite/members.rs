@@ -1,0 +1,164 @@
+//! Members with the etcd of the system, without brokers.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rbmq_cluster::etcd::{Change, Txn};
+use rbmq_cluster::{Hooks, Keys, MemberSettings, Membership, OnLoss, Owner};
+use testkit::{Etcd, until};
+
+use super::{client, settings};
+
+const TIMEOUT: Duration = Duration::from_millis(500);
+
+struct Member {
+    membership: Membership,
+    address: String,
+    is_healthy: Arc<AtomicBool>,
+    changes: Arc<AtomicUsize>,
+}
+
+impl Member {
+    fn new(n: usize, on_loss: OnLoss) -> Self {
+        let address = format!("host-{n}:7411");
+        let settings = MemberSettings {
+            cluster: "test".into(),
+            id: format!("m{n}"),
+            addresses: vec![address.clone()],
+            host: format!("host-{n}"),
+            version: "1".into(),
+            ttl: Duration::from_secs(2),
+            on_loss,
+            seed: n as u64,
+        };
+        let membership = Membership::new(settings, 1).unwrap();
+        Self { membership, address, is_healthy: Arc::new(AtomicBool::new(true)), changes: Arc::default() }
+    }
+
+    fn start(n: usize, etcd: &Etcd, on_loss: OnLoss) -> Self {
+        let member = Self::new(n, on_loss);
+        member.begin(etcd);
+        member
+    }
+
+    fn begin(&self, etcd: &Etcd) {
+        let (is_healthy, changes) = (self.is_healthy.clone(), self.changes.clone());
+        let health = move || match is_healthy.load(Ordering::SeqCst) {
+            true => Ok(()),
+            false => Err("the disk stands still".into()),
+        };
+        let changed = move || {
+            changes.fetch_add(1, Ordering::SeqCst);
+        };
+        let hooks = Hooks { health: Box::new(health), changed: Box::new(changed) };
+        self.membership.start(settings(&etcd.endpoints(), TIMEOUT), hooks).unwrap();
+    }
+
+    fn is_here(&self, group: &str) -> bool {
+        matches!(self.membership.owner(group), Owner::Here { .. })
+    }
+}
+
+fn groups() -> impl Iterator<Item = String> {
+    (0..100).map(|n| format!("g{n}/topic"))
+}
+
+/// Waits until each group is at one of the members, and the others name its address.
+fn settle(members: &[&Member]) -> Vec<usize> {
+    let mut counts = vec![0; members.len()];
+    for group in groups() {
+        until("a group has an owner", || {
+            let owners: Vec<usize> = (0..members.len()).filter(|n| members[*n].is_here(&group)).collect();
+            let [owner] = owners[..] else { return false };
+            let addresses = vec![members[owner].address.clone()];
+            counts[owner] += 1;
+            let is_known = |member: &&Member| {
+                std::ptr::eq(*member, members[owner])
+                    || member.membership.owner(&group) == Owner::Elsewhere { addresses: addresses.clone() }
+            };
+            let all = members.iter().all(is_known);
+            counts[owner] -= usize::from(!all);
+            all
+        });
+    }
+    counts
+}
+
+fn three(folder: &Path, on_loss: OnLoss) -> Option<(Etcd, [Member; 3])> {
+    let etcd = Etcd::start(folder, 1)?;
+    let members = [0, 1, 2].map(|n| Member::start(n, &etcd, on_loss));
+    until("all are members", || members.iter().all(|member| member.membership.status().members == 3));
+    Some((etcd, members))
+}
+
+#[test]
+fn groups_spread_and_those_of_a_lost_member_move() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((etcd, [a, b, c])) = three(folder.path(), OnLoss::NewLog) else { return };
+    let counts = settle(&[&a, &b, &c]);
+    assert!(counts.iter().all(|count| *count > 10), "{counts:?}");
+    assert_eq!(a.membership.others().len(), 2);
+    assert_eq!(a.membership.status().owned_groups, counts[0]);
+
+    // Its lease ends with it.
+    drop(c);
+    let after = settle(&[&a, &b]);
+    assert!(after[0] >= counts[0] && after[1] >= counts[1], "{counts:?} {after:?}");
+
+    // A broker that is not healthy loses its lease, and what it has.
+    b.is_healthy.store(false, Ordering::SeqCst);
+    until("the other one has all groups", || groups().all(|group| a.is_here(&group) && !b.is_here(&group)));
+    assert_eq!(b.membership.status().degraded.as_deref(), Some("the disk stands still"));
+    assert!(b.changes.load(Ordering::SeqCst) > 0);
+    b.is_healthy.store(true, Ordering::SeqCst);
+    until("it is a member again", || b.membership.status().degraded.is_none());
+
+    // A wish to drain gives everything to the others.
+    let key = Keys::new("test").drain("m0");
+    let drain = Txn { compares: vec![], changes: vec![Change::Put { key, value: b"{}".to_vec(), lease: 0 }] };
+    client(&etcd.endpoints(), TIMEOUT).txn(&drain).unwrap();
+    until("the groups have left", || groups().all(|group| b.is_here(&group) && !a.is_here(&group)));
+}
+
+#[test]
+fn owners_serve_on_while_etcd_is_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((mut etcd, [a, b, c])) = three(folder.path(), OnLoss::Wait) else { return };
+    let before = settle(&[&a, &b, &c]);
+    etcd.kill(0);
+    until("the members say so", || [&a, &b, &c].iter().all(|one| one.membership.status().degraded.is_some()));
+    assert_eq!(settle(&[&a, &b, &c]), before);
+    etcd.run(0);
+    until("all is well", || {
+        let is_well = |one: &&Member| one.membership.status().degraded.is_none();
+        [&a, &b, &c].iter().all(is_well) && a.membership.status().members == 3
+    });
+    assert_eq!(settle(&[&a, &b, &c]), before);
+    assert_eq!(a.membership.status().term_changes, 100);
+
+    // The groups of one that is gone wait, and a new one goes where it belongs.
+    drop(c);
+    until("one is gone", || a.membership.status().members == 2);
+    let waiting = groups().filter(|group| matches!(a.membership.owner(group), Owner::Unsettled { .. }));
+    assert_eq!(waiting.count(), before[2]);
+    let c = Member::new(2, OnLoss::Wait);
+    c.membership.owner("new");
+    c.begin(&etcd);
+    assert_eq!(settle(&[&a, &b, &c]), before);
+    until("the log of a broker's disk stays there", || c.is_here("new"));
+}
+
+#[test]
+fn a_member_that_starts_without_etcd_becomes_one_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(mut etcd) = Etcd::start(folder.path(), 1) else { return };
+    etcd.kill(0);
+    let member = Member::start(0, &etcd, OnLoss::Wait);
+    until("it says what is wrong", || member.membership.status().etcd_errors > 2);
+    let Owner::Unsettled { reason } = member.membership.owner("g") else { panic!("nobody knows") };
+    assert!(reason.contains("etcd at http://"), "{reason}");
+    etcd.run(0);
+    until("it has the group", || member.is_here("g"));
+}
