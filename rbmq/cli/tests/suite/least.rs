@@ -131,7 +131,7 @@ fn one_loses_again_and_again(transport: &str) {
         Process::start(command)
     };
     let blocks = start(client("sub", &broker.addr, "t --until-closed"));
-    let args = "t --until-closed --policy drop --max-lag 8192 --ring-bytes 64k";
+    let args = "t --until-closed --policy drop --max-lag 8192 --ring-bytes 512k";
     let drops = start(client("sub", &broker.addr, args));
     let mut observer = Observer::connect(&broker.addr).unwrap();
     until("both are there", || observer.summary().unwrap().subscribers == 2);
@@ -145,20 +145,20 @@ fn one_loses_again_and_again(transport: &str) {
         })
     };
     let (mut published, mut received, mut lost) = (String::new(), 0, 0);
-    // More than a pipe and a ring of 64 KiB hold, and then more than it may lag each time.
-    for bytes in [200 << 10, 24 << 10, 24 << 10, 24 << 10] {
-        let part = format!("{}\n", "x".repeat(1000)).repeat(bytes / 1000);
-        input.write_all(part.as_bytes()).unwrap();
-        published += &part;
-        // A record of 1,000 bytes has four bytes before it.
-        received += 1004 * (bytes / 1000) as u64;
+    // More than a pipe and a ring of two of the largest deliveries hold, and then more than it may lag each time. The newest delivery
+    // is no lag, so a line follows each.
+    for bytes in [700 << 10, 24 << 10, 24 << 10, 24 << 10] {
+        for lines in [bytes / 1000, 1] {
+            let part = format!("{}\n", "x".repeat(1000)).repeat(lines);
+            input.write_all(part.as_bytes()).unwrap();
+            published += &part;
+            // A record of 1,000 bytes has four bytes before it.
+            received += 1004 * lines as u64;
+            until("the broker has it", || sums().0 == received);
+        }
         // With all of it at the broker, the next loss is another one.
-        let mut now = (0, 0);
-        until("the subscriber loses data", || {
-            now = sums();
-            now.0 == received && now.1 > lost
-        });
-        lost = now.1;
+        until("the subscriber loses data", || sums().1 > lost);
+        lost = sums().1;
     }
     drop(input);
     assert!(blocks.finish().good().text() == published, "the blocking subscriber has everything");

@@ -262,10 +262,10 @@ section! {
         /// After this time the subscribers receive GONE. Small: every short outage ends the log. Large:
         /// subscribers learn of the end late, and the buffer's memory is held for this time.
         linger_ms: u32 = 10_000, "ms", range [0 or 10 to 3600000], cost "the memory of the buffer, for this time";
-        /// The lag at which the policies `drop` and `disconnect` act, where the subscriber gave none. 0: half of
-        /// the lag that the ring allows a subscriber. Small: the policy acts on bursts that a subscriber would
-        /// have caught up with. Large: the policy acts only when the ring is full, and the bytes delivered then
-        /// are old.
+        /// The lag at which the policies `drop` and `disconnect` act, where the subscriber gave none. The newest delivery
+        /// is no lag, however large it is. 0: half of the lag that the ring allows a subscriber. Small: the policy
+        /// acts on bursts that a subscriber would have caught up with. Large: the policy acts only when the ring is full,
+        /// and the bytes delivered then are old.
         max_lag_bytes: u64 = 0, "bytes", range [0 or 1 to 1099511627776], cost "none";
         /// The time that an orderly close may take to send the queued bytes. Small: the last messages and the
         /// reason are lost on slow networks. Large: a program waits for this time for a peer that does not read.

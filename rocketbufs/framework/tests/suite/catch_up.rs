@@ -1,5 +1,5 @@
-//! The policy `disconnect`, for a subscriber that begins far behind: it gets time to catch up, and is disconnected when it falls
-//! back.
+//! What is too far behind. The policy `disconnect`, for a subscriber that begins far behind: it gets time to catch up, and is disconnected when it
+//! falls back.
 
 use std::time::{Duration, Instant};
 
@@ -20,12 +20,13 @@ struct Sender {
 impl Sender {
     /// A sender whose subscribers may hold a sixteenth of the ring; the rest is history.
     fn new() -> Self {
+        Self::with(BufferOptions::new().retain_bytes(Some(60 << 10)).max_delivery_bytes(Some(2 << 10)))
+    }
+
+    fn with(options: BufferOptions) -> Self {
         let ctx = Context::new(Config::default()).unwrap();
         let out = ROut::new(&ctx);
-        let options = BufferOptions::new()
-            .size_bytes(64 << 10)
-            .retain_bytes(Some(60 << 10))
-            .max_delivery_bytes(Some(2 << 10));
+        let options = options.size_bytes(64 << 10);
         out.create_buffer_with(BID, options).unwrap();
         let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
         let to = out.clone();
@@ -34,8 +35,12 @@ impl Sender {
     }
 
     fn write(&self) -> Position {
-        let segment = self.out.buffer(BID).unwrap().segment(1 << 10, Some(WAIT)).unwrap();
-        self.out.deliver(segment, 1 << 10, None).unwrap()
+        self.deliver(1 << 10)
+    }
+
+    fn deliver(&self, len: u64) -> Position {
+        let segment = self.out.buffer(BID).unwrap().segment(len, Some(WAIT)).unwrap();
+        self.out.deliver(segment, len, None).unwrap()
     }
 
     /// Writes more than the capacity, so that the oldest position is as far behind as possible.
@@ -48,12 +53,13 @@ impl Sender {
 
     /// A subscriber with a ring of 4 KiB, and its first position.
     fn reader(&self) -> (RIn, Position) {
+        self.subscriber(SubscribeOptions::new().size_bytes(4 << 10).policy(Policy::Disconnect))
+    }
+
+    /// A subscriber that may lag by 2 KiB, and its first position.
+    fn subscriber(&self, options: SubscribeOptions) -> (RIn, Position) {
         let input = RIn::new(&Conn::connect(&self.ctx, &self.listener.local_addr(), b"").unwrap());
-        let options = SubscribeOptions::new()
-            .size_bytes(4 << 10)
-            .start(Start::Oldest)
-            .policy(Policy::Disconnect)
-            .max_lag_bytes(Some(2 << 10));
+        let options = options.start(Start::Oldest).max_lag_bytes(Some(2 << 10));
         input.subscribe_with(BID, options).unwrap();
         match input.recv(Some(WAIT)).unwrap() {
             Some(InEvent::Subscribed { start, .. }) => (input, start),
@@ -134,4 +140,18 @@ fn a_subscriber_that_only_holds_the_writer_is_disconnected() {
         sender.write();
     }
     sender.until_no_subscriber_is_left();
+}
+
+/// Nobody can have the newest delivery before it is sent.
+#[test]
+fn a_delivery_larger_than_the_lag_is_none() {
+    for policy in [Policy::Drop, Policy::Disconnect] {
+        let sender = Sender::with(BufferOptions::new().max_delivery_bytes(Some(32 << 10)));
+        let (input, _) = sender.subscriber(SubscribeOptions::new().size_bytes(64 << 10).policy(policy));
+        for len in [1 << 10, 2 << 10, 8 << 10, 32 << 10].into_iter().cycle().take(100) {
+            let end = sender.deliver(len);
+            read_to(&input, end);
+            sender.out.buffer(BID).unwrap().wait(ProgressLevel::Landed, end, Some(WAIT)).unwrap();
+        }
+    }
 }

@@ -181,10 +181,20 @@ impl SendCursor {
     /// Returns the lag in bytes, by what the subscription holds: a receiver that stops reading blocks others
     /// by its hold, not by `sent`.
     pub fn behind(&self, log: &Ring) -> u64 {
+        log.head().saturating_sub(self.lags_from(log))
+    }
+
+    /// Returns the lag without the newest delivery, or the part of it that is there: no receiver could have that before.
+    fn lag(&self, log: &Ring) -> u64 {
+        let (head, boundary) = (log.head(), log.boundary());
+        let newest = if boundary < head { boundary } else { log.last_delivery().unwrap_or(head) };
+        newest.saturating_sub(self.lags_from(log))
+    }
+
+    fn lags_from(&self, log: &Ring) -> Position {
         // Before its first CREDIT the subscription holds more than it may need. The subscription does not hold bytes that
         // were overwritten while it was offline.
-        let needed = if self.credited { self.needed() } else { self.landed.max(log.tail()) };
-        log.head().saturating_sub(needed)
+        if self.credited { self.needed() } else { self.landed.max(log.tail()) }
     }
 
     /// Returns the position below which the receiver has its own copy, or needs nothing.
@@ -297,11 +307,12 @@ impl SendCursor {
     /// [`SendCursor::drop_to_boundary`]; `disconnect`).
     pub fn too_far_behind(&self, log: &Ring) -> bool {
         match self.config.policy {
-            // This is the limit in any case: beyond it a writer of large deliveries would have no room for
-            // the next.
             Policy::Drop | Policy::Disconnect => {
-                let (behind, most) = (self.behind(log), self.catching_up.saturating_add(self.config.max_lag));
-                behind >= most.min(log.capacity() - log.max_delivery()) && behind > self.catching_up
+                let behind = self.behind(log);
+                // The writer of a large delivery has no room for the next.
+                let is_full = behind > log.capacity() - log.max_delivery();
+                let is_late = || self.lag(log) >= self.catching_up.saturating_add(self.config.max_lag);
+                behind > self.catching_up && (is_full || is_late())
             }
             Policy::Block | Policy::Overwrite => false,
         }
