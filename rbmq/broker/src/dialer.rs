@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use locks::{Condvar, Mutex};
-use rbmq_wire::connect::{Backoff, LONGEST_DELAY, start};
+use rbmq_wire::connect::{Backoff, start};
 use rocketbufs::{Conn, Context};
 use tracing::{info, warn};
 use zeroize::Zeroizing;
@@ -72,7 +72,7 @@ impl Shared {
                 );
             }
             info!("connected to the broker at {addr}");
-            let up = Instant::now();
+            backoff.connected(Instant::now());
             events.event(Event::UpstreamUp { index, conn: conn.clone() });
             let why = loop {
                 if let Ok(Some(why)) = conn.wait_down(Some(WAIT)) {
@@ -83,10 +83,6 @@ impl Shared {
                 return;
             }
             warn!("the connection to the broker at {addr} is lost ({why}); trying again");
-            // A broker that accepts connections and closes them at once must not be tried without pauses.
-            if up.elapsed() > LONGEST_DELAY {
-                backoff = Backoff::default();
-            }
             if self.pause(&mut backoff) {
                 return;
             }
@@ -96,7 +92,7 @@ impl Shared {
     /// Pauses before the next attempt. Returns whether the thread is to stop.
     fn pause(&self, backoff: &mut Backoff) -> bool {
         let mut state = self.state.lock();
-        self.changed.wait_while_for(&mut state, |state| !state.stop, backoff.pause());
+        self.changed.wait_while_for(&mut state, |state| !state.stop, backoff.pause(Instant::now()));
         state.stop
     }
 
@@ -119,6 +115,7 @@ impl Shared {
                     return Some(conn);
                 }
                 Err(error) => {
+                    backoff.failed(&error);
                     let error = error.to_string();
                     if logged.as_ref() != Some(&error) {
                         warn!("cannot connect to the broker at {addr}: {error}; trying again");

@@ -1,11 +1,10 @@
 //! The connection of a client, and its replacement after a loss.
 //!
-//! The framework reports a lost connection and never reconnects unasked (paper 1, section 3.7). The client reconnects: the
-//! first attempt follows after 100 ms, the pause doubles with each attempt up to 5 s, and a random part of up to half of the
-//! pause is left out, so that the clients of a restarted broker do not all return at the same moment.
+//! The framework reports a lost connection and never reconnects unasked (paper 1, section 3.7). The client reconnects, with the pauses of
+//! [`rbmq_wire::connect`].
 
 use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rbmq_wire::connect::{self, Backoff, is_encrypted, start};
 pub(super) use rbmq_wire::sync::{lock, wait_while};
@@ -76,6 +75,7 @@ struct State {
     /// No further connection follows.
     over: Option<Over>,
     last_error: Option<String>,
+    backoff: Backoff,
 }
 
 struct Shared {
@@ -108,13 +108,15 @@ impl Connection {
     ) -> Result<Self, ConnectError> {
         let hello = Hello { role, client: random()?, name: name.to_owned() };
         let conn = say_hello(ctx, addr, &hello, login, &on_start)?;
+        let mut backoff = Backoff::default();
+        backoff.connected(Instant::now());
         let shared = Arc::new(Shared {
             ctx: ctx.clone(),
             addr: addr.to_owned(),
             hello,
             login: login.clone(),
             on_start: Box::new(on_start),
-            state: Mutex::new(State { conn, over: None, last_error: None }),
+            state: Mutex::new(State { conn, over: None, last_error: None, backoff }),
             changed: Condvar::new(),
             on_shutdown: OnceLock::new(),
         });
@@ -257,9 +259,9 @@ impl Shared {
 
     /// Tries until a connection is up. None if the client is closed in between.
     fn reconnect(&self) -> Option<Conn> {
-        let mut backoff = Backoff::default();
         loop {
-            if wait_while(&self.state, &self.changed, Some(backoff.pause()), |state| state.over.is_none()) {
+            let pause = lock(&self.state).backoff.pause(Instant::now());
+            if wait_while(&self.state, &self.changed, Some(pause), |state| state.over.is_none()) {
                 return None;
             }
             match say_hello(&self.ctx, &self.addr, &self.hello, &self.login, &self.on_start) {
@@ -267,6 +269,7 @@ impl Shared {
                     let mut state = lock(&self.state);
                     state.conn = conn.clone();
                     state.last_error = None;
+                    state.backoff.connected(Instant::now());
                     if state.over.is_some() {
                         conn.close("the client is done");
                         return None;
@@ -275,7 +278,11 @@ impl Shared {
                 }
                 Err(error) => {
                     debug!("cannot connect to {}: {error}", self.addr);
-                    lock(&self.state).last_error = Some(error.to_string());
+                    let mut state = lock(&self.state);
+                    state.last_error = Some(error.to_string());
+                    if let ConnectError::Broker { source, .. } = error {
+                        state.backoff.failed(&source);
+                    }
                 }
             }
         }

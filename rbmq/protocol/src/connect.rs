@@ -1,15 +1,18 @@
-//! Connecting and reconnecting, for clients and brokers. The first attempt follows after 100 ms, and the pause doubles up to 5 s.
-//! Each pause is shortened by a random part of up to one half, so that the peers of a restarted broker do not all return at the
-//! same moment.
+//! Connecting and reconnecting, for clients and brokers. The first attempt follows at once, if the connection was up for a while, and the next
+//! ones after pauses that double from 2 ms to 5 s. Each pause is shortened by a random part of up to one half, so that the peers of a restarted
+//! broker do not all return at the same moment.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rocketbufs::error::ConnError;
-use rocketbufs::{Conn, Context};
+use rocketbufs::{Conn, Context, DownReason};
 
-const FIRST_DELAY: Duration = Duration::from_millis(100);
-/// The longest pause between two attempts to connect.
-pub const LONGEST_DELAY: Duration = Duration::from_secs(5);
+const FIRST_DELAY: Duration = Duration::from_millis(2);
+const LONGEST_DELAY: Duration = Duration::from_secs(5);
+/// The shortest pause after the peer has said no, as to a wrong password, so that a client does not use up the attempts of its host at once.
+const REFUSED_DELAY: Duration = Duration::from_millis(100);
+/// A connection that was up longer was no failure.
+const SETTLED: Duration = Duration::from_secs(1);
 
 /// Whether an address is of this machine for certain, so that what is sent there leaves it on no wire. Of names only `localhost` is:
 /// a name server could answer so for any other name.
@@ -41,21 +44,43 @@ pub fn random() -> Result<u128, getrandom::Error> {
 }
 
 /// The pauses between attempts to connect.
-pub struct Backoff(Duration);
+#[derive(Debug)]
+pub struct Backoff {
+    next: Duration,
+    /// Since when the connection was up that is lost.
+    up: Option<Instant>,
+}
 
 impl Default for Backoff {
     /// Begins with the shortest pause.
     fn default() -> Self {
-        Self(FIRST_DELAY)
+        Self { next: FIRST_DELAY, up: None }
     }
 }
 
 impl Backoff {
-    /// The next pause.
-    pub fn pause(&mut self) -> Duration {
+    /// A connection is up.
+    pub fn connected(&mut self, now: Instant) {
+        self.up = Some(now);
+    }
+
+    /// An attempt has failed.
+    pub fn failed(&mut self, error: &ConnError) {
+        if matches!(error, ConnError::Down(DownReason::Peer { .. })) {
+            self.next = self.next.max(REFUSED_DELAY);
+        }
+    }
+
+    /// The next pause. There is none after a connection that was up for a second. One that was lost sooner counts as a failure, so that a peer
+    /// which accepts connections and closes them at once is not tried without pauses.
+    pub fn pause(&mut self, now: Instant) -> Duration {
+        if self.up.take().is_some_and(|up| now.saturating_duration_since(up) > SETTLED) {
+            *self = Self::default();
+            return Duration::ZERO;
+        }
         let jitter = random().map_or(0, |n| n % 1000) as u32;
-        let pause = self.0 / 2 + self.0 * jitter / 2000;
-        self.0 = (self.0 * 2).min(LONGEST_DELAY);
+        let pause = self.next / 2 + self.next * jitter / 2000;
+        self.next = (self.next * 2).min(LONGEST_DELAY);
         pause
     }
 }
@@ -70,4 +95,34 @@ pub fn start(ctx: &Context, addr: &str, hello: &[u8], on_start: &dyn Fn(&Conn)) 
     let timeout = Duration::from_millis(ctx.config().session.connect_timeout_ms.into());
     conn.wait_up(Some(timeout)).inspect_err(|_| conn.close("gave up connecting"))?;
     Ok(conn)
+}
+
+#[cfg(test)]
+mod tests {
+    use rocketbufs::CloseCode;
+
+    use super::*;
+
+    fn pauses(backoff: &mut Backoff, now: Instant) -> Vec<Duration> {
+        (0..14).map(|_| backoff.pause(now)).collect()
+    }
+
+    #[test]
+    fn pauses_double_and_begin_again_after_a_connection_that_lasted() {
+        let (now, mut backoff) = (Instant::now(), Backoff::default());
+        let first = pauses(&mut backoff, now);
+        assert!((FIRST_DELAY / 2..=FIRST_DELAY).contains(&first[0]), "{first:?}");
+        assert!(first.windows(2).all(|two| two[0] / 2 <= two[1]), "{first:?}");
+        assert!((LONGEST_DELAY / 2..=LONGEST_DELAY).contains(&first[13]), "{first:?}");
+        // Closed at once, it is no success.
+        backoff.connected(now);
+        assert!(backoff.pause(now + SETTLED) >= LONGEST_DELAY / 2);
+        backoff.connected(now);
+        let again = pauses(&mut backoff, now + 2 * SETTLED);
+        assert!(again[0].is_zero() && again[1] <= FIRST_DELAY, "{again:?}");
+        let mut refused = Backoff::default();
+        refused
+            .failed(&ConnError::Down(DownReason::Peer { code: CloseCode::NotAccepted, text: String::new() }));
+        assert!(refused.pause(now) >= REFUSED_DELAY / 2);
+    }
 }
