@@ -1,10 +1,12 @@
 //! The broker's configuration: its own sections of the file that configures RocketBufs.
 //!
 //! ```text
-//!   default ──▶ file: gateway [broker] [users] [access] [quotas] [audit] [kafka] [log] [http], and RocketBufs' sections ──▶ environment ──▶ command line
+//!   default ──▶ file: gateway [broker] [users] [access] [quotas] [audit] [kafka] [s3] [log] [http], and RocketBufs' sections ──▶ environment ──▶ command line
 //! ```
 
 mod access;
+mod archive;
+mod archive_section;
 mod broker;
 mod endpoint;
 mod error;
@@ -16,6 +18,7 @@ mod kafka;
 mod listing;
 mod quotas;
 mod reload;
+mod s3;
 mod sections;
 mod sources;
 mod upstream;
@@ -33,6 +36,7 @@ use settings::{OutOfRange, Section, environment, out_of_range};
 
 use super::rules::Rule;
 pub use access::AccessSettings;
+pub(crate) use archive_section::ArchiveOptions;
 pub use broker::BrokerSettings;
 use broker::{are_the_same, is_address};
 #[cfg(feature = "https")]
@@ -47,6 +51,7 @@ pub use kafka::KafkaSettings;
 pub use listing::Setting;
 pub use quotas::QuotaSettings;
 pub use reload::{Change, Reload};
+pub use s3::S3Settings;
 pub use sections::{AuditSettings, LogFormat, LogSettings};
 use sources::Sources;
 pub use sources::file_parts;
@@ -78,6 +83,8 @@ pub struct BrokerConfig {
     pub audit: AuditSettings,
     /// The `[kafka]` section.
     pub kafka: KafkaSettings,
+    /// The `[s3]` section.
+    pub s3: S3Settings,
     /// The `[log]` section.
     pub log: LogSettings,
     /// The `[http]` section.
@@ -97,6 +104,7 @@ struct Own {
     quotas: QuotaSettings,
     audit: AuditSettings,
     kafka: KafkaSettings,
+    s3: S3Settings,
     log: LogSettings,
     http: HttpSettings,
 }
@@ -124,22 +132,27 @@ impl BrokerConfig {
                 known,
             });
         }
-        let Own { gateway, broker, users, access, quotas, audit, kafka, log, http } =
+        let Own { gateway, broker, users, access, quotas, audit, kafka, s3, log, http } =
             toml::from_str(&text).map_err(|error| BrokerConfigError::Section {
                 origin: sources.lines.of_error(&error),
                 message: settings::message(&error, &text),
             })?;
         let outside = OutsideSettings { gateway };
         let config =
-            Self { framework, outside, broker, users, access, quotas, audit, kafka, log, http, sources };
+            Self { framework, outside, broker, users, access, quotas, audit, kafka, s3, log, http, sources };
         config.validate()?;
         Ok(config)
     }
 
     /// The broker's own sections, in the order of a file.
-    fn sections(&self) -> [&dyn Section; 9] {
-        let Self { outside, broker, users, access, quotas, audit, kafka, log, http, .. } = self;
-        [outside, broker, users, access, quotas, audit, kafka, log, http]
+    fn sections(&self) -> [&dyn Section; 10] {
+        let Self { outside, broker, users, access, quotas, audit, kafka, s3, log, http, .. } = self;
+        [outside, broker, users, access, quotas, audit, kafka, s3, log, http]
+    }
+
+    /// How the archive is used. Without one the settings of an archive count that a program brings of its own.
+    pub(crate) fn archive(&self) -> ArchiveOptions {
+        if self.s3.bucket.is_empty() { self.kafka.options() } else { self.s3.options() }
     }
 
     /// The gateways: `[[gateway]]`.
@@ -187,7 +200,7 @@ impl BrokerConfig {
     /// The first invalid value, with its origin.
     pub fn validate(&self) -> Result<(), BrokerConfigError> {
         let checked = self.check_ranges().and_then(|()| self.broker.validate());
-        let checked = checked.and_then(|()| self.kafka.validate(&self.broker.topics));
+        let checked = checked.and_then(|()| archive::validate(&self.kafka, &self.s3, &self.broker.topics));
         let checked = checked.and_then(|()| self.users.validate()).and_then(|()| self.access.validate());
         let checked = checked.and_then(|()| self.log.validate());
         let checked = checked

@@ -25,8 +25,8 @@ pub enum BrokerError {
     Users(#[from] access::AccessError),
     /// A rule of topics wants an archive, and the broker was started without one.
     #[error(
-        "the rule of pattern '{0}' has kafka = true, and this program has no Kafka: rbmq has it if it was built with the feature \
-         'kafka' (cargo build -p rbmq-cli --features kafka), other programs give Broker::start_with one"
+        "the rule of pattern '{0}' wants an archive, and this program has none: rbmq has object stores, and Kafka if it was built with \
+         the feature 'kafka' (cargo build -p rbmq-cli --features kafka), other programs give Broker::start_with one"
     )]
     NoArchive(String),
     /// The audit log cannot be opened.

@@ -70,8 +70,8 @@ pub use cluster::{Cluster, ClusterMember, Owner};
 pub use config::{
     AccessSettings, AuditSettings, BrokerConfig, BrokerConfigError, BrokerSettings, Change, EndpointClients,
     EndpointTls, Exposed, GatewayProtocol, GatewaySettings, HttpSettings, IngestLevel, IngestSettings,
-    IngestSource, KafkaSettings, LogFormat, LogSettings, OutsideSettings, QuotaSettings, Reload, Setting,
-    SlowClient, UpstreamSettings, UsersSettings, file_parts,
+    IngestSource, KafkaSettings, LogFormat, LogSettings, OutsideSettings, QuotaSettings, Reload, S3Settings,
+    Setting, SlowClient, UpstreamSettings, UsersSettings, file_parts,
 };
 pub use descriptors::{MOST_RESERVED, OF_KEPT_TOPIC, TooFewDescriptors, raise_descriptor_limit};
 pub use error::BrokerError;
@@ -83,15 +83,15 @@ pub use gate::{
 use inbox::Event;
 pub use kept::{Archive, ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog, KeepError, Stored};
 pub use merge::{LocalPublisher, NotTaken};
-pub use rules::{Ingest, MAX_RULES, Rule, Rules};
+pub use rules::{ArchiveKind, Ingest, MAX_RULES, Rule, Rules};
 
 pub use watch::Watch;
 
 /// What a program gives to a broker beside its configuration.
 #[derive(Clone, Default)]
 pub struct Parts {
-    /// An archive for the topics whose rule has `kafka = true`: what their disk has is copied there, and subscribers read there what the
-    /// disk has no more. Any [`Archive`] will do; `rbmq serve` brings Apache Kafka.
+    /// An archive for the topics whose rule has `archive`, or `kafka = true`: what their disk has is copied there, and subscribers read
+    /// there what the disk has no more. Any [`Archive`] will do; `rbmq serve` brings Apache Kafka and object stores.
     pub archive: Option<Arc<dyn Archive>>,
     /// Who has which kept topic, where several brokers are one cluster.
     pub cluster: Option<Arc<dyn Cluster>>,
@@ -155,7 +155,7 @@ impl Broker {
         let replays = kept::Replays::new(&out);
         out.set_admission(admission.decide());
         connect_callbacks(&out, &events, &merge_index, &replays);
-        let archives = kept::Archives::new(archive, archive_options(&config.kafka));
+        let archives = kept::Archives::new(archive, config.archive());
         let keeper = kept::Keeper::new(&config.broker.keep_dir, archives.clone())?;
         let kept_logs = keeper.logs();
         let keeps = !config.broker.keep_dir.is_empty();
@@ -366,7 +366,7 @@ fn checker(events: &inbox::Sender) -> gate::Checker {
 
 /// Refuses rules that want an archive if there is none.
 fn check_archive(config: &BrokerConfig, is_there: bool) -> Result<(), BrokerError> {
-    match config.broker.topics.iter().find(|rule| rule.kafka && !is_there) {
+    match config.broker.topics.iter().find(|rule| rule.archive().is_some() && !is_there) {
         Some(rule) => Err(BrokerError::NoArchive(rule.pattern.to_string())),
         None => Ok(()),
     }
@@ -382,15 +382,6 @@ fn take_connections(
     listener.set_foreign_conn_cb(move |foreign| refused.record(foreign));
     listener.set_conn_cb(move |conn| arrivals.event(Event::Connection(conn)));
     foreign
-}
-
-fn archive_options(settings: &KafkaSettings) -> kept::ArchiveOptions {
-    kept::ArchiveOptions {
-        batch_bytes: usize::try_from(settings.batch_bytes).unwrap_or(usize::MAX),
-        batch_age: settings.batch_age(),
-        replay_wait: settings.replay_wait(),
-        max_topics: settings.max_topics,
-    }
 }
 
 /// Sends the events and messages of the rOut to the broker's thread, and progress directly to the merged topics.

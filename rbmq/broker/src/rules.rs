@@ -38,6 +38,17 @@ pub enum Ingest {
     Merge,
 }
 
+/// A kind of archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum ArchiveKind {
+    /// Apache Kafka: section `[kafka]`.
+    Kafka,
+    /// An object store: section `[s3]`.
+    S3,
+}
+
 /// An entry of `[[broker.topics]]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -88,8 +99,11 @@ pub struct Rule {
     /// by a sixteenth.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "optional_millis")]
     pub keep_ms: Option<u64>,
-    /// Copies what is on disk to Kafka (section `[kafka]`), and answers from there what the disk has no more. Needs `keep = true`.
-    /// Default: false.
+    /// Copies what is on disk to an archive, `"kafka"` (section `[kafka]`) or `"s3"` (section `[s3]`), and answers from there what the disk
+    /// has no more. Needs `keep = true`. Default: no archive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archive: Option<ArchiveKind>,
+    /// `true` is another word for `archive = "kafka"`. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub kafka: bool,
     /// All topics of the rule live in one merged log, `$space/PREFIX` (`$space` for `#`), whose records name their topics: 100,000 topics
@@ -118,6 +132,7 @@ impl Rule {
             keep: false,
             keep_bytes: None,
             keep_ms: None,
+            archive: None,
             kafka: false,
             space: false,
         }
@@ -137,6 +152,7 @@ impl Rule {
             keep: false,
             keep_bytes: None,
             keep_ms: None,
+            archive: None,
             kafka: false,
             space: false,
             ..self.clone()
@@ -156,6 +172,11 @@ impl Rule {
     /// The longest time on disk.
     pub(super) fn keep_age(&self) -> Option<Duration> {
         self.keep_ms.map(Duration::from_millis)
+    }
+
+    /// The archive below the disk.
+    pub fn archive(&self) -> Option<ArchiveKind> {
+        self.archive.or(self.kafka.then_some(ArchiveKind::Kafka))
     }
 
     /// The limits on subscriptions that the framework enforces.
@@ -206,8 +227,12 @@ impl Rule {
             let problem = "keep_bytes and keep_ms are limits of what is kept on disk: add keep = true";
             return is(if self.keep_bytes.is_some() { "keep_bytes" } else { "keep_ms" }, problem.into());
         }
-        if self.kafka && !self.keep {
-            return is("kafka", "kafka = true is for topics that are kept on disk: add keep = true".into());
+        let field = if self.kafka { "kafka" } else { "archive" };
+        if self.archive().is_some() && !self.keep {
+            return is(field, format!("{field} is for topics that are kept on disk: add keep = true"));
+        }
+        if self.kafka && self.archive.is_some_and(|kind| kind != ArchiveKind::Kafka) {
+            return is(field, "kafka = true and another archive: a topic has one".into());
         }
         None
     }
@@ -436,6 +461,8 @@ mod tests {
             ("pattern = 'a'\nkeep = true\nkeep_ms = 0", "at least 1"),
             ("pattern = 'a'\nkeep_ms = '7d'", "add keep = true"),
             ("pattern = 'a'\nkafka = true", "add keep = true"),
+            ("pattern = 'a'\narchive = 's3'", "add keep = true"),
+            ("pattern = 'a'\nkeep = true\nkafka = true\narchive = 's3'", "a topic has one"),
             (
                 "pattern = 'a/+/#'\nspace = true",
                 "space = true: 'a/+/#' is no pattern of a space: it is '#', or",

@@ -3,6 +3,7 @@
 
 mod absence;
 mod acl;
+mod archive;
 mod attributes;
 mod begin;
 mod bytes;
@@ -12,7 +13,6 @@ mod config;
 mod confirm;
 mod files;
 mod gateway;
-mod kafka;
 #[cfg(feature = "tls")]
 mod keygen;
 mod log;

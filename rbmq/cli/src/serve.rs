@@ -9,9 +9,9 @@ use rbmq_gateway::{Gateway, Gateways};
 use rbmq_ingest::Ingest;
 use tracing::warn;
 
+use super::archive;
 use super::bytes;
 use super::check;
-use super::kafka;
 use super::log::{BrokerLog, LogOptions};
 use super::reload::{self, Endpoints};
 use super::secrets;
@@ -73,7 +73,7 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
     }
     source::warn_of_unknown_variables();
     let stop = Stop::install()?.with_reload()?;
-    let mut broker = kafka::start_broker(config)?;
+    let mut broker = archive::start_broker(config)?;
     // The HTTP endpoint starts before the broker reports that it listens.
     let http = start_http(&broker, &log)?;
     let printer = Printer::start(|text| tracing::warn!("{text}"))?;

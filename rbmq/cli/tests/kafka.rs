@@ -1,219 +1,33 @@
-//! Kept topics with a real Apache Kafka below their disk: a subscriber reads Kafka, disk and ring as one log, while broker and Kafka are
-//! killed.
+//! Kept topics with a real Apache Kafka below their disk.
 
 mod common;
 #[path = "../../../multimqc/kafka/tests/kafka/mod.rs"]
 mod kafka;
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::path::Path;
-use std::time::{Duration, Instant};
-
-use common::{BrokerProcess, random};
+use common::archived::{Engine, are_one_log};
 use kafka::Kafka;
-use rbmq::{ConfirmLevel, Event, Notice, Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter};
-use testkit::own_addr;
 
-/// The time for events that must come: Kafka's connections come back slowly, and the machine may be loaded.
-const LONG: Duration = Duration::from_secs(240);
-
-/// Bytes of a message.
-const MESSAGE: usize = 1_000;
-
-/// A broker that keeps 4 MiB on disk, and the address of its metrics.
-struct World {
-    config: String,
-    addr: String,
-    metrics: String,
-    broker: Option<BrokerProcess>,
-}
-
-impl World {
-    fn start(dir: &Path, kafka: &Kafka) -> Self {
-        let (path, addr, metrics) = (dir.join("rbmq.toml"), own_addr(), own_addr());
-        let text = format!(
-            "[broker]\nkeep_dir = '{}'\nkeep_sync_ms = 10\n[[broker.topics]]\npattern = 'k/#'\nkeep = true\nkafka = true\n\
-             keep_bytes = '4 MiB'\nring_bytes = '256k'\n\
-             [kafka]\nbrokers = '{}'\nbatch_bytes = '64 KiB'\nbatch_ms = 20\ntimeout_ms = 2000\nreplay_wait_ms = '10m'\n\
-             [http]\nlisten = '{metrics}'\n",
-            dir.join("kept").display(),
-            kafka.address()
-        );
-        std::fs::write(&path, text).unwrap();
-        let mut world = Self { config: path.to_str().unwrap().into(), addr, metrics, broker: None };
-        world.run();
-        world
+impl Engine for Kafka {
+    fn kill(&mut self) {
+        Self::kill(self);
     }
 
     fn run(&mut self) {
-        self.broker = Some(BrokerProcess::start_at(&self.addr, &["--config", &self.config]));
+        Self::run(self);
     }
 
-    fn kill(&mut self) {
-        let broker = self.broker.take().unwrap();
-        broker.process.signal("KILL");
-        broker.process.finish();
+    fn pause(&mut self) {
+        Self::pause(self);
     }
 
-    /// A metric of the topic. None while the broker does not answer or has none.
-    fn metric(&self, name: &str) -> Option<f64> {
-        let mut stream = TcpStream::connect(&self.metrics).ok()?;
-        stream.set_read_timeout(Some(LONG)).unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n").ok()?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).ok()?;
-        let line = format!("{name}{{topic=\"k/a\"}} ");
-        text.lines().find_map(|found| found.strip_prefix(&line)?.parse().ok())
+    fn go_on(&mut self) {
+        Self::go_on(self);
     }
-
-    fn wait_metric(&self, name: &str, so: impl Fn(f64) -> bool) {
-        wait(name, || self.metric(name).is_some_and(&so));
-    }
-
-    /// Waits until Kafka has all records that the disk has.
-    fn wait_for_kafka(&self) {
-        wait("Kafka gets everything", || {
-            self.metric("rbmq_kept_unsynced_bytes") == Some(0.0)
-                && self.metric("rbmq_archive_lag_bytes") == Some(0.0)
-        });
-    }
-
-    /// Publishes no faster than Kafka.
-    fn publish_archived(&self, writer: &mut TopicWriter, numbers: std::ops::Range<usize>) {
-        for from in numbers.clone().step_by(1_000) {
-            publish(writer, from..numbers.end.min(from + 1_000));
-            self.wait_for_kafka();
-        }
-    }
-
-    fn subscriber(&self) -> Subscriber {
-        let mut subscriber = Subscriber::connect(&self.addr).unwrap();
-        subscriber.subscribe_from("k/a", StartFrom::Position(0)).unwrap();
-        subscriber
-    }
-}
-
-fn wait(what: &str, so: impl Fn() -> bool) {
-    let deadline = Instant::now() + LONG;
-    while !so() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// A message that tells its number, and whose every byte can be checked.
-fn message(n: usize) -> Vec<u8> {
-    let mut bytes = format!("{n:08}").into_bytes();
-    bytes.extend(random(n as u64 * 2 + 1, MESSAGE - 8));
-    bytes
-}
-
-fn publish(writer: &mut TopicWriter, numbers: std::ops::Range<usize>) {
-    for n in numbers {
-        writer.publish(&message(n)).unwrap();
-    }
-    writer.confirm(writer.position(), ConfirmLevel::Accepted, Some(LONG)).unwrap();
-}
-
-/// Receives up to a message, each once, in order and with its bytes. Returns the messages before and behind each loss.
-fn receive(subscriber: &mut Subscriber, numbers: std::ops::Range<usize>) -> Vec<(usize, usize)> {
-    let (mut next, mut losses, mut is_lost) = (numbers.start, Vec::new(), false);
-    while next < numbers.end {
-        match subscriber.next_event(Some(LONG)).unwrap().expect("an event") {
-            Event::Batch(batch) => {
-                for record in batch.records() {
-                    let n: usize = std::str::from_utf8(&record[..8]).unwrap().parse().unwrap();
-                    assert!(record == message(n), "the bytes of {n}");
-                    assert!(n == next || is_lost && n > next, "{n} instead of {next}");
-                    if std::mem::take(&mut is_lost) {
-                        losses.push((next - 1, n));
-                    }
-                    next = n + 1;
-                }
-            }
-            Event::Notice(Notice::Lost { .. }) => is_lost = true,
-            // The broker was killed.
-            Event::Notice(_) => {}
-            other => panic!("{other:?}"),
-        }
-    }
-    losses
 }
 
 #[test]
 fn kafka_disk_and_ring_are_one_log_while_broker_and_kafka_are_killed() {
     let Some(mut kafka) = Kafka::start() else { return };
-    let dir = tempfile::tempdir().unwrap();
-    let mut world = World::start(dir.path(), &kafka);
-    let options = TopicOptions::default().ring_bytes(64 << 10);
-    let mut writer = Publisher::connect(&world.addr).unwrap().topic_with("k/a", options).unwrap();
-
-    // Far more than the disk keeps.
-    world.publish_archived(&mut writer, 0..16_000);
-    assert!(world.metric("rbmq_kept_file_bytes").unwrap() < 7e6);
-    assert_eq!(receive(&mut world.subscriber(), 0..16_000), []);
-    world.wait_metric("rbmq_archive_replayed_bytes_total", |bytes| bytes > 8e6);
-
-    // The broker is killed while a publisher publishes and a subscriber reads Kafka.
-    for round in 0..3 {
-        let mut from_start = world.subscriber();
-        let first = 16_000 + round * 500;
-        let publisher = std::thread::spawn(move || {
-            publish(&mut writer, first..first + 500);
-            writer
-        });
-        let reader = std::thread::spawn(move || receive(&mut from_start, 0..first + 500));
-        std::thread::sleep(Duration::from_millis(30 + 40 * round as u64));
-        world.kill();
-        world.run();
-        writer = publisher.join().unwrap();
-        assert_eq!(reader.join().unwrap(), []);
-        world.wait_for_kafka();
-    }
-
-    // Kafka is killed. The disk keeps the records that it misses, and a subscriber that needs it waits.
-    kafka.kill();
-    publish(&mut writer, 17_500..19_500);
-    world.wait_metric("rbmq_archive_failing", |failing| failing == 1.0);
-    let mut waiting = world.subscriber();
-    let reader = std::thread::spawn(move || receive(&mut waiting, 0..20_500));
-    kafka.run();
-    world.publish_archived(&mut writer, 19_500..20_500);
-    assert_eq!(reader.join().unwrap(), []);
-    assert_eq!(world.metric("rbmq_archive_failing"), Some(0.0));
-    assert!(world.metric("rbmq_archive_failures_total").unwrap() > 0.0);
-    assert_eq!(world.metric("rbmq_archive_holes_total"), Some(0.0));
-    an_outage_that_is_longer_than_the_disk_is_a_hole(&mut world, &mut kafka, &mut writer);
-
-    // Kafka answers nothing for a while, and may have taken the last batch.
-    kafka.pause();
-    publish(&mut writer, 40_000..41_000);
-    world.wait_metric("rbmq_archive_failing", |failing| failing == 1.0);
-    kafka.go_on();
-    world.publish_archived(&mut writer, 41_000..46_000);
-    assert_eq!(receive(&mut world.subscriber(), 0..46_000).len(), 1);
-}
-
-/// Everything else is there. The broker is killed meanwhile.
-fn an_outage_that_is_longer_than_the_disk_is_a_hole(
-    world: &mut World,
-    kafka: &mut Kafka,
-    writer: &mut TopicWriter,
-) {
-    kafka.kill();
-    publish(writer, 20_500..26_000);
-    world.kill();
-    world.run();
-    publish(writer, 26_000..32_000);
-    kafka.run();
-    world.wait_for_kafka();
-    world.publish_archived(writer, 32_000..40_000);
-    assert_eq!(world.metric("rbmq_archive_holes_total"), Some(1.0));
-    let hole = world.metric("rbmq_archive_hole_bytes_total").unwrap();
-    let losses = receive(&mut world.subscriber(), 0..40_000);
-    let [(before, behind)] = losses[..] else { panic!("{losses:?}") };
-    assert!((20_000..26_000).contains(&before) && (22_000..32_000).contains(&behind), "{losses:?}");
-    let missing = ((behind - before - 1) * MESSAGE) as f64;
-    assert!((missing..missing * 1.1).contains(&hole), "{losses:?}, {hole}");
+    let section = format!("[kafka]\nbrokers = '{}'", kafka.address());
+    are_one_log(&mut kafka, "kafka = true", &section);
 }

@@ -24,6 +24,7 @@ const SAFE_CRATES: &[(&str, &str)] = &[
     ("rbmq/protocol", "forbid"),
     ("rbmq/client", "forbid"),
     ("rbmq/broker", "forbid"),
+    ("rbmq/s3", "forbid"),
     ("rbmq/cli", "forbid"),
     ("cmq/library", "forbid"),
     ("cmq/cli", "forbid"),

@@ -491,22 +491,35 @@ impl Scrape {
     fn by_archived_topic(&self, to: &mut Writer<'_>) -> fmt::Result {
         type Column = (&'static str, &'static str, MetricType, fn(&ArchiveLoad) -> u64);
         let columns: [Column; 8] = [
-            ("rbmq_archive_bytes", "Bytes that were copied from the disk to Kafka", COUNTER, |a| a.bytes),
-            ("rbmq_archive_replayed_bytes", "Bytes that subscribers read from Kafka", COUNTER, |a| {
+            ("rbmq_archive_bytes", "Bytes that were copied from the disk to the archive", COUNTER, |a| {
+                a.bytes
+            }),
+            ("rbmq_archive_replayed_bytes", "Bytes that subscribers read from the archive", COUNTER, |a| {
                 a.replayed_bytes
             }),
-            ("rbmq_archive_failures", "Calls of Kafka that failed", COUNTER, |a| a.failures),
-            ("rbmq_archive_holes", "Times that the disk removed data before Kafka had it", COUNTER, |a| {
-                a.holes
-            }),
+            ("rbmq_archive_failures", "Calls of the archive that failed", COUNTER, |a| a.failures),
+            (
+                "rbmq_archive_holes",
+                "Times that the disk removed data before the archive had it",
+                COUNTER,
+                |a| a.holes,
+            ),
             ("rbmq_archive_hole_bytes", "Bytes in holes", COUNTER, |a| a.hole_bytes),
-            ("rbmq_archive_lag_bytes", "Bytes on the disk that Kafka does not have yet", GAUGE, |a| a.lag),
-            ("rbmq_archive_first_position", "The oldest position in Kafka or on the disk", GAUGE, |a| {
-                a.first
+            ("rbmq_archive_lag_bytes", "Bytes on the disk that the archive does not have yet", GAUGE, |a| {
+                a.lag
             }),
-            ("rbmq_archive_failing", "1 while Kafka does not answer or does not take the log", GAUGE, |a| {
-                a.is_failing.into()
-            }),
+            (
+                "rbmq_archive_first_position",
+                "The oldest position in the archive or on the disk",
+                GAUGE,
+                |a| a.first,
+            ),
+            (
+                "rbmq_archive_failing",
+                "1 while the archive does not answer or does not take the log",
+                GAUGE,
+                |a| a.is_failing.into(),
+            ),
         ];
         for (name, help, kind, value) in columns {
             let archived =

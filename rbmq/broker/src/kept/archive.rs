@@ -1,4 +1,5 @@
-//! The contract of an archive: where the logs of kept topics go on below the oldest position of the disk, as in Apache Kafka.
+//! The contract of an archive: where the logs of kept topics go on below the oldest position of the disk, as in Apache Kafka or an
+//! object store.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,6 +17,22 @@ pub struct ArchivedLog {
     pub epoch: Epoch,
     /// Where an archive begins that has nothing of the log: the oldest position on the disk.
     pub first: Position,
+}
+
+/// The most letters of a topic in the names that archives make. Kafka allows 249 for all.
+const MAX_LETTERS: usize = 120;
+
+impl ArchivedLog {
+    /// A log that begins here on the disk.
+    pub fn new(topic: TopicName, epoch: Epoch, first: Position) -> Self {
+        Self { topic, epoch, first }
+    }
+
+    /// The topic in the letters, digits, `-` and `_` that names in every archive may have. Two topics can have the same; their logs have not.
+    pub fn letters(&self) -> String {
+        let letter = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+        self.topic.as_str().chars().take(MAX_LETTERS).map(letter).collect()
+    }
 }
 
 /// Why an archive does not do what it is asked for.

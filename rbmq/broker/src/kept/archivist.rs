@@ -12,21 +12,9 @@ use rocketbufs::Bid;
 use seglog::Reader;
 use tracing::warn;
 
+use super::super::config::ArchiveOptions;
 use super::archive::Archive;
 use super::archived::{ArchiveLoad, Archived, Turn};
-
-/// How an archive is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ArchiveOptions {
-    /// The most bytes of a batch, unless a delivery is larger.
-    pub(crate) batch_bytes: usize,
-    /// How long bytes wait for more.
-    pub(crate) batch_age: Duration,
-    /// How long a subscriber waits for an archive that does not answer.
-    pub(crate) replay_wait: Duration,
-    /// The most topics with an archive.
-    pub(crate) max_topics: usize,
-}
 
 /// The topics with an archive, by their buffers. Clones share the table.
 #[derive(Clone)]
@@ -67,10 +55,11 @@ impl Archives {
     pub(super) fn add(&self, topic: &TopicName, bid: Bid, disk: Reader, copied: &Path) {
         let (mut topics, most) = (self.0.topics.lock(), self.0.options.max_topics);
         if !self.is_there() {
-            warn!("topic '{topic}' is on disk only: the broker was started without Kafka");
+            warn!("topic '{topic}' is on disk only: the broker was started without an archive");
         } else if topics.len() >= most {
             warn!(
-                "topic '{topic}' is on disk only: {most} topics have an archive, the limit (kafka.max_topics)"
+                "topic '{topic}' is on disk only: {most} topics have an archive, the limit ({}.max_topics)",
+                self.0.options.section
             );
         } else {
             topics.insert(bid, Arc::new(Archived::new(topic, disk, copied, self.0.options.batch_bytes)));

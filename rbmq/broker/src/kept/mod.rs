@@ -39,7 +39,7 @@ mod store;
 
 pub use archive::{Archive, ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog};
 pub(crate) use archived::{ArchiveLoad, Archived};
-pub(crate) use archivist::{ArchiveOptions, ArchiveThread, Archives};
+pub(crate) use archivist::{ArchiveThread, Archives};
 pub(crate) use clock::{Clock, batch_before};
 pub(crate) use keeper::{Keeper, KeptLoad, KeptLogs};
 pub(crate) use news::Ear;

@@ -97,9 +97,7 @@ impl Older {
                 if since.elapsed() < self.patience {
                     return Some(Next::Later);
                 }
-                warn!(
-                    "a replay skips {from} to {limit}, which the archive does not give (kafka.replay_wait_ms)"
-                );
+                warn!("a replay skips {from} to {limit}, which the archive does not give (replay_wait_ms)");
                 Some(Next::Lost(limit))
             }
         };

@@ -230,7 +230,7 @@ impl MergedTopics {
         self.members.insert(out_bid, topic.clone(), merged);
         if let (Some(recovered), Some(reader)) = (recovered, reader) {
             self.members.restore(out_bid, recovered.places, recovered.next_number);
-            self.keeper.opened(topic, out_bid, reader, rule.kafka);
+            self.keeper.opened(topic, out_bid, reader, rule.archive().is_some());
         }
         Ok(())
     }

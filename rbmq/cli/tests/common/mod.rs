@@ -1,6 +1,7 @@
 //! Real processes on ports of their own, bounded in time; nothing is left behind.
 #![allow(dead_code, unused_imports, reason = "every test file uses a part of this")]
 
+pub mod archived;
 pub mod operator;
 #[cfg(feature = "tls")]
 pub mod secure;

@@ -39,6 +39,7 @@ mod policies;
 mod rates;
 #[cfg(feature = "tls")]
 mod reload_load;
+mod s3;
 mod scale;
 mod spaces;
 #[cfg(feature = "tls")]

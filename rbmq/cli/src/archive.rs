@@ -1,11 +1,19 @@
-//! Kafka below the disk of kept topics, in a command that was built with it: MultiMQC's level of an Apache Kafka is the archive of the
-//! broker.
+//! The archives below the disk of kept topics: object stores, and Kafka in a command that was built with it. MultiMQC's level of an Apache
+//! Kafka is then the archive of the broker.
+
+use std::sync::Arc;
 
 use commands::Failure;
-use rbmq_broker::{Broker, BrokerConfig};
+use rbmq_broker::{Archive, Broker, BrokerConfig, Parts};
+use rbmq_s3::S3Archive;
 
-/// Starts a broker, with the Kafka of its configuration if there is one.
+/// Starts a broker, with the archive of its configuration if there is one.
 pub(super) fn start_broker(config: BrokerConfig) -> Result<Broker, Failure> {
+    if !config.s3.bucket.is_empty() {
+        let archive = S3Archive::new(&config.s3)
+            .map_err(|error| Failure::Failed(format!("the section [s3] cannot be used: {error}")))?;
+        return with_archive(config, Arc::new(archive));
+    }
     if config.kafka.brokers.is_empty() {
         return Broker::start(config).map_err(Failure::failed);
     }
@@ -17,6 +25,11 @@ pub(super) fn start_broker(config: BrokerConfig) -> Result<Broker, Failure> {
                        --features kafka; or remove the section [kafka], and kafka = true from the rules";
         Err(Failure::Failed(message.into()))
     }
+}
+
+fn with_archive(config: BrokerConfig, archive: Arc<dyn Archive>) -> Result<Broker, Failure> {
+    let parts = Parts { archive: Some(archive), ..Parts::default() };
+    Broker::start_with(config, parts).map_err(Failure::failed)
 }
 
 #[cfg(feature = "kafka")]
@@ -31,18 +44,13 @@ mod level {
     use multimqc_kafka::{KafkaConfig, KafkaLevel};
     use rbmq_broker::{
         Archive, ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog, Broker, BrokerConfig, KafkaSettings,
-        Parts,
     };
     use rocketbufs::Position;
-
-    /// The most letters of a topic in the name of Kafka's topic. Kafka allows 249 for all.
-    const MAX_TOPIC_LETTERS: usize = 120;
 
     pub(super) fn start(config: BrokerConfig) -> Result<Broker, Failure> {
         let archive = KafkaArchive::new(&config.kafka)
             .map_err(|error| Failure::Failed(format!("the section [kafka] cannot be used: {error}")))?;
-        Broker::start_with(config, Parts { archive: Some(Arc::new(archive)), ..Parts::default() })
-            .map_err(Failure::failed)
+        super::with_archive(config, Arc::new(archive))
     }
 
     /// The topics of a broker in a Kafka.
@@ -84,10 +92,8 @@ mod level {
     }
 
     /// The name of Kafka's topic. The epoch makes it unique, whatever becomes of the topic's own name.
-    fn name(prefix: &str, topic: &str, epoch: u128) -> String {
-        let letter = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
-        let topic: String = topic.chars().take(MAX_TOPIC_LETTERS).map(letter).collect();
-        format!("{prefix}.{topic}.{epoch:032x}")
+    fn name(prefix: &str, log: &ArchivedLog) -> String {
+        format!("{prefix}.{}.{:032x}", log.letters(), log.epoch.0)
     }
 
     /// The error of an archive for one of the level.
@@ -102,7 +108,7 @@ mod level {
     impl Archive for KafkaArchive {
         fn open(&self, log: &ArchivedLog) -> Result<Arc<dyn ArchiveLog>, ArchiveError> {
             let topic = self.number(log.epoch.0)?;
-            let name = name(&self.prefix, log.topic.as_str(), log.epoch.0);
+            let name = name(&self.prefix, log);
             self.level.name_topic(topic, name.clone());
             // 0 is no epoch.
             let epoch = Epoch((log.epoch.0 as u32).max(1));
@@ -139,13 +145,6 @@ mod level {
     #[cfg(test)]
     mod tests {
         use super::*;
-
-        #[test]
-        fn names_are_those_that_kafka_allows() {
-            assert_eq!(name("rbmq", "plant/a-1", 0xab), format!("rbmq.plant_a-1.{:032x}", 0xab));
-            let long = name(&"p".repeat(60), &"ü/".repeat(500), u128::MAX);
-            assert!(long.len() <= 249 && long.is_ascii(), "{long}");
-        }
 
         #[test]
         fn the_defaults_of_the_configuration_are_taken() {

@@ -1,0 +1,98 @@
+//! An object store with the interface of Amazon S3 below the disk of an RBMQ broker's kept topics.
+//!
+//! ```text
+//!   disk ──▶ batches ──▶ objects, named by log and position ──▶ subscribers that begin before the disk
+//!            PUT, If-None-Match: *                              GET, one object after the other
+//! ```
+//!
+//! An object is never changed. "If-None-Match: *" is the fence: of two brokers that write the same log, one makes the next object, and the
+//! other one learns that. The names are the index, so a broker remembers nothing but the end, and asks for that when it starts.
+//!
+//! Requests go over `ureq`, a client of HTTP/1.1 that blocks: the threads of an archive may wait, and nothing else of this process needs the
+//! futures and the hundred packages of the software development kit of Amazon.
+#![forbid(unsafe_code)]
+
+mod client;
+mod error;
+mod keys;
+mod log;
+mod object;
+mod objects;
+mod page;
+mod sign;
+
+use std::sync::Arc;
+
+use locks::Mutex;
+use rbmq_broker::{Archive, ArchiveError, ArchiveLog, ArchivedLog, S3Settings};
+
+use self::client::{Client, random};
+pub use self::error::S3Error;
+use self::log::{Bucket, S3Log};
+use self::objects::Objects;
+
+/// The object that shows that a bucket refuses a second one of the same name.
+const PROBE: &str = ".only-new";
+
+/// The bucket of a store as an archive.
+///
+/// ```no_run
+/// use std::sync::Arc;
+/// use rbmq_broker::{ArchiveKind, Broker, BrokerConfig, Parts, Rule};
+/// use rbmq_s3::S3Archive;
+///
+/// let mut rule = Rule::new("plant/#".parse()?);
+/// (rule.keep, rule.archive) = (true, Some(ArchiveKind::S3));
+/// let mut config = BrokerConfig::default();
+/// config.broker.keep_dir = "/var/lib/rbmq".into();
+/// config.broker.topics = vec![rule].into();
+/// (config.s3.endpoint, config.s3.bucket) = ("http://10.0.0.7:9000".into(), "history".into());
+/// let archive = S3Archive::new(&config.s3)?;
+/// let parts = Parts { archive: Some(Arc::new(archive)), ..Parts::default() };
+/// let broker = Broker::start_with(config, parts)?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+pub struct S3Archive {
+    bucket: Arc<Bucket>,
+    prefix: String,
+    is_probed: Mutex<bool>,
+}
+
+impl S3Archive {
+    /// The bucket of a configuration. The store is not asked yet.
+    ///
+    /// # Errors
+    /// [`S3Error`].
+    pub fn new(settings: &S3Settings) -> Result<Self, S3Error> {
+        let (client, writer) = (Client::new(settings)?, random()?);
+        let bucket = Arc::new(Bucket { client, objects: Objects::default(), writer });
+        Ok(Self { bucket, prefix: settings.prefix.clone(), is_probed: Mutex::new(false) })
+    }
+
+    /// Makes sure, once, that the bucket refuses a second object of the same name. Others would take the bytes of two brokers for one log.
+    fn probe(&self) -> Result<(), ArchiveError> {
+        let mut is_probed = self.is_probed.lock();
+        if *is_probed {
+            return Ok(());
+        }
+        let key = format!("{}/{PROBE}", self.prefix);
+        // The first time, the object is made.
+        if self.bucket.client.put_new(&key, b"")? && self.bucket.client.put_new(&key, b"")? {
+            return Err(ArchiveError::Refused(
+                "the store overwrites objects in spite of \"If-None-Match: *\", so two brokers could write one log: use a store, or a \
+                 version of it, with conditional writes"
+                    .into(),
+            ));
+        }
+        *is_probed = true;
+        Ok(())
+    }
+}
+
+impl Archive for S3Archive {
+    fn open(&self, log: &ArchivedLog) -> Result<Arc<dyn ArchiveLog>, ArchiveError> {
+        self.probe()?;
+        let folder = format!("{}/{}/{:032x}/", self.prefix, log.letters(), log.epoch.0);
+        Ok(Arc::new(S3Log::open(&self.bucket, folder, log.epoch, log.first)?))
+    }
+}

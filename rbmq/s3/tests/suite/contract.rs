@@ -1,0 +1,137 @@
+//! What an archive promises, and how many requests that takes.
+
+use rbmq_broker::{Archive, ArchiveError, ArchiveLog, ArchiveRead};
+use rocketbufs::Position;
+
+use super::fake::{Fake, log_at};
+
+/// The bytes of a log: each position has its own.
+pub fn bytes(range: std::ops::Range<Position>) -> Vec<u8> {
+    range.map(|at| (at * 31 % 251) as u8).collect()
+}
+
+/// Reads everything that is there, and the holes.
+fn read_all(log: &dyn ArchiveLog, from: Position, piece: usize) -> Vec<(Position, Position)> {
+    let (mut at, mut holes, mut out) = (from, Vec::new(), vec![0; piece]);
+    loop {
+        at = match log.read(at, &mut out).unwrap() {
+            ArchiveRead::Bytes(len) => {
+                let end = at + len as u64;
+                assert!(out[..len] == bytes(at..end), "{at}");
+                end
+            }
+            ArchiveRead::Hole { to } | ArchiveRead::Removed { first: to } => {
+                holes.push((at, to));
+                to
+            }
+            ArchiveRead::End => return holes,
+        };
+    }
+}
+
+fn append(log: &dyn ArchiveLog, range: std::ops::Range<Position>) {
+    log.append(range.start, &bytes(range.clone())).unwrap();
+}
+
+#[test]
+fn a_log_comes_back_with_its_holes_from_each_position() {
+    let fake = Fake::start();
+    let log = fake.archive().open(&log_at(50)).unwrap();
+    assert_eq!((log.kept(), log.read(50, &mut [0; 9]).unwrap()), (50..50, ArchiveRead::End));
+    append(&*log, 50..150);
+    log.append(200, b"").unwrap();
+    append(&*log, 300..1_000);
+    // What is there already is dropped.
+    append(&*log, 900..1_100);
+    append(&*log, 950..1_100);
+    let prefix = format!("rbmq/plant_a/{:032x}", 0xab);
+    let names = [50u64, 150, 200, 1_000].map(|at| format!("{prefix}/{at:020}"));
+    assert_eq!(fake.names(), names);
+    for log in [log, fake.open().unwrap()] {
+        assert_eq!(log.kept(), 50..1_100);
+        assert_eq!(read_all(&*log, 50, 64), [(150, 200), (200, 300)]);
+        for from in (50..1_100).step_by(7) {
+            let holes = read_all(&*fake.open().unwrap(), from, 1 << 20);
+            assert_eq!(holes.len(), usize::from(from < 200) + usize::from(from < 300), "{from}");
+        }
+        assert_eq!(log.read(0, &mut [0; 9]).unwrap(), ArchiveRead::Removed { first: 50 });
+        assert_eq!(log.read(1_100, &mut [0; 9]).unwrap(), ArchiveRead::End);
+    }
+}
+
+/// One after the other, an object is one request; lists have more names than an answer.
+#[test]
+fn an_object_among_many_is_found_with_few_requests() {
+    let fake = Fake::start();
+    let log = fake.open().unwrap();
+    // Many small objects, a hole that is larger than all of them, and some more.
+    for at in 0..3_000 {
+        append(&*log, at * 10..at * 10 + 10);
+    }
+    log.append(1 << 40, b"").unwrap();
+    let end = (1 << 40) + 500 * 9;
+    for at in 0..500 {
+        append(&*log, (1 << 40) + at * 9..(1 << 40) + at * 9 + 9);
+    }
+    fake.requests();
+    assert_eq!(fake.open().unwrap().kept(), 0..end);
+    assert!(fake.requests().len() < 25);
+    // The disk begins near the end: the probe, the first name, the last ones, and the last object.
+    let near = fake.archive().open(&log_at(end - 4_000)).unwrap();
+    assert_eq!((near.kept(), fake.requests().len()), (0..end, 4));
+    for position in [0, 5, 10, 14_995, 29_999, 1 << 39, 1 << 40, (1 << 40) + 1_234, end - 1] {
+        let log = fake.open().unwrap();
+        fake.requests();
+        let holes = read_all(&*log, position, 1 << 20);
+        assert_eq!(holes.len(), usize::from(position < 1 << 40), "{position}");
+        let lists = fake.requests().iter().filter(|line| line.contains("list-type")).count();
+        assert!(lists < 50, "{position}: {lists}");
+    }
+    fake.set_page(3);
+    let log = fake.open().unwrap();
+    assert_eq!(log.kept(), 0..end);
+    assert_eq!(log.read(14_995, &mut [0; 99]).unwrap(), ArchiveRead::Bytes(5));
+}
+
+#[test]
+fn what_the_store_removed_is_told() {
+    let fake = Fake::start();
+    let log = fake.open().unwrap();
+    for at in 0..20 {
+        append(&*log, at * 100..at * 100 + 100);
+    }
+    // By a rule of the bucket from the front, and by somebody from the middle.
+    fake.change(|objects| objects.retain(|key, _| !key.contains("plant") || key[key.len() - 4..] >= *"0500"));
+    fake.change(|objects| objects.retain(|key, _| !key.ends_with("1200") && !key.ends_with("1300")));
+    for log in [log, fake.open().unwrap()] {
+        assert_eq!(log.read(50, &mut [0; 9]).unwrap(), ArchiveRead::Removed { first: 500 });
+        assert_eq!(log.kept(), 500..2_000);
+        assert_eq!(read_all(&*log, 500, 64), [(1_200, 1_400)]);
+        assert_eq!(read_all(&*log, 1_250, 64), [(1_250, 1_400)]);
+        append(&*log, 2_000..2_000);
+    }
+    // All of them: the log that is open goes on, and one that is opened begins where the disk does.
+    let log = fake.open().unwrap();
+    fake.change(|objects| objects.retain(|key, _| !key.contains("plant")));
+    assert_eq!(log.read(700, &mut [0; 9]).unwrap(), ArchiveRead::Removed { first: 2_000 });
+    append(&*log, 2_000..2_100);
+    assert_eq!(read_all(&*log, 2_000, 64), []);
+    assert_eq!(fake.archive().open(&log_at(7)).unwrap().kept(), 2_000..2_100);
+}
+
+#[test]
+fn of_two_writers_one_makes_the_next_object() {
+    let fake = Fake::start();
+    let (one, other) = (fake.open().unwrap(), fake.open().unwrap());
+    append(&*one, 0..100);
+    // The other one has removed the bytes from its disk, and wants to begin later.
+    for range in [0..50, 30..60, 700..800] {
+        let late = other.append(range.start, &bytes(range));
+        if let Err(ArchiveError::Down(reason)) = late {
+            assert!(reason.contains("somebody else has written the object rbmq/plant_a/"), "{reason}");
+            append(&*one, one.kept().end..one.kept().end + 100);
+        }
+    }
+    assert!(matches!(other.append(2_000, b"x"), Err(ArchiveError::Down(_)) | Ok(())));
+    assert_eq!(read_all(&*fake.open().unwrap(), 0, 64).len(), usize::from(other.kept().end > 2_000));
+}
