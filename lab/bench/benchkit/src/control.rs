@@ -144,8 +144,13 @@ impl Control {
     /// Reports the final counts, then waits to be killed. Sockets stay open, so that no peer sees an end too
     /// early.
     pub fn finish(&self, totals: &[u64]) -> ! {
-        let words: Vec<String> = totals.iter().map(u64::to_string).collect();
-        print_line(&format!("total {}", words.join(" ")));
+        self.finish_as("total", totals)
+    }
+
+    /// As `finish`, with another word before the numbers.
+    pub fn finish_as(&self, word: &str, numbers: &[u64]) -> ! {
+        let words: Vec<String> = numbers.iter().map(u64::to_string).collect();
+        print_line(&format!("{word} {}", words.join(" ")));
         loop {
             std::thread::park();
         }

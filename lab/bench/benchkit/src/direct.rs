@@ -49,16 +49,6 @@ impl Role {
     pub fn is_first(self) -> bool {
         matches!(self, Role::Publish | Role::Pong)
     }
-
-    /// The name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Role::Publish => "publish",
-            Role::Subscribe => "subscribe",
-            Role::Ping => "ping",
-            Role::Pong => "pong",
-        }
-    }
 }
 
 /// Options of a process.

@@ -11,19 +11,14 @@
 //!
 //! The end of input means that the harness has ended: the process ends too.
 
-use std::{
-    io::{self, BufRead, Write},
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{io, net::SocketAddr, time::Duration};
 
 use clap::{Args, ValueEnum};
 
-use crate::exchange::{self, Link, Plan};
+use crate::{
+    control::Control,
+    exchange::{self, Link, Plan},
+};
 
 /// The role of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -93,25 +88,23 @@ impl End {
     }
 
     fn drive(&self, link: &mut impl Link) -> io::Result<()> {
-        say("ready");
-        let mut line = String::new();
-        io::stdin().read_line(&mut line)?;
-        end_with_harness(Arc::default());
+        let control = Control::start();
+        control.ready("");
+        control.wait_for_go();
         let result = exchange::drive(link, &self.plan())?;
-        say(&format!(
-            "done {} {} {} {} {} {} {}",
-            result.sent,
-            result.answers,
-            link.lost(),
-            result.given_up,
-            result.times.count(),
-            result.times.mean().as_nanos(),
-            result.times.deviation().as_nanos()
-        ));
-        // Sockets stay open until the harness has read the results.
-        loop {
-            std::thread::park();
-        }
+        let (times, nanos) = (&result.times, |time: Duration| time.as_nanos() as u64);
+        control.finish_as(
+            "done",
+            &[
+                result.sent,
+                result.answers,
+                link.lost(),
+                result.given_up,
+                times.count(),
+                nanos(times.mean()),
+                nanos(times.deviation()),
+            ],
+        )
     }
 
     fn plan(&self) -> Plan {
@@ -127,35 +120,9 @@ impl End {
     }
 
     fn answer(&self, link: &mut impl Link) -> io::Result<()> {
-        let stopped = Arc::new(AtomicBool::new(false));
-        end_with_harness(Arc::clone(&stopped));
-        say("ready");
-        let over = || stopped.load(Ordering::Relaxed);
-        let received = exchange::answer(link, self.size, self.answer_every, over)?;
-        say(&format!("total {received} {}", link.lost()));
-        loop {
-            std::thread::park();
-        }
-    }
-}
-
-/// Reads the control channel: passes `stop` on, and ends the process at the end of input.
-fn end_with_harness(stopped: Arc<AtomicBool>) {
-    std::thread::spawn(move || {
-        for line in io::stdin().lock().lines() {
-            match line {
-                Ok(line) if line.trim() == "stop" => stopped.store(true, Ordering::Relaxed),
-                Ok(_) => {}
-                Err(_) => break,
-            }
-        }
-        std::process::exit(0);
-    });
-}
-
-fn say(line: &str) {
-    let mut out = io::stdout().lock();
-    if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
-        std::process::exit(0);
+        let control = Control::start();
+        control.ready("");
+        let received = exchange::answer(link, self.size, self.answer_every, || control.stopped())?;
+        control.finish(&[received, link.lost()])
     }
 }

@@ -13,7 +13,7 @@ pub enum Error {
     #[error("the {role} ended unexpectedly; see its message above")]
     WorkerGone {
         /// The role of the worker.
-        role: &'static str,
+        role: String,
     },
     /// A worker does not answer.
     #[error(
@@ -21,15 +21,25 @@ pub enum Error {
     )]
     WorkerSilent {
         /// The role of the worker.
-        role: &'static str,
+        role: String,
     },
     /// A worker sent an unexpected line: another version, or a program that is no worker.
     #[error("the {role} printed {line:?}, which is no answer: do program and worker have the same version?")]
     WorkerSaid {
         /// The role of the worker.
-        role: &'static str,
+        role: String,
         /// The line.
         line: String,
+    },
+    /// A process does not begin as it should.
+    #[error("{role} did not say {words:?}: {said}")]
+    NeverSaid {
+        /// The program.
+        role: String,
+        /// The words that were waited for.
+        words: String,
+        /// What it wrote to its standard error.
+        said: String,
     },
     /// Nothing arrived for minutes, and the harness did not end the run.
     #[error("no message and no command of the harness arrived for ten minutes")]

@@ -6,6 +6,13 @@ use std::{
     process,
 };
 
+use crate::sys;
+
+/// A path among the temporary files that nothing else of this process has.
+pub fn unused(name: &str) -> PathBuf {
+    env::temp_dir().join(format!("{name}-{}-{}", process::id(), sys::unique_number()))
+}
+
 /// A folder that is removed with its handle.
 #[derive(Debug)]
 pub struct Folder(PathBuf);

@@ -1,8 +1,10 @@
 //! Parts that at least two benches share.
 //!
 //! * [`stats`]: medians and intervals of a few repetitions;
+//! * [`table`]: the repetitions of points, and tables with a line for each;
 //! * [`plot`]: SVG from rows;
 //! * [`output`]: files for rows, tables and plots, and the format of figures;
+//! * [`named`]: names of an enumeration's values;
 //! * [`report`]: tables and plots of rows in files;
 //! * [`exchange`]: numbered messages and their answers, the same loop for each system;
 //! * [`ends`]: the two processes of an exchange;
@@ -11,6 +13,7 @@
 //! * [`library`]: messages by way of a client library, one way and back;
 //! * [`messages`]: numbered messages whose content both ends know;
 //! * [`credit`] and [`pace`]: how far a publisher may be ahead of its subscribers, and how fast it publishes;
+//! * [`lines`]: the protocols of Redis and NATS, spoken by hand;
 //! * [`fleet`] and [`server`]: started processes, which all end with the bench;
 //! * [`folder`]: folders that go with it;
 //! * [`netns`]: network namespaces, each with its own congestion control;
@@ -30,7 +33,9 @@ pub mod exchange;
 pub mod fleet;
 pub mod folder;
 pub mod library;
+pub mod lines;
 pub mod messages;
+pub mod named;
 pub mod netns;
 pub mod output;
 pub mod pace;
@@ -39,6 +44,7 @@ pub mod report;
 pub mod server;
 pub mod stats;
 pub mod sys;
+pub mod table;
 pub mod turns;
 
 pub use error::Error;

@@ -67,18 +67,6 @@ pub enum Role {
     Echo,
 }
 
-impl Role {
-    /// As on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Role::Publish => "publish",
-            Role::Subscribe => "subscribe",
-            Role::Ping => "ping",
-            Role::Echo => "echo",
-        }
-    }
-}
-
 /// The command line of a worker.
 #[derive(Debug, Clone, Args)]
 pub struct End {

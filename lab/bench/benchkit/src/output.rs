@@ -9,6 +9,8 @@ use std::{
 use clap::Args;
 use serde::Serialize;
 
+use crate::sys;
+
 /// The files for the results of a bench, in addition to standard output.
 #[derive(Debug, Args)]
 pub struct Output {
@@ -86,13 +88,19 @@ fn minutes(seconds: f64) -> String {
     format!("{}:{:02}", seconds / 60, seconds % 60)
 }
 
+/// The head of a page: the machine, what was measured on it, and with which command.
+pub fn head(measured: &str) -> String {
+    format!("{}, {}; {measured}\n\n    {}\n", sys::cpu(), sys::kernel(), sys::command())
+}
+
 /// Writes all rows as one JSON array.
 ///
 /// # Errors
 /// The file cannot be written.
 pub fn write_json<R: Serialize>(path: &Path, rows: &[R]) -> io::Result<()> {
     let lines: Result<Vec<String>, _> = rows.iter().map(serde_json::to_string).collect();
-    fs::write(path, format!("[\n{}\n]\n", lines?.join(",\n")))
+    let written = fs::write(path, format!("[\n{}\n]\n", lines?.join(",\n")));
+    written.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
 /// An interval as text, empty if there is none.

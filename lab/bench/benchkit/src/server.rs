@@ -2,9 +2,12 @@
 
 use std::{
     fs, io,
+    net::TcpStream,
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal};
@@ -32,6 +35,27 @@ pub fn find(name: &str) -> Option<PathBuf> {
     folders.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
     folders.extend(["/usr/bin".into(), "/usr/sbin".into()]);
     folders.into_iter().map(|folder| folder.join(name)).find(|path| path.is_file())
+}
+
+/// Waits until something listens at an address, and connects to it.
+///
+/// # Errors
+/// Nothing does in time, or its program has ended.
+pub fn wait_listening(
+    address: &str,
+    limit: Duration,
+    mut has_ended: impl FnMut() -> bool,
+) -> io::Result<TcpStream> {
+    let begun = Instant::now();
+    loop {
+        match TcpStream::connect(address) {
+            Ok(socket) => return Ok(socket),
+            Err(error) if has_ended() || begun.elapsed() > limit => {
+                return Err(io::Error::new(error.kind(), format!("nothing listens at {address}: {error}")));
+            }
+            Err(_) => thread::sleep(Duration::from_millis(20)),
+        }
+    }
 }
 
 /// A program and the processes that it started, in a process group of its own. Dropping it kills them all.

@@ -19,7 +19,18 @@ pub fn process_cpu_s(pid: u32) -> f64 {
     (nanos as f64 / 1e9).max(process_ticks_s(pid))
 }
 
-/// The same in ticks of 10 ms, with the time of threads that have ended, rounded down.
+/// CPU time of a process and of all that it has started, in seconds.
+pub fn tree_cpu_s(pid: u32) -> f64 {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let children =
+        threads.map(|thread| fs::read_to_string(thread.path().join("children")).unwrap_or_default());
+    let of_children = |list: String| {
+        list.split_whitespace().filter_map(|pid| pid.parse().ok()).map(tree_cpu_s).sum::<f64>()
+    };
+    process_cpu_s(pid) + children.map(of_children).sum::<f64>()
+}
+
+/// CPU time of a process in ticks of 10 ms, with the time of threads that have ended, rounded down.
 fn process_ticks_s(pid: u32) -> f64 {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return 0.0 };
     // The second field is the command in parentheses, which may contain anything. Fields 14 and 15 count from
@@ -101,16 +112,12 @@ pub fn kernel() -> String {
     format!("Linux {}", kernel.trim())
 }
 
-/// A command that starts this program as a worker. `worker` takes the position of the current subcommand:
-/// the first argument, or the argument after `bench`.
+/// A command that starts this program as a worker.
 ///
 /// # Errors
 /// The path of this program is unknown.
 pub fn worker() -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    if std::env::args_os().nth(1).is_some_and(|word| word == "bench") {
-        command.arg("bench");
-    }
     command.arg("worker");
     Ok(command)
 }

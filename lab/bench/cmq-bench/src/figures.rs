@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use benchkit::{
-    output::{Output, human},
+    named::Named,
+    output::{self, Output, human},
     plot::Chart,
-    sys,
     turns::Series,
 };
 
@@ -199,16 +199,11 @@ fn describe(row: &Row) -> String {
 }
 
 fn head(name: &str, args: &Args) -> String {
-    format!(
-        "# {name}\n\n{}, {}; two network namespaces, veth, TCP with {CONGESTION}; exchanges of {} messages, {} ms, {} \
-         repetitions in turn\n\n    {}\n\n",
-        sys::cpu(),
-        sys::kernel(),
-        args.messages,
-        args.time_ms,
-        args.reps,
-        sys::command(),
-    )
+    let measured = format!(
+        "two network namespaces, veth, TCP with {CONGESTION}; exchanges of {} messages, {} ms, {} repetitions in turn",
+        args.messages, args.time_ms, args.reps,
+    );
+    format!("# {name}\n\n{}\n", output::head(&measured))
 }
 
 fn plots(rows: &[Row]) -> Vec<(String, String)> {
@@ -227,7 +222,7 @@ fn plots(rows: &[Row]) -> Vec<(String, String)> {
                 pattern.name(),
                 if loss > 0.0 { format!("-loss{share}") } else { String::new() }
             );
-            let series = |row: &&Row| row.system.name().to_owned();
+            let series = |row: &&Row| row.system.name();
             let size = |row: &&Row| f64::from(row.size_bytes);
             let chart = |what: &str, unit: &str| {
                 let title = format!("{what}, {}{lossy}", pattern.name());

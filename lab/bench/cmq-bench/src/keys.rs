@@ -9,14 +9,19 @@
 //! * `idle`: after a message to each key, nothing happens.
 
 use std::{
-    fmt::Write,
     io,
     net::{SocketAddr, UdpSocket},
     thread,
     time::{Duration, Instant},
 };
 
-use benchkit::{fleet::Process, output::Output, plot::Chart, stats, sys, turns::Series};
+use benchkit::{
+    fleet::Process,
+    output::{self, Output},
+    plot::Chart,
+    table::{self, Table},
+    turns::Series,
+};
 use cmq::{Config, Key};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
@@ -95,32 +100,20 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
 }
 
 fn table(args: &Args, rows: &[Row]) -> String {
-    let mut text = format!(
-        "# keys\n\n{}, {}; 4 B, qthresh 512 B; by age: {} messages/s, 200 ms; processor time of the whole process, \
-         sending included\n\n    {}\n\n| keys | ns, full batches | messages in a datagram | ns, by age | messages in a \
-         datagram | idle CPU % | RSS MiB |\n|---:|---:|---:|---:|---:|---:|---:|\n",
-        sys::cpu(),
-        sys::kernel(),
-        args.rate,
-        sys::command(),
+    let points = table::points(rows, |row| row.rep, |one, other| one.keys == other.keys);
+    let table = Table::of(&points)
+        .right("keys", |point| point.first().keys)
+        .median("ns, full batches", 0, |row| row.full_ns)
+        .median("messages in a datagram", 1, |row| row.full_per_datagram)
+        .median("ns, by age", 0, |row| row.aged_ns)
+        .median("messages in a datagram", 1, |row| row.aged_per_datagram)
+        .median("idle CPU %", 2, |row| row.idle_cpu_percent)
+        .median("RSS MiB", 1, |row| row.rss_bytes as f64 / f64::from(1 << 20));
+    let measured = format!(
+        "4 B, qthresh 512 B; by age: {} messages/s, 200 ms; processor time of the whole process, sending included",
+        args.rate
     );
-    for &keys in &args.keys {
-        let middle = |figure: fn(&Row) -> f64| {
-            stats::median(rows.iter().filter(|row| row.keys == keys).map(figure)).unwrap_or(0.0)
-        };
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "| {keys} | {:.0} | {:.1} | {:.0} | {:.1} | {:.2} | {:.1} |",
-            middle(|row| row.full_ns),
-            middle(|row| row.full_per_datagram),
-            middle(|row| row.aged_ns),
-            middle(|row| row.aged_per_datagram),
-            middle(|row| row.idle_cpu_percent),
-            middle(|row| row.rss_bytes as f64) / f64::from(1 << 20),
-        );
-    }
-    text
+    format!("# keys\n\n{}\n{}", output::head(&measured), table.text())
 }
 
 fn one(args: &Args, keys: u32, rep: u32) -> Result<Row, BenchError> {

@@ -1,12 +1,16 @@
 //! `cmq-bench fig7`: the memory of both ends of a long exchange, over time.
 
 use std::{
-    fmt::Write,
     thread,
     time::{Duration, Instant},
 };
 
-use benchkit::{output::Output, plot::Chart, stats, sys};
+use benchkit::{
+    output::{self, Output},
+    plot::Chart,
+    stats,
+    table::Table,
+};
 use serde::Serialize;
 
 use super::error::BenchError;
@@ -46,37 +50,31 @@ struct Row {
 /// Nothing could be measured.
 pub fn run(args: &Args) -> Result<(), BenchError> {
     let mut rows = Vec::new();
-    let mut text = format!(
-        "# fig7\n\n{}, {}; two network namespaces, veth; {} B, up to 1,000 messages outstanding\n\n    {}\n\n\
-         | loss | messages | driver MiB, early | late | answerer MiB, early | late |\n|---:|---:|---:|---:|---:|---:|\n",
-        sys::cpu(),
-        sys::kernel(),
-        args.size,
-        sys::command(),
-    );
+    let measured = format!("two network namespaces, veth; {} B, up to 1,000 messages outstanding", args.size);
+    let mut runs = Vec::new();
     for lossy in [false, true] {
         let (of_run, messages) = one(args, lossy)?;
-        let loss = of_run.first().map_or(0.0, |row| row.loss);
-        let mib = |figure: fn(&Row) -> u64, late: bool| {
+        rows.extend(of_run.iter().cloned());
+        args.output.write_rows("fig7", &rows)?;
+        runs.push((of_run, messages));
+    }
+    let mib = |figure: fn(&Row) -> u64, late: bool| {
+        move |(of_run, _): &(Vec<Row>, u64)| {
             // Medians of the second and of the last tenth: in the first tenth buffers and tables reach their size.
             let tenth = of_run.len().div_ceil(10);
             let from = if late { of_run.len() - tenth } else { tenth.min(of_run.len() - tenth) };
             let figures = of_run[from..from + tenth].iter().map(|row| figure(row) as f64);
-            stats::median(figures).unwrap_or(0.0) / f64::from(1 << 20)
-        };
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "| {:.1} % | {messages} | {:.1} | {:.1} | {:.1} | {:.1} |",
-            loss * 100.0,
-            mib(|row| row.driver_rss_bytes, false),
-            mib(|row| row.driver_rss_bytes, true),
-            mib(|row| row.answerer_rss_bytes, false),
-            mib(|row| row.answerer_rss_bytes, true),
-        );
-        rows.extend(of_run);
-        args.output.write_rows("fig7", &rows)?;
-    }
+            format!("{:.1}", stats::median(figures).unwrap_or(0.0) / f64::from(1 << 20))
+        }
+    };
+    let table = Table::of(&runs)
+        .right("loss", |(rows, _)| format!("{:.1} %", rows.first().map_or(0.0, |row| row.loss) * 100.0))
+        .right("messages", |(_, messages)| *messages)
+        .right("driver MiB, early", mib(|row| row.driver_rss_bytes, false))
+        .right("late", mib(|row| row.driver_rss_bytes, true))
+        .right("answerer MiB, early", mib(|row| row.answerer_rss_bytes, false))
+        .right("late", mib(|row| row.answerer_rss_bytes, true));
+    let text = format!("# fig7\n\n{}\n{}", output::head(&measured), table.text());
     Ok(args.output.publish("fig7", &text, &[("memory".to_owned(), plot(&rows))])?)
 }
 

@@ -1,9 +1,10 @@
 //! A measurement: two processes in two namespaces, a broker if the system has one, and a row.
 
-use std::{io, path::PathBuf, thread, time::Duration};
+use std::{io, thread, time::Duration};
 
 use benchkit::{
     fleet::Process,
+    folder::{Folder, unused},
     server::{self, Group, Start},
     sys,
 };
@@ -120,30 +121,16 @@ pub struct Row {
     pub command: String,
 }
 
-/// A NATS server in a folder of its own, which is removed with it.
-struct Broker {
-    _group: Group,
-    folder: PathBuf,
-}
+/// A NATS server, and a folder of its own, which is removed after it.
+type Broker = (Group, Folder);
 
-impl Drop for Broker {
-    fn drop(&mut self) {
-        // A folder that cannot be removed is small, and is in the system's temporary folder.
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
-impl Broker {
-    fn start(field: &Field) -> io::Result<Broker> {
-        let program = server::find("nats-server").ok_or(io::ErrorKind::NotFound)?;
-        let name = format!("cmq-bench-{}-{}", std::process::id(), sys::unique_number());
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir(&folder)?;
-        let args = ["--addr", FAR, "--port", "4222"].map(str::to_owned).to_vec();
-        let start = Start { program, args, env: Vec::new() };
-        let group = field.far.inside(|| Group::start(&start, &folder, "server.log")).flatten()?;
-        Ok(Broker { _group: group, folder })
-    }
+fn start_broker(field: &Field) -> io::Result<Broker> {
+    let program = server::find("nats-server").ok_or(io::ErrorKind::NotFound)?;
+    let folder = Folder::make(unused("cmq-bench"))?;
+    let args = ["--addr", FAR, "--port", "4222"].map(str::to_owned).to_vec();
+    let start = Start { program, args, env: Vec::new() };
+    let group = field.far.inside(|| Group::start(&start, folder.path(), "server.log")).flatten()?;
+    Ok((group, folder))
 }
 
 /// The two ends of a point, connected and ready to begin.
@@ -161,7 +148,7 @@ impl Pair {
     /// # Errors
     /// A program is missing or failed.
     pub fn start(point: &Point, field: &Field) -> Result<Pair, BenchError> {
-        let broker = (point.system == System::Nats).then(|| Broker::start(field)).transpose()?;
+        let broker = (point.system == System::Nats).then(|| start_broker(field)).transpose()?;
         let (near, far) = Field::addresses();
         let answerer = Pair::end(point, "answer", |command| {
             field.far.inside(|| Process::spawn("answerer", command(far, near)?))

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, process::Command, time::Duration};
 
-use benchkit::server;
+use benchkit::{named::Named, server};
 use clap::ValueEnum;
 use serde::Serialize;
 
@@ -52,38 +52,7 @@ pub enum Pattern {
     Oneway,
 }
 
-impl Pattern {
-    /// The name in rows.
-    pub fn name(self) -> &'static str {
-        match self {
-            Pattern::Pingpong => "pingpong",
-            Pattern::Pingping => "pingping",
-            Pattern::Oneway => "oneway",
-        }
-    }
-}
-
 impl System {
-    /// The name in rows.
-    pub fn name(self) -> &'static str {
-        match self {
-            System::Cmq => "cmq",
-            System::CmqPaper => "cmq-paper",
-            System::CmqParity => "cmq-parity",
-            System::CmqSealed => "cmq-sealed",
-            System::CmqReliable => "cmq-reliable",
-            System::CmqReliableSealed => "cmq-reliable-sealed",
-            System::Udp => "udp",
-            System::Gso => "gso",
-            System::Zeromq => "zeromq",
-            System::MsgpackRpc => "msgpack-rpc",
-            System::Nng => "nng",
-            System::Nats => "nats",
-            System::Quic => "quic",
-            System::QuicStream => "quic-stream",
-        }
-    }
-
     /// True for CMQ with any settings.
     pub fn is_ours(self) -> bool {
         matches!(self, System::Cmq | System::CmqPaper | System::CmqParity)
@@ -168,7 +137,7 @@ impl System {
                 // The program knows whether its library can be loaded.
                 let external = matches!(self, System::Zeromq | System::Nng);
                 let there = !external
-                    || Command::new(program).args(["has", self.name()]).status().is_ok_and(|s| s.success());
+                    || Command::new(program).args(["has", &self.name()]).status().is_ok_and(|s| s.success());
                 (!there).then_some("its library")
             }
         }
@@ -196,7 +165,7 @@ impl System {
     pub fn command(self, role: &str, bind: SocketAddr, to: SocketAddr) -> Option<Command> {
         let (program, words) = self.program()?;
         let mut command = Command::new(program);
-        command.args(words).args([role, self.name()]);
+        command.args(words).args([role, &self.name()]);
         command.args(["--bind", &bind.to_string(), "--to", &to.to_string()]);
         Some(command)
     }

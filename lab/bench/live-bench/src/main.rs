@@ -15,7 +15,6 @@ mod media;
 mod producers;
 mod redis_node;
 mod report;
-mod resp;
 mod row;
 mod servers;
 mod source;

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use testkit::own_addr;
 
 use crate::failure::Result;
-use crate::lab::{LOAD, Limit, Program, SERVER, on};
+use crate::lab::{LOAD, Limit, Program, SERVER, limit, memory_mib, on, ready};
 use crate::row::Row;
 use crate::servers::{self, certificate, redis, stunnel};
 use crate::source;
@@ -152,7 +152,7 @@ fn deliver(args: &Args, core: &str, config: &Path, at: usize) -> Result<(Program
     let mut command = on(core, &args.rblive);
     command.args(["serve", "--config"]).arg(config).args(["--node", &format!("n{at}")]);
     command.args(["--control", "", "--listen", "127.0.0.1:0"]);
-    Program::ready(command, "viewers at https://")
+    ready(command, "viewers at https://")
 }
 
 fn start(args: &Args, system: &str, incoming: u32, share: Option<f64>, folder: &Path) -> Result<Node> {
@@ -164,19 +164,19 @@ fn start(args: &Args, system: &str, incoming: u32, share: Option<f64>, folder: &
         let mut command = own(SERVER)?;
         command.args(["redis-node", "--redis", &address, "--streams", &streams.to_string()]);
         command.args(["--client", if client.is_empty() { "hiredis" } else { "bare" }]);
-        let (node, viewers) = Program::ready(command, "viewers at https://")?;
-        let limit = share.map(|share| node.limit(share)).transpose()?;
+        let (node, viewers) = ready(command, "viewers at https://")?;
+        let limit = share.map(|share| limit(&node, share)).transpose()?;
         source.args(["--redis", &address]);
-        let (source, _) = Program::ready(source, "turn 0")?;
+        let (source, _) = ready(source, "turn 0")?;
         return Ok(Node { node, viewers, _limit: limit, _source: source, _redis: Some(redis) });
     }
     let address = own_addr();
     let config =
         configuration(folder, transport(system), std::slice::from_ref(&address), "[deliver]\nthreads = 1\n")?;
     let (node, viewers) = deliver(args, SERVER, &config, 0)?;
-    let limit = share.map(|share| node.limit(share)).transpose()?;
+    let limit = share.map(|share| limit(&node, share)).transpose()?;
     source.args(["--node", &address, "--transport", transport(system)]);
-    let (source, _) = Program::ready(source, "turn 0")?;
+    let (source, _) = ready(source, "turn 0")?;
     Ok(Node { node, viewers, _limit: limit, _source: source, _redis: None })
 }
 
@@ -271,16 +271,16 @@ fn memory(args: &Args, rep: u32) -> Result<Vec<Row>> {
     // A source that is late fills the buffers later.
     while idle.memory_mib < idle.buffers_mib && begun.elapsed() < MOST_TIME_TO_FILL {
         thread::sleep(Duration::from_secs(1));
-        idle.memory_mib = node.node.memory_mib()?;
+        idle.memory_mib = memory_mib(&node.node)?;
     }
     thread::sleep(Duration::from_secs(2));
-    idle.memory_mib = node.node.memory_mib()?;
+    idle.memory_mib = memory_mib(&node.node)?;
     let count = args.viewers.to_string();
     let mut command = viewers_of(args, &["--viewers", &count], &urls(&node.viewers, 20));
     let child = command.stdout(Stdio::piped()).spawn()?;
     thread::sleep(Duration::from_secs_f64(RAMP_S + args.seconds / 2.0));
     let mut watched = idle.clone();
-    watched.memory_mib = node.node.memory_mib()?;
+    watched.memory_mib = memory_mib(&node.node)?;
     watched.heard(&serde_json::from_slice(&child.wait_with_output()?.stdout)?);
     Ok(vec![idle, watched])
 }
@@ -313,7 +313,7 @@ fn peers(args: &Args, rep: u32) -> Result<Vec<Row>> {
     source
         .args(["source", "--streams", &streams.to_string(), "--mbit", &MBIT.to_string(), "--folder"])
         .arg(&files);
-    let _source = Program::ready(source, "turn 2")?;
+    let _source = ready(source, "turn 2")?;
     let lists = |address: &str| -> Vec<String> {
         (1..=streams).map(|number| format!("https://{address}/s{number}/media.m3u8")).collect()
     };
@@ -325,7 +325,7 @@ fn peers(args: &Args, rep: u32) -> Result<Vec<Row>> {
         .arg(&certificate)
         .arg("--key")
         .arg(&key);
-    let (bare, address) = Program::ready(command, "viewers at https://")?;
+    let (bare, address) = ready(command, "viewers at https://")?;
     measure("bare loop", &lists(&address), &bare)?;
     drop(bare);
     if let Some((nginx, address)) = servers::nginx(folder.path())? {
@@ -345,7 +345,7 @@ fn latency(args: &Args, rep: u32) -> Result<Vec<Row>> {
         let mut command = on(SERVER, &args.rblive);
         command.args(["serve", "--config"]).arg(&config).args(["--node", "source", "--control", ""]);
         command.args(["--http", "127.0.0.1:0"]);
-        let (ingest, encoders) = Program::ready(command, "encoders at http://")?;
+        let (ingest, encoders) = ready(command, "encoders at http://")?;
         let mut command = own(LOAD)?;
         command.args(["latency", "--ingest", &encoders, "--viewers", &viewers, "--samples", "200"]);
         let output = command.stderr(Stdio::inherit()).output()?;
@@ -373,7 +373,7 @@ fn ingest(args: &Args, rep: u32) -> Result<Vec<Row>> {
                 for _ in 0..nodes {
                     let mut command = own(LOAD)?;
                     command.args(["redis-node", "--redis", &address, "--streams", "8"]);
-                    receivers.push(Program::ready(command, "viewers at https://")?.0);
+                    receivers.push(ready(command, "viewers at https://")?.0);
                 }
                 let (stunnel, secure) = stunnel(folder.path(), &certificate, &key, &address)?;
                 servers.extend([("redis", redis), ("stunnel", stunnel)]);
@@ -392,7 +392,7 @@ fn ingest(args: &Args, rep: u32) -> Result<Vec<Row>> {
                 }
                 let mut command = on(SERVER, &args.rblive);
                 command.args(["serve", "--config"]).arg(&config).args(["--node", "source", "--control", ""]);
-                let (ingest, encoders) = Program::ready(command, "encoders at https://")?;
+                let (ingest, encoders) = ready(command, "encoders at https://")?;
                 servers.push(("rblive", ingest));
                 producers.args(["--ingest", &encoders]);
             }

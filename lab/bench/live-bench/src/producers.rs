@@ -1,17 +1,17 @@
 //! Producers with TLS that send chunk after chunk as fast as they are taken: to an ingest node, or to Redis behind stunnel.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use benchkit::lines::{Lines, command};
 use rblive_load::stamp::Stamper;
 
 use crate::client::{Http, connect};
 use crate::failure::Result;
 use crate::media::{Chunks, Stream};
-use crate::resp;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -93,18 +93,15 @@ fn to_ingest(address: &str, number: u32, mbit: f64, sent: &mut impl FnMut(usize)
 fn to_redis(address: &str, number: u32, mbit: f64, sent: &mut impl FnMut(usize) -> bool) -> Result<()> {
     let mut stream = Stream::new(number, mbit, 2)?;
     let stamper = Stamper::new();
-    let mut redis = BufReader::new(connect(address, true)?);
+    let mut redis = Lines::new(1 << 10, connect(address, true)?);
     let channel = format!("s{number}");
     loop {
         let Chunks([.., media]) = stream.chunks(&stamper)?;
         let mut bytes = Vec::with_capacity(media.len() + 64);
-        resp::command(&[b"PUBLISH", channel.as_bytes(), &media], &mut bytes);
+        command(&[b"PUBLISH", channel.as_bytes(), &media], &mut bytes);
         redis.get_mut().write_all(&bytes)?;
         redis.get_mut().flush()?;
-        let mut line = String::new();
-        if redis.read_line(&mut line)? == 0 || !line.starts_with(':') {
-            return Err(format!("Redis answers '{line}'").into());
-        }
+        redis.number(':')?;
         if !sent(media.len()) {
             return Ok(());
         }

@@ -9,9 +9,10 @@ use std::thread;
 use rblive::{ChunkRef, RsId};
 use rblive_deliver::{Catalog, Server, Settings};
 
+use benchkit::lines::{Lines, command};
+
 use crate::failure::Result;
 use crate::hiredis::Hiredis;
-use crate::resp::{self, Reader};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -81,15 +82,20 @@ pub fn run(args: &Args) -> Result<()> {
             let mut words = vec![&b"SUBSCRIBE"[..]];
             words.extend(channels.iter().map(String::as_bytes));
             let mut bytes = Vec::new();
-            resp::command(&words, &mut bytes);
+            command(&words, &mut bytes);
             socket.write_all(&bytes)?;
-            let mut reader = Reader::new(socket);
+            // Of a chunk all but the beginning goes from the socket into its own memory.
+            let mut answers = Lines::new(64 << 10, socket);
             let serving = thread::spawn(move || -> Result<()> {
                 loop {
-                    let mut list = reader.list()?;
-                    if list.len() == 3 && list[0] == b"message" {
-                        let bytes = list.pop().unwrap_or_default();
-                        streams.take(&list[1], bytes)?;
+                    answers.number('*')?;
+                    let is_message = answers.bulk()? == b"message";
+                    let channel = std::mem::take(answers.bulk()?);
+                    if is_message {
+                        let bytes = std::mem::take(answers.bulk()?);
+                        streams.take(&channel, bytes)?;
+                    } else {
+                        answers.number(':')?;
                     }
                 }
             });

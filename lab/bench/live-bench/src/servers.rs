@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use testkit::own_addr;
 
 use crate::failure::Result;
-use crate::lab::{Program, SERVER, on};
+use crate::lab::{Program, SERVER, listening, on};
 
 pub fn redis(core: &str) -> Result<(Program, String)> {
     let address = own_addr();
@@ -15,7 +15,7 @@ pub fn redis(core: &str) -> Result<(Program, String)> {
     let mut command = on(core, &program);
     command.args(["--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
     command.args(["--client-output-buffer-limit", "pubsub 0 0 0"]);
-    Ok((Program::listening(command, &address)?, address))
+    Ok((listening(command, &address)?, address))
 }
 
 /// A certificate of the kind that RBLive makes for itself.
@@ -57,7 +57,7 @@ pub fn stunnel(folder: &Path, certificate: &Path, key: &Path, to: &str) -> Resul
     fs::write(&file, text)?;
     let mut command = on(SERVER, &program.ok_or("there is no stunnel")?);
     command.arg(&file);
-    Ok((Program::listening(command, &address)?, address))
+    Ok((listening(command, &address)?, address))
 }
 
 /// Starts nginx for the folder `www`. `None`: it is not installed.
@@ -66,5 +66,5 @@ pub fn nginx(folder: &Path) -> Result<Option<(Program, String)>> {
     let address = own_addr();
     let mut command = on(SERVER, &nginx);
     command.arg("-p").arg(folder).arg("-c").arg(nginx_configuration(folder, &address)?);
-    Ok(Some((Program::listening(command, &address)?, address)))
+    Ok(Some((listening(command, &address)?, address)))
 }

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use benchkit::lines::{Lines, command};
 use rblive::{Config, RsId, RsManager};
 use rblive_load::stamp::Stamper;
 
 use crate::failure::Result;
 use crate::files::Files;
 use crate::media::{Chunks, Stream};
-use crate::resp;
 
 /// How long nodes may take to connect.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -84,8 +84,8 @@ pub fn run(args: &Args) -> Result<()> {
 
 fn redis(address: &str) -> Result<To> {
     let socket = TcpStream::connect(address)?;
-    let mut answers = resp::Reader::new(socket.try_clone()?);
-    thread::spawn(move || while answers.pass().is_ok() {});
+    let mut answers = Lines::new(64 << 10, socket.try_clone()?);
+    thread::spawn(move || while answers.line().is_ok() {});
     Ok(To::Redis(socket))
 }
 
@@ -134,7 +134,7 @@ impl To {
                 let channel = format!("s{}", at + 1);
                 let mut bytes = Vec::with_capacity(chunks.iter().map(|own| own.len() + 64).sum());
                 for chunk in chunks {
-                    resp::command(&[b"PUBLISH", channel.as_bytes(), chunk], &mut bytes);
+                    command(&[b"PUBLISH", channel.as_bytes(), chunk], &mut bytes);
                 }
                 socket.write_all(&bytes)?;
             }

@@ -1,12 +1,12 @@
 //! A Kafka broker: one process that is broker and controller, with its data in memory, like the other systems' logs.
 
 use std::fs::{self, File};
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use benchkit::folder::Folder;
+use benchkit::server::wait_listening;
 use commands::{Failure, Stop};
 use testkit::own_port;
 
@@ -45,30 +45,17 @@ fn serve(jars: &Path, folder: &Path, stop: &Stop) -> Result<(), Failure> {
         return Err(Failure::Failed(format!("Kafka could not make its folder: {}", output(folder))));
     }
     let mut child = java(jars, folder, "kafka.Kafka")?.arg(&file).spawn()?;
-    let served = watch(&mut child, port, folder, stop);
-    child.kill()?;
-    child.wait()?;
-    served
-}
-
-/// Until the process is told to end.
-fn watch(child: &mut Child, port: u16, folder: &Path, stop: &Stop) -> Result<(), Failure> {
-    let deadline = Instant::now() + PATIENCE;
-    let mut serves = false;
-    while !stop.asked() {
-        if let Some(status) = child.try_wait()? {
-            return Err(Failure::Failed(format!("Kafka ended with {status}: {}", output(folder))));
-        }
-        if !serves && TcpStream::connect(("127.0.0.1", port)).is_ok() {
-            serves = true;
-            println!("listening 127.0.0.1:{port}");
-        }
-        if !serves && Instant::now() >= deadline {
-            return Err(Failure::failed("Kafka did not start"));
-        }
+    let address = format!("127.0.0.1:{port}");
+    let served = wait_listening(&address, PATIENCE, || stop.asked() || !matches!(child.try_wait(), Ok(None)));
+    if served.is_ok() {
+        println!("listening {address}");
+    }
+    while served.is_ok() && !stop.asked() && child.try_wait()?.is_none() {
         std::thread::sleep(Duration::from_millis(50));
     }
-    Ok(())
+    child.kill()?;
+    child.wait()?;
+    if stop.asked() { Ok(()) } else { Err(Failure::Failed(format!("Kafka ended: {}", output(folder)))) }
 }
 
 fn java(jars: &Path, folder: &Path, class: &str) -> Result<Command, Failure> {

@@ -1,13 +1,16 @@
 //! A bridge to NATS: each datagram is a message, in NATS' own protocol of text.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::net::{IpAddr, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use benchkit::fleet::Process;
+use benchkit::lines::{CONNECT, Lines, request};
+use benchkit::server::wait_listening;
 use commands::{Failure, Stop};
 use testkit::own_port;
 
@@ -16,6 +19,10 @@ use crate::datagrams::Datagrams;
 
 const PATIENCE: Duration = Duration::from_millis(10);
 const START: Duration = Duration::from_secs(10);
+
+/// A stream of the subject, in files, without a confirmation for each message.
+const STREAM: &str =
+    r#"{"name":"M","subjects":["m"],"storage":"file","max_bytes":268435456,"discard":"old","no_ack":true}"#;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -33,16 +40,6 @@ pub struct Args {
     stream: Option<PathBuf>,
 }
 
-/// A server that ends with its handle.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// How far the server has come. The server answers a PING behind everything that came before it, and one is under way at a
 /// time.
 #[derive(Default)]
@@ -56,14 +53,20 @@ struct Progress {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let stop = Stop::install()?;
     let port = own_port();
-    let _server = start(&args.server, port, args.stream.as_deref())?;
-    let mut connection = connect(port)?;
+    let mut command = Command::new(&args.server);
+    command.args(["-a", "127.0.0.1", "-p", &port.to_string()]);
+    if let Some(folder) = &args.stream {
+        command.arg("-js").arg("-sd").arg(folder);
+    }
+    let mut server = Process::quiet(command)?;
+    let mut connection = wait_listening(&format!("127.0.0.1:{port}"), START, || server.has_ended())?;
     connection.set_nodelay(true)?;
-    let mut lines = BufReader::new(connection.try_clone()?);
-    connection.write_all(b"CONNECT {\"verbose\":false,\"pedantic\":false}\r\nPING\r\n")?;
-    wait_for(&mut lines, "PONG")?;
+    let mut lines = Lines::new(8 << 10, connection.try_clone()?);
+    connection.write_all((CONNECT.to_owned() + "PING\r\n").as_bytes())?;
+    lines.line_with("PONG")?;
     if args.stream.is_some() {
-        make_stream(&mut connection, &mut lines)?;
+        connection.write_all(request("$JS.API.STREAM.CREATE.M", STREAM).as_bytes())?;
+        lines.answer()?;
     }
     let progress = Arc::new(Progress::default());
     let of_reader = Arc::clone(&progress);
@@ -91,56 +94,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-fn start(program: &Path, port: u16, stream: Option<&Path>) -> Result<Server, Failure> {
-    let mut command = Command::new(program);
-    command.args(["-a", "127.0.0.1", "-p", &port.to_string()]);
-    if let Some(folder) = stream {
-        command.arg("-js").arg("-sd").arg(folder);
-    }
-    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let child = child.map_err(|error| Failure::Failed(format!("{}: {error}", program.display())))?;
-    Ok(Server(child))
-}
-
-fn connect(port: u16) -> Result<TcpStream, Failure> {
-    let deadline = Instant::now() + START;
-    loop {
-        match TcpStream::connect(("127.0.0.1", port)) {
-            Ok(connection) => return Ok(connection),
-            Err(error) if Instant::now() >= deadline => {
-                return Err(Failure::Failed(format!("nats-server: {error}")));
-            }
-            Err(_) => std::thread::sleep(PATIENCE),
-        }
-    }
-}
-
-fn wait_for(lines: &mut impl BufRead, what: &str) -> Result<String, Failure> {
-    loop {
-        let mut line = String::new();
-        if lines.read_line(&mut line)? == 0 || line.starts_with("-ERR") {
-            return Err(Failure::Failed(format!("nats-server: {line}")));
-        }
-        if line.contains(what) {
-            return Ok(line);
-        }
-    }
-}
-
-/// A stream of the subject, in files, without a confirmation for each message.
-fn make_stream(connection: &mut TcpStream, lines: &mut impl BufRead) -> Result<(), Failure> {
-    let request = r#"{"name":"M","subjects":["m"],"storage":"file","max_bytes":268435456,"discard":"old","no_ack":true}"#;
-    let text = format!("SUB reply 1\r\nPUB $JS.API.STREAM.CREATE.M reply {}\r\n{request}\r\n", request.len());
-    connection.write_all(text.as_bytes())?;
-    wait_for(lines, "MSG reply")?;
-    let mut reply = String::new();
-    lines.read_line(&mut reply)?;
-    if reply.contains("\"error\"") { Err(Failure::Failed(format!("nats-server: {reply}"))) } else { Ok(()) }
-}
-
 /// Reads what the server answers, until the connection ends.
-fn follow(lines: &mut impl BufRead, progress: &Progress) {
-    while wait_for(lines, "PONG").is_ok() {
+fn follow(lines: &mut Lines<TcpStream>, progress: &Progress) {
+    while lines.line_with("PONG").is_ok() {
         progress.taken.store(progress.asked.load(Ordering::Acquire), Ordering::Relaxed);
         progress.asked.store(0, Ordering::Release);
     }

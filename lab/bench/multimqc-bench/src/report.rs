@@ -1,41 +1,16 @@
 //! Tables and plots of the rows of `multimqc-bench`.
 
-use std::collections::BTreeMap;
-use std::fmt::Write;
-
 use benchkit::output::human;
 use benchkit::plot::Chart;
 use benchkit::report::Report;
 use benchkit::stats;
+use benchkit::table::{self, Reps, Table, distinct};
 use commands::Failure;
-use serde::{Deserialize, Serialize};
+
+use crate::measure::row::Row;
 
 /// Bytes of a batch where nothing else is said.
 const USUAL_BATCH: u64 = 32 << 10;
-
-/// A row of `multimqc-bench`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Row {
-    part: String,
-    system: String,
-    level: String,
-    mode: String,
-    kernel: String,
-    generator: Option<String>,
-    #[serde(default)]
-    placement: Option<String>,
-    payload_bytes: u16,
-    batch_bytes: Option<u64>,
-    rep: u32,
-    messages_per_s: f64,
-    cpu_ns_per_message: f64,
-    sender_cpu_ns_per_message: f64,
-    total_cpu_ns_per_message: f64,
-    rtt_p50_us: Option<f64>,
-    rtt_p99_us: Option<f64>,
-    lost: u64,
-    sent: u64,
-}
 
 impl Row {
     /// The name of its line in a plot.
@@ -74,9 +49,15 @@ impl Row {
     }
 }
 
+type Point<'r> = Reps<'r, Row>;
+
 /// The median of a value of these rows.
-fn median<'a>(rows: impl Iterator<Item = &'a Row>, value: impl Fn(&Row) -> f64) -> f64 {
-    stats::median(rows.map(value)).unwrap_or(f64::NAN)
+fn median(point: &Point<'_>, value: impl Fn(&Row) -> f64) -> f64 {
+    point.median(value).unwrap_or(f64::NAN)
+}
+
+fn rate(point: &Point<'_>) -> f64 {
+    median(point, |row| row.messages_per_s)
 }
 
 pub fn run(report: &Report) -> Result<(), Failure> {
@@ -93,82 +74,79 @@ pub fn run(report: &Report) -> Result<(), Failure> {
     Ok(report.publish("multimqc", &text, &plots, &rows)?)
 }
 
-/// Rows of the same system, generator and size, in the order in which they were measured.
-fn groups(rows: &[Row]) -> Vec<Vec<&Row>> {
-    let mut groups: BTreeMap<(u16, String, String, usize), Vec<&Row>> = BTreeMap::new();
-    let mut order: Vec<String> = Vec::new();
-    for row in rows {
-        let name = format!("{}/{:?}", row.series(), row.batch_bytes);
-        let place = order.iter().position(|known| *known == name).unwrap_or_else(|| {
-            order.push(name);
-            order.len() - 1
-        });
-        let of = |field: &Option<String>| field.clone().unwrap_or_default();
-        let key = (row.payload_bytes, of(&row.generator), of(&row.placement), place);
-        groups.entry(key).or_default().push(row);
-    }
-    groups.into_values().collect()
+/// Rows of the same system, generator and size: by size and generator, and then in the order in which systems were measured.
+fn points(rows: &[Row]) -> Vec<Point<'_>> {
+    let kind = |row: &Row| (row.series(), row.batch_bytes);
+    let kinds = distinct(rows.iter().map(kind));
+    let mut points =
+        table::points(rows, |row| row.rep, |one, other| kind(one) == kind(other) && one.is_sent_as(other));
+    points.sort_by_key(|point| {
+        let row = point.first();
+        let place = kinds.iter().position(|known| *known == kind(row));
+        (row.payload_bytes, row.generator.clone(), row.placement.clone(), place)
+    });
+    points
 }
 
 /// Processor time of the generator alone for a message of this size, from the rows that drop the message, in nanoseconds.
 fn generator_ns(rows: &[Row], like: &Row) -> f64 {
     let same = rows.iter().filter(|row| row.system == "drop" && row.is_sent_as(like));
-    median(same, |row| row.total_cpu_ns_per_message)
+    stats::median(same.map(|row| row.total_cpu_ns_per_message)).unwrap_or(f64::NAN)
 }
 
 /// Processor time of the machine that receives a message: all but the generator's, in nanoseconds.
-fn receiver_ns(rows: &[Row], group: &[&Row]) -> f64 {
-    let all = median(group.iter().copied(), |row| row.total_cpu_ns_per_message);
-    (all - generator_ns(rows, group[0])).max(0.0)
+fn receiver_ns(rows: &[Row], point: &Point<'_>) -> f64 {
+    (median(point, |row| row.total_cpu_ns_per_message) - generator_ns(rows, point.first())).max(0.0)
 }
 
 fn write_table(rows: &[Row]) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let groups = groups(rows);
-    let mut text = "\n## Write\n\nMessages that reach the last level. `receiver` is the processor time of everything but the generator \
+    let points = points(rows);
+    let bases = |point: &Point<'_>| {
+        let size = (point.first().payload_bytes, &point.first().generator);
+        let is_base = move |other: &Row| {
+            other.system == "standalone" && (other.payload_bytes, &other.generator) == size
+        };
+        points.iter().filter(move |other| is_base(other.first())).collect::<Vec<_>>()
+    };
+    let same =
+        |point: &Point<'_>| bases(point).into_iter().find(|base| base.first().is_sent_as(point.first()));
+    let best =
+        |point: &Point<'_>| bases(point).into_iter().max_by(|one, other| rate(one).total_cmp(&rate(other)));
+    let of_core = |point: &Point<'_>| 1e9 / receiver_ns(rows, point);
+    let is_generator = |point: &Point<'_>| point.first().system == "drop";
+    let times = |point: &Point<'_>, base: Option<&Point<'_>>, of: &dyn Fn(&Point<'_>) -> f64| match base {
+        Some(base) if !is_generator(point) => format!("{:.1}", of(point) / of(base)),
+        _ => "-".to_owned(),
+    };
+    let table = Table::of(&points)
+        .right("bytes", |point| point.first().payload_bytes)
+        .left("generator", |point| {
+            let Row { generator, placement, .. } = point.first();
+            let placement = placement.as_ref().map(|placement| format!(", {placement}"));
+            format!("{}{}", generator.as_deref().unwrap_or_default(), placement.unwrap_or_default())
+        })
+        .left("system", |point| point.first().series())
+        .figure("messages/s", |row| row.messages_per_s, human)
+        .figure("lost", |row| 100.0 * row.lost as f64 / row.sent.max(1) as f64, |lost| format!("{lost:.1} %"))
+        .median("server ns", 0, |row| row.cpu_ns_per_message)
+        .right("receiver ns", |point| format!("{:.0}", receiver_ns(rows, point)))
+        .right("a core", |point| match of_core(point) {
+            messages if messages.is_finite() && !is_generator(point) => human(messages),
+            _ => "-".to_owned(),
+        })
+        .right("rate x", |point| times(point, same(point), &rate))
+        .right("a core x", |point| times(point, same(point), &of_core))
+        .right("best x", |point| times(point, best(point), &rate));
+    format!(
+        "\n## Write\n\nMessages that reach the last level. `receiver` is the processor time of everything but the generator \
          (the total less that of the row `drop`), and `a core` the messages of one second of it. `server` is the server's process \
          alone. The columns with x divide by the standalone middleware of the same size: under the same load, and `best x` where it \
-         is fastest.\n\n\
-         | bytes | generator | system | messages/s | lost | server ns | receiver ns | a core | rate x | a core x | best x |\n\
-         |---:|---|---|---:|---:|---:|---:|---:|---:|---:|---:|\n"
-        .to_owned();
-    for group in &groups {
-        let row = group[0];
-        let rate = |group: &[&Row]| median(group.iter().copied(), |row| row.messages_per_s);
-        let is_base = |other: &&Vec<&Row>| {
-            let other = other[0];
-            other.system == "standalone"
-                && (other.payload_bytes, &other.generator) == (row.payload_bytes, &row.generator)
-        };
-        let bases = || groups.iter().filter(is_base);
-        let same = bases().find(|other| other[0].is_sent_as(row));
-        let best = bases().max_by(|one, other| rate(one).total_cmp(&rate(other)));
-        let of_core = |group: &[&Row]| 1e9 / receiver_ns(rows, group);
-        let is_generator = row.system == "drop";
-        let times = |base: Option<&Vec<&Row>>, of: &dyn Fn(&[&Row]) -> f64| match base {
-            Some(base) if !is_generator => format!("{:.1}", of(group) / of(base)),
-            _ => "-".to_owned(),
-        };
-        let lost = median(group.iter().copied(), |row| 100.0 * row.lost as f64 / row.sent.max(1) as f64);
-        let server = median(group.iter().copied(), |row| row.cpu_ns_per_message);
-        let _ = writeln!(
-            text,
-            "| {} | {}{} | {} | {} | {lost:.1} % | {server:.0} | {:.0} | {} | {} | {} | {} |",
-            row.payload_bytes,
-            row.generator.as_deref().unwrap_or_default(),
-            row.placement.as_ref().map(|placement| format!(", {placement}")).unwrap_or_default(),
-            row.series(),
-            human(rate(group)),
-            receiver_ns(rows, group),
-            if of_core(group).is_finite() && !is_generator { human(of_core(group)) } else { "-".to_owned() },
-            times(same, &rate),
-            times(same, &of_core),
-            times(best, &rate),
-        );
-    }
-    text
+         is fastest.\n\n{}",
+        table.text()
+    )
 }
 
 /// The windows of the bench's levels: what of the log is in each of them (table II of the paper).
@@ -190,55 +168,49 @@ fn windows_table(rows: &[Row]) -> String {
         [1.0, 100.0, 300.0].map(|rate: f64| (format!("{rate} MB/s"), rate * 1e6)).to_vec();
     rates.extend(sizes.iter().map(|size| {
         let of_size = rows.iter().filter(is_whole).filter(|row| row.payload_bytes == *size);
-        let rate = median(of_size, |row| row.messages_per_s) * f64::from(*size);
+        let rate =
+            stats::median(of_size.map(|row| row.messages_per_s)).unwrap_or(f64::NAN) * f64::from(*size);
         (format!("as measured at {size} B, {:.0} MB/s", rate / 1e6), rate)
     }));
-    let cells = |of: &dyn Fn(&(String, f64)) -> String| rates.iter().map(of).collect::<Vec<_>>().join(" | ");
-    let mut text = format!(
-        "\n## How long a byte stays in a level\n\nThe window divided by the rate (table II of the paper). `multimqc stat` shows it \
-         for a running server.\n\n| level | window | {} |\n|---|---:|{}\n",
-        cells(&|(name, _)| name.clone()),
-        "---:|".repeat(rates.len())
-    );
-    for (level, mebibytes) in WINDOWS {
-        let stays = cells(&|(_, rate)| format!("{:.2} s", mebibytes * f64::from(1 << 20) / rate));
-        let _ = writeln!(text, "| {level} | {mebibytes} MiB | {stays} |");
+    let mut table = Table::of(&WINDOWS)
+        .left("level", |(level, _)| *level)
+        .right("window", |(_, mebibytes)| format!("{mebibytes} MiB"));
+    for (name, rate) in rates {
+        table = table
+            .right(name, move |(_, mebibytes)| format!("{:.2} s", mebibytes * f64::from(1 << 20) / rate));
     }
-    text
+    format!(
+        "\n## How long a byte stays in a level\n\nThe window divided by the rate (table II of the paper). `multimqc stat` shows it \
+         for a running server.\n\n{}",
+        table.text()
+    )
 }
 
 fn read_table(rows: &[Row]) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let mut text = "\n## Read\n\nReplies to a client with 32 pulls under way, and round trips of one pull at a time.\n\n\
-         | bytes | system | replies/s | server ns | all ns | p50 us | p99 us | rate x | p50 x |\n\
-         |---:|---|---:|---:|---:|---:|---:|---:|---:|\n"
-        .to_owned();
-    let groups = groups(rows);
-    for group in &groups {
-        let row = group[0];
-        let of = |group: &[&Row], value: &dyn Fn(&Row) -> f64| median(group.iter().copied(), value);
-        let base = groups
-            .iter()
-            .find(|other| other[0].system == "standalone" && other[0].payload_bytes == row.payload_bytes);
-        let rate = |row: &Row| row.messages_per_s;
-        let p50 = |row: &Row| row.rtt_p50_us.unwrap_or(f64::NAN);
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {:.0} | {:.0} | {:.1} | {:.1} | {:.2} | {:.2} |",
-            row.payload_bytes,
-            row.series(),
-            human(of(group, &rate)),
-            of(group, &|row| row.cpu_ns_per_message),
-            of(group, &|row| row.total_cpu_ns_per_message),
-            of(group, &p50),
-            of(group, &|row| row.rtt_p99_us.unwrap_or(f64::NAN)),
-            base.map_or(f64::NAN, |base| of(group, &rate) / of(base, &rate)),
-            base.map_or(f64::NAN, |base| of(base, &p50) / of(group, &p50)),
-        );
-    }
-    text
+    let points = points(rows);
+    let p50 = |row: &Row| row.rtt_p50_us.unwrap_or(f64::NAN);
+    let base = |point: &Point<'_>, of: fn(&Row) -> f64| {
+        let is_base =
+            |row: &Row| row.system == "standalone" && row.payload_bytes == point.first().payload_bytes;
+        points.iter().find(|other| is_base(other.first())).map_or(f64::NAN, |base| median(base, of))
+    };
+    let table = Table::of(&points)
+        .right("bytes", |point| point.first().payload_bytes)
+        .left("system", |point| point.first().series())
+        .figure("replies/s", |row| row.messages_per_s, human)
+        .median("server ns", 0, |row| row.cpu_ns_per_message)
+        .median("all ns", 0, |row| row.total_cpu_ns_per_message)
+        .median("p50 us", 1, p50)
+        .median("p99 us", 1, |row| row.rtt_p99_us.unwrap_or(f64::NAN))
+        .right("rate x", |point| format!("{:.2}", rate(point) / base(point, |row| row.messages_per_s)))
+        .right("p50 x", |point| format!("{:.2}", base(point, p50) / median(point, p50)));
+    format!(
+        "\n## Read\n\nReplies to a client with 32 pulls under way, and round trips of one pull at a time.\n\n{}",
+        table.text()
+    )
 }
 
 /// Pulls as frames, of which there are always more than are answered.
@@ -246,46 +218,43 @@ fn read_frames_table(rows: &[Row]) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let mut text = "\n## Read, with pulls as frames\n\nThe clients do not limit the rate: the kernel makes the pulls. `apart`: they come from \
+    let points = points(rows);
+    let p50 = |point: &Point<'_>| median(point, |row| row.rtt_p50_us.unwrap_or(f64::NAN));
+    let users = |point: &Point<'_>| {
+        let size = point.first().payload_bytes;
+        points
+            .iter()
+            .filter(move |other| other.first().level == "user" && other.first().payload_bytes == size)
+    };
+    let best = |point: &Point<'_>| users(point).map(rate).fold(f64::NAN, f64::max);
+    // Nothing of a point without another to divide by, and of the generator alone.
+    let cell =
+        |point: &Point<'_>, digits: usize, of: &dyn Fn(&Point<'_>, &Point<'_>) -> f64| match users(point)
+            .find(|user| user.first().is_sent_as(point.first()))
+        {
+            Some(base) if point.first().system != "drop" => format!("{:.digits$}", of(point, base)),
+            _ => "-".to_owned(),
+        };
+    let p99 = |point: &Point<'_>| median(point, |row| row.rtt_p99_us.unwrap_or(f64::NAN));
+    let table = Table::of(&points)
+        .right("bytes", |point| point.first().payload_bytes)
+        .left("placement", |point| point.first().placement.clone().unwrap_or_default())
+        .left("system", |point| point.first().series())
+        .figure("replies/s", |row| row.messages_per_s, human)
+        .right("answer ns", |point| cell(point, 0, &|own, _| receiver_ns(rows, own)))
+        .right("p50 us", |point| cell(point, 1, &|own, _| p50(own)))
+        .right("p99 us", |point| cell(point, 1, &|own, _| p99(own)))
+        .right("p50 x", |point| cell(point, 2, &|own, base| p50(base) / p50(own)))
+        .right("rate x", |point| cell(point, 1, &|own, base| rate(own) / rate(base)))
+        .right("best x", |point| cell(point, 1, &|own, _| rate(own) / best(own)));
+    format!(
+        "\n## Read, with pulls as frames\n\nThe clients do not limit the rate: the kernel makes the pulls. `apart`: they come from \
          one processor, and the server has the other. `together`: both on one processor. `everywhere`: pulls come from each \
          processor. `answer ns` is the processor time of everything less that of the row `drop`, where pulls are dropped in the \
          driver; round trips are those of a client with a socket in the same placement. The columns with x divide by the level `user` \
-         in the same placement, and the last one by `user` where it is fastest.\n\n\
-         | bytes | placement | system | replies/s | answer ns | p50 us | p99 us | p50 x | rate x | best x |\n\
-         |---:|---|---|---:|---:|---:|---:|---:|---:|---:|\n"
-        .to_owned();
-    let groups = groups(rows);
-    for group in &groups {
-        let row = group[0];
-        let rate = |group: &[&Row]| median(group.iter().copied(), |row| row.messages_per_s);
-        let micros = |of: Option<f64>| of.unwrap_or(f64::NAN);
-        let p50 = |group: &[&Row]| median(group.iter().copied(), |row| micros(row.rtt_p50_us));
-        let p99 = median(group.iter().copied(), |row| micros(row.rtt_p99_us));
-        let is_user =
-            |other: &&Vec<&Row>| other[0].level == "user" && other[0].payload_bytes == row.payload_bytes;
-        let base = groups.iter().filter(is_user).find(|other| other[0].is_sent_as(row));
-        let best = groups.iter().filter(is_user).map(|user| rate(user)).fold(f64::NAN, f64::max);
-        let start = format!(
-            "| {} | {} | {} | {} |",
-            row.payload_bytes,
-            row.placement.as_deref().unwrap_or_default(),
-            row.series(),
-            human(rate(group))
-        );
-        let _ = match base {
-            Some(base) if row.system != "drop" => writeln!(
-                text,
-                "{start} {:.0} | {:.1} | {p99:.1} | {:.2} | {:.1} | {:.1} |",
-                receiver_ns(rows, group),
-                p50(group),
-                p50(base) / p50(group),
-                rate(group) / rate(base),
-                rate(group) / best,
-            ),
-            _ => writeln!(text, "{start} - | - | - | - | - | - |"),
-        };
-    }
-    text
+         in the same placement, and the last one by `user` where it is fastest.\n\n{}",
+        table.text()
+    )
 }
 
 fn read_frames_plots(rows: &[Row]) -> Vec<(String, String)> {

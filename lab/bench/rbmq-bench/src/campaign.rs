@@ -5,9 +5,10 @@
 use std::time::Duration;
 
 use benchkit::{
+    named::Named,
     netns,
     output::{self, Output},
-    sys,
+    table::distinct,
     turns::Series,
 };
 use clap::Args;
@@ -15,7 +16,6 @@ use clap::Args;
 use crate::{
     error::BenchError,
     measure::{self, Method, Point},
-    peers::Servers,
     report::Row,
     systems::System,
     units,
@@ -59,22 +59,9 @@ impl Timing {
 
     /// The head of a table: machine, programs (each once), how it was measured, and with which command.
     pub fn head(&self, programs: impl Iterator<Item = String>, how: &str) -> String {
-        let mut named: Vec<String> = Vec::new();
-        for program in programs {
-            if !named.contains(&program) {
-                named.push(program);
-            }
-        }
-        format!(
-            "{}, {}; {}\n{how}; window {} s after {} s, {} repetitions\n\n    {}\n",
-            sys::cpu(),
-            sys::kernel(),
-            named.join(", "),
-            self.seconds,
-            self.warmup,
-            self.reps,
-            sys::command(),
-        )
+        let programs = distinct(programs).join(", ");
+        let Timing { seconds, warmup, reps, .. } = self;
+        output::head(&format!("{programs}\n{how}; window {seconds} s after {warmup} s, {reps} repetitions"))
     }
 }
 
@@ -114,7 +101,7 @@ pub struct Common {
 impl Common {
     /// The systems that are installed here: ours first, each once.
     pub fn systems(&self) -> Vec<System> {
-        Servers::installed(self.system.iter().chain(&self.against).copied())
+        System::installed(self.system.iter().chain(&self.against).copied())
     }
 
     /// Decides how all points are measured. May move this thread into a network namespace of its own.

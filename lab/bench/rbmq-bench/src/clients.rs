@@ -29,6 +29,20 @@ pub struct Whom {
     pub congestion: Option<String>,
 }
 
+/// The options of a process that publishes numbered messages, or receives them.
+#[derive(Debug, clap::Args)]
+pub struct Numbers {
+    /// The server to connect to
+    #[command(flatten)]
+    pub whom: Whom,
+    /// Bytes of a message, at least 8
+    #[arg(long)]
+    pub size: usize,
+    /// Messages per second
+    #[arg(long)]
+    pub rate: f64,
+}
+
 /// The publisher of a topic.
 pub trait Sends: Send {
     /// Hands over a message.

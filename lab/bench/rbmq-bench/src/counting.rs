@@ -9,14 +9,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use benchkit::{control::Control, pace::Pace};
+use benchkit::{control::Control, messages::Messages, pace::Pace};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::{
     client_of::{receiver, sender},
-    clients::{Receives, Sends, Whom},
+    clients::{Numbers, Receives, Sends},
     error::BenchError,
-    numbers::{Numbers, number_in, numbered, set_number},
 };
 
 /// Topic of the numbers.
@@ -53,15 +52,12 @@ pub fn publish_numbers(args: &Numbers) -> Result<(), BenchError> {
     let mut to: Box<dyn Sends> = sender(&args.whom, TOPIC)?;
     control.ready("");
     control.wait_for_go();
-    let mut message = numbered(args.size);
+    let mut messages = Messages::new(args.size);
     let mut pace = Pace::new(Some(args.rate));
     let mut next = 0;
     while !control.stopped() {
         let due = next + pace.wait(next);
-        let sent = (next..due).try_for_each(|number| {
-            set_number(&mut message, number);
-            to.push(&message)
-        });
+        let sent = (next..due).try_for_each(|number| to.push(messages.numbered(number)));
         // No system's client sends numbers again that could not be handed over.
         next = due;
         if sent.and_then(|()| to.flush()).is_err() {
@@ -119,16 +115,16 @@ impl Ledger {
 ///
 /// # Errors
 /// The system could not be reached any more.
-pub fn count_numbers(whom: &Whom) -> Result<(), BenchError> {
+pub fn count_numbers(args: &Numbers) -> Result<(), BenchError> {
     let control = Control::start();
-    let mut from: Box<dyn Receives> = receiver(whom, TOPIC)?;
+    let mut from: Box<dyn Receives> = receiver(&args.whom, TOPIC)?;
     control.ready("");
-    let mut ledger = Ledger::default();
+    let (messages, mut ledger) = (Messages::new(args.size), Ledger::default());
     let (mut last_arrival, mut all_sent) = (Instant::now(), None);
     loop {
         let before = ledger.received;
         let mut strange = false;
-        let received = from.receive(&mut |message| match number_in(message) {
+        let received = from.receive(&mut |message| match messages.number_of(message) {
             Some(number) => ledger.note(number, now_ns()),
             None => strange = true,
         });
@@ -136,7 +132,7 @@ pub fn count_numbers(whom: &Whom) -> Result<(), BenchError> {
             return Err(BenchError::WrongByte { topic: TOPIC.into(), after_messages: ledger.received });
         }
         if received.is_err() {
-            from = again(|| receiver(whom, TOPIC))?;
+            from = again(|| receiver(&args.whom, TOPIC))?;
         }
         if ledger.received > before {
             last_arrival = Instant::now();

@@ -4,9 +4,13 @@
 //! of each side. With 8 KiB and four subscribers it corresponds to Table 1 of paper 1, and for subscribers to its figure 6;
 //! both show shares of whole machines, which this bench does not.
 
-use std::{fmt::Write, str::FromStr};
+use std::str::FromStr;
 
-use benchkit::{output, plot, stats};
+use benchkit::{
+    output::human,
+    plot,
+    table::{Reps, Table, distinct},
+};
 use clap::Args;
 
 use crate::{
@@ -117,62 +121,50 @@ fn points(args: &CpuArgs, systems: &[System]) -> Vec<Vec<Point>> {
 /// CPU seconds per million messages of each side, with intervals; the subscribers' and the broker's also as parts
 /// of Redis'.
 fn table(rows: &[Row]) -> String {
-    let mut out = String::from(
-        "| size | msg/s asked | subs | system | reached | publisher s/M | subscriber s/M | 95 % | of Redis' \
-         | broker s/M | 95 % | of Redis' | others |\n|---:|---:|---:|---|---:|---:|---:|---|---:|---:|---|---:|---:|\n",
-    );
+    let points = report::points(rows);
     let seconds = |seconds: f64| format!("{seconds:.3}");
-    for point in report::points(rows) {
-        let same = report::repetitions(rows, point);
-        let subscriber = report::estimate(&same, |row| row.figures.subscriber_cpu_s_per_million);
-        let broker = report::estimate(&same, |row| row.figures.broker_cpu_s_per_million);
-        let share = reached(&same);
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            out,
-            "| {} | {} | {} | {} | {}{:.0} % | {:.3} | {:.3} | {} | {} | {:.3} | {} | {} | {:.2} |",
-            point.size_bytes,
-            output::human(point.asked_per_s),
-            point.subscribers,
-            point.series(),
-            if share < REACHED { "**not** " } else { "" },
-            share * 100.0,
-            report::estimate(&same, |row| row.figures.publisher_cpu_s_per_million).median,
-            subscriber.median,
-            output::span(subscriber.interval, seconds),
-            of_redis(rows, &same, |row| row.figures.subscriber_cpu_s_per_million),
-            broker.median,
-            output::span(broker.interval, seconds),
-            of_redis(rows, &same, |row| row.figures.broker_cpu_s_per_million),
-            same.iter().map(|row| row.figures.other_cores).fold(0.0, f64::max),
-        );
-    }
-    out
+    let publisher = |row: &Row| row.figures.publisher_cpu_s_per_million;
+    let subscriber = |row: &Row| row.figures.subscriber_cpu_s_per_million;
+    let broker = |row: &Row| row.figures.broker_cpu_s_per_million;
+    Table::of(&points)
+        .right("size", |point| point.first().size_bytes)
+        .right("msg/s asked", |point| human(point.first().asked_per_s))
+        .right("subs", |point| point.first().subscribers)
+        .left("system", |point| point.first().series())
+        .right("reached", |point| {
+            let share = reached(point);
+            format!("{}{:.0} %", if share < REACHED { "**not** " } else { "" }, share * 100.0)
+        })
+        .median("publisher s/M", 3, publisher)
+        .interval("subscriber s/M", subscriber, seconds)
+        .right("of Redis'", |point| of_redis(&points, point, subscriber))
+        .interval("broker s/M", broker, seconds)
+        .right("of Redis'", |point| of_redis(&points, point, broker))
+        .most("others", |row| row.figures.other_cores)
+        .text()
 }
 
 /// The smallest share of the load that was delivered.
-fn reached(same: &[&Row]) -> f64 {
-    let shares = same
+fn reached(point: &Reps<'_, Row>) -> f64 {
+    let shares = point
+        .rows()
         .iter()
         .map(|row| row.figures.delivered_per_s / (row.asked_per_s * f64::from(row.subscribers)).max(1.0));
     shares.fold(f64::INFINITY, f64::min)
 }
 
 /// How many times Redis' figure it is, which was measured beside it.
-fn of_redis(rows: &[Row], same: &[&Row], of: impl Fn(&Row) -> f64) -> String {
-    let Some(ours) = same.first().filter(|row| row.system != System::Redis) else { return String::new() };
-    let redis = rows.iter().filter(|row| row.system == System::Redis && row.is_reference_of(ours));
-    let theirs: Vec<(u32, f64)> = redis.map(|row| (row.rep, of(row))).collect();
-    let ones: Vec<(u32, f64)> = same.iter().map(|row| (row.rep, of(row))).collect();
-    stats::times(&ones, &theirs).map_or_else(String::new, |times| format!("{times:.2}×"))
+fn of_redis(points: &[Reps<'_, Row>], point: &Reps<'_, Row>, of: impl Fn(&Row) -> f64) -> String {
+    let ours = point.first();
+    let is_redis = |row: &Row| row.system == System::Redis && row.is_reference_of(ours);
+    let redis = points.iter().find(|other| is_redis(other.first())).filter(|_| ours.system != System::Redis);
+    redis.and_then(|redis| point.times(redis, of)).map_or_else(String::new, |times| format!("{times:.2}×"))
 }
 
 /// Subscribers' and broker's cost over sizes, for each number of subscribers.
 fn plots(rows: &[Row]) -> Vec<(String, String)> {
-    let mut subscribers: Vec<u32> = rows.iter().map(|row| row.subscribers).collect();
-    subscribers.dedup();
     let mut plots = Vec::new();
-    for subs in subscribers {
+    for subs in distinct(rows.iter().map(|row| row.subscribers)) {
         let some: Vec<Row> = rows.iter().filter(|row| row.subscribers == subs).cloned().collect();
         for side in ["subscriber", "broker"] {
             let figure = |row: &Row| match side {

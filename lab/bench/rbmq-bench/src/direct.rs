@@ -9,18 +9,16 @@
 //! while no message comes, and with `--spin-us` spins for a while before it sleeps; the others spin. The systems and the start
 //! of their processes are in `direct_systems`.
 
-use std::{
-    fmt::Write as _,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{thread, time::Duration};
 
 use benchkit::{
     direct::Role,
-    fleet::Process,
-    output::{self, Output, human},
+    fleet::{Process, Used},
+    named::Named,
+    output::{Output, human},
     plot::Chart,
-    stats, sys,
+    sys,
+    table::{self, Reps, Table, distinct},
     turns::Series,
 };
 use clap::Args;
@@ -184,43 +182,15 @@ fn measure(args: &DirectArgs, point: Point, rep: u32) -> Result<Row, BenchError>
     Ok(Row { runner, way, size_bytes, rep, window, setting })
 }
 
-/// The processor time used up to a moment.
-struct Used {
-    at: Instant,
-    machine_s: f64,
-    own_s: f64,
-    ends_s: f64,
-}
-
-impl Used {
-    fn now(ends: &[Process; 2]) -> Used {
-        Used {
-            at: Instant::now(),
-            machine_s: sys::machine_busy_s(),
-            own_s: sys::process_cpu_s(std::process::id()),
-            ends_s: ends.iter().map(Process::cpu_s).sum(),
-        }
-    }
-
-    /// The cores that the ends kept busy since `self`, and the cores that other programs kept busy.
-    fn cores_since(&self, ends: &[Process; 2]) -> (f64, f64) {
-        let now = Used::now(ends);
-        let seconds = (now.at - self.at).as_secs_f64();
-        let ends_s = now.ends_s - self.ends_s;
-        let others_s = now.machine_s - self.machine_s - (now.own_s - self.own_s) - ends_s;
-        (ends_s / seconds, (others_s / seconds).max(0.0))
-    }
-}
-
 /// Measures publisher and subscriber: the messages received in a window, and whether all published ones arrived in the end.
 fn rate(args: &DirectArgs, mut ends: [Process; 2]) -> Result<Window, BenchError> {
     ends[0].send("go")?;
     thread::sleep(Duration::from_secs_f64(args.timing.warmup));
-    let before = count(&mut ends[1])?;
-    let used = Used::now(&ends);
+    let from = count(&mut ends[1])?;
+    let before = Used::now(&ends);
     thread::sleep(Duration::from_secs_f64(args.timing.seconds));
-    let after = count(&mut ends[1])?;
-    let (busy_cores, other_cores) = used.cores_since(&ends);
+    let to = count(&mut ends[1])?;
+    let used = Used::now(&ends);
     ends[0].send("stop")?;
     let sent = ends[0].numbers("total")?;
     let number = |of: &[u64], at: usize| of.get(at).copied().unwrap_or(0);
@@ -229,14 +199,14 @@ fn rate(args: &DirectArgs, mut ends: [Process; 2]) -> Result<Window, BenchError>
     if number(&came, 0) == number(&sent, 0) && came != sent {
         return Err(benchkit::Error::Wrong { after: number(&sent, 0) }.into());
     }
-    let (messages, nanos) = (after.0 - before.0, (after.1 - before.1).max(1));
+    let (messages, nanos) = (to.0 - from.0, (to.1 - from.1).max(1));
     Ok(Window {
         rate: messages as f64 * 1e9 / nanos as f64,
         p50_ns: None,
         p99_ns: None,
         lost: number(&sent, 0).saturating_sub(number(&came, 0)),
-        busy_cores,
-        other_cores,
+        busy_cores: used.cores_since(&before),
+        other_cores: used.other_cores_since(&before),
     })
 }
 
@@ -251,18 +221,18 @@ fn count(end: &mut Process) -> Result<(u64, u64), BenchError> {
 fn trips(args: &DirectArgs, mut ends: [Process; 2]) -> Result<Window, BenchError> {
     ends[1].send("go")?;
     thread::sleep(Duration::from_secs_f64(args.timing.warmup));
-    let used = Used::now(&ends);
+    let before = Used::now(&ends);
     let limit = READY_WITHIN + Duration::from_secs_f64(args.timing.seconds);
     let numbers = ends[1].numbers_within("total", limit)?;
-    let (busy_cores, other_cores) = used.cores_since(&ends);
+    let used = Used::now(&ends);
     let number = |at: usize| numbers.get(at).copied().unwrap_or(0);
     Ok(Window {
         rate: number(0) as f64 * 1e9 / number(3).max(1) as f64,
         p50_ns: Some(number(1)),
         p99_ns: Some(number(2)),
         lost: 0,
-        busy_cores,
-        other_cores,
+        busy_cores: used.cores_since(&before),
+        other_cores: used.other_cores_since(&before),
     })
 }
 
@@ -286,81 +256,52 @@ fn us(nanos: f64) -> String {
     if us < 10.0 { format!("{us:.2}") } else { format!("{us:.1}") }
 }
 
-/// The rows of each point, which are its repetitions, in their order.
-fn points(rows: &[Row], way: Way) -> Vec<Vec<&Row>> {
-    let mut points: Vec<Vec<&Row>> = Vec::new();
-    for row in rows.iter().filter(|row| row.way == way) {
-        let same = |other: &Row| (other.size_bytes, other.runner) == (row.size_bytes, row.runner);
-        match points.iter_mut().find(|point| same(point[0])) {
-            Some(point) => point.push(row),
-            None => points.push(vec![row]),
-        }
-    }
-    points
-}
-
-/// The median of a figure and its interval, in two cells.
-fn cells(rows: &[&Row], figure: impl Fn(&Row) -> f64, words: fn(f64) -> String) -> String {
-    stats::estimate(rows.iter().map(|row| figure(row))).map_or_else(
-        || " | ".to_owned(),
-        |estimate| format!("{} | {}", words(estimate.median), output::span(estimate.interval, words)),
+/// The points of this kind.
+fn points(rows: &[Row], way: Way) -> Vec<Reps<'_, Row>> {
+    let point = |row: &Row| (row.size_bytes, row.runner);
+    table::points(
+        rows.iter().filter(|row| row.way == way),
+        |row| row.rep,
+        |one, other| point(one) == point(other),
     )
-}
-
-fn median(rows: &[&Row], figure: impl Fn(&Row) -> f64) -> f64 {
-    stats::median(rows.iter().map(|row| figure(row))).unwrap_or(0.0)
 }
 
 /// The systems in these rows that are not ours.
 fn others(rows: &[Row]) -> Vec<Runner> {
-    let mut others: Vec<Runner> = Vec::new();
-    for row in rows.iter().filter(|row| !row.runner.system.is_ours()) {
-        if !others.contains(&row.runner) {
-            others.push(row.runner);
-        }
+    distinct(rows.iter().map(|row| row.runner).filter(|runner| !runner.system.is_ours()))
+}
+
+/// Adds a column for each other system: how many times its figure ours is.
+fn times<'t>(
+    mut table: Table<'t, Reps<'t, Row>>,
+    points: &'t [Reps<'t, Row>],
+    others: Vec<Runner>,
+    figure: fn(&Row) -> f64,
+) -> Table<'t, Reps<'t, Row>> {
+    for other in others {
+        table = table.right(format!("×{}", other.name()), move |point: &Reps<'_, Row>| {
+            let is_it = |row: &Row| row.runner == other && row.size_bytes == point.first().size_bytes;
+            let theirs = points.iter().find(|of| is_it(of.first()));
+            let theirs = theirs.filter(|_| point.first().runner.system.is_ours());
+            table::figure(theirs.and_then(|theirs| point.times(theirs, figure)), 2)
+        });
     }
-    others
-}
-
-/// How many times each other system's figure ours is, a cell for each; the other systems' own lines have empty ones.
-fn times(point: &[&Row], all: &[Vec<&Row>], others: &[Runner], figure: fn(&Row) -> f64) -> String {
-    let of = |rows: &[&Row]| rows.iter().map(|row| (row.rep, figure(row))).collect::<Vec<(u32, f64)>>();
-    let cell = |other: &Runner| {
-        let is_it = |rows: &&Vec<&Row>| rows[0].runner == *other && rows[0].size_bytes == point[0].size_bytes;
-        let ratio = all.iter().find(is_it).filter(|_| point[0].runner.system.is_ours());
-        ratio.and_then(|rows| stats::times(&of(point), &of(rows)))
-    };
-    others.iter().map(|other| cell(other).map_or(" |".to_owned(), |ratio| format!(" {ratio:.2} |"))).collect()
-}
-
-fn columns(others: &[Runner]) -> (String, String) {
-    (others.iter().map(|other| format!(" ×{} |", other.name())).collect(), "---:|".repeat(others.len()))
+    table
 }
 
 fn one_way(rows: &[Row]) -> String {
-    let others = others(rows);
-    let (names, marks) = columns(&others);
-    let mut out = format!(
-        "| size | system | msg/s | 95 % | GB/s |{names} cores | lost | others |\n\
-         |---:|---|---:|---|---:|{marks}---:|---:|---:|\n"
-    );
+    let rate = |row: &Row| row.window.rate;
     let points = points(rows, Way::OneWay);
-    for same in &points {
-        let size = same[0].size_bytes;
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            out,
-            "| {size} | {} | {} | {:.2} |{} {:.2} | {} | {:.2} |",
-            same[0].runner.name(),
-            cells(same, |row| row.window.rate, human),
-            median(same, |row| row.window.rate) * f64::from(size) / 1e9,
-            times(same, &points, &others, |row| row.window.rate),
-            median(same, |row| row.window.busy_cores),
-            same.iter().map(|row| row.window.lost).sum::<u64>(),
-            median(same, |row| row.window.other_cores),
-        );
-    }
-    out
+    let table = Table::of(&points)
+        .right("size", |point| point.first().size_bytes)
+        .left("system", |point| point.first().runner.name())
+        .interval("msg/s", rate, human)
+        .median("GB/s", 2, |row| row.window.rate * f64::from(row.size_bytes) / 1e9);
+    times(table, &points, others(rows), rate)
+        .median("cores", 2, |row| row.window.busy_cores)
+        .sum("lost", |row| row.window.lost)
+        .median("others", 2, |row| row.window.other_cores)
+        .text()
 }
 
 fn p50(row: &Row) -> f64 {
@@ -372,29 +313,17 @@ fn p99(row: &Row) -> f64 {
 }
 
 fn there_and_back(rows: &[Row]) -> String {
-    let others = others(rows);
-    let (names, marks) = columns(&others);
-    let mut out = format!(
-        "| size | system | p50 us | 95 % |{names} p99 us | 95 % | round trips/s | cores | others |\n\
-         |---:|---|---:|---|{marks}---:|---|---:|---:|---:|\n"
-    );
     let points = points(rows, Way::ThereAndBack);
-    for same in &points {
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            out,
-            "| {} | {} | {} |{} {} | {} | {:.2} | {:.2} |",
-            same[0].size_bytes,
-            same[0].runner.name(),
-            cells(same, p50, us),
-            times(same, &points, &others, p50),
-            cells(same, p99, us),
-            human(median(same, |row| row.window.rate)),
-            median(same, |row| row.window.busy_cores),
-            median(same, |row| row.window.other_cores),
-        );
-    }
-    out
+    let table = Table::of(&points)
+        .right("size", |point| point.first().size_bytes)
+        .left("system", |point| point.first().runner.name())
+        .interval("p50 us", p50, us);
+    times(table, &points, others(rows), p50)
+        .interval("p99 us", p99, us)
+        .figure("round trips/s", |row| row.window.rate, human)
+        .median("cores", 2, |row| row.window.busy_cores)
+        .median("others", 2, |row| row.window.other_cores)
+        .text()
 }
 
 fn plots(rows: &[Row]) -> Vec<(String, String)> {

@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use benchkit::{direct::Role, server, sys};
+use benchkit::{direct::Role, named::Named, server, sys};
 use clap::ValueEnum;
 use serde::Serialize;
 
@@ -47,16 +47,6 @@ pub enum System {
 }
 
 impl System {
-    /// As on the command line and in the rows.
-    pub fn name(self) -> &'static str {
-        match self {
-            System::Rocketbufs => "rocketbufs",
-            System::RocketbufsTrusting => "rocketbufs-trusting",
-            System::Aeron => "aeron",
-            System::Iceoryx2 => "iceoryx2",
-        }
-    }
-
     /// Whether it is RocketBufs in one of its settings.
     pub fn is_ours(self) -> bool {
         matches!(self, System::Rocketbufs | System::RocketbufsTrusting)
@@ -122,7 +112,7 @@ impl Runner {
     /// As in tables.
     pub fn name(self) -> String {
         match self.spin_us {
-            0 => self.system.name().to_owned(),
+            0 => self.system.name(),
             spin_us => format!("{} spinning {spin_us} us", self.system.name()),
         }
     }
@@ -134,7 +124,7 @@ impl Runner {
     pub fn command(self, role: Role, at: &str) -> Result<Command, BenchError> {
         let peer = self.system.name();
         let mut command = self.system.program().map_err(|_| BenchError::NotInstalled { peer })?;
-        command.args([role.name(), "--at", at]);
+        command.args([&role.name(), "--at", at]);
         if self.spin_us > 0 {
             command.env(SPIN.1, self.spin_us.to_string());
         }

@@ -79,13 +79,13 @@ pub enum BenchError {
     #[error("{peer} is not installed; scripts/bench-peers installs it")]
     NotInstalled {
         /// The system.
-        peer: &'static str,
+        peer: String,
     },
     /// A server that is measured beside ours did not start.
     #[error("the server of {peer} did not start; the end of its log: {log}")]
     ServerFailed {
         /// The system.
-        peer: &'static str,
+        peer: String,
         /// The end of the server's log.
         log: String,
     },
@@ -93,7 +93,7 @@ pub enum BenchError {
     #[error("{peer} said: {said}")]
     PeerSaid {
         /// The system.
-        peer: &'static str,
+        peer: String,
         /// The beginning of the bytes.
         said: String,
     },
@@ -106,9 +106,9 @@ pub enum BenchError {
     )]
     Handshake {
         /// The kind that was wanted.
-        wanted: &'static str,
+        wanted: String,
         /// The kind that it was.
-        was: &'static str,
+        was: String,
     },
     /// Something else connected to the relay's port.
     #[error("a connection began with byte {role}: only bench workers may connect to the relay")]

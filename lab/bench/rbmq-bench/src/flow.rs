@@ -4,14 +4,14 @@
 //! `flow_peers`). Paper 1 has both in figure 5 and the cost in its section 4.2. The bench does not compare rates, since a
 //! source without flow control has any rate.
 
-use std::{cell::Cell, fmt::Write, path::PathBuf, time::Duration};
+use std::{cell::Cell, path::PathBuf, time::Duration};
 
 use benchkit::{
-    fleet::Process,
-    folder::Folder,
+    fleet::{Process, words},
+    folder::{Folder, unused},
     netns::{self, Congestion},
     output::{self, Output},
-    stats, sys,
+    table::{self, Reps, Table},
     turns::Series,
 };
 use clap::Args;
@@ -21,7 +21,7 @@ use crate::{
     campaign::{check_times, in_force},
     counters::{self, Counts, Perf},
     error::BenchError,
-    measure::{Middle, add_congestion, words},
+    measure::add_congestion,
     report::Setting,
     systems::System,
     units,
@@ -175,18 +175,15 @@ struct Bench<'a> {
 impl Bench<'_> {
     fn head(&self) -> String {
         let args = self.args;
-        format!(
-            "{}, {}; rbmq {}\n{}; {} bytes every {} us for {} s, {} repetitions\n\n    {}\n",
-            sys::cpu(),
-            sys::kernel(),
+        output::head(&format!(
+            "rbmq {}\n{}; {} bytes every {} us for {} s, {} repetitions",
             env!("CARGO_PKG_VERSION"),
             in_force(&self.congestion),
             args.burst_bytes,
             1_000_000 / args.bursts_per_s,
             args.seconds,
             args.reps,
-            sys::command(),
-        )
+        ))
     }
 
     fn measure(&self, size: u32, flow_control: bool, rep: u32) -> Result<Row, BenchError> {
@@ -243,7 +240,7 @@ impl Bench<'_> {
 
     /// Starts the three, lets everything through, and counts.
     fn run(&self, stream: Stream, valgrind: bool) -> Result<Used, BenchError> {
-        let folder = Folder::make(Middle::new_folder())?;
+        let folder = Folder::make(unused("rbmq-bench"))?;
         let file = |side: usize| valgrind.then(|| folder.path().join(SIDES[side]));
         let mut all: Vec<Process> = Vec::new();
         let mut from = String::new();
@@ -312,65 +309,55 @@ impl Bench<'_> {
     }
 }
 
-/// A resource that one of the three processes, or all together, used in each repetition.
-fn figures(rows: &[&Row], of: impl Fn(&Row) -> [Option<f64>; 3], side: Option<usize>) -> Vec<(u32, f64)> {
-    let one = |row: &&Row| {
-        let used = of(row);
-        let figure = match side {
-            Some(side) => used[side],
-            None => used.into_iter().sum(),
-        };
-        Some((row.rep, figure?))
+/// A line of the table: a point, one of the three processes or all together, and the same without flow control beside it.
+struct Line<'r> {
+    point: &'r Reps<'r, Row>,
+    side: Option<usize>,
+    off: Option<&'r Reps<'r, Row>>,
+}
+
+/// The columns of a resource: its median, its interval, and how many times that without flow control it is.
+fn resource<'t>(
+    table: Table<'t, Line<'t>>,
+    title: &str,
+    of: fn(&Row) -> [Option<f64>; 3],
+) -> Table<'t, Line<'t>> {
+    let figure = move |line: &Line<'_>| {
+        let side = line.side;
+        move |row: &Row| side.map_or_else(|| of(row).into_iter().sum(), |side| of(row)[side])
     };
-    rows.iter().filter_map(one).collect()
+    table
+        .right(title, move |line| line.point.median(figure(line)).map_or_else(String::new, output::human))
+        .left("95 %", move |line| {
+            let interval = line.point.estimate(figure(line)).and_then(|estimate| estimate.interval);
+            output::span(interval, output::human)
+        })
+        .right("× off", move |line| {
+            table::figure(line.off.and_then(|off| line.point.times(off, figure(line))), 3)
+        })
 }
 
 /// A line for each side with flow control and without, and how many times the latter the former is.
 fn table(rows: &[Row]) -> String {
-    let mut out = String::from(
-        "| size | side | flow control | instructions/MiB | 95 % | × off | by | system calls/MiB | 95 % | × off \
-         | CPU us/MiB | 95 % | × off |\n|---:|---|---|---:|---|---:|---|---:|---|---:|---:|---|---:|\n",
-    );
-    let mut sizes: Vec<u32> = rows.iter().map(|row| row.size_bytes).collect();
-    sizes.dedup();
-    for size in sizes {
+    let point = |row: &Row| (row.size_bytes, row.flow_control);
+    let points = table::points(rows, |row| row.rep, |one, other| point(one) == point(other));
+    let find = |of: (u32, bool)| points.iter().find(|other| point(other.first()) == of);
+    let mut lines = Vec::new();
+    for size in table::distinct(rows.iter().map(|row| row.size_bytes)) {
         for side in [Some(0), Some(1), Some(2), None] {
-            for flow_control in [true, false] {
-                let with = |on: bool| -> Vec<&Row> {
-                    rows.iter().filter(|row| row.size_bytes == size && row.flow_control == on).collect()
-                };
-                let cells = |of: fn(&Row) -> [Option<f64>; 3]| {
-                    let off = if flow_control { figures(&with(false), of, side) } else { Vec::new() };
-                    cells(&figures(&with(flow_control), of, side), &off)
-                };
-                // Writing to a String cannot fail.
-                let _ = writeln!(
-                    out,
-                    "| {size} | {} | {} | {} | {} | {} | {} |",
-                    side.map_or("all", |side| SIDES[side]),
-                    on_off(flow_control),
-                    cells(Row::instructions),
-                    with(flow_control).iter().find_map(|row| row.instructions_by).unwrap_or(""),
-                    cells(Row::system_calls),
-                    cells(Row::cpu_us),
-                );
-            }
+            let off = find((size, false));
+            lines.extend(find((size, true)).map(|point| Line { point, side, off }));
+            lines.extend(off.map(|point| Line { point, side, off: None }));
         }
     }
-    out
-}
-
-/// The median, its interval, and how many times the other's it is.
-fn cells(figures: &[(u32, f64)], off: &[(u32, f64)]) -> String {
-    let Some(estimate) = stats::estimate(figures.iter().map(|&(_, figure)| figure)) else {
-        return " | | ".to_owned();
-    };
-    let times = stats::times(figures, off).map_or_else(String::new, |times| format!("{times:.3}"));
-    format!(
-        "{} | {} | {times}",
-        output::human(estimate.median),
-        output::span(estimate.interval, output::human)
-    )
+    let table = Table::of(&lines)
+        .right("size", |line| line.point.first().size_bytes)
+        .left("side", |line| line.side.map_or("all", |side| SIDES[side]))
+        .left("flow control", |line| on_off(line.point.first().flow_control));
+    let table = resource(table, "instructions/MiB", Row::instructions)
+        .left("by", |line| line.point.rows().iter().find_map(|row| row.instructions_by).unwrap_or_default());
+    let table = resource(table, "system calls/MiB", Row::system_calls);
+    resource(table, "CPU us/MiB", Row::cpu_us).text()
 }
 
 #[cfg(test)]
@@ -410,7 +397,7 @@ mod tests {
         let on = line("broker", "on");
         assert!(on.starts_with("| 256 | broker | on | 3.00 k |  | 1.500 | valgrind | 8.00 |  |  |"), "{on}");
         let off = line("broker", "off");
-        assert!(off.starts_with("| 256 | broker | off | 2.00 k |  |  | valgrind |  | |  |"), "{off}");
+        assert!(off.starts_with("| 256 | broker | off | 2.00 k |  |  | valgrind |  |  |  |"), "{off}");
         assert!(line("all", "on").starts_with("| 256 | all | on | 5.00 k |  | 1.250 |"));
         assert_eq!(table(&[]).lines().count(), 2);
     }

@@ -5,13 +5,18 @@
 //! same certificate. A client that resumes presents a ticket of its last handshake, and the server makes no signature.
 
 use std::{
-    fmt::Write,
     io::{ErrorKind, Read},
     net::TcpListener,
     path::PathBuf,
 };
 
-use benchkit::{control::Control, output, stats};
+use benchkit::{
+    control::Control,
+    fleet::words,
+    named::Named,
+    output,
+    table::{self, Reps, Table},
+};
 use clap::Args;
 use rustls::{ServerConnection, StreamOwned};
 use serde::Serialize;
@@ -19,7 +24,7 @@ use serde::Serialize;
 use crate::{
     campaign::Common,
     error::BenchError,
-    measure::{Middle, words},
+    measure::Middle,
     rbmq_peers::failed,
     systems::System,
     tls::Certificates,
@@ -82,19 +87,12 @@ pub fn run(args: &HandshakesArgs) -> Result<(), BenchError> {
         let row = measure(system, shake, &certificates, &dialler.of(shake), args.handshakes, rep)?;
         let us = row.server_cpu_us;
         let summary =
-            format!("{:<6} {:<8} #{rep}  {us:.0} us of the server's core", system.name(), name(shake));
+            format!("{:<6} {:<8} #{rep}  {us:.0} us of the server's core", system.name(), shake.name());
         Ok::<_, BenchError>((vec![row], summary))
     })?;
     let versions = rows.iter().map(|row| (row.system, row.system_version.as_str()));
     let text = format!("{}\n{}", args.common.head(&method, versions), table(&rows));
     Ok(args.common.output.publish(NAME, &text, &[])?)
-}
-
-fn name(shake: Shake) -> &'static str {
-    match shake {
-        Shake::Full => "full",
-        Shake::Resumed => "resumed",
-    }
 }
 
 fn measure(
@@ -119,7 +117,7 @@ fn measure(
     for _ in 0..handshakes {
         let was = dialler.shake_hands(&addr)?;
         if was != shake {
-            let (wanted, was) = (name(shake), name(was));
+            let (wanted, was) = (shake.name(), was.name());
             return Err(BenchError::Handshake { wanted, was });
         }
     }
@@ -162,34 +160,22 @@ pub fn accept(args: &Accept) -> Result<(), BenchError> {
 
 /// A line for each system and kind of handshake.
 fn table(rows: &[Row]) -> String {
-    let mut out = String::from(
-        "| system | handshake | per core and second | 95 % | us of a core | × relay | × full |\n|---|---|---:|---:|---:|---:|---:|\n",
-    );
-    let of = |system: System, shake: Shake| -> Vec<(u32, f64)> {
-        let alike = rows.iter().filter(|row| (row.system, row.shake) == (system, shake));
-        alike.map(|row| (row.rep, row.per_core_s)).collect()
+    let case = |row: &Row| (row.system, row.shake);
+    let points = table::points(rows, |row| row.rep, |one, other| case(one) == case(other));
+    let rate = |row: &Row| row.per_core_s;
+    let times = |point: &Reps<'_, Row>, of: (System, Shake)| {
+        let other = points.iter().find(|other| case(other.first()) == of);
+        let other = other.filter(|_| case(point.first()) != of);
+        table::figure(other.and_then(|other| point.times(other, rate)), 2)
     };
-    for row in rows.iter().filter(|row| row.rep == 0) {
-        let own = of(row.system, row.shake);
-        let Some(estimate) = stats::estimate(own.iter().map(|&(_, rate)| rate)) else { continue };
-        let times = |of: Vec<(u32, f64)>, is_itself: bool| match stats::times(&own, &of) {
-            Some(times) if !is_itself => format!("{times:.2}"),
-            _ => String::new(),
-        };
-        let relay = times(of(System::Relay, row.shake), row.system == System::Relay);
-        let full = times(of(row.system, Shake::Full), row.shake == Shake::Full);
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            out,
-            "| {} | {} | {} | {} | {:.0} | {relay} | {full} |",
-            row.system.name(),
-            name(row.shake),
-            output::human(estimate.median),
-            output::span(estimate.interval, output::human),
-            1e6 / estimate.median,
-        );
-    }
-    out
+    Table::of(&points)
+        .left("system", |point| point.first().system.name())
+        .left("handshake", |point| point.first().shake.name())
+        .interval("per core and second", rate, output::human)
+        .figure("us of a core", rate, |rate| format!("{:.0}", 1e6 / rate))
+        .right("× relay", |point| times(point, (System::Relay, point.first().shake)))
+        .right("× full", |point| times(point, (point.first().system, Shake::Full)))
+        .text()
 }
 
 #[cfg(test)]

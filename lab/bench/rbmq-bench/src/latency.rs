@@ -4,9 +4,14 @@
 //! at 100,000 and 200,000 messages per second it is figure 7 of paper 1. `--beside-saturated` measures it twice: alone,
 //! and while a publisher and a subscriber move as much as they can through another topic of the same broker.
 
-use std::{fmt::Write, time::Duration};
+use std::time::Duration;
 
-use benchkit::{fleet::Process, output, plot, stats};
+use benchkit::{
+    fleet::{Process, words},
+    named::Named,
+    output, plot,
+    table::{self, Reps, Table, distinct},
+};
 use clap::Args;
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -14,7 +19,7 @@ use serde::Serialize;
 use crate::{
     campaign::Common,
     error::BenchError,
-    measure::{Clients, Method, Middle, Point, add_congestion, words},
+    measure::{Clients, Method, Middle, Point, add_congestion},
     peers::Peer,
     ping,
     report::Setting,
@@ -93,10 +98,6 @@ impl Row {
         };
         format!("{}{over}{beside}", self.system.name())
     }
-
-    fn same_point(&self, other: &Row) -> bool {
-        self.series() == other.series() && self.asked_per_s == other.asked_per_s
-    }
 }
 
 /// A measured point.
@@ -163,7 +164,7 @@ fn trips(args: &LatencyArgs, systems: &[System]) -> Vec<Vec<Trip>> {
 pub fn measure(method: &Method, trip: Trip, rep: u32) -> Result<Row, BenchError> {
     let mut middle = Middle::start(trip.system, trip.way, method)?;
     let mut beside = trip.beside.map(|size| Beside::start(size, method, trip, &middle)).transpose()?;
-    let mut whom = words(&["--system", trip.system.name(), "--transport", trip.way.name()]);
+    let mut whom = words(&["--system", &trip.system.name(), "--transport", &trip.way.name()]);
     whom.extend(words(&["--addr", &middle.addr]));
     add_congestion(&mut whom, method.congestion.for_sockets());
     let mut echo_args = words(&["echo"]);
@@ -290,65 +291,44 @@ fn short(us: f64) -> String {
     if us < 1e4 { format!("{us:.0}") } else { output::human(us) }
 }
 
-/// The first row of each point.
-fn points(rows: &[Row]) -> Vec<&Row> {
-    let mut points: Vec<&Row> = Vec::new();
-    for row in rows {
-        if !points.iter().any(|point| point.same_point(row)) {
-            points.push(row);
-        }
-    }
-    points
+fn points(rows: &[Row]) -> Vec<Reps<'_, Row>> {
+    table::points(
+        rows,
+        |row| row.rep,
+        |one, other| one.series() == other.series() && one.asked_per_s == other.asked_per_s,
+    )
 }
 
 fn table(rows: &[Row]) -> String {
-    let mut out = String::from(
-        "| asked/s | system | returned/s | p50 us | 95 % | × alone | p90 | p99 | p99.9 | max | lost | GB/s beside |\n\
-         |---:|---|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|\n",
-    );
-    for point in points(rows) {
-        let same: Vec<&Row> = rows.iter().filter(|row| row.same_point(point)).collect();
-        let estimate =
-            |figure: fn(&Row) -> f64| stats::estimate(same.iter().map(|row| figure(row))).unwrap_or_default();
-        let p50 = estimate(|row| row.p50_us);
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            out,
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
-            output::human(point.asked_per_s),
-            point.series(),
-            output::human(estimate(|row| row.returned_per_s).median),
-            short(p50.median),
-            output::span(p50.interval, short),
-            times_alone(rows, &same),
-            short(estimate(|row| row.p90_us).median),
-            short(estimate(|row| row.p99_us).median),
-            short(estimate(|row| row.p999_us).median),
-            short(estimate(|row| row.max_us).median),
-            same.iter().map(|row| row.lost).sum::<u64>(),
-            match estimate(|row| row.beside_bytes_per_s / 1e9).median {
-                0.0 => String::new(),
-                gigabytes => format!("{gigabytes:.2}"),
-            },
-        );
-    }
-    out
+    let points = points(rows);
+    Table::of(&points)
+        .right("asked/s", |point| output::human(point.first().asked_per_s))
+        .left("system", |point| point.first().series())
+        .figure("returned/s", |row| row.returned_per_s, output::human)
+        .interval("p50 us", |row| row.p50_us, short)
+        .right("× alone", |point| times_alone(&points, point))
+        .figure("p90", |row| row.p90_us, short)
+        .figure("p99", |row| row.p99_us, short)
+        .figure("p99.9", |row| row.p999_us, short)
+        .figure("max", |row| row.max_us, short)
+        .sum("lost", |row| row.lost)
+        .median("GB/s beside", 2, |row| row.beside_saturated.then_some(row.beside_bytes_per_s / 1e9))
+        .text()
 }
 
 /// How many times its median alone that beside a load is.
-fn times_alone(rows: &[Row], same: &[&Row]) -> String {
-    let Some(beside) = same.first().filter(|row| row.beside_saturated) else { return String::new() };
-    let point = |row: &Row| (row.system, row.asked_per_s);
-    let alone = rows.iter().filter(|row| !row.beside_saturated && point(row) == point(beside));
-    let alone: Vec<(u32, f64)> = alone.map(|row| (row.rep, row.p50_us)).collect();
-    let beside: Vec<(u32, f64)> = same.iter().map(|row| (row.rep, row.p50_us)).collect();
-    stats::times(&beside, &alone).map_or_else(String::new, |times| format!("{times:.2}"))
+fn times_alone(points: &[Reps<'_, Row>], beside: &Reps<'_, Row>) -> String {
+    let load = |row: &Row| (row.system, row.asked_per_s);
+    let is_alone = |row: &Row| !row.beside_saturated && load(row) == load(beside.first());
+    let alone =
+        points.iter().find(|point| is_alone(point.first())).filter(|_| beside.first().beside_saturated);
+    table::figure(alone.and_then(|alone| beside.times(alone, |row| row.p50_us)), 2)
 }
 
 /// All repetitions of a point together.
-fn merged(rows: &[Row], point: &Row) -> Histogram<u64> {
+fn merged(point: &Reps<'_, Row>) -> Histogram<u64> {
     let mut all = ping::histogram();
-    for row in rows.iter().filter(|row| row.same_point(point)) {
+    for row in point.rows() {
         // All have the same bounds, so that adding cannot fail.
         let _ = all.add(&row.histogram);
     }
@@ -370,10 +350,9 @@ fn log_buckets(histogram: &Histogram<u64>) -> Vec<(f64, u64)> {
 }
 
 fn buckets(rows: &[Row]) -> Vec<Bucket> {
-    let of = |point: &Row| {
-        let (system, transport) = (point.system, point.transport);
-        let (beside_saturated, asked_per_s) = (point.beside_saturated, point.asked_per_s);
-        let buckets = log_buckets(&merged(rows, point)).into_iter();
+    let of = |point: Reps<'_, Row>| {
+        let Row { system, transport, beside_saturated, asked_per_s, .. } = *point.first();
+        let buckets = log_buckets(&merged(&point)).into_iter();
         buckets.map(move |(up_to_us, round_trips)| Bucket {
             system,
             transport,
@@ -388,19 +367,17 @@ fn buckets(rows: &[Row]) -> Vec<Bucket> {
 
 /// For each rate the distribution, summed up as in the paper and as a histogram.
 fn plots(rows: &[Row]) -> Vec<(String, String)> {
-    let mut rates: Vec<f64> = rows.iter().map(|row| row.asked_per_s).collect();
-    rates.dedup();
     let mut plots = Vec::new();
-    for rate in rates {
+    for rate in distinct(rows.iter().map(|row| row.asked_per_s)) {
         let title = format!("round trips, {} messages/s", output::human(rate));
         let mut cdf = plot::Chart::new(&format!("CDF of {title}"), "microseconds", "share").log_x();
         let mut bars = plot::Chart::new(&format!("Histogram of {title}"), "microseconds", "share").log_x();
-        for point in points(rows).into_iter().filter(|point| point.asked_per_s == rate) {
-            let all = merged(rows, point);
+        for point in points(rows).iter().filter(|point| point.first().asked_per_s == rate) {
+            let all = merged(point);
             let share = |count: u64| count as f64 / all.len().max(1) as f64;
             let buckets = log_buckets(&all);
             let line: Vec<(f64, f64)> = buckets.iter().map(|(us, count)| (*us, share(*count))).collect();
-            bars = bars.line(&point.series(), &line);
+            bars = bars.line(&point.first().series(), &line);
             let mut below = 0;
             let line: Vec<(f64, f64)> = buckets
                 .iter()
@@ -409,7 +386,7 @@ fn plots(rows: &[Row]) -> Vec<(String, String)> {
                     (*us, share(below))
                 })
                 .collect();
-            cdf = cdf.line(&point.series(), &line);
+            cdf = cdf.line(&point.first().series(), &line);
         }
         plots.push((format!("cdf-{rate}"), cdf.svg()));
         plots.push((format!("histogram-{rate}"), bars.svg()));

@@ -14,9 +14,10 @@ use std::{path::PathBuf, process::Command, time::Duration};
 
 use benchkit::{
     credit,
-    fleet::Process,
-    folder::Folder,
+    fleet::{Process, Used, words},
+    folder::{Folder, unused},
     library::Role,
+    named::Named,
     netns::{self, Congestion},
     output::{Output, human},
     server, sys,
@@ -29,8 +30,7 @@ use crate::{
     error::BenchError,
     library_rows::{Kind, Library, Row},
     library_table,
-    measure::{Fleet, Measured, Method, Middle, words},
-    peers::Servers,
+    measure::{Fleet, Measured, Method, Middle},
     report::{Figures, Setting},
     systems::System,
 };
@@ -108,13 +108,13 @@ const ALL: [Library; 12] = [
 
 impl Library {
     /// The server that the bench starts for the library; None if the server is a program of the bench.
-    fn servers(self) -> Option<Servers> {
+    fn server(self) -> Option<System> {
         match self {
             Library::Rbmq | Library::RbmqC | Library::Zenoh | Library::Libzmq => None,
-            Library::RedisPipelined | Library::RedisManager | Library::Hiredis => Some(Servers::Redis),
-            Library::AsyncNats | Library::NatsC => Some(Servers::Nats),
-            Library::Lapin | Library::Librabbitmq => Some(Servers::Rabbitmq),
-            Library::Rumqttc => Some(Servers::Mosquitto),
+            Library::RedisPipelined | Library::RedisManager | Library::Hiredis => Some(System::Redis),
+            Library::AsyncNats | Library::NatsC => Some(System::Nats),
+            Library::Lapin | Library::Librabbitmq => Some(System::Rabbitmq),
+            Library::Rumqttc => Some(System::Mosquitto),
         }
     }
 
@@ -129,7 +129,7 @@ impl Library {
 
     /// Whether something drops or queues messages without limit when a publisher is too fast.
     fn needs_hold(self) -> bool {
-        self.servers().is_some() || self == Library::Libzmq
+        self.server().is_some() || self == Library::Libzmq
     }
 
     /// The command that starts an end of the library, without the end's arguments; the error names the missing part.
@@ -143,7 +143,7 @@ impl Library {
         };
         match self {
             Library::Rbmq => command.arg("library"),
-            _ => command.args(["end", self.name()]),
+            _ => command.args(["end", &self.name()]),
         };
         Ok(command)
     }
@@ -152,8 +152,8 @@ impl Library {
     pub fn installed(libraries: &[Library]) -> Vec<Library> {
         let mut there = Vec::new();
         for &library in libraries {
-            let missing = match library.servers() {
-                Some(servers) if servers.find().is_none() => Some("its server"),
+            let missing = match library.server() {
+                Some(server) if server.find().is_none() => Some("its server"),
                 _ => library.end().err(),
             };
             match missing {
@@ -179,7 +179,7 @@ pub struct Point {
     pub rate: Option<u32>,
     pub held_back: bool,
     /// A server in place of the library's own.
-    pub servers: Option<Servers>,
+    pub server: Option<System>,
 }
 
 /// Runs the bench.
@@ -220,7 +220,7 @@ fn loads(args: &LibrariesArgs, libraries: &[Library]) -> Vec<Vec<Point>> {
     let load = |kind, size, subscribers, rate| {
         let point = |&library: &Library| {
             let held_back = kind == Kind::Full && held_back(library);
-            Point { library, kind, size, subscribers, rate, held_back, servers: None }
+            Point { library, kind, size, subscribers, rate, held_back, server: None }
         };
         libraries.iter().map(point).collect::<Vec<Point>>()
     };
@@ -249,17 +249,18 @@ struct Between {
 }
 
 impl Between {
-    fn start(library: Library, servers: Option<Servers>) -> Result<Between, BenchError> {
-        let folder = Middle::new_folder();
-        let mut process = match (servers.or(library.servers()), library.relay()) {
-            (Some(servers), _) => {
-                let args = ["server", "--limits", "--system", servers.name(), "--folder"];
+    fn start(library: Library, server: Option<System>) -> Result<Between, BenchError> {
+        let folder = unused("rbmq-bench");
+        let mut process = match (server.or(library.server()), library.relay()) {
+            (Some(server), _) => {
+                let args = ["server", "--limits", "--system", &server.name(), "--folder"];
                 let mut args = words(&args);
                 args.push(folder.to_string_lossy().into_owned());
                 Process::start("server", &args)?
             }
             (None, Some((peer, role))) => {
-                let program = server::find(peer).ok_or(BenchError::NotInstalled { peer })?;
+                let program =
+                    server::find(peer).ok_or_else(|| BenchError::NotInstalled { peer: peer.to_owned() })?;
                 let mut command = Command::new(program);
                 command.arg(role);
                 Process::spawn(role, command)?
@@ -275,7 +276,7 @@ impl Between {
 fn end(point: &Point, between: &Between, role: Role, more: &[&str]) -> Result<Process, BenchError> {
     let peer = point.library.name();
     let mut command = point.library.end().map_err(|_| BenchError::NotInstalled { peer })?;
-    command.args([role.name(), "--addr", &between.addr, "--size", &point.size.to_string()]);
+    command.args([&role.name(), "--addr", &between.addr, "--size", &point.size.to_string()]);
     command.args(["--subscribers", &point.subscribers.to_string()]).args(more);
     if let Some(rate) = point.rate {
         command.args(["--rate", &rate.to_string()]);
@@ -291,7 +292,7 @@ fn end(point: &Point, between: &Between, role: Role, more: &[&str]) -> Result<Pr
 /// # Errors
 /// A process could not be started, or died, or a message was wrong.
 pub fn measure(point: &Point, method: &Method, rep: u32) -> Result<Row, BenchError> {
-    let between = Between::start(point.library, point.servers)?;
+    let between = Between::start(point.library, point.server)?;
     match point.kind {
         Kind::Trips => trips(point, method, rep, between),
         Kind::Full | Kind::Paced => stream(point, method, rep, between),
@@ -362,19 +363,12 @@ fn trips(point: &Point, method: &Method, rep: u32, between: Between) -> Result<R
     let mut pinger = end(point, &between, Role::Ping, &times)?;
     await_end(&echo)?;
     let library_version = await_end(&pinger)?;
-    let everybody = |echo: &Process, pinger: &Process| {
-        let ours =
-            echo.cpu_s() + pinger.cpu_s() + between.process.cpu_s() + sys::process_cpu_s(std::process::id());
-        (sys::machine_busy_s(), ours)
-    };
-    let before = everybody(&echo, &pinger);
-    let began = std::time::Instant::now();
+    let before = Used::now([&echo, &pinger, &between.process]);
     pinger.send("go")?;
     // A library that cannot carry the rate needs longer, and is given it.
     let limit = (method.warmup + method.window) * 10 + Duration::from_secs(30);
     let numbers = pinger.numbers_within("total", limit)?;
-    let after = everybody(&echo, &pinger);
-    let others_s = (after.0 - before.0) - (after.1 - before.1);
+    let after = Used::now([&echo, &pinger, &between.process]);
     // The ends are killed before the server, since they would report a lost connection.
     [&mut pinger, &mut echo].into_iter().for_each(Process::kill);
     let us = |at: usize| numbers.get(at).map(|nanos| *nanos as f64 / 1e3);
@@ -383,7 +377,7 @@ fn trips(point: &Point, method: &Method, rep: u32, between: Between) -> Result<R
         figures: Figures {
             published_per_s: trips as f64 / seconds,
             delivered_per_s: trips as f64 / seconds,
-            other_cores: (others_s / began.elapsed().as_secs_f64()).max(0.0),
+            other_cores: after.other_cores_since(&before),
             ..Figures::default()
         },
         received: trips,
@@ -418,7 +412,7 @@ fn head(args: &LibrariesArgs, method: &Method, rows: &[Row]) -> String {
     let program = |row: &Row| match row.library {
         Library::Rbmq => format!("rbmq {}", row.library_version),
         _ => {
-            let server = row.library.servers().map_or("its relay", Servers::name);
+            let server = row.library.server().map_or_else(|| "its relay".to_owned(), |server| server.name());
             let (name, version) = (row.library.name(), &row.library_version);
             format!("{name} {version} with {server} {}", row.setting.system_version)
         }

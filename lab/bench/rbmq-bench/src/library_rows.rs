@@ -42,24 +42,6 @@ impl Library {
         matches!(self, RbmqC | Hiredis | NatsC | Librabbitmq | Libzmq)
     }
 
-    /// As on the command line and in the rows.
-    pub fn name(self) -> &'static str {
-        match self {
-            Library::Rbmq => "rbmq",
-            Library::RedisPipelined => "redis-pipelined",
-            Library::RedisManager => "redis-manager",
-            Library::AsyncNats => "async-nats",
-            Library::Lapin => "lapin",
-            Library::Rumqttc => "rumqttc",
-            Library::Zenoh => "zenoh",
-            Library::RbmqC => "rbmq-c",
-            Library::Hiredis => "hiredis",
-            Library::NatsC => "nats-c",
-            Library::Librabbitmq => "librabbitmq",
-            Library::Libzmq => "libzmq",
-        }
-    }
-
     /// As in tables: the crate, how it is used, and the server.
     pub fn title(self) -> &'static str {
         match self {

@@ -1,14 +1,17 @@
 //! The results of `rbmq-bench libraries` as tables and plots.
 
-use std::fmt::Write;
-
 use benchkit::{
-    output::{human, span},
+    named::Named,
+    output::human,
     plot::Chart,
-    stats::{self, Estimate},
+    stats,
+    table::{self, Reps, Table, distinct},
 };
 
-use crate::library_rows::{Kind, Library, Row};
+use crate::{
+    library_rows::{Kind, Library, Row},
+    report::Figures,
+};
 
 /// The message size whose rate the overview also shows for many subscribers.
 const SIZE_OF_MANY: u32 = 1024;
@@ -20,46 +23,29 @@ pub fn tables(rows: &[Row]) -> String {
 
 /// A line for each library: messages per second to each subscriber, round trips, and processor time.
 pub fn overview(rows: &[Row]) -> String {
-    let full: Vec<&Row> = rows.iter().filter(|row| row.load == Kind::Full).collect();
-    let few = full.iter().map(|row| row.subscribers).min().unwrap_or(1);
-    let many = full.iter().map(|row| row.subscribers).max().filter(|many| *many > few);
-    let mut columns: Vec<(String, Cell)> = Vec::new();
-    for size in distinct(full.iter().filter(|row| row.subscribers == few).map(|row| row.size_bytes)) {
-        columns.push((size_name(size), Box::new(move |rows| rate(rows, size, few))));
+    let full = || rows.iter().filter(|row| row.load == Kind::Full);
+    let few = full().map(|row| row.subscribers).min().unwrap_or(1);
+    let many = full().map(|row| row.subscribers).max().filter(|many| *many > few);
+    let libraries = table::points(rows, |row| row.rep, |one, other| one.library == other.library);
+    let mut table = Table::of(&libraries).left("", |own| own.first().library.title());
+    for size in distinct(full().filter(|row| row.subscribers == few).map(|row| row.size_bytes)) {
+        table = table.right(size_name(size), move |own| rate(own, size, few));
     }
-    if let Some(many) = many.filter(|_| full.iter().any(|row| row.size_bytes == SIZE_OF_MANY)) {
+    if let Some(many) = many.filter(|_| full().any(|row| row.size_bytes == SIZE_OF_MANY)) {
         let title = format!("{}, {many} subscribers", size_name(SIZE_OF_MANY));
-        columns.push((title, Box::new(move |rows| rate(rows, SIZE_OF_MANY, many))));
+        table = table.right(title, move |own| rate(own, SIZE_OF_MANY, many));
     }
     if rows.iter().any(|row| row.load == Kind::Trips) {
-        columns.push(("round trip, p50 / p99".to_owned(), Box::new(round_trip)));
+        table = table.right("round trip, p50 / p99", |own| {
+            let us = [own.median(|row| row.p50_us), own.median(|row| row.p99_us)];
+            if let [Some(p50), Some(p99)] = us { format!("{p50:.0} / {p99:.0} us") } else { String::new() }
+        });
     }
     if rows.iter().any(|row| row.load == Kind::Paced) {
-        columns.push(("processor time per message".to_owned(), Box::new(processor_time)));
+        let paced = |row: &Row| (row.load == Kind::Paced).then(|| row.cpu_us());
+        table = table.figure("processor time per message", paced, |us| format!("{us:.1} us"));
     }
-    let titles: Vec<&str> = columns.iter().map(|(title, _)| title.as_str()).collect();
-    let mut out = format!("| | {} |\n|---|{}\n", titles.join(" | "), "---:|".repeat(columns.len()));
-    for library in distinct(rows.iter().map(|row| row.library)) {
-        let own: Vec<&Row> = rows.iter().filter(|row| row.library == library).collect();
-        let cells: Vec<String> = columns.iter().map(|(_, cell)| cell(&own)).collect();
-        // Writing to a String cannot fail.
-        let _ = writeln!(out, "| {} | {} |", library.title(), cells.join(" | "));
-    }
-    out
-}
-
-/// A cell of the overview, from the rows of one library.
-type Cell = Box<dyn Fn(&[&Row]) -> String>;
-
-/// Each value once, in the order in which they come.
-fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
-    let mut all: Vec<T> = Vec::new();
-    for value in values {
-        if !all.contains(&value) {
-            all.push(value);
-        }
-    }
-    all
+    table.text()
 }
 
 fn size_name(bytes: u32) -> String {
@@ -70,20 +56,12 @@ fn size_name(bytes: u32) -> String {
     }
 }
 
-fn estimate(rows: &[&Row], figure: impl Fn(&Row) -> f64) -> Option<Estimate> {
-    stats::estimate(rows.iter().map(|row| figure(row)))
-}
-
-fn rate(rows: &[&Row], size: u32, subscribers: u32) -> String {
+fn rate(own: &Reps<'_, Row>, size: u32, subscribers: u32) -> String {
     let is = |row: &&&Row| row.load == Kind::Full && (row.size_bytes, row.subscribers) == (size, subscribers);
-    let same: Vec<&Row> = rows.iter().filter(is).copied().collect();
-    let Some(rate) = estimate(&same, Row::to_each) else { return String::new() };
+    let same: Vec<&Row> = own.rows().iter().filter(is).copied().collect();
+    let Some(rate) = stats::median(same.iter().map(|row| row.to_each())) else { return String::new() };
     let dropped = dropped(&same);
-    if dropped.is_empty() {
-        human(rate.median)
-    } else {
-        format!("{} ({dropped} dropped)", human(rate.median))
-    }
+    if dropped.is_empty() { human(rate) } else { format!("{} ({dropped} dropped)", human(rate)) }
 }
 
 /// The share of the messages that were dropped; nothing where none was.
@@ -96,96 +74,48 @@ fn dropped(rows: &[&Row]) -> String {
     }
 }
 
-fn round_trip(rows: &[&Row]) -> String {
-    let trips: Vec<&Row> = rows.iter().filter(|row| row.load == Kind::Trips).copied().collect();
-    match (
-        estimate(&trips, |row| row.p50_us.unwrap_or(0.0)),
-        estimate(&trips, |row| row.p99_us.unwrap_or(0.0)),
-    ) {
-        (Some(p50), Some(p99)) => format!("{:.0} / {:.0} us", p50.median, p99.median),
-        _ => String::new(),
-    }
-}
-
-fn processor_time(rows: &[&Row]) -> String {
-    let paced: Vec<&Row> = rows.iter().filter(|row| row.load == Kind::Paced).copied().collect();
-    estimate(&paced, Row::cpu_us).map_or_else(String::new, |us| format!("{:.1} us", us.median))
-}
-
 /// A line for each point: medians over the repetitions with their 95 % intervals.
 fn details(rows: &[Row]) -> String {
-    let mut out = String::from(
-        "| load | size | subs | library | msg/s to each | 95 % | MB/s to each | rbmq is | p50 us | p99 us \
-         | publisher us | server us | subscriber us | server MiB | dropped | cut off | others |\n\
-         |---|---:|---:|---|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
-    );
-    let mut points: Vec<&Row> = Vec::new();
-    for row in rows {
-        if !points.iter().any(|point| point.library == row.library && point.same_load(row)) {
-            points.push(row);
-        }
-    }
-    points.sort_by_key(|row| (row.load as u8, row.subscribers, row.size_bytes));
-    for point in points {
-        line(&mut out, rows, point);
-    }
-    out
-}
-
-fn line(out: &mut String, rows: &[Row], point: &Row) {
-    let same: Vec<&Row> =
-        rows.iter().filter(|row| row.library == point.library && row.same_load(point)).collect();
-    let middle = |figure: fn(&Row) -> f64| estimate(&same, figure).map_or(0.0, |estimate| estimate.median);
-    let us = |figure: fn(&Row) -> Option<f64>| match figure(point) {
-        Some(_) => {
-            format!("{:.0}", estimate(&same, |row| figure(row).unwrap_or(0.0)).map_or(0.0, |us| us.median))
-        }
-        None => String::new(),
-    };
+    let same = |one: &Row, other: &Row| one.library == other.library && one.same_load(other);
+    let mut points = table::points(rows, |row| row.rep, same);
+    points.sort_by_key(|point| {
+        let row = point.first();
+        (row.load as u8, row.subscribers, row.size_bytes)
+    });
     // Of round trips only times are measured.
-    let cost = |figure: fn(&Row) -> f64| match point.load {
-        Kind::Trips => String::new(),
-        Kind::Full | Kind::Paced => format!("{:.2}", middle(figure)),
-    };
-    let interval = estimate(&same, Row::to_each).and_then(|rate| rate.interval);
-    // Writing to a String cannot fail.
-    let _ = writeln!(
-        out,
-        "| {} | {} | {} | {} | {} | {} | {:.1} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {:.2} |",
-        match point.load {
+    let cost = |of: fn(&Figures) -> f64| move |row: &Row| (row.load != Kind::Trips).then(|| of(&row.figures));
+    Table::of(&points)
+        .left("load", |point| match point.first().load {
             Kind::Full => "full",
             Kind::Paced => "paced",
             Kind::Trips => "round trips",
-        },
-        point.size_bytes,
-        point.subscribers,
-        point.library.name(),
-        human(middle(Row::to_each)),
-        span(interval, human),
-        middle(Row::to_each) * f64::from(point.size_bytes) / 1e6,
-        times(rows, &same),
-        us(|row| row.p50_us),
-        us(|row| row.p99_us),
-        cost(|row| row.figures.publisher_cpu_s_per_million),
-        cost(|row| row.figures.broker_cpu_s_per_million),
-        cost(|row| row.figures.subscriber_cpu_s_per_million),
-        cost(|row| row.figures.broker_rss_bytes as f64 / f64::from(1 << 20)),
-        dropped(&same),
-        same.iter().map(|row| row.cut_off).sum::<u64>(),
-        same.iter().map(|row| row.figures.other_cores).fold(0.0, f64::max),
-    );
+        })
+        .right("size", |point| point.first().size_bytes)
+        .right("subs", |point| point.first().subscribers)
+        .left("library", |point| point.first().library.name())
+        .interval("msg/s to each", Row::to_each, human)
+        .median("MB/s to each", 1, |row| row.to_each() * f64::from(row.size_bytes) / 1e6)
+        .right("rbmq is", |point| times(&points, point))
+        .median("p50 us", 0, |row| row.p50_us)
+        .median("p99 us", 0, |row| row.p99_us)
+        .median("publisher us", 2, cost(|of| of.publisher_cpu_s_per_million))
+        .median("server us", 2, cost(|of| of.broker_cpu_s_per_million))
+        .median("subscriber us", 2, cost(|of| of.subscriber_cpu_s_per_million))
+        .median("server MiB", 2, cost(|of| of.broker_rss_bytes as f64 / f64::from(1 << 20)))
+        .right("dropped", |point| dropped(point.rows()))
+        .sum("cut off", |row| row.cut_off)
+        .most("others", |row| row.figures.other_cores)
+        .text()
 }
 
 /// How many times this library's rate RBMQ's is, which was measured in turn with it.
-fn times(rows: &[Row], same: &[&Row]) -> String {
-    let Some(first) = same.first().filter(|row| row.library != Library::Rbmq && row.load == Kind::Full)
-    else {
-        return String::new();
-    };
-    let ours = rows.iter().filter(|row| row.library == Library::Rbmq && row.same_load(first));
-    let ours: Vec<(u32, f64)> = ours.map(|row| (row.rep, row.to_each())).collect();
-    let theirs: Vec<(u32, f64)> = same.iter().map(|row| (row.rep, row.to_each())).collect();
-    stats::times(&ours, &theirs).map_or_else(String::new, |times| format!("{times:.1}×"))
+fn times(points: &[Reps<'_, Row>], point: &Reps<'_, Row>) -> String {
+    let theirs = point.first();
+    let is_ours = |row: &Row| row.library == Library::Rbmq && row.same_load(theirs);
+    let ours = points.iter().find(|other| is_ours(other.first()));
+    let ours = ours.filter(|_| theirs.library != Library::Rbmq && theirs.load == Kind::Full);
+    ours.and_then(|ours| ours.times(point, Row::to_each))
+        .map_or_else(String::new, |times| format!("{times:.1}×"))
 }
 
 /// Messages, bytes and processor time over sizes, for each number of subscribers.
@@ -200,7 +130,7 @@ pub fn plots(rows: &[Row]) -> Vec<(String, String)> {
             Chart::new(&format!("{title}, {which}"), "payload bytes", unit)
                 .sizes()
                 .log_y()
-                .points(&some, |row| row.library.name().to_owned(), |row| f64::from(row.size_bytes), figure)
+                .points(&some, |row| row.library.name(), |row| f64::from(row.size_bytes), figure)
                 .svg()
         };
         let messages = chart("Messages received per second", "messages/s", Row::to_each);
@@ -218,10 +148,7 @@ mod tests {
     use benchkit::netns::Congestion;
 
     use super::*;
-    use crate::{
-        report::{Figures, Setting},
-        systems::System,
-    };
+    use crate::{report::Setting, systems::System};
 
     fn row(library: Library, rep: u32, delivered_per_s: f64) -> Row {
         Row {

@@ -36,7 +36,6 @@ mod library_table;
 mod load;
 mod measure;
 mod memory;
-mod numbers;
 mod pattern;
 mod peers;
 mod ping;

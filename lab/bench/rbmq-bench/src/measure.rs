@@ -7,10 +7,16 @@
 
 use std::{
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use benchkit::{credit, fleet::Process, netns::Congestion, sys};
+use benchkit::{
+    credit,
+    fleet::{Process, Used, words},
+    folder::unused,
+    named::Named,
+    netns::Congestion,
+};
 use rocketbufs::config::TransportKind;
 
 use crate::{
@@ -148,9 +154,9 @@ impl Middle {
     /// # Errors
     /// The server is not installed, or did not start.
     pub fn start(system: System, way: Way, method: &Method) -> Result<Middle, BenchError> {
-        let folder = Middle::new_folder();
+        let folder = unused("rbmq-bench");
         let mut args = match Peer::of(system) {
-            Some(_) => words(&["server", "--system", system.name(), "--folder", &folder.to_string_lossy()]),
+            Some(_) => words(&["server", "--system", &system.name(), "--folder", &folder.to_string_lossy()]),
             None if system == System::Relay => {
                 words(&["relay", "--read-bytes", &method.relay_read_bytes.to_string()])
             }
@@ -179,12 +185,6 @@ impl Middle {
             self.process = Process::start("broker or relay", &args)?;
         }
         Middle::await_ready(&mut self.process).map(drop)
-    }
-
-    /// A folder's name that no other measurement has; the guard of a server makes the folder.
-    pub fn new_folder() -> PathBuf {
-        let name = format!("rbmq-bench-{}-{}", std::process::id(), sys::unique_number());
-        std::env::temp_dir().join(name)
     }
 
     /// Reads `ready ADDRESS [GROUP VERSION]`, of several servers their addresses and groups with commas between them.
@@ -268,7 +268,7 @@ impl Fleet {
             subscriber_cpu_s_per_million: subscribers.cpu_s_per_million(),
             broker_cpu_s_per_million: per_million(broker_cpu_s, handled),
             broker_rss_bytes: after.broker_rss_bytes,
-            other_cores: before.other_cores(&after),
+            other_cores: after.used.other_cores_since(&before.used),
         };
         Ok(Measured { figures, lost, totals })
     }
@@ -281,18 +281,16 @@ impl Fleet {
     fn mark(&mut self) -> Result<Mark, BenchError> {
         let counted = self.publishers.iter_mut().chain(&mut self.subscribers);
         counted.into_iter().try_for_each(|worker| worker.send("mark"))?;
-        let at = Instant::now();
-        let busy_s = sys::machine_busy_s();
-        let own_cpu_s = sys::process_cpu_s(std::process::id());
         let mut workers: Vec<WorkerMark> = self
             .everybody()
             .map(|worker| WorkerMark { cpu_s: worker.cpu_s(), messages: 0, nanos: 0 })
             .collect();
+        let used = Used::beside(workers.iter().map(|worker| worker.cpu_s).sum());
         for (worker, mark) in self.everybody().zip(&mut workers).skip(1) {
             let numbers = worker.numbers("count")?;
             (mark.messages, mark.nanos) = (numbers[0], numbers[1]);
         }
-        Ok(Mark { at, busy_s, own_cpu_s, workers, broker_rss_bytes: self.broker.rss_bytes() })
+        Ok(Mark { used, workers, broker_rss_bytes: self.broker.rss_bytes() })
     }
 
     /// Ends the publishers and waits until all published messages have arrived everywhere, or no more come. Returns the number
@@ -322,9 +320,7 @@ struct WorkerMark {
 }
 
 struct Mark {
-    at: Instant,
-    busy_s: f64,
-    own_cpu_s: f64,
+    used: Used,
     workers: Vec<WorkerMark>,
     broker_rss_bytes: u64,
 }
@@ -340,18 +336,12 @@ impl Mark {
         }
         side
     }
-
-    fn other_cores(&self, after: &Mark) -> f64 {
-        let ours = |mark: &Mark| mark.own_cpu_s + mark.workers.iter().map(|worker| worker.cpu_s).sum::<f64>();
-        let others_s = (after.busy_s - self.busy_s) - (ours(after) - ours(self));
-        (others_s / (after.at - self.at).as_secs_f64()).max(0.0)
-    }
 }
 
 /// The arguments of all publishers and subscribers of a point.
 fn load(point: &Point, method: &Method, addr: &str, folder: &Path) -> Vec<String> {
-    let mut load = words(&["--system", point.system.name(), "--api", point.api.name()]);
-    load.extend(words(&["--confirm", point.confirm.name()]));
+    let mut load = words(&["--system", &point.system.name(), "--api", &point.api.name()]);
+    load.extend(words(&["--confirm", &point.confirm.name()]));
     load.extend(words(&["--addr", addr, "--size", &point.size.to_string()]));
     load.extend(words(&["--subscribers", &point.subscribers.to_string()]));
     load.extend(words(&["--folder", &folder.to_string_lossy()]));
@@ -363,11 +353,6 @@ fn load(point: &Point, method: &Method, addr: &str, folder: &Path) -> Vec<String
     }
     add_congestion(&mut load, method.congestion.for_sockets());
     load
-}
-
-/// Words of a command line.
-pub fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
 }
 
 /// Adds the option of the congestion control, if it must be set on each socket.

@@ -16,15 +16,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use benchkit::{control::Control, pace};
+use benchkit::{control::Control, messages::Messages, pace};
 use clap::Args;
 use hdrhistogram::Histogram;
 
 use crate::{
     client_of::{receiver, sender},
-    clients::{Receives, Sends, Whom},
+    clients::{Numbers, Receives, Sends, Whom},
     error::BenchError,
-    numbers::{Numbers, number_in, numbered, set_number},
 };
 
 /// The topic of sent messages.
@@ -118,7 +117,7 @@ fn send(
     count: &AtomicU64,
 ) -> Result<(), BenchError> {
     pace::sleep_exactly()?;
-    let mut message = numbered(size);
+    let mut messages = Messages::new(size);
     let mut next = 0;
     while next < all {
         let elapsed = Instant::now().saturating_duration_since(began).as_secs_f64();
@@ -129,8 +128,7 @@ fn send(
             continue;
         }
         for number in next..due {
-            set_number(&mut message, number);
-            to.push(&message)?;
+            to.push(messages.numbered(number))?;
         }
         to.flush()?;
         next = due;
@@ -154,7 +152,7 @@ fn receive(
     sent: &AtomicU64,
     failed: &AtomicBool,
 ) -> Result<Times, BenchError> {
-    let rate = args.numbers.rate;
+    let (rate, messages) = (args.numbers.rate, Messages::new(args.numbers.size));
     let first = (args.warmup * rate) as u64;
     let mut times = Times { histogram: histogram(), received: 0, counted_s: 0.0 };
     let (mut last_arrival, mut all_sent) = (Instant::now(), None);
@@ -162,7 +160,7 @@ fn receive(
         let before = times.received;
         let mut strange = false;
         from.receive(&mut |message| {
-            let Some(number) = number_in(message).filter(|number| *number < all) else {
+            let Some(number) = messages.number_of(message).filter(|number| *number < all) else {
                 strange = true;
                 return;
             };

@@ -6,9 +6,13 @@
 //!                                  (killed, and started again)
 //! ```
 
-use std::{fmt::Write, thread, time::Duration};
+use std::{thread, time::Duration};
 
-use benchkit::{fleet::Process, output, stats};
+use benchkit::{
+    fleet::{Process, words},
+    named::Named,
+    table::{self, Table},
+};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use testkit::Proxy;
@@ -17,7 +21,7 @@ use crate::{
     campaign::Common,
     counting,
     error::BenchError,
-    measure::{Method, Middle, add_congestion, words},
+    measure::{Method, Middle, add_congestion},
     report::Setting,
     systems::System,
     ways::Way,
@@ -61,7 +65,7 @@ pub enum Cut {
 }
 
 impl Cut {
-    fn name(self) -> &'static str {
+    fn what(self) -> &'static str {
         match self {
             Cut::Subscriber => "subscriber's connection",
             Cut::Publisher => "publisher's connection",
@@ -115,7 +119,7 @@ pub fn run(args: &RecoveryArgs) -> Result<(), BenchError> {
     let loads: Vec<_> = args.cut.iter().map(load).collect();
     let rows = args.common.series(NAME).run(&loads, |&(system, cut), rep| {
         let row = measure(args, &method, system, cut, rep)?;
-        let (of, system, Row { resume_ms, lost, repeated, .. }) = (cut.name(), system.name(), &row);
+        let (of, system, Row { resume_ms, lost, repeated, .. }) = (cut.what(), system.name(), &row);
         let summary =
             format!("{of:<24} {system:<9} #{rep}  {resume_ms:.1} ms  lost {lost}  repeated {repeated}");
         Ok::<_, BenchError>((vec![row], summary))
@@ -175,18 +179,17 @@ fn clients(
     addr: &str,
     proxy: &Proxy,
 ) -> Result<(Process, Process), BenchError> {
-    let start = |role, own: &[&str], place: Cut| {
+    let (size, rate) = (args.size.to_string(), args.rate.to_string());
+    let start = |role, worker: &str, place: Cut| {
         let addr = if cut == place { &proxy.addr } else { addr };
-        let mut args = words(own);
-        args.extend(words(&["--system", system.name(), "--addr", addr]));
+        let mut args = words(&[worker, "--size", &size, "--rate", &rate]);
+        args.extend(words(&["--system", &system.name(), "--addr", addr]));
         add_congestion(&mut args, method.congestion.for_sockets());
         Process::start(role, &args)
     };
-    let subscriber = start("counting subscriber", &["count-numbers"], Cut::Subscriber)?;
+    let subscriber = start("counting subscriber", "count-numbers", Cut::Subscriber)?;
     subscriber.answer("ready")?;
-    let (size, rate) = (args.size.to_string(), args.rate.to_string());
-    let own = ["publish-numbers", "--size", &size, "--rate", &rate];
-    let publisher = start("publisher of numbers", &own, Cut::Publisher)?;
+    let publisher = start("publisher of numbers", "publish-numbers", Cut::Publisher)?;
     publisher.answer("ready")?;
     Ok((publisher, subscriber))
 }
@@ -200,34 +203,16 @@ fn resumed_after(cut: u64, pauses: &[u64]) -> u64 {
 }
 
 fn table(rows: &[Row]) -> String {
-    let mut out = String::from(
-        "| cut | system | resumed after ms | 95 % | published | lost | repeated |\n\
-         |---|---|---:|---|---:|---:|---:|\n",
-    );
-    let mut seen: Vec<(Cut, System)> = Vec::new();
-    for row in rows {
-        if seen.contains(&(row.cut, row.system)) {
-            continue;
-        }
-        seen.push((row.cut, row.system));
-        let same: Vec<&Row> =
-            rows.iter().filter(|other| (other.cut, other.system) == (row.cut, row.system)).collect();
-        let Some(time) = stats::estimate(same.iter().map(|row| row.resume_ms)) else { continue };
-        let sum = |figure: fn(&Row) -> u64| same.iter().map(|row| figure(row)).sum::<u64>();
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            out,
-            "| {} | {} | {:.1} | {} | {} | {} | {} |",
-            row.cut.name(),
-            row.system.name(),
-            time.median,
-            output::span(time.interval, |ms| format!("{ms:.1}")),
-            sum(|row| row.published),
-            sum(|row| row.lost),
-            sum(|row| row.repeated),
-        );
-    }
-    out
+    let case = |row: &Row| (row.cut, row.system);
+    let points = table::points(rows, |row| row.rep, |one, other| case(one) == case(other));
+    Table::of(&points)
+        .left("cut", |point| point.first().cut.what())
+        .left("system", |point| point.first().system.name())
+        .interval("resumed after ms", |row| row.resume_ms, |ms| format!("{ms:.1}"))
+        .sum("published", |row| row.published)
+        .sum("lost", |row| row.lost)
+        .sum("repeated", |row| row.repeated)
+        .text()
 }
 
 #[cfg(test)]

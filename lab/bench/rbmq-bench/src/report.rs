@@ -1,11 +1,11 @@
 //! Rows of a bench and the table made of them.
 
-use std::fmt::Write;
-
 use benchkit::{
+    named::Named,
     netns::{self, Congestion},
     output::{human, span},
     stats, sys,
+    table::{self, Reps, Table},
 };
 use serde::{Deserialize, Serialize};
 
@@ -109,10 +109,6 @@ impl Row {
         if self.subscribers == 0 { self.figures.published_per_s } else { self.figures.delivered_per_s }
     }
 
-    fn same_point(&self, other: &Row) -> bool {
-        self.same_load(other) && self.series() == other.series() && self.publishers == other.publishers
-    }
-
     /// Whether both rows have the same load. If each system has its best number of publishers, the number is no part of the load.
     fn same_load(&self, other: &Row) -> bool {
         (self.size_bytes, self.subscribers, self.asked_per_s)
@@ -140,25 +136,15 @@ impl Row {
     }
 }
 
-/// The first row of each point.
-pub fn points(rows: &[Row]) -> Vec<&Row> {
-    let mut points: Vec<&Row> = Vec::new();
-    for row in rows {
-        if !points.iter().any(|point| point.same_point(row)) {
-            points.push(row);
-        }
-    }
-    points
-}
-
-/// All repetitions of a point.
-pub fn repetitions<'r>(rows: &'r [Row], point: &Row) -> Vec<&'r Row> {
-    rows.iter().filter(|row| row.same_point(point)).collect()
-}
-
-/// A figure over the repetitions of one point; there is at least one.
-pub fn estimate(rows: &[&Row], figure: impl Fn(&Row) -> f64) -> stats::Estimate {
-    stats::estimate(rows.iter().map(|row| figure(row))).unwrap_or_default()
+/// The points of these rows.
+pub fn points(rows: &[Row]) -> Vec<Reps<'_, Row>> {
+    table::points(
+        rows,
+        |row| row.rep,
+        |one, other| {
+            one.same_load(other) && one.series() == other.series() && one.publishers == other.publishers
+        },
+    )
 }
 
 /// The systems in these rows that ours is compared with.
@@ -186,16 +172,28 @@ pub fn table(rows: &[Row]) -> String {
     if rows.iter().any(|row| row.transport != Way::Tcp) {
         references.push(Reference::Tcp);
     }
-    let times: String = references.iter().map(|reference| format!(" ×{} |", reference.name())).collect();
-    let mut out = format!(
-        "| size | subs | pubs | system | msg/s | 95 % | GB/s |{times} cpu s/M pub | sub | broker | RSS MiB \
-         | lost | others |\n|---:|---:|---:|---|---:|---|---:|{}---:|---:|---:|---:|---:|---:|\n",
-        "---:|".repeat(references.len()),
-    );
-    for point in points(rows) {
-        line(&mut out, rows, point, &references);
+    let points = points(rows);
+    let mut table = Table::of(&points)
+        .right("size", |point| point.first().size_bytes)
+        .right("subs", |point| point.first().subscribers)
+        .right("pubs", |point| {
+            let Row { publishers, publishers_auto, .. } = point.first();
+            format!("{publishers}{}", if *publishers_auto { " (auto)" } else { "" })
+        })
+        .left("system", |point| point.first().series())
+        .interval("msg/s", Row::rate, human)
+        .median("GB/s", 2, |row| row.rate() * row.size_bytes as f64 / 1e9);
+    for reference in references {
+        table = table.right(format!("×{}", reference.name()), move |point| ratio(rows, point, reference));
     }
-    out
+    table
+        .median("cpu s/M pub", 4, |row| row.figures.publisher_cpu_s_per_million)
+        .median("sub", 4, |row| row.figures.subscriber_cpu_s_per_million)
+        .median("broker", 4, |row| row.figures.broker_cpu_s_per_million)
+        .median("RSS MiB", 1, |row| row.figures.broker_rss_bytes as f64 / f64::from(1 << 20))
+        .sum("lost", |row| row.lost)
+        .most("others", |row| row.figures.other_cores)
+        .text()
 }
 
 /// The reference of a ratio.
@@ -210,11 +208,11 @@ enum Reference {
 }
 
 impl Reference {
-    fn name(self) -> &'static str {
+    fn name(self) -> String {
         match self {
             Reference::Other(system) => system.name(),
-            Reference::Unconfirmed => "unconfirmed",
-            Reference::Tcp => "tcp",
+            Reference::Unconfirmed => "unconfirmed".to_owned(),
+            Reference::Tcp => "tcp".to_owned(),
         }
     }
 
@@ -240,36 +238,9 @@ impl Reference {
     }
 }
 
-fn line(out: &mut String, rows: &[Row], point: &Row, references: &[Reference]) {
-    let same = repetitions(rows, point);
-    let rate = estimate(&same, Row::rate);
-    let times: String =
-        references.iter().map(|reference| format!(" {} |", ratio(rows, &same, *reference))).collect();
-    let middle = |figure: fn(&Row) -> f64| estimate(&same, figure).median;
-    // Writing to a String cannot fail.
-    let _ = writeln!(
-        out,
-        "| {} | {} | {}{} | {} | {} | {} | {:.2} |{times} {:.4} | {:.4} | {:.4} | {:.1} | {} | {:.2} |",
-        point.size_bytes,
-        point.subscribers,
-        point.publishers,
-        if point.publishers_auto { " (auto)" } else { "" },
-        point.series(),
-        human(rate.median),
-        span(rate.interval, human),
-        rate.median * point.size_bytes as f64 / 1e9,
-        middle(|row| row.figures.publisher_cpu_s_per_million),
-        middle(|row| row.figures.subscriber_cpu_s_per_million),
-        middle(|row| row.figures.broker_cpu_s_per_million),
-        middle(|row| row.figures.broker_rss_bytes as f64) / f64::from(1 << 20),
-        same.iter().map(|row| row.lost).sum::<u64>(),
-        same.iter().map(|row| row.figures.other_cores).fold(0.0, f64::max),
-    );
-}
-
 /// How many times the reference's rate this is: of each repetition with the other's of the same number.
-fn ratio(rows: &[Row], same: &[&Row], reference: Reference) -> String {
-    let pairs = same.iter().filter_map(|row| {
+fn ratio(rows: &[Row], point: &Reps<'_, Row>, reference: Reference) -> String {
+    let pairs = point.rows().iter().filter_map(|row| {
         let is_pair = |other: &&Row| other.rep == row.rep && reference.is(other, row) && other.rate() > 0.0;
         Some(row.rate() / rows.iter().find(is_pair)?.rate())
     });

@@ -18,10 +18,10 @@ use std::{
 
 use benchkit::{
     control::Control,
-    fleet::Process,
+    fleet::{Process, words},
     netns::{self, Congestion},
     output::{self, Output, human},
-    stats, sys,
+    table::{self, Table},
 };
 use clap::Args;
 use rbmq::{Publisher, Subscriber, TopicOptions, TopicWriter};
@@ -31,7 +31,7 @@ use serde::Serialize;
 use crate::{
     campaign::{check_times, in_force},
     error::BenchError,
-    measure::{add_congestion, words},
+    measure::add_congestion,
     memory::Memory,
     rbmq_peers::{config, failed},
     report::Setting,
@@ -196,16 +196,9 @@ impl<'a> Bench<'a> {
     }
 
     fn head(&self) -> String {
-        format!(
-            "{}, {}; rbmq {}\n{}; {} deliveries, {} repetitions\n\n    {}\n",
-            sys::cpu(),
-            sys::kernel(),
-            env!("CARGO_PKG_VERSION"),
-            in_force(&self.congestion),
-            self.args.deliveries,
-            self.args.reps,
-            sys::command(),
-        )
+        let (version, congestion) = (env!("CARGO_PKG_VERSION"), in_force(&self.congestion));
+        let ScaleArgs { deliveries, reps, .. } = self.args;
+        output::head(&format!("rbmq {version}\n{congestion}; {deliveries} deliveries, {reps} repetitions"))
     }
 
     fn run(&self) -> Result<Scale, BenchError> {
@@ -289,7 +282,7 @@ impl<'a> Bench<'a> {
             match s.recv(Some(PATIENCE)).map_err(failed)? {
                 Some(message) if message.bytes == payload => Ok(()),
                 Some(_) => Err(BenchError::WrongByte { topic: 0, after_messages: 0 }),
-                None => Err(benchkit::Error::WorkerSilent { role: "broker" }.into()),
+                None => Err(benchkit::Error::WorkerSilent { role: "broker".to_owned() }.into()),
             }
         };
         for _ in 0..200 {
@@ -397,32 +390,15 @@ fn bytes(bytes: u64) -> String {
 
 /// A line for each number of idle topics, and how many times the cost beside the fewest it is.
 fn cost_table(costs: &[Cost]) -> String {
-    let mut out = String::from(
-        "| idle topics | broker CPU ns/delivery | 95 % | × the first | round trip us | 95 % |\n\
-         |---:|---:|---|---:|---:|---|\n",
-    );
-    let mut steps: Vec<u32> = costs.iter().map(|cost| cost.idle_topics).collect();
-    steps.dedup();
-    let mut first = None;
-    for step in steps {
-        let estimate = |of: fn(&Cost) -> f64| {
-            stats::estimate(costs.iter().filter(|cost| cost.idle_topics == step).map(of)).unwrap_or_default()
-        };
-        let cpu = estimate(|cost| cost.broker_cpu_ns_per_delivery);
-        let trip = estimate(|cost| cost.round_trip_us);
-        let whole = |figure: f64| format!("{figure:.0}");
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            out,
-            "| {step} | {:.0} | {} | {:.2} | {:.0} | {} |",
-            cpu.median,
-            output::span(cpu.interval, whole),
-            cpu.median / *first.get_or_insert(cpu.median),
-            trip.median,
-            output::span(trip.interval, whole),
-        );
-    }
-    out
+    let points = table::points(costs, |cost| cost.rep, |one, other| one.idle_topics == other.idle_topics);
+    let (cpu, whole) = (|cost: &Cost| cost.broker_cpu_ns_per_delivery, |figure: f64| format!("{figure:.0}"));
+    let first = points.first().and_then(|point| point.median(cpu)).unwrap_or(f64::NAN);
+    Table::of(&points)
+        .right("idle topics", |point| point.first().idle_topics)
+        .interval("broker CPU ns/delivery", cpu, whole)
+        .figure("× the first", cpu, |cpu| format!("{:.2}", cpu / first))
+        .interval("round trip us", |cost| cost.round_trip_us, whole)
+        .text()
 }
 
 fn table(args: &ScaleArgs, scale: &Scale) -> String {

@@ -11,7 +11,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use benchkit::{output::human, stats};
+use benchkit::{
+    output::human,
+    stats,
+    table::{Table, distinct},
+};
 use clap::Args;
 use serde_json::Value;
 
@@ -110,13 +114,7 @@ impl Rows {
 
     /// The distinct values of a key, in the order of the rows.
     fn values(&self, key: &str) -> Vec<Value> {
-        let mut values: Vec<Value> = Vec::new();
-        for value in self.0.iter().filter_map(|row| row.get(key)) {
-            if !values.contains(value) {
-                values.push(value.clone());
-            }
-        }
-        values
+        distinct(self.0.iter().filter_map(|row| row.get(key)).cloned())
     }
 
     fn median(&self, key: &str) -> Option<f64> {
@@ -203,18 +201,16 @@ fn by_system(
     if columns.is_empty() {
         return;
     }
-    let _ =
-        writeln!(out, "{title}:\n\n| | {} |\n|---:|{}", columns.join(" | "), "---:|".repeat(columns.len()));
-    for value in rows.values(key) {
-        let line = rows.with(|row| row[key] == value);
-        let cells: Vec<String> = columns
-            .iter()
-            .map(|column| line.of(column).median(figure).map_or_else(String::new, &words))
-            .collect();
-        let value = value.as_str().map_or_else(|| number(&value), str::to_owned);
-        let _ = writeln!(out, "| {value} | {} |", cells.join(" | "));
+    let key_of = |value: &Value| value.as_str().map_or_else(|| number(value), str::to_owned);
+    let values = rows.values(key);
+    let mut table = Table::of(&values).right("", key_of);
+    for column in columns {
+        let (own, words) = (rows.of(column), &words);
+        table = table.right(column, move |value| {
+            own.with(|row| row[key] == *value).median(figure).map_or_else(String::new, words)
+        });
     }
-    out.push('\n');
+    let _ = writeln!(out, "{title}:\n\n{}", table.text());
 }
 
 /// Without a fraction where there is none, and anything else as it is.

@@ -1,6 +1,8 @@
 //! The compared systems, their interfaces and their confirmations.
 
-use clap::ValueEnum;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 /// A system between publishers and subscribers.
@@ -30,22 +32,6 @@ pub enum System {
 }
 
 impl System {
-    /// As on the command line and in the rows.
-    pub fn name(self) -> &'static str {
-        match self {
-            System::Rbmq => "rbmq",
-            System::Relay => "relay",
-            System::Redis => "redis",
-            System::RedisThreads => "redis-threads",
-            System::RedisServers => "redis-servers",
-            System::Nats => "nats",
-            System::Rabbitmq => "rabbitmq",
-            System::Resp => "resp",
-            System::Mqtt => "mqtt",
-            System::Mosquitto => "mosquitto",
-        }
-    }
-
     /// Whether the system is ours, and compared with others.
     pub fn is_ours(self) -> bool {
         matches!(self, System::Rbmq | System::Resp | System::Mqtt)
@@ -89,16 +75,6 @@ pub enum Api {
     Wire,
 }
 
-impl Api {
-    pub fn name(self) -> &'static str {
-        match self {
-            Api::Message => "message",
-            Api::Batch => "batch",
-            Api::Wire => "wire",
-        }
-    }
-}
-
 /// The confirmation that a publisher waits for. At most a megabyte is unconfirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -111,12 +87,16 @@ pub enum Confirm {
     Consumed,
 }
 
-impl Confirm {
-    pub fn name(self) -> &'static str {
-        match self {
-            Confirm::None => "none",
-            Confirm::Accepted => "accepted",
-            Confirm::Consumed => "consumed",
-        }
-    }
+/// What servers are to have.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Setup {
+    /// The servers keep their default limits for slow clients
+    #[arg(long)]
+    pub limits: bool,
+    /// The server keeps messages, in its folder
+    #[arg(long)]
+    pub keep: bool,
+    /// Redis has TLS, with the certificates of this folder
+    #[arg(long)]
+    pub certificates: Option<PathBuf>,
 }

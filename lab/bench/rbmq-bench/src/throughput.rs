@@ -5,7 +5,7 @@
 
 use std::str::FromStr;
 
-use benchkit::plot;
+use benchkit::{named::Named, plot, table::distinct};
 use clap::Args;
 
 use crate::{
@@ -153,14 +153,12 @@ fn search_publishers(
 /// several numbers of publishers were measured.
 fn plots(rows: &[Row]) -> Vec<(String, String)> {
     let mut plots = Vec::new();
-    let mut subscribers: Vec<u32> = rows.iter().map(|row| row.subscribers).collect();
-    subscribers.dedup();
     let mut publishers: Vec<u8> =
         rows.iter().filter(|row| !row.publishers_auto).map(|row| row.publishers).collect();
     publishers.sort_unstable();
     publishers.dedup();
     let sweep = publishers.len() > 1;
-    for subs in subscribers {
+    for subs in distinct(rows.iter().map(|row| row.subscribers)) {
         let of_plot = |row: &&Row| row.subscribers == subs && !(sweep && row.publishers_auto);
         let some: Vec<Row> = rows.iter().filter(of_plot).cloned().collect();
         let who = match subs {

@@ -4,14 +4,16 @@
 //! least that is possible in their place: it reads, decrypts, encrypts for each subscriber and writes. All connections have a
 //! certificate of the same authority, and the same cipher.
 
-use std::{
-    fmt::Write,
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fs, path::Path};
 
-use benchkit::{credit, fleet::Process, folder::Folder, output, stats};
+use benchkit::{
+    credit,
+    fleet::{Process, words},
+    folder::{Folder, unused},
+    named::Named,
+    output, sys,
+    table::{self, Reps, Table},
+};
 use clap::Args;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde::Serialize;
@@ -19,8 +21,7 @@ use serde::Serialize;
 use crate::{
     campaign::Common,
     error::BenchError,
-    measure::{Fleet, Measured, Method, Middle, words},
-    peers::Servers,
+    measure::{Fleet, Measured, Method, Middle},
     rbmq_peers::failed,
     report::Figures,
     systems::System,
@@ -104,9 +105,10 @@ struct Point {
 
 impl Point {
     fn measure(self, method: &Method, certificates: &Certificates, rep: u32) -> Result<Row, BenchError> {
-        let folder = Folder::make(Middle::new_folder())?;
+        let folder = Folder::make(unused("rbmq-bench"))?;
         credit::create(folder.path(), 1)?;
-        let mut broker = certificates.start("broker or relay", &self.server(certificates, folder.path()))?;
+        let own = unused("rbmq-bench");
+        let mut broker = certificates.start("broker or relay", &self.server(certificates, &own))?;
         let (addr, version) = Middle::await_ready(&mut broker)?;
         let subscribers = (0..self.subscribers)
             .map(|number| self.client(certificates, "subscriber", number, &addr, folder.path()))
@@ -137,7 +139,9 @@ impl Point {
             System::Relay => {
                 words(&["tls-relay", "--certificates", &own, "--subscribers", &self.subscribers.to_string()])
             }
-            System::Redis => words(&["tls-redis", "--certificates", &own, "--folder", &folder]),
+            System::Redis => {
+                words(&["server", "--system", "redis", "--certificates", &own, "--folder", &folder])
+            }
             _ => words(&["broker"]),
         }
     }
@@ -162,7 +166,7 @@ impl Point {
                 words(&["tls-client", "--role", role, "--number", &number, "--certificates", &own])
             }
         };
-        args.extend(words(&["--system", self.system.name()]));
+        args.extend(words(&["--system", &self.system.name()]));
         if self.system == System::Rbmq {
             args.extend(words(&["--api", "batch", "--confirm", "none"]));
         }
@@ -180,7 +184,7 @@ impl Certificates {
     /// # Errors
     /// The folder cannot be written.
     pub fn new() -> Result<Self, BenchError> {
-        let folder = Folder::make(Middle::new_folder())?;
+        let folder = Folder::make(unused("rbmq-bench"))?;
         let mut ca = CertificateParams::new(Vec::new()).map_err(failed)?;
         ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let ca_key = KeyPair::generate().map_err(failed)?;
@@ -206,8 +210,8 @@ impl Certificates {
     /// # Errors
     /// The process does not start.
     pub fn start(&self, role: &'static str, args: &[String]) -> Result<Process, BenchError> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg("worker").args(args);
+        let mut command = sys::worker()?;
+        command.args(args);
         let file = |name: &str| self.folder().join(name);
         command.env("ROCKETBUFS_TLS_MODE", "require").env("ROCKETBUFS_TLS_CA", file("ca.pem"));
         command
@@ -219,51 +223,29 @@ impl Certificates {
 
 /// A line for each system and load: what was delivered, and how many times the relay's and Redis' it is.
 fn table(rows: &[Row]) -> String {
-    let mut out = String::from(
-        "| size | subscribers | system | delivered/s | 95 % | MB/s | × relay | × redis | lost |\n\
-         |---:|---:|---|---:|---|---:|---:|---:|---:|\n",
-    );
-    let of = |like: &Row, system: System| -> Vec<(u32, f64)> {
-        let same = |row: &&Row| {
-            row.system == system && row.size_bytes == like.size_bytes && row.subscribers == like.subscribers
-        };
-        rows.iter().filter(same).map(|row| (row.rep, row.figures.delivered_per_s)).collect()
+    let load = |row: &Row| (row.size_bytes, row.subscribers);
+    let same = |one: &Row, other: &Row| one.system == other.system && load(one) == load(other);
+    let points = table::points(rows, |row| row.rep, same);
+    let rate = |row: &Row| row.figures.delivered_per_s;
+    let times = |system| {
+        let points = &points;
+        move |point: &Reps<'_, Row>| {
+            let is_it = |row: &Row| row.system == system && load(row) == load(point.first());
+            let other = points.iter().find(|other| is_it(other.first()));
+            let other = other.filter(|_| point.first().system != system);
+            table::figure(other.and_then(|other| point.times(other, rate)), 2)
+        }
     };
-    for row in rows.iter().filter(|row| row.rep == 0) {
-        let own = of(row, row.system);
-        let Some(estimate) = stats::estimate(own.iter().map(|&(_, rate)| rate)) else { continue };
-        let times = |system| match stats::times(&own, &of(row, system)) {
-            Some(times) if row.system != system => format!("{times:.2}"),
-            _ => String::new(),
-        };
-        let lost: u64 = rows
-            .iter()
-            .filter(|other| {
-                (other.system, other.size_bytes, other.subscribers)
-                    == (row.system, row.size_bytes, row.subscribers)
-            })
-            .map(|other| other.lost)
-            .sum();
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            out,
-            "| {} | {} | {} | {} | {} | {:.0} | {} | {} | {lost} |",
-            row.size_bytes,
-            row.subscribers,
-            row.system.name(),
-            output::human(estimate.median),
-            output::span(estimate.interval, output::human),
-            estimate.median * f64::from(row.size_bytes) / 1e6,
-            times(System::Relay),
-            times(System::Redis),
-        );
-    }
-    out
-}
-
-/// Whether a server of Redis is installed.
-pub fn redis() -> Option<PathBuf> {
-    Servers::Redis.find()
+    Table::of(&points)
+        .right("size", |point| point.first().size_bytes)
+        .right("subscribers", |point| point.first().subscribers)
+        .left("system", |point| point.first().system.name())
+        .interval("delivered/s", rate, output::human)
+        .median("MB/s", 0, |row| row.figures.delivered_per_s * f64::from(row.size_bytes) / 1e6)
+        .right("× relay", times(System::Relay))
+        .right("× redis", times(System::Redis))
+        .sum("lost", |row| row.lost)
+        .text()
 }
 
 #[cfg(test)]

@@ -1,22 +1,19 @@
-//! The processes of `rbmq-bench tls` that are not RBMQ's: a relay and clients with rustls, and Redis with its own TLS.
+//! The processes of `rbmq-bench tls` that are not RBMQ's: a relay and clients with rustls.
 
 use std::{
-    fs,
-    io::{self, BufRead, ErrorKind, Read, Write},
+    io::{self, ErrorKind, Read, Write},
     net::{Shutdown, TcpListener, TcpStream},
     path::{Path, PathBuf},
-    process::Command,
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use benchkit::{
     control::Control,
     credit::{Credit, Grants},
     pace::CALL_BYTES,
-    server::{Group, Start},
 };
-use clap::Args;
+use clap::{Args, ValueEnum};
 use rustls::{
     ClientConfig, ClientConnection, HandshakeKind, RootCertStore, ServerConfig, ServerConnection,
     StreamOwned,
@@ -26,7 +23,6 @@ use rustls::{
     version::TLS13,
 };
 use serde::Serialize;
-use testkit::own_port;
 
 use crate::{
     clients::{self, LOOK},
@@ -36,11 +32,7 @@ use crate::{
     rbmq_peers::failed,
     relay::{PUBLISHER, SUBSCRIBER},
     systems::System,
-    tls,
 };
-
-/// The time within which Redis starts.
-const READY_WITHIN: Duration = Duration::from_secs(60);
 
 /// The name of RocketBufs' protocol in a handshake; a server without names ignores it.
 const ALPN: &[u8] = b"rocketbufs/1";
@@ -85,17 +77,6 @@ pub struct Relay {
     subscribers: u32,
 }
 
-/// Redis in the middle.
-#[derive(Debug, Args)]
-pub struct Redis {
-    /// The folder of the certificates
-    #[arg(long)]
-    certificates: PathBuf,
-    /// The server's folder
-    #[arg(long)]
-    folder: PathBuf,
-}
-
 type Client = StreamOwned<ClientConnection, TcpStream>;
 type Server = StreamOwned<ServerConnection, TcpStream>;
 
@@ -116,7 +97,7 @@ pub fn server_config(certificates: &Path) -> Result<Arc<ServerConfig>, BenchErro
 pub struct Dialler(Arc<ClientConfig>);
 
 /// The kind of a handshake.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Shake {
     /// With certificates
@@ -242,49 +223,6 @@ fn read_available(stream: &mut Server, buffer: &mut [u8]) -> io::Result<usize> {
         }
     }
     Ok(len)
-}
-
-/// Runs Redis until standard input ends.
-///
-/// # Errors
-/// Redis is not installed, or does not start.
-pub fn redis(args: &Redis) -> Result<(), BenchError> {
-    let program = tls::redis().ok_or(BenchError::NotInstalled { peer: "redis" })?;
-    let port = own_port();
-    let file = |name: &str| args.certificates.join(name).to_string_lossy().into_owned();
-    let mut words =
-        ["--port", "0", "--bind", "127.0.0.1", "--daemonize", "no", "--save", ""].map(str::to_owned).to_vec();
-    words.extend(["--appendonly", "no", "--loglevel", "warning"].map(str::to_owned));
-    words.extend(["--client-output-buffer-limit", "pubsub 0 0 0"].map(str::to_owned));
-    words.extend(["--tls-port".into(), port.to_string(), "--tls-auth-clients".into(), "no".into()]);
-    words.extend([
-        "--tls-cert-file".into(),
-        file("server.pem"),
-        "--tls-key-file".into(),
-        file("server-key.pem"),
-    ]);
-    words.extend(["--tls-ca-cert-file".into(), file("ca.pem"), "--tls-protocols".into(), "TLSv1.3".into()]);
-    words.extend(["--dir".into(), args.folder.to_string_lossy().into_owned()]);
-    let start = Start { program: program.clone(), args: words, env: Vec::new() };
-    let mut server = Group::start(&start, &args.folder, "server.log")?;
-    let addr = format!("127.0.0.1:{port}");
-    let deadline = Instant::now() + READY_WITHIN;
-    while TcpStream::connect(&addr).is_err() {
-        if server.has_ended()? || Instant::now() > deadline {
-            let log = fs::read_to_string(args.folder.join("server.log")).unwrap_or_default();
-            return Err(BenchError::ServerFailed { peer: "redis", log });
-        }
-        std::thread::sleep(LOOK);
-    }
-    let version = Command::new(&program).arg("--version").output()?;
-    let version = String::from_utf8_lossy(&version.stdout).into_owned();
-    let version = version.split_whitespace().find_map(|word| word.strip_prefix("v=")).unwrap_or("unknown");
-    println!("ready {addr} {} {version}", server.id());
-    // The end of standard input says when it is over.
-    for line in io::stdin().lock().lines() {
-        line?;
-    }
-    Ok(())
 }
 
 /// Runs a client.

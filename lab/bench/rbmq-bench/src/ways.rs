@@ -39,16 +39,6 @@ pub enum Way {
 }
 
 impl Way {
-    /// As in the rows and on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Way::Tcp => "tcp",
-            Way::Shm => "shm",
-            Way::TcpShm => "tcp-shm",
-            Way::ShmTcp => "shm-tcp",
-        }
-    }
-
     /// The interfaces that a system has over this transport, each once.
     pub fn apis(self, system: System, apis: &[Api], confirm: Confirm) -> Vec<Api> {
         let mut own: Vec<Api> = apis.iter().map(|api| system.own(*api)).collect();
@@ -97,10 +87,8 @@ mod tests {
         for way in Way::value_variants() {
             let broker = way.of_broker();
             for side in [way.of_publishers(), way.of_subscribers()] {
-                assert!(broker == side || broker == TransportKind::Auto, "{}", way.name());
+                assert!(broker == side || broker == TransportKind::Auto, "{way:?}");
             }
-            let named = way.to_possible_value().unwrap();
-            assert_eq!(named.get_name(), way.name());
         }
     }
 }

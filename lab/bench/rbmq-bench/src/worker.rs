@@ -7,16 +7,15 @@ use clap::Subcommand;
 use rocketbufs::config::TransportKind;
 
 use crate::{
-    clients::Whom,
+    clients::{Numbers, Whom},
     counting, direct_peers,
     error::BenchError,
     flow_peers, handshakes, library_end,
     load::Load,
-    numbers::Numbers,
-    peers::{self, Peer, Servers},
+    peers::{self, Peer},
     ping::{self, Ping},
     rbmq_peers, relay, relay_peers, scale,
-    systems::{Api, System},
+    systems::{Api, Setup, System},
     tls_peers, wire_peers,
 };
 
@@ -60,13 +59,12 @@ pub enum Worker {
     Server {
         /// The system
         #[arg(long, value_enum)]
-        system: Servers,
+        system: System,
         /// The server's folder, which is made now and removed at the end
         #[arg(long)]
         folder: PathBuf,
-        /// The server keeps its default limits
-        #[arg(long)]
-        limits: bool,
+        #[command(flatten)]
+        setup: Setup,
     },
     /// Becomes another system's server, which ends with the process that started it
     BecomeServer {
@@ -78,8 +76,6 @@ pub enum Worker {
     },
     /// The bare relay with TLS
     TlsRelay(tls_peers::Relay),
-    /// The guard of Redis with TLS
-    TlsRedis(tls_peers::Redis),
     /// A client of one of them
     TlsClient(tls_peers::End),
     /// Accepts connections with TLS, and nothing else
@@ -91,7 +87,7 @@ pub enum Worker {
     /// Publishes numbers, also after it was cut off
     PublishNumbers(Numbers),
     /// Reports the received numbers, also after it was cut off
-    CountNumbers(Whom),
+    CountNumbers(Numbers),
     /// Delivers with or without flow control
     FlowSource(flow_peers::Source),
     /// Hands that on
@@ -131,7 +127,7 @@ pub enum Worker {
 /// The reason why a measurement is impossible; the harness reports it and gives up.
 pub fn run(worker: Worker) -> Result<(), BenchError> {
     match worker {
-        Worker::Server { system, folder, limits } => peers::guard(system, limits, folder),
+        Worker::Server { system, folder, setup } => peers::guard(system, setup, folder),
         Worker::BecomeServer { program, args } => Ok(benchkit::server::become_server(&program, &args)?),
         Worker::Broker { listen, transport, congestion } => {
             rbmq_peers::serve(&Control::start(), &listen, transport, congestion.as_deref())
@@ -141,13 +137,12 @@ pub fn run(worker: Worker) -> Result<(), BenchError> {
             relay::run(&Control::start(), read_bytes, congestion.as_deref())
         }
         Worker::TlsRelay(args) => tls_peers::relay(&args),
-        Worker::TlsRedis(args) => tls_peers::redis(&args),
         Worker::TlsClient(args) => tls_peers::client(&args),
         Worker::TlsAccept(args) => handshakes::accept(&args),
         Worker::Ping(args) => ping::ping(&args),
         Worker::Echo(whom) => ping::echo(&whom),
         Worker::PublishNumbers(args) => counting::publish_numbers(&args),
-        Worker::CountNumbers(whom) => counting::count_numbers(&whom),
+        Worker::CountNumbers(args) => counting::count_numbers(&args),
         Worker::FlowSource(args) => flow_peers::source(&args),
         Worker::FlowHop(args) => flow_peers::hop(&args),
         Worker::FlowSink(args) => flow_peers::sink(&args),

@@ -3,14 +3,14 @@
 //! Each processor has a generator of frames, whose messages are numbered. The reader looks at every byte of the log: it is a part of a
 //! message that a generator has sent, later than the one before of that generator, or of a hole that was reported.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use benchkit::output::write_json;
 use commands::{Failure, Stop};
 use serde::Serialize;
 
 use super::follow::{MESSAGE, Seen, WRITER_SHIFT};
-use super::placement::{Placement, Processors, on};
+use super::placement::{Placement, Processors};
 use super::process::{Process, sent_by};
 use super::row;
 use super::system::{PUSH_PORT, received_by_device};
@@ -59,7 +59,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         outcome.print()?;
         let failure = outcome.failure();
         outcomes.push(outcome);
-        row::save(&outcomes, args.json.as_deref())?;
+        if let Some(path) = &args.json {
+            write_json(path, &outcomes)?;
+        }
         if let Some(why) = failure {
             return Err(Failure::Failed(why));
         }
@@ -73,17 +75,18 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 fn check(world: &World, processors: &Processors, ring_bytes: u64, seconds: f64) -> Result<Outcome, Failure> {
     let ring = ring_bytes.to_string();
     let args = ["follow", "--interface", SERVER_DEVICE, "--ring-bytes", &ring];
-    let mut reader = Process::start(&world.server, &args.map(str::to_owned))?;
-    reader.wait_for_line("listening")?;
+    let mut reader = Process::start(&world.server, &args.map(str::to_owned), "listening")?;
     let everywhere = processors.of_clients(Placement::Everywhere);
     let mut generators = Vec::new();
     for (writer, processor) in (1_u64..).zip(everywhere) {
-        generators.push(generator(world, *processor, (writer << WRITER_SHIFT) + 1, seconds)?);
+        let first = ((writer << WRITER_SHIFT) + 1).to_string();
+        let more = ["--kind", "frames", "--number-from", &first];
+        generators.push(world.generator(Some(*processor), PUSH_PORT, MESSAGE as u16, seconds, &more)?);
     }
     let (begin, [before, _]) = (Instant::now(), received_by_device(reader.id(), SERVER_DEVICE)?);
     std::thread::sleep(Duration::from_secs_f64(seconds * 0.8));
     let (elapsed, [after, _]) = (begin.elapsed(), received_by_device(reader.id(), SERVER_DEVICE)?);
-    let sent = sent_by(&mut generators)?;
+    let sent = sent_by(&generators)?;
     reader.ask_to_stop();
     let line = reader.line()?;
     let seen: Seen =
@@ -97,17 +100,6 @@ fn check(world: &World, processors: &Processors, ring_bytes: u64, seconds: f64) 
         lost_before: sent.saturating_sub(seen.stored),
         seen,
     })
-}
-
-fn generator(world: &World, processor: usize, first: u64, seconds: f64) -> Result<Process, Failure> {
-    let to = SocketAddr::new(world.address, PUSH_PORT).to_string();
-    let (payload, seconds, first) = (MESSAGE.to_string(), seconds.to_string(), first.to_string());
-    let args = ["generate", "--kind", "frames", "--to", &to, "--payload", &payload];
-    let mut args: Vec<String> = args.map(str::to_owned).to_vec();
-    args.extend(["--seconds", &seconds, "--number-from", &first].map(str::to_owned));
-    let mut generator = Process::start(&on(&[processor], &world.client), &args)?;
-    generator.wait_for_line("generating")?;
-    Ok(generator)
 }
 
 impl Outcome {

@@ -21,7 +21,7 @@ mod placement;
 mod process;
 mod read;
 mod read_frames;
-mod row;
+pub mod row;
 mod sink;
 mod standalone;
 mod system;

@@ -96,16 +96,6 @@ pub enum Generator {
     Frames,
 }
 
-impl Generator {
-    pub fn name(self) -> &'static str {
-        match self {
-            Generator::Sendmmsg => "sendmmsg",
-            Generator::Gso => "gso",
-            Generator::Frames => "frames",
-        }
-    }
-}
-
 pub fn parse_seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "use a number of seconds".to_owned())?;
     if (0.05..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("use 0.05 to 3600 seconds".into()) }

@@ -45,14 +45,6 @@ impl Processors {
 
 impl Placement {
     pub const ALL: [Placement; 3] = [Placement::Apart, Placement::Together, Placement::Everywhere];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Placement::Apart => "apart",
-            Placement::Together => "together",
-            Placement::Everywhere => "everywhere",
-        }
-    }
 }
 
 /// The command that runs another one on these processors.

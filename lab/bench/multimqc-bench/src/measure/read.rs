@@ -95,12 +95,8 @@ pub fn peer(system: System<'_>, world: &World) -> Result<Option<Process>, Failur
 
 /// Pushes the log, slowly enough that nothing is lost.
 pub fn fill(running: &Running, world: &World) -> Result<(), Failure> {
-    let to = SocketAddr::new(world.address, PUSH_PORT).to_string();
-    let (payload, count) = (MESSAGE_BYTES.to_string(), MESSAGES.to_string());
-    let args = ["generate", "--to", &to, "--payload", &payload, "--seconds", "0", "--count", &count];
-    let mut generator = Process::start(&world.client, &args.map(str::to_owned))?;
-    generator.wait_for_line("generating")?;
-    generator.line()?;
+    let more = ["--count", &MESSAGES.to_string()];
+    world.generator(None, PUSH_PORT, MESSAGE_BYTES, 0.0, &more)?.line()?;
     let deadline = Instant::now() + PATIENCE;
     let least = MESSAGES * u64::from(MESSAGE_BYTES) / 2;
     while running.stored_bytes()? < least {
@@ -135,7 +131,7 @@ fn measure(
     let per_reply = |nanos: u64| if replies > 0 { nanos as f64 / replies as f64 } else { 0.0 };
     let micros = |nanos: u64| Some(nanos as f64 / 1e3).filter(|micros| *micros > 0.0);
     Ok(Row {
-        part: "read",
+        part: "read".to_owned(),
         system: system.name.to_owned(),
         kernel: row::kernel(),
         level: answering(&system).to_owned(),
@@ -179,8 +175,7 @@ pub fn ask(
         "--window",
         &window,
     ];
-    let mut client = Process::start(enter, &args.map(str::to_owned))?;
-    client.wait_for_line("asking")?;
+    let client = Process::start(enter, &args.map(str::to_owned), "asking")?;
     std::thread::sleep(time.mul_f64(0.95));
     nearly_done(&client);
     let line = client.line()?;

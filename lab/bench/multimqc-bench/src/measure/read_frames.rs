@@ -8,9 +8,9 @@
 //! A reply takes the way that its level gives it. The device of the clients counts it and drops it, as early as it can: in the driver
 //! what a program has sent, and in traffic control what a network stack has sent, which the driver would first turn into a frame.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use benchkit::named::Named;
 use commands::{Failure, Stop};
 
 use super::options::{Generator, Options};
@@ -112,10 +112,10 @@ fn measure(running: &Running, world: &World, case: Case<'_>) -> Result<Row, Fail
     let _program = (!is_native).then(|| world.pass(SERVER_DEVICE)).transpose()?;
     let [p50, p99] = if is_sink(case.system) { [0, 0] } else { round_trips(world, case)? };
     let sink = sink(world, is_native)?;
-    let mut generators = Vec::new();
-    for client in case.clients {
-        generators.push(generator(world, case, *client)?);
-    }
+    let seconds = (2 * WARMUP + case.window).as_secs_f64();
+    let more = ["--kind", "frames", "--pull-from", &START.to_string()];
+    let generator = |client: &usize| world.generator(Some(*client), PULL_PORT, case.range, seconds, &more);
+    let generators = case.clients.iter().map(generator).collect::<Result<Vec<Process>, Failure>>()?;
     let [began, _] = received(&sink, running, case)?;
     std::thread::sleep(WARMUP);
     let kernel_threads = SoftIrqs::find();
@@ -132,12 +132,12 @@ fn measure(running: &Running, world: &World, case: Case<'_>) -> Result<Row, Fail
     let [count, bytes, server, sender, kernel] =
         std::array::from_fn(|at| after[at].saturating_sub(before[at]) as f64);
     check_length(case, count, bytes)?;
-    let sent = sent_by(&mut generators)?;
+    let sent = sent_by(&generators)?;
     let all = received(&sink, running, case)?[0] - began;
     let per_reply = |nanos: f64| if count > 0.0 { nanos / count } else { 0.0 };
     let micros = |nanos: u64| Some(nanos as f64 / 1e3).filter(|micros| *micros > 0.0);
     Ok(Row {
-        part: "read",
+        part: "read".to_owned(),
         system: case.system.name.to_owned(),
         kernel: row::kernel(),
         level: read::answering(&case.system).to_owned(),
@@ -173,22 +173,7 @@ fn round_trips(world: &World, case: Case<'_>) -> Result<[u64; 2], Failure> {
 fn sink(world: &World, in_driver: bool) -> Result<Process, Failure> {
     let mut args = ["sink", "--interface", CLIENT_DEVICE].map(str::to_owned).to_vec();
     args.extend((!in_driver).then(|| "--behind-driver".to_owned()));
-    let mut sink = Process::start(&world.client, &args)?;
-    sink.wait_for_line("listening")?;
-    Ok(sink)
-}
-
-/// Starts a generator on a processor.
-fn generator(world: &World, case: Case<'_>, processor: usize) -> Result<Process, Failure> {
-    let to = SocketAddr::new(world.address, PULL_PORT).to_string();
-    let (range, start) = (case.range.to_string(), START.to_string());
-    let seconds = (2 * WARMUP + case.window).as_secs_f64().to_string();
-    let args = ["generate", "--kind", "frames", "--to", &to, "--payload", &range];
-    let mut args: Vec<String> = args.map(str::to_owned).to_vec();
-    args.extend(["--seconds", &seconds, "--pull-from", &start].map(str::to_owned));
-    let mut generator = Process::start(&on(&[processor], &world.client), &args)?;
-    generator.wait_for_line("generating")?;
-    Ok(generator)
+    Process::start(&world.client, &args, "listening")
 }
 
 /// Replies so far, and their bytes: what the clients' device has got. If nothing answers, the pulls that the server's has.

@@ -2,14 +2,15 @@
 
 use std::path::Path;
 
+use benchkit::output::write_json;
 use commands::{Failure, print_error};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The result of a measurement. Fields without a value do not apply.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Row {
     /// `write` or `read`.
-    pub part: &'static str,
+    pub part: String,
     /// `multimqc`, `standalone` (recvmsg), `recvmmsg`, `drop` (the generator alone), or the name of a peer.
     pub system: String,
     /// The kernel's version.
@@ -19,9 +20,9 @@ pub struct Row {
     /// Where packets are taken: `socket`, `xdp-native`, `tcx`, …
     pub mode: String,
     /// How pushes are sent: `sendmmsg`, `gso` or `frames`; or `frames` if pulls are.
-    pub generator: Option<&'static str>,
+    pub generator: Option<String>,
     /// Which processors clients and server run on, where this is fixed.
-    pub placement: Option<&'static str>,
+    pub placement: Option<String>,
     /// Bytes of a message, or of a range.
     pub payload_bytes: u16,
     /// Bytes that move to the next level at a time.
@@ -63,7 +64,7 @@ impl Row {
             self.system,
             self.level,
             self.mode,
-            self.placement.map(|placement| format!("{placement:<10} ")).unwrap_or_default(),
+            self.placement.as_ref().map(|placement| format!("{placement:<10} ")).unwrap_or_default(),
             self.payload_bytes,
             self.messages_per_s,
             self.cpu_ns_per_message,
@@ -97,7 +98,7 @@ impl<'a> Rows<'a> {
             Ok(row) => {
                 row.print()?;
                 self.rows.push(row);
-                save(&self.rows, self.file)
+                Ok(self.file.map_or(Ok(()), |file| write_json(file, &self.rows))?)
             }
             Err(Failure::Failed(why)) => {
                 print_error("multimqc-bench", format_args!("{system}: {why}"));
@@ -117,12 +118,4 @@ impl<'a> Rows<'a> {
         let [failed, rows] = [self.failed.len(), self.rows.len()];
         Err(Failure::Failed(format!("{failed} rows are missing beside {rows}: {}", self.failed.join("; "))))
     }
-}
-
-/// Writes all rows to a file.
-pub fn save<T: Serialize>(rows: &[T], path: Option<&Path>) -> Result<(), Failure> {
-    let Some(path) = path else { return Ok(()) };
-    let mut text = serde_json::to_string_pretty(rows).map_err(Failure::failed)?;
-    text.push('\n');
-    std::fs::write(path, text).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))
 }

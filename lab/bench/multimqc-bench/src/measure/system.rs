@@ -160,8 +160,7 @@ impl Running {
                 (program, words.collect(), Stored::Count(folder.path().join("count")))
             }
         };
-        let mut process = Process::start_other(&world.server, &program, &args)?;
-        process.wait_for_line("listening")?;
+        let (process, _) = Process::start_other(&world.server, &program, &args, "listening")?;
         if let Stored::Device { .. } = stored {
             let [before, _] = received_by_device(process.id(), SERVER_DEVICE)?;
             stored = Stored::Device { process: process.id(), before };

@@ -1,6 +1,6 @@
 //! Where a bench runs: two network namespaces joined by a veth pair, or the loopback interface.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
 
 use commands::{Failure, print_error};
@@ -60,11 +60,9 @@ impl World {
         const KEEP: &str = "echo cubic > /proc/sys/net/ipv4/tcp_congestion_control; \
                             ip link set lo up && echo ready && exec sleep infinity";
         for side in 0..2 {
-            let keep = ["-n", "sh", "-c", KEEP];
-            let holder = Process::spawn(Command::new("unshare").args(keep))
-                .and_then(|mut holder| holder.wait_for_line("ready").map(|_| holder));
-            let holder = match holder {
-                Ok(holder) => holder,
+            let keep = ["-n", "sh", "-c", KEEP].map(str::to_owned);
+            let holder = match Process::start_other(&[], "unshare".as_ref(), &keep, "ready") {
+                Ok((holder, _)) => holder,
                 Err(Failure::Failed(why)) => {
                     print_error(
                         "multimqc-bench",
@@ -124,8 +122,8 @@ impl World {
     pub fn start_broker(&mut self, command: &str) -> Result<(), Failure> {
         let mut words = command.split_whitespace().map(str::to_owned);
         let program = words.next().ok_or_else(|| Failure::Failed("--broker is empty".into()))?;
-        let mut process = Process::start_other(&self.server, program.as_ref(), &words.collect::<Vec<_>>())?;
-        let line = process.wait_for_line("listening")?;
+        let words: Vec<String> = words.collect();
+        let (process, line) = Process::start_other(&self.server, program.as_ref(), &words, "listening")?;
         let address = line.split_whitespace().last().unwrap_or_default().to_owned();
         self.broker = Some((process, address));
         Ok(())
@@ -163,9 +161,24 @@ impl World {
         ];
         let more = ["--topic", "1", "--port", "19997", "--control", &control];
         let args: Vec<String> = args.iter().chain(&more).map(|arg| (*arg).to_owned()).collect();
-        let mut process = Process::start_other(enter, &multimqc()?, &args)?;
-        process.wait_for_line("listening")?;
-        Ok(process)
+        Ok(Process::start_other(enter, &multimqc()?, &args, "listening")?.0)
+    }
+
+    /// Starts a generator in the clients' namespace, on a processor or any: for so many seconds, to a port of the server.
+    pub fn generator(
+        &self,
+        processor: Option<usize>,
+        port: u16,
+        payload: u16,
+        seconds: f64,
+        more: &[&str],
+    ) -> Result<Process, Failure> {
+        let to = SocketAddr::new(self.address, port).to_string();
+        let (payload, seconds) = (payload.to_string(), seconds.to_string());
+        let args = ["generate", "--to", &to, "--payload", &payload, "--seconds", &seconds];
+        let args: Vec<String> = args.iter().chain(more).map(|arg| (*arg).to_owned()).collect();
+        let enter = processor.map_or_else(|| self.client.clone(), |processor| on(&[processor], &self.client));
+        Process::start(&enter, &args, "generating")
     }
 
     fn run(&self, enter: &[String], command: &str) -> Result<(), Failure> {

@@ -1,12 +1,12 @@
 //! How many messages per second reach the last level (figures 12 and 13 of the paper).
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use benchkit::named::Named;
 use commands::{Failure, Stop};
 
 use super::options::{Generator, Options};
-use super::placement::{Placement, Processors, on};
+use super::placement::{Placement, Processors};
 use super::process::{Process, SoftIrqs, sent_by};
 use super::row::{self, Row, Rows};
 use super::system::{Kind, PUSH_PORT, Running, Setup, System, USER_BYTES};
@@ -53,7 +53,11 @@ pub fn run(options: &Options) -> Result<(), Failure> {
                     run += 1;
                     let setup = Setup { batch_bytes: *batch, user_bytes: USER_BYTES, run };
                     let row = measure(&world, system, payload, setup, options, clients);
-                    let row = row.map(|row| Row { rep, placement: placement.map(Placement::name), ..row });
+                    let row = row.map(|row| Row {
+                        rep,
+                        placement: placement.map(|placement| placement.name()),
+                        ..row
+                    });
                     rows.add(&system.describe(), row)?;
                     if stop.asked() {
                         return rows.end();
@@ -91,8 +95,7 @@ fn measure(
     let running = Running::start(system, world, setup)?;
     let needs_program = options.generator == Generator::Frames && system.mode != "xdp-native";
     let _program = needs_program.then(|| world.pass(SERVER_DEVICE)).transpose()?;
-    let seconds = (2 * WARMUP + window).as_secs_f64();
-    let mut generators = generators(world, payload, seconds, options.generator, clients)?;
+    let generators = generators(world, payload, options, clients)?;
     std::thread::sleep(WARMUP);
     let kernel_threads = SoftIrqs::find();
     let begin = Instant::now();
@@ -108,11 +111,11 @@ fn measure(
     let elapsed = begin.elapsed().as_secs_f64();
     let [messages, server, sender, kernel] =
         std::array::from_fn(|at| after[at].saturating_sub(before[at]) as f64);
-    let sent = sent_by(&mut generators)?;
+    let sent = sent_by(&generators)?;
     let stored = settle(&running, payload)?;
     let per_message = |nanos: f64| if messages > 0.0 { nanos / messages } else { 0.0 };
     Ok(Row {
-        part: "write",
+        part: "write".to_owned(),
         system: system.name.to_owned(),
         kernel: row::kernel(),
         level: system.levels.to_owned(),
@@ -134,36 +137,13 @@ fn measure(
 fn generators(
     world: &World,
     payload: u16,
-    seconds: f64,
-    kind: Generator,
+    options: &Options,
     clients: Option<&[usize]>,
 ) -> Result<Vec<Process>, Failure> {
-    match clients {
-        None => Ok(vec![generator(world, payload, seconds, kind, None)?]),
-        Some(clients) => {
-            let of = |client: &usize| generator(world, payload, seconds, kind, Some(*client));
-            clients.iter().map(of).collect()
-        }
-    }
-}
-
-/// Starts a generator in the clients' namespace, on a processor or any.
-fn generator(
-    world: &World,
-    payload: u16,
-    seconds: f64,
-    kind: Generator,
-    place: Option<usize>,
-) -> Result<Process, Failure> {
-    let (to, payload) = (SocketAddr::new(world.address, PUSH_PORT).to_string(), payload.to_string());
-    let seconds = seconds.to_string();
-    let args = ["generate", "--to", &to, "--payload", &payload, "--seconds", &seconds];
-    let mut args: Vec<String> = args.map(str::to_owned).to_vec();
-    args.extend(["--kind", kind.name()].map(str::to_owned));
-    let enter = place.map_or_else(|| world.client.clone(), |place| on(&[place], &world.client));
-    let mut generator = Process::start(&enter, &args)?;
-    generator.wait_for_line("generating")?;
-    Ok(generator)
+    let seconds = (2 * WARMUP + options.window()).as_secs_f64();
+    let places = clients.map_or_else(|| vec![None], |clients| clients.iter().copied().map(Some).collect());
+    let kind = ["--kind", &options.generator.name()];
+    places.into_iter().map(|place| world.generator(place, PUSH_PORT, payload, seconds, &kind)).collect()
 }
 
 /// Waits until nothing more is stored, and returns how many messages are.

@@ -62,9 +62,10 @@ impl Benchmark {
     ) -> Result<Measured, BenchError> {
         let messages = if self.pipeline > 1 { messages } else { messages.div_ceil(10) };
         let payload = "x".repeat(size as usize);
-        let said = |said: &str| BenchError::PeerSaid { peer: PROGRAM, said: said.to_owned() };
+        let said = |said: &str| BenchError::PeerSaid { peer: PROGRAM.to_owned(), said: said.to_owned() };
         let (host, port) = addr.split_once(':').ok_or_else(|| said(addr))?;
-        let program = server::find(PROGRAM).ok_or(BenchError::NotInstalled { peer: PROGRAM })?;
+        let program =
+            server::find(PROGRAM).ok_or_else(|| BenchError::NotInstalled { peer: PROGRAM.to_owned() })?;
         let mut command = Command::new(program);
         command.args(["-h", host, "-p", port, "-n", &messages.to_string(), "-c", &self.clients.to_string()]);
         command.args(["-P", &self.pipeline.to_string(), "--csv"]);

@@ -12,7 +12,7 @@ mod benchmark;
 mod point;
 mod table;
 
-use benchkit::{output::human, turns::Series};
+use benchkit::{named::Named, output::human, table::figure, turns::Series};
 use clap::{Args, ValueEnum};
 
 use crate::{
@@ -99,8 +99,8 @@ fn summary(row: &Row) -> String {
         row.load,
         row.rep,
         human(row.per_s),
-        table::figure(row.server_cpu_us, 3),
-        table::figure(row.p50_us, 0),
+        figure(row.server_cpu_us, 3),
+        figure(row.p50_us, 0),
     )
 }
 

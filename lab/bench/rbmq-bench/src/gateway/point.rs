@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use benchkit::named::Named;
 use clap::Args;
 use serde::Serialize;
 
@@ -11,7 +12,7 @@ use crate::{
     kept, latency, libraries,
     library_rows::{Kind, Library},
     measure::{self, Method, Middle},
-    peers::{Peer, Servers, connect},
+    peers::Peer,
     report::Setting,
     systems::{Api, Confirm, System},
     ways::Way,
@@ -163,7 +164,7 @@ impl Point {
             subscribers: self.subscribers,
             rate: trips.then_some(LIBRARY_TRIPS_PER_S),
             held_back: !trips,
-            servers: Servers::of(self.system),
+            server: Some(self.system),
         };
         let row = libraries::measure(&point, method, rep)?;
         let what = if trips { ", round trips" } else { "" };
@@ -188,9 +189,8 @@ impl Point {
     ) -> Result<Vec<Row>, BenchError> {
         let messages = counted.messages;
         let (version, measured) = if run.stream {
-            let server = self.kept(counted).server()?;
-            let addr = server.addr();
-            (self.version(&addr)?, run.measure(self.size, messages, &addr, || server.cpu_s())?)
+            let (server, version) = self.kept(counted).server()?;
+            (version, run.measure(self.size, messages, &server.addr(), || server.cpu_s())?)
         } else {
             let Middle { process, addr, version, .. } = Middle::start(self.system, Way::Tcp, method)?;
             (version, run.measure(self.size, messages, &addr, || process.cpu_s())?)
@@ -202,8 +202,7 @@ impl Point {
 
     fn streams(&self, counted: &Counted, method: &Method, rep: u32) -> Result<Vec<Row>, BenchError> {
         let point = self.kept(counted);
-        let server = point.server()?;
-        let version = self.version(&server.addr())?;
+        let (server, version) = point.server()?;
         let kept = kept::measure(&point, &server, rep)?;
         let row = |load: &str, per_s, cpu_us| Row {
             per_s,
@@ -216,23 +215,9 @@ impl Point {
         ])
     }
 
-    /// The version of a server of streams.
-    fn version(&self, addr: &str) -> Result<String, BenchError> {
-        match self.system {
-            System::Resp => Ok(env!("CARGO_PKG_VERSION").to_owned()),
-            _ => Peer::Redis.version(&mut connect(addr, None)?),
-        }
-    }
-
     /// The server of streams.
     fn kept<'a>(&self, counted: &'a Counted) -> kept::Point<'a> {
-        let system = if self.system == System::Resp { kept::System::Resp } else { kept::System::Redis };
-        kept::Point {
-            system,
-            size: self.size,
-            messages: counted.messages,
-            folder: &counted.folder,
-            rbmq: None,
-        }
+        let Counted { messages, folder } = counted;
+        kept::Point { system: self.system, size: self.size, messages: *messages, folder, rbmq: None }
     }
 }

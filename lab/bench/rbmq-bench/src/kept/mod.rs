@@ -11,19 +11,28 @@ mod parts;
 mod rbmq;
 mod redis;
 
-use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::{
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
-use benchkit::output::Output;
-use benchkit::turns::Series;
-use benchkit::{stats, sys};
-use clap::{Args, ValueEnum};
+use benchkit::{
+    messages::Messages,
+    named::Named,
+    output::Output,
+    server, sys,
+    table::{self, Reps, Table},
+    turns::Series,
+};
+use clap::Args;
 use serde::Serialize;
 
-use crate::error::BenchError;
-pub use parts::Server;
-use parts::{Kept, Messages, UNCONFIRMED};
+use crate::{
+    error::BenchError,
+    peers::Guard,
+    systems::{Setup, System},
+};
+use parts::{Kept, Load, UNCONFIRMED};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -41,7 +50,7 @@ pub struct KeptArgs {
     messages: u64,
     #[arg(long, default_value_t = 3)]
     reps: u32,
-    /// The systems beside RBMQ
+    /// The systems beside RBMQ: redis, nats, or resp, RBMQ's gateway for clients of Redis
     #[arg(long, value_enum, value_delimiter = ',', default_value = "redis,nats")]
     against: Vec<System>,
     /// The folder for the servers' files; a disk, and no memory
@@ -52,30 +61,6 @@ pub struct KeptArgs {
     rbmq: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum System {
-    /// A kept topic
-    Rbmq,
-    /// A stream (XADD, XREAD), in the append-only file
-    Redis,
-    /// A stream of `JetStream`, in files
-    Nats,
-    /// A kept topic by way of RBMQ's gateway for clients of Redis
-    Resp,
-}
-
-impl System {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Rbmq => "rbmq",
-            Self::Redis => "redis",
-            Self::Nats => "nats",
-            Self::Resp => "resp",
-        }
-    }
 }
 
 /// A measurement: a flat object in the JSON.
@@ -101,14 +86,15 @@ pub fn run(args: &KeptArgs) -> Result<(), BenchError> {
         return Err(BenchError::BadPing);
     }
     let mut systems = vec![System::Rbmq];
-    systems.extend(args.against.iter().copied().filter(|system| *system != System::Rbmq));
+    let keeps = |system: &System| matches!(system, System::Redis | System::Nats | System::Resp);
+    systems.extend(args.against.iter().copied().filter(keeps));
     let load: Vec<_> =
         args.size.iter().flat_map(|size| systems.iter().map(move |system| (*system, *size))).collect();
     let series = Series { reps: args.reps, name: "kept", output: &args.output, by_load: true };
     let rows = series.run(&[load], |&(system, size), rep| {
         let (folder, rbmq) = (&args.folder, args.rbmq.as_deref());
         let point = Point { system, size, messages: args.messages, folder, rbmq };
-        let rows = match point.server().and_then(|server| measure(&point, &server, rep)) {
+        let rows = match point.server().and_then(|(server, _)| measure(&point, &server, rep)) {
             Err(BenchError::NotInstalled { peer }) => {
                 eprintln!("SKIPPED: {peer} is not installed");
                 Vec::new()
@@ -134,17 +120,25 @@ pub struct Point<'a> {
 }
 
 impl Point<'_> {
-    /// Starts the server.
+    /// Starts the server, and returns its version too.
     ///
     /// # Errors
     /// It is not there, or does not start.
-    pub fn server(&self) -> Result<Server, BenchError> {
-        match self.system {
-            System::Rbmq => rbmq::start(self.folder, self.rbmq),
-            System::Redis => redis::start(self.folder),
-            System::Nats => nats::start(self.folder),
-            System::Resp => redis::start_gateway(self.folder),
-        }
+    pub fn server(&self) -> Result<(Guard, String), BenchError> {
+        let program = match self.system {
+            System::Rbmq => {
+                let beside = || Some(std::env::current_exe().ok()?.with_file_name("rbmq"));
+                let beside = || beside().filter(|path| path.is_file());
+                self.rbmq.map(Path::to_owned).or_else(beside).or_else(|| server::find("rbmq"))
+            }
+            other => other.find(),
+        };
+        let program = program.and_then(|path| std::path::absolute(path).ok());
+        let folder = self.folder.canonicalize()?.join(format!("rbmq-bench-kept-{}", std::process::id()));
+        let setup = Setup { keep: true, ..Setup::default() };
+        let mut server = Guard::start(self.system, program, setup, folder)?;
+        let version = server.wait_ready()?;
+        Ok((server, version))
     }
 }
 
@@ -152,22 +146,23 @@ impl Point<'_> {
 ///
 /// # Errors
 /// The server is not there, does not start, or says something else than it should.
-pub fn measure(point: &Point<'_>, server: &Server, rep: u32) -> Result<Row, BenchError> {
+pub fn measure(point: &Point<'_>, server: &Guard, rep: u32) -> Result<Row, BenchError> {
     let Point { system, size, messages: count, .. } = *point;
     let kept: &dyn Kept = match system {
-        System::Rbmq => &rbmq::Rbmq,
         System::Redis | System::Resp => &redis::Redis,
         System::Nats => &nats::Nats,
+        _ => &rbmq::Rbmq,
     };
-    let mut messages = Messages::new(count, size);
+    let size_bytes = size as usize;
+    let mut load = Load { count, size: size_bytes, messages: Messages::new(size_bytes) };
     let timed = |half: &mut dyn FnMut() -> Result<(), BenchError>| -> Result<(f64, f64), BenchError> {
         let (cpu_s, begun) = (server.cpu_s(), Instant::now());
         half()?;
         let rate = count as f64 / begun.elapsed().as_secs_f64();
         Ok((rate, (server.cpu_s() - cpu_s) * 1e6 / count as f64))
     };
-    let (written_per_s, write_cpu_us) = timed(&mut || kept.write(server, &mut messages))?;
-    let (replayed_per_s, replay_cpu_us) = timed(&mut || kept.replay(server, &messages))?;
+    let (written_per_s, write_cpu_us) = timed(&mut || kept.write(server, &mut load))?;
+    let (replayed_per_s, replay_cpu_us) = timed(&mut || kept.replay(server, &load))?;
     Ok(Row {
         system,
         size_bytes: size,
@@ -181,38 +176,38 @@ pub fn measure(point: &Point<'_>, server: &Server, rep: u32) -> Result<Row, Benc
 }
 
 fn table(args: &KeptArgs, rows: &[Row]) -> String {
-    let mut text = format!(
+    let point = |row: &Row| (row.size_bytes, row.system);
+    let mut points = table::points(rows, |row| row.rep, |one, other| point(one) == point(other));
+    // The order in which systems were measured differs between repetitions.
+    let systems = [System::Rbmq, System::Redis, System::Nats, System::Resp];
+    points.sort_by_key(|of| {
+        let (size, system) = point(of.first());
+        (args.size.iter().position(|own| *own == size), systems.iter().position(|own| *own == system))
+    });
+    let of_ours = |figure: fn(&Row) -> f64| {
+        let points = &points;
+        move |of: &Reps<'_, Row>| {
+            let is_ours = |row: &Row| point(row) == (of.first().size_bytes, System::Rbmq);
+            let ours = points.iter().find(|ours| is_ours(ours.first())).and_then(|ours| ours.median(figure));
+            table::figure(ours.and_then(|ours| Some(of.median(figure)? / ours)), 3)
+        }
+    };
+    let table = Table::of(&points)
+        .right("bytes", |of| of.first().size_bytes)
+        .left("system", |of| of.first().system.name())
+        .median("written per s", 0, |row| row.written_per_s)
+        .right("of rbmq's", of_ours(|row| row.written_per_s))
+        .median("server's us per message", 3, |row| row.write_cpu_us)
+        .median("replayed per s", 0, |row| row.replayed_per_s)
+        .right("of rbmq's", of_ours(|row| row.replayed_per_s))
+        .median("server's us per message", 3, |row| row.replay_cpu_us);
+    format!(
         "# Messages that are kept on disk\n\n{}, {}. One publisher with at most {UNCONFIRMED} unconfirmed messages, then one subscriber \
-         from the oldest message on; {} messages, medians of {} repetitions.\n\n\
-         | bytes | system | written per s | of rbmq's | server's us per message | replayed per s | of rbmq's | server's us per message |\n\
-         | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+         from the oldest message on; {} messages, medians of {} repetitions.\n\n{}",
         sys::kernel(),
         sys::cpu(),
         args.messages,
-        args.reps
-    );
-    let median = |system: System, size: u32, value: fn(&Row) -> f64| {
-        let own = rows.iter().filter(|row| row.system == system && row.size_bytes == size);
-        stats::median(own.map(value))
-    };
-    for size in &args.size {
-        for system in [System::Rbmq, System::Redis, System::Nats, System::Resp] {
-            let of = |value| median(system, *size, value);
-            let (Some(written), Some(replayed)) = (of(|row| row.written_per_s), of(|row| row.replayed_per_s))
-            else {
-                continue;
-            };
-            let ours = |value| median(System::Rbmq, *size, value).unwrap_or(f64::NAN);
-            let _ = writeln!(
-                text,
-                "| {size} | {} | {written:.0} | {:.3} | {:.3} | {replayed:.0} | {:.3} | {:.3} |",
-                system.name(),
-                written / ours(|row| row.written_per_s),
-                of(|row| row.write_cpu_us).unwrap_or(f64::NAN),
-                replayed / ours(|row| row.replayed_per_s),
-                of(|row| row.replay_cpu_us).unwrap_or(f64::NAN),
-            );
-        }
-    }
-    text
+        args.reps,
+        table.text()
+    )
 }

@@ -23,7 +23,7 @@ impl Protocol {
     /// The error for bytes that do not belong here.
     pub fn malformed(self, data: &[u8]) -> BenchError {
         let shown = &data[..data.len().min(120)];
-        BenchError::PeerSaid { peer: self.name, said: shown.escape_ascii().to_string() }
+        BenchError::PeerSaid { peer: self.name.to_owned(), said: shown.escape_ascii().to_string() }
     }
 }
 

@@ -24,7 +24,7 @@ use benchkit::credit;
 use message::Protocol;
 pub use message::{Next, topic_name};
 pub use publish::publish;
-pub use server::{Servers, guard};
+pub use server::{Guard, guard};
 pub use socket::{Reader, connect, server_of};
 pub use subscribe::subscribe;
 
@@ -181,19 +181,6 @@ impl Peer {
             Peer::Rabbitmq => rabbitmq::open_subscriber(socket, topics),
             Peer::Mqtt => mqtt::open_subscriber(socket, reader, topics, 0),
             Peer::MqttAcked => mqtt::open_subscriber(socket, reader, topics, 1),
-        }
-    }
-
-    /// Asks a server for its version; fails while it is not ready.
-    ///
-    /// # Errors
-    /// As `open_publisher`.
-    pub fn version(self, socket: &mut TcpStream) -> Result<String, BenchError> {
-        match self {
-            Peer::Redis => redis::version(socket),
-            Peer::Nats => nats::version(socket),
-            Peer::Rabbitmq => rabbitmq::version(socket),
-            Peer::Mqtt | Peer::MqttAcked => mqtt::version(socket),
         }
     }
 

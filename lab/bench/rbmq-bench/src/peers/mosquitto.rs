@@ -1,10 +1,8 @@
 //! Mosquitto's server.
 
-use std::{io, path::Path, process::Command};
+use std::{io, path::Path};
 
 use benchkit::server::Start;
-
-use crate::error::BenchError;
 
 /// The server as the bench starts it: for this machine only, nothing on disk, small packets at once. Without `limits` any number of messages
 /// of QoS 1 wait for a client, of which as many may be unacknowledged as with RBMQ's gateway, instead of 20.
@@ -19,15 +17,4 @@ pub fn start(program: &Path, folder: &Path, port: u16, limits: bool) -> io::Resu
     std::fs::write(&config, text)?;
     let args = vec!["-c".to_owned(), config.to_string_lossy().into_owned()];
     Ok(Start { program: program.to_owned(), args, env: Vec::new() })
-}
-
-/// The version that the program says in the first line of its help: `mosquitto version 2.0.11`.
-pub fn version(mut program: Command) -> Result<String, BenchError> {
-    let help = program.arg("-h").output()?.stdout;
-    let help = String::from_utf8_lossy(&help);
-    let first = help.lines().next().unwrap_or_default();
-    let version = first.strip_prefix("mosquitto version ");
-    version
-        .map(str::to_owned)
-        .ok_or_else(|| BenchError::PeerSaid { peer: "mosquitto", said: first.to_owned() })
 }

@@ -119,12 +119,6 @@ pub fn open_subscriber(
     reader.expect(PROTOCOL, socket, |next| matches!(next, Next::Other { .. }))
 }
 
-/// The protocol does not tell it.
-pub fn version(socket: &mut TcpStream) -> Result<String, BenchError> {
-    open(socket)?;
-    Ok("3.1.1".to_owned())
-}
-
 #[inline]
 pub fn next(data: &[u8]) -> Option<Next<'_>> {
     let Some(first) = data.first() else { return Some(Next::More) };

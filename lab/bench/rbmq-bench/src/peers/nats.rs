@@ -13,7 +13,7 @@ use super::{
     message::{Accepted, Next, Protocol, line, number, push_number, topic_name},
     socket::Reader,
 };
-use crate::error::BenchError;
+use crate::{error::BenchError, systems::Setup};
 
 /// The protocol.
 pub const PROTOCOL: Protocol = Protocol { name: "nats", parse: next };
@@ -23,12 +23,19 @@ const LINE: usize = 8192;
 /// The longest line before a message's payload.
 const HEAD: usize = 128;
 
-/// The server as the bench starts it; without `limits` large messages pass, and slow subscribers stay.
-pub fn start(program: &Path, folder: &Path, port: u16, limits: bool) -> std::io::Result<Start> {
-    const LIFTED: &str = "max_payload: 33554432\nmax_pending: 1073741824\nwrite_deadline: \"60s\"\n";
+/// The server as the bench starts it; without `limits` large messages pass, and slow subscribers stay: a replay at full speed has more
+/// before it than the server allows.
+pub fn start(program: &Path, folder: &Path, port: u16, setup: &Setup) -> std::io::Result<Start> {
     let config = folder.join("nats.conf");
-    let lifted = if limits { "" } else { LIFTED };
-    std::fs::write(&config, format!("listen: 127.0.0.1:{port}\nping_interval: \"1h\"\n{lifted}"))?;
+    let mut text = format!("listen: 127.0.0.1:{port}\nping_interval: \"1h\"\n");
+    if !setup.limits {
+        let pending: u64 = if setup.keep { 4 << 30 } else { 1 << 30 };
+        text += &format!("max_payload: 33554432\nmax_pending: {pending}\nwrite_deadline: \"60s\"\n");
+    }
+    if setup.keep {
+        text += &format!("jetstream {{ store_dir: {:?} }}\n", folder.join("stream"));
+    }
+    std::fs::write(&config, text)?;
     let args = vec!["-c".to_owned(), config.to_string_lossy().into_owned()];
     Ok(Start { program: program.to_owned(), args, env: Vec::new() })
 }
@@ -68,13 +75,6 @@ pub fn open_subscriber(socket: &mut TcpStream, reader: &mut Reader, topics: &[u8
     socket.write_all(b"PING\r\n")?;
     let pong = |next: &Next<'_>| matches!(next, Next::Other { answer: None, .. });
     reader.expect(PROTOCOL, socket, pong)
-}
-
-pub fn version(socket: &mut TcpStream) -> Result<String, BenchError> {
-    let info = Reader::small().until(socket, b"\r\n")?;
-    let text = String::from_utf8_lossy(&info);
-    let version = text.split_once("\"version\":\"").and_then(|(_, rest)| rest.split_once('"'));
-    version.map(|(version, _)| version.to_owned()).ok_or_else(|| PROTOCOL.malformed(&info))
 }
 
 #[inline]

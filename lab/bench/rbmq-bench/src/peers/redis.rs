@@ -7,13 +7,13 @@
 
 use std::{io::Write, net::TcpStream, path::Path};
 
-use benchkit::server::Start;
+use benchkit::{fleet::words, server::Start};
 
 use super::{
     message::{Accepted, Next, Protocol, line, number, push_number, topic_name},
     socket::Reader,
 };
-use crate::error::BenchError;
+use crate::{error::BenchError, systems::Setup};
 
 /// The protocol.
 pub const PROTOCOL: Protocol = Protocol { name: "redis", parse: next };
@@ -25,20 +25,30 @@ const SUBSCRIBED: &[u8] = b"*3\r\n$9\r\nsubscribe\r\n$";
 /// The longest line of the used part of the protocol.
 const LINE: usize = 512;
 
-/// The server as the bench starts it: nothing is kept on disk, and without `limits` no slow subscriber is dropped.
+/// The server as the bench starts it: without `keep` nothing is on disk, and without `limits` no slow subscriber is dropped.
 /// `threads` threads read and write, the main thread included.
-pub fn start(program: &Path, folder: &Path, port: u16, threads: usize, limits: bool) -> Start {
+pub fn start(program: &Path, folder: &Path, port: u16, threads: usize, setup: &Setup) -> Start {
     let mut args: Vec<String> = Vec::new();
-    let mut set = |words: &[&str]| args.extend(words.iter().map(|word| (*word).to_owned()));
-    set(&["--port", &port.to_string(), "--bind", "127.0.0.1", "--daemonize", "no"]);
-    set(&["--save", "", "--appendonly", "no", "--databases", "1", "--loglevel", "warning"]);
-    if !limits {
+    let mut set = |more: &[&str]| args.extend(words(more));
+    let kept = if setup.keep { "yes" } else { "no" };
+    set(&["--bind", "127.0.0.1", "--daemonize", "no", "--databases", "1", "--loglevel", "warning"]);
+    set(&["--save", "", "--appendonly", kept, "--appendfsync", "everysec"]);
+    if !setup.limits {
         set(&["--client-output-buffer-limit", "pubsub 0 0 0"]);
     }
     set(&["--dir", &folder.to_string_lossy()]);
     if threads > 1 {
         // Redis allows at most 128 threads.
         set(&["--io-threads", &threads.min(128).to_string(), "--io-threads-do-reads", "yes"]);
+    }
+    match &setup.certificates {
+        None => set(&["--port", &port.to_string()]),
+        Some(folder) => {
+            let file = |name: &str| folder.join(name).to_string_lossy().into_owned();
+            set(&["--port", "0", "--tls-port", &port.to_string(), "--tls-auth-clients", "no"]);
+            set(&["--tls-cert-file", &file("server.pem"), "--tls-key-file", &file("server-key.pem")]);
+            set(&["--tls-ca-cert-file", &file("ca.pem"), "--tls-protocols", "TLSv1.3"]);
+        }
     }
     Start { program: program.to_owned(), args, env: Vec::new() }
 }
@@ -86,14 +96,6 @@ pub fn open_subscriber(socket: &mut TcpStream, reader: &mut Reader, topics: &[u8
 fn ping(socket: &mut TcpStream) -> Result<(), BenchError> {
     socket.write_all(b"PING\r\n")?;
     Reader::small().expect(PROTOCOL, socket, |next| matches!(next, Next::Other { .. }))
-}
-
-pub fn version(socket: &mut TcpStream) -> Result<String, BenchError> {
-    socket.write_all(b"INFO server\r\n")?;
-    let text = Reader::small().until(socket, b"redis_mode")?;
-    let text = String::from_utf8_lossy(&text);
-    let version = text.lines().find_map(|line| line.trim().strip_prefix("redis_version:"));
-    version.map(str::to_owned).ok_or_else(|| PROTOCOL.malformed(text.as_bytes()))
 }
 
 #[inline]

@@ -18,15 +18,19 @@ use std::{
 };
 
 use benchkit::{
+    fleet::words,
     folder::Folder,
+    named::Named,
     server::{self, Group, Start},
+    sys,
 };
-
-use clap::ValueEnum;
 use testkit::own_port;
 
-use super::{Peer, connect, mosquitto, nats, rabbitmq, redis};
-use crate::{error::BenchError, systems::System};
+use super::{connect, mosquitto, nats, rabbitmq, redis};
+use crate::{
+    error::BenchError,
+    systems::{Setup, System},
+};
 
 /// RabbitMQ takes up to ten seconds on a quiet machine.
 const READY_WITHIN: Duration = Duration::from_secs(90);
@@ -34,71 +38,18 @@ const READY_WITHIN: Duration = Duration::from_secs(90);
 /// How often a server that is starting is asked whether it is there.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
-/// The servers that the guard can start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Servers {
-    /// One Redis server
-    Redis,
-    /// One Redis server with a thread for each core
-    RedisThreads,
-    /// A Redis server for each core
-    #[value(name = "redis-servers")]
-    RedisForEachCore,
-    /// One NATS server
-    Nats,
-    /// One RabbitMQ server
-    Rabbitmq,
-    /// One Mosquitto server
-    Mosquitto,
-    /// RBMQ's broker with a gateway for clients of Redis
-    Resp,
-    /// RBMQ's broker with a gateway for clients of MQTT
-    Mqtt,
-}
-
-impl Servers {
-    /// The servers of a system; none for the broker and the relay, which are this program.
-    pub fn of(system: System) -> Option<Servers> {
-        match system {
-            System::Rbmq | System::Relay => None,
-            System::Redis => Some(Servers::Redis),
-            System::RedisThreads => Some(Servers::RedisThreads),
-            System::RedisServers => Some(Servers::RedisForEachCore),
-            System::Nats => Some(Servers::Nats),
-            System::Rabbitmq => Some(Servers::Rabbitmq),
-            System::Resp => Some(Servers::Resp),
-            System::Mqtt => Some(Servers::Mqtt),
-            System::Mosquitto => Some(Servers::Mosquitto),
-        }
-    }
-
-    /// As on the guard's command line; the names of systems are the same.
-    pub fn name(self) -> &'static str {
-        match self {
-            Servers::Redis => "redis",
-            Servers::RedisThreads => "redis-threads",
-            Servers::RedisForEachCore => "redis-servers",
-            Servers::Nats => "nats",
-            Servers::Rabbitmq => "rabbitmq",
-            Servers::Mosquitto => "mosquitto",
-            Servers::Resp => "resp",
-            Servers::Mqtt => "mqtt",
-        }
-    }
-
-    /// Looks for the program.
+impl System {
+    /// Looks for the program of the system's servers.
     pub fn find(self) -> Option<PathBuf> {
         match self {
-            Servers::Redis | Servers::RedisThreads | Servers::RedisForEachCore => {
-                server::find("redis-server")
-            }
-            Servers::Nats => server::find("nats-server"),
+            System::Redis | System::RedisThreads | System::RedisServers => server::find("redis-server"),
+            System::Nats => server::find("nats-server"),
             // Not the wrapper in PATH, which changes the user and writes to the system's folders.
-            Servers::Rabbitmq => {
+            System::Rabbitmq => {
                 Some(PathBuf::from("/usr/lib/rabbitmq/bin/rabbitmq-server")).filter(|path| path.is_file())
             }
-            Servers::Mosquitto => server::find("mosquitto"),
-            Servers::Resp | Servers::Mqtt => std::env::current_exe().ok(),
+            System::Mosquitto => server::find("mosquitto"),
+            System::Rbmq | System::Relay | System::Resp | System::Mqtt => std::env::current_exe().ok(),
         }
     }
 
@@ -106,8 +57,8 @@ impl Servers {
     pub fn installed(systems: impl IntoIterator<Item = System>) -> Vec<System> {
         let mut installed: Vec<System> = Vec::new();
         for system in systems {
-            match Servers::of(system) {
-                Some(servers) if servers.find().is_none() => {
+            match system.find() {
+                None => {
                     let name = system.name();
                     eprintln!("SKIPPED: {name} is not installed (scripts/bench-peers installs it)");
                 }
@@ -118,27 +69,37 @@ impl Servers {
         installed
     }
 
-    /// The version of a server that is ready.
+    /// The version of a server, once it can be connected to.
     fn version(self, program: &Path, port: u16) -> Result<String, BenchError> {
         let mut socket = connect(&addr(port), None)?;
         match self {
-            Servers::Redis | Servers::RedisThreads | Servers::RedisForEachCore => {
-                Peer::Redis.version(&mut socket)
+            System::Redis | System::RedisThreads | System::RedisServers | System::Nats => {
+                self.said_version(program, "--version")
             }
-            Servers::Nats => Peer::Nats.version(&mut socket),
-            Servers::Rabbitmq => Peer::Rabbitmq.version(&mut socket),
-            // The protocol does not tell it.
-            Servers::Mosquitto => mosquitto::version(Command::new(program)),
-            Servers::Resp | Servers::Mqtt => Ok(env!("CARGO_PKG_VERSION").to_owned()),
+            System::Mosquitto => self.said_version(program, "-h"),
+            System::Rabbitmq => rabbitmq::version(&mut socket),
+            System::Rbmq | System::Relay | System::Resp | System::Mqtt => {
+                Ok(env!("CARGO_PKG_VERSION").to_owned())
+            }
         }
+    }
+
+    /// The version in the first line that the program says: `Redis server v=7.0.15 …`, `nats-server: v2.10.7`, `mosquitto version 2.0.11`.
+    fn said_version(self, program: &Path, option: &str) -> Result<String, BenchError> {
+        let said = Command::new(program).arg(option).output()?.stdout;
+        let said = String::from_utf8_lossy(&said);
+        let first = said.lines().next().unwrap_or_default();
+        let mut words = first.split(' ').map(|word| word.trim_start_matches(['v', '=']));
+        let version = words.find(|word| word.starts_with(|first: char| first.is_ascii_digit()));
+        let nothing = || BenchError::PeerSaid { peer: self.name(), said: first.to_owned() };
+        version.map(str::to_owned).ok_or_else(nothing)
     }
 }
 
 /// The running servers of a system, and the helper process that they need.
 pub struct Guard {
-    kind: Servers,
-    /// Whether the servers keep their default limits for slow clients.
-    limits: bool,
+    kind: System,
+    setup: Setup,
     program: PathBuf,
     /// The port of each server.
     ports: Vec<u16>,
@@ -150,21 +111,26 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Starts a system's servers on free ports, in a folder of its own.
+    /// Starts a system's servers with this program on free ports, in a folder of its own.
     ///
     /// # Errors
     /// The server is not installed, or did not start; the error has the end of its log.
-    pub fn start(kind: Servers, limits: bool, folder: PathBuf) -> Result<Guard, BenchError> {
-        let program = kind.find().ok_or(BenchError::NotInstalled { peer: kind.name() })?;
+    pub fn start(
+        kind: System,
+        program: Option<PathBuf>,
+        setup: Setup,
+        folder: PathBuf,
+    ) -> Result<Guard, BenchError> {
+        let program = program.ok_or_else(|| BenchError::NotInstalled { peer: kind.name() })?;
         let folder = Folder::make(folder)?;
-        let servers = if kind == Servers::RedisForEachCore { cores() } else { 1 };
+        let servers = if kind == System::RedisServers { cores() } else { 1 };
         let ports = (0..servers).map(|_| own_port()).collect();
-        let mut guard = Guard { kind, limits, program, folder, ports, helper: None, servers: Vec::new() };
-        if kind == Servers::Rabbitmq {
+        let mut guard = Guard { kind, setup, program, folder, ports, helper: None, servers: Vec::new() };
+        if kind == System::Rabbitmq {
             let port = own_port();
             let start = Start {
                 program: "epmd".into(),
-                args: ["-address", "127.0.0.1", "-port", &port.to_string()].map(str::to_owned).to_vec(),
+                args: words(&["-address", "127.0.0.1", "-port", &port.to_string()]),
                 env: Vec::new(),
             };
             guard.helper = Some((Group::start(&start, guard.folder.path(), "helper.log")?, port));
@@ -184,26 +150,35 @@ impl Guard {
     }
 
     fn start_of(&self, port: u16) -> io::Result<Start> {
-        let (program, folder, limits) = (&self.program, self.folder.path(), self.limits);
+        let (program, folder, setup) = (&self.program, self.folder.path(), &self.setup);
         match self.kind {
-            Servers::Redis | Servers::RedisForEachCore => Ok(redis::start(program, folder, port, 1, limits)),
-            Servers::RedisThreads => Ok(redis::start(program, folder, port, cores(), limits)),
-            Servers::Nats => nats::start(program, folder, port, limits),
-            Servers::Rabbitmq => {
+            System::Redis | System::RedisServers => Ok(redis::start(program, folder, port, 1, setup)),
+            System::RedisThreads => Ok(redis::start(program, folder, port, cores(), setup)),
+            System::Nats => nats::start(program, folder, port, setup),
+            System::Rabbitmq => {
                 let helper = self.helper.as_ref().map_or(0, |(_, port)| *port);
-                rabbitmq::start(program, folder, port, helper, limits)
+                rabbitmq::start(program, folder, port, helper, setup.limits)
             }
-            Servers::Mosquitto => mosquitto::start(program, folder, port, limits),
-            Servers::Resp | Servers::Mqtt => {
-                let args = ["worker", "gateway", "--protocol", self.kind.name(), "--listen", &addr(port)];
-                let args = args.map(str::to_owned).to_vec();
+            System::Mosquitto => mosquitto::start(program, folder, port, setup.limits),
+            kind @ (System::Rbmq | System::Relay | System::Resp | System::Mqtt) => {
+                let mut args = match kind {
+                    System::Rbmq => words(&["serve", "--quiet"]),
+                    _ => words(&["worker", "gateway", "--protocol", &kind.name()]),
+                };
+                args.extend(words(&["--listen", &addr(port)]));
+                if setup.keep {
+                    args.extend(words(&["--keep", &folder.join("kept").to_string_lossy()]));
+                }
                 Ok(Start { program: program.clone(), args, env: Vec::new() })
             }
         }
     }
 
-    /// Waits until every server answers. Returns their version.
-    fn wait_ready(&mut self) -> Result<String, BenchError> {
+    /// Waits until every server can be connected to. Returns their version.
+    ///
+    /// # Errors
+    /// A server ended, or is not ready in time; the error has the end of its log.
+    pub fn wait_ready(&mut self) -> Result<String, BenchError> {
         let deadline = Instant::now() + READY_WITHIN;
         let mut version = String::new();
         for (server, &port) in self.servers.iter_mut().zip(&self.ports) {
@@ -225,6 +200,16 @@ impl Guard {
             }
         }
         Ok(version)
+    }
+
+    /// Where the first server listens.
+    pub fn addr(&self) -> String {
+        addr(self.ports[0])
+    }
+
+    /// Processor time of the servers so far.
+    pub fn cpu_s(&self) -> f64 {
+        self.servers.iter().map(|server| sys::group_cpu_s(server.id())).sum()
     }
 
     /// `ready ADDRESS,… GROUP,… VERSION`
@@ -254,12 +239,12 @@ fn cores() -> usize {
 ///
 /// # Errors
 /// As `Guard::start`.
-pub fn guard(kind: Servers, limits: bool, folder: PathBuf) -> Result<(), BenchError> {
+pub fn guard(kind: System, setup: Setup, folder: PathBuf) -> Result<(), BenchError> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // The end of standard input says when it is over, and leaves the time to clean up.
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
     }
-    let mut guard = Guard::start(kind, limits, folder)?;
+    let mut guard = Guard::start(kind, kind.find(), setup, folder)?;
     guard.announce()?;
     for line in io::stdin().lock().lines() {
         match line?.trim() {

@@ -113,20 +113,6 @@ impl Reader {
         Ok(bytes)
     }
 
-    /// Reads up to `mark`, which is included.
-    ///
-    /// # Errors
-    /// The connection failed, no bytes came in time, or too many came without `mark`.
-    pub fn until(&mut self, socket: &mut TcpStream, mark: &[u8]) -> Result<Vec<u8>, BenchError> {
-        loop {
-            let found = self.data().windows(mark.len()).position(|bytes| bytes == mark);
-            if let Some(at) = found {
-                return Ok(self.data()[..at + mark.len()].to_vec());
-            }
-            self.fill_or_fail(socket)?;
-        }
-    }
-
     fn fill_or_fail(&mut self, socket: &mut TcpStream) -> io::Result<()> {
         if self.fill(socket)? { Ok(()) } else { Err(ErrorKind::TimedOut.into()) }
     }
