@@ -12,6 +12,7 @@ mod proxy;
 mod random;
 #[cfg(feature = "broker")]
 mod raw;
+mod skip;
 mod strangers;
 mod time;
 
@@ -26,5 +27,6 @@ pub use proxy::Proxy;
 pub use random::Random;
 #[cfg(feature = "broker")]
 pub use raw::{Raw, introduction};
+pub use skip::{has, skip};
 pub use strangers::{Door, connect_from, is_in_own_network, resident_kib};
-pub use time::{LONG, until};
+pub use time::{LONG, awaited, until, within};

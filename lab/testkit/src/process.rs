@@ -1,6 +1,6 @@
 //! Processes that tests start: bounded in time, and killed with the test.
 
-use std::io::{BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -75,12 +75,34 @@ impl Process {
         BufReader::new(self.child.stdout.take().expect("its output is a pipe"))
     }
 
+    /// The first line of its standard output, of which nobody reads the rest.
+    ///
+    /// # Panics
+    /// That is no pipe, or was taken, or is no text.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout().read_line(&mut line).expect("text");
+        line
+    }
+
     /// Takes its standard error.
     ///
     /// # Panics
     /// That is no pipe, or was taken.
     pub fn stderr(&mut self) -> BufReader<ChildStderr> {
         BufReader::new(self.child.stderr.take().expect("its errors are a pipe"))
+    }
+
+    /// The next line of its standard error, which stays for what reads the rest.
+    ///
+    /// # Panics
+    /// That is no pipe, or was taken.
+    pub fn error_line(&mut self) -> String {
+        let errors = self.child.stderr.as_mut().expect("its errors are a pipe");
+        let mut line = String::new();
+        // Byte by byte, so that no later line is consumed.
+        BufReader::with_capacity(1, errors).read_line(&mut line).expect("text");
+        line
     }
 
     /// Takes its standard input.

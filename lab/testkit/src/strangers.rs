@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 
-use crate::{LONG, until};
+use crate::{LONG, skip, until};
 
 /// What a stranger sends before it stays silent, and what a listener may keep of that.
 const POURED: usize = 512 << 10;
@@ -114,7 +114,7 @@ pub fn is_in_own_network(test: &str) -> bool {
     let mut probe = Command::new("unshare");
     probe.args(["-n", "sh", "-c", prepare]);
     if !probe.output().is_ok_and(|output| output.status.success()) {
-        eprintln!("SKIPPED: {test} (it needs root, unshare and ip, and IPv6)");
+        skip(&format!("{test} (it needs root, unshare and ip, and IPv6)"));
         return false;
     }
     let program = std::env::current_exe().expect("this program");

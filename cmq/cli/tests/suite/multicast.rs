@@ -1,7 +1,8 @@
 //! Multicast between three network namespaces joined by a bridge (as root).
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+
+use testkit::{Process, skip};
 
 /// The namespaces of this test. Dropping them removes them.
 struct Net {
@@ -36,35 +37,31 @@ impl Net {
         Ok(net)
     }
 
-    fn cmq(&self, at: usize, args: &[&str]) -> Child {
+    fn cmq(&self, at: usize, args: &[&str]) -> Process {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.names[at], env!("CARGO_BIN_EXE_cmq")]).args(args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().expect("ip is there")
+        Process::start(command)
     }
 
     /// A receiver that has joined the group.
-    fn member(&self, at: usize, any: &str, group: &str) -> Child {
+    fn member(&self, at: usize, any: &str, group: &str) -> Process {
         // A datagram that is lost on a busy machine may be the last one, with which the sender closes.
         let args =
             ["receive", any, "--join", group, "--interface", "net0", "--closed", "--idle", "20", "--strict"];
-        let mut child = self.cmq(at, &args);
-        let mut errors = BufReader::with_capacity(1, child.stderr.take().expect("piped"));
-        let mut line = String::new();
-        errors.read_line(&mut line).expect("the receiver prints its address");
+        let mut member = self.cmq(at, &args);
+        let line = member.error_line();
         assert!(line.contains("receiving at"), "{line}");
-        child.stderr = Some(errors.into_inner());
-        child
+        member
     }
 
     /// Whether two messages come to both other members of a group.
     fn comes(&self, from: usize, any: &str, group: &str, to: &str) -> bool {
         let members = [(from + 1) % 3, (from + 2) % 3].map(|at| self.member(at, any, group));
         let mut sender = self.cmq(from, &["send", to, "--interface", "net0", "--ttl", "2"]);
-        sender.stdin.take().expect("piped").write_all(b"one\ntwo\n").expect("the sender reads its input");
-        let sent = sender.wait_with_output().expect("the process ends");
-        assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
-        let outcomes = members.map(|member| member.wait_with_output().expect("the process ends"));
+        sender.feed(b"one\ntwo\n");
+        sender.finish().good();
+        let outcomes = members.map(Process::finish);
         outcomes.iter().all(|outcome| outcome.status.success() && outcome.stdout == b"one\ntwo\n")
     }
 }
@@ -73,12 +70,6 @@ impl Drop for Net {
     fn drop(&mut self) {
         self.names.iter().for_each(|name| drop(run(&format!("ip netns del {name}"))));
     }
-}
-
-/// Reports a skipped test past the harness, which captures what tests print, for the summary of
-/// `scripts/test`.
-fn skip(why: &str) {
-    writeln!(std::io::stderr(), "SKIPPED: {why}").expect("standard error");
 }
 
 #[test]

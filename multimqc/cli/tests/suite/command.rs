@@ -1,16 +1,12 @@
 //! The command as a user runs it.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, Write};
 use std::net::UdpSocket;
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
-use rustix::process::{Pid, Signal, kill_process};
-use testkit::own_addr;
+use testkit::{Process, own_addr, until};
 
-use crate::common::{
-    PATIENCE, Server, in_world, multimqc, multimqc_with_open_files, must, output, push, wait,
-};
+use crate::common::{Server, feed, in_world, multimqc, multimqc_with_open_files, must, output, push};
 
 #[test]
 fn what_is_pushed_is_pulled_from_every_set_of_levels() {
@@ -41,7 +37,7 @@ fn what_is_pushed_is_pulled_from_every_set_of_levels() {
         let shown = output(&mut multimqc(&["stat", "--interval", "1ms", "--control", &server.control]));
         let shown = String::from_utf8(shown.stdout).expect("text");
         assert!(shown.contains("topic 0: ends at 14"), "{shown}");
-        assert!(server.stop(rustix::process::Signal::INT).success(), "{levels}");
+        server.end("INT");
         assert!(!folder.path().join("control").exists(), "the control socket is removed");
     }
 }
@@ -54,9 +50,9 @@ fn many_topics_on_disk_need_few_threads() {
     let mut args = vec!["--levels", "disk"];
     args.extend(ids.iter().flat_map(|id| ["--topic", id]));
     let server = Server::start_as(multimqc_with_open_files(256), folder.path(), &args);
-    let threads = std::fs::read_dir(format!("/proc/{}/task", server.child.id())).expect("it runs").count();
+    let threads = std::fs::read_dir(format!("/proc/{}/task", server.process.id())).expect("it runs").count();
     assert!(threads <= 16, "{threads} threads for 200 topics");
-    assert!(server.stop(rustix::process::Signal::INT).success());
+    server.end("INT");
 }
 
 #[test]
@@ -66,7 +62,7 @@ fn a_server_that_ended_in_order_goes_on_where_it_was() {
     let sent = output(&mut server.client(&["push", "--count", "1000", "--size", "20", "--rate", "50000"]));
     assert!(sent.status.success(), "{sent:?}");
     server.wait_for_pushes(1000);
-    assert!(server.stop(rustix::process::Signal::TERM).success());
+    server.end("TERM");
     let server = Server::start(folder.path(), &["--topic", "0"]);
     push(&server, "after\n");
     server.wait_for_pushes(1);
@@ -77,11 +73,10 @@ fn a_server_that_ended_in_order_goes_on_where_it_was() {
 #[test]
 fn a_server_that_was_killed_leaves_a_hole() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut server = Server::start(folder.path(), &["--topic", "0"]);
+    let server = Server::start(folder.path(), &["--topic", "0"]);
     push(&server, "before\n");
     server.wait_for_pushes(1);
-    server.child.kill().expect("it runs");
-    server.child.wait().expect("it ends");
+    drop(server);
     let server = Server::start(folder.path(), &["--topic", "0"]);
     push(&server, "after\n");
     server.wait_for_pushes(1);
@@ -118,10 +113,7 @@ fn a_server_is_found_at_any_address_of_its_name() {
         let server = Server::start(folder.path(), &["--levels", "user", "--topic", "0"]);
         let (_, port) = server.address.rsplit_once(':').expect("a port");
         let named = format!("two:{port}");
-        let mut pusher = multimqc(&["push", "--server", &named]);
-        let mut pusher = pusher.stdin(Stdio::piped()).spawn().expect("the command is built");
-        pusher.stdin.take().expect("a pipe").write_all(b"one\n").expect("it reads");
-        assert!(wait(&mut pusher).success());
+        feed(multimqc(&["push", "--server", &named]), "one\n");
         server.wait_for_pushes(1);
         assert_eq!(output(&mut multimqc(&["pull", "--server", &named])).stdout, b"one\n");
         let nobody = output(&mut multimqc(&["pull", "--server", "two:1"]));
@@ -136,23 +128,16 @@ fn pull_follows() {
     let server = Server::start(folder.path(), &["--levels", "user", "--topic", "0"]);
     push(&server, "old\n");
     server.wait_for_pushes(1);
-    let mut follower = server
-        .client(&["pull", "--follow", "--from", "newest"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the command is built");
+    let mut command = server.client(&["pull", "--follow", "--from", "newest"]);
+    command.stdout(Stdio::piped());
+    let mut follower = Process::start(command);
     // The pull has begun when it has asked twice: for the end, and for the bytes after it.
-    let deadline = Instant::now() + PATIENCE;
-    while server.stat()["service"]["pulls"].as_u64() < Some(2) {
-        assert!(Instant::now() < deadline);
-    }
+    until("the pull begins", || server.stat()["service"]["pulls"].as_u64() >= Some(2));
     push(&server, "new\n");
-    let mut line = String::new();
-    BufReader::new(follower.stdout.as_mut().expect("a pipe")).read_line(&mut line).expect("a line");
-    assert_eq!(line, "new\n");
-    let pid = rustix::process::Pid::from_child(&follower);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
-    assert_eq!(wait(&mut follower).code(), Some(0));
+    let mut lines = follower.stdout().lines();
+    assert_eq!(lines.next().expect("a line").expect("text"), "new");
+    follower.signal("INT");
+    follower.finish().good();
 }
 
 #[test]
@@ -345,68 +330,46 @@ fn manual_pages_are_written() {
     fails(&["man", "/dev/null/man1"], 1, "cannot write to /dev/null/man1");
 }
 
-/// In a network namespace of its own, on its loopback interface.
-const IN_KERNEL: &str = r#"
-set -e
-ip link set lo up
-"$0" serve --levels kernel,user,disk --interface lo --topic 0 --control "$1/control" --directory "$1/disk" >"$1/log" &
-server=$!
-trap 'kill -9 $server 2>/dev/null' EXIT
-until grep -q listening "$1/log"; do kill -0 $server; sleep 0.05; done
-printf 'one\ntwo\n' | "$0" push
-until [ "$("$0" pull --from 0 --length 8)" = "$(printf 'one\ntwo')" ]; do sleep 0.05; done
-until "$0" stat --json --interval 10ms --control "$1/control" | grep -q '"head":8,"hits":[0-9]*,"hole_bytes":0,"holes":0,"level":"disk"'; do sleep 0.05; done
-"$0" stat --json --interval 10ms --control "$1/control" >"$1/stat"
-kill -INT $server
-wait $server
-trap - EXIT
-"#;
-
 #[test]
 fn the_level_in_the_kernel() {
-    let folder = tempfile::tempdir().expect("a folder");
-    if !rustix::process::geteuid().is_root() {
-        let said =
-            writeln!(std::io::stderr(), "SKIPPED: the command with the level in the kernel (needs root)");
-        return said.expect("standard error");
-    }
-    let run = Command::new("timeout")
-        .args(["60", "unshare", "-n", "sh", "-c", IN_KERNEL, env!("CARGO_BIN_EXE_multimqc")])
-        .arg(folder.path())
-        .output()
-        .expect("util-linux is installed");
-    let error = String::from_utf8_lossy(&run.stderr);
-    if error.contains("run as root") || error.contains("unshare:") {
-        let said = writeln!(std::io::stderr(), "SKIPPED: the command with the level in the kernel ({error})");
-        return said.expect("standard error");
-    }
-    assert!(run.status.success(), "{run:?}");
-    let stat = std::fs::read(folder.path().join("stat")).expect("it was written");
-    let stat: serde_json::Value = serde_json::from_slice(&stat).expect("JSON");
-    let levels = &stat["topics"][0]["levels"];
-    assert_eq!((&levels[0]["level"], &levels[0]["messages"]), (&"kernel".into(), &2.into()), "{stat}");
-    assert!(levels[0]["hits"].as_u64() > Some(0), "the kernel has answered: {stat}");
-    assert_eq!((&levels[2]["level"], &levels[2]["head"]), (&"disk".into(), &8.into()), "{stat}");
+    in_world("command::the_level_in_the_kernel", || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options =
+            ["--levels", "kernel,user,disk", "--interface", "lo", "--port", "19997", "--topic", "0"];
+        let server = Server::start(folder.path(), &options);
+        // Without an address, at that port.
+        feed(multimqc(&["push"]), "one\ntwo\n");
+        let pull = || output(&mut multimqc(&["pull", "--from", "0", "--length", "8"])).stdout;
+        until("both are pulled", || pull() == b"one\ntwo\n");
+        until("the disk has them", || server.stat()["topics"][0]["levels"][2]["head"] == 8);
+        let stat = server.stat();
+        let levels = &stat["topics"][0]["levels"];
+        assert_eq!((&levels[0]["level"], &levels[0]["messages"]), (&"kernel".into(), &2.into()), "{stat}");
+        assert!(levels[0]["hits"].as_u64() > Some(0), "the kernel has answered: {stat}");
+        assert_eq!((&levels[2]["level"], &levels[2]["holes"]), (&"disk".into(), &0.into()), "{stat}");
+        server.end("INT");
+    });
 }
 
 #[test]
 fn one_signal_ends_what_waits() {
     let folder = tempfile::tempdir().expect("a folder");
     let server = Server::start(folder.path(), &["--topic", "0"]);
-    let mut pusher = server.client(&["push"]).stdin(Stdio::piped()).spawn().expect("the command is built");
-    let mut input = pusher.stdin.take().expect("a pipe");
+    let mut command = server.client(&["push"]);
+    command.stdin(Stdio::piped());
+    let mut pusher = Process::start(command);
+    let mut input = pusher.stdin();
     // The command reads its input once a line has arrived.
     input.write_all(b"one\n").expect("it reads");
     server.wait_for_pushes(1);
-    kill_process(Pid::from_child(&pusher), Signal::TERM).expect("it runs");
-    assert!(wait(&mut pusher).success());
+    pusher.signal("TERM");
+    pusher.finish().good();
     // A reader that ends is noticed although nothing more comes.
-    let mut follow =
-        server.client(&["pull", "--follow"]).stdout(Stdio::piped()).spawn().expect("the command is built");
-    let mut line = String::new();
-    BufReader::new(follow.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
-    assert_eq!(line, "one\n");
-    assert!(wait(&mut follow).success());
+    let mut command = server.client(&["pull", "--follow"]);
+    command.stdout(Stdio::piped());
+    let mut follow = Process::start(command);
+    assert_eq!(follow.line(), "one\n");
+    follow.finish().good();
 }
 
 #[test]
@@ -428,7 +391,7 @@ fn a_server_outlives_the_reader_of_its_output() {
     std::thread::sleep(std::time::Duration::from_millis(300));
     push(&server, "one\n");
     server.wait_for_pushes(1);
-    assert!(server.stop(Signal::TERM).success());
+    server.end("TERM");
 }
 
 #[test]
@@ -451,6 +414,6 @@ fn a_file_that_is_no_control_socket_stays() {
     // And one that another server made in its place is not removed with this one.
     std::fs::remove_file(&file).expect("its socket");
     let _other = std::os::unix::net::UnixListener::bind(&file).expect("a socket");
-    assert!(server.stop(Signal::TERM).success());
+    server.end("TERM");
     assert!(file.exists());
 }

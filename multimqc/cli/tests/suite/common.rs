@@ -1,11 +1,10 @@
 //! The command as a user runs it, and a world of its own for what needs network interfaces and mounts.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{ChildStdout, Command, Output, Stdio};
 
-pub const PATIENCE: Duration = Duration::from_secs(120);
+use testkit::{Process, skip, until};
 
 pub fn multimqc(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_multimqc"));
@@ -27,7 +26,7 @@ pub fn multimqc_with_open_files(limit: u32) -> Command {
 
 /// A server that is killed with the test.
 pub struct Server {
-    pub child: Child,
+    pub process: Process,
     /// None: the reader of the output has gone.
     pub output: Option<BufReader<ChildStdout>>,
     pub address: String,
@@ -44,40 +43,28 @@ impl Server {
         let control = folder.join("control").display().to_string();
         let directory = folder.join("disk").display().to_string();
         let port: &[&str] = if args.contains(&"--port") { &[] } else { &["--port", "0"] };
-        let mut child = command
-            .args(["serve", "--control", &control, "--directory", &directory])
-            .args(port)
-            .args(args)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the command is built");
-        let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+        command.args(["serve", "--control", &control, "--directory", &directory]).args(port).args(args);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = Process::start(command);
+        let mut output = process.stdout();
         let mut line = String::new();
         output.read_line(&mut line).expect("a line");
         if line.is_empty() {
             let mut error = String::new();
-            child.stderr.take().expect("a pipe").read_to_string(&mut error).expect("text");
+            process.stderr().read_to_string(&mut error).expect("text");
             panic!("the server did not start: {error}");
         }
         let address = line.split_whitespace().nth(3).expect("an address").to_owned();
-        Server { child, output: Some(output), address, control }
+        Server { process, output: Some(output), address, control }
     }
 
-    /// Ends the server as Ctrl-C does.
-    pub fn stop(mut self, signal: rustix::process::Signal) -> ExitStatus {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).expect("it runs");
-        wait(&mut self.child)
-    }
-
-    /// Ends the server as Ctrl-C does. Returns its log.
-    pub fn stop_with_log(mut self) -> String {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
-        let mut log = String::new();
-        self.child.stderr.take().expect("a pipe").read_to_string(&mut log).expect("text");
-        assert!(wait(&mut self.child).success(), "{log}");
+    /// Ends the server by a signal, as Ctrl-C or its manager does. Returns its log.
+    pub fn end(self, signal: &str) -> String {
+        let Server { process, output, .. } = self;
+        process.signal(signal);
+        let log = process.finish().good().stderr;
+        // It has a reader to the end.
+        drop(output);
         log
     }
 
@@ -95,28 +82,7 @@ impl Server {
     }
 
     pub fn wait_for_pushes(&self, pushes: u64) {
-        let deadline = Instant::now() + PATIENCE;
-        while self.stat()["service"]["pushes"] != pushes {
-            assert!(Instant::now() < deadline, "{}", self.stat());
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-pub fn wait(child: &mut Child) -> ExitStatus {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(status) = child.try_wait().expect("it is ours") {
-            return status;
-        }
-        assert!(Instant::now() < deadline, "the command does not end");
-        std::thread::sleep(Duration::from_millis(5));
+        until(&format!("{pushes} pushes"), || self.stat()["service"]["pushes"] == pushes);
     }
 }
 
@@ -124,16 +90,17 @@ pub fn output(command: &mut Command) -> Output {
     command.output().expect("the command is built")
 }
 
-/// Sends a text by `push`.
-pub fn push(server: &Server, text: &str) {
-    let mut child = server.client(&["push"]).stdin(Stdio::piped()).spawn().expect("the command is built");
-    child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it reads");
-    assert!(wait(&mut child).success());
+/// Runs a command that reads this text.
+pub fn feed(mut command: Command, text: &str) {
+    command.stdin(Stdio::piped());
+    let mut process = Process::start(command);
+    process.feed(text.as_bytes());
+    process.finish().good();
 }
 
-/// Says past the test harness that a test did not run.
-fn skip(why: &str) {
-    writeln!(std::io::stderr(), "SKIPPED: {why}").expect("standard error");
+/// Sends a text by `push`.
+pub fn push(server: &Server, text: &str) {
+    feed(server.client(&["push"]), text);
 }
 
 /// Set inside of a world: the test with its module.
@@ -170,15 +137,6 @@ pub fn must(command: &str) {
     let mut words = command.split(' ');
     let run = output(Command::new(words.next().expect("a command")).args(words));
     assert!(run.status.success(), "{command}: {}", String::from_utf8_lossy(&run.stderr));
-}
-
-/// Waits for something that lasts.
-pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// The bytes that `push --count --size` sends.

@@ -3,13 +3,13 @@
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use rustix::process::Signal;
 use serde_json::Value;
+use testkit::{Process, Random, until};
 
-use crate::common::{Server, in_world, multimqc, must, numbered, output, push, wait, wait_for};
+use crate::common::{Server, in_world, multimqc, must, numbered, output, push};
 
 /// A tunnel or a line of DSL takes less than an Ethernet frame: long replies go in fragments.
 #[test]
@@ -47,27 +47,20 @@ fn level(stat: &Value, name: &str) -> Value {
 }
 
 fn wait_for_head(server: &Server, name: &str, head: u64) {
-    wait_for(&format!("{name} comes to {head}"), || level(&server.stat(), name)["head"] == head);
+    until(&format!("{name} comes to {head}"), || level(&server.stat(), name)["head"] == head);
 }
 
 /// Sends numbered messages of a size. A server that is not scheduled meanwhile loses none if its socket has room for all: 8 MiB as the
 /// kernel counts, which takes 768 bytes for each small message, and 16.5 KiB for one of [`LARGE`].
-fn pusher(server: &Server, count: u64, size: usize, rate: &str) -> Child {
+fn pusher(server: &Server, count: u64, size: usize, rate: &str) -> Process {
     let (count, size) = (count.to_string(), size.to_string());
-    let mut command = server.client(&["push", "--count", &count, "--size", &size, "--rate", rate]);
-    command.spawn().expect("the command is built")
+    Process::start(server.client(&["push", "--count", &count, "--size", &size, "--rate", rate]))
 }
 
 /// Everything from the beginning on, with the status and the error.
 fn pull(server: &Server) -> (Option<i32>, Vec<u8>, String) {
     let pulled = output(&mut server.client(&["pull", "--from", "0"]));
     (pulled.status.code(), pulled.stdout, String::from_utf8_lossy(&pulled.stderr).into_owned())
-}
-
-/// A number that follows from a seed.
-fn random(seed: &mut u64, below: u64) -> u64 {
-    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    (*seed >> 33) % below
 }
 
 /// The ring is kept and stores on, so a server that is killed under load, again and again, loses nothing.
@@ -78,23 +71,23 @@ fn kills_under_load_lose_nothing() {
         let kills = std::env::var("KILLS").map_or(8, |kills| kills.parse().expect("a number"));
         let now =
             SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a clock").as_nanos() as u64;
-        let mut seed = std::env::var("KILL_SEED").map_or(now, |seed| seed.parse().expect("a number"));
+        let seed = std::env::var("KILL_SEED").map_or(now, |seed| seed.parse().expect("a number"));
         eprintln!("KILL_SEED={seed}");
+        let mut random = Random::new(seed);
         let folder = tempfile::tempdir().expect("a folder");
         let text = "levels = [\"kernel\", \"user\", \"disk\"]\nmax_age_ms = 5\n[kernel]\ninterface = \"lo\"\n\
                     keep = \"/sys/fs/bpf/kills\"\n[[topics]]\nid = 0\n";
         let file = configuration(folder.path(), text);
         let start = || Server::start(folder.path(), &["--config", &file, "--port", "19997"]);
         let mut server = start();
-        let mut sending = pusher(&server, COUNT, 32, "4000");
+        let sending = pusher(&server, COUNT, 32, "4000");
         for _ in 0..kills {
-            std::thread::sleep(Duration::from_millis(random(&mut seed, 1200)));
-            server.child.kill().expect("it runs");
-            server.child.wait().expect("it ends");
-            std::thread::sleep(Duration::from_millis(random(&mut seed, 100)));
+            std::thread::sleep(Duration::from_millis(random.below(1200)));
+            drop(server);
+            std::thread::sleep(Duration::from_millis(random.below(100)));
             server = start();
         }
-        assert!(wait(&mut sending).success(), "all were sent");
+        sending.finish().good();
         wait_for_head(&server, "disk", COUNT * 32);
         let stat = server.stat();
         assert_eq!(
@@ -105,37 +98,26 @@ fn kills_under_load_lose_nothing() {
             pull(&server) == (Some(0), numbered(COUNT, 32), String::new()),
             "every byte, from all levels"
         );
-        assert!(server.stop(Signal::INT).success());
+        server.end("INT");
         must(&format!("{} detach /sys/fs/bpf/kills", env!("CARGO_BIN_EXE_multimqc")));
     });
 }
 
 /// A process that keeps a network namespace while it lives.
-struct Namespace(Child);
-
-impl Namespace {
-    fn new() -> Namespace {
-        let mut sleeper = Command::new("unshare");
-        sleeper.args(["-n", "sleep", "600"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Namespace(sleeper.spawn().expect("util-linux is installed"))
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn namespace() -> Process {
+    let mut sleeper = Command::new("unshare");
+    sleeper.args(["-n", "sleep", "600"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    Process::start(sleeper)
 }
 
 /// The interface is removed and made again while the server runs.
 #[test]
 fn an_interface_that_comes_back_is_attached_again() {
     in_world("faults::an_interface_that_comes_back_is_attached_again", || {
-        let client = Namespace::new();
-        let pid = client.0.id();
+        let client = namespace();
+        let pid = client.id();
         let here = std::fs::read_link("/proc/self/ns/net").expect("a namespace");
-        wait_for("the client's namespace", || {
+        until("the client's namespace", || {
             std::fs::read_link(format!("/proc/{pid}/ns/net")).is_ok_and(|there| there != here)
         });
         let add = || {
@@ -160,17 +142,17 @@ fn an_interface_that_comes_back_is_attached_again() {
         assert!(send().status.success());
         wait_for_head(&server, "disk", 3200);
         must("ip link del v0");
-        wait_for("the loss is told", || server.stat()["kernel"]["attached"] == false);
+        until("the loss is told", || server.stat()["kernel"]["attached"] == false);
         assert_eq!(level(&server.stat(), "kernel")["head"], 3200, "the ring is still there");
         add();
-        wait_for("the return is told", || server.stat()["kernel"]["attached"] == true);
+        until("the return is told", || server.stat()["kernel"]["attached"] == true);
         assert_eq!(server.stat()["kernel"]["returns"], 1);
         assert!(send().status.success());
         wait_for_head(&server, "disk", 6400);
         assert_eq!(level(&server.stat(), "kernel")["messages"], 200, "the programs have stored them");
         let pulled = at_client(&["pull", "--from", "0"]);
         assert!(pulled.stdout == [numbered(100, 32), numbered(100, 32)].concat(), "every byte");
-        assert!(server.stop(Signal::INT).success());
+        server.end("INT");
     });
 }
 
@@ -186,9 +168,9 @@ fn a_full_disk_is_filled_up_once_it_has_room() {
         must(&format!("mount -t tmpfs -o size=3m tmpfs {}", disk.display()));
         let file = configuration(folder.path(), "[disk]\nsegment_bytes = 262144\n[[topics]]\nid = 0\n");
         let server = Server::start(folder.path(), &["--config", &file]);
-        assert!(wait(&mut pusher(&server, COUNT, SIZE, "20000")).success());
+        pusher(&server, COUNT, SIZE, "20000").finish().good();
         server.wait_for_pushes(COUNT);
-        wait_for("the failure is told", || {
+        until("the failure is told", || {
             let stat = server.stat();
             let error = stat["transfers"][0]["last_error"].as_str().unwrap_or_default().to_owned();
             error.contains("no space left") && level(&stat, "disk")["refused"].as_u64() > Some(0)
@@ -199,10 +181,10 @@ fn a_full_disk_is_filled_up_once_it_has_room() {
         let stat = server.stat();
         assert_eq!((&level(&stat, "disk")["holes"], &stat["transfers"][0]["holes"]), (&0.into(), &0.into()));
         assert!(stat["transfers"][0]["last_error"].is_null(), "{stat}");
-        assert!(server.stop(Signal::INT).success());
+        server.end("INT");
         let server = Server::start(folder.path(), &["--levels", "disk", "--topic", "0"]);
         assert!(pull(&server) == (Some(0), numbered(COUNT, SIZE), String::new()), "from the disk");
-        assert!(server.stop(Signal::INT).success());
+        server.end("INT");
         must(&format!("umount {}", disk.display()));
     });
 }
@@ -243,9 +225,9 @@ fn a_cut_end_is_a_hole() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = configuration(folder.path(), "[[topics]]\nid = 0\npush_port = 0\n");
     let server = Server::start(folder.path(), &["--config", &file]);
-    assert!(wait(&mut pusher(&server, 1000, 32, "20000")).success());
+    pusher(&server, 1000, 32, "20000").finish().good();
     wait_for_head(&server, "disk", 32_000);
-    assert!(server.stop(Signal::INT).success());
+    server.end("INT");
     let last = segments(folder.path()).pop().expect("a segment");
     let file = File::options().write(true).open(last).expect("a segment");
     file.set_len(file.metadata().expect("a length").len() - 50).expect("a cut");
@@ -258,7 +240,7 @@ fn a_cut_end_is_a_hole() {
     assert!(error.contains("were lost (a hole)"), "{error}");
     let kept = bytes.strip_suffix(b"and on").expect("what came later");
     assert!(numbered(1000, 32).starts_with(kept) && kept.len() < 32_000);
-    let log = server.stop_with_log();
+    let log = server.end("INT");
     let told = format!(
         "topic 0: {} bytes from offset {} to 32000 are damaged or missing",
         32_000 - kept.len(),
@@ -275,9 +257,9 @@ fn a_damaged_segment_is_a_hole() {
     let file =
         configuration(folder.path(), "[disk]\nsegment_bytes = 65536\n[[topics]]\nid = 0\npush_port = 0\n");
     let server = Server::start(folder.path(), &["--config", &file]);
-    assert!(wait(&mut pusher(&server, COUNT, 32, "20000")).success());
+    pusher(&server, COUNT, 32, "20000").finish().good();
     wait_for_head(&server, "disk", COUNT * 32);
-    assert!(server.stop(Signal::INT).success());
+    server.end("INT");
     let segments = segments(folder.path());
     let mut damaged = File::options().write(true).open(&segments[1]).expect("a segment");
     damaged.seek(SeekFrom::Start(20_000)).expect("a place");
@@ -307,12 +289,11 @@ fn a_server_killed_on_a_full_disk_goes_on() {
         must(&format!("mount -t tmpfs -o size=2m tmpfs {}", disk.display()));
         let text = "[disk]\nsegment_bytes = 262144\nrestart_gap_bytes = 8388608\n[[topics]]\nid = 0\n";
         let file = configuration(folder.path(), text);
-        let mut server = Server::start(folder.path(), &["--config", &file]);
-        assert!(wait(&mut pusher(&server, COUNT, SIZE, "20000")).success());
-        wait_for("the disk is full", || level(&server.stat(), "disk")["refused"].as_u64() > Some(0));
+        let server = Server::start(folder.path(), &["--config", &file]);
+        pusher(&server, COUNT, SIZE, "20000").finish().good();
+        until("the disk is full", || level(&server.stat(), "disk")["refused"].as_u64() > Some(0));
         let kept = level(&server.stat(), "disk")["head"].as_u64().expect("a head");
-        server.child.kill().expect("it runs");
-        server.child.wait().expect("it ends");
+        drop(server);
         must(&format!("mount -o remount,size=64m {}", disk.display()));
         let server = Server::start(folder.path(), &["--config", &file]);
         push(&server, "after\n");
@@ -322,7 +303,7 @@ fn a_server_killed_on_a_full_disk_goes_on() {
         assert!(error.contains("were lost (a hole)"), "{error}");
         let expected = [&numbered(COUNT, SIZE)[..kept as usize], b"after\n"].concat();
         assert!(bytes == expected, "what the disk had, and what came after");
-        assert!(server.stop(Signal::INT).success());
+        server.end("INT");
         must(&format!("umount {}", disk.display()));
     });
 }

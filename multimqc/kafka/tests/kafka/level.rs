@@ -1,12 +1,13 @@
 //! The conformance suite, holes, restarts and failures, with a real Apache Kafka.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use multimqc::{Batch, Epoch, Found, Hole, Level, LevelError, Stop, TopicId};
 use multimqc_conformance::pattern;
 use multimqc_kafka::{KafkaConfig, KafkaLevel};
+use testkit::awaited;
 
-use crate::kafka::Kafka;
+use crate::kafka::{Kafka, PATIENCE};
 use crate::lab::Levels;
 
 const TOPIC: TopicId = TopicId(3);
@@ -38,14 +39,11 @@ fn check(level: &KafkaLevel, from: u64, length: usize) {
 
 /// Offers a batch until Kafka takes it.
 fn write_until_taken(level: &KafkaLevel, offset: u64, length: usize) -> multimqc::Written {
-    let until = Instant::now() + Duration::from_secs(240);
-    loop {
-        match write(level, offset, length) {
-            Ok(written) => return written,
-            Err(LevelError::Down(_)) if Instant::now() < until => {}
-            Err(error) => panic!("{error}"),
-        }
-    }
+    awaited(PATIENCE, "Kafka takes it", || match write(level, offset, length) {
+        Ok(written) => Some(written),
+        Err(LevelError::Down(_)) => None,
+        Err(error) => panic!("{error}"),
+    })
 }
 
 #[test]
@@ -125,17 +123,12 @@ fn what_kafka_removes_is_gone(kafka: &Kafka) {
         write(&level, head, 100_000).expect("Kafka takes it");
         head += 100_000;
     }
-    let until = Instant::now() + Duration::from_secs(120);
-    let first = loop {
-        assert!(Instant::now() < until, "Kafka removes nothing");
+    let first = awaited(PATIENCE, "Kafka removes something", || {
         let fresh = KafkaLevel::new(KafkaConfig { restart_gap_bytes: 0, ..config.clone() })
             .expect("the configuration is good");
         let first = fresh.open(TOPIC, 0, Epoch(9)).expect("it opens").first;
-        if first > 0 {
-            break first;
-        }
-        std::thread::sleep(Duration::from_millis(200));
-    };
+        (first > 0).then_some(first)
+    });
     let mut bytes = [0; 10];
     // Kafka may remove more at any time: then the beginning that was told is gone too.
     let mut told = 0;

@@ -3,62 +3,36 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::fs::File;
-use std::io::Write;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use testkit::own_port;
+use testkit::{Process, has, own_port, skip, within};
 
 /// How long a start, a stop or a download may take.
-const PATIENCE: Duration = Duration::from_secs(240);
+pub const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A Kafka server, which ends when it is dropped.
 pub struct Kafka {
+    // Before the folder, which goes after it.
+    process: Option<Process>,
     folder: TempDir,
     jars: PathBuf,
     port: u16,
-    process: Option<Child>,
-}
-
-/// Waits until the condition holds.
-fn wait(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < until, "{what} takes longer than {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 /// Runs a program to its end. True if it succeeded.
 fn succeeds(command: &mut Command, what: &str) -> bool {
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{what}: {error}"));
     let mut status = None;
-    wait(what, || {
+    within(PATIENCE, what, || {
         status = child.try_wait().expect("a child can be waited for");
         status.is_some()
     });
     status.is_some_and(|status| status.success())
-}
-
-/// Says past the harness, which captures what tests print, that the tests do not run.
-fn skip<T>(why: &str) -> Option<T> {
-    writeln!(std::io::stderr(), "SKIPPED: Kafka ({why})").expect("standard error");
-    None
-}
-
-fn there(program: &str, argument: &str) -> bool {
-    let mut command = Command::new(program);
-    command
-        .arg(argument)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success())
 }
 
 /// The folder with Kafka's jars, which Maven fetches once. `None`, with the reason printed, where there is no Java or no Maven.
@@ -66,10 +40,9 @@ fn jars() -> Option<PathBuf> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kafka-4.1.0");
-    let missing =
-        !there("java", "-version") || !folder.join("complete").exists() && !there("mvn", "-version");
-    if missing {
-        return skip("needs java, of default-jre-headless, and mvn, of maven");
+    // Of default-jre-headless, and of maven.
+    if !has("java", "Kafka") || !folder.join("complete").exists() && !has("mvn", "Kafka") {
+        return None;
     }
     if !folder.join("complete").exists() {
         // Tests of other crates use this file too.
@@ -78,7 +51,8 @@ fn jars() -> Option<PathBuf> {
         maven.args(["-B", "-q", "-f"]).arg(pom).arg("dependency:copy-dependencies");
         maven.arg(format!("-DoutputDirectory={}", folder.display())).stdin(Stdio::null());
         if !succeeds(&mut maven, "the download of Kafka") {
-            return skip("Maven cannot fetch its jars here");
+            skip("Kafka (Maven cannot fetch its jars here)");
+            return None;
         }
         File::create(folder.join("complete")).expect("a mark that it is complete");
     }
@@ -129,15 +103,16 @@ impl Kafka {
     /// Starts the process again, on the same data and the same port.
     pub fn run(&mut self) {
         let mut java = self.java("kafka.Kafka");
-        let mut child = java.arg(self.folder.path().join("properties")).spawn().expect("java starts");
-        wait("the start of Kafka", || {
-            if let Some(status) = child.try_wait().expect("a child can be waited for") {
+        java.arg(self.folder.path().join("properties"));
+        let mut process = Process::start(java);
+        within(PATIENCE, "the start of Kafka", || {
+            if !process.is_running() {
                 let output = std::fs::read_to_string(self.folder.path().join("output")).unwrap_or_default();
-                panic!("Kafka ended with {status}: {output}");
+                panic!("Kafka ended: {output}");
             }
             TcpStream::connect(("127.0.0.1", self.port)).is_ok()
         });
-        self.process = Some(child);
+        self.process = Some(process);
     }
 
     /// Its address.
@@ -145,34 +120,22 @@ impl Kafka {
         format!("127.0.0.1:{}", self.port)
     }
 
-    fn signal(&self, signal: Signal) {
-        let process = self.process.as_ref().expect("it runs");
-        kill_process(Pid::from_child(process), signal).expect("it can be signalled");
+    fn signal(&self, signal: &str) {
+        self.process.as_ref().expect("it runs").signal(signal);
     }
 
     /// Stops the process where it is; it keeps its connections and answers nothing.
     pub fn pause(&self) {
-        self.signal(Signal::STOP);
+        self.signal("STOP");
     }
 
     /// Lets a paused process go on.
     pub fn go_on(&self) {
-        self.signal(Signal::CONT);
+        self.signal("CONT");
     }
 
     /// Kills the process. Its data stays.
     pub fn kill(&mut self) {
-        let mut process = self.process.take().expect("it runs");
-        process.kill().expect("it can be killed");
-        process.wait().expect("it ends");
-    }
-}
-
-impl Drop for Kafka {
-    fn drop(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
+        drop(self.process.take().expect("it runs"));
     }
 }

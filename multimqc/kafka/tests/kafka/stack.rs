@@ -12,14 +12,14 @@ use multimqc::{
 };
 use multimqc_conformance::{Disk, Lab, User, pattern};
 use multimqc_kafka::{KafkaConfig, KafkaLevel};
+use testkit::within;
 
 use crate::common;
 use crate::common::labs::InKernel;
-use crate::kafka::Kafka;
+use crate::kafka::{Kafka, PATIENCE};
 use crate::lab::Levels;
 
 const TOPIC: TopicId = TopicId(3);
-const PATIENCE: Duration = Duration::from_secs(240);
 
 #[test]
 fn every_set_of_levels_before_kafka_conforms() {
@@ -66,14 +66,6 @@ fn counters(server: &Server, kind: LevelKind) -> Counters {
     level.expect("it is there").counters(TOPIC)
 }
 
-fn wait_for(what: &str, done: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// The end of a level's window.
 fn level_head(server: &Server, level: usize) -> u64 {
     server.stack().levels()[level].window(TOPIC).expect("open").head
@@ -87,7 +79,7 @@ fn push(server: &Server, to: u64) {
         let message = pattern(head(), 1000.min(to - head()) as usize);
         let end = head() + message.len() as u64;
         pusher.push(&message).expect("it is sent");
-        wait_for("the message arrives", || head() == end && level_head(server, 1) + 200_000 >= end);
+        within(PATIENCE, "the message arrives", || head() == end && level_head(server, 1) + 200_000 >= end);
     }
 }
 
@@ -115,14 +107,14 @@ fn a_server_goes_on_while_kafka_is_down_and_fills_it_up_afterwards() {
     let server = serve(&kafka, folder.path());
     // More than the user level and the disk keep.
     push(&server, 6_000_000);
-    wait_for("Kafka gets everything", || level_head(&server, 2) == 6_000_000);
+    within(PATIENCE, "Kafka gets everything", || level_head(&server, 2) == 6_000_000);
     pull(&server, 0, 20_000);
     let windows: Vec<_> = server.stack().levels().iter().map(|level| level.window(TOPIC)).collect();
     assert!(counters(&server, LevelKind::Kafka).hits > 0, "Kafka has answered: {windows:?}");
 
     kafka.kill();
     push(&server, 7_000_000);
-    wait_for("the failure is counted", || {
+    within(PATIENCE, "the failure is counted", || {
         let report = &server.transfers()[1];
         report.failures > 0 && report.last_error.is_some() && counters(&server, LevelKind::Kafka).refused > 0
     });
@@ -134,8 +126,8 @@ fn a_server_goes_on_while_kafka_is_down_and_fills_it_up_afterwards() {
     assert_eq!(old, Fetched::End(7_000_000), "what only Kafka has is asked for again later");
 
     kafka.run();
-    wait_for("Kafka gets the rest", || level_head(&server, 2) == 7_000_000);
-    wait_for("the error is over", || server.transfers()[1].last_error.is_none());
+    within(PATIENCE, "Kafka gets the rest", || level_head(&server, 2) == 7_000_000);
+    within(PATIENCE, "the error is over", || server.transfers()[1].last_error.is_none());
     pull(&server, 0, 20_000);
     let (disk, last) = (counters(&server, LevelKind::Disk), counters(&server, LevelKind::Kafka));
     assert_eq!((server.transfers()[1].holes, disk.holes, last.holes), (0, 0, 0), "nothing was lost");

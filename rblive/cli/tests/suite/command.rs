@@ -1,30 +1,19 @@
 //! The command as its users run it.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::BufRead;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::process::{Running, rblive};
+use testkit::Process;
+
+use crate::http;
+use crate::process::{Serving, certify, rblive, serve, write_own};
 
 fn output(args: &[&str]) -> String {
     let output = rblive().args(args).output().unwrap();
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
-}
-
-fn get(address: &str, path: &str) -> String {
-    get_with(address, path, "")
-}
-
-/// With more fields.
-fn get_with(address: &str, path: &str, fields: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n{fields}Connection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
 }
 
 #[test]
@@ -42,11 +31,7 @@ fn tokens_are_made_with_the_key_of_the_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("node.toml");
     let path = file.to_str().unwrap();
-    let write = |text: &str| {
-        std::fs::write(&file, text).unwrap();
-        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
-    };
-    write("[deliver]\ntoken_key = 'a secret that is long'\n");
+    write_own(&file, "[deliver]\ntoken_key = 'a secret that is long'\n");
     let opens = |token: &str, stream: &str| {
         rblive_deliver::token::check(b"a secret that is long", stream, Some(token.trim())).is_ok()
     };
@@ -59,7 +44,7 @@ fn tokens_are_made_with_the_key_of_the_configuration() {
         ("[deliver]\ntoken_key = 'k'\n", ["token", "a", "-c", path], "deliver.token_key is too weak"),
         ("[deliver]\ntoken_key = '0123456789abcdef'\n", ["token", "a b", "-c", path], "the name of a stream"),
     ] {
-        write(text);
+        write_own(&file, text);
         let output = rblive().args(args).output().unwrap();
         let error = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && error.contains(said), "{error}");
@@ -70,11 +55,10 @@ fn tokens_are_made_with_the_key_of_the_configuration() {
 fn hash_of(line: &[u8]) -> Result<String, String> {
     let mut command = rblive();
     command.arg("password").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(line).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+    let mut process = Process::start(command);
+    process.feed(line);
+    let outcome = process.finish();
+    if outcome.status.success() { Ok(outcome.text()) } else { Err(outcome.stderr) }
 }
 
 #[test]
@@ -91,81 +75,65 @@ fn passwords_are_hashed_as_those_of_rbmq() {
 #[test]
 fn a_node_serves_without_a_configuration_until_a_signal() {
     let addresses = ["--control", "--listen", "--rtmp", "--http"].map(|option| [option, "127.0.0.1:0"]);
-    let mut child =
-        rblive().arg("serve").args(addresses.as_flattened()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap());
-    let mut serving = Running(child);
-    let mut line = String::new();
-    lines.read_line(&mut line).unwrap();
+    let mut command = rblive();
+    command.arg("serve").args(addresses.as_flattened());
+    let serving = Serving::start(command);
+    let line = &serving.said;
     assert!(line.contains("encoders at rtmp://127.0.0.1:"), "{line}");
     assert!(line.contains("viewers at https://127.0.0.1:"), "{line}");
-    let address = line.trim().rsplit("http://").next().unwrap().to_owned();
-    assert!(get(&address, "/health").ends_with("ok\n"), "{line}");
-    assert!(get(&address, "/streams").contains("\"name\":\"local\""));
-    assert!(get(&address, "/metrics").contains("rblive_sent_streams 0"));
-    assert!(get(&address, "/metrics").contains("rblive_ingest_connections_total 0"));
+    let address = serving.address("metrics at http://");
+    let get = |path: &str| http::text(&address, path, "").1;
+    assert_eq!(get("/health"), "ok\n");
+    assert!(get("/streams").contains("\"name\":\"local\""));
+    assert!(get("/metrics").contains("rblive_sent_streams 0"));
+    assert!(get("/metrics").contains("rblive_ingest_connections_total 0"));
     // A node has the key of a certificate: the kernel writes no core file of it, whatever its soft limit was.
-    let limits = std::fs::read_to_string(format!("/proc/{}/limits", serving.0.id())).unwrap();
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", serving.process.id())).unwrap();
     let core = limits.lines().find_map(|line| line.strip_prefix("Max core file size")).unwrap();
     assert_eq!(core.split_whitespace().take(2).collect::<Vec<_>>(), ["0", "0"]);
-    let pid = rustix::process::Pid::from_child(&serving.0);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    assert!(serving.0.wait().unwrap().success());
+    serving.process.signal("TERM");
+    serving.process.finish().good();
 }
 
 #[test]
 fn wrong_tokens_are_told_and_counted() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("node.toml");
-    std::fs::write(
+    write_own(
         &file,
         "[control]\nlisten = '127.0.0.1:0'\ntoken = '0123456789abcdef'\n[deliver]\nlisten = ''\n",
-    )
-    .unwrap();
-    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
-    let mut command = rblive();
-    command.arg("serve").arg("--config").arg(&file).env("RBLIVE_LOG", "warn");
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap());
-    let mut messages = BufReader::new(child.stderr.take().unwrap());
-    let _serving = Running(child);
-    let mut line = String::new();
-    lines.read_line(&mut line).unwrap();
-    let address = line.trim().rsplit("http://").next().unwrap().to_owned();
-    let metrics = |token: &str| get_with(&address, "/metrics", &format!("Authorization: Bearer {token}\r\n"));
-    assert!(metrics("0123456789abcdeF").starts_with("HTTP/1.1 401 "));
+    );
+    let mut command = serve(&file);
+    command.env("RBLIVE_LOG", "warn").stderr(Stdio::piped());
+    let mut serving = Serving::start(command);
+    let mut messages = serving.process.stderr();
+    let address = serving.address("metrics at http://");
+    let metrics =
+        |token: &str| http::text(&address, "/metrics", &format!("Authorization: Bearer {token}\r\n"));
+    assert_eq!(metrics("0123456789abcdeF").0, 401);
     let mut said = String::new();
     while !said.contains("refused at the control page: the token is wrong") {
         assert_ne!(messages.read_line(&mut said).unwrap(), 0, "{said}");
     }
-    assert!(metrics("0123456789abcdef").contains("\nrblive_control_wrong_tokens_total 1\n"));
+    assert!(metrics("0123456789abcdef").1.contains("\nrblive_control_wrong_tokens_total 1\n"));
 }
 
 #[test]
 fn a_hangup_reads_the_certificate_again() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name);
-    let renew = || {
-        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-        std::fs::write(file("chain.pem"), made.cert.pem()).unwrap();
-        std::fs::write(file("key.pem"), made.signing_key.serialize_pem()).unwrap();
-    };
-    renew();
+    certify(folder.path());
     let [chain, key] = ["chain.pem", "key.pem"].map(|name| file(name).display().to_string());
     let text = format!(
         "[control]\nlisten = ''\n[deliver]\nlisten = '127.0.0.1:0'\ncertificate = '{chain}'\nprivate_key = '{key}'\n"
     );
     std::fs::write(file("node.toml"), text).unwrap();
-    let mut command = rblive();
-    command.arg("serve").arg("--config").arg(file("node.toml")).env("RBLIVE_LOG", "info");
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap());
-    let mut messages = BufReader::new(child.stderr.take().unwrap());
-    let serving = Running(child);
-    lines.read_line(&mut String::new()).unwrap();
+    let mut command = serve(&file("node.toml"));
+    command.env("RBLIVE_LOG", "info").stderr(Stdio::piped());
+    let mut serving = Serving::start(command).process;
+    let mut messages = serving.stderr();
     let mut hangup_says = |text: &str| {
-        let pid = rustix::process::Pid::from_child(&serving.0);
-        rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+        serving.signal("HUP");
         let mut line = String::new();
         while !line.contains("certificate") {
             line.clear();
@@ -175,7 +143,7 @@ fn a_hangup_reads_the_certificate_again() {
     };
     std::fs::write(file("chain.pem"), "rubbish").unwrap();
     hangup_says("the certificate stays as it was");
-    renew();
+    certify(folder.path());
     hangup_says("the certificate was read again");
 }
 
@@ -211,30 +179,22 @@ fn errors_name_the_cause() {
 fn a_node_that_other_machines_reach_asks_who_they_are() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("node.toml");
-    let serve = |more: &str, options: &[&str]| {
+    let starts = |more: &str, options: &[&str]| {
         let node = "[[nodes]]\nname = 'open'\nid = 1\nrole = 'both'\naddress = '0.0.0.0:0'\n[deliver]\nlisten = ''\n";
         std::fs::write(&file, format!("{node}{more}")).unwrap();
-        let mut command = rblive();
-        command.args(["serve", "--config"]).arg(&file).args(["--control", "127.0.0.1:0"]).args(options);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let (mut line, mut said) = (String::new(), String::new());
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut command = serve(&file);
+        command.args(["--control", "127.0.0.1:0"]).args(options).stderr(Stdio::piped());
+        let Serving { process, said } = Serving::start(command);
         // A process that is killed may owe lines of its log.
-        rustix::process::kill_process(
-            rustix::process::Pid::from_child(&child),
-            rustix::process::Signal::TERM,
-        )
-        .unwrap();
-        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        child.wait().unwrap();
-        (line, said)
+        process.signal("TERM");
+        (said, process.finish().stderr)
     };
-    let (line, said) = serve("", &[]);
+    let (line, said) = starts("", &[]);
     assert!(
         line.is_empty() && said.contains("dissemination.token_file") && said.contains("--insecure"),
         "{said}"
     );
-    let (line, said) = serve("", &["--insecure"]);
+    let (line, said) = starts("", &["--insecure"]);
     assert!(line.contains("takes streams of other nodes at 0.0.0.0:"), "{line} {said}");
     assert!(said.contains("insecure: other machines reach"), "{said}");
     let token = folder.path().join("token");
@@ -242,16 +202,16 @@ fn a_node_that_other_machines_reach_asks_who_they_are() {
     let allow = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
     let more = format!("[dissemination]\ntoken_file = '{}'\n", token.display());
     allow(&token, 0o644);
-    let (line, said) = serve(&more, &[]);
+    let (line, said) = starts(&more, &[]);
     assert!(line.is_empty() && said.contains(&format!("run: chmod 640 {}", token.display())), "{said}");
     allow(&token, 0o600);
-    let (line, said) = serve(&more, &[]);
+    let (line, said) = starts(&more, &[]);
     assert!(line.contains("takes streams of other nodes"), "{line} {said}");
     let more = format!("{more}[ingest.keys]\ncamera = '0123456789abcdef'\n");
     allow(&file, 0o644);
-    let (line, said) = serve(&more, &[]);
+    let (line, said) = starts(&more, &[]);
     assert!(line.is_empty() && said.contains("ingest.keys: everybody on this machine can read it"), "{said}");
     allow(&file, 0o640);
-    let (line, said) = serve(&more, &[]);
+    let (line, said) = starts(&more, &[]);
     assert!(line.contains("takes streams of other nodes"), "{line} {said}");
 }

@@ -1,16 +1,15 @@
 //! How each command ends when something is in its way.
 
-use std::os::unix::fs::PermissionsExt;
-
 use testkit::{Kind, check_ends, row};
+
+use crate::process::write_own;
 
 #[test]
 fn each_command_ends_whatever_is_in_its_way() {
     let folder = tempfile::tempdir().unwrap();
     let (node, recordings) = (folder.path().join("node.toml"), folder.path().join("recordings"));
     std::fs::create_dir(&recordings).unwrap();
-    std::fs::write(&node, "[deliver]\ntoken_key = 'a long secret of 32 bytes at least'\n").unwrap();
-    std::fs::set_permissions(&node, PermissionsExt::from_mode(0o600)).unwrap();
+    write_own(&node, "[deliver]\ntoken_key = 'a long secret of 32 bytes at least'\n");
     let (node, recordings) = (node.display(), recordings.display());
     check_ends(
         env!("CARGO_BIN_EXE_rblive"),

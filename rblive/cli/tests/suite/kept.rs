@@ -1,12 +1,12 @@
 //! ffmpeg pushes over RTMP, a node keeps the stream, and ffmpeg plays what was kept: every picture, in order, also after kills.
 
-use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
-use crate::process::{Running, rblive};
-use testkit::own_addr;
+use testkit::{Process, awaited, has, own_addr};
+
+use crate::process::{Serving, ffmpeg, rblive, serve};
 
 const WAIT: Duration = Duration::from_secs(120);
 
@@ -14,7 +14,7 @@ const WAIT: Duration = Duration::from_secs(120);
 struct Lab {
     folder: tempfile::TempDir,
     encoders: String,
-    _ingest: Running,
+    _ingest: Serving,
 }
 
 impl Lab {
@@ -31,8 +31,8 @@ impl Lab {
             folder.path().join("kept").display()
         );
         std::fs::write(folder.path().join("node.toml"), text).unwrap();
-        let (ingest, said) = serve(folder.path(), "ingest");
-        let encoders = said.split_once("rtmp://").unwrap().1.split('/').next().unwrap().to_owned();
+        let ingest = start(folder.path(), "ingest");
+        let encoders = ingest.address("rtmp://");
         Self { folder, encoders, _ingest: ingest }
     }
 
@@ -47,29 +47,19 @@ impl Lab {
         Some(newest.join("1/media.m3u8")).filter(|list| list.is_file())
     }
 
-    fn push(&self, file: &Path, pace: &[&str]) -> Running {
+    fn push(&self, file: &Path, pace: &[&str]) -> Process {
         let url = format!("rtmp://{}/live/camera", self.encoders);
         let mut command = ffmpeg();
-        let command = command.args(pace).arg("-i").arg(file).args(["-c", "copy", "-f", "flv"]).arg(url);
-        Running(command.spawn().unwrap())
+        command.args(pace).arg("-i").arg(file).args(["-c", "copy", "-f", "flv"]).arg(url);
+        Process::start(command)
     }
 }
 
-/// Starts a node, and returns what it says.
-fn serve(folder: &Path, node: &str) -> (Running, String) {
-    let arguments = ["--node", node, "--rtmp", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--control", ""];
-    let mut command = rblive();
-    let command = command.arg("serve").arg("--config").arg(folder.join("node.toml")).args(arguments);
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    (Running(child), line)
-}
-
-fn ffmpeg() -> Command {
-    let mut command = Command::new("ffmpeg");
-    command.args(["-nostdin", "-v", "error"]);
-    command
+/// Starts a node with listeners at any ports.
+fn start(folder: &Path, node: &str) -> Serving {
+    let mut command = serve(&folder.join("node.toml"));
+    command.args(["--node", node, "--rtmp", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--control", ""]);
+    Serving::start(command)
 }
 
 /// The check sums of all pictures, which all differ.
@@ -97,12 +87,8 @@ fn encode_in(to: &Path, seconds: u32, size: &str) -> bool {
         "-c:v libx264 -preset ultrafast -g 25 -keyint_min 25 -sc_threshold 0 -pix_fmt yuv420p -c:a aac";
     let mut command = ffmpeg();
     command.args(inputs.split_whitespace()).args(coding.split_whitespace());
-    let made = command.args(["-t", &seconds.to_string()]).arg(to).status();
-    if made.is_err() {
-        writeln!(std::io::stderr(), "SKIPPED: what was kept (there is no ffmpeg; apt-get install ffmpeg)")
-            .expect("standard error");
-    }
-    made.is_ok_and(|status| status.success())
+    command.args(["-t", &seconds.to_string()]).arg(to);
+    has("ffmpeg", "what was kept") && command.status().is_ok_and(|status| status.success())
 }
 
 /// The segments of a list, all of which are whole: boxes that end where the file does.
@@ -124,17 +110,6 @@ fn segments(list: &Path) -> usize {
     files.len()
 }
 
-fn until<T>(what: &str, mut reached: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(value) = reached() {
-            return value;
-        }
-        assert!(begun.elapsed() < WAIT, "{what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
 #[test]
 #[ignore = "long: needs ffmpeg"]
 fn every_picture_is_kept() {
@@ -143,12 +118,11 @@ fn every_picture_is_kept() {
     if !encode(&file, 12) {
         return;
     }
-    let (_keeper, said) = serve(root, "keeper");
-    let viewers = said.split_once("viewers at ").unwrap().1.split(';').next().unwrap().trim();
-    let mut pushing = lab.push(&file, &[]);
-    assert!(pushing.0.wait().unwrap().success());
+    let keeper = start(root, "keeper");
+    let viewers = keeper.after("viewers at ");
+    lab.push(&file, &[]).finish().good();
     let pushed = pictures(&file);
-    let list = until("the whole stream is kept", || lab.list().filter(|list| segments(list) >= 12));
+    let list = awaited(WAIT, "the whole stream is kept", || lab.list().filter(|list| segments(list) >= 12));
     assert_eq!(pictures(&list), pushed);
     let index = list.parent().unwrap().with_file_name("index.m3u8");
     assert_eq!(pictures(&index), pushed);
@@ -170,8 +144,8 @@ fn every_picture_of_each_rendition_is_kept() {
     if !encode_in(&files[0], 6, "320x180") || !encode_in(&files[1], 6, "160x90") {
         return;
     }
-    let (_keeper, said) = serve(root, "keeper");
-    let viewers = said.split_once("viewers at ").unwrap().1.split(';').next().unwrap().trim();
+    let keeper = start(root, "keeper");
+    let viewers = keeper.after("viewers at ");
     let urls = ["hi", "lo"].map(|name| format!("rtmp://{}/live/{name}", lab.encoders));
     let mut command = ffmpeg();
     for file in &files {
@@ -181,7 +155,7 @@ fn every_picture_of_each_rendition_is_kept() {
         command.args(["-map", input, "-c", "copy", "-f", "flv", url]);
     }
     assert!(command.status().unwrap().success());
-    let list = until("both renditions are kept", || {
+    let list = awaited(WAIT, "both renditions are kept", || {
         let list = lab.list_of("ladder")?;
         let both = [&list, &list.parent()?.with_file_name("2").join("media.m3u8")];
         both.iter().all(|list| list.is_file() && segments(list) >= 6).then_some(list.clone())
@@ -211,8 +185,10 @@ fn killed_at_any_moment_it_leaves_a_list_that_plays_and_goes_on() {
     let _pushing = lab.push(&file, &["-re"]);
     let mut kept = 0;
     for round in 0..4u64 {
-        let (keeper, _) = serve(root, "keeper");
-        until("segments are kept", || lab.list().map(|list| segments(&list)).filter(|now| *now >= kept + 2));
+        let keeper = start(root, "keeper");
+        awaited(WAIT, "segments are kept", || {
+            lab.list().map(|list| segments(&list)).filter(|now| *now >= kept + 2)
+        });
         // At another moment of a segment each time.
         std::thread::sleep(Duration::from_millis(170 * round));
         drop(keeper);

@@ -3,6 +3,7 @@
 mod browser;
 mod command;
 mod ends;
+mod http;
 mod kept;
 mod kills;
 mod live;

@@ -1,15 +1,14 @@
 //! A node from a publisher to a viewer: frames that a test makes go in over RTMP, and a playlist and its segments come out over HTTP.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 use rblive_ingest::rtmp::{Client, ClientState};
+use testkit::{LONG, awaited};
 
-use crate::process::{Running, rblive};
+use crate::http;
+use crate::process::{Serving, serve};
 
-const WAIT: Duration = Duration::from_secs(60);
 /// Frames per second, of which the first one is a key frame.
 const RATE: u32 = 25;
 const SPS: &[u8] = &[
@@ -35,7 +34,7 @@ impl Publisher {
     fn connect(address: &str, name: &str) -> Self {
         let mut client = Client::new("live", name, &format!("rtmp://{address}/live"));
         let mut socket = TcpStream::connect(address).unwrap();
-        socket.set_read_timeout(Some(WAIT)).unwrap();
+        socket.set_read_timeout(Some(LONG)).unwrap();
         let mut bytes = [0; 4096];
         loop {
             socket.write_all(&client.take_output()).unwrap();
@@ -64,13 +63,7 @@ impl Publisher {
 
 /// The body of an answer, if there is such a file.
 fn get(viewers: &str, path: &str) -> Option<Vec<u8>> {
-    let mut stream = TcpStream::connect(viewers).unwrap();
-    stream.set_read_timeout(Some(WAIT)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).unwrap();
-    let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("a head");
-    answer.starts_with(b"HTTP/1.1 200 ").then(|| answer[end + 4..].to_vec())
+    http::get(viewers, path, "").filter(|(status, _)| *status == 200).map(|(_, body)| body)
 }
 
 /// The whole segments of a playlist, and its initialisation segment.
@@ -87,25 +80,15 @@ fn frames_go_in_and_segments_come_out() {
     let text = "[control]\nlisten = ''\n[deliver]\nlisten = '127.0.0.1:0'\ntls = false\n\
                 [ingest]\nrtmp = '127.0.0.1:0'\nsegment_ms = 1000\n[[rules]]\nstreams = '*'\nnodes = ['local']\n";
     std::fs::write(&file, text).unwrap();
-    let mut child = rblive().arg("serve").arg("--config").arg(&file).stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let mut serving = Running(child);
-    let after = |text: &str| line.split(text).nth(1).unwrap_or_else(|| panic!("{line}"));
-    let address = |text: &str| after(text).split(['/', ';', '\n']).next().unwrap().to_owned();
-    let (encoders, viewers) = (address("encoders at rtmp://"), address("viewers at http://"));
+    let serving = Serving::start(serve(&file));
+    let [encoders, viewers] =
+        ["encoders at rtmp://", "viewers at http://"].map(|before| serving.address(before));
     let mut publisher = Publisher::connect(&encoders, "camera");
     (0..3 * RATE + 1).for_each(|number| publisher.push(number));
-    let begun = Instant::now();
-    let (uris, map) = loop {
+    let (uris, map) = awaited(LONG, "three segments", || {
         let playlist = get(&viewers, "/live/camera/1/media.m3u8").unwrap_or_default();
-        let (uris, map) = segments(&String::from_utf8(playlist).unwrap());
-        if uris.len() >= 3 {
-            break (uris, map);
-        }
-        assert!(begun.elapsed() < WAIT, "three segments appear: {uris:?}");
-        std::thread::sleep(Duration::from_millis(20));
-    };
+        Some(segments(&String::from_utf8(playlist).unwrap())).filter(|(uris, _)| uris.len() >= 3)
+    });
     let index = String::from_utf8(get(&viewers, "/live/camera/index.m3u8").unwrap()).unwrap();
     assert!(index.contains("RESOLUTION=1280x720") && index.contains("1/media.m3u8"), "{index}");
     let file = |uri: &str| get(&viewers, &format!("/live/camera/1/{uri}")).unwrap_or_else(|| panic!("{uri}"));
@@ -120,7 +103,6 @@ fn frames_go_in_and_segments_come_out() {
         assert!(frames.iter().all(is_there), "each frame from {first} on is in {uri}");
         assert!(segment.len() < slices.len() + 4000, "nothing else is");
     }
-    let pid = rustix::process::Pid::from_child(&serving.0);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    assert!(serving.0.wait().unwrap().success());
+    serving.process.signal("INT");
+    serving.process.finish().good();
 }

@@ -1,14 +1,13 @@
 //! Strangers at all listeners of a node: they take no places from others, little memory, and few lines of the log.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::Stdio;
 
 use testkit::{Door, connect_from, is_in_own_network};
 
-use crate::process::{Running, rblive};
+use crate::process::{Serving, certify, serve, write_own};
 
 /// The places of each listener.
 const PLACES: u32 = 32;
@@ -18,19 +17,15 @@ const MOST_LINES: usize = 100;
 
 /// A node with all listeners, and where they are.
 struct Node {
-    process: Running,
-    said: String,
+    serving: Serving,
     log: std::path::PathBuf,
 }
 
 impl Node {
     fn start(folder: &Path, host: &str) -> Self {
-        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-        let [certificate, key, config, log] =
-            ["cert.pem", "key.pem", "rblive.toml", "log"].map(|name| folder.join(name));
-        std::fs::write(&certificate, made.cert.pem()).unwrap();
-        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-        let files = format!("certificate = '{}'\nprivate_key = '{}'\n", certificate.display(), key.display());
+        certify(folder);
+        let at = folder.display();
+        let files = format!("certificate = '{at}/chain.pem'\nprivate_key = '{at}/key.pem'\n");
         let servers: String =
             ["rtmp", "rtmps", "http", "https"].map(|name| format!("{name} = '{host}:0'\n")).concat();
         let text = format!(
@@ -41,21 +36,16 @@ impl Node {
              [ingest]\n{servers}{files}[ingest.limits]\nconnections = {PLACES}\nidle_ms = 600000\n\
              [ingest.keys]\n'*' = '0123456789abcdef'\n"
         );
-        std::fs::write(&config, text).unwrap();
-        std::fs::set_permissions(&config, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-        let mut command = rblive();
-        command.args(["serve", "--insecure", "--config"]).arg(&config).stdout(Stdio::piped());
-        let mut child = command.stderr(File::create(&log).unwrap()).spawn().unwrap();
-        let mut said = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
-        Self { process: Running(child), said, log }
+        let [config, log] = ["rblive.toml", "log"].map(|name| folder.join(name));
+        write_own(&config, &text);
+        let mut command = serve(&config);
+        command.arg("--insecure").stderr(File::create(&log).unwrap());
+        Self { serving: Serving::start(command), log }
     }
 
     /// The listener whose address follows `before`, reached at `host`.
     fn door(&self, name: &'static str, before: &str, host: IpAddr) -> Door {
-        let rest = self.said.split_once(before).unwrap_or_else(|| panic!("{before} in {}", self.said)).1;
-        let address = rest.split(['/', ';', '\n']).next().unwrap();
-        let port = address.parse::<SocketAddr>().unwrap().port();
+        let port = self.serving.address(before).parse::<SocketAddr>().unwrap().port();
         // RTMP's handshake, and messages without end in many chunk streams. A TLS handshake, and a head, without end.
         let chunk = [&[3][..], &[0; 3], &[0, 0xFF, 0xFF, 20, 0, 0, 0, 0], &[0; 128]].concat();
         let rtmp = [[&[3][..], &[0; 3072]].concat(), chunk];
@@ -130,7 +120,7 @@ fn are_open_to_others(host: IpAddr, strangers: impl Fn(u32) -> IpAddr, client: I
     let folder = tempfile::tempdir().unwrap();
     let node = Node::start(folder.path(), if host.is_ipv6() { "[::]" } else { "127.0.0.1" });
     for door in node.doors(host) {
-        door.is_open_to_others(&strangers, client, node.process.0.id());
+        door.is_open_to_others(&strangers, client, node.serving.process.id());
         refuses_guesses_and_pages(&door, strangers(0), client);
     }
     let log = std::fs::read_to_string(&node.log).unwrap();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rblive_deliver::{Patience, Settings};
 use rustls::{ClientConnection, StreamOwned};
+use testkit::until;
 
 use crate::lab::{Files, Got, Lab, NAME, media, tls};
 
@@ -115,9 +116,7 @@ fn metrics(lab: &Lab, files: &Files) -> String {
 
 /// Waits until the metrics have this line.
 fn counted(lab: &Lab, files: &Files, line: &str) {
-    while !metrics(lab, files).contains(line) {
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    until(line, || metrics(lab, files).contains(line));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use rblive_deliver::{Catalog, Patience, Server, Settings};
 use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use testkit::own_addr;
+use testkit::{own_addr, until};
 
 /// How long a test waits for something that must come.
 pub const WAIT: Duration = Duration::from_secs(60);
@@ -115,11 +115,7 @@ impl Lab {
         let server = Server::start_with(settings, patience, catalog.clone()).unwrap();
         let id = ingest.create_stream(NAME).unwrap();
         let lab = Self { server, id, catalog, init: b"init".to_vec(), ingest, delivery };
-        let until = Instant::now() + WAIT;
-        while lab.ingest.peers().iter().any(|peer| !peer.connected) {
-            assert!(Instant::now() < until, "the nodes are connected");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        until("the nodes are connected", || lab.ingest.peers().iter().all(|peer| peer.connected));
         lab
     }
 
@@ -142,9 +138,7 @@ impl Lab {
     /// The source is gone, and has not ended the stream.
     pub fn lose(&self) {
         self.ingest.destroy_stream(self.id).unwrap();
-        while self.received(self.id) {
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        until("the stream is gone", || !self.received(self.id));
     }
 
     /// Writes a chunk.
@@ -179,11 +173,7 @@ impl Lab {
         for id in ids {
             self.write(Header { rendition: *id, ..Header::new(Kind::Init) }, &self.init);
         }
-        let until = Instant::now() + WAIT;
-        while !self.catalog.statuses().iter().any(|stream| stream.name == NAME) {
-            assert!(Instant::now() < until, "the stream is described");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        until("the stream is described", || self.catalog.statuses().iter().any(|stream| stream.name == NAME));
     }
 
     /// Writes a part; each segment has two.

@@ -1,6 +1,6 @@
 //! Streams with several renditions.
 
-use std::time::Duration;
+use testkit::{LONG, awaited};
 
 use crate::lab::{Lab, NAME};
 
@@ -13,13 +13,10 @@ fn text(lab: &Lab, file: &str) -> (u16, String) {
 
 /// Waits until a file has this text.
 fn with(lab: &Lab, file: &str, wanted: &str) -> String {
-    loop {
+    awaited(LONG, &format!("{wanted} in {file}"), || {
         let (status, text) = text(lab, file);
-        if status == 200 && text.contains(wanted) {
-            return text;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+        (status == 200 && text.contains(wanted)).then_some(text)
+    })
 }
 
 /// Writes segments of two renditions, which are described.

@@ -1,6 +1,7 @@
 //! The beginning and the end of streams.
 
 use rblive_deliver::Settings;
+use testkit::until;
 
 use crate::lab::{Lab, NAME};
 
@@ -44,9 +45,7 @@ fn viewers_learn_of_the_end() {
     let list = lab.playlist_with("#EXT-X-ENDLIST\n", |path| lab.get(path));
     assert!(list.contains("\n1.m4s\n") && !list.contains("PRELOAD-HINT"), "{list}");
     assert_eq!(lab.get(&format!("/live/{NAME}/1/1.m4s")).status, 200);
-    while lab.get(&format!("/live/{NAME}/1/media.m3u8")).status != 404 {
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    until("its playlist is gone", || lab.get(&format!("/live/{NAME}/1/media.m3u8")).status == 404);
     assert!(lab.catalog.statuses().is_empty());
 }
 
@@ -80,9 +79,7 @@ fn a_stream_whose_source_does_not_return_ends() {
     lab.playlist_with("\n1.m4s\n", |path| lab.get(path));
     lab.lose();
     lab.playlist_with("#EXT-X-ENDLIST\n", |path| lab.get(path));
-    while !lab.catalog.statuses().is_empty() {
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    until("the stream is forgotten", || lab.catalog.statuses().is_empty());
 }
 
 #[test]
@@ -124,14 +121,10 @@ fn the_end_of_an_older_stream_leaves_the_newer_one() {
     lab.segments(2..4, 1000);
     lab.end();
     lab.id = newer;
-    while lab.received(older) {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    until("the older one is gone", || !lab.received(older));
     lab.segments(2..3, 1000);
     let list = lab.playlist_with("\n4.m4s\n", |path| lab.get(path));
     assert!(!list.contains("ENDLIST") && !list.contains("\n5.m4s\n"), "{list}");
     lab.end();
-    while !lab.catalog.statuses().is_empty() {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    until("the stream is forgotten", || lab.catalog.statuses().is_empty());
 }

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use rblive_deliver::Settings;
+use testkit::until;
 
 use crate::lab::{Files, Got, Lab, NAME, WAIT, media, patient, tls};
 
@@ -90,8 +91,6 @@ fn a_viewer_that_takes_too_little_is_disconnected() {
     write!(viewer, "GET /live/{NAME}/1/0.0.m4s HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
     let slow =
         || String::from_utf8(lab.get("/metrics").body).unwrap().contains("rblive_slow_viewers_total 1\n");
-    while !slow() {
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
+    until("the viewer is slow", slow);
     assert!(!Got::read(viewer).whole);
 }

@@ -3,26 +3,18 @@
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Output};
+use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::Value;
+use testkit::{Process, within};
 
 use crate::node::Node;
 
 fn load() -> Command {
     Command::new(env!("CARGO_BIN_EXE_rblive-load"))
-}
-
-/// A process that is killed with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 fn watch(args: &[&str], url: &str) -> Output {
@@ -57,7 +49,7 @@ fn check_a_push(args: &[&str]) {
         "1",
         &node.encoders("load"),
     ]);
-    let _push = Running(push.spawn().unwrap());
+    let _push = Process::start(push);
     let [first, second] = [1, 2].map(|number| node.playlist(&format!("load{number}")));
     wait_for(&first);
     wait_for(&second);
@@ -87,18 +79,14 @@ fn viewers_over_http_2_check_every_frame() {
 
 /// Waits until a stream can be watched.
 fn wait_for(url: &str) {
-    let (begun, mut seconds) = (std::time::Instant::now(), 0.5);
-    let sees = |seconds: f64| {
+    let mut seconds = 0.5;
+    within(Duration::from_secs(120), &format!("something at {url}"), || {
         let mut viewer = load();
         viewer.args(["watch", "--quiet", "--ramp", "0", "--seconds", &seconds.to_string(), url]);
-        viewer.status().unwrap().success()
-    };
-    while !sees(seconds) {
-        assert!(begun.elapsed().as_secs() < 120, "nothing at {url}");
-        std::thread::sleep(std::time::Duration::from_millis(200));
         // A busy machine takes longer for the first bytes.
         seconds = 10f64.min(seconds * 1.2);
-    }
+        viewer.status().unwrap().success()
+    });
 }
 
 /// A server with the given answers, of which a path's last one is repeated. More connections at once than `most` are closed.

@@ -6,8 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-
-use crate::process::Running;
+use testkit::{Process, has};
 
 /// How long a browser may take for one command, or to reach a state that lasts. The machine may be busy.
 pub const WAIT: Duration = Duration::from_secs(180);
@@ -16,16 +15,16 @@ pub const WAIT: Duration = Duration::from_secs(180);
 pub struct Browser {
     session: String,
     address: String,
-    _driver: Running,
+    _driver: Process,
 }
 
 impl Browser {
     /// Opens a window of this size. `None` where Chromium or its driver is not installed.
     pub fn open(width: u32, height: u32) -> Option<Self> {
         let mut command = Command::new("chromedriver");
-        let mut child = command.arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let driver = Running(child);
+        command.arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut driver = has("chromedriver", "the pages in a browser").then(|| Process::start(command))?;
+        let mut lines = driver.stdout().lines();
         let port = lines.find_map(|line| {
             let line = line.unwrap();
             let port = line.split_once("successfully on port ")?.1;

@@ -9,16 +9,16 @@
 //! `GLASS_JSON=FILE` writes a row for the bench (`scripts/bench-live glass`); `RBLIVE_SECONDS=30` sets how long is measured.
 
 use std::io::Write;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
+use testkit::Process;
 
 use super::node::{browser, serve};
-use crate::process::Running;
 
 /// The picture, in pixels, and the blocks of a row and of a column.
 const SIZE: (usize, usize) = (320, 180);
@@ -68,7 +68,7 @@ fn picture(ms: u64) -> Vec<u8> {
 struct Clock {
     stopped: Arc<AtomicBool>,
     drawing: Option<JoinHandle<()>>,
-    _encoder: Running,
+    _encoder: Process,
 }
 
 impl Clock {
@@ -81,8 +81,8 @@ impl Clock {
         command.args("-v error -fflags nobuffer -probesize 32 -analyzeduration 0".split(' '));
         command.args(input.split(' ')).args(["-i", "-"]).args(coding.split(' '));
         command.args(["-flush_packets", "1", "-f", "flv", to]).stdin(Stdio::piped());
-        let mut encoder: Child = command.spawn().unwrap();
-        let mut pipe = encoder.stdin.take().unwrap();
+        let mut encoder = Process::start(command);
+        let mut pipe = encoder.stdin();
         let stopped = Arc::new(AtomicBool::new(false));
         let stop = stopped.clone();
         let drawing = std::thread::spawn(move || {
@@ -95,7 +95,7 @@ impl Clock {
                 }
             }
         });
-        Self { stopped, drawing: Some(drawing), _encoder: Running(encoder) }
+        Self { stopped, drawing: Some(drawing), _encoder: encoder }
     }
 }
 

@@ -1,35 +1,31 @@
 //! The demonstration, nodes and encoders for the browser's tests.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::io::BufRead;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
+
+use testkit::{Process, has};
 
 use super::driver::Browser;
-use crate::process::Running;
+use crate::process::{self, Serving, ffmpeg, rblive, write_own};
 
 /// A browser window for a test, unless there is none here, or no encoder.
 pub fn browser(width: u32, height: u32) -> Option<Browser> {
-    let encodes = Command::new("ffmpeg").arg("-version").output().is_ok();
-    let browser = encodes.then(|| Browser::open(width, height)).flatten();
-    if browser.is_none() {
-        let needs = "chromedriver with Chromium, and ffmpeg (scripts/setup --tests)";
-        writeln!(std::io::stderr(), "SKIPPED: the pages in a browser need {needs}").expect("standard error");
-    }
-    browser
+    has("ffmpeg", "the pages in a browser").then(|| Browser::open(width, height)).flatten()
 }
 
 /// A running `rblive demo`.
 pub struct Demo {
     pub page: String,
     pub control: String,
-    _process: Running,
+    _process: Process,
 }
 
 pub fn demo() -> Demo {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rblive"));
-    let mut process = Running(command.arg("demo").stdout(Stdio::piped()).spawn().unwrap());
-    let mut lines = BufReader::new(process.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut command = rblive();
+    command.arg("demo").stdout(Stdio::piped());
+    let mut process = Process::start(command);
+    let mut lines = process.stdout().lines().map(Result::unwrap);
     let mut address = |before: &str| {
         let found = lines.find_map(|line| {
             let rest = line.strip_prefix(before)?.trim();
@@ -47,27 +43,34 @@ pub struct Node {
     pub page: String,
     pub control: String,
     rtmp: String,
-    _process: Running,
+    _process: Process,
 }
 
 /// A node for encoders and viewers, with these lines in its configuration.
 pub fn serve(folder: &Path, lines: &str) -> Node {
     let file = folder.join("node.toml");
-    std::fs::write(&file, format!("{lines}\n[[rules]]\nstreams = '*'\nnodes = ['local']\n")).unwrap();
-    // A file with tokens must not be readable by everybody.
-    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
-    let addresses = ["--control", "--listen", "--rtmp"].map(|option| [option, "127.0.0.1:0"]);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rblive"));
-    command.arg("serve").arg("--config").arg(&file).args(addresses.as_flattened());
-    let mut process = Running(command.stdout(Stdio::piped()).spawn().unwrap());
-    let mut line = String::new();
-    BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let after = |before: &str| {
-        let rest = line.trim().split_once(before).unwrap_or_else(|| panic!("{before}: {line}")).1;
-        rest.split(';').next().unwrap().to_owned()
-    };
-    let control = format!("http://{}/", after("metrics at http://"));
-    Node { page: after("viewers at "), control, rtmp: after("encoders at "), _process: process }
+    write_own(&file, &format!("{lines}\n[[rules]]\nstreams = '*'\nnodes = ['local']\n"));
+    let mut command = process::serve(&file);
+    command.args(["--control", "--listen", "--rtmp"].map(|option| [option, "127.0.0.1:0"]).as_flattened());
+    let node = Serving::start(command);
+    let control = format!("http://{}/", node.address("metrics at http://"));
+    Node {
+        page: node.after("viewers at "),
+        control,
+        rtmp: node.after("encoders at "),
+        _process: node.process,
+    }
+}
+
+const CODING: &str =
+    "-c:v libx264 -preset ultrafast -tune zerolatency -pix_fmt yuv420p -g 25 -c:a aac -f flv";
+
+/// Runs ffmpeg in real time with a picture and a tone, and these options.
+pub fn encode(options: &str, to: &[&str]) -> Process {
+    let input = "-re -f lavfi -i testsrc2=size=320x180:rate=25 -f lavfi -i sine=frequency=440";
+    let mut command = ffmpeg();
+    command.args(input.split(' ')).args(options.split_whitespace()).args(to);
+    Process::start(command)
 }
 
 impl Node {
@@ -77,25 +80,15 @@ impl Node {
     }
 
     /// An encoder that publishes a stream until it is dropped.
-    pub fn publish(&self, name: &str) -> Running {
-        let input =
-            "-nostdin -v error -re -f lavfi -i testsrc2=size=320x180:rate=25 -f lavfi -i sine=frequency=440";
-        let coding =
-            "-c:v libx264 -preset ultrafast -tune zerolatency -pix_fmt yuv420p -g 25 -c:a aac -f flv";
-        let mut command = Command::new("ffmpeg");
-        command.args(input.split(' ')).args(coding.split(' ')).arg(self.encoders(name));
-        Running(command.spawn().unwrap())
+    pub fn publish(&self, name: &str) -> Process {
+        encode(CODING, &[&self.encoders(name)])
     }
+
     /// An encoder that publishes a picture of 320x180 and the same one of 160x90.
-    pub fn publish_two(&self, [high, low]: [&str; 2]) -> Running {
-        let input =
-            "-nostdin -v error -re -f lavfi -i testsrc2=size=320x180:rate=25 -f lavfi -i sine=frequency=440";
-        let coding = "-map 0:v -map 1:a -c:v libx264 -preset ultrafast -tune zerolatency -pix_fmt yuv420p -g 25 -sc_threshold 0 \
-                      -c:a aac -f flv";
-        let coding = || coding.split_whitespace();
-        let mut command = Command::new("ffmpeg");
-        command.args(input.split(' ')).args(coding()).arg(self.encoders(high));
-        command.args(["-s", "160x90"]).args(coding()).arg(self.encoders(low));
-        Running(command.spawn().unwrap())
+    pub fn publish_two(&self, names: [&str; 2]) -> Process {
+        let coding = format!("-map 0:v -map 1:a -sc_threshold 0 {CODING}");
+        let [high, low] = names.map(|name| self.encoders(name));
+        let small: Vec<&str> = ["-s", "160x90"].into_iter().chain(coding.split(' ')).collect();
+        encode(&coding, &[&[&*high], &small[..], &[&*low]].concat())
     }
 }

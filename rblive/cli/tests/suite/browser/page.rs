@@ -5,9 +5,8 @@ use testkit::own_addr;
 
 use super::accessible::{check, fits};
 use super::driver::Browser;
-use super::node::{browser, demo, serve};
+use super::node::{browser, demo, encode, serve};
 use super::picture::keep;
-use crate::process::Running;
 
 const ENTER: &str = "\u{e007}";
 const TAB: &str = "\u{e004}";
@@ -152,11 +151,8 @@ fn transport_streams_that_pass_play() {
     let folder = tempfile::tempdir().unwrap();
     let port = own_addr();
     let node = serve(folder.path(), &format!("[ingest]\nhttp = '{port}'\npassthrough = ['ts']"));
-    let args = "-nostdin -v error -re -f lavfi -i testsrc2=size=320x180:rate=25 -f lavfi -i sine=frequency=440 -c:v libx264 -preset \
-                ultrafast -tune zerolatency -pix_fmt yuv420p -g 25 -c:a aac -f hls -hls_time 1 -method PUT";
-    let to = format!("http://{port}/live/ts/index.m3u8");
-    let mut command = std::process::Command::new("ffmpeg");
-    let _encoder = Running(command.args(args.split_whitespace()).arg(to).spawn().unwrap());
+    let coding = "-c:v libx264 -preset ultrafast -tune zerolatency -pix_fmt yuv420p -g 25 -c:a aac -f hls -hls_time 1 -method PUT";
+    let _encoder = encode(coding, &[&format!("http://{port}/live/ts/index.m3u8")]);
     browser.go(&format!("{}#/ts", node.page));
     play(&browser, 3.0);
 }
@@ -176,12 +172,8 @@ fn codecs_that_the_browser_does_not_know_are_told() {
         browser.run(&asked) == json!(true)
     };
     for (name, coding, kind) in [("hevc", hevc, "hvc1.1.6.L60.90"), ("ac3", ac3, "ac-3")] {
-        let input = "-nostdin -v error -re -f lavfi -i testsrc2=size=320x180:rate=25 -f lavfi -i sine=frequency=440 -pix_fmt yuv420p";
-        let mut command = std::process::Command::new("ffmpeg");
-        command.args(input.split(' ')).args(coding.split(' '));
-        command.args("-f hls -hls_time 1 -method PUT".split(' '));
-        command.arg(format!("http://{port}/live/{name}/index.m3u8"));
-        let _encoder = Running(command.spawn().unwrap());
+        let options = format!("-pix_fmt yuv420p {coding} -f hls -hls_time 1 -method PUT");
+        let _encoder = encode(&options, &[&format!("http://{port}/live/{name}/index.m3u8")]);
         browser.go(&format!("{}#/{name}", node.page));
         if knows(kind) {
             play(&browser, 1.0);

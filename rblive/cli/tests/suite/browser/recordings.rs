@@ -1,7 +1,9 @@
 //! Recordings on the viewers' page: they are listed, play with the keyboard alone, and say how they end.
 
+use testkit::within;
+
 use super::accessible::{check, fits};
-use super::driver::Browser;
+use super::driver::{Browser, WAIT};
 use super::node::{Node, browser, serve};
 use super::picture::keep;
 
@@ -62,16 +64,11 @@ fn record(browser: &Browser, node: &Node, number: usize) {
     let encoder = node.publish("camera");
     let listed = "(async () => (await (await fetch('/vod')).json()).recordings.map((own) => own.segments))()";
     // Segments of both, of the newest one first.
-    let begun = std::time::Instant::now();
-    loop {
+    within(WAIT, &format!("recording {number} is kept"), || {
         let segments = browser.finish(listed);
         let all: Vec<u64> = segments.as_array().unwrap().iter().filter_map(|own| own.as_u64()).collect();
-        if all.len() == number && all[0] >= 4 {
-            break;
-        }
-        assert!(begun.elapsed() < super::driver::WAIT, "recording {number} is kept: {segments}");
-        std::thread::sleep(std::time::Duration::from_millis(250));
-    }
+        all.len() == number && all[0] >= 4
+    });
     drop(encoder);
     browser.wait("document.getElementById('streams').childElementCount === 0");
 }

@@ -2,13 +2,16 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use testkit::Process;
+
 use super::media;
+use crate::process::ffmpeg;
 
 /// A minute of moving picture, each frame of which is known.
 pub struct Film {
@@ -25,9 +28,9 @@ impl Film {
         let picture = ["-f", "lavfi", "-i", "testsrc2=size=320x180:rate=24", "-t", "60", "-c:v", "libx264"];
         let coding = ["-preset", "veryfast", "-threads", "1", "-bf", "2", "-pix_fmt", "yuv420p"];
         let groups = ["-g", "12", "-keyint_min", "12", "-sc_threshold", "0"];
-        ffmpeg(picture.iter().chain(&coding).chain(&groups), &file);
+        convert(picture.iter().chain(&coding).chain(&groups), &file);
         let path = file.to_str().unwrap();
-        ffmpeg(["-i", path, "-c", "copy", "-bsf:v", "h264_mp4toannexb", "-f", "h264"].iter(), &raw);
+        convert(["-i", path, "-c", "copy", "-bsf:v", "h264_mp4toannexb", "-f", "h264"].iter(), &raw);
         let mut frames = HashMap::new();
         for nal in media::annexb(&std::fs::read(raw).unwrap()) {
             if media::is_picture(nal) {
@@ -50,18 +53,13 @@ impl Film {
     }
 }
 
-fn ffmpeg<'a>(arguments: impl Iterator<Item = &'a &'a str>, to: &Path) {
-    let output = Command::new("ffmpeg")
-        .args(["-nostdin", "-v", "error", "-y"])
-        .args(arguments)
-        .arg(to)
-        .output()
-        .unwrap();
+fn convert<'a>(arguments: impl Iterator<Item = &'a &'a str>, to: &Path) {
+    let output = ffmpeg().arg("-y").args(arguments).arg(to).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 pub struct Encoder {
-    running: Arc<Mutex<Child>>,
+    running: Arc<Mutex<Process>>,
     stopped: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -70,13 +68,13 @@ impl Encoder {
     /// Pushes the film under these names at once.
     pub fn start(film: Arc<Film>, address: String, streams: &'static [&'static str]) -> Self {
         let push = move || {
-            let input = ["-nostdin", "-v", "quiet", "-re", "-stream_loop", "-1", "-i"];
-            let mut command = Command::new("ffmpeg");
-            command.args(input).arg(&film.file);
+            let mut command = ffmpeg();
+            command.args(["-re", "-stream_loop", "-1", "-i"]).arg(&film.file);
             for stream in streams {
                 command.args(["-c", "copy", "-f", "flv"]).arg(format!("rtmp://{address}/live/{stream}"));
             }
-            command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+            Process::start(command)
         };
         let running = Arc::new(Mutex::new(push()));
         let stopped = Arc::new(AtomicBool::new(false));
@@ -84,9 +82,9 @@ impl Encoder {
         let thread = std::thread::spawn(move || {
             while !stop.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(100));
-                let mut child = watched.lock().unwrap();
-                if child.try_wait().unwrap().is_some() {
-                    *child = push();
+                let mut process = watched.lock().unwrap();
+                if !process.is_running() {
+                    *process = push();
                 }
             }
         });
@@ -94,9 +92,7 @@ impl Encoder {
     }
 
     pub fn kill(&self) {
-        let mut child = self.running.lock().unwrap();
-        let _ = child.kill();
-        child.wait().unwrap();
+        self.running.lock().unwrap().signal("KILL");
     }
 }
 
@@ -104,6 +100,5 @@ impl Drop for Encoder {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::Relaxed);
         let _ = self.thread.take().map(JoinHandle::join);
-        self.kill();
     }
 }

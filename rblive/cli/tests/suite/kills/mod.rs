@@ -19,13 +19,12 @@ mod viewer;
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::process::Command;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use encoder::{Encoder, Film};
 use nodes::{NODES, Nodes};
-use testkit::Random;
+use testkit::{Random, has};
 use viewer::{Addresses, Seen, Viewer};
 
 /// The time limits of nodes are longer than this.
@@ -97,8 +96,8 @@ fn film() -> Arc<Film> {
 }
 
 fn kills(transport: &str) {
-    if Command::new("ffmpeg").arg("-version").output().is_err() {
-        return say("SKIPPED: kills in front of viewers (there is no ffmpeg; apt-get install ffmpeg)");
+    if !has("ffmpeg", "kills in front of viewers") {
+        return;
     }
     let seed = number("KILL_SEED", u64::from(std::process::id()));
     say(&format!("KILL_SEED={seed}"));

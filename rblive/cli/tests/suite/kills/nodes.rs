@@ -1,12 +1,11 @@
 //! The nodes: processes of the command, which keep their addresses over restarts.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use crate::process::rblive;
 use testkit::own_addr;
+
+use crate::process::{self, Serving};
 
 /// A node, and the nodes to which it sends.
 pub struct Place {
@@ -23,7 +22,7 @@ pub const NODES: [Place; 4] = [
 ];
 
 pub struct Nodes {
-    running: Vec<(&'static str, PathBuf, Child)>,
+    running: Vec<(&'static str, PathBuf, Serving)>,
     viewers: Vec<(&'static str, String)>,
     encoders: String,
 }
@@ -54,8 +53,8 @@ impl Nodes {
                 _ if name == "ingest" => all.encoders = encoders,
                 _ => {}
             }
-            let child = serve(&file);
-            all.running.push((name, file, child));
+            let serving = serve(&file);
+            all.running.push((name, file, serving));
         }
         all
     }
@@ -72,33 +71,22 @@ impl Nodes {
 
     /// Kills a node, and starts it again after a pause.
     pub fn restart(&mut self, node: &str, pause: Duration) {
-        let (_, file, child) = self.running.iter_mut().find(|(name, ..)| *name == node).unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
+        let at = self.running.iter().position(|(name, ..)| *name == node).unwrap();
+        let (name, file, killed) = self.running.remove(at);
+        drop(killed);
         std::thread::sleep(pause);
-        *child = serve(file);
+        let serving = serve(&file);
+        self.running.push((name, file, serving));
     }
 }
 
-impl Drop for Nodes {
-    fn drop(&mut self) {
-        for (.., child) in &mut self.running {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-fn serve(file: &Path) -> Child {
-    let mut command = rblive();
+fn serve(file: &Path) -> Serving {
+    let mut command = process::serve(file);
     // As systemd does.
     let state = file.with_extension("state");
     std::fs::create_dir_all(&state).unwrap();
-    command.env("STATE_DIRECTORY", state);
-    command.env("RBLIVE_LOG", "error").arg("serve").arg("--config").arg(file).stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert!(line.starts_with("rblive: node "), "the node starts: {line}");
-    child
+    command.env("STATE_DIRECTORY", state).env("RBLIVE_LOG", "error");
+    let serving = Serving::start(command);
+    assert!(serving.said.starts_with("rblive: node "), "the node starts: {}", serving.said);
+    serving
 }

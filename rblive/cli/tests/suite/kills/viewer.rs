@@ -3,8 +3,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{Read as _, Write};
-use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -15,6 +13,7 @@ use testkit::Random;
 use super::encoder::Film;
 use super::media;
 use super::rules::{self, Listed, Read};
+use crate::http;
 
 /// How long a viewer may be without what must come.
 const WAIT: Duration = Duration::from_secs(120);
@@ -200,7 +199,7 @@ impl Watching {
 
     /// Gets a path; what is no success is counted.
     fn get(&mut self, path: &str) -> Option<Vec<u8>> {
-        match get(&self.address, path) {
+        match http::get(&self.address, path, "") {
             Some((200, body)) => return Some(body),
             Some((503, _)) => self.note(|seen| seen.busy += 1),
             Some((404 | 410, _)) => self.note(|seen| seen.gone += 1),
@@ -302,20 +301,4 @@ impl Watching {
             seen.longest_wait = seen.longest_wait.max(waited);
         });
     }
-}
-
-/// A request of its own connection: the status and the body. None without a whole answer.
-fn get(address: &str, path: &str) -> Option<(u16, Vec<u8>)> {
-    let mut stream = TcpStream::connect(address).ok()?;
-    stream.set_read_timeout(Some(WAIT)).ok()?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n").ok()?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).ok()?;
-    let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n")?;
-    let body = answer.split_off(end + 4);
-    let head = String::from_utf8(answer).ok()?;
-    let length =
-        head.lines().find_map(|line| line.strip_prefix("content-length: "))?.parse::<usize>().ok()?;
-    let status = head.split(' ').nth(1)?.parse().ok()?;
-    (length == body.len()).then_some((status, body))
 }

@@ -2,15 +2,15 @@
 
 use std::process::Command;
 
+use testkit::skip;
+
 use super::say;
 
 /// Follows the playlists for that many seconds. The test is skipped where there is no parser.
 pub fn check(url: &str, seconds: u32, options: &[&str]) {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/players/apple.py");
     let Some(parser) = std::env::var_os("M3U8").filter(|path| !path.is_empty()) else {
-        return say(
-            "SKIPPED: Apple's rules by another parser (the variable M3U8 names no package m3u8 of PyPI)",
-        );
+        return skip("Apple's rules by another parser (the variable M3U8 names no package m3u8 of PyPI)");
     };
     let mut command = Command::new("python3");
     let command = command.env("PYTHONPATH", parser).env("PYTHONDONTWRITEBYTECODE", "1").arg(script);

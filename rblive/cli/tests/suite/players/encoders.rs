@@ -1,15 +1,15 @@
 //! Encoders that push a picture and a sound in real time, out of a film that they have encoded before.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Command;
 use std::sync::{Arc, Mutex, Weak};
 
-use rustix::process::{Pid, Signal};
+use testkit::{Process, has, skip};
 
+use super::PLAYERS;
 use super::film::{self, Film};
 use super::nodes::Nodes;
-use super::{has, say};
-use crate::process::Running;
+use crate::process::ffmpeg;
 
 /// Pictures per second.
 pub const RATE: usize = 25;
@@ -32,25 +32,11 @@ pub enum Encoder {
 
 /// An encoder that runs.
 pub struct Pushing {
-    process: Running,
-    pushed: PathBuf,
+    pub process: Process,
+    /// The file with what it pushes.
+    pub pushed: PathBuf,
     /// Keeps the pushed file.
     _film: Arc<Film>,
-}
-
-impl Pushing {
-    /// Ends the encoder.
-    pub fn finish(&mut self) {
-        let process = &mut self.process.0;
-        assert!(process.try_wait().unwrap().is_none(), "the encoder pushes as long as somebody looks");
-        rustix::process::kill_process(Pid::from_child(process), Signal::INT).unwrap();
-        process.wait().unwrap();
-    }
-
-    /// The file with what it pushed, or would have.
-    pub fn pushed(&self) -> &Path {
-        &self.pushed
-    }
 }
 
 impl Encoder {
@@ -61,7 +47,7 @@ impl Encoder {
             let has_hevc =
                 output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("libx265"));
             if !has_hevc {
-                say("SKIPPED: HEVC and E-AC-3 (this ffmpeg has no libx265)");
+                skip("HEVC and E-AC-3 (this ffmpeg has no libx265)");
             }
             return has_hevc;
         }
@@ -71,13 +57,13 @@ impl Encoder {
             let output = Command::new("gst-inspect-1.0").arg(name).output();
             !output.is_ok_and(|output| output.status.success())
         };
-        let missing: Vec<&str> = if has("gst-launch-1.0", "--version") {
+        let missing: Vec<&str> = if has("gst-launch-1.0", PLAYERS) {
             elements.split(' ').filter(inspect).collect()
         } else {
             return false;
         };
         if !missing.is_empty() {
-            say(&format!("SKIPPED: GStreamer as encoder (there is no {missing:?}; scripts/setup --tests)"));
+            skip(&format!("GStreamer as encoder (there is no {missing:?}; scripts/setup --tests)"));
         }
         missing.is_empty()
     }
@@ -102,25 +88,24 @@ impl Encoder {
         let put = format!("https://{}/live/{}/index.m3u8", nodes.https, self.stream());
         let hls = ["-f", "hls", "-hls_time", "1", "-hls_list_size", "5", "-method", "PUT"];
         let rtmp = format!("rtmp://{}/live/camera", nodes.rtmp);
-        let ffmpeg = |options: &[&str], to: &str| {
+        let by_ffmpeg = |options: &[&str], to: &str| {
             let film = match self {
                 Self::PutNewer => film::take(&NEWER_FILM, |folder| encode(folder, HEVC_AND_E_AC3)),
                 _ => film::take(&FILM, |folder| encode(folder, H264_AND_AAC)),
             };
-            let mut command = Command::new("ffmpeg");
-            command.args(["-nostdin", "-v", "error", "-re", "-stream_loop", &repetitions.to_string(), "-i"]);
+            let mut command = ffmpeg();
+            command.args(["-re", "-stream_loop", &repetitions.to_string(), "-i"]);
             command.arg(&film.files[0]).args(["-c", "copy"]).args(options).arg(to);
-            let (process, pushed) = (Running(command.spawn().unwrap()), film.files[0].clone());
-            Pushing { process, pushed, _film: film }
+            Pushing { process: Process::start(command), pushed: film.files[0].clone(), _film: film }
         };
         match self {
-            Self::Put | Self::PutNewer | Self::PutThrough => ffmpeg(&hls, &put),
-            Self::PutMp4 => ffmpeg(&[&hls[..], &["-hls_segment_type", "fmp4"]].concat(), &put),
-            Self::Rtmp => ffmpeg(&["-f", "flv"], &rtmp),
+            Self::Put | Self::PutNewer | Self::PutThrough => by_ffmpeg(&hls, &put),
+            Self::PutMp4 => by_ffmpeg(&[&hls[..], &["-hls_segment_type", "fmp4"]].concat(), &put),
+            Self::Rtmp => by_ffmpeg(&["-f", "flv"], &rtmp),
             Self::Gstreamer => {
                 let film = film::take(&GSTREAMER_FILM, encode_with_gstreamer);
                 let pushed = film.files[0].clone();
-                Pushing { process: Running(gstreamer(&pushed, &rtmp)), pushed, _film: film }
+                Pushing { process: gstreamer(&pushed, &rtmp), pushed, _film: film }
             }
         }
     }
@@ -137,9 +122,9 @@ const HEVC_AND_E_AC3: &str = "-c:v libx265 -preset ultrafast -tag:v hvc1 \
 
 fn encode(folder: &Path, coding: &str) -> Vec<PathBuf> {
     let file = folder.join("pushed.mp4");
-    let input = "-nostdin -v error -y -f lavfi -i testsrc2=size=320x180:rate=25 -f lavfi -i sine=frequency=440:sample_rate=48000 \
+    let input = "-y -f lavfi -i testsrc2=size=320x180:rate=25 -f lavfi -i sine=frequency=440:sample_rate=48000 \
                  -pix_fmt yuv420p";
-    let mut command = Command::new("ffmpeg");
+    let mut command = ffmpeg();
     command.args(input.split_whitespace()).args(coding.split_whitespace());
     command.args(["-t", &film::length().to_string()]).arg(&file);
     assert!(command.status().unwrap().success(), "ffmpeg encodes");
@@ -170,12 +155,14 @@ fn encode_with_gstreamer(folder: &Path) -> Vec<PathBuf> {
 
 /// Pushes a film with GStreamer. The film is encoded before: a pipeline that pushes and keeps its pictures at the same time comes to a
 /// stop now and then, before its first picture.
-fn gstreamer(film: &Path, to: &str) -> Child {
+fn gstreamer(film: &Path, to: &str) -> Process {
     let pipeline = format!(
         "filesrc location={} ! matroskademux name=film \
          film. ! queue ! h264parse ! identity sync=true ! flvmux name=flv streamable=true ! rtmp2sink location={to} \
          film. ! queue ! aacparse ! identity sync=true ! flv.",
         film.display()
     );
-    Command::new("gst-launch-1.0").arg("-q").args(pipeline.split_whitespace()).spawn().unwrap()
+    let mut command = Command::new("gst-launch-1.0");
+    command.arg("-q").args(pipeline.split_whitespace());
+    Process::start(command)
 }

@@ -17,8 +17,10 @@ mod nodes;
 mod taking;
 
 use std::io::Write;
-use std::process::Command;
 
+use testkit::has;
+
+use crate::process::end;
 use encoders::Encoder;
 use nodes::{NARROW, Nodes, ROOMY};
 
@@ -31,23 +33,22 @@ fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Whether a program is installed. Otherwise the test says that it is skipped.
-fn has(program: &str, option: &str) -> bool {
-    let is_there = Command::new(program).arg(option).output().is_ok_and(|output| output.status.success());
-    if !is_there {
-        say(&format!("SKIPPED: real players (there is no {program}; scripts/setup --tests)"));
-    }
-    is_there
+/// What real players are called where there are none.
+const PLAYERS: &str = "real players";
+
+/// Whether the players are installed. Otherwise the test says that it is skipped.
+fn are_here() -> bool {
+    has("ffmpeg", PLAYERS) && has("ffprobe", PLAYERS)
 }
 
 /// Pushes by an encoder, and takes the stream by the playlist of its renditions.
 fn is_taken_whole(encoder: Encoder) {
-    if !has("ffmpeg", "-version") || !has("ffprobe", "-version") || !encoder.is_installed() {
+    if !are_here() || !encoder.is_installed() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let nodes = Nodes::start(folder.path(), &ROOMY);
-    let mut pushing = encoder.push(&nodes, 0);
+    let pushing = encoder.push(&nodes, 0);
     let url = nodes.file(&format!("{}/index.m3u8", encoder.stream()));
     taking::wait_for(&url);
     let taken = folder.path().join("taken.mkv");
@@ -63,8 +64,8 @@ fn is_taken_whole(encoder: Encoder) {
     if !matches!(encoder, Encoder::PutThrough | Encoder::PutNewer) {
         apple::check(&url, seconds(), &["--picture", encoder.picture()]);
     }
-    pushing.finish();
-    let frames = taking::compare(pushing.pushed(), &taken);
+    end(pushing.process);
+    let frames = taking::compare(&pushing.pushed, &taken);
     let least = seconds() as usize * encoders::RATE - encoders::RATE / 2;
     assert!(frames.video >= least, "{} frames of {} s", frames.video, seconds());
     say(&format!("{encoder:?}: {} frames and {} of sound, as pushed", frames.video, frames.audio));
@@ -73,7 +74,7 @@ fn is_taken_whole(encoder: Encoder) {
 #[test]
 #[ignore = "long: needs ffmpeg"]
 fn what_leaves_the_playlists_can_still_be_fetched() {
-    if !has("ffmpeg", "-version") || !has("ffprobe", "-version") {
+    if !are_here() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

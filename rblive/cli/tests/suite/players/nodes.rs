@@ -1,11 +1,10 @@
 //! A node that ingests, and a node that delivers: two processes of the command.
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Stdio;
 
-use crate::process::{Running, rblive};
 use testkit::own_addr;
+
+use crate::process::{Serving, certify, serve};
 
 /// The buffers of streams: a chunk's bytes, and how many chunks.
 pub struct Buffers {
@@ -23,15 +22,13 @@ pub struct Nodes {
     pub rtmp: String,
     pub https: String,
     viewers: String,
-    _delivery: Running,
-    _ingest: Running,
+    _delivery: Serving,
+    _ingest: Serving,
 }
 
 impl Nodes {
     pub fn start(folder: &Path, buffers: &Buffers) -> Self {
-        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-        std::fs::write(folder.join("chain.pem"), made.cert.pem()).unwrap();
-        std::fs::write(folder.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+        certify(folder);
         let port = own_addr();
         let (at, Buffers { chunk_bytes, chunks }) = (folder.display(), buffers);
         let text = format!(
@@ -46,10 +43,13 @@ impl Nodes {
         );
         let config = folder.join("node.toml");
         std::fs::write(&config, text).unwrap();
-        let (delivery, said) = serve(&config, "delivery");
-        let viewers = address(&said, "viewers at https://");
-        let (ingest, said) = serve(&config, "ingest");
-        let (rtmp, https) = (address(&said, "encoders at rtmp://"), address(&said, "encoders at https://"));
+        let [delivery, ingest] = ["delivery", "ingest"].map(|node| {
+            let mut command = serve(&config);
+            command.args(["--node", node]);
+            Serving::start(command)
+        });
+        let viewers = delivery.address("viewers at https://");
+        let [rtmp, https] = ["rtmp", "https"].map(|kind| ingest.address(&format!("encoders at {kind}://")));
         Self { rtmp, https, viewers, _delivery: delivery, _ingest: ingest }
     }
 
@@ -57,19 +57,4 @@ impl Nodes {
     pub fn file(&self, path: &str) -> String {
         format!("https://{}/live/{path}", self.viewers)
     }
-}
-
-/// Starts a node, and returns what it says.
-fn serve(config: &Path, node: &str) -> (Running, String) {
-    let mut command = rblive();
-    let command = command.arg("serve").arg("--config").arg(config).args(["--node", node]);
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    (Running(child), line)
-}
-
-fn address(said: &str, before: &str) -> String {
-    let rest = said.split_once(before).unwrap_or_else(|| panic!("{before}: {said}")).1;
-    rest.split(['/', ';', '\n']).next().unwrap().to_owned()
 }

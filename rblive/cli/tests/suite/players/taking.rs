@@ -2,10 +2,14 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use testkit::within;
+
+use crate::process::ffmpeg;
 
 /// How long a test waits for what must come.
-const WAIT: Duration = Duration::from_secs(120);
+pub const WAIT: Duration = Duration::from_secs(120);
 
 /// The node has made its certificate itself.
 const TRUST: [&str; 2] = ["-tls_verify", "0"];
@@ -20,22 +24,9 @@ fn quietly(command: &mut Command) -> String {
 
 /// Waits until the delivery node has the stream.
 pub fn wait_for(url: &str) {
-    let begun = Instant::now();
     let mut command = Command::new("ffprobe");
     let command = command.args(["-v", "error"]).args(TRUST).arg(url);
-    while !command.output().unwrap().status.success() {
-        assert!(begun.elapsed() < WAIT, "{url}: no playlist appears");
-        std::thread::sleep(Duration::from_millis(200));
-    }
-}
-
-/// Waits until something is so.
-pub fn wait_until(so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !so() {
-        assert!(begun.elapsed() < WAIT, "it becomes so");
-        std::thread::sleep(Duration::from_millis(500));
-    }
+    within(WAIT, &format!("a playlist at {url}"), || command.output().unwrap().status.success());
 }
 
 /// The streams that ffprobe finds, as `h264 320` and `aac`. ffprobe lists the streams of a program twice; they are here
@@ -66,8 +57,8 @@ pub fn probe(url: &str, seconds: u32) -> String {
 
 /// Copies that many seconds of a live stream into a file.
 pub fn copy(url: &str, seconds: u32, to: &Path) {
-    let mut command = Command::new("ffmpeg");
-    command.args(["-nostdin", "-v", "error"]).args(TRUST).args(["-i", url, "-t", &seconds.to_string()]);
+    let mut command = ffmpeg();
+    command.args(TRUST).args(["-i", url, "-t", &seconds.to_string()]);
     quietly(command.args(["-c", "copy", "-y"]).arg(to));
 }
 
@@ -116,8 +107,8 @@ fn is_piece(all: &[String], piece: &[String], what: &str) {
 /// The check sum of each frame, which a line has as its sixth field. Further data of the frame follows: the first frame of
 /// sound says how much of it is to be skipped, in some containers only.
 fn sums(file: &Path, options: &[&str]) -> Vec<String> {
-    let mut command = Command::new("ffmpeg");
-    let command = command.args(["-nostdin", "-v", "error", "-i"]).arg(file).args(options);
+    let mut command = ffmpeg();
+    let command = command.arg("-i").arg(file).args(options);
     let text = quietly(command.args(["-f", "framemd5", "-"]));
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines.map(|line| line.split(',').nth(5).expect("a check sum").trim().to_owned()).collect()

@@ -1,0 +1,30 @@
+//! Requests of the tests.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// How long an answer may take on a busy machine.
+const WAIT: Duration = Duration::from_secs(120);
+
+/// A request of its own connection, with these fields: the status and the body. None without a whole answer.
+pub fn get(address: &str, path: &str, fields: &str) -> Option<(u16, Vec<u8>)> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(WAIT)).ok()?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: node\r\n{fields}Connection: close\r\n\r\n").ok()?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).ok()?;
+    let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n")?;
+    let body = answer.split_off(end + 4);
+    let head = String::from_utf8(answer).ok()?;
+    let length =
+        head.lines().find_map(|line| line.strip_prefix("content-length: "))?.parse::<usize>().ok()?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    (length == body.len()).then_some((status, body))
+}
+
+/// As [`get`], of a file that is text.
+pub fn text(address: &str, path: &str, fields: &str) -> (u16, String) {
+    let (status, body) = get(address, path, fields).unwrap_or_else(|| panic!("{path}: no answer"));
+    (status, String::from_utf8(body).unwrap())
+}
