@@ -8,6 +8,8 @@
 //! A kept topic has one owner: the member at which its log is written. The other members send its publishers there, and receive its log as any
 //! other. Topics that are not kept have none, and live where their publishers are. The path of messages asks nothing.
 
+use std::time::Duration;
+
 use rbmq_wire::TopicName;
 
 /// Which member has a topic.
@@ -40,6 +42,24 @@ pub struct ClusterMember {
     pub addresses: Vec<String>,
 }
 
+/// How a cluster is, as far as this member knows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClusterStatus {
+    /// What does not work, for people. None: all is well.
+    pub degraded: Option<String>,
+    /// The members that live, with this one.
+    pub members: usize,
+    /// The groups of topics that this member has.
+    pub owned_groups: usize,
+    /// How often the owner of a group has changed since the start.
+    pub term_changes: u64,
+    /// How many calls of the store of the map have failed since the start.
+    pub store_errors: u64,
+    /// The time since the store heard that this member lives. None: it does not know it.
+    pub lease_age: Option<Duration>,
+}
+
 /// Says which member has which topic: see [`Parts::cluster`](crate::Parts::cluster).
 ///
 /// The broker's thread calls, and all publishers wait for the answer: it comes from memory, at once, and nothing is asked over a network. After
@@ -52,4 +72,9 @@ pub trait Cluster: Send + Sync {
 
     /// The other members, without this one. The broker keeps a connection to each, as to an upstream broker.
     fn members(&self) -> Vec<ClusterMember>;
+
+    /// How it is, for `/ready` and the metrics.
+    fn status(&self) -> ClusterStatus {
+        ClusterStatus::default()
+    }
 }

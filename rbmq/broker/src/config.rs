@@ -1,13 +1,14 @@
 //! The broker's configuration: its own sections of the file that configures RocketBufs.
 //!
 //! ```text
-//!   default ──▶ file: gateway [broker] [users] [access] [quotas] [audit] [kafka] [s3] [log] [http], and RocketBufs' sections ──▶ environment ──▶ command line
+//!   default ──▶ file: gateway [broker] [users] [access] [quotas] [audit] [kafka] [s3] [cluster] [log] [http], and RocketBufs' sections ──▶ environment ──▶ command line
 //! ```
 
 mod access;
 mod archive;
 mod archive_section;
 mod broker;
+mod cluster;
 mod endpoint;
 mod error;
 mod exposure;
@@ -39,6 +40,7 @@ pub use access::AccessSettings;
 pub(crate) use archive_section::ArchiveOptions;
 pub use broker::BrokerSettings;
 use broker::{are_the_same, is_address};
+pub use cluster::{ClusterSettings, OnLoss};
 #[cfg(feature = "https")]
 pub(crate) use endpoint::EndpointFiles;
 pub use endpoint::{EndpointClients, EndpointTls};
@@ -85,6 +87,8 @@ pub struct BrokerConfig {
     pub kafka: KafkaSettings,
     /// The `[s3]` section.
     pub s3: S3Settings,
+    /// The `[cluster]` section.
+    pub cluster: ClusterSettings,
     /// The `[log]` section.
     pub log: LogSettings,
     /// The `[http]` section.
@@ -105,6 +109,7 @@ struct Own {
     audit: AuditSettings,
     kafka: KafkaSettings,
     s3: S3Settings,
+    cluster: ClusterSettings,
     log: LogSettings,
     http: HttpSettings,
 }
@@ -132,22 +137,35 @@ impl BrokerConfig {
                 known,
             });
         }
-        let Own { gateway, broker, users, access, quotas, audit, kafka, s3, log, http } =
+        let Own { gateway, broker, users, access, quotas, audit, kafka, s3, cluster, log, http } =
             toml::from_str(&text).map_err(|error| BrokerConfigError::Section {
                 origin: sources.lines.of_error(&error),
                 message: settings::message(&error, &text),
             })?;
         let outside = OutsideSettings { gateway };
-        let config =
-            Self { framework, outside, broker, users, access, quotas, audit, kafka, s3, log, http, sources };
+        let config = Self {
+            framework,
+            outside,
+            broker,
+            users,
+            access,
+            quotas,
+            audit,
+            kafka,
+            s3,
+            cluster,
+            log,
+            http,
+            sources,
+        };
         config.validate()?;
         Ok(config)
     }
 
     /// The broker's own sections, in the order of a file.
-    fn sections(&self) -> [&dyn Section; 10] {
-        let Self { outside, broker, users, access, quotas, audit, kafka, s3, log, http, .. } = self;
-        [outside, broker, users, access, quotas, audit, kafka, s3, log, http]
+    fn sections(&self) -> [&dyn Section; 11] {
+        let Self { outside, broker, users, access, quotas, audit, kafka, s3, cluster, log, http, .. } = self;
+        [outside, broker, users, access, quotas, audit, kafka, s3, cluster, log, http]
     }
 
     /// How the archive is used. Without one the settings of an archive count that a program brings of its own.
@@ -201,6 +219,7 @@ impl BrokerConfig {
     pub fn validate(&self) -> Result<(), BrokerConfigError> {
         let checked = self.check_ranges().and_then(|()| self.broker.validate());
         let checked = checked.and_then(|()| archive::validate(&self.kafka, &self.s3, &self.broker.topics));
+        let checked = checked.and_then(|()| self.cluster.validate());
         let checked = checked.and_then(|()| self.users.validate()).and_then(|()| self.access.validate());
         let checked = checked.and_then(|()| self.log.validate());
         let checked = checked

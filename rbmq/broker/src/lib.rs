@@ -66,12 +66,12 @@ use locks::Mutex;
 pub use rbmq_wire::{FilterError, SlowestSubscriber, TopicFilter, TopicName, TopicStats};
 use rocketbufs::{Context, Listener, OutBuffer, ROut};
 
-pub use cluster::{Cluster, ClusterMember, Owner};
+pub use cluster::{Cluster, ClusterMember, ClusterStatus, Owner};
 pub use config::{
-    AccessSettings, AuditSettings, BrokerConfig, BrokerConfigError, BrokerSettings, Change, EndpointClients,
-    EndpointTls, Exposed, GatewayProtocol, GatewaySettings, HttpSettings, IngestLevel, IngestSettings,
-    IngestSource, KafkaSettings, LogFormat, LogSettings, OutsideSettings, QuotaSettings, Reload, S3Settings,
-    Setting, SlowClient, UpstreamSettings, UsersSettings, file_parts,
+    AccessSettings, AuditSettings, BrokerConfig, BrokerConfigError, BrokerSettings, Change, ClusterSettings,
+    EndpointClients, EndpointTls, Exposed, GatewayProtocol, GatewaySettings, HttpSettings, IngestLevel,
+    IngestSettings, IngestSource, KafkaSettings, LogFormat, LogSettings, OnLoss, OutsideSettings,
+    QuotaSettings, Reload, S3Settings, Setting, SlowClient, UpstreamSettings, UsersSettings, file_parts,
 };
 pub use descriptors::{MOST_RESERVED, OF_KEPT_TOPIC, TooFewDescriptors, raise_descriptor_limit};
 pub use error::BrokerError;
@@ -182,6 +182,8 @@ impl Broker {
             kept_logs,
             replays,
             archives,
+            scribe: keeper.scribe().clone(),
+            cluster: cluster.clone(),
         };
         let merged = merge::MergedTopics::new(watch.merge_index.clone(), keeper);
         let mut engine = engine(&config, &desk, &watch, merged, cluster)?;

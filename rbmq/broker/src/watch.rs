@@ -8,13 +8,14 @@ use std::time::Duration;
 use rbmq_wire::TopicStats;
 use rocketbufs::{Bid, Context, ROut};
 
+use super::cluster::{Cluster, ClusterStatus};
 use super::counters::Census;
 use super::feed::FeedValues;
 use super::feeds::Feeds;
 use super::foreign_connections::ForeignConnections;
 use super::gate::{AllGatewayCounters, GatewayCounters};
 use super::inbox::{Event, Sender};
-use super::kept::{ArchiveLoad, Archives, KeptLoad, KeptLogs, Replays};
+use super::kept::{ArchiveLoad, Archives, KeptLoad, KeptLogs, Replays, Scribe};
 use super::merge::{MergeIndex, TableLoad};
 use super::observation::Observation;
 
@@ -35,6 +36,8 @@ pub struct Watch {
     pub(super) kept_logs: KeptLogs,
     pub(super) replays: Replays,
     pub(super) archives: Archives,
+    pub(super) scribe: Scribe,
+    pub(super) cluster: Option<Arc<dyn Cluster>>,
 }
 
 impl Watch {
@@ -55,6 +58,16 @@ impl Watch {
     /// Tells the broker that its [`Cluster`](crate::Cluster) answers otherwise than before. The call does not wait.
     pub fn cluster_changed(&self) {
         self.events.event(Event::ClusterChanged);
+    }
+
+    /// How long the disk of kept topics has been busy with one write or sync. A disk that stands still says more and more.
+    pub fn disk_busy_for(&self) -> Duration {
+        self.scribe.works_for()
+    }
+
+    /// How the cluster is. None: this broker is alone.
+    pub fn cluster(&self) -> Option<ClusterStatus> {
+        self.cluster.as_ref().map(|cluster| cluster.status())
     }
 
     /// How many topics that are kept on the disk could not be opened. Their publishers and subscribers wait.

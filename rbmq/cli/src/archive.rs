@@ -4,32 +4,30 @@
 use std::sync::Arc;
 
 use commands::Failure;
-use rbmq_broker::{Archive, Broker, BrokerConfig, Parts};
+use rbmq_broker::{Archive, BrokerConfig};
 use rbmq_s3::S3Archive;
 
-/// Starts a broker, with the archive of its configuration if there is one.
-pub(super) fn start_broker(config: BrokerConfig) -> Result<Broker, Failure> {
+/// The archive of a configuration, if there is one. It is not asked yet.
+///
+/// # Errors
+/// The section cannot be used.
+pub(super) fn of(config: &BrokerConfig) -> Result<Option<Arc<dyn Archive>>, Failure> {
     if !config.s3.bucket.is_empty() {
         let archive = S3Archive::new(&config.s3)
             .map_err(|error| Failure::Failed(format!("the section [s3] cannot be used: {error}")))?;
-        return with_archive(config, Arc::new(archive));
+        return Ok(Some(Arc::new(archive)));
     }
     if config.kafka.brokers.is_empty() {
-        return Broker::start(config).map_err(Failure::failed);
+        return Ok(None);
     }
     #[cfg(feature = "kafka")]
-    return level::start(config);
+    return level::open(&config.kafka).map(Some);
     #[cfg(not(feature = "kafka"))]
     {
         let message = "kafka.brokers is set, and this rbmq was built without Kafka; build it with: cargo build -p rbmq-cli \
                        --features kafka; or remove the section [kafka], and kafka = true from the rules";
         Err(Failure::Failed(message.into()))
     }
-}
-
-fn with_archive(config: BrokerConfig, archive: Arc<dyn Archive>) -> Result<Broker, Failure> {
-    let parts = Parts { archive: Some(archive), ..Parts::default() };
-    Broker::start_with(config, parts).map_err(Failure::failed)
 }
 
 #[cfg(feature = "kafka")]
@@ -42,15 +40,13 @@ mod level {
     use locks::Mutex;
     use multimqc::{Batch, Epoch, Level, LevelError, Stop, TopicId};
     use multimqc_kafka::{KafkaConfig, KafkaLevel};
-    use rbmq_broker::{
-        Archive, ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog, Broker, BrokerConfig, KafkaSettings,
-    };
+    use rbmq_broker::{Archive, ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog, KafkaSettings};
     use rocketbufs::Position;
 
-    pub(super) fn start(config: BrokerConfig) -> Result<Broker, Failure> {
-        let archive = KafkaArchive::new(&config.kafka)
+    pub(super) fn open(settings: &KafkaSettings) -> Result<Arc<dyn Archive>, Failure> {
+        let archive = KafkaArchive::new(settings)
             .map_err(|error| Failure::Failed(format!("the section [kafka] cannot be used: {error}")))?;
-        super::with_archive(config, Arc::new(archive))
+        Ok(Arc::new(archive))
     }
 
     /// The topics of a broker in a Kafka.

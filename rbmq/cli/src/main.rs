@@ -9,6 +9,7 @@ mod begin;
 mod bytes;
 mod check;
 mod client;
+mod cluster;
 mod config;
 mod confirm;
 mod files;
@@ -18,6 +19,7 @@ mod keygen;
 mod log;
 mod login;
 mod man;
+mod member;
 mod outputs;
 mod prompt;
 mod publish;
@@ -83,6 +85,8 @@ enum Command {
     Token(users::TokenArgs),
     /// Explain what the rules of access give to a user
     Acl(acl::Args),
+    /// Look at a cluster of brokers, and move its topics
+    Cluster(cluster::Args),
     /// Check this machine for what would slow a broker down or stop it, and show remedies
     Check(check::Args),
     /// Make certificates for TLS: an authority, servers, clients
@@ -128,6 +132,7 @@ fn run(cli: Cli, log_options: log::LogOptions) -> Result<(), Failure> {
         Command::Passwd(args) => users::passwd(&args),
         Command::Token(args) => users::token(&args),
         Command::Acl(args) => acl::run(&args),
+        Command::Cluster(args) => cluster::run(&args),
         Command::Check(args) => check::run(&args),
         #[cfg(feature = "tls")]
         Command::Keygen(args) => keygen::run(&args),

@@ -23,7 +23,11 @@ pub(super) fn are_in(config: &BrokerConfig) -> bool {
     let logs_in = |at: &UpstreamSettings| at.password_file.is_some() || at.token_file.is_some();
     let gateway = config.gateways().iter().any(|gateway| gateway.key.is_some());
     let upstream = config.broker.upstream.iter().any(logs_in);
-    config.users.is_required() || http || gateway || upstream || set("tls.key")
+    config.users.is_required()
+        || http
+        || gateway
+        || upstream
+        || ["tls.key", "cluster.key", "cluster.password_file"].into_iter().any(set)
 }
 
 #[cfg(test)]

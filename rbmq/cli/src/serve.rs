@@ -1,10 +1,11 @@
 //! `rbmq serve`.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use commands::{Asked, Failure, Printer, Stop, terminal};
 use rbmq_broker::http::Endpoint;
-use rbmq_broker::{Broker, BrokerConfig, GatewayProtocol};
+use rbmq_broker::{Broker, BrokerConfig, Cluster, GatewayProtocol, Parts};
 use rbmq_gateway::{Gateway, Gateways};
 use rbmq_ingest::Ingest;
 use tracing::warn;
@@ -13,6 +14,7 @@ use super::archive;
 use super::bytes;
 use super::check;
 use super::log::{BrokerLog, LogOptions};
+use super::member::Member;
 use super::reload::{self, Endpoints};
 use super::secrets;
 use super::source::{self, Source};
@@ -73,18 +75,17 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
     }
     source::warn_of_unknown_variables();
     let stop = Stop::install()?.with_reload()?;
-    let mut broker = archive::start_broker(config)?;
+    let (member, archive) = (Member::of(&config)?, archive::of(&config)?);
+    let cluster = member.clone().map(|member| member as Arc<dyn Cluster>);
+    let mut broker = Broker::start_with(config, Parts { archive, cluster })?;
     // The HTTP endpoint starts before the broker reports that it listens.
     let http = start_http(&broker, &log)?;
     let printer = Printer::start(|text| tracing::warn!("{text}"))?;
     let addr = broker.addr();
     printer.print(&format!("rbmq: listening on {addr}"));
-    if broker.config().access.insecure {
-        warn_of_exposure(broker.config());
-    }
-    source::warn_of_missing_rules(broker.config());
-    check::few_descriptors(broker.config()).iter().for_each(|few| warn!("{few}"));
+    warn_of(broker.config());
     http.iter().for_each(|http| print_http(http, &printer));
+    member.iter().try_for_each(|member| member.start(&broker))?;
     let ingest = Ingest::start(&broker).map_err(Failure::failed)?;
     for line in ingest.describe() {
         printer.print(&format!("rbmq: {line}"));
@@ -109,6 +110,7 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
     // Messages that have arrived are delivered too.
     drop((ingest, gateways));
     let left = broker.stop();
+    member.iter().for_each(|member| member.stop());
     if left > 0 {
         warn!("a subscriber did not receive the last {left} bytes in time (broker.drain_timeout_ms)");
     }
@@ -155,6 +157,15 @@ fn print_http(endpoint: &Endpoint, printer: &Printer) {
     let addr = endpoint.addr();
     let scheme = if endpoint.is_encrypted() { "https" } else { "http" };
     printer.print(&format!("rbmq: metrics on {scheme}://{addr}/metrics"));
+}
+
+/// Says what is probably not meant.
+fn warn_of(config: &BrokerConfig) {
+    if config.access.insecure {
+        warn_of_exposure(config);
+    }
+    source::warn_of_missing_rules(config);
+    check::few_descriptors(config).iter().for_each(|few| warn!("{few}"));
 }
 
 /// Says what --insecure accepts.

@@ -27,6 +27,8 @@ const MAX_WISHES: usize = 10_000;
 /// The pause after the first failure. It doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// How long an owner may be missing before its groups move. A leader of etcd that was stuck ends all leases at once, and their owners come back.
+const GRACE: Duration = Duration::from_millis(500);
 /// How long changes of others gather before they are read.
 const GATHER: Duration = Duration::from_millis(10);
 /// The pause after a transaction that others were faster with.
@@ -172,6 +174,8 @@ pub struct Machine {
     announced: Option<i64>,
     /// Whether this member was in a snapshot at all, and no other broker had its name since.
     is_member: bool,
+    /// Owners of groups that are no members, and since when.
+    missing: BTreeMap<String, Instant>,
     /// Groups that somebody has asked for, and whether this member has logs of them.
     wishes: BTreeMap<String, bool>,
     retry: Option<Instant>,
@@ -197,6 +201,7 @@ impl Machine {
             lease: None,
             announced: None,
             is_member: false,
+            missing: BTreeMap::new(),
             wishes: BTreeMap::new(),
             retry: None,
             failures: 0,
@@ -327,8 +332,14 @@ impl Machine {
         let plan = self.announcement(map, held.id).or_else(|| self.plan(map, held, now));
         match plan {
             Some(txn) => Step::Write(txn),
-            None => self.rest(now, until.min(held.renew)),
+            None => self.rest(now, self.next_loss(now).map_or(until, |loss| loss.min(until)).min(held.renew)),
         }
+    }
+
+    /// When the groups of a missing owner may move next.
+    fn next_loss(&self, now: Instant) -> Option<Instant> {
+        let ends = self.missing.values().map(|since| *since + GRACE).filter(|end| now < *end);
+        ends.min().filter(|_| self.settings.on_loss == OnLoss::NewLog)
     }
 
     /// Nothing is done until then, or until the lease has run out and the answers are others.
@@ -367,14 +378,12 @@ impl Machine {
         });
         let moves = map.groups.iter().filter(|_| self.settings.on_loss == OnLoss::NewLog);
         let moves = moves.filter_map(|(group, entry)| {
-            let is_lost = !map.members.contains_key(&entry.owner);
-            let target = map.place(group)?;
+            let since = self.missing.get(&entry.owner);
+            let is_lost = since.is_some_and(|since| now >= *since + GRACE);
+            let is_left = entry.owner == own && map.draining.contains(own);
+            let target = if is_lost || is_left { map.place(group)? } else { return None };
             // The new owner takes what is lost; a member that is drained gives what it has.
-            let is_due = if is_lost {
-                target == own
-            } else {
-                entry.owner == own && map.draining.contains(own) && target != own
-            };
+            let is_due = if is_lost { target == own } else { target != own };
             is_due.then_some(Move { group, from: Some((entry, is_lost)), target })
         });
         let mut txn = Txn::default();
@@ -438,6 +447,10 @@ impl Machine {
         let own = map.members.get(&self.settings.id).map(|member| member.lease);
         self.announced = own.filter(|lease| self.lease() == Some(*lease));
         let is_other = self.map.as_ref() != Some(&map);
+        let owners = map.groups.values().map(|entry| &entry.owner);
+        let gone = owners.filter(|owner| !map.members.contains_key(*owner));
+        let before = std::mem::take(&mut self.missing);
+        self.missing = gone.map(|id| (id.clone(), before.get(id).copied().unwrap_or(now))).collect();
         if let Some(before) = &self.map {
             let terms = map.groups.iter().map(|(group, entry)| {
                 let term = before.groups.get(group).map_or(0, |before| before.term);
@@ -455,6 +468,11 @@ impl Machine {
         let members = self.map.iter().flat_map(|map| &map.members);
         let others = members.filter(|(id, _)| **id != self.settings.id);
         others.map(|(id, member)| (id.clone(), member.addresses.clone())).collect()
+    }
+
+    /// Whether it is no member yet, and nothing is in its way.
+    pub fn is_starting(&self) -> bool {
+        !self.is_member && self.failure.is_none() && self.conflict().is_none()
     }
 
     /// How the member is.

@@ -22,7 +22,7 @@ pub struct Hooks {
     pub changed: Box<dyn Fn() + Send>,
 }
 
-/// A broker as a member of a cluster. When it is dropped, the lease ends, and others learn at once that it is gone.
+/// A broker as a member of a cluster. It stops when it is dropped.
 pub struct Membership {
     shared: Arc<Shared>,
     group_levels: usize,
@@ -95,16 +95,21 @@ impl Membership {
     pub fn status(&self) -> Status {
         self.shared.machine.lock().status(Instant::now())
     }
-}
 
-impl Drop for Membership {
-    fn drop(&mut self) {
+    /// Ends the lease, so that others learn at once that this member is gone. It keeps its last answers.
+    pub fn stop(&self) {
         self.shared.is_stopping.store(true, Ordering::Release);
         self.shared.ring();
         if let Some(thread) = self.thread.lock().take() {
             // The panic of a thread was printed already.
             let _ = thread.join();
         }
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 
@@ -230,15 +235,14 @@ impl Worker {
     fn tell(&mut self) {
         let machine = self.shared.machine.lock();
         let (stamp, status) = (machine.stamp(Instant::now()), machine.status(Instant::now()));
+        let is_starting = machine.is_starting();
         drop(machine);
         if stamp != self.stamp {
             self.stamp = stamp;
             (self.hooks.changed)();
         }
         let is_well = status.degraded.is_none();
-        // At first a member waits for its first answers.
-        let is_news = self.is_well.is_some() || is_well || status.etcd_errors > 0 || status.members > 0;
-        if is_news && self.is_well != Some(is_well) {
+        if !is_starting && self.is_well != Some(is_well) {
             self.is_well = Some(is_well);
             let Status { members, owned_groups, .. } = status;
             match &status.degraded {

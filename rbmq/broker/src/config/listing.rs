@@ -74,7 +74,8 @@ impl BrokerConfig {
 #[cfg(test)]
 mod tests {
     use super::super::{
-        BrokerSettings, HttpSettings, KafkaSettings, LogSettings, OutsideSettings, S3Settings, UsersSettings,
+        BrokerSettings, ClusterSettings, HttpSettings, KafkaSettings, LogSettings, OutsideSettings,
+        S3Settings, UsersSettings,
     };
     use super::*;
 
@@ -90,6 +91,7 @@ mod tests {
             assert_eq!(config.users, UsersSettings::default());
             assert_eq!(config.kafka, KafkaSettings::default());
             assert_eq!(config.s3, S3Settings::default());
+            assert_eq!(config.cluster, ClusterSettings::default());
             assert_eq!(config.log, LogSettings::default());
             assert_eq!(config.http, HttpSettings::default());
             assert_eq!(config.framework, rocketbufs::Config::default());

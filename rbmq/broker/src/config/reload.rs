@@ -56,6 +56,7 @@ impl BrokerConfig {
         self.audit.reload(&new.audit, &mut changes);
         self.kafka.reload(&new.kafka, &mut changes);
         self.s3.reload(&new.s3, &mut changes);
+        self.cluster.reload(&new.cluster, &mut changes);
         self.log.reload(&new.log, &mut changes);
         self.http.reload(&new.http, &mut changes);
         changes.extend(self.framework.changes(&new.framework));
@@ -164,7 +165,9 @@ mod tests {
             let specs = section.specs().iter().filter(|spec| !spec.reloadable);
             needs_restart.extend(specs.map(|spec| spec.name));
         }
-        needs_restart.retain(|name| !name.starts_with("kafka.") && !name.starts_with("s3."));
+        needs_restart.retain(|name| {
+            !name.starts_with("kafka.") && !name.starts_with("s3.") && !name.starts_with("cluster.")
+        });
         assert_eq!(
             needs_restart,
             [

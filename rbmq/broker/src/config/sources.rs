@@ -7,8 +7,8 @@ use rocketbufs::config::{ConfigError, Origin, SECTIONS, nearest};
 use settings::{Lines, parse};
 
 /// The names of the broker's own sections.
-const OWN_SECTIONS: [&str; 9] =
-    ["broker", "users", "access", "quotas", "audit", "kafka", "s3", "log", "http"];
+const OWN_SECTIONS: [&str; 10] =
+    ["broker", "users", "access", "quotas", "audit", "kafka", "s3", "cluster", "log", "http"];
 
 /// The broker's own settings outside of all sections.
 const OUTSIDE: &str = "gateway";

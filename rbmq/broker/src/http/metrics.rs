@@ -19,6 +19,7 @@ use rocketbufs::inspect::Traffic;
 
 use super::process::Process;
 use crate::Watch;
+use crate::cluster::ClusterStatus;
 use crate::counters::{Census, POLICIES, Refusal, TopicCounters, add};
 use crate::feed::FeedValues;
 use crate::gate::{Count, GatewayCounters};
@@ -80,6 +81,8 @@ pub(super) struct Scrape {
     replays: (usize, usize),
     /// Topics on the disk that could not be opened.
     unavailable: usize,
+    /// None: the broker is alone.
+    cluster: Option<ClusterStatus>,
     draining: bool,
     /// Connections to the broker's address that ended before a valid hello, by reason.
     foreign: Vec<(&'static str, u64)>,
@@ -122,6 +125,7 @@ impl Scrape {
             gateways: watch.gateways(),
             replays: watch.replays(),
             unavailable: watch.unavailable_topics(),
+            cluster: watch.cluster(),
             draining: watch.is_draining(),
             foreign: watch.foreign_connections().counts().collect(),
             http,
@@ -291,6 +295,7 @@ impl Collector for Scrape {
         self.by_archived_topic(&mut to)?;
         self.by_feed(&mut to)?;
         self.by_gateway(&mut to)?;
+        self.cluster(&mut to)?;
         self.process(&mut to)
     }
 }
@@ -568,6 +573,23 @@ impl Scrape {
             to.family(about, "gateway", values(&|gateway| gateway.get(what)).into_iter())?;
         }
         Ok(())
+    }
+
+    fn cluster(&self, to: &mut Writer<'_>) -> fmt::Result {
+        let Some(cluster) = &self.cluster else { return Ok(()) };
+        let help = "1 while the cluster is degraded: /ready says why";
+        to.gauge("rbmq_cluster_degraded", help, cluster.degraded.is_some().into())?;
+        let help = "Members of the cluster that live, as far as this one knows";
+        to.gauge("rbmq_cluster_members", help, cluster.members as u64)?;
+        let help = "Groups of topics that this member has";
+        to.gauge("rbmq_cluster_owned_groups", help, cluster.owned_groups as u64)?;
+        let help = "Changes of the owner of a group";
+        to.counter("rbmq_cluster_term_changes", help, cluster.term_changes)?;
+        to.counter("rbmq_cluster_etcd_errors", "Calls of etcd that failed", cluster.store_errors)?;
+        let Some(age) = cluster.lease_age else { return Ok(()) };
+        let about =
+            About::gauge("rbmq_cluster_lease_age_seconds", "Time since the lease in etcd was renewed");
+        to.metric(about, |to| ConstGauge::new(age.as_secs_f64()).encode(to))
     }
 
     fn process(&self, to: &mut Writer<'_>) -> fmt::Result {

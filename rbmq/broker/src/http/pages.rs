@@ -145,6 +145,9 @@ impl Pages {
         if unavailable > 0 {
             answer["unavailable_topics"] = unavailable.into();
         }
+        if let Some(reason) = self.watch.cluster().and_then(|cluster| cluster.degraded) {
+            answer["degraded_cluster"] = reason.into();
+        }
         json(status, &answer)
     }
 

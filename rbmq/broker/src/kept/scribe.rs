@@ -31,6 +31,8 @@ struct Queue {
 struct Shared {
     queue: Mutex<Queue>,
     changed: Condvar,
+    /// Since when the thread works. None: it waits.
+    works_since: Mutex<Option<Instant>>,
 }
 
 /// The way to the thread. Clones lead to the same one.
@@ -55,6 +57,11 @@ impl Scribe {
         self.0.queue.lock().all.push(topic);
     }
 
+    /// How long the disk has kept the thread.
+    pub(crate) fn works_for(&self) -> Duration {
+        self.0.works_since.lock().map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
     fn run(&self) {
         let mut tick = Instant::now() + TICK;
         loop {
@@ -75,10 +82,18 @@ impl Scribe {
             };
             drop(queue);
             if let Some(topic) = next.and_then(|topic| topic.upgrade()) {
-                topic.write();
+                self.work(|| topic.write());
             }
-            all.iter().filter_map(Weak::upgrade).for_each(|topic| topic.tick());
+            all.iter().filter_map(Weak::upgrade).for_each(|topic| self.work(|| topic.tick()));
         }
+    }
+}
+
+impl Scribe {
+    fn work(&self, work: impl FnOnce()) {
+        *self.0.works_since.lock() = Some(Instant::now());
+        work();
+        *self.0.works_since.lock() = None;
     }
 }
 

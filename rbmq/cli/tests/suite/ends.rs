@@ -7,6 +7,9 @@ use testkit::{Kind, Row, check_ends, row};
 
 use crate::common::{BrokerProcess, rbmq};
 
+/// A cluster that cannot be asked.
+const NOWHERE: &str = "--etcd http://127.0.0.1:1 --name plant";
+
 fn made(args: &[&str]) {
     assert!(rbmq(args.iter().copied()).output().unwrap().status.success(), "{args:?}");
 }
@@ -30,6 +33,11 @@ fn of_files(folder: &Path) -> Vec<Row> {
         row(Kind::Fails, format!("token revoke nobody --users {users}")),
         row(Kind::Prints, format!("acl check anna publish news --config {config}")),
         row(Kind::Prints, "check"),
+        row(Kind::Fails, format!("cluster status {NOWHERE}")),
+        row(Kind::Fails, format!("cluster members {NOWHERE} --json")),
+        row(Kind::Fails, format!("cluster topics {NOWHERE}")),
+        row(Kind::Fails, format!("cluster move group member {NOWHERE}")),
+        row(Kind::Fails, format!("cluster drain member {NOWHERE}")),
         row(Kind::Prints, "completions bash"),
         row(Kind::Prints, "man"),
         row(Kind::Makes, "man NEW"),

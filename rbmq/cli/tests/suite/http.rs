@@ -34,7 +34,7 @@ fn request_with(addr: &str, method: &str, path: &str, headers: &str) -> (u16, St
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
-fn get(addr: &str, path: &str) -> (u16, String) {
+pub(crate) fn get(addr: &str, path: &str) -> (u16, String) {
     request(addr, "GET", path)
 }
 

@@ -4,6 +4,7 @@ mod attacks;
 mod away;
 mod chain_kills;
 mod chains;
+mod cluster;
 mod command;
 #[path = "../common/mod.rs"]
 mod common;

@@ -69,6 +69,12 @@ impl fmt::Display for Endpoint {
 }
 
 impl Endpoint {
+    /// Whether it is on this machine: the host is a loopback address, or `localhost`.
+    pub fn is_local(&self) -> bool {
+        let ip = self.host.parse::<std::net::IpAddr>();
+        self.host == "localhost" || ip.is_ok_and(|ip| ip.to_canonical().is_loopback())
+    }
+
     /// `HOST:PORT`.
     pub(super) fn authority(&self) -> String {
         match self.host.contains(':') {

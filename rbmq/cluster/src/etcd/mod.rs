@@ -19,4 +19,5 @@ pub use client::{Client, ClientSettings};
 pub use endpoint::{Endpoint, EndpointError};
 pub use error::EtcdError;
 pub use json::{Change, Compare, KeyValue, Lease, Snapshot, Txn};
+pub use rustls::ClientConfig;
 pub use watch::{News, Watch};

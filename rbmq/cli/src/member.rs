@@ -1,0 +1,254 @@
+//! A broker as a member of a cluster: what the section `[cluster]` says, and etcd behind the broker's questions.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use commands::Failure;
+use locks::Mutex;
+use peers::Secret;
+use rbmq::TopicName;
+use rbmq_broker::{Broker, BrokerConfig, Cluster, ClusterMember, ClusterSettings, ClusterStatus, Owner};
+use rbmq_cluster::etcd::{ClientSettings, Endpoint};
+use rbmq_cluster::{Hooks, MemberSettings, Membership, OnLoss, Status};
+use tracing::info;
+
+use super::prompt;
+
+/// How long the broker's thread may take to say that it lives.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+
+/// A broker as a member of a cluster.
+pub(super) struct Member {
+    membership: Membership,
+    /// Until it is started.
+    client: Mutex<Option<ClientSettings>>,
+    /// How long the disk may be busy with one write or sync.
+    patience: Duration,
+}
+
+/// How a call of etcd reaches it.
+///
+/// # Errors
+/// An address, a certificate or a password cannot be used.
+pub(super) fn client(cluster: &ClusterSettings) -> Result<ClientSettings, Failure> {
+    let endpoints = cluster.etcd.iter().map(|url| url.parse::<Endpoint>());
+    let endpoints = endpoints.collect::<Result<Vec<_>, _>>();
+    let endpoints = endpoints.map_err(|error| Failure::Failed(format!("cluster.etcd: {error}")))?;
+    let is_encrypted = endpoints.iter().any(|endpoint| endpoint.encrypted);
+    let tls = if is_encrypted { Some(tls(cluster)?) } else { None };
+    let login = login(cluster, &endpoints)?;
+    // All endpoints together have the time until the next renewal of the lease.
+    let part = cluster.ttl() / 3 / endpoints.len().max(1) as u32;
+    let timeout = part.clamp(Duration::from_millis(200), Duration::from_secs(2));
+    Ok(ClientSettings { endpoints, tls, login, timeout })
+}
+
+fn login(cluster: &ClusterSettings, endpoints: &[Endpoint]) -> Result<Option<(String, Secret)>, Failure> {
+    if cluster.user.is_empty() {
+        return Ok(None);
+    }
+    let is_open = |at: &&Endpoint| !(at.encrypted || at.is_local());
+    if let Some(open) = endpoints.iter().find(is_open) {
+        let message = format!(
+            "cluster.etcd: no password is sent without encryption to another machine: use https, not {open}"
+        );
+        return Err(Failure::Failed(message));
+    }
+    let path = Path::new(&cluster.password_file);
+    Ok(Some((cluster.user.clone(), prompt::of_file(path)?)))
+}
+
+#[cfg(feature = "tls")]
+fn tls(cluster: &ClusterSettings) -> Result<Arc<rbmq_cluster::etcd::ClientConfig>, Failure> {
+    let file = |path: &String| (!path.is_empty()).then(|| path.into());
+    let names = tls13::SettingNames {
+        cert: "cluster.cert",
+        key: "cluster.key",
+        ca: "cluster.ca",
+        ..tls13::SettingNames::TLS
+    };
+    let (cert, key, ca) = (file(&cluster.cert), file(&cluster.key), file(&cluster.ca));
+    let credentials = tls13::Credentials { cert, key, ca, names, ..tls13::Credentials::default() };
+    credentials.client().map_err(Failure::failed)
+}
+
+#[cfg(not(feature = "tls"))]
+fn tls(_: &ClusterSettings) -> Result<Arc<rbmq_cluster::etcd::ClientConfig>, Failure> {
+    Err(Failure::Failed("cluster.etcd: this rbmq was built without TLS, and can use http:// alone".into()))
+}
+
+/// The addresses that others reach a broker at.
+fn advertised(config: &BrokerConfig) -> Result<Vec<String>, Failure> {
+    let (cluster, listen) = (&config.cluster, &config.broker.listen);
+    let addresses =
+        if cluster.advertise.is_empty() { vec![listen.clone()] } else { cluster.advertise.clone() };
+    let is_open = |text: &String| {
+        let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
+        matches!(host, "" | "0.0.0.0" | "[::]") || port == "0"
+    };
+    if let Some(open) = addresses.iter().find(|text| is_open(text)) {
+        let message = format!(
+            "nobody reaches this broker at {open}: set cluster.advertise to the addresses that others can reach"
+        );
+        return Err(Failure::Failed(message));
+    }
+    let is_local = |url: String| url.parse::<Endpoint>().is_ok_and(|at| at.is_local());
+    let is_near = addresses.iter().all(|address| is_local(format!("http://{address}")));
+    if is_near && !cluster.etcd.iter().cloned().all(is_local) {
+        let message = format!(
+            "etcd is on another machine, and no other machine reaches this broker at {}: set cluster.advertise",
+            addresses.join(", ")
+        );
+        return Err(Failure::Failed(message));
+    }
+    Ok(addresses)
+}
+
+/// A text that no other running system has: its boot and its name.
+fn host() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    format!("{} {}", read("/proc/sys/kernel/random/boot_id"), read("/proc/sys/kernel/hostname"))
+}
+
+impl Member {
+    /// The member that a configuration describes. None: the broker is alone.
+    ///
+    /// # Errors
+    /// The section cannot be used.
+    pub(super) fn of(config: &BrokerConfig) -> Result<Option<Arc<Self>>, Failure> {
+        let cluster = &config.cluster;
+        if !cluster.is_used() {
+            return Ok(None);
+        }
+        let client = client(cluster)?;
+        let addresses = advertised(config)?;
+        let on_loss = match cluster.on_loss {
+            rbmq_broker::OnLoss::NewLog => OnLoss::NewLog,
+            _ => OnLoss::Wait,
+        };
+        let id = if cluster.id.is_empty() { addresses[0].clone() } else { cluster.id.clone() };
+        let seed = std::process::id().into();
+        let settings = MemberSettings {
+            cluster: cluster.name.clone(),
+            id,
+            addresses,
+            host: host(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            ttl: cluster.ttl(),
+            on_loss,
+            seed,
+        };
+        info!("member {:?} of the cluster {:?}", settings.id, settings.cluster);
+        let membership = Membership::new(settings, cluster.group_levels).map_err(Failure::failed)?;
+        Ok(Some(Arc::new(Self { membership, client: Mutex::new(Some(client)), patience: cluster.ttl() / 2 })))
+    }
+
+    /// The broker runs: it becomes a member.
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    pub(super) fn start(&self, broker: &Broker) -> Result<(), Failure> {
+        let Some(client) = self.client.lock().take() else { return Ok(()) };
+        let (watch, changes, patience) = (broker.watch(), broker.watch(), self.patience);
+        let health = move || {
+            if !watch.is_alive(ANSWER_WITHIN) {
+                return Err("the broker's thread does not answer".to_owned());
+            }
+            match watch.disk_busy_for() {
+                busy if busy > patience => Err(format!("the disk has stood still for {} s", busy.as_secs())),
+                _ => Ok(()),
+            }
+        };
+        let changed = move || changes.cluster_changed();
+        let hooks = Hooks { health: Box::new(health), changed: Box::new(changed) };
+        self.membership.start(client, hooks).map_err(Failure::failed)
+    }
+
+    /// The broker has ended, and others learn of it.
+    pub(super) fn stop(&self) {
+        self.membership.stop();
+    }
+}
+
+impl Cluster for Member {
+    fn owner(&self, topic: &TopicName) -> Owner {
+        match self.membership.owner(topic.as_str()) {
+            rbmq_cluster::Owner::Here { term } => Owner::Here { term },
+            rbmq_cluster::Owner::Elsewhere { addresses } => Owner::Elsewhere { addresses },
+            rbmq_cluster::Owner::Unsettled { reason } => Owner::Unsettled { reason },
+        }
+    }
+
+    fn members(&self) -> Vec<ClusterMember> {
+        let others = self.membership.others().into_iter();
+        others.map(|(id, addresses)| ClusterMember { id, addresses }).collect()
+    }
+
+    fn status(&self) -> ClusterStatus {
+        let Status { degraded, members, owned_groups, term_changes, etcd_errors, lease_age } =
+            self.membership.status();
+        let mut status = ClusterStatus::default();
+        (status.degraded, status.lease_age) = (degraded, lease_age);
+        (status.members, status.owned_groups) = (members, owned_groups);
+        (status.term_changes, status.store_errors) = (term_changes, etcd_errors);
+        status
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(listen: &str, etcd: &str, advertise: &[&str]) -> BrokerConfig {
+        let mut config = BrokerConfig::default();
+        config.broker.listen = listen.into();
+        config.cluster.name = "c".into();
+        config.cluster.etcd = vec![etcd.into()];
+        config.cluster.advertise = advertise.iter().map(|&address| address.into()).collect();
+        config
+    }
+
+    #[test]
+    fn others_must_be_able_to_reach_a_member() {
+        let near = "http://127.0.0.1:2379";
+        let of = |listen, etcd, advertise: &[&str]| match Member::of(&config(listen, etcd, advertise)) {
+            Ok(_) => String::new(),
+            Err(Failure::Failed(text)) => text,
+            Err(other) => panic!("{other:?}"),
+        };
+        assert_eq!(of("127.0.0.1:7411", near, &[]), "");
+        assert_eq!(of("0.0.0.0:7411", "http://10.0.0.9", &["10.0.0.1:7411"]), "");
+        for (listen, etcd, advertise, expected) in [
+            ("0.0.0.0:7411", near, &[][..], "at 0.0.0.0:7411: set cluster.advertise"),
+            ("[::]:7411", near, &[], "set cluster.advertise"),
+            ("127.0.0.1:0", near, &[], "set cluster.advertise"),
+            ("127.0.0.1:7411", "http://10.0.0.9", &[], "etcd is on another machine"),
+            (
+                "10.0.0.1:7411",
+                "10.0.0.9:2379",
+                &[],
+                "cluster.etcd: \"10.0.0.9:2379\" is no address of an etcd",
+            ),
+        ] {
+            let text = of(listen, etcd, advertise);
+            assert!(text.contains(expected), "{listen} {etcd}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_password_goes_to_no_other_machine_in_the_clear() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("password");
+        std::fs::write(&path, "secret\n").unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let mut config = config("10.0.0.1:7411", "http://10.0.0.9", &[]);
+        config.cluster.user = "rbmq".into();
+        config.cluster.password_file = path.display().to_string();
+        let Err(Failure::Failed(text)) = client(&config.cluster) else { panic!("it is sent") };
+        assert!(text.contains("use https, not http://10.0.0.9:2379"), "{text}");
+        config.cluster.etcd = vec!["http://127.0.0.1".into()];
+        let (user, password) = client(&config.cluster).unwrap().login.unwrap();
+        assert_eq!((user.as_str(), password.expose()), ("rbmq", "secret"));
+    }
+}

@@ -1,0 +1,225 @@
+//! Three brokers that are one cluster, with the etcd of the system: brokers and members of etcd are killed, stopped and started.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rbmq::{ConfirmLevel, Publisher, StartFrom, Subscriber, TopicWriter};
+use serde_json::Value;
+use tempfile::TempDir;
+use testkit::{Etcd, LONG, Outcome, Process, own_addr, until};
+
+use crate::common::{BrokerProcess, rbmq};
+use crate::http;
+
+const TOPICS: usize = 12;
+
+struct World {
+    folder: TempDir,
+    etcd: Etcd,
+    brokers: Vec<Broker>,
+}
+
+struct Broker {
+    config: PathBuf,
+    addr: String,
+    http: String,
+    process: Option<BrokerProcess>,
+}
+
+impl Broker {
+    fn new(folder: &Path, n: usize, etcd: &Etcd, on_loss: &str) -> Self {
+        let (addr, http) = (own_addr(), own_addr());
+        let (config, keep) = (folder.join(format!("{n}.toml")), folder.join(format!("kept-{n}")));
+        let text = format!(
+            "[broker]\nkeep_dir = '{}'\nkeep_sync_ms = 10\n[[broker.topics]]\npattern = 'k/#'\nkeep = true\n\
+             [http]\nlisten = '{http}'\n[cluster]\nname = 'test'\nid = 'm{n}'\nttl_ms = '2s'\n\
+             group_levels = 2\non_loss = '{on_loss}'\netcd = {:?}\n",
+            keep.display(),
+            etcd.endpoints(),
+        );
+        std::fs::write(&config, text).unwrap();
+        let mut broker = Self { config, addr, http, process: None };
+        broker.run();
+        broker
+    }
+
+    fn run(&mut self) {
+        self.process =
+            Some(BrokerProcess::start_at(&self.addr, &["--config", self.config.to_str().unwrap()]));
+    }
+
+    /// What `/ready` says of the cluster. None: all is well.
+    fn degraded(&self) -> Option<String> {
+        let (status, text) = http::get(&self.http, "/ready");
+        assert_eq!(status, 200, "{text}");
+        let json: Value = serde_json::from_str(&text).unwrap();
+        json["degraded_cluster"].as_str().map(str::to_owned)
+    }
+}
+
+fn topic(n: usize) -> String {
+    format!("k/{n}/x")
+}
+
+/// Publishes a message, and waits until it is synced.
+fn write(writer: &mut TopicWriter, text: &str, wait: Duration) -> bool {
+    let is_taken = writer.publish(text.as_bytes()).is_ok();
+    is_taken && writer.confirm(writer.position(), ConfirmLevel::Synced, Some(wait)).is_ok()
+}
+
+impl World {
+    fn start(on_loss: &str) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let etcd = Etcd::start(folder.path(), 3)?;
+        let brokers = (0..3).map(|n| Broker::new(folder.path(), n, &etcd, on_loss)).collect();
+        let mut world = Self { folder, etcd, brokers };
+        world.wait_for_members("up", 3);
+        let asking: Vec<Process> = (0..TOPICS).map(|n| world.ask(n)).collect();
+        until("all topics have owners", || world.owners().len() == TOPICS);
+        drop(asking);
+        Some(world)
+    }
+
+    /// A publisher that wants a topic, at some broker.
+    fn ask(&mut self, n: usize) -> Process {
+        let broker = self.brokers[n % 3].process.as_ref().unwrap();
+        broker.publish(&topic(n), b"")
+    }
+
+    /// `rbmq cluster ARGS`, with the configuration of the first broker.
+    fn command(&self, args: &str) -> Outcome {
+        let config = self.brokers[0].config.to_str().unwrap();
+        let args = ["cluster"].into_iter().chain(args.split_whitespace()).chain(["--config", config]);
+        Process::start(rbmq(args)).finish()
+    }
+
+    fn json(&self, args: &str) -> Vec<Value> {
+        let outcome = self.command(&format!("{args} --json"));
+        // There may be no etcd at the moment.
+        serde_json::from_slice::<Value>(&outcome.stdout)
+            .ok()
+            .and_then(|json| json.as_array().cloned())
+            .unwrap_or_default()
+    }
+
+    fn wait_for_members(&self, state: &str, count: usize) {
+        until("the members are so", || {
+            self.json("members").iter().filter(|member| member["state"] == state).count() == count
+        });
+    }
+
+    /// The owner and the term of each group.
+    fn owners(&self) -> BTreeMap<String, (usize, u64)> {
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let owner = |value: &Value| text(value).strip_prefix('m').unwrap().parse().unwrap();
+        self.json("topics")
+            .iter()
+            .map(|row| (text(&row["group"]), (owner(&row["owner"]), row["term"].as_u64().unwrap())))
+            .collect()
+    }
+
+    /// The owner of a topic, as soon as etcd says it.
+    fn owner(&self, n: usize) -> usize {
+        let mut owner = None;
+        until("the topic has an owner", || {
+            owner = self.owners().get(&format!("k/{n}")).map(|(owner, _)| *owner);
+            owner.is_some()
+        });
+        owner.unwrap()
+    }
+
+    /// Publishes a message to a topic, at its owner, until it is synced.
+    fn publish(&self, n: usize, text: &str) {
+        until("the owner takes the message", || {
+            let addr = &self.brokers[self.owner(n)].addr;
+            let Ok(publisher) = Publisher::connect(addr) else { return false };
+            let Ok(mut writer) = publisher.topic(&topic(n)) else { return false };
+            write(&mut writer, text, Duration::from_secs(5))
+        });
+    }
+
+    /// The messages of a topic from the oldest on, at its owner, up to this one.
+    fn read_up_to(&self, n: usize, last: &str) -> Vec<String> {
+        let mut subscriber = Subscriber::connect(&self.brokers[self.owner(n)].addr).unwrap();
+        subscriber.subscribe_from(&topic(n), StartFrom::Oldest).unwrap();
+        let mut all = Vec::new();
+        while all.last().is_none_or(|text| text != last) {
+            let message = subscriber.recv(Some(LONG)).unwrap().expect("a message");
+            all.push(String::from_utf8(message.bytes).unwrap());
+        }
+        all
+    }
+}
+
+#[test]
+fn topics_wait_for_a_killed_broker_and_nobody_waits_for_etcd() {
+    let Some(mut world) = World::start("wait") else { return };
+    (0..TOPICS).for_each(|n| world.publish(n, "one"));
+    let before = world.owners();
+    let lost = world.owner(0);
+    world.brokers[lost].process = None;
+    world.wait_for_members("away", 1);
+    let outcome = world.command("status");
+    assert_eq!(outcome.status.code(), Some(1), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("groups wait for an owner that is away"), "{}", outcome.stderr);
+    assert_eq!(world.owners(), before);
+    world.brokers[lost].run();
+    world.wait_for_members("up", 3);
+    world.publish(0, "two");
+    assert_eq!(world.read_up_to(0, "two"), ["one", "two"]);
+    world.command("status").good();
+
+    // One of three is no loss.
+    world.etcd.kill(0);
+    (0..TOPICS).for_each(|n| world.publish(n, "three"));
+    // Without any, owners serve on.
+    let addr = world.brokers[world.owner(1)].addr.clone();
+    let publisher = Publisher::connect(&addr).unwrap();
+    let mut writer = publisher.topic(&topic(1)).unwrap();
+    (1..3).for_each(|n| world.etcd.kill(n));
+    until("the brokers say what is wrong", || world.brokers.iter().all(|broker| broker.degraded().is_some()));
+    assert!(write(&mut writer, "four", LONG));
+    world.etcd.run_all();
+    until("all is well", || world.brokers.iter().all(|broker| broker.degraded().is_none()));
+    assert_eq!(world.read_up_to(1, "four"), ["one", "three", "four"]);
+    assert_eq!(world.owners(), before);
+    let (_, metrics) = http::get(&world.brokers[0].http, "/metrics");
+    assert!(metrics.contains("rbmq_cluster_members 3\n"), "{metrics}");
+    drop(world.folder);
+}
+
+#[test]
+fn topics_of_a_killed_or_drained_broker_go_on_elsewhere_with_new_logs() {
+    let Some(mut world) = World::start("new-log") else { return };
+    (0..TOPICS).for_each(|n| world.publish(n, "one"));
+    let before = world.owners();
+    let lost = world.owner(0);
+    world.brokers[lost].process = None;
+    until("the others have all", || {
+        let owners = world.owners();
+        owners.len() == TOPICS && owners.values().all(|(owner, _)| *owner != lost)
+    });
+    for (group, (owner, term)) in world.owners() {
+        let expected = if before[&group].0 == lost { (before[&group].1) + 1 } else { before[&group].1 };
+        assert_eq!(term, expected, "{group} at {owner}");
+    }
+    world.publish(0, "two");
+    assert_eq!(world.read_up_to(0, "two"), ["two"], "a new log");
+
+    world.brokers[lost].run();
+    world.wait_for_members("up", 3);
+    world.command("move k/0 m9 --new-log").status.code().filter(|code| *code == 1).expect("there is no m9");
+    let refused = world.command(&format!("move k/0 m{lost}"));
+    assert!(refused.stderr.contains("say --new-log"), "{}", refused.stderr);
+    world.command(&format!("move k/0 m{lost} --new-log")).good();
+    world.publish(0, "three");
+    assert_eq!(world.read_up_to(0, "three"), ["one", "three"], "what it had before");
+
+    world.command(&format!("drain m{lost}")).good();
+    until("the drained one has none", || world.owners().values().all(|(owner, _)| *owner != lost));
+    assert!(world.json("members").iter().any(|member| member["state"] == "draining"));
+    world.command(&format!("drain m{lost} --undo")).good();
+    world.wait_for_members("up", 3);
+    drop(world.folder);
+}
