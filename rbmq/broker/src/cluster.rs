@@ -60,6 +60,13 @@ pub struct ClusterStatus {
     pub lease_age: Option<Duration>,
 }
 
+impl ClusterMember {
+    /// The addresses as one text.
+    pub(crate) fn address(&self) -> String {
+        self.addresses.join(",")
+    }
+}
+
 /// Says which member has which topic: see [`Parts::cluster`](crate::Parts::cluster).
 ///
 /// The broker's thread calls, and all publishers wait for the answer: it comes from memory, at once, and nothing is asked over a network. After
@@ -70,7 +77,8 @@ pub trait Cluster: Send + Sync {
     /// the sign that it is wanted.
     fn owner(&self, topic: &TopicName) -> Owner;
 
-    /// The other members, without this one. The broker keeps a connection to each, as to an upstream broker.
+    /// The other members, without this one. The broker keeps a connection to each, as to an upstream broker of `broker.upstream` that has the
+    /// login, and everything else, of the first one there. A member whose addresses are in the configuration is not dialed twice.
     fn members(&self) -> Vec<ClusterMember>;
 
     /// How it is, for `/ready` and the metrics.

@@ -57,6 +57,7 @@ pub use s3::S3Settings;
 pub use sections::{AuditSettings, LogFormat, LogSettings};
 use sources::Sources;
 pub use sources::file_parts;
+pub(crate) use upstream::MAX_UPSTREAMS;
 pub use upstream::UpstreamSettings;
 pub use users::UsersSettings;
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use access::{Authenticator, Identity};
 use rbmq_wire::{Control, Credentials, Hello, RefuseCode, ReplayFrom, Role, Space};
-use rocketbufs::{Bid, Conn, InEvent, OutEvent, Position};
+use rocketbufs::{Bid, Conn, Epoch, InEvent, OutEvent, Position};
 use tracing::{debug, info, warn};
 
 use super::admission::{MAX_NEAR_LIMIT, not_allowed};
@@ -24,7 +24,7 @@ use super::effects::{Effect, Effects};
 use super::federation::Federation;
 use super::feed::{Feed, FeedError, FeedOptions};
 use super::feeds::Feeds;
-use super::inbox::{Event, Inbox, ObserverEvent};
+use super::inbox::{Event, Inbox, ObserverEvent, Stopped};
 use super::kept::{KeepError, ReplayRequest, Replays};
 use super::limits::Refused;
 use super::lines::Lines;
@@ -37,7 +37,7 @@ use super::path_migration::PathMigration;
 use super::publishers;
 use super::report::Report;
 use super::rules::InSpace;
-use super::session_key::SessionKey;
+use super::session_key::{FormerPlace, SessionKey};
 use super::subscribers::Subscribers;
 use super::tables::{Create, Denial, Tables};
 use super::topics::Stage;
@@ -135,11 +135,8 @@ impl Engine {
             Event::InvalidMapping { key, bid } => {
                 self.tables.expel(key, &format!("data for buffer {bid}, which has no topic"));
             }
-            Event::Merged { out_bid, number, position } => {
-                let mut fx = Effects::new();
-                self.merged.on_merged(&self.tables, out_bid, number, position, &mut fx);
-                self.execute(fx);
-            }
+            Event::Merged { out_bid, number, position } => self.on_merged(out_bid, number, position),
+            Event::Stopped { out_bid, number, stopped } => self.on_stopped(out_bid, number, stopped),
             Event::Expel { key, why } => self.tables.expel(key, why),
             Event::Observer(ObserverEvent::Request { conn, message }) => {
                 if self.observers.is_connected(&conn) {
@@ -167,6 +164,18 @@ impl Engine {
             Event::Users(users) => self.on_users(users.0, &users.1),
             Event::Stop => {}
         }
+    }
+
+    fn on_merged(&mut self, out_bid: Bid, number: u32, position: Position) {
+        let mut fx = Effects::new();
+        self.merged.on_merged(&self.tables, out_bid, number, position, &mut fx);
+        self.execute(fx);
+    }
+
+    fn on_stopped(&mut self, out_bid: Bid, number: u32, stopped: Stopped) {
+        let mut fx = Effects::new();
+        self.merged.on_stopped(&self.tables, out_bid, number, stopped, &mut fx);
+        self.execute(fx);
     }
 
     fn open_feed(&mut self, options: FeedOptions) -> Result<Feed, FeedError> {
@@ -258,6 +267,10 @@ impl Engine {
         let tables = &mut self.tables;
         match client.hello.role {
             Role::Publisher => {
+                let key = SessionKey { instance: client.conn.peer_instance(), client: client.hello.client };
+                if tables.sessions.get(key).is_some_and(|known| known.identity.user == client.identity.user) {
+                    self.merged.leave(tables, key, None);
+                }
                 if let Some(key) = publishers::connected(tables, client) {
                     self.merged.reconnected(tables, key);
                     self.update_finished(key);
@@ -310,8 +323,16 @@ impl Engine {
         }
         match Control::decode(message) {
             Ok(Control::Create { bid, framing, ring_bytes, max_delivery_bytes, min_subscribers, topic }) => {
-                let create = Create { bid, framing, ring_bytes, max_delivery_bytes, min_subscribers, topic };
+                let place = self.tables.sessions.get_mut(key).and_then(|session| session.place.take());
+                let place = place.filter(|(of, _)| *of == bid).map(|(_, place)| place);
+                let create =
+                    Create { bid, framing, ring_bytes, max_delivery_bytes, min_subscribers, topic, place };
                 self.on_create(key, create);
+            }
+            Ok(Control::Place { bid, epoch, position }) => {
+                if let Some(session) = self.tables.sessions.get_mut(key) {
+                    session.place = Some((bid, FormerPlace { epoch: Epoch(epoch), position }));
+                }
             }
             Ok(Control::AskStored { bid, position, synced }) => {
                 self.on_ask_stored(key, bid, [position, synced]);
@@ -326,7 +347,9 @@ impl Engine {
     /// A question about the disk that is not about a kept topic, or came before the topic was.
     fn on_ask_stored(&mut self, key: SessionKey, bid: Bid, wanted: [Position; 2]) {
         let Some(session) = self.tables.sessions.get(key) else { return };
-        if !session.merged.ask_disk(bid, wanted) {
+        // A publisher whose topic went to another broker has not heard of it yet.
+        let is_here = session.mapping.get(bid).is_some() || self.merged.is_publisher(key, bid);
+        if is_here && !session.merged.ask_disk(bid, wanted) {
             let reason = "the broker does not keep the topic on disk: it has no rule for it (broker.topics) with keep = true";
             session.answer(&Control::NotStored { bid, is_lost: false, reason: reason.into() });
         }
@@ -533,10 +556,25 @@ impl Engine {
         self.tables.sessions.set_finished(key, finished);
     }
 
-    /// Opens what is on the disk and came here.
+    /// Receives from the other members of the cluster.
+    pub(super) fn dial_members(&mut self) {
+        if let Some(cluster) = &self.tables.cluster {
+            self.federation.set_members(&cluster.members());
+        }
+    }
+
+    /// Sends the publishers away whose topics went to other members, and takes those that have waited.
     fn on_cluster_changed(&mut self) {
-        if let Err(error) = self.open_kept() {
-            warn!("the folder of kept topics cannot be read: {error}");
+        if self.draining {
+            return;
+        }
+        self.merged.move_away(&self.tables);
+        self.dial_members();
+        let mut fx = Effects::new();
+        self.merged.open_spaces(&mut self.tables, &mut fx);
+        self.execute(fx);
+        for (key, create) in self.merged.take_waiting() {
+            self.on_create(key, create);
         }
     }
 

@@ -21,7 +21,8 @@ use rocketbufs::fields::printable;
 use rocketbufs::{Bid, Conn, Context, Epoch, Policy, Start, SubscribeOptions};
 use tracing::{debug, info, warn};
 
-use super::config::{BrokerSettings, UpstreamSettings};
+use super::cluster::ClusterMember;
+use super::config::{BrokerSettings, MAX_UPSTREAMS, UpstreamSettings};
 use super::dialer::Dialer;
 use super::effects::{Effect, Effects};
 use super::error::BrokerError;
@@ -40,14 +41,38 @@ pub(super) struct Federation {
     id: u128,
     /// A random number that makes the session keys of upstream brokers unpredictable, so that no client can use them.
     secret: u128,
-    upstreams: Vec<UpstreamSettings>,
-    /// Each keeps one connection until it is dropped.
-    dialers: Vec<Dialer>,
+    upstreams: Vec<Upstream>,
     routes: Routes,
+    dialing: Dialing,
+}
+
+/// A broker that this one receives from.
+struct Upstream {
+    settings: UpstreamSettings,
+    /// The member of the cluster that it is, or was until it left. None: it is in the configuration.
+    member: Option<String>,
+    /// Keeps one connection until it is dropped. None: the member has left.
+    dialer: Option<Dialer>,
+}
+
+/// How other brokers are dialed.
+struct Dialing {
+    ctx: Context,
+    hello: Hello,
+    events: Sender,
+}
+
+impl Dialing {
+    fn dial(&self, index: usize, settings: &UpstreamSettings) -> Result<Dialer, BrokerError> {
+        let credentials = settings.credentials(is_encrypted(&self.ctx)).map_err(BrokerError::Upstream)?;
+        let hello = self.hello.encode_with(&credentials);
+        Dialer::start(&self.ctx, index, &settings.address, hello, self.events.clone())
+            .map_err(BrokerError::Thread)
+    }
 }
 
 impl Federation {
-    /// Starts to connect to the upstream brokers.
+    /// Starts to connect to the upstream brokers of the configuration.
     pub(super) fn start(
         ctx: &Context,
         settings: &BrokerSettings,
@@ -56,19 +81,66 @@ impl Federation {
         let number = || random().map_err(|e| BrokerError::Random(e.to_string()));
         let (id, secret) = (number()?, number()?);
         let hello = Hello { role: Role::Broker, client: id, name: settings.listen.clone() };
-        let upstreams = settings.upstream.clone();
-        let dial = |(index, upstream): (usize, &UpstreamSettings)| {
-            let credentials = upstream.credentials(is_encrypted(ctx)).map_err(BrokerError::Upstream)?;
-            let hello = hello.encode_with(&credentials);
-            Dialer::start(ctx, index, &upstream.address, hello, events.clone()).map_err(BrokerError::Thread)
+        let dialing = Dialing { ctx: ctx.clone(), hello, events: events.clone() };
+        let mut upstreams = Vec::with_capacity(settings.upstream.len());
+        for (index, settings) in settings.upstream.iter().enumerate() {
+            let (settings, dialer) = (settings.clone(), Some(dialing.dial(index, settings)?));
+            upstreams.push(Upstream { settings, member: None, dialer });
+        }
+        Ok(Self { id, secret, upstreams, routes: Routes::default(), dialing })
+    }
+
+    /// Receives from these members of the cluster, and from no others.
+    pub(super) fn set_members(&mut self, members: &[ClusterMember]) {
+        for upstream in &mut self.upstreams {
+            let Some(id) = &upstream.member else { continue };
+            let address = members.iter().find(|member| member.id == *id).map(ClusterMember::address);
+            if address.as_ref() != Some(&upstream.settings.address) {
+                upstream.dialer = None;
+            }
+        }
+        for member in members {
+            let address = member.address();
+            let is_known = |upstream: &Upstream| {
+                upstream.dialer.is_some()
+                    && (upstream.member.as_ref() == Some(&member.id) || upstream.settings.address == address)
+            };
+            if !address.is_empty() && !self.upstreams.iter().any(is_known) {
+                self.add_member(&member.id, &address);
+            }
+        }
+    }
+
+    /// Dials a member, which gets the number that it had, or that of a member that has left.
+    fn add_member(&mut self, id: &str, address: &str) {
+        let left = |upstream: &Upstream| upstream.member.is_some() && upstream.dialer.is_none();
+        let had = self.upstreams.iter().position(|one| left(one) && one.member.as_deref() == Some(id));
+        let place = had.or_else(|| self.upstreams.iter().position(left)).unwrap_or(self.upstreams.len());
+        if place >= MAX_UPSTREAMS {
+            return warn!(
+                "member '{id}' of the cluster is one too many: {MAX_UPSTREAMS} upstream brokers are the most"
+            );
+        }
+        // Members log in as the first upstream broker of the configuration wants it.
+        let first = self.upstreams.iter().find(|upstream| upstream.member.is_none());
+        let settings = match first {
+            Some(first) => UpstreamSettings { address: address.to_owned(), ..first.settings.clone() },
+            None => UpstreamSettings::new(address),
         };
-        let dialers = upstreams.iter().enumerate().map(dial).collect::<Result<_, _>>()?;
-        Ok(Self { id, secret, upstreams, dialers, routes: Routes::default() })
+        let dialer = match self.dialing.dial(place, &settings) {
+            Ok(dialer) => Some(dialer),
+            Err(error) => return warn!("member '{id}' of the cluster is not dialed: {error}"),
+        };
+        let upstream = Upstream { settings, member: Some(id.to_owned()), dialer };
+        match self.upstreams.get_mut(place) {
+            Some(free) => *free = upstream,
+            None => self.upstreams.push(upstream),
+        }
     }
 
     /// Closes the connections to upstream brokers for good.
     pub(super) fn stop(&mut self) {
-        self.dialers.clear();
+        self.upstreams.iter_mut().for_each(|upstream| upstream.dialer = None);
     }
 
     /// The hop from this broker to another one that subscribes here.
@@ -87,14 +159,16 @@ impl Federation {
     }
 
     fn settings_of(&self, session: &Session) -> Option<&UpstreamSettings> {
-        session.upstream.and_then(|index| self.upstreams.get(index))
+        session.upstream.and_then(|index| self.upstreams.get(index)).map(|upstream| &upstream.settings)
     }
 
     /// A connection to an upstream broker is up.
     pub(super) fn connected(&mut self, tables: &mut Tables, index: usize, conn: &Conn, fx: &mut Effects) {
-        let Some(upstream) = self.upstreams.get(index) else { return };
-        let key = self.key(index);
-        let (wanted, name) = (Control::topics(&upstream.topics), upstream.address.clone());
+        let Some(upstream) = self.upstreams.get(index).filter(|upstream| upstream.dialer.is_some()) else {
+            return conn.close("this broker receives from here no more");
+        };
+        let (key, settings) = (self.key(index), &upstream.settings);
+        let (wanted, name) = (Control::topics(&settings.topics), settings.address.clone());
         if tables.sessions.get(key).is_some_and(|session| !session.is_same_process(conn)) {
             // The offers of the process before are void.
             self.disconnected(tables, key, fx);

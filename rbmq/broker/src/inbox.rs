@@ -59,6 +59,8 @@ pub(super) enum Event {
     InvalidMapping { key: SessionKey, bid: Bid },
     /// All data of a publisher of a merged topic was merged, and no more follows.
     Merged { out_bid: Bid, number: u32, position: u64 },
+    /// A publisher of a merged topic was stopped.
+    Stopped { out_bid: Bid, number: u32, stopped: Stopped },
     /// Disconnect a publisher.
     Expel { key: SessionKey, why: &'static str },
     /// An event of an observer.
@@ -83,6 +85,15 @@ pub(super) enum Event {
     Users(Box<(Authenticator, UsersSettings)>),
     /// Stop the thread.
     Stop,
+}
+
+/// How far the log of a publisher is here, which goes to another broker.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stopped {
+    /// Everything below is merged.
+    pub(super) position: u64,
+    /// It is on the disk.
+    pub(super) is_synced: bool,
 }
 
 /// The settings of a reload.

@@ -188,6 +188,7 @@ impl Broker {
         let merged = merge::MergedTopics::new(watch.merge_index.clone(), keeper);
         let mut engine = engine(&config, &desk, &watch, merged, cluster)?;
         engine.open_kept()?;
+        engine.dial_members();
         let thread =
             threads::spawn("rbmq-broker", move || engine.run(&inbox)).map_err(BrokerError::Thread)?;
         Ok(Self {

@@ -4,7 +4,6 @@ use access::Exceeded;
 use rbmq_wire::{RUN_HEADER_BYTES, RefuseCode, TopicName};
 use rocketbufs::error::{BufferError, RefusedError, SubscribeError};
 
-use super::cluster::{Cluster, Owner};
 use super::config::BrokerSettings;
 use super::rules::{Rule, rounded};
 
@@ -21,20 +20,10 @@ impl Refused {
     }
 }
 
-/// Refuses a kept topic that another member of the cluster has, or nobody.
-pub(super) fn check_owner(cluster: Option<&dyn Cluster>, topic: &TopicName) -> Result<(), Refused> {
-    match cluster.map(|cluster| cluster.owner(topic)) {
-        None | Some(Owner::Here { .. }) => Ok(()),
-        Some(Owner::Elsewhere { addresses }) => {
-            let why = format!(
-                "is where topic '{topic}' is; connect there, or update the client, which would do it"
-            );
-            Err(Refused::new(RefuseCode::Elsewhere, RefuseCode::elsewhere(&addresses, &why)))
-        }
-        Some(Owner::Unsettled { reason }) => {
-            Err(Refused::new(RefuseCode::Internal, format!("no broker has topic '{topic}' yet: {reason}")))
-        }
-    }
+/// The refusal of a kept topic that another member of the cluster has.
+pub(super) fn elsewhere(addresses: &[String], topic: &TopicName) -> Refused {
+    let why = format!("has topic '{topic}'; newer clients go there by themselves");
+    Refused::new(RefuseCode::Elsewhere, RefuseCode::elsewhere(addresses, &why))
 }
 
 /// The refusal of a buffer to which the framework cannot subscribe.

@@ -1,6 +1,6 @@
 //! The identity of a publisher, and of its buffers.
 
-use rocketbufs::Bid;
+use rocketbufs::{Bid, Epoch, Position};
 
 /// Identifies a publisher over all its connections: the process, and the publisher in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -27,4 +27,13 @@ pub(super) struct SourceBuffer {
 impl SourceBuffer {
     /// The source of buffers that the broker writes itself.
     pub(super) const BROKER: Self = Self { session: SessionKey::BROKER, bid: 0 };
+}
+
+/// How far the broker that had a topic before has the log of a publisher (PLACE).
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FormerPlace {
+    /// The name of the publisher's log.
+    pub(super) epoch: Epoch,
+    /// Everything below is there.
+    pub(super) position: Position,
 }

@@ -23,7 +23,7 @@ use super::inbox::{Event, Sender};
 use super::merge::MergedIn;
 use super::names::display_name;
 use super::outgoing::{RETRY_AFTER, send};
-use super::session_key::SessionKey;
+use super::session_key::{FormerPlace, SessionKey};
 
 /// Numbers of subscribers are delayed while more than this waits in a queue. The smallest queue has eight times as much room.
 const QUEUED_BYTES: usize = 4096;
@@ -113,6 +113,8 @@ pub(super) struct Session {
     pub(super) upstream_ids: UpstreamIds,
     /// The upstream broker was restarted since the first connection.
     pub(super) restarted: bool,
+    /// The last PLACE of the publisher, for the CREATE that follows.
+    pub(super) place: Option<(Bid, FormerPlace)>,
     finished: bool,
 }
 
@@ -150,7 +152,19 @@ impl Session {
             }
         });
         let (upstream_ids, restarted, finished) = (UpstreamIds::default(), false, false);
-        Self { rin, conn, name, identity, mapping, merged, upstream, upstream_ids, restarted, finished }
+        Self {
+            rin,
+            conn,
+            name,
+            identity,
+            mapping,
+            merged,
+            upstream,
+            upstream_ids,
+            restarted,
+            place: None,
+            finished,
+        }
     }
 
     /// Sends a message about a buffer. An upstream broker only learns the number of subscribers.

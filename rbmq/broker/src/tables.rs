@@ -10,13 +10,13 @@ use rocketbufs::{Bid, ROut, SubscribeOptions};
 use tracing::warn;
 
 use super::admission::Admission;
-use super::cluster::Cluster;
+use super::cluster::{Cluster, Owner};
 use super::config::BrokerSettings;
 use super::counters::{Counters, Refusal};
 use super::inbox::Sender;
 use super::limits::{Refused, check_buffers, no_buffer, retained_bytes, too_many_topics};
 use super::rules::Rule;
-use super::session_key::SessionKey;
+use super::session_key::{FormerPlace, SessionKey};
 use super::sessions::{Session, Sessions};
 use super::topics::{Buffer, TooManyTopics, Topics};
 
@@ -71,6 +71,17 @@ impl Tables {
         let bid = added.map_err(|TooManyTopics { open }| too_many_topics(open, &self.settings))?;
         self.admission.added(bid, &topic);
         Ok(bid)
+    }
+
+    /// Which member of the cluster has a topic. What is not kept is here.
+    pub(super) fn owner(&self, topic: &TopicName) -> Owner {
+        let cluster = self.cluster.as_ref().filter(|_| self.settings.topics.of(topic).keep);
+        cluster.map_or(Owner::Here { term: 1 }, |cluster| cluster.owner(topic))
+    }
+
+    /// Whether this broker has a topic.
+    pub(super) fn has(&self, topic: &TopicName) -> bool {
+        matches!(self.owner(topic), Owner::Here { .. })
     }
 
     /// Refuses a publisher one more buffer than the limit. A part of this process has none.
@@ -153,6 +164,7 @@ pub(super) struct Denial<'a> {
 }
 
 /// The options of a buffer that a publisher creates (CREATE).
+#[derive(Clone)]
 pub(super) struct Create {
     /// The id at the publisher.
     pub(super) bid: Bid,
@@ -161,4 +173,5 @@ pub(super) struct Create {
     pub(super) max_delivery_bytes: u64,
     pub(super) min_subscribers: u32,
     pub(super) topic: TopicName,
+    pub(super) place: Option<FormerPlace>,
 }

@@ -65,9 +65,10 @@ fn say_hello(
     start(ctx, addr, &hello, on_start).map_err(refused)
 }
 
-/// A random number that identifies a client.
-pub(crate) fn random() -> Result<u128, ConnectError> {
-    connect::random().map_err(|e| ConnectError::Random(e.to_string()))
+/// The hello of a client, with a random number that identifies it.
+pub(crate) fn hello(role: Role, name: &str) -> Result<Hello, ConnectError> {
+    let client = connect::random().map_err(|e| ConnectError::Random(e.to_string()))?;
+    Ok(Hello { role, client, name: name.to_owned() })
 }
 
 struct State {
@@ -101,12 +102,10 @@ impl Connection {
     pub(super) fn connect(
         ctx: &Context,
         addr: &str,
-        role: Role,
-        name: &str,
+        hello: Hello,
         login: &Login,
         on_start: impl Fn(&Conn) + Send + Sync + 'static,
     ) -> Result<Self, ConnectError> {
-        let hello = Hello { role, client: random()?, name: name.to_owned() };
         let conn = say_hello(ctx, addr, &hello, login, &on_start)?;
         let mut backoff = Backoff::default();
         backoff.connected(Instant::now());
@@ -225,7 +224,7 @@ impl watch::OnDown for Reconnector {
         let spawned = threads::spawn("rbmq-reconnect", move || {
             (self.on_down)(&why.to_string());
             // A reconnect would take the place back, and the two clients would replace each other for ever.
-            if why.is_taken_over() {
+            if why.is_taken_over() && self.shared.hello.role != Role::Publisher {
                 (self.on_taken_over)(why.to_string());
             } else {
                 self.reconnect();

@@ -14,18 +14,27 @@ const REFUSED_DELAY: Duration = Duration::from_millis(100);
 /// A connection that was up longer was no failure.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// Whether an address is of this machine for certain, so that what is sent there leaves it on no wire. Of names only `localhost` is:
+/// The addresses in a text: one, or several with commas between them.
+pub fn addresses(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|address| !address.is_empty())
+}
+
+/// Whether an address, or all of several, are of this machine for certain, so that what is sent there leaves it on no wire. Of names only `localhost` is:
 /// a name server could answer so for any other name.
 ///
 /// ```
 /// use rbmq_wire::connect::is_this_machine;
 /// assert!(is_this_machine("127.0.0.1:7411") && is_this_machine("[::1]:7411") && is_this_machine("localhost:7411"));
+/// assert!(is_this_machine("127.0.0.1:7411,[::1]:7411") && !is_this_machine("127.0.0.1:7411,10.0.0.1:7411"));
 /// assert!(!is_this_machine("10.0.0.1:7411") && !is_this_machine("localhost.example.com:7411"));
 /// ```
 pub fn is_this_machine(addr: &str) -> bool {
-    let host = addr.rsplit_once(':').map_or(addr, |(host, _)| host);
-    let ip = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
-    host == "localhost" || ip.is_ok_and(|ip| ip.to_canonical().is_loopback())
+    addresses(addr).next().is_some()
+        && addresses(addr).all(|addr| {
+            let host = addr.rsplit_once(':').map_or(addr, |(host, _)| host);
+            let ip = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
+            host == "localhost" || ip.is_ok_and(|ip| ip.to_canonical().is_loopback())
+        })
 }
 
 /// Whether every connection that leaves this machine is encrypted, and the other end shows a trusted certificate before it learns anything.
@@ -85,11 +94,24 @@ impl Backoff {
     }
 }
 
-/// Starts a connection, calls `on_start`, and waits until the connection is up.
+/// Starts a connection, calls `on_start`, and waits until the connection is up. Of several addresses, with commas between them, the first at
+/// which that succeeds is taken; each gets the whole time.
 ///
 /// # Errors
-/// The connection could not be made, or not in time.
+/// The connection could not be made, or not in time, at the last address.
 pub fn start(ctx: &Context, addr: &str, hello: &[u8], on_start: &dyn Fn(&Conn)) -> Result<Conn, ConnError> {
+    let mut last = None;
+    for one in addresses(addr) {
+        match start_at(ctx, one, hello, on_start) {
+            Ok(conn) => return Ok(conn),
+            Err(error) => last = Some(error),
+        }
+    }
+    // An empty text is no address.
+    last.map_or_else(|| start_at(ctx, addr, hello, on_start), Err)
+}
+
+fn start_at(ctx: &Context, addr: &str, hello: &[u8], on_start: &dyn Fn(&Conn)) -> Result<Conn, ConnError> {
     let conn = Conn::connect_start(ctx, addr, hello)?;
     on_start(&conn);
     let timeout = Duration::from_millis(ctx.config().session.connect_timeout_ms.into());

@@ -233,6 +233,15 @@ pub enum Control {
         /// Patterns of earlier rules: the topics that they match are not in the space.
         before: Vec<TopicFilter>,
     },
+    /// Publisher → broker of a cluster, before `Create`: the broker that had the topic before has everything below a position.
+    Place {
+        /// The publisher's buffer.
+        bid: u32,
+        /// The name of its log.
+        epoch: u128,
+        /// Where the broker begins.
+        position: u64,
+    },
     /// Subscriber → broker: requests all buffers, existing and later ones, of the topics that these filters match.
     Topics {
         /// Names, and names with wildcards.
@@ -351,6 +360,7 @@ const ASK_STORED: u8 = 0x07;
 const NOT_STORED: u8 = 0x08;
 const DISK: u8 = 0x09;
 const IN_SPACE: u8 = 0x0a;
+const PLACE: u8 = 0x0b;
 const TOPICS: u8 = 0x10;
 const TOPIC: u8 = 0x11;
 const TOPIC_GONE: u8 = 0x12;
@@ -409,7 +419,9 @@ impl Control {
             Self::Stored { .. } | Self::AskStored { .. } | Self::NotStored { .. } | Self::Disk { .. } => {
                 self.encode_stored(&mut b);
             }
-            Self::Hold { .. } | Self::Replay { .. } | Self::Replayed { .. } => self.encode_place(&mut b),
+            Self::Hold { .. } | Self::Replay { .. } | Self::Replayed { .. } | Self::Place { .. } => {
+                self.encode_place(&mut b)
+            }
             Self::TopicGone { bid, topic } => {
                 b.push(TOPIC_GONE);
                 b.extend_from_slice(&bid.to_le_bytes());
@@ -458,6 +470,7 @@ impl Control {
                 space: get_space(&mut r)?,
                 before: get_filters(&mut r)?,
             },
+            PLACE => Self::Place { bid: r.u32()?, epoch: r.u128()?, position: r.u64()? },
             TOPICS => Self::Topics { filters: get_filters(&mut r)? },
             HOLD => Self::Hold { hold_ms: r.u32()? },
             TOPIC => Self::Topic(get_buffer(&mut r)?),
@@ -609,9 +622,15 @@ impl Control {
         }
     }
 
-    /// Encodes a message about the place of a subscriber.
+    /// Encodes a message about the place of a subscriber, or of a broker at a publisher.
     fn encode_place(&self, b: &mut Vec<u8>) {
         match self {
+            Self::Place { bid, epoch, position } => {
+                b.push(PLACE);
+                b.extend_from_slice(&bid.to_le_bytes());
+                b.extend_from_slice(&epoch.to_le_bytes());
+                b.extend_from_slice(&position.to_le_bytes());
+            }
             Self::Hold { hold_ms } => {
                 b.push(HOLD);
                 b.extend_from_slice(&hold_ms.to_le_bytes());

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use settings::{millis, optional_bytes};
 
 /// The largest number of upstream brokers. Each has a thread.
-pub(super) const MAX_UPSTREAMS: usize = 64;
+pub(crate) const MAX_UPSTREAMS: usize = 64;
 
 /// More than any password or token has.
 const MAX_LINE_BYTES: usize = 4096;

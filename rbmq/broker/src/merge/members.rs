@@ -5,6 +5,7 @@
 //!                └──── closed its log ────────▶ Closing ─ all merged ─▶ Ended: forgotten after closed_linger
 //! ```
 //!
+//! A publisher of a topic that goes to another broker is *Moving* until all of its data is merged that will be, and then forgotten.
 //! A publisher's number is not used again while the topic exists. The topic ends `closed_linger` after its last active publisher
 //! left, unless a new publisher comes. One of this process is active until what it left behind is merged.
 
@@ -32,6 +33,8 @@ pub(super) enum Stage {
     Closing(Position),
     /// The publisher was disconnected for too long. Its complete deliveries are not all merged.
     Leaving,
+    /// Another broker gets the topic. How far this one has merged the log is not known yet.
+    Moving,
     /// The log is closed here, and completely merged.
     Ended(Position),
     /// The publisher was disconnected for too long. Its log was merged up to here, and continues here if it comes back.
@@ -144,6 +147,11 @@ impl Members {
     /// All known publishers of a topic.
     pub(super) fn members(&self, out_bid: Bid) -> Vec<(SessionKey, Bid)> {
         self.topics.get(&out_bid).map_or_else(Vec::new, |topic| topic.members.values().copied().collect())
+    }
+
+    /// The publishers of this process.
+    pub(super) fn local(&self, out_bid: Bid) -> Vec<u32> {
+        self.topics.get(&out_bid).map_or_else(Vec::new, |topic| topic.local.iter().copied().collect())
     }
 
     /// The number of active publishers of a topic. None if the buffer is not merged.

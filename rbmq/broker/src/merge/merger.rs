@@ -102,6 +102,8 @@ pub(super) enum Note {
     Asked(u32),
     /// The publisher waits for the disk. The positions are in its signals.
     AskedDisk(u32),
+    /// The publisher goes to another broker with what is not merged.
+    Stop(u32),
     /// The publisher is removed with its data.
     Remove(u32),
 }
@@ -126,6 +128,7 @@ impl Note {
             | Self::Resume(number)
             | Self::Asked(number)
             | Self::AskedDisk(number)
+            | Self::Stop(number)
             | Self::Remove(number) => number,
         }
     }
@@ -219,6 +222,8 @@ pub(super) struct Merger<S> {
     asking: HashSet<u32>,
     /// Publishers that wait for the disk.
     disk: DiskQuestions,
+    /// The ends of publishers' logs, which go to another broker.
+    stopped: Vec<(u32, Position)>,
 }
 
 impl<S: SourceRing> Merger<S> {
@@ -230,6 +235,7 @@ impl<S: SourceRing> Merger<S> {
             seen: Coverage::default(),
             asking: HashSet::new(),
             disk: DiskQuestions::default(),
+            stopped: Vec::new(),
         }
     }
 
@@ -256,6 +262,11 @@ impl<S: SourceRing> Merger<S> {
         }
         self.sources.insert(number, source);
         self.enqueue(number);
+    }
+
+    /// The publishers that were stopped, and how far their logs were merged.
+    pub(super) fn take_stopped(&mut self) -> Vec<(u32, Position)> {
+        std::mem::take(&mut self.stopped)
     }
 
     pub(super) fn note(&mut self, note: Note) {
@@ -298,8 +309,11 @@ impl<S: SourceRing> Merger<S> {
                     self.disk.ask(number, wanted.map(|position| position.load(Ordering::Acquire)));
                 }
             }
-            Note::Remove(number) => {
-                self.sources.remove(&number);
+            Note::Stop(number) | Note::Remove(number) => {
+                let source = self.sources.remove(&number);
+                if let (Note::Stop(_), Some(source)) = (note, source) {
+                    self.stopped.push((number, source.reached.merged));
+                }
                 self.asking.remove(&number);
                 self.disk.remove(number);
             }

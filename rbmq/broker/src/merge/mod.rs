@@ -11,6 +11,7 @@
 //!
 //! * `publishers`: the part of the broker: the states of the publishers;
 //! * `opening`: how topics are opened, and publishers accepted;
+//! * `moving`: topics that go to another member of a cluster; `leaving`: their publishers, without I/O;
 //! * `members`: the table of the merged topics and their publishers, without I/O;
 //! * `topic`: a merged topic as the threads share it: the work of its owner, the wake-ups;
 //! * `mailbox`: the events that threads leave for the owner, and who that is;
@@ -23,11 +24,13 @@
 
 mod disk;
 mod index;
+mod leaving;
 mod local;
 mod log;
 mod mailbox;
 mod members;
 mod merger;
+mod moving;
 mod opening;
 mod publishers;
 mod table;

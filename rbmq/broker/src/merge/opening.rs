@@ -6,10 +6,11 @@ use rocketbufs::{
 };
 use tracing::{info, warn};
 
+use super::super::cluster::Owner;
 use super::super::descriptors::have_room_for_kept_topic;
 use super::super::effects::{Effect, Effects};
 use super::super::kept::{KeepError, Recovered, Store, StoreOptions};
-use super::super::limits::{Refused, check_owner, merge_ring_bytes, no_buffer, not_subscribed, over_quota};
+use super::super::limits::{Refused, elsewhere, merge_ring_bytes, no_buffer, not_subscribed, over_quota};
 use super::super::rules::Rule;
 use super::super::session_key::{SessionKey, SourceBuffer};
 use super::super::tables::{BROKER_SLOT_HOLD, BROKER_SLOT_NAME, Create, Tables};
@@ -21,23 +22,15 @@ use super::publishers::{MergedTopics, answer_created};
 use super::topic::MergedTopic;
 
 impl MergedTopics {
-    /// Opens the topics that an earlier broker has kept, and that this member of the cluster has.
+    /// Opens the topics that an earlier broker has kept. Those that another member of the cluster has now are only read.
     ///
     /// # Errors
     /// Another process has one of them open.
     pub(crate) fn open_kept(&mut self, tables: &mut Tables, fx: &mut Effects) -> Result<(), KeepError> {
-        let mut stored = self.keeper.stored_topics()?;
-        stored.retain(|topic| self.members.find(topic).is_none());
-        let (mut kept, others): (Vec<_>, Vec<_>) =
+        let stored = self.keeper.stored_topics()?;
+        let (kept, others): (Vec<_>, Vec<_>) =
             stored.into_iter().partition(|topic| tables.settings.topics.of(topic).keep);
         others.iter().for_each(|topic| info!("topic '{topic}' is on the disk, and no rule keeps it now"));
-        kept.retain(|topic| match check_owner(tables.cluster.as_deref(), topic) {
-            Ok(()) => true,
-            Err(Refused { reason, .. }) => {
-                info!("topic '{topic}' is on the disk and not here: {reason}");
-                false
-            }
-        });
         for (n, topic) in kept.iter().enumerate() {
             if let Err(too_few) = have_room_for_kept_topic() {
                 let (left, all) = (&kept[n..], kept.len());
@@ -58,6 +51,7 @@ impl MergedTopics {
         let spaces: Vec<Space> = tables.settings.topics.spaces().collect();
         for space in &spaces {
             if self.members.find(space.log()).is_none()
+                && tables.has(space.log())
                 && let Err(Refused { reason, .. }) = self.open_topic(tables, space.log(), fx)
             {
                 // The next publisher tries again.
@@ -74,6 +68,7 @@ impl MergedTopics {
         create: &Create,
         fx: &mut Effects,
     ) -> Result<(), Refused> {
+        self.leave(tables, key, Some(create.bid));
         let Some(member) = self.members.get(key, create.bid) else {
             return self.open(tables, key, create, None, fx);
         };
@@ -84,8 +79,8 @@ impl MergedTopics {
             return Err(Refused::new(RefuseCode::BidInUse, reason));
         }
         match stage {
-            // The answer follows when the publisher's framework has answered.
-            Stage::Opening => {}
+            // The answer follows when the publisher's framework has answered, and that of a moving one when it is known how far it is.
+            Stage::Opening | Stage::Moving => {}
             Stage::Live | Stage::Away | Stage::Closing(_) | Stage::Leaving => {
                 answer_created(key, bid, out_bid, fx);
             }
@@ -108,6 +103,17 @@ impl MergedTopics {
         fx: &mut Effects,
     ) -> Result<(), Refused> {
         check(tables, key, create)?;
+        match tables.owner(&create.topic) {
+            Owner::Here { .. } => {}
+            Owner::Elsewhere { addresses } => {
+                self.tell_place(key, create, fx);
+                return Err(elsewhere(&addresses, &create.topic));
+            }
+            Owner::Unsettled { reason } => {
+                info!("topic '{}' waits for an owner: {reason}", create.topic);
+                return self.wait_for_owner(tables, key, create);
+            }
+        }
         if let Some(out_bid) = self.members.find(&create.topic) {
             return self.open_in(tables, out_bid, key, create, merged_to, fx);
         }
@@ -136,6 +142,7 @@ impl MergedTopics {
         let conn = tables.sessions.get(key).map_or(0, |session| session.conn.id());
         let charge = tables.admission.charge_buffer(conn, size_bytes).map_err(over_quota)?;
         let known = self.members.get(key, in_bid).map(|member| (member.number, member.epoch));
+        let (epoch, merged_to) = place_of(create, known.and_then(|(_, epoch)| epoch), merged_to);
         let number = match known {
             Some((number, _)) => {
                 self.members.set_stage(key, in_bid, Stage::Opening, None);
@@ -152,7 +159,7 @@ impl MergedTopics {
                 })?
             }
         };
-        let start = start_at(known.and_then(|(_, epoch)| epoch), merged_to);
+        let start = start_at(epoch, merged_to);
         let (Some(session), Some(topic)) = (tables.sessions.get(key), self.members.topic(out_bid)) else {
             return Ok(());
         };
@@ -179,9 +186,6 @@ impl MergedTopics {
         fx: &mut Effects,
     ) -> Result<Bid, Refused> {
         let keeps = tables.settings.topics.of(topic).keep;
-        if keeps {
-            check_owner(tables.cluster.as_deref(), topic)?;
-        }
         let buffer = Buffer::opening(topic.clone(), SourceBuffer::BROKER, Framing::Merged, 0);
         let out_bid = tables.add_buffer(Buffer { stage: BufferStage::Live, kept: keeps, ..buffer })?;
         self.open_log(tables, topic, out_bid).inspect_err(|_| fx.push(Effect::Remove(out_bid)))?;
@@ -273,6 +277,20 @@ pub(crate) fn check_form(create: &Create) -> Result<(), Refused> {
         return Err(Refused::new(RefuseCode::Invalid, reason));
     }
     Ok(())
+}
+
+/// The name of a publisher's log, and up to where brokers have it: this one, or the one that had the topic meanwhile.
+fn place_of(
+    create: &Create,
+    epoch: Option<Epoch>,
+    merged_to: Option<Position>,
+) -> (Option<Epoch>, Option<Position>) {
+    match create.place {
+        Some(place) if epoch.is_none_or(|epoch| epoch == place.epoch) => {
+            (Some(place.epoch), merged_to.max(Some(place.position)))
+        }
+        _ => (epoch, merged_to),
+    }
 }
 
 /// Where the log of a publisher begins for the broker, which knows its epoch, and merged it to a position, if it was here before.

@@ -15,6 +15,7 @@ use super::super::limits::{Refused, not_accepted};
 use super::super::session_key::SessionKey;
 use super::super::tables::{Create, Tables};
 use super::index::{Arrivals, MergeIndex};
+use super::leaving::Moving;
 use super::local::{LocalPublisher, Wake};
 use super::log::Source;
 use super::members::{Due, Members, Stage};
@@ -24,12 +25,13 @@ pub(crate) struct MergedTopics {
     pub(super) members: Members,
     pub(super) index: MergeIndex,
     pub(super) keeper: Keeper,
+    pub(super) moving: Moving,
 }
 
 impl MergedTopics {
     /// Without topics. The workers find the topics by `index`.
     pub(crate) fn new(index: MergeIndex, keeper: Keeper) -> Self {
-        Self { members: Members::default(), index, keeper }
+        Self { members: Members::default(), index, keeper, moving: Moving::default() }
     }
 
     /// Whether a topic is kept, by this or an earlier configuration.
@@ -64,7 +66,7 @@ impl MergedTopics {
 
     /// When something is due next.
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        self.members.next_due()
+        [self.members.next_due(), self.next_look()].into_iter().flatten().min()
     }
 
     /// Whether a CREATE is for a merged topic.
@@ -84,6 +86,9 @@ impl MergedTopics {
         wake: Wake,
     ) -> Option<LocalPublisher> {
         let out_bid = self.members.find(topic)?;
+        if !tables.has(topic) {
+            return None;
+        }
         let max_bytes = tables.info(out_bid)?.max_delivery_bytes.saturating_sub(RUN_HEADER_BYTES as u64);
         let epoch = Epoch(random().ok()?);
         let number = self.members.join_local(out_bid)?;
@@ -119,6 +124,8 @@ impl MergedTopics {
                     answer_created(key, bid, out_bid, fx);
                 }
             }
+            // What is not merged goes to another broker.
+            _ if stage == Stage::Moving => {}
             InEvent::Closed { end, .. } if stage.is_active() => {
                 self.members.set_stage(key, bid, Stage::Closing(*end), None);
                 self.finish(out_bid, number);
@@ -171,6 +178,8 @@ impl MergedTopics {
 
     /// A publisher is disconnected. Its buffers wait for the linger time.
     pub(crate) fn disconnected(&mut self, tables: &Tables, key: SessionKey) {
+        self.leave(tables, key, None);
+        self.forget_waiting(key);
         for in_bid in merged_bids(tables, key) {
             let Some(member) = self.members.get(key, in_bid) else { continue };
             if matches!(member.stage, Stage::Opening | Stage::Live) {
@@ -198,6 +207,11 @@ impl MergedTopics {
         }
     }
 
+    /// Whether a buffer of a publisher is merged.
+    pub(crate) fn is_publisher(&self, key: SessionKey, bid: Bid) -> bool {
+        self.members.get(key, bid).is_some()
+    }
+
     /// Whether a publisher has data that is, or may be, still to be merged.
     pub(crate) fn is_publishing(&self, tables: &Tables, key: SessionKey) -> bool {
         let active = |bid| self.members.get(key, bid).is_some_and(|member| member.stage.is_active());
@@ -212,6 +226,7 @@ impl MergedTopics {
 
     /// Handles everything that is due by now.
     pub(crate) fn expire(&mut self, tables: &Tables, now: Instant, fx: &mut Effects) {
+        self.leave_told(tables, fx);
         while let Some(due) = self.members.take_due(now) {
             match due {
                 Due::Topic(out_bid) => fx.push(Effect::Remove(out_bid)),
@@ -345,7 +360,7 @@ fn merged_bids(tables: &Tables, key: SessionKey) -> Vec<Bid> {
     tables.sessions.get(key).map_or_else(Vec::new, |session| session.merged.bids())
 }
 
-fn release(tables: &Tables, key: SessionKey, in_bid: Bid) {
+pub(super) fn release(tables: &Tables, key: SessionKey, in_bid: Bid) {
     tables.admission.member_left(key, in_bid);
     if let Some(session) = tables.sessions.get(key) {
         session.rin.unsubscribe(in_bid);

@@ -132,6 +132,11 @@ impl MergedTopic {
         self.post(Event::Note(Note::Finish(number)));
     }
 
+    /// No byte of a publisher is merged any more. [`inbox::Event::Stopped`] says how far its log was, and the publisher is removed.
+    pub(super) fn stop(&self, number: u32) {
+        self.post(Event::Note(Note::Stop(number)));
+    }
+
     /// A finishing publisher is connected again.
     pub(super) fn resume(&self, number: u32) {
         self.post(Event::Note(Note::Resume(number)));
@@ -198,8 +203,16 @@ impl MergedTopic {
     }
 
     fn handle(&self, state: &mut State, events: Events<Joining>) -> Status {
+        let out_bid = self.buffer.bid();
         for (number, position) in self.turn(state, events).finished {
-            self.events.event(inbox::Event::Merged { out_bid: self.buffer.bid(), number, position });
+            self.events.event(inbox::Event::Merged { out_bid, number, position });
+        }
+        let stopped = state.merger.take_stopped();
+        let mut log = state.log.store.as_mut().filter(|_| !stopped.is_empty()).map(Store::log_mut);
+        let is_synced = log.as_mut().is_some_and(|log| log.sync().is_ok());
+        for (number, position) in stopped {
+            let stopped = inbox::Stopped { position, is_synced };
+            self.events.event(inbox::Event::Stopped { out_bid, number, stopped });
         }
         state.status
     }

@@ -3,17 +3,25 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use locks::Mutex;
-use rbmq::{Publisher, TopicOpenError};
-use rbmq_broker::{Broker, BrokerConfig, Cluster, ClusterMember, Owner, Parts, Rule, TopicName};
+use rbmq::{ConfirmLevel, Publisher, StartFrom, Subscriber, TopicOpenError, TopicOptions, TopicWriter};
+use rbmq_broker::{Broker, BrokerConfig, Cluster, ClusterMember, Owner, Parts, Rule, TopicName, TopicStats};
 use rbmq_wire::RefuseCode;
+use tempfile::TempDir;
 use testkit::own_addr;
+
+/// The time for events that must come. The machine may be loaded.
+const LONG: Duration = Duration::from_secs(60);
 
 /// The map as one member sees it: a table that the test changes. A topic that is not in it is here, with the first term.
 #[derive(Default)]
 struct Table {
     owners: Mutex<HashMap<TopicName, Owner>>,
+    others: Mutex<Vec<ClusterMember>>,
 }
 
 impl Table {
@@ -28,43 +36,301 @@ impl Cluster for Table {
     }
 
     fn members(&self) -> Vec<ClusterMember> {
-        Vec::new()
+        self.others.lock().clone()
     }
 }
 
 fn config(dir: &Path) -> BrokerConfig {
-    let mut rule = Rule::new("k/#".parse().unwrap());
-    rule.keep = true;
+    let mut rules = ["k/#", "s/#"].map(|pattern| Rule::new(pattern.parse().unwrap()));
+    rules.iter_mut().for_each(|rule| rule.keep = true);
+    rules[1].space = true;
     let mut config = BrokerConfig::default();
     config.broker.listen = own_addr();
     config.broker.keep_dir = dir.to_str().unwrap().into();
-    config.broker.topics = vec![rule].into();
+    config.broker.topics = rules.to_vec().into();
     config
 }
 
-fn member(dir: &Path, cluster: &Arc<Table>) -> Broker {
-    let parts = Parts { cluster: Some(cluster.clone()), ..Parts::default() };
-    Broker::start_with(config(dir), parts).unwrap()
+/// Some brokers that are one cluster.
+struct Members {
+    brokers: Vec<Broker>,
+    tables: Vec<Arc<Table>>,
+    _dirs: Vec<TempDir>,
+    term: u64,
 }
 
-/// The code and the reason with which a topic is refused.
-fn refusal(at: &str, topic: &str) -> (RefuseCode, String) {
-    match Publisher::connect(at).unwrap().topic(topic) {
-        Err(TopicOpenError::Refused { code, reason, .. }) => (code, reason),
-        other => panic!("{other:?}"),
+impl Members {
+    fn new(count: usize) -> Self {
+        let dirs: Vec<TempDir> = (0..count).map(|_| tempfile::tempdir().unwrap()).collect();
+        let configs: Vec<BrokerConfig> = dirs.iter().map(|dir| config(dir.path())).collect();
+        let member =
+            |n: usize| ClusterMember { id: n.to_string(), addresses: vec![configs[n].broker.listen.clone()] };
+        let tables: Vec<Arc<Table>> = (0..count).map(|_| Arc::default()).collect();
+        for (n, table) in tables.iter().enumerate() {
+            *table.others.lock() = (0..count).filter(|other| *other != n).map(member).collect();
+        }
+        let start = |(config, table): (&BrokerConfig, &Arc<Table>)| {
+            let parts = Parts { cluster: Some(table.clone()), ..Parts::default() };
+            Broker::start_with(config.clone(), parts).unwrap()
+        };
+        let brokers = configs.iter().zip(&tables).map(start).collect();
+        Self { brokers, tables, _dirs: dirs, term: 0 }
+    }
+
+    fn addr(&self, n: usize) -> String {
+        self.brokers[n].addr()
+    }
+
+    /// Gives a topic to a member, and tells all.
+    fn give(&mut self, topic: &str, to: usize) {
+        self.term += 1;
+        let elsewhere = Owner::Elsewhere { addresses: vec![self.addr(to)] };
+        for (n, table) in self.tables.iter().enumerate() {
+            let owner = if n == to { Owner::Here { term: self.term } } else { elsewhere.clone() };
+            table.set(topic, owner);
+        }
+        self.tell();
+    }
+
+    /// Waits until a member has the publisher of a topic.
+    fn wait_publisher(&self, topic: &str, at: usize) {
+        let is_it = |stats: &TopicStats| stats.topic.as_str() == topic && stats.publishers > 0;
+        while !self.brokers[at].topics().iter().any(is_it) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Nobody has a topic.
+    fn take(&mut self, topic: &str) {
+        for table in &self.tables {
+            table.set(topic, Owner::Unsettled { reason: "the test says so".into() });
+        }
+        self.tell();
+    }
+
+    fn tell(&self) {
+        self.brokers.iter().for_each(|broker| broker.watch().cluster_changed());
+    }
+}
+
+/// Publishes numbers until it is told to stop.
+struct Counting {
+    published: Arc<AtomicUsize>,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<TopicWriter>,
+}
+
+impl Counting {
+    fn start(mut writer: TopicWriter) -> Self {
+        let (published, stop) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+        let (counted, stopped) = (published.clone(), stop.clone());
+        let thread = std::thread::spawn(move || {
+            for n in 0_u64.. {
+                if stopped.load(Ordering::Acquire) {
+                    break;
+                }
+                writer.publish_timeout(&n.to_le_bytes(), Some(LONG)).unwrap();
+                counted.fetch_add(1, Ordering::Release);
+                if n % 64 == 0 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            writer
+        });
+        Self { published, stop, thread }
+    }
+
+    /// Waits until more has been published, and a part of it stored.
+    fn wait_more(&self, more: usize) {
+        let goal = self.published.load(Ordering::Acquire) + more;
+        while self.published.load(Ordering::Acquire) < goal {
+            assert!(!self.thread.is_finished(), "the publisher has ended");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn end(self) -> (TopicWriter, usize) {
+        self.stop.store(true, Ordering::Release);
+        let writer = self.thread.join().unwrap();
+        (writer, self.published.load(Ordering::Acquire))
+    }
+}
+
+fn options() -> TopicOptions {
+    TopicOptions::default().ring_bytes(64 << 10).open_timeout(Some(LONG))
+}
+
+fn topic(at: &str, name: &str) -> TopicWriter {
+    Publisher::connect(at).unwrap().topic_with(name, options()).unwrap()
+}
+
+fn subscribe(at: &str, topics: &str) -> Subscriber {
+    let mut subscriber = Subscriber::connect(at).unwrap();
+    subscriber.subscribe_from(topics, StartFrom::Oldest).unwrap();
+    subscriber
+}
+
+#[test]
+fn what_is_not_kept_has_no_owner() {
+    let mut members = Members::new(2);
+    members.give("far", 1);
+    members.give("k/here", 0);
+    let publisher = Publisher::connect(&members.addr(0)).unwrap();
+    for topic in ["far", "k/here"] {
+        publisher.topic(topic).unwrap().publish(b"here").unwrap();
     }
 }
 
 #[test]
-fn a_kept_topic_that_another_member_has_is_refused_with_its_addresses() {
-    let (dir, table) = (tempfile::tempdir().unwrap(), Arc::new(Table::default()));
-    table.set("k/far", Owner::Elsewhere { addresses: vec!["one:7411".into(), "two:7411".into()] });
-    let broker = member(dir.path(), &table);
-    let (code, reason) = refusal(&broker.addr(), "k/far");
-    assert_eq!((code, RefuseCode::addresses(&reason)), (RefuseCode::Elsewhere, "one:7411,two:7411"));
-    // What is not kept has no owner.
-    let publisher = Publisher::connect(&broker.addr()).unwrap();
-    table.set("far", Owner::Elsewhere { addresses: vec!["one:7411".into()] });
-    publisher.topic("far").unwrap().publish(b"here").unwrap();
-    publisher.topic("k/here").unwrap().publish(b"here").unwrap();
+fn a_member_that_is_away_is_named_to_who_waits_for_it() {
+    let members = Members::new(1);
+    let nobody = own_addr();
+    members.tables[0].set("k/far", Owner::Elsewhere { addresses: vec![nobody.clone()] });
+    let publisher = Publisher::connect(&members.addr(0)).unwrap();
+    let options = TopicOptions::default().open_timeout(Some(Duration::from_millis(200)));
+    loop {
+        match publisher.topic_with("k/far", options.clone()) {
+            Err(TopicOpenError::TimedOut { last_error: None, .. }) => {}
+            Err(TopicOpenError::TimedOut { last_error: Some(why), .. }) => {
+                assert!(why.contains(&nobody), "{why}");
+                return;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn members_that_name_each_other_are_named_in_the_error() {
+    let members = Members::new(2);
+    for n in 0..2 {
+        members.tables[n].set("k/loop", Owner::Elsewhere { addresses: vec![members.addr(1 - n)] });
+    }
+    let options = TopicOptions::default().open_timeout(Some(LONG));
+    let error = Publisher::connect(&members.addr(0)).unwrap().topic_with("k/loop", options).unwrap_err();
+    let TopicOpenError::Refused { code: RefuseCode::Elsewhere, reason, .. } = &error else {
+        panic!("{error:?}");
+    };
+    assert!((0..2).all(|n| reason.contains(&members.addr(n))), "{reason}");
+}
+
+#[test]
+fn a_publisher_waits_while_nobody_has_its_topic() {
+    let mut members = Members::new(2);
+    members.take("k/later");
+    let addr = members.addr(0);
+    let opening = std::thread::spawn(move || topic(&addr, "k/later"));
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(!opening.is_finished());
+    members.give("k/later", 0);
+    let counting = Counting::start(opening.join().unwrap());
+    for to in [1, 0] {
+        counting.wait_more(100);
+        members.take("k/later");
+        counting.wait_more(100);
+        members.give("k/later", to);
+    }
+    let mut subscriber = subscribe(&members.addr(1), "k/later");
+    let (writer, count) = counting.end();
+    writer.confirm(writer.position(), ConfirmLevel::Synced, Some(LONG)).unwrap();
+    receive_all(&mut subscriber, count);
+}
+
+#[test]
+fn the_topics_of_a_member_that_is_gone_go_on_where_others_have_them() {
+    let mut members = Members::new(2);
+    members.give("k/1", 1);
+    members.give("k/2", 1);
+    let publisher = Publisher::connect(&members.addr(0)).unwrap();
+    let mut writers = ["k/1", "k/2"].map(|name| publisher.topic_with(name, options()).unwrap());
+    for writer in &mut writers {
+        let position = writer.publish(b"before").unwrap();
+        writer.confirm(position, ConfirmLevel::Stored, Some(LONG)).unwrap();
+    }
+    drop(members.brokers.pop());
+    members.tables.pop();
+    for (n, mut writer) in writers.into_iter().enumerate() {
+        writer.publish(b"after").unwrap();
+        members.give(&format!("k/{}", n + 1), 0);
+        writer.confirm(writer.position(), ConfirmLevel::Synced, Some(LONG)).unwrap();
+        let mut subscriber = subscribe(&members.addr(0), &format!("k/{}", n + 1));
+        // The member has what came from the other one while that lived.
+        while subscriber.recv(Some(LONG)).unwrap().expect("the message").bytes != b"after" {}
+        writer.close().unwrap();
+    }
+}
+
+#[test]
+fn a_kept_space_moves_as_one_topic() {
+    let mut members = Members::new(2);
+    members.give("$space/s", 1);
+    let publisher = Publisher::connect(&members.addr(0)).unwrap();
+    let mut writers = ["s/1", "s/2"].map(|name| publisher.topic_with(name, options()).unwrap());
+    for to in [0, 1, 0] {
+        for writer in &mut writers {
+            writer.publish(b"there").unwrap();
+            writer.confirm(writer.position(), ConfirmLevel::Stored, Some(LONG)).unwrap();
+        }
+        members.give("$space/s", to);
+    }
+    for writer in &mut writers {
+        writer.publish(b"last").unwrap();
+        writer.confirm(writer.position(), ConfirmLevel::Stored, Some(LONG)).unwrap();
+    }
+    let mut subscriber = subscribe(&members.addr(1), "s/#");
+    for _ in 0..8 {
+        subscriber.recv(Some(LONG)).unwrap().expect("a message of each writer and step");
+    }
+}
+
+#[test]
+fn a_publisher_goes_to_the_member_that_has_the_topic() {
+    let mut members = Members::new(2);
+    members.give("k/far", 1);
+    let mut writer = topic(&members.addr(0), "k/far");
+    let position = writer.publish(b"a message").unwrap();
+    for level in [ConfirmLevel::Accepted, ConfirmLevel::Stored, ConfirmLevel::Synced] {
+        writer.confirm(position, level, Some(LONG)).unwrap();
+    }
+    let mut subscriber = subscribe(&members.addr(0), "k/far");
+    assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, b"a message");
+    writer.close().unwrap();
+}
+
+#[test]
+fn a_topic_moves_thirty_times_while_its_publisher_publishes() {
+    let mut members = Members::new(2);
+    members.give("k/moves", 0);
+    let mut subscribers = [0, 1].map(|n| subscribe(&members.addr(n), "k/moves"));
+    let counting = Counting::start(topic(&members.addr(0), "k/moves"));
+    for n in 1..=30 {
+        counting.wait_more(200);
+        members.give("k/moves", n % 2);
+        members.wait_publisher("k/moves", n % 2);
+    }
+    counting.wait_more(200);
+    let (writer, count) = counting.end();
+    let end = writer.position();
+    for level in [ConfirmLevel::Accepted, ConfirmLevel::Stored, ConfirmLevel::Synced] {
+        writer.confirm(end, level, Some(LONG)).unwrap();
+    }
+    writer.close().unwrap();
+    for subscriber in &mut subscribers {
+        receive_all(subscriber, count);
+    }
+}
+
+/// Receives all numbers: each once, and in order within a log.
+fn receive_all(subscriber: &mut Subscriber, count: usize) {
+    let mut seen = vec![false; count];
+    let mut last = HashMap::new();
+    for left in (0..count).rev() {
+        let message = subscriber.recv(Some(LONG)).unwrap();
+        let message = message.unwrap_or_else(|| panic!("{} of {count} are missing", left + 1));
+        let number = u64::from_le_bytes(message.bytes.as_slice().try_into().unwrap()) as usize;
+        assert!(!std::mem::replace(&mut seen[number], true), "{number} came twice");
+        let before = last.insert(message.epoch, number);
+        assert!(before.is_none_or(|before| before < number), "{number} came after {before:?}");
+    }
+    assert!(subscriber.recv(Some(Duration::from_millis(200))).unwrap().is_none());
 }

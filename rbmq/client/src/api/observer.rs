@@ -5,12 +5,12 @@ use std::time::Duration;
 use rbmq_wire::connect::is_encrypted;
 use rocketbufs::{Bid, Config, Conn, Context, InEvent, RIn};
 
-use crate::connection::random;
+use crate::connection::hello;
 use crate::ground::deadline::Deadline;
 use crate::ground::error::{ConnectError, ObserveError};
 use crate::ground::login::{Login, login_setters};
 use crate::wire::{
-    BrokerSummary, BufferStats, GatewayStats, Hello, LimitStats, Observe, Role, SubscriptionSortKey,
+    BrokerSummary, BufferStats, GatewayStats, LimitStats, Observe, Role, SubscriptionSortKey,
     SubscriptionStats, TopicFilter, TopicName, TopicStats,
 };
 
@@ -116,7 +116,7 @@ impl ObserverBuilder {
         self.config.tcp.tcp_num_threads = 1;
         let timeout = Duration::from_millis(self.config.session.connect_timeout_ms.into());
         let ctx = Context::new(self.config)?;
-        let hello = Hello { role: Role::Observer, client: random()?, name: self.name };
+        let hello = hello(Role::Observer, &self.name)?;
         let hello = self.login.hello(&hello, addr, is_encrypted(&ctx))?;
         let refused = |source| ConnectError::Broker { addr: addr.to_owned(), source };
         let conn = Conn::connect_start(&ctx, addr, &hello).map_err(refused)?;

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use rocketbufs::error::BufferError;
@@ -13,15 +13,18 @@ use tracing::debug;
 
 use crate::api::space_writer::SpaceWriter;
 use crate::api::writer::TopicWriter;
-use crate::connection::{Connection, lock, own_context};
+use crate::connection::{Connection, hello, lock, own_context};
 use crate::ground::deadline::Deadline;
 use crate::ground::error::{ConnectError, Over, TopicEnd, TopicOpenError};
 use crate::ground::login::{Login, login_setters};
 use crate::state::confirm::{Confirmations, Requests, send_requests};
+use crate::state::conn_places::{ConnPlaces, HOME, PlaceId};
 use crate::state::disk_asks::DiskAsks;
+use crate::state::elsewhere::{Dial, Elsewhere};
 use crate::state::event::{PublisherEvent, PublisherEvents};
+use crate::state::publisher_shared::{PublisherShared, end, end_topics};
 use crate::state::space_log::{LogUser, Output, SpaceLog, SpaceLogs};
-use crate::state::topic_state::{CLOSE_TIMEOUT, Names, PublisherShared, TopicState, Topics, end, end_topics};
+use crate::state::topic_state::{CLOSE_TIMEOUT, Names, TopicState, Topics};
 use crate::wire::{AttributesBuf, Control, Framing, RefuseCode, Role, Space, TopicFilter, TopicName};
 
 /// Options of a [`Publisher`].
@@ -135,19 +138,41 @@ impl PublisherBuilder {
         };
         let out = Arc::new(ROut::new(&context));
         let (topics, events) = (Topics::default(), Arc::<PublisherEvents>::default());
-        let (known, asks) = (topics.clone(), Arc::<DiskAsks>::default());
-        let unsent = asks.clone();
-        out.set_control_msg_cb(move |conn, message| on_control(&known, &unsent, conn, message));
+        let (asks, conns, weak) =
+            (Arc::<DiskAsks>::default(), Arc::<ConnPlaces>::default(), Arc::<OnceLock<_>>::default());
+        let control = Answers {
+            topics: topics.clone(),
+            asks: asks.clone(),
+            conns: conns.clone(),
+            publisher: Arc::clone(&weak),
+        };
+        out.set_control_msg_cb(move |conn, message| control.on_control(conn, message));
         follow_confirmations(&out, &topics);
-        let conns = out.as_ref().clone();
-        let on_start = move |conn: &Conn| conns.add_conn(conn);
-        let connection =
-            Connection::connect(&context, addr, Role::Publisher, &self.name, &self.login, on_start)?;
-        let shared = PublisherShared { connection, out, topics, events, asks };
+        let (home, added) = (conns.clone(), out.as_ref().clone());
+        let on_start = move |conn: &Conn| {
+            home.begin(conn, HOME);
+            added.add_conn(conn);
+        };
+        let own = hello(Role::Publisher, &self.name)?;
+        let connection = Connection::connect(&context, addr, own, &self.login, on_start)?;
+        // At other brokers it is another publisher: they may be the one at home under another address.
+        let dial =
+            Dial { context: context.clone(), hello: hello(Role::Publisher, &self.name)?, login: self.login };
+        let elsewhere = Elsewhere::new(dial, conns);
+        let shared = Arc::new(PublisherShared {
+            connection,
+            out,
+            topics,
+            events,
+            asks,
+            elsewhere,
+            weak: weak.clone(),
+        });
+        let _ = weak.set(Arc::downgrade(&shared));
         shared.reconnect(self.resume_when)?;
         let (next_bid, next_writer, opening) = (AtomicU32::new(0), AtomicU64::new(0), Mutex::default());
         let spaces = Arc::default();
-        Ok(Publisher { shared: Arc::new(shared), context, next_bid, next_writer, opening, spaces })
+        Ok(Publisher { shared, context, next_bid, next_writer, opening, spaces })
     }
 }
 
@@ -188,7 +213,7 @@ impl PublisherShared {
             // Not under the lock: the worker that makes room for more messages may wait for it. A topic that is being opened may
             // be named twice. The broker answers twice, which does no harm.
             let known: Vec<_> = lock(&topics).values().cloned().collect();
-            for topic in known {
+            for topic in known.into_iter().filter(|topic| topic.place() == HOME) {
                 match buffers.buffer(topic.bid) {
                     Some(_) => topic.create(conn),
                     // The topic was closed, and the broker has its end. Only the answer was lost.
@@ -289,50 +314,87 @@ fn find(topics: &Topics, bid: Bid) -> Option<Arc<TopicState>> {
     lock(topics).get(&bid).cloned()
 }
 
-fn on_control(topics: &Topics, asks: &DiskAsks, conn: &Conn, message: &[u8]) {
-    let message = match Control::decode(message) {
-        Ok(message) => message,
-        Err(error) => return conn.close(&error.to_string()),
-    };
-    let ask = |bid, requests: Requests| {
-        requests.of_disk.into_iter().for_each(|wanted| asks.send(conn, bid, wanted));
-    };
-    match message {
-        Control::Created { bid } => on_topic(topics, bid, |topic| {
-            topic.update(|state| (state.accepted, state.was_accepted) = (true, true));
-            ask(bid, topic.confirmations.on_created());
-        }),
-        Control::Refused { bid, code, reason } => on_topic(topics, bid, |topic| {
-            let reason = printable(&reason);
-            debug!("the broker refused topic '{}': {reason}", topic.topic);
-            topic.on_refused(code, reason);
-        }),
-        Control::Ended { bid, .. } => on_topic(topics, bid, |topic| topic.update(|state| state.ended = true)),
-        Control::Stored { bid, position, synced } => on_topic(topics, bid, |topic| {
-            ask(bid, topic.confirmations.on_stored(position, synced));
-        }),
-        Control::NotStored { bid, is_lost, reason } => {
-            on_topic(topics, bid, |topic| topic.confirmations.on_not_stored(is_lost, &printable(&reason)));
+/// What brokers say about topics. Only the broker counts that has a topic, or is asked for it.
+struct Answers {
+    topics: Topics,
+    asks: Arc<DiskAsks>,
+    conns: Arc<ConnPlaces>,
+    publisher: Arc<OnceLock<Weak<PublisherShared>>>,
+}
+
+impl Answers {
+    fn on_control(&self, conn: &Conn, message: &[u8]) {
+        let message = match Control::decode(message) {
+            Ok(message) => message,
+            Err(error) => return conn.close(&error.to_string()),
+        };
+        let Some(place) = self.conns.of(conn) else { return };
+        match self.about(&message, place) {
+            Ok(None) => conn.close("the broker sent a message that is not for publishers"),
+            Ok(Some(topic)) => self.on_answer(conn, &topic, message),
+            // The topic was closed, or is at another broker.
+            Err(bid) => {
+                if let (Control::Ended { .. }, Some(publisher)) = (&message, self.publisher()) {
+                    publisher.elsewhere.leave(place, bid);
+                }
+            }
         }
-        Control::Disk { bid, failure } => {
-            on_topic(topics, bid, |topic| topic.on_disk(printable(&failure)));
-        }
-        Control::InSpace { bid, more, space, before } => {
-            on_topic(topics, bid, |topic| {
+        self.asks.send_again(conn, |bid| find(&self.topics, bid)?.confirmations.disk_request());
+    }
+
+    fn publisher(&self) -> Option<Arc<PublisherShared>> {
+        self.publisher.get().and_then(Weak::upgrade)
+    }
+
+    /// The topic that a message is about, if it is at the broker that says so; none if no broker sends this.
+    fn about(&self, message: &Control, place: PlaceId) -> Result<Option<Arc<TopicState>>, Bid> {
+        let (Control::Created { bid }
+        | Control::Refused { bid, .. }
+        | Control::Ended { bid, .. }
+        | Control::Stored { bid, .. }
+        | Control::NotStored { bid, .. }
+        | Control::Disk { bid, .. }
+        | Control::InSpace { bid, .. }
+        | Control::Subscribers { bid, .. }) = message
+        else {
+            return Ok(None);
+        };
+        find(&self.topics, *bid).filter(|topic| topic.place() == place).map(Some).ok_or(*bid)
+    }
+
+    fn on_answer(&self, conn: &Conn, topic: &Arc<TopicState>, message: Control) {
+        let ask = |requests: Requests| {
+            requests.of_disk.into_iter().for_each(|wanted| self.asks.send(conn, topic.bid, wanted));
+        };
+        match message {
+            Control::Created { .. } => {
+                topic.on_created();
+                ask(topic.confirmations.on_created());
+            }
+            Control::Refused { code: RefuseCode::Elsewhere, reason, .. } => {
+                if let Some(publisher) = self.publisher() {
+                    publisher.go_elsewhere(topic, &printable(&reason));
+                }
+            }
+            Control::Refused { code, reason, .. } => {
+                let reason = printable(&reason);
+                debug!("the broker refused topic '{}': {reason}", topic.topic);
+                topic.on_refused(code, reason);
+            }
+            Control::Ended { .. } => topic.update(|state| state.ended = true),
+            Control::Stored { position, synced, .. } => ask(topic.confirmations.on_stored(position, synced)),
+            Control::NotStored { is_lost, reason, .. } => {
+                topic.confirmations.on_not_stored(is_lost, &printable(&reason));
+            }
+            Control::Disk { failure, .. } => topic.on_disk(printable(&failure)),
+            Control::InSpace { more, space, before, .. } => {
                 if let Err(error) = topic.on_in_space(more, space, before) {
                     conn.close(&error.to_string());
                 }
-            });
+            }
+            Control::Subscribers { count, .. } => topic.on_subscribers(count),
+            _ => {}
         }
-        Control::Subscribers { bid, count } => on_topic(topics, bid, |topic| topic.on_subscribers(count)),
-        _ => conn.close("the broker sent a message that is not for publishers"),
-    }
-    asks.send_again(conn, |bid| find(topics, bid)?.confirmations.disk_request());
-}
-
-fn on_topic(topics: &Topics, bid: Bid, act: impl FnOnce(&TopicState)) {
-    if let Some(topic) = find(topics, bid) {
-        act(&topic);
     }
 }
 
@@ -579,8 +641,7 @@ impl Publisher {
             _ => {}
         }
         if !accepted {
-            let (waited, last_error) =
-                (options.open_timeout.unwrap_or_default(), self.shared.connection.last_error());
+            let (waited, last_error) = (options.open_timeout.unwrap_or_default(), writer.last_error());
             return Err(TopicOpenError::TimedOut { topic, waited, last_error });
         }
         Ok(Opened::Ready(writer))
@@ -618,6 +679,7 @@ impl Publisher {
     pub fn close_timeout(&self, timeout: Option<Duration>) {
         self.shared.end_topics(Over::Closed);
         self.shared.connection.close(timeout);
+        self.shared.elsewhere.close(timeout);
         self.shared.end(Over::Closed);
     }
 }

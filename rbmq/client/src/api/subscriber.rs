@@ -10,7 +10,7 @@ use rustix::event::epoll;
 use tracing::debug;
 
 use crate::api::subscription_driver::SubscriptionDriver;
-use crate::connection::{Connection, own_context};
+use crate::connection::{Connection, hello, own_context};
 use crate::ground::deadline::Deadline;
 use crate::ground::error::{ConnectError, ReceiveError, SubscribeTopicError};
 use crate::ground::options::{StartFrom, SubscriberBuilder, SubscriberOptions};
@@ -140,8 +140,8 @@ impl SubscriberBuilder {
             budget: Some(Budget::new(self.budget_bytes.unwrap_or(BUDGET_BYTES))),
             ..self.options
         };
-        let connection =
-            Connection::connect(&context, addr, Role::Subscriber, &options.name, &self.login, |_| {})?;
+        let hello = hello(Role::Subscriber, &options.name)?;
+        let connection = Connection::connect(&context, addr, hello, &self.login, |_| {})?;
         let driver = SubscriptionDriver::new(options, &connection.conn());
         let (resumed, taken_over, shut_down) = (driver.clone(), driver.clone(), driver.clone());
         // A subscriber that has left the first broker process does not resume there.

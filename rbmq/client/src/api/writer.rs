@@ -11,8 +11,9 @@ use crate::ground::error::{Over, PublishError, PublisherWaitError, TopicEnd};
 use crate::ground::level::ConfirmLevel;
 use crate::state::confirm::{Asks, ConfirmResult, Confirmation, Published, Source};
 use crate::state::message_segment::{MessageSegment, SegmentNotPublished};
+use crate::state::publisher_shared::PublisherShared;
 use crate::state::space_log::{LogUser, Output, Room};
-use crate::state::topic_state::{CLOSE_TIMEOUT, PublisherShared, TopicState};
+use crate::state::topic_state::{CLOSE_TIMEOUT, TopicState};
 use crate::wire::{
     ATTRIBUTES_HEADER_BYTES, Attributes, AttributesBuf, Framing, MAX_RECORD_BYTES, RECORD_HEADER_BYTES,
     Records, Space, TopicName, push_record_with, record_header,
@@ -67,6 +68,11 @@ impl TopicWriter {
     /// The space that the topic is in, whose log its records go to. None: the topic has a buffer of its own.
     pub fn space(&self) -> Option<&Space> {
         self.output.log().map(|log| &log.space)
+    }
+
+    /// Why no broker takes anything at the moment; none while one does.
+    pub(crate) fn last_error(&self) -> Option<String> {
+        self.state.trouble().or_else(|| self.shared.connection.last_error())
     }
 
     /// Whether the topic takes nothing more: the broker refuses it, or its publisher is closed.
@@ -327,7 +333,7 @@ impl TopicWriter {
     ) -> ConfirmResult {
         let confirmed = self.confirmation(position, level).wait(timeout);
         let missing = || self.state.min_subscribers.saturating_sub(self.state.subscribers());
-        confirmed.map_err(|error| error.explained(self.shared.connection.last_error(), missing()))
+        confirmed.map_err(|error| error.explained(self.last_error(), missing()))
     }
 
     /// The position below which everything is confirmed at `level`. This position never decreases.
@@ -369,8 +375,7 @@ impl TopicWriter {
             match landed {
                 Ok(()) if broker.is_some() && accepted >= end => return Ok(()),
                 Ok(()) | Err(WaitError::TimedOut { .. }) if over => {
-                    let (waited, last_error) =
-                        (timeout.unwrap_or_default(), self.shared.connection.last_error());
+                    let (waited, last_error) = (timeout.unwrap_or_default(), self.last_error());
                     return Err(PublisherWaitError::NotAccepted {
                         topic,
                         confirmed: accepted,
@@ -414,7 +419,7 @@ impl TopicWriter {
         if let Some(end) = self.state.end() {
             return Err(end.of_wait(topic));
         }
-        let (waited, last_error) = (timeout.unwrap_or_default(), self.shared.connection.last_error());
+        let (waited, last_error) = (timeout.unwrap_or_default(), self.last_error());
         Err(PublisherWaitError::NotAccepted { topic, confirmed: end, end, waited, last_error })
     }
 
@@ -505,8 +510,7 @@ impl TopicWriter {
             let (over, step) = (deadline.has_passed(), deadline.left_within(STEP));
             if let Some(present) = self.state.too_few(step) {
                 if over {
-                    let (wanted, last_error) =
-                        (self.state.min_subscribers, self.shared.connection.last_error());
+                    let (wanted, last_error) = (self.state.min_subscribers, self.last_error());
                     return Err(PublishError::TooFewSubscribers { present, wanted, last_error });
                 }
                 continue;
@@ -549,7 +553,7 @@ impl TopicWriter {
             self.state.names.wait_for_room(self.id, &self.topic);
             self.output.buffer().notify_progress(Progress::Room);
         }
-        PublishError::TimedOut { last_error: self.shared.connection.last_error() }
+        PublishError::TimedOut { last_error: self.last_error() }
     }
 
     fn deliver(&mut self, segment: OutSegment, size: u64) -> Result<Position, PublishError> {

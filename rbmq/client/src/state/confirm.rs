@@ -212,6 +212,11 @@ impl Confirmations {
         state.tracker.settle();
     }
 
+    /// Everything below this position is at a broker.
+    pub(crate) fn taken(&self) -> Position {
+        lock(&self.state).tracker.taken()
+    }
+
     /// The broker has taken the topic. Returns the next requests.
     pub(crate) fn on_created(&self) -> Requests {
         let mut state = lock(&self.state);

@@ -187,6 +187,12 @@ impl ConfirmTracker {
         }
     }
 
+    /// Everything below this position is at a broker, in its file if it keeps the topic.
+    pub(crate) fn taken(&self) -> Position {
+        let [accepted, _, _, stored, _] = self.reported;
+        accepted.max(stored).max(self.stored)
+    }
+
     /// The bytes that the present broker lacks at a level.
     fn lacking(&self, n: usize) -> Option<LostRange> {
         Some((self.lacks_from[n].max(self.stored), self.lacks_to)).filter(|(from, to)| from < to)

@@ -1,6 +1,6 @@
 //! A publisher's questions about the broker's disk, on their way to the broker.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,7 +14,7 @@ use crate::wire::Control;
 /// its messages is a moment to try again.
 #[derive(Debug, Default)]
 pub(crate) struct DiskAsks {
-    unsent: Mutex<BTreeSet<Bid>>,
+    unsent: Mutex<BTreeMap<(u64, Bid), Conn>>,
     /// Whether there are any.
     any: AtomicBool,
 }
@@ -25,7 +25,7 @@ impl DiskAsks {
     pub(crate) fn send(&self, conn: &Conn, bid: Bid, [position, synced]: [Position; 2]) {
         let ask = Control::AskStored { bid, position, synced };
         if let Err(ControlError::Full { .. }) = conn.send_control(&ask.encode()) {
-            lock(&self.unsent).insert(bid);
+            lock(&self.unsent).insert((conn.id(), bid), conn.clone());
             self.any.store(true, Ordering::Release);
         }
     }
@@ -37,8 +37,13 @@ impl DiskAsks {
         if !self.any.load(Ordering::Acquire) || !self.any.swap(false, Ordering::AcqRel) {
             return;
         }
-        let unsent = std::mem::take(&mut *lock(&self.unsent));
-        for bid in unsent {
+        let mut unsent = lock(&self.unsent);
+        let of_conn: Vec<Bid> =
+            unsent.range((conn.id(), Bid::MIN)..=(conn.id(), Bid::MAX)).map(|((_, bid), _)| *bid).collect();
+        unsent.retain(|(of, _), other| *of != conn.id() && other.is_up());
+        self.any.fetch_or(!unsent.is_empty(), Ordering::AcqRel);
+        drop(unsent);
+        for bid in of_conn {
             wanted(bid).into_iter().for_each(|wanted| self.send(conn, bid, wanted));
         }
     }

@@ -21,7 +21,8 @@ use rocketbufs::{OutBuffer, OutSegment, OutWriter, Position, SegmentError};
 use crate::connection::lock;
 use crate::ground::deadline::Deadline;
 use crate::ground::error::Over;
-use crate::state::topic_state::{PublisherShared, TopicState};
+use crate::state::publisher_shared::PublisherShared;
+use crate::state::topic_state::TopicState;
 use crate::wire::{Attributes, AttributesBuf, Space, record_header, record_header_with};
 
 /// The logs of spaces that a publisher's writers use.

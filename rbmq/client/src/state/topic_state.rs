@@ -7,70 +7,20 @@ use std::task::{self, Poll, Waker};
 use std::time::Duration;
 
 use rocketbufs::error::ControlError;
-use rocketbufs::{Bid, Conn, ROut};
+use rocketbufs::relay::RetentionHold;
+use rocketbufs::{Bid, Conn, Epoch};
 use tracing::{debug, info, warn};
 
-use crate::connection::{Connection, lock, send_patiently, wait_while};
+use crate::connection::{lock, send_patiently, wait_while};
 use crate::ground::error::{Over, PublisherWaitError, TopicEnd};
-use crate::state::confirm::{Asks, Confirmations, Requests, send_requests};
-use crate::state::disk_asks::DiskAsks;
+use crate::state::confirm::Confirmations;
+use crate::state::conn_places::PlaceId;
 use crate::state::event::{PublisherEvent, PublisherEvents};
 use crate::state::in_space::InSpace;
 use crate::wire::{Control, Framing, RefuseCode, Space, TopicFilter, TopicName};
 
 /// How long closing may take by default.
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The state that a publisher shares with the writers of its topics.
-pub(crate) struct PublisherShared {
-    pub(crate) connection: Connection,
-    pub(crate) out: Arc<ROut>,
-    pub(crate) topics: Topics,
-    pub(crate) events: Arc<PublisherEvents>,
-    pub(crate) asks: Arc<DiskAsks>,
-}
-
-impl PublisherShared {
-    /// The topics take nothing more, also those that are being opened. Calls that wait end.
-    pub(crate) fn end_topics(&self, over: Over) {
-        self.connection.set_over(over);
-        end_topics(&self.topics, over);
-    }
-
-    /// Nothing more is confirmed, and no event follows.
-    pub(crate) fn end(&self, over: Over) {
-        end(&self.topics, &self.events, over);
-    }
-
-    /// Removes a topic.
-    pub(crate) fn remove(&self, bid: Bid) {
-        lock(&self.topics).remove(&bid);
-    }
-}
-
-impl Asks for PublisherShared {
-    fn ask(&self, bid: Bid, requests: &Requests) {
-        send_requests(&self.out, bid, requests);
-        if let Some(wanted) = requests.of_disk {
-            self.asks.send(&self.connection.conn(), bid, wanted);
-        }
-    }
-}
-
-/// The topics of a publisher that is over take nothing more.
-pub(crate) fn end_topics(topics: &Topics, over: Over) {
-    all(topics).iter().for_each(|topic| topic.update(|state| state.over = state.over.or(Some(over))));
-}
-
-/// The confirmations and events of a publisher that is over end.
-pub(crate) fn end(topics: &Topics, events: &PublisherEvents, over: Over) {
-    all(topics).iter().for_each(|topic| topic.confirmations.close(over));
-    events.close(over);
-}
-
-fn all(topics: &Topics) -> Vec<Arc<TopicState>> {
-    lock(topics).values().cloned().collect()
-}
 
 /// The topics of a publisher.
 pub(crate) type Topics = Arc<Mutex<HashMap<Bid, Arc<TopicState>>>>;
@@ -153,6 +103,20 @@ pub(crate) struct State {
     pub(crate) subscribers: u32,
     /// The topic is one of a space: its records go into the log.
     pub(crate) redirected: bool,
+    /// The broker that has the topic, or is asked for it.
+    pub(crate) place: PlaceId,
+    /// The steps from broker to broker since one has taken the topic, or was away.
+    pub(crate) steps: u32,
+    /// How often brokers that have the topic were away, since one has taken it.
+    pub(crate) failures: u32,
+    /// The name of the topic's log, once it has moved.
+    pub(crate) log: Option<Epoch>,
+    /// The addresses that a broker named last.
+    pub(crate) last_named: String,
+    /// Why the broker that has the topic is not there.
+    pub(crate) trouble: Option<String>,
+    /// Keeps what no broker has, from the end at one broker to the beginning at the next.
+    pub(crate) hold: Option<RetentionHold>,
 }
 
 impl State {
@@ -177,8 +141,8 @@ impl TopicState {
     /// Names the topic to the broker. Answers over earlier connections no longer count, except for the end of the topic.
     pub(crate) fn create(&self, conn: &Conn) {
         let mut state = lock(&self.state);
-        let State { was_accepted, ended, over, .. } = *state;
-        *state = State { was_accepted, ended, over, ..State::default() };
+        (state.accepted, state.refusal, state.redirected, state.subscribers) = (false, None, false, 0);
+        let log = state.log;
         self.stopped.store(!self.may_publish(&state), Ordering::Release);
         drop(state);
         lock(&self.in_space).before.clear();
@@ -191,7 +155,13 @@ impl TopicState {
             min_subscribers: self.min_subscribers,
             topic: self.topic.clone(),
         };
-        match send_patiently(conn, &create) {
+        // What another broker has is not sent to this one again.
+        let place = log.map(|Epoch(epoch)| {
+            let position = self.confirmations.taken();
+            Control::Place { bid: self.bid, epoch, position }
+        });
+        let placed = place.map_or(Ok(()), |place| send_patiently(conn, &place));
+        match placed.and_then(|()| send_patiently(conn, &create)) {
             Ok(()) => {}
             Err(error @ ControlError::TooLarge { .. }) => {
                 self.on_refused(RefuseCode::Internal, format!("the request cannot be sent: {error}"));
@@ -199,6 +169,27 @@ impl TopicState {
             // The next connection sends the request again.
             Err(error) => debug!("the request for topic '{}' was not sent: {error}", self.topic),
         }
+    }
+
+    /// The broker that has the topic, or is asked for it.
+    pub(crate) fn place(&self) -> PlaceId {
+        lock(&self.state).place
+    }
+
+    /// Why the broker that has the topic is not there.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        lock(&self.state).trouble.clone()
+    }
+
+    /// The broker has taken the topic, and has its own place in the buffer.
+    pub(crate) fn on_created(&self) {
+        let mut hold = None;
+        self.update(|state| {
+            (state.accepted, state.was_accepted) = (true, true);
+            (state.steps, state.failures, state.trouble) = (0, 0, None);
+            hold = state.hold.take();
+        });
+        drop(hold);
     }
 
     /// The broker does not take the topic.

@@ -117,6 +117,11 @@ fn spaces() -> impl Strategy<Value = Control> {
 /// The messages about chains of brokers.
 fn chains() -> impl Strategy<Value = Control> {
     prop_oneof![
+        (any::<u32>(), any::<u128>(), any::<u64>()).prop_map(|(bid, epoch, position)| Control::Place {
+            bid,
+            epoch,
+            position
+        }),
         (any::<u32>(), any::<u128>(), framing(), topic(), proptest::collection::vec(any::<u128>(), 0..=16))
             .prop_map(|(bid, epoch, framing, topic, path)| Control::TopicVia {
                 topic: Topic {

@@ -1,0 +1,148 @@
+//! Kept topics that go to another member of the cluster, and publishers that wait for one.
+//!
+//! ```text
+//!   the topic goes:  each publisher is stopped ─▶ STORED up to where it is in the log here, REFUSED with the addresses
+//!                    once these have left: UNSUBSCRIBE. The publisher holds the bytes from there on for the next broker
+//!   nobody has it:   CREATE waits ─▶ the map has changed ─▶ CREATE is handled as if it came now
+//! ```
+
+use std::time::Instant;
+
+use rbmq_wire::{Control, RefuseCode};
+use rocketbufs::Bid;
+use tracing::info;
+
+use super::super::cluster::Owner;
+use super::super::effects::{Effect, Effects};
+use super::super::inbox::Stopped;
+use super::super::limits::{Refused, check_buffers, elsewhere};
+use super::super::outgoing::RETRY_AFTER;
+use super::super::session_key::SessionKey;
+use super::super::sessions::Session;
+use super::super::tables::{Create, Tables};
+use super::members::Stage;
+use super::publishers::{MergedTopics, release};
+
+impl MergedTopics {
+    /// Stops the publishers whose topics the cluster has given to others, or takes from here. The logs stay, to be read.
+    pub(crate) fn move_away(&mut self, tables: &Tables) {
+        for out_bid in self.members.all() {
+            let (Some(topic), Some(name)) =
+                (self.members.topic(out_bid).cloned(), self.members.name(out_bid))
+            else {
+                continue;
+            };
+            if tables.has(name) {
+                continue;
+            }
+            for number in self.members.local(out_bid) {
+                topic.remove(number);
+                self.members.local_left(out_bid, number);
+            }
+            for (key, bid) in self.members.members(out_bid) {
+                let Some(member) = self.members.get(key, bid) else { continue };
+                let number = member.number;
+                if matches!(member.stage, Stage::Opening | Stage::Live | Stage::Away | Stage::Leaving) {
+                    self.members.set_stage(key, bid, Stage::Moving, None);
+                    topic.stop(number);
+                }
+            }
+        }
+    }
+
+    /// Nothing more of a publisher is merged here: it is told how far it is, and who has the topic.
+    pub(crate) fn on_stopped(
+        &mut self,
+        tables: &Tables,
+        out_bid: Bid,
+        number: u32,
+        stopped: Stopped,
+        fx: &mut Effects,
+    ) {
+        let Some((key, bid)) = self.members.member(out_bid, number) else { return };
+        let Some(topic) = self.members.name(out_bid).cloned() else { return };
+        let Stopped { position, is_synced } = stopped;
+        if tables.sessions.get(key).is_none_or(Session::is_down) {
+            self.moving.remember(key, bid, &topic, position);
+        }
+        let Refused { code, reason } = match tables.owner(&topic) {
+            Owner::Elsewhere { addresses } => elsewhere(&addresses, &topic),
+            // Whoever has it next: the publisher asks here, and waits.
+            Owner::Here { .. } => elsewhere(&[], &topic),
+            Owner::Unsettled { reason } => {
+                Refused::new(RefuseCode::Elsewhere, RefuseCode::elsewhere(&[], &reason))
+            }
+        };
+        info!("topic '{topic}': publisher {number} goes elsewhere at {position}: {reason}");
+        let synced = if is_synced { position } else { 0 };
+        let mut answer = |message| fx.push(Effect::Answer { key, message });
+        answer(Control::Stored { bid, position, synced });
+        answer(Control::Refused { bid, code, reason });
+        // The place at the publisher stays until it has heard: then it keeps its bytes for the next broker.
+        self.members.remove(key, bid);
+        self.moving.leaving.insert((key, bid));
+    }
+
+    /// Leaves the publishers that have been told, and those that are gone.
+    pub(super) fn leave_told(&mut self, tables: &Tables, fx: &mut Effects) {
+        self.moving.leaving.retain(|(key, bid)| {
+            let Some(session) = tables.sessions.get(*key) else { return false };
+            let is_told = session.is_down() || session.conn.control_waiting() == 0;
+            if is_told {
+                release(tables, *key, *bid);
+                fx.push(Effect::ReleaseSession(*key));
+            }
+            !is_told
+        });
+    }
+
+    /// Leaves a publisher at once, which comes over another connection, or with a buffer of the same id.
+    pub(crate) fn leave(&mut self, tables: &Tables, key: SessionKey, bid: Option<Bid>) {
+        self.moving.leaving.retain(|(other, in_bid)| {
+            let is_meant = *other == key && bid.is_none_or(|bid| bid == *in_bid);
+            if is_meant {
+                release(tables, key, *in_bid);
+            }
+            !is_meant
+        });
+    }
+
+    /// When publishers are looked at that are being told.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        (!self.moving.leaving.is_empty()).then(|| Instant::now() + RETRY_AFTER)
+    }
+
+    /// Keeps a CREATE until the topic has an owner.
+    pub(super) fn wait_for_owner(
+        &mut self,
+        tables: &Tables,
+        key: SessionKey,
+        create: &Create,
+    ) -> Result<(), Refused> {
+        let of_publisher = self.moving.waiting.range((key, Bid::MIN)..=(key, Bid::MAX)).count();
+        check_buffers(of_publisher, &tables.settings)?;
+        self.moving.waiting.insert((key, create.bid), create.clone());
+        Ok(())
+    }
+
+    /// A publisher is gone, or names its buffers anew.
+    pub(super) fn forget_waiting(&mut self, key: SessionKey) {
+        self.moving.waiting.retain(|(other, _), _| *other != key);
+    }
+
+    /// The CREATEs that wait.
+    pub(crate) fn take_waiting(&mut self) -> Vec<(SessionKey, Create)> {
+        let waiting = std::mem::take(&mut self.moving.waiting);
+        waiting.into_iter().map(|((key, _), create)| (key, create)).collect()
+    }
+
+    /// Tells a publisher that was away when its topic went how far its log is here, before it is sent to the next broker.
+    pub(super) fn tell_place(&mut self, key: SessionKey, create: &Create, fx: &mut Effects) {
+        let bid = create.bid;
+        if let Some((topic, position)) = self.moving.away.remove(&(key, bid))
+            && topic == create.topic
+        {
+            fx.push(Effect::Answer { key, message: Control::Stored { bid, position, synced: 0 } });
+        }
+    }
+}
