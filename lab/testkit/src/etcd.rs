@@ -1,11 +1,10 @@
 //! A real etcd on loopback, of one or more members, as Debian packages it.
 
-use std::io::Write;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::{Process, own_port, until};
+use crate::{Process, has, own_port, until};
 
 /// An etcd, which ends when it is dropped. Its data stays in the folder of the test.
 pub struct Etcd {
@@ -34,12 +33,7 @@ impl Etcd {
     /// # Panics
     /// It does not start.
     pub fn start_with(folder: &Path, members: usize, options: &[&str]) -> Option<Self> {
-        let probe =
-            Command::new("etcd").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-        if !probe.is_ok_and(|status| status.success()) {
-            // Past the harness, which captures what tests print.
-            writeln!(std::io::stderr(), "SKIPPED: etcd (needs etcd, of etcd-server)")
-                .expect("standard error");
+        if !has("etcd", "brokers that are a cluster") {
             return None;
         }
         let member = |n| Member {

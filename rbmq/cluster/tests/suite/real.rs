@@ -124,10 +124,7 @@ fn a_user_logs_in_and_again_after_a_restart() {
         let url = etcd.endpoints()[0].clone();
         Command::new("etcdctl").env("ETCDCTL_API", "3").args(["--endpoints", &url]).args(args).output()
     };
-    let has_control = control(&["version"]).is_ok_and(|output| output.status.success());
-    if !has_control {
-        use std::io::Write;
-        writeln!(std::io::stderr(), "SKIPPED: users of etcd (needs etcdctl, of etcd-client)").unwrap();
+    if !testkit::has("etcdctl", "users of etcd") {
         return;
     }
     for args in
