@@ -1,7 +1,7 @@
 # The entry points of the project. `make help` lists the targets; the work is done by scripts/.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build install deb wheel run run-multimqc run-live test test-all nic bench bench-cmq fuzz deny coverage doc clean
+.PHONY: help setup build install deb wheel run run-cluster run-multimqc run-live test test-all nic bench bench-cmq fuzz deny coverage doc clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -24,6 +24,9 @@ wheel: setup ## build the wheel of the Python package, optimised, in target/whee
 
 run: ## publish real files of this machine through a broker and compare checksums, until Ctrl-C (DEMO_SECONDS=5: for 5 s)
 	@scripts/demo
+
+run-cluster: ## three brokers and an etcd: files published to one are read from another, and an owner is killed and comes back (DEMO_SECONDS=5: then end)
+	@scripts/demo-cluster
 
 run-multimqc: setup ## push and pull through every set of MultiMQC's levels, and compare every byte
 	@scripts/demo-multimqc
