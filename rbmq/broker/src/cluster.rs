@@ -77,6 +77,12 @@ pub trait Cluster: Send + Sync {
     /// the sign that it is wanted.
     fn owner(&self, topic: &TopicName) -> Owner;
 
+    /// The log of a topic is on the disk of this broker: if nobody has the topic, it belongs here. A broker that starts says so of each kept topic,
+    /// before it asks for any.
+    fn has_log(&self, topic: &TopicName) {
+        let _ = topic;
+    }
+
     /// The other members, without this one. The broker keeps a connection to each, as to an upstream broker of `broker.upstream` that has the
     /// login, and everything else, of the first one there. A member whose addresses are in the configuration is not dialed twice.
     fn members(&self) -> Vec<ClusterMember>;

@@ -49,9 +49,9 @@ pub(super) struct Federation {
 /// A broker that this one receives from.
 struct Upstream {
     settings: UpstreamSettings,
-    /// The member of the cluster that it is, or was until it left. None: it is in the configuration.
+    /// The member of the cluster that it is, or was. None: it is in the configuration.
     member: Option<String>,
-    /// Keeps one connection until it is dropped. None: the member has left.
+    /// Keeps one connection until it is dropped. None: the member has another address now.
     dialer: Option<Dialer>,
 }
 
@@ -90,12 +90,12 @@ impl Federation {
         Ok(Self { id, secret, upstreams, routes: Routes::default(), dialing })
     }
 
-    /// Receives from these members of the cluster, and from no others.
+    /// Receives from these members of the cluster. One that is missing is received from as before until its place is needed: the store of the
+    /// map may be what does not see it.
     pub(super) fn set_members(&mut self, members: &[ClusterMember]) {
         for upstream in &mut self.upstreams {
-            let Some(id) = &upstream.member else { continue };
-            let address = members.iter().find(|member| member.id == *id).map(ClusterMember::address);
-            if address.as_ref() != Some(&upstream.settings.address) {
+            let listed = members.iter().find(|member| upstream.member.as_ref() == Some(&member.id));
+            if listed.is_some_and(|member| member.address() != upstream.settings.address) {
                 upstream.dialer = None;
             }
         }
@@ -106,16 +106,23 @@ impl Federation {
                     && (upstream.member.as_ref() == Some(&member.id) || upstream.settings.address == address)
             };
             if !address.is_empty() && !self.upstreams.iter().any(is_known) {
-                self.add_member(&member.id, &address);
+                self.add_member(&member.id, &address, members);
             }
         }
     }
 
-    /// Dials a member, which gets the number that it had, or that of a member that has left.
-    fn add_member(&mut self, id: &str, address: &str) {
+    /// Dials a member, which gets the number that it had, or that of a member that has left; if there is no room, that of one that is missing.
+    fn add_member(&mut self, id: &str, address: &str, members: &[ClusterMember]) {
         let left = |upstream: &Upstream| upstream.member.is_some() && upstream.dialer.is_none();
-        let had = self.upstreams.iter().position(|one| left(one) && one.member.as_deref() == Some(id));
-        let place = had.or_else(|| self.upstreams.iter().position(left)).unwrap_or(self.upstreams.len());
+        let missing = |upstream: &Upstream| {
+            let member = upstream.member.as_ref();
+            member.is_some_and(|id| members.iter().all(|listed| listed.id != *id))
+        };
+        let upstreams = &self.upstreams;
+        let had = upstreams.iter().position(|one| left(one) && one.member.as_deref() == Some(id));
+        let free = had.or_else(|| upstreams.iter().position(left));
+        let new = (upstreams.len() < MAX_UPSTREAMS).then_some(upstreams.len());
+        let place = free.or(new).or_else(|| upstreams.iter().position(missing)).unwrap_or(MAX_UPSTREAMS);
         if place >= MAX_UPSTREAMS {
             return warn!(
                 "member '{id}' of the cluster is one too many: {MAX_UPSTREAMS} upstream brokers are the most"
@@ -127,6 +134,8 @@ impl Federation {
             Some(first) => UpstreamSettings { address: address.to_owned(), ..first.settings.clone() },
             None => UpstreamSettings::new(address),
         };
+        // Two dialers would report connections by one number.
+        self.upstreams.get_mut(place).into_iter().for_each(|before| before.dialer = None);
         let dialer = match self.dialing.dial(place, &settings) {
             Ok(dialer) => Some(dialer),
             Err(error) => return warn!("member '{id}' of the cluster is not dialed: {error}"),

@@ -180,6 +180,10 @@ impl Cluster for Member {
         }
     }
 
+    fn has_log(&self, topic: &TopicName) {
+        self.membership.has_log(topic.as_str());
+    }
+
     fn members(&self) -> Vec<ClusterMember> {
         let others = self.membership.others().into_iter();
         others.map(|(id, addresses)| ClusterMember { id, addresses }).collect()

@@ -280,7 +280,8 @@ impl Machine {
     }
 
     fn wish(&mut self, group: &str, has_log: bool) {
-        if self.wishes.len() < MAX_WISHES || self.wishes.contains_key(group) {
+        // The disk bounds the groups of which this member has logs, and nobody says it again.
+        if has_log || self.wishes.len() < MAX_WISHES || self.wishes.contains_key(group) {
             *self.wishes.entry(group.to_owned()).or_default() |= has_log;
         }
     }

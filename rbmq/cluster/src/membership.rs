@@ -33,7 +33,6 @@ struct Shared {
     machine: Mutex<Machine>,
     /// Wakes the thread.
     bell: OwnedFd,
-    is_started: AtomicBool,
     is_stopping: AtomicBool,
 }
 
@@ -44,8 +43,8 @@ impl Membership {
     /// The system has no descriptor left.
     pub fn new(settings: MemberSettings, group_levels: usize) -> std::io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let (is_started, is_stopping) = (AtomicBool::new(false), AtomicBool::new(false));
-        let shared = Shared { machine: Mutex::new(Machine::new(settings)), bell, is_started, is_stopping };
+        let (machine, is_stopping) = (Mutex::new(Machine::new(settings)), AtomicBool::new(false));
+        let shared = Shared { machine, bell, is_stopping };
         Ok(Self { shared: Arc::new(shared), group_levels, thread: Mutex::new(None) })
     }
 
@@ -54,7 +53,6 @@ impl Membership {
     /// # Errors
     /// The system refuses a thread.
     pub fn start(&self, client: ClientSettings, hooks: Hooks) -> std::io::Result<()> {
-        self.shared.is_started.store(true, Ordering::Release);
         let machine = self.shared.machine.lock();
         let (prefix, stamp) = (machine.keys().prefix().to_owned(), machine.stamp(Instant::now()));
         drop(machine);
@@ -73,10 +71,17 @@ impl Membership {
         Ok(())
     }
 
-    /// Who has a topic. The answer comes from memory. A topic that is asked for before the start is one whose log this broker has on its disk: if
-    /// nobody has its group, it belongs here.
+    /// Who has a topic. The answer comes from memory.
     pub fn owner(&self, topic: &str) -> Owner {
-        let has_log = !self.shared.is_started.load(Ordering::Acquire);
+        self.ask(topic, false)
+    }
+
+    /// This broker has the log of a topic on its disk: if nobody has its group, it belongs here.
+    pub fn has_log(&self, topic: &str) {
+        self.ask(topic, true);
+    }
+
+    fn ask(&self, topic: &str, has_log: bool) -> Owner {
         let mut machine = self.shared.machine.lock();
         let (owner, is_new) = machine.ask(group_of(topic, self.group_levels), has_log, Instant::now());
         drop(machine);

@@ -116,6 +116,12 @@ impl Members {
         topic.stays = true;
         topic.next_number = next_number;
         for Place { number, key, bid, epoch, position } in places {
+            if self.get(key, bid).is_some_and(|other| other.stage.is_active()) {
+                continue;
+            }
+            // The disk has a publisher that was forgotten and came back by each of its numbers. The highest is its last.
+            self.remove(key, bid);
+            let Some(topic) = self.topics.get_mut(&out_bid) else { return };
             topic.members.insert(number, (key, bid));
             let stage = Stage::Gone(position);
             self.by_key.insert((key, bid), Member { out_bid, number, stage, epoch: Some(epoch), due: None });
@@ -178,7 +184,9 @@ impl Members {
     ) -> Result<u32, TooManyMembers> {
         let open = self.topics.get(&out_bid).map_or(0, |topic| topic.members.len());
         if open >= max {
-            let gone = |place: &(SessionKey, Bid)| matches!(self.by_key[place].stage, Stage::Gone(_));
+            let gone = |place: &(SessionKey, Bid)| {
+                self.by_key.get(place).is_some_and(|member| matches!(member.stage, Stage::Gone(_)))
+            };
             let members = self.topics.get(&out_bid).into_iter().flat_map(|topic| &topic.members);
             let oldest = members.filter(|(_, place)| gone(place)).min_by_key(|(number, _)| **number);
             let (_, &(key, in_bid)) = oldest.ok_or(TooManyMembers { open })?;
@@ -310,5 +318,34 @@ impl Members {
             }
         }
         Some(what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rocketbufs::{Config, Context, ROut};
+
+    use super::super::super::inbox::inbox;
+    use super::*;
+
+    #[test]
+    fn a_publisher_that_the_disk_has_by_two_numbers_has_the_last_one() {
+        let ctx = Context::new(Config::default()).unwrap();
+        let (out, (events, _inbox)) = (ROut::new(&ctx), inbox());
+        out.create_buffer(1, 64 << 10).unwrap();
+        let shared = MergedTopic::new(out.buffer(1).unwrap().writer().unwrap(), 10, &events, None);
+        let mut members = Members::default();
+        members.insert(1, "k".parse().unwrap(), shared);
+        let key = |client| SessionKey { instance: 1, client };
+        let place =
+            |(number, client)| Place { number, key: key(client), bid: 7, epoch: Epoch(1), position: 0 };
+        members.restore(1, [(1, 1), (2, 1), (3, 2)].map(place).to_vec(), 4);
+        assert_eq!(members.get(key(1), 7).map(|member| member.number), Some(2));
+        assert_eq!(members.members(1).len(), 2);
+        // The gone ones give way, one after the other.
+        for (client, number) in [(3, 4), (4, 5)] {
+            assert_eq!(members.add(1, key(client), 7, 2), Ok(number));
+        }
+        assert_eq!(members.add(1, key(5), 7, 2), Err(TooManyMembers { open: 2 }));
     }
 }

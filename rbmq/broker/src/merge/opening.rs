@@ -31,6 +31,7 @@ impl MergedTopics {
         let (kept, others): (Vec<_>, Vec<_>) =
             stored.into_iter().partition(|topic| tables.settings.topics.of(topic).keep);
         others.iter().for_each(|topic| info!("topic '{topic}' is on the disk, and no rule keeps it now"));
+        tables.cluster.iter().for_each(|cluster| kept.iter().for_each(|topic| cluster.has_log(topic)));
         for (n, topic) in kept.iter().enumerate() {
             if let Err(too_few) = have_room_for_kept_topic() {
                 let (left, all) = (&kept[n..], kept.len());

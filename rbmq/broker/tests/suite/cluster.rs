@@ -22,6 +22,8 @@ const LONG: Duration = Duration::from_secs(60);
 struct Table {
     owners: Mutex<HashMap<TopicName, Owner>>,
     others: Mutex<Vec<ClusterMember>>,
+    /// What the broker says it has on its disk.
+    logs: Mutex<Vec<TopicName>>,
 }
 
 impl Table {
@@ -33,6 +35,10 @@ impl Table {
 impl Cluster for Table {
     fn owner(&self, topic: &TopicName) -> Owner {
         self.owners.lock().get(topic).cloned().unwrap_or(Owner::Here { term: 1 })
+    }
+
+    fn has_log(&self, topic: &TopicName) {
+        self.logs.lock().push(topic.clone());
     }
 
     fn members(&self) -> Vec<ClusterMember> {
@@ -318,6 +324,43 @@ fn a_topic_moves_thirty_times_while_its_publisher_publishes() {
     for subscriber in &mut subscribers {
         receive_all(subscriber, count);
     }
+}
+
+#[test]
+fn a_member_that_is_missing_in_the_map_is_received_from_as_before() {
+    let mut members = Members::new(2);
+    members.give("k/far", 1);
+    let mut subscriber = subscribe(&members.addr(0), "k/far");
+    let mut writer = topic(&members.addr(1), "k/far");
+    for text in [b"one", b"two"] {
+        writer.publish(text).unwrap();
+        assert_eq!(subscriber.recv(Some(LONG)).unwrap().expect("the message").bytes, text);
+        // Its lease has ended, and it serves on.
+        members.tables.iter().for_each(|table| table.others.lock().clear());
+        members.tell();
+        // The broker has handled that.
+        members.brokers[0].topics();
+    }
+}
+
+#[test]
+fn a_broker_that_starts_says_which_logs_it_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = || {
+        let table = Arc::new(Table::default());
+        let parts = Parts { cluster: Some(table.clone()), ..Parts::default() };
+        (Broker::start_with(config(dir.path()), parts).unwrap(), table)
+    };
+    let (broker, table) = start();
+    assert!(table.logs.lock().is_empty());
+    let mut writer = topic(&broker.addr(), "k/1");
+    writer.publish(b"kept").unwrap();
+    writer.confirm(writer.position(), ConfirmLevel::Synced, Some(LONG)).unwrap();
+    drop((writer, broker));
+    let (_broker, table) = start();
+    let mut logs = table.logs.lock().clone();
+    logs.sort_unstable();
+    assert_eq!(logs.iter().map(TopicName::as_str).collect::<Vec<_>>(), ["$space/s", "k/1"]);
 }
 
 /// Receives all numbers: each once, and in order within a log.

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rbmq::{ConfirmLevel, Publisher, StartFrom, Subscriber, TopicWriter};
+use rbmq_cluster::Keys;
+use rbmq_cluster::etcd::{Change, Client, ClientSettings, Txn};
 use serde_json::Value;
 use tempfile::TempDir;
 use testkit::{Etcd, LONG, Outcome, Process, own_addr, until};
@@ -119,6 +121,16 @@ impl World {
             .collect()
     }
 
+    /// Removes the owners of all groups from etcd.
+    fn forget_owners(&self) {
+        let keys = Keys::new("test");
+        let delete = |group: String| Change::Delete { key: keys.group(&group) };
+        let changes = self.owners().into_keys().map(delete).collect();
+        let endpoints = self.etcd.endpoints().iter().map(|text| text.parse().unwrap()).collect();
+        let mut client = Client::new(ClientSettings { endpoints, timeout: LONG, login: None, tls: None });
+        assert!(client.txn(&Txn { compares: vec![], changes }).unwrap());
+    }
+
     /// The owner of a topic, as soon as etcd says it.
     fn owner(&self, n: usize) -> usize {
         let mut owner = None;
@@ -206,6 +218,14 @@ fn topics_wait_for_a_killed_broker_and_nobody_waits_for_etcd() {
     assert_eq!(world.owners(), before);
     let (_, metrics) = http::get(&world.brokers[0].http, "/metrics");
     assert!(metrics.contains("rbmq_cluster_members 3\n"), "{metrics}");
+
+    // The map is lost, and the logs say whose they are.
+    world.brokers.iter_mut().for_each(|broker| broker.process = None);
+    world.forget_owners();
+    world.brokers.iter_mut().for_each(Broker::run);
+    until("all topics have owners", || world.owners().len() == TOPICS);
+    let members = |owners: BTreeMap<String, (usize, u64)>| owners.into_values().map(|(owner, _)| owner);
+    assert!(members(world.owners()).eq(members(before)));
     drop(world.folder);
 }
 

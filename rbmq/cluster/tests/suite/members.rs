@@ -144,7 +144,7 @@ fn owners_serve_on_while_etcd_is_away() {
     let waiting = groups().filter(|group| matches!(a.membership.owner(group), Owner::Unsettled { .. }));
     assert_eq!(waiting.count(), before[2]);
     let c = Member::new(2, OnLoss::Wait);
-    c.membership.owner("new");
+    c.membership.has_log("new");
     c.begin(&etcd);
     assert_eq!(settle(&[&a, &b, &c]), before);
     until("the log of a broker's disk stays there", || c.is_here("new"));
