@@ -330,7 +330,8 @@ impl Engine {
                 self.on_create(key, create);
             }
             Ok(Control::Place { bid, epoch, position }) => {
-                if let Some(session) = self.tables.sessions.get_mut(key) {
+                let session = self.tables.sessions.get_mut(key).filter(|_| self.tables.cluster.is_some());
+                if let Some(session) = session {
                     session.place = Some((bid, FormerPlace { epoch: Epoch(epoch), position }));
                 }
             }
@@ -347,8 +348,10 @@ impl Engine {
     /// A question about the disk that is not about a kept topic, or came before the topic was.
     fn on_ask_stored(&mut self, key: SessionKey, bid: Bid, wanted: [Position; 2]) {
         let Some(session) = self.tables.sessions.get(key) else { return };
-        // A publisher whose topic went to another broker has not heard of it yet.
-        let is_here = session.mapping.get(bid).is_some() || self.merged.is_publisher(key, bid);
+        // A publisher whose topic went to another broker of the cluster has not heard of it yet.
+        let is_here = self.tables.cluster.is_none()
+            || session.mapping.get(bid).is_some()
+            || self.merged.is_publisher(key, bid);
         if is_here && !session.merged.ask_disk(bid, wanted) {
             let reason = "the broker does not keep the topic on disk: it has no rule for it (broker.topics) with keep = true";
             session.answer(&Control::NotStored { bid, is_lost: false, reason: reason.into() });
@@ -367,7 +370,9 @@ impl Engine {
             let topic = Some(topic.as_str());
             let (address, identity) = (&*peer, &*identity);
             let denial = Denial { address, identity, operation: "publish", topic, reason: &reason };
-            self.tables.audit_refusal(&denial);
+            if code != RefuseCode::Elsewhere {
+                self.tables.audit_refusal(&denial);
+            }
             fx.push(Effect::Answer { key, message: Control::Refused { bid, code, reason } });
         }
         self.execute(fx);

@@ -90,8 +90,8 @@ pub(super) enum Event {
 /// How far the log of a publisher is here, which goes to another broker.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stopped {
-    /// Everything below is merged.
-    pub(super) position: u64,
+    /// Everything below is merged. None: nobody knows, since the topic's log has ended.
+    pub(super) position: Option<u64>,
     /// It is on the disk.
     pub(super) is_synced: bool,
 }

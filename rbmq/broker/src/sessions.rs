@@ -207,7 +207,7 @@ impl Session {
             self.restarted = true;
             self.rin.resume_elsewhere(&conn);
         }
-        self.conn = conn;
+        (self.conn, self.place) = (conn, None);
     }
 }
 

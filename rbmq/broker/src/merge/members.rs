@@ -5,7 +5,7 @@
 //!                └──── closed its log ────────▶ Closing ─ all merged ─▶ Ended: forgotten after closed_linger
 //! ```
 //!
-//! A publisher of a topic that goes to another broker is *Moving* until all of its data is merged that will be, and then forgotten.
+//! A publisher of a topic that goes to another broker is *Moving* until it is known how far it is, and then Gone.
 //! A publisher's number is not used again while the topic exists. The topic ends `closed_linger` after its last active publisher
 //! left, unless a new publisher comes. One of this process is active until what it left behind is merged.
 
@@ -37,7 +37,8 @@ pub(super) enum Stage {
     Moving,
     /// The log is closed here, and completely merged.
     Ended(Position),
-    /// The publisher was disconnected for too long. Its log was merged up to here, and continues here if it comes back.
+    /// The publisher was disconnected for too long, or its topic went to another broker. Its log was merged up to here, and continues here if it
+    /// comes back.
     Gone(Position),
 }
 

@@ -223,7 +223,7 @@ pub(super) struct Merger<S> {
     /// Publishers that wait for the disk.
     disk: DiskQuestions,
     /// The ends of publishers' logs, which go to another broker.
-    stopped: Vec<(u32, Position)>,
+    stopped: Vec<(u32, Option<Position>)>,
 }
 
 impl<S: SourceRing> Merger<S> {
@@ -265,7 +265,7 @@ impl<S: SourceRing> Merger<S> {
     }
 
     /// The publishers that were stopped, and how far their logs were merged.
-    pub(super) fn take_stopped(&mut self) -> Vec<(u32, Position)> {
+    pub(super) fn take_stopped(&mut self) -> Vec<(u32, Option<Position>)> {
         std::mem::take(&mut self.stopped)
     }
 
@@ -311,8 +311,8 @@ impl<S: SourceRing> Merger<S> {
             }
             Note::Stop(number) | Note::Remove(number) => {
                 let source = self.sources.remove(&number);
-                if let (Note::Stop(_), Some(source)) = (note, source) {
-                    self.stopped.push((number, source.reached.merged));
+                if matches!(note, Note::Stop(_)) {
+                    self.stopped.push((number, source.map(|source| source.reached.merged)));
                 }
                 self.asking.remove(&number);
                 self.disk.remove(number);

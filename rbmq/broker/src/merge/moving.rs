@@ -18,7 +18,6 @@ use super::super::inbox::Stopped;
 use super::super::limits::{Refused, check_buffers, elsewhere};
 use super::super::outgoing::RETRY_AFTER;
 use super::super::session_key::SessionKey;
-use super::super::sessions::Session;
 use super::super::tables::{Create, Tables};
 use super::members::Stage;
 use super::publishers::{MergedTopics, release};
@@ -61,10 +60,8 @@ impl MergedTopics {
     ) {
         let Some((key, bid)) = self.members.member(out_bid, number) else { return };
         let Some(topic) = self.members.name(out_bid).cloned() else { return };
+        let is_known = self.members.get(key, bid).is_some_and(|member| member.epoch.is_some());
         let Stopped { position, is_synced } = stopped;
-        if tables.sessions.get(key).is_none_or(Session::is_down) {
-            self.moving.remember(key, bid, &topic, position);
-        }
         let Refused { code, reason } = match tables.owner(&topic) {
             Owner::Elsewhere { addresses } => elsewhere(&addresses, &topic),
             // Whoever has it next: the publisher asks here, and waits.
@@ -73,13 +70,18 @@ impl MergedTopics {
                 Refused::new(RefuseCode::Elsewhere, RefuseCode::elsewhere(&[], &reason))
             }
         };
-        info!("topic '{topic}': publisher {number} goes elsewhere at {position}: {reason}");
-        let synced = if is_synced { position } else { 0 };
-        let mut answer = |message| fx.push(Effect::Answer { key, message });
-        answer(Control::Stored { bid, position, synced });
-        answer(Control::Refused { bid, code, reason });
+        info!("topic '{topic}': publisher {number} goes elsewhere at {position:?}: {reason}");
+        if let Some(position) = position {
+            let synced = if is_synced { position } else { 0 };
+            fx.push(Effect::Answer { key, message: Control::Stored { bid, position, synced } });
+        }
+        fx.push(Effect::Answer { key, message: Control::Refused { bid, code, reason } });
+        match position.filter(|_| is_known) {
+            // It may not hear that, and its log goes on here if the topic comes back.
+            Some(position) => self.members.set_stage(key, bid, Stage::Gone(position), None),
+            None => self.members.remove(key, bid),
+        };
         // The place at the publisher stays until it has heard: then it keeps its bytes for the next broker.
-        self.members.remove(key, bid);
         self.moving.leaving.insert((key, bid));
     }
 
@@ -134,15 +136,5 @@ impl MergedTopics {
     pub(crate) fn take_waiting(&mut self) -> Vec<(SessionKey, Create)> {
         let waiting = std::mem::take(&mut self.moving.waiting);
         waiting.into_iter().map(|((key, _), create)| (key, create)).collect()
-    }
-
-    /// Tells a publisher that was away when its topic went how far its log is here, before it is sent to the next broker.
-    pub(super) fn tell_place(&mut self, key: SessionKey, create: &Create, fx: &mut Effects) {
-        let bid = create.bid;
-        if let Some((topic, position)) = self.moving.away.remove(&(key, bid))
-            && topic == create.topic
-        {
-            fx.push(Effect::Answer { key, message: Control::Stored { bid, position, synced: 0 } });
-        }
     }
 }

@@ -107,8 +107,16 @@ impl MergedTopics {
         match tables.owner(&create.topic) {
             Owner::Here { .. } => {}
             Owner::Elsewhere { addresses } => {
-                self.tell_place(key, create, fx);
-                return Err(elsewhere(&addresses, &create.topic));
+                let refused = elsewhere(&addresses, &create.topic);
+                if RefuseCode::addresses(&refused.reason).is_empty() {
+                    info!("topic '{}' waits for the address of its owner", create.topic);
+                    return self.wait_for_owner(tables, key, create);
+                }
+                if let Some(position) = merged_to {
+                    let stored = Control::Stored { bid: create.bid, position, synced: 0 };
+                    fx.push(Effect::Answer { key, message: stored });
+                }
+                return Err(refused);
             }
             Owner::Unsettled { reason } => {
                 info!("topic '{}' waits for an owner: {reason}", create.topic);

@@ -125,7 +125,7 @@ impl MergedTopics {
                 }
             }
             // What is not merged goes to another broker.
-            _ if stage == Stage::Moving => {}
+            _ if matches!(stage, Stage::Moving | Stage::Gone(_)) => {}
             InEvent::Closed { end, .. } if stage.is_active() => {
                 self.members.set_stage(key, bid, Stage::Closing(*end), None);
                 self.finish(out_bid, number);
@@ -209,7 +209,7 @@ impl MergedTopics {
 
     /// Whether a buffer of a publisher is merged.
     pub(crate) fn is_publisher(&self, key: SessionKey, bid: Bid) -> bool {
-        self.members.get(key, bid).is_some()
+        self.members.get(key, bid).is_some_and(|member| !matches!(member.stage, Stage::Gone(_)))
     }
 
     /// Whether a publisher has data that is, or may be, still to be merged.

@@ -375,6 +375,14 @@ fn a_loss_of_the_disk_is_told_once_and_for_what_was_there() {
 }
 
 #[test]
+fn a_publisher_that_is_stopped_twice_is_answered_twice() {
+    let mut world = World::new(1000, 1000);
+    world.step(&Step::Deliver(0, 10));
+    (0..2).for_each(|_| world.merger.note(Note::Stop(0)));
+    assert_eq!(world.merger.take_stopped(), [(0, Some(10)), (0, None)]);
+}
+
+#[test]
 fn a_resumed_publisher_is_not_finished() {
     let mut world = World::new(20, 1000);
     world.step(&Step::Deliver(0, 12));

@@ -12,7 +12,7 @@ use rbmq::{ConfirmLevel, Publisher, StartFrom, Subscriber, TopicOpenError, Topic
 use rbmq_broker::{Broker, BrokerConfig, Cluster, ClusterMember, Owner, Parts, Rule, TopicName, TopicStats};
 use rbmq_wire::RefuseCode;
 use tempfile::TempDir;
-use testkit::own_addr;
+use testkit::{Proxy, own_addr};
 
 /// The time for events that must come. The machine may be loaded.
 const LONG: Duration = Duration::from_secs(60);
@@ -324,6 +324,28 @@ fn a_topic_moves_thirty_times_while_its_publisher_publishes() {
     for subscriber in &mut subscribers {
         receive_all(subscriber, count);
     }
+}
+
+#[test]
+fn a_publisher_that_is_away_while_its_topic_is_nobodys_for_a_moment_repeats_nothing() {
+    let mut members = Members::new(1);
+    members.give("k/flaps", 0);
+    let mut subscriber = subscribe(&members.addr(0), "k/flaps");
+    let proxy = Proxy::to(&members.addr(0));
+    let mut writer = topic(&proxy.addr, "k/flaps");
+    for n in 0..4_u64 {
+        writer.publish(&n.to_le_bytes()).unwrap();
+        let message = subscriber.recv(Some(LONG)).unwrap().expect("the message");
+        assert_eq!(message.bytes, n.to_le_bytes());
+        proxy.cut();
+        members.take("k/flaps");
+        members.brokers[0].topics();
+        members.give("k/flaps", 0);
+        members.brokers[0].topics();
+        proxy.restore();
+    }
+    writer.confirm(writer.position(), ConfirmLevel::Synced, Some(LONG)).unwrap();
+    assert!(subscriber.recv(Some(Duration::from_millis(200))).unwrap().is_none());
 }
 
 #[test]
