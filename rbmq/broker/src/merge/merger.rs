@@ -102,6 +102,8 @@ pub(super) enum Note {
     Asked(u32),
     /// The publisher waits for the disk. The positions are in its signals.
     AskedDisk(u32),
+    /// What is taken for merged of a publisher that has just joined is at another broker, as far as it says.
+    Claimed(u32),
     /// The publisher goes to another broker with what is not merged.
     Stop(u32),
     /// The publisher is removed with its data.
@@ -128,6 +130,7 @@ impl Note {
             | Self::Resume(number)
             | Self::Asked(number)
             | Self::AskedDisk(number)
+            | Self::Claimed(number)
             | Self::Stop(number)
             | Self::Remove(number) => number,
         }
@@ -169,7 +172,7 @@ struct MergeSource<S> {
     waited: bool,
     /// The publisher waits until its log is delivered, and consumed, up to these positions.
     asked: (Position, Position),
-    /// The disk lost a part of the log, below this position perhaps.
+    /// The disk lost a part of the log, below this position perhaps, or never had it.
     lost_below: Position,
     /// The publisher has yet to be told: an answer for later positions would be one for these too.
     owes_loss: Cell<bool>,
@@ -308,6 +311,10 @@ impl<S: SourceRing> Merger<S> {
                     let wanted = [&source.signals.stored, &source.signals.synced];
                     self.disk.ask(number, wanted.map(|position| position.load(Ordering::Acquire)));
                 }
+            }
+            Note::Claimed(number) => {
+                let source = self.sources.get_mut(&number);
+                source.into_iter().for_each(|source| source.lost_below = source.reached.merged);
             }
             Note::Stop(number) | Note::Remove(number) => {
                 let source = self.sources.remove(&number);

@@ -150,24 +150,9 @@ impl MergedTopics {
         let size_bytes = merge_ring_bytes(create.max_delivery_bytes, merged_delivery, &tables.settings)?;
         let conn = tables.sessions.get(key).map_or(0, |session| session.conn.id());
         let charge = tables.admission.charge_buffer(conn, size_bytes).map_err(over_quota)?;
-        let known = self.members.get(key, in_bid).map(|member| (member.number, member.epoch));
-        let (epoch, merged_to) = place_of(create, known.and_then(|(_, epoch)| epoch), merged_to);
-        let number = match known {
-            Some((number, _)) => {
-                self.members.set_stage(key, in_bid, Stage::Opening, None);
-                number
-            }
-            None => {
-                let max = tables.settings.merge_max_publishers;
-                self.members.add(out_bid, key, in_bid, max).map_err(|TooManyMembers { open }| {
-                    let reason = format!(
-                        "topic '{}' has {open} publishers; the limit (broker.merge_max_publishers) is {max}",
-                        create.topic
-                    );
-                    Refused::new(RefuseCode::Limit, reason)
-                })?
-            }
-        };
+        let (known, own) = (self.members.get(key, in_bid).and_then(|member| member.epoch), merged_to);
+        let (epoch, merged_to) = place_of(create, known, own);
+        let number = self.number_in(out_bid, key, create, tables.settings.merge_max_publishers)?;
         let start = start_at(epoch, merged_to);
         let (Some(session), Some(topic)) = (tables.sessions.get(key), self.members.topic(out_bid)) else {
             return Ok(());
@@ -178,12 +163,36 @@ impl MergedTopics {
         }
         let ring = Source::Ring(PublisherRing { rin: session.rin.clone(), bid: in_bid, key });
         let arrivals = Arrivals::join(topic, number, ring, merged_to.unwrap_or(0));
+        if merged_to > own {
+            topic.claimed(number);
+        }
         session.merged.insert(in_bid, arrivals);
         tables.admission.keep_member(key, in_bid, charge);
         let subscribed = session.rin.subscribe_with(in_bid, options(size_bytes, start));
         subscribed.map(drop).map_err(|error| {
             self.forget(tables, key, in_bid, fx);
             not_subscribed(error)
+        })
+    }
+
+    /// The number of a publisher that opens a buffer: the one that it had, or a new one.
+    fn number_in(
+        &mut self,
+        out_bid: Bid,
+        key: SessionKey,
+        create: &Create,
+        max: usize,
+    ) -> Result<u32, Refused> {
+        if let Some(number) = self.members.get(key, create.bid).map(|member| member.number) {
+            self.members.set_stage(key, create.bid, Stage::Opening, None);
+            return Ok(number);
+        }
+        self.members.add(out_bid, key, create.bid, max).map_err(|TooManyMembers { open }| {
+            let reason = format!(
+                "topic '{}' has {open} publishers; the limit (broker.merge_max_publishers) is {max}",
+                create.topic
+            );
+            Refused::new(RefuseCode::Limit, reason)
         })
     }
 

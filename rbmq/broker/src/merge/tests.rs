@@ -375,6 +375,26 @@ fn a_loss_of_the_disk_is_told_once_and_for_what_was_there() {
 }
 
 #[test]
+fn the_disk_has_no_answer_for_what_is_said_to_be_at_another_broker() {
+    let mut world = World::new(1000, 1000);
+    let (ring, signals) = (Publisher::default(), Arc::<Signals>::default());
+    ring.0.borrow_mut().bytes.resize(100, 0);
+    (ring.0.borrow_mut().complete, ring.0.borrow_mut().released) = (100, 100);
+    world.merger.join(0, ring.clone(), signals.clone(), 100);
+    world.merger.note(Note::Claimed(0));
+    world.rings.insert(0, ring.clone());
+    world.step(&Step::Deliver(0, 30));
+    for (synced, told) in [(100, "Lost"), (130, "Stored(130, 130)"), (90, "Lost")] {
+        let end = world.log.bytes.len() as Position;
+        world.log.disk = Some(DiskState { end, durable: end, unsure: false, lost: 0 });
+        signals.synced.store(synced, Ordering::Release);
+        world.merger.note(Note::AskedDisk(0));
+        world.merger.settle_disk(&world.log);
+        assert_eq!(std::mem::take(&mut ring.0.borrow_mut().told), [told]);
+    }
+}
+
+#[test]
 fn a_publisher_that_is_stopped_twice_is_answered_twice() {
     let mut world = World::new(1000, 1000);
     world.step(&Step::Deliver(0, 10));
