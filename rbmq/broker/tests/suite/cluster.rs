@@ -251,7 +251,7 @@ fn the_topics_of_a_member_that_is_gone_go_on_where_others_have_them() {
     let mut writers = ["k/1", "k/2"].map(|name| publisher.topic_with(name, options()).unwrap());
     for writer in &mut writers {
         let position = writer.publish(b"before").unwrap();
-        writer.confirm(position, ConfirmLevel::Stored, Some(LONG)).unwrap();
+        writer.confirm(position, ConfirmLevel::Synced, Some(LONG)).unwrap();
     }
     drop(members.brokers.pop());
     members.tables.pop();

@@ -156,8 +156,11 @@ impl PublisherBuilder {
         let own = hello(Role::Publisher, &self.name)?;
         let connection = Connection::connect(&context, addr, own, &self.login, on_start)?;
         // At other brokers it is another publisher: they may be the one at home under another address.
-        let dial =
-            Dial { context: context.clone(), hello: hello(Role::Publisher, &self.name)?, login: self.login };
+        let dial = Dial {
+            context: context.clone(),
+            hello: hello(Role::Publisher, &self.name)?,
+            login: self.login.named_by(addr),
+        };
         let elsewhere = Elsewhere::new(dial, conns);
         let shared = Arc::new(PublisherShared {
             connection,
@@ -331,10 +334,14 @@ impl Answers {
         let Some(place) = self.conns.of(conn) else { return };
         match self.about(&message, place) {
             Ok(None) => conn.close("the broker sent a message that is not for publishers"),
-            Ok(Some(topic)) => self.on_answer(conn, &topic, message),
+            Ok(Some(topic)) => self.on_answer(conn, place, &topic, message),
             // The topic was closed, or is at another broker.
             Err(bid) => {
-                if let (Control::Ended { .. }, Some(publisher)) = (&message, self.publisher()) {
+                let has_left = matches!(
+                    message,
+                    Control::Ended { .. } | Control::Refused { code: RefuseCode::Elsewhere, .. }
+                );
+                if let Some(publisher) = self.publisher().filter(|_| has_left) {
                     publisher.elsewhere.leave(place, bid);
                 }
             }
@@ -362,7 +369,7 @@ impl Answers {
         find(&self.topics, *bid).filter(|topic| topic.place() == place).map(Some).ok_or(*bid)
     }
 
-    fn on_answer(&self, conn: &Conn, topic: &Arc<TopicState>, message: Control) {
+    fn on_answer(&self, conn: &Conn, place: PlaceId, topic: &Arc<TopicState>, message: Control) {
         let ask = |requests: Requests| {
             requests.of_disk.into_iter().for_each(|wanted| self.asks.send(conn, topic.bid, wanted));
         };
@@ -373,7 +380,7 @@ impl Answers {
             }
             Control::Refused { code: RefuseCode::Elsewhere, reason, .. } => {
                 if let Some(publisher) = self.publisher() {
-                    publisher.go_elsewhere(topic, &printable(&reason));
+                    publisher.go_elsewhere(topic, place, &printable(&reason));
                 }
             }
             Control::Refused { code, reason, .. } => {
@@ -382,7 +389,10 @@ impl Answers {
                 topic.on_refused(code, reason);
             }
             Control::Ended { .. } => topic.update(|state| state.ended = true),
-            Control::Stored { position, synced, .. } => ask(topic.confirmations.on_stored(position, synced)),
+            Control::Stored { position, synced, .. } => {
+                lock(&topic.state).told = Some(position);
+                ask(topic.confirmations.on_stored(position, synced));
+            }
             Control::NotStored { is_lost, reason, .. } => {
                 topic.confirmations.on_not_stored(is_lost, &printable(&reason));
             }

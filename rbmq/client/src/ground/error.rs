@@ -76,6 +76,17 @@ pub enum ConnectError {
         /// The address.
         addr: String,
     },
+    /// A broker names another one, to which a password or token is not sent. That one was not asked.
+    #[error(
+        "no password or token is sent to {addr}, which the broker at {home} names: the connection is not encrypted, or leads to this machine; \
+         use TLS, or connect to several addresses that include this one"
+    )]
+    Named {
+        /// The address.
+        addr: String,
+        /// The addresses to which the client was told to connect.
+        home: String,
+    },
     /// The name of a durable subscriber is empty or too long.
     #[error("the name of a durable subscriber has 1 to {max} bytes; this one has {bytes}")]
     DurableName {

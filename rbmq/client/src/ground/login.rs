@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rbmq_wire::connect::is_this_machine;
+use rbmq_wire::connect::{addresses, is_this_machine};
 use zeroize::Zeroizing;
 
 use crate::ground::error::ConnectError;
@@ -25,6 +25,8 @@ pub struct Login {
     invalid: Option<CredentialsError>,
     allow_plaintext: bool,
     source: Option<Source>,
+    /// The broker that names the addresses, if it is not the program that does.
+    home: Option<Arc<str>>,
 }
 
 /// Gives the login of each connection.
@@ -71,6 +73,11 @@ impl Login {
         self
     }
 
+    /// For addresses that the broker at `home` names.
+    pub(crate) fn named_by(self, home: &str) -> Self {
+        Self { home: Some(home.into()), ..self }
+    }
+
     /// The bytes of a hello with these credentials, for a broker at an address. `encrypted`: whether every connection there is.
     ///
     /// # Errors
@@ -82,15 +89,32 @@ impl Login {
         encrypted: bool,
     ) -> Result<Zeroizing<Vec<u8>>, ConnectError> {
         if let Some(Source(source)) = &self.source {
-            return source().hello(hello, addr, encrypted);
+            return Self { home: self.home.clone(), ..source() }.hello(hello, addr, encrypted);
         }
         if let Some(invalid) = &self.invalid {
             return Err(ConnectError::Credentials(invalid.clone()));
         }
-        if !(self.credentials.is_none() || encrypted || self.allow_plaintext || is_this_machine(addr)) {
-            return Err(ConnectError::Plaintext { addr: addr.to_owned() });
+        if !self.credentials.is_none() {
+            self.check(addr, encrypted)?;
         }
         Ok(hello.encode_with(&self.credentials))
+    }
+
+    /// Refuses addresses to which no secret goes. What the program allows is about the addresses that it names: another broker's word sends
+    /// nothing in the clear over a network, and nothing from a network to programs of this machine.
+    fn check(&self, addr: &str, encrypted: bool) -> Result<(), ConnectError> {
+        let Some(home) = &self.home else {
+            let is_safe = encrypted || self.allow_plaintext || is_this_machine(addr);
+            return is_safe.then_some(()).ok_or_else(|| ConnectError::Plaintext { addr: addr.to_owned() });
+        };
+        let is_safe = |one: &str| match is_this_machine(one) {
+            true => is_this_machine(home),
+            false => encrypted,
+        };
+        match addresses(addr).find(|one| !addresses(home).any(|own| own == *one) && !is_safe(one)) {
+            Some(one) => Err(ConnectError::Named { addr: one.to_owned(), home: home.to_string() }),
+            None => Ok(()),
+        }
     }
 }
 
@@ -176,5 +200,28 @@ mod tests {
         assert!(login.hello(&hello, "10.0.0.1:1", false).is_ok());
         let login = login.user("", "x");
         assert!(matches!(login.hello(&hello, "127.0.0.1:1", false), Err(ConnectError::Credentials(_))));
+    }
+
+    #[test]
+    fn a_broker_names_no_address_where_a_secret_could_be_read() {
+        let hello = Hello { role: Role::Publisher, client: 1, name: String::new() };
+        let login = Login::default().token("hunter2").allow_plaintext(true);
+        let again = login.clone();
+        let (far, here) = ("10.0.0.1:1,10.0.0.2:1", "127.0.0.1:1");
+        for login in [login, Login::anew(move || again.clone())] {
+            let is_sent = |home: &str, addr: &str, encrypted: bool| {
+                let sent = login.clone().named_by(home).hello(&hello, addr, encrypted);
+                let why = sent.as_ref().err().map(ToString::to_string);
+                assert!(why.is_none_or(|why| why.contains(addresses(addr).last().unwrap())));
+                sent.is_ok()
+            };
+            assert!(is_sent(far, "10.0.0.3:1", true) && !is_sent(far, "10.0.0.3:1", false));
+            assert!(!is_sent(far, here, true) && !is_sent(far, here, false));
+            assert!(!is_sent(far, "10.0.0.3:1,[::1]:1", true), "each address counts");
+            assert!(is_sent(here, "localhost:2", false) && !is_sent(here, "10.0.0.3:1", false));
+            assert!(is_sent(far, "10.0.0.2:1", false), "the program has named it");
+        }
+        let anybody = Login::default().named_by(far);
+        assert!(anybody.hello(&hello, "10.0.0.3:1", false).is_ok(), "there is nothing to protect");
     }
 }

@@ -36,8 +36,11 @@ pub(crate) struct Dial {
 }
 
 /// A topic on its way to another broker.
+#[derive(Clone)]
 pub(crate) struct Step {
     pub(crate) topic: Arc<TopicState>,
+    /// A topic that has set out anew since does not take it.
+    pub(crate) journey: u64,
     pub(crate) not_before: Instant,
 }
 
@@ -56,6 +59,14 @@ struct Places {
     /// Addresses that lead to the broker at home, and its process.
     home: Option<(String, u128)>,
     over: bool,
+}
+
+impl Places {
+    /// Removes a broker that has no topic, and to which none goes.
+    fn remove_if_idle(&mut self, id: PlaceId) -> Option<Place> {
+        let place = self.by_id.get(&id)?;
+        (place.topics.is_empty() && place.coming.is_none()).then(|| self.by_id.remove(&id)).flatten()
+    }
 }
 
 /// The other brokers.
@@ -77,14 +88,31 @@ impl Elsewhere {
         Some(places.by_id.get(&place)?.connection.as_ref()?.conn())
     }
 
+    /// A topic is at a broker. Returns the connection, if it is not lost.
+    pub(crate) fn arrive(&self, place: PlaceId, bid: Bid) -> Option<Conn> {
+        let mut places = lock(&self.places);
+        let place = places.by_id.get_mut(&place)?;
+        let conn = place.connection.as_ref()?.conn();
+        place.topics.insert(bid);
+        Some(conn)
+    }
+
     /// A topic is at a broker no more. Its connection is closed after the last one.
     pub(crate) fn leave(&self, place: PlaceId, bid: Bid) {
         let mut places = lock(&self.places);
-        let Some(left) = places.by_id.get_mut(&place) else { return };
-        left.topics.remove(&bid);
-        let closed = (left.topics.is_empty() && left.coming.is_none()).then(|| places.by_id.remove(&place));
+        if let Some(left) = places.by_id.get_mut(&place) {
+            left.topics.remove(&bid);
+        }
+        let closed = places.remove_if_idle(place);
         drop(places);
-        drop(closed);
+        self.drop_place(place, closed);
+    }
+
+    /// Closes the connection to a broker, without the lock.
+    fn drop_place(&self, id: PlaceId, place: Option<Place>) {
+        if place.is_some() && id != HOME {
+            self.conns.forget(id);
+        }
     }
 
     /// Closes all connections, and makes none any more.
@@ -121,7 +149,9 @@ impl Elsewhere {
             topics: HashSet::new(),
             coming: None,
         });
-        place.topics.insert(step.topic.bid);
+        if id != HOME {
+            place.topics.insert(step.topic.bid);
+        }
         let is_idle = place.coming.is_none();
         place.coming.get_or_insert_default().push_back(step);
         Ok(is_idle.then_some(id))
@@ -134,33 +164,42 @@ impl Elsewhere {
         let step = coming.coming.as_mut()?.pop_front();
         if step.is_none() {
             coming.coming = None;
-            if place == HOME {
-                places.by_id.remove(&HOME);
-            }
+            let closed = places.remove_if_idle(place);
+            drop(places);
+            self.drop_place(place, closed);
         }
         step
     }
 
-    /// A broker cannot be reached, or not any more. Returns the topics that were to go there.
-    pub(crate) fn give_up(&self, place: PlaceId) -> Vec<Arc<TopicState>> {
-        let place = lock(&self.places).by_id.remove(&place);
-        let coming = place.and_then(|place| place.coming).unwrap_or_default();
-        coming.into_iter().map(|step| step.topic).collect()
+    /// Puts a step that is not due behind the others, and returns how many there are. None: the broker is lost.
+    pub(crate) fn put_back(&self, place: PlaceId, step: &Step) -> Option<usize> {
+        let mut places = lock(&self.places);
+        let coming = places.by_id.get_mut(&place)?.coming.as_mut()?;
+        coming.push_back(step.clone());
+        Some(coming.len())
     }
 
-    /// The connection to a broker, which is made if there is none. None: it is the one at home. `on_down` runs when the connection is lost.
+    /// A broker cannot be reached, or not any more. Returns the steps of the topics that were to go there.
+    pub(crate) fn give_up(&self, id: PlaceId) -> VecDeque<Step> {
+        let mut place = lock(&self.places).by_id.remove(&id);
+        let coming = place.as_mut().and_then(|place| place.coming.take());
+        self.drop_place(id, place);
+        coming.unwrap_or_default()
+    }
+
+    /// Connects to a broker, unless there is a connection. False: the broker is the one at home. `on_down` runs when the connection is lost.
     pub(crate) fn connect(
         &self,
         place: PlaceId,
         home: Option<u128>,
         out: &ROut,
         on_down: impl FnMut(&str) + Send + 'static,
-    ) -> Result<Option<Arc<Connection>>, ConnectError> {
+    ) -> Result<bool, ConnectError> {
         let addresses = {
             let places = lock(&self.places);
-            let Some(place) = places.by_id.get(&place) else { return Ok(None) };
-            if let Some(connection) = &place.connection {
-                return Ok(Some(connection.clone()));
+            let Some(place) = places.by_id.get(&place) else { return Ok(false) };
+            if place.connection.is_some() {
+                return Ok(true);
             }
             place.addresses.clone()
         };
@@ -176,14 +215,67 @@ impl Elsewhere {
         let mut places = lock(&self.places);
         if home == Some(instance) {
             places.home = Some((addresses, instance));
-            return Ok(None);
+            drop(places);
+            self.conns.forget(place);
+            return Ok(false);
         }
-        if let Some(place) = places.by_id.get_mut(&place) {
-            place.connection = Some(connection.clone());
-        }
+        let Some(there) = places.by_id.get_mut(&place) else {
+            drop(places);
+            self.conns.forget(place);
+            return Ok(false);
+        };
+        there.connection = Some(connection.clone());
         drop(places);
         info!("topics are published to the broker at {addresses}, which has them");
         connection.watch(on_down, |_| {}, |_| {}, || {})?;
-        Ok(Some(connection))
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rocketbufs::Config;
+
+    use super::*;
+    use crate::connection::hello;
+    use crate::state::confirm::Confirmations;
+    use crate::wire::{Framing, Role};
+
+    fn step() -> Step {
+        let topic = TopicState {
+            topic: "k".parse().unwrap(),
+            bid: 1,
+            framing: Framing::Records,
+            ring_bytes: 0,
+            max_delivery_bytes: 0,
+            min_subscribers: 0,
+            stopped: false.into(),
+            confirmations: Arc::new(Confirmations::new(0, 0)),
+            state: Mutex::default(),
+            changed: std::sync::Condvar::new(),
+            tasks: Mutex::default(),
+            events: Arc::default(),
+            space: None,
+            in_space: Mutex::default(),
+            names: crate::state::topic_state::Names::default(),
+        };
+        Step { topic: Arc::new(topic), journey: 1, not_before: Instant::now() }
+    }
+
+    #[test]
+    fn a_broker_that_no_topic_reaches_takes_no_place() {
+        let dial = Dial {
+            context: Context::new(Config::default()).unwrap(),
+            hello: hello(Role::Publisher, "").unwrap(),
+            login: Login::default(),
+        };
+        let elsewhere = Elsewhere::new(dial, Arc::default());
+        for port in 1..=MAX_PLACES + 1 {
+            let place = elsewhere.queue(&format!("10.0.0.1:{port}"), 0, step()).unwrap().unwrap();
+            let step = elsewhere.next_step(place).unwrap();
+            elsewhere.leave(place, step.topic.bid);
+            assert!(elsewhere.next_step(place).is_none());
+        }
+        assert!(lock(&elsewhere.places).by_id.is_empty());
     }
 }

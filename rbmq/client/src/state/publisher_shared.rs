@@ -25,6 +25,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// The pause before the third step. It doubles with each further one.
 const LOOP_PAUSE: Duration = Duration::from_millis(10);
 
+/// A topic that was at a broker for longer is in no loop.
+const SETTLED: Duration = Duration::from_secs(1);
+
 /// The longest pause before a step.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -33,6 +36,9 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How often that is looked at.
 const LEAVE_STEP: Duration = Duration::from_millis(1);
+
+/// The longest wait of a queue, in which a topic may come that does not wait.
+const LONGEST_WAIT: Duration = Duration::from_millis(20);
 
 /// The state that a publisher shares with the writers of its topics.
 pub(crate) struct PublisherShared {
@@ -66,18 +72,21 @@ impl PublisherShared {
         }
     }
 
-    /// The connection to the broker that has a topic, or is asked for it.
-    fn conn_of(&self, bid: Bid) -> Conn {
+    /// The connection to the broker that has a topic, or is asked for it; none while the topic is on its way.
+    fn conn_of(&self, bid: Bid) -> Option<Conn> {
         let place = lock(&self.topics).get(&bid).map_or(HOME, |topic| topic.place());
-        self.elsewhere.conn(place).unwrap_or_else(|| self.connection.conn())
+        if place == HOME { Some(self.connection.conn()) } else { self.elsewhere.conn(place) }
     }
 }
 
 impl Asks for PublisherShared {
     fn ask(&self, bid: Bid, requests: &Requests) {
         send_requests(&self.out, bid, requests);
-        if let Some(wanted) = requests.of_disk {
-            self.asks.send(&self.conn_of(bid), bid, wanted);
+        // A broker that takes the topic later is asked then.
+        if let Some(wanted) = requests.of_disk
+            && let Some(conn) = self.conn_of(bid)
+        {
+            self.asks.send(&conn, bid, wanted);
         }
     }
 }
@@ -99,68 +108,91 @@ fn all(topics: &Topics) -> Vec<Arc<TopicState>> {
 
 impl PublisherShared {
     /// A broker says that another one has a topic. Runs in a callback.
-    pub(crate) fn go_elsewhere(&self, topic: &Arc<TopicState>, reason: &str) {
+    pub(crate) fn go_elsewhere(&self, topic: &Arc<TopicState>, from: PlaceId, reason: &str) {
         let Some(buffer) = self.out.buffer(topic.bid) else {
             // The topic was closed, and the broker that had it has all of it.
+            self.elsewhere.leave(from, topic.bid);
             return topic.update(|state| state.ended = true);
         };
         let addresses = RefuseCode::addresses(reason);
-        let (mut steps, mut place, mut before) = (0, HOME, String::new());
-        topic.update(|state| {
+        let (mut steps, mut before) = (0, String::new());
+        let journey = topic.depart(from, |state| {
             state.accepted = false;
-            state.log = buffer.info().map(|info| info.epoch);
-            if state.hold.is_none() {
-                state.hold = buffer.hold_from(topic.confirmations.taken()).ok();
+            let told = state.told.take();
+            if let (Some(told), Some(info)) = (told, buffer.info()) {
+                state.former = Some((info.epoch, told));
             }
-            state.steps += u32::from(!addresses.is_empty());
-            (steps, place) = (state.steps, state.place);
+            if state.hold.is_none() {
+                let from = told.unwrap_or_else(|| topic.confirmations.taken());
+                state.hold = buffer.hold_from(from).ok();
+            }
+            match addresses {
+                "" => state.failures = state.failures.saturating_add(1),
+                _ => {
+                    if state.taken_at.take().is_some_and(|at| at.elapsed() > SETTLED) {
+                        state.hops = 0;
+                    }
+                    (state.steps, state.hops) = (state.steps + 1, state.hops.saturating_add(1));
+                }
+            }
+            steps = state.steps;
             before = std::mem::replace(&mut state.last_named, addresses.to_owned());
         });
-        self.elsewhere.leave(place, topic.bid);
+        let Some(journey) = journey else { return };
+        self.elsewhere.leave(from, topic.bid);
         if steps > MAX_STEPS {
             let why = format!(
                 "{MAX_STEPS} times a broker named another one that has the topic: at last '{before}' and '{addresses}'"
             );
-            return topic.on_refused(RefuseCode::Elsewhere, why);
+            return self.stay(topic, journey, why);
         }
         debug!("topic '{}' goes to '{addresses}': {reason}", topic.topic);
-        self.step(topic.clone(), addresses);
+        self.step(topic.clone(), journey, addresses);
+    }
+
+    /// A topic goes nowhere. The next connection to the broker at home names it again.
+    fn stay(&self, topic: &TopicState, journey: u64, why: String) {
+        topic.arrive(HOME, journey);
+        topic.on_refused(RefuseCode::Elsewhere, why);
     }
 
     /// A broker that has a topic is away. Whoever has it now, the broker at home will know.
-    fn go_home(&self, topic: Arc<TopicState>, why: &str) {
-        topic.update(|state| {
+    fn go_home(&self, topic: Arc<TopicState>, from: PlaceId, why: &str) {
+        let journey = topic.depart(from, |state| {
             (state.steps, state.failures) = (0, state.failures.saturating_add(1));
             state.trouble = Some(why.to_owned());
         });
-        self.step(topic, "");
+        if let Some(journey) = journey {
+            self.step(topic, journey, "");
+        }
     }
 
     /// Sends a topic to a broker.
-    fn step(&self, topic: Arc<TopicState>, addresses: &str) {
+    fn step(&self, topic: Arc<TopicState>, journey: u64, addresses: &str) {
         let pause = {
             let state = lock(&topic.state);
             match (addresses.is_empty(), state.steps) {
-                (true, _) => FIRST_PAUSE * 2_u32.pow(state.failures.min(10)),
-                // The first steps of a topic that moves are no loop.
-                (false, 0..=2) => Duration::ZERO,
+                (true, _) => FIRST_PAUSE * 2_u32.pow(state.failures.saturating_sub(1).min(10)),
+                // The first steps of a topic that moves are no loop. Brokers that take it, and give it away at once, may be in one.
+                (false, 0..=2) => LOOP_PAUSE * state.hops.saturating_sub(2).min(10),
                 (false, steps) => LOOP_PAUSE * 2_u32.pow(steps.min(12) - 3),
             }
         };
         let pause = pause.min(LONGEST_PAUSE);
         let home = self.connection.conn().peer_instance();
-        let step = Step { topic: topic.clone(), not_before: Instant::now() + pause };
+        let step = Step { topic: topic.clone(), journey, not_before: Instant::now() + pause };
         let id = match self.elsewhere.queue(addresses, home, step) {
             Ok(None) => return,
             Ok(Some(id)) => id,
-            Err(why) => return topic.on_refused(RefuseCode::Elsewhere, why.to_owned()),
+            Err(why) => return self.stay(&topic, journey, why.to_owned()),
         };
         let publisher = self.weak.clone();
         if let Err(error) = threads::spawn("rbmq-elsewhere", move || go(&publisher, id)) {
             warn!("topics do not go to the broker that has them: the system refuses a thread: {error}");
-            self.elsewhere.give_up(id);
             let why = format!("no thread to connect with: {error}");
-            topic.on_refused(RefuseCode::Elsewhere, why);
+            for Step { topic, journey, .. } in self.elsewhere.give_up(id) {
+                self.stay(&topic, journey, why.clone());
+            }
         }
     }
 
@@ -168,25 +200,49 @@ impl PublisherShared {
     fn lost(&self, place: PlaceId, why: &str) {
         info!("the connection to a broker that has topics is down: {why}");
         let coming = self.elsewhere.give_up(place);
-        let all: Vec<_> = lock(&self.topics).values().cloned().collect();
-        let there = all.into_iter().filter(|topic| topic.place() == place);
-        there.chain(coming).for_each(|topic| self.go_home(topic, why));
+        let there = all(&self.topics).into_iter().filter(|topic| topic.place() == place);
+        there.for_each(|topic| self.go_home(topic, place, why));
+        coming.into_iter().for_each(|step| self.turn_back(step, why));
     }
 
-    /// Names a topic to a broker, once the former one has left its buffer.
-    fn name_at(&self, topic: &Arc<TopicState>, place: PlaceId, conn: &Conn) {
-        let Some(buffer) = self.out.buffer(topic.bid) else {
-            return topic.update(|state| state.ended = true);
-        };
-        let until = Instant::now() + LEAVE_TIMEOUT;
-        // Otherwise the next broker takes the place of the former one over, whose connection ends by that.
-        while !buffer.subscribers().is_empty() && Instant::now() < until {
-            std::thread::sleep(LEAVE_STEP);
+    /// A topic does not reach the broker to which it is on its way.
+    fn turn_back(&self, Step { topic, journey, .. }: Step, why: &str) {
+        if topic.arrive(HOME, journey) {
+            self.go_home(topic, HOME, why);
         }
-        topic.update(|state| state.place = place);
-        topic.create(conn);
-        if place != HOME && self.elsewhere.conn(place).is_none() {
-            self.go_home(topic.clone(), "the connection was lost before the topic was there");
+    }
+
+    /// How long a topic waits until it can be named to the next broker: until the former one has left its buffer. Otherwise the next one
+    /// takes the place of the former one over, whose connection ends by that.
+    fn wait_of(&self, step: &Step) -> Duration {
+        let pause = step.not_before.saturating_duration_since(Instant::now());
+        let has_left =
+            || self.out.buffer(step.topic.bid).is_none_or(|buffer| buffer.subscribers().is_empty());
+        match pause {
+            Duration::ZERO if step.not_before.elapsed() >= LEAVE_TIMEOUT || has_left() => Duration::ZERO,
+            pause => pause.max(LEAVE_STEP),
+        }
+    }
+
+    /// Names a topic to a broker.
+    fn name_at(&self, step: &Step, place: PlaceId) {
+        let topic = &step.topic;
+        if self.out.buffer(topic.bid).is_none() {
+            self.elsewhere.leave(place, topic.bid);
+            return topic.update(|state| state.ended = true);
+        }
+        // Before the connection is looked at: the topics that are there are named on the next one.
+        if !topic.arrive(place, step.journey) {
+            return;
+        }
+        if place == HOME {
+            return topic.create(&self.connection.conn());
+        }
+        if let Some(conn) = self.elsewhere.arrive(place, topic.bid) {
+            topic.create(&conn);
+        }
+        if self.elsewhere.conn(place).is_none() {
+            self.go_home(topic.clone(), place, "the connection was lost before the topic was there");
         }
     }
 }
@@ -194,34 +250,45 @@ impl PublisherShared {
 /// The thread that brings topics to a broker, as long as there are any.
 fn go(publisher: &Arc<OnceLock<Weak<PublisherShared>>>, place: PlaceId) {
     let alive = || publisher.get().and_then(Weak::upgrade);
+    let (mut put_back, mut pause) = (0, LONGEST_WAIT);
     while let Some(shared) = alive() {
-        let Some(Step { topic, not_before }) = shared.elsewhere.next_step(place) else { return };
-        drop(shared);
-        std::thread::sleep(not_before.saturating_duration_since(Instant::now()));
-        let Some(shared) = alive() else { return };
-        let home = shared.connection.conn();
+        let Some(step) = shared.elsewhere.next_step(place) else { return };
+        let wait = shared.wait_of(&step);
+        if !wait.is_zero()
+            && let Some(queued) = shared.elsewhere.put_back(place, &step)
+        {
+            drop(shared);
+            (put_back, pause) = (put_back + 1, pause.min(wait));
+            if put_back >= queued {
+                std::thread::sleep(pause);
+                (put_back, pause) = (0, LONGEST_WAIT);
+            }
+            continue;
+        }
+        (put_back, pause) = (0, LONGEST_WAIT);
         let connected = match place {
-            HOME => Ok(None),
+            HOME => Ok(false),
             place => {
                 let lost = publisher.clone();
                 let on_down = move |why: &str| {
                     lost.get().and_then(Weak::upgrade).into_iter().for_each(|shared| shared.lost(place, why));
                 };
+                let home = shared.connection.conn();
                 let at_home = home.is_up().then(|| home.peer_instance());
                 shared.elsewhere.connect(place, at_home, &shared.out, on_down)
             }
         };
         match connected {
-            Ok(Some(connection)) => shared.name_at(&topic, place, &connection.conn()),
-            Ok(None) => {
-                shared.elsewhere.leave(place, topic.bid);
-                shared.name_at(&topic, HOME, &home);
+            Ok(true) => shared.name_at(&step, place),
+            Ok(false) => {
+                shared.elsewhere.leave(place, step.topic.bid);
+                shared.name_at(&step, HOME);
             }
             Err(error) => {
                 let why = format!("the broker that has the topic cannot be reached: {error}");
-                warn!("topic '{}': {why}", topic.topic);
+                warn!("topic '{}': {why}", step.topic.topic);
                 let others = shared.elsewhere.give_up(place);
-                others.into_iter().chain([topic]).for_each(|topic| shared.go_home(topic, &why));
+                others.into_iter().chain([step]).for_each(|step| shared.turn_back(step, &why));
                 return;
             }
         }

@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::{self, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rocketbufs::error::ControlError;
 use rocketbufs::relay::RetentionHold;
-use rocketbufs::{Bid, Conn, Epoch};
+use rocketbufs::{Bid, Conn, Epoch, Position};
 use tracing::{debug, info, warn};
 
 use crate::connection::{lock, send_patiently, wait_while};
 use crate::ground::error::{Over, PublisherWaitError, TopicEnd};
 use crate::state::confirm::Confirmations;
-use crate::state::conn_places::PlaceId;
+use crate::state::conn_places::{NOWHERE, PlaceId};
 use crate::state::event::{PublisherEvent, PublisherEvents};
 use crate::state::in_space::InSpace;
 use crate::wire::{Control, Framing, RefuseCode, Space, TopicFilter, TopicName};
@@ -103,14 +103,23 @@ pub(crate) struct State {
     pub(crate) subscribers: u32,
     /// The topic is one of a space: its records go into the log.
     pub(crate) redirected: bool,
-    /// The broker that has the topic, or is asked for it.
+    /// The broker that has the topic, or is asked for it; none while the topic is on its way to one.
     pub(crate) place: PlaceId,
+    /// Counts the departures of the topic from brokers.
+    pub(crate) journey: u64,
     /// The steps from broker to broker since one has taken the topic, or was away.
     pub(crate) steps: u32,
+    /// The steps to brokers that took the topic or not, until it has stayed at one for a while.
+    pub(crate) hops: u32,
+    /// When the broker took the topic.
+    pub(crate) taken_at: Option<Instant>,
     /// How often brokers that have the topic were away, since one has taken it.
     pub(crate) failures: u32,
-    /// The name of the topic's log, once it has moved.
-    pub(crate) log: Option<Epoch>,
+    /// The position that the broker said last since the topic was named to it.
+    pub(crate) told: Option<Position>,
+    /// The name of the topic's log, and how much of it the broker had that gave the topic away, until the next one has taken it. Of a
+    /// broker that is lost nobody knows what it still has.
+    pub(crate) former: Option<(Epoch, Position)>,
     /// The addresses that a broker named last.
     pub(crate) last_named: String,
     /// Why the broker that has the topic is not there.
@@ -142,7 +151,8 @@ impl TopicState {
     pub(crate) fn create(&self, conn: &Conn) {
         let mut state = lock(&self.state);
         (state.accepted, state.refusal, state.redirected, state.subscribers) = (false, None, false, 0);
-        let log = state.log;
+        state.told = None;
+        let former = state.former;
         self.stopped.store(!self.may_publish(&state), Ordering::Release);
         drop(state);
         lock(&self.in_space).before.clear();
@@ -156,10 +166,7 @@ impl TopicState {
             topic: self.topic.clone(),
         };
         // What another broker has is not sent to this one again.
-        let place = log.map(|Epoch(epoch)| {
-            let position = self.confirmations.taken();
-            Control::Place { bid: self.bid, epoch, position }
-        });
+        let place = former.map(|(Epoch(epoch), position)| Control::Place { bid: self.bid, epoch, position });
         let placed = place.map_or(Ok(()), |place| send_patiently(conn, &place));
         match placed.and_then(|()| send_patiently(conn, &create)) {
             Ok(()) => {}
@@ -176,6 +183,31 @@ impl TopicState {
         lock(&self.state).place
     }
 
+    /// The topic leaves a broker, if it is there. Returns the number of its journey.
+    pub(crate) fn depart(&self, from: PlaceId, change: impl FnOnce(&mut State)) -> Option<u64> {
+        let mut journey = None;
+        self.update(|state| {
+            if state.place == from {
+                (state.place, state.journey) = (NOWHERE, state.journey + 1);
+                journey = Some(state.journey);
+                change(state);
+            }
+        });
+        journey
+    }
+
+    /// The topic arrives at a broker, unless it has set out for another one.
+    pub(crate) fn arrive(&self, place: PlaceId, journey: u64) -> bool {
+        let mut arrives = false;
+        self.update(|state| {
+            arrives = state.place == NOWHERE && state.journey == journey;
+            if arrives {
+                state.place = place;
+            }
+        });
+        arrives
+    }
+
     /// Why the broker that has the topic is not there.
     pub(crate) fn trouble(&self) -> Option<String> {
         lock(&self.state).trouble.clone()
@@ -187,7 +219,7 @@ impl TopicState {
         self.update(|state| {
             (state.accepted, state.was_accepted) = (true, true);
             (state.steps, state.failures, state.trouble) = (0, 0, None);
-            hold = state.hold.take();
+            (hold, state.former, state.taken_at) = (state.hold.take(), None, Some(Instant::now()));
         });
         drop(hold);
     }

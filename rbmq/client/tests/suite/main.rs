@@ -2,6 +2,7 @@
 
 mod away;
 mod between;
+mod elsewhere;
 mod event_loop;
 mod events;
 mod library;
