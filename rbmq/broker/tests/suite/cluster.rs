@@ -10,9 +10,11 @@ use std::time::Duration;
 use locks::Mutex;
 use rbmq::{ConfirmLevel, Publisher, StartFrom, Subscriber, TopicOpenError, TopicOptions, TopicWriter};
 use rbmq_broker::{Broker, BrokerConfig, Cluster, ClusterMember, Owner, Parts, Rule, TopicName, TopicStats};
-use rbmq_wire::RefuseCode;
+use rbmq_wire::{Control, Framing, Hello, RefuseCode, Role};
+use rocketbufs::Start;
+use rocketbufs::proto::Message;
 use tempfile::TempDir;
-use testkit::{Proxy, own_addr};
+use testkit::{Proxy, Raw, own_addr};
 
 /// The time for events that must come. The machine may be loaded.
 const LONG: Duration = Duration::from_secs(60);
@@ -346,6 +348,62 @@ fn a_publisher_that_is_away_while_its_topic_is_nobodys_for_a_moment_repeats_noth
     }
     writer.confirm(writer.position(), ConfirmLevel::Synced, Some(LONG)).unwrap();
     assert!(subscriber.recv(Some(Duration::from_millis(200))).unwrap().is_none());
+}
+
+/// A publisher that says what it likes.
+fn raw_publisher(addr: &str, says: &[Control]) -> Raw {
+    let hello = Hello { role: Role::Publisher, client: 1, name: "raw".into() };
+    let mut raw = Raw::connect(addr, 1, hello.encode());
+    says.iter().for_each(|message| raw.say(&Message::App(message.encode())));
+    raw
+}
+
+fn create(bid: u32, topic: &str) -> Control {
+    let (ring_bytes, max_delivery_bytes, min_subscribers) = (64 << 10, 4096, 0);
+    let (framing, topic) = (Framing::Records, topic.parse().unwrap());
+    Control::Create { bid, framing, ring_bytes, max_delivery_bytes, min_subscribers, topic }
+}
+
+#[test]
+fn who_is_in_no_cluster_takes_no_place_and_answers_about_buffers_that_it_does_not_know() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = Broker::start(config(dir.path())).unwrap();
+    let place = Control::Place { bid: 1, epoch: 5, position: 1000 };
+    let ask = Control::AskStored { bid: 9, position: 1, synced: 0 };
+    let mut raw = raw_publisher(&broker.addr(), &[place, create(1, "k/1"), ask]);
+    raw.until("SUBSCRIBE from the oldest byte on", |message| {
+        let Message::Subscribe(subscribe) = message else { return None };
+        assert!(matches!(subscribe.start, Start::Oldest), "{:?}", subscribe.start);
+        Some(())
+    });
+    raw.until("NOT_STORED", |message| {
+        let Message::App(bytes) = message else { return None };
+        matches!(Control::decode(&bytes), Ok(Control::NotStored { bid: 9, .. })).then_some(())
+    });
+}
+
+#[test]
+fn an_owner_without_an_address_is_waited_for() {
+    let members = Members::new(1);
+    let far = |addresses: &[String]| Owner::Elsewhere { addresses: addresses.to_vec() };
+    members.tables[0].set("k/far", far(&[]));
+    let mut raw = raw_publisher(&members.addr(0), &[create(1, "k/far"), create(2, "k/here")]);
+    let refused = |message| match message {
+        Message::App(bytes) => match Control::decode(&bytes) {
+            Ok(Control::Refused { bid: 1, reason, .. }) => Some(reason),
+            _ => None,
+        },
+        _ => None,
+    };
+    raw.until("SUBSCRIBE", |message| {
+        let is_subscribe = matches!(message, Message::Subscribe(_));
+        assert_eq!(refused(message), None);
+        is_subscribe.then_some(())
+    });
+    members.tables[0].set("k/far", far(&["far:7411".into()]));
+    members.tell();
+    let reason = raw.until("REFUSED", refused);
+    assert_eq!(RefuseCode::addresses(&reason), "far:7411");
 }
 
 #[test]
