@@ -120,7 +120,8 @@ impl PublisherShared {
             state.accepted = false;
             let told = state.told.take();
             if let (Some(told), Some(info)) = (told, buffer.info()) {
-                state.former = Some((info.epoch, told));
+                // A broker that had the topic earlier says what it had then.
+                state.former = state.former.max(Some((info.epoch, told)));
             }
             if state.hold.is_none() {
                 let from = told.unwrap_or_else(|| topic.confirmations.taken());
@@ -254,9 +255,10 @@ fn go(publisher: &Arc<OnceLock<Weak<PublisherShared>>>, place: PlaceId) {
     while let Some(shared) = alive() {
         let Some(step) = shared.elsewhere.next_step(place) else { return };
         let wait = shared.wait_of(&step);
-        if !wait.is_zero()
-            && let Some(queued) = shared.elsewhere.put_back(place, &step)
-        {
+        if !wait.is_zero() {
+            let Some(queued) = shared.elsewhere.put_back(place, &step) else {
+                return shared.turn_back(step, "the broker that has the topic is lost");
+            };
             drop(shared);
             (put_back, pause) = (put_back + 1, pause.min(wait));
             if put_back >= queued {

@@ -88,6 +88,27 @@ fn a_broker_that_gives_a_topic_away_tells_the_next_one_how_far_it_was() {
 }
 
 #[test]
+fn a_broker_that_had_the_topic_earlier_takes_nothing_back() {
+    let last = Fake::last();
+    let next = last.addr.clone();
+    let home = Fake::start(move |rin, bid, before| match before {
+        0 => {
+            say(rin, &Control::Created { bid });
+            say(rin, &Control::Stored { bid, position: 5, synced: 5 });
+            send_to(rin, bid, &[]);
+        }
+        _ => {
+            say(rin, &Control::Stored { bid, position: 3, synced: 3 });
+            send_to(rin, bid, std::slice::from_ref(&next));
+        }
+    });
+    let publisher = Publisher::connect(&home.addr).unwrap();
+    let _writer = open(&publisher, "k");
+    until("the last broker is asked", || last.creates() == 1);
+    assert_eq!(last.places(), [5]);
+}
+
+#[test]
 fn what_a_broker_had_that_is_gone_is_not_told_to_the_next_one() {
     let last = Fake::last();
     let gone = Fake::start(|rin, bid, _| {
