@@ -135,7 +135,13 @@ impl Client {
             return Err(self.refused(&call, &answer));
         }
         let page = str::from_utf8(&answer.body).ok().and_then(|xml| Page::read(xml, folder));
-        page.ok_or_else(|| self.down("its list of objects cannot be read".into()))
+        let page = page.ok_or_else(|| self.down("its list of objects cannot be read".into()))?;
+        match page.positions.first() {
+            Some(first) if *first < from => {
+                Err(self.down("its list begins before the name that was asked for".into()))
+            }
+            _ => Ok(page),
+        }
     }
 
     fn down(&self, reason: String) -> ArchiveError {

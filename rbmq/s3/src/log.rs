@@ -22,6 +22,9 @@ use super::page::name;
 /// The most names of a list.
 const PAGE: u32 = 1_000;
 
+/// The most lists that one name is looked for with. Halving all positions takes fewer.
+const MAX_LISTS: u32 = 100;
+
 /// How far before a position its object is looked for first.
 const STEP: u64 = 1 << 20;
 
@@ -65,6 +68,9 @@ impl S3Log {
         let Some(oldest) = log.next_name(0)? else { return Ok(log) };
         // The disk has more than is not copied yet, so there are few objects behind its beginning.
         let last = log.name_at(Position::MAX, first)?.unwrap_or(oldest);
+        if last < oldest {
+            return Err(ArchiveError::Down(format!("the lists of {} contradict each other", log.folder)));
+        }
         let end = match log.get(last)? {
             Found::Object(object) => object.range().end,
             Found::Missing => {
@@ -118,7 +124,7 @@ impl S3Log {
         // No name is from `none_from` up to the position.
         let mut none_from = position.saturating_add(1);
         let mut from = near.min(position).saturating_sub(step);
-        loop {
+        for _ in 0..MAX_LISTS {
             let page = self.bucket.client.list(&self.folder, from, PAGE)?;
             let up_to = page.positions.partition_point(|at| *at <= position);
             match page.positions[..up_to].last().copied() {
@@ -134,10 +140,15 @@ impl S3Log {
             from = match best {
                 None if none_from == 0 => return Ok(None),
                 None => none_from.saturating_sub(step),
-                Some(last) if last + 1 >= none_from => return Ok(best),
+                Some(last) if last.saturating_add(1) >= none_from => return Ok(best),
                 Some(last) => (last + 1).saturating_add(step).min(last + 1 + (none_from - last - 1) / 2),
             };
         }
+        Err(ArchiveError::Down(format!(
+            "the lists of {} do not lead to the name {}",
+            self.folder,
+            name(position)
+        )))
     }
 
     /// The object with a position, or the last one before it.

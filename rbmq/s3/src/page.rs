@@ -37,7 +37,7 @@ impl Page {
         while let Some(begin) = rest.find("<Contents>") {
             let object = element(&rest[begin..], "Contents")?;
             let key = element(object, "Key")?;
-            rest = &rest[begin + object.len()..];
+            rest = &rest[begin + "<Contents>".len() + object.len()..];
             let digits = key.strip_prefix(folder).filter(|name| name.len() == 20);
             match digits.and_then(|name| name.parse().ok()).filter(|at| Some(&*name(*at)) == digits) {
                 Some(position) => page.positions.push(position),
@@ -72,6 +72,16 @@ mod tests {
             assert_eq!(Page::read(&xml[..cut], "p/"), None, "{cut}");
         }
         assert_eq!(Page::read(&list(&[&two, &one], false), "p/"), None, "not in order");
+        let foreign = format!(
+            "<Contents><Size>9</Size><Key>x/€€</Key></Contents><Contents><Key>{one}</Key></Contents>"
+        );
+        let xml = format!("<ListBucketResult><IsTruncated>false</IsTruncated>{foreign}</ListBucketResult>");
+        let page = Page::read(&xml, "p/").unwrap();
+        assert_eq!(
+            page,
+            Page { positions: vec![7], others: 1, has_more: false },
+            "letters of several octets"
+        );
         assert_eq!(element("<Code>A</Code><Message>b</Message>", "Message"), Some("b"));
     }
 }

@@ -43,6 +43,8 @@ struct State {
     always: Option<Fault>,
     /// A second object of a name replaces the first one.
     overwrites: bool,
+    /// Lists begin with the first name, whatever was asked for.
+    ignores_after: bool,
     /// The most names of a list.
     page: usize,
     /// First lines of the requests.
@@ -110,6 +112,10 @@ impl Fake {
 
     pub fn set_overwrites(&self) {
         self.state.lock().unwrap().overwrites = true;
+    }
+
+    pub fn set_ignores_after(&self) {
+        self.state.lock().unwrap().ignores_after = true;
     }
 
     pub fn set_page(&self, page: usize) {
@@ -231,7 +237,8 @@ fn list(state: &State, query: &str) -> Vec<u8> {
     };
     let (prefix, after) = (field("prefix"), field("start-after"));
     let most = field("max-keys").parse::<usize>().unwrap().min(state.page);
-    let mut keys = state.objects.keys().filter(|key| key.starts_with(&prefix) && **key > after);
+    let mut keys =
+        state.objects.keys().filter(|key| key.starts_with(&prefix) && (state.ignores_after || **key > after));
     let contents: String =
         keys.by_ref().take(most).map(|key| format!("<Contents><Key>{key}</Key></Contents>")).collect();
     let has_more = keys.next().is_some();

@@ -122,6 +122,22 @@ fn a_cut_or_damaged_answer_is_got_again() {
     assert!(error.to_string().contains("its list of objects cannot be read"), "{error}");
 }
 
+/// Otherwise the same page would come for ever.
+#[test]
+fn a_store_whose_lists_begin_anywhere_is_given_up() {
+    let fake = Fake::start();
+    let log = fake.open().unwrap();
+    for at in 0..9 {
+        log.append(at << 40, b"x").unwrap();
+    }
+    fake.set_page(3);
+    fake.set_ignores_after();
+    let error = fake.open().err().unwrap();
+    assert!(matches!(error, ArchiveError::Down(_)), "{error}");
+    assert!(error.to_string().contains("begins before the name"), "{error}");
+    assert!(matches!(log.read(5 << 40, &mut [0; 9]), Err(ArchiveError::Down(_))));
+}
+
 /// An object that is not what was written is told, skipped and never served.
 #[test]
 fn a_damaged_object_is_a_hole_and_never_the_end_of_a_log() {
