@@ -1,5 +1,6 @@
 //! Requests to a store: signed, one at a time for each thread, and refusals in words.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use locks::Mutex;
@@ -16,13 +17,19 @@ use super::keys::{KeySource, Keys};
 use super::page::{Page, element, name};
 use super::sign::{Header, Request, Scope, authorization, hash};
 
-/// The largest answer: an object has a batch, or one delivery that is larger.
-const MAX_ANSWER_BYTES: u64 = 1 << 30;
+/// The largest object: a batch, or one delivery that is larger.
+pub(crate) const MAX_OBJECT_BYTES: u64 = 1 << 30;
+
+/// The largest list: a thousand names of at most 1 KiB each, with what is said of each.
+const MAX_LIST_BYTES: u64 = 4 << 20;
+
+/// The largest answer to a PUT, or refusal.
+const MAX_REFUSAL_BYTES: u64 = 64 << 10;
 
 /// How long a store that asks for fewer requests is left alone: first, and at most.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 
-/// The longest reason of a store that is repeated.
+/// The longest word of a store that is repeated.
 const MAX_REASON_LETTERS: usize = 300;
 
 /// What may stand in a query as it is.
@@ -37,13 +44,16 @@ pub(crate) struct Client {
     region: String,
     source: KeySource,
     keys: Mutex<Keys>,
+    /// The last attempt to read the keys again has failed.
+    keys_fail: AtomicBool,
     pause: Mutex<Pause>,
 }
 
-/// A pause that the store asked for.
+/// A pause, which the store asked for or needs.
 #[derive(Default)]
 struct Pause {
     until: Option<Instant>,
+    /// That of the last pause the store asked for.
     length: Duration,
 }
 
@@ -55,6 +65,8 @@ struct Call<'a> {
     body: &'a [u8],
     /// Only if there is no object of this name.
     only_new: bool,
+    /// The largest answer that is no refusal.
+    limit: u64,
 }
 
 struct Answer {
@@ -86,7 +98,8 @@ impl Client {
         };
         let (bucket, region) = (settings.bucket.clone(), settings.region.clone());
         let agent = config.build().new_agent();
-        Ok(Self { agent, endpoint, bucket, region, source, keys, pause: Mutex::default() })
+        let (keys_fail, pause) = (AtomicBool::new(false), Mutex::default());
+        Ok(Self { agent, endpoint, bucket, region, source, keys, keys_fail, pause })
     }
 
     /// Gets an object. None: there is none.
@@ -94,11 +107,13 @@ impl Client {
     /// # Errors
     /// [`ArchiveError`].
     pub(crate) fn get(&self, key: &str) -> Result<Option<Vec<u8>>, ArchiveError> {
-        let call = Call { method: "GET", key, query: String::new(), body: &[], only_new: false };
+        let (query, limit) = (String::new(), MAX_OBJECT_BYTES);
+        let call = Call { method: "GET", key, query, body: &[], only_new: false, limit };
         let answer = self.call(&call)?;
         match answer.status {
             200 => Ok(Some(answer.body)),
-            404 if answer.code() != Some("NoSuchBucket") => Ok(None),
+            // Anything else is the answer of something in between, which does not know.
+            404 if answer.element("Code") == Some("NoSuchKey") => Ok(None),
             _ => Err(self.refused(&call, &answer)),
         }
     }
@@ -108,7 +123,8 @@ impl Client {
     /// # Errors
     /// [`ArchiveError`].
     pub(crate) fn put_new(&self, key: &str, body: &[u8]) -> Result<bool, ArchiveError> {
-        let call = Call { method: "PUT", key, query: String::new(), body, only_new: true };
+        let (query, limit) = (String::new(), MAX_REFUSAL_BYTES);
+        let call = Call { method: "PUT", key, query, body, only_new: true, limit };
         let answer = self.call(&call)?;
         match answer.status {
             200 => Ok(true),
@@ -129,7 +145,8 @@ impl Client {
             None => String::new(),
         };
         let query = format!("list-type=2&max-keys={most}&prefix={}{after}", encoded(folder));
-        let call = Call { method: "GET", key: "", query, body: &[], only_new: false };
+        let limit = MAX_LIST_BYTES;
+        let call = Call { method: "GET", key: "", query, body: &[], only_new: false, limit };
         let answer = self.call(&call)?;
         if answer.status != 200 {
             return Err(self.refused(&call, &answer));
@@ -150,7 +167,7 @@ impl Client {
 
     fn call(&self, call: &Call<'_>) -> Result<Answer, ArchiveError> {
         if self.pause.lock().until.is_some_and(|until| Instant::now() < until) {
-            return Err(self.down("it has asked for fewer requests".into()));
+            return Err(self.down("it has asked for fewer requests, or did not answer in time".into()));
         }
         let answer = self.send(call).map_err(|reason| self.down(reason))?;
         let mut pause = self.pause.lock();
@@ -177,15 +194,25 @@ impl Client {
             "PUT" => self.agent.run(request.body(call.body).map_err(|error| error.to_string())?),
             _ => self.agent.run(request.body(()).map_err(|error| error.to_string())?),
         };
-        let mut response = sent.map_err(|error| error.to_string())?;
+        let mut response = sent.map_err(|error| self.failed(&error))?;
         let region = response.headers().get("x-amz-bucket-region").and_then(|region| region.to_str().ok());
         let (region, expected) = (region.map(str::to_owned), response.body().content_length());
-        let read = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_vec();
-        let body = read.map_err(|error| format!("its answer ends early: {error}"))?;
+        let limit = if response.status() == 200 { call.limit } else { MAX_REFUSAL_BYTES };
+        let read = response.body_mut().with_config().limit(limit).read_to_vec();
+        let body =
+            read.map_err(|error| format!("its answer ends early, or is too large: {}", self.failed(&error)))?;
         if expected.is_some_and(|expected| expected != body.len() as u64) {
             return Err("its answer ends early".into());
         }
         Ok(Answer { status: response.status().as_u16(), region, body })
+    }
+
+    /// A store that does not answer in time is left alone for a moment, so that not each topic waits for it.
+    fn failed(&self, error: &ureq::Error) -> String {
+        if let ureq::Error::Timeout(_) = error {
+            self.pause.lock().until = Some(Instant::now() + PAUSES[0]);
+        }
+        error.to_string()
     }
 
     /// The headers of a request, with its signature.
@@ -210,26 +237,33 @@ impl Client {
 
     /// The refusal of a store in words, and what can be done. What may go away by itself is asked again.
     fn refused(&self, call: &Call<'_>, answer: &Answer) -> ArchiveError {
-        let (code, status) = (answer.code().unwrap_or("no reason"), answer.status);
-        let message: String =
-            answer.element("Message").unwrap_or("").chars().take(MAX_REASON_LETTERS).collect();
+        let (code, status) = (answer.word("Code").unwrap_or_else(|| "no reason".into()), answer.status);
+        let message = answer.word("Message").unwrap_or_default();
         let said = printable(&format!("HTTP {status}, {code}: {message}"));
         let about = |what: &str| format!("{what} ({said})");
-        match (status, code) {
+        match (status, &*code) {
+            (_, "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired") => {
+                self.read_keys();
+                self.down(about("the session of the access key has ended"))
+            }
+            // Also a bucket that was just made, or something in between. A key that is no key has this answer too.
             (301 | 307, _) | (400, "AuthorizationHeaderMalformed") => {
-                let region = answer.region.as_deref().or(answer.element("Region")).unwrap_or("another one");
-                let what = format!(
+                if status == 400 {
+                    self.read_keys();
+                }
+                let region = answer.region.clone().or_else(|| answer.word("Region"));
+                let region = region.as_deref().unwrap_or("another one");
+                self.down(about(&format!(
                     "it is in another region: set s3.region = {:?}, and s3.endpoint",
                     printable(region)
-                );
-                let ArchiveError::Down(reason) = self.down(about(&what)) else {
-                    unreachable!("it is made so")
-                };
-                ArchiveError::Refused(reason)
+                )))
             }
-            (404, _) => self.down(about("there is no such bucket")),
+            (404, "NoSuchBucket") => self.down(about("there is no such bucket")),
             (403, "RequestTimeTooSkewed") => {
                 self.down(about("the clock of this machine or of the store is wrong"))
+            }
+            (403, "InvalidObjectState") => {
+                self.down(about("a rule of the bucket has moved the object to an archive class"))
             }
             (401 | 403, _) => {
                 self.read_keys();
@@ -243,8 +277,13 @@ impl Client {
     /// The key may have been exchanged.
     fn read_keys(&self) {
         match self.source.read() {
-            Ok(keys) => *self.keys.lock() = keys,
-            Err(error) => warn!("{error}"),
+            Ok(keys) => {
+                *self.keys.lock() = keys;
+                self.keys_fail.store(false, Ordering::Relaxed);
+            }
+            // Each topic comes here each second.
+            Err(error) if !self.keys_fail.swap(true, Ordering::Relaxed) => warn!("{error}"),
+            Err(_) => {}
         }
     }
 }
@@ -270,8 +309,9 @@ impl Answer {
         str::from_utf8(&self.body).ok().and_then(|xml| element(xml, tag))
     }
 
-    fn code(&self) -> Option<&str> {
-        self.element("Code")
+    /// The content of an element, as much as may be repeated.
+    fn word(&self, tag: &str) -> Option<String> {
+        Some(self.element(tag)?.chars().take(MAX_REASON_LETTERS).collect())
     }
 }
 

@@ -65,7 +65,7 @@ impl S3Archive {
     /// [`S3Error`].
     pub fn new(settings: &S3Settings) -> Result<Self, S3Error> {
         let (client, writer) = (Client::new(settings)?, random()?);
-        let bucket = Arc::new(Bucket { client, objects: Objects::default(), writer });
+        let bucket = Arc::new(Bucket { client, objects: Objects::new(settings.batch_bytes), writer });
         Ok(Self { bucket, prefix: settings.prefix.clone(), is_probed: Mutex::new(false) })
     }
 

@@ -5,6 +5,8 @@
 //!                       /00000000000004194280    needs no list to go on, and two writers that
 //!                       /00000000000008388560    have the same end want the same name
 //! ```
+//!
+//! The first name is 0, wherever the disk begins then: two writers with the same log and other disks want the same first name too.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,13 +16,16 @@ use rbmq_broker::{ArchiveError, ArchiveLog, ArchiveRead};
 use rocketbufs::{Epoch, Position};
 use tracing::warn;
 
-use super::client::Client;
-use super::object::{Damage, Header, Object, decode, encode};
+use super::client::{Client, MAX_OBJECT_BYTES};
+use super::object::{Damage, HEADER_BYTES, Header, Object, decode, encode};
 use super::objects::Objects;
-use super::page::name;
+use super::page::{Page, name};
 
 /// The most names of a list.
 const PAGE: u32 = 1_000;
+
+/// The most names of a list for the first one of them.
+const NEXT: u32 = 100;
 
 /// The most lists that one name is looked for with. Halving all positions takes fewer.
 const MAX_LISTS: u32 = 100;
@@ -42,7 +47,13 @@ pub(crate) struct S3Log {
     /// The beginning of the names, with a `/` at its end.
     folder: String,
     epoch: Epoch,
-    kept: Mutex<Range<Position>>,
+    state: Mutex<State>,
+}
+
+struct State {
+    kept: Range<Position>,
+    /// The name of the next object: the end, or 0 for the first one.
+    next: Position,
 }
 
 /// An object that was asked for.
@@ -64,15 +75,26 @@ impl S3Log {
         epoch: Epoch,
         first: Position,
     ) -> Result<Self, ArchiveError> {
-        let log = Self { bucket: bucket.clone(), folder, epoch, kept: Mutex::new(first..first) };
-        let Some(oldest) = log.next_name(0)? else { return Ok(log) };
+        let log = Self {
+            bucket: bucket.clone(),
+            folder,
+            epoch,
+            state: Mutex::new(State { kept: first..first, next: 0 }),
+        };
+        let names = log.names_from(0)?;
+        let Some(oldest) = names.positions.first().copied() else {
+            return match names.others {
+                0 => Ok(log),
+                _ => Err(ArchiveError::Refused(format!("{} has objects of somebody else", log.folder))),
+            };
+        };
         // The disk has more than is not copied yet, so there are few objects behind its beginning.
         let last = log.name_at(Position::MAX, first)?.unwrap_or(oldest);
         if last < oldest {
             return Err(ArchiveError::Down(format!("the lists of {} contradict each other", log.folder)));
         }
-        let end = match log.get(last)? {
-            Found::Object(object) => object.range().end,
+        let newest = match log.get(last)? {
+            Found::Object(object) => object,
             Found::Missing => {
                 return Err(ArchiveError::Down(format!("the object {} was just removed", log.key(last))));
             }
@@ -83,7 +105,17 @@ impl S3Log {
                 )));
             }
         };
-        *log.kept.lock() = oldest..end;
+        // What is before the bytes of the first object was never there.
+        let begin = match oldest {
+            _ if oldest == last => newest.header.begin,
+            0 => match log.get(oldest)? {
+                Found::Object(object) => object.header.begin,
+                Found::Missing | Found::Damaged(_) => oldest,
+            },
+            _ => oldest,
+        };
+        let end = newest.range().end;
+        *log.state.lock() = State { kept: begin.min(end)..end, next: end };
         Ok(log)
     }
 
@@ -108,12 +140,16 @@ impl S3Log {
         Ok(damage.map_or(Found::Missing, Found::Damaged))
     }
 
+    /// The next names at a position or behind. Some names of somebody else may be among them.
+    fn names_from(&self, from: Position) -> Result<Page, ArchiveError> {
+        self.bucket.client.list(&self.folder, from, NEXT)
+    }
+
     /// The first name at a position or behind.
     fn next_name(&self, from: Position) -> Result<Option<Position>, ArchiveError> {
-        let page = self.bucket.client.list(&self.folder, from, 1)?;
-        if page.positions.is_empty() && page.others > 0 {
-            let folder = &self.folder;
-            return Err(ArchiveError::Refused(format!("{folder} has objects of somebody else")));
+        let page = self.names_from(from)?;
+        if page.positions.is_empty() && page.has_more {
+            return Err(ArchiveError::Down(format!("{} has many objects of somebody else", self.folder)));
         }
         Ok(page.positions.first().copied())
     }
@@ -166,7 +202,8 @@ impl S3Log {
     /// There is nothing at a position: the end of the hole, or of what was removed.
     fn beyond(&self, position: Position) -> Result<ArchiveRead, ArchiveError> {
         let next = self.next_name(position.saturating_add(1))?;
-        let (oldest, mut kept) = (self.next_name(0)?, self.kept.lock());
+        let (oldest, mut state) = (self.next_name(0)?, self.state.lock());
+        let kept = &mut state.kept;
         kept.start = oldest.unwrap_or(kept.end).clamp(kept.start, kept.end);
         if position < kept.start {
             return Ok(ArchiveRead::Removed { first: kept.start });
@@ -179,7 +216,10 @@ impl S3Log {
         let key = self.key(at);
         match self.get(at)? {
             Found::Object(object) => {
-                self.kept.lock().end = object.range().end;
+                let end = object.range().end;
+                let mut state = self.state.lock();
+                let start = if at == 0 { object.header.begin } else { state.kept.start };
+                *state = State { kept: start.min(end)..end, next: end };
                 if object.header.writer == self.bucket.writer {
                     // The answer to an earlier call was lost.
                     return Ok(());
@@ -196,21 +236,29 @@ impl S3Log {
 
 impl ArchiveLog for S3Log {
     fn kept(&self) -> Range<Position> {
-        self.kept.lock().clone()
+        self.state.lock().kept.clone()
     }
 
     fn append(&self, position: Position, bytes: &[u8]) -> Result<(), ArchiveError> {
-        let end = self.kept().end;
+        let State { kept: Range { end, .. }, next } = *self.state.lock();
         let known = usize::try_from(end.saturating_sub(position)).unwrap_or(usize::MAX).min(bytes.len());
         let (bytes, begin) = (&bytes[known..], position.max(end));
         if begin == end && bytes.is_empty() {
             return Ok(());
         }
-        let header = Header { epoch: self.epoch, writer: self.bucket.writer, term: 0, position: end, begin };
-        if !self.bucket.client.put_new(&self.key(end), &encode(&header, bytes))? {
-            return self.taken(end);
+        if (HEADER_BYTES + bytes.len()) as u64 > MAX_OBJECT_BYTES {
+            let len = bytes.len();
+            return Err(ArchiveError::Refused(format!(
+                "a delivery has {len} bytes, and an object at most {MAX_OBJECT_BYTES}"
+            )));
         }
-        self.kept.lock().end = begin + bytes.len() as u64;
+        let header = Header { epoch: self.epoch, writer: self.bucket.writer, term: 0, position: next, begin };
+        if !self.bucket.client.put_new(&self.key(next), &encode(&header, bytes))? {
+            return self.taken(next);
+        }
+        let end = begin + bytes.len() as u64;
+        let mut state = self.state.lock();
+        (state.kept.end, state.next) = (end, end);
         Ok(())
     }
 

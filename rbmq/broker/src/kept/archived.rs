@@ -180,7 +180,8 @@ impl Archived {
             Some(log) => log,
             None => return Err(ArchiveError::Down("it was not opened yet".into())),
         };
-        let read = log.read(position, out);
+        // A subscriber's read switches nothing off: that is for the copying end.
+        let read = log.read(position, out).map_err(|error| ArchiveError::Down(error.to_string()));
         self.note(&read);
         if let Ok(ArchiveRead::Bytes(bytes)) = read {
             self.counters.replayed_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -230,8 +231,9 @@ impl Archived {
         }
     }
 
-    /// Copies some batches to the archive, which is opened first. A single thread calls this, and may wait for the archive.
-    pub(crate) fn copy(&self, archive: &dyn Archive) -> Turn {
+    /// Copies some batches to the archive, which is opened first. A single thread calls this, and may wait for the archive, but not for a
+    /// second call of it if the broker stops.
+    pub(crate) fn copy(&self, archive: &dyn Archive, is_stopped: impl Fn() -> bool) -> Turn {
         let mut copier = self.copier.lock();
         let log = match self.ready() {
             Ok(Some(log)) => log,
@@ -242,6 +244,9 @@ impl Archived {
             Err(_) => return Turn::Over,
         };
         for _ in 0..TURN {
+            if is_stopped() {
+                return Turn::Over;
+            }
             match self.copy_next(&mut copier, &*log) {
                 Ok(Turn::Again) => {}
                 Ok(Turn::Over) => return Turn::Over,
@@ -420,7 +425,7 @@ mod tests {
         let archived = Archived::new(&"a".parse().unwrap(), log.reader(), &dir.path().join("archive"), 250);
         let notes = Arc::<Notes>::default();
         let copied = || {
-            while archived.copy(&notes) == Turn::Again {}
+            while archived.copy(&notes, || false) == Turn::Again {}
             notes.0.lock().clone()
         };
         for _ in 0..5 {
@@ -428,6 +433,8 @@ mod tests {
         }
         assert_eq!(copied(), []);
         log.sync().unwrap();
+        assert_eq!(archived.copy(&notes, || true), Turn::Over);
+        assert_eq!(*notes.0.lock(), [], "the broker stops");
         // Whole deliveries, as many as fit.
         assert_eq!(copied(), [(0, 200), (200, 200), (400, 100)]);
         log.append_hole(900).unwrap();

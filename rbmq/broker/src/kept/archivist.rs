@@ -106,15 +106,19 @@ impl Archives {
         }
     }
 
+    fn is_stopped(&self) -> bool {
+        *self.0.stopped.lock()
+    }
+
     /// Gives each topic a turn. Returns whether a topic has more to copy.
     fn round(&self, archive: &dyn Archive) -> bool {
         let topics: Vec<_> = self.0.topics.lock().values().cloned().collect();
         let mut more = false;
         for topic in topics {
-            if *self.0.stopped.lock() {
+            if self.is_stopped() {
                 return false;
             }
-            more |= topic.copy(archive) == Turn::Again;
+            more |= topic.copy(archive, || self.is_stopped()) == Turn::Again;
         }
         more
     }

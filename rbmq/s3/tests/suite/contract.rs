@@ -45,7 +45,7 @@ fn a_log_comes_back_with_its_holes_from_each_position() {
     append(&*log, 900..1_100);
     append(&*log, 950..1_100);
     let prefix = format!("rbmq/plant_a/{:032x}", 0xab);
-    let names = [50u64, 150, 200, 1_000].map(|at| format!("{prefix}/{at:020}"));
+    let names = [0u64, 150, 200, 1_000].map(|at| format!("{prefix}/{at:020}"));
     assert_eq!(fake.names(), names);
     for log in [log, fake.open().unwrap()] {
         assert_eq!(log.kept(), 50..1_100);
@@ -76,9 +76,9 @@ fn an_object_among_many_is_found_with_few_requests() {
     fake.requests();
     assert_eq!(fake.open().unwrap().kept(), 0..end);
     assert!(fake.requests().len() < 25);
-    // The disk begins near the end: the probe, the first name, the last ones, and the last object.
+    // The disk begins near the end: the probe, the first name, the last ones, the last object, and the first one.
     let near = fake.archive().open(&log_at(end - 4_000)).unwrap();
-    assert_eq!((near.kept(), fake.requests().len()), (0..end, 4));
+    assert_eq!((near.kept(), fake.requests().len()), (0..end, 5));
     for position in [0, 5, 10, 14_995, 29_999, 1 << 39, 1 << 40, (1 << 40) + 1_234, end - 1] {
         let log = fake.open().unwrap();
         fake.requests();
@@ -117,6 +117,19 @@ fn what_the_store_removed_is_told() {
     append(&*log, 2_000..2_100);
     assert_eq!(read_all(&*log, 2_000, 64), []);
     assert_eq!(fake.archive().open(&log_at(7)).unwrap().kept(), 2_000..2_100);
+}
+
+/// Their disks begin at other positions, so only the first name can tell them.
+#[test]
+fn of_two_writers_of_a_new_log_one_makes_the_first_object() {
+    let fake = Fake::start();
+    let [one, other] = [200, 500].map(|first| fake.archive().open(&log_at(first)).unwrap());
+    append(&*one, 200..300);
+    let Err(ArchiveError::Down(reason)) = other.append(500, b"x") else { panic!("two logs") };
+    assert!(reason.contains("somebody else has written the object"), "{reason}");
+    assert_eq!((other.kept(), fake.names().len()), (200..300, 1));
+    let log = fake.archive().open(&log_at(250)).unwrap();
+    assert_eq!((log.kept(), read_all(&*log, 0, 64)), (200..300, vec![(0, 200)]));
 }
 
 #[test]

@@ -22,8 +22,11 @@ fn refusals_say_what_can_be_done() {
     let moved =
         Fault::Refuse { status: 301, code: "PermanentRedirect", message: "elsewhere", header: located };
     for (fault, expected, is_down) in [
-        (moved, "set s3.region = \"eu-central-1\"", false),
-        (Fault::refuse(400, "AuthorizationHeaderMalformed"), "it is in another region", false),
+        (moved, "set s3.region = \"eu-central-1\"", true),
+        (Fault::refuse(307, "TemporaryRedirect"), "it is in another region", true),
+        (Fault::refuse(403, "InvalidObjectState"), "to an archive class", true),
+        (Fault::refuse(404, "MethodNotAllowed"), "PUT is refused (HTTP 404", true),
+        (Fault::refuse(400, "AuthorizationHeaderMalformed"), "it is in another region", true),
         (Fault::refuse(404, "NoSuchBucket"), "there is no such bucket", true),
         (Fault::refuse(403, "RequestTimeTooSkewed"), "the clock of this machine", true),
         (
@@ -79,7 +82,10 @@ fn a_store_that_does_not_answer_is_given_up() {
     fake.fail_always(Some(Fault::Silence));
     assert!(rbmq_broker::Archive::open(&archive, &super::fake::log_at(0)).is_err());
     fake.fail_always(None);
-    rbmq_broker::Archive::open(&archive, &super::fake::log_at(0)).unwrap();
+    // Other topics do not wait for it meanwhile.
+    fake.requests();
+    let opens = || rbmq_broker::Archive::open(&archive, &super::fake::log_at(0)).is_ok();
+    testkit::until("the store is asked again", opens);
 }
 
 /// The object is there once, whatever was heard of it.
@@ -120,6 +126,48 @@ fn a_cut_or_damaged_answer_is_got_again() {
     fake.fail(Fault::Body(b"<html>\xff".to_vec()));
     let error = fake.open().err().unwrap();
     assert!(error.to_string().contains("its list of objects cannot be read"), "{error}");
+}
+
+/// A page of something in between says nothing of an object, and large answers are not read.
+#[test]
+fn an_answer_that_is_none_of_the_store_removes_nothing() {
+    let fake = Fake::start();
+    let (log, large) = (fake.open().unwrap(), &*"x".repeat(100 << 10).leak());
+    for at in 0..3 {
+        log.append(at * 100, &bytes(at * 100..at * 100 + 100)).unwrap();
+    }
+    for fault in [
+        Fault::refuse(404, "html"),
+        Fault::Refuse { status: 404, code: "NoSuchKey", message: large, header: "" },
+        Fault::refuse(500, large),
+        Fault::refuse(500, &large[..1 << 10]),
+    ] {
+        // The first and the last object are known.
+        let log = fake.open().unwrap();
+        fake.fail(fault);
+        let Err(ArchiveError::Down(reason)) = log.read(100, &mut [0; 9]) else { panic!("it is an answer") };
+        assert!(reason.len() < 1_000, "{reason}");
+        assert_eq!(log.read(100, &mut [0; 9]).unwrap(), ArchiveRead::Bytes(9));
+    }
+}
+
+/// Names that are no positions stop neither readers nor writers.
+#[test]
+fn a_stray_name_is_left_alone() {
+    let fake = Fake::start();
+    let log = fake.open().unwrap();
+    let folder = format!("rbmq/plant_a/{:032x}/", 0xab);
+    log.append(0, &bytes(0..100)).unwrap();
+    fake.change(|objects| {
+        objects.insert(folder.clone(), Vec::new());
+        objects.insert(format!("{folder}readme"), Vec::new());
+    });
+    let log = fake.open().unwrap();
+    assert_eq!((log.kept(), log.read(0, &mut [0; 100]).unwrap()), (0..100, ArchiveRead::Bytes(100)));
+    fake.change(|objects| objects.retain(|key, _| !key.ends_with("0")));
+    assert!(matches!(fake.open(), Err(ArchiveError::Refused(_))), "there are only others");
+    assert_eq!(log.read(50, &mut [0; 9]).unwrap(), ArchiveRead::Bytes(9));
+    log.append(100, b"x").unwrap();
 }
 
 /// Otherwise the same page would come for ever.
@@ -186,7 +234,7 @@ fn a_key_is_read_again_when_it_is_refused_and_never_shown() {
     let fake = Fake::start();
     let archive = fake.archive();
     fake.write_key("NEWID\nnew\ntoken\n");
-    fake.fail(Fault::refuse(403, "ExpiredToken"));
+    fake.fail(Fault::refuse(400, "ExpiredToken"));
     assert!(rbmq_broker::Archive::open(&archive, &super::fake::log_at(0)).is_err());
     rbmq_broker::Archive::open(&archive, &super::fake::log_at(0)).unwrap();
     let mut settings = fake.settings();
