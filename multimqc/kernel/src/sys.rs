@@ -22,6 +22,9 @@ const LINK_CREATE: libc::c_int = 28;
 const LINK_UPDATE: libc::c_int = 29;
 const LINK_DETACH: libc::c_int = 34;
 
+/// How often the verifier may be interrupted.
+const MAX_INTERRUPTIONS: u32 = 20;
+
 /// Bytes for the verifier's explanation of a refusal.
 const LOG_BYTES: usize = 1 << 20;
 
@@ -43,6 +46,20 @@ fn bpf_fd<T>(command: libc::c_int, attr: &mut T) -> io::Result<OwnedFd> {
     let fd = bpf(command, attr)?;
     // SAFETY: the command returns a new descriptor, which nobody else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// Loads a program. The verifier gives up (`EAGAIN`) when something interrupts the thread, and takes long on a busy machine; it is asked again then, as
+/// libbpf does it.
+fn load(attr: &mut LoadAttr) -> io::Result<OwnedFd> {
+    let mut tries = 0;
+    loop {
+        match bpf_fd(PROG_LOAD, attr) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && tries < MAX_INTERRUPTIONS => {
+                tries += 1
+            }
+            loaded => return loaded,
+        }
+    }
 }
 
 fn address<T>(of: &[T]) -> u64 {
@@ -216,14 +233,14 @@ pub(crate) fn load_program(source: &ProgramSource<'_>) -> Result<OwnedFd, (io::E
         line_count: count(source.lines),
         ..LoadAttr::default()
     };
-    let error = match bpf_fd(PROG_LOAD, &mut attr) {
+    let error = match load(&mut attr) {
         Ok(program) => return Ok(program),
         Err(error) => error,
     };
     // Again, with the reason.
     let mut log = vec![0_u8; LOG_BYTES];
     (attr.log_level, attr.log_bytes, attr.log) = (1, LOG_BYTES as u32, log.as_mut_ptr() as u64);
-    bpf_fd(PROG_LOAD, &mut attr).map_err(|_| {
+    load(&mut attr).map_err(|_| {
         let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
         (error, String::from_utf8_lossy(&log[..end]).into_owned())
     })
@@ -346,7 +363,7 @@ pub(crate) fn load_small(kind: u32, code: &[[u8; 8]]) -> io::Result<OwnedFd> {
         license: c"Apache-2.0".as_ptr() as u64,
         ..LoadAttr::default()
     };
-    bpf_fd(PROG_LOAD, &mut attr)
+    load(&mut attr)
 }
 
 /// Runs an XDP program on `count` copies of a frame, each in memory of its own, as if they had arrived at an interface, and follows
