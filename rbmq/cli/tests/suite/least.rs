@@ -145,19 +145,20 @@ fn one_loses_again_and_again(transport: &str) {
         })
     };
     let (mut published, mut received, mut lost) = (String::new(), 0, 0);
-    // More than a pipe and a ring of two of the largest deliveries hold, and then more than it may lag each time. The newest delivery
-    // is no lag, so a line follows each.
-    for bytes in [700 << 10, 24 << 10, 24 << 10, 24 << 10] {
-        for lines in [bytes / 1000, 1] {
-            let part = format!("{}\n", "x".repeat(1000)).repeat(lines);
-            input.write_all(part.as_bytes()).unwrap();
-            published += &part;
-            // A record of 1,000 bytes has four bytes before it.
-            received += 1004 * lines as u64;
-            until("the broker has it", || sums().0 == received);
+    // Until a pipe and a ring of two of the largest deliveries are full, and then more than it may lag each time. The newest delivery is no
+    // lag, so a line follows each.
+    for _ in 0..8 {
+        while sums().1 == lost {
+            for lines in [24, 1] {
+                let part = format!("{}\n", "x".repeat(1000)).repeat(lines);
+                input.write_all(part.as_bytes()).unwrap();
+                published += &part;
+                // A record of 1,000 bytes has four bytes before it.
+                received += 1004 * lines as u64;
+                // With all of it at the broker, the next loss is another one.
+                until("the broker has it", || sums().0 == received);
+            }
         }
-        // With all of it at the broker, the next loss is another one.
-        until("the subscriber loses data", || sums().1 > lost);
         lost = sums().1;
     }
     drop(input);
@@ -171,8 +172,8 @@ fn one_loses_again_and_again(transport: &str) {
         (&1.into(), &0.into()),
         "{transport}: {told}"
     );
-    // How often, and not how many.
-    assert!(confirmed["lost"].as_u64() >= Some(4), "{transport}: {told}");
+    // How often, and not how many. Losses with nothing between them are one.
+    assert!(confirmed["lost"].as_u64() >= Some(2), "{transport}: {told}");
 }
 
 #[test]
