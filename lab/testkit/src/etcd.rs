@@ -23,7 +23,7 @@ impl Etcd {
     /// Starts an etcd of so many members, with their data in a folder. None, and a line on standard error, where the machine has no etcd.
     ///
     /// # Panics
-    /// It does not start.
+    /// A member of etcd does not start.
     pub fn start(folder: &Path, members: usize) -> Option<Self> {
         Self::start_with(folder, members, &[])
     }
@@ -31,7 +31,7 @@ impl Etcd {
     /// The same, with further arguments for each member.
     ///
     /// # Panics
-    /// It does not start.
+    /// A member of etcd does not start.
     pub fn start_with(folder: &Path, members: usize, options: &[&str]) -> Option<Self> {
         if !has("etcd", "brokers that are a cluster") {
             return None;
@@ -65,7 +65,7 @@ impl Etcd {
     /// The running process of a member.
     ///
     /// # Panics
-    /// It does not run.
+    /// The member does not run.
     pub fn process(&self, member: usize) -> &Process {
         self.members[member].process.as_ref().expect("it runs")
     }
@@ -78,7 +78,7 @@ impl Etcd {
     /// Starts a member, with the data that it has.
     ///
     /// # Panics
-    /// It does not listen.
+    /// The member does not listen.
     pub fn run(&mut self, member: usize) {
         self.launch(member);
         self.wait_for(member);
@@ -87,7 +87,7 @@ impl Etcd {
     /// Starts all members that do not run.
     ///
     /// # Panics
-    /// One does not listen.
+    /// A member does not listen.
     pub fn run_all(&mut self) {
         for n in 0..self.members.len() {
             if self.members[n].process.is_none() {

@@ -43,7 +43,7 @@ fn run(args: &[&str]) -> (Option<i32>, String, String) {
     done(Process::start(cmq(args)))
 }
 
-/// What a command does that has nothing to say.
+/// The end of a command without output.
 fn silent() -> (Option<i32>, String, String) {
     (Some(0), String::new(), String::new())
 }

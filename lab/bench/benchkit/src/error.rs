@@ -38,7 +38,7 @@ pub enum Error {
         role: String,
         /// The words that were waited for.
         words: String,
-        /// What it wrote to its standard error.
+        /// The standard error of the program.
         said: String,
     },
     /// Nothing arrived for minutes, and the harness did not end the run.

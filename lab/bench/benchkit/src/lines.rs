@@ -44,7 +44,7 @@ impl<R: Read> Lines<R> {
         Ok(())
     }
 
-    /// What is read from.
+    /// The connection that is read.
     pub fn get_mut(&mut self) -> &mut R {
         self.from.get_mut()
     }

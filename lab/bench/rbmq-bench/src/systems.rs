@@ -87,7 +87,7 @@ pub enum Confirm {
     Consumed,
 }
 
-/// What servers are to have.
+/// The settings of servers.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Setup {
     /// The servers keep their default limits for slow clients
