@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use testkit::{Process, has};
+use testkit::{Process, has, own_port};
 
 /// How long a browser may take for one command, or to reach a state that lasts. The machine may be busy.
 pub const WAIT: Duration = Duration::from_secs(180);
@@ -21,18 +21,16 @@ pub struct Browser {
 impl Browser {
     /// Opens a window of this size. `None` where Chromium or its driver is not installed.
     pub fn open(width: u32, height: u32) -> Option<Self> {
+        // Of a port that the driver chooses itself, the same number may be taken at the other family of addresses; then it ends.
+        let port = own_port();
         let mut command = Command::new("chromedriver");
-        command.arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null());
+        command.arg(format!("--port={port}")).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut driver = has("chromedriver", "the pages in a browser").then(|| Process::start(command))?;
-        let mut lines = driver.stdout().lines();
-        let port = lines.find_map(|line| {
-            let line = line.unwrap();
-            let port = line.split_once("successfully on port ")?.1;
-            Some(port.trim_end_matches('.').to_owned())
-        });
+        let mut lines = driver.stdout().lines().map(|line| line.expect("lines of text"));
+        assert!(lines.any(|line| line.contains("started successfully")), "the driver starts at port {port}");
         // The driver ends when nobody reads what it says.
         std::thread::spawn(move || lines.for_each(drop));
-        let address = format!("127.0.0.1:{}", port.expect("the driver says its port"));
+        let address = format!("127.0.0.1:{port}");
         let options = [
             "--headless=new",
             "--no-sandbox",
