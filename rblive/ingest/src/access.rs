@@ -31,7 +31,10 @@ pub(crate) enum Refusal {
     Attempts,
     #[error("the name of the stream is not valid: use letters, digits and . _ - /")]
     Name,
-    #[error("the stream has a publisher already")]
+    #[error(
+        "the stream has a publisher already; with ingest.takeover = true the newest one takes its place, and a publisher that is silent \
+         makes room for the same client"
+    )]
     Busy,
     #[error(
         "'{0}' has renditions that are published under names of their own, and is not published by itself"

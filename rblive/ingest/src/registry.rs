@@ -30,7 +30,13 @@ struct Entry {
     last: u64,
     /// The proof of the newest publisher.
     claim: Claim,
+    /// When the publisher has last written.
+    heard: Instant,
 }
+
+/// How long a publisher is silent before its own client takes its place: an encoder whose network broke comes back on a new connection,
+/// while the old one seems to be open.
+const SILENCE: Duration = Duration::from_secs(2);
 
 pub(crate) struct Registry {
     manager: RsManager,
@@ -127,7 +133,7 @@ impl Registry {
         };
         let mut held = entry.lock();
         if held.publisher.is_some() {
-            if !takeover {
+            if !takeover && !held.is_left_by(claim) {
                 return Err(Refusal::Busy);
             }
             tracing::info!(stream = name, "another publisher takes the place of the one before");
@@ -137,6 +143,7 @@ impl Registry {
         let number = held.last;
         held.publisher = Some(number);
         held.claim = claim.clone();
+        held.heard = Instant::now();
         drop(held);
         Ok(Publisher { registry: self.clone(), entry, name: name.to_owned(), number, claim: claim.clone() })
     }
@@ -158,7 +165,8 @@ impl Registry {
             }
         };
         let stream = Stream::new(name, output, rendition, &self.settings, &self.counters);
-        let entry = Entry { stream, group, publisher: None, last: 0, claim: claim.clone() };
+        let entry =
+            Entry { stream, group, publisher: None, last: 0, claim: claim.clone(), heard: Instant::now() };
         let entry = Arc::new(Mutex::new(entry));
         tables.entries.insert(name.to_owned(), entry.clone());
         Ok(entry)
@@ -306,6 +314,14 @@ impl Registry {
     }
 }
 
+impl Entry {
+    /// Whether the client has lost the connection by which it publishes. Between two files of HTTP it is silent.
+    fn is_left_by(&self, claim: &Claim) -> bool {
+        let is_connection = self.claim.protocol == "rtmp" && claim.protocol == "rtmp";
+        is_connection && self.claim.is_same(claim) && self.heard.elapsed() > SILENCE
+    }
+}
+
 fn interrupt(stream: &mut Stream, name: &str) {
     if let Err(failure) = stream.interrupt() {
         tracing::warn!(stream = name, "the end of the stream is lost: {failure}");
@@ -332,7 +348,10 @@ impl Publisher {
         write: impl FnOnce(&mut Stream) -> Result<R, StreamFailure>,
     ) -> Option<Result<R, StreamFailure>> {
         let mut held = self.entry.lock();
-        (held.publisher == Some(self.number)).then(|| write(&mut held.stream))
+        (held.publisher == Some(self.number)).then(|| {
+            held.heard = Instant::now();
+            write(&mut held.stream)
+        })
     }
 }
 

@@ -20,6 +20,8 @@ use crate::stream::StreamFailure;
 /// The bytes that are read at once, before a publish and after it.
 const STRANGERS_READ: usize = 4 << 10;
 const PUBLISHERS_READ: usize = 64 << 10;
+/// How long a peer may take to read why its connection ends.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Why a connection ends.
 #[derive(Debug, thiserror::Error)]
@@ -49,47 +51,105 @@ struct Publishing {
     demuxer: Demuxer,
 }
 
+/// A connection.
+struct Connection<S> {
+    socket: S,
+    address: IpAddr,
+    registry: Arc<Registry>,
+    session: Session,
+    rate: Rate,
+    publishing: Option<Publishing>,
+}
+
 /// Serves a connection until it ends.
 pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
-    mut socket: S,
+    socket: S,
     address: IpAddr,
     registry: Arc<Registry>,
     place: &Place,
 ) -> Result<(), RtmpFailure> {
-    let limits = registry.settings.limits.clone();
-    let mut session = Session::new(limits.message_bytes);
-    let mut publishing = None;
-    let mut buffer = vec![0; STRANGERS_READ];
-    let mut rate = Rate::new(limits.bytes_per_second);
-    let idle = Duration::from_millis(limits.idle_ms);
-    let mut deadline = Instant::now() + idle;
-    loop {
-        // A peer that does not publish yet has one such time for all of its messages.
-        if publishing.is_some() {
-            deadline = Instant::now() + idle;
+    let limits = &registry.settings.limits;
+    let (session, rate) = (Session::new(limits.message_bytes), Rate::new(limits.bytes_per_second));
+    let mut connection = Connection { socket, address, registry, session, rate, publishing: None };
+    match connection.run(place).await {
+        // An encoder that is stopped often leaves without a word.
+        Err(RtmpFailure::Io(error)) if let Some(own) = &connection.publishing => {
+            tracing::info!(stream = own.name, "the connection of the encoder broke: {error}");
+            Ok(())
         }
-        let read = timeout_at(deadline, socket.read(&mut buffer)).await;
-        let count = read.map_err(|_| RtmpFailure::Idle(limits.idle_ms))??;
-        if count == 0 {
+        Err(failure) => {
+            connection.tell(&failure).await;
+            Err(failure)
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
+    async fn run(&mut self, place: &Place) -> Result<(), RtmpFailure> {
+        let limits = self.registry.settings.limits.clone();
+        let mut buffer = vec![0; STRANGERS_READ];
+        let idle = Duration::from_millis(limits.idle_ms);
+        let mut deadline = Instant::now() + idle;
+        loop {
+            // A peer that does not publish yet has one such time for all of its messages.
+            if self.publishing.is_some() {
+                deadline = Instant::now() + idle;
+            }
+            let read = timeout_at(deadline, self.socket.read(&mut buffer)).await;
+            let count = read.map_err(|_| RtmpFailure::Idle(limits.idle_ms))??;
+            if count == 0 {
+                return Ok(());
+            }
+            IngestCounters::count(&self.registry.counters.bytes, count as u64);
+            if !self.rate.allows(count) {
+                return Err(RtmpFailure::Rate(limits.bytes_per_second));
+            }
+            self.session.receive(&buffer[..count]);
+            let outcome = events(&mut self.session, &self.registry, self.address, &mut self.publishing).await;
+            if self.publishing.is_some() {
+                place.known();
+                buffer.resize(PUBLISHERS_READ, 0);
+            }
+            outcome?;
+            let sent = timeout(idle, self.send()).await;
+            sent.map_err(|_| RtmpFailure::Idle(limits.idle_ms))??;
+        }
+    }
+
+    async fn send(&mut self) -> std::io::Result<()> {
+        let output = self.session.take_output();
+        if output.is_empty() {
             return Ok(());
         }
-        IngestCounters::count(&registry.counters.bytes, count as u64);
-        if !rate.allows(count) {
-            return Err(RtmpFailure::Rate(limits.bytes_per_second));
+        self.socket.write_all(&output).await?;
+        self.socket.flush().await
+    }
+
+    /// Tells the encoder why its connection ends. What it sends meanwhile is read, since a socket that is closed with unread bytes takes
+    /// back what it has sent.
+    async fn tell(&mut self, failure: &RtmpFailure) {
+        if let RtmpFailure::Io(_) = failure {
+            return;
         }
-        session.receive(&buffer[..count]);
-        let outcome = events(&mut session, &registry, address, &mut publishing).await;
-        if publishing.is_some() {
-            place.known();
-            buffer.resize(PUBLISHERS_READ, 0);
+        // Others may publish the stream now.
+        self.publishing = None;
+        if !matches!(failure, RtmpFailure::Refused(_)) {
+            self.session.fail(&failure.to_string());
         }
-        let output = session.take_output();
-        if !output.is_empty() {
-            let sent = timeout(idle, socket.write_all(&output)).await;
-            sent.map_err(|_| RtmpFailure::Idle(limits.idle_ms))??;
-            socket.flush().await?;
-        }
-        outcome?;
+        let last = async {
+            self.send().await?;
+            self.socket.shutdown().await?;
+            let mut buffer = [0; STRANGERS_READ];
+            loop {
+                let count = self.socket.read(&mut buffer).await?;
+                if count == 0 || !self.rate.allows(count) {
+                    return std::io::Result::Ok(());
+                }
+            }
+        };
+        // A peer that does not hear it goes without.
+        let _ = timeout(LAST_WORDS, last).await;
     }
 }
 

@@ -1,11 +1,13 @@
 //! RTMP's chunk stream: messages in interleaved pieces.
 
+use std::ops::RangeInclusive;
+
 use bytes::{Bytes, BytesMut};
 
 /// The most chunk streams of a connection; encoders use fewer than eight.
 const MAX_STREAMS: usize = 32;
-/// The largest chunk that a peer may announce.
-const MAX_CHUNK: usize = 1 << 24;
+/// The size that a peer may announce: one that is larger than any message means the same as any other such size.
+const CHUNKS: RangeInclusive<u32> = 1..=0x7FFF_FFFF;
 const FIRST_CHUNK: usize = 128;
 /// Payload bytes that this side sends in one chunk.
 pub(super) const OUT_CHUNK: usize = 4096;
@@ -95,8 +97,7 @@ impl Reader {
     /// Sets the size of the next chunks, which the peer has announced.
     pub(super) fn set_chunk(&mut self, size: u32) -> Result<(), ChunkStreamError> {
         self.chunk = size as usize;
-        let allowed = size > 0 && self.chunk <= MAX_CHUNK;
-        allowed.then_some(()).ok_or(ChunkStreamError::ChunkSize(size))
+        CHUNKS.contains(&size).then_some(()).ok_or(ChunkStreamError::ChunkSize(size))
     }
 
     /// Drops the unfinished message of a chunk stream, which the peer has given up.

@@ -76,6 +76,9 @@ pub enum SessionError {
     /// A second publish on the connection.
     #[error("the encoder published twice on one connection")]
     Twice,
+    /// A message with several others in it ends within one of them.
+    #[error("the encoder sent a damaged aggregate message")]
+    Aggregate,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,6 +102,8 @@ pub struct Session {
     reader: Reader,
     app: String,
     publish_stream: u32,
+    /// What is left of an aggregate message.
+    aggregate: Aggregate,
     max_message: usize,
     received: u64,
     acknowledged: u64,
@@ -117,6 +122,7 @@ impl Session {
             max_message,
             app: String::new(),
             publish_stream: STREAM,
+            aggregate: Aggregate::default(),
             received: 0,
             acknowledged: 0,
             window: u64::from(WINDOW),
@@ -158,7 +164,13 @@ impl Session {
                 }
                 State::Asked => return Ok(None),
                 State::Commands | State::Publishing => {
-                    let Some(complete) = self.reader.chunk(&mut self.input)? else { return Ok(None) };
+                    let complete = match self.aggregate.next()? {
+                        Some(message) => Some(message),
+                        None => match self.reader.chunk(&mut self.input)? {
+                            Some(complete) => complete,
+                            None => return Ok(None),
+                        },
+                    };
                     let Some(message) = complete else { continue };
                     if let Some(event) = self.message(message)? {
                         return Ok(Some(event));
@@ -180,6 +192,15 @@ impl Session {
     pub fn refuse(&mut self, reason: &str) {
         self.state = State::Commands;
         self.status("error", "NetStream.Publish.BadName", reason);
+    }
+
+    /// Tells the peer why the connection ends. A peer whose handshake is not complete is told nothing.
+    pub fn fail(&mut self, reason: &str) {
+        match self.state {
+            State::Hello | State::Echo => {}
+            State::Commands | State::Asked => self.status("error", "NetConnection.Call.Failed", reason),
+            State::Publishing => self.status("error", "NetStream.Publish.Failed", reason),
+        }
     }
 
     /// Answers the handshake; false if it is not complete. The answer has no digest, since no encoder needs one.
@@ -208,7 +229,7 @@ impl Session {
             2 => self.reader.abort(word()?),
             5 => self.window = u64::from(word()?.clamp(64 << 10, WINDOW)),
             4 => self.ping(&payload),
-            8 | 9 if self.state != State::Publishing => return Err(SessionError::Early),
+            8 | 9 | 22 if self.state != State::Publishing => return Err(SessionError::Early),
             8 => return Ok(Some(SessionEvent::Audio { timestamp, payload })),
             9 => return Ok(Some(SessionEvent::Video { timestamp, payload })),
             18 => return Ok(tracks(&payload)),
@@ -216,6 +237,7 @@ impl Session {
             // Commands and data in AMF3 begin with a byte of their own, and are AMF0 after it.
             17 => return self.command(stream, payload.get(1..).unwrap_or(&[])),
             15 => return Ok(tracks(payload.get(1..).unwrap_or(&[]))),
+            22 => self.aggregate = Aggregate { rest: payload, timestamp, first: None },
             _ => {}
         }
         Ok(None)
@@ -299,6 +321,41 @@ impl Session {
         let mut payload = Vec::new();
         values.iter().for_each(|value| amf::encode(value, &mut payload));
         chunks::write(3, 20, stream, &payload, &mut self.output);
+    }
+}
+
+/// A message with several others: each has the head of an FLV tag before it, and its size behind it.
+#[derive(Debug, Default)]
+struct Aggregate {
+    rest: Bytes,
+    /// The time of the whole message, and in the heads that of its first one. Others are as much later as their heads say.
+    timestamp: u32,
+    first: Option<u32>,
+}
+
+impl Aggregate {
+    /// The next message of audio, video or data. Others have no place in an aggregate, and are left out.
+    fn next(&mut self) -> Result<Option<Message>, SessionError> {
+        const HEAD: usize = 11;
+        const SIZE: usize = 4;
+        while !self.rest.is_empty() {
+            let head: [u8; HEAD] = *self.rest.first_chunk().ok_or(SessionError::Aggregate)?;
+            let [kind, high, middle, low, ..] = head;
+            let end = HEAD + u32::from_be_bytes([0, high, middle, low]) as usize;
+            if end > self.rest.len() {
+                return Err(SessionError::Aggregate);
+            }
+            let payload = self.rest.split_to(end).slice(HEAD..);
+            // The size behind the last one is left out by some.
+            let _ = self.rest.split_to(SIZE.min(self.rest.len()));
+            let own = u32::from_be_bytes([head[7], head[4], head[5], head[6]]);
+            let since = own.wrapping_sub(*self.first.get_or_insert(own));
+            if matches!(kind, 8 | 9 | 15 | 18) {
+                let timestamp = self.timestamp.wrapping_add(since);
+                return Ok(Some(Message { kind, stream: STREAM, timestamp, payload }));
+            }
+        }
+        Ok(None)
     }
 }
 

@@ -107,6 +107,125 @@ fn messages_are_small_before_a_publish_is_accepted() {
     }
 }
 
+/// All sizes above that of the largest message mean the same.
+#[test]
+fn chunks_may_be_announced_as_large_as_the_protocol_knows() {
+    let whole: Vec<u8> = (0..100_000_u32).map(|at| at as u8).collect();
+    let after = |size: u32| {
+        let mut session = Session::new(1 << 20);
+        session.receive(&hello("camera"));
+        assert!(matches!(session.next_event(), Ok(Some(SessionEvent::Publish { .. }))));
+        session.accept();
+        session.receive(&[message(1, 0, &size.to_be_bytes()), message(9, 7, &whole)].concat());
+        session.next_event()
+    };
+    for size in [100_000, 0xFF_FFFF, 0x100_0000, 128 << 20, 0x7FFF_FFFF] {
+        let video = SessionEvent::Video { timestamp: 7, payload: whole.clone().into() };
+        assert_eq!(after(size), Ok(Some(video)), "{size}");
+    }
+    for size in [0, 0x8000_0000, u32::MAX] {
+        assert!(matches!(after(size), Err(SessionError::Chunks(_))), "{size}");
+    }
+}
+
+/// A message of kind 22 with these messages in it.
+fn aggregate(timestamp: u32, messages: &[(u8, u32, &[u8])]) -> Vec<u8> {
+    let one = |(kind, time, payload): &(u8, u32, &[u8])| {
+        let [highest, time @ ..] = time.to_be_bytes();
+        let length = (payload.len() as u32).to_be_bytes();
+        let size = (payload.len() as u32 + 11).to_be_bytes();
+        [&[*kind][..], &length[1..], &time, &[highest, 0, 0, 0], payload, &size].concat()
+    };
+    message(22, timestamp, &messages.iter().flat_map(one).collect::<Vec<_>>())
+}
+
+#[test]
+fn aggregate_messages_are_their_messages_at_their_times() {
+    let node = node();
+    let mut peer = Peer::accepted(&node);
+    peer.send(&aggregate(0, &[(9, 0, &flv_config(SMALL))]));
+    for second in 0..2 {
+        let frames: Vec<_> = (second * RATE..(second + 1) * RATE).map(|at| (at, flv_frame(at))).collect();
+        // The times within it are those of another clock.
+        let inner: Vec<_> =
+            frames.iter().map(|(at, frame)| (9, 0xFF_FFF0 + u32::from(*at) * 40, &frame[..])).collect();
+        peer.send(&aggregate(u32::from(second) * 1000, &inner));
+    }
+    peer.leave();
+    node.wait_for_end();
+    assert_eq!(node.frames(), expected(&[(0, 2)]));
+    node.assert_in_order();
+}
+
+#[test]
+fn damaged_aggregates_and_those_of_strangers_are_refused() {
+    let after = |bytes: &[u8], publishes: bool| {
+        let mut session = Session::new(1 << 20);
+        session.receive(&if publishes { hello("camera") } else { handshake() });
+        if publishes {
+            assert!(matches!(session.next_event(), Ok(Some(SessionEvent::Publish { .. }))));
+            session.accept();
+        }
+        session.receive(bytes);
+        session.next_event()
+    };
+    let good = aggregate(5, &[(20, 0, b"no command"), (22, 0, b"no aggregate"), (9, 0, b"picture")]);
+    let picture = SessionEvent::Video { timestamp: 5, payload: b"picture".as_slice().into() };
+    assert_eq!(after(&good, true), Ok(Some(picture)));
+    assert_eq!(after(&good, false), Err(SessionError::Early));
+    for bad in [&[9][..], &[9, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 1]] {
+        assert_eq!(after(&message(22, 0, bad), true), Err(SessionError::Aggregate), "{bad:?}");
+    }
+}
+
+/// Encoders show what the server says before the end of the connection.
+#[test]
+fn a_connection_that_is_closed_is_told_why() {
+    let node = node();
+    for (sent, why) in [
+        (message(8, 0, &[0x2F, 1, 2, 3]), "audio codec 2 is not supported"),
+        (message(9, 0, &[0x90, b'v', b'p', b'0', b'9']), "video codec vp09 is not supported"),
+        (message(9, 0, &[0x17, 1]), "damaged video message"),
+        (command("play", 5.0, &[&[5][..], &text("camera")].concat()), "for publishing only"),
+    ] {
+        let mut peer = Peer::accepted(&node);
+        // What follows is not read any more, and takes nothing back of what was said.
+        peer.try_send(&[sent, vec![0; 100_000]].concat());
+        let mut said = Vec::new();
+        let read = peer.socket.read_to_end(&mut said);
+        assert!(read.is_ok(), "{why}: {read:?}");
+        let said = String::from_utf8_lossy(&said);
+        assert!(said.contains("NetStream.Publish.Failed") && said.contains(why), "{said:?}");
+    }
+    let mut stranger = TcpStream::connect(node.addresses().rtmp.unwrap()).unwrap();
+    stranger.write_all(&[handshake(), message(9, 0, b"picture")].concat()).unwrap();
+    let mut said = Vec::new();
+    stranger.read_to_end(&mut said).unwrap();
+    assert!(String::from_utf8_lossy(&said).contains("before its publish was accepted"));
+}
+
+/// An encoder whose network broke is there again before the server has noticed.
+#[test]
+fn an_encoder_that_returns_takes_the_place_of_its_silent_connection() {
+    let node = Node::with(|settings| settings.limits.idle_ms = 600_000);
+    let mut lost = Peer::accepted(&node);
+    lost.stream(0..2);
+    let mut found = None;
+    node.wait("the encoder gets its place", || {
+        let (peer, accepted) = Peer::publish(&node, "camera", KEY);
+        found = accepted.then_some(peer);
+        accepted
+    });
+    let mut found = found.unwrap();
+    found.send(&metadata());
+    found.stream(2..4);
+    lost.try_send(&message(9, 4000, &flv_frame(0)));
+    lost.closed();
+    found.leave();
+    node.wait_for_end();
+    assert_eq!(node.frames(), expected(&[(0, 4)]));
+}
+
 /// A publisher.
 pub struct Peer {
     socket: TcpStream,
@@ -255,11 +374,15 @@ fn another_picture_size_during_a_push() {
 
 #[test]
 fn a_second_publisher_is_refused_and_the_first_one_goes_on() {
-    let node = node();
+    let node = Node::with(|settings| {
+        settings.keys.insert("camera".to_owned(), "another-secret".to_owned());
+        settings.linger_ms = 1000;
+    });
     let mut first = Peer::accepted(&node);
     first.stream(0..2);
     node.wait_for_frames(1);
-    let (second, accepted) = Peer::publish(&node, "camera", KEY);
+    // Another client: the own one would get the place of a publisher that stood still for a moment.
+    let (second, accepted) = Peer::publish(&node, "camera", "another-secret");
     assert!(!accepted);
     second.closed();
     assert_eq!(put(&node, "0.ts", &ts(SMALL, 0..RATE)), 409);
