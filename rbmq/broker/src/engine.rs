@@ -9,7 +9,7 @@
 //! The engine handles one event after the other. The engine holds no lock when it calls the framework.
 
 use std::sync::Arc;
-use std::sync::mpsc::RecvTimeoutError;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
 use access::{Authenticator, Identity};
@@ -57,7 +57,8 @@ pub(super) struct Engine {
     pub(super) observers: Observers,
     pub(super) logins: Logins,
     pub(super) lines: Lines,
-    pub(super) draining: bool,
+    /// Told when the publishers know how far they are, of a broker that stops.
+    pub(super) drained: Option<SyncSender<()>>,
 }
 
 impl Engine {
@@ -115,6 +116,7 @@ impl Engine {
         self.merged.expire(&self.tables, Instant::now(), &mut fx);
         self.execute(fx);
         self.tables.sessions.retry_counts(Instant::now());
+        self.check_drained();
     }
 
     fn handle(&mut self, event: Event) {
@@ -155,10 +157,7 @@ impl Engine {
             // The feed of a caller that has given up stays without a writer.
             Event::Feed { options, reply } => _ = reply.try_send(self.open_feed(*options)),
             Event::Local(ask) => ask.answer(|log, wake| self.merged.local_publisher(&self.tables, log, wake)),
-            Event::Drain(reply) => {
-                self.drain();
-                _ = reply.try_send(());
-            }
+            Event::Drain(reply) => self.drain(reply),
             Event::Reload(reloaded) => self.reload(*reloaded),
             Event::ClusterChanged => self.on_cluster_changed(),
             Event::Users(users) => self.on_users(users.0, &users.1),
@@ -247,7 +246,7 @@ impl Engine {
             }
             counters.refused(Refusal::Hello);
             conn.reject(&error.to_string());
-        } else if self.draining {
+        } else if self.tables.stopping.is_some() {
             counters.refused(Refusal::Draining);
             conn.reject(STOPPING);
             return None;
@@ -257,7 +256,7 @@ impl Engine {
 
     /// A client has shown who it is.
     fn let_in(&mut self, client: AcceptedClient) {
-        if self.draining {
+        if self.tables.stopping.is_some() {
             self.tables.counters.refused(Refusal::Draining);
             return client.conn.reject(STOPPING);
         }
@@ -307,7 +306,7 @@ impl Engine {
     }
 
     fn on_upstream_up(&mut self, index: usize, conn: &Conn) {
-        if self.draining {
+        if self.tables.stopping.is_some() {
             return conn.close(STOPPING);
         }
         let mut fx = Effects::new();
@@ -570,7 +569,7 @@ impl Engine {
 
     /// Sends the publishers away whose topics went to other members, and takes those that have waited.
     fn on_cluster_changed(&mut self) {
-        if self.draining {
+        if self.tables.stopping.is_some() {
             return;
         }
         self.merged.move_away(&self.tables);
@@ -583,10 +582,21 @@ impl Engine {
         }
     }
 
-    fn drain(&mut self) {
-        self.draining = true;
+    /// Begins to stop. The publishers of a cluster learn how far they are, for the next owner of their topics.
+    fn drain(&mut self, drained: SyncSender<()>) {
+        self.tables.stopping = Some(STOPPING);
         self.federation.stop();
-        self.tables.sessions.iter().for_each(|session| session.conn.close(STOPPING));
+        self.merged.move_away(&self.tables);
+        self.drained = Some(drained);
+    }
+
+    /// Disconnects the publishers of a broker that stops, when they have been told.
+    fn check_drained(&mut self) {
+        if let Some(drained) = self.drained.take_if(|_| !self.merged.is_moving()) {
+            self.tables.sessions.iter().for_each(|session| session.conn.close(STOPPING));
+            // Nobody waits any more if it took too long.
+            let _ = drained.try_send(());
+        }
     }
 
     fn census(&mut self, max_own: usize) -> Census {

@@ -357,7 +357,7 @@ fn engine(
         tables: tables::Tables::new(&watch.out, &settings, admission, audit, cluster, events),
         logins: logins.map_err(BrokerError::Thread)?,
         lines: lines::Lines::default(),
-        draining: false,
+        drained: None,
     })
 }
 

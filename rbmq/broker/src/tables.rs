@@ -39,6 +39,8 @@ pub(super) struct Tables {
     /// None: this broker has all of its topics.
     pub(super) cluster: Option<Arc<dyn Cluster>>,
     pub(super) events: Sender,
+    /// Why the broker stops.
+    pub(super) stopping: Option<&'static str>,
 }
 
 impl Tables {
@@ -61,6 +63,7 @@ impl Tables {
             audit,
             cluster,
             events: events.clone(),
+            stopping: None,
         }
     }
 
@@ -76,7 +79,11 @@ impl Tables {
     /// Which member of the cluster has a topic. What is not kept is here.
     pub(super) fn owner(&self, topic: &TopicName) -> Owner {
         let cluster = self.cluster.as_ref().filter(|_| self.settings.topics.of(topic).keep);
-        cluster.map_or(Owner::Here { term: 1 }, |cluster| cluster.owner(topic))
+        match (cluster, self.stopping) {
+            (None, _) => Owner::Here { term: 1 },
+            (Some(cluster), None) => cluster.owner(topic),
+            (Some(_), Some(reason)) => Owner::Unsettled { reason: reason.into() },
+        }
     }
 
     /// Whether this broker has a topic.

@@ -32,6 +32,8 @@ pub(crate) struct Place {
     pub(crate) epoch: Epoch,
     /// The bytes below this position are stored.
     pub(crate) position: Position,
+    /// Those below this position came to no log here, or to another part of it.
+    pub(crate) lacks_below: Position,
 }
 
 impl Place {
@@ -47,7 +49,8 @@ impl Place {
     fn decode(r: &mut Reader<'_>) -> Result<Self, FieldError> {
         let number = r.u32()?;
         let key = SessionKey { instance: r.u128()?, client: r.u128()? };
-        Ok(Self { number, key, bid: r.u32()?, epoch: Epoch(r.u128()?), position: r.u64()? })
+        let (bid, epoch, position) = (r.u32()?, Epoch(r.u128()?), r.u64()?);
+        Ok(Self { number, key, bid, epoch, position, lacks_below: 0 })
     }
 }
 
@@ -81,19 +84,27 @@ pub(crate) enum Entry {
 const SNAPSHOT: u8 = 1;
 const BEGINS: u8 = 2;
 const FLOORS: u8 = 3;
+/// A snapshot that says of each publisher what is lacking of its log.
+const SNAPSHOT_WITH_GAPS: u8 = 4;
 
 impl Entry {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(64);
         match self {
             Self::Snapshot { at, next_number, boot, clean, places } => {
-                bytes.push(SNAPSHOT);
+                let has_gaps = places.iter().any(|place| place.lacks_below > 0);
+                bytes.push(if has_gaps { SNAPSHOT_WITH_GAPS } else { SNAPSHOT });
                 bytes.extend_from_slice(&at.to_le_bytes());
                 bytes.extend_from_slice(&next_number.to_le_bytes());
                 bytes.extend_from_slice(&boot.to_le_bytes());
                 bytes.push(u8::from(*clean));
                 bytes.extend_from_slice(&u32::try_from(places.len()).unwrap_or(u32::MAX).to_le_bytes());
-                places.iter().for_each(|place| place.encode(&mut bytes));
+                for place in places {
+                    place.encode(&mut bytes);
+                    if has_gaps {
+                        bytes.extend_from_slice(&place.lacks_below.to_le_bytes());
+                    }
+                }
             }
             Self::Begins { at, place } => {
                 bytes.push(BEGINS);
@@ -114,12 +125,22 @@ impl Entry {
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, FieldError> {
         let mut r = Reader::new(bytes);
         let entry = match r.u8()? {
-            SNAPSHOT => {
+            kind @ (SNAPSHOT | SNAPSHOT_WITH_GAPS) => {
                 let (at, next_number, boot) = (r.u64()?, r.u32()?, r.u128()?);
                 let clean = r.u8()? != 0;
                 let count = r.u32()?;
-                let places = (0..count).map(|_| Place::decode(&mut r));
-                Self::Snapshot { at, next_number, boot, clean, places: places.collect::<Result<_, _>>()? }
+                let places = (0..count).map(|_| {
+                    let place = Place::decode(&mut r)?;
+                    let lacks_below = if kind == SNAPSHOT { 0 } else { r.u64()? };
+                    Ok(Place { lacks_below, ..place })
+                });
+                Self::Snapshot {
+                    at,
+                    next_number,
+                    boot,
+                    clean,
+                    places: places.collect::<Result<_, FieldError>>()?,
+                }
             }
             BEGINS => Self::Begins { at: r.u64()?, place: Place::decode(&mut r)? },
             FLOORS => {
@@ -143,17 +164,18 @@ pub(crate) struct Places {
 impl Places {
     /// The next run of a publisher begins here. Returns the entry for the journal if the runs do not say so.
     pub(crate) fn begins(&mut self, at: Position, place: Place) -> Option<Entry> {
-        if self.by_number.get(&place.number).is_some_and(|(known, _)| *known == place) {
+        let is_next = |known: &Place| Place { lacks_below: place.lacks_below, ..*known } == place;
+        if self.by_number.get(&place.number).is_some_and(|(known, _)| is_next(known)) {
             return None;
         }
         self.apply(at, place);
         Some(Entry::Begins { at, place })
     }
 
-    /// An entry of the journal.
+    /// An entry of the journal: what the publisher had before is not all here.
     pub(crate) fn apply(&mut self, at: Position, place: Place) {
         self.next_number = self.next_number.max(place.number.saturating_add(1));
-        self.by_number.insert(place.number, (place, at));
+        self.by_number.insert(place.number, (Place { lacks_below: place.position, ..place }, at));
     }
 
     /// A run of so many bytes was stored, which ends at `at` in the topic's log.
@@ -220,7 +242,7 @@ mod tests {
 
     fn place(number: u32, position: Position) -> Place {
         let key = SessionKey { instance: 7, client: number.into() };
-        Place { number, key, bid: 1, epoch: Epoch(9), position }
+        Place { number, key, bid: 1, epoch: Epoch(9), position, lacks_below: 0 }
     }
 
     fn run(number: u32, len: usize) -> Vec<u8> {
@@ -231,7 +253,10 @@ mod tests {
     fn entries_come_back_and_others_are_refused() {
         let places = vec![place(1, 5), place(4, 1 << 40)];
         let snapshot = Entry::Snapshot { at: 9, next_number: 5, boot: 3, clean: true, places };
-        for entry in [snapshot, Entry::Begins { at: 8, place: place(2, 0) }] {
+        let gap = Place { lacks_below: 4, ..place(1, 5) };
+        let gaps =
+            Entry::Snapshot { at: 9, next_number: 5, boot: 3, clean: true, places: vec![gap, place(4, 6)] };
+        for entry in [snapshot, gaps, Entry::Begins { at: 8, place: place(2, 0) }] {
             let bytes = entry.encode();
             assert_eq!(Entry::decode(&bytes).unwrap(), entry);
             for cut in 0..bytes.len() {

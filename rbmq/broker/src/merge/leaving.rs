@@ -12,6 +12,8 @@ use super::super::tables::Create;
 pub(super) struct Moving {
     /// Buffers of topics that nobody has.
     pub(super) waiting: BTreeMap<(SessionKey, Bid), Create>,
+    /// Publishers that are stopped, and their topics: it is not known yet how far they are.
+    pub(super) stopping: BTreeSet<(Bid, u32)>,
     /// Buffers of topics that went, whose publishers are being told.
     pub(super) leaving: BTreeSet<(SessionKey, Bid)>,
 }

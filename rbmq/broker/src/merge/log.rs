@@ -65,7 +65,7 @@ impl PublisherRing {
 
     fn origin(&self, number: u32, piece: &InView) -> Place {
         let Self { bid, key, .. } = *self;
-        Place { number, key, bid, epoch: piece.epoch(), position: piece.position() }
+        Place { number, key, bid, epoch: piece.epoch(), position: piece.position(), lacks_below: 0 }
     }
 }
 
@@ -109,7 +109,7 @@ impl SourceRing for Source {
             (source, piece) => {
                 let epoch = if let Self::Local(ring) = source { ring.epoch() } else { Epoch(0) };
                 let position = piece.end() - piece.bytes().len() as Position;
-                Place { number, key: SessionKey::BROKER, bid: 0, epoch, position }
+                Place { number, key: SessionKey::BROKER, bid: 0, epoch, position, lacks_below: 0 }
             }
         }
     }

@@ -96,7 +96,7 @@ impl<J> Events<J> {
     /// The signals of a publisher see to it that its arrivals and questions come once.
     fn add_note(&mut self, note: Note) {
         match note {
-            Note::Arrived(_) | Note::Asked(_) | Note::AskedDisk(_) | Note::Claimed(_) | Note::Stop(_) => {}
+            Note::Arrived(_) | Note::Asked(_) | Note::AskedDisk(_) | Note::Lacks(..) | Note::Stop(_) => {}
             // The last one counts.
             Note::Finish(_) | Note::Resume(_) => {
                 self.news.retain(|news| !matches!(news, News::Note(other) if *other == note));

@@ -57,6 +57,8 @@ pub(super) struct Member {
     pub(super) stage: Stage,
     /// The epoch of the publisher's log, once it is known.
     pub(super) epoch: Option<Epoch>,
+    /// What is taken for merged below this position is not here.
+    pub(super) lacks_below: Position,
     due: Option<Instant>,
 }
 
@@ -116,7 +118,7 @@ impl Members {
         let Some(topic) = self.topics.get_mut(&out_bid) else { return };
         topic.stays = true;
         topic.next_number = next_number;
-        for Place { number, key, bid, epoch, position } in places {
+        for Place { number, key, bid, epoch, position, lacks_below } in places {
             if self.get(key, bid).is_some_and(|other| other.stage.is_active()) {
                 continue;
             }
@@ -125,7 +127,8 @@ impl Members {
             let Some(topic) = self.topics.get_mut(&out_bid) else { return };
             topic.members.insert(number, (key, bid));
             let stage = Stage::Gone(position);
-            self.by_key.insert((key, bid), Member { out_bid, number, stage, epoch: Some(epoch), due: None });
+            let member = Member { out_bid, number, stage, epoch: Some(epoch), lacks_below, due: None };
+            self.by_key.insert((key, bid), member);
         }
     }
 
@@ -197,7 +200,8 @@ impl Members {
         let Some(topic) = self.topics.get_mut(&out_bid) else { return Err(TooManyMembers { open }) };
         topic.members.insert(number, (key, in_bid));
         topic.active += 1;
-        let member = Member { out_bid, number, stage: Stage::Opening, epoch: None, due: None };
+        let member =
+            Member { out_bid, number, stage: Stage::Opening, epoch: None, lacks_below: 0, due: None };
         self.by_key.insert((key, in_bid), member);
         self.set_topic_due(out_bid, None);
         Ok(number)
@@ -338,8 +342,14 @@ mod tests {
         let mut members = Members::default();
         members.insert(1, "k".parse().unwrap(), shared);
         let key = |client| SessionKey { instance: 1, client };
-        let place =
-            |(number, client)| Place { number, key: key(client), bid: 7, epoch: Epoch(1), position: 0 };
+        let place = |(number, client)| Place {
+            number,
+            key: key(client),
+            bid: 7,
+            epoch: Epoch(1),
+            position: 0,
+            lacks_below: 0,
+        };
         members.restore(1, [(1, 1), (2, 1), (3, 2)].map(place).to_vec(), 4);
         assert_eq!(members.get(key(1), 7).map(|member| member.number), Some(2));
         assert_eq!(members.members(1).len(), 2);

@@ -102,8 +102,8 @@ pub(super) enum Note {
     Asked(u32),
     /// The publisher waits for the disk. The positions are in its signals.
     AskedDisk(u32),
-    /// What is taken for merged of a publisher that has just joined is at another broker, as far as it says.
-    Claimed(u32),
+    /// What is taken for merged of a publisher below a position is at another broker, as far as it says.
+    Lacks(u32, Position),
     /// The publisher goes to another broker with what is not merged.
     Stop(u32),
     /// The publisher is removed with its data.
@@ -130,7 +130,7 @@ impl Note {
             | Self::Resume(number)
             | Self::Asked(number)
             | Self::AskedDisk(number)
-            | Self::Claimed(number)
+            | Self::Lacks(number, _)
             | Self::Stop(number)
             | Self::Remove(number) => number,
         }
@@ -312,9 +312,9 @@ impl<S: SourceRing> Merger<S> {
                     self.disk.ask(number, wanted.map(|position| position.load(Ordering::Acquire)));
                 }
             }
-            Note::Claimed(number) => {
+            Note::Lacks(number, below) => {
                 let source = self.sources.get_mut(&number);
-                source.into_iter().for_each(|source| source.lost_below = source.reached.merged);
+                source.into_iter().for_each(|source| source.lost_below = below);
             }
             Note::Stop(number) | Note::Remove(number) => {
                 let source = self.sources.remove(&number);

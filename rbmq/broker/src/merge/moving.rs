@@ -34,15 +34,18 @@ impl MergedTopics {
             if tables.has(name) {
                 continue;
             }
-            for number in self.members.local(out_bid) {
+            // Those of a broker that stops end with it, behind their last batch.
+            for number in self.members.local(out_bid).into_iter().filter(|_| tables.stopping.is_none()) {
                 topic.remove(number);
                 self.members.local_left(out_bid, number);
             }
             for (key, bid) in self.members.members(out_bid) {
                 let Some(member) = self.members.get(key, bid) else { continue };
                 let number = member.number;
+                // What a closed log has left is here, and nowhere else: it is still merged here.
                 if matches!(member.stage, Stage::Opening | Stage::Live | Stage::Away | Stage::Leaving) {
                     self.members.set_stage(key, bid, Stage::Moving, None);
+                    self.moving.stopping.insert((out_bid, number));
                     topic.stop(number);
                 }
             }
@@ -58,9 +61,12 @@ impl MergedTopics {
         stopped: Stopped,
         fx: &mut Effects,
     ) {
+        self.moving.stopping.remove(&(out_bid, number));
         let Some((key, bid)) = self.members.member(out_bid, number) else { return };
         let Some(topic) = self.members.name(out_bid).cloned() else { return };
-        let is_known = self.members.get(key, bid).is_some_and(|member| member.epoch.is_some());
+        let member = self.members.get(key, bid);
+        let is_known = member.is_some_and(|member| member.epoch.is_some());
+        let has_all = member.is_some_and(|member| member.lacks_below == 0);
         let Stopped { position, is_synced } = stopped;
         let Refused { code, reason } = match tables.owner(&topic) {
             Owner::Elsewhere { addresses } => elsewhere(&addresses, &topic),
@@ -72,7 +78,7 @@ impl MergedTopics {
         };
         info!("topic '{topic}': publisher {number} goes elsewhere at {position:?}: {reason}");
         if let Some(position) = position {
-            let synced = if is_synced { position } else { 0 };
+            let synced = if is_synced && has_all { position } else { 0 };
             fx.push(Effect::Answer { key, message: Control::Stored { bid, position, synced } });
         }
         fx.push(Effect::Answer { key, message: Control::Refused { bid, code, reason } });
@@ -107,6 +113,11 @@ impl MergedTopics {
             }
             !is_meant
         });
+    }
+
+    /// Whether publishers of topics that went have yet to learn how far they are.
+    pub(crate) fn is_moving(&self) -> bool {
+        !self.moving.stopping.is_empty() || !self.moving.leaving.is_empty()
     }
 
     /// When publishers are looked at that are being told.

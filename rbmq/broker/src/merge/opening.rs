@@ -154,6 +154,11 @@ impl MergedTopics {
         let (epoch, merged_to) = place_of(create, known, own);
         let number = self.number_in(out_bid, key, create, tables.settings.merge_max_publishers)?;
         let start = start_at(epoch, merged_to);
+        let Some(member) = self.members.get_mut(key, in_bid) else { return Ok(()) };
+        if let (Some(claimed), true) = (merged_to, merged_to > own) {
+            member.lacks_below = claimed;
+        }
+        let lacks_below = member.lacks_below;
         let (Some(session), Some(topic)) = (tables.sessions.get(key), self.members.topic(out_bid)) else {
             return Ok(());
         };
@@ -163,8 +168,8 @@ impl MergedTopics {
         }
         let ring = Source::Ring(PublisherRing { rin: session.rin.clone(), bid: in_bid, key });
         let arrivals = Arrivals::join(topic, number, ring, merged_to.unwrap_or(0));
-        if merged_to > own {
-            topic.claimed(number);
+        if lacks_below > 0 {
+            topic.lacks(number, lacks_below);
         }
         session.merged.insert(in_bid, arrivals);
         tables.admission.keep_member(key, in_bid, charge);

@@ -320,6 +320,7 @@ impl MergedTopics {
         for (key, in_bid) in &members {
             release(tables, *key, *in_bid);
         }
+        self.moving.stopping.retain(|(of, _)| *of != out_bid);
         if let Some(topic) = self.members.remove_topic(out_bid) {
             self.index.remove(out_bid);
             self.keeper.closed(out_bid);

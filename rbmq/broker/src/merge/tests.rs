@@ -69,7 +69,14 @@ impl SourceRing for Publisher {
 
     fn origin(&self, number: u32, piece: &Whole) -> Place {
         let position = (piece.end - piece.bytes.len()) as Position;
-        Place { number, key: SessionKey::BROKER, bid: number, epoch: Epoch(number.into()), position }
+        Place {
+            number,
+            key: SessionKey::BROKER,
+            bid: number,
+            epoch: Epoch(number.into()),
+            position,
+            lacks_below: 0,
+        }
     }
 }
 
@@ -381,7 +388,7 @@ fn the_disk_has_no_answer_for_what_is_said_to_be_at_another_broker() {
     ring.0.borrow_mut().bytes.resize(100, 0);
     (ring.0.borrow_mut().complete, ring.0.borrow_mut().released) = (100, 100);
     world.merger.join(0, ring.clone(), signals.clone(), 100);
-    world.merger.note(Note::Claimed(0));
+    world.merger.note(Note::Lacks(0, 100));
     world.rings.insert(0, ring.clone());
     world.step(&Step::Deliver(0, 30));
     for (synced, told) in [(100, "Lost"), (130, "Stored(130, 130)"), (90, "Lost")] {

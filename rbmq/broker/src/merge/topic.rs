@@ -132,9 +132,9 @@ impl MergedTopic {
         self.post(Event::Note(Note::Finish(number)));
     }
 
-    /// What is taken for merged of a publisher that has just joined is not here, so the disk has no answers for it.
-    pub(super) fn claimed(&self, number: u32) {
-        self.post(Event::Note(Note::Claimed(number)));
+    /// What is taken for merged of a publisher below a position is not here, so the disk has no answers for it.
+    pub(super) fn lacks(&self, number: u32, below: Position) {
+        self.post(Event::Note(Note::Lacks(number, below)));
     }
 
     /// No byte of a publisher is merged any more. [`inbox::Event::Stopped`] says how far its log was, and the publisher is removed.

@@ -8,11 +8,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use locks::Mutex;
-use rbmq::{ConfirmLevel, Publisher, StartFrom, Subscriber, TopicOpenError, TopicOptions, TopicWriter};
+use rbmq::{
+    ConfirmError, ConfirmLevel, Publisher, StartFrom, Subscriber, TopicOpenError, TopicOptions, TopicWriter,
+};
 use rbmq_broker::{Broker, BrokerConfig, Cluster, ClusterMember, Owner, Parts, Rule, TopicName, TopicStats};
 use rbmq_wire::{Control, Framing, Hello, RefuseCode, Role};
-use rocketbufs::Start;
 use rocketbufs::proto::Message;
+use rocketbufs::{Bid, Context, Listener, RIn, ROut, Start};
 use tempfile::TempDir;
 use testkit::{Proxy, Raw, own_addr};
 
@@ -55,6 +57,7 @@ fn config(dir: &Path) -> BrokerConfig {
     let mut config = BrokerConfig::default();
     config.broker.listen = own_addr();
     config.broker.keep_dir = dir.to_str().unwrap().into();
+    config.broker.drain_timeout_ms = 60_000;
     config.broker.topics = rules.to_vec().into();
     config
 }
@@ -269,6 +272,35 @@ fn the_topics_of_a_member_that_is_gone_go_on_where_others_have_them() {
 }
 
 #[test]
+fn what_waits_for_room_at_a_member_that_stops_in_order_comes_once() {
+    let mut members = Members::new(2);
+    members.give("k/stops", 1);
+    let mut subscriber = subscribe(&members.addr(0), "k/stops");
+    let mut writer = topic(&members.addr(0), "k/stops");
+    writer.publish(b"first").unwrap();
+    assert_eq!(subscriber.recv(Some(LONG)).unwrap().expect("the message").bytes, b"first");
+    let mut count = 0_u64;
+    while writer.publish_timeout(&count.to_le_bytes().repeat(100), Some(Duration::from_millis(500))).is_ok() {
+        count += 1;
+    }
+    let stopping = members.brokers.pop().unwrap();
+    let stopping = std::thread::spawn(move || stopping.stop());
+    let mut seen = vec![0; count as usize];
+    for left in (0..count).rev() {
+        if left == count / 2 {
+            members.give("k/stops", 0);
+        }
+        let message = subscriber.recv(Some(LONG)).unwrap();
+        let message = message.unwrap_or_else(|| panic!("{} of {count} are missing", left + 1));
+        seen[u64::from_le_bytes(message.bytes[..8].try_into().unwrap()) as usize] += 1;
+    }
+    assert!(seen.iter().all(|times| *times == 1));
+    assert_eq!(stopping.join().unwrap(), 0);
+    writer.publish(b"next").unwrap();
+    assert_eq!(subscriber.recv(Some(LONG)).unwrap().expect("the message").bytes, b"next");
+}
+
+#[test]
 fn a_kept_space_moves_as_one_topic() {
     let mut members = Members::new(2);
     members.give("$space/s", 1);
@@ -380,6 +412,70 @@ fn who_is_in_no_cluster_takes_no_place_and_answers_about_buffers_that_it_does_no
         let Message::App(bytes) = message else { return None };
         matches!(Control::decode(&bytes), Ok(Control::NotStored { bid: 9, .. })).then_some(())
     });
+}
+
+/// A member that takes a topic, and gives it away when it is told to, with what it says to have of it. Later it has it no more.
+struct Former {
+    addr: String,
+    taken: Arc<Mutex<Option<(RIn, Bid)>>>,
+    next: Vec<String>,
+    _parts: (Context, Listener, ROut),
+}
+
+impl Former {
+    fn start(next: &str) -> Self {
+        let ctx = Context::new(rocketbufs::Config::default()).unwrap();
+        let (out, listener) = (ROut::new(&ctx), Listener::bind(&ctx, "127.0.0.1:0").unwrap());
+        let (taken, next) = (Arc::<Mutex<Option<(RIn, Bid)>>>::default(), vec![next.to_owned()]);
+        let (first, owner) = (taken.clone(), next.clone());
+        listener.set_conn_cb(move |conn| {
+            let (first, owner) = (first.clone(), owner.clone());
+            RIn::new(&conn).set_control_msg_cb(move |rin, message| {
+                let Ok(Control::Create { bid, .. }) = Control::decode(message) else { return };
+                let mut first = first.lock();
+                if first.is_some() {
+                    return refuse(rin, bid, &owner);
+                }
+                say(rin, &Control::Created { bid });
+                *first = Some((rin.clone(), bid));
+            });
+        });
+        Self { addr: listener.local_addr(), taken, next, _parts: (ctx, listener, out) }
+    }
+
+    fn give_away(&self, position: u64) {
+        let (rin, bid) = self.taken.lock().clone().expect("a publisher");
+        say(&rin, &Control::Stored { bid, position, synced: 0 });
+        refuse(&rin, bid, &self.next);
+    }
+}
+
+fn say(rin: &RIn, message: &Control) {
+    rin.conn().send_control(&message.encode()).unwrap();
+}
+
+fn refuse(rin: &RIn, bid: Bid, owner: &[String]) {
+    let reason = RefuseCode::elsewhere(owner, "the test says so");
+    say(rin, &Control::Refused { bid, code: RefuseCode::Elsewhere, reason });
+}
+
+#[test]
+fn what_only_another_broker_is_said_to_have_is_confirmed_by_no_later_process() {
+    let mut members = Members::new(1);
+    let former = Former::start(&members.addr(0));
+    let mut writer = topic(&former.addr, "k/said");
+    let said = writer.publish(b"there, as it says").unwrap();
+    former.give_away(said);
+    for text in ["here", "again"] {
+        let here = writer.publish(text.as_bytes()).unwrap();
+        writer.confirm(here, ConfirmLevel::Stored, Some(LONG)).unwrap();
+        let error = writer.confirm(said, ConfirmLevel::Synced, Some(LONG)).unwrap_err();
+        assert!(matches!(error, ConfirmError::NotStored { lost: true, .. }), "{error:?}");
+        let config = members.brokers[0].config().clone();
+        members.brokers.pop().unwrap().stop();
+        let parts = Parts { cluster: Some(members.tables[0].clone()), ..Parts::default() };
+        members.brokers.push(Broker::start_with(config, parts).unwrap());
+    }
 }
 
 #[test]
