@@ -106,6 +106,8 @@ pub struct Segment<T> {
     pub wall_ns: u64,
     /// The parts, in order.
     pub parts: Vec<Part<T>>,
+    /// Whether a part is longer than parts may be, so that playlists have the segment without parts.
+    pub is_uneven: bool,
     /// How far the segment is.
     pub state: SegmentState,
     /// Whether the segment does not continue the previous one.
@@ -117,6 +119,11 @@ pub struct Segment<T> {
 }
 
 impl<T> Segment<T> {
+    /// Returns whether the segment begins with a frame that needs no other, as far as is known.
+    pub fn is_independent(&self) -> bool {
+        self.parts.first().is_none_or(|part| part.independent)
+    }
+
     /// Returns the size of all parts, in bytes.
     pub fn bytes(&self) -> u64 {
         self.parts.iter().map(|part| u64::from(part.bytes)).sum()
@@ -162,6 +169,8 @@ pub struct LiveWindow<T> {
     source_timeline: Option<u64>,
     target_us: u64,
     part_target_us: u64,
+    /// Whether a segment was ever complete: players know the length of parts, and the wall clock of the timeline.
+    known: bool,
     /// Wall clock minus presentation time, in nanoseconds, since the last discontinuity.
     wall_offset_ns: i128,
     /// The offset of another rendition, with the source's number of the timeline for which it holds.
@@ -177,7 +186,7 @@ pub struct LiveWindow<T> {
 
 impl<T> LiveWindow<T> {
     /// Creates an empty window. `target_us` and `part_target_us` are the announced longest durations of a segment and of a part;
-    /// the window raises them if its source exceeds them.
+    /// the window raises them if its source exceeds them, that of parts only during the first segment.
     pub fn new(target_us: u64, part_target_us: u64) -> Self {
         Self {
             segments: VecDeque::new(),
@@ -189,6 +198,7 @@ impl<T> LiveWindow<T> {
             source_timeline: None,
             target_us,
             part_target_us,
+            known: false,
             wall_offset_ns: 0,
             common_time: None,
             ended: false,
@@ -287,8 +297,7 @@ impl<T> LiveWindow<T> {
             (self.next..number).for_each(|missing| self.push_gap(missing));
         }
         if !self.begun || discontinuity {
-            let first = i128::from(part.produced_ns) - i128::from(part.duration_us) * 1000;
-            let own = first - i128::from(part.start_us) * 1000;
+            let own = wall_offset_ns(part);
             let common = self.common_time.filter(|(timeline, _)| Some(*timeline) == counted(part));
             self.wall_offset_ns = common.map_or(own, |(_, offset)| offset);
         }
@@ -299,11 +308,13 @@ impl<T> LiveWindow<T> {
             duration_us: 0,
             wall_ns: self.wall_ns(part.start_us),
             parts: Vec::new(),
+            is_uneven: false,
             state: if part.index == 0 { SegmentState::Open } else { SegmentState::Gap },
             discontinuity: self.begun && discontinuity,
             timeline: self.timeline,
             init: part.init,
         });
+        self.known |= self.begun;
         (self.begun, self.ended, self.next) = (true, false, number + 1);
         if self.segments.len() > RETIRED_FOR {
             self.retired.clear();
@@ -323,6 +334,7 @@ impl<T> LiveWindow<T> {
             duration_us: self.target_us,
             wall_ns,
             parts: Vec::new(),
+            is_uneven: false,
             state: SegmentState::Gap,
             discontinuity: false,
             timeline: self.timeline,
@@ -371,9 +383,17 @@ impl<T> LiveWindow<T> {
             segment.state = SegmentState::Gap;
             return Pushed::Unusable;
         }
-        self.part_target_us = self.part_target_us.max(part.duration_us.into());
+        if !self.known {
+            // The first parts may have waited at their source. No player has seen a date yet.
+            self.wall_offset_ns = self.wall_offset_ns.min(wall_offset_ns(&part));
+            segment.wall_ns =
+                u64::try_from(self.wall_offset_ns + i128::from(segment.start_us) * 1000).unwrap_or(0);
+            self.part_target_us = self.part_target_us.max(part.duration_us.into());
+        }
+        segment.is_uneven |= u64::from(part.duration_us) > self.part_target_us;
         if part.last {
             segment.state = SegmentState::Complete;
+            self.known = true;
         }
         let NewPart { duration_us, independent, bytes, data, .. } = part;
         segment.parts.push(Part { duration_us, independent, bytes, data });
@@ -497,7 +517,8 @@ impl<T> LiveWindow<T> {
         self.target_us
     }
 
-    /// Returns the longest duration of a part so far, in microseconds, and at least the announced one.
+    /// Returns the longest duration of a part of the first segment, in microseconds, and at least the announced one. It never changes after
+    /// that segment: players do not take another value (RFC 8216bis, 6.2.1).
     pub fn part_target_us(&self) -> u64 {
         self.part_target_us
     }
@@ -542,6 +563,12 @@ impl<T> LiveWindow<T> {
         });
         if reached && !beyond { Reached::Yes } else { Reached::NotYet }
     }
+}
+
+/// Wall clock minus presentation time, in nanoseconds, if the part came without delay.
+fn wall_offset_ns<T>(part: &NewPart<T>) -> i128 {
+    let first = i128::from(part.produced_ns) - i128::from(part.duration_us) * 1000;
+    first - i128::from(part.start_us) * 1000
 }
 
 /// The source's number of a part's timeline, unless it is above [`MAX_NUMBER`].

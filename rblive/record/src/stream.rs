@@ -233,7 +233,8 @@ impl Lane {
             .map(|own| {
                 let (duration_us, wall_ns, init) = (own.duration_us, own.wall_ns, own.init);
                 let gap = own.state == SegmentState::Gap;
-                let listed = VodSegment { duration_us, wall_ns, init, gap, discontinuity: own.discontinuity };
+                let (discontinuity, independent) = (own.discontinuity, own.is_independent());
+                let listed = VodSegment { duration_us, wall_ns, init, gap, discontinuity, independent };
                 (own.number, listed)
             })
             .collect();

@@ -17,8 +17,14 @@ pub fn record(root: &Path, bytes: usize) {
     let mut list = VodPlaylist::new(Container::Cmaf);
     for number in 0..2 {
         std::fs::write(folder.join(format!("1/{number}.m4s")), media(number, 0, bytes)).unwrap();
-        let segment =
-            VodSegment { duration_us: 1_000_000, wall_ns: 0, init: 7, gap: false, discontinuity: false };
+        let segment = VodSegment {
+            duration_us: 1_000_000,
+            wall_ns: 0,
+            init: 7,
+            gap: false,
+            discontinuity: false,
+            independent: true,
+        };
         list.push(&segment);
     }
     std::fs::write(folder.join("1/init-7.mp4"), "init").unwrap();

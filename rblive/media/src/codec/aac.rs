@@ -36,6 +36,12 @@ pub(super) fn from_record(record: Bytes) -> Result<AudioConfig, ConfigError> {
     Ok(AudioConfig { codec: AudioCodec::Aac, record, name, sample_rate: rate, channels, frame_samples })
 }
 
+/// The layout of channels with this `AudioSpecificConfig`, if its frames have the elements of AAC.
+pub(super) fn layout(record: &[u8]) -> Option<u32> {
+    let (object, _, channels, _) = parse(&mut Bits::new(record))?;
+    matches!(object, 1..=5 | 29).then_some(channels)
+}
+
 /// The object type, the core's rate, the channels, and whether frames are short.
 fn parse(bits: &mut Bits<'_>) -> Option<(u32, u32, u32, bool)> {
     let object = object_type(bits)?;

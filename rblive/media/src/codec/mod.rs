@@ -8,6 +8,7 @@ mod error;
 mod h264;
 mod hevc;
 pub(crate) mod nal;
+mod silence;
 
 pub(crate) use aac::{ADTS_HEADER_BYTES, ADTS_SYNC, Adts};
 pub(crate) use ac3::{AC3_HEADER_BYTES, AC3_SYNC, SyncFrame};
@@ -15,6 +16,7 @@ pub(crate) use h264::parameter_sets_to_config as h264_config;
 pub(crate) use hevc::parameter_sets_to_config as hevc_config;
 
 pub use error::ConfigError;
+pub(crate) use silence::silence;
 
 use bytes::Bytes;
 

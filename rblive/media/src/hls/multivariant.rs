@@ -10,10 +10,12 @@ pub type Measured = (Rendition, Option<u64>);
 /// Writes the playlist of a stream's renditions, each with the average bit rate of its segments, if that is known. The playlist of
 /// rendition 2 is at `2/media.m3u8` and `query`.
 ///
+/// Whether segments begin with key frames is in the media playlists, since an encoder may change it.
+///
 /// Renditions with pictures are variants. If there are any, renditions with sound alone are a group of alternatives to the
 /// sound of the variants; otherwise they are the variants.
 pub fn multivariant_playlist(renditions: &[Measured], query: &str) -> String {
-    let mut to = "#EXTM3U\n#EXT-X-VERSION:7\n#EXT-X-INDEPENDENT-SEGMENTS\n".to_owned();
+    let mut to = "#EXTM3U\n#EXT-X-VERSION:7\n".to_owned();
     let has_pictures = renditions.iter().any(|(own, _)| !own.is_audio_only());
     let sound: Vec<&Measured> =
         renditions.iter().filter(|(own, _)| own.is_audio_only() && has_pictures).collect();

@@ -25,6 +25,8 @@ pub struct VodSegment {
     pub gap: bool,
     /// Whether the segment does not continue the previous one.
     pub discontinuity: bool,
+    /// Whether the segment begins with a frame that needs no other.
+    pub independent: bool,
 }
 
 /// Why a text is no playlist that [`VodPlaylist::write`] has written.
@@ -41,7 +43,7 @@ pub struct VodError {
 /// use rblive_media::hls::{VodPlaylist, VodSegment};
 /// use rblive_media::rendition::Container;
 /// let mut playlist = VodPlaylist::new(Container::Ts);
-/// playlist.push(&VodSegment { duration_us: 2_000_000, wall_ns: 0, init: 0, gap: false, discontinuity: false });
+/// playlist.push(&VodSegment { duration_us: 2_000_000, wall_ns: 0, init: 0, gap: false, discontinuity: false, independent: true });
 /// let text = playlist.write();
 /// assert!(text.ends_with("#EXTINF:2.000000,\n0.ts\n#EXT-X-ENDLIST\n"));
 /// assert_eq!(VodPlaylist::read(&text), Ok(playlist));
@@ -57,6 +59,8 @@ pub struct VodPlaylist {
     duration_us: u64,
     /// The initialisation segment in force.
     init: Option<u32>,
+    /// Whether a segment needs frames of the one before.
+    dependent: bool,
     /// Whether the next segment has its date: the first one, and one after a hole.
     dated: bool,
     note: Option<String>,
@@ -73,6 +77,7 @@ impl VodPlaylist {
             longest_us: 0,
             duration_us: 0,
             init: None,
+            dependent: false,
             dated: true,
             note: None,
         }
@@ -132,6 +137,7 @@ impl VodPlaylist {
         let _ = writeln!(to, "#EXTINF:{},\n{file}", seconds(segment.duration_us));
         self.init = Some(segment.init).filter(|_| self.container == Container::Cmaf);
         (self.dated, self.gaps) = (segment.gap, self.gaps + u64::from(segment.gap));
+        self.dependent |= !segment.independent && !segment.gap && self.container == Container::Cmaf;
         self.count(segment.duration_us);
     }
 
@@ -141,7 +147,7 @@ impl VodPlaylist {
     /// ```
     /// use rblive_media::hls::{VodPlaylist, VodSegment};
     /// use rblive_media::rendition::Container;
-    /// let segment = VodSegment { duration_us: 2_000_000, wall_ns: 0, init: 7, gap: false, discontinuity: false };
+    /// let segment = VodSegment { duration_us: 2_000_000, wall_ns: 0, init: 7, gap: false, discontinuity: false, independent: true };
     /// let (mut first, mut second) = (VodPlaylist::new(Container::Cmaf), VodPlaylist::new(Container::Cmaf));
     /// (0..3).for_each(|_| first.push(&segment));
     /// second.fill(&first, 2);
@@ -201,7 +207,7 @@ impl VodPlaylist {
         let mut to = String::with_capacity(self.lines.len() + 200);
         let _ = write!(to, "#EXTM3U\n#EXT-X-VERSION:{version}\n#EXT-X-TARGETDURATION:{target}\n");
         to.push_str("#EXT-X-MEDIA-SEQUENCE:0\n#EXT-X-PLAYLIST-TYPE:VOD\n");
-        if self.container == Container::Cmaf {
+        if self.container == Container::Cmaf && !self.dependent {
             to.push_str(INDEPENDENT);
         }
         if let Some(note) = &self.note {
@@ -217,9 +223,12 @@ impl VodPlaylist {
     /// # Errors
     /// The text has other lines.
     pub fn read(text: &str) -> Result<Self, VodError> {
-        let cmaf = text.contains(INDEPENDENT);
+        let independent = text.contains(INDEPENDENT);
+        // Segments of MPEG-TS have no map.
+        let cmaf = independent || text.contains("\n#EXT-X-MAP:");
         let mut playlist = Self::new(if cmaf { Container::Cmaf } else { Container::Ts });
-        let mut lines = text.lines().enumerate().skip(if cmaf { 6 } else { 5 });
+        playlist.dependent = cmaf && !independent;
+        let mut lines = text.lines().enumerate().skip(if independent { 6 } else { 5 });
         let (mut gap, mut duration_us) = (false, None);
         for (index, line) in &mut lines {
             let wrong = VodError { line: index + 1 };

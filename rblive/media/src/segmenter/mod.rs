@@ -9,6 +9,8 @@
 //! A part is complete when the next frame of the leading track arrives (video, if there is some): only then its duration is known.
 //! Times begin at 0 with the first key frame and continue over restarts, jumps and changes of the codec, with which timelines begin.
 
+mod clock;
+mod oddity;
 mod part;
 mod pending;
 
@@ -17,21 +19,26 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use crate::cmaf;
+use crate::codec;
 use crate::timeline::Timeline;
-use crate::unit::{AccessUnit, Input, Media, TICKS_PER_SECOND, TrackConfig};
+use crate::unit::{AccessUnit, AudioCodec, Input, Media, TICKS_PER_SECOND, TrackConfig};
+use clock::{Clocks, MAX_LEAD, Role, Step};
+pub use oddity::Oddity;
 pub use part::Part;
 use part::Parts;
+use pending::Taken;
 
-/// A timestamp that differs by more from its predecessor begins a new timeline, in ticks.
-const MAX_JUMP: i64 = 10 * TICKS_PER_SECOND;
-/// Decoding times that go back by more begin a new timeline: the encoder has started over. In ticks.
-const MAX_STEP_BACK: i64 = TICKS_PER_SECOND / 2;
-/// How long frames wait at the beginning for the configuration of the other track, in ticks.
+/// How long frames wait at the beginning for the configuration of the other track, in ticks. Pictures that are announced have no
+/// substitute, as sound has.
 const MAX_WAIT: i64 = TICKS_PER_SECOND;
+const MAX_WAIT_FOR_PICTURES: i64 = 4 * TICKS_PER_SECOND;
+/// The `AudioSpecificConfig` of announced sound that does not come: AAC-LC of 48 kHz, two channels.
+const UNHEARD: [u8; 2] = [0x11, 0x90];
+/// How far the sound may be behind the pictures before silence takes its place, in ticks. Encoders whose sound is always later get more time.
+const FIRST_PATIENCE: i64 = 7 * TICKS_PER_SECOND / 10;
+const MAX_PATIENCE: i64 = 5 * TICKS_PER_SECOND;
 /// The most frames that wait at the beginning for the configuration of the other track: the clocks of some encoders stand still.
 const MAX_EARLY: usize = 4096;
-/// How far audio may be ahead of video before parts without video are made, in ticks.
-const MAX_LEAD: i64 = 2 * TICKS_PER_SECOND;
 /// The bytes of a part's boxes. The entries of its frames in these boxes have a sixteenth of the part besides.
 const HEAD_BYTES: usize = 1024;
 const TICKS_PER_MS: i64 = TICKS_PER_SECOND / 1000;
@@ -88,7 +95,15 @@ pub struct Segmenter {
     timeline: Timeline,
     /// The difference of the timeline's timestamps and the input's.
     shift: Option<i64>,
-    last: [Option<i64>; 2],
+    clocks: Clocks,
+    /// The next key frame begins a timeline.
+    breaks: bool,
+    /// Configurations that are in force from the next key frame on.
+    next: [Option<TrackConfig>; 2],
+    /// Whether silence is in the place of the sound.
+    is_silent: bool,
+    patience: i64,
+    oddities: Vec<Oddity>,
     pending: pending::Pending,
     pending_bytes: usize,
     parts: Parts,
@@ -113,7 +128,12 @@ impl Segmenter {
             begun: false,
             timeline,
             shift: None,
-            last: [None; 2],
+            clocks: Clocks::default(),
+            breaks: false,
+            next: [None, None],
+            is_silent: false,
+            patience: FIRST_PATIENCE,
+            oddities: Vec::new(),
             pending: pending::Pending::default(),
             pending_bytes: 0,
             parts: Parts::new(),
@@ -172,6 +192,17 @@ impl Segmenter {
         self.dropped
     }
 
+    /// What the encoder has done wrong since the last call. What happened several times since then may be there once.
+    pub fn take_oddities(&mut self) -> Vec<Oddity> {
+        std::mem::take(&mut self.oddities)
+    }
+
+    fn oddity(&mut self, oddity: Oddity) {
+        if self.oddities.len() < Oddity::ALL.len() {
+            self.oddities.push(oddity);
+        }
+    }
+
     /// Ends the segment. The input that follows is a new timeline of the same stream: the encoder starts over, or another
     /// one takes its place. The new timeline may have other tracks.
     pub fn finish(&mut self) {
@@ -180,27 +211,44 @@ impl Segmenter {
         }
         self.end_timeline();
         (self.video, self.audio, self.expected, self.begun) = (None, None, None, false);
+        (self.is_silent, self.patience) = (false, FIRST_PATIENCE);
         self.dropped += self.early.len() as u64;
         self.early.clear();
         self.pending_bytes = 0;
     }
 
-    /// Sets the configuration of a track, for the frames that follow.
+    /// Sets the configuration of a track, for the frames that follow. Where there are pictures, another one than before is in force from
+    /// the next key frame on, so that each segment begins with one.
     pub fn configure(&mut self, config: TrackConfig) {
-        let is_video = config.media() == Media::Video;
-        let known = if is_video { &self.video } else { &self.audio };
-        if known.as_ref() == Some(&config) {
+        let track = if config.media() == Media::Video { &mut self.video } else { &mut self.audio };
+        let next = &mut self.next[usize::from(config.media() == Media::Audio)];
+        let is_known = next.take().is_some() || track.is_some();
+        if track.as_ref() == Some(&config) {
             return;
         }
-        if self.begun {
-            // The timeline continues with another initialisation segment.
+        if !self.begun {
+            *track = Some(config);
+            return;
+        }
+        *next = Some(config);
+        if !is_known {
+            self.oddity(Oddity::LateTrack);
+        }
+        if self.video.is_none() || self.shift.is_none() {
             self.close_segment(self.pending.end());
-            self.timeline.hole();
+            self.renew();
         }
-        *(if is_video { &mut self.video } else { &mut self.audio }) = Some(config);
-        if self.begun {
-            self.make_init();
+    }
+
+    /// The timeline goes on with another initialisation segment, if a configuration has changed.
+    fn renew(&mut self) {
+        let [video, audio] = std::mem::take(&mut self.next);
+        if video.is_none() && audio.is_none() {
+            return;
         }
+        (self.video, self.audio) = (video.or(self.video.take()), audio.or(self.audio.take()));
+        self.timeline.hole();
+        self.make_init();
     }
 
     fn early_or_unit(&mut self, unit: AccessUnit) {
@@ -211,7 +259,12 @@ impl Segmenter {
         self.early.push_back(unit);
         let wanted = self.expected.unwrap_or([true; 2]);
         let missing = (wanted[0] && self.video.is_none()) || (wanted[1] && self.audio.is_none());
-        let waited = self.early.front().is_some_and(|first| (time - first.dts).abs() >= MAX_WAIT);
+        let most = if wanted[0] && self.video.is_none() && self.expected.is_some() {
+            MAX_WAIT_FOR_PICTURES
+        } else {
+            MAX_WAIT
+        };
+        let waited = self.early.front().is_some_and(|first| (time - first.dts).abs() >= most);
         let is_full = self.early.len() > MAX_EARLY;
         if !missing || (waited || is_full) && (self.video.is_some() || self.audio.is_some()) {
             self.begin();
@@ -222,6 +275,11 @@ impl Segmenter {
 
     fn begin(&mut self) {
         self.begun = true;
+        if self.expected == Some([true; 2]) && self.audio.is_none() {
+            // Players do not take a track that begins later.
+            let unheard = codec::audio_config(AudioCodec::Aac, Bytes::from_static(&UNHEARD));
+            self.audio = unheard.ok().map(TrackConfig::Audio);
+        }
         self.make_init();
         for unit in std::mem::take(&mut self.early) {
             self.unit(unit);
@@ -238,59 +296,82 @@ impl Segmenter {
         self.pending_bytes = self.pending_bytes.saturating_sub(unit.data.len());
     }
 
-    fn unit(&mut self, mut unit: AccessUnit) {
-        let (known, track) = match unit.media {
-            Media::Video => (self.video.is_some(), 0),
-            Media::Audio => (self.audio.is_some(), 1),
+    fn unit(&mut self, unit: AccessUnit) {
+        let is_known = match unit.media {
+            Media::Video => self.video.is_some(),
+            Media::Audio => self.audio.is_some() && self.next[1].is_none(),
         };
-        if !known {
+        let leads = self.leads(unit.media);
+        let begins = self.shift.is_none() && is_known && leads && unit.key;
+        if !is_known || self.shift.is_none() && !(begins && self.begin_timeline(unit.dts)) {
             return self.drop_unit(&unit);
         }
-        // Until this track has begun, the times of the other track are the reference.
-        let own = self.last[track];
-        let jumps =
-            own.or(self.last[1 - track]).is_some_and(|last| unit.dts.abs_diff(last) > MAX_JUMP as u64);
-        let is_back = own.is_some_and(|last| unit.dts < last.saturating_sub(MAX_STEP_BACK));
-        // Other renditions may have segments where this one has a hole, so its next segment gets its number from its time.
-        let is_late = own.is_some_and(|last| unit.dts.saturating_sub(last) > self.target());
-        let skips = is_late && self.timeline.is_shared();
-        if jumps || is_back || skips {
-            self.end_timeline();
+        let most = self.timeline.is_shared().then(|| self.target());
+        let steps = self.clocks.take(unit, Role { leads, most });
+        steps.into_iter().for_each(|step| self.step(step));
+    }
+
+    fn leads(&self, media: Media) -> bool {
+        media == Media::Video || self.video.is_none()
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Unit(unit) => self.timed(unit),
+            Step::Jumped => {
+                self.breaks = true;
+                self.oddity(Oddity::Jump);
+            }
+            // Other renditions have segments where this one has a hole, so its next segment gets its number from its time.
+            Step::Restart(units) => {
+                self.oddity(Oddity::Jump);
+                self.end_timeline();
+                units.into_iter().for_each(|unit| self.unit(unit));
+            }
+            Step::Mended => self.oddity(Oddity::Time),
+            Step::Placed => self.oddity(Oddity::Clocks),
         }
-        let leads = unit.media == Media::Video || self.video.is_none();
-        let begins = self.shift.is_none() && leads && unit.key;
-        let shift = if begins { self.begin_timeline(unit.dts) } else { self.shift };
-        let Some(shift) = shift else { return self.drop_unit(&unit) };
-        let offset = unit.pts.saturating_sub(unit.dts).clamp(-MAX_JUMP, MAX_JUMP);
-        // Times within a track always grow: players stop at a frame that does not come after the one before.
-        unit.dts = self.last[track].map_or(unit.dts, |last| unit.dts.max(last + 1));
-        self.last[track] = Some(unit.dts);
-        unit.dts += shift;
-        unit.pts = unit.dts + offset;
+    }
+
+    /// Takes a frame with a time on the stream's clock.
+    fn timed(&mut self, mut unit: AccessUnit) {
+        let Some(shift) = self.shift else { return self.drop_unit(&unit) };
+        (unit.dts, unit.pts) = (unit.dts + shift, unit.pts + shift);
         if unit.dts < self.parts.timeline_start() {
             return self.drop_unit(&unit);
         }
-        if leads { self.leading(unit) } else { self.following(unit) }
+        if self.leads(unit.media) { self.leading(unit) } else { self.following(unit) }
     }
 
     fn leading(&mut self, unit: AccessUnit) {
         let (now, frame) = (unit.dts, self.pending.frame(unit.media));
-        if self.pending.has(unit.media) || self.parts.is_open() {
-            let length = now - self.segment_start();
-            let part = now + frame - self.parts.part_start();
-            // Encoders place key frames by counting frames, with timestamps rounded to milliseconds.
-            let target = self.target() - frame / 2;
-            if unit.key && length >= target || length >= i64::from(self.config.max_segment_ms) * TICKS_PER_MS
-            {
+        let is_open = self.pending.has(unit.media) || self.parts.is_open();
+        let length = now - self.segment_start();
+        let part = now + frame - self.parts.part_start();
+        // Encoders place key frames by counting frames, with timestamps rounded to milliseconds.
+        let target = self.target() - frame / 2;
+        let changes = self.breaks || self.next.iter().any(Option::is_some);
+        let is_long = length >= i64::from(self.config.max_segment_ms) * TICKS_PER_MS;
+        if !is_open || is_long || unit.key && (length >= target || changes) {
+            if is_open {
                 self.close_segment(now);
-            } else if part > i64::from(self.config.part_ms) * TICKS_PER_MS + TICKS_PER_MS
-                || self.is_full(&unit)
-            {
-                self.close_part(now, false);
             }
+            if !unit.key {
+                self.oddity(Oddity::KeyFrames);
+            } else if std::mem::take(&mut self.breaks) {
+                self.timeline.hole();
+            }
+            self.renew();
+        } else if part > self.part() || self.is_full(&unit) {
+            self.close_part(now, false);
         }
         self.parts.open_at(now);
         self.pending.push(unit);
+    }
+
+    /// The longest part, in ticks: times may be rounded to milliseconds.
+    fn part(&self) -> i64 {
+        i64::from(self.config.part_ms) * TICKS_PER_MS + TICKS_PER_MS
     }
 
     /// The beginning of the open segment, in ticks. Sound alone could be cut at any frame, and follows the other renditions.
@@ -314,8 +395,9 @@ impl Segmenter {
     fn following(&mut self, unit: AccessUnit) {
         let now = unit.dts;
         self.pending.push(unit);
+        let part = now + self.pending.frame(Media::Audio) - self.parts.part_start();
         if now - self.pending.last(Media::Video).unwrap_or(self.parts.part_start()) > MAX_LEAD
-            && now - self.parts.part_start() > i64::from(self.config.part_ms) * TICKS_PER_MS
+            && part > self.part()
         {
             let length = now - self.parts.segment_start();
             self.close_part(now, length >= i64::from(self.config.max_segment_ms) * TICKS_PER_MS);
@@ -331,23 +413,47 @@ impl Segmenter {
 
     fn close_part(&mut self, end: i64, last: bool) {
         let lead = if self.video.is_some() { Media::Video } else { Media::Audio };
-        let taken = self.pending.take_before(end, lead);
-        self.ready.extend(self.parts.close(taken, end, last, &self.timeline));
+        let mut taken = self.pending.take_before(end, lead);
+        if lead == Media::Video && self.audio.is_some() {
+            self.fill(&mut taken, end);
+        }
+        let pieces = taken.split(self.parts.part_start(), end, self.part());
+        for (piece, stop) in pieces {
+            let is_last = last && stop == end;
+            self.ready.extend(self.parts.close(&piece, [stop, end], is_last, &self.timeline));
+        }
         self.pending_bytes = self.pending.bytes();
         self.timeline.reach(end);
     }
 
-    /// Begins a timeline with a key frame. `None`: the other renditions have no segment that begins there.
-    fn begin_timeline(&mut self, dts: i64) -> Option<i64> {
+    /// Puts silence where the sound has holes or does not come: players stand still where one of the tracks ends.
+    fn fill(&mut self, taken: &mut Taken, end: i64) {
+        let heard = self.pending.last(Media::Audio).unwrap_or(self.parts.timeline_start());
+        let is_missing = end - heard > self.patience;
+        if is_missing && !self.is_silent {
+            self.oddity(if self.parts.has_silence() { Oddity::Silence } else { Oddity::NoSound });
+        }
+        self.is_silent = is_missing;
+        let late = self.parts.fill(taken, end, is_missing);
+        if late > 0 {
+            self.dropped += late as u64;
+            self.patience = (2 * self.patience).min(MAX_PATIENCE);
+        }
+    }
+
+    /// Begins a timeline with a key frame. False: the other renditions have no segment that begins there.
+    fn begin_timeline(&mut self, dts: i64) -> bool {
         self.shift = self.timeline.join(dts, self.parts.timeline_start(), self.target());
         if let Some(shift) = self.shift {
             self.parts.begin_timeline_at(dts.saturating_add(shift));
         }
-        self.shift
+        self.shift.is_some()
     }
 
     /// Ends the segment and the timeline. The input that follows begins another timeline, with the same tracks.
     pub fn end_timeline(&mut self) {
+        let waiting = self.clocks.flush();
+        waiting.into_iter().for_each(|step| self.step(step));
         if self.shift.take().is_some() {
             let end = self.pending.end().max(self.parts.part_start() + 1);
             self.close_segment(end);
@@ -355,7 +461,8 @@ impl Segmenter {
             self.pending_bytes = self.early.iter().map(|unit| unit.data.len()).sum();
             self.parts.begin_timeline_at(end);
         }
+        self.renew();
         self.timeline.end();
-        self.last = [None; 2];
+        (self.clocks, self.breaks) = (Clocks::default(), false);
     }
 }

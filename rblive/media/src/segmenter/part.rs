@@ -4,12 +4,16 @@ use bytes::Bytes;
 
 use super::pending::Taken;
 use crate::cmaf::{self, Run, Sample};
+use crate::codec;
 use crate::timeline::{Numbers, Timeline};
 use crate::unit::{AccessUnit, Media, TICKS_PER_SECOND, TrackConfig};
 
 /// The largest difference between the time of an audio frame and the end of the frame before, in ticks, up to which the frame follows
 /// without a hole. Timestamps of RTMP are rounded to milliseconds, and encoders' clocks jitter; listeners hear every hole.
 const MAX_AUDIO_DRIFT: i64 = TICKS_PER_SECOND / 20;
+
+/// The longest hole of the sound that is filled with silence at once, in ticks.
+const MAX_FILLED: i64 = 20 * TICKS_PER_SECOND;
 
 /// A complete part: `moof` and `mdat`.
 #[derive(Debug, Clone)]
@@ -22,7 +26,7 @@ pub struct Part {
     pub start_us: u64,
     /// The duration in microseconds.
     pub duration_us: u32,
-    /// Whether the part begins with a key frame; parts of audio alone do.
+    /// Whether the part begins with a key frame. Of a stream of audio alone, each part does.
     pub independent: bool,
     /// Whether the part is the last one of its segment.
     pub last: bool,
@@ -32,7 +36,7 @@ pub struct Part {
     pub timeline: u64,
     /// The frames of video in the part.
     pub video_frames: u32,
-    /// The frames of audio in the part.
+    /// The frames of the encoder's audio in the part.
     pub audio_frames: u32,
     /// The initialisation segment that the part needs.
     pub init: Bytes,
@@ -87,6 +91,11 @@ pub(super) struct Parts {
     frame_samples: u32,
     /// Where the next frame of audio belongs, in samples.
     next_audio: Option<i64>,
+    /// A frame of silence of the audio's codec.
+    silence: Option<Bytes>,
+    /// Where the first frame of audio belongs, and where the newest silence ends, in ticks.
+    audio_from: i64,
+    silent_until: i64,
 }
 
 fn microseconds(ticks: i64) -> u64 {
@@ -106,6 +115,9 @@ impl Parts {
             audio_rate: 1,
             frame_samples: 1024,
             next_audio: None,
+            silence: None,
+            audio_from: 0,
+            silent_until: 0,
         }
     }
 
@@ -131,14 +143,58 @@ impl Parts {
         for track in tracks {
             if let TrackConfig::Audio(audio) = track {
                 (self.audio_rate, self.frame_samples) = (i64::from(audio.sample_rate), audio.frame_samples);
+                self.silence = codec::silence(audio);
             }
         }
-        self.next_audio = None;
+        (self.next_audio, self.audio_from) = (None, self.part_start);
     }
 
     pub(super) fn begin_timeline_at(&mut self, start: i64) {
         (self.timeline_start, self.segment_start, self.part_start) = (start, start, start);
-        self.next_audio = None;
+        (self.next_audio, self.audio_from, self.silent_until) = (None, start, start);
+    }
+
+    /// Where the sound of the parts so far ends, in ticks.
+    fn audio_end(&self) -> i64 {
+        let ticks = |samples| {
+            (i128::from(samples) * i128::from(TICKS_PER_SECOND) / i128::from(self.audio_rate)) as i64
+        };
+        self.next_audio.map_or(self.audio_from, ticks)
+    }
+
+    /// Whether the codec of the sound has silence.
+    pub(super) fn has_silence(&self) -> bool {
+        self.silence.is_some()
+    }
+
+    /// Fills holes of the sound with silence, and if sound `is_missing`, until `end`. Sound that comes later than the silence in its place
+    /// is left out. Returns how many frames those are.
+    pub(super) fn fill(&mut self, taken: &mut Taken, end: i64, is_missing: bool) -> usize {
+        let Some(silence) = self.silence.clone() else { return 0 };
+        let frame = (i64::from(self.frame_samples) * TICKS_PER_SECOND / self.audio_rate).max(1);
+        let count = taken.audio.len();
+        taken.audio.retain(|unit| unit.dts + frame / 2 >= self.silent_until);
+        let (late, mut next) = (count - taken.audio.len(), self.audio_end());
+        let (units, all) = (std::mem::take(&mut taken.audio), &mut taken.audio);
+        let mut fill = |all: &mut Vec<AccessUnit>, from: i64, until: i64| {
+            let count = ((until - from).min(MAX_FILLED) / frame).max(0);
+            let unit =
+                |dts| AccessUnit { media: Media::Audio, dts, pts: dts, key: true, data: silence.clone() };
+            all.extend((0..count).map(|at| unit(from + at * frame)));
+            taken.silent += count as u32;
+            from + count * frame
+        };
+        for unit in units {
+            if unit.dts - next > MAX_AUDIO_DRIFT {
+                next = fill(all, next, unit.dts);
+            }
+            next = next.max(unit.dts) + frame;
+            all.push(unit);
+        }
+        if is_missing {
+            self.silent_until = fill(all, next, end);
+        }
+        late
     }
 
     /// Begins a segment here unless one is open.
@@ -149,17 +205,23 @@ impl Parts {
         }
     }
 
-    /// Makes a part of frames. The segment ends with its `last` part.
-    pub(super) fn close(&mut self, taken: Taken, end: i64, last: bool, timeline: &Timeline) -> Option<Part> {
+    /// Makes a part of frames, of which the last picture lasts until `video_end`. The segment ends with its `last` part.
+    pub(super) fn close(
+        &mut self,
+        taken: &Taken,
+        [end, video_end]: [i64; 2],
+        last: bool,
+        timeline: &Timeline,
+    ) -> Option<Part> {
         if taken.video.is_empty() && taken.audio.is_empty() {
             // A part is closed when the first frame of the next one is there, and a segment with its last part.
             return None;
         }
         // Late video, after parts without video, does not turn the timeline back.
         let end = end.max(self.part_start + 1);
-        let first = taken.video.first().or(taken.audio.first());
+        let first = if taken.lead == Media::Video { taken.video.first() } else { taken.audio.first() };
         let independent = first.is_some_and(|unit| unit.key);
-        let runs: Vec<Run> = [self.video_run(&taken.video, end), self.audio_run(&taken.audio)]
+        let runs: Vec<Run> = [self.video_run(&taken.video, video_end.max(end)), self.audio_run(&taken.audio)]
             .into_iter()
             .filter(|run| !run.samples.is_empty())
             .collect();
@@ -177,7 +239,7 @@ impl Parts {
             discontinuity,
             timeline: own,
             video_frames: taken.video.len() as u32,
-            audio_frames: taken.audio.len() as u32,
+            audio_frames: taken.audio.len() as u32 - taken.silent,
             init: self.init.clone(),
             bytes: head.len() + data.iter().map(Bytes::len).sum::<usize>(),
             head,

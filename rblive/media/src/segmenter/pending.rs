@@ -17,10 +17,40 @@ pub(super) struct Pending {
 }
 
 /// The frames of a part, in decoding order.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Taken {
+    /// The track at whose frames parts are cut.
+    pub(super) lead: Media,
     pub(super) video: Vec<AccessUnit>,
     pub(super) audio: Vec<AccessUnit>,
+    /// How many frames of the audio are silence that was put there.
+    pub(super) silent: u32,
+}
+
+impl Taken {
+    /// Frames from `from` to `end` as parts of at most `most` ticks, and the ends of these parts. Where a picture lasts for longer, the
+    /// sound of that time is in parts of its own; without sound, the part is as long as the picture.
+    pub(super) fn split(mut self, from: i64, end: i64, most: i64) -> Vec<(Self, i64)> {
+        let count = if self.lead == Media::Video { (end - from + most - 1) / most } else { 1 };
+        let stop = |at: i64| from + (end - from) * at / count.max(1);
+        let index = |audio: &[AccessUnit], at: i64| audio.partition_point(|unit| unit.dts < stop(at));
+        let has_sound = |at: i64| index(&self.audio, at) < index(&self.audio, at + 1);
+        // The pictures are in the first part, and end within it but for the last one.
+        let in_first = self.video.last().is_some_and(|unit| unit.dts < stop(1));
+        if count <= 1 || !in_first || !(1..count).all(has_sound) {
+            return vec![(self, end)];
+        }
+        let mut parts = Vec::with_capacity(count as usize);
+        for at in 1..=count {
+            let rest =
+                self.audio.split_off(if at == count { self.audio.len() } else { index(&self.audio, at) });
+            let (video, audio) = (std::mem::take(&mut self.video), std::mem::replace(&mut self.audio, rest));
+            let silent = self.silent.min(audio.len() as u32);
+            self.silent -= silent;
+            parts.push((Self { lead: self.lead, video, audio, silent }, stop(at)));
+        }
+        parts
+    }
 }
 
 fn index(media: Media) -> usize {
@@ -70,7 +100,7 @@ impl Pending {
                 if media == lead { units.len() } else { units.partition_point(|unit| unit.dts < end) };
             units.drain(..count).collect()
         };
-        let taken = Taken { video: take(Media::Video), audio: take(Media::Audio) };
+        let taken = Taken { lead, video: take(Media::Video), audio: take(Media::Audio), silent: 0 };
         self.bytes -= taken.video.iter().chain(&taken.audio).map(|unit| unit.data.len()).sum::<usize>();
         taken
     }

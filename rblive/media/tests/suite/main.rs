@@ -1,8 +1,11 @@
 //! The formats of live video, as their users call them.
 
+mod clocks;
 mod ffmpeg;
 mod ladder;
+mod live;
 mod playlists;
+mod sound;
 mod still;
 mod timeline;
 mod timing;

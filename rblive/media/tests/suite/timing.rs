@@ -45,7 +45,7 @@ fn parts(segmenter: &mut Segmenter, all: &mut Vec<Part>) {
             assert!(part.start_us + 1 >= end, "{} after {end}", part.start_us);
             assert!(part.start_us <= end + 1 || before.last, "a segment has no hole");
         }
-        assert!(part.duration_us > 0 && part.video_frames + part.audio_frames > 0);
+        assert!(part.duration_us > 0 && part.size() > 0);
         all.push(part);
     }
 }

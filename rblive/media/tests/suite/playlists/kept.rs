@@ -6,13 +6,14 @@ use rblive_media::hls::{VodPlaylist, VodSegment, with_query};
 use rblive_media::rendition::Container;
 
 fn segments() -> impl Strategy<Value = Vec<VodSegment>> {
-    let one = (1..20_000_000u64, 0..3u32, any::<bool>(), any::<bool>());
-    let one = one.prop_map(|(duration_us, init, gap, discontinuity)| VodSegment {
+    let one = (1..20_000_000u64, 0..3u32, any::<bool>(), any::<bool>(), any::<bool>());
+    let one = one.prop_map(|(duration_us, init, gap, discontinuity, independent)| VodSegment {
         duration_us,
         wall_ns: 1_760_000_000_000_000_000,
         init,
         gap,
         discontinuity,
+        independent,
     });
     proptest::collection::vec(one, 1..40)
 }
@@ -37,6 +38,8 @@ proptest! {
         let text = whole.write();
         let parsed = parse_media_playlist_res(text.as_bytes()).unwrap();
         prop_assert_eq!(parsed.playlist_type, Some(MediaPlaylistType::Vod));
+        let is_whole = all.iter().all(|own| own.independent || own.gap);
+        prop_assert_eq!(parsed.independent_segments, is_whole && !ts);
         prop_assert!(parsed.end_list && parsed.segments.len() == all.len());
         let mut init = None;
         for (number, (got, own)) in parsed.segments.iter().zip(&all).enumerate() {
@@ -68,8 +71,14 @@ proptest! {
 
 #[test]
 fn every_address_gets_the_token() {
-    let segment =
-        VodSegment { duration_us: 2_000_000, wall_ns: 0, init: 7, gap: false, discontinuity: false };
+    let segment = VodSegment {
+        duration_us: 2_000_000,
+        wall_ns: 0,
+        init: 7,
+        gap: false,
+        discontinuity: false,
+        independent: true,
+    };
     let mut playlist = VodPlaylist::new(Container::Cmaf);
     playlist.push(&segment);
     playlist.push(&segment);

@@ -1,6 +1,10 @@
 //! Which of the held segments the playlists have, and the numbers of timelines.
 
+use rblive_media::hls::MediaPlaylist;
+use rblive_media::rendition::Container;
 use rblive_media::window::{LiveWindow, NewPart, Pushed};
+
+use super::rules::{Read, check, check_after};
 
 /// A segment of one part and a second, of a timeline by the source's count.
 fn second(sequence: u64, timeline: Option<u64>, discontinuity: bool) -> NewPart<u64> {
@@ -138,4 +142,78 @@ fn a_discontinuity_whose_first_part_was_lost_is_not_forgotten() {
     window.push(second(800, Some(53), false));
     let first = window.segments().next().unwrap();
     assert_eq!((first.number, first.discontinuity, first.timeline), (800, false, 53));
+}
+
+fn read(window: &LiveWindow<u64>) -> Read {
+    let reports = &[];
+    check(
+        &MediaPlaylist { container: Container::Cmaf, low_latency: true, skip: false, query: "", reports }
+            .write(window),
+    )
+}
+
+/// A segment of five parts, of which these are so long, in microseconds.
+fn in_parts(window: &mut LiveWindow<u64>, sequence: u64, durations: [u32; 5]) -> Vec<Read> {
+    let (mut start_us, mut lists) = (sequence * 1_000_000, Vec::new());
+    for (index, duration_us) in (0..).zip(durations) {
+        let part =
+            NewPart { index, start_us, duration_us, last: index == 4, ..second(sequence, None, false) };
+        assert_eq!(window.push(NewPart { independent: index == 0, ..part }), Pushed::Listed);
+        start_us += u64::from(duration_us);
+        lists.push(read(window));
+    }
+    lists
+}
+
+#[test]
+fn the_length_of_parts_is_announced_once() {
+    let mut window = LiveWindow::new(1_000_000, 200_000);
+    // The first segment tells how long the frames of this stream are.
+    in_parts(&mut window, 0, [250_000, 250_000, 200_000, 150_000, 150_000]);
+    let mut old = read(&window);
+    assert_eq!(old.part_target_us, 250_000);
+    let even = [200_000; 5];
+    for (sequence, durations) in [(1, even), (2, [200_000, 200_000, 1_400_000, 200_000, 200_000]), (3, even)]
+    {
+        for new in in_parts(&mut window, sequence, durations) {
+            if new.segments.contains_key(&sequence) || sequence != 2 {
+                check_after(&old, &new);
+            }
+            assert_eq!(new.part_target_us, 250_000);
+            old = new;
+        }
+    }
+    // The segment with the long part has no parts.
+    assert_eq!(old.parts.keys().copied().collect::<Vec<_>>(), [0, 1, 3]);
+    assert_eq!(old.segments[&2].us, 2_200_000);
+}
+
+#[test]
+fn segments_are_independent_while_all_of_them_begin_with_a_key_frame() {
+    let mut window = LiveWindow::new(1_000_000, 1_000_000);
+    window.push(second(0, None, false));
+    assert!(read(&window).independent);
+    window.push(NewPart { independent: false, ..second(1, None, false) });
+    assert!(!read(&window).independent);
+    for number in 2..20 {
+        window.push(second(number, None, false));
+        release(&mut window, number, 12);
+    }
+    assert!(read(&window).independent, "the segment has left the list");
+}
+
+#[test]
+fn the_date_is_that_of_the_part_that_waited_least() {
+    let mut window = LiveWindow::new(1_000_000, 200_000);
+    let begin_ns = 1_760_000_000_000_000_000;
+    for (index, late_ns) in [(0, 900_000_000), (1, 700_000_000), (2, 0), (3, 300_000_000), (4, 0)] {
+        let end_us = u64::from(index + 1) * 200_000;
+        let (start_us, produced_ns) = (end_us - 200_000, begin_ns + end_us * 1000 + late_ns);
+        let part = NewPart { index, start_us, duration_us: 200_000, produced_ns, ..second(0, None, false) };
+        window.push(NewPart { last: index == 4, ..part });
+    }
+    assert_eq!(window.segments().next().map(|own| own.wall_ns), Some(begin_ns));
+    // A list has it now.
+    window.push(NewPart { produced_ns: begin_ns, ..second(1, None, false) });
+    assert_eq!(window.segments().next_back().map(|own| own.wall_ns), Some(begin_ns + 1_000_000_000));
 }

@@ -27,6 +27,8 @@ pub struct Read {
     pub skipped: u64,
     pub hint: Option<String>,
     pub ended: bool,
+    /// Whether each segment begins with a key frame.
+    pub independent: bool,
 }
 
 fn us(text: &str) -> u64 {
@@ -100,7 +102,7 @@ impl Reader {
                 self.discontinuities = read.breaks;
                 assert!(read.segments.is_empty(), "4.4.3.3: before the first segment");
             }
-            "#EXT-X-INDEPENDENT-SEGMENTS" => {}
+            "#EXT-X-INDEPENDENT-SEGMENTS" => read.independent = true,
             "#EXT-X-SERVER-CONTROL" => {
                 self.low_latency = true;
                 let control = attributes(value);
@@ -196,6 +198,7 @@ pub fn check_after(old: &Read, new: &Read) {
     assert!(new.sequence >= old.sequence, "6.2.2: the media sequence never decreases");
     assert!(new.breaks >= old.breaks, "6.2.2: the discontinuity sequence neither");
     assert!(new.target_s >= old.target_s);
+    assert!(old.segments.is_empty() || new.part_target_us == old.part_target_us, "6.2.1: no other value");
     for (number, segment) in &new.segments {
         if let Some(before) = old.segments.get(number) {
             assert_eq!(before.uri, segment.uri);
