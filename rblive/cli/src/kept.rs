@@ -11,7 +11,7 @@ use super::config::Config;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   rblive kept --config node.toml
-  rblive kept /var/lib/rblive --stream live/camera --json
+  rblive kept /var/lib/rblive --stream camera --json
   ffplay /var/lib/rblive/live+camera/20261125T214822Z/index.m3u8")]
 pub struct Args {
     /// Folders with recordings, besides those of the configuration file

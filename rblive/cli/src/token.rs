@@ -11,8 +11,8 @@ use super::config::Config;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  rblive token live/camera --config node.toml                    # https://HOST/?token=TOKEN#/live/camera plays it
-  rblive token live/camera --expires 30d --config node.toml
+  rblive token camera --config node.toml                         # https://HOST/?token=TOKEN#/camera plays it
+  rblive token camera --expires 30d --config node.toml
   rblive token '*' --expires 365d --config node.toml             # every stream, all lists, and /metrics
 
 A token is for deliver.token_key of the configuration, and good at every node with the same key. It cannot be revoked: give it a short \
@@ -50,7 +50,7 @@ fn stream(text: &str) -> Result<String, String> {
     if text == token::EVERY || check_name(text) {
         return Ok(text.to_owned());
     }
-    Err("it is the name of a stream, as live/camera, or *".to_owned())
+    Err("it is the name of a stream, as camera, or *".to_owned())
 }
 
 fn expires(text: &str) -> Result<Duration, String> {

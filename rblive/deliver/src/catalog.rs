@@ -385,12 +385,15 @@ impl State {
         if released {
             self.touch();
         }
-        let too_short = self.renditions.iter().any(|live| live.window.window_too_short());
+        // A buffer that is about to grow is too small for the first segments.
+        let target = Duration::from_micros(self.description.target_duration_us);
+        let too_short = self.began.elapsed() > 4 * target
+            && self.renditions.iter().any(|live| live.window.window_too_short());
         if too_short && !std::mem::replace(&mut self.warned_short_window, true) {
             tracing::warn!(
                 stream = self.description.name,
                 "the stream's buffer holds fewer than eight target durations: segments are overwritten while players may still fetch \
-                 them. Raise streams.chunks where encoders publish the stream"
+                 them. Raise streams.max_buffer_bytes where encoders publish the stream"
             );
         }
     }

@@ -9,6 +9,8 @@ pub(crate) struct BitRate {
     pub(crate) longest_us: u64,
     /// The highest rate of a segment, in bits per second. It is that of a single part until a segment is complete.
     pub(crate) bandwidth: u64,
+    /// The rate that the encoder announces, in bits per second.
+    pub(crate) announced: u64,
     is_guessed: bool,
     /// The duration and the bytes of the open segment.
     open_us: u64,
@@ -22,7 +24,12 @@ fn rate(bytes: u64, us: u64) -> u64 {
 impl BitRate {
     pub(crate) fn new(target_ms: u32) -> Self {
         let longest_us = u64::from(target_ms) * 1000;
-        Self { longest_us, bandwidth: 0, is_guessed: true, open_us: 0, open_bytes: 0 }
+        Self { longest_us, bandwidth: 0, announced: 0, is_guessed: true, open_us: 0, open_bytes: 0 }
+    }
+
+    /// The rate for which the stream's buffer needs room: that of segments, or the announced one before there is any.
+    pub(crate) fn needed(&self) -> u64 {
+        if self.is_guessed { self.announced } else { self.bandwidth }
     }
 
     /// Adds a part to the open segment.

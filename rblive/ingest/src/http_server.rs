@@ -30,6 +30,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use locks::{Mutex, MutexGuard};
 use peers::{BrowserFields, ForeignPage, Place};
+use rblive::ChunkError;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -181,15 +182,18 @@ impl RequestFailure {
             Self::Refused(Refusal::Name) => StatusCode::NOT_FOUND,
             Self::Refused(Refusal::Busy | Refusal::Ladder(_) | Refusal::Foreign(_))
             | Self::Upload(UploadFailure::Replaced) => StatusCode::CONFLICT,
+            Self::TooLarge(_)
+            | Self::Upload(UploadFailure::Playlist | UploadFailure::Stream(StreamFailure::TooLarge { .. }))
+            | Self::Upload(UploadFailure::Stream(StreamFailure::Output(OutputError::Chunk(
+                ChunkError::TooLarge { .. },
+            )))) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Refused(Refusal::Stream(_) | Refusal::NoHook)
             | Self::Upload(UploadFailure::Stream(StreamFailure::Output(OutputError::Chunk(_)))) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
-            Self::TooLarge(_)
-            | Self::Upload(UploadFailure::Playlist | UploadFailure::Stream(StreamFailure::TooLarge { .. })) => {
-                StatusCode::PAYLOAD_TOO_LARGE
+            Self::Upload(UploadFailure::Stream(StreamFailure::OnlyTs | StreamFailure::Apart)) => {
+                StatusCode::UNSUPPORTED_MEDIA_TYPE
             }
-            Self::Upload(UploadFailure::Stream(StreamFailure::OnlyTs)) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Rate(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Slow | Self::HoldsUp => StatusCode::REQUEST_TIMEOUT,
             Self::NoRoom => StatusCode::SERVICE_UNAVAILABLE,

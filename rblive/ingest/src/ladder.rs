@@ -8,7 +8,7 @@ use rblive::content::{MAX_RENDITIONS, check_name};
 ///
 /// ```
 /// use rblive_ingest::LadderRule;
-/// let rule = LadderRule { name: "live/*".into(), streams: vec!["live/*_720".into(), "live/*_360".into()] };
+/// let rule = LadderRule { name: "shows/*".into(), streams: vec!["shows/*_720".into(), "shows/*_360".into()] };
 /// assert!(rule.check().is_ok());
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

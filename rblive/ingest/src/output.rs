@@ -32,7 +32,15 @@ pub(crate) struct RenditionUpdate {
     pub(crate) begins_us: u64,
     /// The number of its timeline. Times of different timelines are not compared.
     pub(crate) timeline: u64,
+    /// The rate for which the buffer needs room, in bits per second.
+    pub(crate) bits_per_second: u64,
+    /// The largest chunk so far.
+    pub(crate) chunk_bytes: usize,
 }
+
+/// The durations of the longest segment for which a buffer has bytes: playlists list about six of them, and what leaves a playlist stays
+/// for as long as the playlist was.
+const BUFFERED_SEGMENTS: u64 = 14;
 
 /// The chunks of a stream.
 pub(crate) struct Output {
@@ -44,6 +52,10 @@ pub(crate) struct Output {
     held: Vec<RsChunk>,
     renditions: BTreeMap<u16, RenditionUpdate>,
     pub(crate) timeline: Timeline,
+    /// The largest buffer that was asked for.
+    asked_bytes: u64,
+    /// The buffer of the segments before. It stays until the next segment, since nodes may not have begun to read it.
+    former: Option<RsId>,
 }
 
 impl Output {
@@ -55,18 +67,57 @@ impl Output {
         timeline: Timeline,
     ) -> Self {
         let (name, renditions) = (name.to_owned(), BTreeMap::new());
-        Self { manager, id, name, container, held: Vec::new(), renditions, timeline }
+        Self {
+            manager,
+            id,
+            name,
+            container,
+            held: Vec::new(),
+            renditions,
+            timeline,
+            asked_bytes: 0,
+            former: None,
+        }
     }
 
     /// The most bytes of a chunk's payload.
     pub(crate) fn largest(&self) -> usize {
-        usize::try_from(self.manager.config().streams.chunk_bytes).unwrap_or(usize::MAX) - HEADER_BYTES
+        let smallest = self.manager.config().streams.chunk_bytes;
+        let largest = self.manager.stream_buffer(self.id).map_or(smallest, |buffer| buffer.chunk_bytes);
+        usize::try_from(largest).unwrap_or(usize::MAX) - HEADER_BYTES
     }
 
-    /// The most bytes of a segment that the stream's buffer holds while viewers fetch it.
+    /// The most bytes of a segment that the stream's buffer, once it has grown, holds while viewers fetch it.
     pub(crate) fn largest_segment(&self) -> usize {
-        let streams = &self.manager.config().streams;
-        usize::try_from(streams.chunk_bytes * streams.chunks / 2).unwrap_or(usize::MAX)
+        usize::try_from(self.manager.config().grown_bytes(u64::MAX, 0) / 2).unwrap_or(usize::MAX)
+    }
+
+    /// Gives the stream a larger buffer if the rate of its renditions needs one. Nodes get it as a new source of the stream, which goes on
+    /// with its next segment.
+    fn grow(&mut self) {
+        self.leave_former();
+        let rate: u64 = self.renditions.values().map(|one| one.bits_per_second / 8).sum();
+        let target_us = self.renditions.values().map(|one| one.target_us).max().unwrap_or(0);
+        let chunk = self.renditions.values().map(|one| one.chunk_bytes).max().unwrap_or(0) as u64;
+        let seconds = (BUFFERED_SEGMENTS * target_us).div_ceil(1_000_000);
+        let needed = self.manager.config().grown_bytes(rate.saturating_mul(seconds), chunk);
+        let own = self.manager.stream_buffer(self.id).map_or(u64::MAX, |buffer| buffer.capacity_bytes);
+        if needed <= own.max(self.asked_bytes) {
+            return;
+        }
+        self.asked_bytes = needed;
+        let made = self.manager.create_stream_with(&self.name, needed);
+        let (stream, mib, mbit) = (&self.name, needed >> 20, rate * 8 / 1_000_000);
+        match made {
+            Ok(id) => {
+                tracing::info!(stream, "the buffer has {mib} MiB from now on, for {mbit} Mbit/s");
+                self.former = Some(std::mem::replace(&mut self.id, id));
+            }
+            Err(error) => tracing::warn!(
+                stream,
+                "there is no buffer of {mib} MiB for {mbit} Mbit/s, so that slow viewers lose segments: {error}"
+            ),
+        }
     }
 
     /// Describes the stream before segment `sequence` of a rendition.
@@ -81,6 +132,7 @@ impl Output {
         for one in self.renditions.values_mut().filter(|one| one.timeline < timeline) {
             (one.timeline, one.begins_us) = (timeline, begins_us);
         }
+        self.grow();
         let parts = self.renditions.values().map(|one| one.part_us);
         let part_target_us = match self.container {
             // A segment may have several chunks, but none of them is of use alone.
@@ -142,8 +194,16 @@ impl Output {
         Ok(())
     }
 
+    /// Ends the smaller buffer. What viewers have of it in their playlists stays in their nodes.
+    fn leave_former(&mut self) {
+        if let Some(Err(error)) = self.former.take().map(|former| self.manager.destroy_stream(former)) {
+            tracing::warn!(stream = self.name, "a smaller buffer of the stream stays: {error}");
+        }
+    }
+
     /// Announces the end of the stream to the nodes, and destroys it.
     pub(crate) fn end(&mut self) {
+        self.leave_former();
         let header = Header { sequence: self.timeline.next_number(), ..Header::new(Kind::End) };
         let ended = self.write(header, |_| {}, 0).map_err(|failure| failure.to_string());
         let destroyed = self.manager.destroy_stream(self.id).map_err(|failure| failure.to_string());

@@ -179,6 +179,12 @@ impl Registry {
         timeline: impl FnOnce(u64, u64) -> Timeline,
     ) -> Result<Arc<Mutex<Output>>, Refusal> {
         let id = self.manager.create_stream_of(name, renditions)?;
+        if self.manager.outbound().iter().any(|stream| stream.id == id && stream.nodes.is_empty()) {
+            tracing::warn!(
+                stream = name,
+                "no node gets this stream, since none of [[rules]] has its name: a pattern has no 'live/', which is not a part of the name"
+            );
+        }
         let is_passthrough = self.settings.passthrough.iter().any(|pattern| matches(pattern, name));
         let container = if is_passthrough { Container::Ts } else { Container::Cmaf };
         let timeline = timeline(first_sequence(self.settings.segment_ms), first_timeline());

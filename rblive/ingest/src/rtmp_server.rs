@@ -15,7 +15,7 @@ use crate::counters::IngestCounters;
 use crate::rate::Rate;
 use crate::registry::{Publisher, Registry};
 use crate::rtmp::{Session, SessionError, SessionEvent};
-use crate::stream::StreamFailure;
+use crate::stream::{Stream, StreamFailure};
 
 /// The bytes that are read at once, before a publish and after it.
 const STRANGERS_READ: usize = 4 << 10;
@@ -177,7 +177,15 @@ async fn events(
         let input = match input {
             SessionEvent::Audio { timestamp, payload } => current.demuxer.audio(timestamp, &payload)?,
             SessionEvent::Video { timestamp, payload } => current.demuxer.video(timestamp, &payload)?,
-            SessionEvent::Tracks { video, audio } => Some(Input::Tracks { video, audio }),
+            SessionEvent::Tracks { video, audio, bits_per_second } => {
+                let most = registry.settings.limits.bytes_per_second.saturating_mul(8);
+                let announce = |stream: &mut Stream| {
+                    stream.announce_rate(bits_per_second.min(most));
+                    Ok(())
+                };
+                current.publisher.with(announce).ok_or(RtmpFailure::Replaced)??;
+                Some(Input::Tracks { video, audio })
+            }
             SessionEvent::Publish { .. } | SessionEvent::Unpublish => None,
         };
         if let Some(input) = input {

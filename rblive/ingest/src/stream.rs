@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use locks::Mutex;
 use rblive::ChunkError;
-use rblive::content::{Container, Flags, Header, Kind, MAX_TARGET_US, Rendition};
-use rblive_media::fmp4::{Fmp4Error, InitSegment, SegmentTimes};
+use rblive::content::{Container, Flags, HEADER_BYTES, Header, Kind, MAX_TARGET_US, Rendition};
+use rblive_media::fmp4::{self, Fmp4Error, InitSegment, SegmentTimes};
 use rblive_media::segmenter::{Part, Segmenter, SegmenterConfig, SegmenterError};
 use rblive_media::timeline::{Numbers, Timeline};
 use rblive_media::ts::TsError;
@@ -36,13 +36,20 @@ pub(crate) enum StreamFailure {
     OnlyTs,
     #[error("the encoder sent a media segment before its initialisation segment")]
     NoInit,
+    #[error("the MP4 file has neither an initialisation segment (moov) nor media (moof)")]
+    NoMp4,
+    #[error(
+        "the encoder sends pictures and sound in files apart, as DASH has them: send both in one segment, as `ffmpeg -f hls \
+         -hls_segment_type fmp4` does, or each under a name of its own (ingest.ladders)"
+    )]
+    Apart,
     #[error("the encoder sent a segment of {0} seconds; the longest one has an hour")]
     TooLong(u64),
     #[error("the file has no frame of H.264, HEVC, AAC, AC-3 or E-AC-3")]
     NoFrames,
     #[error(
-        "a segment of {bytes} bytes is too large for the stream's buffer, which takes {most}: raise streams.chunks or \
-         streams.chunk_bytes, or let the encoder make shorter segments"
+        "a segment of {bytes} bytes is too large for the stream's buffer, which takes {most}: raise streams.max_buffer_bytes, or let the \
+         encoder make shorter segments"
     )]
     TooLarge { bytes: usize, most: usize },
     #[error(transparent)]
@@ -61,6 +68,13 @@ pub(crate) struct Stream {
     source: Source,
     ts: TsReader,
     bit_rate: BitRate,
+    /// The bytes that the largest chunk so far has, with its header.
+    largest_chunk: usize,
+    /// Whether the publisher has sent initialisation segments for pictures alone and for sound alone: files say by their names only to
+    /// which of them they belong.
+    is_apart: bool,
+    /// Whether the log has a line about frames that are too large.
+    told_oversized: bool,
     counters: Arc<IngestCounters>,
 }
 
@@ -101,6 +115,9 @@ impl Stream {
             source,
             ts: TsReader::new(settings.limits.message_bytes),
             bit_rate: BitRate::new(config.target_ms),
+            largest_chunk: 0,
+            is_apart: false,
+            told_oversized: false,
             config,
             counters: counters.clone(),
         }
@@ -145,6 +162,11 @@ impl Stream {
 
     fn fresh_source(&self) -> Source {
         Source::new(self.output.lock().container, &self.config, &self.timeline)
+    }
+
+    /// Notes the rate that the publisher announces, in bits per second: the buffer gets room for it before the first segment.
+    pub(crate) fn announce_rate(&mut self, bits_per_second: u64) {
+        self.bit_rate.announced = bits_per_second;
     }
 
     /// Adds a frame or a configuration. A failure leaves a hole, as [`interrupt`](Self::interrupt) does.
@@ -239,26 +261,39 @@ impl Stream {
     }
 
     fn take_mp4(&mut self, file: &Bytes) -> Result<(), StreamFailure> {
-        let boxed = |kind: &[u8; 4]| file.windows(4).take(4096).any(|window| window == kind);
-        if boxed(b"moov") {
-            self.take_init(file)?;
-            if !boxed(b"moof") {
-                return Ok(());
-            }
+        let (init, media) = fmp4::split(file);
+        if init.is_none() && media.is_none() {
+            return Err(StreamFailure::NoMp4);
         }
+        if let Some(init) = init {
+            self.take_init(&init)?;
+        }
+        if self.is_apart {
+            return Err(StreamFailure::Apart);
+        }
+        let Some(media) = media else { return Ok(()) };
         let Source::PassthroughMp4(init, parsed) = &self.source else { return Err(StreamFailure::NoInit) };
-        let (init, times) = (init.clone(), parsed.times(file)?);
+        let (init, times) = (init.clone(), parsed.times(&media)?);
         let tracks: Vec<_> = parsed.tracks.iter().map(|track| track.config.clone()).collect();
-        self.passthrough(file, &times, &tracks, Some(&init))
+        self.passthrough(&media, &times, &tracks, Some(&init))
     }
 
-    fn take_init(&mut self, file: &Bytes) -> Result<(), StreamFailure> {
-        if matches!(&self.source, Source::PassthroughMp4(init, _) if init == file) {
+    fn take_init(&mut self, init: &Bytes) -> Result<(), StreamFailure> {
+        let before = match &self.source {
+            Source::PassthroughMp4(before, _) if before == init => return Ok(()),
+            Source::PassthroughMp4(_, parsed) => Some(parsed.clone()),
+            _ => None,
+        };
+        let parsed = InitSegment::parse(init);
+        if let (Some(before), Ok(parsed)) = (&before, &parsed) {
+            self.is_apart |= before.shares_no_kind(parsed);
+        }
+        if self.is_apart {
             return Ok(());
         }
         // If it is damaged, no segment that follows can be played either.
         self.interrupt()?;
-        self.source = Source::PassthroughMp4(file.clone(), InitSegment::parse(file)?);
+        self.source = Source::PassthroughMp4(init.clone(), parsed?);
         Ok(())
     }
 
@@ -289,6 +324,7 @@ impl Stream {
         let us = start_us..start_us.saturating_add(duration_us);
         // Files of MPEG-TS have no initialisation segment: their tracks tell their coding.
         let coding = init.cloned().unwrap_or_else(|| Bytes::from(format!("{tracks:?}")));
+        self.largest_chunk = self.largest_chunk.max(HEADER_BYTES + init.map_or(0, Bytes::len));
         let numbers = self.timeline.passthrough(us, &coding, self.config.target_ms);
         self.describe(&mut output, &numbers, tracks, None, start_us)?;
         self.write_init(&mut output, &numbers, init)?;
@@ -321,6 +357,7 @@ impl Stream {
         }
         let disseminated = self.disseminate();
         self.ts.reset();
+        self.is_apart = false;
         if !matches!(self.source, Source::Frames(_)) || disseminated.is_err() {
             self.timeline.hole();
             self.source = self.fresh_source();
@@ -343,10 +380,12 @@ impl Stream {
         let output = self.output.clone();
         let mut output = output.lock();
         self.bit_rate.part(part);
+        self.largest_chunk = self.largest_chunk.max(HEADER_BYTES + part.size());
         let numbers = part.numbers();
         if !tracks.is_empty() {
             let part_us = Some(u64::from(self.config.part_ms) * 1000);
             self.describe(&mut output, &numbers, tracks, part_us, part.start_us)?;
+            self.fit_parts(output.largest());
         }
         self.write_init(&mut output, &numbers, Some(&part.init).filter(|_| part.index == 0))?;
         let header = self.header(&numbers);
@@ -364,7 +403,13 @@ impl Stream {
             Err(OutputError::Chunk(error @ ChunkError::TooLarge { .. })) => {
                 // The segment is a gap for viewers; the next one is complete again.
                 IngestCounters::count(&self.counters.oversized, 1);
-                tracing::warn!(stream = self.name, "a frame is left out, raise streams.chunk_bytes: {error}");
+                if !std::mem::replace(&mut self.told_oversized, true) {
+                    tracing::warn!(
+                        stream = self.name,
+                        "a frame is left out ({error}), and others like it may be: from the next segment on, the buffer has room for it, as \
+                         far as streams.max_buffer_bytes allows"
+                    );
+                }
             }
             written => written?,
         }
@@ -372,6 +417,14 @@ impl Stream {
             self.bit_rate.end_segment();
         }
         Ok(())
+    }
+
+    /// Makes parts as large as chunks may be.
+    fn fit_parts(&mut self, bytes: usize) {
+        self.config.max_part_bytes = bytes;
+        if let Source::Frames(segmenter) = &mut self.source {
+            segmenter.set_max_part_bytes(bytes);
+        }
     }
 
     /// The header of media of a segment.
@@ -403,7 +456,17 @@ impl Stream {
         }
         let rendition = Rendition::of(self.rendition, self.bit_rate.bandwidth, tracks);
         let target_us = self.bit_rate.longest_us;
-        let update = RenditionUpdate { rendition, target_us, part_us, begins_us, timeline: numbers.timeline };
+        let (timeline, bits_per_second) = (numbers.timeline, self.bit_rate.needed());
+        let chunk_bytes = self.largest_chunk;
+        let update = RenditionUpdate {
+            rendition,
+            target_us,
+            part_us,
+            begins_us,
+            timeline,
+            bits_per_second,
+            chunk_bytes,
+        };
         output.describe(numbers.sequence, update)
     }
 

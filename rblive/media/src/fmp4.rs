@@ -79,6 +79,23 @@ fn boxes(mut bytes: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
     })
 }
 
+/// Parts a file: the initialisation segment at its beginning, up to the end of `moov`, and the media segment behind it. `None`: the file has no
+/// such part.
+pub fn split(file: &Bytes) -> (Option<Bytes>, Option<Bytes>) {
+    let mut end = 0;
+    for (kind, content) in boxes(file) {
+        let after = content.as_ptr().addr() - file.as_ptr().addr() + content.len();
+        match &kind {
+            b"moov" => end = after,
+            b"moof" => break,
+            _ => {}
+        }
+    }
+    let (init, media) = (file.slice(..end), file.slice(end..));
+    let has_media = boxes(&media).any(|(kind, _)| kind == *b"moof");
+    (Some(init).filter(|init| !init.is_empty()), Some(media).filter(|_| has_media))
+}
+
 fn find<'a>(bytes: &'a [u8], path: &[&[u8; 4]]) -> Option<&'a [u8]> {
     path.iter()
         .try_fold(bytes, |bytes, name| boxes(bytes).find(|(kind, _)| kind == *name).map(|found| found.1))
@@ -111,6 +128,12 @@ impl InitSegment {
             tracks.push(Track { config, id, time_scale, default_duration, default_size, default_flags });
         }
         if tracks.is_empty() { Err(Fmp4Error::NoTrack) } else { Ok(Self { tracks }) }
+    }
+
+    /// Whether this one has pictures alone and the other sound alone, or the other way round.
+    pub fn shares_no_kind(&self, other: &Self) -> bool {
+        let kinds = |own: &Self, kind| own.tracks.iter().any(|track| track.config.media() == kind);
+        [Media::Video, Media::Audio].into_iter().all(|kind| kinds(self, kind) != kinds(other, kind))
     }
 
     fn video(&self) -> Option<&Track> {

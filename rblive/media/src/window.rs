@@ -213,6 +213,7 @@ impl<T> LiveWindow<T> {
     /// number, whatever they listed before. If that number leaves a hole, the segments of the previous source leave the list.
     pub fn on_new_source(&mut self) {
         self.source_changed = self.begun;
+        self.window_too_short = false;
     }
 
     /// Returns the source's number of the newest segment's timeline, and the wall clock minus presentation time on it in nanoseconds,

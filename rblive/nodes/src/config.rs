@@ -83,7 +83,7 @@ pub struct Node {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// The names of streams, where `*` stands for any characters: `live/*`.
+    /// The names of streams, where `*` stands for any characters: `stage/*`.
     pub streams: String,
     /// The names of the nodes that get these streams from this node.
     pub nodes: Vec<String>,
@@ -92,14 +92,18 @@ pub struct Rule {
 section! {
     /// The buffers of streams.
     "streams" StreamSettings {
-        /// The largest chunk in bytes, with its header. Default: 1 MiB. Small: larger segments are refused. Large: memory.
+        /// The largest chunk in bytes, with its header. Default: 1 MiB. In a buffer that has grown, chunks may have an eighth of it. Small:
+        /// larger frames are left out until the buffer has grown. Large: memory.
         chunk_bytes: u64 = 1 << 20, "bytes", range [1024 to 1_073_741_824];
-        /// The number of largest chunks that a stream's buffer holds. Default: 5; range 4 to 1,024. The buffer has the next power of
-        /// two. Small: slow viewers find their data overwritten. Large: memory on every node, once the buffer was filled.
+        /// The number of largest chunks that a stream's buffer holds when it begins. Default: 5; range 4 to 1,024. The buffer has the next
+        /// power of two. Small: buffers of usual streams grow, which viewers see as a discontinuity. Large: memory on every node, once
+        /// the buffer was filled.
         chunks: u64 = 5, range [4 to 1024];
         /// The most streams of this node, created here and received. Default: 10,000.
         max_streams: usize = 10_000, range [1 to 1_048_576];
-        /// The largest buffer of a received stream in bytes. Default: 256 MiB. A stream with a larger buffer is refused.
+        /// The largest buffer of a stream in bytes. Default: 256 MiB. The buffer of a stream that an encoder publishes here grows so far, as
+        /// its rate needs it; a received stream with a larger buffer is refused. Small: streams of a high rate do not play. Large: an encoder
+        /// of a high rate takes as much memory on every node.
         max_buffer_bytes: u64 = 256 << 20, "bytes", range [4096 to 1_099_511_627_776];
     }
 }
@@ -351,14 +355,27 @@ impl Config {
         all.min(most).max(one)
     }
 
-    /// The largest delivery in bytes.
-    pub(crate) fn delivery_bytes(&self) -> u64 {
-        self.streams.chunk_bytes + MARKER_BYTES
+    /// The capacity of a buffer that has room for so many bytes, and for chunks of this size, as far as buffers may grow.
+    pub fn grown_bytes(&self, needed: u64, chunk_bytes: u64) -> u64 {
+        let most = 1 << self.streams.max_buffer_bytes.max(1).ilog2();
+        let chunks = CHUNKS_WHEN_GROWN.saturating_mul(chunk_bytes.saturating_add(MARKER_BYTES));
+        let needed = if chunk_bytes > self.streams.chunk_bytes { needed.max(chunks) } else { needed };
+        needed.clamp(1, most).next_power_of_two().max(self.buffer_bytes().next_power_of_two())
+    }
+
+    /// The largest chunk of a buffer of this capacity.
+    pub(crate) fn chunk_bytes_of(&self, capacity: u64) -> u64 {
+        let grown =
+            if capacity > self.buffer_bytes().next_power_of_two() { capacity / CHUNKS_WHEN_GROWN } else { 0 };
+        self.streams.chunk_bytes.max(grown.saturating_sub(MARKER_BYTES))
     }
 }
 
+/// The largest chunks that a buffer holds that has grown.
+const CHUNKS_WHEN_GROWN: u64 = 8;
+
 /// Bytes of the consistency markers of a chunk.
-const MARKER_BYTES: u64 = 32;
+pub(crate) const MARKER_BYTES: u64 = 32;
 
 /// Whether a name matches a pattern in which `*` stands for any characters.
 ///

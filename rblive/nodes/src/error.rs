@@ -65,7 +65,9 @@ pub enum ChunkError {
     #[error("this node does not write stream {0}")]
     NoSuchStream(RsId),
     /// The chunk is larger than the stream's largest.
-    #[error("a chunk of {size} bytes is larger than streams.chunk_bytes = {max}")]
+    #[error(
+        "a chunk of {size} bytes is larger than streams.chunk_bytes, or than an eighth of a buffer that has grown: {max}"
+    )]
     TooLarge {
         /// The asked size.
         size: usize,

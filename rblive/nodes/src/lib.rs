@@ -34,5 +34,5 @@ pub use chunk::{ChunkRef, ReadError, RsChunk};
 pub use config::{Config, ConfigError, Node, NodeRole, Rule};
 pub use error::{ChunkError, StartError, StreamError};
 pub use ids::{NodeId, RsId};
-pub use manager::{InboundInfo, OutboundInfo, PeerInfo, RsManager, StreamEvent};
+pub use manager::{InboundInfo, OutboundInfo, PeerInfo, RsManager, StreamBuffer, StreamEvent};
 pub use rocketbufs::Lapped;

@@ -48,7 +48,7 @@ pub enum RecordError {
 /// use rblive_record::{RecordRule, Recorder};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;
-/// let rule = RecordRule { streams: "live/*".into(), folder: folder.path().into(), ..RecordRule::default() };
+/// let rule = RecordRule { streams: "*".into(), folder: folder.path().into(), ..RecordRule::default() };
 /// let recorder = Arc::new(Recorder::start(vec![rule])?);
 /// let rs = RsManager::new(Config::default())?;
 /// let (chunks, events) = (recorder.clone(), recorder.clone());

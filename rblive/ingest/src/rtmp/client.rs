@@ -279,7 +279,7 @@ mod tests {
             assert_eq!(client.receive(&server.take_output()), Ok(ClientState::Publishing));
             client.metadata(Some(7), None);
             let tracks = until_event(&mut client, &mut server, piece).unwrap();
-            assert_eq!(tracks, SessionEvent::Tracks { video: true, audio: false });
+            assert_eq!(tracks, SessionEvent::Tracks { video: true, audio: false, bits_per_second: 0 });
             for timestamp in [0, 40, 0xFF_FFFE, 0xFF_FFFF, 0x1234_5678] {
                 let payload: Vec<u8> = (0..10_000_u32).map(|byte| byte as u8).collect();
                 client.video(timestamp, &payload);

@@ -46,6 +46,8 @@ pub enum SessionEvent {
         video: bool,
         /// The publisher has audio.
         audio: bool,
+        /// The rate of both in bits per second, 0 if it is not known.
+        bits_per_second: u64,
     },
     /// The publisher has ended its stream.
     Unpublish,
@@ -366,5 +368,7 @@ fn tracks(payload: &[u8]) -> Option<SessionEvent> {
     let metadata = values.iter().find(|value| is_metadata && matches!(value, Value::Object(_)))?;
     let (video, audio) =
         (metadata.member("videocodecid").is_some(), metadata.member("audiocodecid").is_some());
-    (video || audio).then_some(SessionEvent::Tracks { video, audio })
+    let kbit = |name| metadata.member(name).and_then(Value::number).unwrap_or(0.0).max(0.0);
+    let bits_per_second = ((kbit("videodatarate") + kbit("audiodatarate")) * 1000.0) as u64;
+    (video || audio).then_some(SessionEvent::Tracks { video, audio, bits_per_second })
 }

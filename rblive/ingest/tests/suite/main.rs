@@ -7,6 +7,7 @@ mod hostile;
 mod http;
 mod ladders;
 mod material;
+mod mp4;
 mod node;
 mod oversized;
 mod passthrough;

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use rblive::config::StreamSettings;
 use rblive::content::{Description, Flags, Header, Kind};
 use rblive::{Config, RsManager};
 use rblive_ingest::{Ingest, IngestAddresses, IngestSettings};
@@ -15,6 +16,7 @@ type Chunks = Arc<Mutex<Vec<(Header, Vec<u8>)>>>;
 
 pub struct Node {
     pub ingest: Ingest,
+    pub manager: RsManager,
     pub chunks: Chunks,
     pub folder: tempfile::TempDir,
 }
@@ -29,8 +31,16 @@ impl Node {
         Self::with_chunks(1 << 20, change)
     }
 
-    /// A node with chunks of this size.
+    /// A node with chunks of this size, whose buffers do not grow.
     pub fn with_chunks(chunk_bytes: u64, change: impl FnOnce(&mut IngestSettings)) -> Self {
+        let chunks = 1024.min((16 << 20) / chunk_bytes);
+        let max_buffer_bytes = (chunks * (chunk_bytes + 32)).next_power_of_two();
+        let streams = StreamSettings { chunk_bytes, chunks, max_buffer_bytes, ..StreamSettings::default() };
+        Self::with_streams(streams, change)
+    }
+
+    /// A node with these buffers.
+    pub fn with_streams(streams: StreamSettings, change: impl FnOnce(&mut IngestSettings)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         let (certificate, private_key) = (folder.path().join("ca.pem"), folder.path().join("key.pem"));
@@ -38,9 +48,7 @@ impl Node {
         std::fs::write(&private_key, made.signing_key.serialize_pem()).unwrap();
         let node =
             rblive::Rule { streams: "*".to_owned(), nodes: vec![Config::default().nodes[0].name.clone()] };
-        let mut config = Config { rules: vec![node], ..Config::default() };
-        config.streams.chunk_bytes = chunk_bytes;
-        config.streams.chunks = 1024.min((16 << 20) / chunk_bytes);
+        let config = Config { rules: vec![node], streams, ..Config::default() };
         let manager = RsManager::new(config).unwrap();
         let chunks = Chunks::default();
         let (seen, cameras) = (chunks.clone(), Mutex::new(HashSet::new()));
@@ -71,8 +79,8 @@ impl Node {
         };
         settings.limits.idle_ms = 3000;
         change(&mut settings);
-        let ingest = Ingest::start(manager, settings).unwrap();
-        Self { ingest, chunks, folder }
+        let ingest = Ingest::start(manager.clone(), settings).unwrap();
+        Self { ingest, manager, chunks, folder }
     }
 
     pub fn addresses(&self) -> IngestAddresses {

@@ -4,12 +4,13 @@ use std::io::Write;
 use std::process::Command;
 use std::sync::atomic::Ordering;
 
+use rblive::config::StreamSettings;
 use rblive::content::{Flags, Kind};
 
 use crate::http::{expected, put};
-use crate::material::{RATE, SMALL, flv_frame_of, ts};
+use crate::material::{RATE, SMALL, flv_config, flv_frame_of, ts};
 use crate::node::Node;
-use crate::rtmp::{Peer, message};
+use crate::rtmp::{Peer, message, text};
 
 fn small() -> Node {
     Node::with_chunks(2048, |settings| settings.limits.idle_ms = 1500)
@@ -44,6 +45,111 @@ fn a_frame_that_fits_nowhere_is_left_out_and_the_publisher_goes_on() {
     assert!(frames.starts_with(&expected(&[(0, 1)])) && frames.ends_with(&expected(&[(2, 4)])), "{frames:?}");
     assert!(!frames.contains(&(RATE + 5)));
     assert_eq!(node.ingest.counters().oversized.load(Ordering::Relaxed), 1);
+}
+
+/// A node whose buffers begin with so many chunks of 16 KiB, and grow.
+fn growing(chunks: u64) -> Node {
+    let streams = StreamSettings {
+        chunk_bytes: 16 << 10,
+        chunks,
+        max_buffer_bytes: 64 << 20,
+        ..StreamSettings::default()
+    };
+    Node::with_streams(streams, |settings| settings.limits.idle_ms = 60_000)
+}
+
+/// The capacities of the buffers of `camera`, of which one is in use.
+fn capacity(node: &Node) -> u64 {
+    node.manager.outbound().iter().map(|stream| stream.capacity_bytes).max().unwrap_or(0)
+}
+
+/// The frames that came, whatever the order of those of two buffers.
+fn sorted(node: &Node) -> Vec<u8> {
+    let mut frames = node.frames();
+    frames.sort_unstable();
+    frames
+}
+
+/// Five frames of this size in each of some seconds.
+fn few_frames(peer: &mut Peer, seconds: std::ops::Range<u8>, bytes: usize) {
+    for number in seconds.flat_map(|second| (0..5).map(move |at| second * RATE + at)) {
+        peer.send(&message(
+            9,
+            u32::from(number / RATE) * 1000 + u32::from(number % RATE) * 200,
+            &flv_frame_of(number, bytes),
+        ));
+    }
+}
+
+#[test]
+fn a_buffer_grows_with_the_rate() {
+    // The files of a second have 40 KiB, for which a buffer of 128 KiB is too small.
+    let node = growing(4);
+    let mut peer = Peer::accepted(&node);
+    peer.send(&message(9, 0, &flv_config(SMALL)));
+    few_frames(&mut peer, 0..2, 8000);
+    node.wait("the buffer grows behind the first segment", || capacity(&node) == 1 << 20);
+    few_frames(&mut peer, 2..4, 8000);
+    assert_eq!(capacity(&node), 1 << 20, "it is large enough");
+    peer.leave();
+    let all: Vec<u8> = (0..4).flat_map(|second| (0..5).map(move |at| second * RATE + at)).collect();
+    node.wait("all frames come", || sorted(&node) == all);
+    node.wait_for_end();
+    assert_eq!(node.ingest.counters().oversized.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_buffer_has_room_for_the_rate_that_is_announced() {
+    let node = growing(4);
+    let mut peer = Peer::accepted(&node);
+    let number = |name: &str, value: f64| {
+        [&[0, name.len() as u8][..], name.as_bytes(), &[0], &value.to_be_bytes()].concat()
+    };
+    let members = [number("videocodecid", 7.0), number("videodatarate", 4000.0)].concat();
+    peer.send(&message(18, 0, &[&text("onMetaData")[..], &[8, 0, 0, 0, 2], &members, &[0, 0, 9]].concat()));
+    peer.stream(0..2);
+    node.wait_for_frames(1);
+    assert_eq!(capacity(&node), 8 << 20, "7 MB");
+    peer.leave();
+    node.wait_for_end();
+    assert_eq!(node.frames(), expected(&[(0, 2)]), "no frame is in another buffer");
+}
+
+/// The pictures of 2160 lines have key frames of 2 MB.
+#[test]
+fn a_key_frame_that_is_larger_than_a_chunk_has_a_larger_buffer() {
+    let node = growing(4);
+    let mut peer = Peer::accepted(&node);
+    peer.send(&message(9, 0, &flv_config(SMALL)));
+    few_frames(&mut peer, 0..3, 60_000);
+    peer.leave();
+    let all: Vec<u8> = (0..3).flat_map(|second| (0..5).map(move |at| second * RATE + at)).collect();
+    node.wait("all frames come", || sorted(&node) == all);
+    node.wait_for_end();
+    assert_eq!(node.ingest.counters().oversized.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_buffer_grows_for_files_that_are_passed_on() {
+    let streams = StreamSettings {
+        chunk_bytes: 4096,
+        chunks: 4,
+        max_buffer_bytes: 1 << 20,
+        ..StreamSettings::default()
+    };
+    let node = Node::with_streams(streams, |settings| settings.passthrough.push("*".to_owned()));
+    let files: Vec<_> = (0..3).map(|second| ts(SMALL, second * RATE..(second + 1) * RATE)).collect();
+    assert!(files[0].len() > 8192, "half of the first buffer");
+    let all: usize = files.iter().map(Vec::len).sum();
+    for (second, file) in files.iter().enumerate() {
+        assert_eq!(put(&node, &format!("{second}.ts"), file), 201);
+    }
+    node.wait("the files come", || {
+        let chunks = node.chunks.lock().unwrap();
+        let media = chunks.iter().filter(|(header, _)| header.kind == Kind::Media);
+        media.map(|(_, payload)| payload.len()).sum::<usize>() == all
+    });
+    assert_eq!(put(&node, "3.ts", &vec![0x47; 600 << 10]), 413, "more than half of the largest buffer");
 }
 
 /// Encodes a second of fragmented MP4 in a file of its own, with its initialisation segment.

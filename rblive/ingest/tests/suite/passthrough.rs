@@ -117,7 +117,7 @@ fn anything_else_is_refused() {
 fn a_file_that_the_buffer_cannot_hold_is_refused_and_the_next_one_passes() {
     let node = node(2048);
     let null = [&[0x47, 0x1F, 0xFF, 0x10][..], &[0xFF; 184]].concat();
-    let large = [second(SMALL, 1), null.repeat(6000)].concat();
+    let large = [second(SMALL, 1), null.repeat(12_000)].concat();
     for (name, file, status) in
         [("0.ts", second(SMALL, 0), 201), ("1.ts", large, 413), ("2.ts", second(SMALL, 2), 201)]
     {

@@ -142,6 +142,11 @@ impl Segmenter {
         }
     }
 
+    /// Changes the most bytes of a part, from the next frame on.
+    pub fn set_max_part_bytes(&mut self, bytes: usize) {
+        self.config.max_part_bytes = bytes;
+    }
+
     /// Goes on as a rendition of another stream, after [`end_timeline`](Self::end_timeline).
     pub fn move_to(&mut self, timeline: Timeline) {
         self.timeline = timeline;

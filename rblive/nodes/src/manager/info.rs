@@ -27,6 +27,16 @@ pub struct OutboundInfo {
     pub capacity_bytes: u64,
 }
 
+/// The buffer of a stream that this node has created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StreamBuffer {
+    /// Its capacity in bytes.
+    pub capacity_bytes: u64,
+    /// The largest chunk in bytes.
+    pub chunk_bytes: u64,
+}
+
 /// A stream that this node receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

@@ -23,7 +23,7 @@ use locks::{Mutex, RwLock};
 use rocketbufs::{Context, Listener, Position, ROut};
 
 use callbacks::Callbacks;
-pub use info::{InboundInfo, OutboundInfo, PeerInfo};
+pub use info::{InboundInfo, OutboundInfo, PeerInfo, StreamBuffer};
 use inner::Inner;
 use out_stream::OutStream;
 use source::Source;
@@ -192,7 +192,7 @@ impl RsManager {
     /// # Errors
     /// The name is not allowed, this is a delivery node, or a limit is reached.
     pub fn create_stream(&self, name: &str) -> Result<RsId, StreamError> {
-        self.inner.create(name, 1)
+        self.create_stream_of(name, 1)
     }
 
     /// As [`create_stream`](Self::create_stream), for a stream of several renditions, which share its buffer: the buffer is that many times
@@ -201,7 +201,23 @@ impl RsManager {
     /// # Errors
     /// As [`create_stream`](Self::create_stream).
     pub fn create_stream_of(&self, name: &str, renditions: usize) -> Result<RsId, StreamError> {
-        self.inner.create(name, renditions)
+        let config = &self.inner.config;
+        self.inner.create(name, config.buffer_bytes_of(renditions), config.streams.chunk_bytes)
+    }
+
+    /// As [`create_stream`](Self::create_stream), for a stream that takes the place of one of the same name whose buffer is too small: its own
+    /// has this capacity, of [`Config::grown_bytes`], and chunks may have an eighth of it.
+    ///
+    /// # Errors
+    /// As [`create_stream`](Self::create_stream).
+    pub fn create_stream_with(&self, name: &str, capacity: u64) -> Result<RsId, StreamError> {
+        self.inner.create(name, capacity, self.inner.config.chunk_bytes_of(capacity))
+    }
+
+    /// The buffer of a stream that was created here. `None`: there is no such stream.
+    pub fn stream_buffer(&self, id: RsId) -> Option<StreamBuffer> {
+        let stream = self.inner.outgoing(id).ok().filter(|stream| stream.own)?;
+        Some(StreamBuffer { capacity_bytes: stream.capacity, chunk_bytes: stream.chunk_bytes })
     }
 
     /// Ends a stream that was created here. Its receivers get everything that was disseminated, and then the end.

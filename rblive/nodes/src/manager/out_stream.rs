@@ -15,6 +15,8 @@ pub struct OutStream {
     pub buffer: OutBuffer,
     /// The capacity of the receivers' buffers, in bytes.
     pub capacity: u64,
+    /// The largest chunk in bytes, of streams that were created here.
+    pub chunk_bytes: u64,
     /// Whether the stream was created here, and not received.
     pub own: bool,
     pub activity: Activity,

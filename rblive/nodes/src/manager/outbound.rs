@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rocketbufs::{Bid, BufferOptions, OutBuffer, Position, RIn, SegmentError, SubscribeOptions};
+use rocketbufs::{Bid, BufferOptions, Position, RIn, SegmentError, SubscribeOptions};
 
 use super::activity::Activity;
 use super::inner::Inner;
 use super::out_stream::OutStream;
 use super::peer::{Link, Peer};
 use crate::chunk::RsChunk;
+use crate::config::MARKER_BYTES;
 use crate::content::check_name;
 use crate::error::{ChunkError, StreamError};
 use crate::ids::{NodeId, RsId};
@@ -20,8 +21,8 @@ impl Inner {
         self.last_bid.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
 
-    /// Creates a stream, and sends it to the nodes of the rules.
-    pub(super) fn create(&self, name: &str, renditions: usize) -> Result<RsId, StreamError> {
+    /// Creates a stream with a buffer of this capacity, and sends it to the nodes of the rules.
+    pub(super) fn create(&self, name: &str, capacity: u64, chunk_bytes: u64) -> Result<RsId, StreamError> {
         if !self.node.role.disseminates() {
             return Err(StreamError::NotDisseminating);
         }
@@ -32,15 +33,15 @@ impl Inner {
         if self.outgoing.read().len() >= max {
             return Err(StreamError::TooMany(max));
         }
-        let capacity = self.config.buffer_bytes_of(renditions);
         let options = BufferOptions::new()
             .size_bytes(capacity)
-            .max_delivery_bytes(Some(self.config.delivery_bytes()))
+            .max_delivery_bytes(Some(chunk_bytes + MARKER_BYTES))
             .retain_bytes(Some(capacity / 4))
             .flow_control(false);
         let buffer = self.out.create_buffer_with(self.next_bid(), options)?;
         let id = self.ids.next();
-        self.send_out(id, name, buffer, capacity, true)?;
+        let (name, activity) = (name.into(), Activity::new());
+        self.send_out(OutStream { id, name, buffer, capacity, chunk_bytes, own: true, activity })?;
         Ok(id)
     }
 
@@ -53,24 +54,17 @@ impl Inner {
     ) -> Result<(), String> {
         let spliced = self.out.splice_with(input, announce.bid, self.next_bid(), options);
         let buffer = spliced.map_err(|error| error.to_string())?;
-        let sent = self.send_out(announce.id, &announce.name, buffer, announce.capacity, false);
-        sent.map_err(|error| error.to_string())
+        let (id, name, capacity) = (announce.id, announce.name.as_str().into(), announce.capacity);
+        let activity = Activity::new();
+        let stream = OutStream { id, name, buffer, capacity, chunk_bytes: 0, own: false, activity };
+        self.send_out(stream).map_err(|error| error.to_string())
     }
 
-    fn send_out(
-        &self,
-        id: RsId,
-        name: &str,
-        buffer: OutBuffer,
-        capacity: u64,
-        own: bool,
-    ) -> Result<(), StreamError> {
-        let bid = buffer.bid();
-        let activity = Activity::new();
-        let stream = Arc::new(OutStream { id, name: name.into(), buffer, capacity, own, activity });
-        self.outgoing.write().insert(id, stream);
-        self.by_bid.write().insert(bid, id);
-        let mut nodes = self.config.ruled(name);
+    fn send_out(&self, stream: OutStream) -> Result<(), StreamError> {
+        let (id, own, stream) = (stream.id, stream.own, Arc::new(stream));
+        self.outgoing.write().insert(id, stream.clone());
+        self.by_bid.write().insert(stream.buffer.bid(), id);
+        let mut nodes = self.config.ruled(&stream.name);
         if !own && self.node.role.delivers() && !nodes.contains(&self.node.id) {
             nodes.push(self.node.id);
         }
@@ -152,7 +146,7 @@ impl Inner {
     pub(super) fn allocate(&self, id: RsId, size: usize) -> Result<RsChunk, ChunkError> {
         let stream = self.outgoing(id).ok().filter(|stream| stream.own);
         let stream = stream.ok_or(ChunkError::NoSuchStream(id))?;
-        let max = self.config.streams.chunk_bytes;
+        let max = stream.chunk_bytes;
         if size as u64 > max {
             return Err(ChunkError::TooLarge { size, max });
         }

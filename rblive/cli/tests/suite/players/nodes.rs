@@ -6,7 +6,7 @@ use testkit::own_addr;
 
 use crate::process::{Serving, certify, serve};
 
-/// The buffers of streams: a chunk's bytes, and how many chunks.
+/// The buffers of streams, which do not grow: a chunk's bytes, and how many chunks.
 pub struct Buffers {
     pub chunk_bytes: u32,
     pub chunks: u32,
@@ -31,12 +31,13 @@ impl Nodes {
         certify(folder);
         let port = own_addr();
         let (at, Buffers { chunk_bytes, chunks }) = (folder.display(), buffers);
+        let whole = (chunks * (chunk_bytes + 32)).next_power_of_two();
         let text = format!(
             "[control]\nlisten = ''\n[deliver]\nlisten = '127.0.0.1:0'\n\
              [ingest]\nrtmp = '127.0.0.1:0'\nhttps = '127.0.0.1:0'\nsegment_ms = 1000\n\
              certificate = '{at}/chain.pem'\nprivate_key = '{at}/key.pem'\npassthrough = ['ts']\n\
              [[ingest.ladders]]\nname = 'ladder'\nstreams = ['hi', 'lo']\n\
-             [streams]\nchunk_bytes = {chunk_bytes}\nchunks = {chunks}\n\
+             [streams]\nchunk_bytes = {chunk_bytes}\nchunks = {chunks}\nmax_buffer_bytes = {whole}\n\
              [[nodes]]\nname = 'ingest'\nid = 1\nrole = 'dissemination'\n\
              [[nodes]]\nname = 'delivery'\nid = 2\nrole = 'delivery'\naddress = '{port}'\n\
              [[rules]]\nstreams = '*'\nnodes = ['delivery']\n"
