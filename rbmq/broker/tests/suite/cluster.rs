@@ -382,6 +382,24 @@ fn a_publisher_that_is_away_while_its_topic_is_nobodys_for_a_moment_repeats_noth
     assert!(subscriber.recv(Some(Duration::from_millis(200))).unwrap().is_none());
 }
 
+/// It leaves the member that was the one at home, and comes back to it from another one.
+#[test]
+fn an_owner_knows_a_publisher_again_that_comes_another_way() {
+    let mut members = Members::new(2);
+    members.give("k/ways", 0);
+    let proxy = Proxy::to(&members.addr(0));
+    let publisher = Publisher::connect(&format!("{},{}", proxy.addr, members.addr(1))).unwrap();
+    let mut writer = publisher.topic_with("k/ways", options().keep_until_delivered(true)).unwrap();
+    let mut write = |n: u64| {
+        writer.publish(&n.to_le_bytes()).unwrap();
+        writer.confirm(writer.position(), ConfirmLevel::Synced, Some(LONG)).unwrap();
+    };
+    write(0);
+    proxy.cut();
+    write(1);
+    receive_all(&mut subscribe(&members.addr(0), "k/ways"), 2);
+}
+
 /// A publisher that says what it likes.
 fn raw_publisher(addr: &str, says: &[Control]) -> Raw {
     let hello = Hello { role: Role::Publisher, client: 1, name: "raw".into() };

@@ -154,13 +154,10 @@ impl PublisherBuilder {
             added.add_conn(conn);
         };
         let own = hello(Role::Publisher, &self.name)?;
-        let connection = Connection::connect(&context, addr, own, &self.login, on_start)?;
-        // At other brokers it is another publisher: they may be the one at home under another address.
-        let dial = Dial {
-            context: context.clone(),
-            hello: hello(Role::Publisher, &self.name)?,
-            login: self.login.named_by(addr),
-        };
+        // Everywhere the same publisher: a broker knows it again, whether it was at home there or not. One that turns out to be the one at home
+        // gets a connection for another.
+        let connection = Connection::connect(&context, addr, own.clone(), &self.login, on_start)?;
+        let dial = Dial { context: context.clone(), hello: own, login: self.login.named_by(addr) };
         let elsewhere = Elsewhere::new(dial, conns);
         let shared = Arc::new(PublisherShared {
             connection,
