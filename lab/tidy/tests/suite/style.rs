@@ -49,6 +49,7 @@ const SAFE_CRATES: &[(&str, &str)] = &[
     ("lab/sim/net", "deny"),
     ("lab/sim/seglog", "forbid"),
     ("lab/load/rblive", "forbid"),
+    ("lab/faults", "forbid"),
     ("lab/testkit", "forbid"),
     ("lab/tidy", "forbid"),
     ("lab/fuzz/bodies", "forbid"),

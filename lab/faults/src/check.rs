@@ -1,0 +1,211 @@
+//! What clients may say after a round, whatever happened in it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use rbmq::ConfirmLevel;
+use rocketbufs::{Epoch, Position};
+
+use crate::publishers::Published;
+use crate::readers::{Heard, Mark, Notes};
+
+/// The most examples of one kind of fault.
+const EXAMPLES: usize = 5;
+
+/// What clients saw.
+#[derive(Debug, Default)]
+pub struct Evidence {
+    /// What publishers did and were told.
+    pub published: Vec<Published>,
+    /// What subscribers read while faults happened.
+    pub live: Vec<Notes>,
+    /// What subscribers of each broker read afterwards, from the beginning on.
+    pub last: Vec<Notes>,
+    /// Whether a broker was killed: what only its memory had may be missing.
+    pub had_death: bool,
+    /// Whether a topic may have several logs.
+    pub has_new_logs: bool,
+}
+
+/// The bytes of a log, as far as subscribers read them. A round has few.
+#[derive(Debug, Default)]
+struct Image(Vec<Option<u8>>);
+
+impl Image {
+    fn add(&mut self, from: Position, bytes: &[u8]) {
+        let (from, to) = (from as usize, from as usize + bytes.len());
+        if self.0.len() < to {
+            self.0.resize(to, None);
+        }
+        for (place, byte) in self.0[from..].iter_mut().zip(bytes) {
+            place.get_or_insert(*byte);
+        }
+    }
+
+    /// Whether the log has other bytes there, or none.
+    fn differs(&self, from: Position, bytes: &[u8]) -> Option<&'static str> {
+        let there = self.0.get(from as usize..).unwrap_or_default();
+        let is_short = there.len() < bytes.len() || there.iter().take(bytes.len()).any(Option::is_none);
+        let is_other = there.iter().zip(bytes).any(|(there, byte)| there.is_some_and(|there| there != *byte));
+        if is_other { Some("was read with other bytes") } else { is_short.then_some("was read and is gone") }
+    }
+}
+
+impl Evidence {
+    /// Everything that is wrong. Empty: clients saw what they were promised.
+    pub fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        let mut add = |mut found: Vec<String>| {
+            found.truncate(EXAMPLES);
+            faults.append(&mut found);
+        };
+        self.live.iter().chain(&self.last).for_each(|notes| add(holes(notes)));
+        add(self.contents());
+        self.last.iter().for_each(|notes| add(orders(notes)));
+        add(self.missing());
+        add(self.unread());
+        add(self.logs());
+        let stuck = |one: &Published| {
+            let why = one.stuck.as_ref()?;
+            Some(format!("publisher {} of {} hangs: {why}", one.publisher, one.topic))
+        };
+        add(self.published.iter().filter_map(stuck).collect());
+        faults
+    }
+
+    /// The messages that can be read afterwards.
+    pub fn kept(&self) -> HashSet<Mark> {
+        self.last.iter().flat_map(Notes::marks).collect()
+    }
+
+    /// The messages that must be readable afterwards, and are not.
+    pub fn missing(&self) -> Vec<String> {
+        let kept = self.kept();
+        let mut missing = Vec::new();
+        for one in &self.published {
+            let confirmed = match one.level.is_of_disk() {
+                true => one.confirmed.iter().map(|confirmed| confirmed.end).max().unwrap_or(0),
+                false => 0,
+            };
+            let may_lack = one.is_dead || self.had_death && !one.lost.is_empty();
+            let all = if may_lack { confirmed } else { one.times.len() };
+            let is_lost = |number: &usize| one.lost.iter().any(|range| range.contains(number));
+            let gone = (0..all).filter(|number| !is_lost(number));
+            let gone =
+                gone.filter(|number| !kept.contains(&Mark { publisher: one.publisher, number: *number }));
+            missing.extend(summary(gone.collect()).map(|gone| {
+                format!(
+                    "publisher {} of {} ({}, confirmed before {confirmed} of {}) misses {gone}",
+                    one.publisher,
+                    one.topic,
+                    one.level,
+                    one.times.len()
+                )
+            }));
+        }
+        missing
+    }
+
+    /// Messages that were delivered or consumed, as publishers were told, and that nobody has read.
+    fn unread(&self) -> Vec<String> {
+        let read: HashSet<Mark> = self.live.iter().flat_map(Notes::marks).collect();
+        let mut unread = Vec::new();
+        for one in &self.published {
+            if !matches!(one.level, ConfirmLevel::Delivered | ConfirmLevel::Consumed) {
+                continue;
+            }
+            let mut certain = BTreeSet::new();
+            let mut before = 0;
+            for confirmed in &one.confirmed {
+                if confirmed.is_certain {
+                    certain.extend(before..confirmed.end);
+                }
+                before = before.max(confirmed.end);
+            }
+            let is_unread = |number: &usize| {
+                !read.contains(&Mark { publisher: one.publisher, number: *number })
+                    && !one.lost.iter().any(|range| range.contains(number))
+            };
+            let numbers = certain.into_iter().filter(is_unread).collect();
+            unread.extend(summary(numbers).map(|numbers| {
+                format!(
+                    "publisher {} was told that {numbers} are {}: nobody has read them",
+                    one.publisher, one.level
+                )
+            }));
+        }
+        unread
+    }
+
+    /// Places of a log with two contents, and places that were read and are gone.
+    fn contents(&self) -> Vec<String> {
+        let mut images: HashMap<Epoch, Image> = HashMap::new();
+        for heard in self.last.iter().flat_map(|notes| &notes.heard) {
+            if let Some(bytes) = &heard.bytes {
+                images.entry(heard.epoch).or_default().add(heard.from, bytes);
+            }
+        }
+        let none = Image::default();
+        let all = self.live.iter().chain(&self.last).flat_map(|notes| &notes.heard);
+        let differs = |heard: &Heard| {
+            let bytes = heard.bytes.as_ref()?;
+            let how = images.get(&heard.epoch).unwrap_or(&none).differs(heard.from, bytes)?;
+            Some(format!("{}: {} to {} of {} {how}", heard.topic, heard.from, heard.to, heard.epoch))
+        };
+        all.filter_map(differs).collect()
+    }
+
+    /// Topics that wait for their owners have one log.
+    fn logs(&self) -> Vec<String> {
+        let mut logs: BTreeMap<&str, BTreeSet<Epoch>> = BTreeMap::new();
+        for heard in self.live.iter().chain(&self.last).flat_map(|notes| &notes.heard) {
+            logs.entry(&heard.topic).or_default().insert(heard.epoch);
+        }
+        let several = logs.iter().filter(|(_, epochs)| epochs.len() > 1 && !self.has_new_logs);
+        several
+            .map(|(topic, epochs)| format!("{topic} has {} logs, and waits for its owner", epochs.len()))
+            .collect()
+    }
+}
+
+/// What a subscriber did not get and was not told of, and what it got twice.
+fn holes(notes: &Notes) -> Vec<String> {
+    let mut ends: HashMap<Epoch, Position> = HashMap::new();
+    let mut holes = Vec::new();
+    for Heard { topic, epoch, from, to, bytes, .. } in &notes.heard {
+        let end = ends.insert(*epoch, *to);
+        if let Some(end) = end.filter(|end| end != from) {
+            let what = if end < *from { "is missing without a word" } else { "came twice" };
+            let loss = if bytes.is_none() { "a loss" } else { "bytes" };
+            holes.push(format!("{topic}: {end} to {from} of {epoch} {what}, before {loss}"));
+        }
+    }
+    holes
+}
+
+/// Messages of a publisher that are in a log twice, or in another order than they were published in.
+fn orders(notes: &Notes) -> Vec<String> {
+    let mut last: HashMap<(Epoch, usize), usize> = HashMap::new();
+    let mut wrong = Vec::new();
+    for heard in &notes.heard {
+        for Mark { publisher, number } in heard.marks.iter().copied() {
+            let before = last.insert((heard.epoch, publisher), number);
+            if let Some(before) = before.filter(|before| *before >= number) {
+                let topic = &heard.topic;
+                wrong.push(format!(
+                    "{topic}: publisher {publisher} has {number} after {before} in {}",
+                    heard.epoch
+                ));
+            }
+        }
+    }
+    wrong
+}
+
+/// Numbers for people; none if there are none.
+fn summary(numbers: Vec<usize>) -> Option<String> {
+    let (first, last) = (numbers.first()?, numbers.last()?);
+    Some(format!("{} messages from {first} to {last}", numbers.len()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! Evidence that is wrong in one way each.
+
+use std::time::Instant;
+
+use super::*;
+use crate::publishers::Confirmation;
+
+const LOG: Epoch = Epoch(7);
+
+fn heard(from: Position, numbers: std::ops::Range<usize>) -> Heard {
+    let marks: Vec<Mark> = numbers.map(|number| Mark { publisher: 0, number }).collect();
+    let bytes: Vec<u8> = marks.iter().map(|mark| mark.number as u8).collect();
+    Heard {
+        topic: "k/0/x".into(),
+        epoch: LOG,
+        from,
+        to: from + bytes.len() as u64,
+        bytes: Some(bytes),
+        marks,
+    }
+}
+
+fn notes(heard: Vec<Heard>) -> Notes {
+    Notes { heard, ..Notes::default() }
+}
+
+/// Ten messages at a level, all of which were confirmed and read.
+fn good(level: ConfirmLevel) -> Evidence {
+    let mut published = Published::new(0, "k/0/x".into(), level);
+    published.times = vec![Instant::now(); 10];
+    published.confirmed = vec![Confirmation { end: 10, is_certain: true }];
+    Evidence {
+        published: vec![published],
+        live: vec![notes(vec![heard(0, 0..4), heard(4, 4..10)])],
+        last: vec![notes(vec![heard(0, 0..10)]); 3],
+        ..Evidence::default()
+    }
+}
+
+fn of(level: ConfirmLevel, change: impl FnOnce(&mut Evidence)) -> String {
+    let mut evidence = good(level);
+    change(&mut evidence);
+    evidence.faults().join("; ")
+}
+
+#[test]
+fn what_was_promised_is_no_fault() {
+    ConfirmLevel::ALL.into_iter().for_each(|level| assert_eq!(of(level, |_| {}), ""));
+}
+
+#[test]
+fn each_broken_promise_is_found() {
+    use ConfirmLevel::{Accepted, Delivered, Stored};
+    let short = |evidence: &mut Evidence| {
+        evidence.last.iter_mut().chain(&mut evidence.live).for_each(|one| *one = notes(vec![heard(0, 0..8)]));
+    };
+    assert!(of(Stored, short).contains("misses 2 messages from 8 to 9"));
+    // Nobody was told of a loss.
+    let killed = |evidence: &mut Evidence| {
+        short(evidence);
+        evidence.had_death = true;
+    };
+    assert!(of(Accepted, killed).contains("misses 2 messages"));
+    let told = |evidence: &mut Evidence| {
+        killed(evidence);
+        evidence.published[0].lost.push(8..10);
+    };
+    assert_eq!(of(Accepted, told), "");
+    let dead = |evidence: &mut Evidence| {
+        short(evidence);
+        evidence.published[0].is_dead = true;
+    };
+    assert_eq!(of(Accepted, dead), "");
+    assert!(of(Stored, dead).contains("misses 2 messages"));
+    let unread = |evidence: &mut Evidence| evidence.live[0].heard.truncate(1);
+    assert!(of(Delivered, unread).contains("6 messages from 4 to 9 are delivered: nobody has read them"));
+    let hole = |evidence: &mut Evidence| evidence.live[0].heard.insert(1, heard(6, 6..8));
+    assert!(
+        of(Stored, hole).contains("4 to 6 of 00000000000000000000000000000007 is missing without a word")
+    );
+    let twice = |evidence: &mut Evidence| evidence.live[0].heard.push(heard(8, 8..10));
+    assert!(of(Stored, twice).contains("came twice"));
+    let other = |evidence: &mut Evidence| evidence.live[0].heard[1].bytes = Some(vec![9; 6]);
+    assert!(of(Stored, other).contains("was read with other bytes"));
+    let gone = |evidence: &mut Evidence| evidence.live[0].heard.push(heard(10, 10..11));
+    assert!(of(Stored, gone).contains("10 to 11 of 00000000000000000000000000000007 was read and is gone"));
+    let order = |evidence: &mut Evidence| evidence.last[0].heard.push(heard(10, 9..10));
+    assert!(of(Stored, order).contains("publisher 0 has 9 after 9"));
+    let second = |evidence: &mut Evidence| {
+        let log = Heard { epoch: Epoch(8), ..heard(0, 0..1) };
+        evidence.last.iter_mut().for_each(|one| one.heard.push(log.clone()));
+    };
+    assert!(of(Stored, second).contains("k/0/x has 2 logs"));
+    let hangs = |evidence: &mut Evidence| evidence.published[0].stuck = Some("late".into());
+    assert!(of(Stored, hangs).contains("hangs: late"));
+}

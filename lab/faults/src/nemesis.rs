@@ -1,0 +1,226 @@
+//! What goes wrong, and when: all of it follows from a seed.
+
+use std::time::Duration;
+
+use testkit::Random;
+
+use crate::cluster::{Cluster, NAME, OnLoss, Plan, etcd_client};
+use crate::network::{Cut, End, MEMBERS, Net};
+
+/// A fault, which begins and ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// A broker is killed (kill -9), and started again at the end.
+    Kill(usize),
+    /// A broker ends in order, and is started again at the end.
+    Restart(usize),
+    /// A broker stands still.
+    Stop(usize),
+    /// A machine reaches nobody, and nobody reaches it.
+    Alone(usize),
+    /// What a machine sends arrives nowhere. It hears the others.
+    Mute(usize),
+    /// A machine hears nobody. The others hear it.
+    Deaf(usize),
+    /// A machine has no etcd.
+    NoEtcd(usize),
+    /// A broker and the other brokers do not reach each other, while clients and etcd reach all.
+    NoPeers(usize),
+    /// The disk of a broker is full.
+    FullDisk(usize),
+    /// The disk of a broker is full, and at the end the broker is killed and started again with room.
+    FullDiskKill(usize),
+    /// A member of etcd is killed, and started again at the end.
+    KillEtcd(usize),
+    /// A member of etcd stands still.
+    StopEtcd(usize),
+    /// All of etcd is killed, and started again at the end.
+    NoEtcdAtAll,
+    /// An operator gives the group of a topic to a broker.
+    Move {
+        /// The number of the topic.
+        topic: usize,
+        /// The broker.
+        to: usize,
+    },
+    /// An operator drains a broker, until the end.
+    Drain(usize),
+}
+
+/// Faults that begin together, and what is between them and the next ones.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// One or two.
+    pub faults: Vec<Fault>,
+    /// From their beginning to their end.
+    pub lasts: Duration,
+    /// From their end to the next ones.
+    pub rest: Duration,
+}
+
+impl Fault {
+    /// One that the plan wants.
+    fn draw(random: &mut Random, plan: &Plan, topics: usize) -> Self {
+        loop {
+            let fault = Self::any(random, plan.on_loss, topics);
+            let name = format!("{fault:?}");
+            let kind = name.split(['(', ' ']).next().unwrap_or_default();
+            if plan.only.is_empty() || plan.only.iter().any(|only| only == kind) {
+                return fault;
+            }
+        }
+    }
+
+    fn any(random: &mut Random, on_loss: OnLoss, topics: usize) -> Self {
+        let n = random.below(MEMBERS as u64) as usize;
+        let moved = Self::Move { topic: random.below(topics as u64) as usize, to: n };
+        // Members give topics away only where these begin new logs.
+        let kinds = if on_loss == OnLoss::NewLog { 16 } else { 13 };
+        match random.below(kinds) {
+            0 => Self::Kill(n),
+            1 => Self::Restart(n),
+            2 => Self::Stop(n),
+            3 => Self::Alone(n),
+            4 => Self::Mute(n),
+            5 => Self::Deaf(n),
+            6 => Self::NoEtcd(n),
+            7 => Self::NoPeers(n),
+            8 => Self::FullDisk(n),
+            9 => Self::FullDiskKill(n),
+            10 => Self::KillEtcd(n),
+            11 => Self::StopEtcd(n),
+            12 => Self::NoEtcdAtAll,
+            13 => Self::Drain(n),
+            _ => moved,
+        }
+    }
+
+    /// Whether a broker forgets what only its memory has.
+    pub fn is_death(self) -> bool {
+        matches!(self, Self::Kill(_) | Self::FullDiskKill(_))
+    }
+
+    /// The fault begins.
+    pub fn begin(self, cluster: &mut Cluster) {
+        match self {
+            Self::Kill(n) => cluster.kill_broker(n),
+            Self::Restart(n) => cluster.signal_broker(n, "TERM"),
+            Self::Stop(n) => cluster.signal_broker(n, "STOP"),
+            Self::FullDisk(n) | Self::FullDiskKill(n) => fill(cluster, n),
+            Self::KillEtcd(n) => cluster.kill_etcd(n),
+            Self::StopEtcd(n) => cluster.signal_etcd(n, "STOP"),
+            Self::NoEtcdAtAll => (0..MEMBERS).for_each(|n| cluster.kill_etcd(n)),
+            Self::Move { topic, to } => {
+                cluster.operate(&format!("move k/{topic} m{to} --new-log"));
+            }
+            Self::Drain(n) => {
+                cluster.operate(&format!("drain m{n}"));
+            }
+            cut => cut.cuts().into_iter().for_each(|cut| cluster.network.cut(cut)),
+        }
+    }
+
+    /// The fault ends.
+    pub fn end(self, cluster: &mut Cluster) {
+        match self {
+            Self::Kill(n) => cluster.run_broker(n),
+            Self::Restart(n) => {
+                cluster.wait_for_end(n);
+                cluster.run_broker(n);
+            }
+            Self::Stop(n) => cluster.signal_broker(n, "CONT"),
+            Self::FullDisk(n) => make_room(cluster, n),
+            Self::FullDiskKill(n) => {
+                cluster.kill_broker(n);
+                make_room(cluster, n);
+                cluster.run_broker(n);
+            }
+            Self::KillEtcd(n) => cluster.run_etcd(n),
+            Self::StopEtcd(n) => cluster.signal_etcd(n, "CONT"),
+            Self::NoEtcdAtAll => (0..MEMBERS).for_each(|n| cluster.run_etcd(n)),
+            Self::Move { .. } => {}
+            Self::Drain(n) => {
+                cluster.operate(&format!("drain m{n} --undo"));
+            }
+            _ => cluster.network.heal(),
+        }
+    }
+
+    /// The ways that do not exist.
+    fn cuts(self) -> Vec<Cut> {
+        let (from_it, to_it, brokers, etcd, clients, n) = match self {
+            Self::Alone(n) => (true, true, true, true, true, n),
+            Self::Mute(n) => (true, false, true, true, true, n),
+            Self::Deaf(n) => (false, true, true, true, true, n),
+            Self::NoEtcd(n) => (true, true, false, true, false, n),
+            Self::NoPeers(n) => (true, true, true, false, false, n),
+            _ => return Vec::new(),
+        };
+        let (own, others) = (End::Machine(n), (0..MEMBERS).filter(|other| *other != n).map(End::Machine));
+        let others = others.chain(clients.then_some(End::Clients));
+        let nets = [(Net::Brokers, brokers), (Net::Etcd, etcd)].into_iter().filter(|(_, is_cut)| *is_cut);
+        let nets: Vec<Net> = nets.map(|(net, _)| net).collect();
+        let both = others.flat_map(|other| [(from_it, own, other), (to_it, other, own)]);
+        let ways = both.filter(|(is_cut, ..)| *is_cut);
+        ways.flat_map(|(_, from, to)| nets.iter().map(move |net| Cut { from, to, net: *net })).collect()
+    }
+}
+
+fn ballast(cluster: &Cluster, n: usize) -> std::path::PathBuf {
+    cluster.kept(n).join("ballast")
+}
+
+fn fill(cluster: &Cluster, n: usize) {
+    let mut file = std::fs::File::create(ballast(cluster, n)).expect("a file");
+    let page = [0; 4096];
+    // Until there is no room.
+    while std::io::Write::write_all(&mut file, &page).is_ok() {}
+}
+
+fn make_room(cluster: &Cluster, n: usize) {
+    // Two faults may have filled one disk.
+    let _ = std::fs::remove_file(ballast(cluster, n));
+}
+
+/// Nobody is drained any more. An operator says it again until etcd has heard it.
+fn undrain(cluster: &Cluster) {
+    testkit::until("no member is drained any more", || {
+        (0..MEMBERS).for_each(|n| {
+            cluster.operate(&format!("drain m{n} --undo"));
+        });
+        let wishes = etcd_client().range(&format!("/rbmq/{NAME}/drain/"));
+        wishes.is_ok_and(|snapshot| snapshot.keys.is_empty())
+    });
+}
+
+/// The faults of a round of about this time.
+pub fn schedule(random: &mut Random, plan: &Plan, topics: usize, time: Duration) -> Vec<Step> {
+    let (mut steps, mut left) = (Vec::new(), time);
+    while !left.is_zero() {
+        let count = 1 + usize::from(random.percent(30));
+        let faults = (0..count).map(|_| Fault::draw(random, plan, topics)).collect();
+        // Some are over before a lease is, and some are not.
+        let lasts = Duration::from_millis(if random.percent(50) {
+            random.between(100, 1_500)
+        } else {
+            random.between(2_500, 4_500)
+        });
+        let rest = Duration::from_millis(random.between(100, 1_500));
+        left = left.saturating_sub(lasts + rest);
+        steps.push(Step { faults, lasts, rest });
+    }
+    steps
+}
+
+/// Brings the faults about, one step after the other, and leaves a cluster without any.
+pub fn bring_about(steps: &[Step], cluster: &mut Cluster) {
+    for step in steps {
+        step.faults.iter().for_each(|fault| fault.begin(cluster));
+        std::thread::sleep(step.lasts);
+        step.faults.iter().rev().for_each(|fault| fault.end(cluster));
+        std::thread::sleep(step.rest);
+    }
+    if steps.iter().flat_map(|step| &step.faults).any(|fault| matches!(fault, Fault::Drain(_))) {
+        undrain(cluster);
+    }
+}
