@@ -14,7 +14,7 @@ mod log_limiter;
 mod places;
 mod strangers;
 
-pub use address::{AddressError, resolve, resolve_host};
+pub use address::{AddressError, resolve, resolve_host, resolve_host_within, resolve_within};
 pub use browser::{BrowserFields, ForeignPage, check_known_names};
 pub use credentials::{
     Credentials, CredentialsError, MAX_PASSWORD_BYTES, MAX_TOKEN_BYTES, MAX_USER_BYTES, Secret,

@@ -112,7 +112,7 @@ pub fn start(ctx: &Context, addr: &str, hello: &[u8], on_start: &dyn Fn(&Conn)) 
 }
 
 fn start_at(ctx: &Context, addr: &str, hello: &[u8], on_start: &dyn Fn(&Conn)) -> Result<Conn, ConnError> {
-    let conn = Conn::connect_start(ctx, addr, hello)?;
+    let conn = Conn::look_up_and_start(ctx, addr, hello)?;
     on_start(&conn);
     let timeout = Duration::from_millis(ctx.config().session.connect_timeout_ms.into());
     conn.wait_up(Some(timeout)).inspect_err(|_| conn.close("gave up connecting"))?;

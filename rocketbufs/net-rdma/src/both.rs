@@ -2,6 +2,7 @@
 //!
 //! Listens for both under one address (rdma_cm has a port space of its own); outgoing connections use RDMA.
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -111,6 +112,10 @@ impl Transport for RdmaAndTcp {
 
     fn connect(&mut self, addr: &str) -> Result<ConnId, TransportError> {
         self.rdma.connect(addr).map(Self::outer)
+    }
+
+    fn connect_found(&mut self, addr: &str, found: Vec<SocketAddr>) -> Result<ConnId, TransportError> {
+        self.rdma.connect_found(addr, found).map(Self::outer)
     }
 
     fn adopt(&mut self, accepted: Accepted) -> Result<ConnId, TransportError> {

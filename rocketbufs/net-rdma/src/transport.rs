@@ -186,10 +186,14 @@ impl Rdma {
     }
 }
 
-fn resolve(addr: &str) -> Result<SocketAddr, TransportError> {
-    let bad = |reason: String| TransportError::Address { addr: addr.into(), reason };
-    let found = peers::resolve(addr).map_err(|error| bad(error.to_string()))?;
-    found.first().copied().ok_or_else(|| bad("the name has no address".into()))
+fn resolve(addr: &str) -> Result<Vec<SocketAddr>, TransportError> {
+    peers::resolve(addr)
+        .map_err(|error| TransportError::Address { addr: addr.into(), reason: error.to_string() })
+}
+
+fn first(addr: &str, found: &[SocketAddr]) -> Result<SocketAddr, TransportError> {
+    let none = || TransportError::Address { addr: addr.into(), reason: "the name has no address".into() };
+    found.first().copied().ok_or_else(none)
 }
 
 impl Transport for Rdma {
@@ -206,7 +210,7 @@ impl Transport for Rdma {
     }
 
     fn listen(&mut self, addr: &str) -> Result<String, TransportError> {
-        let wanted = resolve(addr)?;
+        let wanted = first(addr, &resolve(addr)?)?;
         let entry = self.listeners.vacant_entry();
         let number = LISTENER | entry.key() as u64;
         let (id, bound) =
@@ -223,8 +227,12 @@ impl Transport for Rdma {
     }
 
     fn connect(&mut self, addr: &str) -> Result<ConnId, TransportError> {
+        self.connect_found(addr, resolve(addr)?)
+    }
+
+    fn connect_found(&mut self, addr: &str, found: Vec<SocketAddr>) -> Result<ConnId, TransportError> {
         self.check_place()?;
-        let target = resolve(addr)?;
+        let target = first(addr, &found)?;
         let id = self.insert(Conn::new(State::Resolving, addr, &self.config));
         let timeout = self.config.connect_timeout.as_millis().min(u128::from(u32::MAX)) as u32;
         match Id::dial(&self.events, target, timeout, id.0) {

@@ -3,6 +3,7 @@
 //! One [`Transport`] belongs to one worker thread, which alone calls it; nothing in it is shared. The transport owns the
 //! connections of that worker. Every call returns at once; [`Transport::poll`] returns events.
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -344,6 +345,12 @@ pub trait Transport {
 
     /// Begins a connection; [`Event::Connected`] or [`Event::Down`] follows.
     fn connect(&mut self, addr: &str) -> Result<ConnId, TransportError>;
+
+    /// As [`Transport::connect`], where a name was looked up before: nobody who waits for this transport waits for the resolver.
+    fn connect_found(&mut self, addr: &str, found: Vec<SocketAddr>) -> Result<ConnId, TransportError> {
+        let _ = found;
+        self.connect(addr)
+    }
 
     /// Makes this transport the owner of an accepted connection.
     fn adopt(&mut self, accepted: Accepted) -> Result<ConnId, TransportError>;

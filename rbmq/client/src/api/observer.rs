@@ -119,7 +119,7 @@ impl ObserverBuilder {
         let hello = hello(Role::Observer, &self.name)?;
         let hello = self.login.hello(&hello, addr, is_encrypted(&ctx))?;
         let refused = |source| ConnectError::Broker { addr: addr.to_owned(), source };
-        let conn = Conn::connect_start(&ctx, addr, &hello).map_err(refused)?;
+        let conn = Conn::look_up_and_start(&ctx, addr, &hello).map_err(refused)?;
         let rin = RIn::new(&conn);
         conn.wait_up(Some(timeout)).map_err(refused)?;
         let call = Call { bytes: 0, deadline: Deadline::after(None) };

@@ -124,13 +124,15 @@ impl Write for Stream {
 }
 
 impl Connection {
-    /// Connects. The system's resolver may take longer than the time.
+    /// Connects.
     pub(super) fn open(
         endpoint: &Endpoint,
         tls: Option<&Arc<ClientConfig>>,
         until: Instant,
     ) -> io::Result<Self> {
-        let addresses = peers::resolve_host(&endpoint.host, endpoint.port).map_err(io::Error::other)?;
+        let left = until.saturating_duration_since(Instant::now());
+        let addresses = peers::resolve_host_within(&endpoint.host, endpoint.port, left);
+        let addresses = addresses.map_err(io::Error::other)?;
         let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
         let mut connect = |address| {
             let left = until.saturating_duration_since(Instant::now()).max(SHORTEST);

@@ -1,11 +1,12 @@
 //! Connections, before and after they are given to an rIn or the rOut.
 
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rocketnet::{Carrier, PeerIdentity};
+use rocketnet::{Carrier, PeerIdentity, TransportError};
 
 use crate::api::context::Context;
 use crate::ground::lock::lock;
@@ -37,25 +38,47 @@ impl Conn {
         if is_worker() {
             return Err(ConnError::CalledFromWorker);
         }
-        let conn = Self::connect_start(context, addr, hello)?;
+        let conn = Self::look_up_and_start(context, addr, hello)?;
         let timeout = u64::from(context.config().session.connect_timeout_ms);
         conn.wait_up(Some(Duration::from_millis(timeout)))
             .inspect_err(|_| conn.close("gave up connecting"))?;
         Ok(conn)
     }
 
-    /// Begins to connect and returns at once. The connection can be given to an rIn or rOut while it is not up yet.
+    /// Begins to connect and returns at once. The connection can be given to an rIn or rOut while it is not up yet. A worker asks the system's
+    /// resolver for a host name, and its other connections wait for that: with names, use [`Conn::connect`] in a thread that may wait.
     ///
     /// # Errors
     /// If the hello is too long. [`Conn::wait_up`] and [`Conn::down_reason`] tell of later failures.
     pub fn connect_start(context: &Context, addr: &str, hello: &[u8]) -> Result<Self, ConnError> {
+        Self::start(context, addr, None, hello)
+    }
+
+    /// As [`Conn::connect_start`], for a thread that may wait: it asks the resolver itself, and waits at most
+    /// `session.connect_timeout_ms` for its answer.
+    #[doc(hidden)]
+    pub fn look_up_and_start(context: &Context, addr: &str, hello: &[u8]) -> Result<Self, ConnError> {
+        let timeout = Duration::from_millis(context.config().session.connect_timeout_ms.into());
+        let found = peers::resolve_within(addr, timeout).map_err(|error| {
+            let error = TransportError::Address { addr: addr.into(), reason: error.to_string() };
+            ConnError::Down(DownReason::NotStarted(error.to_string()))
+        })?;
+        Self::start(context, addr, Some(found), hello)
+    }
+
+    fn start(
+        context: &Context,
+        addr: &str,
+        found: Option<Vec<SocketAddr>>,
+        hello: &[u8],
+    ) -> Result<Self, ConnError> {
         if hello.len() > MAX_HELLO_BYTES {
             return Err(ConnError::HelloTooLong { size: hello.len(), max: MAX_HELLO_BYTES });
         }
         let id = context.inner().new_conn();
         let shared = ConnShared::new(context.inner(), id, addr.to_owned());
         let (conn, addr, hello) = (shared.clone(), addr.to_owned(), hello.to_vec());
-        context.shared().send(id, Command::Connect { conn, addr, hello });
+        context.shared().send(id, Command::Connect { conn, addr, found, hello });
         Ok(Self { shared, context: context.clone() })
     }
 

@@ -1,6 +1,7 @@
 //! The connections and listeners of a worker: how they come and go.
 
 use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Weak};
 
@@ -42,8 +43,19 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    pub(super) fn connect(&mut self, shared: Arc<ConnShared>, addr: &str, hello: Vec<u8>) {
-        match self.io.transport.connect(addr) {
+    pub(super) fn connect(
+        &mut self,
+        shared: Arc<ConnShared>,
+        addr: &str,
+        found: Option<Vec<SocketAddr>>,
+        hello: Vec<u8>,
+    ) {
+        let transport = &mut self.io.transport;
+        let connecting = match found {
+            Some(found) => transport.connect_found(addr, found),
+            None => transport.connect(addr),
+        };
+        match connecting {
             Ok(conn) => {
                 self.add_link(conn, shared, hello, None, LinkPhase::Connecting);
             }

@@ -152,7 +152,7 @@ impl<T: Transport> Reactor<T> {
                 self.listen(listener, &addr, locally, &reply)
             }
             Command::Unlisten { listener } => self.unlisten(listener),
-            Command::Connect { conn, addr, hello } => self.connect(conn, &addr, hello),
+            Command::Connect { conn, addr, found, hello } => self.connect(conn, &addr, found, hello),
             Command::Adopt { conn, accepted, listener } => self.adopt(conn, accepted, listener),
             Command::Attach { conn, role } => self.attach(conn, role),
             Command::Subscribe { conn, subscription } => match self.numbered(conn) {

@@ -58,7 +58,7 @@ mod spares;
 mod sys;
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -309,8 +309,12 @@ impl Transport for Tcp {
     }
 
     fn connect(&mut self, addr: &str) -> Result<ConnId, TransportError> {
+        self.connect_found(addr, socket::resolve(addr)?)
+    }
+
+    fn connect_found(&mut self, addr: &str, found: Vec<SocketAddr>) -> Result<ConnId, TransportError> {
         self.check_place()?;
-        let rest = socket::targets(addr, &self.config)?.into_iter();
+        let rest = socket::targets(&found, &self.config).into_iter();
         let state = State::Connecting { addr: addr.into(), rest, not_shared: String::new() };
         let mut conn = Conn::new(state, None, &self.config);
         let mut reason = "it is not an address of this machine, which shared memory needs".to_owned();

@@ -107,11 +107,10 @@ fn listen_on(addr: &SocketAddr, config: &TcpConfig) -> Result<Result<TcpListener
 }
 
 /// The ways to reach an address, the preferred one first.
-pub(super) fn targets(addr: &str, config: &TcpConfig) -> Result<Vec<Target>, TransportError> {
-    let found = resolve(addr)?;
+pub(super) fn targets(found: &[SocketAddr], config: &TcpConfig) -> Vec<Target> {
     let local = found.iter().filter(|_| config.carry != Carry::Tcp).flat_map(local::names);
     let inet = found.iter().filter(|_| config.carry != Carry::Shm).copied();
-    Ok(local.map(Target::Local).chain(inet.map(Target::Inet)).collect())
+    local.map(Target::Local).chain(inet.map(Target::Inet)).collect()
 }
 
 /// Begins to connect to one address. The error says why it cannot be reached.

@@ -1,5 +1,6 @@
 //! The commands of the application's handles to a worker.
 
+use std::net::SocketAddr;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Weak};
 
@@ -31,6 +32,8 @@ pub(crate) enum Command {
     Connect {
         conn: Arc<ConnShared>,
         addr: String,
+        /// Its addresses, if they were looked up.
+        found: Option<Vec<SocketAddr>>,
         hello: Vec<u8>,
     },
     Adopt {
