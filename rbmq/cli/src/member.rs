@@ -15,6 +15,9 @@ use tracing::info;
 
 use super::prompt;
 
+/// The file beside the logs with what the member knows of the map. No topic has a folder of this name.
+const MAP_FILE: &str = "+cluster";
+
 /// How long the broker's thread may take to say that it lives.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
@@ -141,6 +144,9 @@ impl Member {
         };
         info!("member {:?} of the cluster {:?}", settings.id, settings.cluster);
         let membership = Membership::new(settings, cluster.group_levels).map_err(Failure::failed)?;
+        if !config.broker.keep_dir.is_empty() {
+            membership.remember_in(&Path::new(&config.broker.keep_dir).join(MAP_FILE));
+        }
         Ok(Some(Arc::new(Self { membership, client: Mutex::new(Some(client)), patience: cluster.ttl() / 2 })))
     }
 

@@ -197,13 +197,16 @@ impl Map {
     }
 }
 
+/// A number that other bytes hardly have (FNV-1a).
+pub(crate) fn hash(bytes: impl Iterator<Item = u8>) -> u64 {
+    let add = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.fold(0xcbf2_9ce4_8422_2325, add)
+}
+
 /// The weight of a member for a group (FNV-1a, and the end of SplitMix64, which mixes the last bytes too). It is part of the protocol: members of
 /// all versions must agree.
 fn weight(group: &str, id: &str) -> u64 {
-    let bytes = group.bytes().chain([0]).chain(id.bytes());
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = hash(group.bytes().chain([0]).chain(id.bytes()));
     let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     hash ^ (hash >> 31)

@@ -17,6 +17,7 @@ pub mod etcd;
 mod keys;
 mod machine;
 mod membership;
+mod memo;
 
 pub use keys::{Entry, Keys, MAX_NAME_BYTES, Map, Member, group_of, is_name};
 pub use machine::{Machine, MemberSettings, OnLoss, Outcome, Owner, Status, Step};

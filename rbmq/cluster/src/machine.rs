@@ -163,6 +163,8 @@ pub struct Machine {
     keys: Keys,
     /// None before the first snapshot.
     map: Option<Map>,
+    /// What an earlier process knew. It counts before the first snapshot.
+    recalled: Option<Map>,
     /// When to read again in any case.
     refresh: Option<Instant>,
     /// Whether the last snapshot is not enough for the next step.
@@ -195,6 +197,7 @@ impl Machine {
             random: settings.seed,
             settings,
             map: None,
+            recalled: None,
             refresh: None,
             is_old: true,
             hint: None,
@@ -210,6 +213,21 @@ impl Machine {
             term_changes: 0,
             etcd_errors: 0,
         }
+    }
+
+    /// What an earlier process of this member knew. Until etcd has answered once, it is taken for true where nobody takes the groups of a member
+    /// that is away: only an operator can have moved one meanwhile, and the logs of its two owners are two, as after any move.
+    pub fn recall(&mut self, snapshot: &Snapshot) {
+        if self.settings.on_loss == OnLoss::Wait && self.map.is_none() {
+            self.recalled = Some(Map::read(snapshot, &self.keys));
+            self.is_member = true;
+        }
+    }
+
+    /// Whose the file is in which a member keeps what it knows. None: it keeps nothing.
+    pub(crate) fn memo_owner(&self) -> Option<String> {
+        let MemberSettings { cluster, id, on_loss, .. } = &self.settings;
+        (*on_loss == OnLoss::Wait).then(|| format!("{cluster}/{id}"))
     }
 
     /// The names of the keys.
@@ -246,13 +264,18 @@ impl Machine {
     /// owner of one that nobody has.
     pub fn owner(&mut self, group: &str, has_log: bool, now: Instant) -> Owner {
         let unsettled = |reason: String| Owner::Unsettled { reason };
-        let Some(map) = &self.map else {
-            let why = self.failure.as_deref().unwrap_or("etcd was not asked yet");
-            let reason = format!("nobody knows yet who has '{group}': {why}");
-            self.wish(group, has_log);
-            return unsettled(reason);
-        };
-        let Some(entry) = map.groups.get(group) else {
+        if has_log && self.map.is_none() {
+            // etcd may know nothing of what an earlier process knew.
+            self.wish(group, true);
+        }
+        let known = self.known().and_then(|map| Some((map, map.groups.get(group)?)));
+        let Some((map, entry)) = known else {
+            let Some(map) = &self.map else {
+                let why = self.failure.as_deref().unwrap_or("etcd was not asked yet");
+                let reason = format!("nobody knows yet who has '{group}': {why}");
+                self.wish(group, has_log);
+                return unsettled(reason);
+            };
             let key = self.keys.group(group);
             if let Some(problem) = map.unreadable.get(&key) {
                 return unsettled(format!("etcd's key {key} makes no sense: {problem}"));
@@ -270,6 +293,10 @@ impl Machine {
             None => Owner::Here { term: entry.term },
             Some(reason) => unsettled(format!("this broker may not serve '{group}' now: {reason}")),
         }
+    }
+
+    fn known(&self) -> Option<&Map> {
+        self.map.as_ref().or(self.recalled.as_ref())
     }
 
     /// As [`owner`](Self::owner), and whether the question is new: then [`next`](Self::next) may have something to do.
@@ -459,26 +486,27 @@ impl Machine {
             });
             self.term_changes += terms.sum::<u64>();
         }
-        self.map = Some(map);
+        (self.map, self.recalled) = (Some(map), None);
         self.is_member = (self.is_member || self.announced.is_some()) && self.conflict().is_none();
         self.changes += u64::from(is_other);
     }
 
     /// The other members.
     pub fn others(&self) -> Vec<(String, Vec<String>)> {
-        let members = self.map.iter().flat_map(|map| &map.members);
+        let members = self.known().into_iter().flat_map(|map| &map.members);
         let others = members.filter(|(id, _)| **id != self.settings.id);
         others.map(|(id, member)| (id.clone(), member.addresses.clone())).collect()
     }
 
     /// Whether it is no member yet, and nothing is in its way.
     pub fn is_starting(&self) -> bool {
-        !self.is_member && self.failure.is_none() && self.conflict().is_none()
+        let is_known = self.is_member && self.map.is_some();
+        !is_known && self.failure.is_none() && self.conflict().is_none()
     }
 
     /// How the member is.
     pub fn status(&self, now: Instant) -> Status {
-        let map = self.map.as_ref();
+        let map = self.known();
         let owned =
             map.map_or(0, |map| map.groups.values().filter(|entry| entry.owner == self.settings.id).count());
         Status {

@@ -1,6 +1,7 @@
 //! The thread of a member: it asks etcd what the machine wants to know, and tells the broker what has changed.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -13,6 +14,7 @@ use tracing::{info, warn};
 use super::etcd::{Client, ClientSettings, EtcdError, News, Watch};
 use super::keys::group_of;
 use super::machine::{Machine, MemberSettings, Outcome, Owner, Status, Step};
+use super::memo::Memo;
 
 /// What a member asks and tells its broker.
 pub struct Hooks {
@@ -26,6 +28,8 @@ pub struct Hooks {
 pub struct Membership {
     shared: Arc<Shared>,
     group_levels: usize,
+    /// Until it is started.
+    memo: Mutex<Option<Memo>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -45,7 +49,21 @@ impl Membership {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (machine, is_stopping) = (Mutex::new(Machine::new(settings)), AtomicBool::new(false));
         let shared = Shared { machine, bell, is_stopping };
-        Ok(Self { shared: Arc::new(shared), group_levels, thread: Mutex::new(None) })
+        Ok(Self { shared: Arc::new(shared), group_levels, memo: Mutex::default(), thread: Mutex::default() })
+    }
+
+    /// Keeps what it knows of the map in a file, for the next process: that one goes on with it while etcd is away. It is called before anything
+    /// is asked. Nothing is kept where others take the groups of a member that is away.
+    pub fn remember_in(&self, path: &Path) {
+        let mut machine = self.shared.machine.lock();
+        let Some(owner) = machine.memo_owner() else { return };
+        let memo = Memo::new(path, owner);
+        match memo.read() {
+            Ok(snapshot) => snapshot.iter().for_each(|snapshot| machine.recall(snapshot)),
+            Err(problem) => warn!("{} is not used, and etcd is waited for: {problem}", path.display()),
+        }
+        drop(machine);
+        *self.memo.lock() = Some(memo);
     }
 
     /// Starts to be a member. It is called once.
@@ -60,6 +78,7 @@ impl Membership {
             shared: self.shared.clone(),
             client: Client::new(client),
             hooks,
+            memo: self.memo.lock().take(),
             prefix,
             stamp,
             revision: 0,
@@ -129,6 +148,7 @@ struct Worker {
     shared: Arc<Shared>,
     client: Client,
     hooks: Hooks,
+    memo: Option<Memo>,
     prefix: String,
     /// What the broker knows.
     stamp: (u64, bool),
@@ -168,13 +188,20 @@ impl Worker {
         }
         let (asked, was_told) = (Instant::now(), self.shared.machine.lock().is_told());
         let outcome = self.ask(step).unwrap_or_else(|error| Outcome::Failed { reason: error.to_string() });
+        let mut read = None;
         if let Outcome::Read(snapshot) = &outcome {
             self.revision = snapshot.revision;
+            read = self.memo.as_ref().map(|_| snapshot.clone());
         }
         let mut machine = self.shared.machine.lock();
         machine.done(asked, Instant::now(), outcome);
         let is_other = machine.stamp(asked).0 != self.stamp.0;
         drop(machine);
+        if let (Some(memo), Some(snapshot), true) = (&self.memo, read, is_other)
+            && let Err(error) = memo.write(&snapshot)
+        {
+            warn!("the next process will not know the map before etcd says it: {error}");
+        }
         if is_other && !was_told {
             // The watch should have said so.
             self.watch = None;

@@ -206,15 +206,21 @@ fn topics_wait_for_a_killed_broker_and_nobody_waits_for_etcd() {
     world.etcd.kill(0);
     (0..TOPICS).for_each(|n| world.publish(n, "three"));
     // Without any, owners serve on.
-    let addr = world.brokers[world.owner(1)].addr.clone();
+    let owner = world.owner(1);
+    let addr = world.brokers[owner].addr.clone();
     let publisher = Publisher::connect(&addr).unwrap();
     let mut writer = publisher.topic(&topic(1)).unwrap();
     (1..3).for_each(|n| world.etcd.kill(n));
     until("the brokers say what is wrong", || world.brokers.iter().all(|broker| broker.degraded().is_some()));
     assert!(write(&mut writer, "four", LONG));
+    // Also one that is started now.
+    world.brokers[owner].process = None;
+    world.brokers[owner].run();
+    assert!(write(&mut writer, "five", LONG));
+    until("it says what is wrong", || world.brokers[owner].degraded().is_some());
     world.etcd.run_all();
     until("all is well", || world.brokers.iter().all(|broker| broker.degraded().is_none()));
-    assert_eq!(world.read_up_to(1, "four"), ["one", "three", "four"]);
+    assert_eq!(world.read_up_to(1, "five"), ["one", "three", "four", "five"]);
     assert_eq!(world.owners(), before);
     let (_, metrics) = http::get(&world.brokers[0].http, "/metrics");
     assert!(metrics.contains("rbmq_cluster_members 3\n"), "{metrics}");
