@@ -19,11 +19,11 @@ use tempfile::TempDir;
 use testkit::{Proxy, Raw, own_addr};
 
 /// The time for events that must come. The machine may be loaded.
-const LONG: Duration = Duration::from_secs(60);
+pub(super) const LONG: Duration = Duration::from_secs(60);
 
 /// The map as one member sees it: a table that the test changes. A topic that is not in it is here, with the first term.
 #[derive(Default)]
-struct Table {
+pub(super) struct Table {
     owners: Mutex<HashMap<TopicName, Owner>>,
     others: Mutex<Vec<ClusterMember>>,
     /// What the broker says it has on its disk.
@@ -31,7 +31,7 @@ struct Table {
 }
 
 impl Table {
-    fn set(&self, topic: &str, owner: Owner) {
+    pub(super) fn set(&self, topic: &str, owner: Owner) {
         self.owners.lock().insert(topic.parse().unwrap(), owner);
     }
 }
@@ -50,7 +50,7 @@ impl Cluster for Table {
     }
 }
 
-fn config(dir: &Path) -> BrokerConfig {
+pub(super) fn config(dir: &Path) -> BrokerConfig {
     let mut rules = ["k/#", "s/#"].map(|pattern| Rule::new(pattern.parse().unwrap()));
     rules.iter_mut().for_each(|rule| rule.keep = true);
     rules[1].space = true;
@@ -167,7 +167,7 @@ impl Counting {
     }
 }
 
-fn options() -> TopicOptions {
+pub(super) fn options() -> TopicOptions {
     TopicOptions::default().ring_bytes(64 << 10).open_timeout(Some(LONG))
 }
 
@@ -175,7 +175,7 @@ fn topic(at: &str, name: &str) -> TopicWriter {
     Publisher::connect(at).unwrap().topic_with(name, options()).unwrap()
 }
 
-fn subscribe(at: &str, topics: &str) -> Subscriber {
+pub(super) fn subscribe(at: &str, topics: &str) -> Subscriber {
     let mut subscriber = Subscriber::connect(at).unwrap();
     subscriber.subscribe_from(topics, StartFrom::Oldest).unwrap();
     subscriber

@@ -10,6 +10,7 @@ mod kept_model;
 mod memory;
 mod merge;
 mod merge_confirm;
+mod moves;
 mod patterns;
 mod policies;
 mod quotas;
