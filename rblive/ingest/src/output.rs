@@ -1,7 +1,7 @@
 //! The output of one stream: the chunks of its publisher, or of the publishers of all its renditions.
 
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rblive::content::{Container, Description, DescriptionError, HEADER_BYTES, Header, Kind, Rendition};
 use rblive::{ChunkError, RsChunk, RsId, RsManager};
@@ -41,6 +41,8 @@ pub(crate) struct RenditionUpdate {
 /// The durations of the longest segment for which a buffer has bytes: playlists list about six of them, and what leaves a playlist stays
 /// for as long as the playlist was.
 const BUFFERED_SEGMENTS: u64 = 14;
+/// How long a buffer that was too small stays.
+const FORMER_STAYS: Duration = Duration::from_secs(5);
 
 /// The chunks of a stream.
 pub(crate) struct Output {
@@ -54,8 +56,8 @@ pub(crate) struct Output {
     pub(crate) timeline: Timeline,
     /// The largest buffer that was asked for.
     asked_bytes: u64,
-    /// The buffer of the segments before. It stays until the next segment, since nodes may not have begun to read it.
-    former: Option<RsId>,
+    /// The buffers of the segments before, and since when. They stay for a while, since nodes may not have begun to read them.
+    former: Vec<(RsId, Instant)>,
 }
 
 impl Output {
@@ -76,7 +78,7 @@ impl Output {
             renditions,
             timeline,
             asked_bytes: 0,
-            former: None,
+            former: Vec::new(),
         }
     }
 
@@ -95,7 +97,7 @@ impl Output {
     /// Gives the stream a larger buffer if the rate of its renditions needs one. Nodes get it as a new source of the stream, which goes on
     /// with its next segment.
     fn grow(&mut self) {
-        self.leave_former();
+        self.leave_former(FORMER_STAYS);
         let rate: u64 = self.renditions.values().map(|one| one.bits_per_second / 8).sum();
         let target_us = self.renditions.values().map(|one| one.target_us).max().unwrap_or(0);
         let chunk = self.renditions.values().map(|one| one.chunk_bytes).max().unwrap_or(0) as u64;
@@ -111,7 +113,7 @@ impl Output {
         match made {
             Ok(id) => {
                 tracing::info!(stream, "the buffer has {mib} MiB from now on, for {mbit} Mbit/s");
-                self.former = Some(std::mem::replace(&mut self.id, id));
+                self.former.push((std::mem::replace(&mut self.id, id), Instant::now()));
             }
             Err(error) => tracing::warn!(
                 stream,
@@ -194,16 +196,20 @@ impl Output {
         Ok(())
     }
 
-    /// Ends the smaller buffer. What viewers have of it in their playlists stays in their nodes.
-    fn leave_former(&mut self) {
-        if let Some(Err(error)) = self.former.take().map(|former| self.manager.destroy_stream(former)) {
-            tracing::warn!(stream = self.name, "a smaller buffer of the stream stays: {error}");
-        }
+    /// Ends the smaller buffers that were left so long ago. What viewers have of them in their playlists stays in their nodes.
+    fn leave_former(&mut self, ago: Duration) {
+        self.former.retain(|(id, since)| {
+            let stays = since.elapsed() < ago;
+            if !stays && let Err(error) = self.manager.destroy_stream(*id) {
+                tracing::warn!(stream = self.name, "a smaller buffer of the stream stays: {error}");
+            }
+            stays
+        });
     }
 
     /// Announces the end of the stream to the nodes, and destroys it.
     pub(crate) fn end(&mut self) {
-        self.leave_former();
+        self.leave_former(Duration::ZERO);
         let header = Header { sequence: self.timeline.next_number(), ..Header::new(Kind::End) };
         let ended = self.write(header, |_| {}, 0).map_err(|failure| failure.to_string());
         let destroyed = self.manager.destroy_stream(self.id).map_err(|failure| failure.to_string());

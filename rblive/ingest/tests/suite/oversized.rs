@@ -55,7 +55,7 @@ fn growing(chunks: u64) -> Node {
         max_buffer_bytes: 64 << 20,
         ..StreamSettings::default()
     };
-    Node::with_streams(streams, |settings| settings.limits.idle_ms = 60_000)
+    Node::with_streams(streams, |settings| (settings.limits.idle_ms, settings.linger_ms) = (60_000, 2000))
 }
 
 /// The capacities of the buffers of `camera`, of which one is in use.
