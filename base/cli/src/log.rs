@@ -110,7 +110,11 @@ impl Drop for ServerLog {
 
 /// The filter of the environment variable, with this level as the default.
 pub fn filter(variable: &str, level: LevelFilter) -> EnvFilter {
-    EnvFilter::builder().with_default_directive(level.into()).with_env_var(variable).from_env_lossy()
+    let filter =
+        EnvFilter::builder().with_default_directive(level.into()).with_env_var(variable).from_env_lossy();
+    // The library of HTTP/2 warns of odd frames, of which any client may send many.
+    let quiet = "h2=error".parse().ok().filter(|_| std::env::var_os(variable).is_none());
+    quiet.into_iter().fold(filter, EnvFilter::add_directive)
 }
 
 #[cfg(test)]
