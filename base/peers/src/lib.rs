@@ -2,7 +2,7 @@
 //! and the credentials that it presents.
 //!
 //! Addresses are looked up by [`resolve`] alone. Everything that limits or remembers peers by address uses [`HostAddress`], so that all
-//! products count the same peers as one. Every listener has [`Places`], or, where a worker owns its connections, [`Strangers`]. Lines of a
+//! products count the same peers as one. Behind [`Proxies`] it is the client that counts. Every listener has [`Places`], or, where a worker owns its connections, [`Strangers`]. Lines of a
 //! log that strangers cause are limited ([`LogLimiter`]).
 #![forbid(unsafe_code)]
 
@@ -12,6 +12,7 @@ mod credentials;
 mod host;
 mod log_limiter;
 mod places;
+mod proxies;
 mod strangers;
 
 pub use address::{AddressError, resolve, resolve_host, resolve_host_within, resolve_within};
@@ -22,4 +23,5 @@ pub use credentials::{
 pub use host::HostAddress;
 pub use log_limiter::LogLimiter;
 pub use places::{Place, PlaceCounts, PlaceLimits, Places, TurnedAway};
+pub use proxies::Proxies;
 pub use strangers::Strangers;

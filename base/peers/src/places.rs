@@ -142,9 +142,21 @@ impl Places {
     /// # Errors
     /// [`TurnedAway`]: there is no room for it.
     pub fn enter(&self, address: IpAddr, now: Instant) -> Result<Place, TurnedAway> {
+        self.enter_of(address, now, self.0.limits)
+    }
+
+    /// As [`enter`](Self::enter), for a connection of a proxy, which may have all places: its clients share them.
+    ///
+    /// # Errors
+    /// As of [`enter`](Self::enter).
+    pub fn enter_proxy(&self, address: IpAddr, now: Instant) -> Result<Place, TurnedAway> {
+        self.enter_of(address, now, PlaceLimits { of_host: self.0.limits.all, ..self.0.limits })
+    }
+
+    fn enter_of(&self, address: IpAddr, now: Instant, limits: PlaceLimits) -> Result<Place, TurnedAway> {
         let host = HostAddress::of(address);
         let mut state = self.0.state.lock();
-        let room = state.make_room(host, &self.0.limits);
+        let room = state.make_room(host, &limits);
         let line = state.line(host, &room, now);
         let place = room.map(|_| {
             *state.held.entry(host).or_default() += 1;

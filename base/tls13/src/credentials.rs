@@ -281,10 +281,11 @@ impl Credentials {
     /// The other files, or a key that does not belong to the certificate.
     pub fn server_with(
         &self,
+        versions: Versions,
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
     ) -> Result<Arc<ServerConfig>, LoadError> {
-        self.listener(Versions::Tls13, chain, key, LoadError::Library)
+        self.listener(versions, chain, key, LoadError::Library)
     }
 
     fn listener(

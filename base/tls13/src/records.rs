@@ -70,6 +70,30 @@ impl Handshake {
 }
 
 impl Records {
+    /// The connection of TLS 1.3, whose records are sealed from where the bytes are. `None`: it is one of TLS 1.2.
+    pub fn session(&mut self) -> Option<&mut Session> {
+        match &mut self.kind {
+            Kind::New(session) => Some(session),
+            Kind::Old(_) => None,
+        }
+    }
+
+    /// Seals bytes into records behind what waits in `out`, which must have the room.
+    ///
+    /// # Errors
+    /// The keys have sealed as much as they may, and there are no others.
+    pub fn send(&mut self, bytes: &[u8], out: &mut Out) -> Result<(), Broken> {
+        match &mut self.kind {
+            Kind::New(session) => session.send(Content::Data, bytes, out)?,
+            Kind::Old(old) => {
+                for record in bytes.chunks(MAX_PLAIN) {
+                    old.write(out, |tls, room| tls.encrypt(record, room))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Whether the peer has said that it sends nothing more.
     pub fn has_ended(&self) -> bool {
         match &self.kind {

@@ -33,6 +33,7 @@ section! {
     "control" Control {
         listen: String = "127.0.0.1:7480".to_owned();
         names: Vec<String> = Vec::new();
+        proxies: Vec<String> = Vec::new();
         token: String = String::new();
         max_connections: usize = 64, range [at least 0];
     }

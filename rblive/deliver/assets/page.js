@@ -1,7 +1,7 @@
 // The viewers' page: lists streams and recordings, and plays the one that the address names (`#/NAME`, `#vod/NAME/BEGIN`).
-import { Player } from '/player.js';
-import { dropPoster, showPoster } from '/poster.js';
-import { Recordings, began, clock } from '/recordings.js';
+import { Player } from './player.js';
+import { dropPoster, showPoster } from './poster.js';
+import { Recordings, began, clock } from './recordings.js';
 
 /** The time between two looks at the list, in milliseconds. */
 const EVERY = 2000;
@@ -16,7 +16,9 @@ const make = (tag, className, text = '') =>
 const set = (element, text) => { if (element.textContent !== text) element.textContent = text; };
 const video = byId('video');
 
-const HEALTH = { live: 'LIVE', stalled: 'Interrupted', ended: 'Ended' };
+const HEALTH = { live: 'LIVE', starting: 'Starting', stalled: 'Interrupted', ended: 'Ended' };
+/** The streams that play come before those that wait or are over. */
+const ORDER = Object.keys(HEALTH);
 let streams = [];
 const recordings = new Recordings(byId('recordings'));
 
@@ -180,7 +182,7 @@ function tellDetails(stream, late) {
   }
   set(detail('Picture'), (stream && size(stream)?.long) || 'none');
   set(detail('Codecs'), stream?.renditions.map((own) => own.codecs).filter(Boolean).join('; ') || 'unknown');
-  set(detail('Behind live'), late === null ? 'unknown' : seconds(late));
+  set(detail('Behind live'), late === null || stream?.health !== 'live' ? 'unknown' : seconds(late));
   set(detail('Buffered'), seconds(player.buffered()));
   set(detail('Frames'), `${shown} shown, ${dropped} dropped`);
 }
@@ -212,13 +214,16 @@ function makeTile(name) {
   return tile;
 }
 
-function showTile(stream, wanted) {
+function showTile(stream, place, wanted) {
   let tile = tiles.get(stream.name);
   if (!tile) {
     tile = makeTile(stream.name);
     tiles.set(stream.name, tile);
-    byId('streams').append(tile.item);
   }
+  const before = byId('streams').children[place] ?? null;
+  // What is at its place stays there, and so does what has the keyboard's focus.
+  const stays = before === tile.item || (tile.item.isConnected && tile.item.contains(document.activeElement));
+  if (!stays) byId('streams').insertBefore(tile.item, before);
   tile.item.hidden = !wanted;
   set(tile.badge, HEALTH[stream.health]);
   tile.badge.className = `badge ${stream.health}`;
@@ -227,7 +232,7 @@ function showTile(stream, wanted) {
   set(tile.size, size(stream)?.short ?? '');
   set(tile.rate, [rate(stream), stream.low_latency ? 'low latency' : ''].filter(Boolean).join(' · '));
   tile.picture.classList.toggle('off', stream.health !== 'live');
-  if (wanted && size(stream)) showPoster(tile.picture, `/live/${stream.name}/poster.mp4${location.search}`, stream.health === 'live');
+  if (wanted && size(stream) && stream.health !== 'starting') showPoster(tile.picture, `live/${stream.name}/poster.mp4${location.search}`, stream.health === 'live');
 }
 
 function mark() {
@@ -249,11 +254,11 @@ function show() {
     tiles.delete(name);
   }
   let shown = 0;
-  for (const stream of streams) {
+  streams.forEach((stream, place) => {
     const own = stream.name.toLowerCase().includes(wanted);
     shown += own;
-    showTile(stream, own);
-  }
+    showTile(stream, place, own);
+  });
   mark();
   byId('empty').hidden = shown > 0;
   set(byId('empty-title'), streams.length ? 'No such stream' : 'No stream yet');
@@ -279,10 +284,11 @@ let looks = 0;
 async function refresh() {
   const trouble = byId('trouble');
   try {
-    const answer = await fetch(`/streams${location.search}`);
+    const answer = await fetch(`streams${location.search}`);
     if (answer.status === 403) throw new Refused();
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     ({ streams } = await answer.json());
+    streams.sort((a, b) => ORDER.indexOf(a.health) - ORDER.indexOf(b.health));
     if (looks % SELDOM === 0) await recordings.refresh();
     looks += 1;
     trouble.hidden = true;

@@ -64,7 +64,7 @@ export class Player {
   }
 
   address(file) {
-    const at = this.begin ? `/vod/${this.name}/${this.begin}` : `/live/${this.name}`;
+    const at = this.begin ? `vod/${this.name}/${this.begin}` : `live/${this.name}`;
     return `${at}/${file}${location.search}`;
   }
 
@@ -166,6 +166,7 @@ export class Player {
     if (health === 'live' && gone) this.retry();
     else if (health === 'live' && before === 'stalled' && this.state === 'stalled') this.become('waiting');
     else if (health === 'stalled' && this.state === 'waiting') this.become('stalled');
+    else if (health === 'ended' && (this.state === 'stalled' || this.state === 'waiting')) this.become('ended');
     else if (health === null && before === 'ended' && this.state !== 'playing') this.become('ended');
   }
 

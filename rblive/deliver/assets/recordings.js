@@ -61,7 +61,7 @@ export class Recordings {
   link(name, begin) { return this.items.get(Recordings.key(name, begin))?.link ?? null; }
 
   async refresh() {
-    const answer = await fetch(`/vod${location.search}`);
+    const answer = await fetch(`vod${location.search}`);
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     const { recordings } = await answer.json();
     this.all = recordings.sort((a, b) => (a.begin < b.begin ? 1 : -1));

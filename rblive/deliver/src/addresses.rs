@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use locks::Mutex;
-use peers::{HostAddress, Places};
+use peers::{HostAddress, Places, Proxies};
 
 /// A new connection costs as much as this many requests: a handshake is the most work that a client can ask for.
 const CONNECTION: u32 = 10;
@@ -22,6 +22,7 @@ pub(crate) struct Addresses {
     table: Mutex<HashMap<HostAddress, Arc<Address>>>,
     began: Instant,
     places: Places,
+    proxies: Proxies,
     /// The time between two requests that come one after the other. Zero: no limit.
     pause: Duration,
 }
@@ -37,7 +38,9 @@ struct Address {
 #[derive(Debug)]
 pub(crate) struct Place {
     addresses: Arc<Addresses>,
-    address: Arc<Address>,
+    /// `None`: the connection is one of a proxy, whose requests count for its clients.
+    address: Option<Arc<Address>>,
+    peer: IpAddr,
     pub place: Arc<peers::Place>,
 }
 
@@ -50,19 +53,25 @@ pub(crate) enum Refused {
 
 impl Addresses {
     /// `rate`: requests per second of an address; 0 is no limit.
-    pub fn new(places: Places, rate: u32) -> Self {
+    pub fn new(places: Places, rate: u32, proxies: Proxies) -> Self {
         let pause = Duration::from_secs(1).checked_div(rate).unwrap_or_default();
-        Self { table: Mutex::default(), began: Instant::now(), places, pause }
+        Self { table: Mutex::default(), began: Instant::now(), places, proxies, pause }
     }
 
     /// Adds a connection, which is a stranger.
     pub fn place(self: &Arc<Self>, addr: IpAddr) -> Result<Place, Refused> {
-        let address = self.table.lock().entry(HostAddress::of(addr)).or_default().clone();
-        if !self.may_ask(&address, CONNECTION) {
+        let (now, is_proxy) = (Instant::now(), self.proxies.has(addr));
+        let address = (!is_proxy).then(|| self.entry(addr));
+        if address.as_ref().is_some_and(|address| !self.may_ask(address, CONNECTION)) {
             return Err(Refused::TooOften);
         }
-        let place = self.places.enter(addr, Instant::now()).map_err(|_| Refused::NoPlace)?;
-        Ok(Place { addresses: self.clone(), address, place: Arc::new(place) })
+        let place = if is_proxy { self.places.enter_proxy(addr, now) } else { self.places.enter(addr, now) };
+        let place = Arc::new(place.map_err(|_| Refused::NoPlace)?);
+        Ok(Place { addresses: self.clone(), address, peer: addr, place })
+    }
+
+    fn entry(&self, addr: IpAddr) -> Arc<Address> {
+        self.table.lock().entry(HostAddress::of(addr)).or_default().clone()
     }
 
     fn may_ask(&self, address: &Address, requests: u32) -> bool {
@@ -94,9 +103,17 @@ impl Addresses {
 }
 
 impl Place {
-    /// Whether the connection's address may ask once more now.
-    pub fn may_ask(&self) -> bool {
-        self.addresses.may_ask(&self.address, 1)
+    /// Whether the client may ask once more now: that of the connection, or the one for which a proxy asks.
+    pub fn may_ask(&self, forwarded_for: &[String]) -> bool {
+        let own = match &self.address {
+            Some(own) => own.clone(),
+            None if self.addresses.pause.is_zero() => return true,
+            None => {
+                let said = forwarded_for.iter().map(String::as_str);
+                self.addresses.entry(self.addresses.proxies.client(self.peer, said))
+            }
+        };
+        self.addresses.may_ask(&own, 1)
     }
 }
 
@@ -115,7 +132,7 @@ mod tests {
     impl Known {
         fn new(of_host: usize, rate: u32) -> Self {
             let limits = PlaceLimits { of_host, ..PlaceLimits::new(1000, "max_connections") };
-            Self(Arc::new(Addresses::new(Places::new(limits, |_| ()), rate)))
+            Self(Arc::new(Addresses::new(Places::new(limits, |_| ()), rate, Proxies::default())))
         }
 
         fn place(&self, addr: IpAddr) -> Option<Place> {
@@ -166,17 +183,37 @@ mod tests {
     fn an_address_that_asks_too_often_waits_and_others_do_not() {
         // One request in twenty seconds: the clock does not matter here.
         let places = Places::new(PlaceLimits::new(9, "max_connections"), |_| ());
-        let slow = Addresses { pause: Duration::from_secs(20), ..Addresses::new(places, 0) };
+        let slow =
+            Addresses { pause: Duration::from_secs(20), ..Addresses::new(places, 0, Proxies::default()) };
         let addresses = Known(Arc::new(slow));
         let place = addresses.place(ONE).unwrap();
-        assert!(!place.may_ask() && addresses.place(ONE).is_none());
+        assert!(!place.may_ask(&[]) && addresses.place(ONE).is_none());
         let other = addresses.place(OTHER).unwrap();
-        assert!(!other.may_ask());
+        assert!(!other.may_ask(&[]));
         drop(place);
         addresses.sweep();
         assert_eq!(addresses.len(), 2, "an address that is gone is remembered until it may ask");
         let often = Known::new(9, 1_000_000);
         let place = often.place(ONE).unwrap();
-        assert!((0..1000).all(|_| place.may_ask()));
+        assert!((0..1000).all(|_| place.may_ask(&[])));
+    }
+
+    /// The viewers behind a proxy are many hosts, and the proxy has no share of its own.
+    #[test]
+    fn the_clients_of_a_proxy_count_and_not_the_proxy() {
+        let limits = PlaceLimits { of_host: 1, ..PlaceLimits::new(4, "max_connections") };
+        let proxies = Proxies::new(&["127.0.0.1".to_owned()]).unwrap();
+        let slow = Addresses {
+            pause: Duration::from_secs(20),
+            ..Addresses::new(Places::new(limits, |_| ()), 0, proxies)
+        };
+        let addresses = Known(Arc::new(slow));
+        let [one, other] = [(); 2].map(|()| addresses.place(ONE).unwrap());
+        let asks = |place: &Place, client: &str| place.may_ask(&[client.to_owned()]);
+        assert!(asks(&one, "192.0.2.1") && asks(&other, "192.0.2.2"));
+        assert!(!asks(&other, "192.0.2.1") && !asks(&one, "192.0.2.2"), "on whichever connection");
+        let own = addresses.place(OTHER).unwrap();
+        assert!(!asks(&own, "192.0.2.3"), "a connection is ten requests, and its peer is no proxy");
+        assert!(addresses.place(OTHER).is_none());
     }
 }

@@ -14,6 +14,32 @@ pub(crate) struct Request {
     pub query: String,
     pub if_none_match: Option<String>,
     pub range: Option<String>,
+    pub if_range: Option<String>,
+    /// The fields that a page of another site wants to send.
+    pub asked_fields: Option<String>,
+    /// The fields `X-Forwarded-For`.
+    pub forwarded_for: Vec<String>,
+}
+
+impl Request {
+    /// A request for the path of an address, without escapes that mean nothing: `%61` is `a`.
+    pub fn of(path: &str, query: &str) -> Self {
+        Self { path: plain(path), query: query.to_owned(), ..Self::default() }
+    }
+}
+
+/// The path with letters, digits and `-._~` instead of their escapes, which are the same (RFC 3986, 6.2.2.2).
+fn plain(path: &str) -> String {
+    let mut parts = path.split('%');
+    let mut plain = parts.next().unwrap_or("").to_owned();
+    for part in parts {
+        let code = part.get(..2).and_then(|code| u8::from_str_radix(code, 16).ok());
+        match code.filter(|code| code.is_ascii_alphanumeric() || b"-._~".contains(code)) {
+            Some(code) => plain.extend([char::from(code)].into_iter().chain(part[2..].chars())),
+            None => plain.extend(['%'].into_iter().chain(part.chars())),
+        }
+    }
+    plain
 }
 
 /// How long an answer may be kept by caches.
@@ -54,7 +80,8 @@ pub(crate) struct Answer {
     pub kind: &'static str,
     pub cache: Cache,
     pub etag: Option<String>,
-    pub content_range: Option<String>,
+    /// Fields that few answers have.
+    pub more: Vec<(&'static str, String)>,
     pub ranges: bool,
     pub body: Body,
 }
@@ -62,6 +89,9 @@ pub(crate) struct Answer {
 pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
 
 const METHODS: &str = "GET, HEAD, OPTIONS";
+
+/// The longest list of fields that is answered to a browser.
+const MAX_ASKED: usize = 1024;
 
 impl Answer {
     pub fn text(status: u16, text: impl Into<String>) -> Self {
@@ -72,7 +102,21 @@ impl Answer {
 
     pub fn of(status: u16, kind: &'static str, cache: Cache, body: impl Into<Bytes>) -> Self {
         let body = Body::Bytes(body.into());
-        Self { status, kind, cache, etag: None, content_range: None, ranges: false, body }
+        Self { status, kind, cache, etag: None, more: Vec::new(), ranges: false, body }
+    }
+
+    /// The answer to a browser that asks what a page of another site may do: all that viewers may, with any fields, as nothing here is
+    /// decided by a field that only a certain site can send.
+    pub fn methods(request: &Request) -> Self {
+        let asked = request.asked_fields.clone().filter(|asked| asked.len() <= MAX_ASKED);
+        let asked = asked.unwrap_or_else(|| "range, if-none-match".to_owned());
+        let more = vec![("access-control-allow-headers", asked)];
+        Self { more, ..Self::of(204, "text/plain", Cache::No, "") }
+    }
+
+    /// The way to the page of a stream.
+    pub fn see(location: String) -> Self {
+        Self { more: vec![("location", location)], ..Self::text(302, "the page plays the stream") }
     }
 
     /// The header fields of the answer, but for those of the connection and the length.
@@ -81,7 +125,6 @@ impl Answer {
             204 => &[
                 ("allow", METHODS),
                 ("access-control-allow-methods", METHODS),
-                ("access-control-allow-headers", "range, if-none-match"),
                 ("access-control-max-age", "86400"),
             ],
             405 => &[("allow", METHODS)],
@@ -100,8 +143,8 @@ impl Answer {
             ("access-control-expose-headers", "content-length, content-range, etag"),
             ("x-content-type-options", "nosniff"),
         ];
-        let owned = [("etag", &self.etag), ("content-range", &self.content_range)];
-        let owned = owned.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
+        let more = self.more.iter().map(|(name, value)| (*name, value.as_str()));
+        let owned = self.etag.iter().map(|etag| ("etag", etag.as_str())).chain(more);
         let ranges = self.ranges.then_some(("accept-ranges", "bytes"));
         let all = always.into_iter().chain(fixed.iter().copied()).chain(owned).chain(ranges);
         all.map(|(name, value)| (name, Cow::Borrowed(value))).chain([("cache-control", cache)])
@@ -119,19 +162,21 @@ impl Answer {
             (self.status, self.body) = (304, Body::Bytes(Bytes::new()));
             return self;
         }
-        let Some(range) = request.range.as_deref().filter(|_| self.ranges) else { return self };
+        // A range of something else, or of what cannot be compared, is of no use (RFC 9110, 13.1.5).
+        let is_same = request.if_range.as_ref().is_none_or(|own| Some(own) == self.etag.as_ref());
+        let Some(range) = request.range.as_deref().filter(|_| self.ranges && is_same) else { return self };
         let whole = self.body.len();
         match part_of(range, whole) {
             Asked::Everything => self,
             Asked::Part(from, to) => {
                 self.status = 206;
-                self.content_range = Some(format!("bytes {from}-{}/{whole}", to - 1));
+                self.more.push(("content-range", format!("bytes {from}-{}/{whole}", to - 1)));
                 self.body = cut(self.body, from, to);
                 self
             }
             Asked::Nothing => {
                 let mut answer = Self::text(416, format!("the segment has {whole} bytes"));
-                answer.content_range = Some(format!("bytes */{whole}"));
+                answer.more.push(("content-range", format!("bytes */{whole}")));
                 answer
             }
         }

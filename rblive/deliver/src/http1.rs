@@ -117,10 +117,12 @@ pub(crate) fn parse(buffer: &[u8]) -> Head {
     let keep = if http11 { !says("close") } else { says("keep-alive") };
     let first = |name: &str| all(name).first().map(|value| (*value).to_owned());
     let request = Request {
-        path: path.to_owned(),
-        query: query.to_owned(),
         if_none_match: first("if-none-match"),
         range: first("range"),
+        if_range: first("if-range"),
+        asked_fields: first("access-control-request-headers"),
+        forwarded_for: all("x-forwarded-for").into_iter().map(str::to_owned).collect(),
+        ..Request::of(path, query)
     };
     Head::Request { method: method.to_owned(), request, keep, bytes }
 }

@@ -81,12 +81,12 @@ impl Pages {
     pub async fn answer(&self, method: &str, request: &Request, watching: &locks::Mutex<Watching>) -> Answer {
         let (may_ask, is_known) = {
             let own = watching.lock();
-            (own.place.may_ask(), own.place.place.is_known())
+            (own.place.may_ask(&request.forwarded_for), own.place.place.is_known())
         };
         let answer = match method {
             _ if !may_ask => Answer::text(429, "your address asks too often; wait a second"),
             "GET" | "HEAD" => self.get(request, watching).await.for_request(request),
-            "OPTIONS" => Answer::of(204, "text/plain", Cache::No, ""),
+            "OPTIONS" => Answer::methods(request),
             _ => Answer::text(405, "viewers may GET, HEAD and OPTIONS"),
         };
         self.counters.answered(answer.status);
@@ -119,19 +119,32 @@ impl Pages {
                 Err(error) => refused(error),
             },
             "/metrics" => self.metrics(request),
-            path => assets::VIEWERS.iter().find(|asset| asset.path == path).map_or_else(
-                || Answer::text(404, "there is nothing at this address; / lists the streams"),
-                asset,
-            ),
+            path => match assets::VIEWERS.iter().find(|asset| asset.path == path) {
+                Some(found) => asset(found),
+                None => self.page_of(&path[1..], request).unwrap_or_else(|| {
+                    Answer::text(404, "there is nothing at this address; / lists the streams")
+                }),
+            },
         }
+    }
+
+    /// The way to the page that plays a stream, for people who leave out the file: relative, since a proxy may have put all below a path.
+    fn page_of(&self, name: &str, request: &Request) -> Option<Answer> {
+        let name = name.trim_end_matches('/');
+        self.catalog.stream(name)?;
+        if let Err(answer) = self.token(name, request) {
+            return Some(answer);
+        }
+        let up = "../".repeat(request.path.matches('/').count() - 1);
+        let query = if request.query.is_empty() { String::new() } else { format!("?{}", request.query) };
+        Some(Answer::see(format!("./{up}{query}#/{name}")))
     }
 
     async fn live(&self, path: &str, request: &Request, watching: &locks::Mutex<Watching>) -> Answer {
         let Some((name, target)) = parse(path) else {
-            return Answer::text(
-                404,
-                "there is nothing at this address; a stream is at /live/NAME/index.m3u8",
-            );
+            return self.page_of(path, request).unwrap_or_else(|| {
+                Answer::text(404, "there is nothing at this address; a stream is at /live/NAME/index.m3u8")
+            });
         };
         let query = match self.token(name, request) {
             Ok(query) => query,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use peers::{LogLimiter, PlaceLimits, Places};
+use peers::{LogLimiter, PlaceLimits, Places, Proxies};
 use rblive_record::Store;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
@@ -48,6 +48,9 @@ pub enum StartError {
     /// The certificate cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// An entry of `proxies` is wrong.
+    #[error("deliver.proxies: {0}")]
+    Proxies(String),
     /// The system refused threads.
     #[error("cannot start the threads that serve viewers: {0}")]
     Threads(io::Error),
@@ -90,6 +93,7 @@ impl Server {
         catalog: Arc<Catalog>,
     ) -> Result<Self, StartError> {
         let certificates = Arc::new(certificates(&settings)?);
+        let proxies = Proxies::new(&settings.proxies).map_err(StartError::Proxies)?;
         let workers = match settings.threads {
             0 => std::thread::available_parallelism().map_or(1, Into::into),
             workers => workers,
@@ -115,7 +119,7 @@ impl Server {
             limits.of_host = pages.settings.max_connections_per_address;
         }
         let places = Places::new(limits, |line| tracing::warn!("{line}"));
-        let addresses = Arc::new(Addresses::new(places, pages.settings.max_requests_per_address));
+        let addresses = Arc::new(Addresses::new(places, pages.settings.max_requests_per_address, proxies));
         runtime.spawn(sweep(pages.clone(), addresses.clone()));
         runtime.spawn(accept(listener, pages, certificates.clone(), addresses));
         Ok(Self { addr, certificates, runtime: Some(runtime) })

@@ -22,14 +22,15 @@ section! {
         /// The most connections. Where no place is free, a connection that has not asked for a stream yet makes room. Each takes a descriptor, the state of TLS and of a request, and at most 136 KiB more while its viewer is
         /// slower than its answer.
         max_connections: usize = 10_000, range [at least 0];
-        /// The most connections of one address. 0: three quarters of `max_connections`, so that others get in. Viewers behind one proxy
-        /// share an address: with a proxy in front of all, set it to `max_connections`. IPv6 addresses count by their first 64 bits, here
-        /// and below.
+        /// The most connections of one address. 0: three quarters of `max_connections`, so that others get in. Those of `proxies` may have all.
+        /// IPv6 addresses count by their first 64 bits, here and below.
         max_connections_per_address: usize = 0, range [at least 0];
         /// The requests per second of one address, for which a connection counts ten times; 0 is no limit. Two seconds' requests may come
-        /// at once; what is more gets the status 429. A player asks once or twice for each part or segment; viewers behind one proxy
-        /// share an address.
+        /// at once; what is more gets the status 429. A player asks once or twice for each part or segment.
         max_requests_per_address: u32 = 0, range [at least 0];
+        /// The addresses and networks of reverse proxies, as `127.0.0.1` or `10.0.0.0/8`, whose field `X-Forwarded-For` says which address asks.
+        /// Of others the field is ignored.
+        proxies: Vec<String> = Vec::new();
         /// The most viewers of one stream; others get the status 503.
         max_viewers_per_stream: usize = 100_000, range [at least 0];
         /// The bytes per second that a viewer must take. A slower one is disconnected, after five seconds of grace.

@@ -1,16 +1,19 @@
-//! TLS 1.3 of the server, with certificates that can change while it runs.
+//! TLS of the server, with certificates that can change while it runs: 1.3, and 1.2 for older televisions, telephones and proxies.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ServerConfig;
 use rustls::pki_types::PrivatePkcs8KeyDer;
-use tls13::{Credentials, LoadError, Reloadable, SettingNames};
+use tls13::{Credentials, LoadError, Reloadable, SettingNames, Versions};
 
 use crate::settings::Settings;
 
 /// How long viewers may resume a session. Tickets, since a table of sessions would have no room for thousands of them.
 const RESUMPTION: Duration = Duration::from_secs(12 * 3600);
+
+/// Records of 1.3 are sealed from the memory of rings. Those of 1.2 are copied before.
+const VERSIONS: Versions = Versions::Tls12And13;
 
 /// Why TLS cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -42,13 +45,13 @@ pub(crate) fn certificates(settings: &Settings) -> Result<Certificates, TlsError
     if settings.tls && settings.certificate.as_os_str().is_empty() {
         let own = rcgen::generate_simple_self_signed(SELF_SIGNED.map(str::to_owned))?;
         let key = PrivatePkcs8KeyDer::from(own.signing_key.serialize_der());
-        made = Some(credentials.server_with(vec![own.cert.der().clone()], key.into())?);
+        made = Some(credentials.server_with(VERSIONS, vec![own.cert.der().clone()], key.into())?);
     } else if settings.tls {
         credentials.cert = Some(settings.certificate.clone());
         credentials.key = Some(settings.private_key.clone());
     }
     Reloadable::new(move || match &made {
         Some(made) => Ok(Some(made.clone())),
-        None => Ok(credentials.server()?),
+        None => Ok(credentials.server_of(VERSIONS)?),
     })
 }

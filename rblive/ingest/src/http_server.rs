@@ -29,7 +29,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use locks::{Mutex, MutexGuard};
-use peers::{BrowserFields, ForeignPage, Place};
+use peers::{BrowserFields, ForeignPage, Place, Proxies};
 use rblive::ChunkError;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
@@ -60,6 +60,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Streams that are published by requests.
 pub(crate) struct HttpStreams {
     registry: Arc<Registry>,
+    proxies: Proxies,
     open: Mutex<HashMap<String, Arc<Slot>>>,
     /// The bytes that are free for bodies that cannot be written yet.
     room: Arc<Semaphore>,
@@ -299,13 +300,15 @@ fn shown(request: &Request<Incoming>) -> Option<(Option<String>, Option<String>)
 }
 
 impl HttpStreams {
-    pub(crate) fn new(registry: Arc<Registry>) -> Arc<Self> {
+    pub(crate) fn new(registry: Arc<Registry>, proxies: Proxies) -> Arc<Self> {
         let most = registry.settings.limits.body_bytes.saturating_mul(KEPT_BODIES);
         let room = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
-        Arc::new(Self { registry, open: Mutex::default(), room })
+        Arc::new(Self { registry, proxies, open: Mutex::default(), room })
     }
 
     async fn answer(self: &Arc<Self>, request: Request<Incoming>, address: IpAddr, peer: &Place) -> Answer {
+        let said = request.headers().get_all("x-forwarded-for").iter().filter_map(|own| own.to_str().ok());
+        let address = self.proxies.client(address, said);
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         if !matches!(method, Method::PUT | Method::POST | Method::DELETE) {
             return answer(StatusCode::METHOD_NOT_ALLOWED, "PUT, POST and DELETE are answered here");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use peers::{LogLimiter, Place, PlaceLimits, Places};
+use peers::{LogLimiter, Place, PlaceLimits, Places, Proxies};
 use rblive::RsManager;
 use rustls::ServerConfig;
 use tls13::{Credentials, LoadError, Reloadable, SettingNames};
@@ -42,7 +42,7 @@ pub enum IngestError {
     /// The certificate or the key cannot be used.
     #[error(transparent)]
     Certificate(#[from] LoadError),
-    /// A setting of users, of the web-hook or of ladders is wrong.
+    /// A setting of users, of the web-hook, of proxies or of ladders is wrong.
     #[error("{0}")]
     Access(String),
 }
@@ -113,6 +113,8 @@ struct Shared {
     registry: Arc<Registry>,
     http: Arc<HttpStreams>,
     places: Places,
+    /// Those in front of HTTP.
+    proxies: Proxies,
 }
 
 impl Ingest {
@@ -124,6 +126,8 @@ impl Ingest {
         let needs_tls = !settings.rtmps.is_empty() || !settings.https.is_empty();
         let tls = needs_tls.then(|| certificates(&settings)).transpose()?.map(Arc::new);
         let access = Access::new(&settings).map_err(IngestError::Access)?;
+        let proxies = Proxies::new(&settings.proxies)
+            .map_err(|wrong| IngestError::Access(format!("ingest.proxies: {wrong}")))?;
         settings.ladders.iter().try_for_each(LadderRule::check).map_err(IngestError::Access)?;
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         builder.worker_threads(2).thread_name("rblive-ingest").enable_all();
@@ -139,7 +143,8 @@ impl Ingest {
         let places = Places::new(limits, |line| tracing::warn!("{line}"));
         let registry = Registry::new(manager, settings.clone(), access);
         let counters = registry.counters.clone();
-        let shared = Arc::new(Shared { http: HttpStreams::new(registry.clone()), registry, places });
+        let http = HttpStreams::new(registry.clone(), proxies.clone());
+        let shared = Arc::new(Shared { http, registry, places, proxies });
         let listen = |setting, address: &str, protocol, tls| -> Result<_, IngestError> {
             if address.is_empty() {
                 return Ok(None);
@@ -206,7 +211,10 @@ async fn accept(
             }
         };
         let counters = &shared.registry.counters;
-        let Ok(place) = shared.places.enter(peer.ip(), Instant::now()) else {
+        let (now, is_proxy) = (Instant::now(), protocol == Protocol::Http && shared.proxies.has(peer.ip()));
+        let places = &shared.places;
+        let place = if is_proxy { places.enter_proxy(peer.ip(), now) } else { places.enter(peer.ip(), now) };
+        let Ok(place) = place else {
             IngestCounters::count(&counters.turned_away, 1);
             continue;
         };

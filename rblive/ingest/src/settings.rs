@@ -30,6 +30,9 @@ pub struct IngestSettings {
     pub keys: BTreeMap<String, String>,
     /// Users with passwords, by name.
     pub users: BTreeMap<String, User>,
+    /// The addresses and networks of reverse proxies in front of `http` and `https`, whose field `X-Forwarded-For` says which address publishes.
+    /// Default: none.
+    pub proxies: Vec<String>,
     /// A web-hook that is asked before somebody publishes, after keys and users.
     pub hook: HookSettings,
     /// Whether a second publisher of a stream takes the first one's place. Default: false, the second one is refused.
@@ -73,8 +76,8 @@ section! {
         /// The most connections of all servers together. Default: 2000. Where all are taken, a connection that has not published yet makes
         /// room for a new one.
         connections: usize = 2000, range [at least 0];
-        /// The most connections of one address. 0: three quarters of `connections`, so that others get in. Encoders behind one proxy share
-        /// an address: with a proxy in front of all, set it to `connections`. Of an IPv6 address the first 64 bits count. Default: 0.
+        /// The most connections of one address. 0: three quarters of `connections`, so that others get in. Those of `proxies` may have all. Of
+        /// an IPv6 address the first 64 bits count. Default: 0.
         connections_per_address: usize = 0, range [at least 0];
         /// The largest RTMP message or frame in bytes. Default: 8 MiB.
         message_bytes: usize = 8 << 20, "bytes", range [at least 0];
@@ -101,6 +104,7 @@ impl Default for IngestSettings {
             private_key: PathBuf::new(),
             keys: BTreeMap::new(),
             users: BTreeMap::new(),
+            proxies: Vec::new(),
             hook: HookSettings::default(),
             takeover: false,
             segment_ms: 2000,

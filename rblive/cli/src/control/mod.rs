@@ -35,7 +35,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use locks::Mutex;
-use peers::{BrowserFields, ForeignPage, LogLimiter, Place, PlaceLimits, Places};
+use peers::{BrowserFields, ForeignPage, LogLimiter, Place, PlaceLimits, Places, Proxies};
 use rblive::{NodeId, RsId, RsManager, StreamError};
 use rblive_deliver::assets::{Asset, LOOK};
 use rblive_ingest::Ingest;
@@ -95,10 +95,13 @@ impl Endpoint {
         let history = History::default();
         let names = [std::slice::from_ref(listen), &settings.names].concat();
         let token = token_of(&settings.token)?;
+        let proxies = Proxies::new(&settings.proxies)
+            .map_err(|wrong| Failure::Failed(format!("control.proxies: {wrong}")))?;
         let refusals = Refusals::default();
         let limits = PlaceLimits::new(settings.max_connections, "control.max_connections");
         let places = Places::new(limits, |line| tracing::warn!("{line}"));
-        let calls = Arc::new(Calls { rs, ingest, recorder, names, token, refusals, history, places });
+        let calls =
+            Arc::new(Calls { rs, ingest, recorder, names, proxies, token, refusals, history, places });
         let serve = move || {
             runtime.block_on(async move {
                 tokio::spawn(accept(listener, calls.clone()));
@@ -145,7 +148,12 @@ async fn accept(listener: TcpListener, calls: Arc<Calls>) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let Ok(place) = calls.places.enter(peer.ip(), Instant::now()) else { continue };
+                let (now, address) = (Instant::now(), peer.ip());
+                let place = match calls.proxies.has(address) {
+                    true => calls.places.enter_proxy(address, now),
+                    false => calls.places.enter(address, now),
+                };
+                let Ok(place) = place else { continue };
                 let calls = calls.clone();
                 tokio::spawn(async move {
                     let served = serve(stream, peer.ip(), calls, &place);
@@ -166,6 +174,8 @@ async fn accept(listener: TcpListener, calls: Arc<Calls>) {
 async fn serve(stream: TcpStream, client: IpAddr, calls: Arc<Calls>, place: &Place) {
     let service = service_fn(move |request: Request<Incoming>| {
         let uri = request.uri();
+        let said = request.headers().get_all("x-forwarded-for").iter().filter_map(|own| own.to_str().ok());
+        let client = calls.proxies.client(client, said);
         let call = Call {
             method: request.method(),
             path: uri.path(),
@@ -235,6 +245,7 @@ struct Calls {
     recorder: Option<Arc<Recorder>>,
     /// The address as it was configured, and the further names of the endpoint.
     names: Vec<String>,
+    proxies: Proxies,
     /// `None`: no call needs it.
     token: Option<BearerToken>,
     refusals: Refusals,
@@ -386,7 +397,17 @@ mod tests {
         let token = token_of(token).unwrap();
         let (refusals, history) = (Refusals::default(), History::default());
         let places = Places::new(PlaceLimits::new(9, "control.max_connections"), |_| ());
-        Calls { rs, ingest: None, recorder: None, names, token, refusals, history, places }
+        Calls {
+            rs,
+            ingest: None,
+            recorder: None,
+            names,
+            proxies: Proxies::default(),
+            token,
+            refusals,
+            history,
+            places,
+        }
     }
 
     /// A call of nobody in particular.

@@ -17,8 +17,9 @@ pub fn get(address: &str, path: &str, fields: &str) -> Option<(u16, Vec<u8>)> {
     let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n")?;
     let body = answer.split_off(end + 4);
     let head = String::from_utf8(answer).ok()?;
+    let fields = head.to_ascii_lowercase();
     let length =
-        head.lines().find_map(|line| line.strip_prefix("content-length: "))?.parse::<usize>().ok()?;
+        fields.lines().find_map(|line| line.strip_prefix("content-length: "))?.parse::<usize>().ok()?;
     let status = head.split(' ').nth(1)?.parse().ok()?;
     (length == body.len()).then_some((status, body))
 }

@@ -9,5 +9,6 @@ mod kills;
 mod live;
 mod players;
 mod process;
+mod proxies;
 mod publish;
 mod strangers;

@@ -10,7 +10,7 @@ use crate::http;
 use crate::process::{Serving, serve};
 
 /// Frames per second, of which the first one is a key frame.
-const RATE: u32 = 25;
+pub const RATE: u32 = 25;
 const SPS: &[u8] = &[
     0x67, 0x42, 0xC0, 0x1F, 0xDA, 0x01, 0x40, 0x16, 0xE8, 0x40, 0x00, 0x00, 0x03, 0x00, 0x40, 0x00, 0x00,
     0x0C, 0xA1,
@@ -25,13 +25,13 @@ fn slice(number: u32) -> Vec<u8> {
 }
 
 /// A publisher of frames without pictures.
-struct Publisher {
+pub struct Publisher {
     client: Client,
     socket: TcpStream,
 }
 
 impl Publisher {
-    fn connect(address: &str, name: &str) -> Self {
+    pub fn connect(address: &str, name: &str) -> Self {
         let mut client = Client::new("live", name, &format!("rtmp://{address}/live"));
         let mut socket = TcpStream::connect(address).unwrap();
         socket.set_read_timeout(Some(LONG)).unwrap();
@@ -51,7 +51,7 @@ impl Publisher {
         Self { client, socket }
     }
 
-    fn push(&mut self, number: u32) {
+    pub fn push(&mut self, number: u32) {
         let slice = slice(number);
         let kind = if number.is_multiple_of(RATE) { 0x17 } else { 0x27 };
         let head = [kind, 1, 0, 0, 0];

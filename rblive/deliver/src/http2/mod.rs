@@ -104,11 +104,14 @@ async fn answer(
 ) -> hyper::Response<Pieces> {
     let waiting = activity.request();
     let field = |name: &str| request.headers().get(name).and_then(|own| own.to_str().ok()).map(str::to_owned);
+    let forwarded_for = request.headers().get_all("x-forwarded-for").iter();
     let own = Request {
-        path: request.uri().path().to_owned(),
-        query: request.uri().query().unwrap_or("").to_owned(),
         if_none_match: field("if-none-match"),
         range: field("range"),
+        if_range: field("if-range"),
+        asked_fields: field("access-control-request-headers"),
+        forwarded_for: forwarded_for.filter_map(|own| Some(own.to_str().ok()?.to_owned())).collect(),
+        ..Request::of(request.uri().path(), request.uri().query().unwrap_or(""))
     };
     let method = request.method().as_str();
     let answer = if HttpBody::is_end_stream(request.body()) {

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use rblive::ChunkRef;
-use tls13::{Alert, Content, Failure, Out, Session};
+use tls13::{Out, Records};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -18,7 +18,7 @@ const READ: usize = 4 << 10;
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(super) socket: TcpStream,
-    pub(super) session: Option<Box<Session>>,
+    pub(super) session: Option<Box<Records>>,
     /// The bytes that wait for the socket.
     pub(super) out: Option<Out>,
     /// The beginning of a record.
@@ -49,7 +49,7 @@ impl Link {
         }
     }
 
-    pub(super) fn secured(socket: TcpStream, session: Session, incoming: Vec<u8>) -> Self {
+    pub(super) fn secured(socket: TcpStream, session: Records, incoming: Vec<u8>) -> Self {
         Self { session: Some(Box::new(session)), incoming, ..Self::plain(socket) }
     }
 
@@ -93,18 +93,22 @@ impl Link {
 
     /// Decrypts the complete records that have arrived.
     fn open(&mut self, to: &mut Vec<u8>) -> io::Result<()> {
-        let Some(session) = &mut self.session else { return Ok(()) };
-        match session.receive(&mut self.incoming, to) {
-            Ok(used) => {
-                self.incoming.drain(..used);
-                release(&mut self.incoming);
-                Ok(())
-            }
+        let Some(session) = self.session.as_mut().filter(|_| !self.incoming.is_empty()) else {
+            return Ok(());
+        };
+        let out = self.out.get_or_insert_with(Out::take);
+        let opened = session.open(&mut self.incoming, out);
+        if let Ok((used, plain)) = opened {
+            to.extend_from_slice(&self.incoming[..plain]);
+            self.incoming.drain(..used);
+            release(&mut self.incoming);
+        }
+        // What the client is told of an error. It may be gone.
+        let told = self.try_flush();
+        match opened {
+            Ok(_) => told.map(drop),
             Err(failure) => {
-                if let Failure::Refused(alert) = failure {
-                    // The client may be gone.
-                    let _ = self.end(alert).and_then(|()| self.try_flush());
-                }
+                self.has_closed = true;
                 Err(io::Error::new(io::ErrorKind::InvalidData, failure))
             }
         }
@@ -114,7 +118,7 @@ impl Link {
     pub fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         let out = self.out.get_or_insert_with(Out::take);
         match &mut self.session {
-            Some(session) => session.send(Content::Data, bytes, out).map_err(io::Error::other),
+            Some(session) => session.send(bytes, out).map_err(io::Error::other),
             None => {
                 out.room()[..bytes.len()].copy_from_slice(bytes);
                 out.filled(bytes.len());
@@ -123,7 +127,7 @@ impl Link {
         }
     }
 
-    /// Buffers a piece of a ring, at most [`PIECE`] between two flushes. With TLS the piece is encrypted straight from the ring, otherwise
+    /// Buffers a piece of a ring, at most [`PIECE`] between two flushes. With TLS 1.3 the piece is encrypted straight from the ring, otherwise
     /// it is copied. Success means that the piece was not overwritten meanwhile.
     ///
     /// # Errors
@@ -131,7 +135,13 @@ impl Link {
     pub fn put_ring(&mut self, piece: &ChunkRef) -> io::Result<()> {
         let out = self.out.get_or_insert_with(Out::take);
         match &mut self.session {
-            Some(session) => in_place::seal(session, piece, out),
+            Some(records) => match records.session() {
+                Some(session) => in_place::seal(session, piece, out),
+                None => {
+                    let copy = piece.to_vec().map_err(io::Error::other)?;
+                    records.send(&copy, out).map_err(io::Error::other)
+                }
+            },
             None => {
                 piece.copy_to(0, &mut out.room()[..piece.size()]).map_err(io::Error::other)?;
                 out.filled(piece.size());
@@ -180,15 +190,15 @@ impl Link {
     }
 
     /// Announces the end of the connection to the client, once.
-    pub(super) fn end(&mut self, alert: Alert) -> io::Result<()> {
+    pub(super) fn end(&mut self) -> io::Result<()> {
         let Some(session) = self.session.as_mut().filter(|_| !self.has_closed) else { return Ok(()) };
         self.has_closed = true;
-        session.end(alert, self.out.get_or_insert_with(Out::take)).map_err(io::Error::other)
+        session.end(self.out.get_or_insert_with(Out::take)).map_err(io::Error::other)
     }
 
     /// Closes the connection in order.
     pub async fn close(mut self, limit: Duration) -> io::Result<()> {
-        self.end(Alert::CloseNotify)?;
+        self.end()?;
         self.flush(limit).await?;
         self.socket.shutdown().await
     }

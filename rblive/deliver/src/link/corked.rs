@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use locks::Mutex;
-use tls13::{Alert, MAX_PLAIN, OVERHEAD, Out};
+use tls13::{MAX_PLAIN, OVERHEAD, Out};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connection::Link;
@@ -133,7 +133,7 @@ impl AsyncWrite for Corked {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut link = self.0.lock();
-        link.end(Alert::CloseNotify)?;
+        link.end()?;
         ready!(link.poll_flush(cx))?;
         Pin::new(&mut link.socket).poll_shutdown(cx)
     }

@@ -33,7 +33,7 @@ pub(crate) async fn accept(mut socket: TcpStream, config: Arc<ServerConfig>) -> 
         }
         own.take(&got);
     }
-    let established = own.finish().map_err(io::Error::other)?;
+    let established = own.finish_any().map_err(io::Error::other)?;
     let http2 = established.protocol.as_deref() == Some(b"h2");
     Ok((Link::secured(socket, established.session, established.rest), http2))
 }

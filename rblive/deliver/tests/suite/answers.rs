@@ -1,10 +1,11 @@
 //! Playlists, segments and what HTTP promises about them.
 
 use std::io::{Read, Write};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rblive::content::{Container, Description, Flags, Header, Kind, Rendition};
-use rblive_deliver::{Settings, token};
+use rblive_deliver::{Server, Settings, token};
 
 use crate::lab::{Lab, NAME, media, request};
 
@@ -145,8 +146,88 @@ fn ranges_tags_and_heads() {
     let same = ask("GET", &format!("if-none-match: \"x\", {etag}"));
     assert_eq!((same.status, same.body.len()), (304, 0));
     assert_eq!(ask("GET", "if-none-match: \"x\"").status, 200);
+    for (field, status) in [(etag.as_str(), 206), ("\"other\"", 200), ("Tue, 01 Dec 2026 00:00:00 GMT", 200)]
+    {
+        let got = ask("GET", &format!("range: bytes=0-9\r\nif-range: {field}"));
+        assert_eq!((got.status, got.body.len()), (status, if status == 206 { 10 } else { 2000 }), "{field}");
+    }
     let options = ask("OPTIONS", "origin: https://elsewhere");
     assert_eq!((options.status, options.field("access-control-allow-origin")), (204, Some("*")));
+    assert_eq!(options.field("access-control-allow-headers"), Some("range, if-none-match"));
+    let asked = "authorization, cmcd-request";
+    let options = ask("OPTIONS", &format!("access-control-request-headers: {asked}"));
+    assert_eq!(options.field("access-control-allow-headers"), Some(asked));
+    let long = "x".repeat(2000);
+    let options = ask("OPTIONS", &format!("access-control-request-headers: {long}"));
+    assert_eq!(options.field("access-control-allow-headers"), Some("range, if-none-match"));
+}
+
+/// Letters may be written as escapes, and people leave out the file.
+#[test]
+fn an_address_may_have_escapes_and_one_without_a_file_leads_to_the_page() {
+    let lab = Lab::plain();
+    lab.segments(0..2, 1000);
+    lab.playlist_with("\n1.m4s\n", |path| lab.get(path));
+    assert_eq!(lab.get("/live/c%61m/%31/index%2Em3u8").status, 200);
+    for other in [
+        "/live/cam%2F1/index.m3u8",
+        "/live/cam%/index.m3u8",
+        "/live/cam%zz/index.m3u8",
+        "/live/cam%2/1/index.m3u8",
+    ] {
+        assert_eq!(lab.get(other).status, 404, "{other}");
+    }
+    for (path, page) in [
+        ("/live/cam/1", "./../../#/cam/1"),
+        ("/live/cam/1/", "./../../../#/cam/1"),
+        ("/cam/1", "./../#/cam/1"),
+        ("/live/cam/1?token=x", "./../../?token=x#/cam/1"),
+    ] {
+        let got = lab.get(path);
+        assert_eq!((got.status, got.field("location")), (302, Some(page)), "{path}");
+    }
+    for path in ["/live/none", "/none", "/live/", "/live/cam", "/live//"] {
+        assert_eq!(lab.get(path).status, 404, "{path}");
+    }
+    let (closed, _) = closed_lab();
+    assert_eq!([closed.get("/live/cam/1").status, closed.get("/live/none").status], [403, 404]);
+}
+
+/// The page and its files work below any path, since no address in them begins at the root.
+#[test]
+fn the_page_has_relative_addresses_only() {
+    let lab = Lab::plain();
+    for file in
+        ["", "page.css", "theme.css", "page.js", "player.js", "recordings.js", "poster.js", "theme.js"]
+    {
+        let text = String::from_utf8(lab.get(&format!("/{file}")).body).unwrap();
+        for rooted in ["=\"/", "from '/", "fetch('/", "fetch(`/", "url(/", "`/live", "'/live", "`/vod"] {
+            assert!(!text.contains(rooted), "{file}: {rooted}");
+        }
+    }
+}
+
+/// What a proxy says of its clients counts; what anybody else says does not.
+#[test]
+fn requests_of_a_proxy_count_for_the_viewer() {
+    let settings = |proxies: &[&str]| Settings {
+        tls: false,
+        max_requests_per_address: 1,
+        max_connections_per_address: 1,
+        proxies: proxies.iter().map(|own| (*own).to_owned()).collect(),
+        ..Settings::default()
+    };
+    let lab = Lab::new(settings(&["127.0.0.0/8"]), 256 << 10, 5);
+    let ask = |client: &str| {
+        let fields = format!("x-forwarded-for: 203.0.113.1, {client}\r\nconnection: close");
+        request(lab.server.addr(), &format!("GET /health HTTP/1.1\r\nhost: x\r\n{fields}\r\n\r\n")).status
+    };
+    // As many as the proxy likes, of as many viewers.
+    assert!((0..50).all(|viewer| ask(&format!("192.0.2.{viewer}")) == 200));
+    assert!((0..50).map(|_| ask("198.51.100.1")).any(|status| status == 429));
+    assert_eq!(ask("198.51.100.2"), 200);
+    let error = Server::start(settings(&["localhost"]), Arc::default()).unwrap_err().to_string();
+    assert!(error.contains("deliver.proxies: 'localhost'"), "{error}");
 }
 
 #[test]

@@ -38,16 +38,20 @@ impl Files {
         Settings { certificate, private_key, ..patient() }
     }
 
+    /// The certificate of this moment.
+    pub fn roots(&self) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        let file = self.0.path().join("chain.pem");
+        roots.add(rustls::pki_types::CertificateDer::from_pem_file(file).unwrap()).unwrap();
+        roots
+    }
+
     /// A client that trusts the certificate of this moment.
     pub fn client(&self, alpn: &[u8]) -> ClientConfig {
-        let mut roots = RootCertStore::empty();
-        roots
-            .add(rustls::pki_types::CertificateDer::from_pem_file(self.0.path().join("chain.pem")).unwrap())
-            .unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder =
             ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-        let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+        let mut config = builder.with_root_certificates(self.roots()).with_no_client_auth();
         config.alpn_protocols = vec![alpn.to_vec()];
         config
     }

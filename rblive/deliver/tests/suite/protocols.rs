@@ -119,3 +119,47 @@ fn http2_serves_the_same() {
         assert_eq!(ask("DELETE", "/".into()).await.0, 405);
     });
 }
+
+/// What the server answers over HTTP/2.
+fn http2(lab: &Lab, client: rustls::ClientConfig, path: &str) -> bytes::Bytes {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let socket = tokio::net::TcpStream::connect(lab.server.addr()).await.unwrap();
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(client));
+        let stream = connector.connect(ServerName::try_from("localhost").unwrap(), socket).await.unwrap();
+        let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+        let (mut sender, connection) = handshake.await.unwrap();
+        tokio::spawn(connection);
+        let uri = format!("https://localhost{path}");
+        let request = hyper::Request::builder().uri(uri).body(Empty::<bytes::Bytes>::new());
+        let answer = sender.send_request(request.unwrap()).await.unwrap();
+        answer.into_body().collect().await.unwrap().to_bytes()
+    })
+}
+
+/// Older televisions and telephones, and the proxies of some distributions, speak TLS 1.2.
+#[test]
+fn viewers_with_tls_1_2_get_the_same() {
+    let files = Files::new();
+    let lab = Lab::new(files.settings(), 256 << 10, 5);
+    lab.segments(0..2, 100_000);
+    let whole = [media(1, 0, 100_000), media(1, 1, 100_000)].concat();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let old = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS12]);
+    let mut client = old.unwrap().with_root_certificates(files.roots()).with_no_client_auth();
+    client.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let get = |path: &str| {
+        let mut own = tls(lab.server.addr(), client.clone());
+        write!(own, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        let got = Got::read(&mut own);
+        assert_eq!(own.conn.protocol_version(), Some(rustls::ProtocolVersion::TLSv1_2));
+        got
+    };
+    lab.playlist_with("\n1.m4s\n", get);
+    let segment = get(&format!("/live/{NAME}/1/1.m4s"));
+    assert!(segment.whole && segment.body == whole);
+    assert!(!get("/hls.js").body.is_empty());
+    client.alpn_protocols = vec![b"h2".to_vec()];
+    assert!(http2(&lab, client.clone(), &format!("/live/{NAME}/1/1.m4s")) == whole);
+}

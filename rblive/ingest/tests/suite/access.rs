@@ -266,3 +266,24 @@ fn a_renewed_certificate_is_used_and_a_damaged_one_is_not() {
     let error = node.ingest.reload().unwrap_err().to_string();
     assert!(error.contains("key.pem"), "{error}");
 }
+
+/// Behind a proxy the clients are judged, and not the proxy.
+#[test]
+fn attempts_behind_a_proxy_count_for_the_client() {
+    let node = Node::with(|settings| {
+        settings.proxies = vec!["127.0.0.1".to_owned()];
+        settings.limits.failed_attempts = 2;
+        settings.limits.connections = 4;
+    });
+    let put = |client: &str, key: &str| {
+        let file = ts(SMALL, 0..RATE);
+        let head = String::from_utf8(head("PUT", "/live/camera/0.ts", file.len())).unwrap().replace(KEY, key);
+        let head = head.replace("Host: a", &format!("Host: a\r\nX-Forwarded-For: {client}"));
+        exchange(node.addresses().http.unwrap(), &[head.as_bytes(), &file].concat())
+    };
+    for status in [401, 401, 429] {
+        assert_eq!(put("192.0.2.1", "wrong"), status);
+    }
+    assert_eq!(put("192.0.2.1", KEY), 429);
+    assert_eq!(put("192.0.2.2", KEY), 201);
+}

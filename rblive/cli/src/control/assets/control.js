@@ -1,6 +1,6 @@
 // The control page: shows the node's streams, nodes, rates and ages, and changes which node gets which stream.
 
-import { Plot, spark } from '/plot.js';
+import { Plot, spark } from './plot.js';
 
 /** The time between two looks, in milliseconds, and how many rates of a stream its small line shows. */
 const EVERY = 2000;
@@ -158,7 +158,7 @@ async function change(input, stream, node) {
   const give = input.checked;
   input.disabled = true;
   try {
-    await call(`/streams/${stream.id}/nodes/${node.id}`, give ? 'PUT' : 'DELETE');
+    await call(`streams/${stream.id}/nodes/${node.id}`, give ? 'PUT' : 'DELETE');
     complain('change', '');
     set(byId('said'), `${stream.name} ${give ? 'goes to' : 'no longer goes to'} ${node.name}.`);
   } catch (error) {
@@ -252,7 +252,7 @@ async function look() {
   clearTimeout(timer);
   try {
     const newest = samples.at(-1)?.unix_ms ?? 0;
-    const [state, history] = await Promise.all([call('/streams'), call(`/history?since=${newest}`)].map(async (answer) => (await answer).json()));
+    const [state, history] = await Promise.all([call('streams'), call(`history?since=${newest}`)].map(async (answer) => (await answer).json()));
     byId('content').hidden = false;
     byId('unlock').hidden = true;
     samples = [...samples, ...history.samples].slice(-300);
