@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters of the servers, for metrics.
+use crate::remarks::Remarks;
+
+/// Counters of the servers, for metrics, and what encoders do wrong.
 #[derive(Debug, Default)]
 pub struct IngestCounters {
     /// Connections that were accepted.
@@ -21,6 +23,8 @@ pub struct IngestCounters {
     pub failed: AtomicU64,
     /// Bytes of media that came in.
     pub bytes: AtomicU64,
+    /// What encoders do wrong that does not end their connection.
+    pub remarks: Remarks,
 }
 
 impl IngestCounters {

@@ -139,6 +139,7 @@ impl Registry {
             tracing::info!(stream = name, "another publisher takes the place of the one before");
             interrupt(&mut held.stream, name);
         }
+        self.counters.remarks.forget(name);
         held.last += 1;
         let number = held.last;
         held.publisher = Some(number);
@@ -302,6 +303,7 @@ impl Registry {
             return;
         }
         tables.entries.remove(name);
+        self.counters.remarks.forget(name);
         if let Some(group) = &held.group
             && let Some(own) = tables.groups.get_mut(group)
         {

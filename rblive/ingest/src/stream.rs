@@ -7,7 +7,7 @@ use locks::Mutex;
 use rblive::ChunkError;
 use rblive::content::{Container, Flags, HEADER_BYTES, Header, Kind, MAX_TARGET_US, Rendition};
 use rblive_media::fmp4::{self, Fmp4Error, InitSegment, SegmentTimes};
-use rblive_media::segmenter::{Part, Segmenter, SegmenterConfig, SegmenterError};
+use rblive_media::segmenter::{Oddity, Part, Segmenter, SegmenterConfig, SegmenterError};
 use rblive_media::timeline::{Numbers, Timeline};
 use rblive_media::ts::TsError;
 use rblive_media::unit::{Input, TrackConfig};
@@ -73,8 +73,6 @@ pub(crate) struct Stream {
     /// Whether the publisher has sent initialisation segments for pictures alone and for sound alone: files say by their names only to
     /// which of them they belong.
     is_apart: bool,
-    /// Whether the log has a line about frames that are too large.
-    told_oversized: bool,
     counters: Arc<IngestCounters>,
 }
 
@@ -117,7 +115,6 @@ impl Stream {
             bit_rate: BitRate::new(config.target_ms),
             largest_chunk: 0,
             is_apart: false,
-            told_oversized: false,
             config,
             counters: counters.clone(),
         }
@@ -314,6 +311,9 @@ impl Stream {
         init: Option<&Bytes>,
     ) -> Result<(), StreamFailure> {
         let SegmentTimes { start_us, duration_us, key, .. } = *times;
+        if !key {
+            self.counters.remarks.tell(&self.name, Oddity::KeyFrames.name(), Oddity::KeyFrames);
+        }
         if duration_us > MAX_TARGET_US {
             return Err(StreamFailure::TooLong(duration_us / 1_000_000));
         }
@@ -367,24 +367,28 @@ impl Stream {
     }
 
     fn disseminate(&mut self) -> Result<(), StreamFailure> {
+        if let Source::Frames(segmenter) = &mut self.source {
+            for oddity in segmenter.take_oddities() {
+                self.counters.remarks.tell(&self.name, oddity.name(), oddity);
+            }
+        }
         while let Source::Frames(segmenter) = &mut self.source
             && let Some(part) = segmenter.next_part()
         {
-            let tracks: Vec<_> = segmenter.tracks().filter(|_| part.index == 0).cloned().collect();
-            self.part(&part, &tracks)?;
+            self.part(&part)?;
         }
         Ok(())
     }
 
-    fn part(&mut self, part: &Part, tracks: &[TrackConfig]) -> Result<(), StreamFailure> {
+    fn part(&mut self, part: &Part) -> Result<(), StreamFailure> {
         let output = self.output.clone();
         let mut output = output.lock();
         self.bit_rate.part(part);
         self.largest_chunk = self.largest_chunk.max(HEADER_BYTES + part.size());
         let numbers = part.numbers();
-        if !tracks.is_empty() {
+        if part.index == 0 {
             let part_us = Some(u64::from(self.config.part_ms) * 1000);
-            self.describe(&mut output, &numbers, tracks, part_us, part.start_us)?;
+            self.describe(&mut output, &numbers, &part.tracks, part_us, part.start_us)?;
             self.fit_parts(output.largest());
         }
         self.write_init(&mut output, &numbers, Some(&part.init).filter(|_| part.index == 0))?;
@@ -403,13 +407,14 @@ impl Stream {
             Err(OutputError::Chunk(error @ ChunkError::TooLarge { .. })) => {
                 // The segment is a gap for viewers; the next one is complete again.
                 IngestCounters::count(&self.counters.oversized, 1);
-                if !std::mem::replace(&mut self.told_oversized, true) {
-                    tracing::warn!(
-                        stream = self.name,
+                self.counters.remarks.tell(
+                    &self.name,
+                    "oversized",
+                    format_args!(
                         "a frame is left out ({error}), and others like it may be: from the next segment on, the buffer has room for it, as \
                          far as streams.max_buffer_bytes allows"
-                    );
-                }
+                    ),
+                );
             }
             written => written?,
         }

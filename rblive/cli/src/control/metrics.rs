@@ -100,6 +100,9 @@ fn encoders(page: &mut String, counters: &IngestCounters) {
         head(page, name, "counter", help);
         let _ = writeln!(page, "{name} {}", counter.load(Ordering::Relaxed));
     }
+    let rows = counters.remarks.counts().into_iter().map(|(kind, count)| (format!("kind=\"{kind}\""), count));
+    let help = "What encoders did wrong, and was mended as far as possible.";
+    family(page, "rblive_ingest_remarks_total", help, rows.collect());
 }
 
 /// Adds the metrics of the control page.

@@ -45,5 +45,8 @@ fn encoders(counters: &IngestCounters) -> Value {
     let [publishers, refused, failed, bytes] =
         [&counters.publishers, &counters.refused, &counters.failed, &counters.bytes]
             .map(|own| own.load(Ordering::Relaxed));
-    json!({ "publishers": publishers, "refused": refused, "failed": failed, "bytes": bytes })
+    let remarks = counters.remarks.list().into_iter();
+    let remarks: Vec<_> =
+        remarks.map(|(stream, kind, text)| json!({ "stream": stream, "kind": kind, "text": text })).collect();
+    json!({ "publishers": publishers, "refused": refused, "failed": failed, "bytes": bytes, "remarks": remarks })
 }

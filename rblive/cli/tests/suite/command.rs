@@ -87,6 +87,8 @@ fn a_node_serves_without_a_configuration_until_a_signal() {
     assert!(get("/streams").contains("\"name\":\"local\""));
     assert!(get("/metrics").contains("rblive_sent_streams 0"));
     assert!(get("/metrics").contains("rblive_ingest_connections_total 0"));
+    assert!(get("/metrics").contains("# TYPE rblive_ingest_remarks_total counter"));
+    assert!(get("/streams").contains("\"remarks\":[]"));
     // A node has the key of a certificate: the kernel writes no core file of it, whatever its soft limit was.
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", serving.process.id())).unwrap();
     let core = limits.lines().find_map(|line| line.strip_prefix("Max core file size")).unwrap();

@@ -54,6 +54,28 @@ fn metadata() -> Vec<u8> {
     message(18, 0, &[&text("onMetaData")[..], &[8, 0, 0, 0, 1], &codec, &[0, 0, 9]].concat())
 }
 
+/// One odd timestamp in each second is none of the viewers' business. The operator is told once.
+#[test]
+fn odd_timestamps_are_mended_and_told() {
+    let node = Node::with(|_| {});
+    let remarks = &node.ingest.counters().remarks;
+    let mut peer = Peer::accepted(&node);
+    peer.configure(SMALL);
+    for number in 0..3 * RATE {
+        let odd = if number % RATE == 7 { 9_000_000 } else { 0 };
+        peer.send(&message(9, u32::from(number) * 40 + odd, &flv_frame(number)));
+    }
+    node.wait("the frames are there", || remarks.counts() == [("time", 3)]);
+    let listed = remarks.list();
+    assert!(
+        listed.len() == 1 && listed[0].0 == "camera" && listed[0].2.contains("look at the encoder's clock")
+    );
+    peer.leave();
+    node.wait_for_end();
+    assert_eq!(node.frames(), expected(&[(0, 3)]));
+    assert!(node.discontinuities().is_empty() && remarks.list().is_empty());
+}
+
 /// From 4.7 hours on timestamps are extended. Chunks that go on repeat the timestamp, and those of some encoders do not.
 #[test]
 fn chunks_that_go_on_may_leave_the_extended_timestamp_out() {

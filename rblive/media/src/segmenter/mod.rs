@@ -32,6 +32,7 @@ use pending::Taken;
 /// substitute, as sound has.
 const MAX_WAIT: i64 = TICKS_PER_SECOND;
 const MAX_WAIT_FOR_PICTURES: i64 = 4 * TICKS_PER_SECOND;
+const MAX_WAIT_UNANNOUNCED: i64 = TICKS_PER_SECOND / 2;
 /// The `AudioSpecificConfig` of announced sound that does not come: AAC-LC of 48 kHz, two channels.
 const UNHEARD: [u8; 2] = [0x11, 0x90];
 /// How far the sound may be behind the pictures before silence takes its place, in ticks. Encoders whose sound is always later get more time.
@@ -88,6 +89,7 @@ pub struct Segmenter {
     config: SegmenterConfig,
     video: Option<TrackConfig>,
     audio: Option<TrackConfig>,
+    /// Whether video and audio are announced.
     expected: Option<[bool; 2]>,
     /// Frames from before both tracks were known.
     early: VecDeque<AccessUnit>,
@@ -182,11 +184,6 @@ impl Segmenter {
         self.ready.pop_front()
     }
 
-    /// The tracks, video first. Empty until they are known.
-    pub fn tracks(&self) -> impl Iterator<Item = &TrackConfig> {
-        self.configurations().filter(|_| self.begun)
-    }
-
     /// The configurations of tracks so far, video first, also while that of the other track is not known.
     pub fn configurations(&self) -> impl Iterator<Item = &TrackConfig> {
         self.video.iter().chain(&self.audio)
@@ -231,6 +228,11 @@ impl Segmenter {
         if track.as_ref() == Some(&config) {
             return;
         }
+        if !self.begun && track.is_some() && !self.early.is_empty() {
+            // The frames so far are of the configuration before.
+            self.begin();
+            return self.configure(config);
+        }
         if !self.begun {
             *track = Some(config);
             return;
@@ -262,12 +264,12 @@ impl Segmenter {
         }
         let time = unit.dts;
         self.early.push_back(unit);
-        let wanted = self.expected.unwrap_or([true; 2]);
-        let missing = (wanted[0] && self.video.is_none()) || (wanted[1] && self.audio.is_none());
-        let most = if wanted[0] && self.video.is_none() && self.expected.is_some() {
-            MAX_WAIT_FOR_PICTURES
-        } else {
-            MAX_WAIT
+        // Encoders have tracks that they do not announce.
+        let missing = self.video.is_none() || self.audio.is_none();
+        let most = match self.expected {
+            Some([true, true]) if self.video.is_none() => MAX_WAIT_FOR_PICTURES,
+            None | Some([true, true]) => MAX_WAIT,
+            Some(_) => MAX_WAIT_UNANNOUNCED,
         };
         let waited = self.early.front().is_some_and(|first| (time - first.dts).abs() >= most);
         let is_full = self.early.len() > MAX_EARLY;
@@ -353,8 +355,9 @@ impl Segmenter {
         let is_open = self.pending.has(unit.media) || self.parts.is_open();
         let length = now - self.segment_start();
         let part = now + frame - self.parts.part_start();
-        // Encoders place key frames by counting frames, with timestamps rounded to milliseconds.
-        let target = self.target() - frame / 2;
+        // Encoders place key frames by counting frames, with timestamps that are rounded, or repeated.
+        let early = if unit.media == Media::Video { self.target() / 20 } else { 0 };
+        let target = self.target() - early.max(frame / 2);
         let changes = self.breaks || self.next.iter().any(Option::is_some);
         let is_long = length >= i64::from(self.config.max_segment_ms) * TICKS_PER_MS;
         if !is_open || is_long || unit.key && (length >= target || changes) {

@@ -1,5 +1,7 @@
 //! Parts: their properties and their bytes.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::pending::Taken;
@@ -40,6 +42,8 @@ pub struct Part {
     pub audio_frames: u32,
     /// The initialisation segment that the part needs.
     pub init: Bytes,
+    /// The tracks of the initialisation segment, video first.
+    pub tracks: Arc<[TrackConfig]>,
     head: Vec<u8>,
     data: Vec<Bytes>,
     bytes: usize,
@@ -87,6 +91,7 @@ pub(super) struct Parts {
     part_start: i64,
     open: bool,
     init: Bytes,
+    tracks: Arc<[TrackConfig]>,
     audio_rate: i64,
     frame_samples: u32,
     /// Where the next frame of audio belongs, in samples.
@@ -112,6 +117,7 @@ impl Parts {
             part_start: 0,
             open: false,
             init: Bytes::new(),
+            tracks: Arc::new([]),
             audio_rate: 1,
             frame_samples: 1024,
             next_audio: None,
@@ -139,7 +145,7 @@ impl Parts {
     }
 
     pub(super) fn init(&mut self, init: Bytes, tracks: &[TrackConfig]) {
-        self.init = init;
+        (self.init, self.tracks) = (init, tracks.into());
         for track in tracks {
             if let TrackConfig::Audio(audio) = track {
                 (self.audio_rate, self.frame_samples) = (i64::from(audio.sample_rate), audio.frame_samples);
@@ -241,6 +247,7 @@ impl Parts {
             video_frames: taken.video.len() as u32,
             audio_frames: taken.audio.len() as u32 - taken.silent,
             init: self.init.clone(),
+            tracks: self.tracks.clone(),
             bytes: head.len() + data.iter().map(Bytes::len).sum::<usize>(),
             head,
             data,

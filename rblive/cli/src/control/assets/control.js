@@ -217,6 +217,17 @@ function showNow(state) {
   }));
 }
 
+function showRemarks(remarks) {
+  const section = byId('remarks');
+  section.hidden = remarks.length === 0;
+  const list = section.querySelector('dl');
+  // What has not changed is not read aloud again.
+  const text = JSON.stringify(remarks);
+  if (list.dataset.text === text) return;
+  list.dataset.text = text;
+  list.replaceChildren(...remarks.flatMap(({ stream, text: said }) => [make('dt', '', stream), make('dd', '', said)]));
+}
+
 function show(state) {
   set(byId('sum'), `node ${state.node.name}, ${roleText(state.node)}`);
   document.title = `${state.node.name} – RBLive control`;
@@ -233,6 +244,7 @@ function show(state) {
     showAge(age, stream.age_ms);
     set(lost, stream.lost_bytes ? bytesText(stream.lost_bytes) : 'nothing');
   });
+  showRemarks(state.encoders?.remarks ?? []);
   nodeRows.show(state.nodes, (node) => node.id, (row, node) => showNode(row, node, state));
   const there = new Set([...state.sends.map(({ id }) => `sent ${id}`), ...state.receives.map(({ id }) => `received ${id}`)]);
   for (const key of rates.keys()) if (!there.has(key)) rates.delete(key);
