@@ -89,12 +89,27 @@ impl MediaPlaylist<'_> {
         if window.discontinuity_sequence() > 0 {
             let _ = writeln!(to, "#EXT-X-DISCONTINUITY-SEQUENCE:{}", window.discontinuity_sequence());
         }
-        // Players may begin with any segment then.
-        if self.container == Container::Cmaf && window.segments().all(Segment::is_independent) {
-            to.push_str("#EXT-X-INDEPENDENT-SEGMENTS\n");
+        if self.container == Container::Cmaf {
+            self.start(to, window);
         }
         if skipped > 0 {
             let _ = writeln!(to, "#EXT-X-SKIP:SKIPPED-SEGMENTS={skipped}");
+        }
+    }
+
+    /// Tells players with which segments they may begin: with any, or with the newest one that begins with a key frame.
+    fn start<T>(&self, to: &mut String, window: &LiveWindow<T>) {
+        if window.segments().all(Segment::is_independent) {
+            to.push_str("#EXT-X-INDEPENDENT-SEGMENTS\n");
+            return;
+        }
+        let mut after_us = 0;
+        for own in window.segments().rev().filter(|own| self.low_latency || own.state != SegmentState::Open) {
+            after_us += own.duration_us;
+            if own.state == SegmentState::Complete && own.is_independent() {
+                let _ = writeln!(to, "#EXT-X-START:TIME-OFFSET=-{}", seconds(after_us));
+                return;
+            }
         }
     }
 

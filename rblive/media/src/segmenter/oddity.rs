@@ -42,7 +42,7 @@ pub enum Oddity {
     LateTrack,
     /// Key frames are too far apart.
     #[error(
-        "key frames are too far apart, so segments begin without one, and players that join see nothing for a while: set the encoder's \
+        "key frames are too far apart, so segments begin without one, and players that join are far behind, or see nothing for a while: set the encoder's \
          distance of key frames to two seconds (OBS: Keyframe Interval; ffmpeg: -g with twice the frames of a second)"
     )]
     KeyFrames,

@@ -63,7 +63,9 @@ fn index(media: Media) -> usize {
 impl Pending {
     pub(super) fn push(&mut self, unit: AccessUnit) {
         let newest = &mut self.newest[index(unit.media)];
-        let frame = newest.map_or(FIRST_FRAME, |(_, before)| (unit.dts - before).clamp(1, MAX_FRAME));
+        // One long frame is not the usual one.
+        let usual = |frame: i64, before: i64| (unit.dts - before).clamp(1, MAX_FRAME.min(2 * frame));
+        let frame = newest.map_or(FIRST_FRAME, |(frame, before)| usual(frame, before));
         *newest = Some((frame, unit.dts));
         self.bytes += unit.data.len();
         self.units[index(unit.media)].push(unit);

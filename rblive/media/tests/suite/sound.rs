@@ -150,6 +150,8 @@ fn sound_goes_on_in_parts_of_their_length_while_the_pictures_are_frozen() {
     let is_there = |time| !(5 * S..6 * S + S / 5).contains(&time) && !(11 * S..16 * S).contains(&time);
     let parts = heard(&mut segmenter, frames(20 * S).filter(|own| own.0 == Media::Audio || is_there(own.1)));
     assert!(parts.iter().all(|part| part.duration_us <= 301_000), "parts have their length");
+    let first = parts.iter().filter(|part| part.start_us == 6_200_000).map(|part| part.video_frames);
+    assert_eq!(first.collect::<Vec<_>>(), [7], "the frame after a long one is as long as others");
     assert!(covered(&parts, Media::Audio) > 19.8);
     assert!(covered(&parts, Media::Video) > 12.9, "the last picture lasts");
     assert!(parts.iter().all(|part| part.video_frames > 0 || !part.independent));

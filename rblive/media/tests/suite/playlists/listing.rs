@@ -194,12 +194,13 @@ fn segments_are_independent_while_all_of_them_begin_with_a_key_frame() {
     window.push(second(0, None, false));
     assert!(read(&window).independent);
     window.push(NewPart { independent: false, ..second(1, None, false) });
-    assert!(!read(&window).independent);
+    let list = read(&window);
+    assert!(!list.independent && list.start_us == Some(2_000_000), "players begin with the first one");
     for number in 2..20 {
         window.push(second(number, None, false));
         release(&mut window, number, 12);
     }
-    assert!(read(&window).independent, "the segment has left the list");
+    assert!(read(&window).independent && read(&window).start_us.is_none(), "the segment has left the list");
 }
 
 #[test]

@@ -29,6 +29,8 @@ pub struct Read {
     pub ended: bool,
     /// Whether each segment begins with a key frame.
     pub independent: bool,
+    /// How far from the end players begin.
+    pub start_us: Option<u64>,
 }
 
 fn us(text: &str) -> u64 {
@@ -103,6 +105,7 @@ impl Reader {
                 assert!(read.segments.is_empty(), "4.4.3.3: before the first segment");
             }
             "#EXT-X-INDEPENDENT-SEGMENTS" => read.independent = true,
+            "#EXT-X-START" => read.start_us = attributes(value)["TIME-OFFSET"].strip_prefix('-').map(us),
             "#EXT-X-SERVER-CONTROL" => {
                 self.low_latency = true;
                 let control = attributes(value);
