@@ -15,6 +15,8 @@ use crate::common::packet::Packet;
 const BLOCK: usize = 32;
 const TOPIC: TopicId = TopicId(1);
 const EPOCH: Epoch = Epoch(1);
+/// Laps of the ring after which a reader that got little ends.
+const LAPS: u64 = 100_000;
 
 fn message(id: u64, blocks: u64) -> Vec<u8> {
     (0..blocks).flat_map(|at| [id, at, blocks, id ^ at]).flat_map(u64::to_le_bytes).collect()
@@ -75,13 +77,14 @@ fn append(topic: &Topic, stop: &AtomicBool) -> u64 {
     bytes
 }
 
-/// Follows the log until `rounds` reads have returned bytes. Returns read bytes, bytes in holes, and the position.
-fn follow(topic: &Topic, rounds: u32) -> (u64, u64, u64) {
+/// Follows the log until `rounds` reads have returned bytes, or up to this position: where the reader rarely has a CPU together with the
+/// writers, few reads return bytes. Returns read bytes, bytes in holes, and the position.
+fn follow(topic: &Topic, rounds: u32, most: u64) -> (u64, u64, u64) {
     let (mut at, mut read, mut lost) = (0, 0, 0);
     let mut before = None;
     let mut out = vec![0; 64 * BLOCK];
     let mut left = rounds;
-    while left > 0 {
+    while left > 0 && at < most {
         let found = topic.read(at, &mut out);
         let whole = found.bytes / BLOCK * BLOCK;
         check_blocks(&out[..whole], &mut before, at);
@@ -112,7 +115,7 @@ fn hammer(ring_bytes: u64, blocks: &'static [u64], repeat: u32, rounds: u32, use
         if user_space {
             scope.spawn(|| written.fetch_add(append(&topic, &stop), Relaxed));
         }
-        let reader = scope.spawn(|| follow(&topic, rounds));
+        let reader = scope.spawn(|| follow(&topic, rounds, LAPS * ring_bytes));
         let result = reader.join();
         stop.store(true, Relaxed);
         let (read, lost, at) = result.expect("nothing is torn");
