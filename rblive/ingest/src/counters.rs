@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::remarks::Remarks;
+use crate::remarks::{Failures, Remarks};
 
 /// Counters of the servers, for metrics, and what encoders do wrong.
 #[derive(Debug, Default)]
@@ -25,6 +25,8 @@ pub struct IngestCounters {
     pub bytes: AtomicU64,
     /// What encoders do wrong that does not end their connection.
     pub remarks: Remarks,
+    /// The newest encoders that were refused, or failed.
+    pub failures: Failures,
 }
 
 impl IngestCounters {

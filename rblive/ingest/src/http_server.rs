@@ -321,6 +321,8 @@ impl HttpStreams {
             Ok(()) => answer(StatusCode::CREATED, ""),
             Err(failure) => {
                 let status = failure.status();
+                let reason = format!("{}: {failure}", text::short(stream));
+                self.registry.counters.failures.note(address, "http", &reason);
                 let log = |more| {
                     let (stream, file) = (text::short(stream), text::short(file));
                     tracing::warn!(%stream, %file, %address, %status, more, "a request was refused: {failure}");

@@ -36,5 +36,5 @@ pub use crate::settings::{IngestLimits, IngestSettings, User};
 pub use counters::IngestCounters;
 pub use hook::HookSettings;
 pub use ladder::LadderRule;
-pub use remarks::Remarks;
+pub use remarks::{FailedEncoder, Failures, Remarks};
 pub use server::{Ingest, IngestAddresses, IngestError};

@@ -95,6 +95,17 @@ impl Registry {
         }
     }
 
+    /// Tells which publishers send nothing that viewers get.
+    pub(crate) fn look(&self) {
+        let entries: Vec<_> = self.tables.lock().entries.values().cloned().collect();
+        for entry in entries {
+            let mut held = entry.lock();
+            if held.publisher.is_some() {
+                held.stream.look(Duration::from_millis(self.settings.limits.idle_ms));
+            }
+        }
+    }
+
     /// Admits a publisher, or returns why it is refused.
     pub(crate) async fn publish(self: &Arc<Self>, name: &str, claim: &Claim) -> Result<Publisher, Refusal> {
         let publisher = self.ask(name, claim, self.settings.takeover).await?;
@@ -145,6 +156,7 @@ impl Registry {
         held.publisher = Some(number);
         held.claim = claim.clone();
         held.heard = Instant::now();
+        held.stream.begin();
         drop(held);
         Ok(Publisher { registry: self.clone(), entry, name: name.to_owned(), number, claim: claim.clone() })
     }

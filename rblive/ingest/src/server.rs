@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use peers::{LogLimiter, Place, PlaceLimits, Places, Proxies};
@@ -90,6 +90,9 @@ pub struct Ingest {
 /// The certificate of rtmps and https.
 type Certificates = Reloadable<Arc<ServerConfig>>;
 
+/// The time between two looks at the publishers.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// How long an encoder may resume a session: some connect anew for each file.
 const RESUMPTION: Duration = Duration::from_secs(3600);
 
@@ -142,6 +145,7 @@ impl Ingest {
         }
         let places = Places::new(limits, |line| tracing::warn!("{line}"));
         let registry = Registry::new(manager, settings.clone(), access);
+        runtime.spawn(look(Arc::downgrade(&registry)));
         let counters = registry.counters.clone();
         let http = HttpStreams::new(registry.clone(), proxies.clone());
         let shared = Arc::new(Shared { http, registry, places, proxies });
@@ -191,6 +195,15 @@ impl Drop for Ingest {
     }
 }
 
+/// Looks at the publishers from time to time.
+async fn look(registry: Weak<Registry>) {
+    while let Some(registry) = registry.upgrade() {
+        registry.look();
+        drop(registry);
+        sleep(LOOK).await;
+    }
+}
+
 async fn accept(
     listener: TcpListener,
     shared: Arc<Shared>,
@@ -224,9 +237,13 @@ async fn accept(
             let place = Arc::new(place);
             match place.while_held(connection(socket, peer, &shared, protocol, tls, &place)).await {
                 Some(Ok(())) => {}
-                Some(Err(reason)) => shared.registry.failed(&place, |more| {
-                    tracing::warn!(%peer, ?protocol, more, "a connection was closed: {reason}");
-                }),
+                Some(Err(reason)) => {
+                    let name = if protocol == Protocol::Rtmp { "rtmp" } else { "http" };
+                    shared.registry.counters.failures.note(peer.ip(), name, &reason);
+                    shared.registry.failed(&place, |more| {
+                        tracing::warn!(%peer, ?protocol, more, "a connection was closed: {reason}");
+                    });
+                }
                 None => IngestCounters::count(&shared.registry.counters.made_room, 1),
             }
         });

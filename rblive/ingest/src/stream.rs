@@ -1,6 +1,7 @@
 //! The input of a publisher, which becomes chunks of a stream.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use locks::Mutex;
@@ -17,6 +18,9 @@ use crate::counters::IngestCounters;
 use crate::output::{Output, OutputError, RenditionUpdate};
 use crate::settings::IngestSettings;
 use crate::ts_file::{PassthroughFile, TsEnd, TsReader};
+
+/// The kind of remark about a publisher that sends nothing of use.
+const NOTHING: &str = "nothing";
 
 /// The id of a rendition that is the only one of its stream.
 pub(crate) const RENDITION: u16 = 1;
@@ -73,6 +77,10 @@ pub(crate) struct Stream {
     /// Whether the publisher has sent initialisation segments for pictures alone and for sound alone: files say by their names only to
     /// which of them they belong.
     is_apart: bool,
+    /// When media was disseminated last, or the publisher began.
+    written: Instant,
+    /// Whether the publisher was told of, since it sends nothing that is disseminated.
+    is_empty: bool,
     counters: Arc<IngestCounters>,
 }
 
@@ -115,6 +123,8 @@ impl Stream {
             bit_rate: BitRate::new(config.target_ms),
             largest_chunk: 0,
             is_apart: false,
+            written: Instant::now(),
+            is_empty: false,
             config,
             counters: counters.clone(),
         }
@@ -159,6 +169,42 @@ impl Stream {
 
     fn fresh_source(&self) -> Source {
         Source::new(self.output.lock().container, &self.config, &self.timeline)
+    }
+
+    /// A publisher begins.
+    pub(crate) fn begin(&mut self) {
+        (self.written, self.is_empty) = (Instant::now(), false);
+    }
+
+    /// Media was disseminated.
+    fn written(&mut self) {
+        self.written = Instant::now();
+        if std::mem::take(&mut self.is_empty) {
+            self.counters.remarks.end(&self.name, NOTHING);
+        }
+    }
+
+    /// Tells of a publisher that has sent nothing for so long that is disseminated.
+    pub(crate) fn look(&mut self, patience: Duration) {
+        if self.is_empty || self.written.elapsed() < patience {
+            return;
+        }
+        self.is_empty = true;
+        let why = match &self.source {
+            Source::Frames(own) if own.configurations().next().is_none() => {
+                "no configuration of H.264, HEVC, AV1 or AAC has come. Encoders send it when they begin: start it again, with one of these codecs"
+            }
+            Source::Frames(_) => {
+                "no key frame has come, or no frame at all. Let the encoder make a key frame every two seconds"
+            }
+            _ => "no whole segment has come",
+        };
+        let seconds = patience.as_secs_f64();
+        self.counters.remarks.tell(
+            &self.name,
+            NOTHING,
+            format_args!("the encoder has sent nothing for {seconds} s that viewers can get: {why}"),
+        );
     }
 
     /// Notes the rate that the publisher announces, in bits per second: the buffer gets room for it before the first segment.
@@ -335,7 +381,9 @@ impl Stream {
             start_us,
             ..header
         };
-        Ok(write_file(&mut output, header, file)?)
+        write_file(&mut output, header, file)?;
+        self.written();
+        Ok(())
     }
 
     /// Checks that the stream's buffer can hold a segment of this size while viewers fetch it.
@@ -416,7 +464,10 @@ impl Stream {
                     ),
                 );
             }
-            written => written?,
+            written => {
+                written?;
+                self.written();
+            }
         }
         if part.last {
             self.bit_rate.end_segment();

@@ -280,7 +280,7 @@ impl Calls {
                 answer(StatusCode::OK, "text/plain; version=0.0.4", page)
             }
             (&Method::GET, ["streams"]) => {
-                let state = state::of(&self.rs, self.ingest.as_deref().map(Ingest::counters));
+                let state = state::of(&self.rs, self.ingest.as_deref());
                 answer(StatusCode::OK, "application/json", format!("{state}\n"))
             }
             (&Method::GET, ["history"]) => match since(query) {

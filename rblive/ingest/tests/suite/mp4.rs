@@ -77,7 +77,7 @@ fn pictures_and_sound_apart_are_refused_and_nothing_broken_comes_out() {
         assert_eq!(put(&node, &format!("chunk-stream1-{number}.m4s"), sound), 415);
     }
     assert!(node.media().is_empty());
-    node.wait("the publisher is gone", || node.manager.outbound().is_empty());
+    node.wait_for_no_stream();
     assert_eq!(put(&node, "init.mp4", &picture), 201, "another one begins anew");
     assert_eq!(put(&node, "0.m4s", &pictures[0]), 201);
     node.wait_for_frames(usize::from(RATE));

@@ -96,6 +96,10 @@ impl Node {
         }
     }
 
+    pub fn wait_for_no_stream(&self) {
+        self.wait("the streams end", || self.manager.outbound().is_empty());
+    }
+
     pub fn wait_for_end(&self) {
         self.wait("the stream ends", || {
             self.chunks.lock().unwrap().iter().any(|(header, _)| header.kind == Kind::End)

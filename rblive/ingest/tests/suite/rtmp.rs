@@ -200,6 +200,34 @@ fn damaged_aggregates_and_those_of_strangers_are_refused() {
     }
 }
 
+/// A publisher that is accepted, and of which viewers get nothing, is told of while that is so.
+#[test]
+fn a_publisher_without_anything_to_play_is_told_of() {
+    let node = Node::with(|settings| settings.limits.idle_ms = 5000);
+    let remarks = || {
+        let list = node.ingest.counters().remarks.list();
+        list.into_iter().find(|(_, kind, _)| *kind == "nothing").map(|(_, _, text)| text)
+    };
+    let told = |peer: &mut Peer, sent: &[u8], what: &str| {
+        node.wait(what, || {
+            peer.send(sent);
+            remarks().is_some_and(|text| text.contains(what))
+        });
+    };
+    let mut peer = Peer::accepted(&node);
+    told(&mut peer, &message(9, 0, &flv_frame(1)), "no configuration");
+    peer.finish();
+    node.wait_for_no_stream();
+    assert_eq!(remarks(), None, "it is gone");
+    let mut peer = Peer::accepted(&node);
+    peer.configure(SMALL);
+    told(&mut peer, &message(9, 0, &flv_frame(1)), "no key frame");
+    peer.seconds(1..3);
+    node.wait("it plays", || remarks().is_none());
+    let counts = node.ingest.counters().remarks.counts();
+    assert!(counts.contains(&("nothing", 2)), "once each: {counts:?}");
+}
+
 /// Encoders show what the server says before the end of the connection.
 #[test]
 fn a_connection_that_is_closed_is_told_why() {
@@ -219,6 +247,9 @@ fn a_connection_that_is_closed_is_told_why() {
         let said = String::from_utf8_lossy(&said);
         assert!(said.contains("NetStream.Publish.Failed") && said.contains(why), "{said:?}");
     }
+    node.wait("the list of failures has them", || node.ingest.counters().failures.list().len() == 4);
+    let newest = node.ingest.counters().failures.list().remove(0);
+    assert!(newest.reason.contains("for publishing only") && newest.protocol == "rtmp", "{newest:?}");
     let mut stranger = TcpStream::connect(node.addresses().rtmp.unwrap()).unwrap();
     stranger.write_all(&[handshake(), message(9, 0, b"picture")].concat()).unwrap();
     let mut said = Vec::new();

@@ -119,6 +119,7 @@ class Rows {
 
 const sent = new Rows('streams', ['Rate', 'Newest chunk', 'Chunks', 'Goes to']);
 const arrived = new Rows('arrivals', ['From', 'Rate', 'Newest chunk', 'Lost']);
+const failures = new Rows('failures', ['When', 'Times', 'Why']);
 const nodeRows = new Rows('nodes', ['Role', 'Connection', 'Gets']);
 
 function showRate(cell, line) {
@@ -228,6 +229,22 @@ function showRemarks(remarks) {
   list.replaceChildren(...remarks.flatMap(({ stream, text: said }) => [make('dt', '', stream), make('dd', '', said)]));
 }
 
+function showFailures(list) {
+  byId('failed').hidden = list.length === 0;
+  failures.show(list, (own) => `${own.address} ${own.reason}`, ({ head, cells: [when, times, why] }, own) => {
+    set(head, `${own.address} (${own.protocol.toUpperCase()})`);
+    set(when, new Date(own.unix_ms).toLocaleTimeString());
+    set(times, String(own.times));
+    set(why, own.reason);
+  });
+}
+
+/** What an encoder is told, at the name by which this page was opened. */
+function howTo(ports) {
+  const scheme = ports?.rtmp ? 'rtmp' : ports?.rtmps ? 'rtmps' : null;
+  return scheme ? `OBS: server ${scheme}://${location.hostname}:${ports[scheme]}/live, stream key NAME; with a key of its own NAME?key=KEY.` : '';
+}
+
 function show(state) {
   set(byId('sum'), `node ${state.node.name}, ${roleText(state.node)}`);
   document.title = `${state.node.name} – RBLive control`;
@@ -245,6 +262,8 @@ function show(state) {
     set(lost, stream.lost_bytes ? bytesText(stream.lost_bytes) : 'nothing');
   });
   showRemarks(state.encoders?.remarks ?? []);
+  showFailures(state.encoders?.failures ?? []);
+  set(byId('how'), howTo(state.encoders?.ports));
   nodeRows.show(state.nodes, (node) => node.id, (row, node) => showNode(row, node, state));
   const there = new Set([...state.sends.map(({ id }) => `sent ${id}`), ...state.receives.map(({ id }) => `received ${id}`)]);
   for (const key of rates.keys()) if (!there.has(key)) rates.delete(key);

@@ -58,6 +58,6 @@ fn the_token_is_asked_for() {
     browser.wait("document.getElementById('trouble').textContent.includes('not the token')");
     enter("open sesame, please");
     browser.wait("!document.getElementById('content').hidden && document.getElementById('unlock').hidden");
-    browser.click("a[href='/metrics']");
+    browser.click("a[href='metrics']");
     browser.wait("document.querySelector('#text pre').textContent.includes('rblive_sent_streams 0')");
 }
