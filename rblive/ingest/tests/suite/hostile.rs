@@ -18,7 +18,8 @@ const BODY: usize = 64 << 10;
 
 fn node() -> Node {
     Node::with(|settings| {
-        settings.limits.idle_ms = 1500;
+        // The node may be slow to receive a stream, of which there are many.
+        (settings.limits.idle_ms, settings.linger_ms) = (1500, 3000);
         settings.limits.message_bytes = 64 << 10;
         settings.limits.body_bytes = BODY;
         settings.limits.bytes_per_second = 100_000;
