@@ -54,6 +54,8 @@ pub struct Plan {
     pub rbmq: PathBuf,
     /// The rule of all brokers.
     pub on_loss: OnLoss,
+    /// The level at which publishers wait. None: all levels take turns.
+    pub level: Option<rbmq::ConfirmLevel>,
     /// The kinds of faults, by their names. Empty: all.
     pub only: Vec<String>,
     /// Variables of the brokers.

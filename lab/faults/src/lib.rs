@@ -25,4 +25,4 @@ pub use nemesis::{Fault, Step};
 pub use network::is_in_own_machine;
 pub use publishers::{Confirmation, Published};
 pub use readers::{Heard, Mark, Notes};
-pub use round::{Report, run};
+pub use round::{Report, run, run_steps};

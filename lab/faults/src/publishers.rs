@@ -10,7 +10,7 @@ use rbmq::{ConfirmError, ConfirmLevel, Publisher, TopicOptions, TopicWriter};
 use rocketbufs::{Config, Context, Position};
 use testkit::{LONG, Random};
 
-use crate::cluster::addresses_from;
+use crate::cluster::{Plan, addresses_from};
 
 /// How long a publisher waits for one confirmation before it publishes more.
 const CONFIRM: Duration = Duration::from_millis(300);
@@ -75,13 +75,14 @@ impl Publishers {
     ///
     /// # Panics
     /// A publisher cannot open its topic in a healthy cluster.
-    pub fn start(seed: u64, topics: usize, each: usize) -> Self {
+    pub fn start(plan: &Plan, topics: usize, each: usize) -> Self {
+        let Plan { seed, level, .. } = *plan;
         let stop = Arc::<AtomicBool>::default();
         let turn = seed as usize % ConfirmLevel::ALL.len();
         let count = topics * each;
         let one = |place: usize| {
             let (stop, mut random) = (stop.clone(), Random::new(seed ^ ((place as u64) << 32)));
-            let level = ConfirmLevel::ALL[(place + turn) % ConfirmLevel::ALL.len()];
+            let level = level.unwrap_or(ConfirmLevel::ALL[(place + turn) % ConfirmLevel::ALL.len()]);
             std::thread::spawn(move || {
                 let mut lives = Vec::new();
                 while lives.is_empty() || !stop.load(Ordering::Relaxed) {

@@ -1,6 +1,6 @@
 //! A round: a cluster, clients, the faults of a seed, and the checks.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -47,16 +47,24 @@ pub struct Report {
 /// # Panics
 /// The machine refuses namespaces or processes.
 pub fn run(plan: Plan) -> Report {
+    let steps = schedule(&mut Random::new(plan.seed), &plan, TOPICS, FAULTS);
+    run_steps(plan, steps)
+}
+
+/// Runs a round in which this happens.
+///
+/// # Panics
+/// The machine refuses namespaces or processes.
+pub fn run_steps(plan: Plan, steps: Vec<Step>) -> Report {
     let seed = plan.seed;
-    let mut random = Random::new(seed);
-    let steps = schedule(&mut random, &plan, TOPICS, FAULTS);
+    let mut random = Random::new(!seed);
     let mut cluster = Cluster::start(plan.clone());
     let sampler = Sampler::start();
     let readers = [
         Reader::start(Place { addresses: addresses_from(seed as usize), name: None }),
         Reader::start(Place { addresses: addresses_from(seed as usize + 1), name: Some("durable".into()) }),
     ];
-    let publishers = Publishers::start(seed, TOPICS, PUBLISHERS);
+    let publishers = Publishers::start(&plan, TOPICS, PUBLISHERS);
     std::thread::sleep(Duration::from_millis(random.between(300, 1_000)));
     bring_about(&steps, &mut cluster);
     let had_death = steps.iter().flat_map(|step| &step.faults).any(|fault| fault.is_death());
@@ -155,6 +163,18 @@ fn stale(cluster: &Cluster, evidence: &Evidence, samples: &[Sample], steps: &[St
     stale
 }
 
+impl Report {
+    /// The longest time in which a publisher that lived all the time got no confirmation, for each topic.
+    pub fn pauses(&self) -> BTreeMap<&str, Duration> {
+        let mut pauses = BTreeMap::new();
+        for one in self.evidence.published.iter().filter(|one| !one.is_dead) {
+            let longest: &mut Duration = pauses.entry(one.topic.as_str()).or_default();
+            *longest = one.longest_pause.max(*longest);
+        }
+        pauses
+    }
+}
+
 fn group(topic: &str) -> &str {
     topic.rsplit_once('/').map_or(topic, |(group, _)| group)
 }
@@ -165,7 +185,7 @@ impl fmt::Display for Report {
         let published: usize = evidence.published.iter().map(|one| one.times.len()).sum();
         let kept = evidence.kept().len();
         let told: usize = evidence.published.iter().map(|one| one.told.len()).sum();
-        let pause = evidence.published.iter().map(|one| one.longest_pause).max().unwrap_or_default();
+        let pause = self.pauses().into_values().max().unwrap_or_default();
         let epochs: BTreeSet<_> =
             evidence.last.iter().flat_map(|notes| &notes.heard).map(|heard| heard.epoch).collect();
         write!(

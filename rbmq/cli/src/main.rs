@@ -110,10 +110,20 @@ enum Command {
 
 /// Runs the command that the arguments name. Wrong arguments end the process with status 2.
 fn main() -> ExitCode {
+    #[cfg(feature = "planted-bugs")]
+    plant();
     let cli: Cli = commands::parse();
     let log_options = log::LogOptions { verbose: cli.verbose, quiet: cli.quiet };
     let result = log::check_variable().and_then(|()| run(cli, log_options));
     commands::status(Cli::command, result)
+}
+
+/// Switches on the bug that a test has planted.
+#[cfg(feature = "planted-bugs")]
+fn plant() {
+    let bug = std::env::var("RBMQ_PLANTED").ok().and_then(|bug| bug.parse().ok());
+    bug.into_iter()
+        .for_each(|bug| rocketbufs::planted::ACTIVE.store(bug, std::sync::atomic::Ordering::Relaxed));
 }
 
 fn run(cli: Cli, log_options: log::LogOptions) -> Result<(), Failure> {

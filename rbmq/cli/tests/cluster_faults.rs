@@ -3,10 +3,11 @@
 //! `CLUSTER_SEEDS=100` runs more seeds, `CLUSTER_SEED=17` one of them again, and `CLUSTER_FAULTS='Kill Stop'` only brings about these faults.
 
 mod cluster_faults {
-    use cluster_faults::{OnLoss, Plan, is_in_own_machine, run};
-    use testkit::has;
+    use std::time::Duration;
 
-    const NAME: &str = "cluster_faults::clients_see_what_they_were_promised";
+    use cluster_faults::{Fault, OnLoss, Plan, Step, is_in_own_machine, run, run_steps};
+    use rbmq::ConfirmLevel;
+    use testkit::has;
 
     fn number(variable: &str) -> Option<u64> {
         std::env::var(variable).ok()?.parse().ok()
@@ -14,18 +15,26 @@ mod cluster_faults {
 
     fn plan(seed: u64) -> Plan {
         let only = std::env::var("CLUSTER_FAULTS").unwrap_or_default();
+        // Another version than this one.
+        let program = std::env::var_os("RBMQ_TEST_COMMAND");
         Plan {
             seed,
-            rbmq: env!("CARGO_BIN_EXE_rbmq").into(),
+            rbmq: program.unwrap_or_else(|| env!("CARGO_BIN_EXE_rbmq").into()).into(),
             on_loss: if seed.is_multiple_of(2) { OnLoss::Wait } else { OnLoss::NewLog },
+            level: None,
             only: only.split_whitespace().map(str::to_owned).collect(),
             variables: Vec::new(),
         }
     }
 
+    fn is_here(test: &str) -> bool {
+        let name = format!("cluster_faults::{test}");
+        has("etcd", &name) && is_in_own_machine(&name)
+    }
+
     #[test]
     fn clients_see_what_they_were_promised() {
-        if !has("etcd", NAME) || !is_in_own_machine(NAME) {
+        if !is_here("clients_see_what_they_were_promised") {
             return;
         }
         let seeds = match number("CLUSTER_SEED") {
@@ -42,5 +51,29 @@ mod cluster_faults {
             }
         }
         assert!(failed.is_empty(), "seeds {failed:?} (CLUSTER_SEED=n repeats one)");
+    }
+
+    /// The same happens to each broker in turn, while nothing else happens.
+    fn each_in_turn(on_loss: OnLoss, fault: fn(usize) -> Fault, lasts: Duration) {
+        let rest = Duration::from_secs(3);
+        let steps = (0..3).map(|n| Step { faults: vec![fault(n)], lasts, rest }).collect();
+        let plan = Plan { on_loss, level: Some(ConfirmLevel::Stored), ..plan(0) };
+        let report = run_steps(plan, steps);
+        println!("{report}");
+        println!("| {:?} | {} | {:.2?} |", fault(0), on_loss.word(), report.pauses().into_values());
+        assert!(report.faults.is_empty(), "{}", report.logs);
+    }
+
+    #[test]
+    #[ignore = "it takes minutes, and shows how long topics pause"]
+    fn what_happens_to_each_broker_in_turn_costs_pauses_alone() {
+        if !is_here("what_happens_to_each_broker_in_turn_costs_pauses_alone") {
+            return;
+        }
+        for on_loss in [OnLoss::Wait, OnLoss::NewLog] {
+            each_in_turn(on_loss, Fault::Restart, Duration::ZERO);
+        }
+        each_in_turn(OnLoss::NewLog, Fault::Kill, Duration::from_secs(6));
+        each_in_turn(OnLoss::NewLog, Fault::Drain, Duration::from_secs(3));
     }
 }

@@ -24,6 +24,8 @@ mod error;
 mod framing;
 mod hello;
 mod observe;
+#[doc(hidden)]
+pub mod planted;
 mod records;
 mod runs;
 mod space;

@@ -15,7 +15,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use rbmq_wire::{RUN_HEADER_BYTES, run_header};
+use rbmq_wire::{RUN_HEADER_BYTES, planted, run_header};
 use rocketbufs::Coverage;
 use rocketbufs::Position;
 use rocketbufs::relay::{CoveragePart, CoverageParts, MAX_COVERAGE_PARTS};
@@ -529,7 +529,8 @@ impl<S: SourceRing> Merger<S> {
         let stored = |number, wanted| {
             let source: &MergeSource<S> = sources.get(&number)?;
             let is_lost = source.owes_loss.replace(false) || wanted <= source.lost_below;
-            (!is_lost).then_some(source.reached.merged)
+            let early = if planted::is(planted::STORED_EARLY) { wanted } else { 0 };
+            (!is_lost).then_some(source.reached.merged.max(early))
         };
         self.disk.settle(now, stored, |number, report| {
             sources.get(&number).into_iter().for_each(|source| source.ring.tell(report));

@@ -1,6 +1,6 @@
 //! How merged topics are opened, and how their publishers are accepted.
 
-use rbmq_wire::{Control, Framing, RefuseCode, Space, TopicName};
+use rbmq_wire::{Control, Framing, RefuseCode, Space, TopicName, planted};
 use rocketbufs::{
     Bid, BlockTimeout, BufferOptions, ConfirmMode, Epoch, Policy, Position, Start, SubscribeOptions,
 };
@@ -105,6 +105,11 @@ impl MergedTopics {
     ) -> Result<(), Refused> {
         check(tables, key, create)?;
         match tables.owner(&create.topic) {
+            Owner::Here { term } if term > 1 && planted::is(planted::REDIRECT_LOOP) => {
+                let others = tables.cluster.iter().flat_map(|cluster| cluster.members());
+                let addresses = others.map(|other| other.addresses).next().unwrap_or_default();
+                return Err(elsewhere(&addresses, &create.topic));
+            }
             Owner::Here { .. } => {}
             Owner::Elsewhere { addresses } => {
                 let refused = elsewhere(&addresses, &create.topic);

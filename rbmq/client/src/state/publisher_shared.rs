@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use rbmq_wire::planted;
 use rocketbufs::{Bid, Conn, ROut};
 use tracing::{debug, info, warn};
 
@@ -162,6 +163,10 @@ impl PublisherShared {
         let journey = topic.depart(from, |state| {
             (state.steps, state.failures) = (0, state.failures.saturating_add(1));
             state.trouble = Some(why.to_owned());
+            if planted::is(planted::PLACE_AFTER_DEATH) {
+                let log = self.out.buffer(topic.bid).and_then(|buffer| buffer.info());
+                state.former = log.map(|log| (log.epoch, log.boundary));
+            }
         });
         if let Some(journey) = journey {
             self.step(topic, journey, "");

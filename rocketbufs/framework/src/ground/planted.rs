@@ -2,6 +2,8 @@
 //!
 //! Bugs 1 to 7 and 28 are in `rocketring`, bugs 8 to 10 in the simulated network, and the others here.
 
+#[cfg(feature = "planted-bugs")]
+pub use rocketring::planted::ACTIVE;
 pub use rocketring::planted::is;
 
 /// A transfer that ends inside a delivery is sent without the flag MORE.
