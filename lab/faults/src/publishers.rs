@@ -88,7 +88,8 @@ impl Publishers {
                 while lives.is_empty() || !stop.load(Ordering::Relaxed) {
                     let published = Published::new(place + lives.len() * count, topic(place % topics), level);
                     // Every other publisher dies now and then, and what it had not sent dies with it.
-                    let life = (place % 2 == 1).then(|| Duration::from_millis(random.between(1_000, 4_000)));
+                    let life = (place / topics % 2 == 1)
+                        .then(|| Duration::from_millis(random.between(1_000, 4_000)));
                     lives.extend(publish(published, life, &stop, &mut random));
                 }
                 lives
