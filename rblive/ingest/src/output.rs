@@ -36,6 +36,8 @@ pub(crate) struct RenditionUpdate {
     pub(crate) bits_per_second: u64,
     /// The largest chunk so far.
     pub(crate) chunk_bytes: usize,
+    /// Whether its newest segment begins with a key frame.
+    pub(crate) independent: bool,
 }
 
 /// The durations of the longest segment for which a buffer has bytes: playlists list about six of them, and what leaves a playlist stays
@@ -125,7 +127,10 @@ impl Output {
     /// Describes the stream before segment `sequence` of a rendition.
     pub(crate) fn describe(&mut self, sequence: u64, own: RenditionUpdate) -> Result<(), OutputError> {
         let (begins_us, timeline) = (own.begins_us, own.timeline);
-        self.renditions.insert(own.rendition.id, own);
+        // Viewers see another buffer as a discontinuity, behind which they need a key frame. Without one for two segments, they are lost anyway.
+        let independent = own.independent;
+        let before = self.renditions.insert(own.rendition.id, own);
+        let may_grow = independent || before.is_some_and(|before| !before.independent);
         let target_us = self.renditions.values().map(|one| one.target_us).max().unwrap_or(1);
         self.renditions.retain(|_, one| {
             one.timeline != timeline || begins_us.saturating_sub(one.begins_us) <= MAX_BEHIND * target_us
@@ -134,7 +139,9 @@ impl Output {
         for one in self.renditions.values_mut().filter(|one| one.timeline < timeline) {
             (one.timeline, one.begins_us) = (timeline, begins_us);
         }
-        self.grow();
+        if may_grow {
+            self.grow();
+        }
         let parts = self.renditions.values().map(|one| one.part_us);
         let part_target_us = match self.container {
             // A segment may have several chunks, but none of them is of use alone.

@@ -372,7 +372,7 @@ impl Stream {
         let coding = init.cloned().unwrap_or_else(|| Bytes::from(format!("{tracks:?}")));
         self.largest_chunk = self.largest_chunk.max(HEADER_BYTES + init.map_or(0, Bytes::len));
         let numbers = self.timeline.passthrough(us, &coding, self.config.target_ms);
-        self.describe(&mut output, &numbers, tracks, None, start_us)?;
+        self.describe(&mut output, &numbers, tracks, None, start_us, key)?;
         self.write_init(&mut output, &numbers, init)?;
         let header = self.header(&numbers);
         let header = Header {
@@ -436,7 +436,7 @@ impl Stream {
         let numbers = part.numbers();
         if part.index == 0 {
             let part_us = Some(u64::from(self.config.part_ms) * 1000);
-            self.describe(&mut output, &numbers, &part.tracks, part_us, part.start_us)?;
+            self.describe(&mut output, &numbers, &part.tracks, part_us, part.start_us, part.independent)?;
             self.fit_parts(output.largest());
         }
         self.write_init(&mut output, &numbers, Some(&part.init).filter(|_| part.index == 0))?;
@@ -502,6 +502,7 @@ impl Stream {
         tracks: &[TrackConfig],
         part_us: Option<u64>,
         begins_us: u64,
+        independent: bool,
     ) -> Result<(), OutputError> {
         if self.timeline.is_uneven() {
             tracing::warn!(
@@ -522,6 +523,7 @@ impl Stream {
             timeline,
             bits_per_second,
             chunk_bytes,
+            independent,
         };
         output.describe(numbers.sequence, update)
     }

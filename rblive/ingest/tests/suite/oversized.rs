@@ -98,6 +98,27 @@ fn a_buffer_grows_with_the_rate() {
     assert_eq!(node.ingest.counters().oversized.load(Ordering::Relaxed), 0);
 }
 
+/// Viewers see another buffer as a discontinuity, behind which nothing is decoded without a key frame.
+#[test]
+fn a_buffer_grows_with_a_key_frame() {
+    let node = growing(4);
+    let mut peer = Peer::accepted(&node);
+    peer.send(&message(9, 0, &flv_config(SMALL)));
+    let before = capacity(&node);
+    let mut send = |number: u8, time: u32| peer.send(&message(9, time, &flv_frame_of(number, 8000)));
+    send(0, 0);
+    (1..=60).for_each(|at| send(1, at * 200));
+    node.wait("a segment begins after ten seconds", || {
+        let media = node.media();
+        let mut first = media.iter().filter(|own| own.flags.contains(Flags::FIRST_PART));
+        first.any(|own| !own.flags.contains(Flags::INDEPENDENT))
+    });
+    assert_eq!(capacity(&node), before);
+    send(0, 12_200);
+    (62..=80).for_each(|at| send(1, at * 200));
+    node.wait("the buffer grows", || capacity(&node) > before);
+}
+
 #[test]
 fn a_buffer_has_room_for_the_rate_that_is_announced() {
     let node = growing(4);
