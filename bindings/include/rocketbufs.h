@@ -136,6 +136,10 @@
 // The records are on the disk (`fdatasync`) of a topic that the broker keeps, and survive a crash of its machine.
 #define RBMQ_LEVEL_SYNCED 4
 
+// The records are in the archive below the disk of a topic that has one, and survive the broker's machine. Other topics fail with
+// `RB_ERR_REFUSED`.
+#define RBMQ_LEVEL_ARCHIVED 5
+
 // Publishers do not wait, or wait for a slow subscriber.
 #define RBMQ_BLOCKED_BY_NOTHING 0
 

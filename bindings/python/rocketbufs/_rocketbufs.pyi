@@ -12,7 +12,7 @@ from typing_extensions import Buffer, Unpack
 _Item = TypeVar("_Item", covariant=True)
 
 _Config = Config | Mapping[str, Any] | str | PathLike[str]
-_Level = Literal["accepted", "delivered", "consumed", "stored", "synced"]
+_Level = Literal["accepted", "delivered", "consumed", "stored", "synced", "archived"]
 _Policy = Literal["block", "drop", "disconnect", "overwrite"]
 _Progress = Literal["landed", "delivered", "consumed"]
 _Confirm = Literal["on_arrival", "on_consume"]

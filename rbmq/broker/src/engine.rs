@@ -334,8 +334,8 @@ impl Engine {
                     session.place = Some((bid, FormerPlace { epoch: Epoch(epoch), position }));
                 }
             }
-            Ok(Control::AskStored { bid, position, synced }) => {
-                self.on_ask_stored(key, bid, [position, synced]);
+            Ok(Control::AskStored { bid, position, synced, archived }) => {
+                self.on_ask_stored(key, bid, [position, synced, archived]);
             }
             Ok(_) => {
                 self.tables.expel(key, "a publisher sent a message that only subscribers or brokers send");
@@ -345,7 +345,7 @@ impl Engine {
     }
 
     /// A question about the disk that is not about a kept topic, or came before the topic was.
-    fn on_ask_stored(&mut self, key: SessionKey, bid: Bid, wanted: [Position; 2]) {
+    fn on_ask_stored(&mut self, key: SessionKey, bid: Bid, wanted: [Position; 3]) {
         let Some(session) = self.tables.sessions.get(key) else { return };
         // A publisher whose topic went to another broker of the cluster has not heard of it yet.
         let is_here = self.tables.cluster.is_none()
@@ -353,7 +353,12 @@ impl Engine {
             || self.merged.is_publisher(key, bid);
         if is_here && !session.merged.ask_disk(bid, wanted) {
             let reason = "the broker does not keep the topic on disk: it has no rule for it (broker.topics) with keep = true";
-            session.answer(&Control::NotStored { bid, is_lost: false, reason: reason.into() });
+            session.answer(&Control::NotStored {
+                bid,
+                is_of_archive: false,
+                is_lost: false,
+                reason: reason.into(),
+            });
         }
     }
 

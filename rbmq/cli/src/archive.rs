@@ -102,7 +102,7 @@ mod level {
     }
 
     impl Archive for KafkaArchive {
-        fn open(&self, log: &ArchivedLog) -> Result<Arc<dyn ArchiveLog>, ArchiveError> {
+        fn open(&self, log: &ArchivedLog, _: &dyn Fn() -> bool) -> Result<Arc<dyn ArchiveLog>, ArchiveError> {
             let topic = self.number(log.epoch.0)?;
             let name = name(&self.prefix, log);
             self.level.name_topic(topic, name.clone());

@@ -35,6 +35,8 @@ pub(super) enum Confirm {
     Stored,
     /// The disk of the broker has them; only of topics that the broker keeps
     Synced,
+    /// The archive below the disk has them; only of topics with an archive
+    Archived,
 }
 
 impl Confirm {
@@ -51,6 +53,7 @@ impl Confirm {
             Self::Consumed => Some(ConfirmLevel::Consumed),
             Self::Stored => Some(ConfirmLevel::Stored),
             Self::Synced => Some(ConfirmLevel::Synced),
+            Self::Archived => Some(ConfirmLevel::Archived),
         }
     }
 }

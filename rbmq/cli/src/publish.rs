@@ -120,7 +120,7 @@ impl Args {
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     // Before the command connects.
     if args.confirm_each && args.confirm == Confirm::None {
-        let text = "--confirm-each needs --confirm LEVEL, with one of the levels accepted, delivered, consumed, stored, synced";
+        let text = "--confirm-each needs --confirm LEVEL, with one of the levels accepted, delivered, consumed, stored, synced, archived";
         return Err(Failure::Usage("pub", text.into()));
     }
     let cannot = |e: std::io::Error| Failure::Failed(format!("cannot read {}: {e}", args.file.display()));

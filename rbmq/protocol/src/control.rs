@@ -194,6 +194,8 @@ pub enum Control {
         position: u64,
         /// The bytes below this position are on the disk, and survive the machine.
         synced: u64,
+        /// The bytes below this position are in the archive; 0: none, or nobody asked. On the wire only if it is not 0.
+        archived: u64,
     },
     /// Publisher → broker, after `Created`: asks for `Stored` as soon as the log is stored, and again as soon as it is synced, up to
     /// these positions. The question replaces the last `AskStored`. `NotStored` refuses it.
@@ -204,12 +206,16 @@ pub enum Control {
         position: u64,
         /// The position to be synced; 0: none.
         synced: u64,
+        /// The position to be in the archive; 0: none. On the wire only if it is not 0: brokers of before do not know it.
+        archived: u64,
     },
     /// Broker → publisher: `AskStored` will not be answered, because the topic is not kept, or the disk lost a part of the log.
     NotStored {
         /// The publisher's buffer.
         bid: u32,
-        /// Whether the disk lost a part of the log. On the wire the text begins with `lost: ` then.
+        /// Whether only the question about the archive has no answer. On the wire the text begins with `archive: ` then.
+        is_of_archive: bool,
+        /// Whether the disk lost a part of the log, or the archive may lack one. On the wire the text begins, or goes on, with `lost: ` then.
         is_lost: bool,
         /// The reason, for people.
         reason: String,
@@ -348,6 +354,7 @@ impl Rejection {
 
 /// How texts begin that say more than their message did at first: peers that do not know it show it to people.
 const LOST: &str = "lost: ";
+const ARCHIVE: &str = "archive: ";
 const ELSEWHERE: &str = "elsewhere: ";
 
 const CREATE: u8 = 0x01;
@@ -588,12 +595,24 @@ impl Control {
     fn decode_stored(kind: u8, r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let bid = r.u32()?;
         Ok(match kind {
-            STORED => Self::Stored { bid, position: r.u64()?, synced: r.u64()? },
-            ASK_STORED => Self::AskStored { bid, position: r.u64()?, synced: r.u64()? },
+            STORED | ASK_STORED => {
+                let (position, synced) = (r.u64()?, r.u64()?);
+                let archived = match r.end() {
+                    Ok(()) => 0,
+                    Err(_) => Some(r.u64()?)
+                        .filter(|archived| *archived > 0)
+                        .ok_or(DecodeError::value("position in the archive", 0_u64))?,
+                };
+                match kind {
+                    STORED => Self::Stored { bid, position, synced, archived },
+                    _ => Self::AskStored { bid, position, synced, archived },
+                }
+            }
             NOT_STORED => {
                 let text = get_text(r)?;
-                let lost = text.strip_prefix(LOST);
-                Self::NotStored { bid, is_lost: lost.is_some(), reason: lost.unwrap_or(&text).to_owned() }
+                let (is_of_archive, text) = strip(&text, ARCHIVE);
+                let (is_lost, text) = strip(text, LOST);
+                Self::NotStored { bid, is_of_archive, is_lost, reason: text.to_owned() }
             }
             _ => Self::Disk { bid, failure: get_text(r)? },
         })
@@ -602,16 +621,21 @@ impl Control {
     /// Encodes a message about what the broker's disk has of a publisher's log.
     fn encode_stored(&self, b: &mut Vec<u8>) {
         match self {
-            Self::Stored { bid, position, synced } | Self::AskStored { bid, position, synced } => {
+            Self::Stored { bid, position, synced, archived }
+            | Self::AskStored { bid, position, synced, archived } => {
                 b.push(if matches!(self, Self::Stored { .. }) { STORED } else { ASK_STORED });
                 b.extend_from_slice(&bid.to_le_bytes());
                 b.extend_from_slice(&position.to_le_bytes());
                 b.extend_from_slice(&synced.to_le_bytes());
+                if *archived > 0 {
+                    b.extend_from_slice(&archived.to_le_bytes());
+                }
             }
-            Self::NotStored { bid, is_lost, reason } => {
+            Self::NotStored { bid, is_of_archive, is_lost, reason } => {
                 b.push(NOT_STORED);
                 b.extend_from_slice(&bid.to_le_bytes());
-                put_text(b, &format!("{}{reason}", if *is_lost { LOST } else { "" }));
+                let mark = |is_it, mark| if is_it { mark } else { "" };
+                put_text(b, &format!("{}{}{reason}", mark(*is_of_archive, ARCHIVE), mark(*is_lost, LOST)));
             }
             Self::Disk { bid, failure } => {
                 b.push(DISK);
@@ -779,6 +803,11 @@ fn put_text(b: &mut Vec<u8>, text: &str) {
     b.extend_from_slice(text);
 }
 
+/// Whether a text begins with a mark, and what follows.
+fn strip<'a>(text: &'a str, mark: &str) -> (bool, &'a str) {
+    text.strip_prefix(mark).map_or((false, text), |rest| (true, rest))
+}
+
 fn get_text(r: &mut Reader<'_>) -> Result<String, DecodeError> {
     let len = usize::from(r.u16()?);
     if len > Control::MAX_TEXT_BYTES {
@@ -812,9 +841,11 @@ mod tests {
         let expected = b"\x01\x03\0\0\0\x01\0\0\x01\0\0\0\0\0\0\x40\0\0\0\0\0\0\x05\0\0\0\x02ab";
         assert_eq!(create.encode(), expected);
         assert_eq!(Control::Subscribers { bid: 1, count: 2 }.encode(), b"\x05\x01\0\0\0\x02\0\0\0");
-        let ask = Control::AskStored { bid: 1, position: 2, synced: 3 };
+        let ask = Control::AskStored { bid: 1, position: 2, synced: 3, archived: 0 };
         assert_eq!(ask.encode(), b"\x07\x01\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0");
-        let not_stored = |is_lost| Control::NotStored { bid: 1, is_lost, reason: "a".into() }.encode();
+        let not_stored = |is_lost| {
+            Control::NotStored { bid: 1, is_of_archive: false, is_lost, reason: "a".into() }.encode()
+        };
         assert_eq!(not_stored(false), b"\x08\x01\0\0\0\x01\0a");
         assert_eq!(not_stored(true), b"\x08\x01\0\0\0\x07\0lost: a");
         let rejected = |what| Control::Rejected { what, reason: "a".into() }.encode();

@@ -90,9 +90,13 @@ impl S3Archive {
 }
 
 impl Archive for S3Archive {
-    fn open(&self, log: &ArchivedLog) -> Result<Arc<dyn ArchiveLog>, ArchiveError> {
+    fn open(
+        &self,
+        log: &ArchivedLog,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<Arc<dyn ArchiveLog>, ArchiveError> {
         self.probe()?;
         let folder = format!("{}/{}/{:032x}/", self.prefix, log.letters(), log.epoch.0);
-        Ok(Arc::new(S3Log::open(&self.bucket, folder, log.epoch, log.first)?))
+        Ok(Arc::new(S3Log::open(&self.bucket, folder, log, is_stopped)?))
     }
 }

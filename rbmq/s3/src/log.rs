@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use locks::Mutex;
-use rbmq_broker::{ArchiveError, ArchiveLog, ArchiveRead};
+use rbmq_broker::{ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog};
 use rocketbufs::{Epoch, Position};
 use tracing::warn;
 
@@ -64,6 +64,10 @@ enum Found {
     Damaged(Damage),
 }
 
+fn stops() -> ArchiveError {
+    ArchiveError::Down("the broker stops".into())
+}
+
 impl S3Log {
     /// Opens the log of a folder. Where there is none, it begins at `first`.
     ///
@@ -72,9 +76,10 @@ impl S3Log {
     pub(crate) fn open(
         bucket: &Arc<Bucket>,
         folder: String,
-        epoch: Epoch,
-        first: Position,
+        log: &ArchivedLog,
+        is_stopped: &dyn Fn() -> bool,
     ) -> Result<Self, ArchiveError> {
+        let ArchivedLog { epoch, first, .. } = *log;
         let log = Self {
             bucket: bucket.clone(),
             folder,
@@ -89,9 +94,12 @@ impl S3Log {
             };
         };
         // The disk has more than is not copied yet, so there are few objects behind its beginning.
-        let last = log.name_at(Position::MAX, first)?.unwrap_or(oldest);
+        let last = log.name_at(Position::MAX, first, is_stopped)?.unwrap_or(oldest);
         if last < oldest {
             return Err(ArchiveError::Down(format!("the lists of {} contradict each other", log.folder)));
+        }
+        if is_stopped() {
+            return Err(stops());
         }
         let newest = match log.get(last)? {
             Found::Object(object) => object,
@@ -155,12 +163,20 @@ impl S3Log {
     }
 
     /// The last name at a position or before. Lists go forwards only, so the place is found by halving, or soon if it is near `near`.
-    fn name_at(&self, position: Position, near: Position) -> Result<Option<Position>, ArchiveError> {
+    fn name_at(
+        &self,
+        position: Position,
+        near: Position,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<Option<Position>, ArchiveError> {
         let (mut best, mut step) = (None::<Position>, STEP);
         // No name is from `none_from` up to the position.
         let mut none_from = position.saturating_add(1);
         let mut from = near.min(position).saturating_sub(step);
         for _ in 0..MAX_LISTS {
+            if is_stopped() {
+                return Err(stops());
+            }
             let page = self.bucket.client.list(&self.folder, from, PAGE)?;
             let up_to = page.positions.partition_point(|at| *at <= position);
             match page.positions[..up_to].last().copied() {
@@ -193,7 +209,7 @@ impl S3Log {
         if is_next && let found @ (Found::Object(_) | Found::Damaged(_)) = self.get(position)? {
             return Ok(found);
         }
-        match self.name_at(position, position)? {
+        match self.name_at(position, position, &|| false)? {
             Some(at) => self.get(at),
             None => Ok(Found::Missing),
         }

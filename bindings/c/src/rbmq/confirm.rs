@@ -26,6 +26,9 @@ pub const RBMQ_LEVEL_CONSUMED: u32 = 2;
 pub const RBMQ_LEVEL_STORED: u32 = 3;
 /// The records are on the disk (`fdatasync`) of a topic that the broker keeps, and survive a crash of its machine.
 pub const RBMQ_LEVEL_SYNCED: u32 = 4;
+/// The records are in the archive below the disk of a topic that has one, and survive the broker's machine. Other topics fail with
+/// `RB_ERR_REFUSED`.
+pub const RBMQ_LEVEL_ARCHIVED: u32 = 5;
 
 /// The outcome of a confirmation.
 #[repr(C)]

@@ -35,7 +35,7 @@ pub struct Confirmed {
 
 #[pymethods]
 impl Confirmed {
-    /// "accepted", "delivered", "consumed", "stored" or "synced".
+    /// "accepted", "delivered", "consumed", "stored", "synced" or "archived".
     #[getter]
     fn level(&self) -> String {
         self.level.to_string()

@@ -69,11 +69,16 @@ pub enum ArchiveRead {
 /// Keeps logs beyond the disk of the broker: see [`Parts::archive`](crate::Parts::archive). The calls come from
 /// threads of their own that may wait, but not for ever.
 pub trait Archive: Send + Sync {
-    /// Opens a log, or makes it. The same log may be opened again.
+    /// Opens a log, or makes it. The same log may be opened again. A call that asks a store several times ends before the next time
+    /// when `is_stopped`: the broker stops, and waits for it.
     ///
     /// # Errors
     /// [`ArchiveError`].
-    fn open(&self, log: &ArchivedLog) -> Result<Arc<dyn ArchiveLog>, ArchiveError>;
+    fn open(
+        &self,
+        log: &ArchivedLog,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<Arc<dyn ArchiveLog>, ArchiveError>;
 }
 
 /// A log in an archive. Readers and one writer may call at the same time.

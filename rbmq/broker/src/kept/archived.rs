@@ -10,15 +10,18 @@
 //! positions mean the same in both. Bytes that the disk removes before they were copied are a hole of the archive.
 //!
 //! The folder of a topic can be copied, and a second broker can run with the copy. Its log has the same name and goes another way. So
-//! the last bytes of the archive are compared with the disk, first and after each failure. Where the disk has removed all of these bytes,
-//! the archive must end where this folder's broker has written last ([`Copied`]).
+//! the last bytes of the archive are compared with the disk, first and after each failure: all that this folder's broker does not know to be
+//! its own. Where the disk has removed all of these bytes, the archive must end where this folder's broker has written last ([`Copied`]).
+//!
+//! Publishers are told that the archive has their bytes below `confirmed`: what this broker saw acknowledged, or compared. The archive's own
+//! end may be that of somebody else. What may be missing below it, `missing_below`, is known before `confirmed` passes it.
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use locks::Mutex;
+use locks::{Condvar, Mutex};
 use rbmq_wire::TopicName;
 use rocketbufs::{Epoch, Position};
 use seglog::{HoleCause, Read, ReadError, Reader};
@@ -41,8 +44,33 @@ pub(crate) struct Archived {
     topic: TopicName,
     disk: Reader,
     state: Mutex<State>,
+    /// The archive has the same log below, as far as this broker knows.
+    confirmed: AtomicU64,
+    /// What is below may be missing in the archive.
+    missing_below: AtomicU64,
     copier: Mutex<Copier>,
     counters: Counters,
+    hurry: Arc<Hurry>,
+    /// A publisher waits for what is not there yet.
+    is_hurried: AtomicBool,
+    /// Is called when more was copied, or nothing will be.
+    changed: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+/// Has the copying thread begin at once.
+#[derive(Default)]
+pub(crate) struct Hurry {
+    pub(crate) state: Mutex<Hurried>,
+    pub(crate) changed: Condvar,
+}
+
+/// What the copying thread is to do before its time.
+#[derive(Default)]
+pub(crate) struct Hurried {
+    /// Topics that are hurried.
+    pub(crate) topics: bool,
+    /// The end.
+    pub(crate) stopped: bool,
 }
 
 struct State {
@@ -111,6 +139,16 @@ pub(crate) enum Turn {
     Over,
 }
 
+/// The result of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Compared {
+    /// Both have no bytes in common.
+    Nothing,
+    Same,
+    /// They differ, in a piece that begins here.
+    Other(Position),
+}
+
 /// The next thing to copy.
 enum Next {
     /// The batch, which begins here.
@@ -125,16 +163,80 @@ enum Next {
 
 impl Archived {
     /// `copied` is the file that says how far the topic was copied.
-    pub(crate) fn new(topic: &TopicName, disk: Reader, copied: &Path, batch_bytes: usize) -> Self {
+    pub(crate) fn new(
+        topic: &TopicName,
+        disk: Reader,
+        copied: &Path,
+        batch_bytes: usize,
+        hurry: Arc<Hurry>,
+    ) -> Self {
         let (reader, copied) = (disk.clone().durable_only(), Copied::open(copied));
         let copier = Copier { reader, batch: Vec::new(), batch_bytes, agrees: false, copied };
         Self {
             topic: topic.clone(),
             disk,
             state: Mutex::new(State { stage: Stage::Opening, retry_at: None, failure: None }),
+            confirmed: AtomicU64::new(0),
+            missing_below: AtomicU64::new(copier.copied.missing_below()),
             copier: Mutex::new(copier),
             counters: Counters::default(),
+            hurry,
+            is_hurried: AtomicBool::new(false),
+            changed: OnceLock::new(),
         }
+    }
+
+    /// Calls this after each change of [`confirmed`](Self::confirmed).
+    pub(crate) fn after_change(&self, changed: impl Fn() + Send + Sync + 'static) {
+        // A topic is opened once.
+        let _ = self.changed.set(Box::new(changed));
+    }
+
+    /// The archive has the log below. None: it does not take the log.
+    pub(crate) fn confirmed(&self) -> Option<Position> {
+        let is_refused = matches!(self.state.lock().stage, Stage::Refused);
+        // Pairs with the release of `confirm`.
+        (!is_refused).then(|| self.confirmed.load(Ordering::Acquire))
+    }
+
+    /// What is below may be missing in the archive. It is read after [`confirmed`](Self::confirmed).
+    pub(crate) fn missing_below(&self) -> Position {
+        self.missing_below.load(Ordering::Acquire)
+    }
+
+    /// The archive has the log up to its end.
+    fn confirm(&self, copied: &Copied, end: Position) {
+        if end > self.confirmed.load(Ordering::Acquire) {
+            self.missing_below.fetch_max(copied.missing_below(), Ordering::Release);
+        }
+        self.confirmed.store(end, Ordering::Release);
+    }
+
+    /// Has what is on the disk copied at once.
+    pub(crate) fn hurry(&self) {
+        if !self.is_hurried.swap(true, Ordering::AcqRel) {
+            self.hurry.state.lock().topics = true;
+            self.hurry.changed.notify_all();
+        }
+    }
+
+    /// Whether it was hurried since the last call.
+    pub(crate) fn take_hurry(&self) -> bool {
+        self.is_hurried.swap(false, Ordering::AcqRel)
+    }
+
+    /// A publisher waits still.
+    pub(crate) fn keep_hurry(&self) {
+        self.is_hurried.store(true, Ordering::Release);
+    }
+
+    /// Whether the last call failed.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.state.lock().failure.is_some()
+    }
+
+    fn tell_change(&self) {
+        self.changed.get().into_iter().for_each(|changed| changed());
     }
 
     /// Whether the archive may still become available for the first time.
@@ -158,9 +260,9 @@ impl Archived {
             failures: get(&self.counters.failures),
             holes: get(&self.counters.holes),
             hole_bytes: get(&self.counters.hole_bytes),
-            lag: self.disk.durable().saturating_sub(kept.end),
+            lag: self.disk.durable().saturating_sub(self.confirmed.load(Ordering::Relaxed).max(on_disk)),
             first: if kept.is_empty() { on_disk } else { kept.start.min(on_disk) },
-            is_failing: self.state.lock().failure.is_some(),
+            is_failing: self.is_failing(),
         }
     }
 
@@ -180,8 +282,15 @@ impl Archived {
             Some(log) => log,
             None => return Err(ArchiveError::Down("it was not opened yet".into())),
         };
+        // The bytes behind may be those of somebody else.
+        let confirmed = self.confirmed.load(Ordering::Acquire);
+        let room = usize::try_from(confirmed.saturating_sub(position)).unwrap_or(usize::MAX).min(out.len());
+        if confirmed <= position {
+            return Ok(ArchiveRead::End);
+        }
         // A subscriber's read switches nothing off: that is for the copying end.
-        let read = log.read(position, out).map_err(|error| ArchiveError::Down(error.to_string()));
+        let read =
+            log.read(position, &mut out[..room]).map_err(|error| ArchiveError::Down(error.to_string()));
         self.note(&read);
         if let Ok(ArchiveRead::Bytes(bytes)) = read {
             self.counters.replayed_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -235,9 +344,12 @@ impl Archived {
     /// second call of it if the broker stops.
     pub(crate) fn copy(&self, archive: &dyn Archive, is_stopped: impl Fn() -> bool) -> Turn {
         let mut copier = self.copier.lock();
+        if is_stopped() {
+            return Turn::Over;
+        }
         let log = match self.ready() {
             Ok(Some(log)) => log,
-            Ok(None) => match self.open(&mut copier, archive) {
+            Ok(None) => match self.open(&mut copier, archive, &is_stopped) {
                 Some(log) => log,
                 None => return Turn::Over,
             },
@@ -247,12 +359,13 @@ impl Archived {
             if is_stopped() {
                 return Turn::Over;
             }
-            match self.copy_next(&mut copier, &*log) {
+            match self.copy_next(&mut copier, &*log, &is_stopped) {
                 Ok(Turn::Again) => {}
                 Ok(Turn::Over) => return Turn::Over,
                 Err(error) => {
                     copier.agrees = false;
                     self.note::<()>(&Err(error));
+                    self.tell_change();
                     return Turn::Over;
                 }
             }
@@ -260,29 +373,45 @@ impl Archived {
         Turn::Again
     }
 
-    fn open(&self, copier: &mut Copier, archive: &dyn Archive) -> Option<Arc<dyn ArchiveLog>> {
+    fn open(
+        &self,
+        copier: &mut Copier,
+        archive: &dyn Archive,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Option<Arc<dyn ArchiveLog>> {
         let (topic, epoch) = (self.topic.clone(), Epoch(u128::from_le_bytes(self.disk.id())));
-        let opened = archive.open(&ArchivedLog { topic, epoch, first: self.disk.first() });
+        let opened = archive.open(&ArchivedLog { topic, epoch, first: self.disk.first() }, is_stopped);
         // Records of another log are read by nobody.
-        let opened = opened.and_then(|log| self.compare(copier, &*log).map(|()| log));
+        let opened = opened.and_then(|log| self.compare(copier, &*log, is_stopped).map(|()| log));
         self.note(&opened);
+        if let Err(ArchiveError::Refused(_)) = opened {
+            self.tell_change();
+        }
         let log = opened.ok()?;
         let kept = log.kept();
         info!("topic '{}': its archive has {} to {}", self.topic, kept.start, kept.end);
         self.state.lock().stage = Stage::Open(log.clone());
+        self.tell_change();
         Some(log)
     }
 
-    fn copy_next(&self, copier: &mut Copier, log: &dyn ArchiveLog) -> Result<Turn, ArchiveError> {
+    fn copy_next(
+        &self,
+        copier: &mut Copier,
+        log: &dyn ArchiveLog,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<Turn, ArchiveError> {
+        self.compare(copier, log, is_stopped)?;
         let at = log.kept().end;
-        self.compare(copier, log)?;
         let next = copier.next(at).map_err(disk_failed)?;
         let (begin, end) = match next {
             Next::Nothing => return Ok(Turn::Over),
             Next::Hole { to, .. } => (to, to),
             Next::Batch(begin) => (begin, begin + copier.batch.len() as u64),
         };
-        copier.copied.note(at..=end.max(at)).map_err(not_noted)?;
+        // A hole is noted before the archive passes it: a publisher must not take it for archived, also after a restart.
+        let missing_below = if let Next::Hole { to, missed: true } = next { to } else { 0 };
+        copier.copied.note(at..=end.max(at), missing_below).map_err(not_noted)?;
         log.append(begin, &copier.batch)?;
         let now = log.kept().end;
         if now != end {
@@ -294,47 +423,93 @@ impl Archived {
             self.counters.holes.fetch_add(1, Ordering::Relaxed);
             self.counters.hole_bytes.fetch_add(end - at, Ordering::Relaxed);
         }
+        self.confirm(&copier.copied, end);
         self.counters.bytes.fetch_add(end - at.max(begin), Ordering::Relaxed);
         self.note(&Ok(()));
+        self.tell_change();
         Ok(Turn::Again)
     }
 
     /// Refuses an archive whose last bytes are others than those on the disk. If the disk has none of these any more, it must end where this
     /// folder's broker has written last.
-    fn compare(&self, copier: &mut Copier, log: &dyn ArchiveLog) -> Result<(), ArchiveError> {
+    fn compare(
+        &self,
+        copier: &mut Copier,
+        log: &dyn ArchiveLog,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<(), ArchiveError> {
         if copier.agrees {
             return Ok(());
         }
-        let (kept, end) = (log.kept(), self.disk.end());
+        let (kept, copied) = (log.kept(), &mut copier.copied);
         let refused = |reason| {
             ArchiveError::Refused(format!(
                 "{reason}: another broker has written this log, or this folder is an old copy"
             ))
         };
-        if kept.end > end {
-            return Err(refused(format!("it ends at {}, and the disk at {end}", kept.end)));
+        let disk = self.disk.end();
+        if kept.end > disk {
+            return Err(refused(format!("it ends at {}, and the disk at {disk}", kept.end)));
         }
-        let from = kept.start.max(kept.end.saturating_sub(COMPARED_BYTES)).max(self.disk.first());
-        let mut there = vec![0; kept.end.saturating_sub(from) as usize];
-        let mut count = 0;
-        while count < there.len() {
-            let ArchiveRead::Bytes(bytes) = log.read(from + count as u64, &mut there[count..])? else {
-                break;
-            };
-            count += bytes;
+        // What is there above the least end may be of somebody else.
+        let own = copied.start().unwrap_or(kept.end);
+        let wanted = kept.end.saturating_sub(COMPARED_BYTES).min(own);
+        let from = wanted.max(kept.start).max(self.disk.first());
+        let compared = self.compare_from(from, kept.end, log, is_stopped)?;
+        if let Compared::Other(at) = compared {
+            return Err(refused(format!("it has other bytes at {at}")));
         }
-        let mut here = vec![0; count];
-        let count = self.disk.clone().read_into(from, &mut here).map_err(disk_failed)?.len;
-        if here[..count] != there[..count] {
-            return Err(refused(format!("it has other bytes at {from}")));
-        }
-        if count == 0 && !kept.is_empty() && !copier.copied.includes(kept.end) {
+        if compared == Compared::Nothing && !kept.is_empty() && !copied.includes(kept.end) {
             let first = self.disk.first();
             return Err(refused(format!("it ends at {}, before what the disk has, {first}", kept.end)));
         }
-        copier.copied.note(kept.end..=kept.end).map_err(not_noted)?;
+        // Of an archive that has nothing, and of bytes that could not be compared, nothing proves that they were ever there.
+        let is_own = copied.start().is_some_and(|own| kept.end <= own || !kept.is_empty() && from <= own);
+        let missing_below = if is_own { 0 } else { kept.end };
+        copied.note(kept.end..=kept.end, missing_below).map_err(not_noted)?;
+        self.confirm(copied, kept.end);
         copier.agrees = true;
         Ok(())
+    }
+
+    /// Compares the archive with the disk in a range.
+    fn compare_from(
+        &self,
+        from: Position,
+        end: Position,
+        log: &dyn ArchiveLog,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<Compared, ArchiveError> {
+        let (mut compared, mut at) = (Compared::Nothing, from);
+        let (mut there, mut here) = (vec![0; COMPARED_BYTES as usize], vec![0; COMPARED_BYTES as usize]);
+        while at < end {
+            if is_stopped() {
+                return Err(ArchiveError::Down("the broker stops".into()));
+            }
+            let len = (end - at).min(COMPARED_BYTES) as usize;
+            let read = match log.read(at, &mut there[..len])? {
+                ArchiveRead::Bytes(read) => read,
+                ArchiveRead::Hole { to } => {
+                    at = to.max(at + 1);
+                    continue;
+                }
+                ArchiveRead::Removed { first } => {
+                    at = first.max(at + 1);
+                    continue;
+                }
+                ArchiveRead::End => return Err(ArchiveError::Down(format!("it ends at {at} now"))),
+            };
+            let on_disk = self.disk.clone().read_into(at, &mut here[..read]).map_err(disk_failed)?.len;
+            if here[..on_disk] != there[..on_disk] {
+                return Ok(Compared::Other(at));
+            }
+            if on_disk > 0 {
+                compared = Compared::Same;
+            }
+            // A hole of the disk has nothing to compare.
+            at += if on_disk > 0 { on_disk } else { read } as u64;
+        }
+        Ok(compared)
     }
 }
 
@@ -385,63 +560,4 @@ impl Copier {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::ops::Range;
-
-    use seglog::{Log, Options, SyncPolicy};
-
-    use super::*;
-
-    /// An archive that notes the batches it gets.
-    #[derive(Default)]
-    struct Notes(Mutex<Vec<(Position, usize)>>);
-
-    impl Archive for Arc<Notes> {
-        fn open(&self, _: &ArchivedLog) -> Result<Arc<dyn ArchiveLog>, ArchiveError> {
-            Ok(self.clone())
-        }
-    }
-
-    impl ArchiveLog for Notes {
-        fn kept(&self) -> Range<Position> {
-            0..self.0.lock().last().map_or(0, |(at, len)| at + *len as u64)
-        }
-
-        fn append(&self, position: Position, bytes: &[u8]) -> Result<(), ArchiveError> {
-            self.0.lock().push((position, bytes.len()));
-            Ok(())
-        }
-
-        fn read(&self, _: Position, _: &mut [u8]) -> Result<ArchiveRead, ArchiveError> {
-            Ok(ArchiveRead::End)
-        }
-    }
-
-    /// Bytes that a crash of the machine can still take from the disk are not copied: their positions may get other bytes.
-    #[test]
-    fn only_what_is_on_the_disk_is_copied_and_holes_are_kept() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut log = Log::open(dir.path(), Options::default().sync(SyncPolicy::Never)).unwrap();
-        let archived = Archived::new(&"a".parse().unwrap(), log.reader(), &dir.path().join("archive"), 250);
-        let notes = Arc::<Notes>::default();
-        let copied = || {
-            while archived.copy(&notes, || false) == Turn::Again {}
-            notes.0.lock().clone()
-        };
-        for _ in 0..5 {
-            log.append(&[7; 100]).unwrap();
-        }
-        assert_eq!(copied(), []);
-        log.sync().unwrap();
-        assert_eq!(archived.copy(&notes, || true), Turn::Over);
-        assert_eq!(*notes.0.lock(), [], "the broker stops");
-        // Whole deliveries, as many as fit.
-        assert_eq!(copied(), [(0, 200), (200, 200), (400, 100)]);
-        log.append_hole(900).unwrap();
-        log.append(&[7; 600]).unwrap();
-        log.sync().unwrap();
-        assert_eq!(copied()[3..], [(900, 0), (900, 600)]);
-        let load = archived.load();
-        assert_eq!((load.bytes, load.holes, load.lag, load.is_failing), (1100, 0, 0, false));
-    }
-}
+mod tests;

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use locks::{Condvar, Mutex};
+use locks::Mutex;
 use rbmq_wire::TopicName;
 use rocketbufs::Bid;
 use seglog::Reader;
@@ -14,7 +14,7 @@ use tracing::warn;
 
 use super::super::config::ArchiveOptions;
 use super::archive::Archive;
-use super::archived::{ArchiveLoad, Archived, Turn};
+use super::archived::{ArchiveLoad, Archived, Hurry, RETRY, Turn};
 
 /// The topics with an archive, by their buffers. Clones share the table.
 #[derive(Clone)]
@@ -24,8 +24,7 @@ struct Shared {
     archive: Option<Arc<dyn Archive>>,
     options: ArchiveOptions,
     topics: Mutex<HashMap<Bid, Arc<Archived>>>,
-    stopped: Mutex<bool>,
-    changed: Condvar,
+    hurry: Arc<Hurry>,
 }
 
 /// The thread ends when this is dropped, after the call that it is in.
@@ -37,8 +36,7 @@ pub(crate) struct ArchiveThread {
 impl Archives {
     /// The table of a broker; without an archive it stays empty.
     pub(crate) fn new(archive: Option<Arc<dyn Archive>>, options: ArchiveOptions) -> Self {
-        let (topics, stopped, changed) = (Mutex::default(), Mutex::default(), Condvar::new());
-        Self(Arc::new(Shared { archive, options, topics, stopped, changed }))
+        Self(Arc::new(Shared { archive, options, topics: Mutex::default(), hurry: Arc::default() }))
     }
 
     /// Whether there is an archive.
@@ -62,7 +60,8 @@ impl Archives {
                 self.0.options.section
             );
         } else {
-            topics.insert(bid, Arc::new(Archived::new(topic, disk, copied, self.0.options.batch_bytes)));
+            let (batch_bytes, hurry) = (self.0.options.batch_bytes, self.0.hurry.clone());
+            topics.insert(bid, Arc::new(Archived::new(topic, disk, copied, batch_bytes, hurry)));
         }
     }
 
@@ -95,42 +94,154 @@ impl Archives {
 
     fn run(&self) {
         let Some(archive) = &self.0.archive else { return };
+        let mut tick = Instant::now() + self.0.options.batch_age;
         loop {
-            let mut stopped = self.0.stopped.lock();
-            self.0.changed.wait_while_for(&mut stopped, |stopped| !*stopped, self.0.options.batch_age);
-            if *stopped {
+            // An archive that failed is asked again for those who wait.
+            let wait = tick.saturating_duration_since(Instant::now()).min(RETRY);
+            let mut hurry = self.0.hurry.state.lock();
+            self.0.hurry.changed.wait_while_for(&mut hurry, |hurry| !hurry.stopped && !hurry.topics, wait);
+            if hurry.stopped {
                 return;
             }
-            drop(stopped);
-            while self.round(&**archive) {}
+            hurry.topics = false;
+            drop(hurry);
+            loop {
+                let is_tick = Instant::now() >= tick;
+                let more = self.round(&**archive, is_tick);
+                if is_tick {
+                    tick = Instant::now() + self.0.options.batch_age;
+                }
+                if !more {
+                    break;
+                }
+            }
         }
     }
 
     fn is_stopped(&self) -> bool {
-        *self.0.stopped.lock()
+        self.0.hurry.state.lock().stopped
     }
 
-    /// Gives each topic a turn. Returns whether a topic has more to copy.
-    fn round(&self, archive: &dyn Archive) -> bool {
+    /// Gives a turn to the topics that are hurried, and to each topic if it is their time. Returns whether a topic has more to copy.
+    fn round(&self, archive: &dyn Archive, all: bool) -> bool {
         let topics: Vec<_> = self.0.topics.lock().values().cloned().collect();
+        let mut more = self.hurry(archive, &topics);
+        for topic in topics.iter().filter(|_| all) {
+            more |= self.copy(archive, topic, false);
+            // Who waits does not wait for the turns of all others.
+            more |= self.hurry(archive, &topics);
+        }
+        more && !self.is_stopped()
+    }
+
+    fn hurry(&self, archive: &dyn Archive, topics: &[Arc<Archived>]) -> bool {
         let mut more = false;
-        for topic in topics {
-            if self.is_stopped() {
-                return false;
-            }
-            more |= topic.copy(archive, || self.is_stopped()) == Turn::Again;
+        for topic in topics.iter().filter(|topic| topic.take_hurry()) {
+            more |= self.copy(archive, topic, true);
         }
         more
+    }
+
+    /// Gives a topic a turn. One that has more to copy is hurried until it has none, and so is one that was and whose archive fails.
+    fn copy(&self, archive: &dyn Archive, topic: &Archived, is_hurried: bool) -> bool {
+        let has_more = topic.copy(archive, || self.is_stopped()) == Turn::Again;
+        if has_more || is_hurried && topic.is_failing() {
+            topic.keep_hurry();
+        }
+        has_more
     }
 }
 
 impl Drop for ArchiveThread {
     fn drop(&mut self) {
-        *self.archives.0.stopped.lock() = true;
-        self.archives.0.changed.notify_all();
+        self.archives.0.hurry.state.lock().stopped = true;
+        self.archives.0.hurry.changed.notify_all();
         if let Some(thread) = self.thread.take() {
             // The panic of a thread was printed already.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use rocketbufs::Position;
+    use seglog::{Log, Options, SyncPolicy};
+
+    use super::super::archive::{ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog};
+    use super::*;
+
+    /// An archive of two topics. That of the busy one gets more with each batch.
+    struct Busy {
+        ends: [Mutex<Position>; 2],
+        busy: Mutex<Log>,
+    }
+
+    struct End(Arc<Busy>, usize);
+
+    impl Archive for Arc<Busy> {
+        fn open(&self, log: &ArchivedLog, _: &dyn Fn() -> bool) -> Result<Arc<dyn ArchiveLog>, ArchiveError> {
+            Ok(Arc::new(End(self.clone(), usize::from(log.topic.as_str() == "quiet"))))
+        }
+    }
+
+    impl ArchiveLog for End {
+        fn kept(&self) -> Range<Position> {
+            0..*self.0.ends[self.1].lock()
+        }
+
+        fn append(&self, position: Position, bytes: &[u8]) -> Result<(), ArchiveError> {
+            *self.0.ends[self.1].lock() = position + bytes.len() as u64;
+            let mut busy = self.0.busy.lock();
+            busy.append(&[7; 100]).unwrap();
+            busy.sync().unwrap();
+            Ok(())
+        }
+
+        fn read(&self, _: Position, _: &mut [u8]) -> Result<ArchiveRead, ArchiveError> {
+            Ok(ArchiveRead::End)
+        }
+    }
+
+    /// A topic whose publishers wait for the archive again and again leaves the others their turns.
+    #[test]
+    fn a_busy_topic_does_not_keep_others_from_the_archive() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = |name: &str| {
+            let mut log =
+                Log::open(dir.path().join(name), Options::default().sync(SyncPolicy::Never)).unwrap();
+            log.append(&[7; 100]).unwrap();
+            log.sync().unwrap();
+            log
+        };
+        let (busy, quiet) = (log("busy"), log("quiet"));
+        let readers = [busy.reader(), quiet.reader()];
+        let archive = Arc::new(Busy { ends: Default::default(), busy: Mutex::new(busy) });
+        let options = ArchiveOptions {
+            batch_bytes: 1_000,
+            batch_age: Duration::from_millis(20),
+            replay_wait: Duration::ZERO,
+            max_topics: 2,
+            section: "archive",
+        };
+        let archives = Archives::new(Some(Arc::new(archive.clone())), options);
+        for (bid, (name, reader)) in ["busy", "quiet"].into_iter().zip(readers).enumerate() {
+            archives.add(
+                &name.parse().unwrap(),
+                bid as Bid,
+                reader,
+                &dir.path().join(format!("{name}.archive")),
+            );
+        }
+        archives.get(0).unwrap().hurry();
+        let thread = archives.start().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while *archive.ends[1].lock() < 100 {
+            assert!(Instant::now() < deadline, "the quiet topic has no turn");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        drop(thread);
     }
 }

@@ -1,8 +1,10 @@
 //! How far a topic was copied to its archive: a file beside the topic's log.
 //!
-//! The file has two positions, of 20 digits each. The archive ends between them, unless another broker writes it too. So an archive whose
-//! last bytes the disk has removed is known again, also by a restarted broker. The file is written before each batch and never synced: after
-//! a crash of the machine the bytes themselves are compared.
+//! The file has three positions, of 20 digits each. The archive ends between the first two, unless another broker writes it too. So an archive
+//! whose last bytes the disk has removed is known again, also by a restarted broker. What is below the third may be missing in the archive.
+//!
+//! The file is written before each batch. It is synced only when the third position changes: after a crash of the machine the bytes themselves
+//! are compared.
 
 use std::fs::File;
 use std::io;
@@ -19,22 +21,37 @@ pub(crate) const FILE: &str = "archive";
 /// The largest file in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 10;
 
-/// The positions between which the archive ends.
+/// What the file says.
 pub(crate) struct Copied {
     path: PathBuf,
     /// Opened with the first batch.
     file: Option<File>,
+    /// The positions between which the archive ends.
     range: Option<RangeInclusive<Position>>,
+    missing_below: Position,
 }
 
 impl Copied {
     /// Reads the file. A file that is missing or damaged says nothing.
     pub(crate) fn open(path: &Path) -> Self {
-        let range = GivenFile::open(path).and_then(|file| file.text(MAX_FILE_BYTES)).ok().and_then(|text| {
-            let (from, to) = text.trim_end().split_once(' ')?;
-            Some(from.parse().ok()?..=to.parse().ok()?)
+        let text = GivenFile::open(path).and_then(|file| file.text(MAX_FILE_BYTES)).ok();
+        let numbers = text.and_then(|text| {
+            let numbers: Result<Vec<Position>, _> = text.trim_end().split(' ').map(str::parse).collect();
+            <[Position; 3]>::try_from(numbers.ok()?).ok()
         });
-        Self { path: path.to_owned(), file: None, range }
+        let range = numbers.map(|[from, to, _]| from..=to);
+        let missing_below = numbers.map_or(0, |[.., missing]| missing);
+        Self { path: path.to_owned(), file: None, range, missing_below }
+    }
+
+    /// Where the archive ends at least, if this folder's broker is the only one that writes it. None: nothing is known.
+    pub(crate) fn start(&self) -> Option<Position> {
+        self.range.as_ref().map(|range| *range.start())
+    }
+
+    /// What is below may be missing in the archive.
+    pub(crate) fn missing_below(&self) -> Position {
+        self.missing_below
     }
 
     /// Whether the archive of this folder can end here.
@@ -42,12 +59,18 @@ impl Copied {
         self.range.as_ref().is_some_and(|range| range.contains(&end))
     }
 
-    /// Notes a range before the archive gets its bytes.
+    /// Notes a range before the archive gets its bytes, and that what is below `missing_below` may be missing.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(crate) fn note(&mut self, range: RangeInclusive<Position>) -> io::Result<()> {
-        if self.range.as_ref() == Some(&range) {
+    pub(crate) fn note(
+        &mut self,
+        range: RangeInclusive<Position>,
+        missing_below: Position,
+    ) -> io::Result<()> {
+        let missing_below = missing_below.max(self.missing_below);
+        let has_more_missing = missing_below > self.missing_below;
+        if self.range.as_ref() == Some(&range) && !has_more_missing {
             return Ok(());
         }
         let file = match self.file.take() {
@@ -55,8 +78,12 @@ impl Copied {
             None => private_files::to_write().truncate(false).open(&self.path)?,
         };
         let file = self.file.insert(file);
-        file.write_all_at(format!("{:020} {:020}\n", range.start(), range.end()).as_bytes(), 0)?;
-        self.range = Some(range);
+        let text = format!("{:020} {:020} {missing_below:020}\n", range.start(), range.end());
+        file.write_all_at(text.as_bytes(), 0)?;
+        if has_more_missing {
+            file.sync_data()?;
+        }
+        (self.range, self.missing_below) = (Some(range), missing_below);
         Ok(())
     }
 }
@@ -71,14 +98,16 @@ mod tests {
         let path = dir.path().join(FILE);
         let mut copied = Copied::open(&path);
         assert!(!copied.includes(0));
-        copied.note(0..=u64::MAX).unwrap();
-        copied.note(7..=100).unwrap();
+        copied.note(0..=u64::MAX, 5).unwrap();
+        copied.note(7..=100, 0).unwrap();
         for copied in [copied, Copied::open(&path)] {
             assert_eq!([6, 7, 100, 101].map(|end| copied.includes(end)), [false, true, true, false]);
+            assert_eq!((copied.start(), copied.missing_below()), (Some(7), 5));
         }
-        for damaged in ["", "7", "7 x\n", "\0\0 \0"] {
+        for damaged in ["", "7", "7 7", "7 7 x\n", "7 7 7 7", "\0\0 \0"] {
             std::fs::write(&path, damaged).unwrap();
-            assert!(!Copied::open(&path).includes(7), "{damaged:?}");
+            let copied = Copied::open(&path);
+            assert!(!copied.includes(7) && copied.start().is_none(), "{damaged:?}");
         }
     }
 }

@@ -40,12 +40,13 @@ impl Arrivals {
         }
     }
 
-    /// The publisher waits until its log is stored and synced up to these positions; 0: it doesn't wait. They replace the last
-    /// ones. Returns false if the topic is not kept.
-    fn ask_disk(&self, [stored, synced]: [Position; 2]) -> bool {
+    /// The publisher waits until its log is stored, synced and archived up to these positions; 0: it doesn't wait. They replace
+    /// the last ones. Returns false if the topic is not kept.
+    fn ask_disk(&self, wanted: [Position; 3]) -> bool {
         let Some(topic) = self.topic.upgrade().filter(|topic| topic.is_kept()) else { return false };
-        self.signals.stored.store(stored, Ordering::Release);
-        self.signals.synced.store(synced, Ordering::Release);
+        for (signal, wanted) in self.signals.disk.iter().zip(wanted) {
+            signal.store(wanted, Ordering::Release);
+        }
         if !self.signals.asked_disk.swap(true, Ordering::AcqRel) {
             topic.post(Event::Note(Note::AskedDisk(self.number)));
         }
@@ -118,12 +119,14 @@ impl MergedIn {
     /// Handles a publisher's question about the disk, in the same way. Returns false for other messages, and for buffers that are not
     /// kept, or not known yet.
     pub(crate) fn take_control(&self, message: &[u8]) -> bool {
-        let Ok(Control::AskStored { bid, position, synced }) = Control::decode(message) else { return false };
-        self.ask_disk(bid, [position, synced])
+        let Ok(Control::AskStored { bid, position, synced, archived }) = Control::decode(message) else {
+            return false;
+        };
+        self.ask_disk(bid, [position, synced, archived])
     }
 
     /// A publisher's question about the disk. Returns false for a buffer that is not kept.
-    pub(crate) fn ask_disk(&self, in_bid: Bid, wanted: [Position; 2]) -> bool {
+    pub(crate) fn ask_disk(&self, in_bid: Bid, wanted: [Position; 3]) -> bool {
         self.get(in_bid).is_some_and(|arrivals| arrivals.ask_disk(wanted))
     }
 

@@ -1,12 +1,13 @@
 //! The ends of a merged topic: the rings of its publishers, and the log that they are copied into.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rbmq_wire::Control;
 use rocketbufs::{Bid, Coverage, Epoch, InView, OutWriter, Position, ProgressLevel, RIn, SegmentError};
 use tracing::{info, warn};
 
-use super::super::kept::{Place, Store};
+use super::super::kept::{Archived, Place, Store};
 use super::super::outgoing::send;
 use super::super::session_key::SessionKey;
 use super::disk::{DiskReport, DiskState};
@@ -18,6 +19,8 @@ pub(super) struct MergedLog {
     pub(super) writer: OutWriter,
     /// The log on disk of a kept topic.
     pub(super) store: Option<Store>,
+    /// The archive below it, if there is one.
+    pub(super) archive: Option<Arc<Archived>>,
     /// Why the disk took no data, until it works again.
     pub(super) failure: Option<String>,
     /// Why the last sync failed, until the bytes that are not on the disk were written anew.
@@ -29,6 +32,10 @@ pub(super) struct PublisherRing {
     pub(super) rin: RIn,
     pub(super) bid: Bid,
     pub(super) key: SessionKey,
+}
+
+fn not_stored(bid: Bid, is_of_archive: bool, is_lost: bool, reason: &str) -> Control {
+    Control::NotStored { bid, is_of_archive, is_lost, reason: reason.into() }
 }
 
 impl PublisherRing {
@@ -47,17 +54,32 @@ impl PublisherRing {
     fn tell(&self, report: DiskReport<'_>) {
         let bid = self.bid;
         let message = match report {
-            DiskReport::Stored(position, synced) => Control::Stored { bid, position, synced },
+            DiskReport::Stored([position, synced, archived]) => {
+                Control::Stored { bid, position, synced, archived }
+            }
             DiskReport::Failure(failure) => {
                 Control::Disk { bid, failure: failure.unwrap_or_default().to_owned() }
             }
-            DiskReport::Lost => Control::NotStored {
+            DiskReport::Lost => not_stored(
                 bid,
-                is_lost: true,
-                reason:
-                    "the broker's disk lost a part of what it had stored; the log of the broker says more"
-                        .into(),
-            },
+                false,
+                true,
+                "the broker's disk lost a part of what it had stored; the log of the broker says more",
+            ),
+            DiskReport::Missing => not_stored(
+                bid,
+                true,
+                true,
+                "the archive may lack a part of what was published until now: the disk removed it before, or it was stored by another broker, \
+                 or before the topic had this archive",
+            ),
+            DiskReport::NoArchive => not_stored(
+                bid,
+                true,
+                false,
+                "the topic has no archive: its rule (broker.topics) has none, or the archive does not take this log; the log of the broker \
+                 says more",
+            ),
         };
         // The callbacks of a lost connection come later, from a worker.
         send(&self.rin.conn(), &message);
@@ -165,7 +187,13 @@ impl Log for MergedLog {
     fn disk(&self) -> Option<DiskState> {
         let log = self.store.as_ref()?.log();
         let unsure = log.sync_failed();
-        Some(DiskState { end: log.end(), durable: log.durable(), unsure, lost: log.stats().lost_bytes })
+        let archive = self.archive.as_ref().and_then(|archived| archived.confirmed());
+        let (end, durable, lost) = (log.end(), log.durable(), log.stats().lost_bytes);
+        Some(DiskState { end, durable, unsure, lost, archive })
+    }
+
+    fn missing_in_archive(&self) -> Position {
+        self.archive.as_ref().map_or(0, |archived| archived.missing_below())
     }
 
     fn disk_failure(&self) -> Option<&str> {

@@ -21,7 +21,7 @@ use rocketbufs::Position;
 use rocketbufs::relay::{CoveragePart, CoverageParts, MAX_COVERAGE_PARTS};
 
 use super::super::kept::Place;
-use super::disk::{DiskQuestions, DiskReport, DiskState};
+use super::disk::{DiskQuestions, DiskReport, DiskState, Own, Wants};
 use super::table::{Milestone, Table, TableLoad};
 
 /// A call of [`Merger::advance`] stops after so many bytes, because the worker also has connections to serve.
@@ -61,6 +61,10 @@ pub(super) trait Log {
     fn ask(&self, delivered: bool, consumed: bool);
     /// The disk of a log that is kept.
     fn disk(&self) -> Option<DiskState>;
+    /// What is below may be missing in the archive. It is read after [`disk`](Self::disk).
+    fn missing_in_archive(&self) -> Position {
+        0
+    }
     /// Why the disk takes nothing.
     fn disk_failure(&self) -> Option<&str>;
 }
@@ -146,10 +150,9 @@ pub(super) struct Signals {
     pub(super) asked: AtomicBool,
     pub(super) delivered: AtomicU64,
     pub(super) consumed: AtomicU64,
-    /// A note is queued that the publisher waits until its log is stored and synced up to these positions.
+    /// A note is queued that the publisher waits until its log is stored, synced and archived up to these positions.
     pub(super) asked_disk: AtomicBool,
-    pub(super) stored: AtomicU64,
-    pub(super) synced: AtomicU64,
+    pub(super) disk: [AtomicU64; 3],
 }
 
 /// A publisher.
@@ -176,6 +179,24 @@ struct MergeSource<S> {
     lost_below: Position,
     /// The publisher has yet to be told: an answer for later positions would be one for these too.
     owes_loss: Cell<bool>,
+    /// The same of what may be missing in the archive, for those who ask about the archive.
+    unarchived_below: Position,
+    owes_archive_loss: Cell<bool>,
+}
+
+impl<S> MergeSource<S> {
+    /// What is taken for merged below a position is at another broker.
+    fn lacks(&mut self, below: Position) {
+        self.lost_below = below;
+        self.unarchived_below = self.unarchived_below.max(below);
+        self.owes_archive_loss = Cell::new(true);
+    }
+
+    /// All that was merged of the publisher may be missing in the archive.
+    fn may_miss_all(&mut self) {
+        (self.unarchived_below, self.owes_archive_loss) =
+            (self.reached.merged, Cell::new(self.reached.merged > 0));
+    }
 }
 
 impl<S: SourceRing> MergeSource<S> {
@@ -245,7 +266,7 @@ impl<S: SourceRing> Merger<S> {
     /// Adds a publisher whose bytes below `from` were merged before. The next turn merges the data that has arrived already.
     pub(super) fn join(&mut self, number: u32, ring: S, signals: Arc<Signals>, from: Position) {
         let reached = Reached { merged: from, delivered: from, consumed: from };
-        let source = MergeSource {
+        let mut source = MergeSource {
             ring,
             signals,
             queued: false,
@@ -259,7 +280,13 @@ impl<S: SourceRing> Merger<S> {
             asked: (0, 0),
             lost_below: 0,
             owes_loss: Cell::new(false),
+            unarchived_below: 0,
+            owes_archive_loss: Cell::new(false),
         };
+        if self.disk.misses() {
+            // Nobody knows which bytes are whose.
+            source.may_miss_all();
+        }
         if let Some(failure) = self.disk.failure() {
             source.ring.tell(DiskReport::Failure(Some(failure)));
         }
@@ -308,13 +335,12 @@ impl<S: SourceRing> Merger<S> {
                 if let Some(source) = self.sources.get(&number) {
                     // Reset before reading, as for arrivals.
                     source.signals.asked_disk.swap(false, Ordering::AcqRel);
-                    let wanted = [&source.signals.stored, &source.signals.synced];
+                    let wanted = source.signals.disk.each_ref();
                     self.disk.ask(number, wanted.map(|position| position.load(Ordering::Acquire)));
                 }
             }
             Note::Lacks(number, below) => {
-                let source = self.sources.get_mut(&number);
-                source.into_iter().for_each(|source| source.lost_below = below);
+                self.sources.get_mut(&number).into_iter().for_each(|source| source.lacks(below));
             }
             Note::Stop(number) | Note::Remove(number) => {
                 let source = self.sources.remove(&number);
@@ -513,28 +539,44 @@ impl<S: SourceRing> Merger<S> {
     }
 
     /// Answers the questions about the disk that have an answer now, and tells all publishers of a failure and of its end. Returns
-    /// whether a publisher waits for a sync that is to begin.
-    pub(super) fn settle_disk(&mut self, log: &impl Log) -> bool {
+    /// what is to begin at once.
+    pub(super) fn settle_disk(&mut self, log: &impl Log) -> Wants {
         let failure = log.disk_failure();
         if self.disk.has_other_failure(failure) {
             self.sources.values().for_each(|source| source.ring.tell(DiskReport::Failure(failure)));
         }
-        let Some(now) = self.disk.is_watching().then(|| log.disk()).flatten() else { return false };
+        let now = self.disk.is_watching().then(|| log.disk()).flatten();
+        // The archive's end was read before: what it has passed is known to be missing then.
+        self.look_at_archive(log);
+        let Some(now) = now else { return Wants::default() };
         if self.disk.has_lost(now) {
             for source in self.sources.values_mut() {
                 (source.lost_below, source.owes_loss) = (source.reached.merged, Cell::new(true));
             }
         }
         let sources = &self.sources;
-        let stored = |number, wanted| {
+        let own = |number, wanted: [Position; 3]| {
             let source: &MergeSource<S> = sources.get(&number)?;
-            let is_lost = source.owes_loss.replace(false) || wanted <= source.lost_below;
-            let early = if planted::is(planted::STORED_EARLY) { wanted } else { 0 };
-            (!is_lost).then_some(source.reached.merged.max(early))
+            let first = wanted.into_iter().filter(|wanted| *wanted > 0).min()?;
+            let [.., to_archive] = wanted;
+            let is_lost = source.owes_loss.replace(false) || first <= source.lost_below;
+            // A loss of the disk answers all.
+            let misses = !is_lost
+                && to_archive > 0
+                && (source.owes_archive_loss.replace(false) || to_archive <= source.unarchived_below);
+            let early = if planted::is(planted::STORED_EARLY) { first } else { 0 };
+            (!is_lost).then_some(Own { stored: source.reached.merged.max(early), misses })
         };
-        self.disk.settle(now, stored, |number, report| {
+        self.disk.settle(now, own, |number, report| {
             sources.get(&number).into_iter().for_each(|source| source.ring.tell(report));
         })
+    }
+
+    /// What has come to be missing in the archive may be of every publisher. Looked at in each turn: what comes afterwards is not.
+    pub(super) fn look_at_archive(&mut self, log: &impl Log) {
+        if self.disk.misses_more(log.missing_in_archive()) {
+            self.sources.values_mut().for_each(MergeSource::may_miss_all);
+        }
     }
 
     /// Whether a sync, or the end of a failure, would answer a publisher.

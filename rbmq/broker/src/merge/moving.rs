@@ -79,7 +79,7 @@ impl MergedTopics {
         info!("topic '{topic}': publisher {number} goes elsewhere at {position:?}: {reason}");
         if let Some(position) = position {
             let synced = if is_synced && has_all { position } else { 0 };
-            fx.push(Effect::Answer { key, message: Control::Stored { bid, position, synced } });
+            fx.push(Effect::Answer { key, message: Control::Stored { bid, position, synced, archived: 0 } });
         }
         fx.push(Effect::Answer { key, message: Control::Refused { bid, code, reason } });
         match position.filter(|_| is_known) {

@@ -118,7 +118,7 @@ impl MergedTopics {
                     return self.wait_for_owner(tables, key, create);
                 }
                 if let Some(position) = merged_to {
-                    let stored = Control::Stored { bid: create.bid, position, synced: 0 };
+                    let stored = Control::Stored { bid: create.bid, position, synced: 0, archived: 0 };
                     fx.push(Effect::Answer { key, message: stored });
                 }
                 return Err(refused);
@@ -169,7 +169,7 @@ impl MergedTopics {
         };
         if let (Some(position), true) = (merged_to, self.keeper.is_kept(&create.topic)) {
             // Before the broker subscribes there: the publisher must not take that for a loss.
-            session.answer(&Control::Stored { bid: in_bid, position, synced: 0 });
+            session.answer(&Control::Stored { bid: in_bid, position, synced: 0, archived: 0 });
         }
         let ring = Source::Ring(PublisherRing { rin: session.rin.clone(), bid: in_bid, key });
         let arrivals = Arrivals::join(topic, number, ring, merged_to.unwrap_or(0));
@@ -259,10 +259,13 @@ impl MergedTopics {
         let store = store.map(|store| (store, self.keeper.scribe().clone()));
         let merged = MergedTopic::new(writer, tables.settings.merge_table_entries, &tables.events, store);
         self.index.insert(out_bid, &merged);
-        self.members.insert(out_bid, topic.clone(), merged);
+        self.members.insert(out_bid, topic.clone(), merged.clone());
         if let (Some(recovered), Some(reader)) = (recovered, reader) {
             self.members.restore(out_bid, recovered.places, recovered.next_number);
             self.keeper.opened(topic, out_bid, reader, rule.archive().is_some());
+            if let Some((archived, _)) = self.keeper.archived(out_bid) {
+                merged.set_archive(archived);
+            }
         }
         Ok(())
     }

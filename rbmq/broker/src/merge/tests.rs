@@ -104,6 +104,7 @@ struct Merged {
     ended: bool,
     asked: Cell<u32>,
     disk: Option<DiskState>,
+    missing: Position,
 }
 
 impl Log for Merged {
@@ -130,6 +131,10 @@ impl Log for Merged {
 
     fn disk(&self) -> Option<DiskState> {
         self.disk
+    }
+
+    fn missing_in_archive(&self) -> Position {
+        self.missing
     }
 
     fn disk_failure(&self) -> Option<&str> {
@@ -186,6 +191,7 @@ impl World {
             ended: false,
             asked: Cell::new(0),
             disk: None,
+            missing: 0,
         };
         let mut world = Self {
             merger: Merger::new(table_limit),
@@ -362,22 +368,22 @@ fn a_loss_of_the_disk_is_told_once_and_for_what_was_there() {
     let mut world = World::new(1000, 1000);
     let ask = |world: &mut World, position: u64, lost: u64| {
         let end = world.log.bytes.len() as Position;
-        world.log.disk = Some(DiskState { end, durable: end, unsure: false, lost });
-        world.signals[&0].stored.store(position, Ordering::Release);
+        world.log.disk = Some(DiskState { end, durable: end, unsure: false, lost, archive: None });
+        world.signals[&0].disk[0].store(position, Ordering::Release);
         world.merger.note(Note::AskedDisk(0));
         world.merger.settle_disk(&world.log);
         std::mem::take(&mut world.rings[&0].0.borrow_mut().told).join(" ")
     };
     world.step(&Step::Deliver(0, 10));
-    assert_eq!(ask(&mut world, 10, 0), "Stored(10, 0)");
+    assert_eq!(ask(&mut world, 10, 0), "Stored([10, 0, 0])");
     world.step(&Step::Deliver(0, 10));
     // Nobody asked when it happened. The answer for what comes later would be one for what is lost, too.
     world.step(&Step::Deliver(0, 10));
     assert_eq!(ask(&mut world, 30, 7), "Lost");
     world.step(&Step::Deliver(0, 10));
-    assert_eq!(ask(&mut world, 40, 7), "Stored(40, 0)");
+    assert_eq!(ask(&mut world, 40, 7), "Stored([40, 0, 0])");
     assert_eq!(ask(&mut world, 20, 7), "Lost");
-    assert_eq!(ask(&mut world, 35, 7), "Stored(40, 0)");
+    assert_eq!(ask(&mut world, 35, 7), "Stored([40, 0, 0])");
     assert_eq!(ask(&mut world, 40, 8), "Lost");
 }
 
@@ -391,13 +397,64 @@ fn the_disk_has_no_answer_for_what_is_said_to_be_at_another_broker() {
     world.merger.note(Note::Lacks(0, 100));
     world.rings.insert(0, ring.clone());
     world.step(&Step::Deliver(0, 30));
-    for (synced, told) in [(100, "Lost"), (130, "Stored(130, 130)"), (90, "Lost")] {
+    let asks = [
+        ([0, 100, 0], "Lost"),
+        ([0, 130, 0], "Stored([130, 130, 0])"),
+        ([0, 90, 0], "Lost"),
+        // The first answer about the archive would be one for what is at the other broker.
+        ([0, 0, 130], "Missing"),
+        ([0, 0, 130], "Stored([130, 130, 130])"),
+    ];
+    for (asked, told) in asks {
         let end = world.log.bytes.len() as Position;
-        world.log.disk = Some(DiskState { end, durable: end, unsure: false, lost: 0 });
-        signals.synced.store(synced, Ordering::Release);
+        let archive = Some(end);
+        world.log.disk = Some(DiskState { end, durable: end, unsure: false, lost: 0, archive });
+        for (signal, asked) in signals.disk.iter().zip(asked) {
+            signal.store(asked, Ordering::Release);
+        }
         world.merger.note(Note::AskedDisk(0));
         world.merger.settle_disk(&world.log);
         assert_eq!(std::mem::take(&mut ring.0.borrow_mut().told), [told]);
+    }
+}
+
+/// What is missing may be of every publisher that has something here, also of one that comes back, or comes to a restarted broker.
+#[test]
+fn what_may_be_missing_in_the_archive_is_told_once() {
+    let mut world = World::new(1000, 1000);
+    let join = |world: &mut World, from: u64| {
+        let (ring, signals) = (Publisher::default(), Arc::<Signals>::default());
+        ring.0.borrow_mut().bytes.resize(from as usize, 0);
+        (ring.0.borrow_mut().complete, ring.0.borrow_mut().released) = (from as usize, from as usize);
+        world.merger.join(0, ring.clone(), signals.clone(), from);
+        world.rings.insert(0, ring);
+        world.signals.insert(0, signals);
+    };
+    let ask = |world: &mut World, position: u64| {
+        let end = world.log.bytes.len() as Position;
+        let (archive, lost) = (Some(end), 0);
+        world.log.disk = Some(DiskState { end, durable: end, unsure: false, lost, archive });
+        world.signals[&0].disk[2].store(position, Ordering::Release);
+        world.merger.note(Note::AskedDisk(0));
+        world.merger.settle_disk(&world.log);
+        std::mem::take(&mut world.rings[&0].0.borrow_mut().told).join(" ")
+    };
+    world.step(&Step::Deliver(0, 10));
+    assert_eq!(ask(&mut world, 10), "Stored([10, 10, 10])");
+    world.log.missing = 5;
+    world.merger.settle_disk(&world.log);
+    world.step(&Step::Deliver(0, 10));
+    assert_eq!(
+        [20, 20, 10, 20].map(|at| ask(&mut world, at)).join(" "),
+        format!("Missing {0} Missing {0}", "Stored([20, 20, 20])")
+    );
+    // Nobody knows which of its bytes are missing. A new publisher has none.
+    for (from, told) in [(20, "Missing"), (0, "Stored([10, 10, 10])")] {
+        world.merger.note(Note::Remove(0));
+        join(&mut world, from);
+        world.step(&Step::Deliver(0, 10));
+        assert_eq!(ask(&mut world, from + 10), told);
+        assert_eq!(ask(&mut world, from + 10), format!("Stored([{0}, {0}, {0}])", from + 10));
     }
 }
 

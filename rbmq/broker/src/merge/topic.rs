@@ -10,7 +10,7 @@
 //! The calls into the framework by the owner of the state only read positions, append to the ring and release rings; they call
 //! nothing of this crate back.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use locks::Mutex;
@@ -19,7 +19,7 @@ use rocketring::{NotifyFlag, barrier};
 use tracing::warn;
 
 use super::super::inbox::{self, Sender};
-use super::super::kept::{Scribe, Store, Written};
+use super::super::kept::{Archived, Scribe, Store, Written};
 use super::log::{MergedLog, Source};
 use super::mailbox::{Event, Events, Mailbox, News, Owner, Owners, Posted, Status};
 use super::merger::{Blocked, Merger, Note, Signals, Turn};
@@ -49,16 +49,26 @@ pub(super) struct Joining {
 struct Kept {
     scribe: Scribe,
     topic: Weak<MergedTopic>,
-    /// Armed while a publisher waits for a sync. The thread that has synced takes it, and has the scribe look at the topic.
+    /// Armed while a publisher waits for a sync or the archive. The thread that has synced or archived takes it, and has the scribe look at
+    /// the topic.
     watching: NotifyFlag,
     /// When the limits of the disk were last applied.
     retained: Mutex<Instant>,
+    /// The archive below the disk. It is known when the log was opened.
+    archive: OnceLock<Arc<Archived>>,
 }
 
 impl Kept {
     /// Has the scribe look at the topic.
     fn schedule(&self) {
         self.scribe.schedule(self.topic.clone());
+    }
+
+    /// Has it look if a publisher waits for what has changed.
+    fn look(&self) {
+        if self.watching.take(barrier::full()) {
+            self.schedule();
+        }
     }
 }
 
@@ -106,12 +116,12 @@ impl MergedTopic {
         let topic = Arc::new_cyclic(|topic: &Weak<Self>| {
             let kept = scribe.map(|scribe| {
                 let (watching, retained) = (NotifyFlag::default(), Mutex::new(Instant::now()));
-                Arc::new(Kept { scribe, topic: topic.clone(), watching, retained })
+                Arc::new(Kept { scribe, topic: topic.clone(), watching, retained, archive: OnceLock::new() })
             });
             if let (Some(store), Some(kept)) = (&store, &kept) {
                 follow_syncs(store, kept.clone());
             }
-            let log = MergedLog { writer, store, failure: None, sync_failure: None };
+            let log = MergedLog { writer, store, archive: None, failure: None, sync_failure: None };
             let mut merger = Merger::new(table_limit);
             let status = Status { load: merger.table_load(Some(&log)), is_failing: false };
             let mailbox = Mailbox::new(owners, State { log, merger, blocked: false, status }, status);
@@ -121,6 +131,15 @@ impl MergedTopic {
             kept.scribe.add(kept.topic.clone());
         }
         topic
+    }
+
+    /// Publishers of the topic can wait for its archive.
+    pub(super) fn set_archive(&self, archived: Arc<Archived>) {
+        let Some(kept) = &self.kept else { return };
+        let watched = Arc::downgrade(kept);
+        archived.after_change(move || watched.upgrade().into_iter().for_each(|kept| kept.look()));
+        // An archive is set once.
+        let _ = kept.archive.set(archived);
     }
 
     pub(super) fn is_kept(&self) -> bool {
@@ -224,6 +243,11 @@ impl MergedTopic {
 
     fn turn(&self, state: &mut State, events: Events<Joining>) -> Turn {
         let Events { news, room, progress: _, status, retention } = events;
+        if let Some(archive) = self.kept.as_ref().and_then(|kept| kept.archive.get()) {
+            state.log.archive.get_or_insert_with(|| archive.clone());
+        }
+        // Before publishers join that have nothing here.
+        state.merger.look_at_archive(&state.log);
         for news in news {
             match news {
                 News::Join(number, Joining { ring, signals, from }) => {
@@ -284,11 +308,7 @@ impl MergedTopic {
 /// Looks for answers after each sync that a publisher waits for. The thread that syncs must not own the topic, whose log waits
 /// for that thread when it is dropped.
 fn follow_syncs(store: &Store, kept: Arc<Kept>) {
-    store.log().after_sync(move || {
-        if kept.watching.take(barrier::full()) {
-            kept.schedule();
-        }
-    });
+    store.log().after_sync(move || kept.look());
 }
 
 /// Answers the publishers that wait for the disk. `again`: it is tried again if it failed before.
@@ -304,13 +324,16 @@ fn settle_disk(kept: &Kept, state: &mut State, turn: &Turn, again: bool) {
     if watching {
         kept.watching.arm();
     }
-    let wants_sync = merger.settle_disk(log);
+    let wants = merger.settle_disk(log);
     if watching && !merger.is_watching_disk() {
         kept.watching.disarm();
     }
     // The next tick tries again.
     status.is_failing = failed || log.sync_failure.is_some();
-    if let (true, Some(store)) = (wants_sync, &mut log.store) {
+    if let (true, Some(store)) = (wants.sync, &mut log.store) {
         store.log_mut().sync_soon();
+    }
+    if let (true, Some(archive)) = (wants.archive, &log.archive) {
+        archive.hurry();
     }
 }

@@ -419,7 +419,7 @@ fn who_is_in_no_cluster_takes_no_place_and_answers_about_buffers_that_it_does_no
     let dir = tempfile::tempdir().unwrap();
     let broker = Broker::start(config(dir.path())).unwrap();
     let place = Control::Place { bid: 1, epoch: 5, position: 1000 };
-    let ask = Control::AskStored { bid: 9, position: 1, synced: 0 };
+    let ask = Control::AskStored { bid: 9, position: 1, synced: 0, archived: 0 };
     let mut raw = raw_publisher(&broker.addr(), &[place, create(1, "k/1"), ask]);
     raw.until("SUBSCRIBE from the oldest byte on", |message| {
         let Message::Subscribe(subscribe) = message else { return None };
@@ -463,7 +463,7 @@ impl Former {
 
     fn give_away(&self, position: u64) {
         let (rin, bid) = self.taken.lock().clone().expect("a publisher");
-        say(&rin, &Control::Stored { bid, position, synced: 0 });
+        say(&rin, &Control::Stored { bid, position, synced: 0, archived: 0 });
         refuse(&rin, bid, &self.next);
     }
 }

@@ -1,6 +1,7 @@
 //! Brokers in the test's process, and clients. `cargo test -p rbmq-broker --test suite kept::` runs one file.
 
 mod archive;
+mod archived_level;
 mod chains;
 mod cluster;
 mod gate;

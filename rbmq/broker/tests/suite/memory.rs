@@ -136,7 +136,7 @@ fn wait(limit: Duration, done: impl Fn() -> bool) {
 }
 
 impl Archive for Memory {
-    fn open(&self, log: &ArchivedLog) -> Result<Arc<dyn ArchiveLog>, ArchiveError> {
+    fn open(&self, log: &ArchivedLog, _: &dyn Fn() -> bool) -> Result<Arc<dyn ArchiveLog>, ArchiveError> {
         self.state.pass()?;
         let switches = self.state.clone();
         let kept = Mutex::new(Kept { range: log.first..log.first, batches: BTreeMap::new() });

@@ -386,12 +386,12 @@ impl Answers {
                 topic.on_refused(code, reason);
             }
             Control::Ended { .. } => topic.update(|state| state.ended = true),
-            Control::Stored { position, synced, .. } => {
+            Control::Stored { position, synced, archived, .. } => {
                 lock(&topic.state).told = Some(position);
-                ask(topic.confirmations.on_stored(position, synced));
+                ask(topic.confirmations.on_stored([position, synced, archived]));
             }
-            Control::NotStored { is_lost, reason, .. } => {
-                topic.confirmations.on_not_stored(is_lost, &printable(&reason));
+            Control::NotStored { is_of_archive, is_lost, reason, .. } => {
+                topic.confirmations.on_not_stored(is_of_archive, is_lost, &printable(&reason));
             }
             Control::Disk { failure, .. } => topic.on_disk(printable(&failure)),
             Control::InSpace { more, space, before, .. } => {

@@ -367,7 +367,7 @@ pub enum ConfirmError {
         reason: String,
     },
     /// The broker confirms nothing about its disk: it does not keep the topic (`keep = true`), or its disk lost a part of what was
-    /// stored. Only with [`ConfirmLevel::Stored`] and [`ConfirmLevel::Synced`].
+    /// stored. Only with the levels of the disk and the archive.
     #[error("topic '{topic}' will not be {level}: {reason}; {level} up to {confirmed}")]
     NotStored {
         /// The topic.

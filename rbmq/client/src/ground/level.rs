@@ -4,7 +4,8 @@ use std::fmt;
 
 use rocketbufs::Position;
 
-/// How far published records have come: to the subscribers, the weakest level first, and then to the broker's disk.
+/// How far published records have come: to the subscribers, the weakest level first, and then to the broker's disk and
+/// archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ConfirmLevel {
@@ -22,6 +23,10 @@ pub enum ConfirmLevel {
     /// The records are on the disk (`fdatasync`) of a topic that the broker keeps, and survive a crash of its machine. A publisher
     /// that waits has the broker sync at once; the publishers that wait meanwhile share the next sync.
     Synced = 4,
+    /// The records are in the archive below the disk, as an object store (`archive` in the rule of the topic), and survive the broker's
+    /// machine with its disk. A publisher that waits has the archive get everything at once, whatever `batch_ms` says. Topics without an
+    /// archive fail with [`ConfirmError::NotStored`](crate::ConfirmError::NotStored).
+    Archived = 5,
 }
 
 /// The number of levels.
@@ -32,9 +37,10 @@ pub(crate) const REPORTED: usize = 3;
 
 impl ConfirmLevel {
     /// All levels: those of the subscribers, the weakest first, and those of the disk, the weaker first.
-    pub const ALL: [Self; 5] = [Self::Accepted, Self::Delivered, Self::Consumed, Self::Stored, Self::Synced];
+    pub const ALL: [Self; 6] =
+        [Self::Accepted, Self::Delivered, Self::Consumed, Self::Stored, Self::Synced, Self::Archived];
 
-    /// Whether the level is about the broker's disk, and not about subscribers.
+    /// Whether the level is about the broker's disk or archive, and not about subscribers.
     pub fn is_of_disk(self) -> bool {
         self as usize >= REPORTED
     }
@@ -45,7 +51,7 @@ impl ConfirmLevel {
             Self::Accepted => Some(rocketbufs::ProgressLevel::Landed),
             Self::Delivered => Some(rocketbufs::ProgressLevel::Delivered),
             Self::Consumed => Some(rocketbufs::ProgressLevel::Consumed),
-            Self::Stored | Self::Synced => None,
+            Self::Stored | Self::Synced | Self::Archived => None,
         }
     }
 }
@@ -58,6 +64,7 @@ impl fmt::Display for ConfirmLevel {
             Self::Consumed => "consumed",
             Self::Stored => "stored",
             Self::Synced => "synced",
+            Self::Archived => "archived",
         })
     }
 }
@@ -71,7 +78,7 @@ pub struct Confirmed {
     pub position: Position,
     /// The number of subscribers that the confirmation covers, at the ends of all chains of brokers. Durable subscribers
     /// that block publishers are included while they are offline. With 0, no subscriber was required to have the records; always 0
-    /// for [`ConfirmLevel::Stored`] and [`ConfirmLevel::Synced`].
+    /// for the levels of the disk and the archive.
     pub subscribers: u32,
     /// The number of subscribers that left after the broker accepted the position. They no longer count and may not have
     /// the records. The subscribers of a broker that died are not counted here before they are back.

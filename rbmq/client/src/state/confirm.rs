@@ -42,12 +42,25 @@ struct State {
     requested: [Option<Position>; LEVELS],
     /// The broker has taken the topic over the present connection, and can be asked about its disk.
     is_created: bool,
+    archive_asks: ArchiveAsks,
     /// Why the broker's disk takes nothing.
     disk_failure: Option<String>,
     next_id: u64,
     /// Nothing more is confirmed.
     over: Option<Over>,
 }
+
+/// The questions about the archive. A broker of before ends the connection of who asks, and others answer at once that they have understood.
+#[derive(Default)]
+struct ArchiveAsks {
+    /// The broker was asked over the present connection, and has not answered since.
+    is_open: bool,
+    /// How many connections in a row have ended so.
+    ended: u32,
+}
+
+/// After so many connections in a row that ended with a question about the archive, the broker is taken for one of before.
+const ENDED_BY_OLD_BROKER: u32 = 2;
 
 impl State {
     /// The first wanted position of each level, unless the last request named it. The confirmations behind it are completed
@@ -69,9 +82,11 @@ impl State {
         requests
     }
 
-    fn disk_request(&self) -> Option<[Position; 2]> {
-        let [.., stored, synced] = self.requested;
-        stored.or(synced).map(|_| [stored, synced].map(Option::unwrap_or_default))
+    fn disk_request(&mut self) -> Option<[Position; 3]> {
+        let [.., stored, synced, archived] = self.requested;
+        let wanted = [stored, synced, archived];
+        self.archive_asks.is_open |= archived.is_some();
+        wanted.iter().any(Option::is_some).then(|| wanted.map(Option::unwrap_or_default))
     }
 }
 
@@ -107,8 +122,8 @@ impl Slot {
 pub(crate) struct Requests {
     /// By level.
     of_subscribers: [Option<Position>; REPORTED],
-    /// The positions to be stored and to be synced; 0: none of this level.
-    pub(crate) of_disk: Option<[Position; 2]>,
+    /// The positions to be stored, to be synced and to be archived; 0: none of this level.
+    pub(crate) of_disk: Option<[Position; 3]>,
 }
 
 /// The way of a confirmation to the broker.
@@ -210,6 +225,19 @@ impl Confirmations {
         let mut state = lock(&self.state);
         (state.is_created, state.disk_failure) = (false, None);
         state.tracker.settle();
+        if std::mem::take(&mut state.archive_asks.is_open) {
+            state.archive_asks.ended += 1;
+        }
+        if state.archive_asks.ended >= ENDED_BY_OLD_BROKER {
+            // The next wait asks once more: the broker may be another one then.
+            state.archive_asks.ended -= 1;
+            drop(state);
+            self.fail_not_stored(
+                true,
+                false,
+                "the broker ends the connections of those who ask about its archive: it does not know this level",
+            );
+        }
     }
 
     /// Everything below this position is at a broker.
@@ -225,24 +253,32 @@ impl Confirmations {
         state.next_requests()
     }
 
-    /// The broker has the log in its file, and on the disk, up to these positions. Before it has taken the topic, it says where it
-    /// begins. Returns the next requests.
-    pub(crate) fn on_stored(&self, stored: Position, synced: Position) -> Requests {
+    /// The broker has the log in its file, on the disk and in its archive up to these positions. Before it has taken the topic, it says
+    /// where it begins. Returns the next requests.
+    pub(crate) fn on_stored(&self, reached: [Position; 3]) -> Requests {
         self.change(|state| match state.is_created {
-            true => state.tracker.on_disk([stored, synced]),
-            false => state.tracker.on_stored(stored),
+            true => {
+                state.archive_asks = ArchiveAsks::default();
+                state.tracker.on_disk(reached);
+            }
+            false => state.tracker.on_stored(reached[0]),
         })
     }
 
     /// The request about the disk that is to be sent again.
-    pub(crate) fn disk_request(&self) -> Option<[Position; 2]> {
+    pub(crate) fn disk_request(&self) -> Option<[Position; 3]> {
         lock(&self.state).disk_request()
     }
 
-    /// The broker confirms nothing about its disk.
-    pub(crate) fn on_not_stored(&self, lost: bool, reason: &str) {
+    /// The broker confirms nothing about its disk, or only nothing about its archive.
+    pub(crate) fn on_not_stored(&self, is_of_archive: bool, lost: bool, reason: &str) {
+        lock(&self.state).archive_asks = ArchiveAsks::default();
+        self.fail_not_stored(is_of_archive, lost, reason);
+    }
+
+    fn fail_not_stored(&self, is_of_archive: bool, lost: bool, reason: &str) {
         self.fail(
-            |level| level.is_of_disk(),
+            |level| if is_of_archive { level == ConfirmLevel::Archived } else { level.is_of_disk() },
             |topic, level, confirmed| ConfirmError::NotStored {
                 topic,
                 level,
@@ -510,5 +546,52 @@ impl fmt::Debug for Confirmation {
             .field("position", &position)
             .field("result", &result)
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asks nobody.
+    struct Nobody;
+
+    impl Asks for Nobody {
+        fn ask(&self, _: Bid, _: &Requests) {}
+    }
+
+    fn begin(confirmations: &Arc<Confirmations>, level: ConfirmLevel) -> Confirmation {
+        let asks: Weak<dyn Asks> = Weak::<Nobody>::new();
+        let source = Source { asks, bid: 1, topic: "a".parse().unwrap() };
+        let confirmation = confirmations.begin(level, 10, Published { end: 10, refusal: None }, source);
+        assert!(confirmation.try_get().is_none());
+        confirmation
+    }
+
+    /// It ends each connection that asks. Other levels are asked for afterwards.
+    #[test]
+    fn a_broker_that_does_not_know_the_archive_is_not_asked_for_ever() {
+        let confirmations = Arc::new(Confirmations::new(9, 0));
+        let (archived, synced) =
+            (begin(&confirmations, ConfirmLevel::Archived), begin(&confirmations, ConfirmLevel::Synced));
+        for connection in 0..3 {
+            confirmations.on_naming();
+            let asked = confirmations.on_created().of_disk;
+            assert_eq!(asked, Some(if connection < 2 { [0, 10, 10] } else { [0, 10, 0] }));
+        }
+        let Some(Err(error)) = archived.try_get() else { panic!("it waits for ever") };
+        assert!(error.to_string().contains("does not know this level"), "{error}");
+        assert!(synced.try_get().is_none());
+        // A broker that answers, and whose archive takes longer than its connections last, is another matter.
+        let archived = begin(&confirmations, ConfirmLevel::Archived);
+        confirmations.on_stored([0; 3]);
+        for _ in 0..5 {
+            confirmations.on_naming();
+            assert_eq!(confirmations.on_created().of_disk, Some([0, 10, 10]));
+            confirmations.on_stored([10, 0, 0]);
+        }
+        assert!(archived.try_get().is_none());
+        confirmations.on_stored([10, 10, 10]);
+        assert!(archived.try_get().is_some_and(|result| result.is_ok()));
     }
 }

@@ -7,7 +7,7 @@
 //!                                      keeps. This level confirms nothing beyond until the application accepts the loss.
 //! ```
 //!
-//! The levels of a kept topic's disk, stored and synced, are the same without subscribers.
+//! The levels of a kept topic's disk and archive, stored, synced and archived, are the same without subscribers.
 
 use std::collections::VecDeque;
 
@@ -136,13 +136,13 @@ impl ConfirmTracker {
     /// not confirmed is lost, except for what is in its file.
     pub(crate) fn on_new_broker(&mut self, start: Position) {
         self.settle();
-        let [accepted, delivered, consumed, stored, synced] = self.confirmed;
+        let [accepted, delivered, consumed, stored, synced, archived] = self.confirmed;
         self.reported = [0; LEVELS];
         self.coverage =
             Coverage { left: self.coverage.left, lost: self.coverage.lost, ..Coverage::default() };
         // Delivered records are not lost: their subscribers will consume them. A faulty broker may report less delivered
         // than consumed.
-        self.lacks_from = [accepted, delivered, delivered.max(consumed), stored, synced];
+        self.lacks_from = [accepted, delivered, delivered.max(consumed), stored, synced, archived];
         self.lacks_to = start;
     }
 
@@ -173,15 +173,15 @@ impl ConfirmTracker {
         for n in 0..REPORTED {
             self.advance(n, self.reported[n]);
         }
-        self.on_disk([position, 0]);
+        self.on_disk([position, 0, 0]);
     }
 
-    /// The broker has the log in its file, and on the disk, up to these positions.
-    pub(crate) fn on_disk(&mut self, [stored, synced]: [Position; 2]) {
-        // A faulty broker may report more synced than stored.
-        for (level, reported) in [(ConfirmLevel::Stored, stored), (ConfirmLevel::Synced, synced.min(stored))]
-        {
-            let n = level as usize;
+    /// The broker has the log in its file, on the disk and in its archive up to these positions.
+    pub(crate) fn on_disk(&mut self, reached: [Position; 3]) {
+        let levels = [ConfirmLevel::Stored, ConfirmLevel::Synced, ConfirmLevel::Archived];
+        for (level, reported) in levels.into_iter().zip(reached) {
+            // A faulty broker may report more of them than is stored.
+            let (n, reported) = (level as usize, reported.min(reached[0]));
             self.reported[n] = self.reported[n].max(reported);
             self.advance(n, self.reported[n]);
         }
@@ -189,7 +189,7 @@ impl ConfirmTracker {
 
     /// Everything below this position is at a broker, in its file if it keeps the topic.
     pub(crate) fn taken(&self) -> Position {
-        let [accepted, _, _, stored, _] = self.reported;
+        let [accepted, _, _, stored, ..] = self.reported;
         accepted.max(stored).max(self.stored)
     }
 

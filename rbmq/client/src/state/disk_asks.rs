@@ -20,10 +20,10 @@ pub(crate) struct DiskAsks {
 }
 
 impl DiskAsks {
-    /// Asks for the positions to be stored and to be synced; 0: none. The questions of a connection that is down are sent over the next
+    /// Asks for the positions to be stored, to be synced and to be archived; 0: none. The questions of a connection that is down are sent over the next
     /// one, when the broker has taken the topic.
-    pub(crate) fn send(&self, conn: &Conn, bid: Bid, [position, synced]: [Position; 2]) {
-        let ask = Control::AskStored { bid, position, synced };
+    pub(crate) fn send(&self, conn: &Conn, bid: Bid, [position, synced, archived]: [Position; 3]) {
+        let ask = Control::AskStored { bid, position, synced, archived };
         if let Err(ControlError::Full { .. }) = conn.send_control(&ask.encode()) {
             lock(&self.unsent).insert((conn.id(), bid), conn.clone());
             self.any.store(true, Ordering::Release);
@@ -32,7 +32,7 @@ impl DiskAsks {
 
     /// Sends the questions that were not sent. `wanted` has the present positions of a buffer; none if nothing is to be
     /// asked any more.
-    pub(crate) fn send_again(&self, conn: &Conn, wanted: impl Fn(Bid) -> Option<[Position; 2]>) {
+    pub(crate) fn send_again(&self, conn: &Conn, wanted: impl Fn(Bid) -> Option<[Position; 3]>) {
         // Only while questions are unsent, there is more to do than this look.
         if !self.any.load(Ordering::Acquire) || !self.any.swap(false, Ordering::AcqRel) {
             return;

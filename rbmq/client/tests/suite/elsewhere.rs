@@ -78,7 +78,7 @@ fn a_broker_that_gives_a_topic_away_tells_the_next_one_how_far_it_was() {
     let next = last.addr.clone();
     let home = Fake::start(move |rin, bid, _| {
         say(rin, &Control::Created { bid });
-        say(rin, &Control::Stored { bid, position: 3, synced: 3 });
+        say(rin, &Control::Stored { bid, position: 3, synced: 3, archived: 0 });
         send_to(rin, bid, std::slice::from_ref(&next));
     });
     let publisher = Publisher::connect(&home.addr).unwrap();
@@ -94,11 +94,11 @@ fn a_broker_that_had_the_topic_earlier_takes_nothing_back() {
     let home = Fake::start(move |rin, bid, before| match before {
         0 => {
             say(rin, &Control::Created { bid });
-            say(rin, &Control::Stored { bid, position: 5, synced: 5 });
+            say(rin, &Control::Stored { bid, position: 5, synced: 5, archived: 0 });
             send_to(rin, bid, &[]);
         }
         _ => {
-            say(rin, &Control::Stored { bid, position: 3, synced: 3 });
+            say(rin, &Control::Stored { bid, position: 3, synced: 3, archived: 0 });
             send_to(rin, bid, std::slice::from_ref(&next));
         }
     });
@@ -113,7 +113,7 @@ fn what_a_broker_had_that_is_gone_is_not_told_to_the_next_one() {
     let last = Fake::last();
     let gone = Fake::start(|rin, bid, _| {
         say(rin, &Control::Created { bid });
-        say(rin, &Control::Stored { bid, position: 3, synced: 3 });
+        say(rin, &Control::Stored { bid, position: 3, synced: 3, archived: 0 });
         rin.conn().close("killed");
     });
     let owners = [gone.addr.clone(), last.addr.clone()];

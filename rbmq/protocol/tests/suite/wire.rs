@@ -148,20 +148,17 @@ fn rejection() -> impl Strategy<Value = Rejection> {
 
 fn kept() -> impl Strategy<Value = Control> {
     prop_oneof![
-        (any::<u32>(), any::<u64>(), any::<u64>()).prop_map(|(bid, position, synced)| Control::Stored {
+        (any::<u32>(), any::<[u64; 3]>()).prop_map(|(bid, [position, synced, archived])| Control::Stored {
             bid,
             position,
-            synced
+            synced,
+            archived
         }),
-        (any::<u32>(), any::<u64>(), any::<u64>()).prop_map(|(bid, position, synced)| Control::AskStored {
-            bid,
-            position,
-            synced
+        (any::<u32>(), any::<[u64; 3]>()).prop_map(|(bid, [position, synced, archived])| {
+            Control::AskStored { bid, position, synced, archived }
         }),
-        (any::<u32>(), any::<bool>(), ".{0,80}").prop_map(|(bid, is_lost, reason)| Control::NotStored {
-            bid,
-            is_lost,
-            reason
+        (any::<u32>(), any::<[bool; 2]>(), ".{0,80}").prop_map(|(bid, [is_of_archive, is_lost], reason)| {
+            Control::NotStored { bid, is_of_archive, is_lost, reason }
         }),
         (any::<u32>(), ".{0,80}").prop_map(|(bid, failure)| Control::Disk { bid, failure }),
         (any::<u32>(), replay_from()).prop_map(|(bid, from)| Control::Replay { bid, from }),

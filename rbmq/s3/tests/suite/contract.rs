@@ -36,7 +36,7 @@ fn append(log: &dyn ArchiveLog, range: std::ops::Range<Position>) {
 #[test]
 fn a_log_comes_back_with_its_holes_from_each_position() {
     let fake = Fake::start();
-    let log = fake.archive().open(&log_at(50)).unwrap();
+    let log = fake.open_at(50).unwrap();
     assert_eq!((log.kept(), log.read(50, &mut [0; 9]).unwrap()), (50..50, ArchiveRead::End));
     append(&*log, 50..150);
     log.append(200, b"").unwrap();
@@ -77,7 +77,7 @@ fn an_object_among_many_is_found_with_few_requests() {
     assert_eq!(fake.open().unwrap().kept(), 0..end);
     assert!(fake.requests().len() < 25);
     // The disk begins near the end: the probe, the first name, the last ones, the last object, and the first one.
-    let near = fake.archive().open(&log_at(end - 4_000)).unwrap();
+    let near = fake.open_at(end - 4_000).unwrap();
     assert_eq!((near.kept(), fake.requests().len()), (0..end, 5));
     for position in [0, 5, 10, 14_995, 29_999, 1 << 39, 1 << 40, (1 << 40) + 1_234, end - 1] {
         let log = fake.open().unwrap();
@@ -116,19 +116,19 @@ fn what_the_store_removed_is_told() {
     assert_eq!(log.read(700, &mut [0; 9]).unwrap(), ArchiveRead::Removed { first: 2_000 });
     append(&*log, 2_000..2_100);
     assert_eq!(read_all(&*log, 2_000, 64), []);
-    assert_eq!(fake.archive().open(&log_at(7)).unwrap().kept(), 2_000..2_100);
+    assert_eq!(fake.open_at(7).unwrap().kept(), 2_000..2_100);
 }
 
 /// Their disks begin at other positions, so only the first name can tell them.
 #[test]
 fn of_two_writers_of_a_new_log_one_makes_the_first_object() {
     let fake = Fake::start();
-    let [one, other] = [200, 500].map(|first| fake.archive().open(&log_at(first)).unwrap());
+    let [one, other] = [200, 500].map(|first| fake.open_at(first).unwrap());
     append(&*one, 200..300);
     let Err(ArchiveError::Down(reason)) = other.append(500, b"x") else { panic!("two logs") };
     assert!(reason.contains("somebody else has written the object"), "{reason}");
     assert_eq!((other.kept(), fake.names().len()), (200..300, 1));
-    let log = fake.archive().open(&log_at(250)).unwrap();
+    let log = fake.open_at(250).unwrap();
     assert_eq!((log.kept(), read_all(&*log, 0, 64)), (200..300, vec![(0, 200)]));
 }
 
@@ -147,4 +147,15 @@ fn of_two_writers_one_makes_the_next_object() {
     }
     assert!(matches!(other.append(2_000, b"x"), Err(ArchiveError::Down(_)) | Ok(())));
     assert_eq!(read_all(&*fake.open().unwrap(), 0, 64).len(), usize::from(other.kept().end > 2_000));
+}
+
+/// The first list is asked for, and nothing that follows it.
+#[test]
+fn a_broker_that_stops_does_not_wait_for_all_that_opening_asks() {
+    let fake = Fake::start();
+    append(&*fake.open().unwrap(), 0..100);
+    let Err(ArchiveError::Down(reason)) = fake.archive().open(&log_at(0), &|| true) else {
+        panic!("it is open")
+    };
+    assert_eq!(reason, "the broker stops");
 }

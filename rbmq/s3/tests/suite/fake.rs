@@ -51,6 +51,11 @@ struct State {
     requests: Vec<String>,
 }
 
+/// Opens the log of an archive that is there.
+pub fn open(archive: &S3Archive) -> Result<Arc<dyn ArchiveLog>, ArchiveError> {
+    archive.open(&log_at(0), &|| false)
+}
+
 /// The store, and the folder of its key.
 pub struct Fake {
     pub addr: String,
@@ -99,7 +104,12 @@ impl Fake {
 
     /// A log of an archive of its own, as another process has it.
     pub fn open(&self) -> Result<Arc<dyn ArchiveLog>, ArchiveError> {
-        self.archive().open(&log_at(0))
+        self.open_at(0)
+    }
+
+    /// The same, for a disk that begins here.
+    pub fn open_at(&self, first: Position) -> Result<Arc<dyn ArchiveLog>, ArchiveError> {
+        self.archive().open(&log_at(first), &|| false)
     }
 
     pub fn fail(&self, fault: Fault) {

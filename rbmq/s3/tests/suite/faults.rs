@@ -6,7 +6,7 @@ use rbmq_broker::{ArchiveError, ArchiveRead, S3Settings};
 use rbmq_s3::{S3Archive, S3Error};
 
 use super::contract::bytes;
-use super::fake::{Fake, Fault, SECRET};
+use super::fake::{Fake, Fault, SECRET, open};
 
 /// What a log says when its next request fails. `open` has two requests before: the probe's, and the first name.
 fn reason_of(fault: Fault) -> ArchiveError {
@@ -77,14 +77,14 @@ fn a_store_that_does_not_answer_is_given_up() {
     let fake = Fake::start();
     let archive = S3Archive::new(&S3Settings { timeout_ms: 300, ..fake.settings() }).unwrap();
     fake.fail(Fault::Silence);
-    let error = rbmq_broker::Archive::open(&archive, &super::fake::log_at(0)).err().unwrap();
+    let error = open(&archive).err().unwrap();
     assert!(matches!(error, ArchiveError::Down(_)) && error.to_string().contains("timeout"), "{error}");
     fake.fail_always(Some(Fault::Silence));
-    assert!(rbmq_broker::Archive::open(&archive, &super::fake::log_at(0)).is_err());
+    assert!(open(&archive).is_err());
     fake.fail_always(None);
     // Other topics do not wait for it meanwhile.
     fake.requests();
-    let opens = || rbmq_broker::Archive::open(&archive, &super::fake::log_at(0)).is_ok();
+    let opens = || open(&archive).is_ok();
     testkit::until("the store is asked again", opens);
 }
 
@@ -235,8 +235,8 @@ fn a_key_is_read_again_when_it_is_refused_and_never_shown() {
     let archive = fake.archive();
     fake.write_key("NEWID\nnew\ntoken\n");
     fake.fail(Fault::refuse(400, "ExpiredToken"));
-    assert!(rbmq_broker::Archive::open(&archive, &super::fake::log_at(0)).is_err());
-    rbmq_broker::Archive::open(&archive, &super::fake::log_at(0)).unwrap();
+    assert!(open(&archive).is_err());
+    open(&archive).unwrap();
     let mut settings = fake.settings();
     std::fs::set_permissions(&settings.access_key_file, std::fs::Permissions::from_mode(0o604)).unwrap();
     assert!(matches!(S3Archive::new(&settings), Err(S3Error::Mode(_))));

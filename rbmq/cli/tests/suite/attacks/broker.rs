@@ -27,8 +27,11 @@ fn messages() -> Vec<(&'static str, Control)> {
         ("CREATED", Control::Created { bid: 1 }),
         ("ENDED", Control::Ended { bid: 1, end: u64::MAX }),
         ("SUBSCRIBERS", Control::Subscribers { bid: 1, count: u32::MAX }),
-        ("STORED", Control::Stored { bid: 1, position: u64::MAX, synced: u64::MAX }),
-        ("NOT_STORED", Control::NotStored { bid: 1, is_lost: false, reason: "no".into() }),
+        ("STORED", Control::Stored { bid: 1, position: u64::MAX, synced: u64::MAX, archived: 0 }),
+        (
+            "NOT_STORED",
+            Control::NotStored { bid: 1, is_of_archive: false, is_lost: false, reason: "no".into() },
+        ),
         ("DISK", Control::Disk { bid: 1, failure: "full".into() }),
         ("TOPIC", Control::Topic(topic.clone())),
         ("TOPIC_GONE", Control::TopicGone { bid: 1, topic: topic.topic.clone() }),
@@ -53,7 +56,11 @@ pub fn shapes() -> Vec<Exchange> {
         Control::Topics { filters: vec!["a/+/b".parse().expect("a filter"), "c".parse().expect("a filter")] };
     let asks = [
         ("CREATE", Role::Publisher, create(7, 1 << 16, 1 << 12, b"a/b")),
-        ("ASK_STORED", Role::Publisher, Control::AskStored { bid: 7, position: 1, synced: 1 }.encode()),
+        (
+            "ASK_STORED",
+            Role::Publisher,
+            Control::AskStored { bid: 7, position: 1, synced: 1, archived: 0 }.encode(),
+        ),
         ("TOPICS", Role::Subscriber, topics.encode()),
         ("HOLD", Role::Subscriber, Control::Hold { hold_ms: 7 }.encode()),
         ("REPLAY", Role::Subscriber, Control::Replay { bid: 7, from: ReplayFrom::Age(1) }.encode()),
@@ -171,7 +178,7 @@ pub fn patterns() -> Vec<Exchange> {
 pub fn requests(bid: u32) -> Vec<Exchange> {
     let far = u64::MAX;
     let replay = |bid, from| Control::Replay { bid, from };
-    let ask = |bid, at| Control::AskStored { bid, position: at, synced: at };
+    let ask = |bid, at| Control::AskStored { bid, position: at, synced: at, archived: at };
     let downstream = |bid| Control::Downstream { bid, count: u32::MAX };
     let all = Control::Topics { filters: vec!["#".parse().expect("a filter")] };
     let (ok, refused) = (Outcome::Harmless, Outcome::Rejected);

@@ -188,7 +188,9 @@ impl Exchange {
 /// A question whose answer comes after everything before was handled.
 fn last_question(role: Role) -> Vec<u8> {
     match role {
-        Role::Publisher => app(&Control::AskStored { bid: LAST_BID, position: 1, synced: 0 }.encode()),
+        Role::Publisher => {
+            app(&Control::AskStored { bid: LAST_BID, position: 1, synced: 0, archived: 0 }.encode())
+        }
         Role::Subscriber | Role::Broker => {
             app(&Control::Topics { filters: vec!["$last".parse().expect("a filter")] }.encode())
         }

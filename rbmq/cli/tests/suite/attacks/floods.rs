@@ -127,7 +127,7 @@ fn patterns_without_end() {
 fn questions_whose_answers_nobody_reads() {
     for (role, question) in [
         (Role::Subscriber, said(&Message::Ping(1))),
-        (Role::Publisher, app(&Control::AskStored { bid: 1, position: 1, synced: 1 }.encode())),
+        (Role::Publisher, app(&Control::AskStored { bid: 1, position: 1, synced: 1, archived: 1 }.encode())),
         (Role::Observer, app(&rbmq::wire::Observe::GetSummary { request: 1 }.encode())),
     ] {
         attack("a flood of questions", |addr| {

@@ -46,14 +46,14 @@ fn what_a_kept_topic_has_in_its_file_is_not_lost_with_the_broker() {
 fn the_levels_of_the_disk_count_no_subscribers() {
     let mut tracker = ConfirmTracker::new(2);
     tracker.on_progress([100, 0, 0], count(1, 3));
-    tracker.on_disk([90, 120]);
+    tracker.on_disk([90, 120, 95]);
     let confirmed = tracker.outcome(ConfirmLevel::Synced, 50).unwrap().unwrap();
     assert_eq!(
         (confirmed.position, confirmed.subscribers, confirmed.left),
         (90, 0, 0),
         "no more than is stored"
     );
-    tracker.on_disk([80, 70]);
+    tracker.on_disk([80, 70, 60]);
     assert_eq!(tracker.confirmed(ConfirmLevel::Stored), 90, "a position never goes back");
     assert_eq!(tracker.confirmed(ConfirmLevel::Accepted), 100);
 }
@@ -136,7 +136,7 @@ fn a_range_of_too_few_subscribers_is_lost() {
 #[derive(Debug, Clone)]
 enum Step {
     Progress([u64; 3], u32),
-    Disk([u64; 2]),
+    Disk([u64; 3]),
     /// A broker that begins at its first position, and has so much in its file.
     Begin(u64, Option<u64>),
     Lost(u64, u64),
@@ -145,12 +145,12 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let level = proptest::sample::select(ConfirmLevel::ALL.to_vec());
-    let positions = || any::<[u8; 2]>().prop_map(|at| at.map(u64::from));
+    let (two, three) = (any::<[u8; 2]>(), any::<[u8; 3]>());
     prop_oneof![
         4 => (any::<[u8; 3]>(), 0..3_u32).prop_map(|(at, left)| Step::Progress(at.map(u64::from), left)),
-        3 => positions().prop_map(Step::Disk),
+        3 => three.prop_map(|at| Step::Disk(at.map(u64::from))),
         1 => any::<(u8, bool, u8)>().prop_map(|(at, kept, stored)| Step::Begin(at.into(), kept.then_some(stored.into()))),
-        1 => positions().prop_map(|[a, b]| Step::Lost(a.min(b), a.max(b))),
+        1 => two.prop_map(|at| at.map(u64::from)).prop_map(|[a, b]| Step::Lost(a.min(b), a.max(b))),
         1 => level.prop_map(Step::Accept),
     ]
 }

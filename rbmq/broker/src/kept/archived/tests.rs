@@ -1,0 +1,160 @@
+//! What is copied, and what is known of it.
+
+use std::ops::Range;
+
+use seglog::{Log, Options, SyncPolicy};
+
+use super::*;
+
+/// An archive that notes the batches it gets.
+#[derive(Default)]
+struct Notes(Mutex<Vec<(Position, usize)>>);
+
+impl Archive for Arc<Notes> {
+    fn open(&self, _: &ArchivedLog, _: &dyn Fn() -> bool) -> Result<Arc<dyn ArchiveLog>, ArchiveError> {
+        Ok(self.clone())
+    }
+}
+
+impl ArchiveLog for Notes {
+    fn kept(&self) -> Range<Position> {
+        0..self.0.lock().last().map_or(0, |(at, len)| at + *len as u64)
+    }
+
+    fn append(&self, position: Position, bytes: &[u8]) -> Result<(), ArchiveError> {
+        self.0.lock().push((position, bytes.len()));
+        Ok(())
+    }
+
+    fn read(&self, _: Position, _: &mut [u8]) -> Result<ArchiveRead, ArchiveError> {
+        Ok(ArchiveRead::End)
+    }
+}
+
+/// Bytes that a crash of the machine can still take from the disk are not copied: their positions may get other bytes.
+#[test]
+fn only_what_is_on_the_disk_is_copied_and_holes_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = Log::open(dir.path(), Options::default().sync(SyncPolicy::Never)).unwrap();
+    let archived =
+        Archived::new(&"a".parse().unwrap(), log.reader(), &dir.path().join("archive"), 250, Arc::default());
+    let notes = Arc::<Notes>::default();
+    let copied = || {
+        while archived.copy(&notes, || false) == Turn::Again {}
+        notes.0.lock().clone()
+    };
+    for _ in 0..5 {
+        log.append(&[7; 100]).unwrap();
+    }
+    assert_eq!(copied(), []);
+    log.sync().unwrap();
+    assert_eq!(archived.copy(&notes, || true), Turn::Over);
+    assert_eq!(*notes.0.lock(), [], "the broker stops");
+    // Whole deliveries, as many as fit.
+    assert_eq!(copied(), [(0, 200), (200, 200), (400, 100)]);
+    log.append_hole(900).unwrap();
+    log.append(&[7; 600]).unwrap();
+    log.sync().unwrap();
+    assert_eq!(copied()[3..], [(900, 0), (900, 600)]);
+    let load = archived.load();
+    assert_eq!((load.bytes, load.holes, load.lag, load.is_failing), (1100, 0, 0, false));
+}
+
+/// An archive that ends elsewhere than its caller has written.
+#[derive(Default)]
+struct Moved {
+    kept: Mutex<Range<Position>>,
+    bytes: u8,
+}
+
+impl Archive for Arc<Moved> {
+    fn open(&self, log: &ArchivedLog, _: &dyn Fn() -> bool) -> Result<Arc<dyn ArchiveLog>, ArchiveError> {
+        let mut kept = self.kept.lock();
+        if kept.is_empty() {
+            *kept = log.first..log.first;
+        }
+        Ok(self.clone())
+    }
+}
+
+impl ArchiveLog for Moved {
+    fn kept(&self) -> Range<Position> {
+        self.kept.lock().clone()
+    }
+
+    /// Somebody else has written there.
+    fn append(&self, position: Position, bytes: &[u8]) -> Result<(), ArchiveError> {
+        self.kept.lock().end = position + bytes.len() as u64;
+        Err(ArchiveError::Down("somebody else has written".into()))
+    }
+
+    fn read(&self, position: Position, out: &mut [u8]) -> Result<ArchiveRead, ArchiveError> {
+        let kept = self.kept();
+        if !kept.contains(&position) {
+            return Ok(ArchiveRead::End);
+        }
+        let len = out.len().min((kept.end - position) as usize);
+        out[..len].fill(self.bytes);
+        Ok(ArchiveRead::Bytes(len))
+    }
+}
+
+fn log(dir: &Path, len: usize) -> Log {
+    let mut log = Log::open(dir, Options::default().sync(SyncPolicy::Never)).unwrap();
+    for _ in 0..len / 100 {
+        log.append(&[7; 100]).unwrap();
+    }
+    log.sync().unwrap();
+    log
+}
+
+fn archived(log: &Log, copied: &Path) -> Archived {
+    Archived::new(&"a".parse().unwrap(), log.reader(), copied, 1 << 20, Arc::default())
+}
+
+/// The end that another writer makes is not the own one, before the bytes were compared, and is read by nobody.
+#[test]
+fn what_somebody_else_has_written_is_not_confirmed() {
+    for (bytes, confirmed) in [(7, Some(40_000)), (8, None)] {
+        let dir = tempfile::tempdir().unwrap();
+        let log = log(dir.path(), 40_000);
+        let archived = archived(&log, &dir.path().join("archive"));
+        let archive = Arc::new(Moved { bytes, ..Moved::default() });
+        assert_eq!(archived.copy(&archive, || false), Turn::Over);
+        assert_eq!((archive.kept(), archived.confirmed()), (0..40_000, Some(0)));
+        archived.state.lock().retry_at = None;
+        assert_eq!(archived.read(0, &mut [0; 9]), Ok(ArchiveRead::End));
+        // The whole batch is compared, of which 16 KiB are not all.
+        archived.copy(&archive, || false);
+        assert_eq!((archived.confirmed(), archived.missing_below()), (confirmed, 0));
+    }
+}
+
+/// What the disk has removed before, or what another archive may have, is missing.
+#[test]
+fn what_nothing_proves_may_be_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (log, file) = (log(dir.path(), 1_000), dir.path().join("archive"));
+    let opened = |kept: Range<Position>| {
+        let archived = archived(&log, &file);
+        let archive = Arc::new(Moved { kept: Mutex::new(kept), bytes: 7 });
+        let mut copier = archived.copier.lock();
+        let is_open = archived.open(&mut copier, &archive, &|| false).is_some();
+        is_open.then(|| (archived.confirmed().unwrap(), archived.missing_below()))
+    };
+    // A file of before, or none: the bytes are the same, and what lies before them is not known.
+    std::fs::write(&file, "00000000000000000300 00000000000000000500\n").unwrap();
+    assert_eq!(opened(0..500), Some((500, 500)));
+    assert_eq!(opened(0..500), Some((500, 500)), "it is remembered");
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(opened(0..0), Some((0, 0)));
+    // Another archive has the same log.
+    assert_eq!(opened(0..700), Some((700, 0)), "all was compared");
+    let note = |text: &str| std::fs::write(&file, text.replace(',', " ")).unwrap();
+    note("300,500,0");
+    assert_eq!(opened(0..500), Some((500, 0)));
+    note("300,500,0");
+    assert_eq!(opened(0..200), Some((200, 0)), "its end was taken away, and comes again");
+    note("300,500,0");
+    assert_eq!(opened(400..500), Some((500, 500)), "what was written at 300 cannot be compared");
+}
