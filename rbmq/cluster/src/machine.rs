@@ -54,7 +54,7 @@ pub struct MemberSettings {
     /// Where clients and brokers reach it.
     pub addresses: Vec<String>,
     /// The running system that it is on, with the same text for no other one. A member that was killed and is started again there goes on at
-    /// once, and elsewhere when its old lease has run out.
+    /// once, and elsewhere when its old lease has run out. Its last word names the machine, also after that was started anew.
     pub host: String,
     /// The version of its program.
     pub version: String,
@@ -216,11 +216,27 @@ impl Machine {
     }
 
     /// What an earlier process of this member knew. Until etcd has answered once, it is taken for true where nobody takes the groups of a member
-    /// that is away: only an operator can have moved one meanwhile, and the logs of its two owners are two, as after any move.
+    /// that is away: only an operator can have moved one meanwhile, and the logs of its two owners are two, as after any move. The snapshot has
+    /// that process as a member at the same addresses, on this machine: the file of a cloned disk gives the copy nothing.
     pub fn recall(&mut self, snapshot: &Snapshot) {
-        if self.settings.on_loss == OnLoss::Wait && self.map.is_none() {
-            self.recalled = Some(Map::read(snapshot, &self.keys));
+        let MemberSettings { id, addresses, host, on_loss, .. } = &self.settings;
+        let machine = |host: &str| host.rsplit(' ').next().map(str::to_owned);
+        let map = Map::read(snapshot, &self.keys);
+        let is_own = map
+            .members
+            .get(id)
+            .is_some_and(|own| own.addresses == *addresses && machine(&own.host) == machine(host));
+        if *on_loss == OnLoss::Wait && self.map.is_none() && is_own {
+            self.recalled = Some(map);
             self.is_member = true;
+        }
+    }
+
+    /// Whether the next process may go on with the last snapshot: it has this one as a member. None: not yet.
+    pub(crate) fn may_recall(&self) -> Option<bool> {
+        match self.conflict() {
+            Some(_) => Some(false),
+            None => self.announced.map(|_| true),
         }
     }
 

@@ -11,10 +11,10 @@ use locks::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use tracing::{info, warn};
 
-use super::etcd::{Client, ClientSettings, EtcdError, News, Watch};
+use super::etcd::{Client, ClientSettings, EtcdError, News, Snapshot, Watch};
 use super::keys::group_of;
 use super::machine::{Machine, MemberSettings, Outcome, Owner, Status, Step};
-use super::memo::Memo;
+use super::memo::{Keeper, Memo};
 
 /// What a member asks and tells its broker.
 pub struct Hooks {
@@ -56,7 +56,7 @@ impl Membership {
     /// is asked. Nothing is kept where others take the groups of a member that is away.
     pub fn remember_in(&self, path: &Path) {
         let mut machine = self.shared.machine.lock();
-        let Some(owner) = machine.memo_owner() else { return };
+        let Some(owner) = machine.memo_owner() else { return Memo::new(path, String::new()).forget() };
         let memo = Memo::new(path, owner);
         match memo.read() {
             Ok(snapshot) => snapshot.iter().for_each(|snapshot| machine.recall(snapshot)),
@@ -78,7 +78,8 @@ impl Membership {
             shared: self.shared.clone(),
             client: Client::new(client),
             hooks,
-            memo: self.memo.lock().take(),
+            keeper: self.memo.lock().take().map(Keeper::start).transpose()?,
+            unkept: None,
             prefix,
             stamp,
             revision: 0,
@@ -148,7 +149,9 @@ struct Worker {
     shared: Arc<Shared>,
     client: Client,
     hooks: Hooks,
-    memo: Option<Memo>,
+    keeper: Option<Keeper>,
+    /// The last snapshot, until it is given to the keeper.
+    unkept: Option<Snapshot>,
     prefix: String,
     /// What the broker knows.
     stamp: (u64, bool),
@@ -191,16 +194,20 @@ impl Worker {
         let mut read = None;
         if let Outcome::Read(snapshot) = &outcome {
             self.revision = snapshot.revision;
-            read = self.memo.as_ref().map(|_| snapshot.clone());
+            read = self.keeper.as_ref().map(|_| snapshot.clone());
         }
         let mut machine = self.shared.machine.lock();
         machine.done(asked, Instant::now(), outcome);
         let is_other = machine.stamp(asked).0 != self.stamp.0;
+        let may_recall = machine.may_recall();
         drop(machine);
-        if let (Some(memo), Some(snapshot), true) = (&self.memo, read, is_other)
-            && let Err(error) = memo.write(&snapshot)
+        if is_other && read.is_some() {
+            self.unkept = read;
+        }
+        if let (Some(keeper), Some(may_recall)) = (&self.keeper, may_recall)
+            && let Some(snapshot) = self.unkept.take()
         {
-            warn!("the next process will not know the map before etcd says it: {error}");
+            keeper.keep(may_recall.then_some(snapshot));
         }
         if is_other && !was_told {
             // The watch should have said so.

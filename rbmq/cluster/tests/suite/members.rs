@@ -22,10 +22,14 @@ struct Member {
 
 impl Member {
     fn new(n: usize, on_loss: OnLoss) -> Self {
+        Self::named(&format!("m{n}"), n, on_loss)
+    }
+
+    fn named(id: &str, n: usize, on_loss: OnLoss) -> Self {
         let address = format!("host-{n}:7411");
         let settings = MemberSettings {
             cluster: "test".into(),
-            id: format!("m{n}"),
+            id: id.into(),
             addresses: vec![address.clone()],
             host: format!("host-{n}"),
             version: "1".into(),
@@ -163,4 +167,45 @@ fn a_member_that_starts_without_etcd_becomes_one_later() {
     assert!(reason.contains("etcd at http://"), "{reason}");
     etcd.run(0);
     until("it has the group", || member.is_here("g"));
+}
+
+#[test]
+fn only_a_member_remembers_what_it_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(mut etcd) = Etcd::start(folder.path(), 1) else { return };
+    let files = [0, 1, 2].map(|n| folder.path().join(format!("map-{n}")));
+    let start = |etcd: &Etcd, n: usize, on_loss| {
+        let member = Member::named("m0", n, on_loss);
+        member.membership.remember_in(&files[n]);
+        member.begin(etcd);
+        member
+    };
+    let first = start(&etcd, 0, OnLoss::Wait);
+    until("it has the group", || first.is_here("g"));
+    until("it remembers that", || {
+        std::fs::read_to_string(&files[0]).is_ok_and(|text| text.contains("map/g"))
+    });
+    // A disk that was cloned, and a copied configuration.
+    std::fs::copy(&files[0], &files[1]).unwrap();
+    let clones = [1, 2].map(|n| start(&etcd, n, OnLoss::Wait));
+    let is_refused = |member: &Member| match member.membership.owner("g") {
+        Owner::Unsettled { reason } => reason.contains("set cluster.id"),
+        _ => false,
+    };
+    until("they know of the first one", || clones.iter().all(is_refused));
+    until("the file is removed", || !files[1].exists());
+    drop(clones);
+    etcd.kill(0);
+    for n in [1, 2] {
+        let clone = start(&etcd, n, OnLoss::Wait);
+        until("etcd is asked", || clone.membership.status().etcd_errors > 0);
+        assert!(!clone.is_here("g") && !files[n].exists());
+    }
+    drop(first);
+    let first = start(&etcd, 0, OnLoss::Wait);
+    assert!(first.is_here("g"));
+    drop(first);
+    // Others may take its groups under this rule, so what it knew says nothing later.
+    drop(start(&etcd, 0, OnLoss::NewLog));
+    assert!(!files[0].exists());
 }

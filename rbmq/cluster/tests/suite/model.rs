@@ -403,6 +403,32 @@ fn a_name_belongs_to_one_broker_and_a_killed_one_gets_it_back_at_once() {
 }
 
 #[test]
+fn a_file_of_another_machine_is_not_believed() {
+    let (mut model, base) = (Model { revision: 1, ..Model::default() }, Instant::now());
+    let mut first = member("a", "boot-1 x");
+    first.owner("g", false, base);
+    settle(&mut first, &mut model, base, 1);
+    let Outcome::Read(snapshot) = model.apply(1, &Step::Read) else { panic!("all keys are read") };
+    let recalls = |id: &str, host: &str, snapshot: &Snapshot| {
+        let mut machine = member(id, host);
+        machine.recall(snapshot);
+        machine.owner("g", false, base) == Owner::Here { term: 1 }
+    };
+    assert!(recalls("a", "boot-1 x", &snapshot));
+    assert!(recalls("a", "boot-2 x", &snapshot), "the machine was started anew");
+    assert!(!recalls("a", "boot-1 y", &snapshot), "another machine has the name");
+    let own = |kv: &KeyValue| kv.key == "/rbmq/c/members/a";
+    let mut moved = snapshot.clone();
+    moved.keys.iter_mut().filter(|kv| own(kv)).for_each(|kv| {
+        kv.value = br#"{"addresses":["other:1"],"host":"boot-1 x","version":"1"}"#.to_vec();
+    });
+    assert!(!recalls("a", "boot-1 x", &moved), "a broker at another address has the name");
+    let mut away = snapshot;
+    away.keys.retain(|kv| !own(kv));
+    assert!(!recalls("a", "boot-1 x", &away), "it was no member");
+}
+
+#[test]
 fn an_owner_serves_on_while_etcd_is_away_and_says_so() {
     let (mut model, base) = (Model { revision: 1, ..Model::default() }, Instant::now());
     let mut machine = member("a", "x");
