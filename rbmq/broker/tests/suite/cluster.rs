@@ -400,6 +400,23 @@ fn an_owner_knows_a_publisher_again_that_comes_another_way() {
     receive_all(&mut subscribe(&members.addr(0), "k/ways"), 2);
 }
 
+#[test]
+fn an_owner_to_which_the_publisher_comes_home_goes_on() {
+    let mut members = Members::new(2);
+    members.give("k/home", 0);
+    let proxy = Proxy::to(&members.addr(1));
+    let publisher = Publisher::connect(&format!("{},{}", proxy.addr, members.addr(0))).unwrap();
+    let mut writer = publisher.topic_with("k/home", options().keep_until_delivered(true)).unwrap();
+    for n in 0..8_u64 {
+        writer.publish(&n.to_le_bytes()).unwrap();
+        writer.confirm(writer.position(), ConfirmLevel::Synced, Some(LONG)).unwrap();
+        if n == 3 {
+            proxy.cut();
+        }
+    }
+    receive_all(&mut subscribe(&members.addr(0), "k/home"), 8);
+}
+
 /// A publisher that says what it likes.
 fn raw_publisher(addr: &str, says: &[Control]) -> Raw {
     let hello = Hello { role: Role::Publisher, client: 1, name: "raw".into() };

@@ -219,11 +219,18 @@ impl PublisherShared {
     }
 
     /// How long a topic waits until it can be named to the next broker: until the former one has left its buffer. Otherwise the next one
-    /// takes the place of the former one over, whose connection ends by that.
-    fn wait_of(&self, step: &Step) -> Duration {
+    /// takes the place of the former one over, whose connection ends by that. The next one may have the place already, since it had the topic
+    /// over another connection.
+    fn wait_of(&self, step: &Step, place: PlaceId) -> Duration {
         let pause = step.not_before.saturating_duration_since(Instant::now());
-        let has_left =
-            || self.out.buffer(step.topic.bid).is_none_or(|buffer| buffer.subscribers().is_empty());
+        let next = match place {
+            HOME => Some(self.connection.conn().id()),
+            place => self.elsewhere.conn(place).map(|conn| conn.id()),
+        };
+        let has_left = || {
+            let buffer = self.out.buffer(step.topic.bid);
+            buffer.is_none_or(|buffer| buffer.subscribers().iter().all(|one| Some(one.conn) == next))
+        };
         match pause {
             Duration::ZERO if step.not_before.elapsed() >= LEAVE_TIMEOUT || has_left() => Duration::ZERO,
             pause => pause.max(LEAVE_STEP),
@@ -259,7 +266,7 @@ fn go(publisher: &Arc<OnceLock<Weak<PublisherShared>>>, place: PlaceId) {
     let (mut put_back, mut pause) = (0, LONGEST_WAIT);
     while let Some(shared) = alive() {
         let Some(step) = shared.elsewhere.next_step(place) else { return };
-        let wait = shared.wait_of(&step);
+        let wait = shared.wait_of(&step, place);
         if !wait.is_zero() {
             let Some(queued) = shared.elsewhere.put_back(place, &step) else {
                 return shared.turn_back(step, "the broker that has the topic is lost");
