@@ -182,6 +182,8 @@ pub struct LiveWindow<T> {
     retired: Vec<Segment<T>>,
     /// Whether a segment ever had to stay in the list for longer than its bytes allow.
     window_too_short: bool,
+    /// The first segment of the newest source. Those before it are in a buffer that is not written any more.
+    first_of_source: u64,
 }
 
 impl<T> LiveWindow<T> {
@@ -205,6 +207,7 @@ impl<T> LiveWindow<T> {
             source_changed: false,
             retired: Vec::new(),
             window_too_short: false,
+            first_of_source: 0,
         }
     }
 
@@ -213,7 +216,7 @@ impl<T> LiveWindow<T> {
     /// number, whatever they listed before. If that number leaves a hole, the segments of the previous source leave the list.
     pub fn on_new_source(&mut self) {
         self.source_changed = self.begun;
-        self.window_too_short = false;
+        (self.window_too_short, self.first_of_source) = (false, self.next);
     }
 
     /// Returns the source's number of the newest segment's timeline, and the wall clock minus presentation time on it in nanoseconds,
@@ -426,7 +429,8 @@ impl<T> LiveWindow<T> {
         let own = first.duration_us as f64 / listed_us as f64;
         let is_due = !self.ended && age(&part.data).is_none_or(|age| age * (1.0 + REST + own) > 1.0);
         let may_go = listed_us - first.duration_us >= MIN_LISTED * self.target_us;
-        self.window_too_short |= is_due && !may_go;
+        let is_of_source = first.number >= self.first_of_source;
+        self.window_too_short |= is_due && !may_go && is_of_source;
         is_due && may_go
     }
 

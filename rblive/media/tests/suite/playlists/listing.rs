@@ -59,6 +59,25 @@ fn a_removed_segment_stays_for_its_duration_and_that_of_the_longest_list() {
     }
 }
 
+/// A ring that is too small for the first segments of a stream gives its place to a larger one.
+#[test]
+fn a_ring_that_was_too_small_is_not_complained_of_once_there_is_another_one() {
+    let mut window = LiveWindow::new(1_000_000, 1_000_000);
+    for number in 0..40 {
+        if number == 3 {
+            assert!(window.window_too_short());
+            window.on_new_source();
+        }
+        window.push(second(number, None, false));
+        let age = |first: u64, newest: u64, room: u64| {
+            let age = (newest + 1 - first) as f64 / room as f64;
+            (age < 1.0).then_some(age)
+        };
+        window.release(|own| if *own < 3 { age(*own, number.min(2), 4) } else { age(*own, number, 40) });
+        assert!(number < 3 || !window.window_too_short(), "{number}");
+    }
+}
+
 #[test]
 fn a_ring_that_is_too_small_lists_three_target_durations_and_says_so() {
     for (room, listed) in [(6, 3), (5, 3), (4, 3), (3, 3), (2, 2)] {
