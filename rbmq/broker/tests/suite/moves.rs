@@ -27,9 +27,9 @@ use super::cluster::{LONG, Table, config, options, subscribe};
 const MEMBERS: usize = 3;
 const TOPICS: [&str; 2] = ["k/one", "k/two"];
 /// Steps of a plan.
-const STEPS: u64 = 12;
+const STEPS: u64 = 8;
 /// Plans of a usual run.
-const SEEDS: u64 = 4;
+const SEEDS: u64 = 2;
 
 struct Member {
     /// None while it is stopped.
@@ -165,10 +165,10 @@ fn publish(mut writer: TopicWriter, stop: Arc<AtomicBool>, cuts: bool) -> JoinHa
         while !stop.load(Ordering::Acquire) {
             writer.publish_timeout(&count.to_le_bytes(), Some(LONG)).unwrap();
             count += 1;
-            if count.is_multiple_of(1000) {
+            if count.is_multiple_of(500) {
                 confirm(&writer, ConfirmLevel::Stored, cuts);
             }
-            if count.is_multiple_of(50) {
+            if count.is_multiple_of(20) {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
