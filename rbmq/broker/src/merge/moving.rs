@@ -34,10 +34,10 @@ impl MergedTopics {
             if tables.has(name) || planted::is(planted::NO_FENCE) {
                 continue;
             }
-            // Those of a broker that stops end with it, behind their last batch.
+            // Those of a broker that stops end with it.
             for number in self.members.local(out_bid).into_iter().filter(|_| tables.stopping.is_none()) {
-                topic.remove(number);
-                self.members.local_left(out_bid, number);
+                // Behind its last batch, which nobody can send to the next owner.
+                topic.finish(number);
             }
             for (key, bid) in self.members.members(out_bid) {
                 let Some(member) = self.members.get(key, bid) else { continue };

@@ -5,14 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use locks::Mutex;
 use rbmq::{
     ConfirmError, ConfirmLevel, Publisher, StartFrom, Subscriber, TopicOpenError, TopicOptions, TopicWriter,
 };
-use rbmq_broker::{Broker, BrokerConfig, Cluster, ClusterMember, Owner, Parts, Rule, TopicName, TopicStats};
-use rbmq_wire::{Control, Framing, Hello, RefuseCode, Role};
+use rbmq_broker::{
+    Broker, BrokerConfig, Cluster, ClusterMember, NotTaken, Owner, Parts, Rule, TopicName, TopicStats,
+};
+use rbmq_wire::{Control, Framing, Hello, RefuseCode, Role, push_record};
 use rocketbufs::proto::Message;
 use rocketbufs::{Bid, Context, Listener, RIn, ROut, Start};
 use tempfile::TempDir;
@@ -298,6 +300,33 @@ fn what_waits_for_room_at_a_member_that_stops_in_order_comes_once() {
     assert_eq!(stopping.join().unwrap(), 0);
     writer.publish(b"next").unwrap();
     assert_eq!(subscriber.recv(Some(LONG)).unwrap().expect("the message").bytes, b"next");
+}
+
+#[test]
+fn the_last_batch_of_a_publisher_of_the_process_stays_where_its_topic_was() {
+    let mut members = Members::new(2);
+    members.give("k/local", 0);
+    let gate = members.brokers[0].gate().unwrap();
+    let writer = topic(&members.addr(0), "k/local");
+    let mut slow = subscribe(&members.addr(0), "k/local");
+    let mut local = gate.local_publisher(writer.topic(), LONG, || {}).unwrap();
+    let (mut taken, mut batch) = (0, Vec::new());
+    while batch.is_empty() {
+        push_record(&mut batch, &[7; 10_000]);
+        let until = Instant::now() + Duration::from_secs(1);
+        while local.publish(&mut batch) == Err(NotTaken::Full) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        taken += usize::from(batch.is_empty());
+    }
+    members.give("k/local", 1);
+    for n in 0..taken {
+        let message = slow.recv(Some(LONG)).unwrap();
+        assert_eq!(message.unwrap_or_else(|| panic!("{n} of {taken}")).bytes.len(), 10_000);
+    }
+    while local.publish(&mut batch) != Err(NotTaken::Ended) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 #[test]

@@ -113,7 +113,9 @@ impl World {
 
     fn step(&mut self) {
         let (topic, member) = (self.random.below(TOPICS.len() as u64) as usize, self.some_member());
-        match self.random.below(if self.cuts { 8 } else { 6 }) {
+        let what = self.random.below(if self.cuts { 8 } else { 6 });
+        println!("step {what} of topic {topic} or member {member}; owners {:?}", self.owners);
+        match what {
             0..3 => self.give(topic),
             3 => {
                 self.owners[topic] = None;
