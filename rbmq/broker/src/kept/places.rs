@@ -355,6 +355,13 @@ impl Journaled {
         }
     }
 
+    /// The log lacks bytes that the last snapshot counts as stored, and nobody knows whose.
+    pub(crate) fn lacks(&mut self) {
+        for (place, _) in self.places.by_number.values_mut() {
+            place.lacks_below = place.position;
+        }
+    }
+
     /// Stored runs behind the last snapshot, in order.
     pub(crate) fn batch(&mut self, at: Position, bytes: &[u8]) {
         self.begin_up_to(at);

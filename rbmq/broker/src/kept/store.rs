@@ -195,9 +195,11 @@ impl Store {
         let consequence = "publishers that were there may send messages twice";
         warn_of_damage(topic, "the journal of publishers", consequence, journal.recovery());
         let mut journaled = read_journal(&journal)?;
-        if journaled.at > log.end() {
+        let is_short = journaled.at > log.end();
+        if is_short {
             warn!("topic '{topic}': positions {} to {} of messages are missing", log.end(), journaled.at);
             log.append_hole(journaled.at)?;
+            journaled.lacks();
         }
         let crashed = read_runs(&log, &mut journaled)? && journal.end() > 0 && journaled.boot != boot;
         let clock = Clock::new(std::mem::take(&mut journaled.floors));
@@ -229,7 +231,9 @@ impl Store {
             news: None,
         };
         // A log that was closed, or left by a killed process, needs no entry before the first delivery.
-        if crashed && let Err(error) = store.begin() {
+        if (crashed || is_short)
+            && let Err(error) = store.begin()
+        {
             // Subscribers can read the log as it is, and publishers wait for the disk.
             warn!("topic '{topic}': {error}");
         }

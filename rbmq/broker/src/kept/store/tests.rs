@@ -88,6 +88,25 @@ fn the_log_is_larger_than_the_journal_behind_it() {
     assert_eq!(recovered.last.0, store.log.end());
 }
 
+/// The journal was on the disk before the log: nobody knows whose bytes are missing, so nothing of before is confirmed, also later.
+#[test]
+fn what_a_log_lacks_that_the_journal_counts_is_lacking_for_its_publishers() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut store, _) = Store::open(dir.path(), &topic(), &OPTIONS).unwrap();
+    append(&mut store, place(0, 0), b"here");
+    let early = killed(dir.path());
+    append(&mut store, place(0, 4), b"gone");
+    store.write_snapshot(false).unwrap();
+    let late = killed(dir.path());
+    fs::remove_dir_all(late.path().join("log")).unwrap();
+    fs::rename(early.path().join("log"), late.path().join("log")).unwrap();
+    let expected = Place { lacks_below: 8, ..place(0, 8) };
+    let (again, recovered) = Store::open(late.path(), &topic(), &OPTIONS).unwrap();
+    assert_eq!((again.log.end(), recovered.places), (store.log.end(), vec![expected]));
+    let (_, recovered) = Store::open(killed(late.path()).path(), &topic(), &OPTIONS).unwrap();
+    assert_eq!(recovered.places, [expected]);
+}
+
 #[test]
 fn a_machine_that_crashed_uses_no_position_again() {
     let dir = tempfile::tempdir().unwrap();
