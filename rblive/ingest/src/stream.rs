@@ -435,7 +435,7 @@ impl Stream {
         self.largest_chunk = self.largest_chunk.max(HEADER_BYTES + part.size());
         let numbers = part.numbers();
         if part.index == 0 {
-            let part_us = Some(u64::from(self.config.part_ms) * 1000);
+            let part_us = Some(self.config.longest_part_us().min(self.bit_rate.longest_us));
             self.describe(&mut output, &numbers, &part.tracks, part_us, part.start_us, part.independent)?;
             self.fit_parts(output.largest());
         }

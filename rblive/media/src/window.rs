@@ -106,8 +106,9 @@ pub struct Segment<T> {
     pub wall_ns: u64,
     /// The parts, in order.
     pub parts: Vec<Part<T>>,
-    /// Whether a part is longer than parts may be, so that playlists have the segment without parts.
-    pub is_uneven: bool,
+    /// How many parts come before the first one that is longer than parts may be: playlists have only these of an open segment, and no
+    /// part of a complete one in which others follow.
+    pub even_parts: usize,
     /// How far the segment is.
     pub state: SegmentState,
     /// Whether the segment does not continue the previous one.
@@ -122,6 +123,16 @@ impl<T> Segment<T> {
     /// Returns whether the segment begins with a frame that needs no other, as far as is known.
     pub fn is_independent(&self) -> bool {
         self.parts.first().is_none_or(|part| part.independent)
+    }
+
+    /// Returns whether a part is longer than parts may be.
+    pub fn is_uneven(&self) -> bool {
+        self.even_parts < self.parts.len()
+    }
+
+    /// The parts that players know of.
+    fn known_parts(&self) -> usize {
+        if self.state == SegmentState::Open { self.even_parts } else { self.parts.len() }
     }
 
     /// Returns the size of all parts, in bytes.
@@ -312,7 +323,7 @@ impl<T> LiveWindow<T> {
             duration_us: 0,
             wall_ns: self.wall_ns(part.start_us),
             parts: Vec::new(),
-            is_uneven: false,
+            even_parts: 0,
             state: if part.index == 0 { SegmentState::Open } else { SegmentState::Gap },
             discontinuity: self.begun && discontinuity,
             timeline: self.timeline,
@@ -338,7 +349,7 @@ impl<T> LiveWindow<T> {
             duration_us: self.target_us,
             wall_ns,
             parts: Vec::new(),
-            is_uneven: false,
+            even_parts: 0,
             state: SegmentState::Gap,
             discontinuity: false,
             timeline: self.timeline,
@@ -394,7 +405,8 @@ impl<T> LiveWindow<T> {
                 u64::try_from(self.wall_offset_ns + i128::from(segment.start_us) * 1000).unwrap_or(0);
             self.part_target_us = self.part_target_us.max(part.duration_us.into());
         }
-        segment.is_uneven |= u64::from(part.duration_us) > self.part_target_us;
+        let is_even = !segment.is_uneven() && u64::from(part.duration_us) <= self.part_target_us;
+        segment.even_parts += usize::from(is_even);
         if part.last {
             segment.state = SegmentState::Complete;
             self.known = true;
@@ -528,16 +540,17 @@ impl<T> LiveWindow<T> {
         self.part_target_us
     }
 
-    /// Returns the segment and the index of the newest part; `None` without a part.
+    /// Returns the segment and the index of the newest part that players may ask for; `None` without one.
     pub fn newest_part(&self) -> Option<(u64, u32)> {
-        let segment = self.segments.iter().rev().find(|segment| !segment.parts.is_empty())?;
-        Some((segment.number, segment.parts.len() as u32 - 1))
+        let segment = self.segments.iter().rev().find(|segment| segment.known_parts() > 0)?;
+        Some((segment.number, segment.known_parts() as u32 - 1))
     }
 
-    /// Returns the segment and the index of the part that comes next, if nothing goes wrong.
+    /// Returns the segment and the index of the part that playlists have next, if nothing goes wrong. A part that is too long, and those
+    /// behind it, come with their segment.
     pub fn next_part(&self) -> (u64, u32) {
         match self.segments.back() {
-            Some(last) if last.state == SegmentState::Open => (last.number, last.parts.len() as u32),
+            Some(last) if last.state == SegmentState::Open => (last.number, last.even_parts as u32),
             _ => (self.next, 0),
         }
     }

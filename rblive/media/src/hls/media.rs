@@ -52,7 +52,7 @@ impl MediaPlaylist<'_> {
         let mut init = None;
         for (segment, after_us) in listed.iter().zip(&until_end).skip(skipped) {
             let is_new = after_us / 1_000_000 < PARTS_FOR * target_s;
-            let with_parts = self.low_latency && is_new && !segment.is_uneven;
+            let with_parts = self.low_latency && is_new && !segment.is_uneven();
             // After skipped segments, the map of the last skipped one is in force.
             let before = if init.is_none() && skipped > 0 { Some(listed[skipped - 1].init) } else { init };
             self.segment(&mut to, segment, with_parts, before);
@@ -116,7 +116,7 @@ impl MediaPlaylist<'_> {
     fn segment<T>(&self, to: &mut String, segment: &Segment<T>, with_parts: bool, before: Option<u32>) {
         self.begin(to, segment, before);
         if with_parts {
-            self.parts(to, segment, u64::MAX);
+            self.parts(to, segment);
         }
         if segment.state == SegmentState::Gap {
             to.push_str("#EXT-X-GAP\n");
@@ -136,9 +136,9 @@ impl MediaPlaylist<'_> {
         let _ = writeln!(to, "#EXT-X-PROGRAM-DATE-TIME:{}", rfc3339(segment.wall_ns));
     }
 
-    /// The parts of a segment, up to one that is longer than `most_us`.
-    fn parts<T>(&self, to: &mut String, segment: &Segment<T>, most_us: u64) {
-        let even = segment.parts.iter().take_while(|part| u64::from(part.duration_us) <= most_us);
+    /// The parts of a segment, up to one that is too long.
+    fn parts<T>(&self, to: &mut String, segment: &Segment<T>) {
+        let even = segment.parts.iter().take(segment.even_parts);
         for (index, Part { duration_us, independent, .. }) in even.enumerate() {
             let (number, extension) = (segment.number, self.container.extension());
             let duration = seconds((*duration_us).into());
@@ -154,10 +154,10 @@ impl MediaPlaylist<'_> {
     /// The open segment, and the part that comes next.
     fn edge<T>(&self, to: &mut String, window: &LiveWindow<T>, before: Option<u32>) {
         let open = window.segments().next_back().filter(|last| last.state == SegmentState::Open);
-        let is_uneven = open.is_some_and(|open| open.is_uneven);
+        let is_uneven = open.is_some_and(Segment::is_uneven);
         if let Some(open) = open.filter(|open| !open.parts.is_empty()) {
             self.begin(to, open, before);
-            self.parts(to, open, window.part_target_us());
+            self.parts(to, open);
         }
         let (number, part) = window.next_part();
         let extension = self.container.extension();

@@ -59,6 +59,13 @@ pub struct SegmenterConfig {
     pub max_pending_bytes: usize,
 }
 
+impl SegmenterConfig {
+    /// The longest part, in microseconds: times may be rounded to milliseconds.
+    pub fn longest_part_us(&self) -> u64 {
+        (u64::from(self.part_ms) + 1) * 1000
+    }
+}
+
 impl Default for SegmenterConfig {
     /// Segments of two seconds, at most ten, parts of 300 ms, 16 MiB that wait, and no limit of a part.
     fn default() -> Self {
@@ -319,7 +326,7 @@ impl Segmenter {
     }
 
     fn leads(&self, media: Media) -> bool {
-        media == Media::Video || self.video.is_none()
+        media == self.lead()
     }
 
     fn step(&mut self, step: Step) {
@@ -352,6 +359,7 @@ impl Segmenter {
 
     fn leading(&mut self, unit: AccessUnit) {
         let (now, frame) = (unit.dts, self.pending.frame(unit.media));
+        self.close_even(now);
         let is_open = self.pending.has(unit.media) || self.parts.is_open();
         let length = now - self.segment_start();
         let part = now + frame - self.parts.part_start();
@@ -377,9 +385,9 @@ impl Segmenter {
         self.pending.push(unit);
     }
 
-    /// The longest part, in ticks: times may be rounded to milliseconds.
+    /// The longest part, in ticks.
     fn part(&self) -> i64 {
-        i64::from(self.config.part_ms) * TICKS_PER_MS + TICKS_PER_MS
+        self.config.longest_part_us() as i64 * TICKS_PER_MS / 1000
     }
 
     /// The beginning of the open segment, in ticks. Sound alone could be cut at any frame, and follows the other renditions.
@@ -419,8 +427,25 @@ impl Segmenter {
         }
     }
 
+    /// Ends the part before its newest frame, if this frame lasts until `end`, and the part would be too long with it.
+    fn close_even(&mut self, end: i64) {
+        let start = self.parts.part_start();
+        if let Some(newest) = self.pending.last_of_several(self.lead())
+            && newest > start
+            && end - start > self.part()
+        {
+            self.close_part(newest, false);
+        }
+    }
+
+    /// The track at whose frames segments and parts are cut.
+    fn lead(&self) -> Media {
+        if self.video.is_some() { Media::Video } else { Media::Audio }
+    }
+
     fn close_part(&mut self, end: i64, last: bool) {
-        let lead = if self.video.is_some() { Media::Video } else { Media::Audio };
+        self.close_even(end);
+        let lead = self.lead();
         let mut taken = self.pending.take_before(end, lead);
         if lead == Media::Video && self.audio.is_some() {
             self.fill(&mut taken, end);

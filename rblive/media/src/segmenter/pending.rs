@@ -75,6 +75,12 @@ impl Pending {
         !self.units[index(media)].is_empty()
     }
 
+    /// The time of the newest of several frames of this track.
+    pub(super) fn last_of_several(&self, media: Media) -> Option<i64> {
+        let units = &self.units[index(media)];
+        units.last().filter(|_| units.len() > 1).map(|unit| unit.dts)
+    }
+
     /// The usual duration of a frame of this track.
     pub(super) fn frame(&self, media: Media) -> i64 {
         self.newest[index(media)].map_or(FIRST_FRAME, |(frame, _)| frame)
@@ -94,13 +100,11 @@ impl Pending {
         self.bytes
     }
 
-    /// Takes the frames of the leading track, and those of the other one that begin before `end`.
+    /// Takes the frames that begin before `end`.
     pub(super) fn take_before(&mut self, end: i64, lead: Media) -> Taken {
         let mut take = |media: Media| {
             let units = &mut self.units[index(media)];
-            let count =
-                if media == lead { units.len() } else { units.partition_point(|unit| unit.dts < end) };
-            units.drain(..count).collect()
+            units.drain(..units.partition_point(|unit| unit.dts < end)).collect()
         };
         let taken = Taken { lead, video: take(Media::Video), audio: take(Media::Audio), silent: 0 };
         self.bytes -= taken.video.iter().chain(&taken.audio).map(|unit| unit.data.len()).sum::<usize>();

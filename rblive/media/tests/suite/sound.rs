@@ -4,7 +4,9 @@ use bytes::Bytes;
 use rblive_media::segmenter::{Oddity, Part, Segmenter, SegmenterConfig};
 use rblive_media::unit::{AccessUnit, AudioCodec, AudioConfig, Input, Media, TICKS_PER_SECOND, TrackConfig};
 
-use crate::live::{AUDIO_FRAME, aac, covered, frames, h264, heard, pushed, seconds, video_and_audio};
+use crate::live::{
+    AUDIO_FRAME, VIDEO_FRAME, aac, covered, frames, h264, heard, pushed, seconds, video_and_audio,
+};
 
 const S: i64 = TICKS_PER_SECOND;
 
@@ -155,6 +157,28 @@ fn sound_goes_on_in_parts_of_their_length_while_the_pictures_are_frozen() {
     assert!(covered(&parts, Media::Audio) > 19.8);
     assert!(covered(&parts, Media::Video) > 12.9, "the last picture lasts");
     assert!(parts.iter().all(|part| part.video_frames > 0 || !part.independent));
+}
+
+/// A player takes no part that is longer than announced, so that the parts behind it are lost for its viewers.
+#[test]
+fn parts_have_their_length_when_pictures_are_dropped() {
+    for has_sound in [true, false] {
+        let mut segmenter = new();
+        segmenter.push(Input::Tracks { video: true, audio: has_sound }).unwrap();
+        segmenter.push(Input::Config(TrackConfig::Video(h264()))).unwrap();
+        if has_sound {
+            segmenter.push(Input::Config(TrackConfig::Audio(aac()))).unwrap();
+        }
+        let is_there = |time: i64| time / VIDEO_FRAME % 50 % 9 != 7;
+        let all =
+            frames(20 * S).filter(|own| if own.0 == Media::Audio { has_sound } else { is_there(own.1) });
+        let pictures = (0..20 * S / VIDEO_FRAME).filter(|at| is_there(at * VIDEO_FRAME)).count();
+        let parts = pushed(&mut segmenter, all);
+        well_cut(&parts);
+        assert_eq!(parts.iter().map(|part| part.video_frames as usize).sum::<usize>(), pictures);
+        assert_eq!((breaks(&parts), seconds(&parts).len()), (0, 10));
+        assert!(covered(&parts, Media::Video) > 19.8);
+    }
 }
 
 #[test]
