@@ -12,6 +12,9 @@ pub(crate) struct BitRate {
     /// The rate that the encoder announces, in bits per second.
     pub(crate) announced: u64,
     is_guessed: bool,
+    /// The duration and the bytes of the newest segments, until they are long enough to have a rate.
+    recent_us: u64,
+    recent_bytes: u64,
     /// The duration and the bytes of the open segment.
     open_us: u64,
     open_bytes: u64,
@@ -24,7 +27,16 @@ fn rate(bytes: u64, us: u64) -> u64 {
 impl BitRate {
     pub(crate) fn new(target_ms: u32) -> Self {
         let longest_us = u64::from(target_ms) * 1000;
-        Self { longest_us, bandwidth: 0, announced: 0, is_guessed: true, open_us: 0, open_bytes: 0 }
+        Self {
+            longest_us,
+            bandwidth: 0,
+            announced: 0,
+            is_guessed: true,
+            recent_us: 0,
+            recent_bytes: 0,
+            open_us: 0,
+            open_bytes: 0,
+        }
     }
 
     /// The rate for which the stream's buffer needs room: that of segments, or the announced one before there is any.
@@ -52,10 +64,16 @@ impl BitRate {
         (self.open_us, self.open_bytes) = (0, 0);
     }
 
-    /// Adds a complete segment.
+    /// Adds a complete segment. Short ones have a rate together (RFC 8216bis, 4.4.6.2): alone, that of a key frame is many times too high.
     pub(crate) fn segment(&mut self, bytes: u64, us: u64) {
         self.longest_us = self.longest_us.max(us);
-        let guessed = std::mem::take(&mut self.is_guessed);
-        self.bandwidth = if guessed { rate(bytes, us) } else { self.bandwidth.max(rate(bytes, us)) };
+        (self.recent_us, self.recent_bytes) = (self.recent_us + us, self.recent_bytes + bytes);
+        let least = self.longest_us / 2;
+        let own = rate(self.recent_bytes, self.recent_us.max(least));
+        self.bandwidth = if self.is_guessed { own } else { self.bandwidth.max(own) };
+        if self.recent_us >= least {
+            self.is_guessed = false;
+            (self.recent_us, self.recent_bytes) = (0, 0);
+        }
     }
 }

@@ -119,6 +119,31 @@ fn a_buffer_grows_with_a_key_frame() {
     node.wait("the buffer grows", || capacity(&node) > before);
 }
 
+/// The encoder's connection breaks behind a key frame: what is large for so short a segment is not the rate of the stream.
+#[test]
+fn a_buffer_does_not_grow_with_a_short_segment() {
+    let node = growing(4);
+    let mut peer = Peer::accepted(&node);
+    peer.send(&message(9, 0, &flv_config(SMALL)));
+    few_frames(&mut peer, 0..2, 8000);
+    node.wait("the buffer grows behind the first segment", || capacity(&node) == 1 << 20);
+    for (number, time) in [(2 * RATE, 2000), (2 * RATE + 1, 2010)] {
+        peer.send(&message(9, time, &flv_frame_of(number, 8000)));
+    }
+    peer.leave();
+    node.wait_for_frames(12);
+    let mut peer = Peer::accepted(&node);
+    peer.send(&message(9, 0, &flv_config(SMALL)));
+    few_frames(&mut peer, 3..6, 8000);
+    peer.leave();
+    let whole = [0, 1, 3, 4, 5].into_iter().flat_map(|second| (0..5).map(move |at| second * RATE + at));
+    let mut all: Vec<u8> = whole.chain([2 * RATE, 2 * RATE + 1]).collect();
+    all.sort_unstable();
+    node.wait("all frames come", || sorted(&node) == all);
+    assert_eq!(capacity(&node), 1 << 20, "the rate is the same");
+    node.wait_for_end();
+}
+
 #[test]
 fn a_buffer_has_room_for_the_rate_that_is_announced() {
     let node = growing(4);
