@@ -90,26 +90,33 @@ impl MediaPlaylist<'_> {
             let _ = writeln!(to, "#EXT-X-DISCONTINUITY-SEQUENCE:{}", window.discontinuity_sequence());
         }
         if self.container == Container::Cmaf {
-            self.start(to, window);
+            self.start(to, window, target_s);
         }
         if skipped > 0 {
             let _ = writeln!(to, "#EXT-X-SKIP:SKIPPED-SEGMENTS={skipped}");
         }
     }
 
-    /// Tells players with which segments they may begin: with any, or with the newest one that begins with a key frame.
-    fn start<T>(&self, to: &mut String, window: &LiveWindow<T>) {
+    /// Tells players with which segments they may begin: with any, or with the newest one that begins with a key frame and is as far from
+    /// the end as they hold back.
+    fn start<T>(&self, to: &mut String, window: &LiveWindow<T>, target_s: u64) {
         if window.segments().all(Segment::is_independent) {
             to.push_str("#EXT-X-INDEPENDENT-SEGMENTS\n");
             return;
         }
-        let mut after_us = 0;
+        let least_us = 3 * if self.low_latency { window.part_target_us() } else { target_s * 1_000_000 };
+        let (mut after_us, mut start) = (0, None);
         for own in window.segments().rev().filter(|own| self.low_latency || own.state != SegmentState::Open) {
             after_us += own.duration_us;
             if own.state == SegmentState::Complete && own.is_independent() {
-                let _ = writeln!(to, "#EXT-X-START:TIME-OFFSET=-{}", seconds(after_us));
-                return;
+                start = Some(after_us);
+                if after_us >= least_us {
+                    break;
+                }
             }
+        }
+        if let Some(after_us) = start {
+            let _ = writeln!(to, "#EXT-X-START:TIME-OFFSET=-{}", seconds(after_us));
         }
     }
 

@@ -5,6 +5,7 @@ use rblive_media::rendition::Container;
 use rblive_media::window::{LiveWindow, NewPart, Pushed};
 
 use super::rules::{Read, check, check_after};
+use super::windows::playlist;
 
 /// A segment of one part and a second, of a timeline by the source's count.
 fn second(sequence: u64, timeline: Option<u64>, discontinuity: bool) -> NewPart<u64> {
@@ -220,6 +221,21 @@ fn segments_are_independent_while_all_of_them_begin_with_a_key_frame() {
         release(&mut window, number, 12);
     }
     assert!(read(&window).independent && read(&window).start_us.is_none(), "the segment has left the list");
+}
+
+/// What comes after the end is not there yet: who begins close to it stands still until the next segment.
+#[test]
+fn players_that_join_begin_three_durations_before_the_end() {
+    let mut window = LiveWindow::new(1_000_000, 1_000_000);
+    for number in 0..10 {
+        window.push(NewPart { independent: ![2, 7].contains(&number), ..second(number, None, false) });
+        // Of the first ones there are not so many, and at the end of segment 9 the third one from the end has no key frame.
+        let start = [None, None, Some(3), Some(3), Some(4), Some(3), Some(3), Some(3), Some(3), Some(4)];
+        for low_latency in [false, true] {
+            let list = check(&playlist(low_latency).write(&window));
+            assert_eq!(list.start_us.map(|us| us / 1_000_000), start[number as usize], "{number}");
+        }
+    }
 }
 
 #[test]
