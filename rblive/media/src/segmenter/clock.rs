@@ -44,7 +44,8 @@ pub(super) enum Step {
 struct Track {
     /// The difference of the stream's clock and the track's.
     offset: i64,
-    /// The newest time, on the stream's clock.
+    /// The first and the newest time, on the stream's clock.
+    first: Option<i64>,
     last: Option<i64>,
     /// The usual duration of a frame.
     frame: i64,
@@ -82,6 +83,7 @@ impl Track {
         // Times within a track always grow: players stop at a frame that does not come after the one before.
         let time = self.last.map_or(time, |last| time.max(last + 1));
         self.frame = self.last.map_or(FIRST_FRAME, |last| (time - last).min(MAX_STEP));
+        self.first.get_or_insert(time);
         self.last = Some(time);
         (unit.dts, unit.pts) = (time, time + offset);
         Step::Unit(unit)
@@ -127,10 +129,12 @@ impl Clocks {
     /// Takes the next frame of the input.
     pub(super) fn take(&mut self, unit: AccessUnit, role: Role) -> Vec<Step> {
         let (own, other) = (index(unit.media), 1 - index(unit.media));
-        let (beside, mut steps) = (self.tracks[other].last, Vec::with_capacity(1));
+        let (begun, beside) = (self.tracks[other].first, self.tracks[other].last);
+        let mut steps = Vec::with_capacity(1);
         let track = &mut self.tracks[own];
         let time = unit.dts.saturating_add(track.offset);
-        if fits(track.last, beside, time, role) {
+        let is_first = track.last.is_none() && is_late(begun, beside, time);
+        if is_first || fits(track.last, beside, time, role) {
             let odd = std::mem::take(&mut track.odd);
             track.mend(odd, time, &mut steps);
             steps.push(track.place(unit, time));
@@ -199,6 +203,13 @@ impl Clocks {
         let [video, audio] = &mut self.tracks;
         if own == 0 { [video, audio] } else { [audio, video] }
     }
+}
+
+/// Whether the first time of a track is behind what the other one has, from `begun` to `beside`, as in files and muxes that have the sound
+/// of pictures after them.
+fn is_late(begun: Option<i64>, beside: Option<i64>, time: i64) -> bool {
+    let (Some(begun), Some(beside)) = (begun, beside) else { return false };
+    (begun.max(beside - MAX_JUMP) - MAX_LEAD..beside).contains(&time)
 }
 
 /// Whether a time may come after the newest one of its track, `last`. `beside` is the newest one of the other track.

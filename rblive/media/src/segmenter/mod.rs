@@ -311,6 +311,14 @@ impl Segmenter {
     }
 
     fn unit(&mut self, unit: AccessUnit) {
+        if unit.media == Media::Audio
+            && self.next[1].is_some()
+            && self.shift.is_some_and(|shift| self.is_frozen(unit.dts.saturating_add(shift)))
+        {
+            // The configuration does not wait for a key frame that may never come.
+            self.close_segment(self.pending.end());
+            self.renew();
+        }
         let is_known = match unit.media {
             Media::Video => self.video.is_some(),
             Media::Audio => self.audio.is_some() && self.next[1].is_none(),
@@ -408,13 +416,16 @@ impl Segmenter {
         media > (most - most / 16).saturating_sub(HEAD_BYTES)
     }
 
+    /// Whether there has been no picture for so long that sound goes on alone.
+    fn is_frozen(&self, now: i64) -> bool {
+        now.saturating_sub(self.pending.last(Media::Video).unwrap_or(self.parts.part_start())) > MAX_LEAD
+    }
+
     fn following(&mut self, unit: AccessUnit) {
         let now = unit.dts;
         self.pending.push(unit);
         let part = now + self.pending.frame(Media::Audio) - self.parts.part_start();
-        if now - self.pending.last(Media::Video).unwrap_or(self.parts.part_start()) > MAX_LEAD
-            && part > self.part()
-        {
+        if self.is_frozen(now) && part > self.part() {
             let length = now - self.parts.segment_start();
             self.close_part(now, length >= i64::from(self.config.max_segment_ms) * TICKS_PER_MS);
         }

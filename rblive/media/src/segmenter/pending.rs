@@ -36,7 +36,7 @@ impl Taken {
         let index = |audio: &[AccessUnit], at: i64| audio.partition_point(|unit| unit.dts < stop(at));
         let has_sound = |at: i64| index(&self.audio, at) < index(&self.audio, at + 1);
         // The pictures are in the first part, and end within it but for the last one.
-        let in_first = self.video.last().is_some_and(|unit| unit.dts < stop(1));
+        let in_first = self.video.last().is_none_or(|unit| unit.dts < stop(1));
         if count <= 1 || !in_first || !(1..count).all(has_sound) {
             return vec![(self, end)];
         }

@@ -5,7 +5,7 @@ use rblive_media::segmenter::{Oddity, Part, Segmenter, SegmenterConfig};
 use rblive_media::unit::{AccessUnit, AudioCodec, AudioConfig, Input, Media, TICKS_PER_SECOND, TrackConfig};
 
 use crate::live::{
-    AUDIO_FRAME, VIDEO_FRAME, aac, covered, frames, h264, heard, pushed, seconds, video_and_audio,
+    AUDIO_FRAME, VIDEO_FRAME, aac, covered, frames, h264, heard, pushed, runs, seconds, video_and_audio,
 };
 
 const S: i64 = TICKS_PER_SECOND;
@@ -60,6 +60,20 @@ fn sound_that_is_always_late_is_heard() {
     let frames: u32 = parts.iter().map(|part| part.audio_frames).sum();
     assert!(i64::from(frames) > 26 * S / AUDIO_FRAME, "{frames}");
     assert!(covered(&parts, Media::Audio) > 28.5);
+}
+
+/// The times of a mux say that the sound belongs to earlier pictures, although its first frame comes after them.
+#[test]
+fn sound_behind_the_pictures_keeps_its_times() {
+    let mut segmenter = new();
+    let mut late: Vec<_> = frames(40 * S).collect();
+    late.sort_by_key(|(media, time, _)| time + if *media == Media::Audio { 7 * S / 2 } else { 0 });
+    let parts = heard(&mut segmenter, late.into_iter());
+    let end = parts.iter().flat_map(|part| runs(&part.to_vec(), Media::Audio)).last();
+    let (begin, length) = end.expect("sound");
+    assert!((39.9..40.1).contains(&(begin + length)), "{begin} {length}");
+    let frames: u32 = parts.iter().map(|part| part.audio_frames).sum();
+    assert!(i64::from(frames) > 24 * S / AUDIO_FRAME, "{frames}");
 }
 
 fn late(segmenter: &mut Segmenter, config: AudioConfig, at: i64) -> Vec<Part> {
@@ -144,6 +158,34 @@ fn another_configuration_is_in_force_from_the_next_key_frame_on() {
     well_cut(&parts);
     let begins: Vec<_> = parts.iter().filter(|part| part.discontinuity).map(|part| part.start_us).collect();
     assert_eq!(begins, [6_000_000]);
+}
+
+/// The camera is off, and no key frame comes any more with which another configuration could begin.
+#[test]
+fn another_configuration_is_in_force_without_pictures() {
+    for at in [8 * S, 5 * S + S / 2] {
+        let mut segmenter = new();
+        video_and_audio(&mut segmenter);
+        let mut parts = Vec::new();
+        for (media, dts, key) in frames(20 * S).filter(|own| own.0 == Media::Audio || own.1 < 5 * S) {
+            if media == Media::Audio && dts > at {
+                let config = AudioConfig { record: Bytes::from_static(&[0x12, 0x08]), channels: 1, ..aac() };
+                segmenter.push(Input::Config(TrackConfig::Audio(config))).unwrap();
+            }
+            let data = Bytes::from_static(b"frame");
+            segmenter.push(Input::Unit(AccessUnit { media, dts, pts: dts, key, data })).unwrap();
+            parts.extend(std::iter::from_fn(|| segmenter.next_part()));
+        }
+        segmenter.finish();
+        parts.extend(std::iter::from_fn(|| segmenter.next_part()));
+        assert!(parts.iter().all(|part| part.duration_us <= 301_000), "parts have their length");
+        let begins: Vec<_> =
+            parts.iter().filter(|part| part.discontinuity).map(|part| part.start_us).collect();
+        let late = begins.iter().all(|begin| *begin < at as u64 * 1_000_000 / S as u64 + 2_000_000);
+        assert!(begins.len() == 1 && late, "{begins:?}");
+        let heard: u32 = parts.iter().map(|part| part.audio_frames).sum();
+        assert!(i64::from(heard) > 18 * S / AUDIO_FRAME, "{heard}");
+    }
 }
 
 #[test]
