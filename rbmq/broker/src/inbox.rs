@@ -94,6 +94,8 @@ pub(super) struct Stopped {
     pub(super) position: Option<u64>,
     /// It is on the disk.
     pub(super) is_synced: bool,
+    /// The disk lost a part of the topic's log, and the publisher has not heard of that.
+    pub(super) is_lost: bool,
 }
 
 /// The settings of a reload.

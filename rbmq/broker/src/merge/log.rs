@@ -60,12 +60,7 @@ impl PublisherRing {
             DiskReport::Failure(failure) => {
                 Control::Disk { bid, failure: failure.unwrap_or_default().to_owned() }
             }
-            DiskReport::Lost => not_stored(
-                bid,
-                false,
-                true,
-                "the broker's disk lost a part of what it had stored; the log of the broker says more",
-            ),
+            DiskReport::Lost => lost_message(bid),
             DiskReport::Missing => not_stored(
                 bid,
                 true,
@@ -89,6 +84,16 @@ impl PublisherRing {
         let Self { bid, key, .. } = *self;
         Place { number, key, bid, epoch: piece.epoch(), position: piece.position(), lacks_below: 0 }
     }
+}
+
+/// What a publisher hears whose bytes the disk may have lost.
+pub(super) fn lost_message(bid: Bid) -> Control {
+    not_stored(
+        bid,
+        false,
+        true,
+        "the broker's disk lost a part of what it had stored; the log of the broker says more",
+    )
 }
 
 /// Where the bytes of a publisher come from.

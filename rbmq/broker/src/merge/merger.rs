@@ -114,6 +114,16 @@ pub(super) enum Note {
     Remove(u32),
 }
 
+/// A publisher that was stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct StoppedSource {
+    pub(super) number: u32,
+    /// How far its log was merged. None: it was not there.
+    pub(super) merged: Option<Position>,
+    /// The disk lost a part of the topic's log, and the publisher has not heard of that.
+    pub(super) owes_loss: bool,
+}
+
 /// The progress of a publisher's data, as positions of its own log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Reached {
@@ -246,8 +256,8 @@ pub(super) struct Merger<S> {
     asking: HashSet<u32>,
     /// Publishers that wait for the disk.
     disk: DiskQuestions,
-    /// The ends of publishers' logs, which go to another broker.
-    stopped: Vec<(u32, Option<Position>)>,
+    /// The publishers that go to another broker.
+    stopped: Vec<StoppedSource>,
 }
 
 impl<S: SourceRing> Merger<S> {
@@ -294,9 +304,24 @@ impl<S: SourceRing> Merger<S> {
         self.enqueue(number);
     }
 
-    /// The publishers that were stopped, and how far their logs were merged.
-    pub(super) fn take_stopped(&mut self) -> Vec<(u32, Option<Position>)> {
+    pub(super) fn has_stopped(&self) -> bool {
+        !self.stopped.is_empty()
+    }
+
+    /// The publishers that were stopped, and what the disk has lost up to now.
+    pub(super) fn take_stopped(&mut self, log: &impl Log) -> Vec<StoppedSource> {
+        log.disk().into_iter().for_each(|now| self.note_loss(now));
         std::mem::take(&mut self.stopped)
+    }
+
+    /// After a loss of the disk nobody knows what is left of which log: each publisher hears of it.
+    fn note_loss(&mut self, now: DiskState) {
+        if self.disk.has_lost(now) {
+            for source in self.sources.values_mut() {
+                (source.lost_below, source.owes_loss) = (source.reached.merged, Cell::new(true));
+            }
+            self.stopped.iter_mut().for_each(|stopped| stopped.owes_loss = true);
+        }
     }
 
     pub(super) fn note(&mut self, note: Note) {
@@ -342,15 +367,22 @@ impl<S: SourceRing> Merger<S> {
             Note::Lacks(number, below) => {
                 self.sources.get_mut(&number).into_iter().for_each(|source| source.lacks(below));
             }
-            Note::Stop(number) | Note::Remove(number) => {
-                let source = self.sources.remove(&number);
-                if matches!(note, Note::Stop(_)) {
-                    self.stopped.push((number, source.map(|source| source.reached.merged)));
-                }
-                self.asking.remove(&number);
-                self.disk.remove(number);
-            }
+            Note::Stop(number) => self.stop(number),
+            Note::Remove(number) => drop(self.remove(number)),
         }
+    }
+
+    fn stop(&mut self, number: u32) {
+        let source = self.remove(number);
+        let owes_loss = source.as_ref().is_some_and(|source| source.owes_loss.get());
+        let merged = source.map(|source| source.reached.merged);
+        self.stopped.push(StoppedSource { number, merged, owes_loss });
+    }
+
+    fn remove(&mut self, number: u32) -> Option<MergeSource<S>> {
+        self.asking.remove(&number);
+        self.disk.remove(number);
+        self.sources.remove(&number)
     }
 
     fn enqueue(&mut self, number: u32) {
@@ -549,11 +581,7 @@ impl<S: SourceRing> Merger<S> {
         // The archive's end was read before: what it has passed is known to be missing then.
         self.look_at_archive(log);
         let Some(now) = now else { return Wants::default() };
-        if self.disk.has_lost(now) {
-            for source in self.sources.values_mut() {
-                (source.lost_below, source.owes_loss) = (source.reached.merged, Cell::new(true));
-            }
-        }
+        self.note_loss(now);
         let sources = &self.sources;
         let own = |number, wanted: [Position; 3]| {
             let source: &MergeSource<S> = sources.get(&number)?;

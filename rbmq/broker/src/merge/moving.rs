@@ -19,6 +19,7 @@ use super::super::limits::{Refused, check_buffers, elsewhere};
 use super::super::outgoing::RETRY_AFTER;
 use super::super::session_key::SessionKey;
 use super::super::tables::{Create, Tables};
+use super::log::lost_message;
 use super::members::Stage;
 use super::publishers::{MergedTopics, release};
 
@@ -67,7 +68,7 @@ impl MergedTopics {
         let member = self.members.get(key, bid);
         let is_known = member.is_some_and(|member| member.epoch.is_some());
         let has_all = member.is_some_and(|member| member.lacks_below == 0);
-        let Stopped { position, is_synced } = stopped;
+        let Stopped { position, is_synced, is_lost } = stopped;
         let Refused { code, reason } = match tables.owner(&topic) {
             Owner::Elsewhere { addresses } => elsewhere(&addresses, &topic),
             // Whoever has it next: the publisher asks here, and waits.
@@ -77,8 +78,12 @@ impl MergedTopics {
             }
         };
         info!("topic '{topic}': publisher {number} goes elsewhere at {position:?}: {reason}");
+        if is_lost {
+            // Before STORED, which is then about what is lost, too.
+            fx.push(Effect::Answer { key, message: lost_message(bid) });
+        }
         if let Some(position) = position {
-            let synced = if is_synced && has_all { position } else { 0 };
+            let synced = if is_synced && has_all && !is_lost { position } else { 0 };
             fx.push(Effect::Answer { key, message: Control::Stored { bid, position, synced, archived: 0 } });
         }
         fx.push(Effect::Answer { key, message: Control::Refused { bid, code, reason } });

@@ -306,6 +306,8 @@ impl MergedTopics {
         if let Some(topic) = self.members.topic(out_bid) {
             topic.remove(number);
         }
+        // The removal may overtake the stop of one that moves, which is not answered then.
+        self.moving.stopping.remove(&(out_bid, number));
         release(tables, key, in_bid);
         if self.members.remove(key, in_bid) {
             let until = Instant::now() + tables.settings.closed_linger();

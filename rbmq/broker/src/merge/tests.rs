@@ -19,7 +19,9 @@ use super::disk::{DiskReport, DiskState};
 use super::index::Arrivals;
 use super::log::{PublisherRing, Source};
 use super::mailbox::Event;
-use super::merger::{AppendError, Blocked, Log, Merger, Note, Piece, Reached, Signals, SourceRing, Turn};
+use super::merger::{
+    AppendError, Blocked, Log, Merger, Note, Piece, Reached, Signals, SourceRing, StoppedSource, Turn,
+};
 use super::table::TableLoad;
 use super::topic::MergedTopic;
 
@@ -463,7 +465,31 @@ fn a_publisher_that_is_stopped_twice_is_answered_twice() {
     let mut world = World::new(1000, 1000);
     world.step(&Step::Deliver(0, 10));
     (0..2).for_each(|_| world.merger.note(Note::Stop(0)));
-    assert_eq!(world.merger.take_stopped(), [(0, Some(10)), (0, None)]);
+    let stopped = [Some(10), None].map(|merged| StoppedSource { number: 0, merged, owes_loss: false });
+    assert_eq!(world.merger.take_stopped(&world.log), stopped);
+}
+
+#[test]
+fn a_publisher_that_is_stopped_hears_of_a_loss_of_the_disk() {
+    for (before, lost) in [(true, true), (false, true), (false, false)] {
+        let mut world = World::new(1000, 1000);
+        let disk = DiskState { end: 10, durable: 10, unsure: false, lost: 0, archive: None };
+        world.step(&Step::Deliver(0, 10));
+        world.step(&Step::Deliver(1, 10));
+        if before {
+            // Another publisher asks, and this one never did.
+            world.log.disk = Some(DiskState { lost: 7, ..disk });
+            world.signals[&1].disk[0].store(10, Ordering::Release);
+            world.merger.note(Note::AskedDisk(1));
+            world.merger.settle_disk(&world.log);
+            assert_eq!(world.rings[&1].0.borrow().told, ["Lost"]);
+        }
+        world.merger.note(Note::Stop(0));
+        // The sync of the stop finds it.
+        world.log.disk = Some(DiskState { lost: if lost { 7 } else { 0 }, ..disk });
+        let stopped = StoppedSource { number: 0, merged: Some(10), owes_loss: lost };
+        assert_eq!(world.merger.take_stopped(&world.log), [stopped]);
+    }
 }
 
 #[test]

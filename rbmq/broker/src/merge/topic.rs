@@ -22,7 +22,7 @@ use super::super::inbox::{self, Sender};
 use super::super::kept::{Archived, Scribe, Store, Written};
 use super::log::{MergedLog, Source};
 use super::mailbox::{Event, Events, Mailbox, News, Owner, Owners, Posted, Status};
-use super::merger::{Blocked, Merger, Note, Signals, Turn};
+use super::merger::{Blocked, Merger, Note, Signals, StoppedSource, Turn};
 use super::table::TableLoad;
 
 /// How often old data is removed from the disk.
@@ -231,12 +231,13 @@ impl MergedTopic {
         for (number, position) in self.turn(state, events).finished {
             self.events.event(inbox::Event::Merged { out_bid, number, position });
         }
-        let stopped = state.merger.take_stopped();
-        let mut log = state.log.store.as_mut().filter(|_| !stopped.is_empty()).map(Store::log_mut);
-        let is_synced = log.as_mut().is_some_and(|log| log.sync().is_ok());
-        for (number, position) in stopped {
-            let stopped = inbox::Stopped { position, is_synced };
-            self.events.event(inbox::Event::Stopped { out_bid, number, stopped });
+        if state.merger.has_stopped() {
+            // Before they are taken: a sync after one that failed finds out what the disk has lost.
+            let is_synced = state.log.store.as_mut().is_some_and(|store| store.log_mut().sync().is_ok());
+            for StoppedSource { number, merged, owes_loss } in state.merger.take_stopped(&state.log) {
+                let stopped = inbox::Stopped { position: merged, is_synced, is_lost: owes_loss };
+                self.events.event(inbox::Event::Stopped { out_bid, number, stopped });
+            }
         }
         state.status
     }

@@ -546,6 +546,31 @@ fn what_only_another_broker_is_said_to_have_is_confirmed_by_no_later_process() {
 }
 
 #[test]
+fn what_the_disk_of_a_former_broker_lost_is_confirmed_by_nobody() {
+    let members = Members::new(1);
+    let former = Former::start(&members.addr(0));
+    let mut writer = topic(&former.addr, "k/lost");
+    let lost = writer.publish(b"lost").unwrap();
+    // Nobody waits for a confirmation when the broker says so.
+    let (rin, bid) = former.taken.lock().clone().expect("a publisher");
+    say(
+        &rin,
+        &Control::NotStored { bid, is_of_archive: false, is_lost: true, reason: "the test says so".into() },
+    );
+    former.give_away(lost);
+    let here = writer.publish(b"here").unwrap();
+    writer.confirm(here, ConfirmLevel::Accepted, Some(LONG)).unwrap();
+    for level in [ConfirmLevel::Stored, ConfirmLevel::Synced] {
+        for position in [here, lost] {
+            let error = writer.confirm(position, level, Some(LONG)).unwrap_err();
+            assert!(matches!(error, ConfirmError::Lost { from: 0, to, .. } if to == lost), "{error:?}");
+        }
+        assert_eq!(writer.accept_lost(level), Some((0, lost)));
+        writer.confirm(here, level, Some(LONG)).unwrap();
+    }
+}
+
+#[test]
 fn an_owner_without_an_address_is_waited_for() {
     let members = Members::new(1);
     let far = |addresses: &[String]| Owner::Elsewhere { addresses: addresses.to_vec() };

@@ -45,6 +45,8 @@ struct State {
     archive_asks: ArchiveAsks,
     /// Why the broker's disk takes nothing.
     disk_failure: Option<String>,
+    /// The broker's disk lost something when nobody waited for it. What the broker says that it has stored is in doubt.
+    is_in_doubt: bool,
     next_id: u64,
     /// Nothing more is confirmed.
     over: Option<Over>,
@@ -256,12 +258,18 @@ impl Confirmations {
     /// The broker has the log in its file, on the disk and in its archive up to these positions. Before it has taken the topic, it says
     /// where it begins. Returns the next requests.
     pub(crate) fn on_stored(&self, reached: [Position; 3]) -> Requests {
-        self.change(|state| match state.is_created {
-            true => {
-                state.archive_asks = ArchiveAsks::default();
-                state.tracker.on_disk(reached);
+        self.change(|state| {
+            if std::mem::take(&mut state.is_in_doubt) {
+                let of_disk = ConfirmLevel::ALL.into_iter().filter(|level| level.is_of_disk());
+                of_disk.for_each(|level| state.tracker.on_doubt(level, reached[0]));
             }
-            false => state.tracker.on_stored(reached[0]),
+            match state.is_created {
+                true => {
+                    state.archive_asks = ArchiveAsks::default();
+                    state.tracker.on_disk(reached);
+                }
+                false => state.tracker.on_stored(reached[0]),
+            }
         })
     }
 
@@ -273,10 +281,13 @@ impl Confirmations {
     /// The broker confirms nothing about its disk, or only nothing about its archive.
     pub(crate) fn on_not_stored(&self, is_of_archive: bool, lost: bool, reason: &str) {
         lock(&self.state).archive_asks = ArchiveAsks::default();
-        self.fail_not_stored(is_of_archive, lost, reason);
+        let failed = self.fail_not_stored(is_of_archive, lost, reason);
+        if lost && !is_of_archive && failed == 0 {
+            lock(&self.state).is_in_doubt = true;
+        }
     }
 
-    fn fail_not_stored(&self, is_of_archive: bool, lost: bool, reason: &str) {
+    fn fail_not_stored(&self, is_of_archive: bool, lost: bool, reason: &str) -> usize {
         self.fail(
             |level| if is_of_archive { level == ConfirmLevel::Archived } else { level.is_of_disk() },
             |topic, level, confirmed| ConfirmError::NotStored {
@@ -286,7 +297,7 @@ impl Confirmations {
                 lost,
                 reason: reason.to_owned(),
             },
-        );
+        )
     }
 
     /// The broker's disk takes nothing, or works again.
@@ -322,12 +333,12 @@ impl Confirmations {
         );
     }
 
-    /// All waiting confirmations of some levels fail.
+    /// All waiting confirmations of some levels fail. Returns how many.
     fn fail(
         &self,
         of: impl Fn(ConfirmLevel) -> bool,
         error: impl Fn(TopicName, ConfirmLevel, Position) -> ConfirmError,
-    ) {
+    ) -> usize {
         let mut state = lock(&self.state);
         let mut failed = Vec::new();
         for level in ConfirmLevel::ALL.into_iter().filter(|level| of(*level)) {
@@ -342,7 +353,9 @@ impl Confirmations {
             }));
         }
         drop(state);
+        let count = failed.len();
         failed.into_iter().for_each(|(slot, error)| slot.put(Err(error)));
+        count
     }
 
     /// The application accepts the loss at a level. The level continues behind the lost range.

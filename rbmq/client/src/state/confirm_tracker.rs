@@ -167,6 +167,14 @@ impl ConfirmTracker {
         }
     }
 
+    /// Nobody knows whether a level of the disk has what it has not confirmed below a position: it counts as lost.
+    pub(crate) fn on_doubt(&mut self, level: ConfirmLevel, below: Position) {
+        let n = level as usize;
+        if let Some(range) = Some((self.confirmed[n], below)).filter(|(from, to)| from < to) {
+            self.lost_ranges[n] = union(self.lost_ranges[n], Some(range));
+        }
+    }
+
     /// Everything below a position is in the file of a broker that begins there.
     pub(crate) fn on_stored(&mut self, position: Position) {
         self.stored = self.stored.max(position);
