@@ -583,7 +583,11 @@ impl Publisher {
         let ring_bytes = options.ring_bytes.unwrap_or(self.context.config().buffers.size_bytes);
         let ring_bytes = ring_bytes.max(options.max_delivery_bytes.unwrap_or(0).saturating_mul(2));
         let bid = self.next_bid.fetch_add(1, Ordering::Relaxed);
-        let no_buffer = |source| TopicOpenError::Buffer { topic: topic.clone(), source };
+        // The end of the context, which may come meanwhile, is told to the connection before buffers end by it.
+        let no_buffer = |source| match shared.connection.over() {
+            Some(over) => TopicEnd::Over(over).of_open(topic.clone()),
+            None => TopicOpenError::Buffer { topic: topic.clone(), source },
+        };
         let buffer = BufferOptions::new()
             .size_bytes(ring_bytes)
             .max_delivery_bytes(options.max_delivery_bytes)
