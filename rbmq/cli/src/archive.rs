@@ -122,7 +122,14 @@ mod level {
         }
 
         fn append(&self, position: Position, bytes: &[u8]) -> Result<(), ArchiveError> {
-            self.level.write(self.topic, Batch { offset: position, bytes }).map(drop).map_err(failed)
+            let written = self.level.write(self.topic, Batch { offset: position, bytes }).map_err(failed)?;
+            // The level leaves out what is there already, whoever has written it.
+            match written.repeated {
+                0 => Ok(()),
+                bytes => Err(ArchiveError::Down(format!(
+                    "Kafka had {bytes} of these bytes already; they are compared"
+                ))),
+            }
         }
 
         fn read(&self, position: Position, out: &mut [u8]) -> Result<ArchiveRead, ArchiveError> {

@@ -169,6 +169,17 @@ pub(crate) struct Store {
     news: Option<(TopicName, News)>,
 }
 
+/// Fills a log that is shorter than its journal says up to there. Says whether it was.
+fn fill_up(log: &mut Log, journaled: &mut Journaled, topic: &TopicName) -> Result<bool, KeepError> {
+    let is_short = journaled.at > log.end();
+    if is_short {
+        warn!("topic '{topic}': positions {} to {} of messages are missing", log.end(), journaled.at);
+        log.append_hole(journaled.at)?;
+        journaled.lacks();
+    }
+    Ok(is_short)
+}
+
 impl Store {
     /// Opens the folder of a topic, or makes it.
     pub(crate) fn open(
@@ -195,12 +206,7 @@ impl Store {
         let consequence = "publishers that were there may send messages twice";
         warn_of_damage(topic, "the journal of publishers", consequence, journal.recovery());
         let mut journaled = read_journal(&journal)?;
-        let is_short = journaled.at > log.end();
-        if is_short {
-            warn!("topic '{topic}': positions {} to {} of messages are missing", log.end(), journaled.at);
-            log.append_hole(journaled.at)?;
-            journaled.lacks();
-        }
+        let is_short = fill_up(&mut log, &mut journaled, topic)?;
         let crashed = read_runs(&log, &mut journaled)? && journal.end() > 0 && journaled.boot != boot;
         let clock = Clock::new(std::mem::take(&mut journaled.floors));
         let (last_time, lacks_floor) = clock.recover(&mut log.reader())?;
