@@ -121,9 +121,12 @@ impl Pages {
             "/metrics" => self.metrics(request),
             path => match assets::VIEWERS.iter().find(|asset| asset.path == path) {
                 Some(found) => asset(found),
-                None => self.page_of(&path[1..], request).unwrap_or_else(|| {
-                    Answer::text(404, "there is nothing at this address; / lists the streams")
-                }),
+                // A request of HTTP/2 may have no path at all.
+                None => {
+                    path.strip_prefix('/').and_then(|name| self.page_of(name, request)).unwrap_or_else(|| {
+                        Answer::text(404, "there is nothing at this address; / lists the streams")
+                    })
+                }
             },
         }
     }

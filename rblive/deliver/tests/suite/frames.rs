@@ -119,6 +119,19 @@ fn counted(lab: &Lab, files: &Files, line: &str) {
     until(line, || metrics(lab, files).contains(line));
 }
 
+/// HTTP/2 has the path in a field of its own, which a client can leave out, or send without a path.
+#[test]
+fn a_request_without_a_path_is_answered() {
+    let files = Files::new();
+    let lab = Lab::new(files.settings(), 256 << 10, 5);
+    let mut client = Client::new(&lab, &files);
+    for (stream, block) in [(1, &[0x82, 0x87][..]), (3, &[0x82, 0x87, 0x04, 1, b'#'])] {
+        client.frame(HEADERS, END_STREAM | END_HEADERS, stream, block).unwrap();
+        assert_eq!(client.next_of(stream).kind, HEADERS, "{block:?}");
+        assert!(client.data_of(stream).starts_with(b"there is nothing"));
+    }
+}
+
 #[test]
 fn a_response_that_is_overtaken_resets_its_stream_and_the_others_go_on() {
     const BIG: usize = 4 << 20;
