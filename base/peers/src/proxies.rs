@@ -72,9 +72,10 @@ impl Proxies {
     pub fn client<'a>(
         &self,
         peer: IpAddr,
-        fields: impl IntoIterator<Item = &'a str, IntoIter: DoubleEndedIterator>,
+        fields: impl IntoIterator<Item = &'a (impl AsRef<[u8]> + ?Sized + 'a), IntoIter: DoubleEndedIterator>,
     ) -> IpAddr {
-        let mut said = fields.into_iter().rev().flat_map(|field| field.rsplit(','));
+        // Clients may have put any bytes before what the proxy saw.
+        let mut said = fields.into_iter().rev().flat_map(|field| field.as_ref().rsplit(|byte| *byte == b','));
         let mut client = peer;
         while self.has(client)
             && let Some(before) = said.next().and_then(address)
@@ -86,8 +87,8 @@ impl Proxies {
 }
 
 /// An address, which some proxies write with its port.
-fn address(text: &str) -> Option<IpAddr> {
-    let text = text.trim();
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    let text = str::from_utf8(bytes).ok()?.trim();
     let with_port = || text.parse::<SocketAddr>().ok().map(|own| own.ip());
     let bracketed = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
     text.parse().ok().or_else(with_port).or_else(bracketed)
@@ -133,6 +134,8 @@ mod tests {
         );
         assert_eq!(client("127.0.0.1", &["192.0.2.1, unknown"]), "127.0.0.1");
         assert_eq!(client("127.0.0.1", &["192.0.2.1,,"]), "127.0.0.1");
+        let odd: &[u8] = b"\xff, 192.0.2.1";
+        assert_eq!(own.client(ip("127.0.0.1"), [odd]), ip("192.0.2.1"), "a client may say what is no text");
         assert_eq!(client("127.0.0.1", &["10.0.0.2"]), "10.0.0.2", "the proxy itself asks");
         assert_eq!(client("127.0.0.1", &[]), "127.0.0.1");
         assert_eq!(client("192.0.2.9", &["127.0.0.1"]), "192.0.2.9");

@@ -104,14 +104,11 @@ impl Addresses {
 
 impl Place {
     /// Whether the client may ask once more now: that of the connection, or the one for which a proxy asks.
-    pub fn may_ask(&self, forwarded_for: &[String]) -> bool {
+    pub fn may_ask(&self, forwarded_for: &[Vec<u8>]) -> bool {
         let own = match &self.address {
             Some(own) => own.clone(),
             None if self.addresses.pause.is_zero() => return true,
-            None => {
-                let said = forwarded_for.iter().map(String::as_str);
-                self.addresses.entry(self.addresses.proxies.client(self.peer, said))
-            }
+            None => self.addresses.entry(self.addresses.proxies.client(self.peer, forwarded_for)),
         };
         self.addresses.may_ask(&own, 1)
     }
@@ -209,7 +206,7 @@ mod tests {
         };
         let addresses = Known(Arc::new(slow));
         let [one, other] = [(); 2].map(|()| addresses.place(ONE).unwrap());
-        let asks = |place: &Place, client: &str| place.may_ask(&[client.to_owned()]);
+        let asks = |place: &Place, client: &str| place.may_ask(&[client.as_bytes().to_owned()]);
         assert!(asks(&one, "192.0.2.1") && asks(&other, "192.0.2.2"));
         assert!(!asks(&other, "192.0.2.1") && !asks(&one, "192.0.2.2"), "on whichever connection");
         let own = addresses.place(OTHER).unwrap();

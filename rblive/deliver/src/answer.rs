@@ -18,7 +18,7 @@ pub(crate) struct Request {
     /// The fields that a page of another site wants to send.
     pub asked_fields: Option<String>,
     /// The fields `X-Forwarded-For`.
-    pub forwarded_for: Vec<String>,
+    pub forwarded_for: Vec<Vec<u8>>,
 }
 
 impl Request {

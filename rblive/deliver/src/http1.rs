@@ -96,9 +96,12 @@ pub(crate) fn parse(buffer: &[u8]) -> Head {
     };
     let (method, target) = (parsed.method.unwrap_or(""), parsed.path.unwrap_or(""));
     let http11 = parsed.version == Some(1);
-    let all = |name: &str| {
-        let own = parsed.headers.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
-        own.filter_map(|field| std::str::from_utf8(field.value).ok()).map(str::trim).collect::<Vec<_>>()
+    let fields = |name: &'static str| {
+        let own = parsed.headers.iter().filter(move |field| field.name.eq_ignore_ascii_case(name));
+        own.map(|field| field.value)
+    };
+    let all = |name| {
+        fields(name).filter_map(|value| std::str::from_utf8(value).ok()).map(str::trim).collect::<Vec<_>>()
     };
     match (http11, all("host").len()) {
         (true, 1) | (false, 0 | 1) => {}
@@ -115,13 +118,13 @@ pub(crate) fn parse(buffer: &[u8]) -> Head {
     let connection = all("connection").join(",").to_ascii_lowercase();
     let says = |word: &str| connection.split(',').any(|own| own.trim() == word);
     let keep = if http11 { !says("close") } else { says("keep-alive") };
-    let first = |name: &str| all(name).first().map(|value| (*value).to_owned());
+    let first = |name| all(name).first().map(|value| (*value).to_owned());
     let request = Request {
         if_none_match: first("if-none-match"),
         range: first("range"),
         if_range: first("if-range"),
         asked_fields: first("access-control-request-headers"),
-        forwarded_for: all("x-forwarded-for").into_iter().map(str::to_owned).collect(),
+        forwarded_for: fields("x-forwarded-for").map(<[u8]>::to_owned).collect(),
         ..Request::of(path, query)
     };
     Head::Request { method: method.to_owned(), request, keep, bytes }

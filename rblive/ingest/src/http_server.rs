@@ -307,8 +307,7 @@ impl HttpStreams {
     }
 
     async fn answer(self: &Arc<Self>, request: Request<Incoming>, address: IpAddr, peer: &Place) -> Answer {
-        let said = request.headers().get_all("x-forwarded-for").iter().filter_map(|own| own.to_str().ok());
-        let address = self.proxies.client(address, said);
+        let address = self.proxies.client(address, request.headers().get_all("x-forwarded-for"));
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         if !matches!(method, Method::PUT | Method::POST | Method::DELETE) {
             return answer(StatusCode::METHOD_NOT_ALLOWED, "PUT, POST and DELETE are answered here");

@@ -174,8 +174,7 @@ async fn accept(listener: TcpListener, calls: Arc<Calls>) {
 async fn serve(stream: TcpStream, client: IpAddr, calls: Arc<Calls>, place: &Place) {
     let service = service_fn(move |request: Request<Incoming>| {
         let uri = request.uri();
-        let said = request.headers().get_all("x-forwarded-for").iter().filter_map(|own| own.to_str().ok());
-        let client = calls.proxies.client(client, said);
+        let client = calls.proxies.client(client, request.headers().get_all("x-forwarded-for"));
         let call = Call {
             method: request.method(),
             path: uri.path(),

@@ -110,7 +110,7 @@ async fn answer(
         range: field("range"),
         if_range: field("if-range"),
         asked_fields: field("access-control-request-headers"),
-        forwarded_for: forwarded_for.filter_map(|own| Some(own.to_str().ok()?.to_owned())).collect(),
+        forwarded_for: forwarded_for.map(|own| own.as_bytes().to_owned()).collect(),
         ..Request::of(request.uri().path(), request.uri().query().unwrap_or(""))
     };
     let method = request.method().as_str();

@@ -132,6 +132,25 @@ fn a_request_without_a_path_is_answered() {
     }
 }
 
+/// A proxy passes on what a client has put before its address, whatever that is.
+#[test]
+fn a_request_of_a_proxy_counts_for_the_viewer_whatever_the_viewer_said() {
+    let files = Files::new();
+    let proxies = vec!["127.0.0.1".to_owned()];
+    let lab = Lab::new(Settings { max_requests_per_address: 1, proxies, ..files.settings() }, 256 << 10, 5);
+    let mut client = Client::new(&lab, &files);
+    for viewer in 1..50_u8 {
+        let stream = u32::from(viewer) * 2 - 1;
+        let said = [b"\xff, 192.0.2.", viewer.to_string().as_bytes()].concat();
+        let name = b"x-forwarded-for";
+        let field = [&[0, name.len() as u8], &name[..], &[said.len() as u8], &said].concat();
+        let block = [&[0x82, 0x87, 0x04, 7][..], b"/health", &field].concat();
+        client.frame(HEADERS, END_STREAM | END_HEADERS, stream, &block).unwrap();
+        assert_eq!(client.next_of(stream).kind, HEADERS);
+        assert_eq!(client.data_of(stream), b"ok\n", "viewer {viewer}");
+    }
+}
+
 #[test]
 fn a_response_that_is_overtaken_resets_its_stream_and_the_others_go_on() {
     const BIG: usize = 4 << 20;
