@@ -110,7 +110,7 @@ impl Output {
             return;
         }
         self.asked_bytes = needed;
-        let made = self.manager.create_stream_with(&self.name, needed);
+        let made = self.manager.replace_stream(self.id, needed);
         let (stream, mib, mbit) = (&self.name, needed >> 20, rate * 8 / 1_000_000);
         match made {
             Ok(id) => {

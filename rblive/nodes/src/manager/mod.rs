@@ -202,16 +202,17 @@ impl RsManager {
     /// As [`create_stream`](Self::create_stream).
     pub fn create_stream_of(&self, name: &str, renditions: usize) -> Result<RsId, StreamError> {
         let config = &self.inner.config;
-        self.inner.create(name, config.buffer_bytes_of(renditions), config.streams.chunk_bytes)
+        let (capacity, nodes) = (config.buffer_bytes_of(renditions), config.ruled(name));
+        self.inner.create(name, capacity, config.streams.chunk_bytes, nodes)
     }
 
-    /// As [`create_stream`](Self::create_stream), for a stream that takes the place of one of the same name whose buffer is too small: its own
-    /// has this capacity, of [`Config::grown_bytes`], and chunks may have an eighth of it.
+    /// Creates a stream that takes the place of one whose buffer is too small: it has the same name and goes to the same nodes, its own buffer
+    /// has this capacity, of [`Config::grown_bytes`], and chunks may have an eighth of it. The former one stays until it is destroyed.
     ///
     /// # Errors
-    /// As [`create_stream`](Self::create_stream).
-    pub fn create_stream_with(&self, name: &str, capacity: u64) -> Result<RsId, StreamError> {
-        self.inner.create(name, capacity, self.inner.config.chunk_bytes_of(capacity))
+    /// As [`create_stream`](Self::create_stream), or [`StreamError::NoSuchStream`].
+    pub fn replace_stream(&self, former: RsId, capacity: u64) -> Result<RsId, StreamError> {
+        self.inner.replace(former, capacity)
     }
 
     /// The buffer of a stream that was created here. `None`: there is no such stream.

@@ -21,8 +21,20 @@ impl Inner {
         self.last_bid.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
 
-    /// Creates a stream with a buffer of this capacity, and sends it to the nodes of the rules.
-    pub(super) fn create(&self, name: &str, capacity: u64, chunk_bytes: u64) -> Result<RsId, StreamError> {
+    /// Creates a stream with the name and the nodes of another one.
+    pub(super) fn replace(&self, former: RsId, capacity: u64) -> Result<RsId, StreamError> {
+        let name = self.outgoing(former)?.name.clone();
+        self.create(&name, capacity, self.config.chunk_bytes_of(capacity), self.outbound(former))
+    }
+
+    /// Creates a stream with a buffer of this capacity, and sends it to these nodes.
+    pub(super) fn create(
+        &self,
+        name: &str,
+        capacity: u64,
+        chunk_bytes: u64,
+        nodes: Vec<NodeId>,
+    ) -> Result<RsId, StreamError> {
         if !self.node.role.disseminates() {
             return Err(StreamError::NotDisseminating);
         }
@@ -41,7 +53,7 @@ impl Inner {
         let buffer = self.out.create_buffer_with(self.next_bid(), options)?;
         let id = self.ids.next();
         let (name, activity) = (name.into(), Activity::new());
-        self.send_out(OutStream { id, name, buffer, capacity, chunk_bytes, own: true, activity })?;
+        self.send_out(OutStream { id, name, buffer, capacity, chunk_bytes, own: true, activity }, nodes)?;
         Ok(id)
     }
 
@@ -57,17 +69,17 @@ impl Inner {
         let (id, name, capacity) = (announce.id, announce.name.as_str().into(), announce.capacity);
         let activity = Activity::new();
         let stream = OutStream { id, name, buffer, capacity, chunk_bytes: 0, own: false, activity };
-        self.send_out(stream).map_err(|error| error.to_string())
-    }
-
-    fn send_out(&self, stream: OutStream) -> Result<(), StreamError> {
-        let (id, own, stream) = (stream.id, stream.own, Arc::new(stream));
-        self.outgoing.write().insert(id, stream.clone());
-        self.by_bid.write().insert(stream.buffer.bid(), id);
         let mut nodes = self.config.ruled(&stream.name);
-        if !own && self.node.role.delivers() && !nodes.contains(&self.node.id) {
+        if self.node.role.delivers() && !nodes.contains(&self.node.id) {
             nodes.push(self.node.id);
         }
+        self.send_out(stream, nodes).map_err(|error| error.to_string())
+    }
+
+    fn send_out(&self, stream: OutStream, nodes: Vec<NodeId>) -> Result<(), StreamError> {
+        let (id, stream) = (stream.id, Arc::new(stream));
+        self.outgoing.write().insert(id, stream.clone());
+        self.by_bid.write().insert(stream.buffer.bid(), id);
         // A rule for all nodes does not send a stream back to the node that created it.
         let sends = |node: &&NodeId| **node != id.node() || **node == self.node.id;
         nodes.iter().filter(sends).try_for_each(|node| self.add_outbound(*node, id))

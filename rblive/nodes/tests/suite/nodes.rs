@@ -96,6 +96,26 @@ fn a_stream_goes_to_a_node_and_is_taken_away_again() {
     assert!(matches!(ingest.set_outbound(1, id), Err(StreamError::NoAddress(1))));
 }
 
+/// Nodes have a stream by a rule or by hand, and keep it with another buffer.
+#[test]
+fn a_stream_keeps_its_nodes_with_another_buffer() {
+    let roles = [NodeRole::Dissemination, NodeRole::Delivery, NodeRole::Delivery];
+    let cluster = Cluster::new(&roles, TransportKind::Tcp);
+    let ingest = cluster.ruled(1, &[3]);
+    let former = ingest.create_stream("a").unwrap();
+    ingest.set_outbound(2, former).unwrap();
+    assert!(ingest.remove_outbound(3, former).unwrap());
+    let id = ingest.replace_stream(former, 1 << 20).unwrap();
+    let now = ingest.outbound();
+    assert_eq!(
+        now.iter().map(|own| (own.id, &own.nodes[..])).collect::<Vec<_>>(),
+        [(former, &[2][..]), (id, &[2])]
+    );
+    assert_eq!((&*now[1].name, now[1].capacity_bytes), ("a", 1 << 20));
+    ingest.destroy_stream(former).unwrap();
+    assert!(matches!(ingest.replace_stream(former, 1 << 20), Err(StreamError::NoSuchStream(_))));
+}
+
 #[test]
 fn an_overtaken_reader_learns_it() {
     for transport in [TransportKind::Auto, TransportKind::Tcp] {
