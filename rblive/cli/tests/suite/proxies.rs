@@ -36,8 +36,9 @@ fn front(program: &Path, folder: &Path, viewers: &str) -> (Process, String) {
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("{kind}_temp_path {at}/{kind};"))
         .concat();
+    // One process: what ends the test ends it with all that it has.
     let text = format!(
-        "daemon off; pid {at}/nginx.pid; error_log {at}/error.log; events {{ }}\n\
+        "daemon off; master_process off; pid {at}/nginx.pid; error_log {at}/error.log; events {{ }}\n\
          http {{ access_log off; {temporary}\n\
          server {{ listen {address}; location /tv/ {{\n\
          proxy_pass https://{viewers}/;\n\
