@@ -134,10 +134,11 @@ impl Pages {
     /// The way to the page that plays a stream, for people who leave out the file: relative, since a proxy may have put all below a path.
     fn page_of(&self, name: &str, request: &Request) -> Option<Answer> {
         let name = name.trim_end_matches('/');
-        self.catalog.stream(name)?;
+        // Without a token, nobody learns which streams there are.
         if let Err(answer) = self.token(name, request) {
             return Some(answer);
         }
+        self.catalog.stream(name)?;
         let up = "../".repeat(request.path.matches('/').count() - 1);
         let query = if request.query.is_empty() { String::new() } else { format!("?{}", request.query) };
         Some(Answer::see(format!("./{up}{query}#/{name}")))
