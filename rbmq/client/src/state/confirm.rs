@@ -45,8 +45,8 @@ struct State {
     archive_asks: ArchiveAsks,
     /// Why the broker's disk takes nothing.
     disk_failure: Option<String>,
-    /// The broker's disk lost something when nobody waited for it. What the broker says that it has stored is in doubt.
-    is_in_doubt: bool,
+    /// The broker's disk or archive lost something when nobody waited for it. What it says of these levels next is in doubt.
+    in_doubt: [bool; LEVELS],
     next_id: u64,
     /// Nothing more is confirmed.
     over: Option<Over>,
@@ -226,7 +226,7 @@ impl Confirmations {
     pub(crate) fn on_naming(&self) {
         let mut state = lock(&self.state);
         (state.is_created, state.disk_failure) = (false, None);
-        state.tracker.settle();
+        state.tracker.on_naming();
         if std::mem::take(&mut state.archive_asks.is_open) {
             state.archive_asks.ended += 1;
         }
@@ -259,16 +259,15 @@ impl Confirmations {
     /// where it begins. Returns the next requests.
     pub(crate) fn on_stored(&self, reached: [Position; 3]) -> Requests {
         self.change(|state| {
-            if std::mem::take(&mut state.is_in_doubt) {
-                let of_disk = ConfirmLevel::ALL.into_iter().filter(|level| level.is_of_disk());
-                of_disk.for_each(|level| state.tracker.on_doubt(level, reached[0]));
-            }
+            let in_doubt = std::mem::take(&mut state.in_doubt);
+            let in_doubt = ConfirmLevel::ALL.into_iter().filter(|level| in_doubt[*level as usize]);
+            in_doubt.for_each(|level| state.tracker.on_doubt(level, reached[0]));
             match state.is_created {
                 true => {
                     state.archive_asks = ArchiveAsks::default();
                     state.tracker.on_disk(reached);
                 }
-                false => state.tracker.on_stored(reached[0]),
+                false => state.tracker.on_stored(reached),
             }
         })
     }
@@ -282,14 +281,16 @@ impl Confirmations {
     pub(crate) fn on_not_stored(&self, is_of_archive: bool, lost: bool, reason: &str) {
         lock(&self.state).archive_asks = ArchiveAsks::default();
         let failed = self.fail_not_stored(is_of_archive, lost, reason);
-        if lost && !is_of_archive && failed == 0 {
-            lock(&self.state).is_in_doubt = true;
+        if lost && failed == 0 {
+            let mut state = lock(&self.state);
+            let levels = ConfirmLevel::ALL.into_iter().filter(|level| is_about(is_of_archive, *level));
+            levels.for_each(|level| state.in_doubt[level as usize] = true);
         }
     }
 
     fn fail_not_stored(&self, is_of_archive: bool, lost: bool, reason: &str) -> usize {
         self.fail(
-            |level| if is_of_archive { level == ConfirmLevel::Archived } else { level.is_of_disk() },
+            |level| is_about(is_of_archive, level),
             |topic, level, confirmed| ConfirmError::NotStored {
                 topic,
                 level,
@@ -418,6 +419,11 @@ fn outcome(
             Over::ShutDown => Err(ConfirmError::ShutDown { topic, level, confirmed }),
         }),
     }
+}
+
+/// Whether an answer about the disk, or only about the archive, is about a level.
+fn is_about(is_of_archive: bool, level: ConfirmLevel) -> bool {
+    if is_of_archive { level == ConfirmLevel::Archived } else { level.is_of_disk() }
 }
 
 /// The first position that is waited for, and the topic of who waits.
@@ -579,6 +585,33 @@ mod tests {
         let confirmation = confirmations.begin(level, 10, Published { end: 10, refusal: None }, source);
         assert!(confirmation.try_get().is_none());
         confirmation
+    }
+
+    /// Who waited has gone meanwhile. A later answer would be one for what is lost, too.
+    #[test]
+    fn a_loss_that_reaches_nobody_is_told_to_the_next() {
+        for is_of_archive in [true, false] {
+            let confirmations = Arc::new(Confirmations::new(9, 0));
+            confirmations.on_created();
+            for level in [ConfirmLevel::Stored, ConfirmLevel::Archived] {
+                drop(begin(&confirmations, level));
+            }
+            confirmations.on_not_stored(is_of_archive, true, "lost");
+            let stored = (!is_of_archive).then(|| begin(&confirmations, ConfirmLevel::Stored));
+            let archived = begin(&confirmations, ConfirmLevel::Archived);
+            confirmations.on_stored([20, 20, 20]);
+            for confirmation in [Some(archived), stored].into_iter().flatten() {
+                let result = confirmation.try_get();
+                assert!(
+                    matches!(result, Some(Err(ConfirmError::Lost { from: 0, to: 20, .. }))),
+                    "{result:?}"
+                );
+            }
+            assert_eq!(confirmations.accept_lost(ConfirmLevel::Archived), Some((0, 20)));
+            assert_eq!(confirmations.confirmed(ConfirmLevel::Archived), 20);
+            let disk = if is_of_archive { 20 } else { 0 };
+            assert_eq!(confirmations.confirmed(ConfirmLevel::Synced), disk);
+        }
     }
 
     /// It ends each connection that asks. Other levels are asked for afterwards.

@@ -50,6 +50,8 @@ pub(crate) struct ConfirmTracker {
     lacks_to: Position,
     /// The bytes below this position are in the file of a broker, and not lost with its process.
     stored: Position,
+    /// The same of the present broker.
+    stored_here: Position,
     /// The least number of subscribers for which a position may be delivered or consumed.
     min_subscribers: u32,
     /// The number of subscribers that have the lost range, if the range is lost because they are too few.
@@ -146,6 +148,12 @@ impl ConfirmTracker {
         self.lacks_to = start;
     }
 
+    /// The topic is named to a broker, which has yet to say what is in its file.
+    pub(crate) fn on_naming(&mut self) {
+        self.settle();
+        self.stored_here = 0;
+    }
+
     /// Another broker may follow. Records that the present broker lacks are lost, whatever the next one has in its file.
     pub(crate) fn settle(&mut self) {
         for n in 0..LEVELS {
@@ -159,7 +167,7 @@ impl ConfirmTracker {
     /// The broker will never have this range.
     pub(crate) fn on_lost(&mut self, from: Position, to: Position) {
         for (n, reached) in self.confirmed.into_iter().enumerate() {
-            let range = Some((from.max(reached).max(self.stored), to)).filter(|(from, to)| from < to);
+            let range = Some((from.max(reached).max(self.in_file(n)), to)).filter(|(from, to)| from < to);
             let both = union(self.lost_ranges[n], range);
             if self.lost_ranges[n] != both {
                 (self.lost_ranges[n], self.too_few[n]) = (both, None);
@@ -175,13 +183,14 @@ impl ConfirmTracker {
         }
     }
 
-    /// Everything below a position is in the file of a broker that begins there.
-    pub(crate) fn on_stored(&mut self, position: Position) {
-        self.stored = self.stored.max(position);
+    /// The broker has the log so far in its file, where it begins or gives the topic away, on its disk and in its archive.
+    pub(crate) fn on_stored(&mut self, reached: [Position; 3]) {
+        self.stored = self.stored.max(reached[0]);
+        self.stored_here = reached[0];
         for n in 0..REPORTED {
             self.advance(n, self.reported[n]);
         }
-        self.on_disk([position, 0, 0]);
+        self.on_disk(reached);
     }
 
     /// The broker has the log in its file, on the disk and in its archive up to these positions.
@@ -201,9 +210,14 @@ impl ConfirmTracker {
         accepted.max(stored).max(self.stored)
     }
 
+    /// What is in a file is not lost for a level. The disk and the archive of another broker are not those of the present one.
+    fn in_file(&self, n: usize) -> Position {
+        if n > ConfirmLevel::Stored as usize { self.stored_here } else { self.stored }
+    }
+
     /// The bytes that the present broker lacks at a level.
     fn lacking(&self, n: usize) -> Option<LostRange> {
-        Some((self.lacks_from[n].max(self.stored), self.lacks_to)).filter(|(from, to)| from < to)
+        Some((self.lacks_from[n].max(self.in_file(n)), self.lacks_to)).filter(|(from, to)| from < to)
     }
 
     fn lost(&self, n: usize) -> Option<LostRange> {

@@ -19,10 +19,10 @@ fn what_a_kept_topic_has_in_its_file_is_not_lost_with_the_broker() {
         let mut tracker = ConfirmTracker::new(0);
         tracker.on_progress([100, 80, 80], Coverage::ONE);
         if told_first {
-            tracker.on_stored(150);
+            tracker.on_stored([150, 0, 0]);
         }
         tracker.on_new_broker(150);
-        tracker.on_stored(150);
+        tracker.on_stored([150, 0, 0]);
         for level in SUBSCRIBERS {
             assert_eq!(tracker.outcome(level, 150), None, "{level} is open, and not lost");
         }
@@ -34,7 +34,7 @@ fn what_a_kept_topic_has_in_its_file_is_not_lost_with_the_broker() {
         assert_eq!(tracker.outcome(ConfirmLevel::Accepted, 300), Some(Err((200, 300))));
         // The file of its successor says nothing about that loss.
         tracker.settle();
-        tracker.on_stored(400);
+        tracker.on_stored([400, 0, 0]);
         assert_eq!(tracker.outcome(ConfirmLevel::Accepted, 300), Some(Err((200, 300))));
         assert_eq!(tracker.outcome(ConfirmLevel::Stored, 300), Some(Err((150, 300))));
         assert_eq!(tracker.accept_lost(ConfirmLevel::Stored), Some((150, 300)));
@@ -155,6 +155,34 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// It gives the topic away before it has taken it.
+#[test]
+fn a_broker_that_begins_says_what_is_on_its_disk() {
+    let mut tracker = ConfirmTracker::new(0);
+    tracker.on_stored([150, 140, 0]);
+    assert_eq!(tracker.confirmed(ConfirmLevel::Synced), 140);
+}
+
+/// What another broker has in its file is not lost with its process. Nobody says that it is on its disk, or in its archive.
+#[test]
+fn the_file_of_another_broker_is_on_no_disk_and_in_no_archive() {
+    for kept in [None, Some(100)] {
+        let mut tracker = ConfirmTracker::new(0);
+        tracker.on_naming();
+        tracker.on_stored([100, 0, 0]);
+        tracker.on_new_broker(100);
+        tracker.on_naming();
+        kept.into_iter().for_each(|stored| tracker.on_stored([stored, 0, 0]));
+        tracker.on_new_broker(100);
+        tracker.on_disk([150, 150, 150]);
+        let lost = Some((0, 100)).filter(|_| kept.is_none());
+        assert_eq!(tracker.lost_range(ConfirmLevel::Stored), None);
+        for level in [ConfirmLevel::Synced, ConfirmLevel::Archived] {
+            assert_eq!(tracker.lost_range(level), lost, "{level}, {kept:?}");
+        }
+    }
+}
+
 /// A broker begins at `start`, with so much in its file, which it tells before or after. Returns what was confirmed before.
 fn begin(
     tracker: &mut ConfirmTracker,
@@ -163,12 +191,12 @@ fn begin(
     told_first: bool,
 ) -> [Position; LEVELS] {
     // The broker is another one, so what it has in its file is no part of earlier losses.
-    tracker.settle();
+    tracker.on_naming();
     let (first, then) = if told_first { (kept, None) } else { (None, kept) };
-    first.into_iter().for_each(|stored| tracker.on_stored(stored));
+    first.into_iter().for_each(|stored| tracker.on_stored([stored, 0, 0]));
     let reached = tracker.confirmed;
     tracker.on_new_broker(start);
-    then.into_iter().for_each(|stored| tracker.on_stored(stored));
+    then.into_iter().for_each(|stored| tracker.on_stored([stored, 0, 0]));
     reached
 }
 
@@ -177,7 +205,7 @@ proptest! {
     #[test]
     fn positions_never_go_back_and_never_pass_a_loss(steps in proptest::collection::vec(step(), 0..40)) {
         let mut tracker = ConfirmTracker::default();
-        let (mut left, mut file) = (0, 0);
+        let (mut left, mut file) = (0, [0; LEVELS]);
         // For each level: the lost positions, of 256, whose loss was not accepted.
         let mut lost = [[false; 256]; LEVELS];
         for step in steps {
@@ -190,16 +218,18 @@ proptest! {
                 Step::Disk(at) => tracker.on_disk(at),
                 Step::Begin(start, kept) => {
                     let reached = begin(&mut tracker, start, kept, left % 2 == 0);
-                    file = file.max(kept.unwrap_or(0));
+                    let here = kept.unwrap_or(0);
+                    let any = file[0].max(here);
+                    file = [any, any, any, any, here, here];
                     for (n, lost) in lost.iter_mut().enumerate() {
                         let from = if n == 2 { reached[1].max(reached[2]) } else { reached[n] };
-                        (from.max(file)..start).for_each(|at| lost[at as usize] = true);
+                        (from.max(file[n])..start).for_each(|at| lost[at as usize] = true);
                     }
                 }
                 Step::Lost(from, to) => {
                     tracker.on_lost(from, to);
                     for (n, lost) in lost.iter_mut().enumerate() {
-                        (from.max(before[n]).max(file)..to).for_each(|at| lost[at as usize] = true);
+                        (from.max(before[n]).max(file[n])..to).for_each(|at| lost[at as usize] = true);
                     }
                 }
                 Step::Accept(level) => {
