@@ -16,6 +16,7 @@
 //! Publishers are told that the archive has their bytes below `confirmed`: what this broker saw acknowledged, or compared. The archive's own
 //! end may be that of somebody else. What may be missing below it, `missing_below`, is known before `confirmed` passes it.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -140,13 +141,14 @@ pub(crate) enum Turn {
 }
 
 /// The result of a comparison.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Compared {
-    /// Both have no bytes in common.
-    Nothing,
-    Same,
+#[derive(Debug, Default)]
+struct Compared {
+    /// Both have bytes in common, and they are the same.
+    same: bool,
     /// They differ, in a piece that begins here.
-    Other(Position),
+    other: Option<Position>,
+    /// What is below was not all compared: one has bytes where the other has none.
+    unseen_below: Position,
 }
 
 /// The next thing to copy.
@@ -455,32 +457,32 @@ impl Archived {
         let own = copied.start().unwrap_or(kept.end);
         let wanted = kept.end.saturating_sub(COMPARED_BYTES).min(own);
         let from = wanted.max(kept.start).max(self.disk.first());
-        let compared = self.compare_from(from, kept.end, log, is_stopped)?;
-        if let Compared::Other(at) = compared {
+        let compared = self.compare_range(from..kept.end, own, log, is_stopped)?;
+        if let Some(at) = compared.other {
             return Err(refused(format!("it has other bytes at {at}")));
         }
-        if compared == Compared::Nothing && !kept.is_empty() && !copied.includes(kept.end) {
+        if !compared.same && !kept.is_empty() && !copied.includes(kept.end) {
             let first = self.disk.first();
             return Err(refused(format!("it ends at {}, before what the disk has, {first}", kept.end)));
         }
         // Of an archive that has nothing, and of bytes that could not be compared, nothing proves that they were ever there.
         let is_own = copied.start().is_some_and(|own| kept.end <= own || !kept.is_empty() && from <= own);
-        let missing_below = if is_own { 0 } else { kept.end };
+        let missing_below = if is_own { compared.unseen_below } else { kept.end };
         copied.note(kept.end..=kept.end, missing_below).map_err(not_noted)?;
         self.confirm(copied, kept.end);
         copier.agrees = true;
         Ok(())
     }
 
-    /// Compares the archive with the disk in a range.
-    fn compare_from(
+    /// Compares the archive with the disk in a range. Up to `own` it is known whose bytes the archive has.
+    fn compare_range(
         &self,
-        from: Position,
-        end: Position,
+        range: Range<Position>,
+        own: Position,
         log: &dyn ArchiveLog,
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<Compared, ArchiveError> {
-        let (mut compared, mut at) = (Compared::Nothing, from);
+        let (mut compared, mut at, end) = (Compared::default(), range.start, range.end);
         let (mut there, mut here) = (vec![0; COMPARED_BYTES as usize], vec![0; COMPARED_BYTES as usize]);
         while at < end {
             if is_stopped() {
@@ -490,6 +492,9 @@ impl Archived {
             let read = match log.read(at, &mut there[..len])? {
                 ArchiveRead::Bytes(read) => read,
                 ArchiveRead::Hole { to } => {
+                    if self.had_bytes(at.max(own)..to).map_err(disk_failed)? {
+                        compared.unseen_below = to;
+                    }
                     at = to.max(at + 1);
                     continue;
                 }
@@ -501,15 +506,29 @@ impl Archived {
             };
             let on_disk = self.disk.clone().read_into(at, &mut here[..read]).map_err(disk_failed)?.len;
             if here[..on_disk] != there[..on_disk] {
-                return Ok(Compared::Other(at));
+                return Ok(Compared { other: Some(at), ..compared });
             }
-            if on_disk > 0 {
-                compared = Compared::Same;
-            }
+            compared.same |= on_disk > 0;
             // A hole of the disk has nothing to compare.
             at += if on_disk > 0 { on_disk } else { read } as u64;
+            if on_disk == 0 && at > own {
+                compared.unseen_below = at;
+            }
         }
         Ok(compared)
+    }
+
+    /// Whether bytes were ever written to the disk in a range.
+    fn had_bytes(&self, range: Range<Position>) -> Result<bool, ReadError> {
+        let (mut disk, mut at) = (self.disk.clone(), range.start);
+        while at < range.end {
+            match disk.read(at)? {
+                Read::Hole(hole) if hole.cause == HoleCause::Marked => at = hole.range.end,
+                Read::End { .. } => break,
+                _ => return Ok(true),
+            }
+        }
+        Ok(false)
     }
 }
 

@@ -586,12 +586,15 @@ impl<S: SourceRing> Merger<S> {
         let own = |number, wanted: [Position; 3]| {
             let source: &MergeSource<S> = sources.get(&number)?;
             let first = wanted.into_iter().filter(|wanted| *wanted > 0).min()?;
-            let [.., to_archive] = wanted;
-            let is_lost = source.owes_loss.replace(false) || first <= source.lost_below;
-            // A loss of the disk answers all.
+            let [to_store, to_sync, to_archive] = wanted;
+            let lost = 1..=source.lost_below;
+            let is_lost =
+                source.owes_loss.replace(false) || lost.contains(&to_store) || lost.contains(&to_sync);
+            // A loss of the disk answers all. What the disk has lost before is not in the archive either.
             let misses = !is_lost
                 && to_archive > 0
-                && (source.owes_archive_loss.replace(false) || to_archive <= source.unarchived_below);
+                && (source.owes_archive_loss.replace(false)
+                    || to_archive <= source.unarchived_below.max(source.lost_below));
             let early = if planted::is(planted::STORED_EARLY) { first } else { 0 };
             (!is_lost).then_some(Own { stored: source.reached.merged.max(early), misses })
         };

@@ -1,7 +1,5 @@
 //! What is copied, and what is known of it.
 
-use std::ops::Range;
-
 use seglog::{Log, Options, SyncPolicy};
 
 use super::*;
@@ -65,6 +63,7 @@ fn only_what_is_on_the_disk_is_copied_and_holes_are_kept() {
 struct Moved {
     kept: Mutex<Range<Position>>,
     bytes: u8,
+    hole: Range<Position>,
 }
 
 impl Archive for Arc<Moved> {
@@ -93,7 +92,11 @@ impl ArchiveLog for Moved {
         if !kept.contains(&position) {
             return Ok(ArchiveRead::End);
         }
-        let len = out.len().min((kept.end - position) as usize);
+        if self.hole.contains(&position) {
+            return Ok(ArchiveRead::Hole { to: self.hole.end });
+        }
+        let end = if position < self.hole.start { self.hole.start } else { kept.end };
+        let len = out.len().min((end - position) as usize);
         out[..len].fill(self.bytes);
         Ok(ArchiveRead::Bytes(len))
     }
@@ -135,13 +138,14 @@ fn what_somebody_else_has_written_is_not_confirmed() {
 fn what_nothing_proves_may_be_missing() {
     let dir = tempfile::tempdir().unwrap();
     let (log, file) = (log(dir.path(), 1_000), dir.path().join("archive"));
-    let opened = |kept: Range<Position>| {
+    let opened_with = |kept: Range<Position>, hole| {
         let archived = archived(&log, &file);
-        let archive = Arc::new(Moved { kept: Mutex::new(kept), bytes: 7 });
+        let archive = Arc::new(Moved { kept: Mutex::new(kept), bytes: 7, hole });
         let mut copier = archived.copier.lock();
         let is_open = archived.open(&mut copier, &archive, &|| false).is_some();
         is_open.then(|| (archived.confirmed().unwrap(), archived.missing_below()))
     };
+    let opened = |kept| opened_with(kept, 0..0);
     // A file of before, or none: the bytes are the same, and what lies before them is not known.
     std::fs::write(&file, "00000000000000000300 00000000000000000500\n").unwrap();
     assert_eq!(opened(0..500), Some((500, 500)));
@@ -157,4 +161,9 @@ fn what_nothing_proves_may_be_missing() {
     assert_eq!(opened(0..200), Some((200, 0)), "its end was taken away, and comes again");
     note("300,500,0");
     assert_eq!(opened(400..500), Some((500, 500)), "what was written at 300 cannot be compared");
+    // Another broker's disk had removed what this one has.
+    for (hole, missing_below) in [(300..400, 400), (200..301, 301), (200..300, 0)] {
+        note("300,500,0");
+        assert_eq!(opened_with(0..500, hole), Some((500, missing_below)));
+    }
 }
