@@ -97,6 +97,12 @@ impl<J> Events<J> {
     fn add_note(&mut self, note: Note) {
         match note {
             Note::Arrived(_) | Note::Asked(_) | Note::AskedDisk(_) | Note::Lacks(..) | Note::Stop(_) => {}
+            // The first one counts: the questions behind it are answered afterwards.
+            Note::Again(_) => {
+                if self.news.iter().any(|news| matches!(news, News::Note(other) if *other == note)) {
+                    return;
+                }
+            }
             // The last one counts.
             Note::Finish(_) | Note::Resume(_) => {
                 self.news.retain(|news| !matches!(news, News::Note(other) if *other == note));

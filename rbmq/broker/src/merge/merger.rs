@@ -108,6 +108,8 @@ pub(super) enum Note {
     AskedDisk(u32),
     /// What is taken for merged of a publisher below a position is at another broker, as far as it says.
     Lacks(u32, Position),
+    /// The publisher names its buffer again: what it was told may be lost with its connection.
+    Again(u32),
     /// The publisher goes to another broker with what is not merged.
     Stop(u32),
     /// The publisher is removed with its data.
@@ -145,6 +147,7 @@ impl Note {
             | Self::Asked(number)
             | Self::AskedDisk(number)
             | Self::Lacks(number, _)
+            | Self::Again(number)
             | Self::Stop(number)
             | Self::Remove(number) => number,
         }
@@ -192,6 +195,8 @@ struct MergeSource<S> {
     /// The same of what may be missing in the archive, for those who ask about the archive.
     unarchived_below: Position,
     owes_archive_loss: Cell<bool>,
+    /// It was told of a loss of the disk, and of the archive, and has asked nothing since: it may not have heard.
+    told: [Cell<bool>; 2],
 }
 
 impl<S> MergeSource<S> {
@@ -200,6 +205,22 @@ impl<S> MergeSource<S> {
         self.lost_below = below;
         self.unarchived_below = self.unarchived_below.max(below);
         self.owes_archive_loss = Cell::new(true);
+    }
+
+    /// Whether a loss of the disk, or of the archive, is owed. It is told then.
+    fn tells_loss(&self, of_archive: bool) -> bool {
+        let owes = if of_archive { &self.owes_archive_loss } else { &self.owes_loss };
+        let is_owed = owes.replace(false);
+        let told = &self.told[usize::from(of_archive)];
+        told.set(told.get() | is_owed);
+        is_owed
+    }
+
+    /// What the publisher may not have heard is owed again.
+    fn owe_again(&self) {
+        for (owes, told) in [&self.owes_loss, &self.owes_archive_loss].into_iter().zip(&self.told) {
+            owes.set(owes.get() | told.take());
+        }
     }
 
     /// All that was merged of the publisher may be missing in the archive.
@@ -292,6 +313,7 @@ impl<S: SourceRing> Merger<S> {
             owes_loss: Cell::new(false),
             unarchived_below: 0,
             owes_archive_loss: Cell::new(false),
+            told: Default::default(),
         };
         if self.disk.misses() {
             // Nobody knows which bytes are whose.
@@ -360,6 +382,7 @@ impl<S: SourceRing> Merger<S> {
                 if let Some(source) = self.sources.get(&number) {
                     // Reset before reading, as for arrivals.
                     source.signals.asked_disk.swap(false, Ordering::AcqRel);
+                    source.told.iter().for_each(|told| told.set(false));
                     let wanted = source.signals.disk.each_ref();
                     self.disk.ask(number, wanted.map(|position| position.load(Ordering::Acquire)));
                 }
@@ -367,6 +390,7 @@ impl<S: SourceRing> Merger<S> {
             Note::Lacks(number, below) => {
                 self.sources.get_mut(&number).into_iter().for_each(|source| source.lacks(below));
             }
+            Note::Again(number) => self.sources.get(&number).into_iter().for_each(MergeSource::owe_again),
             Note::Stop(number) => self.stop(number),
             Note::Remove(number) => drop(self.remove(number)),
         }
@@ -588,13 +612,11 @@ impl<S: SourceRing> Merger<S> {
             let first = wanted.into_iter().filter(|wanted| *wanted > 0).min()?;
             let [to_store, to_sync, to_archive] = wanted;
             let lost = 1..=source.lost_below;
-            let is_lost =
-                source.owes_loss.replace(false) || lost.contains(&to_store) || lost.contains(&to_sync);
+            let is_lost = source.tells_loss(false) || lost.contains(&to_store) || lost.contains(&to_sync);
             // A loss of the disk answers all. What the disk has lost before is not in the archive either.
             let misses = !is_lost
                 && to_archive > 0
-                && (source.owes_archive_loss.replace(false)
-                    || to_archive <= source.unarchived_below.max(source.lost_below));
+                && (source.tells_loss(true) || to_archive <= source.unarchived_below.max(source.lost_below));
             let early = if planted::is(planted::STORED_EARLY) { first } else { 0 };
             (!is_lost).then_some(Own { stored: source.reached.merged.max(early), misses })
         };

@@ -73,7 +73,7 @@ impl MergedTopics {
         let Some(member) = self.members.get(key, create.bid) else {
             return self.open(tables, key, create, None, fx);
         };
-        let (out_bid, stage, bid) = (member.out_bid, member.stage, create.bid);
+        let (out_bid, stage, bid, number) = (member.out_bid, member.stage, create.bid, member.number);
         if self.members.name(out_bid) != Some(&create.topic) {
             let topic = self.members.name(out_bid).map_or("", TopicName::as_str);
             let reason = format!("buffer {bid} of this publisher already belongs to topic '{topic}'");
@@ -83,6 +83,7 @@ impl MergedTopics {
             // The answer follows when the publisher's framework has answered, and that of a moving one when it is known how far it is.
             Stage::Opening | Stage::Moving => {}
             Stage::Live | Stage::Away | Stage::Closing(_) | Stage::Leaving => {
+                self.members.topic(out_bid).into_iter().for_each(|topic| topic.again(number));
                 answer_created(key, bid, out_bid, fx);
             }
             Stage::Ended(end) => {

@@ -446,10 +446,15 @@ fn what_may_be_missing_in_the_archive_is_told_once() {
     world.log.missing = 5;
     world.merger.settle_disk(&world.log);
     world.step(&Step::Deliver(0, 10));
+    // It may not have heard, if its connection ends before it asks again.
+    assert_eq!(ask(&mut world, 20), "Missing");
+    world.merger.note(Note::Again(0));
     assert_eq!(
         [20, 20, 10, 20].map(|at| ask(&mut world, at)).join(" "),
         format!("Missing {0} Missing {0}", "Stored([20, 20, 20])")
     );
+    world.merger.note(Note::Again(0));
+    assert_eq!(ask(&mut world, 20), "Stored([20, 20, 20])");
     // Nobody knows which of its bytes are missing. A new publisher has none.
     for (from, told) in [(20, "Missing"), (0, "Stored([10, 10, 10])")] {
         world.merger.note(Note::Remove(0));

@@ -156,6 +156,11 @@ impl MergedTopic {
         self.post(Event::Note(Note::Lacks(number, below)));
     }
 
+    /// A publisher names its buffer again, perhaps over another connection.
+    pub(super) fn again(&self, number: u32) {
+        self.post(Event::Note(Note::Again(number)));
+    }
+
     /// No byte of a publisher is merged any more. [`inbox::Event::Stopped`] says how far its log was, and the publisher is removed.
     pub(super) fn stop(&self, number: u32) {
         self.post(Event::Note(Note::Stop(number)));
