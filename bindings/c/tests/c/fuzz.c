@@ -159,7 +159,7 @@ static void make_clients(fuzzer *f) {
     case 2: if (below(f, 8) == 0 && CALL(f, rbmq_observer_connect(broker, NULL, (rbmq_observer **)&made))) keep(f, OBSERVER, made); break;
     case 3: if (CALL(f, rbmq_publisher_topic(H(f, PUBLISHER), topic, &options, (rbmq_topic **)&made))) keep(f, TOPIC, made); break;
     case 4: CALL(f, rbmq_subscriber_subscribe(H(f, SUBSCRIBER), topic, NULL)); break;
-    case 5: if (CALL(f, rbmq_topic_confirmation(H(f, TOPIC), below(f, 100), below(f, 5), (rbmq_confirmation **)&made))) keep(f, CONFIRMATION, made); break;
+    case 5: if (CALL(f, rbmq_topic_confirmation(H(f, TOPIC), below(f, 100), below(f, 7), (rbmq_confirmation **)&made))) keep(f, CONFIRMATION, made); break;
     case 6: if (CALL(f, rbmq_subscriber_batch_defer(H(f, SUBSCRIBER), (rbmq_deferred **)&made))) keep(f, DEFERRED, made); break;
     default: if (CALL(f, cmq_new_rq("127.0.0.1:0", below(f, 2) ? &deliver : NULL, (cmq_queue **)&made))) keep(f, QUEUE, made); break;
     }
@@ -286,7 +286,7 @@ static void topics(fuzzer *f) {
     case 3: CALL(f, rbmq_topic_batch_push(H(f, TOPIC), bytes, below(f, 300))); break;
     case 4: CALL(f, rbmq_topic_batch_deliver(H(f, TOPIC), &end)); break;
     case 5: CALL(f, rbmq_topic_batch_cancel(H(f, TOPIC))); break;
-    case 6: CALL(f, rbmq_topic_confirm(H(f, TOPIC), below(f, 10000), below(f, 5), TIMEOUT(f), &confirmed)); break;
+    case 6: CALL(f, rbmq_topic_confirm(H(f, TOPIC), below(f, 10000), below(f, 7), TIMEOUT(f), &confirmed)); break;
     case 7: CALL(f, rbmq_confirmation_wait(H(f, CONFIRMATION), &confirmed, TIMEOUT(f))); break;
     case 8: CALL(f, rbmq_topic_get_info(H(f, TOPIC), &info)); break;
     case 9: if (!claim->claim) CALL(f, rbmq_topic_claim(H(f, TOPIC), below(f, 3000), TIMEOUT(f), claim)); break;

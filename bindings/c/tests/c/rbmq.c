@@ -352,7 +352,8 @@ static void disk(void) {
     OK(rbmq_publisher_topic(publisher, observed, NULL, &plain));
     OK(rbmq_topic_publish(plain, "memory", 6, WAIT, &end));
     FAILS(rbmq_topic_confirm(plain, end, RBMQ_LEVEL_STORED, WAIT, NULL), RB_ERR_REFUSED, "keep = true");
-    FAILS(rbmq_topic_confirm(plain, end, 5, WAIT, NULL), RB_ERR_ARGUMENT, "5 is no level");
+    FAILS(rbmq_topic_confirm(plain, end, RBMQ_LEVEL_ARCHIVED, WAIT, NULL), RB_ERR_REFUSED, "keep = true");
+    FAILS(rbmq_topic_confirm(plain, end, 6, WAIT, NULL), RB_ERR_ARGUMENT, "6 is no level");
     OK(rbmq_topic_free(plain));
     OK(rbmq_topic_free(topic));
     OK(rbmq_publisher_free(publisher));

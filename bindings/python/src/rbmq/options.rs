@@ -102,7 +102,8 @@ pub fn framing(name: &str) -> PyResult<Framing> {
 pub fn level(name: &str) -> PyResult<ConfirmLevel> {
     let known = ConfirmLevel::ALL.into_iter().find(|level| level.to_string() == name);
     known.ok_or_else(|| {
-        PyValueError::new_err(format!("'{name}' is no level; it is 'accepted', 'delivered' or 'consumed'"))
+        let levels = ConfirmLevel::ALL.map(|level| format!("'{level}'")).join(", ");
+        PyValueError::new_err(format!("'{name}' is no level; the levels are {levels}"))
     })
 }
 
