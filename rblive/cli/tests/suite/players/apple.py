@@ -58,7 +58,8 @@ def us(seconds):
 def multivariant(url, picture, variants):
     """Checks the multivariant playlist, and returns the addresses of its variants and the attributes of the first one."""
     main = playlist(url)
-    need(main.is_variant and main.is_independent_segments, "Apple: independent segments are announced", url)
+    # Whether segments are independent is said by the playlists of media, since it may change.
+    need(main.is_variant, "the playlist of variants", url)
     need(len(main.playlists) == variants, "the variants", len(main.playlists))
     for own in main.playlists:
         about = own.stream_info

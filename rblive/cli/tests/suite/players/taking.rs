@@ -72,8 +72,12 @@ pub struct Frames {
 /// since the ways from encoder to player write what is beside them differently; frames of sound as they were encoded.
 pub fn compare(pushed: &Path, taken: &Path) -> Frames {
     let sound = |file: &Path| sums(file, &["-map", "0:a", "-c", "copy"]);
-    let (video, audio) = (compare_pictures(pushed, taken), sound(taken));
-    is_piece(&sound(pushed), &audio, "frames of sound");
+    let (video, all, mut audio) = (compare_pictures(pushed, taken), sound(pushed), sound(taken));
+    // The sound of an encoder begins some frames later than its pictures. Silence comes before it.
+    let silent = audio.iter().take_while(|sum| !all.contains(sum)).count();
+    assert!(silent < 6, "{silent} frames of sound that were not pushed");
+    audio.drain(..silent);
+    is_piece(&all, &audio, "frames of sound");
     Frames { video, audio: audio.len() }
 }
 
