@@ -110,6 +110,8 @@ fn an_offline_subscriber_with_drop_or_disconnect_blocks_no_publisher() {
         drop(away);
         until("the subscriber is gone", || writer.subscribers() == 0);
         fill(&mut writer, 1000, LONG).unwrap();
+        // What is still on its way to the broker could be lost once more.
+        writer.flush(Some(LONG)).unwrap();
         let mut back = subscriber(&broker, name, builder());
         let lost = notice(&mut back, |notice| match notice {
             Notice::Lost { from, to, .. } => Some(to - from),
