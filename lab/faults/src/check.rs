@@ -1,4 +1,4 @@
-//! What clients may say after a round, whatever happened in it.
+//! The rules for what clients may say after a round, whatever happened in it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -11,14 +11,14 @@ use crate::readers::{Heard, Mark, Notes};
 /// The most examples of one kind of fault.
 const EXAMPLES: usize = 5;
 
-/// What clients saw.
+/// The messages and answers that clients saw.
 #[derive(Debug, Default)]
 pub struct Evidence {
-    /// What publishers did and were told.
+    /// The messages of publishers, and the answers that they got.
     pub published: Vec<Published>,
-    /// What subscribers read while faults happened.
+    /// The messages that subscribers read while faults happened.
     pub live: Vec<Notes>,
-    /// What subscribers of each broker read afterwards, from the beginning on.
+    /// The messages that subscribers of each broker read afterwards, from the beginning on.
     pub last: Vec<Notes>,
     /// Whether a broker was killed: what only its memory had may be missing.
     pub had_death: bool,
@@ -167,7 +167,7 @@ impl Evidence {
     }
 }
 
-/// What a subscriber did not get and was not told of, and what it got twice.
+/// The messages that a subscriber did not get and was not told of, and those that it got twice.
 fn holes(notes: &Notes) -> Vec<String> {
     let mut ends: HashMap<Epoch, Position> = HashMap::new();
     let mut holes = Vec::new();

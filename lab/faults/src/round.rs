@@ -32,7 +32,7 @@ pub struct Report {
     pub plan: Plan,
     /// What happened.
     pub steps: Vec<Step>,
-    /// What clients saw.
+    /// The messages and answers that clients saw.
     pub evidence: Evidence,
     /// The changes of owners.
     pub terms: u64,

@@ -65,7 +65,7 @@ mod cluster_faults {
     }
 
     #[test]
-    #[ignore = "it takes minutes, and shows how long topics pause"]
+    #[ignore = "long: shows how long topics pause"]
     fn what_happens_to_each_broker_in_turn_costs_pauses_alone() {
         if !is_here("what_happens_to_each_broker_in_turn_costs_pauses_alone") {
             return;

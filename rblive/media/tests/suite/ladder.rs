@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use rblive_media::segmenter::{Part, Segmenter, SegmenterConfig};
 use rblive_media::timeline::Timeline;
-use rblive_media::unit::{
-    AccessUnit, AudioCodec, AudioConfig, Input, Media, TICKS_PER_SECOND, TrackConfig, VideoCodec, VideoConfig,
-};
+use rblive_media::unit::{AccessUnit, Input, Media, TICKS_PER_SECOND, TrackConfig, VideoCodec, VideoConfig};
+
+use crate::live::aac;
 
 const FRAME: i64 = TICKS_PER_SECOND / 25;
 const FIRST: u64 = 500;
@@ -35,14 +35,7 @@ impl Rendition {
             height: 90,
             frames_per_1000_s: 25_000,
         });
-        let audio = TrackConfig::Audio(AudioConfig {
-            codec: AudioCodec::Aac,
-            record: Bytes::from_static(&[0x11, 0x90]),
-            name: "mp4a.40.2".to_owned(),
-            sample_rate: 48_000,
-            channels: 2,
-            frame_samples: 1024,
-        });
+        let audio = TrackConfig::Audio(aac());
         let is_video = self.media == Media::Video;
         self.push(Input::Tracks { video: is_video, audio: !is_video });
         self.push(Input::Config(if is_video { video } else { audio }));

@@ -4,9 +4,9 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 use rblive_media::segmenter::{Part, Segmenter, SegmenterConfig, SegmenterError};
-use rblive_media::unit::{
-    AccessUnit, AudioCodec, AudioConfig, Input, Media, TICKS_PER_SECOND, TrackConfig, VideoCodec, VideoConfig,
-};
+use rblive_media::unit::{AccessUnit, Input, Media, TICKS_PER_SECOND, TrackConfig, VideoCodec, VideoConfig};
+
+use crate::live::aac;
 
 fn video(name: &str) -> Input {
     Input::Config(TrackConfig::Video(VideoConfig {
@@ -20,14 +20,7 @@ fn video(name: &str) -> Input {
 }
 
 fn audio() -> Input {
-    Input::Config(TrackConfig::Audio(AudioConfig {
-        codec: AudioCodec::Aac,
-        record: Bytes::from_static(&[0x11, 0x90]),
-        name: "mp4a.40.2".to_owned(),
-        sample_rate: 48_000,
-        channels: 2,
-        frame_samples: 1024,
-    }))
+    Input::Config(TrackConfig::Audio(aac()))
 }
 
 fn unit(media: Media, dts: i64, pts: i64, key: bool) -> Input {
