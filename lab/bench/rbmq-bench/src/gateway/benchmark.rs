@@ -61,6 +61,8 @@ impl Benchmark {
         cpu_s: impl Fn() -> f64,
     ) -> Result<Measured, BenchError> {
         let messages = if self.pipeline > 1 { messages } else { messages.div_ceil(10) };
+        // The program sends whole pipelines. If it has sent more than it was asked for at the moment it prints its progress, it says that all clients are gone and fails.
+        let messages = messages.next_multiple_of(u64::from(self.pipeline));
         let payload = "x".repeat(size as usize);
         let said = |said: &str| BenchError::PeerSaid { peer: PROGRAM.to_owned(), said: said.to_owned() };
         let (host, port) = addr.split_once(':').ok_or_else(|| said(addr))?;
