@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::etcd::{KeyValue, Snapshot};
+use etcd::{KeyValue, Snapshot};
 
 /// The longest name of a member or of a cluster, in bytes.
 pub const MAX_NAME_BYTES: usize = 128;

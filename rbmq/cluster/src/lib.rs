@@ -9,16 +9,16 @@
 //!                                   etcd::Client, etcd::Watch
 //! ```
 //!
-//! [`etcd`] is a client of etcd's JSON gateway over HTTP/1.1, which every etcd since 3.4 has. It blocks, belongs to one thread, and has no
-//! runtime.
+//! [`etcd`](mod@etcd) is a client of etcd's JSON gateway over HTTP/1.1, which every etcd since 3.4 has. It blocks, belongs to one thread, and
+//! has no runtime.
 #![forbid(unsafe_code)]
 
-pub mod etcd;
 mod keys;
 mod machine;
 mod membership;
 mod memo;
 
+pub use etcd;
 pub use keys::{Entry, Keys, MAX_NAME_BYTES, Map, Member, group_of, is_name};
 pub use machine::{Machine, MemberSettings, OnLoss, Outcome, Owner, Status, Step};
 pub use membership::{Hooks, Membership};

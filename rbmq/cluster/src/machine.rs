@@ -17,8 +17,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::etcd::{Change, Compare, Lease, Snapshot, Txn};
 use super::keys::{Entry, Keys, Map, Member};
+use etcd::{Change, Compare, Lease, Snapshot, Txn};
 
 /// The groups of one transaction, each with at most three conditions. etcd takes 128 by default.
 const BATCH: usize = 40;

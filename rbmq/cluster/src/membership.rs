@@ -11,10 +11,10 @@ use locks::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use tracing::{info, warn};
 
-use super::etcd::{Client, ClientSettings, EtcdError, News, Snapshot, Watch};
 use super::keys::group_of;
 use super::machine::{Machine, MemberSettings, Outcome, Owner, Status, Step};
 use super::memo::{Keeper, Memo};
+use etcd::{Client, ClientSettings, EtcdError, News, Snapshot, Watch};
 
 /// What a member asks and tells its broker.
 pub struct Hooks {

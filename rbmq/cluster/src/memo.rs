@@ -13,8 +13,8 @@ use locks::{Condvar, Mutex};
 use serde_json::{Value, json};
 use tracing::warn;
 
-use super::etcd::{KeyValue, Snapshot};
 use super::keys::hash;
+use etcd::{KeyValue, Snapshot};
 
 const VERSION: u64 = 1;
 /// The largest file that is read.

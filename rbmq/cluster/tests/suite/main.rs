@@ -1,11 +1,9 @@
-//! Tests with a real etcd, with one that lies, and with a model of it.
+//! Tests with a real etcd, and with a model of it.
 
-mod hostile;
 mod members;
 mod model;
-mod real;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rbmq_cluster::etcd::{Client, ClientSettings, Endpoint};
 
@@ -17,9 +15,4 @@ fn client(endpoints: &[String], timeout: Duration) -> Client {
 fn settings(endpoints: &[String], timeout: Duration) -> ClientSettings {
     let endpoints = endpoints.iter().map(|url| url.parse::<Endpoint>().expect("an endpoint")).collect();
     ClientSettings { endpoints, tls: None, login: None, timeout }
-}
-
-/// The time at which a wait is over.
-fn long() -> Instant {
-    Instant::now() + testkit::LONG
 }

@@ -3,8 +3,8 @@
 use std::process::Command;
 use std::time::Duration;
 
+use etcd::{Change, Client, Compare, EtcdError, News, Txn};
 use peers::Secret;
-use rbmq_cluster::etcd::{Change, Client, Compare, EtcdError, News, Txn};
 use testkit::{Etcd, until};
 
 use super::{client, long, settings};

@@ -35,7 +35,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(endpoint: Endpoint, connection: Connection) -> Self {
+    pub(crate) fn new(endpoint: Endpoint, connection: Connection) -> Self {
         Self { endpoint, connection, text: Vec::new() }
     }
 

@@ -7,6 +7,7 @@
 //!
 //! What a store answers is data: every body has a limit, every call a time, and an answer that makes no sense is an error that names the
 //! endpoint.
+#![forbid(unsafe_code)]
 
 mod client;
 mod connection;

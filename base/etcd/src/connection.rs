@@ -20,10 +20,10 @@ const SHORTEST: Duration = Duration::from_millis(1);
 
 /// The beginning of an answer.
 #[derive(Debug)]
-pub(super) struct Head {
-    pub(super) status: u16,
+pub(crate) struct Head {
+    pub(crate) status: u16,
     /// Where a redirect leads.
-    pub(super) location: Option<String>,
+    pub(crate) location: Option<String>,
 }
 
 /// How far the body of an answer was read.
@@ -44,7 +44,7 @@ enum Body {
     Done,
 }
 
-pub(super) struct Connection {
+pub(crate) struct Connection {
     stream: BufReader<Stream>,
     host: String,
     body: Body,
@@ -125,7 +125,7 @@ impl Write for Stream {
 
 impl Connection {
     /// Connects.
-    pub(super) fn open(
+    pub(crate) fn open(
         endpoint: &Endpoint,
         tls: Option<&Arc<ClientConfig>>,
         until: Instant,
@@ -154,17 +154,17 @@ impl Connection {
     }
 
     /// The time at which reads and writes end.
-    pub(super) fn set_end(&mut self, until: Instant) {
+    pub(crate) fn set_end(&mut self, until: Instant) {
         self.stream.get_mut().timed().until = until;
     }
 
     /// Whether another request may follow: the answer before was read to its end.
-    pub(super) fn is_free(&self) -> bool {
+    pub(crate) fn is_free(&self) -> bool {
         self.stays && self.body == Body::Done
     }
 
     /// Sends a request, and reads the head of its answer.
-    pub(super) fn request(&mut self, path: &str, body: &str, token: Option<&str>) -> io::Result<Head> {
+    pub(crate) fn request(&mut self, path: &str, body: &str, token: Option<&str>) -> io::Result<Head> {
         let (host, length) = (&self.host, body.len());
         let mut request = format!(
             "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n"
@@ -231,7 +231,7 @@ impl Connection {
     }
 
     /// Appends bytes of the body, at least one unless it has ended. After an error of time the call may be repeated.
-    pub(super) fn read_some(&mut self, out: &mut Vec<u8>) -> io::Result<usize> {
+    pub(crate) fn read_some(&mut self, out: &mut Vec<u8>) -> io::Result<usize> {
         loop {
             match self.body {
                 Body::Done => return Ok(0),
@@ -292,7 +292,7 @@ impl Connection {
     }
 
     /// Reads the rest of the body, which may have so many bytes.
-    pub(super) fn read_all(&mut self, most: usize) -> io::Result<Vec<u8>> {
+    pub(crate) fn read_all(&mut self, most: usize) -> io::Result<Vec<u8>> {
         let mut body = Vec::new();
         while self.read_some(&mut body)? > 0 {
             if body.len() > most {

@@ -114,7 +114,7 @@ impl Change {
 }
 
 impl Txn {
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let compares: Vec<_> = self.compares.iter().map(Compare::json).collect();
         let changes: Vec<_> = self.changes.iter().map(Change::json).collect();
         json!({ "compare": compares, "success": changes })
@@ -122,13 +122,13 @@ impl Txn {
 }
 
 /// The request of all keys that begin with `prefix`, from `from` on, at a revision; 0: now.
-pub(super) fn range(prefix: &str, from: &str, page: usize, revision: i64) -> Value {
+pub(crate) fn range(prefix: &str, from: &str, page: usize, revision: i64) -> Value {
     json!({ "key": coded(from), "range_end": BASE64.encode(&end(prefix)), "limit": page.to_string(),
         "revision": revision.to_string() })
 }
 
 /// The request to be told of changes of these keys.
-pub(super) fn watch(prefix: &str, from: i64) -> Value {
+pub(crate) fn watch(prefix: &str, from: i64) -> Value {
     let (key, end) = (coded(prefix), BASE64.encode(&end(prefix)));
     json!({ "create_request": { "key": key, "range_end": end, "start_revision": from.to_string() } })
 }
@@ -144,7 +144,7 @@ fn end(prefix: &str) -> Vec<u8> {
 }
 
 /// A number of an answer; 0 if there is none.
-pub(super) fn number(value: &Value, name: &str) -> Result<i64, String> {
+pub(crate) fn number(value: &Value, name: &str) -> Result<i64, String> {
     let found = match &value[name] {
         Value::Null => Some(0),
         Value::String(digits) => digits.parse().ok(),
@@ -165,7 +165,7 @@ fn bytes(value: &Value, name: &str) -> Result<Vec<u8>, String> {
 }
 
 /// The revision in the header of an answer. Every answer has one.
-pub(super) fn revision(answer: &Value) -> Result<i64, String> {
+pub(crate) fn revision(answer: &Value) -> Result<i64, String> {
     match number(&answer["header"], "revision")? {
         revision if revision > 0 => Ok(revision),
         _ => Err("there is no revision".into()),
@@ -173,7 +173,7 @@ pub(super) fn revision(answer: &Value) -> Result<i64, String> {
 }
 
 /// The keys of the answer to [`range`], and whether there are more.
-pub(super) fn keys(answer: &Value) -> Result<(Snapshot, bool), String> {
+pub(crate) fn keys(answer: &Value) -> Result<(Snapshot, bool), String> {
     let none = Vec::new();
     let keys = match &answer["kvs"] {
         Value::Null => &none,
@@ -197,7 +197,7 @@ fn key(value: &Value) -> Result<KeyValue, String> {
 }
 
 /// The lease of the answers to grants and renewals.
-pub(super) fn lease(answer: &Value) -> Result<Lease, String> {
+pub(crate) fn lease(answer: &Value) -> Result<Lease, String> {
     let ttl = number(answer, "TTL")?;
     let lease = Lease { id: number(answer, "ID")?, ttl_s: u64::try_from(ttl).unwrap_or(0) };
     if lease.id == 0 { Err("there is no lease".into()) } else { Ok(lease) }

@@ -9,10 +9,10 @@ const USUAL_PORT: u16 = 2379;
 /// The URL of an etcd: `http://HOST:PORT` or `https://HOST:PORT`. Without a port it is 2379.
 ///
 /// ```
-/// # use rbmq_cluster::etcd::Endpoint;
+/// # use etcd::Endpoint;
 /// let endpoint: Endpoint = "https://[2001:db8::1]/".parse()?;
 /// assert_eq!(endpoint.to_string(), "https://[2001:db8::1]:2379");
-/// # Ok::<(), rbmq_cluster::etcd::EndpointError>(())
+/// # Ok::<(), etcd::EndpointError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
@@ -76,7 +76,7 @@ impl Endpoint {
     }
 
     /// `HOST:PORT`.
-    pub(super) fn authority(&self) -> String {
+    pub(crate) fn authority(&self) -> String {
         match self.host.contains(':') {
             true => format!("[{}]:{}", self.host, self.port),
             false => format!("{}:{}", self.host, self.port),

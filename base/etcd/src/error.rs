@@ -60,7 +60,7 @@ const FINAL: [i64; 5] = [3, 5, 7, 9, UNAUTHENTICATED];
 
 impl EtcdError {
     /// What went wrong on a connection.
-    pub(super) fn of_io(endpoint: &Endpoint, error: io::Error) -> Self {
+    pub(crate) fn of_io(endpoint: &Endpoint, error: io::Error) -> Self {
         let endpoint = endpoint.to_string();
         match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::TimedOut { endpoint },
@@ -72,19 +72,19 @@ impl EtcdError {
     }
 
     /// Whether another endpoint would answer the same.
-    pub(super) fn is_final(&self) -> bool {
+    pub(crate) fn is_final(&self) -> bool {
         matches!(self, Self::Refused { .. })
     }
 
     /// Whether the token is no more valid, as after a restart of etcd.
-    pub(super) fn wants_login(&self) -> bool {
+    pub(crate) fn wants_login(&self) -> bool {
         // etcd 3.4 answers an old revision of its users with code 3.
         matches!(self, Self::Refused { code, message, .. }
             if *code == UNAUTHENTICATED || message.contains("revision of auth store"))
     }
 
     /// An answer of etcd that is an error.
-    pub(super) fn of_status(endpoint: &Endpoint, status: u16, code: i64, message: String) -> Self {
+    pub(crate) fn of_status(endpoint: &Endpoint, status: u16, code: i64, message: String) -> Self {
         let endpoint = endpoint.to_string();
         match FINAL.contains(&code) || matches!(status, 401 | 403) {
             true => Self::Refused { endpoint, code, message },
@@ -96,9 +96,9 @@ impl EtcdError {
 /// Marks an [`io::Error`] as an answer that makes no sense.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct Senseless(pub(super) String);
+pub(crate) struct Senseless(pub(crate) String);
 
 /// An error of the connection for an answer that makes no sense.
-pub(super) fn senseless(problem: impl Into<String>) -> io::Error {
+pub(crate) fn senseless(problem: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, Senseless(problem.into()))
 }

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use rbmq_cluster::etcd::{EtcdError, News, Txn};
+use etcd::{EtcdError, News, Txn};
 
 use super::{client, long};
 
@@ -168,7 +168,7 @@ fn a_connection_that_has_ended_is_made_anew_and_errors_may_have_trailers() {
 }
 
 /// A watch that gets this text as its body.
-fn watch_of(body: &str) -> (rbmq_cluster::etcd::Watch, False) {
+fn watch_of(body: &str) -> (etcd::Watch, False) {
     let server = False::of(format!("HTTP/1.1 200 OK\r\n\r\n{body}"));
     let watch = client(std::slice::from_ref(&server.url), PATIENT).watch("/a", 3).unwrap();
     (watch, server)
