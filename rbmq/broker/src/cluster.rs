@@ -73,6 +73,12 @@ impl ClusterMember {
 /// each change of an answer the cluster calls [`Watch::cluster_changed`](crate::Watch::cluster_changed), from any thread; then the broker asks for
 /// all that it has open.
 pub trait Cluster: Send + Sync {
+    /// The name of this member, as others see it in [`ClusterMember::id`]: it is that of the next process, too. None: it has no name, and
+    /// the places that it had at other members are kept for their time.
+    fn id(&self) -> Option<String> {
+        None
+    }
+
     /// Who has a kept topic; of a kept space, the name of its log is asked for. A topic that nobody has yet is `Unsettled`, and the question is
     /// the sign that it is wanted.
     fn owner(&self, topic: &TopicName) -> Owner;

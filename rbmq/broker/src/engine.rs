@@ -24,6 +24,7 @@ use super::effects::{Effect, Effects};
 use super::federation::Federation;
 use super::feed::{Feed, FeedError, FeedOptions};
 use super::feeds::Feeds;
+use super::former;
 use super::inbox::{Event, Inbox, ObserverEvent, Stopped};
 use super::kept::{KeepError, ReplayRequest, Replays};
 use super::limits::Refused;
@@ -482,12 +483,14 @@ impl Engine {
         match event {
             OutEvent::Subscribed { conn, bid, name, start, .. } => {
                 self.subscribers.subscribed(conn, bid);
+                former::subscribed(&self.tables, &self.subscribers, conn, bid, &name);
                 self.replays.wake(bid);
                 debug!("buffer {bid}: subscribed by {} from {start}", display_name(&text(&name)));
                 self.count_subscribers(bid);
             }
             OutEvent::Unsubscribed { bid, name, why, .. } => {
                 debug!("buffer {bid}: subscription {} ended: {why}", display_name(&text(&name)));
+                former::unsubscribed(&self.tables, &self.subscribers, bid, &name);
                 self.replays.left(bid);
                 self.tables.admission.left(bid);
                 self.count_subscribers(bid);

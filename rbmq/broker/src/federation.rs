@@ -26,6 +26,7 @@ use super::config::{BrokerSettings, MAX_UPSTREAMS, UpstreamSettings};
 use super::dialer::Dialer;
 use super::effects::{Effect, Effects};
 use super::error::BrokerError;
+use super::former::place_name;
 use super::inbox::Sender;
 use super::limits::ring_bytes;
 use super::outgoing::send;
@@ -44,6 +45,8 @@ pub(super) struct Federation {
     upstreams: Vec<Upstream>,
     routes: Routes,
     dialing: Dialing,
+    /// The name of the places that other brokers keep for this process.
+    place_name: Vec<u8>,
 }
 
 /// A broker that this one receives from.
@@ -72,10 +75,11 @@ impl Dialing {
 }
 
 impl Federation {
-    /// Starts to connect to the upstream brokers of the configuration.
+    /// Starts to connect to the upstream brokers of the configuration. `member`: the name of this broker in its cluster.
     pub(super) fn start(
         ctx: &Context,
         settings: &BrokerSettings,
+        member: Option<&str>,
         events: &Sender,
     ) -> Result<Self, BrokerError> {
         let number = || random().map_err(|e| BrokerError::Random(e.to_string()));
@@ -87,7 +91,8 @@ impl Federation {
             let (settings, dialer) = (settings.clone(), Some(dialing.dial(index, settings)?));
             upstreams.push(Upstream { settings, member: None, dialer });
         }
-        Ok(Self { id, secret, upstreams, routes: Routes::default(), dialing })
+        let (routes, place_name) = (Routes::default(), place_name(member, id));
+        Ok(Self { id, secret, upstreams, routes, dialing, place_name })
     }
 
     /// Receives from these members of the cluster. One that is missing is received from as before until its place is needed: the store of the
@@ -455,7 +460,7 @@ impl Federation {
             .remote_id(Some(topic.bid))
             .start(start)
             .policy(Policy::Block)
-            .durable(format!("rbmq-broker {:032x}", self.id).into_bytes(), hold);
+            .durable(self.place_name.clone(), hold);
         tables.splice(key, out_bid, out_bid, options).map_err(|refused| refused.reason)
     }
 }

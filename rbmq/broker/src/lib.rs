@@ -28,6 +28,7 @@ mod federation;
 mod feed;
 mod feeds;
 mod foreign_connections;
+mod former;
 mod gate;
 #[cfg(feature = "http")]
 pub mod http;
@@ -294,7 +295,7 @@ impl Broker {
     }
 
     /// Stops in order. The broker refuses new connections, disconnects its publishers, waits at most `drain_timeout_ms` until
-    /// the subscribers have received everything, and closes the connections. Returns the number of bytes that the slowest
+    /// the connected subscribers have received everything, and closes the connections. Returns the number of bytes that the slowest
     /// subscriber has not received (0: all subscribers have everything).
     pub fn stop(mut self) -> u64 {
         self.watch.draining.store(true, Ordering::Release);
@@ -306,8 +307,8 @@ impl Broker {
         self.watch.events.event(Event::Drain(reply));
         // The answer comes at once. Without an answer the thread has ended.
         let _ = done.recv_timeout(drain_timeout);
-        // Asks all subscribers for their positions, and waits for the slowest.
-        let _ = self.watch.out.drain(Some(deadline.saturating_duration_since(Instant::now())));
+        // Asks all subscribers that are here for their positions, and waits for the slowest.
+        let _ = self.watch.out.drain_connected(Some(deadline.saturating_duration_since(Instant::now())));
         let left = self.undelivered();
         self.end(Duration::from_secs(1));
         left
@@ -345,10 +346,11 @@ fn engine(
     let gate::Desk { in_force, admission, audit, .. } = desk.clone();
     let (ctx, events) = (&watch.ctx, &watch.events);
     let (settings, gateways) = (config.broker_in_force(), watch.gateways.clone());
+    let member = cluster.as_ref().and_then(|cluster| cluster.id());
     let logins = login::Logins::open(in_force.rules().authenticator, &config.users, audit.clone(), events);
     Ok(engine::Engine {
         subscribers: subscribers::Subscribers::default(),
-        federation: federation::Federation::start(ctx, &config.broker, events)?,
+        federation: federation::Federation::start(ctx, &config.broker, member.as_deref(), events)?,
         migration: path_migration::PathMigration::default(),
         merged,
         replays: watch.replays.clone(),

@@ -51,6 +51,11 @@ impl Subscriber {
     fn own_name(&self) -> String {
         format!("{}/{}", self.identity.user, self.name)
     }
+
+    /// Whether it is another broker.
+    pub(super) fn is_broker(&self) -> bool {
+        self.hop.is_some()
+    }
 }
 
 /// An announcement to a subscriber.

@@ -21,8 +21,12 @@ const MAP_FILE: &str = "+cluster";
 /// How long the broker's thread may take to say that it lives.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
+/// How long the broker serves on while etcd is told that it ends.
+const LEAVE_WITHIN: Duration = Duration::from_secs(2);
+
 /// A broker as a member of a cluster.
 pub(super) struct Member {
+    id: String,
     membership: Membership,
     /// Until it is started.
     client: Mutex<Option<ClientSettings>>,
@@ -143,11 +147,12 @@ impl Member {
             seed,
         };
         info!("member {:?} of the cluster {:?}", settings.id, settings.cluster);
+        let (id, client, patience) = (settings.id.clone(), Mutex::new(Some(client)), cluster.ttl() / 2);
         let membership = Membership::new(settings, cluster.group_levels).map_err(Failure::failed)?;
         if !config.broker.keep_dir.is_empty() {
             membership.remember_in(&Path::new(&config.broker.keep_dir).join(MAP_FILE));
         }
-        Ok(Some(Arc::new(Self { membership, client: Mutex::new(Some(client)), patience: cluster.ttl() / 2 })))
+        Ok(Some(Arc::new(Self { id, membership, client, patience })))
     }
 
     /// The broker runs: it becomes a member.
@@ -171,13 +176,22 @@ impl Member {
         self.membership.start(client, hooks).map_err(Failure::failed)
     }
 
-    /// The broker has ended, and others learn of it.
+    /// The broker is about to end, and others learn of it: publishers wait there and not here, or are taken there.
+    pub(super) fn leave(&self) {
+        self.membership.leave(LEAVE_WITHIN);
+    }
+
+    /// The broker has ended.
     pub(super) fn stop(&self) {
         self.membership.stop();
     }
 }
 
 impl Cluster for Member {
+    fn id(&self) -> Option<String> {
+        Some(self.id.clone())
+    }
+
     fn owner(&self, topic: &TopicName) -> Owner {
         match self.membership.owner(topic.as_str()) {
             rbmq_cluster::Owner::Here { term } => Owner::Here { term },

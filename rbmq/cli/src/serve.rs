@@ -109,14 +109,20 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
     printer.print("rbmq: shutting down; subscribers receive the remaining messages");
     // Messages that have arrived are delivered too.
     drop((ingest, gateways));
-    let left = broker.stop();
-    member.iter().for_each(|member| member.stop());
-    if left > 0 {
-        warn!("a subscriber did not receive the last {left} bytes in time (broker.drain_timeout_ms)");
-    }
+    end(broker, member.as_deref());
     // The endpoint answers until the end, so that monitoring sees how the broker drains.
     drop(http);
     Ok(())
+}
+
+/// Ends the broker. Other members learn of it first.
+fn end(broker: Broker, member: Option<&Member>) {
+    member.into_iter().for_each(Member::leave);
+    let left = broker.stop();
+    member.into_iter().for_each(Member::stop);
+    if left > 0 {
+        warn!("a subscriber did not receive the last {left} bytes in time (broker.drain_timeout_ms)");
+    }
 }
 
 /// Starts the HTTP endpoint, if one is configured.

@@ -192,7 +192,13 @@ impl Map {
     /// The member that a group without an owner belongs to: the one whose name and that of the group have the highest hash (rendezvous
     /// hashing). All members name the same one, and a member that comes or goes moves no other group.
     pub fn place(&self, group: &str) -> Option<&str> {
-        let ids = self.members.keys().filter(|id| !self.draining.contains(*id));
+        self.place_without(group, None)
+    }
+
+    /// As [`place`](Self::place), without a member that leaves.
+    pub fn place_without(&self, group: &str, leaving: Option<&str>) -> Option<&str> {
+        let stays = |id: &&String| !self.draining.contains(*id) && leaving != Some(id.as_str());
+        let ids = self.members.keys().filter(stays);
         ids.max_by_key(|id| (weight(group, id), *id)).map(String::as_str)
     }
 }

@@ -176,6 +176,8 @@ pub struct Machine {
     announced: Option<i64>,
     /// Whether this member was in a snapshot at all, and no other broker had its name since.
     is_member: bool,
+    /// Whether it gives its groups away and takes none, because its broker ends.
+    is_leaving: bool,
     /// Owners of groups that are no members, and since when.
     missing: BTreeMap<String, Instant>,
     /// Groups that somebody has asked for, and whether this member has logs of them.
@@ -204,6 +206,7 @@ impl Machine {
             lease: None,
             announced: None,
             is_member: false,
+            is_leaving: false,
             missing: BTreeMap::new(),
             wishes: BTreeMap::new(),
             retry: None,
@@ -264,6 +267,27 @@ impl Machine {
     /// What decides about the answers of [`owner`](Self::owner): they are the same while this is.
     pub fn stamp(&self, now: Instant) -> (u64, bool) {
         (self.changes, self.why_not(now).is_none())
+    }
+
+    /// Its broker ends: where others take the groups of a member that is gone, they get them now, while it serves.
+    pub fn leave(&mut self) {
+        self.is_leaving = true;
+    }
+
+    /// Whether others are to take groups of this member, which leaves.
+    pub fn has_groups_to_give(&self) -> bool {
+        let (own, map) = (self.settings.id.as_str(), self.map.as_ref());
+        let has_place = |group: &str| map.is_some_and(|map| map.place_without(group, Some(own)).is_some());
+        let is_given = |(group, entry): (&String, &Entry)| entry.owner == own && has_place(group);
+        self.is_leaving
+            && self.settings.on_loss == OnLoss::NewLog
+            && self.announced.is_some()
+            && map.is_some_and(|map| map.groups.iter().any(is_given))
+    }
+
+    /// The lease was given back.
+    pub fn left(&mut self) {
+        (self.lease, self.announced) = (None, None);
     }
 
     /// Somebody says that keys have changed.
@@ -415,18 +439,19 @@ impl Machine {
             return None;
         }
         let own = self.settings.id.as_str();
+        let leaving = self.is_leaving.then_some(own);
         let wanted = self.wishes.iter().filter(|(group, _)| !map.groups.contains_key(*group));
         let wanted = wanted.filter_map(|(group, has_log)| {
-            let target = if *has_log { own } else { map.place(group)? };
+            let target = if *has_log { own } else { map.place_without(group, leaving)? };
             Some(Move { group, from: None, target })
         });
         let moves = map.groups.iter().filter(|_| self.settings.on_loss == OnLoss::NewLog);
         let moves = moves.filter_map(|(group, entry)| {
             let since = self.missing.get(&entry.owner);
             let is_lost = since.is_some_and(|since| now >= *since + GRACE);
-            let is_left = entry.owner == own && map.draining.contains(own);
-            let target = if is_lost || is_left { map.place(group)? } else { return None };
-            // The new owner takes what is lost; a member that is drained gives what it has.
+            let is_left = entry.owner == own && (self.is_leaving || map.draining.contains(own));
+            let target = if is_lost || is_left { map.place_without(group, leaving)? } else { return None };
+            // The new owner takes what is lost; a member that is drained or leaves gives what it has.
             let is_due = if is_lost { target == own } else { target != own };
             is_due.then_some(Move { group, from: Some((entry, is_lost)), target })
         });

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,9 @@ use super::keys::group_of;
 use super::machine::{Machine, MemberSettings, Outcome, Owner, Status, Step};
 use super::memo::{Keeper, Memo};
 use etcd::{Client, ClientSettings, EtcdError, News, Snapshot, Watch};
+
+/// How long a member that leaves gives its groups to others.
+const HAND_OVER: Duration = Duration::from_secs(1);
 
 /// What a member asks and tells its broker.
 pub struct Hooks {
@@ -30,7 +34,13 @@ pub struct Membership {
     group_levels: usize,
     /// Until it is started.
     memo: Mutex<Option<Memo>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<Running>>,
+}
+
+struct Running {
+    thread: JoinHandle<()>,
+    /// Disconnected by the end of the thread.
+    end: Receiver<()>,
 }
 
 struct Shared {
@@ -74,7 +84,9 @@ impl Membership {
         let machine = self.shared.machine.lock();
         let (prefix, stamp) = (machine.keys().prefix().to_owned(), machine.stamp(Instant::now()));
         drop(machine);
+        let (alive, end) = sync_channel(1);
         let mut worker = Worker {
+            _alive: alive,
             shared: self.shared.clone(),
             client: Client::new(client),
             hooks,
@@ -87,7 +99,8 @@ impl Membership {
             watch_again: Instant::now(),
             is_well: None,
         };
-        *self.thread.lock() = Some(threads::spawn("rbmq-cluster", move || worker.run())?);
+        let thread = threads::spawn("rbmq-cluster", move || worker.run())?;
+        *self.thread.lock() = Some(Running { thread, end });
         Ok(())
     }
 
@@ -121,14 +134,29 @@ impl Membership {
         self.shared.machine.lock().status(Instant::now())
     }
 
-    /// Ends the lease, so that others learn at once that this member is gone. It keeps its last answers.
+    /// Leaves the cluster while the broker still serves: where others take the groups of a member that is gone (`new-log`), they get them
+    /// now, and then the lease ends, so that others learn at once that this member goes. Waits at most `patience`; what is left to do is
+    /// done meanwhile.
+    pub fn leave(&self, patience: Duration) {
+        self.begin_to_leave();
+        if let Some(running) = &*self.thread.lock() {
+            // Nobody sends: it is the end, or too long.
+            let _ = running.end.recv_timeout(patience);
+        }
+    }
+
+    /// As [`leave`](Self::leave), and waits until that is done.
     pub fn stop(&self) {
+        self.begin_to_leave();
+        if let Some(running) = self.thread.lock().take() {
+            // The panic of a thread was printed already.
+            let _ = running.thread.join();
+        }
+    }
+
+    fn begin_to_leave(&self) {
         self.shared.is_stopping.store(true, Ordering::Release);
         self.shared.ring();
-        if let Some(thread) = self.thread.lock().take() {
-            // The panic of a thread was printed already.
-            let _ = thread.join();
-        }
     }
 }
 
@@ -146,6 +174,7 @@ impl Shared {
 }
 
 struct Worker {
+    _alive: SyncSender<()>,
     shared: Arc<Shared>,
     client: Client,
     hooks: Hooks,
@@ -174,11 +203,33 @@ impl Worker {
             }
             self.tell();
         }
+        self.hand_over();
         let lease = self.shared.machine.lock().lease();
         if let Some(lease) = lease
             && let Err(error) = self.client.revoke(lease)
         {
             info!("other members learn of the end of this one when its lease runs out: {error}");
+        }
+        self.shared.machine.lock().left();
+        self.tell();
+    }
+
+    /// Gives the groups to others, if these take them.
+    fn hand_over(&mut self) {
+        let end = Instant::now() + HAND_OVER;
+        self.shared.machine.lock().leave();
+        while self.shared.machine.lock().has_groups_to_give() {
+            if Instant::now() >= end {
+                return warn!(
+                    "other members take the groups of this one when it is gone: etcd did not give them in time"
+                );
+            }
+            let step = self.shared.machine.lock().next(Instant::now());
+            match step {
+                Step::Rest { until } => self.rest(until.min(end)),
+                step => self.take(&step),
+            }
+            self.tell();
         }
     }
 

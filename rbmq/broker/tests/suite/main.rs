@@ -17,4 +17,5 @@ mod policies;
 mod quotas;
 mod rights;
 mod spaces;
+mod stops;
 mod stored;

@@ -34,7 +34,7 @@ impl Broker {
         let (addr, http) = (own_addr(), own_addr());
         let (config, keep) = (folder.join(format!("{n}.toml")), folder.join(format!("kept-{n}")));
         let text = format!(
-            "[broker]\nkeep_dir = '{}'\nkeep_sync_ms = 10\n[[broker.topics]]\npattern = 'k/#'\nkeep = true\n\
+            "[broker]\nkeep_dir = '{}'\nkeep_sync_ms = 10\ndrain_timeout_ms = '1h'\n[[broker.topics]]\npattern = 'k/#'\nkeep = true\n\
              [http]\nlisten = '{http}'\n[cluster]\nname = 'test'\nid = 'm{n}'\nttl_ms = '2s'\n\
              group_levels = 2\non_loss = '{on_loss}'\netcd = {:?}\n",
             keep.display(),
@@ -233,6 +233,39 @@ fn topics_wait_for_a_killed_broker_and_nobody_waits_for_etcd() {
     let members = |owners: BTreeMap<String, (usize, u64)>| owners.into_values().map(|(owner, _)| owner);
     assert!(members(world.owners()).eq(members(before)));
     drop(world.folder);
+}
+
+#[test]
+fn others_know_that_a_broker_ends_while_its_subscribers_still_read() {
+    let Some(mut world) = World::start("wait") else { return };
+    let (ends, before) = (world.owner(0), world.owners());
+    // It reads nothing, and the broker waits for it.
+    let mut config = rocketbufs::Config::default();
+    // In a ring of its own: what the broker's memory has is received.
+    config.transport = rocketbufs::config::TransportKind::Tcp;
+    let mut slow = Subscriber::builder().config(config).connect(&world.brokers[ends].addr).unwrap();
+    slow.subscribe_from(&topic(0), StartFrom::Newest).unwrap();
+    let publisher = Publisher::connect(&world.brokers[ends].addr).unwrap();
+    let mut writer = publisher.topic(&topic(0)).unwrap();
+    until("the subscriber is there", || writer.subscribers() == 1);
+    // More than its ring, and less than that and the ring of the broker.
+    let text = "x".repeat(100_000);
+    (0..15).for_each(|_| assert!(write(&mut writer, &text, LONG)));
+    let process = world.brokers[ends].process.as_mut().unwrap();
+    process.process.signal("TERM");
+    world.wait_for_members("away", 1);
+    let process = world.brokers[ends].process.as_mut().unwrap();
+    assert!(process.process.is_running(), "its subscriber has not read all");
+    // As soon as that has all, the broker is gone.
+    for _ in 0..15 {
+        assert_eq!(slow.recv(Some(LONG)).unwrap().expect("a message").bytes, text.as_bytes());
+    }
+    until("the broker ends", || !world.brokers[ends].process.as_mut().unwrap().process.is_running());
+    world.brokers[ends].process = None;
+    world.brokers[ends].run();
+    assert!(write(&mut writer, "next", LONG));
+    assert_eq!(slow.recv(Some(LONG)).unwrap().expect("a message").bytes, b"next");
+    assert_eq!(world.owners(), before);
 }
 
 #[test]

@@ -127,6 +127,44 @@ fn groups_spread_and_those_of_a_lost_member_move() {
 }
 
 #[test]
+fn a_member_that_leaves_gives_its_groups_away_while_it_serves() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((etcd, [a, b, c])) = three(folder.path(), OnLoss::NewLog) else { return };
+    settle(&[&a, &b, &c]);
+    let had: Vec<String> = groups().filter(|group| c.is_here(group)).collect();
+    c.membership.leave(testkit::LONG);
+    // It knows where its clients go.
+    for group in had {
+        let owner = c.membership.owner(&group);
+        assert!(matches!(owner, Owner::Elsewhere { .. }), "{group}: {owner:?}");
+    }
+    let member = Keys::new("test").member("m2");
+    assert!(client(&etcd.endpoints(), TIMEOUT).range(&member).unwrap().keys.is_empty(), "its lease is over");
+    settle(&[&a, &b]);
+
+    // The last one keeps what nobody can take, until its lease is over.
+    b.membership.leave(testkit::LONG);
+    until("one has all", || groups().all(|group| a.is_here(&group)));
+    a.membership.leave(testkit::LONG);
+    assert!(groups().all(|group| matches!(a.membership.owner(&group), Owner::Unsettled { .. })));
+}
+
+#[test]
+fn a_member_that_leaves_keeps_its_groups_where_nobody_takes_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((_etcd, [a, b, c])) = three(folder.path(), OnLoss::Wait) else { return };
+    let before = settle(&[&a, &b, &c]);
+    let had: Vec<String> = groups().filter(|group| c.is_here(group)).collect();
+    c.membership.leave(testkit::LONG);
+    let waits = |at: &Member, group: &String| matches!(at.membership.owner(group), Owner::Unsettled { .. });
+    until("the others wait for it", || had.iter().all(|group| waits(&a, group) && waits(&b, group)));
+    assert!(
+        had.len() == before[2] && had.iter().all(|group| c.is_here(group)),
+        "it serves until its broker ends"
+    );
+}
+
+#[test]
 fn owners_serve_on_while_etcd_is_away() {
     let folder = tempfile::tempdir().unwrap();
     let Some((mut etcd, [a, b, c])) = three(folder.path(), OnLoss::Wait) else { return };

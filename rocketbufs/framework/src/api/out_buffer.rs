@@ -225,16 +225,26 @@ impl OutBuffer {
     /// # Errors
     /// [`WaitError::TimedOut`] says how far the buffer is confirmed.
     pub fn drain(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
+        self.drain_until(timeout, Buffer::min_landed, Buffer::all_received_end)
+    }
+
+    /// Waits until `landed` is the end of what was delivered and, of a destroyed buffer, `has_end`.
+    pub(crate) fn drain_until(
+        &self,
+        timeout: Option<Duration>,
+        landed: impl Fn(&Buffer) -> Position,
+        has_end: impl Fn(&Buffer) -> bool,
+    ) -> Result<(), WaitError> {
         if is_worker() {
             return Err(WaitError::CalledFromWorker);
         }
         let boundary = self.boundary();
         let done = || match self.buffer.ended() {
-            true => self.buffer.all_received_end(),
-            false => self.buffer.min_landed() >= boundary,
+            true => has_end(&self.buffer),
+            false => landed(&self.buffer) >= boundary,
         };
         let waited = self.until(ProgressLevel::Landed, boundary, timeout, done);
-        waited.map_err(|error| error.at(self.buffer.min_landed()))
+        waited.map_err(|error| error.at(landed(&self.buffer)))
     }
 
     /// The end of the last complete delivery.

@@ -6,6 +6,7 @@
 //! - *relayed confirmations*: a broker that merges logs reports the confirmations of its own subscribers upstream
 //!   ([`Subscription::confirm`], [`ConfirmMode::Relayed`](crate::ConfirmMode), [`CoverageParts`]);
 //! - *a minimum number of receivers* ([`SubscribeOptions::min_receivers`], [`OutBuffer::min_receivers`]);
+//! - *brokers that end and begin again*: [`ROut::drain_connected`], [`OutBuffer::forget_former`];
 //! - *path migration*: a log continues in another buffer of the same rOut, by another path;
 //! - *logs that begin below*: a broker writes what another store has kept, under the name that the log had before a restart
 //!   ([`BufferOptions::epoch`]), and with holes where that store was overwritten ([`OutWriter::skip`]).
@@ -17,19 +18,21 @@
 //! ```
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rocketring::Hold;
 
 use crate::api::conn::Conn;
 use crate::api::out_buffer::{OutBuffer, OutWriter};
 use crate::api::rin::{RIn, Subscription};
+use crate::api::rout::ROut;
 use crate::ground::lock::lock;
 use crate::ground::types::{Bid, Epoch, Position};
 use crate::proto::{Coverage, End};
 pub use crate::proto::{CoveragePart, CoverageParts, MAX_COVERAGE_PARTS};
-use crate::state::Buffer;
-use crate::state::error::{BufferError, RecvError, SegmentError};
+use crate::state::error::{BufferError, RecvError, SegmentError, WaitError};
 use crate::state::options::{BufferOptions, SubscribeOptions};
+use crate::state::{Buffer, DurableCursor, OwnedName};
 
 option_setters::setters! {
     #[doc(hidden)]
@@ -143,6 +146,40 @@ impl OutBuffer {
     /// from there on. Zero and none without that requirement, and for a buffer that is not spliced.
     pub fn min_receivers(&self) -> (u32, Option<Position>) {
         self.buffer.min_receivers()
+    }
+
+    /// Drops durable cursors of which `is_former` says, by their names, that earlier processes of a subscriber left them. That one has
+    /// subscribed over the connection `conn` by now, under another name; cursors of other owners stay. Returns the number of those that
+    /// were dropped.
+    pub fn forget_former(&self, conn: u64, is_former: impl Fn(&[u8]) -> bool) -> usize {
+        let Some(own) = self.buffer.name_of(conn) else { return 0 };
+        let stays = |name: &OwnedName, _: &DurableCursor| {
+            name.owner != own.owner || name.name == own.name || !is_former(&name.name)
+        };
+        let (count, _) = self.buffer.drop_held(stays);
+        if count > 0 {
+            self.buffer.out.upgrade().iter().for_each(|out| out.durable_slots().expired(count));
+            let buffer = self.buffer.clone();
+            self.buffer.inner.run_on_worker(move || {
+                buffer.report_landed_contexts();
+                buffer.reap();
+            });
+        }
+        count
+    }
+}
+
+#[doc(hidden)]
+impl ROut {
+    /// As [`ROut::drain`], for a process that ends: durable subscriptions whose connections are gone come back to the next process, and
+    /// are not waited for.
+    ///
+    /// # Errors
+    /// As [`ROut::drain`].
+    pub fn drain_connected(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
+        self.drain_by(timeout, |buffer, left| {
+            buffer.drain_until(left, Buffer::connected_landed, Buffer::connected_received_end)
+        })
     }
 }
 

@@ -411,13 +411,22 @@ impl ROut {
     /// # Errors
     /// [`WaitError::TimedOut`] says how far the first buffer that was not in time is confirmed.
     pub fn drain(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
+        self.drain_by(timeout, OutBuffer::drain)
+    }
+
+    /// Asks the subscribers of all buffers, and waits for one buffer after the other.
+    pub(crate) fn drain_by(
+        &self,
+        timeout: Option<Duration>,
+        drain: impl Fn(&OutBuffer, Option<Duration>) -> Result<(), WaitError>,
+    ) -> Result<(), WaitError> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let buffers = self.buffers();
         for buffer in &buffers {
             buffer.request_confirm(ProgressLevel::Landed, buffer.boundary());
         }
         let left = || deadline.map(|at| at.saturating_duration_since(Instant::now()));
-        buffers.iter().map(|buffer| buffer.drain(left())).fold(Ok(()), Result::and)
+        buffers.iter().map(|buffer| drain(buffer, left())).fold(Ok(()), Result::and)
     }
 
     /// Sends one of the application's own control messages over a connection given to this rOut.

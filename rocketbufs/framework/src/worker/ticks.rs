@@ -69,7 +69,7 @@ impl<T: Transport> Reactor<T> {
                 continue;
             }
             for buffer in out.all_buffers() {
-                let (gone, at) = buffer.drop_held(|held| held.until > now);
+                let (gone, at) = buffer.drop_held(|_, held| held.until > now);
                 next = [next, at].into_iter().flatten().min();
                 if gone > 0 {
                     out.durable_slots.expired(gone);

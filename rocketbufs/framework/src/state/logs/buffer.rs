@@ -293,7 +293,7 @@ impl Buffer {
     /// Drops every durable cursor of a removed buffer. Returns their number.
     pub(crate) fn drop_all_held(self: &Arc<Self>) -> usize {
         lock(&self.subscribers).removed = true;
-        self.drop_held(|_| false).0
+        self.drop_held(|_, _| false).0
     }
 
     pub(crate) fn subs(&self) -> Vec<Arc<SubscriptionStatus>> {
@@ -327,8 +327,14 @@ impl Buffer {
         let head = self.log().map_or(0, |log| log.ring.head());
         let table = lock(&self.subscribers);
         let held = table.waited_for().map(|held| held.levels[0]).min().unwrap_or(head);
-        let landed = |sub: &Arc<SubscriptionStatus>| sub.landed.load(Ordering::Acquire);
-        table.connected.iter().map(landed).min().unwrap_or(head).min(held).min(head)
+        table.landed().unwrap_or(head).min(held).min(head)
+    }
+
+    /// Returns the position below which everything landed at every connected subscriber; without one, the end
+    /// of the written bytes.
+    pub(crate) fn connected_landed(&self) -> Position {
+        let head = self.log().map_or(0, |log| log.ring.head());
+        lock(&self.subscribers).landed().unwrap_or(head).min(head)
     }
 
     /// Calls `show` with the positions of everyone that counts. Returns the receivers that they speak for
@@ -366,12 +372,12 @@ impl Buffer {
     /// others expires.
     pub(crate) fn drop_held(
         self: &Arc<Self>,
-        keep: impl Fn(&DurableCursor) -> bool,
+        keep: impl Fn(&OwnedName, &DurableCursor) -> bool,
     ) -> (usize, Option<Nanos>) {
         let (mut gone, mut past, mut next) = (Vec::new(), Coverage::default(), None);
         let mut table = lock(&self.subscribers);
-        table.offline.retain(|_, held| {
-            let keeps = keep(held);
+        table.offline.retain(|name, held| {
+            let keeps = keep(name, held);
             if keeps {
                 next = Some(next.map_or(held.until, |at: Nanos| at.min(held.until)));
             } else {
@@ -391,6 +397,13 @@ impl Buffer {
             self.notify();
         }
         (count, next)
+    }
+
+    /// Returns the name of a named subscription of a connection.
+    pub(crate) fn name_of(&self, conn: u64) -> Option<OwnedName> {
+        let table = lock(&self.subscribers);
+        let sub = table.connected.iter().find(|sub| sub.conn == conn && !sub.name.is_empty());
+        sub.map(|sub| sub.name.clone())
     }
 
     /// Returns whether there are no subscriptions and no durable cursors.
@@ -566,7 +579,17 @@ impl Buffer {
     /// Returns whether the log has ended, and every present subscriber has all of it and has received the
     /// end.
     pub(crate) fn all_received_end(&self) -> bool {
-        self.drained()
-            && lock(&self.subscribers).connected.iter().all(|sub| sub.heard_end.load(Ordering::Acquire))
+        self.drained() && self.connected_received_end()
+    }
+
+    /// Returns whether the log has ended, and every connected subscriber has all of it and has received the
+    /// end.
+    pub(crate) fn connected_received_end(&self) -> bool {
+        self.end().is_some_and(|end| {
+            let has_end = |sub: &Arc<SubscriptionStatus>| {
+                sub.landed.load(Ordering::Acquire) >= end.position() && sub.heard_end.load(Ordering::Acquire)
+            };
+            lock(&self.subscribers).connected.iter().all(has_end)
+        })
     }
 }

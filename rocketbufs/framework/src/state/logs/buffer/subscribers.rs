@@ -40,6 +40,11 @@ pub(super) struct SubscriberTable {
 }
 
 impl SubscriberTable {
+    /// Returns how much landed at the slowest connected subscriber.
+    pub(super) fn landed(&self) -> Option<Position> {
+        self.connected.iter().map(|sub| sub.landed.load(Ordering::Acquire)).min()
+    }
+
     /// Returns the offline subscriptions that count.
     pub(super) fn waited_for(&self) -> impl Iterator<Item = &DurableCursor> {
         self.offline.values().filter(|held| held.counts())
