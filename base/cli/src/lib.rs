@@ -53,6 +53,7 @@ pub mod secrets;
 mod status;
 mod stdout;
 mod stop;
+pub mod table;
 pub mod terminal;
 
 pub use clap_complete::Shell;

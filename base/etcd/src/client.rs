@@ -60,10 +60,17 @@ impl Client {
     /// # Errors
     /// [`EtcdError`].
     pub fn range(&mut self, prefix: &str) -> Result<Snapshot, EtcdError> {
-        let (mut snapshot, mut from) = (Snapshot::default(), prefix.to_owned());
+        let (mut snapshot, mut from, mut most) = (Snapshot::default(), prefix.to_owned(), PAGE);
         loop {
-            let request = json::range(prefix, &from, PAGE, snapshot.revision);
-            let (page, more) = self.call("/v3/kv/range", &request, json::keys)?;
+            let request = json::range(prefix, &from, most, snapshot.revision);
+            let (page, more) = match self.call("/v3/kv/range", &request, json::keys) {
+                // A few large values, which somebody else has written.
+                Err(error) if error.is_too_long() && most > 1 => {
+                    most = (most / 32).max(1);
+                    continue;
+                }
+                page => page?,
+            };
             if snapshot.revision == 0 {
                 snapshot.revision = page.revision;
             }

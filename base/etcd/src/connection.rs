@@ -10,7 +10,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use super::endpoint::Endpoint;
-use super::error::senseless;
+use super::error::{TOO_LONG, senseless};
 
 /// The largest head of an answer, and the longest line in a body of chunks.
 const MAX_HEAD: usize = 16 << 10;
@@ -296,7 +296,7 @@ impl Connection {
         let mut body = Vec::new();
         while self.read_some(&mut body)? > 0 {
             if body.len() > most {
-                return Err(senseless(format!("the answer has more than {most} bytes")));
+                return Err(senseless(format!("{TOO_LONG} {most} bytes")));
             }
         }
         Ok(body)

@@ -58,6 +58,9 @@ const UNAUTHENTICATED: i64 = 16;
 /// Codes of gRPC after which another endpoint would say the same: wrong argument, not found, no right, not possible in this state, not logged in.
 const FINAL: [i64; 5] = [3, 5, 7, 9, UNAUTHENTICATED];
 
+/// The words of an answer that is longer than this client takes.
+pub(crate) const TOO_LONG: &str = "the answer has more than";
+
 impl EtcdError {
     /// What went wrong on a connection.
     pub(crate) fn of_io(endpoint: &Endpoint, error: io::Error) -> Self {
@@ -68,6 +71,15 @@ impl EtcdError {
                 Self::Answer { endpoint, problem: error.to_string() }
             }
             _ => Self::Unreachable { endpoint, source: error },
+        }
+    }
+
+    /// Whether a shorter answer would have come: etcd and this client have limits.
+    pub(crate) fn is_too_long(&self) -> bool {
+        match self {
+            Self::Answer { problem, .. } => problem.contains(TOO_LONG),
+            Self::Unavailable { message, .. } => message.contains("larger than max"),
+            _ => false,
         }
     }
 

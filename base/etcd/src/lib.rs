@@ -9,16 +9,20 @@
 //! endpoint.
 #![forbid(unsafe_code)]
 
+mod access;
 mod client;
 mod connection;
 mod endpoint;
 mod error;
 mod json;
+mod presence;
 mod watch;
 
+pub use access::{Access, MAX_NAME_BYTES, is_name, password_in, running_system};
 pub use client::{Client, ClientSettings};
 pub use endpoint::{Endpoint, EndpointError};
 pub use error::EtcdError;
 pub use json::{Change, Compare, KeyValue, Lease, Snapshot, Txn};
+pub use presence::{Presence, PresenceSettings, PresenceStatus, Presented};
 pub use rustls::ClientConfig;
 pub use watch::{News, Watch};

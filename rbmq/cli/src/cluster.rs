@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use commands::Failure;
+use commands::table::{row, table};
 use rbmq_broker::{BrokerConfig, ClusterSettings};
 use rbmq_cluster::etcd::{Change, Client, Compare, EtcdError, Txn};
 use rbmq_cluster::{Entry, Keys, Map};
@@ -169,24 +170,6 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// Lines with aligned columns. The last one is not padded.
-fn table(rows: &[Vec<String>]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len)).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-        let line: Vec<String> = cells.collect();
-        text.push_str(line.join("  ").trim_end());
-        text.push('\n');
-    }
-    text
-}
-
-fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
-    cells.iter().map(|cell| text::printable(cell).into_owned()).collect()
-}
-
 fn print(look: &Look, json: &Value, lines: String) -> Result<(), Failure> {
     commands::print(if look.json { text::json(&json.to_string()).into_owned() + "\n" } else { lines })
 }
@@ -332,18 +315,4 @@ fn drain(args: &Drain) -> Result<(), Failure> {
             "{member} gets no new groups. It has {groups}: rbmq cluster members says when they have left\n"
         )
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn columns_are_aligned() {
-        let rows = [row(["A", "LONGER", "C"]), row(["aé", "b", ""]), row(["\u{1b}[1m", "b", "c"])];
-        let text = table(&rows);
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[1], format!("{:<w$}  b", "aé", w = lines[0].find("LONGER").unwrap() - 2));
-        assert!(!text.contains('\u{1b}'), "{text:?}");
-    }
 }

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use commands::Failure;
 use locks::Mutex;
-use peers::Secret;
 use rbmq::TopicName;
 use rbmq_broker::{Broker, BrokerConfig, Cluster, ClusterMember, ClusterSettings, ClusterStatus, Owner};
-use rbmq_cluster::etcd::{ClientSettings, Endpoint};
+use rbmq_cluster::etcd::{Access, ClientSettings, Endpoint, running_system};
 use rbmq_cluster::{Hooks, MemberSettings, Membership, OnLoss, Status};
 use tracing::info;
 
@@ -39,50 +38,21 @@ pub(super) struct Member {
 /// # Errors
 /// An address, a certificate or a password cannot be used.
 pub(super) fn client(cluster: &ClusterSettings) -> Result<ClientSettings, Failure> {
-    let endpoints = cluster.etcd.iter().map(|url| url.parse::<Endpoint>());
-    let endpoints = endpoints.collect::<Result<Vec<_>, _>>();
-    let endpoints = endpoints.map_err(|error| Failure::Failed(format!("cluster.etcd: {error}")))?;
-    let is_encrypted = endpoints.iter().any(|endpoint| endpoint.encrypted);
-    let tls = if is_encrypted { Some(tls(cluster)?) } else { None };
-    let login = login(cluster, &endpoints)?;
-    // All endpoints together have the time until the next renewal of the lease.
-    let part = cluster.ttl() / 3 / endpoints.len().max(1) as u32;
-    let timeout = part.clamp(Duration::from_millis(200), Duration::from_secs(2));
-    Ok(ClientSettings { endpoints, tls, login, timeout })
+    access(cluster).client(|path| prompt::of_file(path).map_err(Refused)).map_err(|Refused(failure)| failure)
 }
 
-fn login(cluster: &ClusterSettings, endpoints: &[Endpoint]) -> Result<Option<(String, Secret)>, Failure> {
-    if cluster.user.is_empty() {
-        return Ok(None);
+fn access(cluster: &ClusterSettings) -> Access<'_> {
+    let ClusterSettings { etcd, user, password_file, ca, cert, key, .. } = cluster;
+    Access { etcd, user, password_file, ca, cert, key, ttl: cluster.ttl() }
+}
+
+/// Why etcd cannot be reached.
+struct Refused(Failure);
+
+impl From<String> for Refused {
+    fn from(text: String) -> Self {
+        Self(Failure::Failed(text))
     }
-    let is_open = |at: &&Endpoint| !(at.encrypted || at.is_local());
-    if let Some(open) = endpoints.iter().find(is_open) {
-        let message = format!(
-            "cluster.etcd: no password is sent without encryption to another machine: use https, not {open}"
-        );
-        return Err(Failure::Failed(message));
-    }
-    let path = Path::new(&cluster.password_file);
-    Ok(Some((cluster.user.clone(), prompt::of_file(path)?)))
-}
-
-#[cfg(feature = "tls")]
-fn tls(cluster: &ClusterSettings) -> Result<Arc<rbmq_cluster::etcd::ClientConfig>, Failure> {
-    let file = |path: &String| (!path.is_empty()).then(|| path.into());
-    let names = tls13::SettingNames {
-        cert: "cluster.cert",
-        key: "cluster.key",
-        ca: "cluster.ca",
-        ..tls13::SettingNames::TLS
-    };
-    let (cert, key, ca) = (file(&cluster.cert), file(&cluster.key), file(&cluster.ca));
-    let credentials = tls13::Credentials { cert, key, ca, names, ..tls13::Credentials::default() };
-    credentials.client().map_err(Failure::failed)
-}
-
-#[cfg(not(feature = "tls"))]
-fn tls(_: &ClusterSettings) -> Result<Arc<rbmq_cluster::etcd::ClientConfig>, Failure> {
-    Err(Failure::Failed("cluster.etcd: this rbmq was built without TLS, and can use http:// alone".into()))
 }
 
 /// The addresses that others reach a broker at.
@@ -102,7 +72,7 @@ fn advertised(config: &BrokerConfig) -> Result<Vec<String>, Failure> {
     }
     let is_local = |url: String| url.parse::<Endpoint>().is_ok_and(|at| at.is_local());
     let is_near = addresses.iter().all(|address| is_local(format!("http://{address}")));
-    if is_near && !cluster.etcd.iter().cloned().all(is_local) {
+    if is_near && !access(cluster).is_local() {
         let message = format!(
             "etcd is on another machine, and no other machine reaches this broker at {}: set cluster.advertise",
             addresses.join(", ")
@@ -110,12 +80,6 @@ fn advertised(config: &BrokerConfig) -> Result<Vec<String>, Failure> {
         return Err(Failure::Failed(message));
     }
     Ok(addresses)
-}
-
-/// A text that no other running system has: its boot and its name.
-fn host() -> String {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-    format!("{} {}", read("/proc/sys/kernel/random/boot_id"), read("/proc/sys/kernel/hostname"))
 }
 
 impl Member {
@@ -140,7 +104,7 @@ impl Member {
             cluster: cluster.name.clone(),
             id,
             addresses,
-            host: host(),
+            host: running_system(),
             version: env!("CARGO_PKG_VERSION").into(),
             ttl: cluster.ttl(),
             on_loss,

@@ -13,25 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use etcd::{KeyValue, Snapshot};
+use etcd::{KeyValue, MAX_NAME_BYTES, Snapshot, is_name};
 
-/// The longest name of a member or of a cluster, in bytes.
-pub const MAX_NAME_BYTES: usize = 128;
 /// The most addresses of a member.
 const MAX_ADDRESSES: usize = 16;
 const MAX_ADDRESS_BYTES: usize = 256;
-
-/// Whether a text can be the name of a cluster or of a member: 1 to 128 bytes without `/`, blanks and control characters.
-///
-/// ```
-/// # use rbmq_cluster::is_name;
-/// assert!(is_name("plant-1") && is_name("10.0.0.1:7411"));
-/// assert!(!is_name("") && !is_name("a/b") && !is_name("a b"));
-/// ```
-pub fn is_name(text: &str) -> bool {
-    let legal = |c: char| c != '/' && !c.is_whitespace() && !c.is_control();
-    !text.is_empty() && text.len() <= MAX_NAME_BYTES && text.chars().all(legal)
-}
 
 /// The group of a topic: the first levels of its name. Names that begin with `$` are groups of their own: a kept space is one log.
 ///

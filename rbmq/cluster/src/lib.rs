@@ -19,6 +19,7 @@ mod membership;
 mod memo;
 
 pub use etcd;
-pub use keys::{Entry, Keys, MAX_NAME_BYTES, Map, Member, group_of, is_name};
+pub use etcd::{MAX_NAME_BYTES, is_name};
+pub use keys::{Entry, Keys, Map, Member, group_of};
 pub use machine::{Machine, MemberSettings, OnLoss, Outcome, Owner, Status, Step};
 pub use membership::{Hooks, Membership};

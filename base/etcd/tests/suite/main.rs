@@ -1,6 +1,7 @@
 //! Tests with a real etcd, and with one that lies.
 
 mod hostile;
+mod presence;
 mod real;
 
 use std::time::{Duration, Instant};
