@@ -192,7 +192,15 @@ impl Registry {
         timeline: impl FnOnce(u64, u64) -> Timeline,
     ) -> Result<Arc<Mutex<Output>>, Refusal> {
         let id = self.manager.create_stream_of(name, renditions)?;
-        if self.manager.outbound().iter().any(|stream| stream.id == id && stream.nodes.is_empty()) {
+        let is_ruled = self.manager.config().rules.iter().any(|rule| matches(&rule.streams, name));
+        let has_none =
+            self.manager.outbound().iter().any(|stream| stream.id == id && stream.nodes.is_empty());
+        if has_none && is_ruled {
+            tracing::info!(
+                stream = name,
+                "no node of [[rules]] is known yet; one that comes gets the stream"
+            );
+        } else if has_none {
             tracing::warn!(
                 stream = name,
                 "no node gets this stream, since none of [[rules]] has its name: a pattern has no 'live/', which is not a part of the name"

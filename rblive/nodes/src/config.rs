@@ -85,7 +85,8 @@ pub struct Node {
 pub struct Rule {
     /// The names of streams, where `*` stands for any characters: `stage/*`.
     pub streams: String,
-    /// The names of the nodes that get these streams from this node.
+    /// The names of the nodes that get these streams from this node. `edge-*` are all nodes that deliver and have such a name, but this one. A
+    /// node that also delivers forwards the streams of other nodes only to nodes that are named in full.
     pub nodes: Vec<String>,
 }
 
@@ -140,6 +141,9 @@ pub struct Config {
     pub streams: StreamSettings,
     /// The connections between nodes.
     pub dissemination: DisseminationSettings,
+    /// Whether further nodes are found while this one runs ([`RsManager::set_found_nodes`](crate::RsManager::set_found_nodes)), so that rules
+    /// may name nodes that are not known yet. No file sets it.
+    pub finds_nodes: bool,
     /// The framework: transport, memory, workers. The default transport of a node is `auto`: shared memory between nodes of one
     /// machine, TCP otherwise.
     pub framework: rocketbufs::Config,
@@ -172,6 +176,7 @@ impl Default for Config {
             rules: Vec::new(),
             streams: StreamSettings::default(),
             dissemination: DisseminationSettings::default(),
+            finds_nodes: false,
             framework,
         }
     }
@@ -237,7 +242,7 @@ impl Config {
         rest.retain(|name, _| NAMES.iter().all(|own| *own != name));
         let sections: Sections = settings::read_parts(text, path)?;
         let Sections { node, nodes, rules, streams, dissemination } = sections;
-        Ok((Self { node, nodes, rules, streams, dissemination, framework }, rest))
+        Ok((Self { node, nodes, rules, streams, dissemination, finds_nodes: false, framework }, rest))
     }
 
     /// Checks the settings and their relations. Call this after the last change; a manager refuses an invalid configuration.
@@ -267,8 +272,8 @@ impl Config {
                 return Err(wrong(format!("nodes: '{}' receives streams and needs an address", node.name)));
             }
         }
-        for name in self.rules.iter().flat_map(|rule| &rule.nodes) {
-            self.node_named(name)?;
+        for name in self.rules.iter().flat_map(|rule| &rule.nodes).filter(|name| !is_pattern(name)) {
+            self.may_name(name)?;
         }
         self.this_node()?;
         self.check_certificates()?;
@@ -278,7 +283,7 @@ impl Config {
     fn check_certificates(&self) -> Result<(), ConfigError> {
         let certificates = &self.dissemination.certificates;
         for (node, names) in certificates {
-            self.node_named(node)?;
+            self.may_name(node)?;
             if names.is_empty() {
                 return Err(wrong(format!("dissemination.certificates: '{node}' has no names")));
             }
@@ -332,14 +337,22 @@ impl Config {
         named.ok_or_else(|| wrong(format!("there is no node '{name}' in the configuration")))
     }
 
-    /// The nodes that get a stream of this name by the rules.
-    pub(crate) fn ruled(&self, stream: &str) -> Vec<NodeId> {
-        let rules = self.rules.iter().filter(|rule| matches(&rule.streams, stream));
-        let names = rules.flat_map(|rule| &rule.nodes);
-        let mut ids: Vec<_> = names.filter_map(|name| Some(self.node_named(name).ok()?.id)).collect();
-        ids.sort_unstable();
-        ids.dedup();
-        ids
+    /// Refuses the name of a node that is not known, and cannot be found later.
+    fn may_name(&self, name: &str) -> Result<(), ConfigError> {
+        if self.finds_nodes { Ok(()) } else { self.node_named(name).map(drop) }
+    }
+
+    /// Whether a node gets a stream of this name by the rules. `is_own`: the stream was created here.
+    pub(crate) fn is_ruled(&self, stream: &str, is_own: bool, node: &Node) -> bool {
+        // Nodes that both forward and deliver would send each other what all of them have.
+        let by_pattern =
+            node.role.delivers() && (is_own || self.this_node().is_ok_and(|own| !own.role.delivers()));
+        let is_other = self.this_node().is_ok_and(|own| own.id != node.id);
+        let names = |name: &String| match is_pattern(name) {
+            true => by_pattern && is_other && matches(name, &node.name),
+            false => *name == node.name,
+        };
+        self.rules.iter().any(|rule| matches(&rule.streams, stream) && rule.nodes.iter().any(names))
     }
 
     /// The capacity of a stream's buffer in bytes, before it is rounded up.
@@ -376,6 +389,11 @@ const CHUNKS_WHEN_GROWN: u64 = 8;
 
 /// Bytes of the consistency markers of a chunk.
 pub(crate) const MARKER_BYTES: u64 = 32;
+
+/// Whether a rule's name of a node stands for several.
+fn is_pattern(name: &str) -> bool {
+    name.contains('*')
+}
 
 /// Whether a name matches a pattern in which `*` stands for any characters.
 ///
@@ -436,6 +454,36 @@ mod tests {
         assert!(error("[[rules]]\nstreams = '*'\nnodes = ['y']").contains("no node 'y'"));
         let node = "[[nodes]]\nname = 'a'\nid = 1\nrole = 'delivery'\naddress = 'x:1'\n";
         assert!(error(&node.repeat(2)).contains("0 or taken"));
+    }
+
+    #[test]
+    fn a_pattern_finds_the_nodes_that_deliver() {
+        let text = |own: &str| {
+            format!(
+                "node = '{own}'\n[[nodes]]\nname = 'in'\nid = 1\nrole = 'dissemination'\naddress = 'x:1'\n\
+                 [[nodes]]\nname = 'edge-1'\nid = 2\nrole = 'both'\naddress = 'x:2'\n\
+                 [[nodes]]\nname = 'edge-2'\nid = 3\nrole = 'delivery'\naddress = 'x:3'\n\
+                 [[rules]]\nstreams = 'live/*'\nnodes = ['edge-*']\n[[rules]]\nstreams = 'one'\nnodes = ['edge-2']\n"
+            )
+        };
+        let ruled = |own: &str, stream: &str, is_own: bool| -> Vec<NodeId> {
+            let config = Config::from_toml(&text(own)).unwrap();
+            let of = config.nodes.iter().filter(|node| config.is_ruled(stream, is_own, node));
+            of.map(|node| node.id).collect()
+        };
+        assert_eq!(ruled("in", "live/a", true), [2, 3]);
+        assert_eq!(ruled("in", "live/a", false), [2, 3]);
+        assert_eq!(ruled("in", "one", true), [3]);
+        assert_eq!(ruled("edge-1", "live/a", true), [3], "not to itself");
+        assert_eq!(ruled("edge-1", "live/a", false), [0; 0], "the others have it from where it comes from");
+        assert_eq!(ruled("edge-1", "one", false), [3]);
+        let unknown = "[[rules]]\nstreams = '*'\nnodes = ['later']";
+        let (config, _) = Config::from_toml_shared(unknown, None).unwrap();
+        assert!(config.validate().is_err());
+        assert_eq!(
+            Config { finds_nodes: true, ..config }.validate().map_err(|error| error.to_string()),
+            Ok(())
+        );
     }
 
     #[test]

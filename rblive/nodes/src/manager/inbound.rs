@@ -38,8 +38,13 @@ impl Inner {
     fn admit(&self, conn: &Conn) -> Result<(NodeId, Option<[u8; PROOF_BYTES]>), String> {
         let hello = Hello::decode(&conn.take_peer_hello()).map_err(|error| error.to_string())?;
         let node = hello.node;
-        let known = self.config.nodes.iter().find(|known| known.id == node);
-        let known = known.ok_or_else(|| format!("node {node} is not in this node's configuration"))?;
+        let known = self.known_node(node);
+        let known = known.ok_or_else(|| match self.config.finds_nodes {
+            false => format!("node {node} is not in this node's configuration"),
+            true => {
+                format!("node {node} is neither in this node's configuration nor known to be in the cluster")
+            }
+        })?;
         let names = self.config.dissemination.certificates.get(&known.name);
         trust::check_certificate(&known.name, names, &conn.peer_identity())?;
         Ok((node, trust::check(self.token.as_deref(), &hello, self.node.id)?))

@@ -22,6 +22,10 @@ use crate::trust::Token;
 pub struct Inner {
     pub config: Config,
     pub node: Node,
+    /// Nodes besides those of the configuration, by number.
+    pub found: RwLock<Vec<Node>>,
+    /// Held while a stream or a node is added, so that no node misses a stream of its rules.
+    pub placing: Mutex<()>,
     pub context: Context,
     pub out: ROut,
     pub listener: Mutex<Option<Listener>>,
@@ -42,6 +46,23 @@ pub struct Inner {
 }
 
 impl Inner {
+    /// A node of the configuration, or one that was found.
+    pub fn known_node(&self, id: NodeId) -> Option<Node> {
+        let own = self.config.nodes.iter().find(|known| known.id == id).cloned();
+        own.or_else(|| self.found.read().iter().find(|known| known.id == id).cloned())
+    }
+
+    /// All nodes of the configuration and those that were found.
+    pub fn known_nodes(&self) -> Vec<Node> {
+        self.config.nodes.iter().cloned().chain(self.found.read().iter().cloned()).collect()
+    }
+
+    /// The nodes that get a stream of this name by the rules.
+    pub fn ruled(&self, stream: &str, is_own: bool) -> Vec<NodeId> {
+        let nodes = self.known_nodes().into_iter();
+        nodes.filter(|node| self.config.is_ruled(stream, is_own, node)).map(|node| node.id).collect()
+    }
+
     /// The address in use, with its port.
     pub fn address(&self) -> Option<String> {
         self.listener.lock().as_ref().map(Listener::local_addr)

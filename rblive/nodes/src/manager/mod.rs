@@ -2,6 +2,7 @@
 
 mod activity;
 mod callbacks;
+mod found;
 mod inbound;
 mod info;
 mod inner;
@@ -101,6 +102,8 @@ impl RsManager {
             token: token.map(Arc::new),
             proofs: Arc::default(),
             refusals: Arc::default(),
+            found: RwLock::default(),
+            placing: Mutex::default(),
             config,
             node,
             context,
@@ -160,6 +163,13 @@ impl RsManager {
         &self.inner.node
     }
 
+    /// The nodes besides those of the configuration, as somebody has found them; those with the name or the number of one of the configuration
+    /// count for nothing. Nodes that are new get the streams of the rules ([`Rule`](crate::Rule)). A node that is gone is left when its
+    /// connection is down: who keeps the list may be wrong. At most [`MAX_NODES`](crate::config::MAX_NODES).
+    pub fn set_found_nodes(&self, nodes: Vec<Node>) {
+        self.inner.set_found(nodes);
+    }
+
     /// The address at which this node receives streams, with its port. `None` if it has no address.
     pub fn address(&self) -> Option<String> {
         self.inner.address()
@@ -202,7 +212,8 @@ impl RsManager {
     /// As [`create_stream`](Self::create_stream).
     pub fn create_stream_of(&self, name: &str, renditions: usize) -> Result<RsId, StreamError> {
         let config = &self.inner.config;
-        let (capacity, nodes) = (config.buffer_bytes_of(renditions), config.ruled(name));
+        let _placing = self.inner.placing.lock();
+        let (capacity, nodes) = (config.buffer_bytes_of(renditions), self.inner.ruled(name, true));
         self.inner.create(name, capacity, config.streams.chunk_bytes, nodes)
     }
 
@@ -212,6 +223,7 @@ impl RsManager {
     /// # Errors
     /// As [`create_stream`](Self::create_stream), or [`StreamError::NoSuchStream`].
     pub fn replace_stream(&self, former: RsId, capacity: u64) -> Result<RsId, StreamError> {
+        let _placing = self.inner.placing.lock();
         self.inner.replace(former, capacity)
     }
 
@@ -297,11 +309,11 @@ impl RsManager {
     /// The nodes to which this node sends, by number.
     pub fn peers(&self) -> Vec<PeerInfo> {
         let peers = self.inner.peers.lock().clone();
-        let nodes = self.inner.config.nodes.iter();
-        let info = |node: &Node| {
+        let nodes = self.inner.known_nodes().into_iter();
+        let info = |node: Node| {
             let peer = peers.get(&node.id)?;
             let (connected, carrier) = (peer.is_up(), peer.carrier());
-            Some(PeerInfo { node: node.id, name: node.name.clone(), connected, carrier })
+            Some(PeerInfo { node: node.id, name: node.name, connected, carrier })
         };
         let mut infos: Vec<_> = nodes.filter_map(info).collect();
         infos.sort_by_key(|info| info.node);

@@ -69,7 +69,8 @@ impl Inner {
         let (id, name, capacity) = (announce.id, announce.name.as_str().into(), announce.capacity);
         let activity = Activity::new();
         let stream = OutStream { id, name, buffer, capacity, chunk_bytes: 0, own: false, activity };
-        let mut nodes = self.config.ruled(&stream.name);
+        let _placing = self.placing.lock();
+        let mut nodes = self.ruled(&stream.name, false);
         if self.node.role.delivers() && !nodes.contains(&self.node.id) {
             nodes.push(self.node.id);
         }
@@ -91,8 +92,7 @@ impl Inner {
 
     pub(super) fn add_outbound(&self, node: NodeId, id: RsId) -> Result<(), StreamError> {
         let announce = self.outgoing(id)?.announce();
-        let found = self.config.nodes.iter().find(|known| known.id == node);
-        let mut found = found.ok_or(StreamError::NoSuchNode(node))?.clone();
+        let mut found = self.known_node(node).ok_or(StreamError::NoSuchNode(node))?;
         if found.address.is_empty() {
             return Err(StreamError::NoAddress(node));
         }
@@ -101,7 +101,7 @@ impl Inner {
             found.address = self.address().unwrap_or(found.address);
         }
         let mut peers = self.peers.lock();
-        let peer = match peers.get(&node) {
+        let peer = match peers.get(&node).filter(|peer| !peer.is_over()) {
             Some(peer) => peer.clone(),
             None => {
                 let link = Link {

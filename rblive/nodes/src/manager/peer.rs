@@ -28,6 +28,8 @@ struct State {
     /// The connection, once it is up and everything was announced.
     conn: Option<Conn>,
     stopped: bool,
+    /// Whether the node is left with its connection.
+    is_leaving: bool,
 }
 
 impl State {
@@ -57,6 +59,11 @@ impl Peer {
         let runs = peer.clone();
         threads::spawn(name, move || runs.run(&link))?;
         Ok(peer)
+    }
+
+    /// Whether the thread has ended, or ends.
+    pub fn is_over(&self) -> bool {
+        self.state.lock().stopped
     }
 
     /// Announces a stream to the node, now and on each later connection.
@@ -90,6 +97,26 @@ impl Peer {
                 "the stream has ended without a connection to the node, which does not get what it lacks of it"
             );
         }
+    }
+
+    /// Leaves the node when its connection is down, or takes this back. True: there is no connection, and the thread ends.
+    pub fn leave(&self, is_leaving: bool) -> bool {
+        let mut state = self.state.lock();
+        state.is_leaving = is_leaving;
+        let is_over = is_leaving && state.conn.is_none();
+        state.stopped |= is_over;
+        self.changed.notify_all();
+        state.stopped
+    }
+
+    /// The node with the address that it has here.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// The streams that the node gets.
+    pub fn streams(&self) -> Vec<RsId> {
+        self.state.lock().streams.keys().copied().collect()
     }
 
     /// Whether the node gets this stream.
@@ -163,7 +190,10 @@ impl Peer {
         state.conn = Some(conn.clone());
         drop(state);
         let why = conn.wait_down(None).ok().flatten();
-        self.state.lock().conn = None;
+        let mut state = self.state.lock();
+        state.conn = None;
+        state.stopped |= state.is_leaving;
+        drop(state);
         link.proofs.forget(conn.id());
         Some(why.map_or_else(String::new, |why| why.to_string()))
     }

@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use crate::common::{Cluster, Seen, WAIT, chunk_of, send};
-use rblive::{ChunkError, NodeRole, RsManager, StreamError, StreamEvent};
+use rblive::{ChunkError, NodeId, NodeRole, RsManager, Rule, StreamError, StreamEvent};
 use rocketbufs::config::TransportKind;
+use testkit::{own_addr, until};
 
 /// A dissemination node and a delivery node.
 fn pair(transport: TransportKind) -> (RsManager, RsManager, Seen) {
@@ -114,6 +115,56 @@ fn a_stream_keeps_its_nodes_with_another_buffer() {
     assert_eq!((&*now[1].name, now[1].capacity_bytes), ("a", 1 << 20));
     ingest.destroy_stream(former).unwrap();
     assert!(matches!(ingest.replace_stream(former, 1 << 20), Err(StreamError::NoSuchStream(_))));
+}
+
+/// The nodes of a map, as somebody finds them: each node knows itself alone at first.
+#[test]
+fn nodes_that_are_found_get_the_streams_of_the_rules() {
+    let roles = [NodeRole::Dissemination, NodeRole::Delivery, NodeRole::Delivery];
+    let cluster = Cluster::new(&roles, TransportKind::Tcp);
+    let all = cluster.config.nodes.clone();
+    let alone = |node: NodeId| {
+        let mut config = cluster.config_of(node, &[]);
+        config.nodes.retain(|own| own.id == node);
+        config.finds_nodes = true;
+        config
+    };
+    let mut config = alone(1);
+    config.rules = vec![Rule { streams: "*".to_owned(), nodes: vec!["n*".to_owned()] }];
+    let ingest = RsManager::new(config).unwrap();
+    let deliver = |node: NodeId, address: &str| {
+        let (mut config, mut seen) = (alone(node), None);
+        config.nodes[0].address = address.to_owned();
+        let manager = RsManager::prepared(config, |manager| seen = Some(Seen::of(manager))).unwrap();
+        manager.set_found_nodes(all[..1].to_vec());
+        (manager, seen.unwrap())
+    };
+    let id = ingest.create_stream("a").unwrap();
+    send(&ingest, id, 0, 100);
+    let (second, seen_by_second) = deliver(2, &all[1].address);
+    ingest.set_found_nodes(all.clone());
+    assert_eq!(seen_by_second.chunk().to_vec().unwrap(), chunk_of(0, 100), "it came before the node");
+    let (third, seen_by_third) = deliver(3, &all[2].address);
+    assert_eq!(seen_by_third.chunk().to_vec().unwrap(), chunk_of(0, 100));
+    // Who keeps the list has lost sight of the nodes, and they have not gone.
+    ingest.set_found_nodes(Vec::new());
+    send(&ingest, id, 1, 100);
+    for seen in [&seen_by_second, &seen_by_third] {
+        assert_eq!(seen.chunk().to_vec().unwrap(), chunk_of(1, 100));
+    }
+    third.shutdown(WAIT);
+    drop(third);
+    until("the third is left", || {
+        ingest.set_found_nodes(all[1..2].to_vec());
+        ingest.outbound()[0].nodes == [2]
+    });
+    let mut moved = all.clone();
+    moved[2].address = own_addr();
+    let (_third, seen_by_third) = deliver(3, &moved[2].address);
+    ingest.set_found_nodes(moved);
+    send(&ingest, id, 2, 100);
+    until("it has what is new", || seen_by_third.chunk().to_vec().unwrap() == chunk_of(2, 100));
+    drop(second);
 }
 
 #[test]
