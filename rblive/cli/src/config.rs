@@ -1,16 +1,19 @@
 //! The configuration file of the command.
 
 use std::path::Path;
+use std::time::Duration;
 
 use access::{check_secret, check_secret_mode};
 use commands::Failure;
+use etcd::{Access, ClientSettings};
 use peers::check_known_names;
 use rblive::Rule;
+use rblive_deliver::{OtherNode, Redirect};
 use rblive_ingest::IngestSettings;
 use rblive_record::RecordRule;
 use rocketbufs::config::read_file_with_mode;
 use serde::Deserialize;
-use settings::section;
+use settings::{out_of_range, section};
 
 /// The variable with the filter of the log.
 pub const LOG: &str = "RBLIVE_LOG";
@@ -26,6 +29,94 @@ pub struct Config {
     pub deliver: rblive_deliver::Settings,
     pub ingest: IngestSettings,
     pub record: Vec<RecordRule>,
+    pub cluster: Cluster,
+}
+
+section! {
+    /// Several nodes that find each other in etcd. Each knows itself by `[[nodes]]`, and the others by what they say there.
+    "cluster" Cluster {
+        /// The name of the cluster, which is part of all of its keys in etcd. Empty: this node knows the nodes of its file alone.
+        name: String = String::new();
+        /// The addresses of etcd, as "http://10.0.0.1:2379" or "https://…".
+        etcd: Vec<String> = Vec::new();
+        /// The address, `HOST:PORT`, at which other nodes reach this one. Empty: that of `[[nodes]]`.
+        advertise: Vec<String> = Vec::new();
+        /// How the addresses for viewers of this node begin. Empty: `deliver.listen`.
+        viewers: String = String::new();
+        /// How long the others take a node for alive that says nothing.
+        ttl_ms: u64 = 10_000, "ms", range [2_000 to 600_000];
+        /// When viewers are sent to other nodes.
+        redirect: Redirect = Redirect::Overloaded;
+        /// The viewers that this node is to have. 0: as many as come.
+        max_viewers: usize = 0, range [at least 0];
+        /// The bits per second that this node is to send. 0: as many as viewers ask for.
+        max_bits_per_second: u64 = 0, range [at least 0];
+        user: String = String::new();
+        password_file: String = String::new();
+        ca: String = String::new();
+        cert: String = String::new();
+        key: String = String::new();
+    }
+}
+
+impl Cluster {
+    /// Whether this node is a member of a cluster.
+    pub fn is_used(&self) -> bool {
+        !self.name.is_empty()
+    }
+
+    /// `ttl_ms` in whole seconds, rounded up.
+    pub fn ttl(&self) -> Duration {
+        Duration::from_secs(self.ttl_ms.div_ceil(1_000))
+    }
+
+    pub fn access(&self) -> Access<'_> {
+        let Self { etcd, user, password_file, ca, cert, key, .. } = self;
+        Access { etcd, user, password_file, ca, cert, key, ttl: self.ttl() }
+    }
+
+    /// How etcd is reached.
+    pub fn client(&self) -> Result<ClientSettings, Failure> {
+        self.access().client(etcd::password_in).map_err(Failure::Failed)
+    }
+
+    /// Refuses what does not fit together.
+    pub fn check(&self) -> Result<(), String> {
+        if let Some(fault) = out_of_range(self) {
+            return Err(fault.to_string());
+        }
+        if self.is_used() && !etcd::is_name(&self.name) {
+            return Err(format!(
+                "cluster.name = {:?}: it must be at most 128 bytes without '/' and blanks",
+                self.name
+            ));
+        }
+        if self.is_used() && self.etcd.is_empty() {
+            return Err(
+                "cluster.etcd: it must be the addresses of an etcd, if cluster.name is set".to_owned()
+            );
+        }
+        if !self.is_used() && !self.etcd.is_empty() {
+            return Err("cluster.name: it must be a name, if cluster.etcd is set".to_owned());
+        }
+        if self.user.is_empty() != self.password_file.is_empty() {
+            return Err("cluster.user: it must be set together with cluster.password_file".to_owned());
+        }
+        let is_address = |text: &String| {
+            text.rsplit_once(':').is_some_and(|(host, port)| {
+                !host.is_empty()
+                    && !host.contains([',', '/', ' '])
+                    && port.parse::<u16>().is_ok_and(|port| port > 0)
+            })
+        };
+        if self.advertise.len() > 1 || !self.advertise.iter().all(is_address) {
+            return Err(format!("cluster.advertise = {:?}: it must be one HOST:PORT", self.advertise));
+        }
+        if !self.viewers.is_empty() && !OtherNode::is_url(&self.viewers) {
+            return Err(format!("cluster.viewers = {:?}: it must be as https://HOST:PORT", self.viewers));
+        }
+        Ok(())
+    }
 }
 
 section! {
@@ -47,10 +138,11 @@ struct Sections {
     deliver: rblive_deliver::Settings,
     ingest: IngestSettings,
     record: Vec<RecordRule>,
+    cluster: Cluster,
 }
 
 /// The names of [`Sections`].
-const SECTIONS: [&str; 4] = ["control", "deliver", "ingest", "record"];
+const SECTIONS: [&str; 5] = ["cluster", "control", "deliver", "ingest", "record"];
 
 impl Config {
     /// Reads a file; without one, all settings have their defaults. A file with secrets that everybody on the machine can read is refused.
@@ -66,6 +158,7 @@ impl Config {
         let wrong = |why| Failure::Failed(format!("{}: {why}", path.display()));
         config.check_secrets().map_err(wrong)?;
         config.check_names().map_err(wrong)?;
+        config.check_cluster().map_err(wrong)?;
         Ok(config)
     }
 
@@ -105,6 +198,18 @@ impl Config {
         check_known_names(names).map_err(|why| format!("control.names: {why}"))
     }
 
+    /// Refuses a cluster that cannot be, and names of nodes that no key has.
+    fn check_cluster(&self) -> Result<(), String> {
+        self.cluster.check()?;
+        let unfit = self.node.nodes.iter().find(|node| self.cluster.is_used() && !etcd::is_name(&node.name));
+        match unfit {
+            Some(node) => {
+                Err(format!("nodes: {:?} is no name of a node in a cluster: it has '/' or blanks", node.name))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// One node on one machine, which takes streams from encoders of this machine and delivers them.
     fn alone() -> Self {
         let mut config = Self::default();
@@ -121,8 +226,10 @@ impl Config {
             || settings::refuse_unknown(&rest, SECTIONS.into_iter(), &settings::parse(text, path)?.1);
         refuse().map_err(Failure::failed)?;
         let sections = settings::read_parts(text, path).map_err(Failure::failed)?;
-        let Sections { control, deliver, ingest, record } = sections;
-        Ok(Self { node, control, deliver, ingest, record })
+        let Sections { control, deliver, ingest, record, cluster } = sections;
+        let mut node = node;
+        node.finds_nodes = cluster.is_used();
+        Ok(Self { node, control, deliver, ingest, record, cluster })
     }
 }
 
@@ -145,6 +252,7 @@ mod tests {
         assert!(config.ingest == IngestSettings::default() && config.record.is_empty());
         assert_eq!(config.control, Control::default());
         assert_eq!(config.deliver, rblive_deliver::Settings::default());
+        assert_eq!(config.cluster, Cluster::default());
         let misspelt = |text: &str| format!("{:?}", Config::parse(text, None).unwrap_err());
         assert!(
             misspelt("[control]\nlisen = ''")
@@ -217,6 +325,45 @@ mod tests {
         assert_eq!(check("control.example.org"), Ok(()));
         let wrong = check("https://control.example.org").unwrap_err();
         assert!(wrong.starts_with("control.names: 'https://control.example.org'"), "{wrong}");
+    }
+
+    #[test]
+    fn a_cluster_has_a_name_and_an_etcd() {
+        let check = |text: &str| {
+            let config = Config::parse(&format!("[cluster]\n{text}\n"), None);
+            config.map_err(|failure| format!("{failure:?}")).and_then(|config| config.check_cluster())
+        };
+        assert_eq!(
+            check("name = 'c'\netcd = ['http://a']\nredirect = 'draining'\nadvertise = ['h:1']"),
+            Ok(())
+        );
+        for (text, expected) in [
+            ("name = 'c'", "cluster.etcd"),
+            ("etcd = ['http://a']", "cluster.name"),
+            ("name = 'a/b'\netcd = ['http://a']", "cluster.name = \"a/b\""),
+            ("name = 'c'\netcd = ['http://a']\nuser = 'u'", "cluster.password_file"),
+            ("advertise = ['a']", "one HOST:PORT"),
+            ("advertise = ['a:1', 'b:1']", "one HOST:PORT"),
+            ("viewers = 'edge'", "https://HOST:PORT"),
+            ("ttl_ms = 100", "cluster.ttl_ms"),
+            ("redirect = 'always'", "`overloaded`"),
+        ] {
+            let error = check(text).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+        let config = Config::parse(
+            "[cluster]\nname = 'c'\netcd = ['http://a']\n[[nodes]]\nname = 'a b'\nid = 1\nrole = 'both'\naddress = 'h:1'",
+            None,
+        );
+        assert!(config.unwrap().check_cluster().unwrap_err().contains("a b"));
+    }
+
+    #[test]
+    fn the_example_of_a_cluster_is_a_configuration() {
+        let config = Config::parse(include_str!("../../../examples/cluster/rblive.toml"), None).unwrap();
+        config.check_cluster().unwrap();
+        config.node.validate().unwrap();
+        assert!(config.cluster.is_used() && config.node.finds_nodes);
     }
 
     #[test]

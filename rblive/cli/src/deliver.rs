@@ -4,33 +4,43 @@ use std::sync::Arc;
 
 use commands::Failure;
 use rblive::{RsManager, StreamEvent};
-use rblive_deliver::{Catalog, Server, Settings, StreamStatus};
+use rblive_deliver::{Catalog, Elsewhere, Server, Settings, StreamStatus};
 use rblive_record::Recorder;
+
+use super::config::Cluster;
 
 /// A running web server. Dropping it stops the server.
 pub struct Viewers {
     server: Server,
     catalog: Arc<Catalog>,
     scheme: &'static str,
+    elsewhere: Option<Arc<Elsewhere>>,
 }
 
 impl Viewers {
     /// Starts the server of a node, before streams arrive.
     pub fn start(rs: &RsManager, settings: &Settings) -> Result<Self, Failure> {
-        Self::start_with(rs, settings, None)
+        Self::start_with(rs, settings, &Cluster::default(), None)
     }
 
     /// Starts the server of a node that may also keep streams.
     pub fn start_with(
         rs: &RsManager,
         settings: &Settings,
+        cluster: &Cluster,
         recorder: Option<Arc<Recorder>>,
     ) -> Result<Self, Failure> {
         let catalog = Arc::new(Catalog::default());
         receive(rs, Some(catalog.clone()), recorder);
         let scheme = if settings.tls { "https" } else { "http" };
-        let server = Server::start(settings.clone(), catalog.clone()).map_err(Failure::failed)?;
-        Ok(Self { server, catalog, scheme })
+        // A proxy in front of the server may speak TLS for it.
+        let is_encrypted = settings.tls || cluster.viewers.starts_with("https://");
+        let elsewhere = cluster.is_used().then(|| Arc::new(Elsewhere::new(cluster.redirect, is_encrypted)));
+        let server = match &elsewhere {
+            Some(own) => Server::start_among(settings.clone(), catalog.clone(), own.clone()),
+            None => Server::start(settings.clone(), catalog.clone()),
+        };
+        Ok(Self { server: server.map_err(Failure::failed)?, catalog, scheme, elsewhere })
     }
 
     /// Reads the certificate again. If that fails, the server keeps the one that it has.
@@ -44,6 +54,16 @@ impl Viewers {
     /// The streams that the server has.
     pub fn streams(&self) -> Vec<StreamStatus> {
         self.catalog.statuses()
+    }
+
+    /// The bytes of media that were sent so far.
+    pub fn media_bytes(&self) -> u64 {
+        self.server.media_bytes()
+    }
+
+    /// Other nodes of a cluster, and when viewers are sent there.
+    pub fn elsewhere(&self) -> Option<&Elsewhere> {
+        self.elsewhere.as_deref()
     }
 
     /// The address of the front page.

@@ -18,7 +18,7 @@ use rblive_deliver::Settings;
 use rblive_ingest::{Ingest, IngestSettings};
 
 use super::config::Control;
-use super::control::Endpoint;
+use super::control::{Endpoint, Parts};
 use super::deliver::Viewers;
 
 /// The time between two lines.
@@ -85,7 +85,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 /// The control page of the node that takes the picture. If another program has its address, a free port is used.
 fn control(rs: &RsManager, ingest: &Arc<Ingest>) -> Result<Endpoint, Failure> {
-    let start = |settings: &Control| Endpoint::start(rs.clone(), Some(ingest.clone()), None, settings);
+    let parts = || Parts { ingest: Some(ingest.clone()), ..Parts::default() };
+    let start = |settings: &Control| Endpoint::start(rs.clone(), parts(), settings);
     start(&Control::default())
         .or_else(|_| start(&Control { listen: "127.0.0.1:0".to_owned(), ..Control::default() }))
 }

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cluster;
 mod config;
 mod control;
 mod deliver;
@@ -36,6 +37,8 @@ enum Command {
     Serve(serve::Args),
     /// Push a live picture through three nodes in this process, to be watched in a browser (needs ffmpeg)
     Demo(demo::Args),
+    /// See and change a cluster of nodes: members, drain
+    Cluster(cluster::Args),
     /// List the recordings that nodes keep
     Kept(kept::Args),
     /// Print a token with which viewers may watch a stream, where deliver.token_key is set
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
     let result = match command {
         Command::Serve(args) => serve::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Cluster(args) => cluster::run(&args),
         Command::Kept(args) => kept::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Password => password(),

@@ -11,13 +11,14 @@ use rblive_ingest::Ingest;
 use rblive_record::{RecordRule, Recorder};
 use tracing::level_filters::LevelFilter;
 
-use super::config::{Config, LOG};
-use super::control::Endpoint;
+use super::cluster::member::Member;
+use super::config::{Cluster, Config, LOG};
+use super::control::{Endpoint, Parts};
 use super::deliver::{Viewers, receive};
 use super::exposure;
 
 /// The parts of the node that take streams.
-type Receivers = (Option<Arc<Recorder>>, Option<Viewers>);
+type Receivers = (Option<Arc<Recorder>>, Option<Arc<Viewers>>);
 
 /// The time for queued data to be sent when the node stops.
 const GRACE: Duration = Duration::from_secs(2);
@@ -73,33 +74,35 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let stop = Stop::install()?.with_reload()?;
     config.deliver.kept.extend(config.record.iter().map(|rule| rule.folder.clone()));
-    let (mut deliver, rules) = (config.deliver, config.record);
+    let (mut deliver, rules, cluster) = (config.deliver, config.record, config.cluster);
     deliver.max_connections = connections_of_viewers(deliver.max_connections);
     let mut receivers = Ok((None, None));
-    let rs = RsManager::prepared(config.node, |rs| receivers = start_receivers(rs, &deliver, rules))
-        .map_err(Failure::failed)?;
+    let rs =
+        RsManager::prepared(config.node, |rs| receivers = start_receivers(rs, &deliver, &cluster, rules))
+            .map_err(Failure::failed)?;
     let (recorder, viewers) = receivers?;
     let ingest = match rs.node().role.disseminates() {
         true => Some(Arc::new(Ingest::start(rs.clone(), config.ingest).map_err(Failure::failed)?)),
         false => None,
     };
-    let control = match config.control.listen.as_str() {
-        "" => None,
-        _ => Some(Endpoint::start(rs.clone(), ingest.clone(), recorder.clone(), &config.control)?),
-    };
+    let member = Member::start(&rs, viewers.clone(), &cluster)?.map(Arc::new);
+    let parts = Parts { ingest: ingest.clone(), recorder: recorder.clone(), member: member.clone() };
+    let is_controlled = !config.control.listen.is_empty();
+    let control = is_controlled.then(|| Endpoint::start(rs.clone(), parts, &config.control)).transpose()?;
     let printer = Printer::start(|text| tracing::warn!("{text}"))?;
-    printer.print(ready(&rs, control.as_ref(), viewers.as_ref(), ingest.as_deref()).trim_end());
+    printer.print(ready(&rs, control.as_ref(), viewers.as_deref(), ingest.as_deref()).trim_end());
     loop {
         match stop.wait_asked(None) {
             Some(Asked::End) => break,
             Some(Asked::Reload) => {
-                viewers.iter().for_each(Viewers::reload);
+                viewers.iter().for_each(|viewers| viewers.reload());
                 ingest.iter().for_each(|ingest| reload(ingest));
             }
             None => {}
         }
     }
-    drop((control, ingest, viewers));
+    // The others learn first that this node leaves.
+    drop((control, member, ingest, viewers));
     rs.shutdown(GRACE);
     recorder.iter().for_each(|recorder| recorder.stop());
     Ok(())
@@ -119,10 +122,15 @@ fn connections_of_viewers(configured: usize) -> usize {
 }
 
 /// Starts the recorder and the web server, and sets the callbacks through which streams reach them.
-fn start_receivers(rs: &RsManager, deliver: &Settings, rules: Vec<RecordRule>) -> Result<Receivers, Failure> {
+fn start_receivers(
+    rs: &RsManager,
+    deliver: &Settings,
+    cluster: &Cluster,
+    rules: Vec<RecordRule>,
+) -> Result<Receivers, Failure> {
     let recorder = recorder(rs, rules)?;
     let viewers = match rs.node().role.delivers() && !deliver.listen.is_empty() {
-        true => Some(Viewers::start_with(rs, deliver, recorder.clone())?),
+        true => Some(Arc::new(Viewers::start_with(rs, deliver, cluster, recorder.clone())?)),
         false => None,
     };
     if viewers.is_none() && recorder.is_some() {

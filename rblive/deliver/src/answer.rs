@@ -119,6 +119,11 @@ impl Answer {
         Self { more: vec![("location", location)], ..Self::text(302, "the page plays the stream") }
     }
 
+    /// The way to the same address at another node. It is asked for again each time, since that node may be gone then.
+    pub fn moved(location: String) -> Self {
+        Self { more: vec![("location", location)], ..Self::text(307, "another node has the stream") }
+    }
+
     /// The header fields of the answer, but for those of the connection and the length.
     pub fn fields(&self) -> impl Iterator<Item = (&'static str, Cow<'_, str>)> {
         let fixed: &[(&'static str, &'static str)] = match self.status {

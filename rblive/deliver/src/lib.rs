@@ -25,6 +25,7 @@ mod answer;
 pub mod assets;
 mod catalog;
 mod counters;
+mod elsewhere;
 mod file;
 mod http1;
 mod http2;
@@ -44,5 +45,6 @@ pub mod token;
 
 pub use crate::settings::{Patience, Settings};
 pub use catalog::{Catalog, StreamStatus};
+pub use elsewhere::{Elsewhere, OtherNode, Redirect};
 pub use server::{Server, StartError};
 pub use tls::TlsError;

@@ -96,6 +96,11 @@ pub(crate) fn is_watching(target: &Target) -> bool {
     !matches!(target, Target::Multivariant | Target::Manifest | Target::Poster)
 }
 
+/// Whether a request asks for what says where media is.
+pub(crate) fn is_playlist(target: &Target) -> bool {
+    matches!(target, Target::Multivariant | Target::Manifest | Target::Playlist(_))
+}
+
 /// Answers a request for a stream. `query`, a token, is appended to the addresses in playlists.
 pub(crate) async fn answer(
     stream: &Arc<Stream>,

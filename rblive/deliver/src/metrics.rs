@@ -14,6 +14,7 @@ use prometheus_client::registry::Registry;
 
 use crate::catalog::Catalog;
 use crate::counters::Counters;
+use crate::elsewhere::Elsewhere;
 
 /// A label with its value, and the number.
 type Value = (Option<(&'static str, String)>, u64);
@@ -36,9 +37,17 @@ struct Scrape(Vec<Metric>);
 ///
 /// # Errors
 /// None in practice: the text is written into memory.
-pub(crate) fn text(catalog: &Catalog, counters: &Counters) -> Result<String, fmt::Error> {
+pub(crate) fn text(
+    catalog: &Catalog,
+    counters: &Counters,
+    elsewhere: Option<&Elsewhere>,
+) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Scrape::take(catalog, counters)));
+    let mut scrape = Scrape::take(catalog, counters);
+    if let Some(elsewhere) = elsewhere {
+        scrape.cluster(elsewhere);
+    }
+    registry.register_collector(Box::new(scrape));
     let mut text = String::new();
     encode(&mut text, &registry)?;
     Ok(text)
@@ -91,6 +100,14 @@ impl Scrape {
         ] {
             self.add(name, help, true, vec![(None, get(counter))]);
         }
+    }
+
+    fn cluster(&mut self, elsewhere: &Elsewhere) {
+        let (name, help) =
+            ("rblive_redirected_requests", "Requests for playlists that were sent to other nodes");
+        self.add(name, help, true, vec![(None, elsewhere.redirected())]);
+        let is_draining = vec![(None, u64::from(elsewhere.is_draining()))];
+        self.add("rblive_draining", "Whether the node is drained", false, is_draining);
     }
 
     fn streams(&mut self, catalog: &Catalog) {

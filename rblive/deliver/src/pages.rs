@@ -13,11 +13,15 @@ use crate::answer::{Answer, Cache, Request};
 use crate::assets::{self, Asset};
 use crate::catalog::{Catalog, Stream};
 use crate::counters::Counters;
+use crate::elsewhere::Elsewhere;
 use crate::kept::Kept;
 use crate::live::{self, Ahead, parse};
 use crate::metrics;
 use crate::settings::{Patience, Settings};
 use crate::token::{Access, TokenError};
+
+/// What the page says of the servers that its player may ask.
+const CONNECTS: &str = "connect-src 'self'";
 
 /// The pages of a server.
 #[derive(Debug)]
@@ -28,6 +32,8 @@ pub(crate) struct Pages {
     pub counters: Counters,
     pub started: Instant,
     pub kept: Kept,
+    /// Other nodes of a cluster.
+    pub elsewhere: Option<Arc<Elsewhere>>,
 }
 
 /// The stream that a connection watches, which counts its viewers, and the connection's entry among those of its address.
@@ -44,7 +50,7 @@ impl Watching {
 
     /// Counts the connection as a viewer of `stream`, and no longer of another stream. False if the stream has too many viewers.
     pub fn switch_to(&mut self, stream: &Arc<Stream>, most: usize) -> bool {
-        if self.stream.as_ref().is_some_and(|own| Arc::ptr_eq(own, stream)) {
+        if self.is_of(stream) {
             return true;
         }
         if stream.viewers.fetch_add(1, Ordering::Relaxed) >= most {
@@ -54,6 +60,11 @@ impl Watching {
         self.leave();
         self.stream = Some(stream.clone());
         true
+    }
+
+    /// Whether the connection watches `stream`.
+    fn is_of(&self, stream: &Arc<Stream>) -> bool {
+        self.stream.as_ref().is_some_and(|own| Arc::ptr_eq(own, stream))
     }
 
     /// Counts media that was sent.
@@ -112,15 +123,20 @@ impl Pages {
                 Err(error) => refused(error),
             },
             "/health" => Answer::text(200, "ok"),
-            "/ready" if self.catalog.streams().is_empty() => Answer::text(503, "no stream yet"),
-            "/ready" => Answer::text(200, "ok"),
+            "/ready" => self.ready(),
             "/streams" => match self.access(request) {
                 Ok(access) => Answer::of(200, "application/json", Cache::No, self.streams(&access)),
                 Err(error) => refused(error),
             },
             "/metrics" => self.metrics(request),
             path => match assets::VIEWERS.iter().find(|asset| asset.path == path) {
-                Some(found) => asset(found),
+                Some(found) => match self.elsewhere.as_ref().filter(|_| path == "/") {
+                    Some(elsewhere) => {
+                        let text = found.text.replacen(CONNECTS, &elsewhere.connects(CONNECTS), 1);
+                        asset(found, text.into())
+                    }
+                    None => asset(found, Bytes::from_static(found.text.as_bytes())),
+                },
                 // A request of HTTP/2 may have no path at all.
                 None => {
                     path.strip_prefix('/').and_then(|name| self.page_of(name, request)).unwrap_or_else(|| {
@@ -155,8 +171,15 @@ impl Pages {
             Err(answer) => return answer,
         };
         let Some(stream) = self.catalog.stream(name) else {
-            return self.no_stream();
+            let is_list = live::is_playlist(&target);
+            let other = self.elsewhere.as_ref().filter(|_| is_list).and_then(|own| own.absent(name, request));
+            return other.unwrap_or_else(|| self.no_stream());
         };
+        if let Some(elsewhere) = &self.elsewhere
+            && let Some(answer) = move_viewer(elsewhere, &stream, &target, request, watching)
+        {
+            return answer;
+        }
         if live::is_watching(&target)
             && !watching.lock().switch_to(&stream, self.settings.max_viewers_per_stream)
         {
@@ -164,6 +187,20 @@ impl Pages {
         }
         let ahead = if self.is_settling() { Ahead::Settling } else { Ahead::Wrong };
         live::answer(&stream, target, request, &query, ahead).await
+    }
+
+    /// Whether viewers may be sent here. A drained node has others for that.
+    fn ready(&self) -> Answer {
+        let others = self.elsewhere.as_deref();
+        match others.is_some_and(Elsewhere::is_draining) {
+            true => Answer::text(503, "this node is drained"),
+            false if self.catalog.streams().is_empty() && !others.is_some_and(Elsewhere::has_any) => {
+                Answer::text(503, "no stream yet")
+            }
+            // Viewers need not know more; the log says why.
+            false if others.is_some_and(Elsewhere::is_degraded) => Answer::text(200, "ok; degraded: cluster"),
+            false => Answer::text(200, "ok"),
+        }
     }
 
     /// The answer for an unknown stream. Players do not try again after a 404, so a server that has just started answers 503.
@@ -223,13 +260,35 @@ impl Pages {
             Ok(_) => return Answer::text(403, "the metrics need a token for every stream: rblive token '*'"),
             Err(error) => return refused(error),
         }
-        match metrics::text(&self.catalog, &self.counters) {
+        match metrics::text(&self.catalog, &self.counters, self.elsewhere.as_deref()) {
             Ok(text) => {
                 Answer::of(200, "application/openmetrics-text; version=1.0.0; charset=utf-8", Cache::No, text)
             }
             Err(error) => Answer::text(500, error.to_string()),
         }
     }
+}
+
+/// Where a viewer of a cluster goes that this node is not to have, and who begins to watch here.
+fn move_viewer(
+    elsewhere: &Elsewhere,
+    stream: &Arc<Stream>,
+    target: &live::Target,
+    request: &Request,
+    watching: &locks::Mutex<Watching>,
+) -> Option<Answer> {
+    let is_own = watching.lock().is_of(stream);
+    if live::is_playlist(target)
+        && let Some(answer) = elsewhere.playlist(&stream.name, request, is_own)
+    {
+        // It is no viewer of this node any more.
+        watching.lock().leave();
+        return Some(answer);
+    }
+    if !is_own && live::is_watching(target) {
+        elsewhere.take_room();
+    }
+    None
 }
 
 fn refused(error: TokenError) -> Answer {
@@ -241,9 +300,9 @@ fn presented(request: &Request) -> Option<&str> {
     request.query.split('&').find_map(|pair| pair.strip_prefix("token="))
 }
 
-fn asset(asset: &Asset) -> Answer {
-    let etag = Some(format!("\"{:08x}\"", crc32c::crc32c(asset.text.as_bytes())));
-    Answer { etag, ..Answer::of(200, asset.kind, Cache::For(60), Bytes::from_static(asset.text.as_bytes())) }
+fn asset(asset: &Asset, text: Bytes) -> Answer {
+    let etag = Some(format!("\"{:08x}\"", crc32c::crc32c(&text)));
+    Answer { etag, ..Answer::of(200, asset.kind, Cache::For(60), text) }
 }
 
 /// The stream whose recordings a request asks for.

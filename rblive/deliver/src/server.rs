@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use crate::addresses::{Addresses, Place, Refused};
 use crate::catalog::Catalog;
 use crate::counters::Counters;
+use crate::elsewhere::Elsewhere;
 use crate::http1;
 use crate::http2;
 use crate::kept::Kept;
@@ -70,6 +71,7 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Server {
     addr: SocketAddr,
+    pages: Arc<Pages>,
     certificates: Arc<Certificates>,
     runtime: Option<Runtime>,
 }
@@ -83,6 +85,18 @@ impl Server {
         Self::start_with(settings, Patience::default(), catalog)
     }
 
+    /// Starts a server that sends viewers to other nodes.
+    ///
+    /// # Errors
+    /// As of [`start`](Self::start).
+    pub fn start_among(
+        settings: Settings,
+        catalog: Arc<Catalog>,
+        elsewhere: Arc<Elsewhere>,
+    ) -> Result<Self, StartError> {
+        Self::launch(settings, Patience::default(), catalog, Some(elsewhere))
+    }
+
     /// Starts a server that waits as long as `patience` says.
     ///
     /// # Errors
@@ -91,6 +105,15 @@ impl Server {
         settings: Settings,
         patience: Patience,
         catalog: Arc<Catalog>,
+    ) -> Result<Self, StartError> {
+        Self::launch(settings, patience, catalog, None)
+    }
+
+    fn launch(
+        settings: Settings,
+        patience: Patience,
+        catalog: Arc<Catalog>,
+        elsewhere: Option<Arc<Elsewhere>>,
     ) -> Result<Self, StartError> {
         let certificates = Arc::new(certificates(&settings)?);
         let proxies = Proxies::new(&settings.proxies).map_err(StartError::Proxies)?;
@@ -111,7 +134,7 @@ impl Server {
         let pages = {
             let kept = Kept::new(Store::new(settings.kept.clone()));
             let (counters, started) = (Counters::default(), Instant::now());
-            Arc::new(Pages { catalog, settings, patience, counters, kept, started })
+            Arc::new(Pages { catalog, settings, patience, counters, kept, started, elsewhere })
         };
         let mut limits = PlaceLimits::new(pages.settings.max_connections, "deliver.max_connections");
         limits.of_host_setting = "deliver.max_connections_per_address";
@@ -121,13 +144,18 @@ impl Server {
         let places = Places::new(limits, |line| tracing::warn!("{line}"));
         let addresses = Arc::new(Addresses::new(places, pages.settings.max_requests_per_address, proxies));
         runtime.spawn(sweep(pages.clone(), addresses.clone()));
-        runtime.spawn(accept(listener, pages, certificates.clone(), addresses));
-        Ok(Self { addr, certificates, runtime: Some(runtime) })
+        runtime.spawn(accept(listener, pages.clone(), certificates.clone(), addresses));
+        Ok(Self { addr, pages, certificates, runtime: Some(runtime) })
     }
 
     /// The address in use.
     pub fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// The bytes of media that were sent so far.
+    pub fn media_bytes(&self) -> u64 {
+        self.pages.counters.media_bytes.load(Ordering::Relaxed)
     }
 
     /// Reads the files of the certificate again. Connections that exist keep theirs.

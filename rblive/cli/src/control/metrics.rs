@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use etcd::PresenceStatus;
 use peers::PlaceCounts;
 use rblive::RsManager;
 use rblive_ingest::IngestCounters;
@@ -146,6 +147,24 @@ pub fn recorder(page: &mut String, counters: &RecordCounters) {
         let name = format!("rblive_record_{name}");
         head(page, &name, kind, help);
         let _ = writeln!(page, "{name} {}", counter.load(Ordering::Relaxed));
+    }
+}
+
+/// Adds the metrics of a member of a cluster.
+pub fn cluster(page: &mut String, status: &PresenceStatus, nodes: usize) {
+    for (name, kind, help, value) in [
+        ("nodes", "gauge", "Nodes of the cluster, as far as this one knows.", nodes as u64),
+        (
+            "degraded",
+            "gauge",
+            "Whether something does not work in the cluster.",
+            status.degraded.is_some().into(),
+        ),
+        ("etcd_errors_total", "counter", "Calls of etcd that have failed.", status.errors),
+    ] {
+        let name = format!("rblive_cluster_{name}");
+        head(page, &name, kind, help);
+        let _ = writeln!(page, "{name} {value}");
     }
 }
 

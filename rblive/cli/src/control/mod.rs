@@ -9,6 +9,7 @@
 //! | `DELETE /streams/ID/nodes/NODE` | stops sending the stream to the node |
 //! | `GET /metrics` | metrics for Prometheus |
 //! | `GET /health` | `ok` |
+//! | `GET /ready` | `ok`, and what does not work in the cluster |
 
 mod history;
 mod metrics;
@@ -44,6 +45,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use self::history::History;
+use super::cluster::member::Member;
 use super::config::Control;
 
 /// The longest time for the head of a request.
@@ -68,6 +70,14 @@ const PAGE: [Asset; 7] = [
 
 type Answer = Response<Full<Bytes>>;
 
+/// The parts of a node that calls may ask, as far as it has them.
+#[derive(Default)]
+pub struct Parts {
+    pub ingest: Option<Arc<Ingest>>,
+    pub recorder: Option<Arc<Recorder>>,
+    pub member: Option<Arc<Member>>,
+}
+
 /// A running endpoint. Dropping it stops the endpoint.
 pub struct Endpoint {
     address: SocketAddr,
@@ -77,12 +87,8 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// Starts an endpoint on a thread of its own.
-    pub fn start(
-        rs: RsManager,
-        ingest: Option<Arc<Ingest>>,
-        recorder: Option<Arc<Recorder>>,
-        settings: &Control,
-    ) -> Result<Self, Failure> {
+    pub fn start(rs: RsManager, parts: Parts, settings: &Control) -> Result<Self, Failure> {
+        let Parts { ingest, recorder, member } = parts;
         let listen = &settings.listen;
         let refused =
             |error| Failure::Failed(format!("cannot listen for HTTP on {listen} (control.listen): {error}"));
@@ -100,8 +106,18 @@ impl Endpoint {
         let refusals = Refusals::default();
         let limits = PlaceLimits::new(settings.max_connections, "control.max_connections");
         let places = Places::new(limits, |line| tracing::warn!("{line}"));
-        let calls =
-            Arc::new(Calls { rs, ingest, recorder, names, proxies, token, refusals, history, places });
+        let calls = Arc::new(Calls {
+            rs,
+            ingest,
+            recorder,
+            member,
+            names,
+            proxies,
+            token,
+            refusals,
+            history,
+            places,
+        });
         let serve = move || {
             runtime.block_on(async move {
                 tokio::spawn(accept(listener, calls.clone()));
@@ -183,7 +199,8 @@ async fn serve(stream: TcpStream, client: IpAddr, calls: Arc<Calls>, place: &Pla
             client,
             browser: BrowserFields::of(|name| request.headers().get(name).map(HeaderValue::as_bytes)),
         };
-        let shows_page = PAGE.iter().any(|asset| asset.path == call.path) || call.path == "/health";
+        let shows_page =
+            PAGE.iter().any(|asset| asset.path == call.path) || ["/health", "/ready"].contains(&call.path);
         let answer = calls.answer(call);
         // The page and the probe are for everybody, so they prove nothing.
         if !shows_page && answer.status().is_success() {
@@ -242,6 +259,7 @@ struct Calls {
     rs: RsManager,
     ingest: Option<Arc<Ingest>>,
     recorder: Option<Arc<Recorder>>,
+    member: Option<Arc<Member>>,
     /// The address as it was configured, and the further names of the endpoint.
     names: Vec<String>,
     proxies: Proxies,
@@ -255,8 +273,8 @@ struct Calls {
 impl Calls {
     fn answer(&self, call: Call<'_>) -> Answer {
         let Call { method, path, query, .. } = call;
-        if path == "/health" && method == Method::GET {
-            return text(StatusCode::OK, "ok\n".to_owned());
+        if let Some(answer) = self.probe(path).filter(|_| method == Method::GET) {
+            return answer;
         }
         if let Err(foreign) = self.check_page(&call) {
             self.refusals.count(&self.refusals.foreign_pages, call.client, &foreign);
@@ -271,12 +289,7 @@ impl Calls {
         let parts: Vec<_> = path.trim_matches('/').split('/').collect();
         match (method, parts.as_slice()) {
             (&Method::GET, ["metrics"]) => {
-                let mut page = metrics::page(&self.rs, self.ingest.as_deref().map(Ingest::counters));
-                let refused = [&self.refusals.wrong_tokens, &self.refusals.foreign_pages];
-                let refused = refused.map(|counter| counter.load(Ordering::Relaxed));
-                metrics::control(&mut page, refused, self.places.counts());
-                self.recorder.iter().for_each(|own| metrics::recorder(&mut page, own.counters()));
-                answer(StatusCode::OK, "text/plain; version=0.0.4", page)
+                answer(StatusCode::OK, "text/plain; version=0.0.4", self.metrics())
             }
             (&Method::GET, ["streams"]) => {
                 let state = state::of(&self.rs, self.ingest.as_deref());
@@ -292,14 +305,36 @@ impl Calls {
             (&Method::PUT | &Method::DELETE, ["streams", id, "nodes", node]) => {
                 self.change(method == Method::PUT, id, node)
             }
-            (_, ["" | "metrics" | "streams" | "history" | "health"] | ["streams", _, "nodes", _]) => {
-                text(StatusCode::METHOD_NOT_ALLOWED, "no such method here\n".to_owned())
-            }
+            (
+                _,
+                ["" | "metrics" | "streams" | "history" | "health" | "ready"] | ["streams", _, "nodes", _],
+            ) => text(StatusCode::METHOD_NOT_ALLOWED, "no such method here\n".to_owned()),
             _ => text(
                 StatusCode::NOT_FOUND,
-                "there are /, /streams, /history, /metrics and /health\n".to_owned(),
+                "there are /, /streams, /history, /metrics, /health and /ready\n".to_owned(),
             ),
         }
+    }
+
+    /// The answer to a probe, which needs no token. Whoever asks need not know more; the log says why.
+    fn probe(&self, path: &str) -> Option<Answer> {
+        let is_degraded = || self.member.as_ref().is_some_and(|member| member.status().degraded.is_some());
+        let said = match path {
+            "/ready" if is_degraded() => "ok; degraded: cluster\n",
+            "/health" | "/ready" => "ok\n",
+            _ => return None,
+        };
+        Some(text(StatusCode::OK, said.to_owned()))
+    }
+
+    fn metrics(&self) -> String {
+        let mut page = metrics::page(&self.rs, self.ingest.as_deref().map(Ingest::counters));
+        let refused = [&self.refusals.wrong_tokens, &self.refusals.foreign_pages];
+        let refused = refused.map(|counter| counter.load(Ordering::Relaxed));
+        metrics::control(&mut page, refused, self.places.counts());
+        self.recorder.iter().for_each(|own| metrics::recorder(&mut page, own.counters()));
+        self.member.iter().for_each(|own| metrics::cluster(&mut page, &own.status(), own.nodes()));
+        page
     }
 
     /// Asks for the token, if there is one. A call without a token guesses nothing: that is how browsers begin.
@@ -400,6 +435,7 @@ mod tests {
             rs,
             ingest: None,
             recorder: None,
+            member: None,
             names,
             proxies: Proxies::default(),
             token,

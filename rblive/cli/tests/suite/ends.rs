@@ -21,6 +21,10 @@ fn each_command_ends_whatever_is_in_its_way() {
             // Its encoder is another program, which is not everywhere.
             row(Kind::Prints, "demo --help"),
             row(Kind::Does, format!("kept {recordings}")),
+            // An etcd is not everywhere.
+            row(Kind::Prints, "cluster members --help"),
+            row(Kind::Prints, "cluster drain --help"),
+            row(Kind::Prints, "cluster undrain --help"),
             row(Kind::Prints, format!("token live/camera --config {node}")),
             row(Kind::Asks, "password"),
             row(Kind::Prints, "config"),

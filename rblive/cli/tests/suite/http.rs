@@ -7,8 +7,30 @@ use std::time::Duration;
 /// How long an answer may take on a busy machine.
 const WAIT: Duration = Duration::from_secs(120);
 
+/// An answer.
+pub struct Answer {
+    pub status: u16,
+    /// The lines of the head.
+    pub head: String,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// A field by its name in small letters.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let own =
+            |line: &'_ str| line.split_once(": ").filter(|(own, _)| own.eq_ignore_ascii_case(name)).is_some();
+        self.head.lines().find(|line| own(line)).and_then(|line| Some(line.split_once(": ")?.1))
+    }
+}
+
 /// A request of its own connection, with these fields: the status and the body. None without a whole answer.
 pub fn get(address: &str, path: &str, fields: &str) -> Option<(u16, Vec<u8>)> {
+    whole(address, path, fields).map(|answer| (answer.status, answer.body))
+}
+
+/// As [`get`], with the head of the answer.
+pub fn whole(address: &str, path: &str, fields: &str) -> Option<Answer> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(WAIT)).ok()?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: node\r\n{fields}Connection: close\r\n\r\n").ok()?;
@@ -21,7 +43,7 @@ pub fn get(address: &str, path: &str, fields: &str) -> Option<(u16, Vec<u8>)> {
     let length =
         fields.lines().find_map(|line| line.strip_prefix("content-length: "))?.parse::<usize>().ok()?;
     let status = head.split(' ').nth(1)?.parse().ok()?;
-    (length == body.len()).then_some((status, body))
+    (length == body.len()).then_some(Answer { status, head, body })
 }
 
 /// As [`get`], of a file that is text.

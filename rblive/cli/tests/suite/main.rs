@@ -1,6 +1,7 @@
 //! The command as its users run it.
 
 mod browser;
+mod cluster;
 mod command;
 mod ends;
 mod http;

@@ -4,6 +4,7 @@ mod accessible;
 mod control;
 mod driver;
 mod glass;
+mod moves;
 mod node;
 mod page;
 mod picture;

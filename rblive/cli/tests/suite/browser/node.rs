@@ -62,7 +62,8 @@ pub fn serve(folder: &Path, lines: &str) -> Node {
     }
 }
 
-const CODING: &str =
+/// How ffmpeg codes what is not decoded but shown.
+pub const CODING: &str =
     "-c:v libx264 -preset ultrafast -tune zerolatency -pix_fmt yuv420p -g 25 -c:a aac -f flv";
 
 /// Runs ffmpeg in real time with a picture and a tone, and these options.

@@ -17,7 +17,7 @@ fn seconds() -> f64 {
 }
 
 /// Plays for some seconds of the video's own clock, and tells the frames.
-fn play(browser: &Browser, seconds: f64) {
+pub(super) fn play(browser: &Browser, seconds: f64) {
     browser.wait("!video.paused && video.currentTime > 0 && video.readyState >= 3");
     let begin = browser.run("return video.currentTime").as_f64().unwrap();
     browser.wait(&format!("video.currentTime > {}", begin + seconds));
