@@ -11,8 +11,8 @@
 //!
 //! `own_port.py` beside this folder claims the same blocks for Python and for shells.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
-use std::ops::Range;
+use std::collections::HashSet;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as LocalAddr, UnixDatagram};
 use std::sync::Mutex;
@@ -23,15 +23,17 @@ const BLOCK: u16 = 32;
 /// Where the system chooses from if it does not say so; the default of Linux.
 const USUAL: u16 = 32_768;
 const CHOSEN: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+/// What is left of a connection whose end both know: a listener may take its port.
+const TIME_WAIT: &str = "06";
 
 /// The blocks of this process, up to its end.
 struct Blocks {
     claims: Vec<UnixDatagram>,
     /// Ports of the newest block that nobody asked for yet.
-    left: Range<u16>,
+    left: Vec<u16>,
 }
 
-static OWN: Mutex<Blocks> = Mutex::new(Blocks { claims: Vec::new(), left: 0..0 });
+static OWN: Mutex<Blocks> = Mutex::new(Blocks { claims: Vec::new(), left: Vec::new() });
 
 /// A port that no other test gets, of this process or another one, for TCP and UDP at any address of this machine, up to the end of the
 /// process. No socket is bound to it.
@@ -41,9 +43,8 @@ static OWN: Mutex<Blocks> = Mutex::new(Blocks { claims: Vec::new(), left: 0..0 }
 pub fn own_port() -> u16 {
     let mut own = OWN.lock().expect("no panic");
     loop {
-        match own.left.next() {
-            Some(port) if is_free(port) => return port,
-            Some(_) => {}
+        match own.left.pop() {
+            Some(port) => return port,
             None => own.claim(),
         }
     }
@@ -65,7 +66,8 @@ impl Blocks {
         let mut blocks = (0..count).map(|n| FIRST + (begin.wrapping_add(n) % count) as u16 * BLOCK);
         let (first, claim) = blocks.find_map(|first| Some((first, claim(first)?))).expect("a block is left");
         self.claims.push(claim);
-        self.left = first..first + BLOCK;
+        let taken = taken();
+        self.left = (first..first + BLOCK).rev().filter(|port| !taken.contains(port)).collect();
     }
 }
 
@@ -86,21 +88,30 @@ fn end() -> u16 {
     lowest.filter(|lowest| *lowest >= FIRST + 64 * BLOCK).unwrap_or(USUAL)
 }
 
-/// Whether no program that knows nothing of claims has this port, of either kind.
-fn is_free(port: u16) -> bool {
-    let free = |addr: SocketAddr| TcpListener::bind(addr).is_ok() && UdpSocket::bind(addr).is_ok();
-    let has_v6 = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
-    // A socket for both versions of IP has the port of both.
-    if has_v6 {
-        free((Ipv6Addr::UNSPECIFIED, port).into())
-    } else {
-        free((Ipv4Addr::UNSPECIFIED, port).into())
+/// The ports at which a program that knows nothing of claims has a socket, of either kind. The system's lists say so, and no socket that is bound
+/// for a moment: a process that another test starts just then would have it too, until it runs its program.
+fn taken() -> HashSet<u16> {
+    let mut taken = HashSet::new();
+    for list in ["tcp", "tcp6", "udp", "udp6"] {
+        // A system without IPv6 lacks its lists.
+        let text = std::fs::read_to_string(format!("/proc/thread-self/net/{list}")).unwrap_or_default();
+        taken.extend(text.lines().skip(1).filter_map(taken_by));
     }
+    taken
+}
+
+/// The port of a line such as `0: 0100007F:4000 00000000:0000 0A`: the local address, the remote one, the state.
+fn taken_by(line: &str) -> Option<u16> {
+    let words: Vec<&str> = line.split_whitespace().take(4).collect();
+    let [_, local, _, state] = words[..] else { return None };
+    let (_, port) = local.rsplit_once(':').filter(|_| state != TIME_WAIT)?;
+    u16::from_str_radix(port, 16).ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
+    use std::net::{Ipv6Addr, TcpListener, UdpSocket};
+    use std::process::Command;
 
     use super::*;
 
@@ -120,9 +131,23 @@ mod tests {
     fn a_port_of_another_program_is_left_out() {
         let port = own_port();
         let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("nobody has it");
-        assert!(!is_free(port));
+        assert!(taken().contains(&port));
         drop(tcp);
         let _udp = UdpSocket::bind((Ipv6Addr::LOCALHOST, port)).expect("nobody has it");
-        assert!(!is_free(port));
+        assert!(taken().contains(&port));
+    }
+
+    #[test]
+    fn a_port_can_be_bound_at_once_whatever_other_tests_start() {
+        let starts =
+            || (0..100).for_each(|_| assert!(Command::new("true").status().expect("a process").success()));
+        let threads: Vec<_> = (0..4).map(|_| std::thread::spawn(starts)).collect();
+        let mut bound = 0;
+        while bound < 500 && !threads.iter().all(std::thread::JoinHandle::is_finished) {
+            let port = own_port();
+            TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap_or_else(|e| panic!("{port}: {e}"));
+            bound += 1;
+        }
+        threads.into_iter().for_each(|thread| thread.join().expect("processes start"));
     }
 }

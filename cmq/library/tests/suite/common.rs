@@ -1,5 +1,6 @@
-//! A bad network in user space: a proxy that decides the fate of each datagram. And a wait for events.
+//! A bad network in user space: a proxy that decides the fate of each datagram. A wait for events, and one for an address.
 
+use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cmq::wire::{Body, Datagram};
-use cmq::{Cmq, Event};
+use cmq::{Cmq, Event, OpenError};
 use testkit::LONG;
 
 /// The fate of a datagram.
@@ -148,6 +149,19 @@ pub fn event(of: &Cmq<Bytes>, wanted: impl Fn(&Event) -> bool) -> Event {
                 assert!(Instant::now() < until, "the event does not come");
                 std::thread::sleep(Duration::from_millis(1));
             }
+        }
+    }
+}
+
+/// A queue at the address of one that has left. A process that another test starts has its socket too, until it runs its program.
+pub fn again<T: Send + 'static>(open: impl Fn() -> Result<Cmq<T>, OpenError>) -> Cmq<T> {
+    let until = Instant::now() + LONG;
+    loop {
+        match open() {
+            Err(OpenError::Bind(error)) if error.kind() == ErrorKind::AddrInUse && Instant::now() < until => {
+                std::thread::yield_now();
+            }
+            queue => return queue.expect("the first one has left"),
         }
     }
 }

@@ -1,13 +1,12 @@
 //! Queues on a bad network: loss, duplication and reordering; restarts; hostile datagrams.
 
-use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use cmq::{Cmq, Config, Delivery, Event, OpenError, ReceiveCounts, new_rq_with};
+use cmq::{Cmq, Config, Delivery, Event, ReceiveCounts, new_rq_with};
 use testkit::{LONG, own_addr};
 
-use crate::common::{Fate, Proxy, messages};
+use crate::common::{Fate, Proxy, again, messages};
 
 fn queue(config: Config) -> Cmq<u64> {
     new_rq_with("127.0.0.1:0", config).expect("a queue on loopback")
@@ -98,19 +97,6 @@ fn ordered_delivery_restores_the_order() {
     assert_eq!((counts.reordered, counts.lost), (done.after, 0));
 }
 
-/// A queue at the address of one that has left. A process that another test starts has its socket too, until it runs its program.
-fn again(at: SocketAddr, config: &Config) -> Cmq<u64> {
-    let until = Instant::now() + LONG;
-    loop {
-        match new_rq_with(at, config.clone()) {
-            Err(OpenError::Bind(error)) if error.kind() == ErrorKind::AddrInUse && Instant::now() < until => {
-                std::thread::yield_now();
-            }
-            queue => return queue.expect("the first one has left"),
-        }
-    }
-}
-
 #[test]
 fn a_restarted_receiver_reports_missed_messages() {
     let first: Cmq<u64> = new_rq_with(own_addr(), roomy()).expect("a queue at an address of its own");
@@ -123,7 +109,7 @@ fn a_restarted_receiver_reports_missed_messages() {
     drop(first);
     // The receiver is gone, which the sender does not notice.
     sender.cw_push((at, 0), &100).expect("room");
-    let second = again(at, &roomy());
+    let second: Cmq<u64> = again(|| new_rq_with(at, roomy()));
     sender.cw_push((at, 0), &101).expect("room");
     assert_eq!(second.pop_timeout(LONG).expect("loopback").0, 101);
     let from = sender.local_addr();
@@ -139,7 +125,7 @@ fn a_restarted_sender_counts_as_a_new_sender() {
     first.cw_push((receiver.local_addr(), 0), &1).expect("room");
     assert_eq!(receiver.pop_timeout(LONG).expect("loopback").0, 1);
     drop(first);
-    let second = again(at, &Config::immediate());
+    let second: Cmq<u64> = again(|| new_rq_with(at, Config::immediate()));
     second.cw_push((receiver.local_addr(), 0), &2).expect("room");
     assert_eq!(receiver.pop_timeout(LONG).expect("loopback").0, 2);
     let events: Vec<Event> = std::iter::from_fn(|| receiver.next_event()).collect();

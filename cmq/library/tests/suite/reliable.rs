@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{Fate as Network, Proxy, event};
+use crate::common::{Fate as Network, Proxy, again, event};
 use bytes::Bytes;
 use cmq::wire::Malformed;
 use cmq::{Cmq, Config, Event, Fate, Key, PushError, Reliable, SecretKey, Security, Undelivered, new_raw_rq};
@@ -83,13 +83,14 @@ fn a_slow_receiver_loses_nothing() {
 /// A restart of the receiver is told, and later messages reach the new one.
 #[test]
 fn a_restarted_receiver_is_told() {
-    let open_at = |at| new_raw_rq(at, reliable()).expect("the address is this test's");
-    let (receiver, sender) = (open_at(own_addr()), open(reliable()));
+    let at = own_addr();
+    let open_there = || again(|| new_raw_rq(&*at, reliable()));
+    let (receiver, sender) = (open_there(), open(reliable()));
     let key = Key::new(receiver.local_addr(), 3);
     let first = sender.push_reliable_bytes(key, b"one").expect("room");
     assert_eq!(sender.wait_confirmed(key, first, Some(LONG)), Some(Fate::Confirmed));
     drop(receiver);
-    let receiver = open_at(key.addr.to_string());
+    let receiver = open_there();
     let lost = sender.push_reliable_bytes(key, b"two").expect("room");
     let fate = sender.wait_confirmed(key, lost, Some(LONG));
     assert_eq!(fate, Some(Fate::Failed(Undelivered::Restarted)));

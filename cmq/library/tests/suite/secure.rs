@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-use crate::common::{Fate, Proxy, event};
+use crate::common::{Fate, Proxy, again, event};
 use bytes::Bytes;
 use cmq::{
     Cmq, Config, Event, HandshakeError, KeyError, PublicKey, PushError, Refusal, SecretKey, Security,
@@ -121,16 +121,15 @@ fn a_restarted_receiver_is_found_again() {
         Some(Security::new(SecretKey::generate().expect("random bytes")).default_peer(secret.public())),
         Config::immediate(),
     );
-    let open_at = |at| {
-        let config = Config::immediate().security(Some(Security::new(secret.clone())));
-        new_raw_rq(at, config).expect("the address is this test's")
-    };
-    let receiver = open_at(own_addr());
+    let at = own_addr();
+    let config = Config::immediate().security(Some(Security::new(secret)));
+    let open_there = || again(|| new_raw_rq(&*at, config.clone()));
+    let receiver = open_there();
     let addr = receiver.local_addr();
     sender.push_bytes((addr, 0), b"one").expect("room");
     assert_eq!(receiver.pop_timeout(LONG).expect("a message").0, b"one"[..]);
     drop(receiver);
-    let receiver = open_at(addr.to_string());
+    let receiver = open_there();
     let until = Instant::now() + LONG;
     loop {
         sender.push_bytes((addr, 0), b"more").expect("room");

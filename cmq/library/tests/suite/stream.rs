@@ -84,18 +84,20 @@ fn an_empty_mailbox_is_refilled_at_once() {
     }
     // Confirmed messages are at the receiving queue.
     assert_eq!(sender.wait_confirmed(key, 499, Some(LONG)), Some(Fate::Confirmed));
-    let (mut stream, mut waits, until) = (pin!(receiver.stream()), 0, Instant::now() + LONG);
+    let (mut stream, mut waited, until) = (pin!(receiver.stream()), 0, Instant::now() + LONG);
     for number in 0..500_u32 {
+        let mut waits = false;
         let message = loop {
             match stream.as_mut().poll_next(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(message) => break message.expect("the stream has no end").0,
                 Poll::Pending => std::thread::sleep(Duration::from_millis(1)),
             }
-            waits += 1;
+            waits = true;
             assert!(Instant::now() < until, "message {number} does not come");
         };
         assert_eq!(message, number.to_le_bytes()[..]);
+        waited += u32::from(waits);
     }
-    // The background thread may hold a lock at times.
-    assert!(waits < 20, "{waits} of 49 refills waited");
+    // The background thread may hold a lock at times, and for long on a busy machine.
+    assert!(waited < 20, "{waited} of 49 refills waited");
 }
