@@ -1,10 +1,11 @@
 //! Descriptors that offers carry: an offer in the queue uses no descriptor, and where the process has no room for one more, a
-//! subscription is refused and the connection continues.
+//! subscription is refused and the connection continues. And descriptors of which a child has copies.
 
 #[path = "suite/wait.rs"]
 mod wait;
 
 use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::os::unix::process::CommandExt;
@@ -15,7 +16,10 @@ use std::time::Duration;
 use rocketnet::tcp::{Carry, Tcp, TcpConfig};
 use rocketnet::{ConnId, Event, Transport};
 use rocketring::{MapError, Pool, PoolConfig, Ring, RingConfig, Waker};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::net::sockopt;
+use rustix::process::{
+    PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, getpid, getrlimit, pidfd_getfd, pidfd_open, setrlimit,
+};
 use wait::wait;
 
 /// Descriptors are those of the whole process: one test at a time.
@@ -126,7 +130,7 @@ fn child() {
     assert!(!link.flush(conn), "more than may be under way");
     peer.set_nonblocking(true).expect("a socket");
     let mut left = 200 * rocketnet::wire::LOCAL_BYTES;
-    for _ in 0..10_000 {
+    for _ in 0..60_000 {
         let mut events = Vec::new();
         link.poll(Some(Duration::from_millis(1)), &mut events);
         for event in events {
@@ -157,4 +161,60 @@ fn too_many_descriptors_under_way_wait() {
     };
     let said = String::from_utf8_lossy(&done.stdout);
     assert!(done.status.success() && said.contains("all came"), "{said}");
+}
+
+/// Copies of all sockets of this process, as a child of `fork` has them until it runs another program or ends.
+fn copies() -> Vec<OwnedFd> {
+    let own = pidfd_open(getpid(), PidfdFlags::empty()).expect("a process");
+    let open = std::fs::read_dir("/proc/self/fd").expect("the file exists").flatten();
+    let numbers = open.filter_map(|fd| fd.file_name().to_str()?.parse().ok());
+    let copies = numbers.filter_map(|fd| pidfd_getfd(&own, fd, PidfdGetfdFlags::empty()).ok());
+    copies.filter(|fd| sockopt::socket_type(fd).is_ok()).collect()
+}
+
+/// What all epoll sets of this process watch.
+fn watched() -> usize {
+    let all = std::fs::read_dir("/proc/self/fdinfo").expect("the file exists").flatten();
+    let texts = all.filter_map(|info| std::fs::read_to_string(info.path()).ok());
+    texts.map(|text| text.lines().filter(|line| line.starts_with("tfd:")).count()).sum()
+}
+
+/// Whoever has copies: the peer learns of the end, nothing is watched in vain, and another listener gets the address.
+#[test]
+fn the_end_of_a_socket_of_which_a_child_has_a_copy_is_an_end() {
+    let _alone = alone();
+    for carry in [Carry::Tcp, Carry::Shm] {
+        let start = || {
+            let config = TcpConfig { carry, ..TcpConfig::default() };
+            Tcp::new(config, Arc::new(Waker::new().expect("an eventfd"))).expect("a transport")
+        };
+        let (mut listens, mut dials, mut stays) = (start(), start(), start());
+        let before = watched();
+        let addr = listens.listen(&testkit::own_addr()).expect("an address of its own");
+        let mut meet = |end: &mut Tcp| {
+            let conn = end.connect(&addr).expect("an address");
+            let accepted =
+                wait(&mut listens, |event| if let Event::Incoming(one) = event { Some(one) } else { None });
+            listens.adopt(accepted).expect("place for one");
+            wait(end, |event| matches!(event, Event::Connected(_)).then_some(()));
+            conn
+        };
+        let (_gone, closed) = (meet(&mut dials), meet(&mut stays));
+        let copies = copies();
+        assert!(copies.len() >= 5, "a listener and two ends of two connections: {}", copies.len());
+        drop(dials);
+        stays.close(closed, "enough", Duration::ZERO);
+        let mut left = 2;
+        wait(&mut listens, |event| {
+            left -= i32::from(matches!(event, Event::Down(..)));
+            (left == 0).then_some(())
+        });
+        listens.unlisten(&addr);
+        // The waker of the transport that is gone.
+        assert_eq!(watched(), before - 1, "{carry:?}");
+        if carry == Carry::Tcp {
+            listens.listen(&addr).expect("the address is free");
+        }
+        drop(copies);
+    }
 }

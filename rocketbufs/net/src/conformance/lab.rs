@@ -38,6 +38,6 @@ pub trait Lab {
 
     /// The most rounds without an event that a case waits.
     fn patience(&self) -> usize {
-        10_000
+        60_000
     }
 }

@@ -165,13 +165,21 @@ impl Conn {
         Ok(())
     }
 
+    /// Ends the socket, which epoll watches no longer.
+    pub fn release(&mut self, epoll_fd: impl AsFd) {
+        let watched = self.watched.take().is_some();
+        if let Some(socket) = self.socket.take()
+            && watched
+        {
+            let _ = epoll::delete(epoll_fd, &socket.fd);
+        }
+    }
+
     /// Tries the next address. False if none is left: `why` is then the reason why the last one failed.
-    pub fn try_next_address(&mut self, config: &TcpConfig, why: &mut String) -> bool {
+    pub fn try_next_address(&mut self, config: &TcpConfig, epoll_fd: impl AsFd, why: &mut String) -> bool {
+        self.release(epoll_fd);
         let State::Connecting { rest, not_shared, .. } = &mut self.state else { return false };
-        // Closing a socket removes it from the epoll set.
-        self.socket = None;
         self.secure = None;
-        self.watched = None;
         let mut listens = false;
         for target in rest {
             let opened = match target {

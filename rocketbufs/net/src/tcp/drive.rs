@@ -216,7 +216,7 @@ impl Tcp {
         if let Some(at) = self.ready.iter().position(|(token, _)| *token == id.0) {
             self.ready.remove(at);
         }
-        if conn.try_next_address(&self.config, &mut reason) {
+        if conn.try_next_address(&self.config, &self.epoll, &mut reason) {
             self.set_deadline(id, Some(self.config.connect_timeout));
             self.watch(id);
         } else {
@@ -396,8 +396,7 @@ impl Tcp {
         conn.out.kill();
         conn.state = State::Down;
         conn.set_deadline(None, &mut self.deadlines);
-        // Closing it removes it from the epoll set.
-        conn.socket = None;
+        conn.release(&self.epoll);
         events.push(Event::Down(id, reason));
     }
 }

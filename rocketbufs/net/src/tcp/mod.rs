@@ -72,7 +72,7 @@ use conn::{Conn, Deadlines, State};
 use follows::Follows;
 use ready::{LISTENER, Ready, ReadyEvents, WAKER};
 pub use security::{ClientCertificates, TlsError, TlsSettings};
-use socket::Socket;
+use socket::{Own, Socket};
 use spares::Spares;
 
 use crate::LogLimiter;
@@ -120,7 +120,7 @@ impl AsFd for Listener {
 }
 
 struct Listening {
-    socket: Listener,
+    socket: Own<Listener>,
     /// As `listen` returned it.
     addr: String,
     /// No connection is accepted until then, because no descriptor was left.
@@ -234,7 +234,8 @@ impl Tcp {
         let data = epoll::EventData::new_u64(LISTENER | entry.key() as u64);
         epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN)
             .map_err(|e| TransportError::Os { what: "watching a listener", source: e.into() })?;
-        entry.insert(Listening { socket, addr: addr.into(), resting: None, refusals: LogLimiter::default() });
+        let (socket, addr) = (Own::new(socket), addr.into());
+        entry.insert(Listening { socket, addr, resting: None, refusals: LogLimiter::default() });
         Ok(())
     }
 
@@ -304,8 +305,13 @@ impl Transport for Tcp {
     }
 
     fn unlisten(&mut self, addr: &str) {
-        // Closing a socket removes it from the epoll set.
-        self.listeners.retain(|_, listening| listening.addr != addr);
+        self.listeners.retain(|_, listening| {
+            let stays = listening.addr != addr;
+            if !stays && listening.resting.is_none() {
+                let _ = epoll::delete(&self.epoll, &listening.socket);
+            }
+            stays
+        });
     }
 
     fn connect(&mut self, addr: &str) -> Result<ConnId, TransportError> {
@@ -318,7 +324,7 @@ impl Transport for Tcp {
         let state = State::Connecting { addr: addr.into(), rest, not_shared: String::new() };
         let mut conn = Conn::new(state, None, &self.config);
         let mut reason = "it is not an address of this machine, which shared memory needs".to_owned();
-        if !conn.try_next_address(&self.config, &mut reason) {
+        if !conn.try_next_address(&self.config, &self.epoll, &mut reason) {
             conn.state = State::Down;
             let id = self.conns.insert(conn);
             self.conns.get_mut(id).expect("just inserted").id = id;
@@ -335,11 +341,12 @@ impl Transport for Tcp {
         let socket = match accepted.handle {
             AcceptedHandle::Tcp(socket) => {
                 socket::set_options(socket.as_fd(), &self.config)?;
-                Socket { fd: socket.into(), local: false, why: "the peer chose it".into() }
+                Socket { fd: Own::new(socket.into()), local: false, why: "the peer chose it".into() }
             }
             AcceptedHandle::Local(fd) => {
                 socket::set_local_options(fd.as_fd(), &self.config)?;
-                Socket { fd, local: true, why: format!("the peer is on this machine ({})", accepted.peer) }
+                let why = format!("the peer is on this machine ({})", accepted.peer);
+                Socket { fd: Own::new(fd), local: true, why }
             }
             AcceptedHandle::Sim(_) | AcceptedHandle::Other(_) => {
                 let reason = "it was not accepted by a TCP transport".into();
@@ -512,6 +519,7 @@ impl Transport for Tcp {
     fn forget(&mut self, id: ConnId) {
         if let Some(mut conn) = self.conns.remove(id) {
             self.handshakes -= usize::from(conn.counted);
+            conn.release(&self.epoll);
             conn.set_deadline(None, &mut self.deadlines);
         }
         self.follows.forget(id);

@@ -51,7 +51,7 @@ impl Secure {
         match self.0 {}
     }
 
-    pub fn take_rest(&mut self, _: &mut Intake, _: BorrowedFd<'_>) -> Result<(), Down> {
+    pub fn take_rest(&mut self, _: &mut Intake, _: BorrowedFd<'_>) {
         match self.0 {}
     }
 

@@ -50,6 +50,8 @@ pub(super) struct Secure {
     certificate: Option<Arc<[u8]>>,
     /// The peer was told that nothing more follows.
     has_closed: bool,
+    /// Why a record could not be opened behind others that wait for a poll.
+    failed: Option<Down>,
 }
 
 /// The handshake of both sides.
@@ -66,7 +68,8 @@ impl Secure {
 
     fn new(handshake: Handshake, server: bool) -> Self {
         let state = State::Handshake(Box::new(handshake));
-        Self { state, server, out: None, partial: Vec::new(), certificate: None, has_closed: false }
+        let (partial, has_closed) = (Vec::new(), false);
+        Self { state, server, out: None, partial, certificate: None, has_closed, failed: None }
     }
 
     pub fn is_handshaking(&self) -> bool {
@@ -262,21 +265,26 @@ fn gather<'a>(
 
 /// Receiving.
 impl Secure {
-    /// Whether the peer has said that it sends nothing more.
+    /// Whether nothing more is read: the peer has said that it sends nothing more, or a record could not be opened.
     pub fn has_ended(&self) -> bool {
-        matches!(&self.state, State::Session(session) if session.has_ended())
+        self.failed.is_some() || matches!(&self.state, State::Session(session) if session.has_ended())
     }
 
-    /// Opens the records that arrived together with the end of the handshake; a later poll handles them.
-    pub fn take_rest(&mut self, intake: &mut Intake, fd: BorrowedFd<'_>) -> Result<(), Down> {
+    /// Opens the records that arrived together with the end of the handshake. A later poll handles them, and then the failure of the record
+    /// behind them: what ends a connection takes nothing from what came before, however much arrives at once.
+    pub fn take_rest(&mut self, intake: &mut Intake, fd: BorrowedFd<'_>) {
         let mut rest = std::mem::take(&mut self.partial);
-        let used = self.open(&mut rest, fd, |data| {
+        let opened = self.open(&mut rest, fd, |data| {
             intake.carry(data);
             Ok(())
-        })?;
-        rest.drain(..used);
-        self.partial = rest;
-        Ok(())
+        });
+        match opened {
+            Ok(used) => {
+                rest.drain(..used);
+                self.partial = rest;
+            }
+            Err(down) => self.failed = Some(down),
+        }
     }
 
     /// Reads once from the socket, and opens the whole records. Only while [`Intake::waits`] is false.
@@ -287,6 +295,9 @@ impl Secure {
         staging: &mut [u8],
         turn: &mut Turn<'_>,
     ) -> Result<Progress, Down> {
+        if let Some(down) = &self.failed {
+            return Err(down.clone());
+        }
         if self.has_ended() {
             return Err(intake.end_of_stream());
         }

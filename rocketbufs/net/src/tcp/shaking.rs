@@ -64,21 +64,17 @@ impl Tcp {
             return self.watch(id);
         }
         self.shakes_left -= 1;
-        let shaken = match secure.shake(socket.fd.as_fd(), &mut self.staging) {
-            Ok(true) => secure.take_rest(&mut conn.intake, socket.fd.as_fd()).map(|()| true),
-            Ok(false) => Ok(false),
-            Err(reason) => return self.shake_failed(id, reason, events),
-        };
-        match shaken {
+        match secure.shake(socket.fd.as_fd(), &mut self.staging) {
             Ok(false) => self.watch(id),
             Ok(true) => {
+                secure.take_rest(&mut conn.intake, socket.fd.as_fd());
                 self.handshakes -= usize::from(std::mem::take(&mut conn.counted));
                 if conn.has_more() && !std::mem::replace(&mut conn.listed, true) {
                     self.again.push(id);
                 }
                 self.established(id, events);
             }
-            Err(down) => self.fail(id, down, events),
+            Err(reason) => self.shake_failed(id, reason, events),
         }
     }
 

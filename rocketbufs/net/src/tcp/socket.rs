@@ -3,9 +3,10 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::{ops, process};
 
 use rustix::io::Errno;
-use rustix::net::sockopt;
+use rustix::net::{Shutdown, sockopt};
 
 use super::config::{Carry, TcpConfig};
 use super::{inet, local};
@@ -18,9 +19,49 @@ pub(super) enum Target {
     Local(SocketAddr),
 }
 
+/// A socket that ends with this value: its peer learns it, and its address is free.
+///
+/// A child of `fork` has a copy of each descriptor, until it runs another program or for its whole life, and a socket of which there is a
+/// copy outlives its closing. A shut one is at its end whoever has it. A copy that the child drops shuts nothing. Who watches the socket with
+/// epoll takes it out first: the copy would keep it there.
+pub(super) struct Own<T: AsFd> {
+    socket: T,
+    /// The process that made it.
+    process: u32,
+}
+
+impl<T: AsFd> Own<T> {
+    pub fn new(socket: T) -> Self {
+        Self { socket, process: process::id() }
+    }
+}
+
+impl<T: AsFd> ops::Deref for Own<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.socket
+    }
+}
+
+impl<T: AsFd> AsFd for Own<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl<T: AsFd> Drop for Own<T> {
+    fn drop(&mut self) {
+        if process::id() == self.process {
+            // Fails only for a socket that was never connected, or whose peer is gone.
+            let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+        }
+    }
+}
+
 /// The socket of a connection.
 pub(super) struct Socket {
-    pub fd: OwnedFd,
+    pub fd: Own<OwnedFd>,
     /// A local socket: descriptors can be passed over it.
     pub local: bool,
     /// Why this carrier was chosen.
@@ -123,7 +164,7 @@ pub(super) fn connect(addr: &SocketAddr, config: &TcpConfig) -> Result<Socket, S
                 Carry::Tcp => "configured",
                 Carry::Shm | Carry::Auto => "the address is not one of this machine",
             };
-            Ok(Socket { fd, local: false, why: why.into() })
+            Ok(Socket { fd: Own::new(fd), local: false, why: why.into() })
         }
         Err(e) => Err(e.to_string()),
     }
@@ -134,7 +175,7 @@ pub(super) fn connect_local(addr: &SocketAddr, config: &TcpConfig) -> Result<Soc
     let (fd, who) = local::connect(addr, config)?;
     let unusable = |e: TransportError| local::Unusable { listens: true, why: e.to_string() };
     set_local_options(fd.as_fd(), config).map_err(unusable)?;
-    Ok(Socket { fd, local: true, why: format!("the peer is on this machine ({who})") })
+    Ok(Socket { fd: Own::new(fd), local: true, why: format!("the peer is on this machine ({who})") })
 }
 
 /// The result of connecting, once the socket is writable. A socket can connect to itself by chance, on a local port without a

@@ -212,7 +212,7 @@ fn deliveries_of_a_peer_land_after_the_peer_is_gone() {
         scene.peer.write_all(&bytes[..said]).expect("the victim reads");
         scene.peer.shutdown(std::net::Shutdown::Both).expect("the connection is open");
         let mut events = Vec::new();
-        for _ in 0..10_000 {
+        for _ in 0..60_000 {
             scene.link.poll(Some(Duration::from_millis(1)), &mut events);
             if matches!(events.last(), Some(Event::Down(..))) {
                 break;

@@ -73,7 +73,7 @@ fn connections_with_little_data_are_reported_in_portions() {
 fn most_arrivals_of_a_poll(tcp: &mut Tcp, arrivals: usize) -> usize {
     let sleeps_on = tcp.pollable().unwrap();
     let (mut heard, mut most, mut events) = (0, 0, Vec::new());
-    for _ in 0..10_000 {
+    for _ in 0..60_000 {
         if tcp.poll_within(true) != Some(Duration::ZERO) {
             sleeps_on.wait(Duration::from_millis(1));
         }

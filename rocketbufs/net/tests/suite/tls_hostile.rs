@@ -1,6 +1,6 @@
 //! TLS with peers that have the wrong certificates, speak something else, or break off; and with another implementation of TLS.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, Server
 use crate::authority::{Authority, past, tls};
 
 /// Rounds of about a millisecond before a test gives up.
-const PATIENCE: usize = 20_000;
+const PATIENCE: usize = 60_000;
 
 /// A transport, its connections and its events.
 struct End {
@@ -416,6 +416,38 @@ fn a_stream_that_is_cut_is_no_end_in_order() {
     thread.join().expect("no panic");
 }
 
+/// A record that no key fits.
+const CHANGED: [u8; 22] = [23, 3, 3, 0, 17, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7, 8];
+
+/// Everything comes with the end of the handshake, in one piece.
+#[test]
+fn a_message_before_a_changed_record_is_taken_however_much_comes_at_once() {
+    let authority = Authority::new();
+    let (mut server, addr) = End::listening(authority.server());
+    let mut client = rustls_client(&authority, &addr, b"rocketbufs/1");
+    client.sock.set_nonblocking(true).expect("an option");
+    client.conn.write_tls(&mut client.sock).expect("a peer");
+    while client.conn.is_handshaking() {
+        server.step();
+        match client.conn.read_tls(&mut client.sock) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            read => {
+                assert!(read.expect("a peer") > 0);
+                client.conn.process_new_packets().expect("a handshake");
+            }
+        }
+    }
+    client.conn.writer().write_all(&message(b"hello")).expect("memory");
+    let mut bytes = Vec::new();
+    while client.conn.wants_write() {
+        client.conn.write_tls(&mut bytes).expect("memory");
+    }
+    client.sock.write_all(&[&bytes[..], &CHANGED].concat()).expect("a peer");
+    server.until("the end", |server| server.down().is_some());
+    assert_eq!(server.controls(), [b"hello"]);
+    assert_names(&server.down().expect("seen").to_string(), &["BadRecordMac", "changed on the way"]);
+}
+
 #[test]
 fn changed_records_end_the_connection_and_the_peer_is_told() {
     let authority = Authority::new();
@@ -424,10 +456,7 @@ fn changed_records_end_the_connection_and_the_peer_is_told() {
         let mut client = rustls_client(&authority, &addr, b"rocketbufs/1");
         move || {
             client.write_all(&message(b"hello")).expect("a peer");
-            client
-                .sock
-                .write_all(&[23, 3, 3, 0, 17, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7, 8])
-                .expect("a peer");
+            client.sock.write_all(&CHANGED).expect("a peer");
             client.read(&mut [0]).expect_err("an alert").to_string()
         }
     });
@@ -512,10 +541,8 @@ fn new_certificates_are_for_new_connections() {
 #[test]
 fn openssl_connects_to_the_listener() {
     if Command::new("openssl").arg("version").output().is_err() {
-        let said = writeln!(
-            std::io::stderr(),
-            "SKIPPED: TLS with openssl (it is not installed; scripts/setup --tests)"
-        );
+        let said =
+            writeln!(io::stderr(), "SKIPPED: TLS with openssl (it is not installed; scripts/setup --tests)");
         return said.expect("standard error");
     }
     let authority = Authority::new();

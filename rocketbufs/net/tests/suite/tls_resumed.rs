@@ -18,7 +18,7 @@ use rustls::{
 use crate::authority::{Authority, tls};
 
 /// Rounds of about a millisecond before a test gives up.
-const PATIENCE: usize = 20_000;
+const PATIENCE: usize = 60_000;
 
 struct End {
     tcp: Tcp,
