@@ -13,8 +13,12 @@ use crate::network::{End, MEMBERS, Net, Network, address};
 
 /// The name of the cluster.
 pub const NAME: &str = "lab";
-/// How long a lease lasts, in seconds: as short as the configuration allows.
-pub const TTL_S: u64 = 2;
+
+/// How long a lease lasts, in seconds: as short as the configuration allows, or as `CLUSTER_TTL_S` says.
+pub fn ttl_s() -> u64 {
+    std::env::var("CLUSTER_TTL_S").ok().and_then(|text| text.parse().ok()).unwrap_or(2)
+}
+
 /// Room for what a broker keeps. A round fills a part of it.
 const DISK: &str = "32m";
 /// Room for a member of etcd, which reserves much of it at its start.
@@ -138,9 +142,10 @@ impl Cluster {
             "[broker]\nlisten = '{}'\nkeep_dir = '{}/kept'\nkeep_sync_ms = 10\n[access]\ninsecure = true\n\
              [[broker.topics]]\npattern = 'k/#'\nkeep = true\n\
              [session]\nheartbeat_ms = 500\nmax_silence_ms = 3000\n\
-             [cluster]\nname = '{NAME}'\nid = 'm{n}'\nttl_ms = '{TTL_S}s'\ngroup_levels = 2\non_loss = '{}'\netcd = {urls:?}\n",
+             [cluster]\nname = '{NAME}'\nid = 'm{n}'\nttl_ms = '{}s'\ngroup_levels = 2\non_loss = '{}'\netcd = {urls:?}\n",
             broker_address(n),
             self.kept(n).display(),
+            ttl_s(),
             self.plan.on_loss.word(),
         )
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use testkit::{LONG, Random};
 
 use crate::check::Evidence;
-use crate::cluster::{Cluster, OnLoss, Plan, TTL_S, addresses_from, broker_address};
+use crate::cluster::{Cluster, OnLoss, Plan, addresses_from, broker_address, ttl_s};
 use crate::nemesis::{Fault, Step, bring_about, schedule};
 use crate::network::MEMBERS;
 use crate::publishers::{Published, Publishers};
@@ -132,7 +132,7 @@ fn stale(cluster: &Cluster, evidence: &Evidence, samples: &[Sample], steps: &[St
     let is_operated = |fault: &Fault| matches!(fault, Fault::Move { .. } | Fault::Drain(_));
     let is_operated = steps.iter().flat_map(|step| &step.faults).any(is_operated);
     // An owner that has no etcd learns of an operator's wish when its lease runs out.
-    let late = if is_operated { LATE + Duration::from_secs(TTL_S) } else { LATE };
+    let late = if is_operated { LATE + Duration::from_secs(ttl_s()) } else { LATE };
     let (mut ends, mut ended) = (HashMap::new(), HashMap::new());
     for heard in evidence.last.iter().flat_map(|notes| &notes.heard) {
         // None: its member is the owner at the end, or nobody knows.
@@ -185,17 +185,20 @@ impl fmt::Display for Report {
         let published: usize = evidence.published.iter().map(|one| one.times.len()).sum();
         let kept = evidence.kept().len();
         let told: usize = evidence.published.iter().map(|one| one.told.len()).sum();
-        let pause = self.pauses().into_values().max().unwrap_or_default();
+        let lasting = evidence.published.iter().filter(|one| !one.is_dead);
+        let longest = lasting.max_by_key(|one| one.longest_pause);
+        let (pause, level) = longest.map_or((0.0, String::new()), |one| {
+            (one.longest_pause.as_secs_f64(), format!(" ({})", one.level))
+        });
         let epochs: BTreeSet<_> =
             evidence.last.iter().flat_map(|notes| &notes.heard).map(|heard| heard.epoch).collect();
         write!(
             f,
-            "seed {} ({}): {published} published, {kept} kept, {told} failures told, {} logs, {} terms, longest pause {:.1} s",
+            "seed {} ({}): {published} published, {kept} kept, {told} failures told, {} logs, {} terms, longest pause {pause:.1} s{level}",
             plan.seed,
             plan.on_loss.word(),
             epochs.len(),
             self.terms,
-            pause.as_secs_f64()
         )?;
         for step in &self.steps {
             write!(f, "\n  {:?} for {:?}, then {:?}", step.faults, step.lasts, step.rest)?;

@@ -54,10 +54,15 @@ mod cluster_faults {
     }
 
     /// The same happens to each broker in turn, while nothing else happens.
-    fn each_in_turn(on_loss: OnLoss, fault: fn(usize) -> Fault, lasts: Duration) {
+    fn each_in_turn(
+        on_loss: OnLoss,
+        level: Option<ConfirmLevel>,
+        fault: fn(usize) -> Fault,
+        lasts: Duration,
+    ) {
         let rest = Duration::from_secs(3);
         let steps = (0..3).map(|n| Step { faults: vec![fault(n)], lasts, rest }).collect();
-        let plan = Plan { on_loss, level: Some(ConfirmLevel::Stored), ..plan(0) };
+        let plan = Plan { on_loss, level, ..plan(0) };
         let report = run_steps(plan, steps);
         println!("{report}");
         println!("| {:?} | {} | {:.2?} |", fault(0), on_loss.word(), report.pauses().into_values());
@@ -70,10 +75,32 @@ mod cluster_faults {
         if !is_here("what_happens_to_each_broker_in_turn_costs_pauses_alone") {
             return;
         }
+        let stored = Some(ConfirmLevel::Stored);
         for on_loss in [OnLoss::Wait, OnLoss::NewLog] {
-            each_in_turn(on_loss, Fault::Restart, Duration::ZERO);
+            each_in_turn(on_loss, stored, Fault::Restart, Duration::ZERO);
+            each_in_turn(on_loss, None, Fault::Restart, Duration::ZERO);
         }
-        each_in_turn(OnLoss::NewLog, Fault::Kill, Duration::from_secs(6));
-        each_in_turn(OnLoss::NewLog, Fault::Drain, Duration::from_secs(3));
+        each_in_turn(OnLoss::NewLog, stored, Fault::Kill, Duration::from_secs(6));
+        each_in_turn(OnLoss::NewLog, stored, Fault::Drain, Duration::from_secs(3));
+    }
+
+    #[test]
+    #[ignore = "long: shows how long publishers of all levels pause"]
+    fn a_fault_costs_its_own_time_and_little_more() {
+        if !is_here("a_fault_costs_its_own_time_and_little_more") {
+            return;
+        }
+        let faults = [
+            Fault::NoPeers as fn(usize) -> Fault,
+            Fault::Alone,
+            Fault::Mute,
+            Fault::Deaf,
+            Fault::Stop,
+            Fault::Kill,
+            Fault::NoEtcd,
+        ];
+        for fault in faults {
+            each_in_turn(OnLoss::Wait, None, fault, Duration::from_millis(4_500));
+        }
     }
 }
