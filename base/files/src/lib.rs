@@ -8,7 +8,7 @@
 
 mod given;
 
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
@@ -30,6 +30,21 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
         DirBuilder::new().recursive(true).create(above)?;
     }
     DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)
+}
+
+/// The same, and a machine that loses its power afterwards has the folder, and those above it that were made.
+///
+/// # Errors
+/// The error of the system.
+pub fn create_durable_folder(path: &Path) -> io::Result<()> {
+    let is_named = |folder: &&Path| !folder.as_os_str().is_empty();
+    let new: Vec<&Path> = path.ancestors().filter(is_named).take_while(|folder| !folder.is_dir()).collect();
+    create_folder(path)?;
+    for folder in new {
+        let above = folder.parent().filter(is_named).unwrap_or(Path::new("."));
+        File::open(above)?.sync_all()?;
+    }
+    Ok(())
 }
 
 /// Makes a folder that must not exist yet.

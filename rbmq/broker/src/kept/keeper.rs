@@ -16,9 +16,11 @@ use super::archived::Archived;
 use super::archivist::Archives;
 use super::clock::Clock;
 use super::copied;
+use super::error::KeepError;
+use super::folder::{folder, read_name};
 use super::news::News;
 use super::scribe::{Scribe, ScribeThread};
-use super::store::{KeepError, Recovered, Store, StoreOptions, folder, read_name};
+use super::store::{Recovered, Store, StoreOptions};
 
 /// The logs of the kept topics, by their buffers. Clones share the tables.
 #[derive(Clone, Default)]
@@ -212,7 +214,7 @@ impl Keeper {
 
 /// Makes the folder, and locks it.
 fn lock(dir: &Path) -> Result<FileLock, KeepError> {
-    private_files::create_folder(dir).map_err(KeepError::file(dir))?;
+    private_files::create_durable_folder(dir).map_err(KeepError::file(dir))?;
     let path = dir.join("lock");
     let file = private_files::to_write().append(true).open(&path).map_err(KeepError::file(&path))?;
     let lock = FileLock::try_exclusive(file).map_err(KeepError::file(&path))?;

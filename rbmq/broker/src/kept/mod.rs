@@ -12,7 +12,7 @@
 //! before a subscriber can see it.
 //!
 //! * `places`: how far the publishers were stored, without I/O;
-//! * `store`: the folder of a topic;
+//! * `store`: the log and the journal of a topic; `folder`: their folder, and the name in it;
 //! * `scribe`: the thread that writes;
 //! * `keeper`: the folder of all topics;
 //! * `replay`: one subscriber that reads from the disk;
@@ -28,6 +28,8 @@ mod archived;
 mod archivist;
 mod clock;
 mod copied;
+mod error;
+mod folder;
 mod keeper;
 mod news;
 mod older;
@@ -41,6 +43,7 @@ pub use archive::{Archive, ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog};
 pub(crate) use archived::{ArchiveLoad, Archived};
 pub(crate) use archivist::{ArchiveThread, Archives};
 pub(crate) use clock::{Clock, batch_before};
+pub use error::KeepError;
 pub(crate) use keeper::{Keeper, KeptLoad, KeptLogs};
 pub(crate) use news::Ear;
 pub use news::Stored;
@@ -48,5 +51,4 @@ pub(crate) use places::Place;
 pub(crate) use replay::ReplayRequest;
 pub(crate) use replays::{ReplayThreads, Replays};
 pub(crate) use scribe::{Scribe, Written};
-pub use store::KeepError;
 pub(crate) use store::{Recovered, Store, StoreOptions};

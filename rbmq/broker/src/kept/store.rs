@@ -11,25 +11,21 @@
 //! A delivery is appended before any subscriber can see it. So a subscriber never has a position that the log does not have, unless
 //! the machine itself crashed; then the log continues behind everything that a subscriber may have seen.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use private_files::GivenFile;
-use rbmq_wire::{MAX_TOPIC_BYTES, TopicName};
+use rbmq_wire::TopicName;
 use rocketbufs::{Epoch, Position};
 use seglog::storage::{OsStorage, Storage};
-use seglog::{
-    AppendError, FileError, Log, OpenError, Options, Read, ReadError, Recovery, Retention, SyncPolicy,
-};
+use seglog::{AppendError, FileError, Log, Options, Read, Recovery, Retention, SyncPolicy};
 use tracing::{debug, info, warn};
 
-use super::super::descriptors::TooFewDescriptors;
 use super::super::session_key::SessionKey;
 use super::clock::Clock;
+use super::error::KeepError;
+use super::folder::write_name;
 use super::news::{News, Stored};
 use super::places::{Entry, Journaled, Place, Places};
 
@@ -44,55 +40,6 @@ const UNSYNCED_BYTES: u64 = 8 << 20;
 
 /// The most bytes of a delivery that a restarted broker has in the ring from the beginning, for `--from last`.
 const LAST_BYTES: u64 = 64 << 10;
-
-/// The longest name of a folder, in bytes.
-const MAX_FOLDER_BYTES: usize = 200;
-
-/// Why the log of a topic cannot be opened.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum KeepError {
-    /// The log or the journal.
-    #[error(transparent)]
-    Log(#[from] OpenError),
-    /// The log or the journal cannot be read.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// The journal cannot be written.
-    #[error(transparent)]
-    Append(#[from] AppendError),
-    /// Another broker uses the folder.
-    #[error("another broker uses {}", .0.display())]
-    Locked(PathBuf),
-    /// The system refuses a thread.
-    #[error("cannot start a thread: {0}")]
-    Thread(io::Error),
-    /// The rest of the descriptors is for clients.
-    #[error(transparent)]
-    Descriptors(#[from] TooFewDescriptors),
-    /// A file of the folder.
-    #[error("{}: {source}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The operating system's error.
-        source: io::Error,
-    },
-    /// The folder belongs to something else.
-    #[error("{} is not the folder of a topic: {reason}", path.display())]
-    Foreign {
-        /// The folder.
-        path: PathBuf,
-        /// The reason why the folder cannot be used.
-        reason: String,
-    },
-}
-
-impl KeepError {
-    pub(crate) fn file(path: &Path) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::File { path: path.to_owned(), source }
-    }
-}
 
 /// The options of the store of a topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,7 +134,7 @@ impl Store {
         topic: &TopicName,
         options: &StoreOptions,
     ) -> Result<(Self, Recovered), KeepError> {
-        private_files::create_folder(dir).map_err(KeepError::file(dir))?;
+        private_files::create_durable_folder(dir).map_err(KeepError::file(dir))?;
         write_name(dir, topic)?;
         Self::open_on(Arc::new(OsStorage), dir, topic, options)
     }
@@ -480,61 +427,6 @@ fn last_delivery(log: &Log) -> Result<(Position, Bytes), KeepError> {
         return Ok((whole.position, whole.bytes));
     }
     Ok((end, Bytes::new()))
-}
-
-/// Writes the topic's name into a new folder, or compares it.
-fn write_name(dir: &Path, topic: &TopicName) -> Result<(), KeepError> {
-    match read_name(dir)? {
-        Some(name) if name == *topic => Ok(()),
-        Some(name) => {
-            Err(KeepError::Foreign { path: dir.to_owned(), reason: format!("it belongs to topic '{name}'") })
-        }
-        None => {
-            let (path, new) = (dir.join("topic"), dir.join("topic.new"));
-            private_files::write(&new, topic.as_str().as_bytes()).map_err(KeepError::file(&new))?;
-            fs::File::open(&new).and_then(|file| file.sync_all()).map_err(KeepError::file(&new))?;
-            fs::rename(&new, &path).map_err(KeepError::file(&path))
-        }
-    }
-}
-
-/// The topic of a folder; none if it has no name yet.
-pub(crate) fn read_name(dir: &Path) -> Result<Option<TopicName>, KeepError> {
-    let path = dir.join("topic");
-    match GivenFile::open(&path).and_then(|file| file.text(MAX_TOPIC_BYTES as u64)) {
-        Ok(name) => name.parse().map(Some).map_err(|error: rbmq_wire::TopicError| KeepError::Foreign {
-            path: dir.to_owned(),
-            reason: error.to_string(),
-        }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(KeepError::File { path, source }),
-    }
-}
-
-/// The name of a topic's folder. Two topics have two folders: a long name is cut and gets its checksum and length.
-pub(crate) fn folder(topic: &TopicName) -> String {
-    let mut name = String::new();
-    for byte in topic.as_str().bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => name.push(byte.into()),
-            b'.' if !name.is_empty() => name.push('.'),
-            other => name.push_str(&format!("%{other:02X}")),
-        }
-    }
-    if name.len() > MAX_FOLDER_BYTES {
-        let bytes = topic.as_str().as_bytes();
-        // Two checksums of different bytes: one alone has too few bits.
-        let reversed: Vec<u8> = bytes.iter().rev().copied().collect();
-        let sums = (checksum(bytes), checksum(&reversed));
-        name.truncate(MAX_FOLDER_BYTES - 24);
-        name.push_str(&format!("%{:08x}{:08x}", sums.0, sums.1));
-    }
-    name
-}
-
-fn checksum(bytes: &[u8]) -> u32 {
-    // FNV-1a: names are not secret, and a collision is refused (`write_name`).
-    bytes.iter().fold(0x811c_9dc5, |sum: u32, byte| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
 #[cfg(test)]
