@@ -1,6 +1,8 @@
 //! The rules for what clients may say after a round, whatever happened in it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::Range;
+use std::path::PathBuf;
 
 use rbmq::ConfirmLevel;
 use rocketbufs::{Epoch, Position};
@@ -22,6 +24,10 @@ pub struct Evidence {
     pub last: Vec<Notes>,
     /// Whether a broker was killed: what only its memory had may be missing.
     pub had_death: bool,
+    /// Whether a machine lost its power: what its disk had not synced may be missing, and that is told.
+    pub had_cut: bool,
+    /// The files that were damaged: what they had may be missing, and that is told.
+    pub damage: Vec<PathBuf>,
     /// Whether a topic may have several logs.
     pub has_new_logs: bool,
 }
@@ -41,10 +47,12 @@ impl Image {
         }
     }
 
-    /// Whether the log has other bytes there, or none.
-    fn differs(&self, from: Position, bytes: &[u8]) -> Option<&'static str> {
+    /// Whether the log has other bytes there, or none, which nobody is told of.
+    fn differs(&self, from: Position, bytes: &[u8], told: &[Range<Position>]) -> Option<&'static str> {
         let there = self.0.get(from as usize..).unwrap_or_default();
-        let is_short = there.len() < bytes.len() || there.iter().take(bytes.len()).any(Option::is_none);
+        let is_told = |n: usize| told.iter().any(|range| range.contains(&(from + n as u64)));
+        let is_none = |n: usize| there.get(n).copied().flatten().is_none();
+        let is_short = (0..bytes.len()).any(|n| is_none(n) && !is_told(n));
         let is_other = there.iter().zip(bytes).any(|(there, byte)| there.is_some_and(|there| there != *byte));
         if is_other { Some("was read with other bytes") } else { is_short.then_some("was read and is gone") }
     }
@@ -60,7 +68,10 @@ impl Evidence {
         };
         self.live.iter().chain(&self.last).for_each(|notes| add(holes(notes)));
         add(self.contents());
-        self.last.iter().for_each(|notes| add(orders(notes)));
+        // Without its journal, or a part of it, a broker does not know what it has of a publisher, which sends it again.
+        let is_journal = |path: &PathBuf| path.iter().any(|part| part == "publishers");
+        let may_repeat = self.had_cut || self.damage.iter().any(is_journal);
+        self.last.iter().filter(|_| !may_repeat).for_each(|notes| add(orders(notes)));
         add(self.missing());
         add(self.unread());
         add(self.logs());
@@ -77,9 +88,15 @@ impl Evidence {
         self.last.iter().flat_map(Notes::marks).collect()
     }
 
+    /// The topics with losses of which everybody is told who reads them.
+    fn told(&self) -> HashSet<&str> {
+        let losses = self.last.iter().flat_map(|notes| &notes.heard).filter(|heard| heard.bytes.is_none());
+        losses.map(|heard| heard.topic.as_str()).collect()
+    }
+
     /// The messages that must be readable afterwards, and are not.
     pub fn missing(&self) -> Vec<String> {
-        let kept = self.kept();
+        let (kept, told) = (self.kept(), self.told());
         let mut missing = Vec::new();
         for one in &self.published {
             let confirmed = match one.level.is_of_disk() {
@@ -88,6 +105,10 @@ impl Evidence {
             };
             let may_lack = one.is_dead || self.had_death && !one.lost.is_empty();
             let all = if may_lack { confirmed } else { one.times.len() };
+            let forgets = self.had_cut && one.level != ConfirmLevel::Synced;
+            if told.contains(one.topic.as_str()) && (forgets || !self.damage.is_empty()) {
+                continue;
+            }
             let is_lost = |number: &usize| one.lost.iter().any(|range| range.contains(number));
             let gone = (0..all).filter(|number| !is_lost(number));
             let gone =
@@ -144,11 +165,18 @@ impl Evidence {
                 images.entry(heard.epoch).or_default().add(heard.from, bytes);
             }
         }
+        let mut told: HashMap<Epoch, Vec<Range<Position>>> = HashMap::new();
+        if self.had_cut || !self.damage.is_empty() {
+            let losses =
+                self.last.iter().flat_map(|notes| &notes.heard).filter(|heard| heard.bytes.is_none());
+            losses.for_each(|heard| told.entry(heard.epoch).or_default().push(heard.from..heard.to));
+        }
         let none = Image::default();
         let all = self.live.iter().chain(&self.last).flat_map(|notes| &notes.heard);
         let differs = |heard: &Heard| {
             let bytes = heard.bytes.as_ref()?;
-            let how = images.get(&heard.epoch).unwrap_or(&none).differs(heard.from, bytes)?;
+            let told = told.get(&heard.epoch).map_or(&[][..], Vec::as_slice);
+            let how = images.get(&heard.epoch).unwrap_or(&none).differs(heard.from, bytes, told)?;
             Some(format!("{}: {} to {} of {} {how}", heard.topic, heard.from, heard.to, heard.epoch))
         };
         all.filter_map(differs).collect()

@@ -9,6 +9,8 @@ use rbmq_cluster::etcd::{Client, ClientSettings, Endpoint};
 use tempfile::TempDir;
 use testkit::{Process, until};
 
+use crate::damage::damage;
+use crate::disk::Disk;
 use crate::network::{End, MEMBERS, Net, Network, address};
 
 /// The name of the cluster.
@@ -19,10 +21,13 @@ pub fn ttl_s() -> u64 {
     std::env::var("CLUSTER_TTL_S").ok().and_then(|text| text.parse().ok()).unwrap_or(2)
 }
 
-/// Room for what a broker keeps. A round fills a part of it.
-const DISK: &str = "32m";
+/// Room for what a broker keeps, in bytes. A round fills a part of it.
+const DISK: usize = 32 << 20;
 /// Room for a member of etcd, which reserves much of it at its start.
-const ETCD_DISK: &str = "512m";
+const ETCD_DISK: usize = 512 << 20;
+
+/// Starts a program on a machine with a number of its own, as all running systems have one.
+const ON_MACHINE: &str = r#"mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@""#;
 
 /// The lines of each log that are shown.
 const LINES: usize = 100;
@@ -64,6 +69,17 @@ pub struct Plan {
     pub only: Vec<String>,
     /// Variables of the brokers.
     pub variables: Vec<[String; 2]>,
+    /// Another version of the command, with which all brokers begin.
+    pub old: Option<PathBuf>,
+}
+
+/// The means that the faults of a round need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Means {
+    /// Disks that can be slow and lose their power.
+    pub(crate) disks: bool,
+    /// Clocks that can be set.
+    pub(crate) clocks: bool,
 }
 
 /// Three brokers and three members of etcd, which end with this value.
@@ -74,6 +90,15 @@ pub struct Cluster {
     folder: TempDir,
     brokers: [Option<Process>; MEMBERS],
     etcd: [Option<Process>; MEMBERS],
+    means: Means,
+    /// The disks of brokers that can lose their power.
+    power: Vec<Disk>,
+    /// How often each machine was started.
+    boots: [u32; MEMBERS],
+    /// Whether a broker has the other version of the command.
+    is_new: [bool; MEMBERS],
+    /// The files that were damaged.
+    damaged: Vec<PathBuf>,
 }
 
 /// Where clients reach a broker.
@@ -107,10 +132,11 @@ impl Cluster {
     ///
     /// # Panics
     /// Something does not start.
-    pub fn start(plan: Plan) -> Self {
+    pub(crate) fn start(plan: Plan, means: Means) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let (network, brokers, etcd) = (Network::build(), Default::default(), Default::default());
-        let mut cluster = Self { network, plan, folder, brokers, etcd };
+        let (power, boots, is_new, damaged) = (Vec::new(), [0; MEMBERS], [false; MEMBERS], Vec::new());
+        let mut cluster = Self { network, plan, folder, brokers, etcd, means, power, boots, is_new, damaged };
         for n in 0..MEMBERS {
             cluster.make_disk(n);
             cluster.run_etcd(n);
@@ -125,15 +151,72 @@ impl Cluster {
     }
 
     /// A small disk of its own for what a broker keeps, and for its etcd.
-    fn make_disk(&self, n: usize) {
+    fn make_disk(&mut self, n: usize) {
         for disk in self.disks(n) {
-            let size = if disk == self.kept(n) { DISK } else { ETCD_DISK };
             std::fs::create_dir(&disk).expect("a folder");
+            let is_of_broker = disk == self.kept(n);
+            if is_of_broker && self.means.disks {
+                self.power.push(Disk::mount(&disk, DISK).expect("a file system"));
+                continue;
+            }
+            let size = if is_of_broker { DISK } else { ETCD_DISK };
             let mut mount = Command::new("mount");
             mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "none"]).arg(&disk);
             assert!(mount.status().is_ok_and(|status| status.success()), "mount");
         }
         std::fs::write(self.config(n), self.settings(n)).expect("a file");
+        self.boot(n);
+        self.set_clock(n, 0);
+    }
+
+    /// The machine of a broker has started: it has another number of its own.
+    fn boot(&mut self, n: usize) {
+        self.boots[n] += 1;
+        let id = format!("{n:08x}-0000-4000-8000-{:012x}\n", self.boots[n]);
+        std::fs::write(self.path(&format!("boot-{n}")), id).expect("a file");
+    }
+
+    /// The clock of a broker is so many seconds ahead from now on.
+    ///
+    /// # Panics
+    /// There is no file for it.
+    pub fn set_clock(&self, n: usize, seconds: i64) {
+        // The whole file at once: the broker may read it at any time.
+        let (path, new) = (self.clock(n), self.path("clock-new"));
+        std::fs::write(&new, format!("{seconds:+}\n")).expect("a file");
+        std::fs::rename(new, path).expect("a file");
+    }
+
+    fn clock(&self, n: usize) -> PathBuf {
+        self.path(&format!("clock-{n}"))
+    }
+
+    /// A broker dies with its machine: what its disk has not synced is lost in part.
+    pub fn cut_power(&mut self, n: usize, seed: u64) {
+        self.kill_broker(n);
+        self.power[n].cut(seed);
+        self.boot(n);
+    }
+
+    /// The disk of a broker is slow from now on, or is not.
+    pub fn slow_down(&self, n: usize, seed: Option<u64>) {
+        self.power[n].slow_down(seed);
+    }
+
+    /// A broker dies, and a file of its disk is damaged.
+    pub fn damage(&mut self, n: usize, seed: u64) {
+        self.kill_broker(n);
+        self.damaged.extend(damage(&self.kept(n).join("kept"), seed));
+    }
+
+    /// The files that were damaged.
+    pub fn damaged(&self) -> &[PathBuf] {
+        &self.damaged
+    }
+
+    /// From its next start on a broker is of the other version.
+    pub fn change_version(&mut self, n: usize) {
+        self.is_new[n] ^= true;
     }
 
     fn settings(&self, n: usize) -> String {
@@ -190,8 +273,18 @@ impl Cluster {
     /// The system starts nothing.
     pub fn run_broker(&mut self, n: usize) {
         if self.brokers[n].is_none() {
-            let mut command = self.network.command(n, &self.plan.rbmq);
+            let program = self.plan.old.as_ref().filter(|_| !self.is_new[n]).unwrap_or(&self.plan.rbmq);
+            let mut command = self.network.command(n, "unshare");
+            command.args(["-m", "sh", "-c", ON_MACHINE]).arg(self.path(&format!("boot-{n}"))).arg(program);
             command.args(["-q", "serve", "--config"]).arg(self.config(n));
+            if self.means.clocks {
+                command.env("LD_PRELOAD", clock_library().expect("faketime"));
+                command.env("FAKETIME_TIMESTAMP_FILE", self.clock(n));
+                command.envs(
+                    ["FAKETIME_NO_CACHE", "FAKETIME_DONT_FAKE_MONOTONIC", "NO_FAKE_STAT"]
+                        .map(|name| (name, "1")),
+                );
+            }
             command.env_remove("RBMQ_BROKER").env_remove("RBMQ_CONFIG");
             command.envs(self.plan.variables.iter().map(|[name, value]| (name, value)));
             self.brokers[n] = Some(self.launch(command, &format!("broker-{n}.log")));
@@ -279,6 +372,12 @@ impl Cluster {
     }
 }
 
+/// The library that gives a process another clock: Debian has it in the package faketime.
+pub(crate) fn clock_library() -> Option<PathBuf> {
+    let folders = std::fs::read_dir("/usr/lib").ok()?.flatten().map(|entry| entry.path());
+    folders.map(|folder| folder.join("faketime/libfaketimeMT.so.1")).find(|path| path.exists())
+}
+
 /// Whether these bytes are in the first page of a file.
 fn begins_with(path: &Path, wanted: &[u8; 16]) -> bool {
     let mut page = Vec::new();
@@ -291,12 +390,13 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.brokers = Default::default();
         self.etcd = Default::default();
+        self.power.clear();
         if std::thread::panicking() {
             eprintln!("{}", self.logs());
         }
         for disk in (0..MEMBERS).flat_map(|n| self.disks(n)) {
-            // Otherwise it goes with the namespace of the test.
-            let _ = Command::new("umount").arg(disk).status();
+            // Otherwise it goes with the namespace of the test. A disk that can lose its power is not mounted any more.
+            let _ = Command::new("umount").arg(disk).output();
         }
     }
 }

@@ -12,6 +12,8 @@
 
 mod check;
 mod cluster;
+mod damage;
+mod disk;
 mod nemesis;
 mod network;
 mod publishers;

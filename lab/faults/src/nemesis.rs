@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use testkit::Random;
+use testkit::{Random, skip};
 
-use crate::cluster::{Cluster, NAME, OnLoss, Plan, etcd_client};
+use crate::cluster::{Cluster, Means, NAME, OnLoss, Plan, clock_library, etcd_client};
+use crate::disk::Disk;
 use crate::network::{Cut, End, MEMBERS, Net};
 
 /// A fault, which begins and ends.
@@ -45,6 +46,36 @@ pub enum Fault {
     },
     /// An operator drains a broker, until the end.
     Drain(usize),
+    /// The disk of a broker is slow, and stands still now and then.
+    SlowDisk {
+        /// The broker.
+        broker: usize,
+        /// Decides how slow.
+        seed: u64,
+    },
+    /// The machine of a broker loses its power, and is started again at the end.
+    PowerCut {
+        /// The broker.
+        broker: usize,
+        /// Decides what the disk has of what it did not sync.
+        seed: u64,
+    },
+    /// A broker is killed, a file of its disk is damaged, and it is started again at the end.
+    Damage {
+        /// The broker.
+        broker: usize,
+        /// Decides which file, and how.
+        seed: u64,
+    },
+    /// The clock of a broker makes a step, and another one back at the end.
+    ClockStep {
+        /// The broker.
+        broker: usize,
+        /// The first step.
+        seconds: i64,
+    },
+    /// A broker ends in order, and is started again with the other version.
+    Upgrade(usize),
 }
 
 /// Faults that begin together, and what is between them and the next ones.
@@ -58,24 +89,38 @@ pub struct Step {
     pub rest: Duration,
 }
 
+/// How often a fault is drawn until there is one that is wanted.
+const DRAWS: usize = 100_000;
+
 impl Fault {
-    /// One that the plan wants.
-    fn draw(random: &mut Random, plan: &Plan, topics: usize) -> Self {
-        loop {
-            let fault = Self::any(random, plan.on_loss, topics);
+    /// One that the plan wants, and that this machine can bring about.
+    fn draw(random: &mut Random, plan: &Plan, can: Means, topics: usize) -> Self {
+        let is_wanted = |fault: &Self| {
             let name = format!("{fault:?}");
             let kind = name.split(['(', ' ']).next().unwrap_or_default();
-            if plan.only.is_empty() || plan.only.iter().any(|only| only == kind) {
-                return fault;
-            }
+            let Means { disks, clocks } = fault.means();
+            let can = (can.disks || !disks) && (can.clocks || !clocks);
+            can && (plan.only.is_empty() || plan.only.iter().any(|only| only == kind))
+        };
+        let drawn = (0..DRAWS).map(|_| Self::any(random, plan.on_loss, topics)).find(is_wanted);
+        drawn.unwrap_or_else(|| panic!("this machine brings about none of {:?}", plan.only))
+    }
+
+    /// The means that it needs.
+    pub(crate) fn means(self) -> Means {
+        Means {
+            disks: matches!(self, Self::SlowDisk { .. } | Self::PowerCut { .. }),
+            clocks: matches!(self, Self::ClockStep { .. }),
         }
     }
 
     fn any(random: &mut Random, on_loss: OnLoss, topics: usize) -> Self {
         let n = random.below(MEMBERS as u64) as usize;
         let moved = Self::Move { topic: random.below(topics as u64) as usize, to: n };
+        let (broker, seed) = (n, random.draw() % 1_000_000);
+        let seconds = if random.percent(50) { -5_400 } else { 5_400 };
         // Members give topics away only where these begin new logs.
-        let kinds = if on_loss == OnLoss::NewLog { 16 } else { 13 };
+        let kinds = if on_loss == OnLoss::NewLog { 20 } else { 17 };
         match random.below(kinds) {
             0 => Self::Kill(n),
             1 => Self::Restart(n),
@@ -90,21 +135,31 @@ impl Fault {
             10 => Self::KillEtcd(n),
             11 => Self::StopEtcd(n),
             12 => Self::NoEtcdAtAll,
-            13 => Self::Drain(n),
+            13 => Self::SlowDisk { broker, seed },
+            14 => Self::PowerCut { broker, seed },
+            15 => Self::Damage { broker, seed },
+            16 => Self::ClockStep { broker, seconds },
+            17 => Self::Drain(n),
             _ => moved,
         }
     }
 
     /// Whether a broker forgets what only its memory has.
     pub fn is_death(self) -> bool {
-        matches!(self, Self::Kill(_) | Self::FullDiskKill(_))
+        let is_kill = matches!(self, Self::Kill(_) | Self::FullDiskKill(_) | Self::Damage { .. });
+        is_kill || self.is_cut()
+    }
+
+    /// Whether the disk of a broker forgets what it has not synced.
+    pub fn is_cut(self) -> bool {
+        matches!(self, Self::PowerCut { .. })
     }
 
     /// The fault begins.
     pub fn begin(self, cluster: &mut Cluster) {
         match self {
             Self::Kill(n) => cluster.kill_broker(n),
-            Self::Restart(n) => cluster.signal_broker(n, "TERM"),
+            Self::Restart(n) | Self::Upgrade(n) => cluster.signal_broker(n, "TERM"),
             Self::Stop(n) => cluster.signal_broker(n, "STOP"),
             Self::FullDisk(n) | Self::FullDiskKill(n) => fill(cluster, n),
             Self::KillEtcd(n) => cluster.kill_etcd(n),
@@ -116,6 +171,10 @@ impl Fault {
             Self::Drain(n) => {
                 cluster.operate(&format!("drain m{n}"));
             }
+            Self::SlowDisk { broker, seed } => cluster.slow_down(broker, Some(seed)),
+            Self::PowerCut { broker, seed } => cluster.cut_power(broker, seed),
+            Self::Damage { broker, seed } => cluster.damage(broker, seed),
+            Self::ClockStep { broker, seconds } => cluster.set_clock(broker, seconds),
             cut => cut.cuts().into_iter().for_each(|cut| cluster.network.cut(cut)),
         }
     }
@@ -123,11 +182,18 @@ impl Fault {
     /// The fault ends.
     pub fn end(self, cluster: &mut Cluster) {
         match self {
-            Self::Kill(n) => cluster.run_broker(n),
-            Self::Restart(n) => {
+            Self::Kill(broker) | Self::PowerCut { broker, .. } | Self::Damage { broker, .. } => {
+                cluster.run_broker(broker);
+            }
+            Self::Restart(n) | Self::Upgrade(n) => {
                 cluster.wait_for_end(n);
+                if matches!(self, Self::Upgrade(_)) {
+                    cluster.change_version(n);
+                }
                 cluster.run_broker(n);
             }
+            Self::SlowDisk { broker, .. } => cluster.slow_down(broker, None),
+            Self::ClockStep { broker, .. } => cluster.set_clock(broker, 0),
             Self::Stop(n) => cluster.signal_broker(n, "CONT"),
             Self::FullDisk(n) => make_room(cluster, n),
             Self::FullDiskKill(n) => {
@@ -195,10 +261,14 @@ fn undrain(cluster: &Cluster) {
 
 /// The faults of a round of about this time.
 pub fn schedule(random: &mut Random, plan: &Plan, topics: usize, time: Duration) -> Vec<Step> {
+    let can = Means { disks: Disk::can_mount(), clocks: clock_library().is_some() };
+    if can != (Means { disks: true, clocks: true }) {
+        skip(&format!("some faults (they need /dev/fuse, and the package faketime): {can:?}"));
+    }
     let (mut steps, mut left) = (Vec::new(), time);
     while !left.is_zero() {
         let count = 1 + usize::from(random.percent(30));
-        let faults = (0..count).map(|_| Fault::draw(random, plan, topics)).collect();
+        let faults = (0..count).map(|_| Fault::draw(random, plan, can, topics)).collect();
         // Some are over before a lease is, and some are not.
         let lasts = Duration::from_millis(if random.percent(50) {
             random.between(100, 1_500)

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use testkit::{LONG, Random};
 
 use crate::check::Evidence;
-use crate::cluster::{Cluster, OnLoss, Plan, addresses_from, broker_address, ttl_s};
+use crate::cluster::{Cluster, Means, OnLoss, Plan, addresses_from, broker_address, ttl_s};
 use crate::nemesis::{Fault, Step, bring_about, schedule};
 use crate::network::MEMBERS;
 use crate::publishers::{Published, Publishers};
@@ -58,7 +58,12 @@ pub fn run(plan: Plan) -> Report {
 pub fn run_steps(plan: Plan, steps: Vec<Step>) -> Report {
     let seed = plan.seed;
     let mut random = Random::new(!seed);
-    let mut cluster = Cluster::start(plan.clone());
+    let all = || steps.iter().flat_map(|step| &step.faults);
+    let means = Means {
+        disks: all().any(|fault| fault.means().disks),
+        clocks: all().any(|fault| fault.means().clocks),
+    };
+    let mut cluster = Cluster::start(plan.clone(), means);
     let sampler = Sampler::start();
     let readers = [
         Reader::start(Place { addresses: addresses_from(seed as usize), name: None }),
@@ -67,10 +72,14 @@ pub fn run_steps(plan: Plan, steps: Vec<Step>) -> Report {
     let publishers = Publishers::start(&plan, TOPICS, PUBLISHERS);
     std::thread::sleep(Duration::from_millis(random.between(300, 1_000)));
     bring_about(&steps, &mut cluster);
-    let had_death = steps.iter().flat_map(|step| &step.faults).any(|fault| fault.is_death());
-    let has_new_logs = plan.on_loss == OnLoss::NewLog;
-    let published = publishers.finish();
-    let mut evidence = Evidence { published, had_death, has_new_logs, ..Evidence::default() };
+    let mut evidence = Evidence {
+        had_death: all().any(|fault| fault.is_death()),
+        had_cut: all().any(|fault| fault.is_cut()),
+        damage: cluster.damaged().into(),
+        has_new_logs: plan.on_loss == OnLoss::NewLog,
+        published: publishers.finish(),
+        ..Evidence::default()
+    };
     evidence.last = read_all(&evidence);
     let late = catch_up(&readers, &evidence);
     evidence.live = readers.into_iter().map(Reader::finish).collect();
@@ -79,7 +88,7 @@ pub fn run_steps(plan: Plan, steps: Vec<Step>) -> Report {
     faults.extend(late);
     faults.extend(register::check(&samples));
     faults.extend(cluster.dead().iter().map(|n| format!("broker {n} has ended by itself")));
-    if has_new_logs {
+    if evidence.has_new_logs {
         faults.extend(stale(&cluster, &evidence, &samples, &steps));
     }
     let logs = if faults.is_empty() { String::new() } else { cluster.logs() };
@@ -202,6 +211,9 @@ impl fmt::Display for Report {
         )?;
         for step in &self.steps {
             write!(f, "\n  {:?} for {:?}, then {:?}", step.faults, step.lasts, step.rest)?;
+        }
+        for path in &evidence.damage {
+            write!(f, "\n  damaged: {}", path.display())?;
         }
         for fault in &self.faults {
             write!(f, "\n  WRONG: {fault}")?;

@@ -7,7 +7,7 @@ mod cluster_faults {
 
     use cluster_faults::{Fault, OnLoss, Plan, Step, is_in_own_machine, run, run_steps};
     use rbmq::ConfirmLevel;
-    use testkit::has;
+    use testkit::{has, skip};
 
     fn number(variable: &str) -> Option<u64> {
         std::env::var(variable).ok()?.parse().ok()
@@ -24,6 +24,7 @@ mod cluster_faults {
             level: None,
             only: only.split_whitespace().map(str::to_owned).collect(),
             variables: Vec::new(),
+            old: None,
         }
     }
 
@@ -67,6 +68,32 @@ mod cluster_faults {
         println!("{report}");
         println!("| {:?} | {} | {:.2?} |", fault(0), on_loss.word(), report.pauses().into_values());
         assert!(report.faults.is_empty(), "{}", report.logs);
+    }
+
+    /// Brokers of the version of `RBMQ_OLD` and of this one are a cluster: each in turn goes up and down one version.
+    #[test]
+    fn a_rolling_upgrade_loses_nothing() {
+        let Some(old) = std::env::var_os("RBMQ_OLD") else {
+            return skip("an upgrade from another version (RBMQ_OLD=/path/to/rbmq)");
+        };
+        if !is_here("a_rolling_upgrade_loses_nothing") {
+            return;
+        }
+        for on_loss in [OnLoss::Wait, OnLoss::NewLog] {
+            let step = |fault| Step {
+                faults: vec![fault],
+                lasts: Duration::from_millis(200),
+                rest: Duration::from_secs(2),
+            };
+            let up = (0..3).map(Fault::Upgrade);
+            // Two are of the new version, and one of the old one.
+            let down =
+                [Fault::Kill(1), Fault::Upgrade(2), Fault::Kill(2), Fault::Upgrade(1), Fault::Upgrade(0)];
+            let old = Some(old.clone().into());
+            let report = run_steps(Plan { on_loss, old, ..plan(0) }, up.chain(down).map(step).collect());
+            println!("{report}");
+            assert!(report.faults.is_empty(), "{}", report.logs);
+        }
     }
 
     #[test]

@@ -61,6 +61,7 @@ impl Bug {
                 level: None,
                 only: self.only.iter().map(|&kind| kind.to_owned()).collect(),
                 variables: vec![["RBMQ_PLANTED".into(), self.number.to_string()]],
+                old: None,
             });
             report.faults.first().map(|fault| (seed, fault.clone()))
         });

@@ -94,3 +94,38 @@ fn each_broken_promise_is_found() {
     let hangs = |evidence: &mut Evidence| evidence.published[0].stuck = Some("late".into());
     assert!(of(Stored, hangs).contains("hangs: late"));
 }
+
+#[test]
+fn what_a_disk_forgets_is_told_and_is_nothing_that_was_synced() {
+    use ConfirmLevel::{Stored, Synced};
+    // The log goes on behind a gap.
+    let told = |evidence: &mut Evidence| {
+        let gap = Heard { to: 20, bytes: None, ..heard(8, 0..0) };
+        evidence.last = vec![notes(vec![heard(0, 0..8), gap]); 3];
+        (evidence.had_death, evidence.had_cut) = (true, true);
+    };
+    assert_eq!(of(Stored, told), "");
+    assert!(of(Synced, told).contains("misses 2 messages from 8 to 9"));
+    let untold = |evidence: &mut Evidence| {
+        told(evidence);
+        evidence.last.iter_mut().for_each(|one| one.heard.truncate(1));
+    };
+    assert!(of(Stored, untold).contains("misses 2 messages") && of(Stored, untold).contains("and is gone"));
+    let used_again = |evidence: &mut Evidence| {
+        told(evidence);
+        evidence.last[0].heard.push(Heard { bytes: Some(vec![99; 2]), to: 10, ..heard(8, 0..0) });
+    };
+    assert!(of(Stored, used_again).contains("was read with other bytes"));
+    let damaged = |evidence: &mut Evidence| {
+        told(evidence);
+        (evidence.had_cut, evidence.damage) = (false, vec!["kept/x/log/0.seg".into()]);
+    };
+    assert_eq!(of(Synced, damaged), "");
+    let twice = |evidence: &mut Evidence| evidence.last[0].heard.push(heard(10, 9..10));
+    let journal = |evidence: &mut Evidence| {
+        twice(evidence);
+        evidence.damage = vec!["kept/x/publishers/0.seg".into()];
+    };
+    assert!(of(Synced, twice).contains("has 9 after 9"));
+    assert_eq!(of(Synced, journal), "");
+}
