@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use commands::Failure;
 use rbmq::ConnectError;
-use rbmq_broker::BrokerConfig;
+use rbmq_broker::{BrokerConfig, ClusterSettings};
 use rocketbufs::Config;
 use rocketbufs::config::ConfigError;
 use rocketbufs::error::{ConnError, DownReason};
@@ -80,6 +80,16 @@ impl ClientArgs {
             secrets::protect();
         }
         Ok(config)
+    }
+
+    /// The cluster that the configuration names.
+    pub(super) fn cluster(&self) -> Result<ClusterSettings, Failure> {
+        let config = BrokerConfig::load(self.config.as_deref()).map_err(Failure::failed)?;
+        if !config.cluster.is_used() {
+            let message = "--cluster needs the file of a member, with the section [cluster]: --config FILE";
+            return Err(Failure::Usage("top", message.into()));
+        }
+        Ok(config.cluster)
     }
 
     /// The failure to connect, with its likely cause and what to do.

@@ -174,27 +174,36 @@ fn print(look: &Look, json: &Value, lines: String) -> Result<(), Failure> {
     commands::print(if look.json { text::json(&json.to_string()).into_owned() + "\n" } else { lines })
 }
 
+/// The number of groups of each member, also of those that do not live.
+pub(super) fn shares(map: &Map) -> BTreeMap<&str, usize> {
+    let mut shares: BTreeMap<&str, usize> = map.members.keys().map(|id| (id.as_str(), 0)).collect();
+    for entry in map.groups.values() {
+        *shares.entry(&entry.owner).or_default() += 1;
+    }
+    shares
+}
+
+/// How a member is, in a word.
+pub(super) fn state(map: &Map, id: &str) -> &'static str {
+    match (map.members.contains_key(id), map.draining.contains(id)) {
+        (false, _) => "away",
+        (true, true) => "draining",
+        (true, false) => "up",
+    }
+}
+
 impl Cluster {
     /// The groups whose owner does not live.
     fn waiting(&self) -> usize {
         self.map.groups.values().filter(|entry| !self.map.members.contains_key(&entry.owner)).count()
     }
 
-    /// The number of groups of each member, also of those that do not live.
     fn shares(&self) -> BTreeMap<&str, usize> {
-        let mut shares: BTreeMap<&str, usize> = self.map.members.keys().map(|id| (id.as_str(), 0)).collect();
-        for entry in self.map.groups.values() {
-            *shares.entry(&entry.owner).or_default() += 1;
-        }
-        shares
+        shares(&self.map)
     }
 
     fn state(&self, id: &str) -> &'static str {
-        match (self.map.members.contains_key(id), self.map.draining.contains(id)) {
-            (false, _) => "away",
-            (true, true) => "draining",
-            (true, false) => "up",
-        }
+        state(&self.map, id)
     }
 
     /// Makes a transaction.

@@ -3,6 +3,7 @@
 mod blocking;
 mod gateways;
 mod keys;
+mod members;
 pub(super) mod picture;
 mod reading;
 pub(super) mod screen;
@@ -17,6 +18,7 @@ use rbmq::{ConnectError, ObserveError, Observer, TopicFilter};
 use super::client::ClientArgs;
 use super::times;
 use keys::Key;
+use members::{Crowd, Members};
 use reading::{Reading, Scroll, Size, Subject};
 use screen::Screen;
 use table::Sort;
@@ -33,6 +35,7 @@ const FIXED_LINES: usize = 6;
   rbmq top 'sensors/#' --sort lag
   rbmq top sensors/kitchen
   rbmq top --once --json | jq '.topics[] | select(.max_lag_bytes > 0)'
+  rbmq top --cluster --config /etc/rbmq/rbmq.toml
 
 With the name of a topic, the command draws the rings of the topic: the position of the publisher, the positions of the \
 subscribers, and which of them hold the publisher. On a terminal, ? lists the keys, and q or Ctrl-C ends the command. \
@@ -50,6 +53,9 @@ pub(super) struct Args {
     /// Print one JSON object per sample and line
     #[arg(long)]
     json: bool,
+    /// Show the topics of all members of the cluster that the file of --config names, each with its member
+    #[arg(long, requires = "config")]
+    cluster: bool,
     /// The order: the highest rate first, the largest lag first, or by name
     #[arg(long, value_enum, default_value_t = Sort::Rate)]
     sort: Sort,
@@ -95,23 +101,57 @@ fn print(text: &str) -> Result<(), Failure> {
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let live = !args.once && !args.json && terminal::is_terminal() && !terminal::is_dumb();
     let stop = Stop::install()?;
-    let mut observer = connect(&args.client)?;
+    let mut source = match args.cluster {
+        true => Source::Cluster(Box::new(Crowd::open(&args.client)?)),
+        false => Source::Broker(Some(connect(&args.client)?)),
+    };
     let subject = match &args.filter {
-        Some(filter) => match filter.as_topic() {
+        // The rings of a topic are those of one broker.
+        Some(filter) => match filter.as_topic().filter(|_| !args.cluster) {
             Some(topic) => Subject::Topic(topic),
             None => Subject::Topics(Some(filter.clone()), args.sort),
         },
         None => Subject::Topics(None, args.sort),
     };
-    let first = subject.read(&mut observer).map_err(Failure::failed)?;
     let top = Top { args, subject, broker: args.client.broker.clone() };
+    let first = top.read(&mut source)?;
     if args.once {
-        return top.once(&stop, &mut observer, &first);
+        return top.once(&stop, &mut source, &first);
     }
     if live {
-        return top.live(&stop, observer, first);
+        return top.live(&stop, source, first);
     }
-    top.print_on(&stop, observer, first)
+    top.print_on(&stop, source, first)
+}
+
+/// Who is asked.
+enum Source {
+    /// One broker; none while there is no connection.
+    Broker(Option<Observer>),
+    /// All members of a cluster.
+    Cluster(Box<Crowd>),
+}
+
+/// A sample of what is asked.
+enum Sample {
+    Broker(Box<Reading>),
+    Cluster(Members),
+}
+
+impl Sample {
+    fn reading(&self) -> Option<&Reading> {
+        match self {
+            Self::Broker(reading) => Some(reading),
+            Self::Cluster(_) => None,
+        }
+    }
+
+    fn members(&self) -> Option<&Members> {
+        match self {
+            Self::Broker(_) => None,
+            Self::Cluster(members) => Some(members),
+        }
+    }
 }
 
 struct Top<'a> {
@@ -121,12 +161,18 @@ struct Top<'a> {
 }
 
 impl Top<'_> {
-    fn once(&self, stop: &Stop, observer: &mut Observer, first: &Reading) -> Result<(), Failure> {
+    /// Takes a sample, which must be one.
+    fn read(&self, source: &mut Source) -> Result<Sample, Failure> {
+        self.look(source)?.map_err(Failure::Failed)
+    }
+
+    fn once(&self, stop: &Stop, source: &mut Source, first: &Sample) -> Result<(), Failure> {
         if stop.wait(Some(self.args.interval)) {
             return Ok(());
         }
-        let reading = self.subject.read(observer).map_err(Failure::failed)?;
-        if let (true, Subject::Topic(topic)) = (reading.is_missing(), &self.subject) {
+        let reading = self.read(source)?;
+        let is_missing = reading.reading().is_some_and(Reading::is_missing);
+        if let (true, Subject::Topic(topic)) = (is_missing, &self.subject) {
             return Err(Failure::Failed(format!(
                 "the broker has no topic '{topic}': it has no publisher, and no messages of it are kept"
             )));
@@ -135,31 +181,41 @@ impl Top<'_> {
     }
 
     /// Prints text or JSON to standard output until the command is asked to end.
-    fn print_on(&self, stop: &Stop, mut observer: Observer, mut before: Reading) -> Result<(), Failure> {
+    fn print_on(&self, stop: &Stop, mut source: Source, mut before: Sample) -> Result<(), Failure> {
         let mut out = Stdout::open(stop)?;
         while !stop.wait(Some(self.args.interval)) && !out.is_abandoned() {
-            let reading = self.subject.read(&mut observer).map_err(Failure::failed)?;
+            let reading = self.read(&mut source)?;
             out.write(self.text(&reading, Some(&before)).as_bytes())?;
             before = reading;
         }
         Ok(())
     }
 
-    fn text(&self, reading: &Reading, old: Option<&Reading>) -> String {
+    fn text(&self, sample: &Sample, old: Option<&Sample>) -> String {
+        let (order, width) = (self.args.sort, terminal::width());
         if self.args.json {
-            let json = reading.json(&self.subject, old, &self.broker).to_string();
-            return ::text::json(&json).into_owned() + "\n";
+            let json = match sample {
+                Sample::Broker(reading) => {
+                    reading.json(&self.subject, old.and_then(Sample::reading), &self.broker)
+                }
+                Sample::Cluster(members) => members.json(order, old.and_then(Sample::members)),
+            };
+            return ::text::json(&json.to_string()).into_owned() + "\n";
         }
-        let lines = reading.text(&self.subject, old, &self.broker, terminal::width());
+        let lines = match sample {
+            Sample::Broker(reading) => {
+                reading.text(&self.subject, old.and_then(Sample::reading), &self.broker, width)
+            }
+            Sample::Cluster(members) => members.text(order, old.and_then(Sample::members), width),
+        };
         // An empty line separates tables.
         lines.join("\n") + if self.args.once { "\n" } else { "\n\n" }
     }
 
     /// Shows the alternate screen until the command is asked to end. While the broker is offline, it shows the last state and
     /// reconnects.
-    fn live(&self, stop: &Stop, observer: Observer, first: Reading) -> Result<(), Failure> {
+    fn live(&self, stop: &Stop, mut source: Source, first: Sample) -> Result<(), Failure> {
         let screen = Screen::open(stop).map_err(Failure::failed)?;
-        let mut observer = Some(observer);
         let mut scene =
             Scene { now: first, before: None, trouble: None, scroll: Scroll::default(), help: false };
         loop {
@@ -167,7 +223,7 @@ impl Top<'_> {
             if self.wait(stop, &screen, &mut scene)? {
                 return Ok(());
             }
-            match self.look(&mut observer)? {
+            match self.look(&mut source)? {
                 Ok(reading) => {
                     scene.before = Some(std::mem::replace(&mut scene.now, reading));
                     if scene.trouble.take().is_some() {
@@ -181,7 +237,17 @@ impl Top<'_> {
     }
 
     /// Takes a sample. Connects first if there is no connection.
-    fn look(&self, observer: &mut Option<Observer>) -> Result<Result<Reading, String>, Failure> {
+    fn look(&self, source: &mut Source) -> Result<Result<Sample, String>, Failure> {
+        match source {
+            Source::Broker(observer) => {
+                let reading = self.look_at_broker(observer)?;
+                Ok(reading.map(|reading| Sample::Broker(Box::new(reading))))
+            }
+            Source::Cluster(crowd) => Ok(Ok(Sample::Cluster(crowd.read(&self.subject)))),
+        }
+    }
+
+    fn look_at_broker(&self, observer: &mut Option<Observer>) -> Result<Result<Reading, String>, Failure> {
         let mut open = match observer.take() {
             Some(open) => open,
             None => match try_connect(&self.args.client)? {
@@ -207,12 +273,23 @@ impl Top<'_> {
         let Scene { now, before, trouble, scroll, help } = scene;
         let mut lines = match help {
             true => keys::help(width),
-            false => now.window(&self.subject, before.as_ref(), &self.broker, Size { width, height }, scroll),
+            false => self.window(now, before.as_ref(), Size { width, height }, scroll),
         };
         if let Some(why) = trouble {
             lines.insert(0, text::cut(&format!("as it was; trying again: {}", text::name(why, 200)), width));
         }
         screen.draw(&lines).map_err(|error| Failure::output(&error))
+    }
+
+    fn window(&self, now: &Sample, old: Option<&Sample>, size: Size, scroll: &mut Scroll) -> Vec<String> {
+        match now {
+            Sample::Broker(reading) => {
+                reading.window(&self.subject, old.and_then(Sample::reading), &self.broker, size, scroll)
+            }
+            Sample::Cluster(members) => {
+                members.window(self.args.sort, old.and_then(Sample::members), size, scroll)
+            }
+        }
     }
 
     /// Waits for the next sample. True if the command is asked to end.
@@ -239,8 +316,8 @@ impl Top<'_> {
 
 /// The state of the screen.
 struct Scene {
-    now: Reading,
-    before: Option<Reading>,
+    now: Sample,
+    before: Option<Sample>,
     /// Why there is no newer sample.
     trouble: Option<String>,
     scroll: Scroll,

@@ -32,11 +32,16 @@ pub(super) enum Subject {
 /// A sample of the broker's state.
 pub(super) struct Reading {
     at: Instant,
-    summary: BrokerSummary,
+    pub(super) summary: BrokerSummary,
     /// The users and addresses at or near a limit.
-    limits: Vec<LimitStats>,
-    gateways: Vec<GatewayStats>,
+    pub(super) limits: Vec<LimitStats>,
+    pub(super) gateways: Vec<GatewayStats>,
     what: What,
+}
+
+/// A rate of the broker since the former sample.
+pub(super) fn rate_of(now: &Reading, old: Option<&Reading>, of: fn(&BrokerSummary) -> u64) -> Option<f64> {
+    text::rate(of(&now.summary), old.map(|old| of(&old.summary)), now.since(old))
 }
 
 enum What {
@@ -84,6 +89,21 @@ impl Reading {
             _ => Before::new(),
         };
         lines(topics.to_vec(), &old_topics, self.since(old), sort)
+    }
+
+    /// The lines of the table; none if the subject is one topic.
+    pub(super) fn topic_lines(&self, old: Option<&Self>, sort: Sort) -> Vec<Line> {
+        match &self.what {
+            What::Topics(topics) => self.lines(topics, old, sort),
+            What::Topic(_) => Vec::new(),
+        }
+    }
+
+    /// The lines about gateways and limits.
+    pub(super) fn warnings(&self, old: Option<&Self>, width: usize) -> Vec<String> {
+        let mut lines = self.gateways(old, width, gateways::SHOWN);
+        lines.extend(limits(&self.limits, width, SHOWN_LIMITS));
+        lines
     }
 
     /// The rates of the buffers of a topic.
@@ -186,11 +206,9 @@ impl Reading {
     }
 
     fn heading(&self, old: Option<&Self>, broker: &str, width: usize) -> Vec<String> {
-        let (summary, elapsed) = (&self.summary, self.since(old));
+        let summary = &self.summary;
         let many = |n: u32, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
-        let rate = |of: fn(&BrokerSummary) -> u64| {
-            text::bytes_or_dash(text::rate(of(summary), old.map(|old| of(&old.summary)), elapsed))
-        };
+        let rate = |of: fn(&BrokerSummary) -> u64| text::bytes_or_dash(rate_of(self, old, of));
         let words = [
             format!("rbmq {} at {broker}", text::name(&summary.version, 20)),
             format!("up {}", text::time(summary.uptime_ms)),
@@ -290,7 +308,7 @@ pub(super) struct Scroll {
 }
 
 impl Scroll {
-    fn limit(&mut self, last: usize) {
+    pub(super) fn limit(&mut self, last: usize) {
         (self.last, self.from) = (last, self.from.min(last));
     }
 }

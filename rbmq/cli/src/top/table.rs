@@ -23,6 +23,9 @@ pub(crate) enum Sort {
 /// A topic, with its rates since the former sample.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Line {
+    /// The member of a cluster that says so; empty if there is one broker.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) member: String,
     #[serde(flatten)]
     pub(crate) stats: TopicStats,
     /// Bytes per second from publishers; none if the former sample did not have the topic.
@@ -47,19 +50,24 @@ pub(crate) fn lines(topics: Vec<TopicStats>, before: &Before, elapsed: Duration,
             let old = before.get(stats.topic.as_str());
             let (received, delivered) = (old.map(|o| o.received_bytes), old.map(|o| o.delivered_bytes));
             Line {
+                member: String::new(),
                 received_per_second: text::rate(stats.received_bytes, received, elapsed),
                 delivered_per_second: text::rate(stats.delivered_bytes, delivered, elapsed),
                 stats,
             }
         })
         .collect();
-    // The topics are sorted by name already, which decides between equal values.
+    self::sort(&mut lines, sort);
+    lines
+}
+
+/// Sorts lines that are sorted by name already, which decides between equal values.
+pub(super) fn sort(lines: &mut [Line], sort: Sort) {
     match sort {
         Sort::Name => {}
         Sort::Lag => lines.sort_by_key(|line| std::cmp::Reverse(line.stats.max_lag_bytes)),
         Sort::Rate => lines.sort_by(|a, b| moved(b).total_cmp(&moved(a))),
     }
-    lines
 }
 
 fn moved(line: &Line) -> f64 {
@@ -68,14 +76,16 @@ fn moved(line: &Line) -> f64 {
 
 /// The titles of the columns. `LEAST` has their minimum widths; only the first and the last column shrink that far.
 const HEADS: [&str; COLUMNS] =
-    ["TOPIC", "PUBS", "SUBS", "IN/S", "OUT/S", "LAG", "RING", "LOST", "POLICY", "SLOWEST"];
-const LEAST: [usize; COLUMNS] = [12, 4, 6, 8, 8, 8, 6, 8, 10, 8];
-const COLUMNS: usize = 10;
+    ["TOPIC", "MEMBER", "PUBS", "SUBS", "IN/S", "OUT/S", "LAG", "RING", "LOST", "POLICY", "SLOWEST"];
+const LEAST: [usize; COLUMNS] = [12, 6, 4, 6, 8, 8, 8, 6, 8, 10, 8];
+const COLUMNS: usize = 11;
 const TOPIC: usize = 0;
-const POLICY: usize = 8;
-const SLOWEST: usize = 9;
+/// Of a cluster alone.
+const MEMBER: usize = 1;
+const POLICY: usize = 9;
+const SLOWEST: usize = 10;
 /// The columns that a narrow terminal omits, in this order. The lag stays the longest.
-const GIVEN_UP: [usize; COLUMNS - 1] = [POLICY, SLOWEST, 1, 4, 3, 2, 7, 6, 5];
+const GIVEN_UP: [usize; COLUMNS - 1] = [POLICY, SLOWEST, 2, 5, 4, 3, 8, 7, MEMBER, 6];
 
 type Row = [String; COLUMNS];
 
@@ -94,6 +104,9 @@ impl Widths {
         });
         // If no subscriber is slow, the topic names use the space of the last columns.
         let is_empty = |column: usize| rows.iter().skip(1).all(|row| row[column].is_empty());
+        if is_empty(MEMBER) {
+            widths[MEMBER] = None;
+        }
         let taken = |widths: &[Option<usize>; COLUMNS]| {
             let shown = widths.iter().flatten();
             shown.clone().sum::<usize>() + shown.count().saturating_sub(1)
@@ -124,7 +137,7 @@ impl Widths {
             let Some(shown) = shown else { continue };
             let space = if column == TOPIC { "" } else { " " };
             let cell = match column {
-                TOPIC | POLICY | SLOWEST => format!("{space}{:<shown$}", text::cut(cell, shown)),
+                TOPIC | MEMBER | POLICY | SLOWEST => format!("{space}{:<shown$}", text::cut(cell, shown)),
                 _ => format!("{space}{cell:>shown$}"),
             };
             line.push_str(&cell);
@@ -166,6 +179,7 @@ fn topic_row(line: &Line) -> Row {
     let ended = if stats.publishers == 0 && stats.ended > 0 { "end" } else { "" };
     [
         name(stats),
+        text::name(&line.member, usize::MAX),
         if ended.is_empty() { stats.publishers.to_string() } else { ended.to_owned() },
         format!("{}{offline}", stats.subscribers),
         text::bytes_or_dash(line.received_per_second),
@@ -203,6 +217,7 @@ fn rest_row(name: String, rest: &[&Line]) -> Row {
     let lag = rest.iter().map(|line| line.stats.max_lag_bytes).max().unwrap_or(0);
     [
         name,
+        String::new(),
         sum(|s| s.publishers.into()).to_string(),
         sum(|s| s.subscribers.into()).to_string(),
         bytes::show(rates(|line| line.received_per_second)),
@@ -312,6 +327,21 @@ away               1    2+1    250 B    500 B    500 B    0 %      0 B block    
 ended            end      2        -        -      0 B             0 B
 sensors/attic      1      2      0 B      0 B  12.0 kB   18 %  7.00 MB drop       log\\u{1b}";
         assert_eq!(table(&sample(), 120, 100).join("\n"), expected);
+    }
+
+    #[test]
+    fn lines_of_a_cluster_say_the_member() {
+        let of = |member: &str, line: Line| Line { member: member.into(), ..line };
+        let lines: Vec<Line> =
+            sample().into_iter().zip(["m1", "m2\x1b", "m1", "m3"]).map(|(line, id)| of(id, line)).collect();
+        let rows = table(&lines, 120, 2);
+        assert!(rows[0].starts_with("TOPIC           MEMBER   PUBS   SUBS"), "{rows:?}");
+        assert!(rows[1].starts_with("sensors/kitchen m1          1      2"), "{rows:?}");
+        assert!(rows[2].starts_with("away            m2\\u{1b}    1    2+1"), "{rows:?}");
+        assert!(rows[3].starts_with("and 2 more "), "{rows:?}");
+        for width in 0..200 {
+            assert!(table(&lines, width, 9).iter().all(|line| line.chars().count() <= width), "{width}");
+        }
     }
 
     #[test]

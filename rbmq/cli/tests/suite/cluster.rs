@@ -269,6 +269,45 @@ fn others_know_that_a_broker_ends_while_its_subscribers_still_read() {
 }
 
 #[test]
+fn top_shows_the_topics_of_all_members_and_who_says_nothing() {
+    let Some(mut world) = World::start("wait") else { return };
+    (0..TOPICS).for_each(|n| world.publish(n, "one"));
+    let config = world.brokers[0].config.to_str().unwrap().to_owned();
+    let top = |args: &str| {
+        let words = ["top", "--cluster", "--config", &config, "--interval", "100ms", "--once"];
+        Process::start(rbmq(words.into_iter().chain(args.split_whitespace()))).finish().good().text()
+    };
+    let json = |args: &str| serde_json::from_str::<Value>(&top(&format!("--json {args}"))).unwrap();
+    let shown = json("");
+    let members = shown["members"].as_array().unwrap();
+    assert_eq!(members.iter().filter(|member| member["summary"]["version"].is_string()).count(), 3);
+    let is_shown = |group: &str, owner: usize| {
+        let wanted = (Value::from(format!("{group}/x")), Value::from(format!("m{owner}")));
+        let topics = shown["topics"].as_array().unwrap();
+        topics.iter().any(|line| (&line["topic"], &line["member"]) == (&wanted.0, &wanted.1))
+    };
+    for (group, (owner, _)) in world.owners() {
+        assert!(is_shown(&group, owner), "{group} of m{owner} is not in {shown}");
+    }
+    let one = json("k/1/x");
+    assert!(one["topics"].as_array().unwrap().iter().all(|line| line["topic"] == "k/1/x"), "{one}");
+    let text = top("--sort name");
+    assert!(text.starts_with("cluster test · 3 of 3 members answer\nMEMBER  STATE"), "{text}");
+    assert!(text.contains("\nTOPIC        MEMBER "), "{text}");
+
+    world.brokers[2].process = None;
+    world.wait_for_members("away", 1);
+    let text = top("");
+    assert!(text.starts_with("cluster test · 2 of 3 members answer\n"), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("m2      away ")), "{text}");
+    // One that does not answer, and is a member until its lease runs out.
+    world.brokers[1].process.as_ref().unwrap().process.signal("STOP");
+    let shown = json("");
+    assert!(shown["members"][1]["error"].is_string(), "{shown}");
+    world.brokers[1].process.as_ref().unwrap().process.signal("CONT");
+}
+
+#[test]
 fn topics_of_a_killed_or_drained_broker_go_on_elsewhere_with_new_logs() {
     let Some(mut world) = World::start("new-log") else { return };
     (0..TOPICS).for_each(|n| world.publish(n, "one"));
