@@ -403,6 +403,10 @@ impl State {
             return None;
         }
         let live = self.live_mut(header.rendition)?;
+        if header.discontinuities > 0 {
+            let offset = i128::from(header.produced_ns) - i128::from(header.start_us) * 1000;
+            live.window.set_program_time(header.discontinuities, offset);
+        }
         let bytes = payload.to_vec().ok()?;
         let number = crc32c::crc32c(&bytes);
         if live.inits.last().is_some_and(|(last, _)| *last == number) {

@@ -46,6 +46,46 @@ const BUFFERED_SEGMENTS: u64 = 14;
 /// How long a buffer that was too small stays.
 const FORMER_STAYS: Duration = Duration::from_secs(5);
 
+/// Which time of day it was when a timeline began, as nodes that see its first segment find it
+/// ([`LiveWindow`](rblive_media::window::LiveWindow)).
+struct Dawn {
+    timeline: u64,
+    /// Its first segment.
+    sequence: u64,
+    /// Wall clock minus presentation time, in nanoseconds.
+    offset_ns: i128,
+    /// Whether it is the first timeline of the stream.
+    is_first: bool,
+}
+
+impl Dawn {
+    /// Takes the time of a part. The first parts of a stream may have waited at their encoder.
+    fn note(own: &mut Option<Self>, media: &Header) {
+        let (timeline, sequence) = (media.discontinuities, media.sequence);
+        let begin_us = i128::from(media.start_us) + i128::from(media.duration_us);
+        let offset_ns = i128::from(media.produced_ns) - begin_us * 1000;
+        match own {
+            Some(dawn) if dawn.timeline == timeline => {
+                if dawn.is_first && dawn.sequence == sequence {
+                    dawn.offset_ns = dawn.offset_ns.min(offset_ns);
+                }
+            }
+            _ => *own = Some(Self { timeline, sequence, offset_ns, is_first: own.is_none() }),
+        }
+    }
+
+    /// The header of an initialisation segment, which says the time of the timeline from its second segment on.
+    fn tell(own: Option<&Self>, init: Header) -> Header {
+        let dawn = own.filter(|dawn| dawn.timeline > 0 && init.sequence > dawn.sequence);
+        match dawn.and_then(|dawn| Some((dawn.timeline, u64::try_from(dawn.offset_ns).ok()?))) {
+            Some((discontinuities, produced_ns)) => {
+                Header { discontinuities, produced_ns, start_us: 0, ..init }
+            }
+            None => init,
+        }
+    }
+}
+
 /// The chunks of a stream.
 pub(crate) struct Output {
     manager: RsManager,
@@ -56,6 +96,7 @@ pub(crate) struct Output {
     held: Vec<RsChunk>,
     renditions: BTreeMap<u16, RenditionUpdate>,
     pub(crate) timeline: Timeline,
+    dawn: Option<Dawn>,
     /// The largest buffer that was asked for.
     asked_bytes: u64,
     /// The buffers of the segments before, and since when. They stay for a while, since nodes may not have begun to read them.
@@ -79,6 +120,7 @@ impl Output {
             held: Vec::new(),
             renditions,
             timeline,
+            dawn: None,
             asked_bytes: 0,
             former: Vec::new(),
         }
@@ -187,6 +229,13 @@ impl Output {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
         // The chunk's size was checked against the largest allowed one, which has 32 bits.
         let header = Header { produced_ns: now, payload_bytes: bytes as u32, ..header };
+        let header = match header.kind {
+            Kind::Init => Dawn::tell(self.dawn.as_ref(), header),
+            _ => header,
+        };
+        if header.kind == Kind::Media {
+            Dawn::note(&mut self.dawn, &header);
+        }
         let (head, payload) = chunk.bytes_mut().split_at_mut(HEADER_BYTES);
         head.copy_from_slice(&header.encode());
         fill(payload);

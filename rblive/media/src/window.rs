@@ -186,6 +186,9 @@ pub struct LiveWindow<T> {
     wall_offset_ns: i128,
     /// The offset of another rendition, with the source's number of the timeline for which it holds.
     common_time: Option<(u64, i128)>,
+    /// The offset that the source says itself, and whether it is the one in use.
+    given_time: Option<(u64, i128)>,
+    is_time_given: bool,
     ended: bool,
     /// The next part comes from another source.
     source_changed: bool,
@@ -214,6 +217,8 @@ impl<T> LiveWindow<T> {
             known: false,
             wall_offset_ns: 0,
             common_time: None,
+            given_time: None,
+            is_time_given: false,
             ended: false,
             source_changed: false,
             retired: Vec::new(),
@@ -234,6 +239,12 @@ impl<T> LiveWindow<T> {
     /// for the other renditions. `None`: the source does not number timelines, or no segment has begun.
     pub fn program_time(&self) -> Option<(u64, i128)> {
         self.source_timeline.filter(|_| self.begun).map(|timeline| (timeline, self.wall_offset_ns))
+    }
+
+    /// Takes the wall clock minus presentation time, in nanoseconds, that the source says for a timeline: a server that has not seen how the
+    /// timeline began would find another one than those that have.
+    pub fn set_program_time(&mut self, timeline: u64, offset_ns: i128) {
+        self.given_time = Some((timeline, offset_ns));
     }
 
     /// Gives the renditions of a stream the wall clock of the newest timeline, since parts of one timeline have one wall clock although
@@ -313,8 +324,11 @@ impl<T> LiveWindow<T> {
         }
         if !self.begun || discontinuity {
             let own = wall_offset_ns(part);
-            let common = self.common_time.filter(|(timeline, _)| Some(*timeline) == counted(part));
-            self.wall_offset_ns = common.map_or(own, |(_, offset)| offset);
+            let is_of = |time: &(u64, i128)| Some(time.0) == counted(part);
+            let given = self.given_time.filter(is_of);
+            self.is_time_given = given.is_some();
+            let known = given.or(self.common_time.filter(is_of));
+            self.wall_offset_ns = known.map_or(own, |(_, offset)| offset);
         }
         self.count_timeline(part, discontinuity);
         self.segments.push_back(Segment {
@@ -400,7 +414,9 @@ impl<T> LiveWindow<T> {
         }
         if !self.known {
             // The first parts may have waited at their source. No player has seen a date yet.
-            self.wall_offset_ns = self.wall_offset_ns.min(wall_offset_ns(&part));
+            if !self.is_time_given {
+                self.wall_offset_ns = self.wall_offset_ns.min(wall_offset_ns(&part));
+            }
             segment.wall_ns =
                 u64::try_from(self.wall_offset_ns + i128::from(segment.start_us) * 1000).unwrap_or(0);
             self.part_target_us = self.part_target_us.max(part.duration_us.into());

@@ -48,10 +48,15 @@ fn config(folder: &Path, etcd: &Etcd, name: &str, node: &str, more: &str) -> Pat
 impl Stage {
     /// None where the machine has no etcd.
     pub fn new() -> Option<Self> {
+        Self::with("")
+    }
+
+    /// With these lines more in the configuration of the node.
+    fn with(lines: &str) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let etcd = Etcd::start(folder.path(), 1)?;
-        let more = "[ingest]\nrtmp = '127.0.0.1:0'\nsegment_ms = 1000";
-        let file = config(folder.path(), &etcd, "in", "id = 1\nrole = 'dissemination'", more);
+        let more = format!("[ingest]\nrtmp = '127.0.0.1:0'\nsegment_ms = 1000\n{lines}");
+        let file = config(folder.path(), &etcd, "in", "id = 1\nrole = 'dissemination'", &more);
         let ingest = Serving::start(serve(&file));
         Some(Self { folder, etcd, ingest })
     }
@@ -93,7 +98,10 @@ impl Stage {
 
 impl World {
     fn new() -> Option<Self> {
-        let stage = Stage::new()?;
+        Self::of(Stage::new()?)
+    }
+
+    fn of(stage: Stage) -> Option<Self> {
         let publisher = Publisher::connect(&stage.rtmp(), "camera");
         let mut world = Self { stage, publisher, frames: 0 };
         world.push(4);
@@ -250,6 +258,26 @@ fn viewers_of_a_drained_node_go_on_at_another_one() {
 
     world.command(&["undrain", "edge-a"]);
     until("it has viewers again", || first.sends_to("index.m3u8").is_none());
+}
+
+/// The buffer holds five segments: the second node has never seen those with which the first one began. The encoder is faster than its clock, so
+/// that each segment says another time of day for the beginning of the stream.
+#[test]
+fn a_node_that_comes_late_says_the_same_times() {
+    let buffers = "[streams]\nchunk_bytes = 8192\nchunks = 4\nmax_buffer_bytes = 65536\n";
+    let Some(mut world) = Stage::with(buffers).and_then(World::of) else { return };
+    let first = world.edge("edge-a", 2, "");
+    until("the first has the stream", || first.listed().len() >= 2);
+    let mut player = Player::new(&[&first]);
+    player.follow();
+    (0..12).for_each(|_| player.reaches(&mut world, 1));
+    let second = world.edge("edge-b", 3, "");
+    until("the second has it too", || second.listed().len() >= 2);
+    player.reaches(&mut world, 1);
+    let (one, other) = (first.listed(), second.listed());
+    let common: Vec<_> = one.iter().filter(|(number, _)| other.contains_key(number)).collect();
+    assert!(common.len() >= 2, "{one:?} {other:?}");
+    assert!(common.iter().all(|(number, lines)| other[*number] == **lines), "{one:?} {other:?}");
 }
 
 #[test]

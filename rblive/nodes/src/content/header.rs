@@ -87,7 +87,8 @@ pub struct Header {
     pub duration_us: u32,
     /// The first presentation time of the media in microseconds.
     pub start_us: u64,
-    /// When the last byte of the media came in: nanoseconds since 1970. 0 if unknown.
+    /// When the last byte of the media came in: nanoseconds since 1970. 0 if unknown. Of an initialization segment with `discontinuities`: the
+    /// time of day at `start_us` on that timeline, so that nodes that come later say the same times as the others.
     pub produced_ns: u64,
     /// The bytes of the payload.
     pub payload_bytes: u32,
