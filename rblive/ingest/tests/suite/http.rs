@@ -61,15 +61,10 @@ pub fn expected(seconds: &[(u8, u8)]) -> Vec<u8> {
     seconds.iter().flat_map(|(from, to)| from * RATE..to * RATE).collect()
 }
 
-/// A long idle time ends no stream between requests; a short one ends it soon after the test's last request.
-fn node() -> Node {
-    Node::with(|settings| settings.limits.idle_ms = 1500)
-}
-
 #[test]
 fn an_upload_that_broke_off_is_taken_from_where_it_broke() {
     for sent in [0, 5, 3000, 9000] {
-        let node = node();
+        let node = Node::start();
         assert_eq!(put(&node, "0.ts", &seconds(0, 1)), 201);
         broken(&node, "1.ts", &seconds(1, 2), sent);
         assert_eq!(put(&node, "1.ts", &seconds(1, 2)), 201);
@@ -83,7 +78,7 @@ fn an_upload_that_broke_off_is_taken_from_where_it_broke() {
 
 #[test]
 fn an_upload_that_broke_off_and_is_given_up_leaves_a_marked_hole() {
-    let node = node();
+    let node = Node::start();
     assert_eq!(put(&node, "0.ts", &seconds(0, 1)), 201);
     broken(&node, "1.ts", &seconds(1, 2), 9000);
     assert_eq!(put(&node, "2.ts", &seconds(2, 3)), 201);
@@ -96,7 +91,7 @@ fn an_upload_that_broke_off_and_is_given_up_leaves_a_marked_hole() {
 
 #[test]
 fn a_repetition_is_not_taken_twice_and_other_content_of_the_same_name_is() {
-    let node = node();
+    let node = Node::start();
     for body in [seconds(0, 1), seconds(0, 1), seconds(1, 2), seconds(1, 2), seconds(1, 2), seconds(2, 3)] {
         assert_eq!(put(&node, "file.ts", &body), 201);
     }
@@ -112,7 +107,7 @@ fn good_segments_after_damaged_ones_arrive_behind_a_discontinuity() {
     let no_frames = [&[0x47; 1][..], &[1; 1880]].concat();
     let no_sets = ts(&[0x67, 0x42, 0xC0], RATE..2 * RATE);
     for (name, bad) in [("no packets", rubbish), ("no frames", no_frames), ("no parameter sets", no_sets)] {
-        let node = node();
+        let node = Node::start();
         assert_eq!(put(&node, "0.ts", &seconds(0, 1)), 201);
         assert_eq!(put(&node, "1.ts", &bad), 400, "{name}");
         assert_eq!(put(&node, "2.ts", &seconds(2, 3)), 201, "{name}");
@@ -126,7 +121,7 @@ fn good_segments_after_damaged_ones_arrive_behind_a_discontinuity() {
 
 #[test]
 fn playlists_have_a_limit_of_their_own() {
-    let node = node();
+    let node = Node::start();
     let playlist = |bytes: usize| [b"#EXTM3U\n".as_slice(), &vec![b'#'; bytes]].concat();
     assert_eq!(put(&node, "index.m3u8", &playlist(1000)), 201);
     assert_eq!(put(&node, "index.m3u8", &playlist(2 << 20)), 413);
@@ -137,7 +132,7 @@ fn playlists_have_a_limit_of_their_own() {
 
 #[test]
 fn files_by_post() {
-    let node = node();
+    let node = Node::start();
     for second in 0..3 {
         assert_eq!(request(&node, "POST", "/live/camera", &seconds(second, second + 1)), 201);
     }
@@ -150,7 +145,7 @@ fn files_by_post() {
 /// The encoder starts over within `idle_ms`, and its clock does too.
 #[test]
 fn an_encoder_that_starts_over_goes_on_behind_a_discontinuity() {
-    let node = node();
+    let node = Node::start();
     for (file, second) in [("0.ts", 0), ("1.ts", 1), ("2.ts", 2), ("0.ts", 0), ("1.ts", 1)] {
         assert_eq!(put(&node, file, &seconds(second, second + 1)), 201);
     }
@@ -162,7 +157,7 @@ fn an_encoder_that_starts_over_goes_on_behind_a_discontinuity() {
 
 #[test]
 fn another_picture_size_gets_its_own_initialisation_segment() {
-    let node = node();
+    let node = Node::start();
     assert_eq!(put(&node, "0.ts", &seconds(0, 1)), 201);
     assert_eq!(put(&node, "1.ts", &ts(LARGE, RATE..2 * RATE)), 201);
     node.wait_for_end();
@@ -373,7 +368,7 @@ fn slow_files_of_other_clients_leave_memory_to_others() {
 
 #[test]
 fn each_refused_request_is_counted() {
-    let node = node();
+    let node = Node::start();
     let requests = [
         ("PUT", "/live/camera/0.ts"),
         ("PUT", "/live/camera/index.m3u8"),

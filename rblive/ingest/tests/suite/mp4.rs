@@ -44,17 +44,13 @@ fn sound() -> (Vec<u8>, Vec<Vec<u8>>) {
     encode(std::iter::once((true, 0, vec![0xAF, 0, 0x11, 0x90])).chain(frames).collect())
 }
 
-fn node() -> Node {
-    Node::with(|settings| settings.limits.idle_ms = 1500)
-}
-
 #[test]
 fn whole_files_are_one_stream_with_one_initialisation_segment() {
     let (init, segments) = pictures();
     // A long `moov`, as one with names and many fields.
     let padding = [&6000u32.to_be_bytes()[..], b"free", &[0; 5992]].concat();
     for init in [init.clone(), [padding, init].concat()] {
-        let node = node();
+        let node = Node::start();
         for (number, segment) in segments.iter().enumerate() {
             assert_eq!(put(&node, &format!("{number}.mp4"), &[&init[..], segment].concat()), 201);
         }
@@ -69,7 +65,7 @@ fn whole_files_are_one_stream_with_one_initialisation_segment() {
 #[test]
 fn pictures_and_sound_apart_are_refused_and_nothing_broken_comes_out() {
     let ((picture, pictures), (sound, sounds)) = (pictures(), sound());
-    let node = node();
+    let node = Node::start();
     assert_eq!(put(&node, "init-stream0.m4s", &picture), 201);
     assert_eq!(put(&node, "init-stream1.m4s", &sound), 415);
     for (number, (picture, sound)) in pictures.iter().zip(&sounds).enumerate() {
@@ -85,7 +81,7 @@ fn pictures_and_sound_apart_are_refused_and_nothing_broken_comes_out() {
 
 #[test]
 fn files_that_are_neither_are_refused() {
-    let node = node();
+    let node = Node::start();
     let ((init, segments), free) = (pictures(), [&16u32.to_be_bytes()[..], b"free", &[0; 8]].concat());
     assert_eq!(put(&node, "0.m4s", &segments[0]), 400, "before its initialisation segment");
     assert_eq!(put(&node, "free.mp4", &free), 400);

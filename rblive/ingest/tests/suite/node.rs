@@ -11,6 +11,9 @@ use rblive_ingest::{Ingest, IngestAddresses, IngestSettings};
 
 pub const KEY: &str = "a-secret";
 const LIMIT: Duration = Duration::from_secs(60);
+/// How long a stream without requests goes on. The requests of a test follow each other sooner, also where the machine has other work, and a test
+/// that waits for the end waits so long.
+const IDLE_MS: u64 = 5000;
 
 type Chunks = Arc<Mutex<Vec<(Header, Vec<u8>)>>>;
 
@@ -77,7 +80,7 @@ impl Node {
             linger_ms: 200,
             ..IngestSettings::default()
         };
-        settings.limits.idle_ms = 3000;
+        settings.limits.idle_ms = IDLE_MS;
         change(&mut settings);
         let ingest = Ingest::start(manager.clone(), settings).unwrap();
         Self { ingest, manager, chunks, folder }

@@ -13,7 +13,7 @@ use crate::node::Node;
 use crate::rtmp::{Peer, message, text};
 
 fn small() -> Node {
-    Node::with_chunks(2048, |settings| settings.limits.idle_ms = 1500)
+    Node::with_chunks(2048, |_| ())
 }
 
 #[test]

@@ -13,7 +13,6 @@ use crate::rtmp::Peer;
 fn node(chunk_bytes: u64) -> Node {
     Node::with_chunks(chunk_bytes, |settings| {
         settings.passthrough = vec!["came*a".into()];
-        settings.limits.idle_ms = 1500;
     })
 }
 
