@@ -103,6 +103,11 @@ impl Addresses {
 }
 
 impl Place {
+    /// Whether the connection is a proxy's, and so that of many clients.
+    pub fn is_shared(&self) -> bool {
+        self.address.is_none()
+    }
+
     /// Whether the client may ask once more now: that of the connection, or the one for which a proxy asks.
     pub fn may_ask(&self, forwarded_for: &[Vec<u8>]) -> bool {
         let own = match &self.address {

@@ -60,6 +60,8 @@ pub struct StreamStatus {
     pub age: Duration,
     /// Whether the stream has ended.
     pub ended: bool,
+    /// Whether viewers can begin to watch the stream: a segment is there, and the source was not lost.
+    pub is_live: bool,
 }
 
 /// A stream of a [`Catalog`].
@@ -215,6 +217,7 @@ impl Catalog {
                 viewers: stream.viewers.load(Ordering::Relaxed),
                 age: state.last_chunk.elapsed(),
                 ended: state.is_ended(),
+                is_live: !state.is_ended() && state.lost_at.is_none() && state.has_segment(None),
             }
         };
         self.streams().iter().map(status).collect()
@@ -260,6 +263,19 @@ impl Stream {
     fn is_described(&self, id: RsId, json: &[u8]) -> bool {
         let state = self.state.lock();
         state.id == id && state.json == json
+    }
+
+    /// A stream without media.
+    #[cfg(test)]
+    pub fn of_test(name: &str) -> Self {
+        let description = Description {
+            name: name.to_owned(),
+            container: Container::Cmaf,
+            target_duration_us: 1,
+            part_target_us: None,
+            renditions: Vec::new(),
+        };
+        Self::new(RsId::from_u64(1), Vec::new(), description)
     }
 
     fn new(id: RsId, json: Vec<u8>, description: Description) -> Self {

@@ -8,6 +8,9 @@
 //!
 //! Only playlists move: a player that has one finds everything that it names where it got it. The time in the address ends loops: who was
 //! moved a moment ago stays. A node lists a segment of a source under the number that all others give it, so a player that is moved goes on.
+//!
+//! Many players ask at the first address for each playlist. Their connection remembers where they were sent, and they go there again: each
+//! of them takes one place there.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -60,6 +63,20 @@ impl OtherNode {
         let has_host = |rest: &str| !rest.starts_with(['/', ':']) && !rest.contains("//");
         text.len() <= 512
             && rest.is_some_and(|rest| !rest.is_empty() && rest.chars().all(legal) && has_host(rest))
+    }
+}
+
+/// The node to which the viewer of a connection was sent.
+#[derive(Debug, Default)]
+pub(crate) struct SentTo {
+    url: Option<Box<str>>,
+    /// Whether the connection is a proxy's, and so that of many viewers.
+    is_shared: bool,
+}
+
+impl SentTo {
+    pub fn of(is_shared: bool) -> Self {
+        Self { url: None, is_shared }
     }
 }
 
@@ -117,7 +134,12 @@ impl Elsewhere {
         self.is_draining.load(Ordering::Relaxed)
     }
 
-    /// Sets how many more viewers this node is to have; below 0, how many are to go.
+    /// Forgets how many viewers were sent to others: what those have said since then counts them.
+    pub fn forget_sent(&self) {
+        self.others.read().iter().for_each(|target| target.sent.store(0, Ordering::Relaxed));
+    }
+
+    /// Sets how many more viewers this node is to have; below 0, how many are to go. `i64::MAX`: there is no limit.
     pub fn set_room(&self, room: i64) {
         self.room.store(room, Ordering::Relaxed);
     }
@@ -136,37 +158,55 @@ impl Elsewhere {
         self.redirected.load(Ordering::Relaxed)
     }
 
-    /// Where a request for a playlist goes that this node is not to answer. `is_watching`: its client is one of the viewers. None: it is answered
-    /// here.
-    pub(crate) fn playlist(&self, stream: &str, request: &Request, is_watching: bool) -> Option<Answer> {
+    /// Where a request for a playlist goes that this node is not to answer. `is_watching`: its client is one of the viewers. `sent_to`: where
+    /// its connection was sent before. None: it is answered here.
+    pub(crate) fn playlist(
+        &self,
+        stream: &str,
+        request: &Request,
+        is_watching: bool,
+        sent_to: &mut SentTo,
+    ) -> Option<Answer> {
+        let is_draining = self.is_draining();
         let is_full = || {
             let room = self.room.load(Ordering::Relaxed);
             self.redirect == Redirect::Overloaded && if is_watching { room < 0 } else { room <= 0 }
         };
-        if self.redirect == Redirect::Off || !(self.is_draining() || is_full()) {
+        if self.redirect == Redirect::Off || !(is_draining || is_full()) {
             return None;
         }
-        let answer = self.moved(stream, request, true)?;
-        if is_watching {
-            self.room.fetch_add(1, Ordering::Relaxed);
-        }
-        Some(answer)
+        self.moved(stream, request, !is_draining, sent_to)
     }
 
     /// A viewer begins to watch.
     pub(crate) fn take_room(&self) {
-        if self.room.load(Ordering::Relaxed) != i64::MAX {
-            self.room.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.add_room(-1);
+    }
+
+    /// A viewer does not watch any more.
+    pub(crate) fn give_room(&self) {
+        self.add_room(1);
+    }
+
+    fn add_room(&self, more: i64) {
+        let add = |room: i64| (room != i64::MAX).then(|| room.saturating_add(more).min(i64::MAX - 1));
+        // Without a limit, nothing changes.
+        let _ = self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
     /// Where a request for a playlist goes whose stream is not here.
-    pub(crate) fn absent(&self, stream: &str, request: &Request) -> Option<Answer> {
-        if self.redirect == Redirect::Off { None } else { self.moved(stream, request, false) }
+    pub(crate) fn absent(&self, stream: &str, request: &Request, sent_to: &mut SentTo) -> Option<Answer> {
+        if self.redirect == Redirect::Off { None } else { self.moved(stream, request, false, sent_to) }
     }
 
-    /// The way to another node that has the stream, and room if that is asked for.
-    fn moved(&self, stream: &str, request: &Request, needs_room: bool) -> Option<Answer> {
+    /// The way to the node where the connection was sent before, or to another one that has the stream, and room if that is asked for.
+    fn moved(
+        &self,
+        stream: &str,
+        request: &Request,
+        needs_room: bool,
+        sent_to: &mut SentTo,
+    ) -> Option<Answer> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let pairs = || request.query.split('&').filter(|pair| !pair.is_empty());
         let times = pairs().filter_map(|pair| pair.strip_prefix(MOVED)?.parse::<u64>().ok());
@@ -176,12 +216,20 @@ impl Elsewhere {
         let others = self.others.read();
         let room =
             |target: &Target| u64::from(target.node.room).saturating_sub(target.sent.load(Ordering::Relaxed));
-        let has = others
-            .iter()
-            .filter(|target| target.node.streams.contains(stream) && (!needs_room || room(target) > 0));
-        let target =
-            has.max_by_key(|target| (room(target), u64::MAX - target.sent.load(Ordering::Relaxed)))?;
-        target.sent.fetch_add(1, Ordering::Relaxed);
+        let has = || others.iter().filter(|target| target.node.streams.contains(stream));
+        let again = has().find(|target| sent_to.url.as_deref() == Some(&target.node.url));
+        let free = || has().filter(|target| !needs_room || room(target) > 0);
+        let best =
+            || free().max_by_key(|target| (room(target), u64::MAX - target.sent.load(Ordering::Relaxed)));
+        let target = match again {
+            Some(target) => target,
+            None => {
+                let target = best()?;
+                target.sent.fetch_add(1, Ordering::Relaxed);
+                target
+            }
+        };
+        sent_to.url = (!sent_to.is_shared).then(|| target.node.url.as_str().into());
         self.redirected.fetch_add(1, Ordering::Relaxed);
         let legal = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
         let moved = format!("{MOVED}{now}");
@@ -223,7 +271,7 @@ mod tests {
 
     fn place(of: &Elsewhere, query: &str) -> Option<String> {
         let request = Request::of("/live/a/index.m3u8", query);
-        location(of.playlist("a", &request, false))
+        location(of.playlist("a", &request, false, &mut SentTo::default()))
     }
 
     fn now() -> u64 {
@@ -240,7 +288,10 @@ mod tests {
         let time =
             told.strip_prefix("http://c:1/path/live/a/index.m3u8?token=1.ab&_HLS_msn=3&moved=").unwrap();
         assert!(time.parse::<u64>().unwrap().abs_diff(now()) < 600);
-        assert_eq!(location(own.absent("x", &Request::of("/live/x/index.m3u8", ""))), None);
+        assert_eq!(
+            location(own.absent("x", &Request::of("/live/x/index.m3u8", ""), &mut SentTo::default())),
+            None
+        );
         own.set_others(Vec::new());
         assert_eq!(place(&own, ""), None, "nobody else has it, and it is served here");
         let off = Elsewhere::new(Redirect::Off, false);
@@ -270,8 +321,15 @@ mod tests {
         let own = Elsewhere::new(Redirect::Overloaded, false);
         own.set_others(vec![node("http://b", &["a"], 2), node("http://c", &["a"], 3)]);
         let request = Request::of("/live/a/1/media.m3u8", "");
-        let go =
-            |is_watching| location(own.playlist("a", &request, is_watching)).map(|told| told[..8].to_owned());
+        let go = |is_watching| {
+            let told = location(own.playlist("a", &request, is_watching, &mut SentTo::default()));
+            told.inspect(|_| {
+                if is_watching {
+                    own.give_room()
+                }
+            })
+            .map(|told| told[..8].to_owned())
+        };
         own.set_room(1);
         assert_eq!(go(false), None);
         own.take_room();
@@ -284,8 +342,44 @@ mod tests {
         let told: Vec<_> = (0..3).filter_map(|_| go(false)).collect();
         assert_eq!(told.len(), 2, "five places are given: {told:?}");
         own.set_room(i64::MAX);
+        own.give_room();
         own.take_room();
         assert_eq!(go(false), None, "there is no limit");
+    }
+
+    #[test]
+    fn a_viewer_that_asks_again_takes_one_place_and_goes_where_it_was() {
+        let own = Elsewhere::new(Redirect::Overloaded, false);
+        own.set_others(vec![node("http://b", &["a"], 2), node("http://c", &["a"], 1)]);
+        own.set_room(0);
+        let request = Request::of("/live/a/1/media.m3u8", "");
+        let go = |viewer: &mut SentTo| {
+            location(own.playlist("a", &request, false, viewer)).map(|told| told[..8].to_owned())
+        };
+        let mut viewers: [SentTo; 4] = Default::default();
+        let first: Vec<_> = viewers.iter_mut().map(go).collect();
+        assert!(first[..3].iter().all(Option::is_some) && first[3].is_none(), "{first:?}");
+        for _ in 0..100 {
+            assert_eq!(viewers.iter_mut().map(go).collect::<Vec<_>>(), first);
+        }
+        own.forget_sent();
+        assert!(go(&mut viewers[3]).is_some(), "what the others say counts them now");
+        own.set_others(vec![node("http://c", &["a"], 1)]);
+        assert_eq!(go(&mut viewers[0]).as_deref(), Some("http://c"), "the other one is gone");
+        // The connection of a proxy is that of many.
+        own.set_others(vec![node("http://b", &["a"], 1), node("http://c", &["a"], 1)]);
+        let mut proxy = SentTo::of(true);
+        let told: HashSet<_> = (0..3).filter_map(|_| go(&mut proxy)).collect();
+        assert_eq!(told.len(), 2);
+    }
+
+    #[test]
+    fn a_drained_node_sends_viewers_also_to_nodes_without_room() {
+        let own = Elsewhere::new(Redirect::Draining, false);
+        own.set_others(vec![node("http://b", &["a"], 0), node("http://c", &["a"], 0)]);
+        own.set_draining(true);
+        let told: HashSet<_> = (0..4).map(|_| place(&own, "").unwrap()[..8].to_owned()).collect();
+        assert_eq!(told.len(), 2, "all of them have their part");
     }
 
     #[test]

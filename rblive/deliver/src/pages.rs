@@ -13,7 +13,7 @@ use crate::answer::{Answer, Cache, Request};
 use crate::assets::{self, Asset};
 use crate::catalog::{Catalog, Stream};
 use crate::counters::Counters;
-use crate::elsewhere::Elsewhere;
+use crate::elsewhere::{Elsewhere, SentTo};
 use crate::kept::Kept;
 use crate::live::{self, Ahead, parse};
 use crate::metrics;
@@ -40,16 +40,25 @@ pub(crate) struct Pages {
 #[derive(Debug)]
 pub(crate) struct Watching {
     stream: Option<Arc<Stream>>,
+    /// The cluster in which the viewer takes a place of this node.
+    elsewhere: Option<Arc<Elsewhere>>,
+    sent_to: SentTo,
     place: addresses::Place,
 }
 
 impl Watching {
     pub fn of(place: addresses::Place) -> Self {
-        Self { stream: None, place }
+        Self { stream: None, elsewhere: None, sent_to: SentTo::of(place.is_shared()), place }
     }
 
-    /// Counts the connection as a viewer of `stream`, and no longer of another stream. False if the stream has too many viewers.
-    pub fn switch_to(&mut self, stream: &Arc<Stream>, most: usize) -> bool {
+    /// Counts the connection as a viewer of `stream`, and no longer of another stream, and among all of this node of a cluster. False if the
+    /// stream has too many viewers.
+    pub fn switch_to(
+        &mut self,
+        stream: &Arc<Stream>,
+        most: usize,
+        elsewhere: Option<&Arc<Elsewhere>>,
+    ) -> bool {
         if self.is_of(stream) {
             return true;
         }
@@ -59,6 +68,10 @@ impl Watching {
         }
         self.leave();
         self.stream = Some(stream.clone());
+        self.elsewhere = elsewhere.cloned();
+        if let Some(elsewhere) = elsewhere {
+            elsewhere.take_room();
+        }
         true
     }
 
@@ -77,6 +90,9 @@ impl Watching {
     fn leave(&mut self) {
         if let Some(stream) = self.stream.take() {
             stream.viewers.fetch_sub(1, Ordering::Relaxed);
+        }
+        if let Some(elsewhere) = self.elsewhere.take() {
+            elsewhere.give_room();
         }
     }
 }
@@ -172,7 +188,11 @@ impl Pages {
         };
         let Some(stream) = self.catalog.stream(name) else {
             let is_list = live::is_playlist(&target);
-            let other = self.elsewhere.as_ref().filter(|_| is_list).and_then(|own| own.absent(name, request));
+            let other = self
+                .elsewhere
+                .as_ref()
+                .filter(|_| is_list)
+                .and_then(|own| own.absent(name, request, &mut watching.lock().sent_to));
             return other.unwrap_or_else(|| self.no_stream());
         };
         if let Some(elsewhere) = &self.elsewhere
@@ -181,7 +201,11 @@ impl Pages {
             return answer;
         }
         if live::is_watching(&target)
-            && !watching.lock().switch_to(&stream, self.settings.max_viewers_per_stream)
+            && !watching.lock().switch_to(
+                &stream,
+                self.settings.max_viewers_per_stream,
+                self.elsewhere.as_ref(),
+            )
         {
             return Answer::text(503, "the stream has as many viewers as it may have");
         }
@@ -269,7 +293,7 @@ impl Pages {
     }
 }
 
-/// Where a viewer of a cluster goes that this node is not to have, and who begins to watch here.
+/// Where a viewer of a cluster goes that this node is not to have.
 fn move_viewer(
     elsewhere: &Elsewhere,
     stream: &Arc<Stream>,
@@ -277,18 +301,15 @@ fn move_viewer(
     request: &Request,
     watching: &locks::Mutex<Watching>,
 ) -> Option<Answer> {
-    let is_own = watching.lock().is_of(stream);
-    if live::is_playlist(target)
-        && let Some(answer) = elsewhere.playlist(&stream.name, request, is_own)
-    {
-        // It is no viewer of this node any more.
-        watching.lock().leave();
-        return Some(answer);
+    if !live::is_playlist(target) {
+        return None;
     }
-    if !is_own && live::is_watching(target) {
-        elsewhere.take_room();
-    }
-    None
+    let mut own = watching.lock();
+    let is_own = own.is_of(stream);
+    let answer = elsewhere.playlist(&stream.name, request, is_own, &mut own.sent_to)?;
+    // It is no viewer of this node any more.
+    own.leave();
+    Some(answer)
 }
 
 fn refused(error: TokenError) -> Answer {
@@ -351,4 +372,40 @@ fn row(stream: &Stream) -> serde_json::Value {
         "last_chunk_ms": state.last_chunk.elapsed().as_millis() as u64,
         "renditions": renditions,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use peers::{PlaceLimits, Places, Proxies};
+
+    use super::*;
+    use crate::elsewhere::{OtherNode, Redirect};
+
+    /// A client that asks for one stream and the other takes one place, however often, and gives it back.
+    #[test]
+    fn a_connection_takes_one_place_of_a_node() {
+        let places = Places::new(PlaceLimits::new(9, "max_connections"), |_| ());
+        let addresses = Arc::new(addresses::Addresses::new(places, 0, Proxies::default()));
+        let place = addresses.place(IpAddr::V4(Ipv4Addr::LOCALHOST)).unwrap();
+        let [a, b] = ["a", "b"].map(|name| Arc::new(Stream::of_test(name)));
+        let own = Arc::new(Elsewhere::new(Redirect::Overloaded, false));
+        let node =
+            OtherNode { url: "http://b".into(), streams: Arc::new(["a".to_owned()].into()), room: 100 };
+        own.set_others(vec![node]);
+        own.set_room(2);
+        let request = Request::of("/live/a/index.m3u8", "");
+        let is_full = || own.playlist("a", &request, false, &mut SentTo::default()).is_some();
+        let mut watching = Watching::of(place);
+        for _ in 0..10 {
+            assert!(!watching.switch_to(&a, 0, Some(&own)), "the stream is full");
+            assert!(watching.switch_to(&a, 1, Some(&own)) && watching.switch_to(&b, 1, Some(&own)));
+        }
+        assert!(!is_full());
+        own.take_room();
+        assert!(is_full());
+        drop(watching);
+        assert!(!is_full());
+    }
 }

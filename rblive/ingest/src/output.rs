@@ -97,8 +97,8 @@ pub(crate) struct Output {
     renditions: BTreeMap<u16, RenditionUpdate>,
     pub(crate) timeline: Timeline,
     dawn: Option<Dawn>,
-    /// The largest buffer that was asked for.
-    asked_bytes: u64,
+    /// The largest buffer that was refused, as the log says.
+    refused_bytes: u64,
     /// The buffers of the segments before, and since when. They stay for a while, since nodes may not have begun to read them.
     former: Vec<(RsId, Instant)>,
 }
@@ -121,7 +121,7 @@ impl Output {
             renditions,
             timeline,
             dawn: None,
-            asked_bytes: 0,
+            refused_bytes: 0,
             former: Vec::new(),
         }
     }
@@ -148,10 +148,9 @@ impl Output {
         let seconds = (BUFFERED_SEGMENTS * target_us).div_ceil(1_000_000);
         let needed = self.manager.config().grown_bytes(rate.saturating_mul(seconds), chunk);
         let own = self.manager.stream_buffer(self.id).map_or(u64::MAX, |buffer| buffer.capacity_bytes);
-        if needed <= own.max(self.asked_bytes) {
+        if needed <= own {
             return;
         }
-        self.asked_bytes = needed;
         let made = self.manager.replace_stream(self.id, needed);
         let (stream, mib, mbit) = (&self.name, needed >> 20, rate * 8 / 1_000_000);
         match made {
@@ -159,10 +158,15 @@ impl Output {
                 tracing::info!(stream, "the buffer has {mib} MiB from now on, for {mbit} Mbit/s");
                 self.former.push((std::mem::replace(&mut self.id, id), Instant::now()));
             }
-            Err(error) => tracing::warn!(
-                stream,
-                "there is no buffer of {mib} MiB for {mbit} Mbit/s, so that slow viewers lose segments: {error}"
-            ),
+            // The next segment asks again, and nobody reads the same line each time.
+            Err(error) if needed > self.refused_bytes => {
+                self.refused_bytes = needed;
+                tracing::warn!(
+                    stream,
+                    "there is no buffer of {mib} MiB for {mbit} Mbit/s, so that slow viewers lose segments: {error}"
+                );
+            }
+            Err(_) => {}
         }
     }
 

@@ -195,7 +195,12 @@ impl Registry {
         let is_ruled = self.manager.config().rules.iter().any(|rule| matches(&rule.streams, name));
         let has_none =
             self.manager.outbound().iter().any(|stream| stream.id == id && stream.nodes.is_empty());
-        if has_none && is_ruled {
+        if has_none && is_ruled && !self.manager.config().finds_nodes {
+            tracing::warn!(
+                stream = name,
+                "no node of [[rules]] gets this stream: a pattern of nodes does not stand for this one, and a node needs an address"
+            );
+        } else if has_none && is_ruled {
             tracing::info!(
                 stream = name,
                 "no node of [[rules]] is known yet; one that comes gets the stream"

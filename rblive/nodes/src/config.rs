@@ -272,8 +272,8 @@ impl Config {
                 return Err(wrong(format!("nodes: '{}' receives streams and needs an address", node.name)));
             }
         }
-        for name in self.rules.iter().flat_map(|rule| &rule.nodes).filter(|name| !is_pattern(name)) {
-            self.may_name(name)?;
+        for name in self.rules.iter().flat_map(|rule| &rule.nodes) {
+            if is_pattern(name) { self.may_stand(name)? } else { self.may_name(name)? }
         }
         self.this_node()?;
         self.check_certificates()?;
@@ -340,6 +340,15 @@ impl Config {
     /// Refuses the name of a node that is not known, and cannot be found later.
     fn may_name(&self, name: &str) -> Result<(), ConfigError> {
         if self.finds_nodes { Ok(()) } else { self.node_named(name).map(drop) }
+    }
+
+    /// Refuses a pattern that stands for no node, and for none that can be found later.
+    fn may_stand(&self, pattern: &str) -> Result<(), ConfigError> {
+        let stands = |node: &Node| node.role.delivers() && matches(pattern, &node.name);
+        if self.finds_nodes || self.nodes.iter().any(stands) {
+            return Ok(());
+        }
+        Err(wrong(format!("rules: '{pattern}' stands for no node of the configuration that delivers")))
     }
 
     /// Whether a node gets a stream of this name by the rules. `is_own`: the stream was created here.
@@ -477,13 +486,13 @@ mod tests {
         assert_eq!(ruled("edge-1", "live/a", true), [3], "not to itself");
         assert_eq!(ruled("edge-1", "live/a", false), [0; 0], "the others have it from where it comes from");
         assert_eq!(ruled("edge-1", "one", false), [3]);
-        let unknown = "[[rules]]\nstreams = '*'\nnodes = ['later']";
-        let (config, _) = Config::from_toml_shared(unknown, None).unwrap();
-        assert!(config.validate().is_err());
-        assert_eq!(
-            Config { finds_nodes: true, ..config }.validate().map_err(|error| error.to_string()),
-            Ok(())
-        );
+        let validate = |config: Config| config.validate().map_err(|error| error.to_string());
+        for slip in ["later", "egde-*", "i*"] {
+            let unknown = text("in").replace("'edge-*'", &format!("'{slip}'"));
+            let (config, _) = Config::from_toml_shared(&unknown, None).unwrap();
+            assert!(validate(config.clone()).is_err_and(|told| told.contains(slip)), "{slip}");
+            assert_eq!(validate(Config { finds_nodes: true, ..config }), Ok(()));
+        }
     }
 
     #[test]

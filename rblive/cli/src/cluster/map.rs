@@ -16,7 +16,7 @@ use rblive::{Node, NodeRole};
 use rblive_deliver::OtherNode;
 use serde::{Deserialize, Serialize};
 
-/// The largest value that is read.
+/// The largest value that is read or written.
 const MAX_VALUE_BYTES: usize = 512 << 10;
 /// The most streams of a node that are told: viewers are sent to it for these alone.
 pub const MAX_STREAMS: usize = 4096;
@@ -74,6 +74,24 @@ pub struct About {
     pub host: String,
     #[serde(default)]
     pub version: String,
+}
+
+/// The value that tells the streams of a node: the first of these names, as many as others read.
+pub fn told_streams<'a>(names: impl Iterator<Item = &'a str>) -> Vec<u8> {
+    let mut value = b"[".to_vec();
+    for name in names.take(MAX_STREAMS) {
+        let text = serde_json::to_string(name).unwrap_or_default();
+        // A comma, and the bracket at the end.
+        if value.len() + text.len() + 2 > MAX_VALUE_BYTES {
+            break;
+        }
+        if value.len() > 1 {
+            value.push(b',');
+        }
+        value.extend_from_slice(text.as_bytes());
+    }
+    value.push(b']');
+    value
 }
 
 /// What a node has to do.
@@ -241,6 +259,9 @@ impl About {
         if about.address.contains(|c: char| c == ',' || c.is_whitespace()) {
             return Err(format!("{:?} is no address", about.address));
         }
+        if about.role.delivers() && about.address.is_empty() {
+            return Err("it takes streams of other nodes and has no address".to_owned());
+        }
         if !about.viewers.is_empty() && !OtherNode::is_url(&about.viewers) {
             return Err(format!("{:?} is no beginning of an address for viewers", about.viewers));
         }
@@ -296,6 +317,7 @@ mod tests {
             kv("nodes/g", r#"{"number":7,"role":"delivery","address":"a\u001b:1"}"#, 1),
             kv("nodes/h", "\u{ff}", 1),
             kv("nodes/i j", "{}", 1),
+            kv("nodes/k", r#"{"number":11,"role":"both","viewers":"https://k"}"#, 1),
             kv("other", "", 1),
             kv("streams/b", r#"["a/b","../c","d"]"#, 1),
             kv("streams/c", &long, 1),
@@ -304,11 +326,26 @@ mod tests {
         let member = &map.members["b"];
         assert_eq!((member.load.viewers, member.load.room), (3, 7));
         assert_eq!(member.streams.iter().collect::<Vec<_>>(), ["a/b", "d"]);
-        assert_eq!((map.unreadable_count, map.unreadable.len()), (9, 9), "{:?}", map.unreadable);
+        assert_eq!((map.unreadable_count, map.unreadable.len()), (10, 10), "{:?}", map.unreadable);
         assert_eq!((map.state("b"), map.state("c"), map.state("x")), ("draining", "up", "away"));
         assert_eq!(map.nodes("c").iter().map(|node| node.id).collect::<Vec<_>>(), [2]);
         let others: Vec<_> = map.for_viewers("x").into_iter().map(|node| node.url).collect();
         assert_eq!(others, ["https://h:3"], "a drained node gets no viewers");
+    }
+
+    #[test]
+    fn others_read_the_streams_that_a_node_tells_whatever_their_names() {
+        let names: Vec<String> = (0..2 * MAX_STREAMS).map(|n| format!("{n:0255}")).collect();
+        let told = |most: usize| {
+            let value = told_streams(names.iter().map(|name| &name[255 - most..]));
+            let streams = kv("streams/b", std::str::from_utf8(&value).unwrap(), 1);
+            let map = read(vec![node("b", 2, 1), streams]);
+            assert_eq!(map.unreadable_count, 0, "{:?}", map.unreadable);
+            map.members["b"].streams.len()
+        };
+        assert_eq!(told(100), MAX_STREAMS);
+        assert_eq!(told(255), (MAX_VALUE_BYTES - 2) / 258, "as many as a value has room for");
+        assert_eq!(told_streams(std::iter::empty()), b"[]");
     }
 
     #[test]

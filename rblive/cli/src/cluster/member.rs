@@ -1,6 +1,5 @@
 //! A node as a member of a cluster: what it says of itself in etcd, and what it does with what others say.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -12,7 +11,7 @@ use rblive_deliver::Elsewhere;
 
 use super::super::config::Cluster;
 use super::super::deliver::Viewers;
-use super::map::{About, Keys, Load, MAX_STREAMS, Map};
+use super::map::{About, Keys, Load, Map, told_streams};
 
 /// How often at most a node writes and reads.
 const PACE: Duration = Duration::from_secs(1);
@@ -66,6 +65,7 @@ impl Member {
             keys,
             nodes: nodes.clone(),
             conflict: None,
+            heard: Instant::now(),
         };
         let presence =
             Presence::start(settings.client()?, presence, Box::new(own)).map_err(Failure::failed)?;
@@ -129,11 +129,24 @@ struct Own {
     nodes: Arc<AtomicUsize>,
     /// Why the others leave this node out.
     conflict: Option<String>,
+    /// Since when the others have told what viewers they have.
+    heard: Instant,
 }
 
 impl Own {
     fn elsewhere(&self) -> Option<&Elsewhere> {
         self.viewers.as_ref().and_then(|viewers| viewers.elsewhere())
+    }
+
+    /// Sets how many more viewers this node is to have. Returns the load that others are told, if it delivers.
+    fn measure(&mut self) -> Option<Load> {
+        let viewers = self.viewers.clone()?;
+        let watching = viewers.streams().iter().map(|stream| stream.viewers as u64).sum();
+        let (room, load) = self.meter.measure(watching, viewers.media_bytes(), Instant::now());
+        if let Some(elsewhere) = viewers.elsewhere() {
+            elsewhere.set_room(room);
+        }
+        Some(load)
     }
 }
 
@@ -149,20 +162,12 @@ impl Presented for Own {
     }
 
     fn others(&mut self) -> Vec<(String, Vec<u8>)> {
-        let Some(viewers) = self.viewers.clone() else { return Vec::new() };
+        let (Some(viewers), Some(load)) = (self.viewers.clone(), self.measure()) else { return Vec::new() };
+        // Sorted by name, so that the value changes with the streams alone.
         let streams = viewers.streams();
-        let watching = streams.iter().map(|stream| stream.viewers as u64).sum();
-        let (room, load) = self.meter.measure(watching, viewers.media_bytes(), Instant::now());
-        if let Some(elsewhere) = self.elsewhere() {
-            elsewhere.set_room(room);
-        }
-        let live = streams.iter().filter(|stream| !stream.ended).map(|stream| stream.name.as_str());
-        let names: BTreeSet<&str> = live.take(MAX_STREAMS).collect();
-        let json = |value| serde_json::to_vec(&value).unwrap_or_default();
-        vec![
-            (self.keys.load(&self.name), json(serde_json::json!(load))),
-            (self.keys.streams(&self.name), json(serde_json::json!(names))),
-        ]
+        let live = streams.iter().filter(|stream| stream.is_live).map(|stream| stream.name.as_str());
+        let load = serde_json::to_vec(&load).unwrap_or_default();
+        vec![(self.keys.load(&self.name), load), (self.keys.streams(&self.name), told_streams(live))]
     }
 
     fn seen(&mut self, snapshot: &Snapshot) {
@@ -184,6 +189,18 @@ impl Presented for Own {
     }
 
     fn told(&mut self, degraded: Option<&str>) {
+        // Whatever etcd says: viewers come and go without it.
+        self.measure();
+        let now = Instant::now();
+        if degraded.is_some() {
+            self.heard = now;
+        }
+        if now.saturating_duration_since(self.heard) >= SMALL_CHANGES {
+            self.heard = now;
+            if let Some(elsewhere) = self.elsewhere() {
+                elsewhere.forget_sent();
+            }
+        }
         if let Some(elsewhere) = self.elsewhere() {
             elsewhere.set_degraded(degraded.is_some() || self.conflict.is_some());
         }

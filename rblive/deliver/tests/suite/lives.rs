@@ -14,6 +14,7 @@ fn a_playlist_waits_for_the_first_segment() {
     let lab = Lab::plain();
     lab.describe();
     while lab.get("/ready").status != 200 {}
+    assert!(!lab.catalog.statuses()[0].is_live);
     for file in ["index.m3u8", "1/media.m3u8", "manifest.mpd"] {
         let got = lab.get(&format!("/live/{NAME}/{file}"));
         assert_eq!(got.status, 503, "{file}: the wait is bounded, and players try again");
@@ -33,6 +34,7 @@ fn a_playlist_waits_for_the_first_segment() {
         assert_eq!([all.status, manifest.status], [200; 2]);
         assert!(text(list).contains("\n0.m4s\n"));
     });
+    assert!(lab.catalog.statuses()[0].is_live);
 }
 
 #[test]
@@ -57,6 +59,7 @@ fn a_stream_whose_source_is_lost_waits_for_another() {
     lab.lose();
     let list = lab.playlist_with("\n6.m4s\n", |path| lab.get(path));
     assert!(!list.contains("ENDLIST"), "players would stop: {list}");
+    until("other nodes send no viewers here", || !lab.catalog.statuses()[0].is_live);
     lab.start_over();
     // A segment has the number of its source on all servers, also on those that start now.
     lab.segments(900..902, 1000);

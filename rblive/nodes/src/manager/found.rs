@@ -12,6 +12,9 @@ impl Inner {
     pub(super) fn set_found(&self, mut nodes: Vec<Node>) {
         let configured = &self.config.nodes;
         nodes.retain(|node| configured.iter().all(|own| own.id != node.id && own.name != node.name));
+        // As the configuration refuses them.
+        let is_whole = |node: &Node| !(node.role.delivers() && node.address.is_empty());
+        nodes.retain(|node| node.id != 0 && !node.name.is_empty() && is_whole(node));
         nodes.sort_by_key(|node| node.id);
         nodes.dedup_by_key(|node| node.id);
         nodes.truncate(MAX_NODES);

@@ -164,8 +164,9 @@ impl RsManager {
     }
 
     /// The nodes besides those of the configuration, as somebody has found them; those with the name or the number of one of the configuration
-    /// count for nothing. Nodes that are new get the streams of the rules ([`Rule`](crate::Rule)). A node that is gone is left when its
-    /// connection is down: who keeps the list may be wrong. At most [`MAX_NODES`](crate::config::MAX_NODES).
+    /// count for nothing, and so do those without a name or a number, and those that deliver and have no address. Nodes that are new get the
+    /// streams of the rules ([`Rule`](crate::Rule)). A node that is gone is left when its connection is down: who keeps the list may be wrong.
+    /// At most [`MAX_NODES`](crate::config::MAX_NODES).
     pub fn set_found_nodes(&self, nodes: Vec<Node>) {
         self.inner.set_found(nodes);
     }

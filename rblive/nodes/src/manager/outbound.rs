@@ -10,7 +10,7 @@ use super::inner::Inner;
 use super::out_stream::OutStream;
 use super::peer::{Link, Peer};
 use crate::chunk::RsChunk;
-use crate::config::MARKER_BYTES;
+use crate::config::{MARKER_BYTES, Node};
 use crate::content::check_name;
 use crate::error::{ChunkError, StreamError};
 use crate::ids::{NodeId, RsId};
@@ -77,13 +77,28 @@ impl Inner {
         self.send_out(stream, nodes).map_err(|error| error.to_string())
     }
 
+    /// Sends a stream to nodes. One that cannot get it keeps no other from it. After an error the stream is gone.
     fn send_out(&self, stream: OutStream, nodes: Vec<NodeId>) -> Result<(), StreamError> {
         let (id, stream) = (stream.id, Arc::new(stream));
         self.outgoing.write().insert(id, stream.clone());
         self.by_bid.write().insert(stream.buffer.bid(), id);
         // A rule for all nodes does not send a stream back to the node that created it.
         let sends = |node: &&NodeId| **node != id.node() || **node == self.node.id;
-        nodes.iter().filter(sends).try_for_each(|node| self.add_outbound(*node, id))
+        for node in nodes.iter().filter(sends) {
+            match self.add_outbound(*node, id) {
+                Ok(()) => {}
+                Err(error @ StreamError::Thread(_)) => {
+                    if let Some(stream) = self.forget_outbound(id).filter(|stream| stream.own) {
+                        stream.buffer.destroy();
+                    }
+                    return Err(error);
+                }
+                Err(error) => {
+                    tracing::warn!(node, stream = %stream.name, "a node does not get a stream: {error}");
+                }
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn outgoing(&self, id: RsId) -> Result<Arc<OutStream>, StreamError> {
@@ -92,7 +107,8 @@ impl Inner {
 
     pub(super) fn add_outbound(&self, node: NodeId, id: RsId) -> Result<(), StreamError> {
         let announce = self.outgoing(id)?.announce();
-        let mut found = self.known_node(node).ok_or(StreamError::NoSuchNode(node))?;
+        let known = self.known_node(node).or_else(|| self.present_node(node));
+        let mut found = known.ok_or(StreamError::NoSuchNode(node))?;
         if found.address.is_empty() {
             return Err(StreamError::NoAddress(node));
         }
@@ -120,6 +136,12 @@ impl Inner {
         drop(peers);
         peer.add(announce);
         Ok(())
+    }
+
+    /// A node that gets streams, also if nobody finds it any more.
+    fn present_node(&self, node: NodeId) -> Option<Node> {
+        let peers = self.peers.lock();
+        peers.get(&node).filter(|peer| !peer.is_over()).map(|peer| peer.node().clone())
     }
 
     pub(super) fn remove_outbound(&self, node: NodeId, id: RsId) -> Result<bool, StreamError> {

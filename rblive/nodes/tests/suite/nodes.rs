@@ -167,6 +167,34 @@ fn nodes_that_are_found_get_the_streams_of_the_rules() {
     drop(second);
 }
 
+/// A node of the map without an address, and one that the map has lost, are no reason why others do not get a stream.
+#[test]
+fn a_found_node_that_cannot_get_a_stream_keeps_no_other_from_it() {
+    let roles = [NodeRole::Dissemination, NodeRole::Delivery, NodeRole::Delivery, NodeRole::Dissemination];
+    let cluster = Cluster::new(&roles, TransportKind::Tcp);
+    let mut all = cluster.config.nodes.clone();
+    all[1].address.clear();
+    all[3].address.clear();
+    let mut config = cluster.config_of(1, &[2, 3, 4]);
+    config.nodes.truncate(1);
+    (config.finds_nodes, config.streams.max_streams) = (true, 4);
+    let ingest = RsManager::new(config).unwrap();
+    let (_third, seen) = cluster.receiver(3);
+    ingest.set_found_nodes(all);
+    for _ in 0..8 {
+        let id = ingest.create_stream("a").unwrap();
+        assert_eq!(ingest.outbound()[0].nodes, [3]);
+        ingest.destroy_stream(id).unwrap();
+    }
+    let former = ingest.create_stream("a").unwrap();
+    send(&ingest, former, 0, 100);
+    assert_eq!(seen.chunk().to_vec().unwrap(), chunk_of(0, 100));
+    ingest.set_found_nodes(Vec::new());
+    let id = ingest.replace_stream(former, 1 << 20).unwrap();
+    send(&ingest, id, 1, 100);
+    assert_eq!(seen.chunk().to_vec().unwrap(), chunk_of(1, 100));
+}
+
 #[test]
 fn an_overtaken_reader_learns_it() {
     for transport in [TransportKind::Auto, TransportKind::Tcp] {
