@@ -73,8 +73,8 @@ impl ClusterMember {
 /// each change of an answer the cluster calls [`Watch::cluster_changed`](crate::Watch::cluster_changed), from any thread; then the broker asks for
 /// all that it has open.
 pub trait Cluster: Send + Sync {
-    /// The name of this member, as others see it in [`ClusterMember::id`]: it is that of the next process, too. None: it has no name, and
-    /// the places that it had at other members are kept for their time.
+    /// The name of this member, which no broker of another cluster has: it is that of the next process, too. None: it has no name, and the
+    /// places that it had at other brokers are kept for their time.
     fn id(&self) -> Option<String> {
         None
     }

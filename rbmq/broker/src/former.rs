@@ -5,8 +5,11 @@
 //!   process 2 of m0 subscribes:  it has a place of its own from there on ─▶ the place of process 1 is given up
 //! ```
 //!
-//! A place has the name of the process, which nobody goes on with after its end, and that of the member of the cluster. A broker that is no
-//! member has no lasting name: its places are kept for their time.
+//! A place has the name of the process, which nobody goes on with after its end, that of the member of the cluster, and when the process
+//! started: of two processes with one name only the later one takes over. A broker that is no member has no lasting name: its places are kept
+//! for their time.
+
+use std::time::SystemTime;
 
 use rocketbufs::{Bid, OutBuffer};
 use tracing::info;
@@ -16,33 +19,40 @@ use super::tables::Tables;
 
 const PREFIX: &str = "rbmq-broker ";
 
-/// The name of the places of a process.
+/// The longest name of a member in the name of a place, which has 255 bytes. A member with a longer one has no lasting name.
+const MAX_MEMBER_BYTES: usize = 176;
+
+/// The name of the places of this process.
 pub(super) fn place_name(member: Option<&str>, process: u128) -> Vec<u8> {
-    match member {
-        Some(member) => format!("{PREFIX}{member} {process:032x}").into_bytes(),
-        None => format!("{PREFIX}{process:032x}").into_bytes(),
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    name(member, since_1970.as_nanos() as u64, process).into_bytes()
+}
+
+fn name(member: Option<&str>, started_ns: u64, process: u128) -> String {
+    match member.filter(|member| member.len() <= MAX_MEMBER_BYTES) {
+        Some(member) => format!("{PREFIX}{member} {started_ns:016x}{process:032x}"),
+        None => format!("{PREFIX}{process:032x}"),
     }
 }
 
-/// The member and the process of a place.
+/// The member and the process of a place. Processes have the order of their start.
 fn parts(name: &[u8]) -> Option<(&str, &str)> {
     std::str::from_utf8(name).ok()?.strip_prefix(PREFIX)?.rsplit_once(' ')
 }
 
-/// Whether two places are of two processes of one member.
-fn is_of_other_process(one: &[u8], other: &[u8]) -> bool {
+/// Whether a place is of a former process of the member that another place is of.
+fn is_former(one: &[u8], other: &[u8]) -> bool {
     let (Some(one), Some(other)) = (parts(one), parts(other)) else { return false };
-    one.0 == other.0 && one.1 != other.1
+    one.0 == other.0 && one.1 < other.1
 }
 
 /// A broker has subscribed to a buffer: the places of its former processes are given up, and their connections are closed.
 pub(super) fn subscribed(tables: &Tables, subscribers: &Subscribers, conn: u64, bid: Bid, name: &[u8]) {
     let Some(buffer) = tables.out.buffer(bid).filter(|_| parts(name).is_some()) else { return };
-    if !subscribers.get(conn).is_some_and(|subscriber| subscriber.is_broker()) {
-        return;
-    }
-    for former in buffer.subscribers().iter().filter(|one| is_of_other_process(&one.name, name)) {
+    let Some(own) = subscribers.get(conn).filter(|subscriber| subscriber.is_broker()) else { return };
+    for former in buffer.subscribers().iter().filter(|one| is_former(&one.name, name)) {
         let former = subscribers.get(former.conn).filter(|former| former.is_broker());
+        let former = former.filter(|former| former.identity.user == own.identity.user);
         former.iter().for_each(|former| former.conn.close("this broker was started again, and is connected"));
     }
     give_up(&buffer, conn, name);
@@ -53,12 +63,12 @@ pub(super) fn unsubscribed(tables: &Tables, subscribers: &Subscribers, bid: Bid,
     let Some(buffer) = tables.out.buffer(bid).filter(|_| parts(name).is_some()) else { return };
     let is_later = |conn: u64| subscribers.get(conn).is_some_and(|subscriber| subscriber.is_broker());
     let present = buffer.subscribers();
-    let later = present.iter().find(|one| is_of_other_process(&one.name, name) && is_later(one.conn));
+    let later = present.iter().find(|one| is_former(name, &one.name) && is_later(one.conn));
     later.iter().for_each(|later| give_up(&buffer, later.conn, &later.name));
 }
 
 fn give_up(buffer: &OutBuffer, conn: u64, name: &[u8]) {
-    let count = buffer.forget_former(conn, |other| is_of_other_process(other, name));
+    let count = buffer.forget_former(conn, |other| is_former(other, name));
     if count > 0 {
         let member = parts(name).map_or("", |(member, _)| member);
         info!(
@@ -73,14 +83,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_places_of_one_member_follow_each_other() {
-        let name = |member, process| place_name(member, process);
-        let follows = |one: &[u8], other: &[u8]| is_of_other_process(one, other);
-        assert!(follows(&name(Some("m0"), 1), &name(Some("m0"), 2)));
-        assert!(!follows(&name(Some("m0"), 1), &name(Some("m0"), 1)), "it is the same process");
-        assert!(!follows(&name(Some("m0"), 1), &name(Some("m1"), 2)));
-        assert!(!follows(&name(None, 1), &name(None, 2)), "nobody knows whether that is one broker");
-        assert!(!follows(b"m0 1", b"m0 2") && !follows(b"rbmq-broker", b"\xff"));
-        assert!(!follows(&name(Some("m0 m1"), 1), &name(Some("m0"), 2)));
+    fn only_the_later_places_of_one_member_follow_its_former_ones() {
+        let place = |member, started_ns| name(member, started_ns, u128::from(9 - started_ns));
+        let follows = |one: &str, other: &str| is_former(one.as_bytes(), other.as_bytes());
+        assert!(follows(&place(Some("c/m0"), 1), &place(Some("c/m0"), 2)));
+        assert!(!follows(&place(Some("c/m0"), 2), &place(Some("c/m0"), 1)), "it is the later one");
+        assert!(!follows(&place(Some("c/m0"), 1), &place(Some("c/m0"), 1)), "it is the same process");
+        assert!(!follows(&place(Some("c/m0"), 1), &place(Some("c/m1"), 2)));
+        assert!(!follows(&place(Some("c/m0"), 1), &place(Some("d/m0"), 2)), "a member of another cluster");
+        assert!(!follows(&place(None, 1), &place(None, 2)), "nobody knows whether that is one broker");
+        assert!(!follows("m0 1", "m0 2") && !is_former(b"rbmq-broker", b"\xff"));
+        assert!(!follows(&place(Some("c/m0 m1"), 1), &place(Some("c/m0"), 2)));
+        let long = "m".repeat(MAX_MEMBER_BYTES);
+        assert!(
+            place(Some(&long), 1).len() <= 255 && follows(&place(Some(&long), 1), &place(Some(&long), 2))
+        );
+        let longer = "m".repeat(MAX_MEMBER_BYTES + 1);
+        assert!(!follows(&place(Some(&longer), 1), &place(Some(&longer), 2)), "it is kept for its time");
     }
 }

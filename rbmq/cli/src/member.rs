@@ -111,7 +111,8 @@ impl Member {
             seed,
         };
         info!("member {:?} of the cluster {:?}", settings.id, settings.cluster);
-        let (id, client, patience) = (settings.id.clone(), Mutex::new(Some(client)), cluster.ttl() / 2);
+        let id = format!("{}/{}", settings.cluster, settings.id);
+        let (client, patience) = (Mutex::new(Some(client)), cluster.ttl() / 2);
         let membership = Membership::new(settings, cluster.group_levels).map_err(Failure::failed)?;
         if !config.broker.keep_dir.is_empty() {
             membership.remember_in(&Path::new(&config.broker.keep_dir).join(MAP_FILE));

@@ -204,14 +204,19 @@ impl Worker {
             self.tell();
         }
         self.hand_over();
-        let lease = self.shared.machine.lock().lease();
+        // The broker stops to serve what others may take before they can know that they may: the answer of etcd may be late.
+        let lease = {
+            let mut machine = self.shared.machine.lock();
+            let lease = machine.lease();
+            machine.left();
+            lease
+        };
+        self.tell();
         if let Some(lease) = lease
             && let Err(error) = self.client.revoke(lease)
         {
             info!("other members learn of the end of this one when its lease runs out: {error}");
         }
-        self.shared.machine.lock().left();
-        self.tell();
     }
 
     /// Gives the groups to others, if these take them.

