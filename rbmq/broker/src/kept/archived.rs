@@ -466,7 +466,7 @@ impl Archived {
             return Err(refused(format!("it ends at {}, before what the disk has, {first}", kept.end)));
         }
         // Of an archive that has nothing, and of bytes that could not be compared, nothing proves that they were ever there.
-        let is_own = copied.start().is_some_and(|own| kept.end <= own || !kept.is_empty() && from <= own);
+        let is_own = copied.start().is_some_and(|own| !kept.is_empty() && (kept.end <= own || from <= own));
         let missing_below = if is_own { compared.unseen_below } else { kept.end };
         copied.note(kept.end..=kept.end, missing_below).map_err(not_noted)?;
         self.confirm(copied, kept.end);

@@ -167,3 +167,18 @@ fn what_nothing_proves_may_be_missing() {
         assert_eq!(opened_with(0..500, hole), Some((500, missing_below)));
     }
 }
+
+/// An archive that is another one has nothing of the log: what the disk has removed will never be there.
+#[test]
+fn an_empty_archive_proves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = Log::open(dir.path(), Options::default().first_position(200)).unwrap();
+    log.append(&[7; 300]).unwrap();
+    log.sync().unwrap();
+    let file = dir.path().join("archive");
+    std::fs::write(&file, "00000000000000000300 00000000000000000500 00000000000000000000\n").unwrap();
+    let archived = archived(&log, &file);
+    let mut copier = archived.copier.lock();
+    archived.open(&mut copier, &Arc::new(Moved::default()), &|| false).unwrap();
+    assert_eq!((archived.confirmed(), archived.missing_below()), (Some(200), 200));
+}
