@@ -24,12 +24,16 @@ mod sign;
 use std::sync::Arc;
 
 use locks::Mutex;
-use rbmq_broker::{Archive, ArchiveError, ArchiveLog, ArchivedLog, S3Settings};
+use rbmq_broker::{Archive, ArchiveError, ArchiveLog, ArchivedLog, S3Settings, TopicName};
+use rocketbufs::Epoch;
 
 use self::client::{Client, random};
 pub use self::error::S3Error;
 use self::log::{Bucket, S3Log};
 use self::objects::Objects;
+
+/// The folder with the names of the logs that the topics of clusters have.
+const NAMES: &str = ".names";
 
 /// The object that shows that a bucket refuses a second one of the same name.
 const PROBE: &str = ".only-new";
@@ -99,4 +103,40 @@ impl Archive for S3Archive {
         let folder = format!("{}/{}/{:032x}/", self.prefix, log.letters(), log.epoch.0);
         Ok(Arc::new(S3Log::open(&self.bucket, folder, log, is_stopped)?))
     }
+
+    /// An object that is never changed has the name. Who makes it first decides.
+    fn name_of(&self, cluster: &str, topic: &TopicName, new: Epoch) -> Result<Epoch, ArchiveError> {
+        self.probe()?;
+        let key = format!("{}/{NAMES}/{}/{}", self.prefix, plain(cluster), plain(topic.as_str()));
+        let client = &self.bucket.client;
+        let of = |epoch: Epoch| format!("{:032x} {topic}\n", epoch.0);
+        if client.put_new(&key, of(new).as_bytes())? {
+            return Ok(new);
+        }
+        let found = client
+            .get(&key)?
+            .ok_or_else(|| ArchiveError::Down(format!("the object {key} was just removed")))?;
+        let text = str::from_utf8(&found).unwrap_or_default();
+        let name = text.split_once(' ').and_then(|(name, _)| u128::from_str_radix(name, 16).ok()).map(Epoch);
+        name.filter(|name| of(*name) == text).ok_or_else(|| {
+            ArchiveError::Refused(format!("the object {key} does not say which log the topic '{topic}' has"))
+        })
+    }
+}
+
+/// The most letters of a name. A store takes 1,024 for the whole name of an object.
+const MAX_LETTERS: usize = 300;
+
+/// A text in letters that names of objects may have. A long text is cut, and gets a checksum: the object says whose it is.
+fn plain(text: &str) -> String {
+    let letter = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => char::from(byte).to_string(),
+        other => format!(".{other:02x}"),
+    };
+    let mut name: String = text.bytes().map(letter).collect();
+    if name.len() > MAX_LETTERS {
+        name.truncate(MAX_LETTERS);
+        name.push_str(&format!(".{:08x}", crc32c::crc32c(text.as_bytes())));
+    }
+    name
 }

@@ -17,7 +17,7 @@ use rocketbufs::{Epoch, Position};
 use tracing::warn;
 
 use super::client::{Client, MAX_OBJECT_BYTES};
-use super::object::{Damage, HEADER_BYTES, Header, Object, decode, encode};
+use super::object::{Damage, Header, Object, decode, encode, encoded_bytes};
 use super::objects::Objects;
 use super::page::{Page, name};
 
@@ -54,6 +54,8 @@ struct State {
     kept: Range<Position>,
     /// The name of the next object: the end, or 0 for the first one.
     next: Position,
+    /// The note of the last object.
+    note: Vec<u8>,
 }
 
 /// An object that was asked for.
@@ -84,7 +86,7 @@ impl S3Log {
             bucket: bucket.clone(),
             folder,
             epoch,
-            state: Mutex::new(State { kept: first..first, next: 0 }),
+            state: Mutex::new(State { kept: first..first, next: 0, note: Vec::new() }),
         };
         let names = log.names_from(0)?;
         let Some(oldest) = names.positions.first().copied() else {
@@ -123,7 +125,7 @@ impl S3Log {
             _ => oldest,
         };
         let end = newest.range().end;
-        *log.state.lock() = State { kept: begin.min(end)..end, next: end };
+        *log.state.lock() = State { kept: begin.min(end)..end, next: end, note: newest.note().to_vec() };
         Ok(log)
     }
 
@@ -235,7 +237,7 @@ impl S3Log {
                 let end = object.range().end;
                 let mut state = self.state.lock();
                 let start = if at == 0 { object.header.begin } else { state.kept.start };
-                *state = State { kept: start.min(end)..end, next: end };
+                *state = State { kept: start.min(end)..end, next: end, note: object.note().to_vec() };
                 if object.header.writer == self.bucket.writer {
                     // The answer to an earlier call was lost.
                     return Ok(());
@@ -256,26 +258,34 @@ impl ArchiveLog for S3Log {
     }
 
     fn append(&self, position: Position, bytes: &[u8]) -> Result<(), ArchiveError> {
-        let State { kept: Range { end, .. }, next } = *self.state.lock();
+        self.append_with(position, bytes, &[])
+    }
+
+    fn append_with(&self, position: Position, bytes: &[u8], note: &[u8]) -> Result<(), ArchiveError> {
+        let State { kept: Range { end, .. }, next, .. } = *self.state.lock();
         let known = usize::try_from(end.saturating_sub(position)).unwrap_or(usize::MAX).min(bytes.len());
         let (bytes, begin) = (&bytes[known..], position.max(end));
         if begin == end && bytes.is_empty() {
             return Ok(());
         }
-        if (HEADER_BYTES + bytes.len()) as u64 > MAX_OBJECT_BYTES {
+        if (encoded_bytes(note) + bytes.len()) as u64 > MAX_OBJECT_BYTES {
             let len = bytes.len();
             return Err(ArchiveError::Refused(format!(
                 "a delivery has {len} bytes, and an object at most {MAX_OBJECT_BYTES}"
             )));
         }
         let header = Header { epoch: self.epoch, writer: self.bucket.writer, term: 0, position: next, begin };
-        if !self.bucket.client.put_new(&self.key(next), &encode(&header, bytes))? {
+        if !self.bucket.client.put_new(&self.key(next), &encode(&header, note, bytes))? {
             return self.taken(next);
         }
         let end = begin + bytes.len() as u64;
         let mut state = self.state.lock();
-        (state.kept.end, state.next) = (end, end);
+        (state.kept.end, state.next, state.note) = (end, end, note.to_vec());
         Ok(())
+    }
+
+    fn note(&self) -> Vec<u8> {
+        self.state.lock().note.clone()
     }
 
     fn read(&self, position: Position, out: &mut [u8]) -> Result<ArchiveRead, ArchiveError> {

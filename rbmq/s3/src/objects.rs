@@ -45,9 +45,8 @@ impl Objects {
         let mut objects = self.kept.lock();
         objects.push_front(object);
         objects.truncate(MOST);
-        let bytes = |objects: &VecDeque<Arc<Object>>| -> usize {
-            objects.iter().map(|object| HEADER_BYTES + object.bytes().len()).sum()
-        };
+        let bytes =
+            |objects: &VecDeque<Arc<Object>>| -> usize { objects.iter().map(|object| object.size()).sum() };
         while objects.len() > 1 && bytes(&objects) > self.most_bytes {
             objects.pop_back();
         }
@@ -64,7 +63,7 @@ mod tests {
         let objects = Objects::new(100);
         let put = |position: Position, len: usize| {
             let header = Header { epoch: Epoch(1), writer: 0, term: 0, position, begin: position };
-            let object = decode(encode(&header, &vec![0; len]), Epoch(1), position).unwrap();
+            let object = decode(encode(&header, &[], &vec![0; len]), Epoch(1), position).unwrap();
             objects.put(Arc::new(object));
         };
         let there = |at: [Position; 5]| at.map(|at| objects.get(Epoch(1), at).is_some());

@@ -79,6 +79,18 @@ pub trait Archive: Send + Sync {
         log: &ArchivedLog,
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<Arc<dyn ArchiveLog>, ArchiveError>;
+
+    /// The name of the log that a topic has at all brokers of a cluster, one after the other. A topic without one gets this name: of brokers
+    /// that ask at the same time, all hear the same.
+    ///
+    /// # Errors
+    /// [`ArchiveError`]. An archive with which no broker can go on where another one has stopped refuses it.
+    fn name_of(&self, cluster: &str, topic: &TopicName, new: Epoch) -> Result<Epoch, ArchiveError> {
+        let _ = (cluster, topic, new);
+        Err(ArchiveError::Refused(
+            "with this archive no broker can go on where another one has stopped".into(),
+        ))
+    }
 }
 
 /// A log in an archive. Readers and one writer may call at the same time.
@@ -95,6 +107,20 @@ pub trait ArchiveLog: Send + Sync {
     /// # Errors
     /// [`ArchiveError`].
     fn append(&self, position: Position, bytes: &[u8]) -> Result<(), ArchiveError>;
+
+    /// Appends a batch with a note, which is kept with it, whole or not at all.
+    ///
+    /// # Errors
+    /// [`ArchiveError`].
+    fn append_with(&self, position: Position, bytes: &[u8], note: &[u8]) -> Result<(), ArchiveError> {
+        let _ = note;
+        self.append(position, bytes)
+    }
+
+    /// The note of the last batch, as far as it is known without asking anybody. Empty: it has none.
+    fn note(&self) -> Vec<u8> {
+        Vec::new()
+    }
 
     /// Copies bytes from a position on, as many as there are and have room, across batches.
     ///

@@ -1,7 +1,7 @@
 //! What an archive promises, and how many requests that takes.
 
 use rbmq_broker::{Archive, ArchiveError, ArchiveLog, ArchiveRead};
-use rocketbufs::Position;
+use rocketbufs::{Epoch, Position};
 
 use super::fake::{Fake, log_at};
 
@@ -158,4 +158,48 @@ fn a_broker_that_stops_does_not_wait_for_all_that_opening_asks() {
         panic!("it is open")
     };
     assert_eq!(reason, "the broker stops");
+}
+
+/// The one that goes on makes the object that the one before would make next: an end of a hole, with what it knows.
+#[test]
+fn who_goes_on_in_a_log_ends_the_writing_of_the_one_before() {
+    let fake = Fake::start();
+    let former = fake.open().unwrap();
+    former.append_with(0, &bytes(0..100), b"first").unwrap();
+    let next = fake.open().unwrap();
+    assert_eq!((next.kept(), next.note()), (0..100, b"first".to_vec()));
+    // A batch of the former one was on its way.
+    former.append_with(100, &bytes(100..150), b"second").unwrap();
+    let Err(ArchiveError::Down(reason)) = next.append_with(5_000, b"", b"mine") else { panic!("a fork") };
+    assert!(reason.contains("somebody else has written the object"), "{reason}");
+    assert_eq!((next.kept(), next.note()), (0..150, b"second".to_vec()));
+    next.append_with(5_000, b"", b"mine").unwrap();
+    let Err(ArchiveError::Down(_)) = former.append_with(150, &bytes(150..200), b"late") else {
+        panic!("no fence")
+    };
+    assert_eq!((former.kept(), former.note()), (0..5_000, b"mine".to_vec()));
+    append(&*next, 5_000..5_100);
+    let log = fake.open().unwrap();
+    assert_eq!((log.kept(), log.note()), (0..5_100, Vec::new()));
+    assert_eq!(read_all(&*log, 0, 64), [(150, 5_000)]);
+}
+
+#[test]
+fn all_brokers_of_a_cluster_hear_the_same_name_of_a_log() {
+    let fake = Fake::start();
+    let [one, other] = [fake.archive(), fake.archive()];
+    let long = "k/".repeat(100) + &"x".repeat(50);
+    for (n, topic) in ["plant/a", "plant_a", "plant/\u{e9}", &long].into_iter().enumerate() {
+        let (topic, first) = (topic.parse().unwrap(), Epoch(n as u128 * 3 + 1));
+        assert_eq!(one.name_of("c", &topic, first).unwrap(), first);
+        assert_eq!(other.name_of("c", &topic, Epoch(99)).unwrap(), first);
+        assert_eq!(one.name_of("c", &topic, Epoch(98)).unwrap(), first);
+        assert_eq!(one.name_of("d", &topic, Epoch(97)).unwrap(), Epoch(97), "another cluster");
+    }
+    assert!(fake.names().iter().all(|name| name.len() < 1_000 && name.is_ascii()));
+    fake.change(|objects| objects.values_mut().for_each(|object| object.truncate(20)));
+    let Err(ArchiveError::Refused(reason)) = one.name_of("c", &"plant/a".parse().unwrap(), Epoch(5)) else {
+        panic!("it is another one")
+    };
+    assert!(reason.contains("does not say which log"), "{reason}");
 }
