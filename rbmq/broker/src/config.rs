@@ -221,6 +221,7 @@ impl BrokerConfig {
         let checked = self.check_ranges().and_then(|()| self.broker.validate());
         let checked = checked.and_then(|()| archive::validate(&self.kafka, &self.s3, &self.broker.topics));
         let checked = checked.and_then(|()| self.cluster.validate());
+        let checked = checked.and_then(|()| self.cluster.validate_archive(&self.broker.topics));
         let checked = checked.and_then(|()| self.users.validate()).and_then(|()| self.access.validate());
         let checked = checked.and_then(|()| self.log.validate());
         let checked = checked

@@ -35,6 +35,12 @@ pub(super) enum Effect {
     OpenAlternative { topic: TopicName, epoch: Epoch },
     /// Continue a subscription at a restarted upstream broker, where the buffer has the id `remote`.
     ContinueAs { rin: RIn, in_bid: Bid, remote: Bid },
+    /// A log that this broker wrote goes on elsewhere.
+    Leave(Bid),
+    /// Receive a log from its owner, which came in this buffer from another broker until now.
+    Follow { from: Bid, offer: Offer },
+    /// This broker writes the log in this buffer, which came from another one before.
+    HasLog { epoch: Epoch, bid: Bid },
     /// Look for another route to the log of a live buffer, to replace the longer one.
     PreferShorter(Bid),
     /// End the buffer with the longer path of a migration.

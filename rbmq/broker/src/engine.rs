@@ -21,13 +21,13 @@ use super::admission::{MAX_NEAR_LIMIT, not_allowed};
 use super::config::UsersSettings;
 use super::counters::{Census, Refusal};
 use super::effects::{Effect, Effects};
-use super::federation::Federation;
+use super::federation::{Federation, set_continues};
 use super::feed::{Feed, FeedError, FeedOptions};
 use super::feeds::Feeds;
 use super::former;
 use super::groups::Groups;
 use super::inbox::{Event, Inbox, ObserverEvent, Stopped};
-use super::kept::{KeepError, ReplayRequest, Replays};
+use super::kept::{KeepError, ReplayRequest, Replays, Taken, Wanted};
 use super::limits::Refused;
 use super::lines::Lines;
 use super::login::{AcceptedClient, Logins};
@@ -41,7 +41,7 @@ use super::report::Report;
 use super::rules::InSpace;
 use super::session_key::{FormerPlace, SessionKey};
 use super::subscribers::Subscribers;
-use super::tables::{Create, Denial, Tables};
+use super::tables::{Create, Denial, LEFT_LINGER, Tables};
 use super::topics::Stage;
 
 /// The reason for connections that are closed or refused because the broker stops.
@@ -118,6 +118,9 @@ impl Engine {
         let mut fx = Effects::new();
         self.merged.expire(&self.tables, Instant::now(), &mut fx);
         self.execute(fx);
+        if self.merged.is_closing() {
+            self.settle_shared();
+        }
         self.tables.sessions.retry_counts(Instant::now());
         self.check_drained();
     }
@@ -166,6 +169,10 @@ impl Engine {
             Event::Drain(reply) => self.drain(reply),
             Event::Reload(reloaded) => self.reload(*reloaded),
             Event::ClusterChanged => self.on_cluster_changed(),
+            Event::Taken(taken) => {
+                let (wanted, taken) = *taken;
+                self.on_taken(&wanted, taken);
+            }
             Event::Users(users) => self.on_users(users.0, &users.1),
             Event::Stop => {}
         }
@@ -181,6 +188,29 @@ impl Engine {
         let mut fx = Effects::new();
         self.merged.on_stopped(&self.tables, out_bid, number, stopped, &mut fx);
         self.execute(fx);
+    }
+
+    /// Closes and opens the topics whose log goes on in the archive. What is closed may come back at once, in another term.
+    fn settle_shared(&mut self) {
+        for _ in 0..2 {
+            let mut fx = Effects::new();
+            self.merged.settle_shared(&self.tables, &mut fx);
+            self.execute(fx);
+        }
+    }
+
+    fn on_taken(&mut self, wanted: &Wanted, taken: Taken) {
+        let mut fx = Effects::new();
+        self.merged.on_taken(&mut self.tables, wanted, taken, &mut fx);
+        self.execute(fx);
+        self.take_waiting();
+    }
+
+    /// Publishers that have waited for an owner of their topics ask again.
+    fn take_waiting(&mut self) {
+        for (key, create) in self.merged.take_waiting() {
+            self.on_create(key, create);
+        }
     }
 
     fn open_feed(&mut self, options: FeedOptions) -> Result<Feed, FeedError> {
@@ -217,6 +247,9 @@ impl Engine {
                 Effect::ContinueAs { rin, in_bid, remote } => {
                     rin.subscription(in_bid).into_iter().for_each(|sub| sub.continue_as(remote));
                 }
+                Effect::Leave(bid) => self.leave_buffer(bid),
+                Effect::Follow { from, offer } => self.federation.follow(tables, from, offer, fx_of),
+                Effect::HasLog { epoch, bid } => self.federation.opened(epoch, bid, None),
                 Effect::PreferShorter(bid) => {
                     self.migration.prefer_shorter(tables, bid);
                     self.check_migrations();
@@ -563,6 +596,27 @@ impl Engine {
         self.execute(fx);
     }
 
+    /// The log of a buffer goes on at another broker, from which this one receives it then. Its subscribers learn that before the end.
+    fn leave_buffer(&mut self, bid: Bid) {
+        let mut fx = Effects::new();
+        set_continues(&mut self.tables, bid, true, &mut fx);
+        self.execute(fx);
+        let (mut fx, tables) = (Effects::new(), &mut self.tables);
+        self.merged.removed(tables, bid, &mut fx);
+        let end = tables.out.buffer(bid).map_or(0, |buffer| buffer.leave());
+        // Who comes now is to begin at the other one.
+        let until = Instant::now() + tables.settings.closed_linger().min(LEFT_LINGER);
+        tables.topics.end(bid, end, until);
+        let Some(buffer) = tables.topics.get_mut(bid) else { return };
+        // The other one may not have offered it yet.
+        (buffer.gone, buffer.continues_upstream) = (true, true);
+        if let Some(epoch) = buffer.epoch {
+            self.migration.ended(bid);
+            self.federation.reroute(tables, bid, epoch, end, &mut fx);
+        }
+        self.execute(fx);
+    }
+
     /// Checks whether a publisher is finished, and forgets it if it is disconnected and has no buffer here.
     fn release_session(&mut self, key: SessionKey) {
         self.update_finished(key);
@@ -592,10 +646,10 @@ impl Engine {
         self.dial_members();
         let mut fx = Effects::new();
         self.merged.open_spaces(&mut self.tables, &mut fx);
+        self.federation.follow_owners(&self.tables, &mut fx);
         self.execute(fx);
-        for (key, create) in self.merged.take_waiting() {
-            self.on_create(key, create);
-        }
+        self.settle_shared();
+        self.take_waiting();
     }
 
     /// Begins to stop. The publishers of a cluster learn how far they are, for the next owner of their topics.

@@ -13,6 +13,7 @@
 //! subscribers don't notice.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use access::Identity;
 use rbmq_wire::connect::{is_encrypted, random};
@@ -21,7 +22,7 @@ use rocketbufs::fields::printable;
 use rocketbufs::{Bid, Conn, Context, Epoch, Policy, Start, SubscribeOptions};
 use tracing::{debug, info, warn};
 
-use super::cluster::ClusterMember;
+use super::cluster::{ClusterMember, Owner};
 use super::config::{BrokerSettings, MAX_UPSTREAMS, UpstreamSettings};
 use super::dialer::Dialer;
 use super::effects::{Effect, Effects};
@@ -33,7 +34,7 @@ use super::outgoing::send;
 use super::routes::{Choice, Hop, Known, Offer, Routes, choose};
 use super::session_key::{SessionKey, SourceBuffer};
 use super::sessions::Session;
-use super::tables::Tables;
+use super::tables::{LEFT_LINGER, Tables};
 use super::topics::{Buffer, Stage};
 
 /// The upstream brokers, and the routes to their logs.
@@ -308,6 +309,50 @@ impl Federation {
         if let Some(bid) = self.routes.current(epoch) {
             set_continues(tables, bid, true, fx);
         }
+        self.follow_owner(tables, epoch, fx);
+    }
+
+    /// Receives the logs that go on in the archive from their owners.
+    pub(super) fn follow_owners(&mut self, tables: &Tables, fx: &mut Effects) {
+        let epochs = if tables.shares { self.routes.epochs() } else { Vec::new() };
+        epochs.into_iter().for_each(|epoch| self.follow_owner(tables, epoch, fx));
+    }
+
+    /// The owner before may stand still, so its log is received from the owner as soon as that offers it.
+    fn follow_owner(&mut self, tables: &Tables, epoch: Epoch, fx: &mut Effects) {
+        let Some(from) = self.routes.current(epoch) else { return };
+        let Some(buffer) = tables.topics.get(from).filter(|buffer| buffer.stage == Stage::Live) else {
+            return;
+        };
+        if buffer.path.is_empty() || !tables.is_shared(&buffer.topic) {
+            return;
+        }
+        let Owner::Elsewhere { addresses } = tables.owner(&buffer.topic) else { return };
+        let address = addresses.join(",");
+        let upstreams = &self.upstreams;
+        let is_owner = |key| {
+            let index = tables.sessions.get(key).and_then(|session| session.upstream);
+            index
+                .and_then(|index| upstreams.get(index))
+                .is_some_and(|upstream| upstream.settings.address == address)
+        };
+        if buffer.path.len() == 1 && is_owner(buffer.session) {
+            return;
+        }
+        let offer = self.routes.take(epoch, |offer| offer.path.len() == 1 && is_owner(offer.key));
+        fx.extend(offer.map(|offer| Effect::Follow { from, offer }));
+    }
+
+    /// A log that came in a buffer is received from its owner.
+    pub(super) fn follow(&mut self, tables: &mut Tables, from: Bid, offer: Offer, fx: &mut Effects) {
+        let Some(end) = tables.out.buffer(from).and_then(|buffer| buffer.end_as_gone().ok()) else {
+            return self.routes.add(offer);
+        };
+        info!("topic '{}': buffer {from} ends at {end}: its log goes on at its owner", offer.topic.topic);
+        tables.topics.end(from, end, Instant::now() + tables.settings.closed_linger().min(LEFT_LINGER));
+        tables.topics.get_mut(from).into_iter().for_each(|buffer| buffer.gone = true);
+        let start = Start::Position(offer.epoch(), end);
+        self.open(tables, offer, start, fx);
     }
 
     /// A buffer gives way to a buffer with a shorter path. Its own route becomes an alternative.
@@ -422,6 +467,8 @@ impl Federation {
 
     /// Receives a log by the route of an offer.
     fn open(&mut self, tables: &mut Tables, offer: Offer, start: Start, fx: &mut Effects) {
+        // Behind a hole, a ring does not know where deliveries begin. So one that goes on behind positions that were left out begins there.
+        let start = if tables.is_shared(&offer.topic.topic) { Start::Oldest } else { start };
         let (key, in_bid, name) = (offer.key, offer.topic.bid, offer.topic.topic.clone());
         if let Err(reason) = self.try_open(tables, offer, start) {
             warn!("topic '{name}': buffer {in_bid} of another broker is not received: {reason}");

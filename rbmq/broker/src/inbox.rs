@@ -19,6 +19,7 @@ use rocketbufs::{Bid, Conn, InEvent, OutEvent};
 use super::config::{BrokerSettings, UsersSettings};
 use super::counters::Census;
 use super::feed::{Feed, FeedError, FeedOptions};
+use super::kept::{Taken, Wanted};
 use super::merge::LocalAsk;
 use super::password_check::PasswordCheck;
 use super::rates::RateSettings;
@@ -81,6 +82,8 @@ pub(super) enum Event {
     Reload(Box<Reloaded>),
     /// The cluster says of some topic that another member has it than before, or has other members.
     ClusterChanged,
+    /// The log of a topic is here, which goes on in the archive.
+    Taken(Box<(Wanted, Taken)>),
     /// Other users are in force.
     Users(Box<(Authenticator, UsersSettings)>),
     /// Stop the thread.

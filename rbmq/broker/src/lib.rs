@@ -60,6 +60,7 @@ mod tables;
 mod topics;
 mod watch;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -159,7 +160,7 @@ impl Broker {
         out.set_admission(admission.decide());
         let groups = groups::Groups::new(&out);
         connect_callbacks(&out, &events, &merge_index, &replays, &groups);
-        let archives = kept::Archives::new(archive, config.archive());
+        let archives = kept::Archives::new(archive.clone(), config.archive());
         let keeper = kept::Keeper::new(&config.broker.keep_dir, archives.clone())?;
         let kept_logs = keeper.logs();
         let keeps = !config.broker.keep_dir.is_empty();
@@ -190,7 +191,9 @@ impl Broker {
             scribe: keeper.scribe().clone(),
             cluster: cluster.clone(),
         };
-        let merged = merge::MergedTopics::new(watch.merge_index.clone(), keeper);
+        let mut merged = merge::MergedTopics::new(watch.merge_index.clone(), keeper);
+        let takeovers = take_overs(&config, archive, cluster.as_ref(), &watch.events)?;
+        takeovers.into_iter().for_each(|takeovers| merged.share(takeovers));
         let mut engine = engine(&config, &desk, &watch, merged, cluster)?;
         engine.open_kept()?;
         watch.start_groups(&config, &desk).map_err(BrokerError::Thread)?;
@@ -312,6 +315,7 @@ impl Broker {
         self.watch.events.event(Event::Drain(reply));
         // The answer comes at once. Without an answer the thread has ended.
         let _ = done.recv_timeout(drain_timeout);
+        self.watch.archives.flush(deadline);
         // Asks all subscribers that are here for their positions, and waits for the slowest.
         let _ = self.watch.out.drain_connected(Some(deadline.saturating_duration_since(Instant::now())));
         let left = self.undelivered();
@@ -354,6 +358,8 @@ fn engine(
     let (settings, gateways) = (config.broker_in_force(), watch.gateways.clone());
     let member = cluster.as_ref().and_then(|cluster| cluster.id());
     let logins = login::Logins::open(in_force.rules().authenticator, &config.users, audit.clone(), events);
+    let tables = tables::Tables::new(&watch.out, &settings, admission, audit, cluster, events);
+    let tables = tables::Tables { shares: merged.shares(), ..tables };
     Ok(engine::Engine {
         subscribers: subscribers::Subscribers::default(),
         federation: federation::Federation::start(ctx, &config.broker, member.as_deref(), events)?,
@@ -363,11 +369,32 @@ fn engine(
         groups: watch.groups.clone(),
         feeds: watch.feeds.clone(),
         observers: observers::Observers::new(ctx, events, &config.broker, gateways),
-        tables: tables::Tables::new(&watch.out, &settings, admission, audit, cluster, events),
+        tables,
         logins: logins.map_err(BrokerError::Thread)?,
         lines: lines::Lines::default(),
         drained: None,
     })
+}
+
+/// Takes the logs of topics from the archive, where they go on there when their owner is gone.
+fn take_overs(
+    config: &BrokerConfig,
+    archive: Option<Arc<dyn Archive>>,
+    cluster: Option<&Arc<dyn Cluster>>,
+    events: &inbox::Sender,
+) -> Result<Option<kept::TakeOvers>, BrokerError> {
+    let (OnLoss::Archive, Some(archive), Some(cluster)) = (config.cluster.on_loss, archive, cluster) else {
+        return Ok(None);
+    };
+    let (cluster, events) = (cluster.clone(), events.clone());
+    let term = move |topic: &TopicName| match cluster.owner(topic) {
+        Owner::Here { term } => Some(term),
+        _ => None,
+    };
+    let taken = move |wanted, taken| events.event(Event::Taken(Box::new((wanted, taken))));
+    let hooks = kept::TakeOverHooks { term: Box::new(term), taken: Box::new(taken) };
+    let (name, dir) = (&config.cluster.name, Path::new(&config.broker.keep_dir));
+    kept::TakeOvers::start(archive, name, dir, hooks).map(Some).map_err(BrokerError::Thread)
 }
 
 /// Takes the passwords of gateways' clients to the threads that check those of all clients.

@@ -129,6 +129,22 @@ impl Routes {
         Some(offer)
     }
 
+    /// Takes the alternative that `is_it` selects.
+    pub(super) fn take(&mut self, epoch: Epoch, is_it: impl Fn(&Offer) -> bool) -> Option<Offer> {
+        let offers = self.alternatives.get_mut(&epoch)?;
+        let found = offers.iter().position(is_it)?;
+        let offer = offers.swap_remove(found);
+        if offers.is_empty() {
+            self.alternatives.remove(&epoch);
+        }
+        Some(offer)
+    }
+
+    /// The logs with alternatives.
+    pub(super) fn epochs(&self) -> Vec<Epoch> {
+        self.alternatives.keys().copied().collect()
+    }
+
     /// Removes the offers that `is_void` selects.
     pub(super) fn withdraw(&mut self, is_void: impl Fn(&Offer) -> bool) {
         self.alternatives.retain(|_, offers| {

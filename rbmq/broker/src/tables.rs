@@ -27,6 +27,9 @@ pub(super) const BROKER_SLOT_NAME: &[u8] = b"rbmq-broker";
 /// The longest hold that the framework allows. A publisher without a broker waits, and its data is lost only with its process.
 pub(super) const BROKER_SLOT_HOLD: Duration = Duration::from_millis(u32::MAX as u64);
 
+/// How long the buffer of a log stays that goes on at another broker, for those who are there. Who comes now is to begin at that one.
+pub(super) const LEFT_LINGER: Duration = Duration::from_secs(1);
+
 /// The shared tables.
 pub(super) struct Tables {
     pub(super) out: ROut,
@@ -38,6 +41,8 @@ pub(super) struct Tables {
     pub(super) audit: Audit,
     /// None: this broker has all of its topics.
     pub(super) cluster: Option<Arc<dyn Cluster>>,
+    /// Logs with an archive go on there at the next member that has them.
+    pub(super) shares: bool,
     pub(super) events: Sender,
     /// Why the broker stops.
     pub(super) stopping: Option<&'static str>,
@@ -62,6 +67,7 @@ impl Tables {
             admission,
             audit,
             cluster,
+            shares: false,
             events: events.clone(),
             stopping: None,
         }
@@ -89,6 +95,11 @@ impl Tables {
     /// Whether this broker has a topic.
     pub(super) fn has(&self, topic: &TopicName) -> bool {
         matches!(self.owner(topic), Owner::Here { .. })
+    }
+
+    /// Whether the log of a topic goes on in the archive at the next member that has it.
+    pub(super) fn is_shared(&self, topic: &TopicName) -> bool {
+        self.shares && self.settings.topics.of(topic).archive().is_some()
     }
 
     /// Refuses a publisher one more buffer than the limit. A part of this process has none.

@@ -47,7 +47,7 @@ Exit status: 0 if every group has an owner that lives, 1 if not.")]
 
 What the owner before has on its disk stays there. It goes on with it when the group is moved back.")]
     Move(Move),
-    /// Give a member no new groups; and those that it has to others, where on_loss is new-log
+    /// Give a member no new groups; and those that it has to others, where on_loss is not wait
     #[command(after_help = "Examples:
   rbmq cluster drain broker-2 --config /etc/rbmq/rbmq.toml
   rbmq cluster drain broker-2 --undo --config /etc/rbmq/rbmq.toml")]

@@ -82,6 +82,14 @@ fn advertised(config: &BrokerConfig) -> Result<Vec<String>, Failure> {
     Ok(addresses)
 }
 
+/// The archive in which the logs of a cluster go on, in words that no other archive has; empty where they do not.
+fn archive(config: &BrokerConfig) -> String {
+    let (s3, on_loss) = (&config.s3, config.cluster.on_loss);
+    let endpoint = if s3.endpoint.is_empty() { &s3.region } else { &s3.endpoint };
+    let is_used = on_loss == rbmq_broker::OnLoss::Archive;
+    if is_used { format!("{}/{} at {endpoint}", s3.bucket, s3.prefix) } else { String::new() }
+}
+
 impl Member {
     /// The member that a configuration describes. None: the broker is alone.
     ///
@@ -96,6 +104,7 @@ impl Member {
         let addresses = advertised(config)?;
         let on_loss = match cluster.on_loss {
             rbmq_broker::OnLoss::NewLog => OnLoss::NewLog,
+            rbmq_broker::OnLoss::Archive => OnLoss::Archive,
             _ => OnLoss::Wait,
         };
         let id = if cluster.id.is_empty() { addresses[0].clone() } else { cluster.id.clone() };
@@ -108,6 +117,7 @@ impl Member {
             version: env!("CARGO_PKG_VERSION").into(),
             ttl: cluster.ttl(),
             on_loss,
+            archive: archive(config),
             seed,
         };
         info!("member {:?} of the cluster {:?}", settings.id, settings.cluster);

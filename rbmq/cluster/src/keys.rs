@@ -1,7 +1,7 @@
 //! The keys of a cluster in etcd, and what their values mean.
 //!
 //! ```text
-//!   /rbmq/NAME/members/ID   {"addresses": ["10.0.0.1:7411"], "host": …, "version": …}   with the lease of the broker
+//!   /rbmq/NAME/members/ID   {"addresses": ["10.0.0.1:7411"], "host": …, "version": …}   with the lease of the broker; "archive" too, if it decides
 //!   /rbmq/NAME/map/GROUP    {"owner": "ID", "term": 3}                                  without a lease: it outlives everybody
 //!   /rbmq/NAME/drain/ID     {}                                                          an operator's wish: no new groups there
 //! ```
@@ -15,9 +15,13 @@ use serde_json::{Value, json};
 
 use etcd::{KeyValue, MAX_NAME_BYTES, Snapshot, is_name};
 
+use super::member_settings::MemberSettings;
+
 /// The most addresses of a member.
 const MAX_ADDRESSES: usize = 16;
 const MAX_ADDRESS_BYTES: usize = 256;
+/// The most letters about an archive.
+const MAX_ARCHIVE_LETTERS: usize = 1_024;
 
 /// The group of a topic: the first levels of its name. Names that begin with `$` are groups of their own: a kept space is one log.
 ///
@@ -80,6 +84,10 @@ pub struct Member {
     pub host: String,
     /// The version of its program.
     pub version: String,
+    /// Its archive, if the logs of the cluster go on there.
+    pub archive: String,
+    /// The revision that made the key.
+    pub created: i64,
     /// The lease that the key ends with.
     pub lease: i64,
     /// The revision that changed the key last.
@@ -87,8 +95,13 @@ pub struct Member {
 }
 
 impl Member {
-    pub(crate) fn value(addresses: &[String], host: &str, version: &str) -> Vec<u8> {
-        json!({ "addresses": addresses, "host": host, "version": version }).to_string().into_bytes()
+    pub(crate) fn value(settings: &MemberSettings) -> Vec<u8> {
+        let MemberSettings { addresses, host, version, archive, .. } = settings;
+        let mut value = json!({ "addresses": addresses, "host": host, "version": version });
+        if !archive.is_empty() {
+            value["archive"] = archive.as_str().into();
+        }
+        value.to_string().into_bytes()
     }
 
     fn parse(kv: &KeyValue) -> Result<Self, String> {
@@ -97,12 +110,14 @@ impl Member {
         let address = |value: &Value| value.as_str().filter(|text| is_address(text)).map(str::to_owned);
         let addresses: Option<Vec<_>> = addresses.iter().take(MAX_ADDRESSES).map(address).collect();
         let addresses = addresses.filter(|all| !all.is_empty()).ok_or("an address is none")?;
-        let text = |name: &str| -> String {
+        let text = |name: &str, most: usize| -> String {
             let text = value[name].as_str().unwrap_or_default();
-            text.chars().filter(|c| !c.is_control()).take(MAX_NAME_BYTES).collect()
+            text.chars().filter(|c| !c.is_control()).take(most).collect()
         };
-        let (host, version) = (text("host"), text("version"));
-        Ok(Self { addresses, host, version, lease: kv.lease, modified: kv.modified })
+        let (host, version) = (text("host", MAX_NAME_BYTES), text("version", MAX_NAME_BYTES));
+        let archive = text("archive", MAX_ARCHIVE_LETTERS);
+        let KeyValue { created, modified, lease, .. } = *kv;
+        Ok(Self { addresses, host, version, archive, created, lease, modified })
     }
 }
 
@@ -239,6 +254,8 @@ mod tests {
             addresses: vec!["h:1".into()],
             host: String::new(),
             version: String::new(),
+            archive: String::new(),
+            created: 1,
             lease: 1,
             modified: 1,
         };

@@ -15,11 +15,13 @@
 
 mod keys;
 mod machine;
+mod member_settings;
 mod membership;
 mod memo;
 
 pub use etcd;
 pub use etcd::{MAX_NAME_BYTES, is_name};
 pub use keys::{Entry, Keys, Map, Member, group_of};
-pub use machine::{Machine, MemberSettings, OnLoss, Outcome, Owner, Status, Step};
+pub use machine::{Machine, Outcome, Owner, Status, Step};
+pub use member_settings::{MemberSettings, OnLoss};
 pub use membership::{Hooks, Membership};

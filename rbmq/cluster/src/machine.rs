@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::keys::{Entry, Keys, Map, Member};
+use super::member_settings::{MemberSettings, OnLoss};
 use etcd::{Change, Compare, Lease, Snapshot, Txn};
 
 /// The groups of one transaction, each with at most three conditions. etcd takes 128 by default.
@@ -33,38 +34,6 @@ const GRACE: Duration = Duration::from_millis(500);
 const GATHER: Duration = Duration::from_millis(10);
 /// The pause after a transaction that others were faster with.
 const SHORT_PAUSE: Duration = Duration::from_millis(20);
-
-/// What happens to the groups of a member whose lease is gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum OnLoss {
-    /// They wait for it: nothing of a log is lost, and its publishers wait.
-    #[default]
-    Wait,
-    /// Another member takes them, with a new log. What the member had, its disk keeps.
-    NewLog,
-}
-
-/// What a member is.
-#[derive(Debug, Clone)]
-pub struct MemberSettings {
-    /// The name of the cluster.
-    pub cluster: String,
-    /// The name of the member, which no other one has.
-    pub id: String,
-    /// Where clients and brokers reach it.
-    pub addresses: Vec<String>,
-    /// The running system that it is on, with the same text for no other one. A member that was killed and is started again there goes on at
-    /// once, and elsewhere when its old lease has run out. Its last word names the machine, also after that was started anew.
-    pub host: String,
-    /// The version of its program.
-    pub version: String,
-    /// How long others take it for alive after its last renewal.
-    pub ttl: Duration,
-    /// What happens to the groups of a member that is gone. All members have the same rule.
-    pub on_loss: OnLoss,
-    /// Decides how pauses differ.
-    pub seed: u64,
-}
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -356,18 +325,34 @@ impl Machine {
     /// Why this member may not serve what the map gives it. None: it may.
     fn why_not(&self, now: Instant) -> Option<String> {
         if !self.is_member {
-            return Some(self.conflict().unwrap_or_else(|| "it is no member yet".into()));
+            let why = self.conflict().or_else(|| self.misfit());
+            return Some(why.unwrap_or_else(|| "it is no member yet".into()));
         }
         let held = self.lease.as_ref().filter(|held| now < held.until);
         let is_fenced = held.is_none_or(|held| self.announced != Some(held.id));
         match self.settings.on_loss {
             // Nobody else takes them.
             OnLoss::Wait => None,
-            OnLoss::NewLog if is_fenced => {
+            OnLoss::NewLog | OnLoss::Archive if is_fenced => {
                 Some("its lease in etcd has run out, and others may take it".into())
             }
-            OnLoss::NewLog => None,
+            OnLoss::NewLog | OnLoss::Archive => None,
         }
+    }
+
+    /// Why this broker cannot be a member beside those that were here before: it has another archive, in which it would not find their logs.
+    fn misfit(&self) -> Option<String> {
+        let MemberSettings { id, archive, on_loss: OnLoss::Archive, .. } = &self.settings else {
+            return None;
+        };
+        let map = self.map.as_ref()?;
+        let since = map.members.get(id).map_or(i64::MAX, |own| own.created);
+        let others = map.members.iter().filter(|(other, member)| *other != id && member.created < since);
+        let (other, member) = others.into_iter().find(|(_, member)| member.archive != *archive)?;
+        Some(format!(
+            "the member {other:?} has the archive {:?}, and this one {archive:?}: with cluster.on_loss = \"archive\" all have the same",
+            member.archive
+        ))
     }
 
     /// Whether another broker has this name. One with the same addresses on the same system is this one before it was started again.
@@ -407,7 +392,7 @@ impl Machine {
     /// When the groups of a missing owner may move next.
     fn next_loss(&self, now: Instant) -> Option<Instant> {
         let ends = self.missing.values().map(|since| *since + GRACE).filter(|end| now < *end);
-        ends.min().filter(|_| self.settings.on_loss == OnLoss::NewLog)
+        ends.min().filter(|_| self.settings.on_loss != OnLoss::Wait)
     }
 
     /// Nothing is done until then, or until the lease has run out and the answers are others.
@@ -426,10 +411,10 @@ impl Machine {
             // Also a key that makes no sense is not overwritten.
             None => Compare::Absent { key: key.clone() },
         };
-        if map.unreadable.contains_key(&key) {
+        if map.unreadable.contains_key(&key) || self.misfit().is_some() {
             return None;
         }
-        let value = Member::value(&self.settings.addresses, &self.settings.host, &self.settings.version);
+        let value = Member::value(&self.settings);
         Some(Txn { compares: vec![compare], changes: vec![Change::Put { key, value, lease }] })
     }
 
@@ -445,11 +430,13 @@ impl Machine {
             let target = if *has_log { own } else { map.place_without(group, leaving)? };
             Some(Move { group, from: None, target })
         });
-        let moves = map.groups.iter().filter(|_| self.settings.on_loss == OnLoss::NewLog);
+        let moves = map.groups.iter().filter(|_| self.settings.on_loss != OnLoss::Wait);
         let moves = moves.filter_map(|(group, entry)| {
             let since = self.missing.get(&entry.owner);
             let is_lost = since.is_some_and(|since| now >= *since + GRACE);
-            let is_left = entry.owner == own && (self.is_leaving || map.draining.contains(own));
+            // The next owner goes on in the archive, which gets the rest before the broker has ended.
+            let leaves = self.is_leaving && self.settings.on_loss == OnLoss::NewLog;
+            let is_left = entry.owner == own && (leaves || map.draining.contains(own));
             let target = if is_lost || is_left { map.place_without(group, leaving)? } else { return None };
             // The new owner takes what is lost; a member that is drained or leaves gives what it has.
             let is_due = if is_lost { target == own } else { target != own };
@@ -528,7 +515,8 @@ impl Machine {
             self.term_changes += terms.sum::<u64>();
         }
         (self.map, self.recalled) = (Some(map), None);
-        self.is_member = (self.is_member || self.announced.is_some()) && self.conflict().is_none();
+        let fits = self.conflict().is_none() && self.misfit().is_none();
+        self.is_member = (self.is_member || self.announced.is_some()) && fits;
         self.changes += u64::from(is_other);
     }
 
@@ -542,7 +530,7 @@ impl Machine {
     /// Whether it is no member yet, and nothing is in its way.
     pub fn is_starting(&self) -> bool {
         let is_known = self.is_member && self.map.is_some();
-        !is_known && self.failure.is_none() && self.conflict().is_none()
+        !is_known && self.failure.is_none() && self.conflict().is_none() && self.misfit().is_none()
     }
 
     /// How the member is.

@@ -13,7 +13,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use tracing::{info, warn};
 
 use super::keys::group_of;
-use super::machine::{Machine, MemberSettings, Outcome, Owner, Status, Step};
+use super::machine::{Machine, Outcome, Owner, Status, Step};
+use super::member_settings::MemberSettings;
 use super::memo::{Keeper, Memo};
 use etcd::{Client, ClientSettings, EtcdError, News, Snapshot, Watch};
 

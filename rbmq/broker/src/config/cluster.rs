@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use settings::{by_serde, section};
 
+use super::super::rules::{ArchiveKind, Rules};
 use super::error::BrokerConfigError;
 
 /// What happens to the kept topics of a broker that is gone.
@@ -17,6 +18,8 @@ pub enum OnLoss {
     Wait,
     /// Another broker takes them, with new logs.
     NewLog,
+    /// Another broker takes them, and goes on with their logs where the archive ends.
+    Archive,
 }
 
 by_serde!(OnLoss);
@@ -43,7 +46,8 @@ section! {
         /// key in etcd. A kept space is a group of its own.
         group_levels: usize = 1, range [1 to 16];
         /// What happens to the topics of a broker that is gone: "wait", they wait for it, and nothing is lost; or "new-log", another broker goes on
-        /// with a new log, and what the old one has is read again when somebody moves the group back. Default "wait".
+        /// with a new log, and what the old one has is read again when somebody moves the group back; or "archive", another broker goes on with the
+        /// same log where its archive in an object store ends, and what is not there is told as lost. Default "wait".
         on_loss: OnLoss = OnLoss::Wait;
         /// The user at etcd. Default "": etcd asks for none.
         user: String = String::new();
@@ -67,6 +71,30 @@ impl ClusterSettings {
     /// `ttl_ms` as a duration.
     pub fn ttl(&self) -> Duration {
         Duration::from_secs(self.ttl_ms.div_ceil(1_000))
+    }
+
+    /// Checks that the logs of a cluster can go on in the archive, if they are to.
+    pub(super) fn validate_archive(&self, rules: &Rules) -> Result<(), BrokerConfigError> {
+        if self.on_loss != OnLoss::Archive {
+            return Ok(());
+        }
+        for (rule, of) in rules.iter().enumerate().filter(|(_, of)| of.keep) {
+            let (field, message) = if of.space {
+                (
+                    "space",
+                    "with cluster.on_loss = \"archive\" no space is kept: its log cannot go on in an archive yet",
+                )
+            } else if of.archive() != Some(ArchiveKind::S3) {
+                (
+                    "keep",
+                    "with cluster.on_loss = \"archive\" what is kept has archive = \"s3\": no broker can go on in another archive",
+                )
+            } else {
+                continue;
+            };
+            return Err(BrokerConfigError::Rule { rule, field, message: message.to_owned() });
+        }
+        Ok(())
     }
 
     pub(super) fn validate(&self) -> Result<(), BrokerConfigError> {
@@ -126,10 +154,19 @@ mod tests {
                 "cluster.advertise = \"a\": it must be HOST:PORT",
             ),
             ("ttl_ms = 100", "cluster.ttl_ms = 100"),
-            ("on_loss = 'archive'", "line 2"),
+            ("on_loss = 'elsewhere'", "line 2"),
         ] {
             let error = load(&format!("[cluster]\n{text}\n")).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");
+        }
+        let shared = "[cluster]\nname = 'c'\netcd = ['http://a']\non_loss = 'archive'\n[s3]\nbucket = 'b'\n[broker]\nkeep_dir = '/x'\n\
+                      [[broker.topics]]\npattern = 'k/#'\nkeep = true\n";
+        assert_eq!(load(&format!("{shared}archive = 's3'\n")).unwrap().cluster.on_loss, OnLoss::Archive);
+        for (rule, expected) in
+            [("", "what is kept has archive = \"s3\""), ("archive = 's3'\nspace = true", "no space is kept")]
+        {
+            let error = load(&format!("{shared}{rule}\n")).unwrap_err();
+            assert!(error.contains(expected), "{rule}: {error}");
         }
         let rounded = ClusterSettings { ttl_ms: 2_001, ..ClusterSettings::default() };
         assert_eq!(rounded.ttl(), Duration::from_secs(3));

@@ -30,6 +30,8 @@ use tracing::{info, warn};
 
 use super::archive::{Archive, ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog};
 use super::copied::Copied;
+use super::takeover::MAX_AHEAD;
+use super::trail::{Begun, Trail};
 
 /// How long an archive that failed is left alone.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
@@ -54,6 +56,8 @@ pub(crate) struct Archived {
     hurry: Arc<Hurry>,
     /// A publisher waits for what is not there yet.
     is_hurried: AtomicBool,
+    /// Another broker may go on in the archive: the publishers that begin here before the archive has them.
+    begun: Option<Begun>,
     /// Is called when more was copied, or nothing will be.
     changed: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -108,6 +112,8 @@ struct Copier {
     /// The archive has the same log as the disk.
     agrees: bool,
     copied: Copied,
+    /// The publishers at the end of the archive, for a broker that goes on there.
+    trail: Option<Trail>,
 }
 
 /// The counters of a topic and its archive.
@@ -171,9 +177,11 @@ impl Archived {
         copied: &Path,
         batch_bytes: usize,
         hurry: Arc<Hurry>,
+        trail: Option<Trail>,
     ) -> Self {
         let (reader, copied) = (disk.clone().durable_only(), Copied::open(copied));
-        let copier = Copier { reader, batch: Vec::new(), batch_bytes, agrees: false, copied };
+        let begun = trail.as_ref().map(|trail| trail.begun().clone());
+        let copier = Copier { reader, batch: Vec::new(), batch_bytes, agrees: false, copied, trail };
         Self {
             topic: topic.clone(),
             disk,
@@ -184,6 +192,7 @@ impl Archived {
             counters: Counters::default(),
             hurry,
             is_hurried: AtomicBool::new(false),
+            begun,
             changed: OnceLock::new(),
         }
     }
@@ -194,11 +203,40 @@ impl Archived {
         let _ = self.changed.set(Box::new(changed));
     }
 
-    /// The archive has the log below. None: it does not take the log.
+    /// The archive has the log below. None: it does not take the log. Where another broker may have gone on, the questions are for that one.
     pub(crate) fn confirmed(&self) -> Option<Position> {
-        let is_refused = matches!(self.state.lock().stage, Stage::Refused);
+        let is_none = self.is_refused() && self.begun.is_none();
         // Pairs with the release of `confirm`.
-        (!is_refused).then(|| self.confirmed.load(Ordering::Acquire))
+        (!is_none).then(|| self.confirmed.load(Ordering::Acquire))
+    }
+
+    /// Whether it does not take the log.
+    pub(crate) fn is_refused(&self) -> bool {
+        matches!(self.state.lock().stage, Stage::Refused)
+    }
+
+    /// Whether another broker that goes on in the archive would not have all that is here, and the archive takes it.
+    pub(crate) fn is_behind(&self) -> bool {
+        let takes = self.begun.is_some() && !self.is_failing() && !self.is_refused();
+        let confirmed = self.confirmed().filter(|_| takes);
+        confirmed.is_some_and(|confirmed| confirmed < self.disk.end())
+    }
+
+    /// Why the disk may not have the log up to here before the archive has more: another broker that goes on there must not use positions
+    /// that somebody has read. None: it may.
+    pub(crate) fn why_not_yet(&self, end: Position) -> Option<String> {
+        let begun = self.begun.as_ref()?;
+        if self.is_refused() {
+            return Some(
+                "another broker has gone on in the topic's archive, or the archive does not take the log"
+                    .into(),
+            );
+        }
+        let confirmed = self.confirmed.load(Ordering::Acquire);
+        let ahead = end.saturating_sub(confirmed.max(begun.archived()));
+        let is_far = ahead > MAX_AHEAD || begun.is_full();
+        is_far
+            .then(|| format!("the archive (cluster.on_loss = \"archive\") is {ahead} bytes behind the disk"))
     }
 
     /// What is below may be missing in the archive. It is read after [`confirmed`](Self::confirmed).
@@ -403,6 +441,8 @@ impl Archived {
         log: &dyn ArchiveLog,
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<Turn, ArchiveError> {
+        // Another broker has gone on there.
+        copier.agrees &= log.kept().end <= self.disk.end();
         self.compare(copier, log, is_stopped)?;
         let at = log.kept().end;
         let next = copier.next(at).map_err(disk_failed)?;
@@ -414,7 +454,8 @@ impl Archived {
         // A hole is noted before the archive passes it: a publisher must not take it for archived, also after a restart.
         let missing_below = if let Next::Hole { to, missed: true } = next { to } else { 0 };
         copier.copied.note(at..=end.max(at), missing_below).map_err(not_noted)?;
-        log.append(begin, &copier.batch)?;
+        let note = copier.note(at, end)?;
+        log.append_with(begin, &copier.batch, &note)?;
         let now = log.kept().end;
         if now != end {
             // An earlier call has succeeded after all, or somebody else writes.
@@ -425,6 +466,7 @@ impl Archived {
             self.counters.holes.fetch_add(1, Ordering::Relaxed);
             self.counters.hole_bytes.fetch_add(end - at, Ordering::Relaxed);
         }
+        copier.trail.iter_mut().for_each(|trail| trail.passed(end));
         self.confirm(&copier.copied, end);
         self.counters.bytes.fetch_add(end - at.max(begin), Ordering::Relaxed);
         self.note(&Ok(()));
@@ -541,6 +583,12 @@ fn disk_failed(error: ReadError) -> ArchiveError {
 }
 
 impl Copier {
+    /// What a broker that goes on behind a batch has to know.
+    fn note(&mut self, at: Position, end: Position) -> Result<Vec<u8>, ArchiveError> {
+        let Self { reader, trail: Some(trail), copied, .. } = self else { return Ok(Vec::new()) };
+        trail.note(at, end, copied.missing_below(), reader).map_err(disk_failed)
+    }
+
     /// Finds the batch that follows `at`. Batches contain whole deliveries, so that the archive can remove them from its
     /// front.
     fn next(&mut self, at: Position) -> Result<Next, ReadError> {

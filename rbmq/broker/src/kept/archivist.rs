@@ -15,6 +15,10 @@ use tracing::warn;
 use super::super::config::ArchiveOptions;
 use super::archive::Archive;
 use super::archived::{ArchiveLoad, Archived, Hurry, RETRY, Turn};
+use super::trail::Trail;
+
+/// How often it is looked whether a broker that stops has archived all.
+const FLUSH_LOOK: Duration = Duration::from_millis(5);
 
 /// The topics with an archive, by their buffers. Clones share the table.
 #[derive(Clone)]
@@ -44,13 +48,23 @@ impl Archives {
         self.0.archive.is_some()
     }
 
+    /// Whether one more topic may have the archive; if not, why.
+    pub(super) fn check_room(&self) -> Result<(), String> {
+        let (open, ArchiveOptions { max_topics, section, .. }) = (self.0.topics.lock().len(), self.0.options);
+        if open < max_topics {
+            return Ok(());
+        }
+        Err(format!("{open} topics have an archive, the limit ({section}.max_topics)"))
+    }
+
     /// How long a subscriber waits for the archive.
     pub(crate) fn replay_wait(&self) -> Duration {
         self.0.options.replay_wait
     }
 
     /// A topic that is to have an archive is open. `copied`: the file that says how far it was copied.
-    pub(super) fn add(&self, topic: &TopicName, bid: Bid, disk: Reader, copied: &Path) {
+    /// `trail`: the publishers, for a broker that may go on there.
+    pub(super) fn add(&self, topic: &TopicName, bid: Bid, disk: Reader, copied: &Path, trail: Option<Trail>) {
         let (mut topics, most) = (self.0.topics.lock(), self.0.options.max_topics);
         if !self.is_there() {
             warn!("topic '{topic}' is on disk only: the broker was started without an archive");
@@ -61,7 +75,7 @@ impl Archives {
             );
         } else {
             let (batch_bytes, hurry) = (self.0.options.batch_bytes, self.0.hurry.clone());
-            topics.insert(bid, Arc::new(Archived::new(topic, disk, copied, batch_bytes, hurry)));
+            topics.insert(bid, Arc::new(Archived::new(topic, disk, copied, batch_bytes, hurry, trail)));
         }
     }
 
@@ -77,6 +91,19 @@ impl Archives {
     /// The counters of a buffer. None if it has no archive.
     pub(crate) fn load(&self, bid: Bid) -> Option<ArchiveLoad> {
         self.get(bid).map(|topic| topic.load())
+    }
+
+    /// Waits until the archive has what the disk has, where another broker may go on there, and not for an archive that fails.
+    pub(crate) fn flush(&self, deadline: Instant) {
+        loop {
+            let topics: Vec<_> = self.0.topics.lock().values().cloned().collect();
+            let behind =
+                topics.iter().filter(|topic| topic.is_behind()).inspect(|topic| topic.hurry()).count();
+            if behind == 0 || Instant::now() >= deadline {
+                return;
+            }
+            std::thread::sleep(FLUSH_LOOK);
+        }
     }
 
     /// Starts the thread. None without an archive.
@@ -233,6 +260,7 @@ mod tests {
                 bid as Bid,
                 reader,
                 &dir.path().join(format!("{name}.archive")),
+                None,
             );
         }
         archives.get(0).unwrap().hurry();

@@ -29,6 +29,9 @@ pub enum KeepError {
     /// The rest of the descriptors is for clients.
     #[error(transparent)]
     Descriptors(#[from] TooFewDescriptors),
+    /// The topic needs an archive, and has none.
+    #[error("{0}")]
+    Archive(String),
     /// A file of the folder.
     #[error("{}: {source}", path.display())]
     File {

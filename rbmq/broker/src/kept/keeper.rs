@@ -15,12 +15,14 @@ use super::super::descriptors::have_room_for_kept_topic;
 use super::archived::Archived;
 use super::archivist::Archives;
 use super::clock::Clock;
-use super::copied;
+use super::copied::{self, Copied};
 use super::error::KeepError;
 use super::folder::{folder, read_name};
 use super::news::News;
 use super::scribe::{Scribe, ScribeThread};
 use super::store::{Recovered, Store, StoreOptions};
+use super::takeover::Taken;
+use super::trail::{Begun, Note, Trail};
 
 /// The logs of the kept topics, by their buffers. Clones share the tables.
 #[derive(Clone, Default)]
@@ -164,11 +166,48 @@ impl Keeper {
         self.logs.0.lock().unavailable.insert(topic.clone());
     }
 
-    /// A topic has a buffer. `archived`: bytes that the disk removes are kept in the archive.
-    pub(crate) fn opened(&mut self, topic: &TopicName, bid: Bid, reader: seglog::Reader, archived: bool) {
+    /// Opens the log of a topic that this broker was given in a term, as far as the archive has it.
+    pub(crate) fn open_taken(
+        &self,
+        topic: &TopicName,
+        options: &StoreOptions,
+        term: u64,
+        taken: Taken,
+    ) -> Result<(Store, Recovered, Trail), KeepError> {
+        self.archives.check_room().map_err(KeepError::Archive)?;
+        let Taken { epoch, from, archived } = taken;
+        let options =
+            StoreOptions { begin: Some((epoch, from.as_ref().map_or(0, |(at, _)| *at))), ..*options };
+        let (mut store, mut recovered) = self.open(topic, &options)?;
+        if recovered.epoch != epoch {
+            let (path, reason) = (self.dir.join(folder(topic)), "its log has another name".to_owned());
+            return Err(KeepError::Foreign { path, reason });
+        }
+        if let Some((at, Note { missing_below, next_number, places, .. })) = from {
+            let path = self.dir.join(folder(topic)).join(copied::FILE);
+            Copied::open(&path).note(at..=at, missing_below).map_err(KeepError::file(&path))?;
+            store.go_on(next_number, places.clone())?;
+            (recovered.next_number, recovered.places) = (next_number, places);
+        }
+        let Recovered { next_number, places, .. } = &recovered;
+        let note = Note { next_number: *next_number, places: places.clone(), ..Note::default() };
+        let trail = Trail::new(term, Begun::of(archived), store.log().end(), note);
+        store.tell_archive(trail.begun());
+        Ok((store, recovered, trail))
+    }
+
+    /// A topic has a buffer. `archived`: bytes that the disk removes are kept in the archive; `trail`: another broker may go on there.
+    pub(crate) fn opened(
+        &mut self,
+        topic: &TopicName,
+        bid: Bid,
+        reader: seglog::Reader,
+        archived: bool,
+        trail: Option<Trail>,
+    ) {
         if archived {
             let file = self.dir.join(folder(topic)).join(copied::FILE);
-            self.archives.add(topic, bid, reader.clone(), &file);
+            self.archives.add(topic, bid, reader.clone(), &file, trail);
         }
         self.names.insert(bid, topic.clone());
         let mut logs = self.logs.0.lock();

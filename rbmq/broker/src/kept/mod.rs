@@ -21,7 +21,8 @@
 //! * `clock`: times that do not go back;
 //! * `archive`: the store behind the disk, as a contract; `archived`: a topic that has it; `archivist`: the thread that copies;
 //!   `copied`: how far it came, in a file;
-//! * `older`: the bytes that a replay reads from the archive.
+//! * `older`: the bytes that a replay reads from the archive;
+//! * `trail`: how far the publishers are in the archive; `takeover`: how another broker goes on there; `takeovers`: its threads.
 
 mod archive;
 mod archived;
@@ -38,6 +39,9 @@ mod replay;
 mod replays;
 mod scribe;
 mod store;
+mod takeover;
+mod takeovers;
+mod trail;
 
 pub use archive::{Archive, ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog};
 pub(crate) use archived::{ArchiveLoad, Archived};
@@ -53,3 +57,6 @@ pub(crate) use replay::ReplayRequest;
 pub(crate) use replays::{ReplayThreads, Replays};
 pub(crate) use scribe::{Scribe, Written};
 pub(crate) use store::{Recovered, Store, StoreOptions};
+pub(crate) use takeover::{Taken, Wanted};
+pub(crate) use takeovers::{TakeOverHooks, TakeOvers};
+pub(crate) use trail::Trail;

@@ -10,7 +10,7 @@
 //! The bytes of a publisher in the log are contiguous in its own log, so the runs behind a snapshot say where it is. The journal
 //! has an entry only where that is not enough: a new publisher, and one that lost bytes before they came here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use rbmq_wire::Runs;
 use rocketbufs::fields::{FieldError, Reader};
@@ -324,7 +324,7 @@ mod tests {
 }
 
 /// The contents of a journal, and the runs behind its last snapshot.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Journaled {
     places: Places,
     /// The position of the last snapshot.
@@ -360,6 +360,21 @@ impl Journaled {
         for (place, _) in self.places.by_number.values_mut() {
             place.lacks_below = place.position;
         }
+    }
+
+    /// The publishers have so many bytes less, by their numbers.
+    pub(crate) fn take_away(&mut self, bytes: &HashMap<u32, u64>) {
+        for (place, _) in self.places.by_number.values_mut() {
+            let less = bytes.get(&place.number).copied().unwrap_or_default();
+            place.position = place.position.saturating_sub(less);
+        }
+    }
+
+    /// A number that no publisher has had, and those of the publishers that wrote last.
+    pub(crate) fn noted(&self, limit: usize) -> (u32, Vec<Place>) {
+        let mut places = self.places.clone();
+        places.shrink(limit);
+        (places.next_number(), places.all())
     }
 
     /// Stored runs behind the last snapshot, in order.

@@ -28,6 +28,7 @@ use super::error::KeepError;
 use super::folder::write_name;
 use super::news::{News, Stored};
 use super::places::{Entry, Journaled, Place, Places};
+use super::trail::Begun;
 
 /// Bytes of the topic's log between two snapshots of its publishers: a restarted broker reads at most so much. Fewer if fewer are kept.
 const SNAPSHOT_BYTES: u64 = 16 << 20;
@@ -54,6 +55,8 @@ pub(crate) struct StoreOptions {
     pub(crate) max_delivery: u64,
     /// The most publishers that are remembered.
     pub(crate) max_publishers: usize,
+    /// The name of a new log, and where it begins. None: a random one, at 0.
+    pub(crate) begin: Option<(Epoch, Position)>,
 }
 
 impl StoreOptions {
@@ -67,6 +70,8 @@ impl StoreOptions {
             .sync(SyncPolicy::BytesOrInterval(UNSYNCED_BYTES, self.sync))
             .retention(Retention { max_bytes: self.max_bytes, max_age: self.max_age, max_segments: None })
             .open_segments(16)
+            .log_id(self.begin.map(|(epoch, _)| epoch.0.to_le_bytes()))
+            .first_position(self.begin.map_or(0, |(_, at)| at))
     }
 
     fn journal(&self) -> Options {
@@ -114,6 +119,8 @@ pub(crate) struct Store {
     lacks_floor: bool,
     /// Who is told of appends, and of which topic.
     news: Option<(TopicName, News)>,
+    /// What the archive is told of publishers that begin.
+    begun: Option<Begun>,
 }
 
 /// Fills a log that is shorter than its journal says up to there. Says whether it was.
@@ -182,6 +189,7 @@ impl Store {
             last_time,
             lacks_floor,
             news: None,
+            begun: None,
         };
         // A log that was closed, or left by a killed process, needs no entry before the first delivery.
         if (crashed || is_short)
@@ -196,6 +204,20 @@ impl Store {
     /// Tells of appends from now on.
     pub(crate) fn tell(&mut self, topic: &TopicName, news: &News) {
         self.news = Some((topic.clone(), news.clone()));
+    }
+
+    /// Tells the archive of publishers that begin, from now on.
+    pub(crate) fn tell_archive(&mut self, begun: &Begun) {
+        self.begun = Some(begun.clone());
+    }
+
+    /// The log is new, and goes on where another broker's log ends that had these publishers.
+    ///
+    /// # Errors
+    /// The journal cannot be written.
+    pub(crate) fn go_on(&mut self, next_number: u32, places: Vec<Place>) -> Result<(), AppendError> {
+        self.places.restore(self.log.end(), next_number, places);
+        self.begin()
     }
 
     /// The clock of the topic's times.
@@ -220,6 +242,7 @@ impl Store {
         let is_local = place.key == SessionKey::BROKER;
         if !is_local && let Some(entry) = self.places.begins(at, place) {
             in_log(self.journal.append(&entry.encode()).map(drop), &self.dir)?;
+            self.begun.iter().for_each(|begun| begun.add(entry.clone()));
             self.places.shrink(self.max_publishers);
         }
         in_log(self.log.append_at(at, bytes).map(drop), &self.dir)?;

@@ -226,8 +226,15 @@ impl MergedLog {
 
     /// The delivery is on the disk, or at least in the memory of the system, before a subscriber can see it.
     fn append_kept(&mut self, place: &Place, [header, bytes]: [&[u8]; 2]) -> Result<Position, AppendError> {
-        let Self { writer, store: Some(store), failure, .. } = self else { return Err(AppendError::Ended) };
+        let Self { writer, store: Some(store), archive, failure, .. } = self else {
+            return Err(AppendError::Ended);
+        };
         let size = (header.len() + bytes.len()) as u64;
+        let early = archive.as_ref().and_then(|archive| archive.why_not_yet(store.log().end() + size));
+        if let Some(reason) = early {
+            wait_for_disk(writer, failure, reason);
+            return Err(AppendError::Disk);
+        }
         let mut segment = writer.segment(size, Some(Duration::ZERO)).map_err(append_error)?;
         let delivery = segment.bytes_mut();
         delivery[..header.len()].copy_from_slice(header);
@@ -243,16 +250,19 @@ impl MergedLog {
                 Ok(end)
             }
             Err(error) => {
-                let error = error.to_string();
-                if failure.as_ref() != Some(&error) {
-                    warn!("buffer {}: its publishers wait for the disk: {error}", writer.buffer().bid());
-                    *failure = Some(error);
-                }
+                wait_for_disk(writer, failure, error.to_string());
                 // Old data makes room, if the limits allow it.
                 let _ = store.apply_retention();
                 Err(AppendError::Disk)
             }
         }
+    }
+}
+
+fn wait_for_disk(writer: &OutWriter, failure: &mut Option<String>, reason: String) {
+    if failure.as_ref() != Some(&reason) {
+        warn!("buffer {}: its publishers wait for the disk: {reason}", writer.buffer().bid());
+        *failure = Some(reason);
     }
 }
 

@@ -12,6 +12,7 @@
 //! * `publishers`: the part of the broker: the states of the publishers;
 //! * `opening`: how topics are opened, and publishers accepted;
 //! * `moving`: topics that go to another member of a cluster; `leaving`: their publishers, without I/O;
+//! * `sharing`: topics whose log goes on in the archive at their next member; `shared`: what is known of them;
 //! * `members`: the table of the merged topics and their publishers, without I/O;
 //! * `topic`: a merged topic as the threads share it: the work of its owner, the wake-ups;
 //! * `mailbox`: the events that threads leave for the owner, and who that is;
@@ -33,6 +34,8 @@ mod merger;
 mod moving;
 mod opening;
 mod publishers;
+mod shared;
+mod sharing;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -32,7 +32,7 @@ impl MergedTopics {
             else {
                 continue;
             };
-            if tables.has(name) || planted::is(planted::NO_FENCE) {
+            if self.stays(tables, out_bid, name) || planted::is(planted::NO_FENCE) {
                 continue;
             }
             // Those of a broker that stops end with it.
@@ -82,7 +82,8 @@ impl MergedTopics {
             // Before STORED, which is then about what is lost, too.
             fx.push(Effect::Answer { key, message: lost_message(bid) });
         }
-        if let Some(position) = position {
+        // What the disk has and the archive has not, the next owner asks for again.
+        if let Some(position) = position.filter(|_| !tables.is_shared(&topic)) {
             let synced = if is_synced && has_all && !is_lost { position } else { 0 };
             fx.push(Effect::Answer { key, message: Control::Stored { bid, position, synced, archived: 0 } });
         }

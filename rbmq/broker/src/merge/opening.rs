@@ -9,10 +9,10 @@ use tracing::{info, warn};
 use super::super::cluster::Owner;
 use super::super::descriptors::have_room_for_kept_topic;
 use super::super::effects::{Effect, Effects};
-use super::super::kept::{KeepError, Recovered, Store, StoreOptions};
+use super::super::kept::{KeepError, Recovered, Store, StoreOptions, Taken, Trail, Wanted};
 use super::super::limits::{Refused, elsewhere, merge_ring_bytes, no_buffer, not_subscribed, over_quota};
 use super::super::rules::Rule;
-use super::super::session_key::{SessionKey, SourceBuffer};
+use super::super::session_key::{FormerPlace, SessionKey, SourceBuffer};
 use super::super::tables::{BROKER_SLOT_HOLD, BROKER_SLOT_NAME, Create, Tables};
 use super::super::topics::{Buffer, Stage as BufferStage};
 use super::index::Arrivals;
@@ -32,6 +32,7 @@ impl MergedTopics {
             stored.into_iter().partition(|topic| tables.settings.topics.of(topic).keep);
         others.iter().for_each(|topic| info!("topic '{topic}' is on the disk, and no rule keeps it now"));
         tables.cluster.iter().for_each(|cluster| kept.iter().for_each(|topic| cluster.has_log(topic)));
+        let kept = self.put_off(tables, kept);
         for (n, topic) in kept.iter().enumerate() {
             if let Err(too_few) = have_room_for_kept_topic() {
                 let (left, all) = (&kept[n..], kept.len());
@@ -124,6 +125,10 @@ impl MergedTopics {
                 let addresses = others.map(|other| other.addresses).next().unwrap_or_default();
                 return Err(elsewhere(&addresses, &create.topic));
             }
+            Owner::Here { term } if !self.is_open_in(tables, &create.topic, term) => {
+                info!("topic '{}' waits until its log is here", create.topic);
+                return self.wait_for_owner(tables, key, create);
+            }
             Owner::Here { .. } => {}
             Owner::Elsewhere { addresses } => {
                 let refused = elsewhere(&addresses, &create.topic);
@@ -170,7 +175,9 @@ impl MergedTopics {
         let conn = tables.sessions.get(key).map_or(0, |session| session.conn.id());
         let charge = tables.admission.charge_buffer(conn, size_bytes).map_err(over_quota)?;
         let (known, own) = (self.members.get(key, in_bid).and_then(|member| member.epoch), merged_to);
-        let (epoch, merged_to) = place_of(create, known, own);
+        // Another broker has what it says on its disk, and the next owner has the archive.
+        let former = create.place.filter(|_| !tables.is_shared(&create.topic));
+        let (epoch, merged_to) = place_of(former, known, own);
         let number = self.number_in(out_bid, key, create, tables.settings.merge_max_publishers)?;
         let start = start_at(epoch, merged_to);
         let Some(member) = self.members.get_mut(key, in_bid) else { return Ok(()) };
@@ -227,10 +234,39 @@ impl MergedTopics {
         topic: &TopicName,
         fx: &mut Effects,
     ) -> Result<Bid, Refused> {
+        self.open_topic_with(tables, topic, None, fx)
+    }
+
+    /// Makes a topic whose log goes on in the archive. Until now it may have come from another broker.
+    pub(super) fn open_taken(
+        &mut self,
+        tables: &mut Tables,
+        wanted: &Wanted,
+        taken: Taken,
+        fx: &mut Effects,
+    ) -> Result<(), Refused> {
+        let epoch = taken.epoch;
+        let out_bid = self.open_topic_with(tables, &wanted.topic, Some((wanted.term, taken)), fx)?;
+        fx.extend([Effect::HasLog { epoch, bid: out_bid }, Effect::PreferShorter(out_bid)]);
+        // What came from the owner before.
+        let others = tables.topics.of(&wanted.topic).iter().filter(|bid| **bid != out_bid);
+        let same =
+            others.filter(|bid| tables.topics.get(**bid).is_some_and(|buffer| buffer.epoch == Some(epoch)));
+        fx.extend(same.map(|from| Effect::EndLongPath { from: *from, to: out_bid }));
+        Ok(())
+    }
+
+    fn open_topic_with(
+        &mut self,
+        tables: &mut Tables,
+        topic: &TopicName,
+        taken: Option<(u64, Taken)>,
+        fx: &mut Effects,
+    ) -> Result<Bid, Refused> {
         let keeps = tables.settings.topics.of(topic).keep;
         let buffer = Buffer::opening(topic.clone(), SourceBuffer::BROKER, Framing::Merged, 0);
         let out_bid = tables.add_buffer(Buffer { stage: BufferStage::Live, kept: keeps, ..buffer })?;
-        self.open_log(tables, topic, out_bid).inspect_err(|_| fx.push(Effect::Remove(out_bid)))?;
+        self.open_log(tables, topic, out_bid, taken).inspect_err(|_| fx.push(Effect::Remove(out_bid)))?;
         if let (Some(info), Some(buffer)) = (tables.info(out_bid), tables.topics.get_mut(out_bid)) {
             buffer.epoch = Some(info.epoch);
             buffer.max_delivery_bytes = info.max_delivery_bytes;
@@ -240,8 +276,33 @@ impl MergedTopics {
         Ok(out_bid)
     }
 
+    fn open_store(
+        &self,
+        topic: &TopicName,
+        options: &StoreOptions,
+        taken: Option<(u64, Taken)>,
+    ) -> Result<Opened, Refused> {
+        let opened = match taken {
+            Some((term, taken)) => self
+                .keeper
+                .open_taken(topic, options, term, taken)
+                .map(|(store, recovered, trail)| ((store, recovered), Some(trail))),
+            None => self.keeper.open(topic, options).map(|kept| (kept, None)),
+        };
+        opened.map_err(|error| {
+            let reason = format!("what is kept of topic '{topic}' cannot be opened: {error}");
+            Refused::new(RefuseCode::Internal, reason)
+        })
+    }
+
     /// Makes the ring of a merged topic, with what the disk has of it.
-    fn open_log(&mut self, tables: &Tables, topic: &TopicName, out_bid: Bid) -> Result<(), Refused> {
+    fn open_log(
+        &mut self,
+        tables: &Tables,
+        topic: &TopicName,
+        out_bid: Bid,
+        taken: Option<(u64, Taken)>,
+    ) -> Result<(), Refused> {
         let rule = tables.settings.topics.of(topic);
         let size_bytes = rule.ring_bytes.unwrap_or(tables.settings.merge_ring_bytes);
         let retain_bytes = Some(tables.retained_bytes(rule, size_bytes));
@@ -249,11 +310,8 @@ impl MergedTopics {
         let mut options = BufferOptions::new().size_bytes(size_bytes).retain_bytes(retain_bytes);
         // The gateways receive the logs of all spaces.
         options = options.mapped_locally(Space::is_reserved(topic));
-        let kept = keeps.map(|keeps| self.keeper.open(topic, &keeps)).transpose();
-        let kept = kept.map_err(|error| {
-            let reason = format!("what is kept of topic '{topic}' cannot be opened: {error}");
-            Refused::new(RefuseCode::Internal, reason)
-        })?;
+        let kept = keeps.map(|keeps| self.open_store(topic, &keeps, taken)).transpose()?;
+        let (kept, trail) = kept.map_or((None, None), |(kept, trail)| (Some(kept), trail));
         if let Some((_, recovered)) = &kept {
             options = options.start(recovered.last.0).epoch(Some(recovered.epoch));
         }
@@ -276,7 +334,7 @@ impl MergedTopics {
         self.members.insert(out_bid, topic.clone(), merged.clone());
         if let (Some(recovered), Some(reader)) = (recovered, reader) {
             self.members.restore(out_bid, recovered.places, recovered.next_number);
-            self.keeper.opened(topic, out_bid, reader, rule.archive().is_some());
+            self.keeper.opened(topic, out_bid, reader, rule.archive().is_some(), trail);
             if let Some((archived, _)) = self.keeper.archived(out_bid) {
                 merged.set_archive(archived);
             }
@@ -284,6 +342,9 @@ impl MergedTopics {
         Ok(())
     }
 }
+
+/// A log on the disk and what was found there, and what the archive is told of its publishers.
+type Opened = ((Store, Recovered), Option<Trail>);
 
 /// The options of a topic's store on the disk.
 fn store_options(tables: &Tables, rule: &Rule, size_bytes: u64) -> StoreOptions {
@@ -294,6 +355,7 @@ fn store_options(tables: &Tables, rule: &Rule, size_bytes: u64) -> StoreOptions 
         sync: tables.settings.keep_sync(),
         max_delivery: size_bytes,
         max_publishers: tables.settings.merge_max_publishers,
+        begin: None,
     }
 }
 
@@ -326,11 +388,11 @@ pub(crate) fn check_form(create: &Create) -> Result<(), Refused> {
 
 /// The name of a publisher's log, and up to where brokers have it: this one, or the one that had the topic meanwhile.
 fn place_of(
-    create: &Create,
+    former: Option<FormerPlace>,
     epoch: Option<Epoch>,
     merged_to: Option<Position>,
 ) -> (Option<Epoch>, Option<Position>) {
-    match create.place {
+    match former {
         Some(place) if epoch.is_none_or(|epoch| epoch == place.epoch) => {
             (Some(place.epoch), merged_to.max(Some(place.position)))
         }

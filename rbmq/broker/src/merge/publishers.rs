@@ -19,6 +19,7 @@ use super::leaving::Moving;
 use super::local::{LocalPublisher, Wake};
 use super::log::Source;
 use super::members::{Due, Members, Stage};
+use super::shared::Sharing;
 
 /// The merged topics of the broker.
 pub(crate) struct MergedTopics {
@@ -26,12 +27,14 @@ pub(crate) struct MergedTopics {
     pub(super) index: MergeIndex,
     pub(super) keeper: Keeper,
     pub(super) moving: Moving,
+    /// None: no log goes on in the archive.
+    pub(super) sharing: Option<Sharing>,
 }
 
 impl MergedTopics {
     /// Without topics. The workers find the topics by `index`.
     pub(crate) fn new(index: MergeIndex, keeper: Keeper) -> Self {
-        Self { members: Members::default(), index, keeper, moving: Moving::default() }
+        Self { members: Members::default(), index, keeper, moving: Moving::default(), sharing: None }
     }
 
     /// Whether a topic is kept, by this or an earlier configuration.

@@ -136,8 +136,15 @@ impl MergedTopic {
     /// Publishers of the topic can wait for its archive.
     pub(super) fn set_archive(&self, archived: Arc<Archived>) {
         let Some(kept) = &self.kept else { return };
-        let watched = Arc::downgrade(kept);
-        archived.after_change(move || watched.upgrade().into_iter().for_each(|kept| kept.look()));
+        let (watched, itself, events) =
+            (Arc::downgrade(kept), Arc::downgrade(&archived), self.events.clone());
+        archived.after_change(move || {
+            watched.upgrade().into_iter().for_each(|kept| kept.look());
+            // Another broker may have gone on there.
+            if itself.upgrade().is_some_and(|archived| archived.is_refused()) {
+                events.event(inbox::Event::ClusterChanged);
+            }
+        });
         // An archive is set once.
         let _ = kept.archive.set(archived);
     }

@@ -36,6 +36,10 @@ impl Table {
     pub(super) fn set(&self, topic: &str, owner: Owner) {
         self.owners.lock().insert(topic.parse().unwrap(), owner);
     }
+
+    pub(super) fn set_others(&self, others: Vec<ClusterMember>) {
+        *self.others.lock() = others;
+    }
 }
 
 impl Cluster for Table {

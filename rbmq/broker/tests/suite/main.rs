@@ -17,6 +17,7 @@ mod patterns;
 mod policies;
 mod quotas;
 mod rights;
+mod sharing;
 mod spaces;
 mod stops;
 mod stored;

@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rbmq_broker::{Archive, ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog};
+use rbmq_broker::{Archive, ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog, TopicName};
 use rocketbufs::{Epoch, Position};
 
 /// The archive of one topic or several.
 #[derive(Default)]
 pub struct Memory {
     logs: Mutex<HashMap<Epoch, Arc<Log>>>,
+    names: Mutex<HashMap<(String, TopicName), Epoch>>,
     state: Arc<Switches>,
 }
 
@@ -35,6 +36,7 @@ struct Log {
 struct Kept {
     range: Range<Position>,
     batches: BTreeMap<Position, Vec<u8>>,
+    note: Vec<u8>,
 }
 
 fn down() -> ArchiveError {
@@ -139,11 +141,17 @@ impl Archive for Memory {
     fn open(&self, log: &ArchivedLog, _: &dyn Fn() -> bool) -> Result<Arc<dyn ArchiveLog>, ArchiveError> {
         self.state.pass()?;
         let switches = self.state.clone();
-        let kept = Mutex::new(Kept { range: log.first..log.first, batches: BTreeMap::new() });
+        let kept =
+            Mutex::new(Kept { range: log.first..log.first, batches: BTreeMap::new(), note: Vec::new() });
         let mut logs = self.logs.lock().unwrap();
         let log = logs.entry(log.epoch).or_insert_with(|| Arc::new(Log { switches, kept })).clone();
         self.state.is_open.store(true, Ordering::SeqCst);
         Ok(log)
+    }
+
+    fn name_of(&self, cluster: &str, topic: &TopicName, new: Epoch) -> Result<Epoch, ArchiveError> {
+        self.state.pass()?;
+        Ok(*self.names.lock().unwrap().entry((cluster.to_owned(), topic.clone())).or_insert(new))
     }
 }
 
@@ -153,6 +161,14 @@ impl ArchiveLog for Log {
     }
 
     fn append(&self, position: Position, bytes: &[u8]) -> Result<(), ArchiveError> {
+        self.append_with(position, bytes, &[])
+    }
+
+    fn note(&self) -> Vec<u8> {
+        self.kept.lock().unwrap().note.clone()
+    }
+
+    fn append_with(&self, position: Position, bytes: &[u8], note: &[u8]) -> Result<(), ArchiveError> {
         self.switches.pass()?;
         let mut kept = self.kept.lock().unwrap();
         let repeated = (kept.range.end.saturating_sub(position) as usize).min(bytes.len());
@@ -161,6 +177,9 @@ impl ArchiveLog for Log {
         let torn = self.switches.tears.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok();
         let bytes = if torn { &bytes[..bytes.len() / 2] } else { bytes };
         let begin = position.max(kept.range.end);
+        if begin + bytes.len() as u64 > kept.range.end {
+            kept.note = note.to_vec();
+        }
         kept.range.end = begin + bytes.len() as u64;
         if !bytes.is_empty() {
             kept.batches.insert(begin, bytes.to_vec());

@@ -35,6 +35,7 @@ impl Member {
             version: "1".into(),
             ttl: Duration::from_secs(2),
             on_loss,
+            archive: String::new(),
             seed: n as u64,
         };
         let membership = Membership::new(settings, 1).unwrap();

@@ -173,6 +173,7 @@ impl World {
             version: "1".into(),
             ttl: Duration::from_millis(TTL_MS),
             on_loss: self.on_loss,
+            archive: String::new(),
             seed: self.random.draw(),
         };
         self.nodes[n].machine = Some(Machine::new(settings));
@@ -339,8 +340,10 @@ fn run(seed: u64, on_loss: OnLoss) -> usize {
 
 #[test]
 fn a_group_has_one_owner_in_each_term_whatever_etcd_does() {
-    let moves: usize = (0..SEEDS).map(|seed| run(seed, OnLoss::NewLog)).sum();
-    assert!(moves > SEEDS as usize, "{moves} moves");
+    for on_loss in [OnLoss::NewLog, OnLoss::Archive] {
+        let moves: usize = (0..SEEDS).map(|seed| run(seed, on_loss)).sum();
+        assert!(moves > SEEDS as usize, "{moves} moves");
+    }
 }
 
 #[test]
@@ -359,6 +362,7 @@ fn member(id: &str, host: &str) -> Machine {
         version: "1".into(),
         ttl: Duration::from_millis(TTL_MS),
         on_loss: OnLoss::Wait,
+        archive: String::new(),
         seed: 1,
     })
 }
@@ -457,4 +461,37 @@ fn a_key_that_makes_no_sense_is_left_alone() {
     assert!(reason.contains(&key) && reason.contains("makes no sense"), "{reason}");
     settle(&mut machine, &mut model, base, 1);
     assert_eq!(model.keys[&key].value, b"?");
+}
+
+/// A broker with another archive would begin other logs for the topics that it gets. It is the one that comes later that has to change.
+#[test]
+fn a_member_with_another_archive_is_none() {
+    let (mut model, base) = (Model { revision: 1, ..Model::default() }, Instant::now());
+    let mut start = |id: &str, archive: &str| {
+        let mut machine = Machine::new(MemberSettings {
+            cluster: "c".into(),
+            id: id.into(),
+            addresses: vec![format!("{id}:1")],
+            host: id.into(),
+            version: "1".into(),
+            ttl: Duration::from_millis(TTL_MS),
+            on_loss: OnLoss::Archive,
+            archive: archive.into(),
+            seed: 1,
+        });
+        machine.owner(&format!("g-{id}"), true, base);
+        settle(&mut machine, &mut model, base, 1);
+        machine
+    };
+    let (mut first, mut same, mut other) = (start("b", "one"), start("c", "one"), start("a", "two"));
+    assert_eq!(first.owner("g-b", false, base), Owner::Here { term: 1 });
+    assert_eq!(same.owner("g-c", false, base), Owner::Here { term: 1 });
+    let Owner::Unsettled { reason } = other.owner("g-a", false, base) else { panic!("it has a group") };
+    assert_eq!(reason, "'g-a' gets an owner");
+    let why = other.status(base).degraded.unwrap();
+    assert!(why.contains("\"b\"") && why.contains("\"one\", and this one \"two\""), "{why}");
+    assert!(!other.is_starting());
+    // The others do not know it.
+    settle(&mut first, &mut model, base, 1);
+    assert_eq!((first.status(base).degraded, first.others().len()), (None, 0));
 }

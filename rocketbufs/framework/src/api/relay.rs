@@ -126,6 +126,14 @@ impl OutBuffer {
         }
     }
 
+    /// Ends a buffer that this process writes, whose log goes on elsewhere: its subscribers get the complete deliveries and then GONE, and may
+    /// continue with the same log in another buffer. Its bytes stay until [`OutBuffer::destroy`]. Returns the end of the log here.
+    pub fn leave(&self) -> Position {
+        // As for `destroy`.
+        let _writer = lock(&self.buffer.writer);
+        self.buffer.leave()
+    }
+
     /// Ends a spliced buffer although more bytes may arrive, as if its writer was gone: its subscribers get the complete
     /// deliveries and then GONE, and may continue with the same log in another buffer. The upstream subscription goes on, and its
     /// bytes are held, until [`OutBuffer::destroy`] or the end of that subscription. Returns the end of the log.

@@ -34,8 +34,14 @@ impl ArchiveLog for Notes {
 fn only_what_is_on_the_disk_is_copied_and_holes_are_kept() {
     let dir = tempfile::tempdir().unwrap();
     let mut log = Log::open(dir.path(), Options::default().sync(SyncPolicy::Never)).unwrap();
-    let archived =
-        Archived::new(&"a".parse().unwrap(), log.reader(), &dir.path().join("archive"), 250, Arc::default());
+    let archived = Archived::new(
+        &"a".parse().unwrap(),
+        log.reader(),
+        &dir.path().join("archive"),
+        250,
+        Arc::default(),
+        None,
+    );
     let notes = Arc::<Notes>::default();
     let copied = || {
         while archived.copy(&notes, || false) == Turn::Again {}
@@ -112,7 +118,7 @@ fn log(dir: &Path, len: usize) -> Log {
 }
 
 fn archived(log: &Log, copied: &Path) -> Archived {
-    Archived::new(&"a".parse().unwrap(), log.reader(), copied, 1 << 20, Arc::default())
+    Archived::new(&"a".parse().unwrap(), log.reader(), copied, 1 << 20, Arc::default(), None)
 }
 
 /// The end that another writer makes is not the own one, before the bytes were compared, and is read by nobody.

@@ -18,6 +18,7 @@ const OPTIONS: StoreOptions = StoreOptions {
     sync: Duration::from_millis(1),
     max_delivery: 1 << 20,
     max_publishers: 100,
+    begin: None,
 };
 
 fn topic() -> TopicName {

@@ -499,6 +499,15 @@ impl Buffer {
     /// Ends the log at its visible end while a writer may continue. An end that was set before stays. Returns
     /// the end.
     pub(crate) fn close(self: &Arc<Self>) -> Position {
+        self.finish(End::Closed)
+    }
+
+    /// The same, of a log that goes on elsewhere.
+    pub(crate) fn leave(self: &Arc<Self>) -> Position {
+        self.finish(End::Gone)
+    }
+
+    fn finish(self: &Arc<Self>, end: fn(Position) -> End) -> Position {
         // A thread that sees `has_end` waits for this lock to learn the position.
         let mut said = lock(&self.end);
         self.has_end.store(true, Ordering::Release);
@@ -506,7 +515,7 @@ impl Buffer {
         // delivering thread sees that the log has ended.
         rocketring::barrier::heavy();
         let boundary = self.log().map_or(0, |log| log.ring.boundary());
-        let end = said.get_or_insert(End::Closed(boundary)).position();
+        let end = said.get_or_insert(end(boundary)).position();
         drop(said);
         self.notify_end();
         end

@@ -1,0 +1,136 @@
+//! Topics whose log goes on in the archive, at whichever member of the cluster has them (`cluster.on_loss = "archive"`).
+//!
+//! ```text
+//!   not here ── this broker is the owner ──▶ wanted ── taken ──▶ open, in one term
+//!      ▲                                                           │ another owner or term, or another broker has gone on in the archive
+//!      └──────── closed ◀──── its publishers were sent away ───────┘
+//! ```
+//!
+//! A log is at one broker only, and the others receive it from there. So what a former owner has on its disk, and not in the archive, is read by
+//! nobody who reads on.
+
+use std::collections::{BTreeSet, HashMap};
+
+use rbmq_wire::TopicName;
+use rocketbufs::Bid;
+use tracing::{info, warn};
+
+use super::super::cluster::Owner;
+use super::super::effects::{Effect, Effects};
+use super::super::kept::{TakeOvers, Taken, Wanted};
+use super::super::limits::Refused;
+use super::super::tables::Tables;
+use super::publishers::MergedTopics;
+use super::shared::Sharing;
+
+impl MergedTopics {
+    /// From now on, logs go on in the archive.
+    pub(crate) fn share(&mut self, takeovers: TakeOvers) {
+        let (terms, failures, on_disk) = (HashMap::new(), HashMap::new(), BTreeSet::new());
+        self.sharing = Some(Sharing { takeovers, terms, failures, on_disk, is_closing: false });
+    }
+
+    /// Whether logs go on in the archive.
+    pub(crate) fn shares(&self) -> bool {
+        self.sharing.is_some()
+    }
+
+    /// Takes the topics that are shared out of those on the disk: they are opened when this broker has them.
+    pub(super) fn put_off(&mut self, tables: &Tables, topics: Vec<TopicName>) -> Vec<TopicName> {
+        let (shared, others) = topics.into_iter().partition(|topic| tables.is_shared(topic));
+        let Some(sharing) = &mut self.sharing else { return others };
+        sharing.on_disk = Vec::into_iter(shared).collect();
+        others
+    }
+
+    /// Whether a topic that is open here stays.
+    pub(super) fn stays(&self, tables: &Tables, out_bid: Bid, topic: &TopicName) -> bool {
+        let Some(sharing) = self.sharing.as_ref().filter(|_| tables.is_shared(topic)) else {
+            return tables.has(topic);
+        };
+        let is_fenced = self.archived(out_bid).is_some_and(|(archived, _)| archived.is_refused());
+        let term = sharing.terms.get(topic).copied();
+        !is_fenced && matches!(tables.owner(topic), Owner::Here { term: now } if term == Some(now))
+    }
+
+    /// This broker has a topic in a term. Whether the topic is open; one that is shared is opened soon otherwise, or when it was closed.
+    pub(super) fn is_open_in(&self, tables: &Tables, topic: &TopicName, term: u64) -> bool {
+        let Some(sharing) = self.sharing.as_ref().filter(|_| tables.is_shared(topic)) else { return true };
+        let Some(out_bid) = self.members.find(topic) else {
+            sharing.takeovers.want(topic, term);
+            return false;
+        };
+        self.stays(tables, out_bid, topic)
+    }
+
+    /// Whether shared topics wait until their publishers were sent away.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.sharing.as_ref().is_some_and(|sharing| sharing.is_closing)
+    }
+
+    /// Closes the shared topics that are not here any more, and asks for the logs of those that are.
+    pub(crate) fn settle_shared(&mut self, tables: &Tables, fx: &mut Effects) {
+        if self.sharing.is_none() {
+            return;
+        }
+        let mut is_closing = false;
+        for out_bid in self.members.all() {
+            let Some(topic) = self.members.name(out_bid).cloned() else { continue };
+            if !tables.is_shared(&topic) || self.stays(tables, out_bid, &topic) {
+                continue;
+            }
+            if self.has_leaving(out_bid) {
+                is_closing = true;
+                continue;
+            }
+            info!("topic '{topic}' is closed here: its log goes on where its owner is");
+            if let Some(sharing) = &mut self.sharing {
+                sharing.terms.remove(&topic);
+            }
+            fx.push(Effect::Leave(out_bid));
+        }
+        let Some(sharing) = &mut self.sharing else { return };
+        sharing.is_closing = is_closing;
+        let known = tables
+            .topics
+            .after(None)
+            .map(|(topic, _)| topic)
+            .chain(&sharing.on_disk)
+            .cloned()
+            .collect::<BTreeSet<_>>();
+        for topic in known.iter().filter(|topic| tables.is_shared(topic)) {
+            if let Owner::Here { term } = tables.owner(topic) {
+                self.is_open_in(tables, topic, term);
+            }
+        }
+    }
+
+    /// Whether publishers of a topic are to be told, or are being told, where it is.
+    fn has_leaving(&self, out_bid: Bid) -> bool {
+        let is_of = |(key, bid)| self.members.get(key, bid).is_some_and(|member| member.out_bid == out_bid);
+        self.moving.stopping.iter().any(|(of, _)| *of == out_bid)
+            || self.moving.leaving.iter().copied().any(is_of)
+    }
+
+    /// The log of a topic is here.
+    pub(crate) fn on_taken(&mut self, tables: &mut Tables, wanted: &Wanted, taken: Taken, fx: &mut Effects) {
+        let Wanted { topic, term } = wanted;
+        let is_owner = matches!(tables.owner(topic), Owner::Here { term: now } if now == *term);
+        let Some(sharing) = self.sharing.as_mut().filter(|_| is_owner && self.members.find(topic).is_none())
+        else {
+            return;
+        };
+        sharing.terms.insert(topic.clone(), *term);
+        let opened = self.open_taken(tables, wanted, taken, fx);
+        let Some(sharing) = &mut self.sharing else { return };
+        let Err(Refused { reason, .. }) = opened else { return drop(sharing.failures.remove(topic)) };
+        // Its folder may be in use still.
+        sharing.terms.remove(topic);
+        sharing.takeovers.want_later(topic, *term);
+        if sharing.failures.get(topic) != Some(&reason) {
+            warn!("topic '{topic}' is not available: {reason}");
+            sharing.failures.insert(topic.clone(), reason);
+        }
+        self.keeper.failed(topic);
+    }
+}

@@ -1,0 +1,240 @@
+//! Topics whose log goes on in the archive when their owner is gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rbmq::{ConfirmError, ConfirmLevel, Event, Notice, Publisher, StartFrom, Subscriber, TopicWriter};
+use rbmq_broker::{Broker, BrokerConfig, ClusterMember, OnLoss, Owner, Parts};
+use rocketbufs::Position;
+use tempfile::TempDir;
+
+use crate::cluster::{LONG, Table, config, options, subscribe};
+use crate::memory::Memory;
+
+const TOPIC: &str = "k/a";
+
+/// Brokers with one archive, which gets a batch every hour, unless somebody waits for it.
+struct Members {
+    archive: Arc<Memory>,
+    brokers: Vec<Option<Broker>>,
+    configs: Vec<BrokerConfig>,
+    tables: Vec<Arc<Table>>,
+    _dirs: Vec<TempDir>,
+    term: u64,
+}
+
+impl Members {
+    fn new(count: usize) -> Self {
+        let dirs: Vec<TempDir> = (0..count).map(|_| tempfile::tempdir().unwrap()).collect();
+        let configs: Vec<BrokerConfig> = dirs.iter().map(shared_config).collect();
+        let tables: Vec<Arc<Table>> = (0..count).map(|_| Arc::default()).collect();
+        for (n, table) in tables.iter().enumerate() {
+            let others = (0..count).filter(|other| *other != n);
+            let member = |n: usize| ClusterMember {
+                id: n.to_string(),
+                addresses: vec![configs[n].broker.listen.clone()],
+            };
+            table.set_others(others.map(member).collect());
+            table.set(TOPIC, Owner::Unsettled { reason: "the test says so".into() });
+        }
+        let (archive, brokers) = (Arc::default(), (0..count).map(|_| None).collect());
+        let mut members = Self { archive, brokers, configs, tables, _dirs: dirs, term: 0 };
+        (0..count).for_each(|n| members.start(n));
+        members
+    }
+
+    fn start(&mut self, n: usize) {
+        let parts = Parts { archive: Some(self.archive.clone()), cluster: Some(self.tables[n].clone()) };
+        self.brokers[n] = Some(Broker::start_with(self.configs[n].clone(), parts).unwrap());
+    }
+
+    /// As `kill -9`, as far as others see.
+    fn kill(&mut self, n: usize) {
+        drop(self.brokers[n].take());
+    }
+
+    fn addr(&self, n: usize) -> String {
+        self.configs[n].broker.listen.clone()
+    }
+
+    /// Gives the topic to a member in a new term, and tells these members.
+    fn give(&mut self, to: usize, told: &[usize]) {
+        self.term += 1;
+        for n in told {
+            let elsewhere = Owner::Elsewhere { addresses: vec![self.addr(to)] };
+            self.tables[*n].set(TOPIC, if *n == to { Owner::Here { term: self.term } } else { elsewhere });
+        }
+        let told = told.iter().filter_map(|n| self.brokers[*n].as_ref());
+        told.for_each(|broker| broker.watch().cluster_changed());
+    }
+
+    fn writer(&self, at: usize) -> TopicWriter {
+        Publisher::connect(&self.addr(at)).unwrap().topic_with(TOPIC, options()).unwrap()
+    }
+
+    fn read(&self, at: usize, count: u64) -> Vec<Seen> {
+        read(&mut subscribe(&self.addr(at), TOPIC), count)
+    }
+}
+
+fn shared_config(dir: &TempDir) -> BrokerConfig {
+    let mut config = config(dir.path());
+    let mut rules: Vec<_> = config.broker.topics.iter().take(1).cloned().collect();
+    rules[0].kafka = true;
+    config.broker.topics = rules.into();
+    config.kafka.brokers = "in memory".into();
+    config.kafka.batch_ms = 3_600_000;
+    (config.cluster.name, config.cluster.on_loss) = ("c".into(), OnLoss::Archive);
+    config
+}
+
+/// What a subscriber sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    /// Messages with these numbers, one after the other.
+    Numbers(u64, u64),
+    /// Positions that are lost.
+    Lost(Position, Position),
+}
+
+/// Reads up to a message.
+fn read(subscriber: &mut Subscriber, last: u64) -> Vec<Seen> {
+    let mut seen = Vec::<Seen>::new();
+    loop {
+        match subscriber.next_event(Some(LONG)).unwrap().unwrap_or_else(|| panic!("{seen:?}")) {
+            Event::Batch(batch) => {
+                for record in batch.records() {
+                    let n = u64::from_le_bytes(record.try_into().unwrap());
+                    match seen.last_mut() {
+                        Some(Seen::Numbers(_, end)) if *end == n => *end += 1,
+                        _ => seen.push(Seen::Numbers(n, n + 1)),
+                    }
+                }
+                if matches!(seen.last(), Some(Seen::Numbers(_, end)) if *end == last) {
+                    return seen;
+                }
+            }
+            Event::Notice(Notice::Lost { from, to, .. }) => match seen.last_mut() {
+                Some(Seen::Lost(_, end)) if *end == from => *end = to,
+                _ => seen.push(Seen::Lost(from, to)),
+            },
+            Event::Notice(_) => {}
+            other => panic!("{other:?} behind {seen:?}"),
+        }
+    }
+}
+
+fn publish(writer: &mut TopicWriter, numbers: std::ops::Range<u64>) -> Position {
+    numbers.map(|n| writer.publish(&n.to_le_bytes()).unwrap()).last().unwrap()
+}
+
+fn confirm(writer: &mut TopicWriter, at: Position, level: ConfirmLevel) {
+    writer.confirm(at, level, Some(LONG)).unwrap();
+}
+
+/// What was confirmed is there once, what was not comes again, and the positions between are told.
+#[test]
+fn the_next_owner_goes_on_where_the_archive_ends() {
+    let mut members = Members::new(3);
+    members.give(0, &[0, 1, 2]);
+    let mut writer = members.writer(1);
+    let archived = publish(&mut writer, 0..100);
+    confirm(&mut writer, archived, ConfirmLevel::Archived);
+    let end = members.archive.end();
+    let stored = publish(&mut writer, 100..120);
+    confirm(&mut writer, stored, ConfirmLevel::Synced);
+    let mut there = subscribe(&members.addr(2), TOPIC);
+    assert_eq!(read(&mut there, 120), [Seen::Numbers(0, 120)]);
+    members.kill(0);
+    members.give(1, &[1, 2]);
+    let all = publish(&mut writer, 120..140);
+    confirm(&mut writer, all, ConfirmLevel::Archived);
+    let seen = members.read(1, 140);
+    let [Seen::Numbers(0, 100), Seen::Lost(from, to), Seen::Numbers(100, 140)] = seen[..] else {
+        panic!("{seen:?}")
+    };
+    assert!(from == end && to > from + (4 << 30), "{from} {to} {end}");
+    // Who has read what the archive did not get is told how far that goes, and gets it again.
+    let seen = read(&mut there, 140);
+    let [Seen::Lost(read, behind), Seen::Numbers(100, 140)] = seen[..] else { panic!("{seen:?}") };
+    assert!(read > from && behind == to, "{seen:?}");
+    // The owner of before has nothing that anybody reads.
+    members.start(0);
+    members.give(0, &[0, 1, 2]);
+    let all = publish(&mut writer, 140..150);
+    confirm(&mut writer, all, ConfirmLevel::Archived);
+    let seen = members.read(0, 150);
+    // A member may still have for a moment what the first owner gave it.
+    let [
+        Seen::Numbers(0, 100 | 120),
+        Seen::Lost(..),
+        Seen::Numbers(100, 140),
+        Seen::Lost(..),
+        Seen::Numbers(140, 150),
+    ] = seen[..]
+    else {
+        panic!("{seen:?}")
+    };
+}
+
+/// An owner that is started again goes on with its disk: nothing is lost, and nothing is left out.
+#[test]
+fn an_owner_that_comes_back_in_its_term_has_all_that_its_disk_has() {
+    let mut members = Members::new(1);
+    members.give(0, &[0]);
+    let mut writer = members.writer(0);
+    let archived = publish(&mut writer, 0..10);
+    confirm(&mut writer, archived, ConfirmLevel::Archived);
+    let stored = publish(&mut writer, 10..20);
+    confirm(&mut writer, stored, ConfirmLevel::Synced);
+    members.kill(0);
+    members.start(0);
+    members.tables[0].set(TOPIC, Owner::Here { term: 1 });
+    members.brokers[0].as_ref().unwrap().watch().cluster_changed();
+    let all = publish(&mut writer, 20..30);
+    confirm(&mut writer, all, ConfirmLevel::Archived);
+    assert_eq!(members.read(0, 30), [Seen::Numbers(0, 30)]);
+}
+
+/// An owner that has not heard that it is none confirms nothing more, and what it has taken since comes again where the topic is.
+#[test]
+fn an_owner_of_before_is_fenced_by_the_archive() {
+    let mut members = Members::new(3);
+    members.give(0, &[0, 1, 2]);
+    let mut late = members.writer(0);
+    let archived = publish(&mut late, 0..50);
+    confirm(&mut late, archived, ConfirmLevel::Archived);
+    let mut far = subscribe(&members.addr(2), TOPIC);
+    assert_eq!(read(&mut far, 50), [Seen::Numbers(0, 50)]);
+    members.give(1, &[1, 2]);
+    let mut other = members.writer(1);
+    let position = publish(&mut other, 1_000..1_010);
+    confirm(&mut other, position, ConfirmLevel::Archived);
+    // Others receive from the owner, although the one before lives and offers the log still.
+    let seen = read(&mut far, 1_010);
+    assert!(matches!(seen[..], [Seen::Lost(..), Seen::Numbers(1_000, 1_010)]), "{seen:?}");
+    let position = publish(&mut late, 50..60);
+    let early = late.confirm(position, ConfirmLevel::Archived, Some(Duration::from_millis(300)));
+    assert!(early.is_err(), "{early:?}");
+    let is_told = matches!(early, Err(ConfirmError::NotStored { .. }));
+    let addr = members.addr(1);
+    members.tables[0].set(TOPIC, Owner::Elsewhere { addresses: vec![addr] });
+    members.brokers[0].as_ref().unwrap().watch().cluster_changed();
+    let last = publish(&mut late, 60..70);
+    confirm(&mut late, last, ConfirmLevel::Archived);
+    let seen = members.read(1, 70);
+    assert!(
+        matches!(
+            seen[..],
+            [Seen::Numbers(0, 50), Seen::Lost(..), Seen::Numbers(1_000, 1_010), Seen::Numbers(50, 70)]
+        ),
+        "{is_told} {seen:?}"
+    );
+    // The log of before is not at its old place any more.
+    let mut subscriber = Subscriber::connect(&members.addr(0)).unwrap();
+    subscriber.subscribe_from(TOPIC, StartFrom::Oldest).unwrap();
+    let more = publish(&mut late, 70..80);
+    confirm(&mut late, more, ConfirmLevel::Archived);
+    let seen = read(&mut subscriber, 80);
+    assert!(!seen.iter().any(|seen| matches!(seen, Seen::Numbers(..=50, 60..70))), "{seen:?}");
+}
