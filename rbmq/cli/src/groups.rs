@@ -23,6 +23,9 @@ pub(super) struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// List the groups of the topics that the user may subscribe to
+    #[command(after_help = "Examples:
+  rbmq groups list
+  rbmq groups list --json")]
     List {
         /// Print one JSON object per group and line
         #[arg(long)]
@@ -31,6 +34,9 @@ enum Command {
         client: ClientArgs,
     },
     /// Show a group: how far it is, and how it works
+    #[command(after_help = "Examples:
+  rbmq groups show orders billing
+  rbmq groups show orders billing --json")]
     Show {
         #[command(flatten)]
         of: Of,
@@ -41,6 +47,9 @@ enum Command {
         client: ClientArgs,
     },
     /// Let a group begin anew. What its workers have and have not acknowledged is forgotten
+    #[command(after_help = "Examples:
+  rbmq groups reset orders billing --to oldest
+  rbmq groups reset orders billing --to 4096")]
     Reset {
         #[command(flatten)]
         of: Of,
@@ -51,6 +60,8 @@ enum Command {
         client: ClientArgs,
     },
     /// Forget a group, and end its workers
+    #[command(after_help = "Examples:
+  rbmq groups delete orders billing")]
     Delete {
         #[command(flatten)]
         of: Of,
