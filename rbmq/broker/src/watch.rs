@@ -5,18 +5,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use rbmq_groups::Limits;
-use rbmq_wire::{GroupStats, TopicStats};
+use rbmq_wire::TopicStats;
 use rocketbufs::{Bid, Context, ROut};
 
 use super::cluster::{Cluster, ClusterStatus};
-use super::config::BrokerConfig;
 use super::counters::Census;
 use super::feed::FeedValues;
 use super::feeds::Feeds;
 use super::foreign_connections::ForeignConnections;
-use super::gate::{AllGatewayCounters, Desk, GatewayCounters};
-use super::groups::{GroupLimits, Groups, Parts};
+use super::gate::{AllGatewayCounters, GatewayCounters};
 use super::inbox::{Event, Sender};
 use super::kept::{ArchiveLoad, Archives, KeptLoad, KeptLogs, Replays, Scribe};
 use super::merge::{MergeIndex, TableLoad};
@@ -38,7 +35,6 @@ pub struct Watch {
     pub(super) gateways: AllGatewayCounters,
     pub(super) kept_logs: KeptLogs,
     pub(super) replays: Replays,
-    pub(super) groups: Groups,
     pub(super) archives: Archives,
     pub(super) scribe: Scribe,
     pub(super) cluster: Option<Arc<dyn Cluster>>,
@@ -135,23 +131,6 @@ impl Watch {
     /// The number of subscribers that read from the disk, and of those that wait for their turn.
     pub(crate) fn replays(&self) -> (usize, usize) {
         self.replays.counts()
-    }
-
-    /// Starts the thread of the groups, if topics can be kept.
-    pub(crate) fn start_groups(&self, config: &BrokerConfig, desk: &Desk) -> std::io::Result<()> {
-        if config.broker.keep_dir.is_empty() {
-            return Ok(());
-        }
-        let (logs, events) = (self.kept_logs.clone(), self.events.clone());
-        let admission = desk.admission.clone();
-        let of_one = Limits { max_pending: config.broker.max_group_pending, ..Limits::default() };
-        let limits = GroupLimits { max_groups: config.broker.max_groups, of_one };
-        self.groups.start(Parts { dir: (&config.broker.keep_dir).into(), logs, events, admission, limits })
-    }
-
-    /// The groups that share topics.
-    pub fn groups(&self) -> Vec<GroupStats> {
-        self.groups.stats()
     }
 
     /// The counters and tables of the broker's thread.

@@ -2,7 +2,6 @@
 
 pub(crate) mod deadline;
 pub(crate) mod error;
-pub(crate) mod group_error;
 pub(crate) mod level;
 pub(crate) mod login;
 pub(crate) mod options;

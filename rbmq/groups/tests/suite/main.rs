@@ -1,5 +1,0 @@
-//! The tests of groups.
-
-mod journal;
-mod limits;
-mod model;
