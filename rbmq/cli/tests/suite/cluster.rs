@@ -341,3 +341,19 @@ fn topics_of_a_killed_or_drained_broker_go_on_elsewhere_with_new_logs() {
     world.wait_for_members("up", 3);
     drop(world.folder);
 }
+
+#[test]
+fn logs_that_go_on_in_the_archive_are_refused_as_long_as_messages_could_be_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rbmq.toml");
+    let text = format!(
+        "[broker]\nkeep_dir = '{}'\n[[broker.topics]]\npattern = 'a'\nkeep = true\narchive = 's3'\n[s3]\nbucket = 'b'\n\
+         [cluster]\nname = 'c'\netcd = ['http://127.0.0.1:1']\non_loss = 'archive'\n",
+        dir.path().join("kept").display()
+    );
+    std::fs::write(&path, text).unwrap();
+    let mut serve = rbmq(["serve", "--listen", "127.0.0.1:0", "--config", path.to_str().unwrap()]);
+    serve.env("AWS_ACCESS_KEY_ID", "a").env("AWS_SECRET_ACCESS_KEY", "b");
+    let refused = Process::start(serve).finish();
+    assert!(refused.stderr.contains("cluster.on_loss") && !refused.status.success(), "{}", refused.stderr);
+}
