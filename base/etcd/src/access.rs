@@ -31,7 +31,7 @@ pub fn running_system() -> String {
     format!("{} {}", read("/proc/sys/kernel/random/boot_id"), read("/proc/sys/kernel/hostname"))
 }
 
-/// What the section `[cluster]` says of etcd. An empty text is what was not said.
+/// The part of the section `[cluster]` that is about etcd. An empty text stands for a value that the section does not have.
 #[derive(Debug, Clone, Default)]
 pub struct Access<'a> {
     /// The addresses: `cluster.etcd`.

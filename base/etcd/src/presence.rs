@@ -5,7 +5,7 @@
 //!   Presented::seen ◀──             ◀── watch   at most once in a pace; a snapshot is the truth
 //! ```
 //!
-//! One key names the program, and nobody else may have it. The others are written only while that one is its own. While etcd is away, the
+//! The first key names the program, and nobody else may have it. The other keys are written only while the first is its own. While etcd is away, the
 //! program goes on with what it has seen. The lease is renewed by the thread that asks the program for its keys: a program that stands still
 //! loses it.
 
@@ -43,7 +43,7 @@ pub trait Presented: Send {
     /// All keys of all programs, when some have changed.
     fn seen(&mut self, snapshot: &Snapshot);
 
-    /// What does not work now, for people; none: all is well.
+    /// The reason, for people, why something does not work now; none: all is well.
     fn told(&mut self, degraded: Option<&str>);
 }
 
@@ -63,7 +63,7 @@ pub struct PresenceSettings {
 /// How a program is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PresenceStatus {
-    /// What does not work, for people. None: all is well.
+    /// The reason, for people, why something does not work. None: all is well.
     pub degraded: Option<String>,
     /// Whether the keys are there, as far as is known.
     pub is_known: bool,
@@ -133,7 +133,7 @@ struct Worker {
     lease: Option<(i64, Instant)>,
     /// The key that names the program as the last snapshot had it.
     named: Option<KeyValue>,
-    /// What was written with the lease.
+    /// The values that were written with the lease.
     written: BTreeMap<String, Vec<u8>>,
     /// The last snapshot, and when another one is due.
     revision: i64,
@@ -357,7 +357,7 @@ impl Worker {
                 Ok(News::Changed { .. }) => self.is_changed = true,
                 Err(error) => {
                     info!("the watch of the cluster begins again: {error}");
-                    // What it has missed.
+                    // The watch has missed changes.
                     (self.watch, self.is_changed) = (None, true);
                 }
             }

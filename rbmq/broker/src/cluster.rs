@@ -46,7 +46,7 @@ pub struct ClusterMember {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClusterStatus {
-    /// What does not work, for people. None: all is well.
+    /// The reason, for people, why something does not work. None: all is well.
     pub degraded: Option<String>,
     /// The members that live, with this one.
     pub members: usize,

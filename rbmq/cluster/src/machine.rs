@@ -101,7 +101,7 @@ pub enum Owner {
 /// How a member is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Status {
-    /// What does not work, for people. None: all is well.
+    /// The reason, for people, why something does not work. None: all is well.
     pub degraded: Option<String>,
     /// The brokers that live, as far as this one knows.
     pub members: usize,

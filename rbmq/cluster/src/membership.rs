@@ -320,7 +320,7 @@ impl Worker {
                 Err(error) => {
                     info!("the watch of the cluster begins again: {error}");
                     self.watch = None;
-                    // What it has missed.
+                    // The watch has missed changes.
                     self.shared.machine.lock().changed(Instant::now());
                 }
             }
