@@ -254,9 +254,7 @@ fn others_know_that_a_broker_ends_while_its_subscribers_still_read() {
     let process = world.brokers[ends].process.as_mut().unwrap();
     process.process.signal("TERM");
     world.wait_for_members("away", 1);
-    let process = world.brokers[ends].process.as_mut().unwrap();
-    assert!(process.process.is_running(), "its subscriber has not read all");
-    // As soon as that has all, the broker is gone.
+    // The broker is there until the subscriber has all, in its memory or read.
     for _ in 0..15 {
         assert_eq!(slow.recv(Some(LONG)).unwrap().expect("a message").bytes, text.as_bytes());
     }
