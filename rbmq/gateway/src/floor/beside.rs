@@ -17,6 +17,9 @@ use crate::protocol::{Bus as _, PublishError, Ticket};
 /// How long a gateway that stops waits for the broker to take what is published, and to confirm it before.
 pub(super) const FINISH: Duration = Duration::from_secs(5);
 
+/// How often a gateway that stops tries again to publish what clients have sent.
+pub(super) const PUBLISH_RETRY: Duration = Duration::from_millis(5);
+
 impl Topics {
     /// A topic that was opened may be in a space that is not known yet: then the space is open from now on. Returns whether it is so.
     pub(super) fn enter_space(&mut self, writer: &TopicWriter) -> bool {
@@ -136,13 +139,22 @@ impl Topics {
 
     /// The gateway stops. Waits until a broker in another process has what was published, and keeps no place for this gateway.
     pub(crate) fn finish(&mut self, subscriber: &mut Subscriber) {
+        let until = Instant::now() + FINISH;
+        if let Some(confirms) = &self.confirms {
+            confirms.receiving.end();
+            self.leave(subscriber);
+            // What finds no room in the rings finds it when the broker has taken what is there.
+            while !self.is_flushed() && Instant::now() < until {
+                self.flush();
+                std::thread::sleep(PUBLISH_RETRY);
+            }
+        }
         if !self.is_flushed() {
             warn!("messages of clients are lost: the broker has had no room for them");
         }
-        let Some(confirms) = &self.confirms else { return };
-        confirms.receiving.end();
-        self.leave(subscriber);
-        let until = Instant::now() + FINISH;
+        if self.confirms.is_none() {
+            return;
+        }
         let left = || Some(until.saturating_duration_since(Instant::now()));
         let spaces = self.spaces.iter().map(|space| space.flush(left()));
         let topics = self.open.values().map(|open| open.way.writer.flush(left()));

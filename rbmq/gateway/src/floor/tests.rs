@@ -1,8 +1,10 @@
 //! The floor with a small protocol: lines `sub FILTER`, `wait FILTER`, which nothing overtakes, `pub TOPIC TEXT`, `echo TEXT`, `many LETTER`, `nap X`,
-//! which waits for the end of the round, `hold X`, after which nothing is sent for a moment, `end`. A message is framed as `TOPIC TEXT`.
+//! which waits for the end of the round, `hold X`, after which nothing is sent for a moment, `fill TOPICS`, which publishes more than their logs have room for
+//! and has the gateway stop, `end`. A message is framed as `TOPIC TEXT`.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rbmq::{Publisher, SlowPolicy, Subscriber};
@@ -24,6 +26,10 @@ const LONG: Duration = Duration::from_secs(30);
 /// The letters of an answer to `many`.
 const MANY: usize = 100_000;
 
+/// The messages of `fill`, of 8 kB: more than fits into the log (4 MiB) and the ring of a gateway (2 MiB) that reads nothing, and less than that and what
+/// waits for room.
+const FILLS: usize = 788;
+
 #[derive(Default)]
 struct Lines {
     subscribers: Levels<Vec<ConnId>>,
@@ -34,6 +40,8 @@ struct Lines {
     napping: Vec<ConnId>,
     rested: Vec<ConnId>,
     hold: Option<Hold>,
+    /// How the gateway is told to stop.
+    bell: Arc<OnceLock<Bell>>,
     /// What sessions would have subscribed to before.
     begins_with: Option<TopicFilter>,
 }
@@ -47,6 +55,13 @@ struct Hold {
     blocked: Vec<ConnId>,
 }
 
+impl Hold {
+    /// For a moment from now on.
+    fn by(conn: ConnId) -> Self {
+        Self { by: conn, until: Instant::now() + Duration::from_millis(300), rounds: 0, blocked: Vec::new() }
+    }
+}
+
 impl Lines {
     /// Whether a connection has to wait until the end of the round, as it did not before.
     fn is_tired(&mut self, conn: ConnId) -> bool {
@@ -56,6 +71,24 @@ impl Lines {
             None => self.napping.push(conn),
         }
         rested.is_none()
+    }
+
+    /// Publishes what the logs of topics have room for, and what is on the way there, and has the gateway stop.
+    fn fill(&self, conn: ConnId, topics: &str, cx: &mut Cx<'_>) {
+        let (text, began) = ("x".repeat(8000), Instant::now());
+        for topic in topics.split(' ').map(|topic| topic.parse().expect("a name")) {
+            for number in 0..FILLS {
+                let message = format!("{number} {text}");
+                // The log may be about to take what came before.
+                while let Err(error) = cx.bus.publish(&topic, &[], message.as_bytes()) {
+                    assert_eq!(error, PublishError::Full);
+                    assert!(began.elapsed() < LONG, "there is room for {number} messages");
+                    std::thread::yield_now();
+                }
+            }
+        }
+        cx.out.send(conn, b"filled\n");
+        self.bell.get().expect("there is one").stop();
     }
 
     /// Whether a filter is in force that nothing of the connection overtakes.
@@ -119,10 +152,7 @@ impl Protocol for Lines {
                 }
                 Some(("nap", _)) if self.is_tired(conn) => return Taken::Blocked(used),
                 Some(("nap", _)) => {}
-                Some(("hold", _)) => {
-                    let until = Instant::now() + Duration::from_millis(300);
-                    self.hold = Some(Hold { by: conn, until, rounds: 0, blocked: Vec::new() });
-                }
+                Some(("hold", _)) => self.hold = Some(Hold::by(conn)),
                 Some(("many", letter)) => {
                     cx.out.send(conn, letter.repeat(MANY).as_bytes());
                     cx.out.send(conn, b"\n");
@@ -136,6 +166,7 @@ impl Protocol for Lines {
                         Err(error) => cx.out.send(conn, format!("{error:?}\n").as_bytes()),
                     }
                 }
+                Some(("fill", topics)) => self.fill(conn, topics, cx),
                 Some(("echo", text)) => cx.out.send(conn, format!("{text}\n").as_bytes()),
                 _ => cx.out.close(conn, "it asked for its end"),
             }
@@ -292,19 +323,27 @@ fn site(slow: Slow, frames_bytes: usize, max_lag_bytes: u64) -> Site {
     config.broker.listen = "127.0.0.1:0".into();
     let mut all = Rule::new(TopicFilter::all());
     all.space = true;
-    // Topics of both kinds.
-    config.broker.topics = vec![Rule::new("u/#".parse().expect("a filter")), all].into();
+    // Topics of both kinds, in several spaces.
+    let mut rules =
+        ["u/#", "v/#", "w/#", "x/#"].map(|text| Rule::new(text.parse().expect("a filter"))).to_vec();
+    rules[1..].iter_mut().for_each(|rule| rule.space = true);
+    rules.push(all);
+    let spaces = rules[1..].iter().map(|rule| rule.pattern.clone()).collect();
+    config.broker.topics = rules.into();
     let broker = Broker::start(config).expect("a broker starts");
     let address = broker.addr();
     let publisher = Publisher::connect(&address).expect("the broker listens");
     let subscriber = Subscriber::connect(&address).expect("the broker listens");
-    let spaces = vec![TopicFilter::all()];
     let options = Options { spaces, ..options(frames_bytes, slow, max_lag_bytes) };
     let kept = broker.gate().expect("a gate").kept_topics(|| {});
     let gate = broker.gate().expect("a gate");
-    let door = |bell: &Bell| (Open, Side::Inside { kept, gate, bell: bell.clone() });
-    let mut gateway =
-        prepare(options, Lines::default(), door, publisher, subscriber).expect("it is prepared");
+    let (lines, told) = (Lines::default(), Arc::<OnceLock<Bell>>::default());
+    let lines = Lines { bell: told.clone(), ..lines };
+    let door = |bell: &Bell| {
+        told.get_or_init(|| bell.clone());
+        (Open, Side::Inside { kept, gate, bell: bell.clone() })
+    };
+    let mut gateway = prepare(options, lines, door, publisher, subscriber).expect("it is prepared");
     gateway.start().expect("a thread");
     Site { gateway, broker }
 }
@@ -386,6 +425,30 @@ fn a_gateway_that_stops_publishes_what_it_has_taken() {
         assert!(message.bytes.starts_with(format!("{number} x").as_bytes()), "{number}");
     }
     stopping.join().expect("the gateway stops");
+}
+
+/// Its own places keep the logs full, since it has more to read than it reads before it stops.
+#[test]
+fn a_gateway_that_stops_a_ring_behind_publishes_what_it_has_taken() {
+    let Site { gateway, broker } = site(Slow::Disconnect, 0, 1 << 20);
+    let subscriber = Subscriber::builder().slow(SlowPolicy::Block).connect(&broker.addr());
+    let mut subscriber = subscriber.expect("the broker listens");
+    let topics = ["t", "v/t", "w/t", "x/t"];
+    topics.iter().for_each(|topic| subscriber.subscribe(topic).expect("a filter"));
+    while !subscriber.is_settled() {
+        subscriber.next_event(Some(Duration::from_millis(1))).expect("the broker listens");
+    }
+    let mut client = Client::of(&gateway);
+    client.say("fill t v/t w/t x/t\n");
+    let mut next = [0; 4];
+    while next != [FILLS; 4] {
+        let message = subscriber.recv(Some(LONG)).expect("nothing is lost").expect("a message");
+        let at = topics.iter().position(|topic| *topic == message.topic.as_str()).expect("one of them");
+        let next = &mut next[at];
+        assert!(message.bytes.starts_with(format!("{next} x").as_bytes()), "{next}");
+        *next += 1;
+    }
+    assert_eq!(client.line(), "filled\n");
 }
 
 /// The broker takes the subscription of a session late.

@@ -20,7 +20,7 @@ use rustix::time::Timespec;
 use tls13::Handshake;
 use tracing::{debug, error, warn};
 
-use super::beside::FINISH;
+use super::beside::{FINISH, PUBLISH_RETRY};
 use super::bus::{Ask, Topics};
 use super::connections::{Connections, MAX_FRAMING_BYTES, SweepLimits, Until};
 use super::hall::{Change, Hall};
@@ -65,9 +65,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How often people are told that clients wait until the broker has taken the subscriptions of former ones.
 const BEGIN: Duration = Duration::from_secs(10);
-
-/// How often a gateway that stops tries again to publish what clients have sent.
-const PUBLISH_RETRY: Duration = Duration::from_millis(5);
 
 /// How long clients that have everything have to leave when the gateway stops.
 const LINGER: Duration = Duration::from_millis(100);
@@ -606,8 +603,10 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
                 }
                 Err(ReceiveError::Lost { topic, from, to }) => call!(self.on_lost(&topic, to - from)),
                 Err(error) if error.is_final() => {
-                    error!("a gateway receives nothing more, and ends: {error}");
-                    self.is_stopping = true;
+                    if !std::mem::replace(&mut self.is_stopping, true) {
+                        error!("a gateway receives nothing more, and ends: {error}");
+                    }
+                    self.has_messages = false;
                     return;
                 }
                 Err(error) => {
@@ -712,6 +711,8 @@ impl<P: Protocol, H: Hall> Worker<P, H> {
         let _ = self.topics.publisher().pollable().map(|fd| epoll::delete(self.connections.epoll(), fd));
         let _ = self.subscriber.pollable().map(|fd| epoll::delete(self.connections.epoll(), fd));
         loop {
+            // What it has not received keeps its logs full, so that they take nothing of what clients were told is published.
+            self.take_messages();
             self.take_log_news();
             call!(self.on_time());
             self.flush();
