@@ -43,7 +43,7 @@ use broker::{are_the_same, is_address};
 pub use cluster::{ClusterSettings, OnLoss};
 #[cfg(feature = "https")]
 pub(crate) use endpoint::EndpointFiles;
-pub use endpoint::{EndpointClients, EndpointTls};
+pub use endpoint::{EndpointClients, EndpointConsole, EndpointTls};
 pub use error::BrokerConfigError;
 pub use exposure::Exposed;
 pub use gateway::{GatewayProtocol, GatewaySettings, OutsideSettings, SlowClient};

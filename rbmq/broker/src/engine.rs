@@ -156,6 +156,7 @@ impl Engine {
             }
             // The thread that asked may have given up; then the answer is dropped.
             Event::Stats(reply) => _ = reply.try_send(self.report().topics()),
+            Event::Ask(ask) => self.report().tell(ask),
             Event::Alive(reply) => _ = reply.try_send(()),
             Event::Census { max_own, reply } => _ = reply.try_send(self.census(max_own)),
             // The feed of a caller that has given up stays without a writer.

@@ -16,6 +16,7 @@ use locks::{Mutex, MutexGuard};
 use rbmq_wire::{Control, TopicStats};
 use rocketbufs::{Bid, Conn, InEvent, OutEvent};
 
+use super::asks::Ask;
 use super::config::{BrokerSettings, UsersSettings};
 use super::counters::Census;
 use super::feed::{Feed, FeedError, FeedOptions};
@@ -68,6 +69,8 @@ pub(super) enum Event {
     Observer(ObserverEvent),
     /// A request for the table of topics.
     Stats(mpsc::SyncSender<Vec<TopicStats>>),
+    /// A question of this process about the tables.
+    Ask(Ask),
     /// A request for a sign of life.
     Alive(mpsc::SyncSender<()>),
     /// A request for all counters, with at most `max_own` topics by name.

@@ -15,6 +15,7 @@
 #![cfg_attr(not(feature = "http"), allow(dead_code, reason = "only the HTTP endpoint reads the counters"))]
 
 mod admission;
+mod asks;
 mod cluster;
 mod config;
 mod counters;
@@ -71,9 +72,10 @@ use rocketbufs::{Context, Listener, OutBuffer, ROut};
 pub use cluster::{Cluster, ClusterMember, ClusterStatus, Owner};
 pub use config::{
     AccessSettings, AuditSettings, BrokerConfig, BrokerConfigError, BrokerSettings, Change, ClusterSettings,
-    EndpointClients, EndpointTls, Exposed, GatewayProtocol, GatewaySettings, HttpSettings, IngestLevel,
-    IngestSettings, IngestSource, KafkaSettings, LogFormat, LogSettings, OnLoss, OutsideSettings,
-    QuotaSettings, Reload, S3Settings, Setting, SlowClient, UpstreamSettings, UsersSettings, file_parts,
+    EndpointClients, EndpointConsole, EndpointTls, Exposed, GatewayProtocol, GatewaySettings, HttpSettings,
+    IngestLevel, IngestSettings, IngestSource, KafkaSettings, LogFormat, LogSettings, OnLoss,
+    OutsideSettings, QuotaSettings, Reload, S3Settings, Setting, SlowClient, UpstreamSettings, UsersSettings,
+    file_parts,
 };
 pub use descriptors::{MOST_RESERVED, OF_KEPT_TOPIC, TooFewDescriptors, raise_descriptor_limit};
 pub use error::BrokerError;
@@ -177,6 +179,8 @@ impl Broker {
             draining: Arc::default(),
             max_topic_series,
             observation: observation::Observation::new(in_force, audit),
+            desk: desk.clone(),
+            settings: Arc::new(Mutex::new(config.settings().into())),
             foreign,
             merge_index,
             feeds: feeds::Feeds::default(),
@@ -288,6 +292,7 @@ impl Broker {
             Err(error) => Some(Err(error.to_string())),
         };
         self.desk.in_force.replace(in_force::Rules::new(authenticator.clone(), rights.clone(), &self.config));
+        *self.watch.settings.lock() = self.config.settings().into();
         self.watch.max_topic_series.store(self.config.http.max_topic_series, Ordering::Relaxed);
         self.desk.audit.reopen();
         let (settings, quotas) = (self.config.broker_in_force(), &self.config.quotas);

@@ -94,6 +94,11 @@ impl Observers {
         self.names.len()
     }
 
+    /// The connected observers and their names.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Conn, &str)> {
+        self.names.values().map(|(conn, name)| (conn, name.as_str()))
+    }
+
     /// The time since the start of the broker.
     pub(super) fn uptime(&self) -> Duration {
         self.started.elapsed()

@@ -1,15 +1,18 @@
 //! Reports on the state of a broker, for observers (`rbmq top`), for statistics and for the metrics.
 
+mod clients;
+
 use std::time::{Duration, Instant};
 
 use rbmq_wire::{
-    BlockReason, BrokerSummary, BufferStage, BufferStats, LimitStats, Observe, Page, SlowestSubscriber,
-    SubscriptionSortKey, SubscriptionStats, TopicFilter, TopicName, TopicStats,
+    BlockReason, BrokerSummary, BufferStage, BufferStats, Control, LimitStats, Observe, Page,
+    SlowestSubscriber, SubscriptionSortKey, SubscriptionStats, TopicFilter, TopicName, TopicStats,
 };
 use rocketbufs::inspect::{BufferInfo, DurableCursorInfo, SubscriberInfo};
 use rocketbufs::{Bid, Conn, OutBuffer, Policy};
 
 use super::admission::MAX_NEAR_LIMIT;
+use super::asks::Ask;
 use super::federation::Federation;
 use super::merge::MergedTopics;
 use super::observers::Observers;
@@ -148,29 +151,47 @@ impl Report<'_> {
 
     /// Answers a request of an observer.
     pub(super) fn answer(&self, conn: &Conn, message: &[u8]) {
-        let max = conn.max_control_bytes();
-        let answer = match Observe::decode(message) {
-            Ok(Observe::GetSummary { request }) => Observe::Summary { request, summary: self.summary() },
-            Ok(Observe::GetTopics { request, filter, after }) => {
+        match Observe::decode(message) {
+            Ok(message) => match self.answer_of(message, conn.max_control_bytes()) {
+                Some(answer) => send_bytes(conn, &answer.encode()),
+                None => conn.close("an observer sent a message that only brokers send"),
+            },
+            Err(error) => conn.close(&error.to_string()),
+        }
+    }
+
+    /// Answers a question of this process. Whoever asked may have given up.
+    pub(super) fn tell(&self, ask: Ask) {
+        match ask {
+            Ask::Observe { message, reply } => {
+                let _ = self.answer_of(message, Control::MAX_BYTES).map(|answer| reply.try_send(answer));
+            }
+            Ask::Clients { after, reply } => _ = reply.try_send(self.clients_page(after)),
+        }
+    }
+
+    /// The answer to a request, of at most so many bytes. None: the message is no request.
+    fn answer_of(&self, message: Observe, max: usize) -> Option<Observe> {
+        Some(match message {
+            Observe::GetSummary { request } => Observe::Summary { request, summary: self.summary() },
+            Observe::GetTopics { request, filter, after } => {
                 let (rows, next) = self.topics_page(max, filter.as_ref(), after.as_ref());
                 Observe::TopicsPage { request, rows, next }
             }
-            Ok(Observe::GetBuffers { request, topic, after }) => {
+            Observe::GetBuffers { request, topic, after } => {
                 let (rows, next) = self.buffers_page(max, &topic, after);
                 Observe::BuffersPage { request, rows, next }
             }
-            Ok(Observe::GetSubscriptions { request, bid, after }) => {
+            Observe::GetSubscriptions { request, bid, after } => {
                 let (rows, next) = self.subscriptions_page(max, bid, after.as_ref());
                 Observe::SubscriptionsPage { request, rows, next }
             }
-            Ok(Observe::GetLimits { request }) => Observe::Limits { request, rows: self.limits(max) },
-            Ok(Observe::GetGateways { request }) => {
+            Observe::GetLimits { request } => Observe::Limits { request, rows: self.limits(max) },
+            Observe::GetGateways { request } => {
                 Observe::Gateways { request, rows: Page::of(max, self.observers.gateways()) }
             }
-            Ok(_) => return conn.close("an observer sent a message that only brokers send"),
-            Err(error) => return conn.close(&error.to_string()),
-        };
-        send_bytes(conn, &answer.encode());
+            _ => return None,
+        })
     }
 
     /// The users and addresses at or near a limit, those at a limit first, as many as a message has room for.

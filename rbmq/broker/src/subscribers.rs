@@ -181,6 +181,10 @@ impl Subscribers {
         self.by_conn.get(&conn)
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Subscriber> {
+        self.by_conn.values()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.by_conn.len()
     }

@@ -5,19 +5,22 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use rbmq_wire::TopicStats;
+use locks::Mutex;
+use rbmq_wire::{Observe, TopicName, TopicStats};
 use rocketbufs::{Bid, Context, ROut};
 
-use super::cluster::{Cluster, ClusterStatus};
+use super::asks::{Ask, ClientsPage};
+use super::cluster::{Cluster, ClusterMember, ClusterStatus};
 use super::counters::Census;
 use super::feed::FeedValues;
 use super::feeds::Feeds;
 use super::foreign_connections::ForeignConnections;
-use super::gate::{AllGatewayCounters, GatewayCounters};
+use super::gate::{AllGatewayCounters, Desk, GatewayCounters};
 use super::inbox::{Event, Sender};
 use super::kept::{ArchiveLoad, Archives, KeptLoad, KeptLogs, Replays, Scribe};
 use super::merge::{MergeIndex, TableLoad};
 use super::observation::Observation;
+use crate::config::Setting;
 
 /// Observes a broker from other threads, also while it stops. A request costs the broker's thread a visit of its tables.
 /// Positions are read directly, without the threads that move data.
@@ -29,6 +32,9 @@ pub struct Watch {
     pub(super) draining: Arc<AtomicBool>,
     pub(super) max_topic_series: Arc<AtomicUsize>,
     pub(super) observation: Observation,
+    pub(super) desk: Desk,
+    /// The settings in force.
+    pub(super) settings: Arc<Mutex<Arc<[Setting]>>>,
     pub(super) foreign: Arc<ForeignConnections>,
     pub(super) merge_index: MergeIndex,
     pub(super) feeds: Feeds,
@@ -131,6 +137,45 @@ impl Watch {
     /// The number of subscribers that read from the disk, and of those that wait for their turn.
     pub(crate) fn replays(&self) -> (usize, usize) {
         self.replays.counts()
+    }
+
+    /// Users, rules and the audit log.
+    pub(crate) fn desk(&self) -> &Desk {
+        &self.desk
+    }
+
+    /// The settings in force, each with its origin.
+    pub(crate) fn settings(&self) -> Arc<[Setting]> {
+        self.settings.lock().clone()
+    }
+
+    /// Asks as an observer does. None: the broker has stopped, or does not answer within the time-out.
+    pub(crate) fn observe(&self, message: Observe, timeout: Duration) -> Option<Observe> {
+        let (reply, answer) = mpsc::sync_channel(1);
+        self.events.event(Event::Ask(Ask::Observe { message, reply }));
+        answer.recv_timeout(timeout).ok()
+    }
+
+    /// Some of the clients: those behind a connection.
+    pub(crate) fn clients(&self, after: Option<u64>, timeout: Duration) -> Option<ClientsPage> {
+        let (reply, answer) = mpsc::sync_channel(1);
+        self.events.event(Event::Ask(Ask::Clients { after, reply }));
+        answer.recv_timeout(timeout).ok()
+    }
+
+    /// The other members of the cluster, and where they are. None: this broker is alone.
+    pub(crate) fn members(&self) -> Option<Vec<ClusterMember>> {
+        self.cluster.as_ref().map(|cluster| cluster.members())
+    }
+
+    /// The name of this member of the cluster.
+    pub(crate) fn member_id(&self) -> Option<String> {
+        self.cluster.as_ref().and_then(|cluster| cluster.id())
+    }
+
+    /// The kept topics that are open, by name.
+    pub(crate) fn kept_topics(&self) -> Vec<(TopicName, Bid)> {
+        self.kept_logs.topics()
     }
 
     /// The counters and tables of the broker's thread.

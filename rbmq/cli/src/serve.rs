@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use commands::{Asked, Failure, Printer, Stop, terminal};
 use rbmq_broker::http::Endpoint;
-use rbmq_broker::{Broker, BrokerConfig, Cluster, GatewayProtocol, Parts};
+use rbmq_broker::{Broker, BrokerConfig, Cluster, EndpointConsole, GatewayProtocol, Parts};
 use rbmq_gateway::{Gateway, Gateways};
 use rbmq_ingest::Ingest;
 use tracing::warn;
@@ -41,7 +41,7 @@ pub(super) fn wait_for_start(began: Instant, stop: &Stop) -> Option<Asked> {
 #[command(after_help = "Examples:
   rbmq serve
   rbmq serve --stats 2s
-  rbmq serve --http 127.0.0.1:7412
+  rbmq serve --http 127.0.0.1:7412                        # metrics, and the console for a browser: /ui
   rbmq serve --gateway resp --gateway mqtt                # clients of Redis and MQTT, too
   rbmq serve --config rbmq.toml --users users.toml        # users, and their rights: docs/security/README.md
   rbmq serve --keep ./kept                                # all topics on disk: rbmq sub TOPIC --from -2h
@@ -84,7 +84,7 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
     let addr = broker.addr();
     printer.print(&format!("rbmq: listening on {addr}"));
     warn_of(broker.config());
-    http.iter().for_each(|http| print_http(http, &printer));
+    http.iter().for_each(|http| print_http(http, broker.config(), &printer));
     member.iter().try_for_each(|member| member.start(&broker))?;
     let ingest = Ingest::start(&broker).map_err(Failure::failed)?;
     for line in ingest.describe() {
@@ -159,10 +159,13 @@ pub(super) fn print_gateway(gateway: &Gateway, printer: &Printer) {
     printer.print(&format!("rbmq: {clients} clients at {}", gateway.address()));
 }
 
-fn print_http(endpoint: &Endpoint, printer: &Printer) {
+fn print_http(endpoint: &Endpoint, config: &BrokerConfig, printer: &Printer) {
     let addr = endpoint.addr();
     let scheme = if endpoint.is_encrypted() { "https" } else { "http" };
     printer.print(&format!("rbmq: metrics on {scheme}://{addr}/metrics"));
+    if config.http.console != EndpointConsole::Off {
+        printer.print(&format!("rbmq: console at {scheme}://{addr}/ui/"));
+    }
 }
 
 /// Says what is probably not meant.

@@ -51,7 +51,19 @@ pub enum EndpointClients {
     Require,
 }
 
-by_serde!(EndpointTls, EndpointClients);
+/// What the console in a browser may be used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum EndpointConsole {
+    /// There is no console.
+    Off,
+    /// It shows the broker, and changes nothing.
+    #[default]
+    Read,
+}
+
+by_serde!(EndpointTls, EndpointClients, EndpointConsole);
 
 /// The files of an endpoint of its own, and the names of their settings. An empty path is none.
 #[cfg(feature = "tls")]

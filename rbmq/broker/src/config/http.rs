@@ -6,7 +6,7 @@ use std::time::Duration;
 use peers::check_known_names;
 use settings::section;
 
-use super::endpoint::{EndpointClients, EndpointTls};
+use super::endpoint::{EndpointClients, EndpointConsole, EndpointTls};
 use super::error::BrokerConfigError;
 
 section! {
@@ -36,6 +36,12 @@ section! {
         /// besides, if there is one. With users or rules, the certificate must be that of a user (`users.file`) with a rule that gives
         /// `observe`; `/health` and `/ready` take any valid one. Without users and rules any valid certificate opens all pages.
         client_certificates: EndpointClients = EndpointClients::None;
+        /// The console in a browser (`/ui`) and its interface (`/api/v1`): "off" or "read". Default "read": whoever may see `/topics` sees it
+        /// too, or, on a broker with users, whoever logs in and may `observe`. docs/CONSOLE.md has the details.
+        console: EndpointConsole = EndpointConsole::Read;
+        /// Largest number of streams of the console, one for each page that is open and in sight. A further one is refused, and its page
+        /// asks every five seconds instead. Default 32. A stream costs one of `max_connections`, and about 16 KiB.
+        max_streams: usize = 32, range [at least 0];
         /// Largest number of topics with time series of their own in /metrics. The other topics have one sum with the label
         /// topic="#others"; no topic can have this name. Default 1,000. Too large: a topic costs about ten series in the monitoring
         /// system, and a few microseconds of each scrape.

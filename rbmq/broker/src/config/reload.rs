@@ -190,6 +190,8 @@ mod tests {
                 "http.key",
                 "http.ca",
                 "http.client_certificates",
+                "http.console",
+                "http.max_streams",
                 "http.max_connections",
                 "http.header_timeout_ms",
             ]

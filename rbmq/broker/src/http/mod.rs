@@ -13,6 +13,9 @@
 //! (`observation.rs`). The endpoint has at most `http.max_connections` connections. Where there is no room for
 //! another one, one makes room that was given no page yet ([`Places`]).
 
+mod answer;
+mod console;
+mod door;
 mod metrics;
 mod pages;
 mod process;
@@ -24,6 +27,7 @@ mod tls;
 mod token;
 
 use std::convert::Infallible;
+use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,23 +35,23 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use access::TokenRefused;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use locks::Mutex;
-use peers::{BrowserFields, ForeignPage, LogLimiter, Place, PlaceLimits, Places};
+use peers::{BrowserFields, ForeignPage, LogLimiter, PlaceLimits, Places};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
-use crate::observation::Observation;
-use crate::{BrokerConfig, EndpointClients, HttpSettings, Watch};
+use crate::{BrokerConfig, HttpSettings, Watch};
+use answer::Answer;
+use console::Console;
+use door::{Client, Door};
+pub use door::{EndpointError, MAX_CONNECTION_TIME};
 use pages::{Counters, Denied, Pages};
 use tls::Tls;
-use token::Token;
-
-/// The longest life of a connection. A client that reads an answer more slowly is disconnected.
-pub const MAX_CONNECTION_TIME: Duration = Duration::from_secs(60);
 
 /// The largest head of a request, in bytes.
 const MAX_HEAD_BYTES: usize = 16 << 10;
@@ -60,34 +64,6 @@ const HANDSHAKE: u8 = 22;
 
 /// The pause after a connection that the system could not accept, usually for lack of descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(200);
-
-/// Why an endpoint cannot start.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum EndpointError {
-    /// The endpoint cannot listen on its address.
-    #[error("cannot listen for HTTP on {addr}: {source}; choose another address (http.listen, --http)")]
-    Listen {
-        /// The configured address.
-        addr: String,
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// The token cannot be used.
-    #[error("cannot use the token of http.token_file, {path}: {source}")]
-    Token {
-        /// The configured file.
-        path: String,
-        /// The problem.
-        source: std::io::Error,
-    },
-    /// TLS cannot be set up.
-    #[error("cannot encrypt the HTTP endpoint: {0}")]
-    Tls(String),
-    /// The system refused a thread or descriptors.
-    #[error("cannot start the HTTP endpoint: {0}")]
-    Start(std::io::Error),
-}
 
 /// A running endpoint. Dropping it stops the endpoint.
 ///
@@ -140,10 +116,12 @@ impl Endpoint {
             .map_err(EndpointError::Start)?;
         let (stop, stopped) = oneshot::channel();
         let counters = Arc::new(Counters { log_lines_dropped: dropped, ..Counters::default() });
+        let console = Console::open(watch.clone(), door.clone(), settings).map_err(EndpointError::Start)?;
         let pages = Arc::new(Pages::new(watch, counters.clone()));
         let shared = Arc::new(Shared {
             door: door.clone(),
             pages,
+            console,
             counters,
             places: Places::new(PlaceLimits::new(settings.max_connections, "http.max_connections"), |line| {
                 tracing::warn!("HTTP endpoint: {line}")
@@ -198,41 +176,6 @@ pub fn check_certificates(config: &BrokerConfig) -> Result<bool, EndpointError> 
     Ok(tls.is_some())
 }
 
-/// The ways in for clients.
-struct Door {
-    /// The names by which the endpoint is known.
-    names: Vec<String>,
-    token_file: String,
-    token: Mutex<Token>,
-    tls: Option<Tls>,
-    /// The rights of clients with certificates. None: clients are not asked for one.
-    observation: Option<Observation>,
-}
-
-impl Door {
-    fn open(watch: &Watch, settings: &HttpSettings) -> Result<Self, EndpointError> {
-        let token_file = settings.token_file.clone();
-        let token = Mutex::new(read_token(&token_file)?);
-        let tls = Tls::open(settings, &watch.ctx.config().tls).map_err(EndpointError::Tls)?;
-        let asks = settings.client_certificates != EndpointClients::None;
-        let observation = asks.then(|| watch.observation().clone());
-        Ok(Self { names: settings.names.clone(), token_file, token, tls, observation })
-    }
-
-    fn reload(&self) -> Result<(), EndpointError> {
-        let token = read_token(&self.token_file)?;
-        if let Some(tls) = &self.tls {
-            tls.reload().map_err(EndpointError::Tls)?;
-        }
-        *self.token.lock() = token;
-        Ok(())
-    }
-}
-
-fn read_token(path: &str) -> Result<Token, EndpointError> {
-    Token::read(path).map_err(|source| EndpointError::Token { path: path.to_owned(), source })
-}
-
 impl Drop for Endpoint {
     fn drop(&mut self) {
         drop(self.stop.take());
@@ -247,19 +190,14 @@ impl Drop for Endpoint {
 struct Shared {
     door: Arc<Door>,
     pages: Arc<Pages>,
+    /// None: there is none.
+    console: Option<Arc<Console>>,
     counters: Arc<Counters>,
     places: Places,
     /// Limits the lines about failed handshakes.
     failures: Mutex<LogLimiter>,
     /// Limits the lines about refused clients.
     refusals: Mutex<LogLimiter>,
-}
-
-/// The other end of a connection.
-struct Client<'a> {
-    place: &'a Place,
-    addr: SocketAddr,
-    certificate: Option<Arc<[u8]>>,
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>, settings: HttpSettings) {
@@ -298,7 +236,8 @@ impl Shared {
     async fn serve(&self, stream: TcpStream, client: Client<'_>, header_timeout: Duration) {
         let peer = client.addr;
         let Some(tls) = &self.door.tls else {
-            return answer(stream, |request| self.answer(request, &client), header_timeout).await;
+            let answering = |request| self.answer(request, &client);
+            return answer(stream, answering, header_timeout).await;
         };
         let handshake = async {
             let mut first = [0];
@@ -313,14 +252,34 @@ impl Shared {
                 answer(stream, |request| self.answer(request, &client), header_timeout).await;
             }
             // A client without TLS is told so, in what it speaks.
-            Ok(Ok(Err(stream))) => answer(stream, |_| pages::only_https(), header_timeout).await,
+            Ok(Ok(Err(stream))) => answer(stream, |_| async { pages::only_https() }, header_timeout).await,
             Ok(Err(error)) => self.log_failure(peer, &error.to_string()),
             Err(_) => self.log_failure(peer, "the client did not complete it in time"),
         }
     }
 
-    fn answer<B>(&self, request: &hyper::Request<B>, client: &Client<'_>) -> pages::Answer {
-        self.pages.answer(request, self.admit(request, client))
+    async fn answer(&self, request: hyper::Request<Incoming>, client: &Client<'_>) -> Answer {
+        match &self.console {
+            Some(console) if Console::has(request.uri().path()) => {
+                self.counters.requests.fetch_add(1, Ordering::Relaxed);
+                match self.admit_to_console(&request, client) {
+                    Ok(()) => console.answer(request, client).await,
+                    Err(denied) => pages::refused(denied),
+                }
+            }
+            _ => self.pages.answer(&request, self.admit(&request, client)),
+        }
+    }
+
+    /// The console decides for itself who may have what. A foreign page learns nothing of a broker that asks nobody for anything.
+    fn admit_to_console<B>(&self, request: &hyper::Request<B>, client: &Client<'_>) -> Result<(), Denied> {
+        if self.door.token.lock().is_set() {
+            return Ok(());
+        }
+        self.check_name(request).map_err(|foreign| {
+            self.log_refusal(client.addr, &foreign.to_string());
+            Denied::Page(foreign)
+        })
     }
 
     /// Decides whether a client may have a page. The token is asked for first, if there is one, and then the right of the certificate's
@@ -386,14 +345,14 @@ impl Shared {
 }
 
 /// Answers the requests of a connection.
-async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
+async fn answer<S: AsyncRead + AsyncWrite + Unpin, F: Future<Output = Answer>>(
     stream: S,
-    page: impl Fn(&hyper::Request<hyper::body::Incoming>) -> pages::Answer,
+    page: impl Fn(hyper::Request<Incoming>) -> F,
     header_timeout: Duration,
 ) {
     let service = service_fn(|request| {
-        let answer = page(&request);
-        async move { Ok::<_, Infallible>(answer) }
+        let answer = page(request);
+        async move { Ok::<_, Infallible>(answer.await) }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -6,23 +6,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use access::TokenRefused;
-use http_body_util::Full;
-use hyper::body::Bytes;
-use hyper::header::{
-    ACCEPT, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
-    X_CONTENT_TYPE_OPTIONS,
-};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::header::{ACCEPT, ALLOW, CONNECTION, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::{Method, Request, StatusCode};
 use locks::Mutex;
 use peers::ForeignPage;
 
+use super::answer::{Answer, json, page, refuse};
 use super::metrics::{Counts, LastScrape, Scrape};
 use crate::Watch;
 
 /// A broker whose thread doesn't answer within this time is unhealthy.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-const JSON: &str = "application/json";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -33,6 +28,8 @@ rbmq
 /health   whether the broker is alive
 /ready    whether the broker accepts clients
 /topics   the topics as JSON
+/ui       the console, for browsers (http.console)
+/api/v1   what it asks: /api/v1/openapi.json
 ";
 
 /// The counters of an endpoint.
@@ -79,9 +76,6 @@ pub(super) enum Denied {
 pub(super) fn is_probe(path: &str) -> bool {
     matches!(path, "/health" | "/ready")
 }
-
-/// An answer with its whole body.
-pub(super) type Answer = Response<Full<Bytes>>;
 
 impl Pages {
     pub(super) fn new(watch: Watch, counters: Arc<Counters>) -> Self {
@@ -158,7 +152,7 @@ impl Pages {
     }
 }
 
-fn refused(denied: Denied) -> Answer {
+pub(super) fn refused(denied: Denied) -> Answer {
     match denied {
         Denied::Token(why @ TokenRefused::TooMany { wait }) => {
             let mut answer = refuse(StatusCode::TOO_MANY_REQUESTS, &why.to_string());
@@ -211,25 +205,6 @@ fn classic(open: &str) -> String {
 
 fn no_answer() -> Answer {
     refuse(StatusCode::SERVICE_UNAVAILABLE, "the broker does not answer, or has stopped")
-}
-
-fn refuse(status: StatusCode, why: &str) -> Answer {
-    json(status, &serde_json::json!({ "error": why }))
-}
-
-fn json(status: StatusCode, value: &serde_json::Value) -> Answer {
-    page(status, JSON, format!("{}\n", text::json(&value.to_string())))
-}
-
-fn page(status: StatusCode, content_type: &'static str, body: String) -> Answer {
-    let mut answer = Response::new(Full::new(Bytes::from(body)));
-    *answer.status_mut() = status;
-    let headers = answer.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    // Old answers are useless, and browsers must not guess the content type.
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    answer
 }
 
 #[cfg(test)]

@@ -46,9 +46,17 @@ impl Token {
     /// # Errors
     /// [`TokenRefused`], for the client and the log.
     pub(super) fn check<B>(&self, request: &Request<B>, client: SocketAddr) -> Result<(), TokenRefused> {
-        let Some(token) = &self.0 else { return Ok(()) };
         let presented = request.headers().get(AUTHORIZATION).map(|value| value.as_bytes());
-        token.check(presented, Source::Address(client.ip().into()), Instant::now())
+        self.check_shown(presented, Source::Address(client.ip().into()))
+    }
+
+    /// The same for the field `Authorization` that a client has sent.
+    ///
+    /// # Errors
+    /// As [`Token::check`].
+    pub(super) fn check_shown(&self, presented: Option<&[u8]>, source: Source) -> Result<(), TokenRefused> {
+        let Some(token) = &self.0 else { return Ok(()) };
+        token.check(presented, source, Instant::now())
     }
 }
 

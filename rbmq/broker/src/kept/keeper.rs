@@ -44,6 +44,8 @@ pub(crate) struct KeptLoad {
     pub(crate) file_bytes: u64,
     /// The first position that is kept.
     pub(crate) first: u64,
+    /// The position behind the last.
+    pub(crate) end: u64,
     /// Bytes that are not on the disk yet.
     pub(crate) unsynced: u64,
     /// Bytes that were found damaged or missing.
@@ -65,6 +67,14 @@ impl KeptLogs {
         &self.1
     }
 
+    /// The topics with an open log, by name.
+    pub(crate) fn topics(&self) -> Vec<(TopicName, Bid)> {
+        let mut topics: Vec<_> =
+            self.0.lock().by_name.iter().map(|(topic, bid)| (topic.clone(), *bid)).collect();
+        topics.sort_unstable();
+        topics
+    }
+
     fn get(&self, bid: Bid) -> Option<seglog::Reader> {
         self.0.lock().open.get(&bid).cloned()
     }
@@ -80,7 +90,7 @@ impl KeptLogs {
         let unsynced = log.end().saturating_sub(log.durable());
         let stats = log.stats();
         let (file_bytes, damaged) = (stats.file_bytes, stats.damaged_bytes);
-        Some(KeptLoad { file_bytes, first: log.first(), unsynced, damaged, is_failing })
+        Some(KeptLoad { file_bytes, first: log.first(), end: log.end(), unsynced, damaged, is_failing })
     }
 }
 

@@ -9,6 +9,7 @@ mod command;
 #[path = "../common/mod.rs"]
 mod common;
 mod confirm;
+mod console;
 mod endings;
 mod ends;
 #[path = "../../../client/tests/suite/event_loop.rs"]

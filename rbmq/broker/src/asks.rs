@@ -1,0 +1,63 @@
+//! Questions of this process about the broker's tables: those of observers, and who its clients are.
+//!
+//! ```text
+//!   HTTP endpoint ── Ask, with a place for the answer ──▶ inbox ──▶ broker's thread ── a page ──▶ HTTP endpoint
+//! ```
+//!
+//! As for an observer, an answer is a bounded part of the tables, and has the position of the next one. Other events are handled in between.
+
+use std::sync::mpsc::SyncSender;
+
+use rbmq_wire::Observe;
+use serde::Serialize;
+
+/// The most clients of a page.
+pub(crate) const MAX_CLIENTS: usize = 512;
+
+/// A question, and who is told the answer. Whoever has given up is not told.
+pub(crate) enum Ask {
+    /// As an observer asks.
+    Observe { message: Observe, reply: SyncSender<Observe> },
+    /// The clients behind this connection, by the numbers of their connections.
+    Clients { after: Option<u64>, reply: SyncSender<ClientsPage> },
+}
+
+/// Some of the clients.
+#[derive(Debug, Default)]
+pub(crate) struct ClientsPage {
+    pub(crate) rows: Vec<ClientRow>,
+    /// The position of the next page. None: this is the last one.
+    pub(crate) next: Option<u64>,
+}
+
+/// The part of a client in the broker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ClientRole {
+    Publisher,
+    Subscriber,
+    Observer,
+    /// Another broker, at either end.
+    Broker,
+    /// A gateway of this process, for clients of other systems.
+    Gateway,
+}
+
+/// A client.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct ClientRow {
+    /// The number of its connection.
+    pub(crate) conn: u64,
+    pub(crate) role: ClientRole,
+    /// The name that it gives itself; may be empty.
+    pub(crate) name: String,
+    pub(crate) address: String,
+    /// Empty on a broker without users.
+    pub(crate) user: String,
+    /// How the user was shown.
+    pub(crate) method: &'static str,
+    /// False: a publisher that may come back.
+    pub(crate) connected: bool,
+    /// The buffers that it publishes.
+    pub(crate) buffers: u64,
+}

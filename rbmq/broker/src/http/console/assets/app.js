@@ -1,0 +1,147 @@
+// The frame of the console: who is logged in, which page is shown, and whether it is up to date.
+
+import { ask, follow, know } from '/ui/live.js';
+import { el, show, trouble, plain } from '/ui/parts.js';
+import { login } from '/ui/login.js';
+import { overview } from '/ui/overview.js';
+import { topic } from '/ui/topic.js';
+import { clients, cluster, kept, settings, topics } from '/ui/lists.js';
+
+const PAGES = [
+  ['', 'Overview', overview], ['topics', 'Topics', topics], ['clients', 'Clients', clients],
+  ['kept', 'Kept', kept], ['cluster', 'Cluster', cluster], ['settings', 'Settings', settings],
+];
+const HIDDEN_PAGES = { topic };
+
+const main = document.getElementById('main');
+let leave = () => {};
+let session = null;
+
+/** The page and its parameters, as the address has them. */
+function place() {
+  const [path, query = ''] = location.hash.replace(/^#\/?/, '').split('?');
+  return { path, parameters: new URLSearchParams(query) };
+}
+
+/** Another address of the same page, without an entry in the history for each letter. */
+function move(parameters) {
+  const { path } = place();
+  const query = new URLSearchParams([...parameters].filter(([, value]) => value !== '')).toString();
+  history.replaceState(null, '', `#/${path}${query ? `?${query}` : ''}`);
+  draw(false);
+}
+
+const STATES = { live: ['live', 'Live'], slow: ['slow', 'Every 5 s'], wait: ['wait', 'Connecting…'], off: ['off', 'Not up to date'], still: ['', ''] };
+
+function state(name) {
+  const node = document.getElementById('live');
+  const [kind, text] = STATES[name];
+  if (node.textContent !== text) node.textContent = text;
+  node.className = `live ${kind}`;
+}
+
+/** What a page may use. */
+function tools(parameters) {
+  let problem = null;
+  const failed = (why) => {
+    if (why.status === 401) return begin();
+    problem?.remove();
+    problem = trouble(plain(why.message));
+    main.prepend(problem);
+    return null;
+  };
+  const done = () => { problem?.remove(); problem = null; };
+  return {
+    main, parameters, move, failed, session,
+    once: async (path) => { try { const value = await ask(path); done(); state('still'); return value; } catch (why) { failed(why); return null; } },
+    follow: (path, value) => follow(path, { value: (json) => { done(); value(json); }, problem: failed, state }),
+  };
+}
+
+function draw(fresh = true) {
+  leave();
+  leave = () => {};
+  if (!session) return;
+  main.querySelectorAll(':scope > [role=alert]').forEach((old) => old.remove());
+  const { path, parameters } = place();
+  const [, title, page] = PAGES.find(([own]) => own === path) || ['', 'Topic', HIDDEN_PAGES[path]];
+  const current = path === 'topic' ? 'topics' : path;
+  for (const link of document.querySelectorAll('#nav a')) {
+    if (link.dataset.page === current) link.setAttribute('aria-current', 'page');
+    else link.removeAttribute('aria-current');
+  }
+  document.title = `${title} · RBMQ console`;
+  if (fresh) {
+    state('wait');
+    show(main);
+    if (document.activeElement !== document.body) main.focus({ preventScroll: true });
+    scrollTo(0, 0);
+  }
+  if (!page) {
+    show(main, trouble('There is no such page.'), el('p', {}, el('a', { href: '#/', text: 'Overview' })));
+    return;
+  }
+  if (!session.may_observe) {
+    const user = session.who?.user ? `User '${plain(session.who.user)}'` : 'This client';
+    show(main, el('div', { class: 'empty' },
+      el('p', { text: `${user} may not see the state of this broker.` }),
+      el('p', {}, 'Whoever runs it can allow that by a rule with ', el('code', { text: 'observe = true' }), ' (access.rules).')));
+    state('still');
+    return;
+  }
+  leave = page(tools(parameters), fresh) || (() => {});
+}
+
+/** Learns who is logged in, and shows the page or the login. */
+async function begin() {
+  leave();
+  leave = () => {};
+  session = null;
+  let now;
+  try {
+    now = await ask('/session');
+  } catch (why) {
+    state('off');
+    show(main, trouble(plain(why.message)), el('button', { text: 'Try again', click: begin }));
+    return;
+  }
+  know(now.csrf);
+  const nav = document.getElementById('nav');
+  const who = document.getElementById('who');
+  const out = document.getElementById('out');
+  const isIn = now.who !== null;
+  const name = now.who && (now.who.user === null ? 'token of the endpoint' : now.who.user);
+  who.hidden = !name;
+  who.textContent = name ? plain(name) : '';
+  out.hidden = !isIn || !(now.logins.token || now.logins.password) || now.who.method === 'certificate';
+  show(nav, ...(isIn && now.may_observe ? PAGES : []).map(([path, title]) =>
+    el('a', { href: `#/${path}`, 'data-page': path, text: title })));
+  if (!isIn) {
+    state('still');
+    login(main, now, begin);
+    return;
+  }
+  session = now;
+  draw();
+}
+
+document.getElementById('out').addEventListener('click', async () => {
+  try { await ask('/session', { method: 'DELETE' }); } catch { /* Then it has ended already. */ }
+  begin();
+});
+addEventListener('hashchange', () => draw());
+
+// The keys: / searches, and g with a letter goes to a page.
+let after = '';
+addEventListener('keydown', (event) => {
+  if (event.target.matches('input, select, textarea') || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === '/') {
+    const search = document.querySelector('input[type="search"]');
+    if (search) { search.focus(); event.preventDefault(); }
+  } else if (after === 'g') {
+    const found = PAGES.find(([, title]) => title[0].toLowerCase() === event.key);
+    if (found) location.hash = `#/${found[0]}`;
+  }
+  after = event.key;
+});
+begin();

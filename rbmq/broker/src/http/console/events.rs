@@ -1,0 +1,134 @@
+//! Streams of changes: the answer to a request, again and again (server-sent events).
+//!
+//! ```text
+//!   GET /api/v1/stream/topics?sort=lag ──▶ data: {…}      at once
+//!                                     ──▶ data: {…}      a second later, if it is another answer
+//!                                     ──▶ :              otherwise, so that a client that has left is noticed
+//!                                     ──▶ the end        after LIFE; browsers ask again by themselves, and rights are checked anew
+//! ```
+//!
+//! A stream has no queue: the next event is made when there is room for it, and is the state of then. So a slow browser gets fewer events.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use hyper::body::Bytes;
+use tokio::time::{Interval, MissedTickBehavior};
+
+use super::problem::Problem;
+use crate::http::answer::Stream;
+use crate::http::door::MAX_CONNECTION_TIME;
+
+/// The time between two events.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// A stream ends by itself before its connection would.
+const LIFE: Duration = Duration::from_secs(50);
+
+const _: () = assert!(LIFE.as_secs() < MAX_CONNECTION_TIME.as_secs());
+
+/// The places for streams.
+#[derive(Clone)]
+pub(super) struct Places {
+    open: Arc<AtomicUsize>,
+    max: usize,
+}
+
+/// A place for a stream.
+struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Places {
+    pub(super) fn new(max: usize) -> Self {
+        Self { open: Arc::default(), max }
+    }
+
+    fn take(&self) -> Result<Place, Problem> {
+        let add = |open: usize| (open < self.max).then_some(open + 1);
+        let taken = self.open.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
+        taken.map(|_| Place(self.open.clone())).map_err(|open| {
+            let why = format!(
+                "{open} streams are open, and no more are allowed (http.max_streams): ask without /stream"
+            );
+            Problem::unavailable(&why, Duration::from_secs(4))
+        })
+    }
+}
+
+/// The present answer of a stream; a problem ends it.
+type Make = Box<dyn FnMut() -> Result<String, Problem> + Send>;
+
+/// A stream of events.
+pub(super) struct Events {
+    make: Make,
+    last: String,
+    ticks: Interval,
+    end: Instant,
+    over: bool,
+    _place: Place,
+}
+
+impl Events {
+    /// A stream of what `make` returns.
+    ///
+    /// # Errors
+    /// There are too many streams.
+    pub(super) fn open(places: &Places, make: Make) -> Result<Self, Problem> {
+        let place = places.take()?;
+        let mut ticks = tokio::time::interval(INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let end = Instant::now() + LIFE;
+        Ok(Self { make, last: String::new(), ticks, end, over: false, _place: place })
+    }
+}
+
+impl Stream for Events {
+    fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if self.over || Instant::now() >= self.end {
+            return Poll::Ready(None);
+        }
+        if self.ticks.poll_tick(cx).is_pending() {
+            return Poll::Pending;
+        }
+        let event = match (self.make)() {
+            Ok(json) if json == self.last => ":\n\n".to_owned(),
+            Ok(json) => {
+                let first = if self.last.is_empty() { "retry: 1000\n" } else { "" };
+                let event = format!("{first}data: {}\n\n", json.trim_end());
+                self.last = json;
+                event
+            }
+            Err(problem) => {
+                self.over = true;
+                let told = serde_json::json!({ "status": problem.status.as_u16(), "error": problem.why });
+                format!("event: problem\ndata: {}\n\n", text::json(&told.to_string()))
+            }
+        };
+        Poll::Ready(Some(event.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_given_back() {
+        let places = Places::new(2);
+        let first = places.take().ok();
+        let second = places.take().ok();
+        assert!(first.is_some() && second.is_some());
+        let problem = places.take().err().unwrap();
+        assert!(problem.why.contains("http.max_streams"), "{}", problem.why);
+        drop(first);
+        assert!(places.take().is_ok());
+        assert!(Places::new(0).take().is_err());
+    }
+}
