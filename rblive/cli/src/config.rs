@@ -27,6 +27,7 @@ pub struct Config {
     pub node: rblive::Config,
     pub control: Control,
     pub deliver: rblive_deliver::Settings,
+    pub webrtc: rblive_webrtc::Settings,
     pub ingest: IngestSettings,
     pub record: Vec<RecordRule>,
     pub cluster: Cluster,
@@ -136,13 +137,14 @@ section! {
 struct Sections {
     control: Control,
     deliver: rblive_deliver::Settings,
+    webrtc: rblive_webrtc::Settings,
     ingest: IngestSettings,
     record: Vec<RecordRule>,
     cluster: Cluster,
 }
 
 /// The names of [`Sections`].
-const SECTIONS: [&str; 5] = ["cluster", "control", "deliver", "ingest", "record"];
+const SECTIONS: [&str; 6] = ["cluster", "control", "deliver", "ingest", "record", "webrtc"];
 
 impl Config {
     /// Reads a file; without one, all settings have their defaults. A file with secrets that everybody on the machine can read is refused.
@@ -226,10 +228,10 @@ impl Config {
             || settings::refuse_unknown(&rest, SECTIONS.into_iter(), &settings::parse(text, path)?.1);
         refuse().map_err(Failure::failed)?;
         let sections = settings::read_parts(text, path).map_err(Failure::failed)?;
-        let Sections { control, deliver, ingest, record, cluster } = sections;
+        let Sections { control, deliver, webrtc, ingest, record, cluster } = sections;
         let mut node = node;
         node.finds_nodes = cluster.is_used();
-        Ok(Self { node, control, deliver, ingest, record, cluster })
+        Ok(Self { node, control, deliver, webrtc, ingest, record, cluster })
     }
 }
 
@@ -252,6 +254,7 @@ mod tests {
         assert!(config.ingest == IngestSettings::default() && config.record.is_empty());
         assert_eq!(config.control, Control::default());
         assert_eq!(config.deliver, rblive_deliver::Settings::default());
+        assert_eq!(config.webrtc, rblive_webrtc::Settings::default());
         assert_eq!(config.cluster, Cluster::default());
         let misspelt = |text: &str| format!("{:?}", Config::parse(text, None).unwrap_err());
         assert!(

@@ -1,11 +1,13 @@
 //! The web server for viewers, if the node delivers.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use commands::Failure;
 use rblive::{RsManager, StreamEvent};
-use rblive_deliver::{Catalog, Elsewhere, Server, Settings, StreamStatus};
+use rblive_deliver::{Catalog, Elsewhere, Server, Settings, Setup, StreamStatus};
 use rblive_record::Recorder;
+use rblive_webrtc::Hub;
 
 use super::config::Cluster;
 
@@ -15,18 +17,24 @@ pub struct Viewers {
     catalog: Arc<Catalog>,
     scheme: &'static str,
     elsewhere: Option<Arc<Elsewhere>>,
+    peers: Option<Arc<Hub>>,
 }
 
 impl Viewers {
     /// Starts the server of a node, before streams arrive.
-    pub fn start(rs: &RsManager, settings: &Settings) -> Result<Self, Failure> {
-        Self::start_with(rs, settings, &Cluster::default(), None)
+    pub fn start(
+        rs: &RsManager,
+        settings: &Settings,
+        webrtc: &rblive_webrtc::Settings,
+    ) -> Result<Self, Failure> {
+        Self::start_with(rs, settings, webrtc, &Cluster::default(), None)
     }
 
     /// Starts the server of a node that may also keep streams.
     pub fn start_with(
         rs: &RsManager,
         settings: &Settings,
+        webrtc: &rblive_webrtc::Settings,
         cluster: &Cluster,
         recorder: Option<Arc<Recorder>>,
     ) -> Result<Self, Failure> {
@@ -36,11 +44,11 @@ impl Viewers {
         // A proxy in front of the server may speak TLS for it.
         let is_encrypted = settings.tls || cluster.viewers.starts_with("https://");
         let elsewhere = cluster.is_used().then(|| Arc::new(Elsewhere::new(cluster.redirect, is_encrypted)));
-        let server = match &elsewhere {
-            Some(own) => Server::start_among(settings.clone(), catalog.clone(), own.clone()),
-            None => Server::start(settings.clone(), catalog.clone()),
-        };
-        Ok(Self { server: server.map_err(Failure::failed)?, catalog, scheme, elsewhere })
+        let peers = webrtc.is_used().then(|| Hub::start(webrtc).map(Arc::new)).transpose();
+        let peers = peers.map_err(Failure::failed)?;
+        let setup = Setup { elsewhere: elsewhere.clone(), peers: peers.clone(), ..Setup::default() };
+        let server = Server::start_as(settings.clone(), catalog.clone(), setup);
+        Ok(Self { server: server.map_err(Failure::failed)?, catalog, scheme, elsewhere, peers })
     }
 
     /// Reads the certificate again. If that fails, the server keeps the one that it has.
@@ -64,6 +72,11 @@ impl Viewers {
     /// Other nodes of a cluster, and when viewers are sent there.
     pub fn elsewhere(&self) -> Option<&Elsewhere> {
         self.elsewhere.as_deref()
+    }
+
+    /// The port for viewers by WebRTC, if there is one.
+    pub fn datagrams(&self) -> Option<SocketAddr> {
+        self.peers.as_ref().map(|own| own.address())
     }
 
     /// The address of the front page.

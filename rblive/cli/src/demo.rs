@@ -113,8 +113,10 @@ impl Delivery {
         let config = Config { node: name.to_owned(), nodes, ..Config::default() };
         let rs = RsManager::new(config).map_err(Failure::failed)?;
         let settings = Settings { listen: listen.to_owned(), threads: 1, ..Settings::default() };
-        let viewers = Viewers::start(&rs, &settings)
-            .or_else(|_| Viewers::start(&rs, &Settings { listen: "127.0.0.1:0".to_owned(), ..settings }))?;
+        let webrtc = rblive_webrtc::Settings { listen: "127.0.0.1:0".to_owned(), ..Default::default() };
+        let viewers = Viewers::start(&rs, &settings, &webrtc).or_else(|_| {
+            Viewers::start(&rs, &Settings { listen: "127.0.0.1:0".to_owned(), ..settings }, &webrtc)
+        })?;
         Ok(Self { rs, viewers })
     }
 

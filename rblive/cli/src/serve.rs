@@ -28,7 +28,7 @@ const SPARE_DESCRIPTORS: usize = 256;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  rblive serve
+  rblive serve --webrtc 127.0.0.1:8443
   ffmpeg -re -i FILE -c copy -f flv rtmp://127.0.0.1/live/camera
   rblive config > node.toml; rblive serve --config node.toml --node delivery1
   curl -X PUT http://127.0.0.1:7480/streams/ID/nodes/2      # let node 2 have a stream")]
@@ -48,6 +48,9 @@ pub struct Args {
     /// Address for viewers
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
+    /// Address for datagrams of viewers by WebRTC (UDP)
+    #[arg(long, value_name = "ADDRESS")]
+    webrtc: Option<String>,
     /// Address of the control page, metrics included
     #[arg(long, value_name = "ADDRESS")]
     control: Option<String>,
@@ -74,12 +77,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let stop = Stop::install()?.with_reload()?;
     config.deliver.kept.extend(config.record.iter().map(|rule| rule.folder.clone()));
-    let (mut deliver, rules, cluster) = (config.deliver, config.record, config.cluster);
+    let (mut deliver, webrtc) = (config.deliver, config.webrtc);
+    let (rules, cluster) = (config.record, config.cluster);
     deliver.max_connections = connections_of_viewers(deliver.max_connections);
     let mut receivers = Ok((None, None));
-    let rs =
-        RsManager::prepared(config.node, |rs| receivers = start_receivers(rs, &deliver, &cluster, rules))
-            .map_err(Failure::failed)?;
+    let rs = RsManager::prepared(config.node, |rs| {
+        receivers = start_receivers(rs, &deliver, &webrtc, &cluster, rules)
+    })
+    .map_err(Failure::failed)?;
     let (recorder, viewers) = receivers?;
     let ingest = match rs.node().role.disseminates() {
         true => Some(Arc::new(Ingest::start(rs.clone(), config.ingest).map_err(Failure::failed)?)),
@@ -125,14 +130,20 @@ fn connections_of_viewers(configured: usize) -> usize {
 fn start_receivers(
     rs: &RsManager,
     deliver: &Settings,
+    webrtc: &rblive_webrtc::Settings,
     cluster: &Cluster,
     rules: Vec<RecordRule>,
 ) -> Result<Receivers, Failure> {
     let recorder = recorder(rs, rules)?;
     let viewers = match rs.node().role.delivers() && !deliver.listen.is_empty() {
-        true => Some(Arc::new(Viewers::start_with(rs, deliver, cluster, recorder.clone())?)),
+        true => Some(Arc::new(Viewers::start_with(rs, deliver, webrtc, cluster, recorder.clone())?)),
         false => None,
     };
+    if viewers.is_none() && webrtc.is_used() {
+        tracing::warn!(
+            "[webrtc] has no effect: the node has no address for viewers (deliver.listen), where offers arrive"
+        );
+    }
     if viewers.is_none() && recorder.is_some() {
         receive(rs, None, recorder.clone());
     }
@@ -171,6 +182,7 @@ fn configured(args: &Args) -> Result<Config, Failure> {
         (&args.rtmp, &mut config.ingest.rtmp),
         (&args.http, &mut config.ingest.http),
         (&args.listen, &mut config.deliver.listen),
+        (&args.webrtc, &mut config.webrtc.listen),
         (&args.control, &mut config.control.listen),
     ];
     for (given, setting) in changes {
@@ -207,6 +219,9 @@ fn ready(
     }
     if let Some(viewers) = viewers {
         said += &format!("; viewers at {}", viewers.address());
+        if let Some(address) = viewers.datagrams() {
+            said += &format!("; WebRTC at {address} (UDP)");
+        }
     }
     if let Some(control) = control {
         said += &format!("; control and metrics at http://{}", control.address());

@@ -41,6 +41,8 @@ pub(crate) struct Place {
     /// `None`: the connection is one of a proxy, whose requests count for its clients.
     address: Option<Arc<Address>>,
     peer: IpAddr,
+    /// The address of this server at which the client arrived, if it is known.
+    pub reached: Option<IpAddr>,
     pub place: Arc<peers::Place>,
 }
 
@@ -67,7 +69,7 @@ impl Addresses {
         }
         let place = if is_proxy { self.places.enter_proxy(addr, now) } else { self.places.enter(addr, now) };
         let place = Arc::new(place.map_err(|_| Refused::NoPlace)?);
-        Ok(Place { addresses: self.clone(), address, peer: addr, place })
+        Ok(Place { addresses: self.clone(), address, peer: addr, reached: None, place })
     }
 
     fn entry(&self, addr: IpAddr) -> Arc<Address> {
@@ -106,6 +108,14 @@ impl Place {
     /// Whether the connection is a proxy's, and so that of many clients.
     pub fn is_shared(&self) -> bool {
         self.address.is_none()
+    }
+
+    /// The host of a client, as the connection or its proxy says.
+    pub fn client(&self, forwarded_for: &[Vec<u8>]) -> IpAddr {
+        match self.is_shared() {
+            true => self.addresses.proxies.client(self.peer, forwarded_for),
+            false => self.peer,
+        }
     }
 
     /// Whether the client may ask once more now: that of the connection, or the one for which a proxy asks.

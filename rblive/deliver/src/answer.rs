@@ -19,6 +19,8 @@ pub(crate) struct Request {
     pub asked_fields: Option<String>,
     /// The fields `X-Forwarded-For`.
     pub forwarded_for: Vec<Vec<u8>>,
+    /// The offer of a viewer by WebRTC. No other request has a body.
+    pub body: Bytes,
 }
 
 impl Request {
@@ -90,6 +92,9 @@ pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
 
 const METHODS: &str = "GET, HEAD, OPTIONS";
 
+/// Where offers of WebRTC are answered.
+const METHODS_OF_PEERS: &str = "POST, DELETE, OPTIONS";
+
 /// The longest list of fields that is answered to a browser.
 const MAX_ASKED: usize = 1024;
 
@@ -107,11 +112,25 @@ impl Answer {
 
     /// The answer to a browser that asks what a page of another site may do: all that viewers may, with any fields, as nothing here is
     /// decided by a field that only a certain site can send.
-    pub fn methods(request: &Request) -> Self {
+    pub fn methods(request: &Request, is_for_peers: bool) -> Self {
         let asked = request.asked_fields.clone().filter(|asked| asked.len() <= MAX_ASKED);
         let asked = asked.unwrap_or_else(|| "range, if-none-match".to_owned());
-        let more = vec![("access-control-allow-headers", asked)];
+        let methods = if is_for_peers { METHODS_OF_PEERS } else { METHODS };
+        let more = vec![
+            ("allow", methods.to_owned()),
+            ("access-control-allow-methods", methods.to_owned()),
+            ("access-control-allow-headers", asked),
+        ];
         Self { more, ..Self::of(204, "text/plain", Cache::No, "") }
+    }
+
+    /// The answer to a request with another method.
+    pub fn not_allowed(is_for_peers: bool) -> Self {
+        let (methods, text) = match is_for_peers {
+            true => (METHODS_OF_PEERS, "viewers by WebRTC may POST an offer, and DELETE their session"),
+            false => (METHODS, "viewers may GET, HEAD and OPTIONS"),
+        };
+        Self { more: vec![("allow", methods.to_owned())], ..Self::text(405, text) }
     }
 
     /// The way to the page of a stream.
@@ -127,12 +146,7 @@ impl Answer {
     /// The header fields of the answer, but for those of the connection and the length.
     pub fn fields(&self) -> impl Iterator<Item = (&'static str, Cow<'_, str>)> {
         let fixed: &[(&'static str, &'static str)] = match self.status {
-            204 => &[
-                ("allow", METHODS),
-                ("access-control-allow-methods", METHODS),
-                ("access-control-max-age", "86400"),
-            ],
-            405 => &[("allow", METHODS)],
+            204 => &[("access-control-max-age", "86400")],
             429 => &[("retry-after", "1")],
             503 => &[("retry-after", "2")],
             _ => &[],

@@ -121,6 +121,11 @@ impl LiveRendition {
         (Rendition { bandwidth, ..self.about.clone() }, average)
     }
 
+    /// The initialisation segments that are kept, by their numbers.
+    pub fn inits(&self) -> &[(u32, Bytes)] {
+        &self.inits
+    }
+
     pub fn init(&self, number: u32) -> Option<&Bytes> {
         self.inits.iter().find(|(own, _)| *own == number).map(|(_, bytes)| bytes)
     }

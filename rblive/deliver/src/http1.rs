@@ -7,8 +7,11 @@ use std::fmt::Write as _;
 use std::io;
 use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
 use locks::Mutex;
 use rblive::ChunkRef;
+use rblive_media::hls::decimal;
+use rblive_webrtc::MAX_BYTES;
 use tokio::time::timeout;
 
 use crate::addresses::Place;
@@ -18,6 +21,7 @@ use crate::file::FilePart;
 use crate::link::{Link, PIECE};
 use crate::pages::{Pages, Watching};
 use crate::settings::GRACE;
+use crate::webrtc::takes_body;
 
 /// The largest head of a request.
 const MAX_HEAD: usize = 16 << 10;
@@ -27,7 +31,14 @@ const MAX_FIELDS: usize = 64;
 
 /// A request that was read, or the answer to a request that is refused.
 pub(crate) enum Head {
-    Request { method: String, request: Request, keep: bool, bytes: usize },
+    /// `body`: the bytes of the body that follows, which only offers of WebRTC have.
+    Request {
+        method: String,
+        request: Request,
+        keep: bool,
+        bytes: usize,
+        body: usize,
+    },
     Refused(u16, &'static str),
     Partial,
 }
@@ -41,8 +52,12 @@ pub(crate) async fn serve(mut link: Link, pages: &Pages, place: Place) -> io::Re
             return link.close(GRACE).await;
         };
         let (method, request, keep) = match head {
-            Head::Request { method, request, keep, bytes } => {
+            Head::Request { method, mut request, keep, bytes, body } => {
                 buffer.drain(..bytes);
+                if !read_body(&mut link, &mut buffer, body, pages).await? {
+                    return Ok(());
+                }
+                request.body = Bytes::from(buffer.drain(..body).collect::<Vec<_>>());
                 (method, request, keep)
             }
             Head::Refused(status, why) => {
@@ -83,6 +98,19 @@ async fn read_head(link: &mut Link, buffer: &mut Vec<u8>, pages: &Pages) -> io::
     }
 }
 
+/// Reads a body into the buffer. False: the client is gone, or takes too long.
+async fn read_body(link: &mut Link, buffer: &mut Vec<u8>, body: usize, pages: &Pages) -> io::Result<bool> {
+    let whole = async {
+        while buffer.len() < body {
+            if link.read(buffer).await? == 0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    };
+    timeout(pages.patience.head, whole).await.unwrap_or(Ok(false))
+}
+
 /// Reads the head of a request.
 pub(crate) fn parse(buffer: &[u8]) -> Head {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
@@ -108,13 +136,21 @@ pub(crate) fn parse(buffer: &[u8]) -> Head {
         _ => return Head::Refused(400, "the request needs one Host"),
     }
     let lengths = all("content-length");
-    if parsed.headers.iter().any(|field| field.name.eq_ignore_ascii_case("transfer-encoding"))
-        || lengths.iter().any(|length| *length != "0")
-    {
-        return Head::Refused(413, "a viewer's request has no body");
+    let has_coding = parsed.headers.iter().any(|field| field.name.eq_ignore_ascii_case("transfer-encoding"));
+    let body = match lengths.as_slice() {
+        _ if has_coding => None,
+        [] => Some(0),
+        [length] if *length != "0" => decimal(length).filter(|bytes| *bytes <= MAX_BYTES),
+        all => all.iter().all(|length| *length == "0").then_some(0),
+    };
+    let target = path_of(target);
+    let (path, query) = target.map_or(("", ""), |own| own.split_once('?').unwrap_or((own, "")));
+    let Some(body) = body.filter(|bytes| *bytes == 0 || takes_body(method, path)) else {
+        return Head::Refused(413, "a viewer's request has no body, or it is an offer of at most 64 KiB");
+    };
+    if target.is_none() {
+        return Head::Refused(400, "the address must begin with /");
     }
-    let Some(target) = path_of(target) else { return Head::Refused(400, "the address must begin with /") };
-    let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let connection = all("connection").join(",").to_ascii_lowercase();
     let says = |word: &str| connection.split(',').any(|own| own.trim() == word);
     let keep = if http11 { !says("close") } else { says("keep-alive") };
@@ -127,7 +163,7 @@ pub(crate) fn parse(buffer: &[u8]) -> Head {
         forwarded_for: fields("x-forwarded-for").map(<[u8]>::to_owned).collect(),
         ..Request::of(path, query)
     };
-    Head::Request { method: method.to_owned(), request, keep, bytes }
+    Head::Request { method: method.to_owned(), request, keep, bytes, body }
 }
 
 /// The path of a request's target, which may be an absolute address.

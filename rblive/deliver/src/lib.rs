@@ -15,6 +15,7 @@
 //! | `/live/NAME/poster.mp4` | the newest key frame, as a video of one frame |
 //! | `/live/NAME/RENDITION/media.m3u8` | the playlist of a rendition |
 //! | `/live/NAME/RENDITION/12.m4s`, `12.3.m4s` | a segment, a part of it (`.ts` for MPEG-TS) |
+//! | `/live/NAME/whep` | offers of WebRTC (POST), if the node has it |
 //! | `/vod`, `/vod/NAME/BEGIN/index.m3u8` | the list of recordings, and one of them, from files |
 //! | `/streams`, `/metrics`, `/health`, `/ready` | for programs |
 
@@ -42,9 +43,10 @@ mod server;
 mod settings;
 mod tls;
 pub mod token;
+mod webrtc;
 
 pub use crate::settings::{Patience, Settings};
 pub use catalog::{Catalog, StreamStatus};
 pub use elsewhere::{Elsewhere, OtherNode, Redirect};
-pub use server::{Server, StartError};
+pub use server::{Server, Setup, StartError};
 pub use tls::TlsError;

@@ -11,6 +11,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
+use rblive_webrtc::Hub;
 
 use crate::catalog::Catalog;
 use crate::counters::Counters;
@@ -41,11 +42,15 @@ pub(crate) fn text(
     catalog: &Catalog,
     counters: &Counters,
     elsewhere: Option<&Elsewhere>,
+    peers: Option<&Hub>,
 ) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     let mut scrape = Scrape::take(catalog, counters);
     if let Some(elsewhere) = elsewhere {
         scrape.cluster(elsewhere);
+    }
+    if let Some(peers) = peers {
+        scrape.peers(peers.counters());
     }
     registry.register_collector(Box::new(scrape));
     let mut text = String::new();
@@ -108,6 +113,41 @@ impl Scrape {
         self.add(name, help, true, vec![(None, elsewhere.redirected())]);
         let is_draining = vec![(None, u64::from(elsewhere.is_draining()))];
         self.add("rblive_draining", "Whether the node is drained", false, is_draining);
+    }
+
+    fn peers(&mut self, own: &rblive_webrtc::Counters) {
+        let viewers = vec![(None, get(&own.viewers))];
+        self.add("rblive_webrtc_viewers", "Viewers that are connected by WebRTC", false, viewers);
+        for (name, help, counter) in [
+            ("rblive_webrtc_answered_offers", "Offers of viewers that were answered", &own.answered),
+            ("rblive_webrtc_refused_offers", "Offers that were refused", &own.refused),
+            (
+                "rblive_webrtc_never_connected",
+                "Viewers that never connected after their answer",
+                &own.never_connected,
+            ),
+            (
+                "rblive_webrtc_silent_viewers",
+                "Viewers that were disconnected because they fell silent",
+                &own.silent,
+            ),
+            ("rblive_webrtc_failed_viewers", "Viewers whose connection failed", &own.failed),
+            (
+                "rblive_webrtc_dropped_frames",
+                "Frames that a viewer did not get, since it waited for a key frame",
+                &own.dropped_frames,
+            ),
+            ("rblive_webrtc_key_frames_asked", "Requests of viewers for a key frame", &own.key_frames_asked),
+            ("rblive_webrtc_strange_datagrams", "Datagrams of nobody who watches", &own.strange_datagrams),
+            (
+                "rblive_webrtc_unsent_datagrams",
+                "Datagrams that the system did not take",
+                &own.unsent_datagrams,
+            ),
+            ("rblive_webrtc_bytes", "Bytes that were sent to viewers by WebRTC", &own.bytes),
+        ] {
+            self.add(name, help, true, vec![(None, get(counter))]);
+        }
     }
 
     fn streams(&mut self, catalog: &Catalog) {

@@ -7,6 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use rblive::content::check_name;
 use rblive_record::Place;
+use rblive_webrtc::{Hub, Watcher};
 
 use crate::addresses;
 use crate::answer::{Answer, Cache, Request};
@@ -19,6 +20,7 @@ use crate::live::{self, Ahead, parse};
 use crate::metrics;
 use crate::settings::{Patience, Settings};
 use crate::token::{Access, TokenError};
+use crate::webrtc::{self, Asking};
 
 /// What the page says of the servers that its player may ask.
 const CONNECTS: &str = "connect-src 'self'";
@@ -34,25 +36,61 @@ pub(crate) struct Pages {
     pub kept: Kept,
     /// Other nodes of a cluster.
     pub elsewhere: Option<Arc<Elsewhere>>,
+    /// Viewers by WebRTC, if the node has some.
+    pub peers: Option<Arc<Hub>>,
 }
 
-/// The stream that a connection watches, which counts its viewers, and the connection's entry among those of its address.
+/// A viewer of a stream, which counts among those of the stream, and of this node of a cluster.
 #[derive(Debug)]
-pub(crate) struct Watching {
-    stream: Option<Arc<Stream>>,
+struct Viewer {
+    stream: Arc<Stream>,
     /// The cluster in which the viewer takes a place of this node.
     elsewhere: Option<Arc<Elsewhere>>,
+}
+
+impl Viewer {
+    /// `None`: the stream has as many viewers as it may have.
+    fn of(stream: &Arc<Stream>, most: usize, elsewhere: Option<&Arc<Elsewhere>>) -> Option<Self> {
+        if stream.viewers.fetch_add(1, Ordering::Relaxed) >= most {
+            stream.viewers.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        if let Some(elsewhere) = elsewhere {
+            elsewhere.take_room();
+        }
+        Some(Self { stream: stream.clone(), elsewhere: elsewhere.cloned() })
+    }
+}
+
+impl Drop for Viewer {
+    fn drop(&mut self) {
+        self.stream.viewers.fetch_sub(1, Ordering::Relaxed);
+        if let Some(elsewhere) = self.elsewhere.take() {
+            elsewhere.give_room();
+        }
+    }
+}
+
+impl Watcher for Viewer {
+    fn sent(&self, bytes: usize) {
+        self.stream.delivered.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// The stream that a connection watches, and the connection's entry among those of its address.
+#[derive(Debug)]
+pub(crate) struct Watching {
+    viewer: Option<Viewer>,
     sent_to: SentTo,
     place: addresses::Place,
 }
 
 impl Watching {
     pub fn of(place: addresses::Place) -> Self {
-        Self { stream: None, elsewhere: None, sent_to: SentTo::of(place.is_shared()), place }
+        Self { viewer: None, sent_to: SentTo::of(place.is_shared()), place }
     }
 
-    /// Counts the connection as a viewer of `stream`, and no longer of another stream, and among all of this node of a cluster. False if the
-    /// stream has too many viewers.
+    /// Counts the connection as a viewer of `stream`, and no longer of another stream. False if the stream has too many viewers.
     pub fn switch_to(
         &mut self,
         stream: &Arc<Stream>,
@@ -62,44 +100,24 @@ impl Watching {
         if self.is_of(stream) {
             return true;
         }
-        if stream.viewers.fetch_add(1, Ordering::Relaxed) >= most {
-            stream.viewers.fetch_sub(1, Ordering::Relaxed);
-            return false;
+        let viewer = Viewer::of(stream, most, elsewhere);
+        let has_room = viewer.is_some();
+        if has_room {
+            self.viewer = viewer;
         }
-        self.leave();
-        self.stream = Some(stream.clone());
-        self.elsewhere = elsewhere.cloned();
-        if let Some(elsewhere) = elsewhere {
-            elsewhere.take_room();
-        }
-        true
+        has_room
     }
 
     /// Whether the connection watches `stream`.
     fn is_of(&self, stream: &Arc<Stream>) -> bool {
-        self.stream.as_ref().is_some_and(|own| Arc::ptr_eq(own, stream))
+        self.viewer.as_ref().is_some_and(|own| Arc::ptr_eq(&own.stream, stream))
     }
 
     /// Counts media that was sent.
     pub fn sent(&self, bytes: usize) {
-        if let Some(stream) = &self.stream {
-            stream.delivered.fetch_add(bytes as u64, Ordering::Relaxed);
+        if let Some(viewer) = &self.viewer {
+            viewer.sent(bytes);
         }
-    }
-
-    fn leave(&mut self) {
-        if let Some(stream) = self.stream.take() {
-            stream.viewers.fetch_sub(1, Ordering::Relaxed);
-        }
-        if let Some(elsewhere) = self.elsewhere.take() {
-            elsewhere.give_room();
-        }
-    }
-}
-
-impl Drop for Watching {
-    fn drop(&mut self) {
-        self.leave();
     }
 }
 
@@ -110,20 +128,57 @@ impl Pages {
             let own = watching.lock();
             (own.place.may_ask(&request.forwarded_for), own.place.place.is_known())
         };
-        let answer = match method {
+        let for_peers = self.for_peers(request);
+        let answer = match (method, &for_peers) {
             _ if !may_ask => Answer::text(429, "your address asks too often; wait a second"),
-            "GET" | "HEAD" => self.get(request, watching).await.for_request(request),
-            "OPTIONS" => Answer::methods(request),
-            _ => Answer::text(405, "viewers may GET, HEAD and OPTIONS"),
+            ("GET" | "HEAD", _) => self.get(request, watching).await.for_request(request),
+            ("OPTIONS", _) => Answer::methods(request, for_peers.is_some()),
+            ("POST", Some((peers, webrtc::Target::Stream(name)))) => {
+                self.offer(peers, name, request, watching)
+            }
+            ("DELETE", Some((peers, webrtc::Target::Session(_, session)))) => leave(peers, session),
+            (_, for_peers) => Answer::not_allowed(for_peers.is_some()),
         };
         self.counters.answered(answer.status);
         // The files of the page and the calls of probes are for everybody, so they prove nothing.
         let is_asked =
             ["/live/", "/vod", "/streams", "/metrics"].iter().any(|own| request.path.starts_with(own));
-        if !is_known && is_asked && matches!(method, "GET" | "HEAD") && answer.status < 400 {
+        if !is_known && is_asked && matches!(method, "GET" | "HEAD" | "POST") && answer.status < 400 {
             watching.lock().place.place.known();
         }
         answer
+    }
+
+    /// What the address of a request means for WebRTC, if the node has it.
+    fn for_peers<'a>(&self, request: &'a Request) -> Option<(&Hub, webrtc::Target<'a>)> {
+        Some((self.peers.as_deref()?, webrtc::parse(request.path.strip_prefix("/live/")?)?))
+    }
+
+    /// Answers the offer of a viewer by WebRTC. Tokens, limits and other nodes are those of playlists.
+    fn offer(&self, hub: &Hub, name: &str, request: &Request, watching: &locks::Mutex<Watching>) -> Answer {
+        if let Err(answer) = self.token(name, request) {
+            return answer;
+        }
+        let Some(stream) = self.catalog.stream(name) else { return self.absent(name, request, watching) };
+        if let Some(elsewhere) = &self.elsewhere
+            && let Some(answer) = move_viewer(elsewhere, &stream, request, watching)
+        {
+            return answer;
+        }
+        let most = self.settings.max_viewers_per_stream;
+        let Some(viewer) = Viewer::of(&stream, most, self.elsewhere.as_ref()) else { return full() };
+        let (client, reached) = {
+            let own = watching.lock();
+            (own.place.client(&request.forwarded_for), own.place.reached.filter(|_| !own.place.is_shared()))
+        };
+        webrtc::answer(&stream, Asking { hub, request, client, reached, watcher: Box::new(viewer) })
+    }
+
+    /// The answer to a request for the list of a stream that is not here.
+    fn absent(&self, name: &str, request: &Request, watching: &locks::Mutex<Watching>) -> Answer {
+        let elsewhere = self.elsewhere.as_ref();
+        let other = elsewhere.and_then(|own| own.absent(name, request, &mut watching.lock().sent_to));
+        other.unwrap_or_else(|| self.no_stream())
     }
 
     async fn get(&self, request: &Request, watching: &locks::Mutex<Watching>) -> Answer {
@@ -186,17 +241,12 @@ impl Pages {
             Ok(query) => query,
             Err(answer) => return answer,
         };
+        let is_list = live::is_playlist(&target);
         let Some(stream) = self.catalog.stream(name) else {
-            let is_list = live::is_playlist(&target);
-            let other = self
-                .elsewhere
-                .as_ref()
-                .filter(|_| is_list)
-                .and_then(|own| own.absent(name, request, &mut watching.lock().sent_to));
-            return other.unwrap_or_else(|| self.no_stream());
+            return if is_list { self.absent(name, request, watching) } else { self.no_stream() };
         };
-        if let Some(elsewhere) = &self.elsewhere
-            && let Some(answer) = move_viewer(elsewhere, &stream, &target, request, watching)
+        if let Some(elsewhere) = self.elsewhere.as_ref().filter(|_| is_list)
+            && let Some(answer) = move_viewer(elsewhere, &stream, request, watching)
         {
             return answer;
         }
@@ -207,7 +257,7 @@ impl Pages {
                 self.elsewhere.as_ref(),
             )
         {
-            return Answer::text(503, "the stream has as many viewers as it may have");
+            return full();
         }
         let ahead = if self.is_settling() { Ahead::Settling } else { Ahead::Wrong };
         live::answer(&stream, target, request, &query, ahead).await
@@ -273,7 +323,7 @@ impl Pages {
     fn streams(&self, access: &Access) -> String {
         let (all, is_all) = (self.catalog.streams(), access.is_all());
         let open = all.iter().filter(|stream| is_all || access.is_for(&stream.name));
-        let open: Vec<_> = open.map(|stream| row(stream)).collect();
+        let open: Vec<_> = open.map(|stream| row(stream, self.peers.is_some())).collect();
         serde_json::json!({ "streams": open }).to_string()
     }
 
@@ -284,7 +334,7 @@ impl Pages {
             Ok(_) => return Answer::text(403, "the metrics need a token for every stream: rblive token '*'"),
             Err(error) => return refused(error),
         }
-        match metrics::text(&self.catalog, &self.counters, self.elsewhere.as_deref()) {
+        match metrics::text(&self.catalog, &self.counters, self.elsewhere.as_deref(), self.peers.as_deref()) {
             Ok(text) => {
                 Answer::of(200, "application/openmetrics-text; version=1.0.0; charset=utf-8", Cache::No, text)
             }
@@ -297,19 +347,27 @@ impl Pages {
 fn move_viewer(
     elsewhere: &Elsewhere,
     stream: &Arc<Stream>,
-    target: &live::Target,
     request: &Request,
     watching: &locks::Mutex<Watching>,
 ) -> Option<Answer> {
-    if !live::is_playlist(target) {
-        return None;
-    }
     let mut own = watching.lock();
     let is_own = own.is_of(stream);
     let answer = elsewhere.playlist(&stream.name, request, is_own, &mut own.sent_to)?;
     // It is no viewer of this node any more.
-    own.leave();
+    own.viewer = None;
     Some(answer)
+}
+
+fn full() -> Answer {
+    Answer::text(503, "the stream has as many viewers as it may have")
+}
+
+/// Disconnects a viewer by WebRTC.
+fn leave(peers: &Hub, session: &str) -> Answer {
+    match peers.leave(session) {
+        true => Answer::text(200, "the viewer is disconnected"),
+        false => Answer::text(404, "there is no such viewer; it may have left"),
+    }
 }
 
 fn refused(error: TokenError) -> Answer {
@@ -332,7 +390,7 @@ fn listed(request: &Request) -> Option<String> {
     named.filter(|name| check_name(name)).map(str::to_owned)
 }
 
-fn row(stream: &Stream) -> serde_json::Value {
+fn row(stream: &Stream, has_peers: bool) -> serde_json::Value {
     let state = stream.state.lock();
     let health = match (state.is_ended(), state.is_stalled()) {
         (true, _) => "ended",
@@ -365,6 +423,7 @@ fn row(stream: &Stream) -> serde_json::Value {
         "playlist": format!("/live/{}/index.m3u8", stream.name),
         "health": health,
         "low_latency": state.is_low_latency(),
+        "webrtc": has_peers && webrtc::is_offered(&state),
         "viewers": stream.viewers.load(Ordering::Relaxed),
         "received_bytes": stream.received.load(Ordering::Relaxed),
         "delivered_bytes": stream.delivered.load(Ordering::Relaxed),

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use peers::{LogLimiter, PlaceLimits, Places, Proxies};
 use rblive_record::Store;
+use rblive_webrtc::Hub;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
@@ -57,6 +58,17 @@ pub enum StartError {
     Threads(io::Error),
 }
 
+/// What a server works together with.
+#[derive(Debug, Default)]
+pub struct Setup {
+    /// How long the server waits.
+    pub patience: Patience,
+    /// Other nodes, to which viewers are sent.
+    pub elsewhere: Option<Arc<Elsewhere>>,
+    /// Viewers by WebRTC, whose offers the server takes.
+    pub peers: Option<Arc<Hub>>,
+}
+
 /// A running delivery server. Dropping it closes all connections.
 ///
 /// ```
@@ -85,16 +97,12 @@ impl Server {
         Self::start_with(settings, Patience::default(), catalog)
     }
 
-    /// Starts a server that sends viewers to other nodes.
+    /// Starts a server that works together with other parts of a node.
     ///
     /// # Errors
     /// As of [`start`](Self::start).
-    pub fn start_among(
-        settings: Settings,
-        catalog: Arc<Catalog>,
-        elsewhere: Arc<Elsewhere>,
-    ) -> Result<Self, StartError> {
-        Self::launch(settings, Patience::default(), catalog, Some(elsewhere))
+    pub fn start_as(settings: Settings, catalog: Arc<Catalog>, setup: Setup) -> Result<Self, StartError> {
+        Self::launch(settings, catalog, setup)
     }
 
     /// Starts a server that waits as long as `patience` says.
@@ -106,15 +114,11 @@ impl Server {
         patience: Patience,
         catalog: Arc<Catalog>,
     ) -> Result<Self, StartError> {
-        Self::launch(settings, patience, catalog, None)
+        Self::launch(settings, catalog, Setup { patience, ..Setup::default() })
     }
 
-    fn launch(
-        settings: Settings,
-        patience: Patience,
-        catalog: Arc<Catalog>,
-        elsewhere: Option<Arc<Elsewhere>>,
-    ) -> Result<Self, StartError> {
+    fn launch(settings: Settings, catalog: Arc<Catalog>, setup: Setup) -> Result<Self, StartError> {
+        let Setup { patience, elsewhere, peers } = setup;
         let certificates = Arc::new(certificates(&settings)?);
         let proxies = Proxies::new(&settings.proxies).map_err(StartError::Proxies)?;
         let workers = match settings.threads {
@@ -134,7 +138,7 @@ impl Server {
         let pages = {
             let kept = Kept::new(Store::new(settings.kept.clone()));
             let (counters, started) = (Counters::default(), Instant::now());
-            Arc::new(Pages { catalog, settings, patience, counters, kept, started, elsewhere })
+            Arc::new(Pages { catalog, settings, patience, counters, kept, started, elsewhere, peers })
         };
         let mut limits = PlaceLimits::new(pages.settings.max_connections, "deliver.max_connections");
         limits.of_host_setting = "deliver.max_connections_per_address";
@@ -231,7 +235,8 @@ async fn accept(
     }
 }
 
-async fn serve(socket: TcpStream, tls: Option<Arc<ServerConfig>>, pages: &Arc<Pages>, place: Place) {
+async fn serve(socket: TcpStream, tls: Option<Arc<ServerConfig>>, pages: &Arc<Pages>, mut place: Place) {
+    place.reached = socket.local_addr().ok().map(|own| own.ip());
     let (link, is_http2) = match tls {
         None => (Link::plain(socket), false),
         Some(config) => match timeout(pages.patience.head, link::accept(socket, config)).await {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::cmaf::{self, Run, Sample};
 use crate::codec::{ConfigError, audio_config, video_config};
-use crate::unit::{AudioCodec, Media, TrackConfig, VideoCodec};
+use crate::unit::{AccessUnit, AudioCodec, Media, TICKS_PER_SECOND, TrackConfig, VideoCodec};
 
 /// The most tracks that are read.
 const MAX_TRACKS: usize = 16;
@@ -167,6 +167,26 @@ impl InitSegment {
         Ok(SegmentTimes { start_us: us(time), duration_us: us(duration), key, frames })
     }
 
+    /// Takes the frames of all tracks out of a media segment, by their decoding time. They share its memory.
+    ///
+    /// # Errors
+    /// [`Fmp4Error`]: the bytes are no media segment of these tracks, or a frame is not within them.
+    pub fn frames(&self, segment: &Bytes) -> Result<Vec<AccessUnit>, Fmp4Error> {
+        let (mut frames, mut base) = (Vec::new(), 0);
+        for (kind, content) in boxes(segment) {
+            let end = content.as_ptr().addr() - segment.as_ptr().addr() + content.len();
+            if kind == *b"moof" {
+                for track in &self.tracks {
+                    let found = track.frames(segment, base..end, content, &mut frames);
+                    found.ok_or(Fmp4Error::Damaged("moof"))?;
+                }
+            }
+            base = end;
+        }
+        frames.sort_by_key(|frame| frame.dts);
+        Ok(frames)
+    }
+
     /// Makes an MP4 file of one picture: the key frame with which a media segment begins. `segment` is its beginning, with the whole
     /// of the first `moof`. Returns the bytes before the frame in the file, and the range of the frame in the segment, which may be
     /// beyond the end of `segment`. `None`: the segment does not begin with a key frame of at most `max_frame_bytes`.
@@ -187,6 +207,70 @@ impl InitSegment {
         let mut head = cmaf::init(std::slice::from_ref(&track.config));
         head.extend(cmaf::fragment(1, &[Run { media: Media::Video, time: 0, samples: vec![sample] }]));
         Some((head, frame))
+    }
+}
+
+impl Track {
+    /// Adds the frames of a fragment, whose `moof` is at this place of the segment.
+    fn frames(
+        &self,
+        segment: &Bytes,
+        moof: Range<usize>,
+        content: &[u8],
+        to: &mut Vec<AccessUnit>,
+    ) -> Option<()> {
+        let Some(traf) = traf_of(self, content) else { return Some(()) };
+        let defaults = defaults(self, traf)?;
+        let (mut time, media) = (decode_time(traf)?, self.config.media());
+        // Without an offset, the data follows the fragment and the head of the `mdat`, and a run the run before.
+        let mut at = moof.end.checked_add(8)?;
+        for (_, trun) in boxes(traf).filter(|(kind, _)| kind == b"trun") {
+            let (present, count) = (word(trun, 0)?, word(trun, 4)?);
+            let mut columns = Columns { bytes: trun, present, at: 8 };
+            if let Some(offset) = columns.next(1) {
+                at = moof.start.checked_add_signed(isize::try_from(offset?.cast_signed()).ok()?)?;
+            }
+            let mut first_flags = columns.next(4);
+            for _ in 0..count {
+                let duration = columns.next(0x100).unwrap_or(Some(defaults.duration))?;
+                let size = usize::try_from(columns.next(0x200).unwrap_or(Some(defaults.size))?).ok()?;
+                let flags = columns.next(0x400).unwrap_or(Some(defaults.flags));
+                let flags = first_flags.take().unwrap_or(flags)?;
+                let shift = i64::from(columns.next(0x800).unwrap_or(Some(0))?.cast_signed());
+                let end = at.checked_add(size)?;
+                // Each frame has bytes of the segment, so that there are no more of them than bytes.
+                if size == 0 || end > segment.len() {
+                    return None;
+                }
+                let key = media == Media::Audio || flags & 0x1_0000 == 0;
+                let begin = i128::from(time);
+                let (dts, pts) = (self.ticks(begin)?, self.ticks(begin + i128::from(shift))?);
+                to.push(AccessUnit { media, dts, pts, key, data: segment.slice(at..end) });
+                (at, time) = (end, time.checked_add(u64::from(duration))?);
+            }
+        }
+        Some(())
+    }
+
+    fn ticks(&self, time: i128) -> Option<i64> {
+        i64::try_from(time * i128::from(TICKS_PER_SECOND) / i128::from(self.time_scale)).ok()
+    }
+}
+
+/// The values of a `trun`, one after the other.
+struct Columns<'a> {
+    bytes: &'a [u8],
+    present: u32,
+    at: usize,
+}
+
+impl Columns<'_> {
+    /// The next value, if the bit of its kind is set; `Some(None)`: the box ends before it.
+    fn next(&mut self, bit: u32) -> Option<Option<u32>> {
+        (self.present & bit != 0).then(|| {
+            self.at += 4;
+            word(self.bytes, self.at - 4)
+        })
     }
 }
 

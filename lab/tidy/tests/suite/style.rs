@@ -38,6 +38,7 @@ const SAFE_CRATES: &[(&str, &str)] = &[
     ("rblive/ingest", "forbid"),
     ("rblive/deliver", "deny"),
     ("rblive/record", "deny"),
+    ("rblive/webrtc", "forbid"),
     ("rblive/cli", "forbid"),
     ("lab/bench/cmq-bench", "forbid"),
     ("lab/bench/benchkit", "forbid"),

@@ -16,6 +16,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use locks::Mutex;
 use rblive::ChunkRef;
+use rblive_webrtc::MAX_BYTES;
 
 use crate::addresses::Place;
 use crate::answer::{Answer, Body, Request};
@@ -23,6 +24,7 @@ use crate::counters::Counters;
 use crate::file::FilePart;
 use crate::link::{Link, corked};
 use crate::pages::{Pages, Watching};
+use crate::webrtc::takes_body;
 
 mod guard;
 
@@ -53,7 +55,7 @@ pub(crate) async fn serve(link: Link, pages: Arc<Pages>, place: Place) -> io::Re
     let own = pages.clone();
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let (pages, watching, activity) = (own.clone(), watching.clone(), activity.clone());
-        async move { Ok::<_, Infallible>(answer(&request, pages, watching, activity).await) }
+        async move { Ok::<_, Infallible>(answer(request, pages, watching, activity).await) }
     });
     let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
@@ -96,8 +98,23 @@ pub(crate) async fn serve(link: Link, pages: Arc<Pages>, place: Place) -> io::Re
     ended
 }
 
+/// Reads a body. `None`: it is too long, takes too long, or is cut.
+async fn body_of(body: &mut Incoming, pages: &Pages) -> Option<Bytes> {
+    let whole = async {
+        let mut bytes = Vec::new();
+        while let Some(frame) = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {
+            bytes.extend_from_slice(&frame.ok()?.into_data().unwrap_or_default());
+            if bytes.len() > MAX_BYTES {
+                return None;
+            }
+        }
+        Some(bytes.into())
+    };
+    tokio::time::timeout(pages.patience.head, whole).await.ok().flatten()
+}
+
 async fn answer(
-    request: &hyper::Request<Incoming>,
+    mut request: hyper::Request<Incoming>,
     pages: Arc<Pages>,
     watching: Arc<Mutex<Watching>>,
     activity: Arc<Activity>,
@@ -105,7 +122,7 @@ async fn answer(
     let waiting = activity.request();
     let field = |name: &str| request.headers().get(name).and_then(|own| own.to_str().ok()).map(str::to_owned);
     let forwarded_for = request.headers().get_all("x-forwarded-for").iter();
-    let own = Request {
+    let mut own = Request {
         if_none_match: field("if-none-match"),
         range: field("range"),
         if_range: field("if-range"),
@@ -113,12 +130,22 @@ async fn answer(
         forwarded_for: forwarded_for.map(|own| own.as_bytes().to_owned()).collect(),
         ..Request::of(request.uri().path(), request.uri().query().unwrap_or(""))
     };
-    let method = request.method().as_str();
-    let answer = if HttpBody::is_end_stream(request.body()) {
-        pages.answer(method, &own, &watching).await
-    } else {
-        pages.counters.answered(413);
-        Answer::text(413, "a viewer's request has no body")
+    let method = request.method().clone();
+    let method = method.as_str();
+    let body = match HttpBody::is_end_stream(request.body()) {
+        true => Some(Bytes::new()),
+        false if takes_body(method, &own.path) => body_of(request.body_mut(), &pages).await,
+        false => None,
+    };
+    let answer = match body {
+        Some(body) => {
+            own.body = body;
+            pages.answer(method, &own, &watching).await
+        }
+        None => {
+            pages.counters.answered(413);
+            Answer::text(413, "a viewer's request has no body, or it is an offer of at most 64 KiB")
+        }
     };
     let (status, length) = (answer.status, answer.body.len());
     let mut response = hyper::Response::new(());

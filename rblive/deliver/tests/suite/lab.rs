@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rblive::content::{Container, Description, Flags, Header, Kind, Rendition, Video};
 use rblive::{Config, Node, NodeRole, RsId, RsManager, Rule, StreamEvent};
-use rblive_deliver::{Catalog, Patience, Server, Settings};
+use rblive_deliver::{Catalog, Patience, Server, Settings, Setup};
 use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -85,6 +85,10 @@ impl Lab {
     }
 
     pub fn with(settings: Settings, patience: Patience, chunk_bytes: u64, chunks: u64) -> Self {
+        Self::with_setup(settings, Setup { patience, ..Setup::default() }, chunk_bytes, chunks)
+    }
+
+    pub fn with_setup(settings: Settings, setup: Setup, chunk_bytes: u64, chunks: u64) -> Self {
         let address = own_addr();
         let node = |name: &str, id, role, address: &str| Node {
             name: name.into(),
@@ -116,7 +120,7 @@ impl Lab {
         });
         let ingest = manager("in", vec![Rule { streams: "*".into(), nodes: vec!["out".into()] }]);
         let settings = Settings { listen: "127.0.0.1:0".into(), threads: 2, ..settings };
-        let server = Server::start_with(settings, patience, catalog.clone()).unwrap();
+        let server = Server::start_as(settings, catalog.clone(), setup).unwrap();
         let id = ingest.create_stream(NAME).unwrap();
         let lab = Self { server, id, catalog, init: b"init".to_vec(), ingest, delivery };
         until("the nodes are connected", || lab.ingest.peers().iter().all(|peer| peer.connected));

@@ -10,3 +10,5 @@ mod lives;
 mod overtaken;
 mod players;
 mod protocols;
+mod viewer;
+mod webrtc;

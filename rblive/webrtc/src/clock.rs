@@ -1,0 +1,121 @@
+//! When frames leave.
+//!
+//! ```text
+//!   a part arrives:  ▮▮▮▮▮▮▮         ▮▮▮▮▮▮▮         ▮▮▮▮▮▮▮
+//!   frames leave:    ▮ ▮ ▮ ▮ ▮ ▮ ▮ ▮ ▮ ▮ ▮ ▮ ▮ ▮ ▮ ▮ ▮ ▮ ▮ ▮
+//! ```
+//!
+//! The first frame of a part is as late as the part is long; the last one comes just in time. A viewer can show no frame earlier than the latest one
+//! allows, so nothing is lost when each frame leaves at the pace at which it was made. But the viewer's browser sees frames without jitter, and
+//! keeps a short buffer; and the network sees no bursts.
+
+use std::time::{Duration, Instant};
+
+use rblive_media::unit::TICKS_PER_SECOND;
+
+/// How much of the time by which parts come early is made good at each part.
+const CATCH_UP: u32 = 16;
+
+/// Frames that come earlier than this are of another timeline.
+const MAX_EARLY: Duration = Duration::from_secs(20);
+
+/// The relation between the times of a stream, the clock of this process, and the times that viewers get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Clock {
+    at: Instant,
+    ticks: i64,
+    /// What viewers get at `ticks`.
+    sent: i64,
+}
+
+fn duration(ticks: i64) -> Duration {
+    Duration::from_nanos(
+        u64::try_from(i128::from(ticks.max(0)) * 1_000_000_000 / i128::from(TICKS_PER_SECOND))
+            .unwrap_or(u64::MAX),
+    )
+}
+
+fn ticks(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos() * TICKS_PER_SECOND as u128 / 1_000_000_000).unwrap_or(i64::MAX)
+}
+
+impl Clock {
+    /// A frame of this time leaves now.
+    pub(crate) fn begin(ticks: i64, now: Instant) -> Self {
+        Self { at: now, ticks, sent: 0 }
+    }
+
+    /// Another timeline begins with a frame of this time, which leaves now: the times that viewers get go on behind those of the `last` frame.
+    pub(crate) fn go_on(&mut self, last: i64, first: i64, now: Instant) {
+        let behind = last.saturating_sub(self.ticks).saturating_add(1);
+        let passed = ticks(now.saturating_duration_since(self.at)).max(behind);
+        *self = Self { at: now, ticks: first, sent: self.sent.saturating_add(passed) };
+    }
+
+    /// A part arrives whose first frame has this time. False: it is so early that it cannot be of this timeline.
+    pub(crate) fn arrive(&mut self, first: i64, now: Instant) -> bool {
+        let due = self.due(first);
+        let early = due.saturating_duration_since(now);
+        if early > MAX_EARLY {
+            return false;
+        }
+        self.at += now.saturating_duration_since(due);
+        self.at -= early / CATCH_UP;
+        true
+    }
+
+    /// When a frame of this time leaves.
+    pub(crate) fn due(&self, time: i64) -> Instant {
+        let distance = time.saturating_sub(self.ticks);
+        match distance < 0 {
+            true => self.at.checked_sub(duration(distance.saturating_neg())).unwrap_or(self.at),
+            false => self.at.checked_add(duration(distance)).unwrap_or(self.at),
+        }
+    }
+
+    /// The time that viewers get for a frame, in ticks.
+    pub(crate) fn sent(&self, time: i64) -> u64 {
+        // A second before the first frame, for sound that begins earlier than the picture.
+        let sent = self.sent.saturating_add(time.saturating_sub(self.ticks)).saturating_add(TICKS_PER_SECOND);
+        u64::try_from(sent).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_leave_at_the_pace_at_which_they_were_made() {
+        let now = Instant::now();
+        let mut clock = Clock::begin(1_000_000, now);
+        assert_eq!(clock.due(1_000_000), now);
+        assert_eq!(clock.due(1_009_000), now + Duration::from_millis(100));
+        assert!(clock.arrive(1_027_000, now + Duration::from_millis(350)));
+        assert_eq!(clock.due(1_027_000), now + Duration::from_millis(350), "what is late leaves at once");
+        assert_eq!(
+            clock.due(1_036_000),
+            now + Duration::from_millis(450),
+            "and all that follows leaves later"
+        );
+        assert!(clock.arrive(1_054_000, now + Duration::from_millis(634)));
+        assert_eq!(clock.due(1_054_000), now + Duration::from_millis(649), "what is early becomes slowly so");
+        assert_eq!(clock.sent(1_054_000) - clock.sent(1_027_000), 27_000);
+        assert!(!clock.arrive(90_000 * 60, now), "another timeline");
+    }
+
+    #[test]
+    fn another_timeline_goes_on_where_the_one_before_ended() {
+        let now = Instant::now();
+        let mut clock = Clock::begin(500, now);
+        let before = clock.sent(9_500);
+        clock.go_on(9_500, 7, now + Duration::from_millis(200));
+        assert_eq!(clock.due(7), now + Duration::from_millis(200));
+        assert_eq!(clock.sent(7), before + 9_000);
+        clock.go_on(90_007, 3, now + Duration::from_millis(200));
+        assert_eq!(clock.sent(3), before + 9_000 + 90_001, "the frames before have not left yet");
+        assert!(
+            clock.sent(i64::MIN) == 0 && clock.due(i64::MAX) >= now && clock.due(i64::MIN) <= clock.due(7)
+        );
+    }
+}

@@ -1,0 +1,190 @@
+//! The frames of one stream on their way to all of its viewers.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rblive_media::unit::{AccessUnit, AudioCodec, Input, Media, TICKS_PER_SECOND, TrackConfig, VideoCodec};
+
+use crate::annexb::AnnexB;
+use crate::clock::Clock;
+use crate::source::{News, Source};
+
+/// The most frames, and bytes of them, that wait for their time. A part has less than a second; only an encoder's own files are longer.
+const MAX_WAITING: usize = 4_096;
+const MAX_WAITING_BYTES: usize = 32 << 20;
+
+/// A frame is not said to be older than this: clocks of machines differ.
+const MAX_AGE: Duration = Duration::from_secs(60);
+
+/// Why a stream with this order of frames is not sent: browsers show frames as they come.
+pub const REORDERED: &str = "the stream has B-frames, which browsers show in the wrong order by WebRTC: let the encoder make none (-bf 0, or -tune zerolatency)";
+
+/// A frame as each viewer gets it.
+#[derive(Debug, Clone)]
+pub(crate) struct Frame {
+    pub(crate) media: Media,
+    pub(crate) key: bool,
+    /// Whether viewers need a key frame from here on.
+    pub(crate) breaks: bool,
+    /// In ticks of 90 kHz.
+    pub(crate) time: u64,
+    /// When it was made, on the clock of this process.
+    pub(crate) made: Instant,
+    pub(crate) data: Arc<[u8]>,
+}
+
+/// A stream that somebody watches.
+pub(crate) struct Feed {
+    source: Box<dyn Source>,
+    /// Its viewers.
+    pub(crate) viewers: Vec<u64>,
+    annexb: Option<AnnexB>,
+    /// The sound is of a codec that browsers take.
+    takes_sound: bool,
+    clock: Option<Clock>,
+    /// The wall clock minus the times of frames.
+    wall_ns: Option<i128>,
+    waiting: VecDeque<(Instant, Frame)>,
+    waiting_bytes: usize,
+    /// The presentation time of the newest picture, and the largest decoding time so far.
+    newest: Option<(i64, i64)>,
+    breaks: bool,
+    /// The reason for which the stream is not sent any more.
+    pub(crate) ended: Option<String>,
+    news: Vec<News>,
+}
+
+impl Feed {
+    pub(crate) fn new(source: Box<dyn Source>) -> Self {
+        Self {
+            source,
+            viewers: Vec::new(),
+            annexb: None,
+            takes_sound: false,
+            clock: None,
+            wall_ns: None,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            newest: None,
+            breaks: true,
+            ended: None,
+            news: Vec::new(),
+        }
+    }
+
+    /// Takes what is new at the source.
+    pub(crate) fn take(&mut self, now: Instant) {
+        let mut news = std::mem::take(&mut self.news);
+        self.source.take(&mut news);
+        let mut is_first = true;
+        for one in news.drain(..) {
+            match one {
+                News::Input(Input::Config(TrackConfig::Video(config))) => match AnnexB::of(&config) {
+                    Some(own) => self.annexb = Some(own),
+                    None => self.end(codec_of(config.codec)),
+                },
+                News::Input(Input::Config(TrackConfig::Audio(config))) => {
+                    self.takes_sound = takes(config.codec);
+                }
+                News::Input(Input::Unit(unit)) => {
+                    self.unit(&unit, is_first, now);
+                    is_first = false;
+                }
+                News::Input(Input::Tracks { .. }) => {}
+                News::Clock(offset_ns) => self.wall_ns = Some(offset_ns),
+                News::Break => (self.breaks, is_first) = (true, true),
+                News::End(why) => self.end(&why),
+            }
+        }
+        self.news = news;
+    }
+
+    fn end(&mut self, why: &str) {
+        self.ended.get_or_insert_with(|| why.to_owned());
+    }
+
+    fn unit(&mut self, unit: &AccessUnit, is_first: bool, now: Instant) {
+        if unit.media == Media::Audio && !self.takes_sound {
+            return;
+        }
+        if unit.media == Media::Video && !self.breaks && self.newest.is_some_and(|(pts, _)| unit.pts < pts) {
+            return self.end(REORDERED);
+        }
+        let data = match (unit.media, &self.annexb) {
+            (Media::Audio, _) => Some(unit.data[..].into()),
+            (Media::Video, own) => own.as_ref().and_then(|own| own.frame(&unit.data, unit.key)),
+        };
+        let Some(data) = data else {
+            // The decoder cannot go on without it.
+            self.breaks = true;
+            return;
+        };
+        self.schedule(unit, data, is_first, now);
+    }
+
+    fn schedule(&mut self, unit: &AccessUnit, data: Arc<[u8]>, is_first: bool, now: Instant) {
+        let last = self.newest.map_or(unit.dts, |(_, dts)| dts);
+        let clock = match &mut self.clock {
+            None => self.clock.insert(Clock::begin(unit.dts, now)),
+            Some(clock) => {
+                let is_other = is_first && (self.breaks || !clock.arrive(unit.dts, now));
+                if is_other {
+                    clock.go_on(last, unit.dts, now);
+                    self.breaks = true;
+                }
+                clock
+            }
+        };
+        let is_full =
+            self.waiting.len() >= MAX_WAITING || self.waiting_bytes + data.len() > MAX_WAITING_BYTES;
+        if is_full {
+            self.breaks = true;
+            return;
+        }
+        let breaks = unit.media == Media::Video && std::mem::take(&mut self.breaks);
+        let (due, time) = (clock.due(unit.dts), clock.sent(unit.pts));
+        let made = self.wall_ns.and_then(|offset| made(offset, unit.pts, now)).unwrap_or(due);
+        let highest = self.newest.map_or(unit.dts, |(_, dts)| dts.max(unit.dts));
+        match unit.media {
+            Media::Video => self.newest = Some((unit.pts, if breaks { unit.dts } else { highest })),
+            Media::Audio => self.newest = self.newest.map(|(pts, _)| (pts, highest)),
+        }
+        self.waiting_bytes += data.len();
+        self.waiting.push_back((due, Frame { media: unit.media, key: unit.key, breaks, time, made, data }));
+    }
+
+    /// The next frame, if its time has come.
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<Frame> {
+        let frame = self.waiting.pop_front_if(|(due, _)| *due <= now)?.1;
+        self.waiting_bytes -= frame.data.len();
+        Some(frame)
+    }
+
+    /// When the next frame leaves.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.waiting.front().map(|(due, _)| *due)
+    }
+}
+
+/// When a frame was made, on the clock of this process. `None`: nothing that can be.
+fn made(offset_ns: i128, ticks: i64, now: Instant) -> Option<Instant> {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_nanos();
+    let own = offset_ns.checked_add(i128::from(ticks) * 1_000_000_000 / i128::from(TICKS_PER_SECOND))?;
+    let age = i128::try_from(wall).ok()?.checked_sub(own)?;
+    let age = Duration::from_nanos(u64::try_from(age).ok()?);
+    now.checked_sub(age).filter(|_| age <= MAX_AGE)
+}
+
+/// Whether browsers take the codec of a sound.
+pub(crate) fn takes(_: AudioCodec) -> bool {
+    // AAC, AC-3 and E-AC-3: none of them.
+    false
+}
+
+fn codec_of(codec: VideoCodec) -> &'static str {
+    match codec {
+        VideoCodec::H264 => "the configuration of the stream's H.264 is damaged",
+        VideoCodec::Hevc | VideoCodec::Av1 => "the stream is no H.264, which is what goes by WebRTC",
+    }
+}

@@ -1,0 +1,278 @@
+//! One viewer: its connection, and which frames it gets.
+//!
+//! ```text
+//!   offer answered ──▶ half open ── ICE, DTLS ──▶ connected ──▶ key frame ──▶ frames
+//!                        │ 10 s, or others need the place         │ silent for 15 s
+//!                        └──────────────▶ ended ◀─────────────────┘
+//! ```
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use peers::{HostAddress, Place};
+use rblive_media::unit::Media;
+use str0m::format::Codec;
+use str0m::media::{MediaKind, MediaTime, Mid, Pt};
+use str0m::net::{Protocol, Receive};
+use str0m::{Event, Input, Output, Rtc, RtcError};
+
+use crate::counters::Counters;
+use crate::feed::Frame;
+use crate::port::Port;
+use crate::source::{Source, Watcher};
+
+/// How long a viewer may take from the answer to its offer until it is connected.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a connected viewer may be silent. Browsers ask every few seconds whether they may go on.
+const SILENCE: Duration = Duration::from_secs(15);
+
+/// The most addresses from which a viewer speaks: those of its networks.
+const MAX_SOURCES: usize = 8;
+
+/// The share of lost datagrams from which on a viewer gets nothing until the next key frame: its way takes less than the stream has.
+const MAX_LOSS: f32 = 0.15;
+
+/// Why a session is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The viewer left, or the stream ended.
+    Over,
+    /// It never connected, or its place was needed.
+    NeverConnected,
+    Silent,
+    Failed,
+}
+
+/// A track of the viewer.
+#[derive(Debug, Clone, Copy)]
+struct Track {
+    mid: Mid,
+    pt: Pt,
+}
+
+pub(crate) struct Session {
+    pub(crate) number: u64,
+    pub(crate) secret: [u8; 16],
+    pub(crate) stream: Arc<str>,
+    rtc: Rtc,
+    place: Place,
+    watcher: Box<dyn Watcher>,
+    /// The addresses that the viewer was told.
+    candidates: Vec<SocketAddr>,
+    /// The addresses of the viewer that were answered.
+    pub(crate) sources: Vec<SocketAddr>,
+    video: Option<Track>,
+    audio: Option<Track>,
+    /// The viewer needs a key frame.
+    waits: bool,
+    /// The host of the viewer, once it is connected. Nobody else may direct the stream to another one.
+    host: Option<HostAddress>,
+    nominated: Option<SocketAddr>,
+    began: Instant,
+    heard: Instant,
+    /// When the connection has something to do.
+    pub(crate) wakes: Instant,
+}
+
+/// A viewer that joins a stream.
+pub(crate) struct Joining {
+    pub(crate) session: Session,
+    /// The stream, if nobody watches it yet.
+    pub(crate) source: Box<dyn Source>,
+}
+
+/// What a session sends by.
+#[derive(Clone, Copy)]
+pub(crate) struct Way<'a> {
+    pub(crate) port: &'a Port,
+    pub(crate) counters: &'a Counters,
+}
+
+/// What makes a session.
+pub(crate) struct Parts {
+    pub(crate) number: u64,
+    pub(crate) secret: [u8; 16],
+    pub(crate) stream: Arc<str>,
+    pub(crate) rtc: Rtc,
+    pub(crate) place: Place,
+    pub(crate) watcher: Box<dyn Watcher>,
+    pub(crate) candidates: Vec<SocketAddr>,
+}
+
+impl Session {
+    /// A session whose offer was accepted with this answer. `None`: it has no track for video of H.264.
+    pub(crate) fn new(parts: Parts, answer: &str, now: Instant) -> Option<Self> {
+        let Parts { number, secret, stream, rtc, place, watcher, candidates } = parts;
+        let mut own = Self {
+            number,
+            secret,
+            stream,
+            rtc,
+            place,
+            watcher,
+            candidates,
+            sources: Vec::new(),
+            video: None,
+            audio: None,
+            waits: true,
+            host: None,
+            nominated: None,
+            began: now,
+            heard: now,
+            wakes: now,
+        };
+        answer.lines().filter_map(|line| line.strip_prefix("a=mid:")).for_each(|mid| own.media(mid.into()));
+        own.video.is_some().then_some(own)
+    }
+
+    fn media(&mut self, mid: Mid) {
+        let Some(media) = self.rtc.media(mid).filter(|own| own.direction().is_sending()) else { return };
+        let kind = media.kind();
+        let codec = if kind == MediaKind::Video { Codec::H264 } else { Codec::Opus };
+        let Some(writer) = self.rtc.writer(mid) else { return };
+        let fits = writer.payload_params().filter(|own| {
+            let spec = own.spec();
+            // Frames need several datagrams, which mode 0 has none of.
+            spec.codec == codec && (codec != Codec::H264 || spec.format.packetization_mode == Some(1))
+        });
+        // Whoever decodes a high profile decodes the lower ones.
+        let best = fits.max_by_key(|own| own.spec().format.profile_level_id);
+        let track = best.map(|own| Track { mid, pt: own.pt() });
+        let to = if kind == MediaKind::Video { &mut self.video } else { &mut self.audio };
+        *to = to.or(track);
+    }
+
+    /// Takes a datagram.
+    pub(crate) fn receive(&mut self, from: SocketAddr, bytes: &[u8], way: Way<'_>) -> Result<(), End> {
+        let strange = || {
+            Counters::add(&way.counters.strange_datagrams);
+            Ok(())
+        };
+        let is_elsewhere = self.host.is_some_and(|host| host != HostAddress::of(from.ip()));
+        let is_new = !self.sources.contains(&from);
+        if is_elsewhere || (is_new && self.sources.len() >= MAX_SOURCES) {
+            return strange();
+        }
+        let is_same = |own: &&SocketAddr| own.is_ipv4() == from.is_ipv4();
+        let Some(to) = self.candidates.iter().find(is_same).or(self.candidates.first()) else {
+            return strange();
+        };
+        let Ok(datagram) = Receive::new(Protocol::Udp, from, *to, bytes) else { return strange() };
+        let now = Instant::now();
+        let input = Input::Receive(now, datagram);
+        if !self.rtc.accepts(&input) {
+            return strange();
+        }
+        self.rtc.handle_input(input).map_err(|error| failed(&error))?;
+        self.heard = now;
+        self.drain(way)
+    }
+
+    /// Sends what is to be sent, and learns what happened.
+    fn drain(&mut self, way: Way<'_>) -> Result<(), End> {
+        let mut bytes = 0;
+        let ended = loop {
+            match self.rtc.poll_output() {
+                Ok(Output::Timeout(until)) => {
+                    self.wakes = until;
+                    break Ok(());
+                }
+                Ok(Output::Transmit(out)) => {
+                    if !self.sources.contains(&out.destination) && self.sources.len() < MAX_SOURCES {
+                        self.sources.push(out.destination);
+                    }
+                    self.nominated = Some(out.destination);
+                    bytes += out.contents.len();
+                    way.port.send(out.destination, &out.contents, way.counters);
+                }
+                Ok(Output::Event(event)) => {
+                    if let Err(end) = self.event(&event, way.counters) {
+                        break Err(end);
+                    }
+                }
+                Err(error) => break Err(failed(&error)),
+            }
+        };
+        if bytes > 0 {
+            self.watcher.sent(bytes);
+        }
+        if ended.is_ok() && !self.rtc.is_alive() { Err(End::Over) } else { ended }
+    }
+
+    fn event(&mut self, event: &Event, counters: &Counters) -> Result<(), End> {
+        match event {
+            Event::Connected if self.host.is_none() => {
+                self.place.known();
+                self.host = self.nominated.map(|to| HostAddress::of(to.ip()));
+                counters.viewers.fetch_add(1, Ordering::Relaxed);
+            }
+            Event::KeyframeRequest(_) => Counters::add(&counters.key_frames_asked),
+            Event::MediaEgressStats(stats) => {
+                let is_video = self.video.is_some_and(|own| own.mid == stats.mid);
+                self.waits |= is_video && stats.loss.is_some_and(|loss| loss > MAX_LOSS);
+            }
+            Event::Closed => return Err(End::Over),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.host.is_some()
+    }
+
+    /// Sends a frame, unless the viewer has to wait for another one.
+    pub(crate) fn send(&mut self, frame: &Frame, way: Way<'_>) -> Result<(), End> {
+        if !self.is_connected() {
+            return Ok(());
+        }
+        let is_video = frame.media == Media::Video;
+        self.waits |= frame.breaks;
+        if is_video && self.waits {
+            if !frame.key {
+                Counters::add(&way.counters.dropped_frames);
+                return Ok(());
+            }
+            self.waits = false;
+        }
+        let Some(track) = (if is_video { self.video } else { self.audio }) else { return Ok(()) };
+        let Some(writer) = self.rtc.writer(track.mid) else { return Ok(()) };
+        let time = MediaTime::from_90khz(frame.time);
+        let written = writer.write(track.pt, frame.made, time, frame.data.clone());
+        written.map_err(|error| failed(&error))?;
+        self.work(way)
+    }
+
+    /// Does what is due.
+    pub(crate) fn work(&mut self, way: Way<'_>) -> Result<(), End> {
+        self.rtc.handle_input(Input::Timeout(Instant::now())).map_err(|error| failed(&error))?;
+        self.drain(way)
+    }
+
+    /// Whether the session has to end by itself.
+    pub(crate) fn look(&self, now: Instant) -> Result<(), End> {
+        let silent = now.saturating_duration_since(self.heard);
+        match self.is_connected() {
+            true if silent > SILENCE => Err(End::Silent),
+            false if self.place.is_leaving() || now.saturating_duration_since(self.began) > PATIENCE => {
+                Err(End::NeverConnected)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Says goodbye.
+    pub(crate) fn close(&mut self, way: Way<'_>) {
+        if self.rtc.close().is_ok() {
+            let _ = self.work(way);
+        }
+    }
+}
+
+fn failed(error: &RtcError) -> End {
+    tracing::debug!("a viewer's connection failed: {error}");
+    End::Failed
+}

@@ -1,0 +1,49 @@
+//! Where frames come from.
+
+use std::sync::Arc;
+
+use rblive_media::unit::Input;
+
+use crate::shared::Shared;
+
+/// What is new of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum News {
+    /// A configuration, or a frame.
+    Input(Input),
+    /// The wall clock minus the presentation times that follow, in nanoseconds: viewers learn from it how late they are.
+    Clock(i128),
+    /// The frames that follow do not continue those before: viewers need a key frame.
+    Break,
+    /// The stream has ended, or cannot be sent any more. Its viewers are disconnected.
+    End(String),
+}
+
+/// A stream that viewers watch. All viewers of a stream share one source, on the thread of the peers.
+pub trait Source: Send {
+    /// The source is used from now on. It rings the bell whenever it has news, and may ring more often.
+    fn start(&mut self, bell: Bell);
+
+    /// Takes the news since the last call. What is too old to be of use is left out. The call is short, and does not wait.
+    fn take(&mut self, news: &mut Vec<News>);
+}
+
+/// A viewer of a stream, as its owner counts it. The viewer is gone when this is dropped.
+pub trait Watcher: Send {
+    /// So many bytes were sent to the viewer.
+    fn sent(&self, bytes: usize);
+}
+
+/// Wakes the thread of the peers for the source of one stream.
+#[derive(Debug, Clone)]
+pub struct Bell {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) stream: Arc<str>,
+}
+
+impl Bell {
+    /// The source has news. The call is cheap while the thread has not taken the news before.
+    pub fn ring(&self) {
+        self.shared.ring(&self.stream);
+    }
+}
