@@ -60,6 +60,7 @@ function showQualities() {
     option.selected = chosen;
   });
 }
+byId('quick').addEventListener('change', (event) => { player.hurry(event.target.checked); tell(); });
 byId('quality').addEventListener('change', (event) => player.choose(Number(event.target.value)));
 
 function watch({ name, begin }) {
@@ -136,7 +137,7 @@ function listAddresses() {
   }
 }
 
-const seconds = (value) => `${value.toFixed(1)} s`;
+const seconds = (value) => `${value.toFixed(value < 1 ? 2 : 1)} s`;
 const size = (stream) => {
   const tall = stream.renditions.filter((own) => own.height).sort((a, b) => b.height - a.height)[0];
   return tall ? { short: `${tall.height}p`, long: `${tall.width} × ${tall.height}` } : null;
@@ -158,7 +159,17 @@ function tell() {
   const badge = stream ? [make('span', `badge ${stream.health}`, HEALTH[stream.health])] : [];
   byId('facts').replaceChildren(...badge, ...facts.filter(Boolean).map((text) => make('span', '', text)));
   byId('edge').hidden = !player.isLate();
+  byId('quick-label').hidden = !stream?.webrtc;
+  byId('quick').checked = player.quick;
+  tellHint();
   tellDetails(stream, late);
+}
+
+/** What hinders the low delay that was asked for. */
+function tellHint() {
+  const hint = player.hint();
+  byId('hint').hidden = !hint;
+  set(byId('hint'), hint);
 }
 
 /** What is known about the recording that plays. */
@@ -166,7 +177,7 @@ function tellRecording() {
   const own = recordings.find(player.name, player.begin);
   const facts = [`Recorded ${began(player.begin)}`, own && clock(own.seconds)];
   byId('facts').replaceChildren(...facts.filter(Boolean).map((text) => make('span', '', text)));
-  byId('edge').hidden = true;
+  for (const id of ['edge', 'quick-label', 'hint']) byId(id).hidden = true;
   tellDetails(null, null);
 }
 

@@ -1,4 +1,6 @@
 // The player: plays one stream, says in words what hinders it, and goes on by itself when that is over.
+import { Peer } from './peer.js';
+
 /** The first wait before another attempt, and the longest one, in milliseconds. */
 const RETRY = [1000, 8000];
 
@@ -39,6 +41,10 @@ export class Player {
     this.changed = changed;
     this.qualities = qualities;
     this.hls = null;
+    this.peer = null;
+    /** Whether live streams are watched by WebRTC, and what hinders that with this one. */
+    this.quick = new URLSearchParams(location.search).get('latency') === 'webrtc';
+    this.hindered = '';
     this.name = null;
     /** The beginning of a recording; null: the live stream. */
     this.begin = null;
@@ -78,13 +84,14 @@ export class Player {
 
   stop() {
     this.unload();
-    Object.assign(this, { name: null, begin: null, health: null, state: null, tries: 0 });
+    Object.assign(this, { name: null, begin: null, health: null, state: null, tries: 0, hindered: '' });
   }
 
   unload() {
     clearTimeout(this.timer);
     if (this.hls) this.hls.destroy();
-    this.hls = null;
+    if (this.peer) this.peer.stop();
+    [this.hls, this.peer] = [null, null];
     this.qualities();
     this.video.removeAttribute('src');
     this.video.load();
@@ -93,7 +100,8 @@ export class Player {
   load() {
     this.unload();
     this.become('loading');
-    if (window.Hls && Hls.isSupported()) this.loadHls();
+    if (this.quick && !this.begin && !this.hindered && Peer.isThere()) this.loadPeer();
+    else if (window.Hls && Hls.isSupported()) this.loadHls();
     else if (this.video.canPlayType('application/vnd.apple.mpegurl')) this.loadNative();
     else this.become('unsupported');
   }
@@ -109,6 +117,35 @@ export class Player {
     hls.on(Hls.Events.LEVEL_SWITCHED, () => this.qualities());
     hls.loadSource(this.address('index.m3u8'));
     hls.attachMedia(this.video);
+  }
+
+  /** Another server part, the same stream. What refuses it plays by HLS. */
+  loadPeer() {
+    const peer = new Peer(this.video, (error) => { if (this.peer === peer) this.lost(error); });
+    this.peer = peer;
+    peer.start(this.address('whep'));
+    this.start();
+  }
+
+  lost({ status, message }) {
+    if (status === 403) return this.become('refused');
+    if (status === 404) return this.again('missing');
+    if (status === 503) return this.again('full');
+    if (this.health === 'stalled') return this.again('stalled');
+    this.hindered = message;
+    this.load();
+  }
+
+  /** Watches live streams by WebRTC from now on, or not. */
+  hurry(quick) {
+    [this.quick, this.hindered] = [quick, ''];
+    if (this.name && !this.begin) this.load();
+  }
+
+  /** What is to be known about the way in words, if anything. */
+  hint() {
+    if (this.hindered) return `Low delay is not possible: ${this.hindered}.`;
+    return this.peer?.sound ? 'No sound: what the encoder sends does not go with low delay. Let it send Opus, or play with more delay.' : '';
   }
 
   /** Safari on a phone has no media source, and plays HLS by itself. */
@@ -172,6 +209,7 @@ export class Player {
 
   /** Seconds behind the live picture, if they are known. */
   latency() {
+    if (this.peer) return this.peer.late;
     const own = this.hls && !this.begin ? this.hls.latency : 0;
     return own > 0 ? own : null;
   }

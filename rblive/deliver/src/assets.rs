@@ -39,7 +39,7 @@ pub const LOOK: [Asset; 3] = [
 ];
 
 /// The viewers' page.
-pub(crate) const VIEWERS: [Asset; 11] = [
+pub(crate) const VIEWERS: [Asset; 12] = [
     LOOK[0],
     LOOK[1],
     LOOK[2],
@@ -47,6 +47,7 @@ pub(crate) const VIEWERS: [Asset; 11] = [
     Asset::new("/page.css", include_str!("../assets/page.css")),
     Asset::new("/page.js", include_str!("../assets/page.js")),
     Asset::new("/player.js", include_str!("../assets/player.js")),
+    Asset::new("/peer.js", include_str!("../assets/peer.js")),
     Asset::new("/recordings.js", include_str!("../assets/recordings.js")),
     Asset::new("/poster.js", include_str!("../assets/poster.js")),
     Asset::new("/hls.js", include_str!("../assets/hls.light.min.js")),

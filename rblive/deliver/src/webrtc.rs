@@ -32,7 +32,7 @@ use crate::catalog::{LiveRendition, State, Stream};
 const MAX_BEHIND: u64 = 3;
 
 /// The parts that are searched for frames that browsers would show in the wrong order.
-const SEARCHED: usize = 3;
+const SEARCHED: usize = 4;
 
 /// The media type of offers and answers.
 const SDP: &str = "application/sdp";
@@ -148,19 +148,17 @@ pub(crate) fn answer(stream: &Arc<Stream>, asking: Asking<'_>) -> Answer {
 fn newest(live: &LiveRendition) -> Option<(Bytes, Vec<ChunkRef>)> {
     let held =
         live.window.segments().rev().find(|own| own.state != SegmentState::Gap && !own.parts.is_empty())?;
-    let parts = held.parts.iter().rev().take(SEARCHED).map(|part| part.data.clone()).collect();
+    let newest = held.parts.iter().skip(held.parts.len().saturating_sub(SEARCHED));
+    let parts = newest.map(|part| part.data.clone()).collect();
     Some((live.init(held.init)?.clone(), parts))
 }
 
 /// Whether pictures are shown in another order than the one in which they come.
 fn is_reordered(init: &Bytes, chunks: &[ChunkRef]) -> bool {
     let Ok(init) = InitSegment::parse(init) else { return false };
-    chunks.iter().any(|chunk| {
-        let frames =
-            chunk.to_vec().ok().and_then(|bytes| init.frames(&bytes.into()).ok()).unwrap_or_default();
-        let pictures = frames.iter().filter(|own| own.media == Media::Video).map(|own| own.pts);
-        !pictures.is_sorted()
-    })
+    let frames = |chunk: &ChunkRef| init.frames(&chunk.to_vec().ok()?.into()).ok();
+    let all = chunks.iter().filter_map(frames).flatten();
+    !all.filter(|own| own.media == Media::Video).map(|own| own.pts).is_sorted()
 }
 
 /// A part, as the cursor has found it.

@@ -8,6 +8,9 @@
 //! The first frame of a part is as late as the part is long; the last one comes just in time. A viewer can show no frame earlier than the latest one
 //! allows, so nothing is lost when each frame leaves at the pace at which it was made. But the viewer's browser sees frames without jitter, and
 //! keeps a short buffer; and the network sees no bursts.
+//!
+//! The times that viewers get are those of the wall clock when a frame was made, in ticks and without the bits that RTP has no room for: so a page
+//! knows how late the picture is that it shows.
 
 use std::time::{Duration, Instant};
 
@@ -35,21 +38,20 @@ fn duration(ticks: i64) -> Duration {
     )
 }
 
-fn ticks(duration: Duration) -> i64 {
-    i64::try_from(duration.as_nanos() * TICKS_PER_SECOND as u128 / 1_000_000_000).unwrap_or(i64::MAX)
-}
-
 impl Clock {
-    /// A frame of this time leaves now.
-    pub(crate) fn begin(ticks: i64, now: Instant) -> Self {
-        Self { at: now, ticks, sent: 0 }
+    /// A frame of this time leaves now. It was made at `wall`, in ticks since 1970.
+    pub(crate) fn begin(ticks: i64, now: Instant, wall: i64) -> Self {
+        Self { at: now, ticks, sent: wall & i64::from(u32::MAX) }
     }
 
     /// Another timeline begins with a frame of this time, which leaves now: the times that viewers get go on behind those of the `last` frame.
-    pub(crate) fn go_on(&mut self, last: i64, first: i64, now: Instant) {
-        let behind = last.saturating_sub(self.ticks).saturating_add(1);
-        let passed = ticks(now.saturating_duration_since(self.at)).max(behind);
-        *self = Self { at: now, ticks: first, sent: self.sent.saturating_add(passed) };
+    pub(crate) fn go_on(&mut self, last: i64, first: i64, now: Instant, wall: i64) {
+        let behind = self.sent.saturating_add(last.saturating_sub(self.ticks)).saturating_add(1);
+        // The wall clock, with as many turns of the bits as there were.
+        let turn = 1_i64 << 32;
+        let ahead = (wall.wrapping_sub(behind)).rem_euclid(turn);
+        let sent = if ahead < turn / 2 { behind.saturating_add(ahead) } else { behind };
+        *self = Self { at: now, ticks: first, sent };
     }
 
     /// A part arrives whose first frame has this time. False: it is so early that it cannot be of this timeline.
@@ -75,9 +77,9 @@ impl Clock {
 
     /// The time that viewers get for a frame, in ticks.
     pub(crate) fn sent(&self, time: i64) -> u64 {
-        // A second before the first frame, for sound that begins earlier than the picture.
-        let sent = self.sent.saturating_add(time.saturating_sub(self.ticks)).saturating_add(TICKS_PER_SECOND);
-        u64::try_from(sent).unwrap_or(0)
+        let sent = self.sent.saturating_add(time.saturating_sub(self.ticks));
+        // One turn of the bits, for sound that begins earlier than the picture.
+        u64::try_from(sent.saturating_add(1 << 32)).unwrap_or(0)
     }
 }
 
@@ -88,7 +90,7 @@ mod tests {
     #[test]
     fn frames_leave_at_the_pace_at_which_they_were_made() {
         let now = Instant::now();
-        let mut clock = Clock::begin(1_000_000, now);
+        let mut clock = Clock::begin(1_000_000, now, 0);
         assert_eq!(clock.due(1_000_000), now);
         assert_eq!(clock.due(1_009_000), now + Duration::from_millis(100));
         assert!(clock.arrive(1_027_000, now + Duration::from_millis(350)));
@@ -105,17 +107,28 @@ mod tests {
     }
 
     #[test]
-    fn another_timeline_goes_on_where_the_one_before_ended() {
+    fn another_timeline_goes_on_behind_the_one_before_by_the_wall_clock() {
         let now = Instant::now();
-        let mut clock = Clock::begin(500, now);
-        let before = clock.sent(9_500);
-        clock.go_on(9_500, 7, now + Duration::from_millis(200));
-        assert_eq!(clock.due(7), now + Duration::from_millis(200));
-        assert_eq!(clock.sent(7), before + 9_000);
-        clock.go_on(90_007, 3, now + Duration::from_millis(200));
-        assert_eq!(clock.sent(3), before + 9_000 + 90_001, "the frames before have not left yet");
+        let later = now + Duration::from_millis(200);
+        let wall = (7 << 32) + 1_000;
+        let mut clock = Clock::begin(500, now, wall);
+        let rtp = |clock: &Clock, time: i64| clock.sent(time) as u32;
+        assert_eq!(rtp(&clock, 500), 1_000);
+        clock.go_on(9_500, 7, later, wall + 18_000);
+        assert_eq!(clock.due(7), later);
+        assert_eq!(rtp(&clock, 7), 19_000, "the wall clock");
+        let before = clock.sent(90_007);
+        clock.go_on(90_007, 3, later, wall + 18_000);
+        assert_eq!(clock.sent(3), before + 1, "the frames before are not sent yet");
+        clock.go_on(3, 3, later, wall + 1_000_000);
+        assert_eq!(rtp(&clock, 3), 1_001_000, "the wall clock again");
+        for quarter in 1..6 {
+            let wall = wall + (quarter << 30);
+            clock.go_on(3, 3, later, wall);
+            assert_eq!(rtp(&clock, 3), wall as u32, "{quarter} quarters of a turn later");
+        }
         assert!(
-            clock.sent(i64::MIN) == 0 && clock.due(i64::MAX) >= now && clock.due(i64::MIN) <= clock.due(7)
+            clock.sent(i64::MIN) == 0 && clock.due(i64::MAX) >= now && clock.due(i64::MIN) <= clock.due(3)
         );
     }
 }

@@ -125,12 +125,13 @@ impl Feed {
 
     fn schedule(&mut self, unit: &AccessUnit, data: Arc<[u8]>, is_first: bool, now: Instant) {
         let last = self.newest.map_or(unit.dts, |(_, dts)| dts);
+        let wall = wall(self.wall_ns, unit.dts);
         let clock = match &mut self.clock {
-            None => self.clock.insert(Clock::begin(unit.dts, now)),
+            None => self.clock.insert(Clock::begin(unit.dts, now, wall)),
             Some(clock) => {
                 let is_other = is_first && (self.breaks || !clock.arrive(unit.dts, now));
                 if is_other {
-                    clock.go_on(last, unit.dts, now);
+                    clock.go_on(last, unit.dts, now, wall);
                     self.breaks = true;
                 }
                 clock
@@ -165,6 +166,14 @@ impl Feed {
     pub(crate) fn due(&self) -> Option<Instant> {
         self.waiting.front().map(|(due, _)| *due)
     }
+}
+
+/// When a frame was made, in ticks since 1970: by what the source says, or now.
+fn wall(offset_ns: Option<i128>, ticks: i64) -> i64 {
+    let own =
+        offset_ns.map(|offset| offset + i128::from(ticks) * 1_000_000_000 / i128::from(TICKS_PER_SECOND));
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128);
+    (own.unwrap_or_else(now) * i128::from(TICKS_PER_SECOND) / 1_000_000_000) as i64
 }
 
 /// When a frame was made, on the clock of this process. `None`: nothing that can be.

@@ -4,6 +4,7 @@
 //! ```text
 //!   blocks: the time, 48 bits of milliseconds since 1970, and 8 bits of a check
 //!   ffmpeg ──RTMP──▶ node ──HTTPS, parts──▶ hls.js ──▶ video ──▶ canvas ──▶ now minus the time
+//!                      └───────WebRTC───────────────────▶ video
 //! ```
 //!
 //! `GLASS_JSON=FILE` writes a row for the bench (`scripts/bench-live glass`); `RBLIVE_SECONDS=30` sets how long is measured.
@@ -16,9 +17,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
+use tempfile::TempDir;
 use testkit::Process;
 
-use super::node::{browser, serve};
+use super::driver::Browser;
+use super::node::{Node, browser, serve};
 
 /// The picture, in pixels, and the blocks of a row and of a column.
 const SIZE: (usize, usize) = (320, 180);
@@ -109,11 +112,44 @@ impl Drop for Clock {
 #[test]
 #[ignore = "long: needs Chromium and ffmpeg"]
 fn from_a_picture_to_the_eye() {
-    let Some(browser) = browser(1200, 800) else { return };
+    measure("glass_to_glass", "", "");
+}
+
+#[test]
+#[ignore = "long: needs Chromium and ffmpeg"]
+fn from_a_picture_to_the_eye_by_webrtc() {
+    let lines = "[ingest]\npart_ms = 100\n[webrtc]\nlisten = '127.0.0.1:0'\n";
+    let Some(Measured { browser, .. }) = &measure("glass_to_glass_webrtc", lines, "?latency=webrtc") else {
+        return;
+    };
+    assert_eq!(browser.run("return video.srcObject !== null"), json!(true), "it is WebRTC that plays");
+    // The page was opened before the stream began.
+    drop(browser.errors());
+    browser.wait("/[0-9.]+ s behind live/.test(facts.innerText)");
+    eprintln!("the page says: {}", browser.run("return facts.innerText"));
+    browser.click("#quick");
+    browser
+        .wait("video.srcObject === null && !video.paused && video.currentTime > 0 && video.readyState >= 3");
+    browser.click("#quick");
+    browser.wait("video.srcObject !== null && !video.paused && video.readyState >= 3");
+    assert_eq!(browser.errors(), Vec::<String>::new());
+}
+
+/// A page that goes on after its pictures were measured.
+struct Measured {
+    browser: Browser,
+    _clock: Clock,
+    _node: Node,
+    _folder: TempDir,
+}
+
+/// Measures how late the pictures are that a page with this query shows, from a node with these lines in its configuration.
+fn measure(name: &str, lines: &str, query: &str) -> Option<Measured> {
+    let browser = browser(1200, 800)?;
     let folder = tempfile::tempdir().unwrap();
-    let node = serve(folder.path(), "");
-    let _clock = Clock::start(&node.encoders("clock"));
-    browser.go(&format!("{}#/clock", node.page));
+    let node = serve(folder.path(), lines);
+    let clock = Clock::start(&node.encoders("clock"));
+    browser.go(&format!("{}{query}#/clock", node.page));
     browser.wait("!video.paused && video.currentTime > 0 && video.readyState >= 3");
     browser.run(READER);
     let seconds: usize = std::env::var("RBLIVE_SECONDS").map_or(10, |text| text.parse().expect("a number"));
@@ -129,10 +165,11 @@ fn from_a_picture_to_the_eye() {
         seen.iter().skip(SETTLED).map(|(made, shown)| shown.saturating_sub(*made)).collect();
     late.sort_unstable();
     let [median, p95] = [late.len() / 2, late.len() * 95 / 100].map(|at| late[at]);
-    let row = json!({ "name": "glass_to_glass", "system": "rblive", "median_ms": median, "p95_ms": p95,
+    let row = json!({ "name": name, "system": "rblive", "median_ms": median, "p95_ms": p95,
         "longest_ms": late.last(), "pictures": late.len(), "unread": unread });
     eprintln!("{row}");
     if let Some(file) = std::env::var_os("GLASS_JSON") {
         std::fs::write(file, format!("{row}\n")).unwrap();
     }
+    Some(Measured { browser, _clock: clock, _node: node, _folder: folder })
 }
