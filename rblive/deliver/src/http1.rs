@@ -30,6 +30,10 @@ const MAX_HEAD: usize = 16 << 10;
 const MAX_FIELDS: usize = 64;
 
 /// A request that was read, or the answer to a request that is refused.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a head is moved once, and a box would cost each request an allocation"
+)]
 pub(crate) enum Head {
     /// `body`: the bytes of the body that follows, which only offers of WebRTC have.
     Request {
@@ -135,17 +139,12 @@ pub(crate) fn parse(buffer: &[u8]) -> Head {
         (true, 1) | (false, 0 | 1) => {}
         _ => return Head::Refused(400, "the request needs one Host"),
     }
-    let lengths = all("content-length");
+    let body = body_bytes(&all("content-length"));
     let has_coding = parsed.headers.iter().any(|field| field.name.eq_ignore_ascii_case("transfer-encoding"));
-    let body = match lengths.as_slice() {
-        _ if has_coding => None,
-        [] => Some(0),
-        [length] if *length != "0" => decimal(length).filter(|bytes| *bytes <= MAX_BYTES),
-        all => all.iter().all(|length| *length == "0").then_some(0),
-    };
     let target = path_of(target);
     let (path, query) = target.map_or(("", ""), |own| own.split_once('?').unwrap_or((own, "")));
-    let Some(body) = body.filter(|bytes| *bytes == 0 || takes_body(method, path)) else {
+    let is_taken = |bytes: &usize| !has_coding && (*bytes == 0 || takes_body(method, path));
+    let Some(body) = body.filter(is_taken) else {
         return Head::Refused(413, "a viewer's request has no body, or it is an offer of at most 64 KiB");
     };
     if target.is_none() {
@@ -164,6 +163,14 @@ pub(crate) fn parse(buffer: &[u8]) -> Head {
         ..Request::of(path, query)
     };
     Head::Request { method: method.to_owned(), request, keep, bytes, body }
+}
+
+/// The bytes of a body, as the fields about its length say. `None`: they say nothing that is taken.
+fn body_bytes(lengths: &[&str]) -> Option<usize> {
+    match lengths {
+        [length] if *length != "0" => decimal(length).filter(|bytes| *bytes <= MAX_BYTES),
+        all => all.iter().all(|length| *length == "0").then_some(0),
+    }
 }
 
 /// The path of a request's target, which may be an absolute address.

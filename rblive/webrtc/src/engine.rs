@@ -126,7 +126,8 @@ impl Engine {
         let stream = session.stream.clone();
         let feed = self.feeds.entry(stream.clone()).or_insert_with(|| {
             let mut source = source;
-            source.start(Bell { shared: self.shared.clone(), stream: stream.clone() });
+            let (shared, stream) = (self.shared.clone(), stream.clone());
+            source.start(Bell::new(move || shared.ring(&stream)));
             Feed::new(source)
         });
         feed.viewers.push(session.number);

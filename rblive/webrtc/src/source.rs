@@ -4,8 +4,6 @@ use std::sync::Arc;
 
 use rblive_media::unit::Input;
 
-use crate::shared::Shared;
-
 /// What is new of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum News {
@@ -35,15 +33,22 @@ pub trait Watcher: Send {
 }
 
 /// Wakes the thread of the peers for the source of one stream.
-#[derive(Debug, Clone)]
-pub struct Bell {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) stream: Arc<str>,
-}
+#[derive(Clone)]
+pub struct Bell(Arc<dyn Fn() + Send + Sync>);
 
 impl Bell {
+    pub(crate) fn new(ring: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Arc::new(ring))
+    }
+
     /// The source has news. The call is cheap while the thread has not taken the news before.
     pub fn ring(&self) {
-        self.shared.ring(&self.stream);
+        (self.0)();
+    }
+}
+
+impl std::fmt::Debug for Bell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Bell")
     }
 }
