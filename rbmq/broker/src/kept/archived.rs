@@ -112,6 +112,8 @@ struct Copier {
     /// The archive has the same log as the disk.
     agrees: bool,
     copied: Copied,
+    /// The archive is in the store that has it since `copied` was made.
+    is_in_its_store: bool,
     /// The publishers at the end of the archive, for a broker that goes on there.
     trail: Option<Trail>,
 }
@@ -181,7 +183,15 @@ impl Archived {
     ) -> Self {
         let (reader, copied) = (disk.clone().durable_only(), Copied::open(copied));
         let begun = trail.as_ref().map(|trail| trail.begun().clone());
-        let copier = Copier { reader, batch: Vec::new(), batch_bytes, agrees: false, copied, trail };
+        let copier = Copier {
+            reader,
+            batch: Vec::new(),
+            batch_bytes,
+            agrees: false,
+            copied,
+            is_in_its_store: false,
+            trail,
+        };
         Self {
             topic: topic.clone(),
             disk,
@@ -421,6 +431,7 @@ impl Archived {
     ) -> Option<Arc<dyn ArchiveLog>> {
         let (topic, epoch) = (self.topic.clone(), Epoch(u128::from_le_bytes(self.disk.id())));
         let opened = archive.open(&ArchivedLog { topic, epoch, first: self.disk.first() }, is_stopped);
+        copier.is_in_its_store = copier.copied.is_in(&archive.store());
         // Records of another log are read by nobody.
         let opened = opened.and_then(|log| self.compare(copier, &*log, is_stopped).map(|()| log));
         self.note(&opened);
@@ -485,7 +496,7 @@ impl Archived {
         if copier.agrees {
             return Ok(());
         }
-        let (kept, copied) = (log.kept(), &mut copier.copied);
+        let (kept, is_in_its_store, copied) = (log.kept(), copier.is_in_its_store, &mut copier.copied);
         let refused = |reason| {
             ArchiveError::Refused(format!(
                 "{reason}: another broker has written this log, or this folder is an old copy"
@@ -507,8 +518,12 @@ impl Archived {
             let first = self.disk.first();
             return Err(refused(format!("it ends at {}, before what the disk has, {first}", kept.end)));
         }
-        // Of an archive that has nothing, and of bytes that could not be compared, nothing proves that they were ever there.
-        let is_own = copied.start().is_some_and(|own| !kept.is_empty() && (kept.end <= own || from <= own));
+        // Of an archive that has nothing, and of bytes that could not be compared, nothing proves that they were ever there. But what the own
+        // store has no more was removed there by its rules, and was archived.
+        let is_own = copied.start().is_some_and(|own| match kept.is_empty() {
+            true => is_in_its_store && kept.end <= own,
+            false => kept.end <= own || from <= own,
+        });
         let missing_below = if is_own { compared.unseen_below } else { kept.end };
         copied.note(kept.end..=kept.end, missing_below).map_err(not_noted)?;
         self.confirm(copied, kept.end);
