@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::connection::{Connection, Head};
 use super::endpoint::Endpoint;
 use super::error::{EtcdError, senseless};
-use super::json::{self, Lease, Snapshot, Txn};
+use super::json::{self, KeyValue, Lease, Snapshot, Txn};
 use super::watch::Watch;
 
 /// The largest answer. A page of keys is far smaller.
@@ -84,6 +84,15 @@ impl Client {
                 _ => return Ok(snapshot),
             }
         }
+    }
+
+    /// One key. None: there is none of this name.
+    ///
+    /// # Errors
+    /// [`EtcdError`].
+    pub fn get(&mut self, key: &str) -> Result<Option<KeyValue>, EtcdError> {
+        let (snapshot, _) = self.call("/v3/kv/range", &json::get(key), json::keys)?;
+        Ok(snapshot.keys.into_iter().find(|kv| kv.key == key))
     }
 
     /// Makes the changes of a transaction if its conditions hold. Returns whether they did.

@@ -127,6 +127,11 @@ pub(crate) fn range(prefix: &str, from: &str, page: usize, revision: i64) -> Val
         "revision": revision.to_string() })
 }
 
+/// The request of one key.
+pub(crate) fn get(key: &str) -> Value {
+    json!({ "key": coded(key) })
+}
+
 /// The request to be told of changes of these keys.
 pub(crate) fn watch(prefix: &str, from: i64) -> Value {
     let (key, end) = (coded(prefix), BASE64.encode(&end(prefix)));

@@ -11,6 +11,7 @@
 use std::time::Duration;
 
 use rbmq_wire::TopicName;
+use rocketbufs::{Epoch, Position};
 
 /// Which member has a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +32,22 @@ pub enum Owner {
         /// Why, for people.
         reason: String,
     },
+}
+
+/// The log of a topic that goes on in the archive, as the store of the map knows it: its name, and who may write which positions. No owner writes what
+/// another one may write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogClaim {
+    /// The name of the log.
+    pub epoch: Epoch,
+    /// Where its last owner has begun to write.
+    pub begin: Position,
+    /// What its last owner may write is below. The next one begins here.
+    pub limit: Position,
+    /// The term of its last owner.
+    pub term: u64,
+    /// The change of the store that this comes from. 0: the store has none yet.
+    pub revision: i64,
 }
 
 /// A member of a cluster.
@@ -87,6 +104,24 @@ pub trait Cluster: Send + Sync {
     /// before it asks for any.
     fn has_log(&self, topic: &TopicName) {
         let _ = topic;
+    }
+
+    /// What the store of the map knows of the log of a topic. None: there is no log yet. The store is asked: the call may wait, on a thread of its own.
+    ///
+    /// # Errors
+    /// Why the store says nothing, for people.
+    fn log_claim(&self, topic: &TopicName) -> Result<Option<LogClaim>, String> {
+        Err(format!("this cluster does not say which positions of '{topic}' a member may write"))
+    }
+
+    /// Has the store of the map say this of a log, if it still says what it said at `claim.revision`, and the topic is at this member in the term
+    /// of the claim. False: otherwise, and nothing has changed. It may wait as [`log_claim`](Self::log_claim).
+    ///
+    /// # Errors
+    /// As there. The store may have taken it.
+    fn claim_log(&self, topic: &TopicName, claim: &LogClaim) -> Result<bool, String> {
+        let _ = claim;
+        Err(format!("this cluster does not say which positions of '{topic}' a member may write"))
     }
 
     /// The other members, without this one. The broker keeps a connection to each, as to an upstream broker of `broker.upstream` that has the

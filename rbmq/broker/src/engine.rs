@@ -100,7 +100,8 @@ impl Engine {
         ];
         let due = due.into_iter().flatten().min();
         let due = due.map(|at| at.saturating_duration_since(Instant::now()));
-        let retry = self.subscribers.is_waiting().then_some(RETRY_AFTER);
+        let looks_soon = self.subscribers.is_waiting() || self.merged.is_closing();
+        let retry = looks_soon.then_some(RETRY_AFTER);
         due.into_iter().chain(retry).min().unwrap_or(Duration::from_secs(3600))
     }
 

@@ -59,7 +59,6 @@ mod tables;
 mod topics;
 mod watch;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -69,7 +68,7 @@ use locks::Mutex;
 pub use rbmq_wire::{FilterError, SlowestSubscriber, TopicFilter, TopicName, TopicStats};
 use rocketbufs::{Context, Listener, OutBuffer, ROut};
 
-pub use cluster::{Cluster, ClusterMember, ClusterStatus, Owner};
+pub use cluster::{Cluster, ClusterMember, ClusterStatus, LogClaim, Owner};
 pub use config::{
     AccessSettings, AuditSettings, BrokerConfig, BrokerConfigError, BrokerSettings, Change, ClusterSettings,
     EndpointClients, EndpointConsole, EndpointTls, Exposed, GatewayProtocol, GatewaySettings, HttpSettings,
@@ -192,7 +191,7 @@ impl Broker {
             cluster: cluster.clone(),
         };
         let mut merged = merge::MergedTopics::new(watch.merge_index.clone(), keeper);
-        let takeovers = take_overs(&config, archive, cluster.as_ref(), &watch.events)?;
+        let takeovers = take_overs(&config, archive, cluster.as_ref(), &watch)?;
         takeovers.into_iter().for_each(|takeovers| merged.share(takeovers));
         let mut engine = engine(&config, &desk, &watch, merged, cluster)?;
         engine.open_kept()?;
@@ -305,7 +304,13 @@ impl Broker {
     /// Stops in order. The broker refuses new connections, disconnects its publishers, waits at most `drain_timeout_ms` until
     /// the connected subscribers have received everything, and closes the connections. Returns the number of bytes that the slowest
     /// subscriber has not received (0: all subscribers have everything).
-    pub fn stop(mut self) -> u64 {
+    pub fn stop(self) -> u64 {
+        self.stop_with(|| ())
+    }
+
+    /// As [`stop`](Self::stop). Calls `archived` when nothing more is published here, and the archives of topics that another broker goes on with have
+    /// all that the disk has, as far as they take it in time: only then may another broker have the topics.
+    pub fn stop_with(mut self, archived: impl FnOnce()) -> u64 {
         self.watch.draining.store(true, Ordering::Release);
         drop(self.listener.take());
         drop(self.own_listener.lock().take());
@@ -316,6 +321,7 @@ impl Broker {
         // The answer comes at once. Without an answer the thread has ended.
         let _ = done.recv_timeout(drain_timeout);
         self.watch.archives.flush(deadline);
+        archived();
         // Asks all subscribers that are here for their positions, and waits for the slowest.
         let _ = self.watch.out.drain_connected(Some(deadline.saturating_duration_since(Instant::now())));
         let left = self.undelivered();
@@ -379,20 +385,31 @@ fn take_overs(
     config: &BrokerConfig,
     archive: Option<Arc<dyn Archive>>,
     cluster: Option<&Arc<dyn Cluster>>,
-    events: &inbox::Sender,
+    watch: &Watch,
 ) -> Result<Option<kept::TakeOvers>, BrokerError> {
     let (OnLoss::Archive, Some(archive), Some(cluster)) = (config.cluster.on_loss, archive, cluster) else {
         return Ok(None);
     };
-    let (cluster, events) = (cluster.clone(), events.clone());
+    let (map, cluster, events) = (cluster.clone(), cluster.clone(), watch.events.clone());
     let term = move |topic: &TopicName| match cluster.owner(topic) {
         Owner::Here { term } => Some(term),
         _ => None,
     };
     let taken = move |wanted, taken| events.event(Event::Taken(Box::new((wanted, taken))));
-    let hooks = kept::TakeOverHooks { term: Box::new(term), taken: Box::new(taken) };
-    let (name, dir) = (&config.cluster.name, Path::new(&config.broker.keep_dir));
-    kept::TakeOvers::start(archive, name, dir, hooks).map(Some).map_err(BrokerError::Thread)
+    let archives = watch.archives.clone();
+    let why_no_room = move || archives.why_no_room();
+    let hooks = kept::TakeOverHooks {
+        term: Box::new(term),
+        why_no_room: Box::new(why_no_room),
+        taken: Box::new(taken),
+    };
+    let place = kept::TakeOverPlace {
+        map,
+        archive,
+        cluster: config.cluster.name.clone(),
+        dir: config.broker.keep_dir.clone().into(),
+    };
+    kept::TakeOvers::start(place, hooks).map(Some).map_err(BrokerError::Thread)
 }
 
 /// Takes the passwords of gateways' clients to the threads that check those of all clients.

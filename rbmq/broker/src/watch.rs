@@ -61,6 +61,12 @@ impl Watch {
         answer.recv_timeout(timeout).is_ok()
     }
 
+    /// The topics with an archive that are open here. One that the cluster gives to another member is closed when nothing more is published here and
+    /// the archive has all that it takes, and only then may the other one go on there.
+    pub fn archived_topics(&self) -> Vec<TopicName> {
+        self.archives.open_topics()
+    }
+
     /// Tells the broker that its [`Cluster`](crate::Cluster) answers otherwise than before. The call does not wait.
     pub fn cluster_changed(&self) {
         self.events.event(Event::ClusterChanged);

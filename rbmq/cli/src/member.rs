@@ -7,9 +7,12 @@ use std::time::Duration;
 use commands::Failure;
 use locks::Mutex;
 use rbmq::TopicName;
-use rbmq_broker::{Broker, BrokerConfig, Cluster, ClusterMember, ClusterSettings, ClusterStatus, Owner};
+use rbmq_broker::{
+    Broker, BrokerConfig, Cluster, ClusterMember, ClusterSettings, ClusterStatus, LogClaim, Owner,
+};
 use rbmq_cluster::etcd::{Access, ClientSettings, Endpoint, running_system};
 use rbmq_cluster::{Hooks, MemberSettings, Membership, OnLoss, Status};
+use rocketbufs::Epoch;
 use tracing::info;
 
 use super::prompt;
@@ -31,6 +34,7 @@ pub(super) struct Member {
     client: Mutex<Option<ClientSettings>>,
     /// How long the disk may be busy with one write or sync.
     patience: Duration,
+    gives_what_is_archived: bool,
 }
 
 /// How a call of etcd reaches it.
@@ -123,7 +127,8 @@ impl Member {
         if !config.broker.keep_dir.is_empty() {
             membership.remember_in(&Path::new(&config.broker.keep_dir).join(MAP_FILE));
         }
-        Ok(Some(Arc::new(Self { id, membership, client, patience })))
+        let gives_what_is_archived = on_loss == OnLoss::Archive;
+        Ok(Some(Arc::new(Self { id, membership, client, patience, gives_what_is_archived })))
     }
 
     /// The broker runs: it becomes a member.
@@ -143,8 +148,15 @@ impl Member {
             }
         };
         let changed = move || changes.cluster_changed();
-        let hooks = Hooks { health: Box::new(health), changed: Box::new(changed) };
+        let topics = broker.watch();
+        let open = move || topics.archived_topics().iter().map(|topic| topic.as_str().to_owned()).collect();
+        let hooks = Hooks { health: Box::new(health), open: Box::new(open), changed: Box::new(changed) };
         self.membership.start(client, hooks).map_err(Failure::failed)
+    }
+
+    /// Whether other members go on where the archive ends: it has to have all before they do.
+    pub(super) fn gives_what_is_archived(&self) -> bool {
+        self.gives_what_is_archived
     }
 
     /// The broker is about to end, and others learn of it: publishers wait there and not here, or are taken there.
@@ -173,6 +185,23 @@ impl Cluster for Member {
 
     fn has_log(&self, topic: &TopicName) {
         self.membership.has_log(topic.as_str());
+    }
+
+    fn log_claim(&self, topic: &TopicName) -> Result<Option<LogClaim>, String> {
+        let claim = self.membership.log_claim(topic.as_str())?;
+        Ok(claim.map(|rbmq_cluster::LogClaim { log, begin, limit, term, revision }| LogClaim {
+            epoch: Epoch(log),
+            begin,
+            limit,
+            term,
+            revision,
+        }))
+    }
+
+    fn claim_log(&self, topic: &TopicName, claim: &LogClaim) -> Result<bool, String> {
+        let LogClaim { epoch, begin, limit, term, revision } = *claim;
+        let claim = rbmq_cluster::LogClaim { log: epoch.0, begin, limit, term, revision };
+        self.membership.claim_log(topic.as_str(), &claim)
     }
 
     fn members(&self) -> Vec<ClusterMember> {

@@ -117,8 +117,9 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
 
 /// Ends the broker. Other members learn of it first.
 fn end(broker: Broker, member: Option<&Member>) {
-    member.into_iter().for_each(Member::leave);
-    let left = broker.stop();
+    let leaves_late = member.is_some_and(Member::gives_what_is_archived);
+    member.into_iter().filter(|_| !leaves_late).for_each(Member::leave);
+    let left = broker.stop_with(|| member.into_iter().filter(|_| leaves_late).for_each(Member::leave));
     member.into_iter().for_each(Member::stop);
     if left > 0 {
         warn!("a subscriber did not receive the last {left} bytes in time (broker.drain_timeout_ms)");

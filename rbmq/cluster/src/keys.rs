@@ -46,17 +46,23 @@ pub fn group_of(topic: &str, levels: usize) -> &str {
 #[derive(Debug, Clone)]
 pub struct Keys {
     prefix: String,
+    logs: String,
 }
 
 impl Keys {
     /// The keys of the cluster of this name.
     pub fn new(cluster: &str) -> Self {
-        Self { prefix: format!("/rbmq/{cluster}/") }
+        Self { prefix: format!("/rbmq/{cluster}/"), logs: format!("/rbmq-logs/{cluster}/") }
     }
 
     /// How all keys begin.
     pub fn prefix(&self) -> &str {
         &self.prefix
+    }
+
+    /// The key of what a member may write of the log of a topic. It is not among the others.
+    pub fn log(&self, topic: &str) -> String {
+        format!("{}{topic}", self.logs)
     }
 
     /// The key of a member.

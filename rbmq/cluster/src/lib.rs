@@ -13,12 +13,14 @@
 //! has no runtime.
 #![forbid(unsafe_code)]
 
+mod claims;
 mod keys;
 mod machine;
 mod member_settings;
 mod membership;
 mod memo;
 
+pub use claims::LogClaim;
 pub use etcd;
 pub use etcd::{MAX_NAME_BYTES, is_name};
 pub use keys::{Entry, Keys, Map, Member, group_of};

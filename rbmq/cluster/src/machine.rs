@@ -14,7 +14,7 @@
 //! member gone. The owner says that it has the group only as long as its own clock says that etcd cannot have ended the lease, counted from
 //! the moment at which the renewal was asked for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::keys::{Entry, Keys, Map, Member};
@@ -34,6 +34,10 @@ const GRACE: Duration = Duration::from_millis(500);
 const GATHER: Duration = Duration::from_millis(10);
 /// The pause after a transaction that others were faster with.
 const SHORT_PAUSE: Duration = Duration::from_millis(20);
+/// How long the archive may take to get what it lacks of a group that is given away.
+const GIVE_WITHIN: Duration = Duration::from_secs(10);
+/// How often it is looked whether it has all.
+const GIVE_LOOK: Duration = Duration::from_millis(20);
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,6 +151,10 @@ pub struct Machine {
     is_member: bool,
     /// Whether it gives its groups away and takes none, because its broker ends.
     is_leaving: bool,
+    /// Groups whose logs go on in the archive and that others are to get, and since when. They are not served, and their archive gets the rest.
+    giving: BTreeMap<String, Instant>,
+    /// Those of them whose topics are closed here.
+    closed: BTreeSet<String>,
     /// Owners of groups that are no members, and since when.
     missing: BTreeMap<String, Instant>,
     /// Groups that somebody has asked for, and whether this member has logs of them.
@@ -176,6 +184,8 @@ impl Machine {
             announced: None,
             is_member: false,
             is_leaving: false,
+            giving: BTreeMap::new(),
+            closed: BTreeSet::new(),
             missing: BTreeMap::new(),
             wishes: BTreeMap::new(),
             retry: None,
@@ -249,7 +259,7 @@ impl Machine {
         let has_place = |group: &str| map.is_some_and(|map| map.place_without(group, Some(own)).is_some());
         let is_given = |(group, entry): (&String, &Entry)| entry.owner == own && has_place(group);
         self.is_leaving
-            && self.settings.on_loss == OnLoss::NewLog
+            && self.settings.on_loss != OnLoss::Wait
             && self.announced.is_some()
             && map.is_some_and(|map| map.groups.iter().any(is_given))
     }
@@ -298,7 +308,9 @@ impl Machine {
                 None => unsettled(format!("the owner of '{group}', {}, is away", entry.owner)),
             };
         }
+        let is_given = self.giving.contains_key(group);
         match self.why_not(now) {
+            None if is_given => unsettled(format!("'{group}' goes to another member")),
             None => Owner::Here { term: entry.term },
             Some(reason) => unsettled(format!("this broker may not serve '{group}' now: {reason}")),
         }
@@ -306,6 +318,13 @@ impl Machine {
 
     fn known(&self) -> Option<&Map> {
         self.map.as_ref().or(self.recalled.as_ref())
+    }
+
+    /// The condition that this member still has a group in a term. None: it has not, as far as it knows.
+    pub(crate) fn has_still(&self, group: &str, term: u64, now: Instant) -> Option<Compare> {
+        let entry = self.map.as_ref()?.groups.get(group)?;
+        let is_own = entry.owner == self.settings.id && entry.term == term && self.why_not(now).is_none();
+        is_own.then(|| Compare::Unchanged { key: self.keys.group(group), modified: entry.modified })
     }
 
     /// As [`owner`](Self::owner), and whether the question is new: then [`next`](Self::next) may have something to do.
@@ -397,6 +416,7 @@ impl Machine {
 
     /// Nothing is done until then, or until the lease has run out and the answers are others.
     fn rest(&self, now: Instant, until: Instant) -> Step {
+        let until = if self.is_giving() { until.min(now + GIVE_LOOK) } else { until };
         let end = self.lease.as_ref().map(|held| held.until).filter(|end| now < *end);
         Step::Rest { until: end.map_or(until, |end| end.min(until)) }
     }
@@ -418,6 +438,41 @@ impl Machine {
         Some(Txn { compares: vec![compare], changes: vec![Change::Put { key, value, lease }] })
     }
 
+    /// The groups whose topics the broker is to close, so that others may have them. None are left when others have them.
+    pub(crate) fn is_giving(&self) -> bool {
+        !self.giving.is_empty()
+    }
+
+    /// The broker has topics of these groups open still.
+    pub(crate) fn note_open(&mut self, open: &BTreeSet<String>) {
+        self.closed = self.giving.keys().filter(|group| !open.contains(*group)).cloned().collect();
+    }
+
+    /// Whether another member may have a group that a drained one has.
+    fn may_give(&self, group: &str, now: Instant) -> bool {
+        let since = self.giving.get(group);
+        self.settings.on_loss != OnLoss::Archive
+            || self.closed.contains(group)
+            || since.is_some_and(|since| now >= *since + GIVE_WITHIN)
+    }
+
+    /// Begins to give the groups of a drained member whose logs go on in the archive.
+    fn begin_to_give(&mut self, now: Instant) {
+        let (own, map) = (self.settings.id.as_str(), self.map.as_ref());
+        let gives = |map: &&Map| self.settings.on_loss == OnLoss::Archive && map.draining.contains(own);
+        let groups = map.filter(gives).into_iter().flat_map(|map| {
+            let has_place = |group: &str| map.place_without(group, None).is_some();
+            let own_groups = map.groups.iter().filter(|(_, entry)| entry.owner == own);
+            own_groups.map(|(group, _)| group.clone()).filter(move |group| has_place(group))
+        });
+        let giving = groups.map(|group| {
+            let since = self.giving.get(&group).copied().unwrap_or(now);
+            (group, since)
+        });
+        self.giving = giving.collect();
+        self.closed.retain(|group| self.giving.contains_key(group));
+    }
+
     /// The transaction that gives owners to groups, if some need one.
     fn plan(&self, map: &Map, held: &Held, now: Instant) -> Option<Txn> {
         if now >= held.until || self.announced != Some(held.id) {
@@ -434,9 +489,8 @@ impl Machine {
         let moves = moves.filter_map(|(group, entry)| {
             let since = self.missing.get(&entry.owner);
             let is_lost = since.is_some_and(|since| now >= *since + GRACE);
-            // The next owner goes on in the archive, which gets the rest before the broker has ended.
-            let leaves = self.is_leaving && self.settings.on_loss == OnLoss::NewLog;
-            let is_left = entry.owner == own && (leaves || map.draining.contains(own));
+            let is_drained = map.draining.contains(own) && self.may_give(group, now);
+            let is_left = entry.owner == own && (self.is_leaving || is_drained);
             let target = if is_lost || is_left { map.place_without(group, leaving)? } else { return None };
             // The new owner takes what is lost; a member that is drained or leaves gives what it has.
             let is_due = if is_lost { target == own } else { target != own };
@@ -515,6 +569,7 @@ impl Machine {
             self.term_changes += terms.sum::<u64>();
         }
         (self.map, self.recalled) = (Some(map), None);
+        self.begin_to_give(now);
         let fits = self.conflict().is_none() && self.misfit().is_none();
         self.is_member = (self.is_member || self.announced.is_some()) && fits;
         self.changes += u64::from(is_other);

@@ -12,6 +12,7 @@ use locks::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use tracing::{info, warn};
 
+use super::claims::{Claims, LogClaim};
 use super::keys::group_of;
 use super::machine::{Machine, Outcome, Owner, Status, Step};
 use super::member_settings::MemberSettings;
@@ -25,6 +26,9 @@ const HAND_OVER: Duration = Duration::from_secs(1);
 pub struct Hooks {
     /// Whether the broker is healthy; if not, why. While it is not, the lease is not renewed. The call may wait for about a second.
     pub health: Box<dyn Fn() -> Result<(), String> + Send>,
+    /// The topics whose log another member goes on with in the archive, and that are open here. A drained member gives a group away when none of its
+    /// topics is.
+    pub open: Box<dyn Fn() -> Vec<String> + Send>,
     /// Answers of [`Membership::owner`] or [`Membership::others`] have changed.
     pub changed: Box<dyn Fn() + Send>,
 }
@@ -33,6 +37,7 @@ pub struct Hooks {
 pub struct Membership {
     shared: Arc<Shared>,
     group_levels: usize,
+    claims: Claims,
     /// Until it is started.
     memo: Mutex<Option<Memo>>,
     thread: Mutex<Option<Running>>,
@@ -60,7 +65,8 @@ impl Membership {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (machine, is_stopping) = (Mutex::new(Machine::new(settings)), AtomicBool::new(false));
         let shared = Shared { machine, bell, is_stopping };
-        Ok(Self { shared: Arc::new(shared), group_levels, memo: Mutex::default(), thread: Mutex::default() })
+        let (shared, claims) = (Arc::new(shared), Claims::default());
+        Ok(Self { shared, group_levels, claims, memo: Mutex::default(), thread: Mutex::default() })
     }
 
     /// Keeps what it knows of the map in a file, for the next process: that one goes on with it while etcd is away. It is called before anything
@@ -85,11 +91,13 @@ impl Membership {
         let machine = self.shared.machine.lock();
         let (prefix, stamp) = (machine.keys().prefix().to_owned(), machine.stamp(Instant::now()));
         drop(machine);
+        self.claims.set(&client);
         let (alive, end) = sync_channel(1);
         let mut worker = Worker {
             _alive: alive,
             shared: self.shared.clone(),
             client: Client::new(client),
+            group_levels: self.group_levels,
             hooks,
             keeper: self.memo.lock().take().map(Keeper::start).transpose()?,
             unkept: None,
@@ -125,6 +133,27 @@ impl Membership {
         owner
     }
 
+    /// What the members may write of the log of a topic. None: nobody has a log of it yet. etcd is asked, so it may wait.
+    ///
+    /// # Errors
+    /// The reason, for people.
+    pub fn log_claim(&self, topic: &str) -> Result<Option<LogClaim>, String> {
+        let key = self.shared.machine.lock().keys().log(topic);
+        self.claims.get(&key)
+    }
+
+    /// Claims positions of a log in a term of this member. False: it has not the topic in this term, or the claim was changed since it was
+    /// read ([`LogClaim::revision`]). It may wait as [`log_claim`](Self::log_claim).
+    ///
+    /// # Errors
+    /// The reason, for people. The claim may have been made.
+    pub fn claim_log(&self, topic: &str, claim: &LogClaim) -> Result<bool, String> {
+        let (machine, group) = (self.shared.machine.lock(), group_of(topic, self.group_levels));
+        let (key, still) = (machine.keys().log(topic), machine.has_still(group, claim.term, Instant::now()));
+        drop(machine);
+        still.map_or(Ok(false), |still| self.claims.put(&key, claim, still))
+    }
+
     /// The names and addresses of the other members.
     pub fn others(&self) -> Vec<(String, Vec<String>)> {
         self.shared.machine.lock().others()
@@ -135,7 +164,7 @@ impl Membership {
         self.shared.machine.lock().status(Instant::now())
     }
 
-    /// Leaves the cluster while the broker still serves: where others take the groups of a member that is gone (`new-log`), they get them
+    /// Leaves the cluster while the broker still serves: where others take the groups of a member that is gone (`new-log`, `archive`), they get them
     /// now, and then the lease ends, so that others learn at once that this member goes. Waits at most `patience`; what is left to do is
     /// done meanwhile.
     pub fn leave(&self, patience: Duration) {
@@ -178,6 +207,7 @@ struct Worker {
     _alive: SyncSender<()>,
     shared: Arc<Shared>,
     client: Client,
+    group_levels: usize,
     hooks: Hooks,
     keeper: Option<Keeper>,
     /// The last snapshot, until it is given to the keeper.
@@ -197,6 +227,7 @@ struct Worker {
 impl Worker {
     fn run(&mut self) {
         while !self.shared.is_stopping.load(Ordering::Acquire) {
+            self.look_at_open();
             let step = self.shared.machine.lock().next(Instant::now());
             match step {
                 Step::Rest { until } => self.rest(until),
@@ -217,6 +248,15 @@ impl Worker {
             && let Err(error) = self.client.revoke(lease)
         {
             info!("other members learn of the end of this one when its lease runs out: {error}");
+        }
+    }
+
+    /// Looks what of the groups that others are to get is open still, after the broker was told that they are.
+    fn look_at_open(&mut self) {
+        if self.shared.machine.lock().is_giving() {
+            let open = (self.hooks.open)();
+            let groups = open.iter().map(|topic| group_of(topic, self.group_levels).to_owned()).collect();
+            self.shared.machine.lock().note_open(&groups);
         }
     }
 

@@ -35,6 +35,9 @@ use self::objects::Objects;
 /// The folder with the names of the logs that the topics of clusters have.
 const NAMES: &str = ".names";
 
+/// The folder with the notes for the ends of logs whose last object has none.
+const NOTES: &str = ".notes";
+
 /// The object that shows that a bucket refuses a second one of the same name.
 const PROBE: &str = ".only-new";
 
@@ -105,7 +108,8 @@ impl Archive for S3Archive {
     ) -> Result<Arc<dyn ArchiveLog>, ArchiveError> {
         self.probe()?;
         let folder = format!("{}/{}/{:032x}/", self.prefix, log.letters(), log.epoch.0);
-        Ok(Arc::new(S3Log::open(&self.bucket, folder, log, is_stopped)?))
+        let notes = format!("{}/{NOTES}/{:032x}/", self.prefix, log.epoch.0);
+        Ok(Arc::new(S3Log::open(&self.bucket, [folder, notes], log, is_stopped)?))
     }
 
     /// An object that is never changed has the name. Who makes it first decides.

@@ -46,6 +46,8 @@ pub(crate) struct S3Log {
     bucket: Arc<Bucket>,
     /// The beginning of the names, with a `/` at its end.
     folder: String,
+    /// The same of the names of notes for ends.
+    notes: String,
     epoch: Epoch,
     state: Mutex<State>,
 }
@@ -77,7 +79,7 @@ impl S3Log {
     /// [`ArchiveError`].
     pub(crate) fn open(
         bucket: &Arc<Bucket>,
-        folder: String,
+        [folder, notes]: [String; 2],
         log: &ArchivedLog,
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<Self, ArchiveError> {
@@ -85,6 +87,7 @@ impl S3Log {
         let log = Self {
             bucket: bucket.clone(),
             folder,
+            notes,
             epoch,
             state: Mutex::new(State { kept: first..first, next: 0, note: Vec::new() }),
         };
@@ -131,6 +134,11 @@ impl S3Log {
 
     fn key(&self, position: Position) -> String {
         format!("{}{}", self.folder, name(position))
+    }
+
+    /// The name of the note for the end.
+    fn note_key(&self) -> String {
+        format!("{}{}", self.notes, name(self.state.lock().kept.end))
     }
 
     /// Gets an object. What is damaged is got once more, since it may have been on the way.
@@ -286,6 +294,20 @@ impl ArchiveLog for S3Log {
 
     fn note(&self) -> Vec<u8> {
         self.state.lock().note.clone()
+    }
+
+    fn note_end(&self, note: &[u8]) -> Result<(), ArchiveError> {
+        let key = self.note_key();
+        // One that is there says the same of the publishers: the bytes before it are the same.
+        self.bucket.client.put_new(&key, note).map(drop)
+    }
+
+    fn noted(&self) -> Result<Vec<u8>, ArchiveError> {
+        let note = self.note();
+        if !note.is_empty() || self.kept().is_empty() {
+            return Ok(note);
+        }
+        Ok(self.bucket.client.get(&self.note_key())?.unwrap_or_default())
     }
 
     fn read(&self, position: Position, out: &mut [u8]) -> Result<ArchiveRead, ArchiveError> {

@@ -128,6 +128,23 @@ pub trait ArchiveLog: Send + Sync {
         Vec::new()
     }
 
+    /// Keeps a note for the end of the log, whose last batch has none, as that of a log which could not go on elsewhere before. One that is there stays.
+    ///
+    /// # Errors
+    /// [`ArchiveError`].
+    fn note_end(&self, note: &[u8]) -> Result<(), ArchiveError> {
+        let _ = note;
+        Ok(())
+    }
+
+    /// The note of the end of the log: that of the last batch, or else the one of [`note_end`](Self::note_end), which the archive is asked for.
+    ///
+    /// # Errors
+    /// [`ArchiveError`].
+    fn noted(&self) -> Result<Vec<u8>, ArchiveError> {
+        Ok(self.note())
+    }
+
     /// Copies bytes from a position on, as many as there are and have room, across batches.
     ///
     /// # Errors

@@ -114,6 +114,8 @@ struct Copier {
     copied: Copied,
     /// The archive is in the store that has it since `copied` was made.
     is_in_its_store: bool,
+    /// The archive has a note for its end, or gets one with the next batch.
+    is_noted: bool,
     /// The publishers at the end of the archive, for a broker that goes on there.
     trail: Option<Trail>,
 }
@@ -190,6 +192,7 @@ impl Archived {
             agrees: false,
             copied,
             is_in_its_store: false,
+            is_noted: false,
             trail,
         };
         Self {
@@ -205,6 +208,11 @@ impl Archived {
             begun,
             changed: OnceLock::new(),
         }
+    }
+
+    /// The topic.
+    pub(crate) fn topic(&self) -> &TopicName {
+        &self.topic
     }
 
     /// Calls this after each change of [`confirmed`](Self::confirmed).
@@ -225,6 +233,12 @@ impl Archived {
         matches!(self.state.lock().stage, Stage::Refused)
     }
 
+    /// Whether the positions that this broker may write are nearly used up.
+    pub(crate) fn is_spent(&self) -> bool {
+        let limit = self.begun.as_ref().map(Begun::limit);
+        limit.is_some_and(|limit| self.disk.end().saturating_add(MAX_AHEAD) >= limit)
+    }
+
     /// Whether another broker that goes on in the archive would not have all that is here, and the archive takes it.
     pub(crate) fn is_behind(&self) -> bool {
         let takes = self.begun.is_some() && !self.is_failing() && !self.is_refused();
@@ -241,6 +255,9 @@ impl Archived {
                 "another broker has gone on in the topic's archive, or the archive does not take the log"
                     .into(),
             );
+        }
+        if end >= begun.limit() {
+            return Some("it has all positions that this broker may write, and asks the map for more".into());
         }
         let confirmed = self.confirmed.load(Ordering::Acquire);
         let ahead = end.saturating_sub(confirmed.max(begun.archived()));
@@ -458,7 +475,10 @@ impl Archived {
         let at = log.kept().end;
         let next = copier.next(at).map_err(disk_failed)?;
         let (begin, end) = match next {
-            Next::Nothing => return Ok(Turn::Over),
+            Next::Nothing => {
+                copier.note_end(log, at)?;
+                return Ok(Turn::Over);
+            }
             Next::Hole { to, .. } => (to, to),
             Next::Batch(begin) => (begin, begin + copier.batch.len() as u64),
         };
@@ -602,6 +622,17 @@ impl Copier {
     fn note(&mut self, at: Position, end: Position) -> Result<Vec<u8>, ArchiveError> {
         let Self { reader, trail: Some(trail), copied, .. } = self else { return Ok(Vec::new()) };
         trail.note(at, end, copied.missing_below(), reader).map_err(disk_failed)
+    }
+
+    /// Has the archive know the publishers at its end, if the last batch does not say them: it was written before another broker could go on.
+    fn note_end(&mut self, log: &dyn ArchiveLog, at: Position) -> Result<(), ArchiveError> {
+        if self.trail.is_none() || self.is_noted || log.kept().is_empty() || !log.note().is_empty() {
+            return Ok(());
+        }
+        let note = self.note(at, at)?;
+        log.note_end(&note)?;
+        self.is_noted = true;
+        Ok(())
     }
 
     /// Finds the batch that follows `at`. Batches contain whole deliveries, so that the archive can remove them from its

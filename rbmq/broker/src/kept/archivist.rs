@@ -13,6 +13,7 @@ use seglog::Reader;
 use tracing::warn;
 
 use super::super::config::ArchiveOptions;
+use super::super::descriptors::have_room_for_kept_topic;
 use super::archive::Archive;
 use super::archived::{ArchiveLoad, Archived, Hurry, RETRY, Turn};
 use super::trail::Trail;
@@ -48,13 +49,13 @@ impl Archives {
         self.0.archive.is_some()
     }
 
-    /// Whether one more topic may have the archive; if not, why.
-    pub(super) fn check_room(&self) -> Result<(), String> {
+    /// Why no more topic may have the archive. None: it may.
+    pub(crate) fn why_no_room(&self) -> Option<String> {
         let (open, ArchiveOptions { max_topics, section, .. }) = (self.0.topics.lock().len(), self.0.options);
-        if open < max_topics {
-            return Ok(());
+        if open >= max_topics {
+            return Some(format!("{open} topics have an archive, the limit ({section}.max_topics)"));
         }
-        Err(format!("{open} topics have an archive, the limit ({section}.max_topics)"))
+        have_room_for_kept_topic().err().map(|error| error.to_string())
     }
 
     /// How long a subscriber waits for the archive.
@@ -75,8 +76,19 @@ impl Archives {
             );
         } else {
             let (batch_bytes, hurry) = (self.0.options.batch_bytes, self.0.hurry.clone());
-            topics.insert(bid, Arc::new(Archived::new(topic, disk, copied, batch_bytes, hurry, trail)));
+            let goes_on = trail.is_some();
+            let archived = Arc::new(Archived::new(topic, disk, copied, batch_bytes, hurry, trail));
+            if goes_on {
+                // Another broker may want to go on at any time.
+                archived.hurry();
+            }
+            topics.insert(bid, archived);
         }
+    }
+
+    /// The topics that are open.
+    pub(crate) fn open_topics(&self) -> Vec<TopicName> {
+        self.0.topics.lock().values().map(|archived| archived.topic().clone()).collect()
     }
 
     pub(super) fn remove(&self, bid: Bid) {

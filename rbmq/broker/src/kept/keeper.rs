@@ -15,7 +15,7 @@ use super::super::descriptors::have_room_for_kept_topic;
 use super::archived::Archived;
 use super::archivist::Archives;
 use super::clock::Clock;
-use super::copied::{self, Copied};
+use super::copied;
 use super::error::KeepError;
 use super::folder::{folder, read_name};
 use super::news::News;
@@ -179,24 +179,17 @@ impl Keeper {
         term: u64,
         taken: Taken,
     ) -> Result<(Store, Recovered, Trail), KeepError> {
-        self.archives.check_room().map_err(KeepError::Archive)?;
-        let Taken { epoch, from, archived } = taken;
-        let options =
-            StoreOptions { begin: Some((epoch, from.as_ref().map_or(0, |(at, _)| *at))), ..*options };
-        let (mut store, mut recovered) = self.open(topic, &options)?;
+        self.archives.why_no_room().map_or(Ok(()), |reason| Err(KeepError::Archive(reason)))?;
+        let Taken { epoch, archived, limit } = taken;
+        let (mut store, recovered) = self.open(topic, options)?;
         if recovered.epoch != epoch {
             let (path, reason) = (self.dir.join(folder(topic)), "its log has another name".to_owned());
             return Err(KeepError::Foreign { path, reason });
         }
-        if let Some((at, Note { missing_below, next_number, places, .. })) = from {
-            let path = self.dir.join(folder(topic)).join(copied::FILE);
-            Copied::open(&path).note(at..=at, missing_below).map_err(KeepError::file(&path))?;
-            store.go_on(next_number, places.clone())?;
-            (recovered.next_number, recovered.places) = (next_number, places);
-        }
         let Recovered { next_number, places, .. } = &recovered;
         let note = Note { next_number: *next_number, places: places.clone(), ..Note::default() };
-        let trail = Trail::new(term, Begun::of(archived), store.log().end(), note);
+        let trail =
+            Trail::new(term, Begun::of(archived, limit), store.log().end(), note, options.max_publishers);
         store.tell_archive(trail.begun());
         Ok((store, recovered, trail))
     }

@@ -57,5 +57,5 @@ pub(crate) use replays::{ReplayThreads, Replays};
 pub(crate) use scribe::{Scribe, Written};
 pub(crate) use store::{Recovered, Store, StoreOptions};
 pub(crate) use takeover::{Taken, Wanted};
-pub(crate) use takeovers::{TakeOverHooks, TakeOvers};
+pub(crate) use takeovers::{TakeOverHooks, TakeOverPlace, TakeOvers};
 pub(crate) use trail::Trail;

@@ -371,10 +371,15 @@ impl Journaled {
     }
 
     /// A number that no publisher has had, and those of the publishers that wrote last.
-    pub(crate) fn noted(&self, limit: usize) -> (u32, Vec<Place>) {
-        let mut places = self.places.clone();
-        places.shrink(limit);
-        (places.next_number(), places.all())
+    /// The others are forgotten.
+    pub(crate) fn noted(&mut self, limit: usize) -> (u32, Vec<Place>) {
+        self.places.shrink(limit);
+        (self.places.next_number(), self.places.all())
+    }
+
+    /// How many begin behind the runs that are known.
+    pub(crate) fn waiting(&self) -> usize {
+        self.begins.len()
     }
 
     /// Stored runs behind the last snapshot, in order.

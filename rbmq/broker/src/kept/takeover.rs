@@ -1,45 +1,62 @@
 //! How a broker gets the log of a topic whose owner it has become: from its own disk, or from the archive, where the owner before has left it.
 //!
 //! ```text
-//!   the owner before   disk ───────────────────────┤ end      positions that somebody may have read
+//!   the map            ┌─ begin ──────────── what the owner before may write ──────────── limit ┐┌─ begin ── what this one may write ── limit ┐
+//!   the owner before   disk ───────────────────────┤ end
 //!                      archive ──────────┤ end ┊
-//!   this one           archive           └──────── hole ─────────────┤ start: its disk and its ring begin here
+//!   this one           archive           └────────────────────── hole ──────────────────────────┤ its disk and its ring begin here
 //!                                        ▲ the object that the owner before would make next
 //! ```
 //!
-//! The hole is longer than the archive may be behind the disk ([`MAX_AHEAD`]), so no position has two contents, whatever the owner before still
-//! does. Its first object takes the name of the next one of the owner before, which can write nothing more then: that is the fence.
+//! **The map gives positions out** ([`LogClaim`]): an owner writes between two positions only, which the store of the map gives to the owner of the
+//! topic in its term and to nobody else. So no position has two contents, whatever the owner before still does, whatever it has on its disk, and
+//! whatever rules have removed from the archive. The name of the log is there too.
+//!
+//! **The archive fences.** The first object of the next owner takes the name of the next one of the owner before, which can write nothing more then.
+//!
+//! A folder is made beside the others first, and takes the place of the topic's folder at the end. A broker that is killed at any step
+//! goes on there: it finds its folder, and the claim and the object that are its own, and makes none twice.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use locks::FileLock;
 use rbmq_wire::TopicName;
 use rocketbufs::{Epoch, Position};
 use seglog::{OpenError, Options, Reader};
 use tracing::info;
 
-use super::archive::{Archive, ArchiveError, ArchivedLog};
+use super::super::cluster::{Cluster, LogClaim};
+use super::archive::{Archive, ArchiveError, ArchiveLog, ArchivedLog};
+use super::copied::{self, Copied};
+use super::error::KeepError;
 use super::folder::folder;
+use super::store::{Store, StoreOptions};
 use super::trail::Note;
 
 /// How far the disk may be before the archive, in bytes.
 pub(crate) const MAX_AHEAD: u64 = 4 << 30;
 
-/// The positions that are left out by a broker that goes on in the archive. A machine that stops leaves some out, too.
-const LEFT_OUT: u64 = 4 * MAX_AHEAD;
+/// The positions that an owner gets at a time. There are enough for a million owners, one after the other.
+const CLAIMED: u64 = 1 << 44;
 
 /// The folder of logs that went on elsewhere. No topic has a folder of this name.
 const FORMER: &str = "+former";
 
-/// How the log of a topic begins at its new owner.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The folder of logs that are being taken. No topic has a folder of this name.
+const TAKEN: &str = "+taken";
+
+/// How the log of a topic begins at its new owner. Its folder is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Taken {
     /// The name of the log.
     pub(crate) epoch: Epoch,
-    /// Where it goes on, with the publishers there. None: the disk has it.
-    pub(crate) from: Option<(Position, Note)>,
-    /// The end of the archive. Whoever goes on there leaves positions out from here on.
+    /// The end of the archive.
     pub(crate) archived: Position,
+    /// How far this broker may write.
+    pub(crate) limit: Position,
 }
 
 /// The log of a topic on the own disk.
@@ -58,18 +75,57 @@ pub(crate) struct Wanted {
     pub(crate) term: u64,
 }
 
-/// The archive and the disk of a broker that takes topics.
+/// The map, the archive and the disk of a broker that takes topics.
 pub(crate) struct Taker<'a> {
+    pub(crate) map: &'a dyn Cluster,
     pub(crate) archive: &'a dyn Archive,
     pub(crate) cluster: &'a str,
     /// The folder of all topics.
     pub(crate) dir: &'a Path,
     /// A name for a log that has none.
     pub(crate) new: Epoch,
+    /// Why no more topic can be opened. None: it can.
+    pub(crate) why_no_room: &'a dyn Fn() -> Option<String>,
+    /// Is told of each step that is done: a test stops there.
+    pub(crate) step: &'a dyn Fn(&'static str) -> Result<(), ArchiveError>,
 }
 
-fn down(reason: String) -> ArchiveError {
-    ArchiveError::Down(reason)
+/// The folders of a topic, and what is in them.
+struct Folders {
+    /// That of the topic.
+    own: PathBuf,
+    /// The one that is to take its place.
+    next: PathBuf,
+    local: Option<OnDisk>,
+    staged: Option<OnDisk>,
+    /// Nobody else has the log of the topic open.
+    _lock: Option<FileLock>,
+}
+
+/// A log that goes on, and where.
+struct Going<'a> {
+    wanted: &'a Wanted,
+    log: &'a dyn ArchiveLog,
+    kept_end: Position,
+    note: Note,
+    claim: LogClaim,
+    /// The store of the archive.
+    kept_in: String,
+}
+
+fn down(reason: impl ToString) -> ArchiveError {
+    ArchiveError::Down(reason.to_string())
+}
+
+fn file_failed(path: &Path) -> impl FnOnce(io::Error) -> ArchiveError {
+    move |error| down(format!("{}: {error}", path.display()))
+}
+
+/// The end of the positions of an owner that begins here, far behind: at least half of what an owner gets.
+fn limit_behind(position: Position) -> Result<Position, ArchiveError> {
+    let next = position.checked_add(CLAIMED / 2).map(|far| far / CLAIMED + 1);
+    let end = next.and_then(|next| next.checked_mul(CLAIMED));
+    end.ok_or_else(|| ArchiveError::Refused("its positions are used up".into()))
 }
 
 impl Taker<'_> {
@@ -78,209 +134,245 @@ impl Taker<'_> {
     /// # Errors
     /// [`ArchiveError`]. The same call may succeed later.
     pub(crate) fn take(&self, wanted: &Wanted, is_owner: &dyn Fn() -> bool) -> Result<Taken, ArchiveError> {
-        let Wanted { topic, term } = wanted;
-        let path = self.dir.join(folder(topic));
-        let local = on_disk(&path).map_err(|error| down(error.to_string()))?;
-        let candidate = local.map_or(self.new, |local| local.epoch);
-        let epoch = self.archive.name_of(self.cluster, topic, candidate)?;
-        let is_new = local.is_none() && epoch == candidate;
-        let local = local.filter(|local| local.epoch == epoch);
-        if is_new {
-            return Ok(Taken { epoch, from: Some((0, Note::default())), archived: 0 });
-        }
-        let first = local.map_or(0, |local| local.first);
-        let log = self.archive.open(&ArchivedLog::new(topic.clone(), epoch, first), &|| !is_owner())?;
-        let (kept, note) = (log.kept(), Note::decode(&log.note()));
-        let note = note.map_err(|error| {
-            ArchiveError::Refused(format!("the note of its last batch makes no sense: {error}"))
-        })?;
-        if note.term > *term {
-            return Err(down(format!(
-                "a broker has it in term {}, and this one had it in term {term}",
-                note.term
-            )));
-        }
-        // Nobody else has gone on since.
-        if local.is_some_and(|local| kept.end <= local.end) {
-            return Ok(Taken { epoch, from: None, archived: kept.end });
-        }
-        let start = kept
-            .end
-            .checked_add(LEFT_OUT)
-            .ok_or_else(|| ArchiveError::Refused("its positions are used up".into()))?;
+        // Nothing is written for a topic that would not be opened.
+        (self.why_no_room)().map_or(Ok(()), |reason| Err(down(reason)))?;
+        let topic = &wanted.topic;
+        let folders = Folders::open(self.dir, topic)?;
+        let known = self.map.log_claim(topic).map_err(down)?;
+        let (epoch, is_new) = self.name(topic, &folders, known.as_ref(), is_owner)?;
+        let on_disk = |log: Option<OnDisk>| log.filter(|log| log.epoch == epoch);
+        let (local, staged) = (on_disk(folders.local), on_disk(folders.staged));
+        let log = self.open(topic, epoch, local.map_or(0, |local| local.first), is_owner)?;
+        let (kept_end, note) = (log.kept().end, note_of(&*log, wanted)?);
         if !is_owner() {
-            return Err(down("another broker has it now".into()));
+            return Err(down("another broker has it now"));
         }
-        let own = Note { term: *term, ..note };
-        log.append_with(start, &[], &own.clone().encode(start))?;
-        if log.kept().end != start {
-            return Err(down(format!("it ends at {} instead of {start}", log.kept().end)));
+        let term = wanted.term;
+        // Nobody else has gone on since.
+        let is_current = |local: &OnDisk| {
+            kept_end <= local.end && known.is_none_or(|known| (known.begin..known.limit).contains(&local.end))
+        };
+        if let Some(local) = local.filter(is_current) {
+            let begin = known.map_or(local.first, |known| known.begin);
+            let spent = local.end.saturating_add(CLAIMED / 2);
+            let limit = known.map(|known| known.limit).filter(|limit| spent < *limit);
+            let limit = limit.map_or_else(|| limit_behind(local.end), Ok)?;
+            self.claim(topic, known, LogClaim { epoch, begin, limit, term, revision: 0 })?;
+            return Ok(Taken { epoch, archived: kept_end, limit });
         }
-        info!("topic '{topic}' goes on at {start}, where its archive ended at {}", kept.end);
-        self.move_aside(&path, topic).map_err(|error| down(format!("{}: {error}", path.display())))?;
-        Ok(Taken { epoch, from: Some((start, own)), archived: start })
+        let (begin, limit) = place_of(known, staged, is_new, kept_end)?;
+        let going = Going {
+            wanted,
+            log: &*log,
+            kept_end,
+            note: Note { term, ..note },
+            claim: LogClaim { epoch, begin, limit, term, revision: 0 },
+            kept_in: self.archive.store(),
+        };
+        self.go_on(&going, known, &folders, staged.filter(|log| log.first == begin && log.end == begin))?;
+        Ok(Taken { epoch, archived: log.kept().end.max(begin), limit })
+    }
+
+    /// The name of a topic's log, and whether it was made now. The map knows it. If it has lost that, the disk or the archive may say it.
+    fn name(
+        &self,
+        topic: &TopicName,
+        folders: &Folders,
+        known: Option<&LogClaim>,
+        is_owner: &dyn Fn() -> bool,
+    ) -> Result<(Epoch, bool), ArchiveError> {
+        if let Some(known) = known {
+            return Ok((known.epoch, false));
+        }
+        let on_disk = [folders.local, folders.staged].into_iter().flatten().next();
+        let candidate = on_disk.map_or(self.new, |log| log.epoch);
+        let is_new = folders.local.is_none() && folders.staged.is_none_or(|log| log.end == 0);
+        let named = self.archive.name_of(self.cluster, topic, candidate)?;
+        (self.step)("named")?;
+        // A name alone is no log: a broker may have stopped before it has made one, and what there was may have expired.
+        if named == candidate || self.open(topic, named, 0, is_owner)?.kept().is_empty() {
+            return Ok((candidate, is_new));
+        }
+        Ok((named, false))
+    }
+
+    fn open(
+        &self,
+        topic: &TopicName,
+        epoch: Epoch,
+        first: Position,
+        is_owner: &dyn Fn() -> bool,
+    ) -> Result<std::sync::Arc<dyn ArchiveLog>, ArchiveError> {
+        self.archive.open(&ArchivedLog::new(topic.clone(), epoch, first), &|| !is_owner())
+    }
+
+    /// Has the map say what this broker may write.
+    fn claim(&self, topic: &TopicName, known: Option<LogClaim>, claim: LogClaim) -> Result<(), ArchiveError> {
+        let revision = known.map_or(0, |known| known.revision);
+        let claim = LogClaim { revision, ..claim };
+        if known == Some(claim) {
+            return Ok(());
+        }
+        match self.map.claim_log(topic, &claim).map_err(down)? {
+            true => (self.step)("claimed"),
+            false => Err(down("another broker has it now, or the map has changed")),
+        }
+    }
+
+    /// Goes on with a log elsewhere than this disk has left it.
+    fn go_on(
+        &self,
+        going: &Going<'_>,
+        known: Option<LogClaim>,
+        folders: &Folders,
+        staged: Option<OnDisk>,
+    ) -> Result<(), ArchiveError> {
+        let Going { wanted: Wanted { topic, .. }, log, kept_end, note, claim, .. } = going;
+        let begin = claim.begin;
+        // What was made before is good if the archive has got no more since.
+        if staged.is_none() || *kept_end < begin {
+            stage(&folders.next, going).map_err(down)?;
+            (self.step)("staged")?;
+        }
+        self.claim(topic, known, *claim)?;
+        if *kept_end < begin {
+            log.append_with(begin, &[], &note.clone().encode(begin))?;
+            if log.kept().end != begin {
+                return Err(down(format!("it ends at {} instead of {begin}", log.kept().end)));
+            }
+            (self.step)("fenced")?;
+        }
+        info!("topic '{topic}' goes on at {begin}, where its archive ended at {kept_end}");
+        self.move_aside(&folders.own, topic)?;
+        fs::rename(&folders.next, &folders.own).map_err(file_failed(&folders.own))?;
+        sync_folder(self.dir)?;
+        (self.step)("moved")
     }
 
     /// What the disk has is over: others have gone on, and what the archive does not have of it is told as lost. The newest such log is kept.
-    fn move_aside(&self, path: &Path, topic: &TopicName) -> std::io::Result<()> {
+    fn move_aside(&self, path: &Path, topic: &TopicName) -> Result<(), ArchiveError> {
         if !path.exists() {
             return Ok(());
         }
         let former = self.dir.join(FORMER);
-        private_files::create_folder(&former)?;
-        let to: PathBuf = former.join(folder(topic));
-        if to.exists() {
-            fs::remove_dir_all(&to)?;
-        }
-        fs::rename(path, &to)?;
+        private_files::create_folder(&former).map_err(file_failed(&former))?;
+        let to = former.join(folder(topic));
+        remove(&to)?;
+        fs::rename(path, &to).map_err(file_failed(path))?;
         info!("topic '{topic}': what this broker had on its disk before is in {}", to.display());
-        fs::File::open(self.dir)?.sync_all()
+        sync_folder(&former)?;
+        sync_folder(self.dir)?;
+        (self.step)("aside")
     }
 }
 
-/// The log that is on the disk. None: there is none.
-fn on_disk(path: &Path) -> Result<Option<OnDisk>, OpenError> {
+/// Where a broker goes on whose disk is not where the log is, and what it may write.
+fn place_of(
+    known: Option<LogClaim>,
+    staged: Option<OnDisk>,
+    is_new: bool,
+    kept_end: Position,
+) -> Result<(Position, Position), ArchiveError> {
+    let is_own =
+        |known: &LogClaim| staged.is_some_and(|log| log.first == known.begin && log.end == log.first);
+    if let Some(known) = known.filter(|known| is_own(known) && kept_end <= known.begin) {
+        // This broker has stopped before it was done.
+        return Ok((known.begin, known.limit));
+    }
+    let begin = match known {
+        Some(known) => known.limit.max(kept_end),
+        // Nobody has written yet, or nobody knows how far the disk was before the archive.
+        None if is_new && kept_end == 0 => 0,
+        None => limit_behind(kept_end)?,
+    };
+    Ok((begin, limit_behind(begin)?))
+}
+
+/// The note of the last batch of an archive.
+fn note_of(log: &dyn ArchiveLog, wanted: &Wanted) -> Result<Note, ArchiveError> {
+    let note = Note::decode(&log.noted()?);
+    let note = note.map_err(|error| {
+        ArchiveError::Refused(format!("the note of its last batch makes no sense: {error}"))
+    })?;
+    if note.term > wanted.term {
+        let (other, term) = (note.term, wanted.term);
+        return Err(down(format!("a broker has it in term {other}, and this one had it in term {term}")));
+    }
+    Ok(note)
+}
+
+impl Folders {
+    fn open(dir: &Path, topic: &TopicName) -> Result<Self, ArchiveError> {
+        let name = folder(topic);
+        let (own, next) = (dir.join(&name), dir.join(TAKEN).join(&name));
+        let lock = lock(&own.join("log"))?;
+        let (local, staged) = (on_disk(&own)?, on_disk(&next)?);
+        Ok(Self { own, next, local, staged, _lock: lock })
+    }
+}
+
+/// Makes the folder of a log that begins here, with these publishers.
+fn stage(path: &Path, going: &Going<'_>) -> Result<(), KeepError> {
+    let Going { wanted: Wanted { topic, .. }, note, claim, kept_in, .. } = going;
+    if path.exists() {
+        fs::remove_dir_all(path).map_err(KeepError::file(path))?;
+    }
+    let options = StoreOptions {
+        max_bytes: None,
+        max_age: None,
+        sync: Duration::from_secs(1),
+        max_delivery: 0,
+        max_publishers: usize::MAX,
+        begin: Some((claim.epoch, claim.begin)),
+    };
+    let (mut store, _) = Store::open(path, topic, &options)?;
+    let file = path.join(copied::FILE);
+    let mut copied = Copied::open(&file);
+    copied.is_in(kept_in);
+    copied.note(claim.begin..=claim.begin, note.missing_below).map_err(KeepError::file(&file))?;
+    store.go_on(note.next_number, note.places.clone())?;
+    // It is closed in order, and is on the disk then.
+    drop(store);
+    File::open(path).and_then(|folder| folder.sync_all()).map_err(KeepError::file(path))
+}
+
+fn remove(path: &Path) -> Result<(), ArchiveError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file_failed(path)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn sync_folder(path: &Path) -> Result<(), ArchiveError> {
+    File::open(path).and_then(|folder| folder.sync_all()).map_err(file_failed(path))
+}
+
+/// Takes the lock of a log, so that nobody opens it meanwhile. A log that is open here still, as one that is being closed, is not moved.
+fn lock(log: &Path) -> Result<Option<FileLock>, ArchiveError> {
+    let path = log.join("lock");
+    if !path.exists() {
+        return Ok(None);
+    }
+    let file = private_files::to_write().truncate(false).open(&path).map_err(file_failed(&path))?;
+    let lock = FileLock::try_exclusive(file).map_err(file_failed(&path))?;
+    lock.map(Some).ok_or_else(|| down(format!("{} is open still", log.display())))
+}
+
+/// The log that is on the disk. None: there is none, or it was not made whole.
+fn on_disk(path: &Path) -> Result<Option<OnDisk>, ArchiveError> {
     let log = path.join("log");
     if !log.exists() {
         return Ok(None);
     }
-    let reader = Reader::open(log, Options::default())?;
-    let epoch = Epoch(u128::from_le_bytes(reader.id()));
-    Ok(Some(OnDisk { epoch, first: reader.first(), end: reader.end() }))
+    match Reader::open(log, Options::default()) {
+        Ok(reader) => {
+            let epoch = Epoch(u128::from_le_bytes(reader.id()));
+            Ok(Some(OnDisk { epoch, first: reader.first(), end: reader.end() }))
+        }
+        Err(OpenError::Missing(_)) => Ok(None),
+        Err(error) => Err(down(error)),
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::HashMap;
-    use std::ops::Range;
-    use std::sync::Arc;
-
-    use locks::Mutex;
-    use seglog::Log;
-
-    use super::super::archive::{ArchiveLog, ArchiveRead};
-    use super::*;
-
-    #[derive(Default)]
-    struct Bucket {
-        names: Mutex<HashMap<TopicName, Epoch>>,
-        logs: Mutex<HashMap<Epoch, Arc<Kept>>>,
-    }
-
-    struct Kept(Mutex<(Range<Position>, Vec<u8>)>);
-
-    impl Archive for Bucket {
-        fn open(&self, log: &ArchivedLog, _: &dyn Fn() -> bool) -> Result<Arc<dyn ArchiveLog>, ArchiveError> {
-            let new = || Arc::new(Kept(Mutex::new((log.first..log.first, Vec::new()))));
-            Ok(self.logs.lock().entry(log.epoch).or_insert_with(new).clone())
-        }
-
-        fn name_of(&self, _: &str, topic: &TopicName, new: Epoch) -> Result<Epoch, ArchiveError> {
-            Ok(*self.names.lock().entry(topic.clone()).or_insert(new))
-        }
-    }
-
-    impl ArchiveLog for Kept {
-        fn kept(&self) -> Range<Position> {
-            self.0.lock().0.clone()
-        }
-
-        fn append(&self, position: Position, bytes: &[u8]) -> Result<(), ArchiveError> {
-            self.append_with(position, bytes, &[])
-        }
-
-        fn append_with(&self, position: Position, bytes: &[u8], note: &[u8]) -> Result<(), ArchiveError> {
-            let mut kept = self.0.lock();
-            kept.0.end = position + bytes.len() as u64;
-            kept.1 = note.to_vec();
-            Ok(())
-        }
-
-        fn note(&self) -> Vec<u8> {
-            self.0.lock().1.clone()
-        }
-
-        fn read(&self, _: Position, _: &mut [u8]) -> Result<ArchiveRead, ArchiveError> {
-            Ok(ArchiveRead::End)
-        }
-    }
-
-    fn topic() -> TopicName {
-        "k/a".parse().unwrap()
-    }
-
-    impl Bucket {
-        fn take(&self, dir: &Path, term: u64, is_owner: bool) -> Result<Taken, ArchiveError> {
-            let taker = Taker { archive: self, cluster: "c", dir, new: Epoch(u128::from(term)) };
-            taker.take(&Wanted { topic: topic(), term }, &|| is_owner)
-        }
-
-        fn log(&self) -> Arc<Kept> {
-            self.logs.lock()[&Epoch(1)].clone()
-        }
-    }
-
-    /// A disk with a log up to a position.
-    fn write(dir: &Path, epoch: u128, end: Position) -> PathBuf {
-        let path = dir.join(folder(&topic()));
-        fs::create_dir_all(&path).unwrap();
-        let options = Options::default().log_id(Some(epoch.to_le_bytes()));
-        let mut log = Log::open(path.join("log"), options).unwrap();
-        log.append(&vec![7; end as usize]).unwrap();
-        log.close().unwrap();
-        path
-    }
-
-    #[test]
-    fn the_first_owner_begins_and_the_next_one_goes_on_behind_all_that_was_read() {
-        let (bucket, dirs) = (Bucket::default(), [(); 3].map(|()| tempfile::tempdir().unwrap()));
-        let [first, next, third] = dirs.each_ref().map(tempfile::TempDir::path);
-        assert_eq!(
-            bucket.take(first, 1, true),
-            Ok(Taken { epoch: Epoch(1), from: Some((0, Note::default())), archived: 0 })
-        );
-        let path = write(first, 1, 500);
-        // Nothing is archived yet, or not all.
-        let on_disk_up_to = |archived| Ok(Taken { epoch: Epoch(1), from: None, archived });
-        assert_eq!(bucket.take(first, 1, true), on_disk_up_to(0));
-        let note = Note { term: 1, missing_below: 3, next_number: 9, places: Vec::new() };
-        bucket.log().append_with(0, &[7; 400], &note.clone().encode(400)).unwrap();
-        assert_eq!(bucket.take(first, 1, true), on_disk_up_to(400));
-
-        assert!(bucket.take(next, 2, false).is_err(), "it is none any more");
-        assert_eq!(bucket.log().kept(), 0..400);
-        let start = 400 + LEFT_OUT;
-        let taken =
-            Taken { epoch: Epoch(1), from: Some((start, Note { term: 2, ..note.clone() })), archived: start };
-        assert_eq!(bucket.take(next, 2, true), Ok(taken));
-        assert_eq!((bucket.log().kept(), Note::decode(&bucket.log().note()).unwrap().term), (0..start, 2));
-
-        // What the first one has on its disk is over, and kept.
-        let early = bucket.take(first, 1, true).unwrap_err();
-        assert!(early.to_string().contains("in term 2"), "{early}");
-        let Ok(Taken { from: Some((third_start, _)), .. }) = bucket.take(first, 3, true) else {
-            panic!("it has it")
-        };
-        assert_eq!(third_start, start + LEFT_OUT);
-        let former = first.join(FORMER).join(folder(&topic()));
-        assert!(!path.exists() && former.join("log").exists());
-        // The newer one takes its place.
-        write(first, 1, 600);
-        bucket.take(first, 4, true).unwrap();
-        assert_eq!(on_disk(&former).unwrap().map(|log| log.end), Some(600));
-        // A disk with another log, as of a broker that was alone.
-        write(third, 77, 600);
-        let taken = bucket.take(third, 5, true).unwrap();
-        assert!(taken.epoch == Epoch(1) && taken.from.is_some());
-        assert!(third.join(FORMER).exists());
-    }
-
-    #[test]
-    fn a_log_of_before_the_cluster_goes_on() {
-        let (bucket, dir) = (Bucket::default(), tempfile::tempdir().unwrap());
-        write(dir.path(), 1, 500);
-        assert_eq!(bucket.take(dir.path(), 1, true), Ok(Taken { epoch: Epoch(1), from: None, archived: 0 }));
-        bucket.log().append_with(0, &[7; 100], b"no note").unwrap();
-        assert!(matches!(bucket.take(dir.path(), 1, true), Err(ArchiveError::Refused(_))));
-    }
-}
+mod tests;

@@ -1,10 +1,10 @@
 //! The threads that take topics: they ask the archive, and the broker's thread goes on meanwhile.
 
-use std::collections::{HashMap, VecDeque};
-use std::path::{Path, PathBuf};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use locks::{Condvar, Mutex};
 use rbmq_wire::TopicName;
@@ -12,6 +12,7 @@ use rbmq_wire::connect::random;
 use rocketbufs::Epoch;
 use tracing::warn;
 
+use super::super::cluster::Cluster;
 use super::archive::{Archive, ArchiveError};
 use super::archived::RETRY;
 use super::takeover::{Taken, Taker, Wanted};
@@ -22,6 +23,12 @@ const THREADS: usize = 4;
 /// The most topics that wait. More are asked for again.
 const MAX_WANTED: usize = 10_000;
 
+/// The longest pause before a topic is asked for again: one that may come soon, and one that nobody gets before somebody changes something.
+const LONGEST_PAUSES: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(300)];
+
+/// How long it is remembered that a topic has failed.
+const MEMORY: Duration = Duration::from_secs(900);
+
 /// Says in which term this broker has a topic. None: it has not.
 type Term = dyn Fn(&TopicName) -> Option<u64> + Send + Sync;
 
@@ -29,8 +36,20 @@ type Term = dyn Fn(&TopicName) -> Option<u64> + Send + Sync;
 pub(crate) struct TakeOverHooks {
     /// The term in which this broker has a topic.
     pub(crate) term: Box<Term>,
+    /// Why no more topic can be opened. None: it can.
+    pub(crate) why_no_room: Box<dyn Fn() -> Option<String> + Send + Sync>,
     /// A topic was taken.
     pub(crate) taken: Box<dyn Fn(Wanted, Taken) + Send + Sync>,
+}
+
+/// Where topics are taken from, and to.
+pub(crate) struct TakeOverPlace {
+    pub(crate) map: Arc<dyn Cluster>,
+    pub(crate) archive: Arc<dyn Archive>,
+    /// The name of the cluster.
+    pub(crate) cluster: String,
+    /// The folder of all topics.
+    pub(crate) dir: PathBuf,
 }
 
 /// Takes topics. The threads end when this is dropped, each after the call that it is in.
@@ -40,9 +59,7 @@ pub(crate) struct TakeOvers {
 }
 
 struct Desk {
-    archive: Arc<dyn Archive>,
-    cluster: String,
-    dir: PathBuf,
+    place: TakeOverPlace,
     hooks: TakeOverHooks,
     state: Mutex<State>,
     changed: Condvar,
@@ -54,23 +71,67 @@ struct State {
     queue: VecDeque<(Instant, Wanted)>,
     /// The terms in which topics are wanted, and why that has failed.
     wanted: HashMap<TopicName, (u64, String)>,
+    /// Those that a thread takes now: two would move the same folders.
+    busy: HashSet<TopicName>,
+    troubles: HashMap<TopicName, Trouble>,
     is_stopped: bool,
 }
 
+/// A topic that was not to be had, or not to be used.
+struct Trouble {
+    /// In this term.
+    term: u64,
+    /// How often, one after the other.
+    times: u32,
+    last: Instant,
+}
+
+impl State {
+    /// The next topic whose time has come, which nobody takes now. It is busy from now on.
+    fn due(&mut self, now: Instant) -> Option<Wanted> {
+        let is_due = |(at, wanted): &(Instant, Wanted)| *at <= now && !self.busy.contains(&wanted.topic);
+        let due = self.queue.iter().position(is_due);
+        let (_, wanted) = due.and_then(|due| self.queue.remove(due))?;
+        self.busy.insert(wanted.topic.clone());
+        Some(wanted)
+    }
+
+    /// A topic is wanted in a term. That of an earlier term is over.
+    fn want(&mut self, at: Instant, topic: &TopicName, term: u64) {
+        let is_known = self.wanted.get(topic).is_some_and(|(wanted, _)| *wanted == term);
+        if is_known || self.wanted.len() >= MAX_WANTED {
+            return;
+        }
+        self.queue.retain(|(_, queued)| queued.topic != *topic);
+        self.wanted.insert(topic.clone(), (term, String::new()));
+        self.queue.push_back((at, Wanted { topic: topic.clone(), term }));
+    }
+
+    /// A topic was not to be had. Returns how long to wait, at most so long.
+    fn pause(&mut self, topic: &TopicName, term: u64, now: Instant, longest: Duration) -> Duration {
+        if self.troubles.len() >= MAX_WANTED {
+            self.troubles.retain(|_, trouble| now < trouble.last + MEMORY);
+        }
+        if self.troubles.len() >= MAX_WANTED && !self.troubles.contains_key(topic) {
+            return longest;
+        }
+        let trouble = self.troubles.entry(topic.clone()).or_insert(Trouble { term, times: 0, last: now });
+        if trouble.term != term || now >= trouble.last + MEMORY {
+            (trouble.term, trouble.times) = (term, 0);
+        }
+        (trouble.times, trouble.last) = (trouble.times.saturating_add(1), now);
+        (RETRY * 2_u32.pow((trouble.times - 1).min(16))).min(longest)
+    }
+}
+
 impl TakeOvers {
-    /// Takes the topics of a cluster from an archive to a folder.
+    /// Takes the topics of a cluster.
     ///
     /// # Errors
     /// The system refuses a thread.
-    pub(crate) fn start(
-        archive: Arc<dyn Archive>,
-        cluster: &str,
-        dir: &Path,
-        hooks: TakeOverHooks,
-    ) -> std::io::Result<Self> {
-        let (cluster, dir) = (cluster.to_owned(), dir.to_owned());
+    pub(crate) fn start(place: TakeOverPlace, hooks: TakeOverHooks) -> std::io::Result<Self> {
         let (state, changed) = (Mutex::default(), Condvar::new());
-        let desk = Arc::new(Desk { archive, cluster, dir, hooks, state, changed });
+        let desk = Arc::new(Desk { place, hooks, state, changed });
         let mut takeovers = Self { desk, threads: Vec::new() };
         for _ in 0..THREADS {
             let desk = takeovers.desk.clone();
@@ -84,19 +145,15 @@ impl TakeOvers {
         self.want_at(Instant::now(), topic, term);
     }
 
-    /// The same, after a while: its folder could not be used.
+    /// The same, after a while that gets longer: its folder could not be used, or its archive does not take the log.
     pub(crate) fn want_later(&self, topic: &TopicName, term: u64) {
-        self.want_at(Instant::now() + RETRY, topic, term);
+        let now = Instant::now();
+        let pause = self.desk.state.lock().pause(topic, term, now, LONGEST_PAUSES[1]);
+        self.want_at(now + pause, topic, term);
     }
 
     fn want_at(&self, at: Instant, topic: &TopicName, term: u64) {
-        let mut state = self.desk.state.lock();
-        let is_known = state.wanted.get(topic).is_some_and(|(wanted, _)| *wanted == term);
-        if is_known || state.wanted.len() >= MAX_WANTED {
-            return;
-        }
-        state.wanted.insert(topic.clone(), (term, String::new()));
-        state.queue.push_back((at, Wanted { topic: topic.clone(), term }));
+        self.desk.state.lock().want(at, topic, term);
         self.desk.changed.notify_all();
     }
 }
@@ -107,14 +164,14 @@ impl Desk {
             let is_owner =
                 || (self.hooks.term)(&wanted.topic) == Some(wanted.term) && !self.state.lock().is_stopped;
             let taken = random().map_err(|error| ArchiveError::Down(error.to_string())).and_then(|new| {
-                let taker = Taker {
-                    archive: &*self.archive,
-                    cluster: &self.cluster,
-                    dir: &self.dir,
-                    new: Epoch(new),
-                };
+                let TakeOverPlace { map, archive, cluster, dir } = &self.place;
+                let (map, archive, new) = (&**map, &**archive, Epoch(new));
+                let (why_no_room, step) = (&*self.hooks.why_no_room, &|_| Ok(()));
+                let taker = Taker { map, archive, cluster, dir, new, why_no_room, step };
                 taker.take(&wanted, &is_owner)
             });
+            self.state.lock().busy.remove(&wanted.topic);
+            self.changed.notify_all();
             match taken {
                 Ok(taken) => {
                     self.forget(&wanted);
@@ -131,8 +188,7 @@ impl Desk {
         let mut state = self.state.lock();
         while !state.is_stopped {
             let now = Instant::now();
-            let due = state.queue.iter().position(|(at, _)| *at <= now);
-            if let Some((_, wanted)) = due.and_then(|due| state.queue.remove(due)) {
+            if let Some(wanted) = state.due(now) {
                 return Some(wanted);
             }
             self.changed.wait_for(&mut state, RETRY);
@@ -158,7 +214,10 @@ impl Desk {
             warn!("topic '{}' waits for its archive: {reason}", wanted.topic);
             *known = reason;
         }
-        state.queue.push_back((Instant::now() + RETRY, wanted));
+        let is_refused = matches!(error, ArchiveError::Refused(_));
+        let (now, longest) = (Instant::now(), LONGEST_PAUSES[usize::from(is_refused)]);
+        let pause = state.pause(&wanted.topic, wanted.term, now, longest);
+        state.queue.push_back((now + pause, wanted));
     }
 }
 
@@ -170,5 +229,45 @@ impl Drop for TakeOvers {
             // The panic of a thread was printed already.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_topic_is_taken_by_one_thread_at_a_time() {
+        let (mut state, now) = (State::default(), Instant::now());
+        let [topic, other] = ["k/a", "k/b"].map(|name| name.parse::<TopicName>().unwrap());
+        state.want(now, &topic, 1);
+        assert_eq!(state.due(now), Some(Wanted { topic: topic.clone(), term: 1 }));
+        state.want(now, &topic, 1);
+        state.want(now, &topic, 2);
+        state.want(now, &topic, 3);
+        state.want(now, &other, 1);
+        assert_eq!(state.due(now).unwrap().topic, other);
+        assert_eq!(state.due(now), None, "it would move the same folders");
+        state.busy.remove(&topic);
+        assert_eq!(state.due(now), Some(Wanted { topic: topic.clone(), term: 3 }), "the last term");
+        state.want(now + RETRY, &topic, 4);
+        state.busy.clear();
+        assert_eq!(state.due(now), None);
+        assert_eq!(state.due(now + RETRY).unwrap().term, 4);
+    }
+
+    #[test]
+    fn what_fails_again_and_again_is_asked_for_less_often() {
+        let (mut state, now) = (State::default(), Instant::now());
+        let topic: TopicName = "k/a".parse().unwrap();
+        let mut pause = |term, after| state.pause(&topic, term, now + after, LONGEST_PAUSES[1]);
+        let pauses: Vec<u64> = (0..10).map(|_| pause(1, Duration::ZERO).as_secs()).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300]);
+        assert_eq!([pause(2, Duration::ZERO), pause(2, Duration::ZERO)].map(|pause| pause.as_secs()), [1, 2]);
+        assert_eq!(pause(2, MEMORY), RETRY, "it was well meanwhile");
+        for n in 0..MAX_WANTED {
+            state.pause(&format!("k/{n}").parse().unwrap(), 1, now + MEMORY, RETRY);
+        }
+        assert!(state.troubles.len() <= MAX_WANTED);
     }
 }

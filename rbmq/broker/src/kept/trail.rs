@@ -10,6 +10,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use locks::Mutex;
 use rbmq_wire::Runs;
@@ -18,9 +19,6 @@ use rocketbufs::fields::{FieldError, Reader as FieldReader};
 use seglog::{Read, ReadError, Reader};
 
 use super::places::{Entry, Journaled, Place};
-
-/// The most publishers of a note: those that wrote last. Others are taken for new ones by the broker that goes on.
-const MAX_PLACES: usize = 4_000;
 
 /// The most publishers that may begin before their bytes are in the archive.
 const MAX_BEGUN: usize = 10_000;
@@ -68,14 +66,23 @@ impl Note {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Begun {
     entries: Arc<Mutex<VecDeque<Entry>>>,
+    /// Those that the copying end has taken, and that begin behind the archive.
+    taken: Arc<AtomicUsize>,
     /// Where the archive ended when the log was opened.
     archived: Position,
+    /// What this broker may write is below.
+    limit: Position,
 }
 
 impl Begun {
     /// None has begun behind the end of an archive.
-    pub(crate) fn of(archived: Position) -> Self {
-        Self { archived, ..Self::default() }
+    pub(crate) fn of(archived: Position, limit: Position) -> Self {
+        Self { archived, limit, ..Self::default() }
+    }
+
+    /// What this broker may write is below.
+    pub(crate) fn limit(&self) -> Position {
+        self.limit
     }
 
     /// Where the archive ended when the log was opened.
@@ -89,7 +96,7 @@ impl Begun {
 
     /// Whether no more may begin before the archive has more.
     pub(crate) fn is_full(&self) -> bool {
-        self.entries.lock().len() >= MAX_BEGUN
+        self.entries.lock().len() + self.taken.load(Ordering::Relaxed) >= MAX_BEGUN
     }
 }
 
@@ -98,6 +105,8 @@ impl Begun {
 pub(crate) struct Trail {
     term: u64,
     begun: Begun,
+    /// The most publishers of a note: those that wrote last. Others are taken for new ones by the broker that goes on, as by one that is started again.
+    most: usize,
     known: Known,
     /// Those behind the batch that is on its way.
     next: Option<Known>,
@@ -110,12 +119,12 @@ struct Known {
 }
 
 impl Trail {
-    /// The disk has these publishers at a position. What begins from now on is in `begun`.
-    pub(crate) fn new(term: u64, begun: Begun, at: Position, note: Note) -> Self {
+    /// The disk has these publishers at a position, at most so many. What begins from now on is in `begun`.
+    pub(crate) fn new(term: u64, begun: Begun, at: Position, note: Note, most: usize) -> Self {
         let mut journaled = Journaled::default();
         let Note { next_number, places, .. } = note;
         journaled.add(Entry::Snapshot { at, next_number, boot: 0, clean: true, places });
-        Self { term, begun, known: Known { at, journaled }, next: None }
+        Self { term, begun, most, known: Known { at, journaled }, next: None }
     }
 
     /// Those that may begin.
@@ -134,11 +143,11 @@ impl Trail {
         missing_below: Position,
         disk: &mut Reader,
     ) -> Result<Vec<u8>, ReadError> {
-        self.begun.entries.lock().drain(..).for_each(|entry| self.known.journaled.add(entry));
+        self.take_begun();
         self.rewind(from, disk)?;
         let mut next = self.known.clone();
         next.advance(end, disk)?;
-        let (next_number, places) = next.journaled.noted(MAX_PLACES);
+        let (next_number, places) = next.journaled.noted(self.most);
         self.next = Some(next);
         Ok(Note { term: self.term, missing_below, next_number, places }.encode(end))
     }
@@ -148,7 +157,15 @@ impl Trail {
         if let Some(next) = self.next.take_if(|next| next.at == end) {
             // What has begun meanwhile is in the queue still.
             self.known = next;
+            self.begun.taken.store(self.known.journaled.waiting(), Ordering::Relaxed);
         }
+    }
+
+    /// Takes those that have begun. Their number counts until the archive has passed them.
+    fn take_begun(&mut self) {
+        let mut entries = self.begun.entries.lock();
+        entries.drain(..).for_each(|entry| self.known.journaled.add(entry));
+        self.begun.taken.store(self.known.journaled.waiting(), Ordering::Relaxed);
     }
 
     /// The archive ends before: takes the runs away that it does not have.
@@ -258,7 +275,7 @@ mod tests {
         fn restart(&mut self) {
             let note =
                 Note { next_number: self.places.next_number(), places: self.places.all(), ..Note::default() };
-            self.trail = Trail::new(2, Begun::default(), self.log.end(), note);
+            self.trail = Trail::new(2, Begun::default(), self.log.end(), note, 100);
         }
     }
 
@@ -271,7 +288,7 @@ mod tests {
         ) {
             let dir = tempfile::tempdir().unwrap();
             let log = Log::open(dir.path(), Options::default().sync(SyncPolicy::Never)).unwrap();
-            let trail = Trail::new(1, Begun::default(), 0, Note::default());
+            let trail = Trail::new(1, Begun::default(), 0, Note::default(), 100);
             let mut world = World { log, places: Places::default(), ends: Vec::new(), trail };
             let (mut archived, mut copied) = (0, 0);
             for (number, len, what, batches, is_taken) in steps {

@@ -123,7 +123,8 @@ impl MergedTopics {
                     info!("topic '{}' waits for the address of its owner", create.topic);
                     return self.wait_for_owner(tables, key, create);
                 }
-                if let Some(position) = merged_to {
+                // What the disk has and the archive has not, the owner asks for again.
+                if let Some(position) = merged_to.filter(|_| !tables.is_shared(&create.topic)) {
                     let stored = Control::Stored { bid: create.bid, position, synced: 0, archived: 0 };
                     fx.push(Effect::Answer { key, message: stored });
                 }

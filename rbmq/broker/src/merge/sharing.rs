@@ -48,9 +48,10 @@ impl MergedTopics {
         let Some(sharing) = self.sharing.as_ref().filter(|_| tables.is_shared(topic)) else {
             return tables.has(topic);
         };
-        let is_fenced = self.archived(out_bid).is_some_and(|(archived, _)| archived.is_refused());
+        let is_over =
+            self.archived(out_bid).is_some_and(|(archived, _)| archived.is_refused() || archived.is_spent());
         let term = sharing.terms.get(topic).copied();
-        !is_fenced && matches!(tables.owner(topic), Owner::Here { term: now } if term == Some(now))
+        !is_over && matches!(tables.owner(topic), Owner::Here { term: now } if term == Some(now))
     }
 
     /// This broker has a topic in a term. Whether the topic is open; one that is shared is opened soon otherwise, or when it was closed.
@@ -79,13 +80,19 @@ impl MergedTopics {
             if !tables.is_shared(&topic) || self.stays(tables, out_bid, &topic) {
                 continue;
             }
-            if self.has_leaving(out_bid) {
+            if self.has_leaving(out_bid) || self.fills_archive(tables, out_bid, &topic) {
                 is_closing = true;
                 continue;
             }
             info!("topic '{topic}' is closed here: its log goes on where its owner is");
-            if let Some(sharing) = &mut self.sharing {
-                sharing.terms.remove(&topic);
+            let is_refused = self.archived(out_bid).is_some_and(|(archived, _)| archived.is_refused());
+            if let Some(sharing) = &mut self.sharing
+                && let Some(term) = sharing.terms.remove(&topic)
+                && is_refused
+                && matches!(tables.owner(&topic), Owner::Here { term: now } if now == term)
+            {
+                // Not at once, and for ever: the archive may never take it.
+                sharing.takeovers.want_later(&topic, term);
             }
             fx.push(Effect::Leave(out_bid));
         }
@@ -103,6 +110,13 @@ impl MergedTopics {
                 self.is_open_in(tables, topic, term);
             }
         }
+    }
+
+    /// Whether the archive of a topic that nobody else has yet gets what it lacks, before somebody goes on there.
+    fn fills_archive(&self, tables: &Tables, out_bid: Bid, topic: &TopicName) -> bool {
+        let has_time = matches!(tables.owner(topic), Owner::Unsettled { .. });
+        let archived = self.archived(out_bid).filter(|(archived, _)| has_time && archived.is_behind());
+        archived.inspect(|(archived, _)| archived.hurry()).is_some()
     }
 
     /// Whether publishers of a topic are to be told, or are being told, where it is.

@@ -140,8 +140,8 @@ impl MergedTopic {
             (Arc::downgrade(kept), Arc::downgrade(&archived), self.events.clone());
         archived.after_change(move || {
             watched.upgrade().into_iter().for_each(|kept| kept.look());
-            // Another broker may have gone on there.
-            if itself.upgrade().is_some_and(|archived| archived.is_refused()) {
+            // Another broker may have gone on there, or the map is to be asked for more positions.
+            if itself.upgrade().is_some_and(|archived| archived.is_refused() || archived.is_spent()) {
                 events.event(inbox::Event::ClusterChanged);
             }
         });

@@ -12,7 +12,8 @@ use rbmq::{
     ConfirmError, ConfirmLevel, Publisher, StartFrom, Subscriber, TopicOpenError, TopicOptions, TopicWriter,
 };
 use rbmq_broker::{
-    Broker, BrokerConfig, Cluster, ClusterMember, NotTaken, Owner, Parts, Rule, TopicName, TopicStats,
+    Broker, BrokerConfig, Cluster, ClusterMember, LogClaim, NotTaken, Owner, Parts, Rule, TopicName,
+    TopicStats,
 };
 use rbmq_wire::{Control, Framing, Hello, RefuseCode, Role, push_record};
 use rocketbufs::proto::Message;
@@ -30,11 +31,20 @@ pub(super) struct Table {
     others: Mutex<Vec<ClusterMember>>,
     /// What the broker says it has on its disk.
     logs: Mutex<Vec<TopicName>>,
+    claims: Mutex<Arc<Claims>>,
 }
+
+/// What the members may write: one store for all of them. It takes no claim of an earlier term.
+#[derive(Default)]
+pub(super) struct Claims(Mutex<HashMap<TopicName, LogClaim>>);
 
 impl Table {
     pub(super) fn set(&self, topic: &str, owner: Owner) {
         self.owners.lock().insert(topic.parse().unwrap(), owner);
+    }
+
+    pub(super) fn share_claims(&self, claims: &Arc<Claims>) {
+        *self.claims.lock() = claims.clone();
     }
 
     pub(super) fn set_others(&self, others: Vec<ClusterMember>) {
@@ -53,6 +63,21 @@ impl Cluster for Table {
 
     fn members(&self) -> Vec<ClusterMember> {
         self.others.lock().clone()
+    }
+
+    fn log_claim(&self, topic: &TopicName) -> Result<Option<LogClaim>, String> {
+        Ok(self.claims.lock().0.lock().get(topic).copied())
+    }
+
+    fn claim_log(&self, topic: &TopicName, claim: &LogClaim) -> Result<bool, String> {
+        let claims = self.claims.lock().clone();
+        let mut claims = claims.0.lock();
+        let (revision, term) = claims.get(topic).map_or((0, 0), |known| (known.revision, known.term));
+        let held = revision == claim.revision && term <= claim.term;
+        if held {
+            claims.insert(topic.clone(), LogClaim { revision: revision + 1, ..*claim });
+        }
+        Ok(held)
     }
 }
 

@@ -93,11 +93,22 @@ impl Memory {
         self.log().map_or(0, |log| log.kept.lock().unwrap().range.end)
     }
 
+    /// Whether the end of the only log has a note.
+    pub fn has_note(&self) -> bool {
+        self.log().is_some_and(|log| !log.kept.lock().unwrap().note.is_empty())
+    }
+
     /// The first batch behind a position.
     pub fn batch_beyond(&self, position: Position) -> Position {
         let log = self.log().unwrap();
         let kept = log.kept.lock().unwrap();
         *kept.batches.range(position..).next().unwrap().0
+    }
+
+    /// Forgets all, as a rule of a store does that removes what is old.
+    pub fn forget(&self) {
+        self.logs.lock().unwrap().clear();
+        self.names.lock().unwrap().clear();
     }
 
     /// Forgets whole batches, as retention does.
@@ -138,6 +149,10 @@ fn wait(limit: Duration, done: impl Fn() -> bool) {
 }
 
 impl Archive for Memory {
+    fn store(&self) -> String {
+        "memory".into()
+    }
+
     fn open(&self, log: &ArchivedLog, _: &dyn Fn() -> bool) -> Result<Arc<dyn ArchiveLog>, ArchiveError> {
         self.state.pass()?;
         let switches = self.state.clone();
@@ -166,6 +181,14 @@ impl ArchiveLog for Log {
 
     fn note(&self) -> Vec<u8> {
         self.kept.lock().unwrap().note.clone()
+    }
+
+    fn note_end(&self, note: &[u8]) -> Result<(), ArchiveError> {
+        let mut kept = self.kept.lock().unwrap();
+        if kept.note.is_empty() {
+            kept.note = note.to_vec();
+        }
+        Ok(())
     }
 
     fn append_with(&self, position: Position, bytes: &[u8], note: &[u8]) -> Result<(), ArchiveError> {

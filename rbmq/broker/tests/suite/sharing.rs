@@ -7,6 +7,7 @@ use rbmq::{ConfirmError, ConfirmLevel, Event, Notice, Publisher, StartFrom, Subs
 use rbmq_broker::{Broker, BrokerConfig, ClusterMember, OnLoss, Owner, Parts};
 use rocketbufs::Position;
 use tempfile::TempDir;
+use testkit::until;
 
 use crate::cluster::{LONG, Table, config, options, subscribe};
 use crate::memory::Memory;
@@ -28,6 +29,8 @@ impl Members {
         let dirs: Vec<TempDir> = (0..count).map(|_| tempfile::tempdir().unwrap()).collect();
         let configs: Vec<BrokerConfig> = dirs.iter().map(shared_config).collect();
         let tables: Vec<Arc<Table>> = (0..count).map(|_| Arc::default()).collect();
+        let claims = Arc::default();
+        tables.iter().for_each(|table: &Arc<Table>| table.share_claims(&claims));
         for (n, table) in tables.iter().enumerate() {
             let others = (0..count).filter(|other| *other != n);
             let member = |n: usize| ClusterMember {
@@ -46,6 +49,12 @@ impl Members {
     fn start(&mut self, n: usize) {
         let parts = Parts { archive: Some(self.archive.clone()), cluster: Some(self.tables[n].clone()) };
         self.brokers[n] = Some(Broker::start_with(self.configs[n].clone(), parts).unwrap());
+    }
+
+    fn restart_as(&mut self, n: usize, on_loss: OnLoss) {
+        self.kill(n);
+        self.configs[n].cluster.on_loss = on_loss;
+        self.start(n);
     }
 
     /// As `kill -9`, as far as others see.
@@ -194,6 +203,92 @@ fn an_owner_that_comes_back_in_its_term_has_all_that_its_disk_has() {
     let all = publish(&mut writer, 20..30);
     confirm(&mut writer, all, ConfirmLevel::Archived);
     assert_eq!(members.read(0, 30), [Seen::Numbers(0, 30)]);
+}
+
+/// Others go on where the archive ends, so it has all before they may.
+#[test]
+fn a_broker_that_ends_gives_its_archive_all_before_others_have_its_topics() {
+    let mut members = Members::new(2);
+    members.give(0, &[0, 1]);
+    let mut writer = members.writer(1);
+    let stored = publish(&mut writer, 0..20);
+    confirm(&mut writer, stored, ConfirmLevel::Synced);
+    assert_eq!(members.archive.end(), 0);
+    let (archive, mut archived) = (members.archive.clone(), 0);
+    members.brokers[0].take().unwrap().stop_with(|| archived = archive.end());
+    assert!(archived > 0 && archived == archive.end(), "{archived}");
+    members.give(1, &[1]);
+    let all = publish(&mut writer, 20..30);
+    confirm(&mut writer, all, ConfirmLevel::Archived);
+    let seen = members.read(1, 30);
+    assert!(matches!(seen[..], [Seen::Numbers(0, 20), Seen::Lost(..), Seen::Numbers(20, 30)]), "{seen:?}");
+}
+
+/// A member that gives a topic away closes it when the archive has all.
+#[test]
+fn a_topic_that_is_given_away_is_archived_first() {
+    let mut members = Members::new(2);
+    members.give(0, &[0, 1]);
+    let mut writer = members.writer(1);
+    let stored = publish(&mut writer, 0..20);
+    confirm(&mut writer, stored, ConfirmLevel::Synced);
+    assert_eq!(members.archive.end(), 0);
+    members.tables[0].set(TOPIC, Owner::Unsettled { reason: "it is given away".into() });
+    let watch = members.brokers[0].as_ref().unwrap().watch();
+    assert_eq!(watch.archived_topics(), [TOPIC.parse().unwrap()]);
+    watch.cluster_changed();
+    until("it is closed", || watch.archived_topics().is_empty());
+    members.give(1, &[0, 1]);
+    let all = publish(&mut writer, 20..30);
+    confirm(&mut writer, all, ConfirmLevel::Archived);
+    let seen = members.read(1, 30);
+    assert!(matches!(seen[..], [Seen::Numbers(0, 20), Seen::Lost(..), Seen::Numbers(20, 30)]), "{seen:?}");
+}
+
+/// A log that was archived before another broker could go on says who its publishers are, also if none of them writes any more.
+#[test]
+fn a_log_of_before_the_setting_comes_once_too() {
+    let mut members = Members::new(2);
+    members.restart_as(0, OnLoss::Wait);
+    members.give(0, &[0, 1]);
+    let mut writer = members.writer(1);
+    let archived = publish(&mut writer, 0..20);
+    confirm(&mut writer, archived, ConfirmLevel::Archived);
+    assert!(!members.archive.has_note());
+    members.restart_as(0, OnLoss::Archive);
+    until("the end has a note", || members.archive.has_note());
+    members.kill(0);
+    members.give(1, &[1]);
+    let all = publish(&mut writer, 20..30);
+    confirm(&mut writer, all, ConfirmLevel::Archived);
+    let seen = members.read(1, 30);
+    assert!(matches!(seen[..], [Seen::Numbers(0, 20), Seen::Lost(..), Seen::Numbers(20, 30)]), "{seen:?}");
+}
+
+/// Rules of the store have removed all that an idle topic had there: the log goes on with its name, and no position is used twice.
+#[test]
+fn a_topic_whose_objects_have_all_expired_goes_on() {
+    let mut members = Members::new(2);
+    members.give(0, &[0, 1]);
+    let mut writer = members.writer(1);
+    let archived = publish(&mut writer, 0..20);
+    confirm(&mut writer, archived, ConfirmLevel::Archived);
+    let mut there = subscribe(&members.addr(1), TOPIC);
+    assert_eq!(read(&mut there, 20), [Seen::Numbers(0, 20)]);
+    members.kill(0);
+    members.archive.forget();
+    members.give(1, &[1]);
+    let all = publish(&mut writer, 20..30);
+    confirm(&mut writer, all, ConfirmLevel::Archived);
+    let (mut seen, mut lost) = (Vec::new(), 0);
+    for one in read(&mut there, 30) {
+        match one {
+            Seen::Lost(from, to) if from < to => lost = to,
+            numbers => seen.push(numbers),
+        }
+    }
+    // Its note has expired too, so publishers may repeat what their rings have still.
+    assert!(lost > 1 << 40 && matches!(seen.last(), Some(Seen::Numbers(0..=20, 30))), "{lost} {seen:?}");
 }
 
 /// An owner that has not heard that it is none confirms nothing more, and what it has taken since comes again where the topic is.

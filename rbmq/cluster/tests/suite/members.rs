@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use locks::Mutex;
 use rbmq_cluster::etcd::{Change, Txn};
-use rbmq_cluster::{Hooks, Keys, MemberSettings, Membership, OnLoss, Owner};
+use rbmq_cluster::{Entry, Hooks, Keys, LogClaim, MemberSettings, Membership, OnLoss, Owner};
 use testkit::{Etcd, until};
 
 use super::{client, settings};
@@ -18,6 +19,8 @@ struct Member {
     address: String,
     is_healthy: Arc<AtomicBool>,
     changes: Arc<AtomicUsize>,
+    /// The topics that its broker has open.
+    open: Arc<Mutex<Vec<String>>>,
 }
 
 impl Member {
@@ -39,7 +42,8 @@ impl Member {
             seed: n as u64,
         };
         let membership = Membership::new(settings, 1).unwrap();
-        Self { membership, address, is_healthy: Arc::new(AtomicBool::new(true)), changes: Arc::default() }
+        let is_healthy = Arc::new(AtomicBool::new(true));
+        Self { membership, address, is_healthy, changes: Arc::default(), open: Arc::default() }
     }
 
     fn start(n: usize, etcd: &Etcd, on_loss: OnLoss) -> Self {
@@ -57,7 +61,9 @@ impl Member {
         let changed = move || {
             changes.fetch_add(1, Ordering::SeqCst);
         };
-        let hooks = Hooks { health: Box::new(health), changed: Box::new(changed) };
+        let open = self.open.clone();
+        let open = move || open.lock().clone();
+        let hooks = Hooks { health: Box::new(health), open: Box::new(open), changed: Box::new(changed) };
         self.membership.start(settings(&etcd.endpoints(), TIMEOUT), hooks).unwrap();
     }
 
@@ -127,10 +133,78 @@ fn groups_spread_and_those_of_a_lost_member_move() {
     until("the groups have left", || groups().all(|group| b.is_here(&group) && !a.is_here(&group)));
 }
 
+/// The archive gets what it lacks first: the broker serves the topics no more, and closes them when that is done.
+#[test]
+fn a_drained_member_gives_a_group_when_its_topics_are_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((etcd, [a, b, c])) = three(folder.path(), OnLoss::Archive) else { return };
+    settle(&[&a, &b, &c]);
+    let had: Vec<String> = groups().filter(|group| a.is_here(group)).collect();
+    *a.open.lock() = vec![had[0].clone(), had[1].clone()];
+    let key = Keys::new("test").drain("m0");
+    let drain = Txn { compares: vec![], changes: vec![Change::Put { key, value: b"{}".to_vec(), lease: 0 }] };
+    client(&etcd.endpoints(), TIMEOUT).txn(&drain).unwrap();
+    let is_away = |group: &String| b.is_here(group) || c.is_here(group);
+    until("those that are closed have left", || had[2..].iter().all(is_away));
+    for group in &had[..2] {
+        let owner = a.membership.owner(group);
+        assert!(
+            matches!(&owner, Owner::Unsettled { reason } if reason.contains("another member")),
+            "{owner:?}"
+        );
+        assert!(!is_away(group));
+    }
+    a.open.lock().clear();
+    until("all have left", || had.iter().all(is_away));
+}
+
+/// Positions of a log go to the member that etcd says has the group, also if another one has not heard that it is none.
+#[test]
+fn positions_go_to_the_owner_in_its_term() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(etcd) = Etcd::start(folder.path(), 1) else { return };
+    let [a, b] = [0, 1].map(|n| Member::new(n, OnLoss::Archive));
+    let claim = LogClaim { log: 7, begin: 0, limit: 1 << 44, term: 1, revision: 0 };
+    assert!(a.membership.claim_log("g/t", &claim) == Ok(false) && a.membership.log_claim("g/t").is_err());
+    a.begin(&etcd);
+    until("it has the group", || a.is_here("g/t"));
+    b.begin(&etcd);
+    assert_eq!(a.membership.log_claim("g/t"), Ok(None));
+    assert_eq!(a.membership.claim_log("g/t", &LogClaim { term: 2, ..claim }), Ok(false));
+    assert_eq!(b.membership.claim_log("g/t", &claim), Ok(false));
+    assert_eq!(a.membership.claim_log("g/t", &claim), Ok(true));
+    assert_eq!(a.membership.claim_log("g/t", &claim), Ok(false), "it has changed since");
+    let known = b.membership.log_claim("g/t").unwrap().unwrap();
+    assert_eq!(LogClaim { revision: 0, ..known }, claim);
+    // Another topic of the group, whose name begins alike.
+    assert_eq!(a.membership.log_claim("g/t/u"), Ok(None));
+    let keys = Keys::new("test");
+    let value = Entry::value("m1", 2);
+    let moved = Change::Put { key: keys.group("g"), value, lease: 0 };
+    let mut client = client(&etcd.endpoints(), TIMEOUT);
+    client.txn(&Txn { compares: vec![], changes: vec![moved] }).unwrap();
+    // Whether or not it has heard.
+    assert_eq!(a.membership.claim_log("g/t", &known), Ok(false));
+    until("the other one has it", || b.is_here("g/t"));
+    let next = LogClaim { begin: 1 << 44, limit: 1 << 45, term: 2, ..known };
+    assert_eq!(b.membership.claim_log("g/t", &next), Ok(true));
+    let all = client.range(keys.prefix()).unwrap().keys;
+    assert!(all.iter().all(|kv| !kv.key.contains("g/t")), "nobody reads them all");
+    let senseless = Change::Put { key: keys.log("g/t"), value: b"{}".to_vec(), lease: 0 };
+    client.txn(&Txn { compares: vec![], changes: vec![senseless] }).unwrap();
+    assert!(b.membership.log_claim("g/t").unwrap_err().contains("makes no sense"));
+}
+
 #[test]
 fn a_member_that_leaves_gives_its_groups_away_while_it_serves() {
+    for on_loss in [OnLoss::NewLog, OnLoss::Archive] {
+        gives_its_groups_away(on_loss);
+    }
+}
+
+fn gives_its_groups_away(on_loss: OnLoss) {
     let folder = tempfile::tempdir().unwrap();
-    let Some((etcd, [a, b, c])) = three(folder.path(), OnLoss::NewLog) else { return };
+    let Some((etcd, [a, b, c])) = three(folder.path(), on_loss) else { return };
     settle(&[&a, &b, &c]);
     let had: Vec<String> = groups().filter(|group| c.is_here(group)).collect();
     c.membership.leave(testkit::LONG);

@@ -119,6 +119,28 @@ fn what_the_store_removed_is_told() {
     assert_eq!(fake.open_at(7).unwrap().kept(), 2_000..2_100);
 }
 
+/// A log of before it could go on elsewhere: who goes on asks for the note, and nobody else does.
+#[test]
+fn the_end_of_a_log_without_notes_can_have_one() {
+    let fake = Fake::start();
+    let log = fake.open().unwrap();
+    assert_eq!(log.noted().unwrap(), b"", "there is no log yet");
+    append(&*log, 0..100);
+    log.note_end(b"a note").unwrap();
+    log.note_end(b"another one").unwrap();
+    fake.requests();
+    let next = fake.open().unwrap();
+    assert!(!fake.requests().iter().any(|line| line.contains(".notes")));
+    assert_eq!((next.note(), next.noted().unwrap()), (vec![], b"a note".to_vec()));
+    append(&*log, 100..150);
+    assert_eq!(fake.open().unwrap().noted().unwrap(), b"", "that is another end");
+    log.append_with(150, &bytes(150..160), b"its own").unwrap();
+    assert_eq!(fake.open().unwrap().noted().unwrap(), b"its own");
+    // Rules that remove all objects of the log may leave the note.
+    fake.change(|objects| objects.retain(|key, _| !key.contains("plant")));
+    assert_eq!(fake.open_at(7).unwrap().kept(), 7..7);
+}
+
 /// Their disks begin at other positions, so only the first name can tell them.
 #[test]
 fn of_two_writers_of_a_new_log_one_makes_the_first_object() {
