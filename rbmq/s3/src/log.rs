@@ -84,13 +84,8 @@ impl S3Log {
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<Self, ArchiveError> {
         let ArchivedLog { epoch, first, .. } = *log;
-        let log = Self {
-            bucket: bucket.clone(),
-            folder,
-            notes,
-            epoch,
-            state: Mutex::new(State { kept: first..first, next: 0, note: Vec::new() }),
-        };
+        let state = Mutex::new(State { kept: first..first, next: 0, note: Vec::new() });
+        let log = Self { bucket: bucket.clone(), folder, notes, epoch, state };
         let names = log.names_from(0)?;
         let Some(oldest) = names.positions.first().copied() else {
             return match names.others {
