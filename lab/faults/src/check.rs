@@ -70,7 +70,7 @@ impl Evidence {
         add(self.contents());
         // Without its journal, or a part of it, a broker does not know what it has of a publisher, which sends it again.
         let is_journal = |path: &PathBuf| path.iter().any(|part| part == "publishers");
-        let may_repeat = self.had_cut || self.damage.iter().any(is_journal);
+        let may_repeat = self.damage.iter().any(is_journal);
         self.last.iter().filter(|_| !may_repeat).for_each(|notes| add(orders(notes)));
         add(self.missing());
         add(self.unread());

@@ -74,6 +74,11 @@ impl StoreOptions {
             .first_position(self.begin.map_or(0, |(_, at)| at))
     }
 
+    /// Bytes of the log between two snapshots: retention must not come to runs that are behind the last one.
+    fn snapshot_bytes(&self) -> u64 {
+        self.max_bytes.map_or(SNAPSHOT_BYTES, |max| (max / 4).min(SNAPSHOT_BYTES))
+    }
+
     fn journal(&self) -> Options {
         Options::default()
             .segment_bytes(JOURNAL_BYTES)
@@ -117,6 +122,8 @@ pub(crate) struct Store {
     last_time: u64,
     /// The journal lacks the last floor of the clock.
     lacks_floor: bool,
+    /// The disk lacks the last publishers of the journal.
+    lacks_begun: bool,
     /// Who is told of appends, and of which topic.
     news: Option<(TopicName, News)>,
     /// What the archive is told of publishers that begin.
@@ -172,15 +179,13 @@ impl Store {
         let (epoch, snapshot) = (Epoch(u128::from_le_bytes(log.id())), (log.end(), 0));
         info!("topic '{topic}': {} to {} are kept in {}", log.first(), log.end(), dir.display());
         let recovered = Recovered { epoch, last, places: places.all(), next_number: places.next_number() };
-        // Retention must not come to runs that are behind the last snapshot.
-        let snapshot_bytes = options.max_bytes.map_or(SNAPSHOT_BYTES, |max| (max / 4).min(SNAPSHOT_BYTES));
         let mut store = Self {
             dir: dir.to_owned(),
             log,
             journal,
             places,
             max_publishers: options.max_publishers,
-            snapshot_bytes,
+            snapshot_bytes: options.snapshot_bytes(),
             boot,
             snapshot,
             is_begun: false,
@@ -188,6 +193,7 @@ impl Store {
             clock,
             last_time,
             lacks_floor,
+            lacks_begun: false,
             news: None,
             begun: None,
         };
@@ -235,16 +241,9 @@ impl Store {
     /// # Errors
     /// Nothing was appended. The next call tries again.
     pub(crate) fn append(&mut self, place: Place, run: u64, bytes: &[u8]) -> Result<(), AppendError> {
-        self.begin()?;
+        self.begin_all(&[place])?;
         self.write_floor()?;
         let at = self.log.end();
-        // A publisher of this process ends with it: nobody goes on behind its runs.
-        let is_local = place.key == SessionKey::BROKER;
-        if !is_local && let Some(entry) = self.places.begins(at, place) {
-            in_log(self.journal.append(&entry.encode()).map(drop), &self.dir)?;
-            self.begun.iter().for_each(|begun| begun.add(entry.clone()));
-            self.places.shrink(self.max_publishers);
-        }
         in_log(self.log.append_at(at, bytes).map(drop), &self.dir)?;
         let end = at + bytes.len() as u64;
         self.places.stored(place.number, run, end);
@@ -265,6 +264,44 @@ impl Store {
         Ok(())
     }
 
+    /// Whether the disk knows where a publisher is whose next run begins at its place.
+    pub(crate) fn knows(&self, place: Place) -> bool {
+        // A publisher of this process ends with it: nobody goes on behind its runs.
+        place.key == SessionKey::BROKER || (self.places.are_before(place) && !self.lacks_begun)
+    }
+
+    /// The next runs of these publishers begin at their places, which are durable before any of their bytes are in the log. Otherwise a machine
+    /// that stops may have the runs on its disk, and not whose they are: their publishers would send them again.
+    ///
+    /// # Errors
+    /// Nothing is known of some of them. The next call tries again.
+    pub(crate) fn begin_all(&mut self, places: &[Place]) -> Result<(), AppendError> {
+        self.begin()?;
+        let at = self.log.end();
+        for place in places.iter().filter(|place| place.key != SessionKey::BROKER).copied() {
+            if self.places.are_before(place) {
+                continue;
+            }
+            let entry = Entry::Begins { at, place };
+            self.journal.append(&entry.encode()).map(drop).or_else(in_journal)?;
+            self.lacks_begun = true;
+            self.places.apply(at, place);
+            self.begun.iter().for_each(|begun| begun.add(entry.clone()));
+        }
+        if self.lacks_begun {
+            self.sync_journal()?;
+            self.lacks_begun = false;
+            self.places.shrink(self.max_publishers);
+        }
+        Ok(())
+    }
+
+    /// What the journal has is on the disk before what follows in the log.
+    fn sync_journal(&mut self) -> Result<(), AppendError> {
+        let end = self.log.end();
+        self.journal.sync().map(drop).map_err(|error| AppendError::NotWritten { end, source: error.source })
+    }
+
     /// Makes durable that the log is open, before a subscriber can see a delivery. Otherwise the journal of a machine that stops then
     /// says that the log was closed, and the positions of that delivery would be used again.
     fn begin(&mut self) -> Result<(), AppendError> {
@@ -272,8 +309,7 @@ impl Store {
             return Ok(());
         }
         self.write_snapshot(false)?;
-        let end = self.log.end();
-        self.journal.sync().map_err(|error| AppendError::NotWritten { end, source: error.source })?;
+        self.sync_journal()?;
         self.is_begun = true;
         Ok(())
     }
@@ -331,8 +367,7 @@ impl Store {
             return Ok(());
         }
         self.journal.append(&Entry::Floors(self.clock.floors()).encode())?;
-        let end = self.log.end();
-        self.journal.sync().map_err(|error| AppendError::NotWritten { end, source: error.source })?;
+        self.sync_journal()?;
         self.lacks_floor = false;
         Ok(())
     }
@@ -347,6 +382,10 @@ impl Store {
             self.journal.append(&Entry::Floors(floors).encode())?;
         }
         self.snapshot = (at, self.journal.end());
+        if self.journal.stats().segments > 1 {
+            // What the snapshot replaces goes when the snapshot is on the disk.
+            self.sync_journal()?;
+        }
         if let Err(error) = self.journal.release(begins) {
             warn!("{error}");
         }
@@ -385,6 +424,14 @@ fn in_log(appended: Result<(), AppendError>, dir: &Path) -> Result<(), AppendErr
             Ok(())
         }
         other => other,
+    }
+}
+
+/// An entry that is in the journal and not on the disk yet is appended: a sync follows.
+fn in_journal(error: AppendError) -> Result<(), AppendError> {
+    match error {
+        AppendError::NotDurable { .. } => Ok(()),
+        other => Err(other),
     }
 }
 

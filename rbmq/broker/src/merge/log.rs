@@ -174,6 +174,15 @@ impl Log for MergedLog {
         self.writer.append(&run).map_err(append_error)
     }
 
+    fn knows(&self, place: &Place) -> bool {
+        self.store.as_ref().is_none_or(|store| store.knows(*place))
+    }
+
+    fn begin(&mut self, places: &[Place]) {
+        // Of a failure hears who appends.
+        self.store.iter_mut().for_each(|store| drop(store.begin_all(places)));
+    }
+
     fn confirmed(&self) -> (Position, Position, Coverage) {
         let confirmed = self.writer.buffer().confirmed();
         (confirmed.delivered, confirmed.consumed, confirmed.coverage)

@@ -55,6 +55,12 @@ pub(super) trait Log {
     /// Appends one delivery that is one run: the header, and the bytes that begin at the place in their publisher's log. Returns
     /// the end of the delivery.
     fn append(&mut self, place: &Place, run: [&[u8]; 2]) -> Result<Position, AppendError>;
+    /// Whether a run that begins at this place can be appended at once: the disk of a log that is kept knows the publisher.
+    fn knows(&self, _place: &Place) -> bool {
+        true
+    }
+    /// Runs of these publishers follow: the disk learns of all of them together.
+    fn begin(&mut self, _places: &[Place]) {}
     /// The positions up to which all receivers have the log, and have consumed it, and the receivers that count.
     fn confirmed(&self) -> (Position, Position, Coverage);
     /// Asks the receivers to report when they have received, or consumed, everything that exists now.
@@ -474,17 +480,32 @@ impl<S: SourceRing> Merger<S> {
             return Ok(0);
         };
         self.report_receivers(number, log);
-        let Some(source) = self.sources.get_mut(&number) else { return Ok(0) };
+        let Some(source) = self.sources.get(&number) else { return Ok(0) };
         // The length fits, because rings of 4 GiB are not accepted.
         let header = run_header(number, piece.bytes().len()).ok_or(AppendError::Ended)?;
         let (len, end) = (piece.bytes().len(), piece.end());
         let place = source.ring.origin(number, &piece);
+        if !log.knows(&place) {
+            log.begin(&self.unknown(place, log));
+        }
         let merged = log.append(&place, [&header, piece.bytes()])?;
         piece.release();
-        source.reached.merged = end;
+        if let Some(source) = self.sources.get_mut(&number) {
+            source.reached.merged = end;
+        }
         self.disk.stored(number);
         self.table.push(merged, number, end);
         Ok(RUN_HEADER_BYTES + len)
+    }
+
+    /// The publishers with data that the disk does not know, from the first one on.
+    fn unknown(&self, first: Place, log: &impl Log) -> Vec<Place> {
+        let others = self.queue.iter().filter(|number| **number != first.number);
+        let places = others.filter_map(|number| {
+            let ring = &self.sources.get(number)?.ring;
+            Some(ring.origin(*number, &ring.complete()?))
+        });
+        [first].into_iter().chain(places.filter(|place| !log.knows(place))).collect()
     }
 
     /// Reports the receivers to a publisher before more of its data is merged, so that the count includes the receivers that

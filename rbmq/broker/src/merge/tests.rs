@@ -107,6 +107,8 @@ struct Merged {
     asked: Cell<u32>,
     disk: Option<DiskState>,
     missing: Position,
+    /// The publishers that the disk was told of, those together that it was told of at once. None: it knows all.
+    begun: Option<Vec<Vec<u32>>>,
 }
 
 impl Log for Merged {
@@ -120,6 +122,16 @@ impl Log for Merged {
         }
         parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
         Ok(self.bytes.len() as Position)
+    }
+
+    fn knows(&self, place: &Place) -> bool {
+        let begun = self.begun.as_ref();
+        begun.is_none_or(|begun| begun.iter().flatten().any(|number| *number == place.number))
+    }
+
+    fn begin(&mut self, places: &[Place]) {
+        let begun = self.begun.get_or_insert_default();
+        begun.push(places.iter().map(|place| place.number).collect());
     }
 
     fn confirmed(&self) -> (Position, Position, Coverage) {
@@ -194,6 +206,7 @@ impl World {
             asked: Cell::new(0),
             disk: None,
             missing: 0,
+            begun: None,
         };
         let mut world = Self {
             merger: Merger::new(table_limit),
@@ -363,6 +376,17 @@ fn a_publisher_without_room_stays_first_in_the_queue() {
     let order: Vec<u32> = Runs::new(&world.log.bytes).map(|run| run.publisher).collect();
     assert_eq!(order, [0, 1, 2]);
     world.drain();
+}
+
+#[test]
+fn the_disk_learns_of_all_publishers_that_wait_at_once() {
+    let mut world = World::new(1000, 1);
+    world.log.begun = Some(Vec::new());
+    (0..3).for_each(|number| world.step(&Step::Deliver(number, 10)));
+    world.drain();
+    world.step(&Step::Deliver(1, 10));
+    world.drain();
+    assert_eq!(world.log.begun, Some(vec![vec![0], vec![1, 2]]));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! no position gets a second meaning, and no publisher goes on behind what is stored.
 
 use seglog::HoleCause;
-use seglog_sim::SimStorage;
+use seglog_sim::{Fault, SimStorage};
 
 use super::*;
 
@@ -242,5 +242,104 @@ fn a_machine_that_stops_after_the_first_delivery_uses_no_position_again() {
         drop(store);
         let (store, _) = open(&disk).expect("it opens");
         assert!(store.log.end() >= seen, "seed {seed}: {} has a meaning already", store.log.end());
+    }
+}
+
+/// A machine that stops at any moment, whose disk has any of what it had not synced: no publisher sends again what the log has.
+#[test]
+fn a_machine_that_stops_has_no_delivery_whose_publisher_it_does_not_know() {
+    for seed in 0..400 {
+        let (disk, mut random) = (SimStorage::new(seed), testkit::Random::new(seed));
+        let (mut store, _) = open(&disk).expect("a new store");
+        let (mut deliveries, mut publishers) = (Vec::new(), 0);
+        for _ in 0..random.between(2, 20) {
+            let number = if random.percent(30) { publishers } else { random.below(publishers + 1) };
+            publishers = publishers.max(number + 1);
+            let number = number as u32;
+            let last: Option<&Delivery> =
+                deliveries.iter().rev().find(|one: &&Delivery| one.place.number == number);
+            // Now and then a publisher has lost bytes.
+            let lost = if random.percent(20) { random.between(1, 50) } else { 0 };
+            let position = last.map_or(0, |last| last.place.position) + lost;
+            let (at, bytes) = (store.log.end(), vec![number as u8; random.between(1, 900) as usize]);
+            append(&mut store, place(number, position), &bytes);
+            let place = place(number, position + bytes.len() as u64);
+            deliveries.push(Delivery { at, place, bytes });
+            match random.below(10) {
+                // A publisher waits for the disk.
+                0..3 => _ = store.log.sync().expect("a sync"),
+                3 => _ = store.journal.sync().expect("a sync"),
+                4 => store.write_snapshot(false).expect("it is written"),
+                _ => {}
+            }
+        }
+        disk.crash();
+        drop(store);
+        let (store, recovered) = open(&disk).expect("it opens");
+        let mut reader = store.reader();
+        for delivery in &deliveries {
+            let Read::Batch(batch) = reader.read(delivery.at).expect("a read") else { continue };
+            assert!(batch.bytes.ends_with(&delivery.bytes), "seed {seed}");
+            let known = recovered.places.iter().find(|place| place.number == delivery.place.number);
+            let known = known.map(|place| place.position);
+            assert!(
+                known >= Some(delivery.place.position),
+                "seed {seed}: publisher {} is at {known:?}, and the log has it up to {}",
+                delivery.place.number,
+                delivery.place.position
+            );
+        }
+    }
+}
+
+/// The journal begins another segment, and the one before goes, just before the machine stops.
+#[test]
+fn a_machine_that_stops_has_the_snapshot_for_which_others_were_removed() {
+    let open = |disk: &SimStorage| {
+        let options = StoreOptions { max_publishers: 20_000, ..QUIET };
+        Store::open_on(Arc::new(disk.clone()), Path::new(DIR), &topic(), &options)
+    };
+    for seed in 0..10 {
+        let disk = SimStorage::new(seed);
+        let (mut store, _) = open(&disk).expect("a new store");
+        append(&mut store, place(0, 0), b"first");
+        let syncs = store.journal.stats().syncs;
+        // More than a segment.
+        let all: Vec<Place> = (1..9_000).map(|number| place(number, 0)).collect();
+        assert!(!store.knows(all[0]));
+        store.begin_all(&all).expect("the disk takes them");
+        assert!(store.knows(*all.last().expect("many")));
+        let spent = store.journal.stats().syncs - syncs;
+        assert!(spent <= 3, "{spent} syncs for all of them, and for the segment");
+        append(&mut store, place(0, 5), b"last");
+        store.log.sync().expect("a sync");
+        store.write_snapshot(false).expect("it is written");
+        assert_eq!(store.journal.stats().segments, 1, "what was before is removed");
+        disk.crash();
+        drop(store);
+        let (_, recovered) = open(&disk).expect("it opens");
+        let first = recovered.places.first().map(|place| (place.number, place.position));
+        assert_eq!(first, Some((0, 9)), "seed {seed}");
+    }
+}
+
+/// The disk had no room for the entry of a publisher, which tries again.
+#[test]
+fn a_publisher_that_the_journal_had_no_room_for_is_in_it_when_its_delivery_is_there() {
+    for fault in [Fault::Write, Fault::Sync] {
+        let disk = SimStorage::new(3);
+        let (mut store, _) = open(&disk).expect("a new store");
+        append(&mut store, place(0, 0), b"first");
+        disk.fail(fault, 0, 1);
+        let run = [&run_header(1, 4).expect("a short run")[..], b"next"].concat();
+        assert!(store.append(place(1, 5), 4, &run).is_err(), "{fault:?}");
+        assert!(!store.knows(place(1, 5)));
+        store.append(place(1, 5), 4, &run).expect("there is room");
+        store.log.sync().expect("a sync");
+        disk.crash();
+        drop(store);
+        let (_, recovered) = open(&disk).expect("it opens");
+        let place = recovered.places.iter().find(|place| place.number == 1);
+        assert_eq!(place.map(|place| place.position), Some(9), "{fault:?}");
     }
 }
