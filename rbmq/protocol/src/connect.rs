@@ -147,4 +147,38 @@ mod tests {
             .failed(&ConnError::Down(DownReason::Peer { code: CloseCode::NotAccepted, text: String::new() }));
         assert!(refused.pause(now) >= REFUSED_DELAY / 2);
     }
+
+    /// The times at which a client tries within a time after its connection was lost, if the broker is away.
+    fn attempts(within: Duration) -> Vec<Duration> {
+        let (begin, mut backoff) = (Instant::now(), Backoff::default());
+        backoff.connected(begin);
+        let lost = begin + 2 * SETTLED;
+        let (mut at, mut all) = (Duration::ZERO, Vec::new());
+        loop {
+            at += backoff.pause(lost + at);
+            if at > within {
+                return all;
+            }
+            all.push(at);
+        }
+    }
+
+    /// A broker is away for a minute: its clients try at once, and are spread when it is back.
+    #[test]
+    fn a_thousand_clients_of_a_broker_that_is_away_are_no_storm() {
+        let clients: Vec<Vec<Duration>> = (0..1000).map(|_| attempts(Duration::from_secs(60))).collect();
+        for tries in &clients {
+            assert!(tries[0].is_zero() && tries[1] <= FIRST_DELAY, "{tries:?}");
+            // Twelve until the pauses are the longest, and then one in the shortest of these at most.
+            assert!(tries.len() <= 12 + 60 / 2, "{}", tries.len());
+        }
+        let mut windows = [0; 600];
+        for at in clients.iter().flatten() {
+            // The last one is of the end itself.
+            windows[(at.as_millis() as usize / 100).min(599)] += 1;
+        }
+        let most = windows[200..].iter().max().expect("windows");
+        // About 27 in each tenth of a second, if they are spread evenly.
+        assert!(*most <= 100, "{most} of 1,000 try within a tenth of a second");
+    }
 }
