@@ -248,7 +248,7 @@ impl Broker {
             none => none.insert(gate::OwnListener::bind(ctx, events)?),
         };
         let (desk, gateways, kept_logs) = (self.desk.clone(), gateways.clone(), kept_logs.clone());
-        Ok(Gate::new(listener, ctx, desk, gateways, kept_logs, events.clone()))
+        Ok(Gate::new(listener, ctx, self.config.cluster.is_used(), desk, gateways, kept_logs, events.clone()))
     }
 
     /// The sum of the sizes of all rings, in bytes.

@@ -91,7 +91,11 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
         printer.print(&format!("rbmq: {line}"));
     }
     // Last of all: what its clients publish finds its subscribers.
-    let (gateways, mut asked) = start_gateways(&broker, &stop, &printer)?;
+    let on_reload = |broker: &mut Broker| {
+        let endpoints = Endpoints { http: http.as_ref(), gateways: &Gateways::default() };
+        reload::reload(&args.source, broker, endpoints, &log);
+    };
+    let (gateways, mut asked) = start_gateways(&mut broker, &stop, &printer, on_reload)?;
     let endpoints = Endpoints { http: http.as_ref(), gateways: &gateways };
     supervisor::ready(&broker);
     let mut stats = args.stats.map(|interval| Stats::new(interval, args.json));
@@ -138,17 +142,47 @@ fn start_http(broker: &Broker, log: &BrokerLog) -> Result<Option<Endpoint>, Fail
 
 /// Starts the gateways, if there are some, and says where they are, as soon as clients are served. Returns what the command was asked meanwhile, too.
 fn start_gateways(
-    broker: &Broker,
+    broker: &mut Broker,
     stop: &Stop,
     printer: &Printer,
+    on_reload: impl Fn(&mut Broker),
 ) -> Result<(Gateways, Option<Asked>), Failure> {
-    let gateways = Gateways::start(broker).map_err(Failure::failed)?;
+    let Some(gateways) = wait_for_owners(broker, stop, on_reload)? else {
+        return Ok((Gateways::default(), Some(Asked::End)));
+    };
     let (began, mut asked) = (Instant::now(), None);
     while !gateways.are_serving() && !gateways.has_ended() && asked != Some(Asked::End) {
         asked = wait_for_start(began, stop).or(asked);
     }
     gateways.list().iter().for_each(|gateway| print_gateway(gateway, printer));
     Ok((gateways, asked))
+}
+
+/// Starts the gateways. In a cluster the member that has a space may be away: it is waited for, and the broker serves its other clients. None: the
+/// command is to end.
+fn wait_for_owners(
+    broker: &mut Broker,
+    stop: &Stop,
+    on_reload: impl Fn(&mut Broker),
+) -> Result<Option<Gateways>, Failure> {
+    let mut told = String::new();
+    loop {
+        let why = match Gateways::start(broker) {
+            Ok(gateways) => return Ok(Some(gateways)),
+            Err(error) if error.is_away() && broker.config().cluster.is_used() => error.to_string(),
+            Err(error) => return Err(Failure::failed(error)),
+        };
+        supervisor::waiting(&format!("not ready: {why}"));
+        if told != why {
+            warn!("not ready: {why}; trying again");
+            told = why;
+        }
+        match stop.wait_asked(Some(STEP)) {
+            Some(Asked::End) => return Ok(None),
+            Some(Asked::Reload) => on_reload(broker),
+            None => {}
+        }
+    }
 }
 
 /// Says where a gateway is.

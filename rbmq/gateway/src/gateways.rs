@@ -124,6 +124,7 @@ impl GatewayError {
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Default)]
 pub struct Gateways(Vec<Gateway>);
 
 /// A running gateway.

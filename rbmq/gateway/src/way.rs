@@ -2,15 +2,17 @@
 //!
 //! ```text
 //!   inside:  gateway ── shared memory ──▶ broker's own listener       users, rules, quotas: the broker's
+//!                └───── TCP, TLS, the broker's login ──▶ other members of its cluster, to publish topics that they have
 //!   beside:  gateway ── TCP, TLS, a login ──▶ broker                  users, rules, quotas: those of the gateway's own configuration
 //! ```
 
 use std::time::Duration;
 
 use rbmq::{ConnectError, Login, Publisher, SlowPolicy, Subscriber};
-use rbmq_broker::{BrokerConfig, Gate, GatewaySettings, Reception};
-use rbmq_wire::TopicFilter;
+use rbmq_broker::{BrokerConfig, Gate, GatewaySettings, Reception, UpstreamSettings};
+use rbmq_wire::{Credentials, TopicFilter};
 use rocketbufs::{Config, Context};
+use tracing::warn;
 
 use crate::floor::hall::BrokerDoor;
 use crate::floor::openings::{Receiving, Side};
@@ -122,6 +124,11 @@ impl Way<'_> {
         let context = Context::new(config)?;
         let (mut publisher, mut subscriber) = (publisher.context(&context), subscriber.context(&context));
         let receiving = Receiving::default();
+        if let Self::Inside(_, config) = self
+            && let Some(first) = config.broker.upstream.first().cloned()
+        {
+            publisher = publisher.login_elsewhere(Login::anew(move || login_of(&first)));
+        }
         if let Self::Beside(_, link) = self {
             publisher = publisher.login(link.login.clone());
             subscriber = subscriber.login(link.login.clone()).durable(&place(name)?, link.hold);
@@ -157,6 +164,15 @@ impl Way<'_> {
             }
         }
     }
+}
+
+/// The login at other members of the cluster, which is that of the first upstream broker.
+fn login_of(first: &UpstreamSettings) -> Login {
+    let credentials = first.read_credentials().unwrap_or_else(|why| {
+        warn!("no login at the other members of the cluster: {why}");
+        Credentials::None
+    });
+    Login::of(credentials).allow_plaintext(first.allow_plaintext)
 }
 
 /// The name under which the broker keeps the place of a gateway while its connection is lost. Another gateway must not have it.

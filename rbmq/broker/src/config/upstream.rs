@@ -73,19 +73,32 @@ impl UpstreamSettings {
     /// # Errors
     /// The problem, for people.
     pub(crate) fn credentials(&self, encrypted: bool) -> Result<Credentials, String> {
-        let of = |error: String| format!("the upstream broker {}: {error}", self.address);
-        let credentials = match (&self.user, &self.password_file, &self.token_file) {
-            (None, None, None) => return Ok(Credentials::None),
-            (Some(user), Some(file), None) => Credentials::password(user, first_line(file).map_err(of)?),
-            (None, None, Some(file)) => Credentials::token(first_line(file).map_err(of)?),
-            _ => return Err(of("set user and password_file, or token_file alone".into())),
-        };
-        if !(encrypted || self.allow_plaintext || is_this_machine(&self.address)) {
-            return Err(of(
-                "no password or token is sent without encryption to another machine; use TLS, or allow_plaintext = true".into(),
+        let credentials = self.read_credentials()?;
+        if !(credentials.is_none() || encrypted || self.allow_plaintext || is_this_machine(&self.address)) {
+            return Err(self.problem(
+                "no password or token is sent without encryption to another machine; use TLS, or allow_plaintext = true",
             ));
         }
-        credentials.map_err(|error| of(error.to_string()))
+        Ok(credentials)
+    }
+
+    /// The credentials of the files, wherever they are presented.
+    ///
+    /// # Errors
+    /// The problem, for people.
+    pub fn read_credentials(&self) -> Result<Credentials, String> {
+        let read = |file| first_line(file).map_err(|error| self.problem(&error));
+        let credentials = match (&self.user, &self.password_file, &self.token_file) {
+            (None, None, None) => return Ok(Credentials::None),
+            (Some(user), Some(file), None) => Credentials::password(user, read(file)?),
+            (None, None, Some(file)) => Credentials::token(read(file)?),
+            _ => return Err(self.problem("set user and password_file, or token_file alone")),
+        };
+        credentials.map_err(|error| self.problem(&error.to_string()))
+    }
+
+    fn problem(&self, text: &str) -> String {
+        format!("the upstream broker {}: {text}", self.address)
     }
 
     fn all_topics() -> Vec<TopicFilter> {

@@ -83,14 +83,20 @@ impl Gate {
     pub(crate) fn new(
         listener: &OwnListener,
         ctx: &Context,
+        has_members: bool,
         desk: Desk,
         counters: AllGatewayCounters,
         kept_logs: KeptLogs,
         events: Sender,
     ) -> Self {
         let mut config = ctx.config().clone();
-        config.transport = TransportKind::Shm;
-        config.tls = rocketbufs::config::TlsSettings::default();
+        if has_members {
+            // The own listener takes shared memory alone. Of the other members, those of other machines need TCP.
+            config.transport = TransportKind::Auto;
+        } else {
+            config.transport = TransportKind::Shm;
+            config.tls = rocketbufs::config::TlsSettings::default();
+        }
         config.tcp.tcp_num_threads = 1;
         let (address, clock) = (listener.0.local_addr(), ctx.meter_clock());
         Self(Arc::new(Shared { address, config, desk, counters, kept_logs, events, clock }))
@@ -101,7 +107,8 @@ impl Gate {
         &self.0.address
     }
 
-    /// The framework's configuration of a publisher or subscriber that connects to [`Gate::address`]: one thread, and shared memory.
+    /// The framework's configuration of a publisher or subscriber that connects to [`Gate::address`]: one thread, and shared memory;
+    /// in a cluster TCP too, with the broker's own certificates, for topics that other members have.
     pub fn config(&self) -> Config {
         self.0.config.clone()
     }

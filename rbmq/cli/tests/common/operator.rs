@@ -37,7 +37,11 @@ impl Operated {
     }
 
     pub fn start_as(args: &[&str], variables: &[(&str, &str)]) -> Self {
-        let args = ["serve", "--listen", "127.0.0.1:0"].into_iter().chain(args.iter().copied());
+        Self::start_at("127.0.0.1:0", args, variables)
+    }
+
+    pub fn start_at(addr: &str, args: &[&str], variables: &[(&str, &str)]) -> Self {
+        let args = ["serve", "--listen", addr].into_iter().chain(args.iter().copied());
         let mut command = rbmq(args);
         command.envs(variables.iter().copied());
         Self::begin(command, "rbmq: listening on ")

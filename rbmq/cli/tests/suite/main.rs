@@ -5,6 +5,7 @@ mod away;
 mod chain_kills;
 mod chains;
 mod cluster;
+mod cluster_gateways;
 mod command;
 #[path = "../common/mod.rs"]
 mod common;

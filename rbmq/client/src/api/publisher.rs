@@ -34,6 +34,7 @@ pub struct PublisherBuilder {
     config: Config,
     context: Option<Context>,
     login: Login,
+    login_elsewhere: Option<Login>,
     resume_when: Option<Arc<ResumeWhen>>,
 }
 
@@ -157,7 +158,8 @@ impl PublisherBuilder {
         // Everywhere the same publisher: a broker knows it again, whether it was at home there or not. One that turns out to be the one at home
         // gets a connection for another.
         let connection = Connection::connect(&context, addr, own.clone(), &self.login, on_start)?;
-        let dial = Dial { context: context.clone(), hello: own, login: self.login.named_by(addr) };
+        let login = self.login_elsewhere.unwrap_or_else(|| self.login.named_by(addr));
+        let dial = Dial { context: context.clone(), hello: own, login };
         let elsewhere = Elsewhere::new(dial, conns);
         let shared = Arc::new(PublisherShared {
             connection,
@@ -177,6 +179,15 @@ impl PublisherBuilder {
 }
 
 impl PublisherBuilder {
+    /// Logs in so at other brokers, to which the first one sends topics. It names their addresses, and is trusted with that: a part of its own process
+    /// connects as the broker itself would. Default: as at the first one, where that is safe.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn login_elsewhere(mut self, login: Login) -> Self {
+        self.login_elsewhere = Some(login);
+        self
+    }
+
     /// After a lost connection, the broker gets the topics only when this is true of the instance of its process. A program with a subscriber
     /// that is to miss nothing waits until that one receives there ([`Subscriber::receives_from`](crate::Subscriber::receives_from)): a broker
     /// that was restarted keeps for nobody what it is sent before.

@@ -10,6 +10,7 @@ use crate::ground::deadline::Deadline;
 use crate::ground::error::{Over, PublishError, PublisherWaitError, TopicEnd};
 use crate::ground::level::ConfirmLevel;
 use crate::state::confirm::{Asks, ConfirmResult, Confirmation, Published, Source};
+use crate::state::conn_places::HOME;
 use crate::state::message_segment::{MessageSegment, SegmentNotPublished};
 use crate::state::publisher_shared::PublisherShared;
 use crate::state::space_log::{LogUser, Output, Room};
@@ -345,6 +346,12 @@ impl TopicWriter {
     /// waits when the rings are full.
     pub fn disk_failure(&self) -> Option<String> {
         self.state.confirmations.disk_failure()
+    }
+
+    /// Whether the topic is at another broker than the one that the publisher is connected to, or on its way there.
+    #[doc(hidden)]
+    pub fn is_elsewhere(&self) -> bool {
+        self.state.place() != HOME
     }
 
     /// Accepts a loss after [`ConfirmError::Lost`](crate::ConfirmError::Lost) or

@@ -52,6 +52,13 @@ impl Login {
         self.with(Credentials::token(Secret::from(token.to_owned())))
     }
 
+    /// Logs in with these credentials.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn of(credentials: Credentials) -> Self {
+        Self { credentials, ..Self::default() }
+    }
+
     /// Logs in as the function says at each connection, also after a loss: a program reads files again that have changed.
     #[doc(hidden)]
     #[must_use]

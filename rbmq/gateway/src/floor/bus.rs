@@ -33,10 +33,16 @@ const MAX_HELD: usize = 64 << 20;
 /// How long the broker has to take a topic.
 const OPEN_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// For messages of so many bytes. The ring of a merged topic may be too small for the largest one: then it takes smaller ones.
-fn options(max_message_bytes: u64, max_delivery_bytes: Option<u64>) -> TopicOptions {
+/// Opens something at the broker of this process, or at the member of its cluster that has it, for messages of so many bytes. The ring of a merged
+/// topic may be too small for the largest one: then it takes smaller ones.
+fn open_inside<T>(
+    max_message_bytes: u64,
+    max_delivery_bytes: Option<u64>,
+    open: impl Fn(TopicOptions) -> Result<T, TopicOpenError>,
+) -> Result<T, TopicOpenError> {
     let needed = max_message_bytes + RECORD_HEADERS;
-    TopicOptions::default().max_delivery_bytes(max_delivery_bytes.map_or(needed, |most| most.min(needed)))
+    let needed = max_delivery_bytes.map_or(needed, |most| most.min(needed));
+    openings::fitting(needed, |most| open(TopicOptions::default().max_delivery_bytes(most)))
 }
 
 /// The first level of the names of the logs of spaces, which are the gateway's own affair.
@@ -149,8 +155,9 @@ impl Topics {
                 let open = |space: &TopicFilter| {
                     let log = Space::new(space).map(|space| space.log().clone());
                     let most = log.ok().and_then(|log| kept.max_delivery_bytes(&log));
-                    let options = options(max_message_bytes, most).open_timeout(Some(START_TIMEOUT));
-                    publisher.space_with(space.as_str(), options)
+                    open_inside(max_message_bytes, most, |options| {
+                        publisher.space_with(space.as_str(), options.open_timeout(Some(START_TIMEOUT)))
+                    })
                 };
                 let writers = spaces.iter().map(open).collect::<Result<_, _>>()?;
                 let inside = Inside::new(gate, bell.clone());
@@ -337,8 +344,9 @@ impl Topics {
             true => openings::open_topic(&self.publisher, topic, self.max_message_bytes),
             false => {
                 let most = self.desk.max_delivery_bytes(topic);
-                let options = options(self.max_message_bytes, most).open_timeout(Some(OPEN_TIMEOUT));
-                self.publisher.topic_with(topic.as_str(), options)
+                open_inside(self.max_message_bytes, most, |options| {
+                    self.publisher.topic_with(topic.as_str(), options.open_timeout(Some(OPEN_TIMEOUT)))
+                })
             }
         };
         let local = match (&opened, &self.inside) {
@@ -367,6 +375,11 @@ impl Topics {
     /// The name of the log that messages to a topic outside of the spaces go to.
     pub(super) fn log_of(&mut self, topic: &TopicName) -> Result<Epoch, PublishError> {
         Ok(self.opened(topic)?.log)
+    }
+
+    /// Whether another member of the cluster has the log of an open topic.
+    pub(super) fn is_elsewhere(&self, topic: &TopicName) -> bool {
+        self.open.get(topic).is_some_and(|open| open.way.local.is_none() && open.way.writer.is_elsewhere())
     }
 
     /// Why the broker's disk takes nothing of an open topic.

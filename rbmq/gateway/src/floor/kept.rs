@@ -80,6 +80,12 @@ impl Logs for Topics {
         }
         // Before anything of it can be stored.
         let log = self.log_of(topic)?;
+        if self.is_elsewhere(topic) {
+            return Err(PublishError::Refused(format!(
+                "another member of the cluster has the log of '{topic}', so nobody here learns when it is stored: publish there, or without \
+                 waiting for that"
+            )));
+        }
         if let Some(failure) = self.disk_failure(topic) {
             self.is_missing = true;
             return Err(PublishError::NoDisk(format!(

@@ -78,12 +78,12 @@ pub(super) fn options(max_delivery_bytes: u64, timeout: Duration) -> TopicOption
     options.keep_until_delivered(true).open_timeout(Some(timeout))
 }
 
-/// Opens something for messages of so many bytes, or for smaller ones if the rings of the broker are too small.
-fn fitting<T>(
-    max_message_bytes: u64,
+/// Opens something for deliveries of so many bytes, or for smaller ones if the rings of the broker are too small.
+pub(super) fn fitting<T>(
+    max_delivery_bytes: u64,
     open: impl Fn(u64) -> Result<T, TopicOpenError>,
 ) -> Result<T, TopicOpenError> {
-    let mut most = max_message_bytes + RECORD_HEADERS;
+    let mut most = max_delivery_bytes;
     loop {
         match open(most) {
             Err(TopicOpenError::Refused { code: RefuseCode::Size, .. }) if most > LEAST_DELIVERY_BYTES => {
@@ -100,7 +100,7 @@ fn open_space(
     pattern: &TopicFilter,
     max_message_bytes: u64,
 ) -> Result<SpaceWriter, TopicOpenError> {
-    fitting(max_message_bytes, |most| {
+    fitting(max_message_bytes + RECORD_HEADERS, |most| {
         let ring = SPACE_RING_BYTES.max(2 * most);
         publisher.space_with(pattern.as_str(), options(most, START_TIMEOUT).ring_bytes(ring))
     })
@@ -140,7 +140,8 @@ pub(super) fn open_topic(
     topic: &TopicName,
     max_message_bytes: u64,
 ) -> Result<TopicWriter, TopicOpenError> {
-    fitting(max_message_bytes, |most| publisher.topic_with(topic.as_str(), options(most, OPEN_TIMEOUT)))
+    let most = max_message_bytes + RECORD_HEADERS;
+    fitting(most, |most| publisher.topic_with(topic.as_str(), options(most, OPEN_TIMEOUT)))
 }
 
 #[cfg(test)]
@@ -155,7 +156,7 @@ mod tests {
         };
         let open = |most: u64| if most > 65_536 { Err(refused(RefuseCode::Size)) } else { Ok(most) };
         assert_eq!(fitting(256 << 10, open).expect("it fits at last"), 65_536);
-        assert_eq!(fitting(1000, open).expect("it fits at once"), 1000 + RECORD_HEADERS);
+        assert_eq!(fitting(1000, open).expect("it fits at once"), 1000);
         let never = fitting(256 << 10, |_| Err::<(), _>(refused(RefuseCode::Size)));
         assert!(matches!(never, Err(TopicOpenError::Refused { code: RefuseCode::Size, .. })));
         let other = fitting(256 << 10, |_| Err::<(), _>(refused(RefuseCode::Limit)));
