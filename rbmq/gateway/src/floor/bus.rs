@@ -159,9 +159,9 @@ impl Topics {
                         publisher.space_with(space.as_str(), options.open_timeout(Some(START_TIMEOUT)))
                     })
                 };
-                let writers = spaces.iter().map(open).collect::<Result<_, _>>()?;
                 let inside = Inside::new(gate, bell.clone());
-                (Spaces::new(writers, Some(&inside)), Some(kept), None, bell, Some(inside))
+                let spaces = Spaces::new(spaces.iter().map(open).collect::<Result<_, _>>()?, Some(&inside));
+                (spaces, Some(kept), None, bell, Some(inside))
             }
             Side::Beside(bell, receiving) => {
                 let spaces = openings::open_spaces(&publisher, spaces, max_message_bytes)?;
