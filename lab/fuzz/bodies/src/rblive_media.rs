@@ -94,6 +94,12 @@ pub fn rblive_fmp4(data: &[u8]) {
     let Ok(init) = fmp4::InitSegment::parse(&Bytes::copy_from_slice(data)) else { return };
     assert!(!init.tracks.is_empty());
     let _ = init.times(data);
+    let segment = Bytes::copy_from_slice(data);
+    let frames = init.frames(&segment).unwrap_or_default();
+    // Each track reads each fragment once, so that the frames are no more than its bytes.
+    assert!(frames.len() <= data.len() * init.tracks.len());
+    assert!(frames.iter().all(|own| !own.data.is_empty() && own.data.len() <= data.len()));
+    assert!(frames.is_sorted_by_key(|own| own.dts));
     // The boxes of a segment may follow those of the initialisation segment.
     if let Some((head, frame)) = init.still(data, 1 << 20) {
         assert!(head.len() < 4096 + data.len() && (1..=1 << 20).contains(&frame.len()));

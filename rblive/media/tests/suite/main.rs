@@ -2,6 +2,7 @@
 
 mod clocks;
 mod ffmpeg;
+mod frames;
 mod ladder;
 mod live;
 mod playlists;
