@@ -204,7 +204,7 @@ fn reports(state: &State, id: u16) -> Vec<Report> {
         .collect()
 }
 
-fn no_segment() -> Answer {
+pub(crate) fn no_segment() -> Answer {
     Answer::text(503, "the stream has no whole segment yet; try again in some seconds")
 }
 

@@ -27,6 +27,7 @@ use tokio::task::AbortHandle;
 
 use crate::answer::{Answer, Cache, Request};
 use crate::catalog::{LiveRendition, State, Stream};
+use crate::live::no_segment;
 
 /// Segments by which a cursor may be behind.
 const MAX_BEHIND: u64 = 3;
@@ -110,6 +111,8 @@ pub(crate) fn answer(stream: &Arc<Stream>, asking: Asking<'_>) -> Answer {
             return Answer::text(409, "the stream has ended");
         }
         match chosen(&state, asked) {
+            // Until then, nobody knows which time of day it was when the stream began.
+            Ok(live) if !state.has_segment(Some(live.about.id)) => return no_segment(),
             Ok(live) => (live.about.id, live.about.codecs.clone(), newest(live)),
             Err(why) => return Answer::text(406, why),
         }

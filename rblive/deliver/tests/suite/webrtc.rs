@@ -64,9 +64,15 @@ impl Live {
 
     fn new() -> Self {
         let mut own = Self::with(Settings::default(), rblive_webrtc::Settings::default());
-        own.describe(Container::Cmaf, "avc1.42c00b,mp4a.40.2");
-        own.encode(GROUP + 1);
+        own.begin("avc1.42c00b,mp4a.40.2");
         own
+    }
+
+    /// Begins the stream, until it has a segment.
+    fn begin(&mut self, codecs: &str) {
+        self.describe(Container::Cmaf, codecs);
+        self.encode(2 * GROUP);
+        until("the stream has a segment", || self.lab.catalog.statuses()[0].is_live);
     }
 
     fn describe(&self, container: Container, codecs: &str) {
@@ -293,15 +299,18 @@ fn a_sound_that_does_not_go_by_webrtc_is_said() {
 #[test]
 fn a_viewer_needs_the_token_of_the_stream() {
     let key = "a long secret of viewers";
-    let live = Live::with(
+    let mut live = Live::with(
         Settings { token_key: key.into(), ..Settings::default() },
         rblive_webrtc::Settings::default(),
     );
     live.describe(Container::Cmaf, "avc1.42c00b");
     let offer = Viewer::new(Direction::RecvOnly).offer;
+    let token = token::sign(key.as_bytes(), NAME, 4_000_000_000);
+    let early = post(live.lab.server.addr(), &format!("{PATH}?token={token}"), &offer);
+    assert_eq!((early.status, early.field("retry-after")), (503, Some("2")), "there is no segment yet");
+    live.begin("avc1.42c00b");
     let status = |path: &str| post(live.lab.server.addr(), path, &offer).status;
     assert_eq!(status(PATH), 403);
-    let token = token::sign(key.as_bytes(), NAME, 4_000_000_000);
     assert_eq!(status(&format!("{PATH}?token={token}")), 201);
     let other = token::sign(key.as_bytes(), "cam/2", 4_000_000_000);
     assert_eq!(status(&format!("{PATH}?token={other}")), 403);
@@ -311,8 +320,7 @@ fn a_viewer_needs_the_token_of_the_stream() {
 fn a_viewer_that_never_connects_makes_room_and_one_that_is_connected_does_not() {
     let webrtc = rblive_webrtc::Settings { max_viewers: 1, ..rblive_webrtc::Settings::default() };
     let mut live = Live::with(Settings::default(), webrtc);
-    live.describe(Container::Cmaf, "avc1.42c00b");
-    live.encode(GROUP + 1);
+    live.begin("avc1.42c00b");
     let address = live.lab.server.addr();
     for _ in 0..20 {
         assert_eq!(post(address, PATH, &Viewer::new(Direction::RecvOnly).offer).status, 201);
@@ -326,8 +334,8 @@ fn a_viewer_that_never_connects_makes_room_and_one_that_is_connected_does_not() 
 #[test]
 fn a_stream_has_no_more_viewers_than_it_may_have() {
     let settings = Settings { max_viewers_per_stream: 1, ..Settings::default() };
-    let live = Live::with(settings, rblive_webrtc::Settings::default());
-    live.describe(Container::Cmaf, "avc1.42c00b");
+    let mut live = Live::with(settings, rblive_webrtc::Settings::default());
+    live.begin("avc1.42c00b");
     let offer = Viewer::new(Direction::RecvOnly).offer;
     let status = || post(live.lab.server.addr(), PATH, &offer).status;
     assert_eq!([status(), status()], [201, 503]);
