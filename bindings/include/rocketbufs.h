@@ -1666,6 +1666,8 @@ typedef struct rbmq_subscriber_options {
     const struct rb_context *context;
     // How the client logs in; NULL: not at all. Read during the call.
     const struct rbmq_login *login;
+    // The largest message in bytes for which the ring of a topic grows when it comes; 0: 64 MiB.
+    uint64_t max_message_bytes;
 } rbmq_subscriber_options;
 
 // A position of a log.

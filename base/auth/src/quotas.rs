@@ -257,6 +257,11 @@ impl Quotas {
         Ok(Charge { quotas: self.clone(), whom: whom.into(), amounts: amounts.to_vec() })
     }
 
+    /// Whether there is a limit for a resource of this principal.
+    pub fn counts(&self, who: &Principal, resource: Resource) -> bool {
+        self.lock().limits.of(who).of(resource).is_some()
+    }
+
     /// How much is in use.
     pub fn in_use(&self, who: &Principal, resource: Resource) -> u64 {
         self.lock().in_use.get(who).map_or(0, |amounts| amounts[resource as usize])

@@ -650,6 +650,7 @@ class Subscriber(_Closing, _Source[Batch]):
         ring_bytes: int | None = None,
         batch_bytes: int | None = None,
         budget_bytes: int | None = None,
+        max_message_bytes: int | None = None,
         config: _Config | None = None,
         context: Context | None = None,
         user: str | None = None,
@@ -754,6 +755,7 @@ class _SubscriberOptions(TypedDict, total=False):
     ring_bytes: int | None
     batch_bytes: int | None
     budget_bytes: int | None
+    max_message_bytes: int | None
     config: _Config | None
     context: Context | None
     user: str | None

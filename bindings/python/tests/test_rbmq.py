@@ -27,6 +27,19 @@ def test_a_message_arrives(joined):
     assert subscriber.recv(0.01) is None
 
 
+def test_messages_of_any_size(joined):
+    """Up to what the broker takes, without a setting, and one byte more."""
+    writer, subscriber = joined()
+    for size in (1, 300_000, 2, 5 << 20, 64 << 20, 3):
+        writer.publish(bytes([size % 251]) * size, WAIT)
+        message = subscriber.recv(WAIT)
+        assert len(message) == size and message.data == bytes([size % 251]) * size
+        message = None
+    with pytest.raises(rocketbufs.PublishError, match="max_message_bytes") as error:
+        writer.publish(bytes((64 << 20) + 1), WAIT)
+    assert error.value.kind == "TooLarge"
+
+
 SAYS = {
     "topic": "room", "reply_to": "answers/ß", "correlation_data": b"\x00\xff", "content_type": "text/plain", "key": b"",
     "properties": [("k", "1"), ("k", "2")], "time_ms": 2**64 - 1, "expiry_ms": 5, "payload_is_utf8": True, "retain": True, "qos": 0,

@@ -29,7 +29,7 @@ use super::effects::{Effect, Effects};
 use super::error::BrokerError;
 use super::former::place_name;
 use super::inbox::Sender;
-use super::limits::ring_bytes;
+use super::limits::{largest_ring_bytes, ring_bytes};
 use super::outgoing::send;
 use super::routes::{Choice, Hop, Known, Offer, Routes, choose};
 use super::session_key::{SessionKey, SourceBuffer};
@@ -503,6 +503,7 @@ impl Federation {
         self.routes.set_current(Epoch(topic.epoch), out_bid, None);
         let options = SubscribeOptions::new()
             .size_bytes(size_bytes)
+            .max_size_bytes(largest_ring_bytes(&tables.settings))
             .retain_bytes(Some(retain_bytes))
             .remote_id(Some(topic.bid))
             .start(start)

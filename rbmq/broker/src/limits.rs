@@ -1,7 +1,7 @@
 //! The limits on topics, rings and filters, and the refusals with their reasons. This module does no I/O.
 
 use access::Exceeded;
-use rbmq_wire::{RUN_HEADER_BYTES, RefuseCode, TopicName};
+use rbmq_wire::{RECORD_HEADER_BYTES, RUN_HEADER_BYTES, RefuseCode, TopicName};
 use rocketbufs::error::{BufferError, RefusedError, SubscribeError};
 
 use super::config::BrokerSettings;
@@ -104,6 +104,21 @@ pub(super) fn ring_bytes(
     let takes = if takes == size { String::new() } else { format!(", which takes {takes}") };
     let reason = format!("{request}{takes}; the limit of this broker (broker.max_ring_bytes) is {max}");
     Err(Refused::new(RefuseCode::Size, reason))
+}
+
+/// The largest ring to which the ring of a buffer may grow, of a power of two.
+pub(super) fn largest_ring_bytes(settings: &BrokerSettings) -> u64 {
+    let deliveries = largest_message(settings).saturating_mul(2).checked_next_power_of_two();
+    deliveries.unwrap_or(u64::MAX).min(1 << settings.max_ring_bytes.ilog2())
+}
+
+/// The largest delivery for which the ring of a buffer may grow: `broker.max_message_bytes` with a header, as far as the rings allow.
+pub(super) fn largest_delivery_bytes(settings: &BrokerSettings) -> u64 {
+    largest_message(settings).min(largest_ring_bytes(settings) / 2)
+}
+
+fn largest_message(settings: &BrokerSettings) -> u64 {
+    settings.max_message_bytes.saturating_add(RECORD_HEADER_BYTES as u64)
 }
 
 /// The history for new subscribers in a ring: as configured, at most half of the ring, by default half.

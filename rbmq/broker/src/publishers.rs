@@ -3,13 +3,16 @@
 use std::time::Instant;
 
 use rbmq_wire::{Control, Framing, RefuseCode};
+use rocketbufs::config::TransportKind;
 use rocketbufs::{Bid, BlockTimeout, Epoch, InEvent, Policy, Start, SubscribeOptions};
 use tracing::{info, warn};
 
 use super::counters::Refusal;
 use super::effects::{Effect, Effects};
 use super::federation::Federation;
-use super::limits::{Refused, not_accepted, over_quota, ring_bytes};
+use super::limits::{
+    Refused, largest_delivery_bytes, largest_ring_bytes, not_accepted, over_quota, ring_bytes,
+};
 use super::login::AcceptedClient;
 use super::path_migration::PathMigration;
 use super::session_key::{SessionKey, SourceBuffer};
@@ -91,6 +94,7 @@ pub(super) fn create_again(
         // The answer follows when the publisher's framework has answered.
         Stage::Opening => {}
         Stage::Live => {
+            largest(tables, key, bid).into_iter().for_each(&mut answer);
             answer(Control::Created { bid });
             answer(Control::Subscribers { bid, count: buffer.reported_subscribers });
         }
@@ -99,6 +103,21 @@ pub(super) fn create_again(
             answer(Control::Ended { bid, end });
         }
     }
+}
+
+/// The largest delivery for which the rings of a buffer grow, where they do: the framework of the publisher knows how, nobody maps the
+/// rings, and no quota counts them.
+fn largest(tables: &Tables, key: SessionKey, bid: Bid) -> Option<Control> {
+    let session = tables.sessions.get(key)?;
+    let grows = may_grow(tables, session) && session.conn.peer_grows();
+    let max_delivery_bytes = largest_delivery_bytes(&tables.settings);
+    grows.then_some(Control::Largest { bid, max_delivery_bytes })
+}
+
+/// Whether the ring of a publisher's buffer may become larger than the publisher has said.
+fn may_grow(tables: &Tables, session: &Session) -> bool {
+    let maps_nothing = tables.out.context().config().transport == TransportKind::Tcp;
+    maps_nothing && !tables.admission.counts_rings(session.conn.id())
 }
 
 /// Subscribes to a new buffer of a publisher.
@@ -127,8 +146,12 @@ pub(super) fn create(
     if let Some(session) = tables.sessions.get(key) {
         session.mapping.insert(in_bid, out_bid);
     }
+    let session = tables.sessions.get(key);
+    let grows = session.is_some_and(|session| may_grow(tables, session));
+    let most = if grows { largest_ring_bytes(&tables.settings) } else { size_bytes };
     let options = SubscribeOptions::new()
         .size_bytes(size_bytes)
+        .max_size_bytes(most)
         .retain_bytes(Some(retain_bytes))
         // Everything that the publisher still has, because it may have written before the broker subscribed. A position of
         // an unknown log begins at the oldest byte. A restarted broker needs that too: its subscribers may have less than the
@@ -208,6 +231,7 @@ fn on_opened(
     if before != Some(epoch) {
         federation.opened(epoch, out_bid, before);
     }
+    fx.extend(largest(tables, key, in_bid).map(|message| Effect::Answer { key, message }));
     fx.extend([
         Effect::Answer { key, message: Control::Created { bid: in_bid } },
         Effect::AnnounceNew(out_bid),

@@ -64,7 +64,7 @@ pub(super) struct Args {
     /// Size of the topic's ring, here and at the broker; default 1 MiB
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
     ring_bytes: Option<u64>,
-    /// Largest message; the ring has room for at least two. Default: a quarter of the ring
+    /// Largest message; the ring has room for at least two. Default: what the broker takes; the rings grow when it comes
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
     max_message_bytes: Option<u64>,
     /// How long the broker may take to accept the topic and its end, and how long it may be offline after the end of the
@@ -302,7 +302,7 @@ impl Job {
 
     /// The longest line that is a message of this topic.
     fn max_line(&self) -> usize {
-        let max = usize::try_from(self.writer.max_delivery_bytes()).unwrap_or(usize::MAX);
+        let max = usize::try_from(self.writer.largest_delivery_bytes()).unwrap_or(usize::MAX);
         max.saturating_sub(header_bytes(&self.attributes))
     }
 
@@ -313,6 +313,9 @@ impl Job {
             self.too_few.check(&self.writer)?;
             let count = lines.iter().filter(|b| **b == b'\n').count() as u64 + 1;
             let size = (lines.len() as u64 + header_bytes(&self.attributes) as u64 * count).min(max);
+            // A line that is larger than deliveries were so far.
+            let first = lines.iter().position(|b| *b == b'\n').unwrap_or(lines.len());
+            let size = size.max((first + header_bytes(&self.attributes)) as u64);
             let mut batch = match self.writer.batch_timeout(size, Some(STEP)) {
                 Err(PublishError::TimedOut { .. } | PublishError::TooFewSubscribers { .. }) => continue,
                 other => other.map_err(Failure::failed)?,

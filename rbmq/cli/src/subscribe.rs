@@ -84,6 +84,9 @@ pub(super) struct Args {
     /// wait
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
     budget: Option<u64>,
+    /// Largest message for which a ring grows when it comes; default 64 MiB. A topic with a larger one ends with an error
+    #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
+    max_message_bytes: Option<u64>,
     #[command(flatten)]
     client: client::ClientArgs,
 }
@@ -196,6 +199,9 @@ fn connect(args: &Args) -> Result<Subscriber, Failure> {
     }
     if let Some(bytes) = args.budget {
         builder = builder.budget_bytes(bytes);
+    }
+    if let Some(bytes) = args.max_message_bytes {
+        builder = builder.max_message_bytes(bytes);
     }
     builder.login(args.client.login.read()?).connect(&args.client.broker).map_err(|e| args.client.explain(&e))
 }

@@ -162,6 +162,14 @@ pub enum Control {
         /// The publisher's buffer.
         bid: u32,
     },
+    /// Broker → publisher, before `Created`: deliveries of the buffer may be larger than `Create` said, up to so many bytes; the rings grow
+    /// when one comes. Only to a publisher whose framework grows rings.
+    Largest {
+        /// The publisher's buffer.
+        bid: u32,
+        /// The largest delivery.
+        max_delivery_bytes: u64,
+    },
     /// Broker → publisher: the broker does not take the buffer.
     Refused {
         /// The publisher's buffer.
@@ -368,6 +376,7 @@ const NOT_STORED: u8 = 0x08;
 const DISK: u8 = 0x09;
 const IN_SPACE: u8 = 0x0a;
 const PLACE: u8 = 0x0b;
+const LARGEST: u8 = 0x0c;
 const TOPICS: u8 = 0x10;
 const TOPIC: u8 = 0x11;
 const TOPIC_GONE: u8 = 0x12;
@@ -408,6 +417,7 @@ impl Control {
         match self {
             Self::Create { .. }
             | Self::Created { .. }
+            | Self::Largest { .. }
             | Self::Refused { .. }
             | Self::Ended { .. }
             | Self::Subscribers { .. }
@@ -468,6 +478,7 @@ impl Control {
                 topic: get_topic(&mut r)?,
             },
             CREATED => Self::Created { bid: r.u32()? },
+            LARGEST => Self::Largest { bid: r.u32()?, max_delivery_bytes: r.u64()? },
             REFUSED => get_refused(&mut r)?,
             ENDED => Self::Ended { bid: r.u32()?, end: r.u64()? },
             SUBSCRIBERS => Self::Subscribers { bid: r.u32()?, count: r.u32()? },
@@ -516,6 +527,11 @@ impl Control {
             Self::Created { bid } => {
                 b.push(CREATED);
                 b.extend_from_slice(&bid.to_le_bytes());
+            }
+            Self::Largest { bid, max_delivery_bytes } => {
+                b.push(LARGEST);
+                b.extend_from_slice(&bid.to_le_bytes());
+                b.extend_from_slice(&max_delivery_bytes.to_le_bytes());
             }
             Self::Refused { bid, code, reason } => {
                 b.push(REFUSED);

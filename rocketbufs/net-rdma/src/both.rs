@@ -13,7 +13,7 @@ use rocketnet::{
     Accepted, Carrier, ConnId, Event, NotWritten, PeerIdentity, Pollable, Promises, QueueFull, SourceRange,
     Transport, TransportError, WireId,
 };
-use rocketring::{PeerDoorbell, Position, Ring, RingReceiver, Trimmed};
+use rocketring::{GrowError, PeerDoorbell, Pool, Position, Ring, RingReceiver, Trimmed};
 use rustix::event::epoll;
 
 use crate::transport::Rdma;
@@ -187,6 +187,17 @@ impl Transport for RdmaAndTcp {
     fn trim(&mut self, conn: ConnId, wire: WireId, keep: u64) -> Option<Trimmed> {
         let (of, conn) = self.of(conn);
         of.trim(conn, wire, keep)
+    }
+
+    fn grow(
+        &mut self,
+        conn: ConnId,
+        wire: WireId,
+        pool: &Pool,
+        max_delivery: u64,
+    ) -> Option<Result<(), GrowError>> {
+        let (of, conn) = self.of(conn);
+        of.grow(conn, wire, pool, max_delivery)
     }
 
     fn room(&self, conn: ConnId) -> u64 {

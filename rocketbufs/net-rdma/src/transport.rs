@@ -11,7 +11,7 @@ use rocketnet::{
     Accepted, Carrier, ConnId, Down, Event, NotWritten, Pollable, Promises, QueueFull, SourceRange,
     Transport, TransportError, WireId,
 };
-use rocketring::{Position, RingReceiver, Trimmed, Waker};
+use rocketring::{GrowError, Pool, Position, RingReceiver, Trimmed, Waker};
 use rustix::event::epoll;
 
 use crate::config::RdmaConfig;
@@ -309,6 +309,16 @@ impl Transport for Rdma {
     }
 
     fn trim(&mut self, _conn: ConnId, _wire: WireId, _keep: u64) -> Option<Trimmed> {
+        None
+    }
+
+    fn grow(
+        &mut self,
+        _conn: ConnId,
+        _wire: WireId,
+        _pool: &Pool,
+        _max_delivery: u64,
+    ) -> Option<Result<(), GrowError>> {
         None
     }
 

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rocketring::{MapError, PeerDoorbell, PeerRing, Position, Ring, RingReceiver, Trimmed};
+use rocketring::{GrowError, MapError, PeerDoorbell, PeerRing, Pool, Position, Ring, RingReceiver, Trimmed};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Names a connection of one transport. Never used again for another connection of the same transport.
@@ -429,6 +429,16 @@ pub trait Transport {
     /// Returns memory of the idle ring behind this id to the system ([`RingReceiver::trim`]). None if the id is not bound, or
     /// if this transport is one-sided: the peer may be writing that memory.
     fn trim(&mut self, conn: ConnId, wire: WireId, keep: u64) -> Option<Trimmed>;
+
+    /// Gives the ring behind this id memory for deliveries of `max_delivery` bytes ([`RingReceiver::grow`]). None if the id is not
+    /// bound, or if this transport is one-sided: the peer may be writing that memory.
+    fn grow(
+        &mut self,
+        conn: ConnId,
+        wire: WireId,
+        pool: &Pool,
+        max_delivery: u64,
+    ) -> Option<Result<(), GrowError>>;
 
     /// How many bytes of ranges the queue of this connection accepts now; 0 when it is full.
     fn room(&self, conn: ConnId) -> u64;

@@ -4,6 +4,7 @@ use std::io;
 
 use crate::arena::Extent;
 use crate::memory::{Mapping, page_bytes};
+use crate::sync::Arc;
 #[cfg(not(loom))]
 use crate::{arena::Charge, quota::MapCharge, region::Region};
 
@@ -18,7 +19,7 @@ pub(crate) struct Memory {
 #[derive(Debug)]
 enum Backing {
     /// A piece of one of the pool's reservations.
-    Pool(Extent),
+    Pool(Arc<Extent>),
     /// A file of its own, which other processes may map.
     #[cfg(not(loom))]
     Own { region: Region, _charge: Charge },
@@ -37,7 +38,15 @@ impl Memory {
 
     /// Maps a piece of a pool's reservation.
     pub(crate) fn of_pool(extent: Extent, tracked: bool) -> io::Result<Memory> {
-        Ok(Memory { mapping: extent.map(tracked)?, backing: Backing::Pool(extent) })
+        Ok(Memory { mapping: extent.map(tracked)?, backing: Backing::Pool(Arc::new(extent)) })
+    }
+
+    /// The same bytes of a pool, at other addresses. None for other memory.
+    #[cfg(not(loom))]
+    pub(crate) fn again(&self) -> Option<io::Result<Memory>> {
+        let Backing::Pool(extent) = &self.backing else { return None };
+        let again = |mapping| Memory { mapping, backing: Backing::Pool(Arc::clone(extent)) };
+        Some(extent.map(true).map(again))
     }
 
     /// A file of this process that others may map.

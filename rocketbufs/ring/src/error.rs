@@ -43,6 +43,24 @@ pub enum PoolError {
     Os(#[from] io::Error),
 }
 
+/// Why a ring did not grow. It is as it was.
+#[cfg(not(loom))]
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GrowError {
+    /// The ring cannot grow: another process or an adapter knows its memory, or its writer waits for no reader.
+    #[error(
+        "a ring that others map, that an adapter reads or that has no flow control stays as large as it is"
+    )]
+    Fixed,
+    /// The caller's mistake: the writer has open claims.
+    #[error("a ring grows only while its writer has no open claims")]
+    OpenClaims,
+    /// The pool has no room for the larger ring.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+}
+
 /// Why another process's memory was not mapped.
 #[cfg(not(loom))]
 #[derive(Debug, thiserror::Error)]

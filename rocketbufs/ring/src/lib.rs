@@ -55,9 +55,9 @@
 //! | layer | files |
 //! |---|---|
 //! | ground | notifications (`barrier`, `handshake`, `wake`, `mailbox`, `lazy_cursor`, `reactor_token`, `sleep_word`), `index`, `extent`, `small_payload`, `quota`, `error` |
-//! | memory | `memory` (mappings), `arena` (a pool's reservations), `region` (files that other processes map), `backing`, `doorbell`, `shape` |
+//! | memory | `memory` (mappings), `arena` (a pool's reservations), `region` (files that other processes map), `backing`, `doorbell`, `shape`, `layout` (memory, sizes and index of one size of a ring) |
 //! | ring | `shared` (what all handles share), `control` (its lock), `page_access`, `watch`, `ring` |
-//! | handles | `writer`, `receiver`, `view`, `hold`, `grant`, `pin`, `trim`, `marks`, `peer`, `pool` |
+//! | handles | `writer`, `receiver`, `view`, `hold`, `grant`, `pin`, `trim`, `grow`, `marks`, `peer`, `pool` |
 //!
 //! `unsafe` lives in the modules that exist for it: `memory` (mappings, raw copies), `writer` and `receiver`
 //! (exclusive access to claimed bytes) and `view` (plain slices of held bytes).
@@ -72,9 +72,12 @@ mod error;
 mod event;
 mod extent;
 mod grant;
+#[cfg(not(loom))]
+mod grow;
 mod handshake;
 mod hold;
 mod index;
+mod layout;
 mod lazy_cursor;
 mod mailbox;
 mod marks;
@@ -107,6 +110,8 @@ mod writer;
 pub use control::Gap;
 #[cfg(not(loom))]
 pub use doorbell::{Doorbell, PeerDoorbell};
+#[cfg(not(loom))]
+pub use error::GrowError;
 #[cfg(not(loom))]
 pub use error::MapError;
 pub use error::PoolError;

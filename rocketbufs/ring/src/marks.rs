@@ -116,7 +116,7 @@ pub fn verify(view: &View) -> Result<Payload, MarkError> {
     if position != at || checksum > u64::from(u32::MAX) {
         return Err(MarkError::Torn { at });
     }
-    if view.ring().shared().memory.is_written_in_place_by_peer() {
+    if view.ring().shared().origin().is_written_in_place_by_peer() {
         // After both marks were read. Later readers look at the horizon too.
         view.copy_to(0, &mut [])?;
     } else if u64::from(checksum_of(view, &head, &payload)?) != checksum {

@@ -127,7 +127,7 @@ impl Ring {
         if control.slowest_hold().is_some_and(|slowest| slowest < to) {
             return false;
         }
-        let horizon = to.saturating_add(shared.shape.capacity).max(shared.horizon.load(Ordering::Relaxed));
+        let horizon = to.saturating_add(shared.shape().capacity).max(shared.horizon.load(Ordering::Relaxed));
         // As in `Shared::raise_tail`.
         shared.horizon.store(horizon, Ordering::Release);
         fence(Ordering::Release);

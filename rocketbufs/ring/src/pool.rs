@@ -27,6 +27,12 @@ impl Default for PoolConfig {
     }
 }
 
+/// Memory for a ring, and the sizes that belong to it.
+pub(crate) struct RingRoom {
+    pub(crate) memory: Memory,
+    pub(crate) shape: Shape,
+}
+
 /// A source of rings. A handle: clones are the same pool.
 #[derive(Clone, Debug)]
 pub struct Pool(Arc<Arena>);
@@ -47,10 +53,22 @@ impl Pool {
     /// [`PoolError::Limit`], [`PoolError::Retain`] and [`PoolError::MaxDelivery`] are the configuration's fault,
     /// [`PoolError::Os`] the machine's. A refused ring takes nothing from the pool.
     pub fn ring(&self, config: RingConfig) -> Result<Ring, PoolError> {
-        let capacity = self.0.capacity(config.capacity_bytes)?;
-        let shape = Shape::new(capacity, &config)?;
-        let memory = Memory::of_pool(Arena::take(&self.0, capacity)?, config.flow_control)?;
+        let RingRoom { memory, shape } = self.room(&config)?;
         Ok(Ring::new(memory, shape))
+    }
+
+    /// The capacity of a ring for which so much is asked.
+    #[cfg(not(loom))]
+    pub(crate) fn capacity(&self, asked: u64) -> Result<u64, PoolError> {
+        self.0.capacity(asked)
+    }
+
+    /// Memory for a ring.
+    pub(crate) fn room(&self, config: &RingConfig) -> Result<RingRoom, PoolError> {
+        let capacity = self.0.capacity(config.capacity_bytes)?;
+        let shape = Shape::new(capacity, config)?;
+        let memory = Memory::of_pool(Arena::take(&self.0, capacity)?, config.flow_control)?;
+        Ok(RingRoom { memory, shape })
     }
 
     /// As [`Pool::ring`], in a file of its own that other processes of this machine can map to read: see

@@ -61,7 +61,7 @@ impl RingReceiver {
     /// Runs a change of the positions. Where readers land too, one thread at a time runs its change, on the current positions.
     pub(crate) fn change<R>(&mut self, change: impl FnOnce(&mut Landing, &Shared) -> R) -> R {
         let shared = self.ring.shared();
-        if shared.memory.is_peer_written() {
+        if shared.origin().is_peer_written() {
             shared.follow(change)
         } else {
             change(&mut self.landing, shared)
@@ -80,7 +80,7 @@ impl RingReceiver {
     /// previous content is overwritten.
     pub fn spare(&mut self, max: usize) -> (*mut u8, usize) {
         let room = self.reserve(max);
-        (self.ring.shared().memory.at(self.landing.head), room)
+        (self.ring.shared().memory().at(self.landing.head), room)
     }
 
     /// Announces that up to `max` bytes at the head may be overwritten, and returns how many. 0 where another process
@@ -109,7 +109,7 @@ impl RingReceiver {
     }
 
     fn write(&self, bytes: &[u8]) {
-        let (memory, head) = (&self.ring.shared().memory, self.landing.head);
+        let (memory, head) = (&self.ring.shared().memory(), self.landing.head);
         // SAFETY: `[head, horizon)` is the receiver's alone, as for `Writer::fill`, and `reserve` found room.
         unsafe { memory.write(head, bytes) };
         let capacity = self.ring.capacity();
@@ -265,12 +265,12 @@ impl Ring {
 impl Shared {
     /// How many bytes may land behind this head.
     fn room(&self, head: Position) -> u64 {
-        if self.shape.flow_control {
+        if self.shape().flow_control {
             self.horizon.load(Ordering::Acquire) - head
-        } else if self.memory.is_peer_written() {
-            self.shape.capacity
+        } else if self.origin().is_peer_written() {
+            self.shape().capacity
         } else {
-            self.shape.chunk()
+            self.shape().chunk()
         }
     }
 
@@ -279,7 +279,7 @@ impl Shared {
     fn next_step(&self, head: Position) -> Option<Position> {
         let (end, room) = (self.peer_boundary(head)?, self.room(head));
         let relayed = self.relayed.load(Ordering::Relaxed);
-        let most = if relayed { room.min(self.shape.max_delivery) } else { room };
+        let most = if relayed { room.min(self.shape().max_delivery) } else { room };
         (end - head <= most).then_some(end)
     }
 
@@ -303,14 +303,15 @@ impl Landing {
 
     /// Announces that up to `max` bytes at the head are, or were, overwritten. Returns how many may be.
     fn announce(&mut self, shared: &Shared, max: u64) -> u64 {
-        if shared.shape.flow_control {
+        if shared.shape().flow_control {
             if max > self.horizon - self.head {
                 self.horizon = shared.horizon.load(Ordering::Acquire);
             }
             return (self.horizon - self.head).min(max);
         }
         // Another process has written its bytes already, however many.
-        let most = if shared.memory.is_peer_written() { shared.shape.capacity } else { shared.shape.chunk() };
+        let most =
+            if shared.origin().is_peer_written() { shared.shape().capacity } else { shared.shape().chunk() };
         let n = most.min(max).min(u64::MAX - self.head);
         if self.head + n > self.horizon {
             self.horizon = shared.ahead(self.head, self.head + n);
@@ -322,7 +323,7 @@ impl Landing {
     fn land(&mut self, shared: &Shared, n: u64) {
         if n > self.horizon - self.head {
             let room = self.announce(shared, n);
-            let granted = !shared.shape.flow_control || n <= room;
+            let granted = !shared.shape().flow_control || n <= room;
             assert!(granted, "{n} bytes landed where there was room for {room}");
         }
         self.before_last.set(self.head);
@@ -340,7 +341,7 @@ impl Landing {
     fn end(&mut self, shared: &Shared) {
         let from = self.boundary;
         self.boundary = self.end_of_delivery();
-        shared.index.record(self.boundary);
+        shared.index().record(self.boundary);
         shared.publish_boundary(self.boundary);
         if from < self.boundary {
             shared.publish_last(from);
@@ -360,7 +361,7 @@ impl Landing {
         }
         // The hole first: a reader that sees the new boundary must find it.
         let gap = shared.add_gap(gap);
-        shared.index.record(to);
+        shared.index().record(to);
         self.head = to;
         shared.publish_head(to);
         if !planted::is(5) {

@@ -32,27 +32,27 @@ impl Ring {
     /// Bytes of the log that the ring keeps: a power of two, or 0 ([`Ring::unbacked`]).
     #[inline]
     pub fn capacity(&self) -> u64 {
-        self.0.shape.capacity
+        self.0.shape().capacity
     }
 
     /// Bytes of history that are kept without a hold.
     pub fn retain(&self) -> u64 {
-        self.0.shape.retain
+        self.0.shape().retain
     }
 
     /// The largest delivery, in bytes.
     pub fn max_delivery(&self) -> u64 {
-        self.0.shape.max_delivery
+        self.0.shape().max_delivery
     }
 
     /// Whether holds keep the writer from overwriting.
     pub fn flow_control(&self) -> bool {
-        self.0.shape.flow_control
+        self.0.shape().flow_control
     }
 
     /// Where this ring's part of the log begins.
     pub fn start(&self) -> Position {
-        self.0.shape.start
+        self.0.shape().start
     }
 
     /// End of the written bytes.
@@ -91,12 +91,15 @@ impl Ring {
     /// known, others by an index that keeps one per block (about a sixteenth of the largest delivery). `None` if
     /// `p` is above the last boundary.
     pub fn boundary_at_or_after(&self, p: Position) -> Option<Position> {
-        self.0.index.at_or_after(p, &self.0.known())
+        // The positions first: the index of a ring that has grown meanwhile has them too.
+        let known = self.0.known();
+        self.0.index().at_or_after(p, &known)
     }
 
     /// The largest known boundary at or below `p` that is not below the tail.
     pub fn boundary_at_or_before(&self, p: Position) -> Option<Position> {
-        self.0.index.at_or_before(p, &self.0.known())
+        let known = self.0.known();
+        self.0.index().at_or_before(p, &known)
     }
 
     /// The first hole that ends above `p`. Costs a load where there is none. A reader that has seen a boundary
@@ -123,7 +126,7 @@ impl Ring {
     /// at any time, held or not.
     #[inline]
     pub fn is_peer_written(&self) -> bool {
-        self.0.memory.is_peer_written()
+        self.0.origin().is_peer_written()
     }
 
     /// The ring's file, by which another process maps this ring ([`PeerMapper::map`](crate::PeerMapper::map)). The file
@@ -132,7 +135,7 @@ impl Ring {
     #[cfg(not(loom))]
     pub fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         use std::os::fd::AsFd;
-        self.0.memory.region().map(|region| region.file().as_fd())
+        self.0.origin().region().map(|region| region.file().as_fd())
     }
 
     /// Registers `doorbell`: it rings when the writing end publishes while the doorbell's reader sleeps. A delivery at the
@@ -156,7 +159,7 @@ impl Ring {
     /// If `len` is more than the capacity.
     pub fn raw(&self, from: Position, len: usize) -> *const u8 {
         assert!(len as u64 <= self.capacity(), "a range longer than its ring");
-        self.0.memory.at(from).cast_const()
+        self.0.memory().at(from).cast_const()
     }
 
     /// Whether both are handles to the same ring.

@@ -19,6 +19,7 @@ use crate::barrier;
 use crate::control::{Control, Gap};
 use crate::handshake::NotifyFlag;
 use crate::index::{BoundaryIndex, Known};
+use crate::layout::Layout;
 use crate::page_access::PageAccess;
 use crate::planted;
 use crate::shape::Shape;
@@ -36,9 +37,8 @@ pub(crate) struct Published {
 
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) shape: Shape,
-    pub(crate) memory: Memory,
-    pub(crate) index: BoundaryIndex,
+    /// The memory that the ring began with. It is replaced when the ring grows.
+    pub(crate) layout: Layout,
     control: Mutex<Control>,
     /// Notified with the control lock held.
     pub(crate) granted: Condvar,
@@ -72,9 +72,7 @@ impl Shared {
         let ahead = if shape.flow_control { shape.capacity - shape.retain } else { 0 };
         let horizon = shape.start.saturating_add(ahead);
         let shared = Shared {
-            shape,
-            memory,
-            index: BoundaryIndex::new(shape.capacity.max(1), shape.max_delivery),
+            layout: Layout::new(memory, shape, shape.start),
             control: Mutex::new(Control::new()),
             granted: Condvar::new(),
             end_taken: AtomicBool::new(false),
@@ -101,13 +99,37 @@ impl Shared {
         shared
     }
 
+    /// The sizes of the ring as it is now. Positions that were loaded before are in the memory that belongs to them.
+    #[inline]
+    pub(crate) fn shape(&self) -> &Shape {
+        &self.layout.newest().shape
+    }
+
+    /// The bytes of the ring as it is now.
+    #[inline]
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.layout.newest().memory
+    }
+
+    /// The memory that the ring began with. Whose it is does not change, and only memory of a pool is replaced.
+    #[inline]
+    pub(crate) fn origin(&self) -> &Memory {
+        &self.layout.memory
+    }
+
+    /// The ends of deliveries, for the ring as it is now.
+    #[inline]
+    pub(crate) fn index(&self) -> &BoundaryIndex {
+        &self.layout.newest().index
+    }
+
     pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
         lock(&self.control)
     }
 
     /// The lowest stable position under this horizon.
     pub(crate) fn tail_of(&self, horizon: Position) -> Position {
-        horizon.saturating_sub(self.shape.capacity).max(self.shape.start)
+        self.layout.newest().tail_of(horizon)
     }
 
     /// The range in which boundaries are looked up.
@@ -115,7 +137,7 @@ impl Shared {
         // The boundary first: the index has everything up to it. A tail read later is only stricter.
         let boundary = self.published.boundary.load(Ordering::Acquire);
         let tail = self.tail_of(self.horizon.load(Ordering::Acquire)).max(self.peer_tail());
-        Known { start: self.shape.start, tail, boundary }
+        Known { start: self.shape().start, tail, boundary }
     }
 }
 
@@ -148,7 +170,7 @@ impl Shared {
         // Pairs with the Acquire in `Ring::head`: the bytes below were written before.
         self.published.head.store(head, Ordering::Release);
         #[cfg(not(loom))]
-        if let Some(region) = self.memory.own_region() {
+        if let Some(region) = self.origin().own_region() {
             region.publish_head(head);
         }
     }
@@ -158,7 +180,7 @@ impl Shared {
         // Pairs with the Acquire in `Ring::boundary`: head, index and holes were written before.
         self.published.boundary.store(boundary, Ordering::Release);
         #[cfg(not(loom))]
-        if let Some(region) = self.memory.own_region() {
+        if let Some(region) = self.origin().own_region() {
             region.publish_boundary(boundary);
         }
     }
@@ -167,7 +189,7 @@ impl Shared {
     #[cfg(not(loom))]
     #[inline]
     pub(crate) fn publish_small_payload(&self, to: Position, parts: &[&[u8]]) {
-        if let Some(region) = self.memory.own_region() {
+        if let Some(region) = self.origin().own_region() {
             region.publish_small_payload(to, parts);
         }
     }
@@ -175,7 +197,7 @@ impl Shared {
     /// Publishes to other processes which bytes are about to be overwritten. False if no other process maps the ring.
     #[cfg(not(loom))]
     fn publish_horizon(&self, horizon: Position) -> bool {
-        let region = self.memory.own_region();
+        let region = self.origin().own_region();
         region.inspect(|region| region.publish_horizon(horizon)).is_some()
     }
 
@@ -194,10 +216,10 @@ impl Shared {
         // is published after it.
         self.last_gap_to.store(gap.to, Ordering::Release);
         #[cfg(not(loom))]
-        if let Some(region) = self.memory.own_region() {
+        if let Some(region) = self.origin().own_region() {
             region.publish_gap(gap.to);
         }
-        if gap.to > before && self.shape.flow_control {
+        if gap.to > before && self.shape().flow_control {
             // Nothing is overwritten before the next grant, which other processes see.
             self.horizon.store(gap.to, Ordering::Release);
         } else if gap.to > before {
@@ -212,10 +234,10 @@ impl Shared {
     /// Recomputes the horizon, publishes it and wakes the writers that wait for it.
     pub(crate) fn grant(&self, control: &mut Control) -> Position {
         let before = self.horizon.load(Ordering::Relaxed);
-        if !self.shape.flow_control {
+        if !self.shape().flow_control {
             return before;
         }
-        let Shape { capacity, retain, .. } = self.shape;
+        let Shape { capacity, retain, .. } = *self.shape();
         let by_history = self.published.head.load(Ordering::Acquire).saturating_add(capacity - retain);
         let window = capacity + u64::from(planted::is(1));
         let by_holds = control.slowest_hold().map_or(u64::MAX, |slowest| slowest.saturating_add(window));
@@ -241,7 +263,7 @@ impl Shared {
     /// Grants, and if the horizon stays below `until` arms `waits`, for the next hold to advance.
     pub(crate) fn grant_or_wait(&self, control: &mut Control, until: Position) -> Position {
         let horizon = self.grant(control);
-        if horizon >= until || !self.shape.flow_control {
+        if horizon >= until || !self.shape().flow_control {
             return horizon;
         }
         control.want(until);
@@ -276,7 +298,7 @@ impl Shared {
 
     /// The horizon to announce for writing `[from, end)` in an overwritable ring.
     pub(crate) fn ahead(&self, from: Position, end: Position) -> Position {
-        end.max(from.saturating_add(self.shape.chunk()))
+        end.max(from.saturating_add(self.shape().chunk()))
     }
 
     /// By how many bytes `from` is below the stable range; None if it is not. Call it after the bytes were read.
@@ -293,7 +315,8 @@ impl Shared {
         }
         // After a hole the horizon can lie further ahead of a hold than the capacity. Nothing is written there before the
         // hold has moved, so held bytes are still whole.
-        let held = self.shape.flow_control && self.control().slowest_hold().is_some_and(|hold| hold <= from);
+        let held =
+            self.shape().flow_control && self.control().slowest_hold().is_some_and(|hold| hold <= from);
         (!held).then_some(tail - from)
     }
 }
@@ -303,13 +326,13 @@ impl Shared {
 impl Shared {
     /// The position below which the peer overwrites. 0 for a ring of this process.
     pub(crate) fn peer_tail(&self) -> Position {
-        let region = self.memory.peer_region();
-        region.map_or(0, |region| region.horizon().saturating_sub(self.shape.capacity))
+        let region = self.origin().peer_region();
+        region.map_or(0, |region| region.horizon().saturating_sub(self.shape().capacity))
     }
 
     /// The position up to which a receiver at `head` can land whole deliveries without an announcement: not across a hole.
     pub(crate) fn peer_boundary(&self, head: Position) -> Option<Position> {
-        let region = self.memory.peer_region()?;
+        let region = self.origin().peer_region()?;
         let (boundary, _) = region.ends();
         let goes_on = boundary > head && region.last_gap() <= head && !self.stopped.load(Ordering::Relaxed);
         goes_on.then_some(boundary)
@@ -318,7 +341,7 @@ impl Shared {
     /// Copies the range that ends at `to`, if it is the small delivery beside the peer's head.
     #[inline]
     pub(crate) fn read_small_payload(&self, to: Position, dst: &mut [u8]) -> bool {
-        self.memory.peer_region().is_some_and(|region| region.read_small_payload(to, dst))
+        self.origin().peer_region().is_some_and(|region| region.read_small_payload(to, dst))
     }
 }
 

@@ -13,6 +13,8 @@ mod imp {
 mod imp {
     pub use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
     pub use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
+    /// Set by growing alone, which no model does.
+    pub use std::sync::OnceLock;
 }
 
 pub use imp::*;

@@ -78,16 +78,16 @@ impl Ring {
 impl Shared {
     /// Releases the pages that no reader needs. No thread may write at or above `free` during the call.
     fn trim(&self, keep: u64, free: Position) -> Trimmed {
-        let capacity = self.shape.capacity;
+        let capacity = self.shape().capacity;
         // Pages that other processes or an adapter map stay: giving up history would gain nothing. Pinning is locked out.
-        let Some(pins) = self.access.lock_unpinned().filter(|_| self.memory.can_release_pages()) else {
+        let Some(pins) = self.access.lock_unpinned().filter(|_| self.origin().can_release_pages()) else {
             return Trimmed { left: capacity, given_back: 0, held: false };
         };
         let boundary = self.published.boundary.load(Ordering::Acquire);
         let (low, held) = self.raise_tail(boundary.saturating_sub(keep));
         // After a hole a hold can lie further back than a ring is long.
         let used = (free - low.min(free)).min(capacity);
-        let given_back = self.memory.release_pages(free, free.saturating_add(capacity - used));
+        let given_back = self.memory().release_pages(free, free.saturating_add(capacity - used));
         drop(pins);
         Trimmed { left: capacity - given_back, given_back, held }
     }
@@ -100,7 +100,7 @@ impl Shared {
         let before = self.horizon.load(Ordering::Relaxed);
         let held = slowest.is_some_and(|slowest| slowest < to);
         let tail = to.min(slowest.unwrap_or(Position::MAX)).max(self.tail_of(before));
-        let horizon = before.max(tail.saturating_add(self.shape.capacity));
+        let horizon = before.max(tail.saturating_add(self.shape().capacity));
         // Release pairs with the Acquire in `Ring::horizon`, and the fence with the one in `lapped_by`: a reader of a byte
         // that was released sees that the byte is below the tail.
         self.horizon.store(horizon, Ordering::Release);

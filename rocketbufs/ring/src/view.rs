@@ -100,7 +100,7 @@ impl View {
         let from = self.from + offset as u64;
         let shared = self.ring.shared();
         if !shared.read_small_payload(from + dst.len() as u64, dst) {
-            shared.memory.read(from, dst);
+            shared.memory().read(from, dst);
         }
         shared.lapped_by(from).map_or(Ok(()), |by| Err(Lapped { by }))
     }
@@ -111,7 +111,7 @@ impl View {
         assert!(offset <= self.len() && len <= self.len() - offset, "beyond the end of the view");
         let from = self.from + offset as u64;
         let shared = self.ring.shared();
-        let checksum = shared.memory.checksum(before, from, len);
+        let checksum = shared.memory().checksum(before, from, len);
         shared.lapped_by(from).map_or(Ok(checksum), |by| Err(Lapped { by }))
     }
 
@@ -131,7 +131,7 @@ impl View {
     /// The range lies below the head of a flow-controlled ring that no peer can write ([`Ring::ensure_plain`]), and some
     /// [`Hold`] at or below [`View::from`] neither moves above it nor is dropped for as long as the slice lives.
     pub unsafe fn as_slice(&self) -> &[u8] {
-        let at = self.ring.shared().memory.at(self.from).cast_const();
+        let at = self.ring.shared().memory().at(self.from).cast_const();
         // SAFETY: the range is mapped in one piece for as long as the ring lives, and by the caller's promise it is not
         // written meanwhile.
         unsafe { std::slice::from_raw_parts(at, self.len()) }
@@ -147,7 +147,7 @@ impl View {
             && self.ring.ptr_eq(hold.ring())
             && hold.position() <= self.from
             && self.to <= self.ring.head();
-        let at = self.ring.shared().memory.at(self.from).cast_const();
+        let at = self.ring.shared().memory().at(self.from).cast_const();
         // SAFETY: checked here and promised by the caller as for `as_slice`; the borrowed hold keeps the memory.
         held.then(|| unsafe { std::slice::from_raw_parts(at, self.len()) })
     }

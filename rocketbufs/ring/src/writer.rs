@@ -13,6 +13,7 @@
 use std::collections::VecDeque;
 
 use crate::Position;
+use crate::backing::Memory;
 use crate::control::Gap;
 use crate::memory::page_bytes;
 use crate::ring::Ring;
@@ -135,7 +136,7 @@ impl Ring {
 impl Writer {
     fn new(ring: Ring) -> Writer {
         #[cfg(not(loom))]
-        if let Some(region) = ring.shared().memory.own_region() {
+        if let Some(region) = ring.shared().origin().own_region() {
             region.publish_in_place();
         }
         let head = ring.head();
@@ -166,6 +167,19 @@ impl Writer {
     #[inline]
     pub fn head(&self) -> Position {
         self.head
+    }
+
+    /// Whether claims are open that were neither delivered nor returned.
+    #[cfg(not(loom))]
+    pub(crate) fn has_open_claims(&mut self) -> bool {
+        self.reclaim().is_err() || !self.claims.is_empty()
+    }
+
+    /// Goes on with the room of a ring that has grown.
+    #[cfg(not(loom))]
+    pub(crate) fn see_horizon(&mut self) {
+        let granted = self.ring.horizon();
+        self.horizon = self.ring.shared().reach_to(self.head, granted);
     }
 
     /// Takes the next `size` bytes of the log. Their content is arbitrary until written.
@@ -232,11 +246,11 @@ impl Writer {
         let shared = self.ring.shared();
         // The hole first: a reader that sees the new boundary must find it.
         shared.add_gap(Gap { from: self.head, to });
-        shared.index.record(to);
+        shared.index().record(to);
         (self.head, self.next) = (to, to);
         shared.publish(to, to);
         let granted = self.ring.horizon();
-        self.horizon = if shared.shape.flow_control { shared.reach_to(to, granted) } else { granted };
+        self.horizon = if shared.shape().flow_control { shared.reach_to(to, granted) } else { granted };
         self.wake_watchers();
         Ok(())
     }
@@ -252,24 +266,24 @@ impl Writer {
         if size == 0 {
             return Ok(self.next);
         }
-        let most = self.ring.shared().shape.max_delivery.min(self.horizon - self.next);
+        let layout = self.ring.shared().layout.newest();
+        let most = layout.shape.max_delivery.min(self.horizon - self.next);
         if size > most || !self.claims.is_empty() {
             return self.append_slowly(parts, size);
         }
-        self.fill(parts);
+        self.fill(&layout.memory, parts);
         #[cfg(not(loom))]
-        self.ring.shared().memory.prepare(self.next, size as usize);
+        layout.memory.prepare(self.next, size as usize);
         let (from, end) = (self.next, self.next + size);
-        (self.next, self.head) = (end, end);
         #[cfg(not(loom))]
         if size <= SMALL_PAYLOAD_BYTES as u64
             && self.notifier.wants_small_payload(&self.ring.shared().watchers)
         {
             self.ring.shared().publish_small_payload(end, parts);
         }
-        let shared = self.ring.shared();
-        shared.index.record(end);
-        shared.publish(from, end);
+        layout.index.record(end);
+        (self.next, self.head) = (end, end);
+        self.ring.shared().publish(from, end);
         self.wake_watchers();
         Ok(end)
     }
@@ -285,7 +299,7 @@ impl Writer {
     fn append_slowly(&mut self, parts: &[&[u8]], size: u64) -> Result<Position, ClaimError> {
         self.reclaim()?;
         let end = self.admit(size)?;
-        self.fill(parts);
+        self.fill(self.ring.shared().memory(), parts);
         self.next = end;
         self.claims.push_back(Slot { end, delivered: true });
         self.publish();
@@ -294,13 +308,13 @@ impl Writer {
 
     /// Writes the parts at `next`. The caller has checked that they fit below the horizon.
     #[inline(always)]
-    fn fill(&self, parts: &[&[u8]]) {
+    fn fill(&self, memory: &Memory, parts: &[&[u8]]) {
         let mut at = self.next;
         for part in parts {
             // SAFETY: `[next, horizon)` belongs to this writer alone: it is neither published nor claimed, and
             // with flow control no reader holds the previous bytes. Without, readers discard what they read
             // there, because the horizon was announced first.
-            unsafe { self.ring.shared().memory.write(at, part) };
+            unsafe { memory.write(at, part) };
             at += part.len() as u64;
         }
     }
@@ -308,7 +322,7 @@ impl Writer {
     /// The end of the next claim, of `size` bytes, if there is room for it.
     fn admit(&mut self, size: u64) -> Result<Position, ClaimError> {
         let shared = self.ring.shared();
-        let shape = &shared.shape;
+        let shape = &shared.shape();
         if size > shape.max_delivery {
             return Err(ClaimError::TooLarge { size, max_delivery: shape.max_delivery });
         }
@@ -346,7 +360,7 @@ impl Writer {
         let shared = self.ring.shared();
         let (before, mut last) = (self.head, self.head);
         while let Some(slot) = self.claims.pop_front_if(|slot| slot.delivered) {
-            shared.index.record(slot.end);
+            shared.index().record(slot.end);
             last = std::mem::replace(&mut self.head, slot.end);
             self.first += 1;
         }
@@ -357,7 +371,7 @@ impl Writer {
             {
                 let mut bytes = [0; SMALL_PAYLOAD_BYTES];
                 let bytes = &mut bytes[..(self.head - last) as usize];
-                shared.memory.read(last, bytes);
+                shared.memory().read(last, bytes);
                 shared.publish_small_payload(self.head, &[bytes]);
             }
             shared.publish(last, self.head);
@@ -410,7 +424,7 @@ fn lost_bit(number: u64) -> u64 {
 impl Claim {
     /// The claimed bytes. Their content before they are written is arbitrary.
     pub fn bytes(&mut self) -> &mut [u8] {
-        let at = self.ring.shared().memory.at(self.from);
+        let at = self.ring.shared().memory().at(self.from);
         // SAFETY: `len` bytes from there are mapped in one piece for as long as the claim's ring lives. They were
         // claimed once, are above the head and below the horizon: this claim alone may touch them. (Readers of an
         // overwritable ring may look at what was there before; they use volatile loads and discard the result.)

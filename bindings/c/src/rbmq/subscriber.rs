@@ -232,7 +232,7 @@ pub extern "C" fn rbmq_subscriber_connect(
             Duration::ZERO => builder.name(name),
             hold => builder.durable(name, hold),
         };
-        set!(builder, given: ring_bytes, batch_bytes, budget_bytes);
+        set!(builder, given: ring_bytes, batch_bytes, budget_bytes, max_message_bytes);
         if !given.config.is_null() {
             builder = builder.config(exclusive::<Config>(given.config)?.clone());
         }

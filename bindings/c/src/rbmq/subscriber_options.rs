@@ -52,6 +52,8 @@ pub struct rbmq_subscriber_options {
     pub context: *const rb_context,
     /// How the client logs in; NULL: not at all. Read during the call.
     pub login: *const rbmq_login,
+    /// The largest message in bytes for which the ring of a topic grows when it comes; 0: 64 MiB.
+    pub max_message_bytes: u64,
 }
 
 // SAFETY: integers, pointers and `rb_bool`s, and the first field is the size.

@@ -160,6 +160,11 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("OutBuffer.context", "the program has it"),
     ("OutBuffer.room", "rb_buffer_notify_room, and the descriptor of the rOut"),
     ("OutWriter.buffer", "the program has it"),
+    (
+        "OutWriter.grow",
+        "for libraries that do not know how large their messages will be, as that of RBMQ, whose topics grow by themselves",
+    ),
+    ("Conn.peer_grows", "as OutWriter.grow"),
     ("ROut.context", "the program has it"),
     ("SecretKey.as_bytes", "the structure has them"),
     ("SecretKey.from_bytes", "the structure has them"),
@@ -174,6 +179,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("Subscriber.into_stream", "rbmq_subscriber_fd"),
     ("TopicWriter.epoch", "for gateways in the process of the broker, which are written in Rust"),
     ("TopicWriter.free_bytes", "a call with RB_NO_WAIT"),
+    ("TopicWriter.largest_delivery_bytes", "the error of a message that is too large says it"),
     (
         "TopicWriter.has_ended",
         "for programs that open topics for others, as gateways do; RBMQ_PUBLISHER_TOPIC_REFUSED tells of one",

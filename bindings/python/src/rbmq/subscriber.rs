@@ -106,7 +106,7 @@ impl Subscriber {
     /// settings or the path of a file. With a `context` the subscriber shares its memory and its threads.
     #[new]
     #[pyo3(signature = (addr, *, name="", hold=None, confirm_consumed=false, until_ended=false, slow=None, ring_bytes=None,
-        batch_bytes=None, budget_bytes=None, config=None, context=None, user=None, password=None, token=None, allow_plaintext=false))]
+        batch_bytes=None, budget_bytes=None, max_message_bytes=None, config=None, context=None, user=None, password=None, token=None, allow_plaintext=false))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
         py: Python<'_>,
@@ -119,6 +119,7 @@ impl Subscriber {
         ring_bytes: Option<u64>,
         batch_bytes: Option<u64>,
         budget_bytes: Option<u64>,
+        max_message_bytes: Option<u64>,
         config: Option<&Bound<'_, PyAny>>,
         context: Option<&Bound<'_, Context>>,
         user: Option<&str>,
@@ -141,7 +142,7 @@ impl Subscriber {
         if let Some(slow) = slow {
             builder = builder.slow(options::slow_policy(slow)?);
         }
-        given!(builder; ring_bytes, batch_bytes, budget_bytes);
+        given!(builder; ring_bytes, batch_bytes, budget_bytes, max_message_bytes);
         let to = addr.to_owned();
         let subscriber =
             times::interruptible(py, move || builder.connect(&to))?.or_raise(py, "ConnectError")?;

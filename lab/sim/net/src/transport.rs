@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use rocketring::{Position, RingReceiver, Trimmed};
+use rocketring::{GrowError, Pool, Position, RingReceiver, Trimmed};
 
 use crate::clock::{Clock, Kind};
 use crate::config::Mode;
@@ -126,6 +126,21 @@ impl Transport for SimTransport {
             return None;
         }
         self.with(conn, |_, conn, side| Some(conn.ends[side].receivers.get_mut(&wire)?.receiver.trim(keep)))?
+    }
+
+    fn grow(
+        &mut self,
+        conn: ConnId,
+        wire: WireId,
+        pool: &Pool,
+        max_delivery: u64,
+    ) -> Option<Result<(), GrowError>> {
+        if self.promises().one_sided {
+            return None;
+        }
+        self.with(conn, |_, conn, side| {
+            Some(conn.ends[side].receivers.get_mut(&wire)?.receiver.grow(pool, max_delivery))
+        })?
     }
 
     fn room(&self, conn: ConnId) -> u64 {

@@ -175,6 +175,13 @@ impl Admission {
         self.charge(conn, &[(Resource::Topics, 1), (Resource::RingBytes, ring_bytes)])
     }
 
+    /// Whether a quota counts the rings of a client.
+    pub(super) fn counts_rings(&self, conn: u64) -> bool {
+        let state = self.lock();
+        let mut whom = state.clients.get(&conn).into_iter().flat_map(|client| client.whom.iter());
+        whom.any(|who| state.quotas.counts(who, Resource::RingBytes))
+    }
+
     /// The buffer of a publisher was accepted. The charge counts until [`Admission::removed`].
     pub(super) fn keep_buffer(&self, out_bid: Bid, charge: Charge) {
         if let Some(topic) = self.lock().topics.get_mut(&out_bid) {

@@ -8,6 +8,7 @@ mod gate;
 mod halfopen;
 mod kept;
 mod kept_model;
+mod large;
 mod memory;
 mod merge;
 mod merge_confirm;

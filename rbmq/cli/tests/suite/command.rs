@@ -335,15 +335,17 @@ fn a_line_that_is_too_long_is_reported() {
     let broker = BrokerProcess::start();
     let mut text = lines("short", 2);
     text.push_str(&"x".repeat(300_000));
-    let outcome = broker.publish("t", text.as_bytes()).finish();
+    let outcome = broker.publish("t --max-message-bytes 100k", text.as_bytes()).finish();
     assert_eq!(outcome.status.code(), Some(1));
-    assert!(outcome.stderr.contains("line 3 has more than 262140 bytes"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("line 3 has more than 102400 bytes"), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("--max-message-bytes"), "{}", outcome.stderr);
     for larger in
         ["--ring-bytes 2M", "--max-message-bytes 300k", "--ring-bytes 4k --max-message-bytes 300000"]
     {
         broker.publish_all(&format!("t {larger}"), text.as_bytes());
     }
+    // Without any of them as well.
+    broker.publish_all("t", text.as_bytes());
 }
 
 #[test]

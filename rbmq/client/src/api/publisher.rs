@@ -80,8 +80,9 @@ option_setters::setters! { TopicOptions:
     /// `buffers.size_bytes` of the configuration (1 MiB).
     ring_bytes(bytes: u64) = Some(bytes);
     /// The largest delivery in bytes, including 4 bytes of header for each record. The ring has room for at least two such
-    /// deliveries, whatever [`TopicOptions::ring_bytes`] says. Default: a quarter of the ring. Large messages are fastest in a
-    /// ring of a few of them, which stays in the processor's cache.
+    /// deliveries, whatever [`TopicOptions::ring_bytes`] says. Default: a quarter of the ring, and more once a larger record is
+    /// published, up to the broker's `max_message_bytes`. Large messages are fastest in a ring of a few of them, which stays in the
+    /// processor's cache.
     max_delivery_bytes(bytes: u64) = Some(bytes);
     /// Whether records (the default) or plain bytes are published.
     framing(framing: Framing);
@@ -104,6 +105,14 @@ option_setters::setters! { TopicOptions:
 }
 
 impl TopicOptions {
+    fn buffer(&self, config: &Config) -> BufferOptions {
+        let ring_bytes = self.ring_bytes.unwrap_or(config.buffers.size_bytes);
+        BufferOptions::new()
+            .size_bytes(ring_bytes.max(self.max_delivery_bytes.unwrap_or(0).saturating_mul(2)))
+            .max_delivery_bytes(self.max_delivery_bytes)
+            .keep_until_delivered(self.keep_until_delivered)
+    }
+
     /// What the log of a space has otherwise than these options want.
     fn differ_from(&self, log: &SpaceLog) -> Option<String> {
         let state = &log.state;
@@ -116,8 +125,8 @@ impl TopicOptions {
         if self.min_subscribers != state.min_subscribers {
             return Some(format!("min_subscribers = {}", state.min_subscribers));
         }
-        let wanted = self.max_delivery_bytes.filter(|wanted| *wanted > state.max_delivery_bytes);
-        wanted.map(|_| format!("max_delivery_bytes = {}", state.max_delivery_bytes))
+        let wanted = self.max_delivery_bytes.filter(|wanted| *wanted > state.max_delivery_bytes());
+        wanted.map(|_| format!("max_delivery_bytes = {}", state.max_delivery_bytes()))
     }
 }
 
@@ -364,6 +373,7 @@ impl Answers {
     /// The topic that a message is about, if it is at the broker that says so; none if no broker sends this.
     fn about(&self, message: &Control, place: PlaceId) -> Result<Option<Arc<TopicState>>, Bid> {
         let (Control::Created { bid }
+        | Control::Largest { bid, .. }
         | Control::Refused { bid, .. }
         | Control::Ended { bid, .. }
         | Control::Stored { bid, .. }
@@ -385,6 +395,9 @@ impl Answers {
             Control::Created { .. } => {
                 topic.on_created();
                 ask(topic.confirmations.on_created());
+            }
+            Control::Largest { max_delivery_bytes, .. } => {
+                topic.largest_bytes.store(max_delivery_bytes, Ordering::Relaxed);
             }
             Control::Refused { code: RefuseCode::Elsewhere, reason, .. } => {
                 if let Some(publisher) = self.publisher() {
@@ -591,18 +604,13 @@ impl Publisher {
         if let Some(over) = shared.connection.over() {
             return Err(TopicEnd::Over(over).of_open(topic));
         }
-        let ring_bytes = options.ring_bytes.unwrap_or(self.context.config().buffers.size_bytes);
-        let ring_bytes = ring_bytes.max(options.max_delivery_bytes.unwrap_or(0).saturating_mul(2));
         let bid = self.next_bid.fetch_add(1, Ordering::Relaxed);
         // The end of the context, which may come meanwhile, is told to the connection before buffers end by it.
         let no_buffer = |source| match shared.connection.over() {
             Some(over) => TopicEnd::Over(over).of_open(topic.clone()),
             None => TopicOpenError::Buffer { topic: topic.clone(), source },
         };
-        let buffer = BufferOptions::new()
-            .size_bytes(ring_bytes)
-            .max_delivery_bytes(options.max_delivery_bytes)
-            .keep_until_delivered(options.keep_until_delivered);
+        let buffer = options.buffer(self.context.config());
         let buffer = shared.out.create_buffer_with(bid, buffer).map_err(no_buffer)?;
         let writer = buffer.writer().map_err(no_buffer)?;
         let info = buffer.info().ok_or(BufferError::NoSuchBuffer(bid)).map_err(no_buffer)?;
@@ -613,7 +621,9 @@ impl Publisher {
             bid,
             framing: options.framing,
             ring_bytes: info.capacity_bytes,
-            max_delivery_bytes: info.max_delivery_bytes,
+            max_delivery_bytes: AtomicU64::new(info.max_delivery_bytes),
+            grows: options.max_delivery_bytes.is_none() && space.is_none(),
+            largest_bytes: AtomicU64::new(0),
             min_subscribers: options.min_subscribers,
             stopped: AtomicBool::new(options.min_subscribers > 0),
             confirmations: Arc::new(Confirmations::new(max_confirmations, options.min_subscribers)),

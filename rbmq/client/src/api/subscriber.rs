@@ -33,6 +33,9 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The budget of a subscriber that sets none.
 const BUDGET_BYTES: u64 = 64 << 20;
 
+/// The largest message for which rings grow by default: as much as brokers take by default.
+const MAX_MESSAGE_BYTES: u64 = 64 << 20;
+
 /// Receives topics from a broker. The subscriber reconnects by itself and resumes where it stopped. The subscriber reports
 /// messages that were lost in between.
 ///
@@ -137,6 +140,7 @@ impl SubscriberBuilder {
             batch_bytes: self.batch_bytes.unwrap_or(ring_bytes / 4),
             // A durable subscriber misses nothing.
             confirm_consumed: self.options.confirm_consumed || durable,
+            max_message_bytes: self.max_message_bytes.unwrap_or(MAX_MESSAGE_BYTES),
             budget: Some(Budget::new(self.budget_bytes.unwrap_or(BUDGET_BYTES))),
             ..self.options
         };

@@ -19,7 +19,7 @@ use crate::ground::error::ReceiveError;
 use crate::ground::options::{SlowPolicy, StartFrom, SubscriberOptions};
 use crate::state::event::{Notice, RefusedFilter};
 use crate::subscriptions::{Begin, Effect, HandedOut, Subscribe, Subscriptions};
-use crate::wire::{Control, ReplayFrom, TopicFilter};
+use crate::wire::{Control, RECORD_HEADER_BYTES, ReplayFrom, TopicFilter};
 
 /// The driver.
 pub(crate) struct SubscriptionDriver {
@@ -389,6 +389,7 @@ impl SubscriberOptions {
         let confirm = if self.confirm_consumed { ConfirmMode::OnConsume } else { ConfirmMode::OnArrival };
         SubscribeOptions::new()
             .size_bytes(self.ring_bytes.max(to.max_delivery_bytes.saturating_mul(2)))
+            .max_size_bytes(ring_for(self.max_message_bytes))
             .start(to.begin.start())
             .policy(to.policy)
             .max_lag_bytes(self.slow.max_lag_bytes().filter(|_| !to.replay))
@@ -399,4 +400,10 @@ impl SubscriberOptions {
             .covered_from(to.covered_from)
             .budget(self.budget.clone().filter(|_| !to.named))
     }
+}
+
+/// The ring of messages of up to so many bytes.
+fn ring_for(max_message_bytes: u64) -> u64 {
+    let deliveries = max_message_bytes.saturating_add(RECORD_HEADER_BYTES as u64).saturating_mul(2);
+    deliveries.checked_next_power_of_two().unwrap_or(deliveries)
 }

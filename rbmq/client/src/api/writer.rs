@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use rocketbufs::{Epoch, OutBuffer, OutSegment, Position, Progress, SegmentError, WaitError};
+use rocketbufs::{Epoch, GrowError, OutBuffer, OutSegment, Position, Progress, SegmentError, WaitError};
 
 use crate::ground::deadline::Deadline;
 use crate::ground::error::{Over, PublishError, PublisherWaitError, TopicEnd};
@@ -57,7 +57,7 @@ impl TopicWriter {
         id: u64,
         max_confirmations: usize,
     ) -> Self {
-        let max_delivery = state.max_delivery_bytes;
+        let max_delivery = state.max_delivery_bytes();
         Self { shared, state, output, max_delivery, topic, id, max_confirmations, pushed: Vec::new() }
     }
 
@@ -86,7 +86,19 @@ impl TopicWriter {
         self.max_delivery
     }
 
+    /// The largest delivery that the broker takes, for which the rings grow when it comes: a record with its header. Not smaller than
+    /// [`TopicWriter::max_delivery_bytes`], which is what fits without that.
+    pub fn largest_delivery_bytes(&self) -> u64 {
+        match self.output {
+            Output::Own(_) => self.state.largest_bytes(),
+            Output::Shared { .. } => self.max_delivery,
+        }
+    }
+
     /// Publishes one record. Waits without a limit while the ring is full. Returns the position behind the record.
+    ///
+    /// A record that is larger than the ring was made for, up to the broker's `max_message_bytes`, lets the rings of the topic grow: here, at the
+    /// brokers, and at the subscribers. They stay so large; memory that is not in use is given back.
     ///
     /// # Errors
     /// The record is too large, the topic has another framing, or the broker refuses the topic after a reconnect. Then nothing
@@ -527,9 +539,37 @@ impl TopicWriter {
                 Ok(done) => return Ok(done),
                 Err(SegmentError::TimedOut | SegmentError::Full) if over => return Err(self.timed_out()),
                 Err(SegmentError::TimedOut | SegmentError::Full) => {}
+                Err(SegmentError::TooLarge { .. }) if self.grow(size)? => {}
                 Err(error) => return Err(self.refused(size, &error)),
             }
         }
+    }
+
+    /// Lets the ring grow for a delivery of `size` bytes. False if the broker takes none so large, or the ring cannot grow.
+    #[cold]
+    pub(crate) fn grow(&mut self, size: u64) -> Result<bool, PublishError> {
+        let largest = self.largest_delivery_bytes();
+        let Output::Own(writer) = &mut self.output else { return Ok(false) };
+        if size > largest || size <= self.max_delivery {
+            return Ok(false);
+        }
+        // Sizes that increase little by little do not make the ring grow each time.
+        let max_delivery = size.max(self.max_delivery.saturating_mul(2)).min(largest);
+        match writer.grow(max_delivery) {
+            Ok(()) => {}
+            Err(GrowError::Fixed) => {
+                // Others map the ring. What fits is what there may be.
+                self.state.largest_bytes.store(0, Ordering::Relaxed);
+                return Ok(false);
+            }
+            Err(error) => {
+                let text = format!("the ring does not grow for a message of {size} bytes: {error}");
+                return Err(PublishError::Buffer(text));
+            }
+        }
+        self.max_delivery = max_delivery;
+        self.state.max_delivery_bytes.store(max_delivery, Ordering::Relaxed);
+        Ok(true)
     }
 
     /// Why the framework gives no segment of `size` bytes.
@@ -538,7 +578,7 @@ impl TopicWriter {
             SegmentError::TooLarge { max, .. } => {
                 let header =
                     if self.state.framing == Framing::Records { RECORD_HEADER_BYTES as u64 } else { 0 };
-                let max = max.saturating_sub(self.attributes_bytes());
+                let max = self.largest_delivery_bytes().max(*max).saturating_sub(self.attributes_bytes());
                 PublishError::TooLarge { size: size.saturating_sub(header), max }
             }
             SegmentError::Closed if let Some(end) = self.state.end() => end.of_publish(),

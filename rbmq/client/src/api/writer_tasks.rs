@@ -120,6 +120,7 @@ impl TopicWriter {
             match attempt(&mut self.output) {
                 Ok(done) => return Ok(done),
                 Err(SegmentError::Full) => {}
+                Err(SegmentError::TooLarge { .. }) if self.grow(size)? => continue,
                 Err(error) => return Err(self.refused(size, &error)),
             }
             let mut room = pin!(self.output.buffer().room());

@@ -165,7 +165,8 @@ pub enum PublishError {
     /// The record does not fit into a delivery of this topic.
     #[error(
         "a record of {size} bytes is too large: with its header of 4 a delivery of this topic has at most \
-             {max}; open the topic with a larger max_delivery_bytes"
+             {max}; have the broker take larger messages (broker.max_message_bytes), or open the topic with a larger \
+             max_delivery_bytes"
     )]
     TooLarge {
         /// The size of the record.

@@ -90,6 +90,8 @@ pub(crate) struct SubscriberOptions {
     pub(crate) until_ended: bool,
     /// Shared by the rings of topics that only patterns match.
     pub(crate) budget: Option<Budget>,
+    /// The largest message for which rings grow.
+    pub(crate) max_message_bytes: u64,
 }
 
 /// Options of a [`Subscriber`](crate::Subscriber). They apply to all of its topics.
@@ -101,6 +103,7 @@ pub struct SubscriberBuilder {
     pub(crate) ring_bytes: Option<u64>,
     pub(crate) batch_bytes: Option<u64>,
     pub(crate) budget_bytes: Option<u64>,
+    pub(crate) max_message_bytes: Option<u64>,
     pub(crate) login: Login,
 }
 
@@ -145,6 +148,9 @@ option_setters::setters! { SubscriberBuilder:
     /// name before a pattern matched it has a ring of its own. While received messages that are not consumed fill the budget,
     /// the other topics wait. Topics whose deliveries need a larger ring than the budget are refused.
     budget_bytes(bytes: u64) = Some(bytes);
+    /// The largest message in bytes for which the ring of a topic grows when it comes, to more than twice that. Default: 64 MiB, as much as
+    /// brokers take by default. A topic with larger messages ends with an error. Rings that come from the budget do not grow.
+    max_message_bytes(bytes: u64) = Some(bytes);
     /// The framework's configuration, for a context that belongs to this subscriber.
     config(config: Config);
     /// Shares the memory and the threads of an existing context. The configuration of that context applies.

@@ -317,6 +317,6 @@ fn append_to_space(
 ) -> Result<Position, SegmentError> {
     let header = record_header_with(attributes, record.len());
     let header = header
-        .ok_or(SegmentError::TooLarge { size: record.len() as u64, max: log.state.max_delivery_bytes })?;
+        .ok_or(SegmentError::TooLarge { size: record.len() as u64, max: log.state.max_delivery_bytes() })?;
     log.append(&[&header, attributes.as_bytes(), record])
 }

@@ -1,7 +1,7 @@
 //! The state of a publisher's topics, shared with their writers, the callbacks of the framework and the reconnecting thread.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::{self, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -53,7 +53,12 @@ pub(crate) struct TopicState {
     pub(crate) bid: Bid,
     pub(crate) framing: Framing,
     pub(crate) ring_bytes: u64,
-    pub(crate) max_delivery_bytes: u64,
+    /// The largest delivery of the ring as it is now.
+    pub(crate) max_delivery_bytes: AtomicU64,
+    /// Whether the ring grows for larger deliveries: its user has not said how large they are.
+    pub(crate) grows: bool,
+    /// The largest delivery for which the ring may grow, as the broker says; 0: none.
+    pub(crate) largest_bytes: AtomicU64,
     pub(crate) min_subscribers: u32,
     /// Whether publishing must look at `state` first: the topic is refused or over, or has too few subscribers. Read for every record;
     /// written under the lock of `state`.
@@ -161,7 +166,7 @@ impl TopicState {
             bid: self.bid,
             framing: self.framing,
             ring_bytes: self.ring_bytes,
-            max_delivery_bytes: self.max_delivery_bytes,
+            max_delivery_bytes: self.max_delivery_bytes(),
             min_subscribers: self.min_subscribers,
             topic: self.topic.clone(),
         };
@@ -176,6 +181,17 @@ impl TopicState {
             // The next connection sends the request again.
             Err(error) => debug!("the request for topic '{}' was not sent: {error}", self.topic),
         }
+    }
+
+    /// The largest delivery of the ring as it is now.
+    pub(crate) fn max_delivery_bytes(&self) -> u64 {
+        self.max_delivery_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The largest delivery that there may be, for which the ring grows.
+    pub(crate) fn largest_bytes(&self) -> u64 {
+        let largest = if self.grows { self.largest_bytes.load(Ordering::Relaxed) } else { 0 };
+        largest.max(self.max_delivery_bytes())
     }
 
     /// The broker that has the topic, or is asked for it.
@@ -424,7 +440,9 @@ mod tests {
             bid: 1,
             framing: Framing::Records,
             ring_bytes: 1 << 16,
-            max_delivery_bytes: 1 << 10,
+            max_delivery_bytes: AtomicU64::new(1 << 10),
+            grows: true,
+            largest_bytes: AtomicU64::new(0),
             min_subscribers: 0,
             stopped: AtomicBool::new(false),
             confirmations: Arc::new(Confirmations::new(0, 0)),

@@ -526,8 +526,8 @@ fn waits_report_the_missing_part() {
     let mut topic = Publisher::connect(&broker.addr()).unwrap().topic("t").unwrap();
     let error = topic.wait_subscribers(2, Some(Duration::from_millis(20))).unwrap_err();
     assert!(matches!(error, PublisherWaitError::TooFewSubscribers { present: 0, wanted: 2, .. }));
-    let too_large = topic.publish(&vec![0; 1 << 20]).unwrap_err();
-    assert_eq!(too_large, PublishError::TooLarge { size: 1 << 20, max: 256 << 10 });
+    let too_large = topic.publish(&vec![0; (64 << 20) + 1]).unwrap_err();
+    assert_eq!(too_large, PublishError::TooLarge { size: (64 << 20) + 1, max: (64 << 20) + 4 });
     assert!(topic.publish(&vec![0; (256 << 10) - 4]).is_ok());
 }
 

@@ -215,7 +215,7 @@ fn an_unpublishable_message_is_an_error() {
         let mut subscriber = subscriber(&broker.addr(), "t").await;
         topic.publish_async(b"hello").await.unwrap();
         assert_eq!(subscriber.recv_async().await.unwrap().unwrap().bytes, b"hello");
-        let error = topic.publish_async(&vec![0; 1 << 16]).await.unwrap_err();
+        let error = topic.publish_async(&vec![0; (64 << 20) + 1]).await.unwrap_err();
         assert!(matches!(error, PublishError::TooLarge { .. }), "{error}");
         assert!(publisher.topic_async("not/a/#/topic").await.is_err());
         assert!(Subscriber::connect_async("127.0.0.1:1").await.is_err());

@@ -56,6 +56,8 @@ fn control() -> impl Strategy<Value = Control> {
             }
         ),
         any::<u32>().prop_map(|bid| Control::Created { bid }),
+        any::<(u32, u64)>()
+            .prop_map(|(bid, max_delivery_bytes)| Control::Largest { bid, max_delivery_bytes }),
         (any::<u32>(), code(), ".{0,80}").prop_map(|(bid, code, reason)| Control::Refused {
             bid,
             code,

@@ -206,6 +206,12 @@ impl Conn {
         lock(&self.shared.state).peer_instance
     }
 
+    /// Whether the other end follows a buffer whose ring grows ([`OutWriter::grow`](crate::OutWriter::grow)). False until its hello
+    /// was read.
+    pub fn peer_grows(&self) -> bool {
+        self.shared.peer_capabilities() & crate::proto::GROWS != 0
+    }
+
     /// The largest of the application's control messages that both ends take (`limits.max_control_bytes`). The limit may be
     /// smaller once the other end's hello was read.
     pub fn max_control_bytes(&self) -> usize {

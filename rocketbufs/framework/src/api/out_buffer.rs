@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{self, Poll, Waker};
 use std::time::Duration;
 
-use rocketring::Writer;
+use rocketring::{GrowError, Writer};
 
 use crate::api::context::Context;
 use crate::api::segment;
@@ -350,6 +350,33 @@ impl OutWriter {
             at += part.len();
         }
         self.deliver(segment, size, None).map_err(|_| SegmentError::Closed)
+    }
+
+    /// Gives the ring memory for deliveries of up to `max_delivery` bytes: twice that, rounded up to a power of two. Everything stays
+    /// in the ring, and positions go on. Subscribers are told before the first larger delivery, and their rings grow
+    /// ([`SubscribeOptions::max_size_bytes`](crate::SubscribeOptions::max_size_bytes)); the subscription of one that cannot ends as refused.
+    ///
+    /// ```
+    /// use rocketbufs::{Config, Context, ROut};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let ctx = Context::new(Config::default())?;
+    /// let out = ROut::new(&ctx);
+    /// let mut writer = out.create_buffer(1, 64 << 10)?.writer()?;
+    /// assert!(writer.append(&[&[7; 100_000]]).is_err());
+    /// writer.grow(100_000)?;
+    /// writer.append(&[&[7; 100_000]])?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Segments are open, there is no memory, or the ring is one that cannot grow: others map it (transport `shm`), an adapter knows
+    /// it (`rdma`), or it has no flow control. The ring is as it was.
+    pub fn grow(&mut self, max_delivery: u64) -> Result<(), GrowError> {
+        match &mut self.writer {
+            Some(writer) => writer.grow(&self.buffer.inner.pool, max_delivery),
+            None => Err(GrowError::Fixed),
+        }
     }
 
     /// As [`OutWriter::append`], waiting for room at most `timeout` (`None`: no limit).

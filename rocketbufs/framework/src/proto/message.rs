@@ -16,6 +16,8 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"RKTB");
 pub const VERSION: u16 = 1;
 /// The oldest version that this build speaks.
 pub const MIN_VERSION: u16 = 1;
+/// A capability: this end understands GROWN.
+pub const GROWS: u32 = 1;
 /// The most bytes of an application's hello: room for the token of an issuer.
 pub const MAX_HELLO_BYTES: usize = 4096;
 /// The most bytes of a subscription's name.
@@ -30,7 +32,7 @@ pub struct Hello {
     pub min_version: u16,
     /// The newest version spoken (in WELCOME: the version chosen).
     pub max_version: u16,
-    /// A bit set of optional features; unknown bits are ignored. Version 1 defines none.
+    /// A bit set of optional features ([`GROWS`]); unknown bits are ignored.
     pub capabilities: u32,
     /// The random name of this process's endpoint.
     pub instance: u128,
@@ -71,7 +73,7 @@ pub struct Subscribe {
     pub wire: WireId,
     /// The buffer.
     pub bid: Bid,
-    /// The capacity of the receiver's ring, in bytes.
+    /// The capacity of the receiver's ring, in bytes: the one that it has, or the largest that it takes when deliveries need it.
     pub capacity: u64,
     /// The sender's treatment of a slow receiver.
     pub policy: Policy,
@@ -256,6 +258,14 @@ pub enum Message {
         /// The end of the grant.
         at: Position,
     },
+    /// Sender to receiver: deliveries of up to so many bytes follow, which need a ring of twice that. Sent only to a receiver that
+    /// has asked with such a capacity, and has the capability.
+    Grown {
+        /// The subscription.
+        wire: WireId,
+        /// The largest delivery, in bytes.
+        max_delivery: u64,
+    },
     /// Sender to receiver: the log continues at `to`; the range before it is lost.
     Lost {
         /// The subscription.
@@ -299,6 +309,7 @@ const CLOSED: u8 = 0x18;
 const GONE: u8 = 0x19;
 const RECALL: u8 = 0x1A;
 const RECALLED: u8 = 0x1B;
+const GROWN: u8 = 0x1C;
 
 impl Message {
     /// Encodes the message, without the transport's header.
@@ -352,6 +363,9 @@ impl Message {
             Self::Recalled { wire, at } => {
                 w.u8(RECALLED).u32(*wire).u64(*at);
             }
+            Self::Grown { wire, max_delivery } => {
+                w.u8(GROWN).u32(*wire).u64(*max_delivery);
+            }
             Self::Lost { wire, from, to } => {
                 w.u8(LOST).u32(*wire).u64(*from).u64(*to);
             }
@@ -396,6 +410,7 @@ impl Message {
             ASK => Self::Ask { wire: wire(&mut r)?, wanted: [r.u64()?, r.u64()?, r.u64()?] },
             RECALL => Self::Recall(wire(&mut r)?),
             RECALLED => Self::Recalled { wire: wire(&mut r)?, at: r.u64()? },
+            GROWN => Self::Grown { wire: wire(&mut r)?, max_delivery: r.u64()? },
             LOST => Self::Lost { wire: wire(&mut r)?, from: r.u64()?, to: r.u64()? },
             CLOSED => Self::Closed { wire: wire(&mut r)?, end: r.u64()? },
             GONE => Self::Gone { wire: wire(&mut r)?, end: r.u64()? },

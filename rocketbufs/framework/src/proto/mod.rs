@@ -16,7 +16,7 @@ mod session;
 pub use coverage::{Coverage, CoveragePart, CoverageParts, MAX_COVERAGE_PARTS};
 pub use credit::{Asked, AskedLevels, Credit, CreditError, PeerCoverage};
 pub use message::{
-    CloseCode, Hello, MAGIC, MAX_HELLO_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES, MIN_VERSION, Message,
+    CloseCode, GROWS, Hello, MAGIC, MAX_HELLO_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES, MIN_VERSION, Message,
     RefuseCode, Start, Subscribe, Subscribed, VERSION,
 };
 pub use receive_subscription::{

@@ -39,6 +39,19 @@ pub enum RefusedError {
         /// The limit.
         max: u64,
     },
+    /// Larger deliveries follow than those for which the ring may grow.
+    #[error(
+        "deliveries of {max_delivery} bytes need a ring of {needed}, and the ring here may have {most}: let it have more \
+         (SubscribeOptions::max_size_bytes; rbmq: max_message_bytes of the subscriber), or have smaller ones published"
+    )]
+    Outgrown {
+        /// The largest ring that the subscription takes, in bytes.
+        most: u64,
+        /// The largest delivery, in bytes.
+        max_delivery: u64,
+        /// The ring that it needs, in bytes.
+        needed: u64,
+    },
     /// The budget here has no room for a ring of twice the largest delivery, rounded up to a power of two.
     #[error(
         "deliveries of up to {max_delivery} bytes need a ring of {least}, twice that rounded up to a power of two; \
@@ -79,7 +92,10 @@ fn explain(code: RefuseCode, a: u64, b: u64) -> String {
     match code {
         RefuseCode::NoSuchBuffer => "the peer has no such buffer".into(),
         RefuseCode::RingTooSmall => {
-            format!("the ring has {a} bytes; this buffer's deliveries need one of at least {b}")
+            format!(
+                "the ring has {a} bytes; this buffer's deliveries need one of at least {b}; let it have more \
+                 (SubscribeOptions::size_bytes or max_size_bytes; rbmq: max_message_bytes of the subscriber)"
+            )
         }
         RefuseCode::PolicyNotAllowed if a != 0 => {
             format!("the policy is not allowed for this buffer: ask for another one (rbmq sub: --policy); allowed: {}", PolicySet::from_bits(a))

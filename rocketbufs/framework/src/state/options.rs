@@ -47,6 +47,7 @@ pub enum ConfirmMode {
 #[derive(Debug, Clone, Default)]
 pub struct SubscribeOptions {
     pub(crate) size_bytes: Option<u64>,
+    pub(crate) max_size_bytes: Option<u64>,
     pub(crate) own_memory: bool,
     pub(crate) max_view_bytes: Option<u64>,
     pub(crate) budget: Option<Budget>,
@@ -87,6 +88,14 @@ impl SubscribeOptions {
         self.policy == Policy::Block && !self.name.is_empty() && !self.hold.is_zero()
     }
 
+    /// The largest capacity that the ring may get, of a power of two.
+    pub(crate) fn max_capacity_bytes(&self) -> u64 {
+        let most = self.max_size_bytes.unwrap_or(0);
+        let capacity = self.capacity_bytes().next_power_of_two();
+        // A limit that is no power of two is not exceeded.
+        if most > capacity { 1 << most.ilog2() } else { capacity }
+    }
+
     /// The requested capacity. `RIn::subscribe_with` inserts the configured one if none was requested.
     pub(crate) fn capacity_bytes(&self) -> u64 {
         self.size_bytes.unwrap_or_default()
@@ -99,6 +108,10 @@ option_setters::setters! {
     /// Capacity of the receiving ring in bytes, rounded up to a power of two. At least twice the buffer's largest delivery.
     /// Default: `buffers.size_bytes`.
     size_bytes(bytes: u64) = Some(bytes);
+    /// The largest ring that the subscription takes, in bytes: the ring grows when larger deliveries need it, with everything in
+    /// it, and does not get smaller again. A subscription of a [`Budget`] leaves it then. Not with transport `rdma`, or where the ring
+    /// is memory of another process. Default: as large as it is at first.
+    max_size_bytes(bytes: u64) = Some(bytes);
     /// Receives into a ring of this process that no other process writes, even where the sender's ring could be mapped
     /// (transport `shm`) or the sender could write by itself (transport `rdma`). The bytes are copied once, and views give
     /// plain slices of them. Default: false.

@@ -231,6 +231,9 @@ impl<T: Transport> Connection<'_, T> {
             Message::Unsubscribed(wire) => self.on_unsubscribed(wire),
             Message::Ask { wire, wanted } => self.with(wire, |incoming| incoming.on_ask(wanted)),
             Message::Recalled { wire, at } => self.with(wire, |incoming| incoming.on_recalled(at)),
+            Message::Grown { wire, max_delivery } => {
+                self.with(wire, |incoming| incoming.on_grown(max_delivery))
+            }
             Message::Lost { wire, from, to } => self.with(wire, |incoming| incoming.on_lost(from, to)),
             Message::Closed { wire, end } => self.with(wire, |incoming| incoming.on_end(End::Closed(end))),
             Message::Gone { wire, end } => self.with(wire, |incoming| incoming.on_end(End::Gone(end))),

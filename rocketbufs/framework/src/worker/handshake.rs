@@ -9,7 +9,7 @@ use rocketnet::Transport;
 use super::connection::{APP_BYTES_PER_FLUSH, Connection, Link, Standing};
 use super::reactor_action::{Outcome, ReactorAction};
 use super::worker_context::LinkPhase;
-use crate::proto::{CloseCode, Hello, MIN_VERSION, Message, Tick, VERSION};
+use crate::proto::{CloseCode, GROWS, Hello, MIN_VERSION, Message, Tick, VERSION};
 use crate::state::error::DownReason;
 use crate::state::in_event::InEvent;
 use crate::state::{Command, ForeignReason, Phase, Role};
@@ -37,7 +37,7 @@ impl<T: Transport> Connection<'_, T> {
         Hello {
             min_version: *versions.start(),
             max_version: *versions.end(),
-            capabilities: 0,
+            capabilities: GROWS,
             instance: self.io.inner.instance,
             heartbeat_ms: self.io.inner.config.session.heartbeat_ms,
             max_control_bytes: self.io.inner.config.limits.max_control_bytes,

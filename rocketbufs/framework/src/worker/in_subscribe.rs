@@ -239,6 +239,11 @@ impl<T: Transport> IncomingSubscription<'_, T> {
             // once.
             return self.leave();
         };
+        let receiver = match self.grow_at_resume(receiver, subscribed.max_delivery) {
+            Ok(Some(receiver)) => receiver,
+            Ok(None) => return self.leave(),
+            Err(error) => return self.end_and_leave(Ending::Refused(error)),
+        };
         self.io.transport.bind(self.line.id, self.wire, receiver);
         self.sub.metered.begin(subscribed.start);
         self.follow();
@@ -292,7 +297,13 @@ fn make_ring(
     let offered = offered.map_err(|error| RefusedError::Memory(error.to_string()))?;
     let capacity = match &offered {
         Some(ring) => ring.capacity(),
-        None => options.capacity_bytes().next_power_of_two(),
+        // The sender has seen the largest one.
+        None => {
+            let needed = subscribed.max_delivery.saturating_mul(2).checked_next_power_of_two();
+            needed
+                .unwrap_or(u64::MAX)
+                .clamp(options.capacity_bytes().next_power_of_two(), options.max_capacity_bytes())
+        }
     };
     let max_delivery = subscribed.max_delivery.min(capacity / 2);
     let retain = match options.retain_bytes {
@@ -365,7 +376,7 @@ fn subscribe_message(subscription: &SubscriptionShared, wire: WireId, bid: Bid, 
     Subscribe {
         wire,
         bid,
-        capacity: options.capacity_bytes().next_power_of_two(),
+        capacity: options.max_capacity_bytes(),
         policy: options.policy,
         own_memory: false,
         start,

@@ -144,6 +144,11 @@ impl<T: Transport> Reactor<T> {
                 let why = connection.disconnect_slow(wire, lag, rule);
                 connection.close(CloseCode::Timeout, &why);
             }
+            ReactorAction::Outgrown { wire, max_delivery } => {
+                self.forward_last(conn);
+                let Some(mut connection) = self.connection(conn) else { return };
+                connection.leave_outgrown(wire, max_delivery);
+            }
             ReactorAction::Forward(source, message) => {
                 self.forward(source);
                 self.at(conn, |connection| connection.on_message(*message, true));

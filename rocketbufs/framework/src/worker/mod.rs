@@ -16,6 +16,7 @@
 //!   * `out_admit`, `out_leave`: how subscriptions of the peer come and go;
 //!   * `in_subscribe`: how subscriptions of this end come and go;
 //! * `reactor_action`: what a connection leaves to the reactor;
+//! * `growing`: rings of subscriptions of this end that get larger deliveries than before;
 //! * `in_linger`: how subscriptions of this end learn that their logs have ended;
 //! * `rate_limit`, `rate_limit_state`: rate limits, which delay what is sent and the credit for what arrives;
 //! * `ticks`: what happens because time passed.
@@ -33,6 +34,7 @@ mod caller_runs;
 pub(crate) mod caller_send;
 mod connection;
 mod follow;
+mod growing;
 mod handshake;
 mod idle;
 mod in_effects;

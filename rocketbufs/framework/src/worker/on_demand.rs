@@ -24,6 +24,11 @@ pub(super) fn allocation(
     let (bytes, max_delivery) = (budget.bytes(), subscribed.max_delivery);
     let twice = max_delivery.saturating_mul(2).max(page_bytes());
     let least = twice.checked_next_power_of_two().unwrap_or(u64::MAX);
+    // Such a subscription has a ring of its own, if it may.
+    let may_grow = subscription.options.max_size_bytes.is_some();
+    if least > bytes && may_grow && least <= subscription.options.max_capacity_bytes() {
+        return Ok(None);
+    }
     if least > bytes {
         return Err(RefusedError::Budget { budget: bytes, max_delivery, least });
     }
@@ -100,6 +105,15 @@ impl<T: Transport> IncomingSubscription<'_, T> {
             return Ok(());
         }
         let mut state = lock(&self.sub.shared.state);
+        if self.sub.shared.options.budget.is_some()
+            && let Some(log) = state.sub.log_mut().filter(|log| log.allocation().is_none())
+        {
+            // It has left the budget meanwhile, and grants the rest again.
+            log.take_back(at);
+            drop(state);
+            self.send_credit();
+            return Ok(());
+        }
         state.sub.on_recalled(at)?;
         let step = state.allocation_at_rest();
         drop(state);

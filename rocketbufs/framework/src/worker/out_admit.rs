@@ -15,8 +15,8 @@ use crate::ground::limits::{Admitted, Asking, PolicySet, SubscriptionLimits};
 use crate::ground::lock::lock;
 use crate::ground::types::{Nanos, Position, WireId};
 use crate::proto::{
-    Begin, CloseCode, Message, Origin, PeerCoverage, PeerSubscription, RefuseCode, SendConfig, SendCursor,
-    Start, Subscribe, Subscribed,
+    Begin, CloseCode, GROWS, Message, Origin, PeerCoverage, PeerSubscription, RefuseCode, SendConfig,
+    SendCursor, Start, Subscribe, Subscribed,
 };
 use crate::state::events::OutEvent;
 use crate::state::{
@@ -141,10 +141,16 @@ impl<T: Transport> Connection<'_, T> {
             restarted,
             without_slot,
             capacity: ring.capacity(),
-            max_delivery: ring.max_delivery(),
+            max_delivery: config.max_delivery,
         };
         self.send(&Message::Subscribed(subscribed));
         Ok(())
+    }
+
+    /// Returns the largest delivery for which the receiver's ring can grow; 0 if it cannot.
+    fn largest_of(&self, subscribe: &Subscribe) -> u64 {
+        let grows = self.link.line.shared.peer_capabilities() & GROWS != 0;
+        if grows { subscribe.capacity / 2 } else { 0 }
     }
 
     /// Returns whether a peer may map the ring. The peer may hold half of it for any time, and the writer
@@ -185,6 +191,9 @@ impl<T: Transport> Connection<'_, T> {
             flow_control: ring.flow_control(),
             max_transfer: max_transfer.max(1),
             keep_until_delivered: buffer.keep_until_delivered,
+            // The ring may have grown since the receiver's was found to be large enough.
+            max_delivery: ring.max_delivery().min(subscribe.capacity / 2),
+            largest: self.largest_of(subscribe),
             maps: None,
         }
     }

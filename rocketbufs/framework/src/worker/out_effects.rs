@@ -186,6 +186,14 @@ impl<T: Transport> OutgoingSubscription<'_, T> {
                 self.enqueue();
                 Ok(true)
             }
+            Some(Step::Grown(max_delivery)) => {
+                self.io.send(self.line, &Message::Grown { wire: self.wire, max_delivery });
+                self.enqueue();
+                Ok(true)
+            }
+            Some(Step::Outgrown(max_delivery)) => {
+                Err(ReactorAction::Outgrown { wire: self.wire, max_delivery })
+            }
             Some(Step::End(end)) => {
                 self.report_end(end);
                 Ok(true)

@@ -114,6 +114,17 @@ impl<T: Transport> Connection<'_, T> {
         why
     }
 
+    /// Ends a subscription whose receiver has no room for the deliveries that follow. Nothing of them was sent.
+    pub(super) fn leave_outgrown(&mut self, wire: WireId, max_delivery: u64) {
+        let Some(out) = self.link.outs.get(&wire) else { return };
+        let (has, needs) = (out.machine.cursor().config().largest, max_delivery);
+        let why = format!("deliveries of {needs} bytes follow, and the receiver takes at most {has}");
+        self.io.transport.detach(self.id(), wire);
+        self.drop_out(wire, &why, false);
+        let (a, b) = (has.saturating_mul(2), needs.saturating_mul(2));
+        self.send(&Message::Refused { wire, code: RefuseCode::RingTooSmall, a, b });
+    }
+
     /// Ends the subscriptions to buffers of an rOut that its application does not allow any more. Others go on.
     pub(super) fn review(&mut self, of: &Arc<ROutShared>) {
         let link = &*self.link;

@@ -13,6 +13,8 @@ pub(super) enum ReactorAction {
     Down(DownReason),
     /// End a subscription that is too slow, and its connection.
     TooSlow { wire: WireId, lag: u64, rule: &'static str },
+    /// End a subscription whose receiver has no room for deliveries of this size. Its connection goes on.
+    Outgrown { wire: WireId, max_delivery: u64 },
     /// Forward confirmations to the sender of the subscription with this slot, and handle the message again.
     Forward(u32, Box<Message>),
     /// Execute the commands that waited until the connection was up, and handle messages that came before

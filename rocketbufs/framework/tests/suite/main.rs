@@ -12,6 +12,7 @@ mod drive;
 mod driven;
 mod ends;
 mod event_queues;
+mod growing;
 mod hostile;
 mod hostile_senders;
 mod idle_ticks;

@@ -103,6 +103,7 @@ fn message() -> impl Strategy<Value = Message> {
         (wire(), any::<[u64; 3]>()).prop_map(|(wire, wanted)| Message::Ask { wire, wanted }),
         wire().prop_map(Message::Recall),
         (wire(), any::<u64>()).prop_map(|(wire, at)| Message::Recalled { wire, at }),
+        (wire(), any::<u64>()).prop_map(|(wire, max_delivery)| Message::Grown { wire, max_delivery }),
         (wire(), any::<(u64, u64)>()).prop_map(|(wire, (from, to))| Message::Lost { wire, from, to }),
         (wire(), any::<u64>()).prop_map(|(wire, end)| Message::Closed { wire, end }),
         (wire(), any::<u64>()).prop_map(|(wire, end)| Message::Gone { wire, end }),

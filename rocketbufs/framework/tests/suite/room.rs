@@ -39,6 +39,8 @@ impl Mapped {
             flow_control: true,
             max_transfer: ring.max_delivery(),
             keep_until_delivered: true,
+            max_delivery: ring.max_delivery(),
+            largest: 0,
             maps: Some(ring.capacity()),
         };
         Self { outbound: SendCursor::new(config, ring.start(), 0), ends: vec![ring.start()], ring, retain }

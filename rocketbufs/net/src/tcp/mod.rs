@@ -63,7 +63,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rocketring::{PeerDoorbell, PeerMapper, Position, Ring, RingReceiver, Trimmed, Waker};
+use rocketring::{GrowError, PeerDoorbell, PeerMapper, Pool, Position, Ring, RingReceiver, Trimmed, Waker};
 use rustix::event::epoll;
 
 pub use certificates::Tls;
@@ -452,6 +452,16 @@ impl Transport for Tcp {
 
     fn trim(&mut self, conn: ConnId, wire: WireId, keep: u64) -> Option<Trimmed> {
         self.conns.get_mut(conn)?.intake.trim(wire, keep)
+    }
+
+    fn grow(
+        &mut self,
+        conn: ConnId,
+        wire: WireId,
+        pool: &Pool,
+        max_delivery: u64,
+    ) -> Option<Result<(), GrowError>> {
+        self.conns.get_mut(conn)?.intake.grow(wire, pool, max_delivery)
     }
 
     fn room(&self, conn: ConnId) -> u64 {

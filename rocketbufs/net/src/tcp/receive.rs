@@ -21,7 +21,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rocketring::{PeerDoorbell, PeerMapper, RingReceiver, Trimmed};
+use rocketring::{GrowError, PeerDoorbell, PeerMapper, Pool, RingReceiver, Trimmed};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{local, sys};
@@ -189,6 +189,11 @@ impl Intake {
     /// Landed bytes have moved the head, so that the rest of the current range goes behind them.
     pub fn trim(&mut self, wire: WireId, keep: u64) -> Option<Trimmed> {
         Some(self.bound.get_mut(&wire)?.receiver.trim(keep))
+    }
+
+    /// As for `trim`: no address in the ring is kept between two reads.
+    pub fn grow(&mut self, wire: WireId, pool: &Pool, max_delivery: u64) -> Option<Result<(), GrowError>> {
+        Some(self.bound.get_mut(&wire)?.receiver.grow(pool, max_delivery))
     }
 
     /// The peer is gone: lands the bytes that it had written and not announced, in rings that it wrote itself.

@@ -4,6 +4,7 @@
 
 mod common;
 mod doorbell;
+mod grow;
 mod marks;
 mod overwrite;
 mod pool;

@@ -25,6 +25,7 @@ fn messages() -> Vec<(&'static str, Control)> {
     };
     vec![
         ("CREATED", Control::Created { bid: 1 }),
+        ("LARGEST", Control::Largest { bid: 1, max_delivery_bytes: u64::MAX }),
         ("ENDED", Control::Ended { bid: 1, end: u64::MAX }),
         ("SUBSCRIBERS", Control::Subscribers { bid: 1, count: u32::MAX }),
         ("STORED", Control::Stored { bid: 1, position: u64::MAX, synced: u64::MAX, archived: 0 }),

@@ -56,6 +56,7 @@ fn messages() -> Vec<(&'static str, Message)> {
         ("UNSUBSCRIBED", Message::Unsubscribed(9)),
         ("CREDIT", credit([0; 4])),
         ("LOST", Message::Lost { wire: 9, from: 0, to: 1 }),
+        ("GROWN", Message::Grown { wire: 9, max_delivery: u64::MAX }),
         ("CLOSED", Message::Closed { wire: 9, end: 0 }),
         ("GONE", Message::Gone { wire: 9, end: 0 }),
     ]
@@ -73,7 +74,7 @@ pub fn shapes() -> Vec<Exchange> {
         let longer = control(&[&good[..], b"\0"].concat());
         all.push(subscriber("cut messages", format!("{name} with a byte more"), longer, PROTOCOL));
     }
-    for kind in (0..=255_u8).filter(|kind| !(1..=6).contains(kind) && !(0x10..=0x1b).contains(kind)) {
+    for kind in (0..=255_u8).filter(|kind| !(1..=6).contains(kind) && !(0x10..=0x1c).contains(kind)) {
         let name = format!("a message of type {kind:#04x}");
         all.push(subscriber("unknown types", name, control(&[kind, 0, 0, 0, 0, 0, 0, 0, 0]), PROTOCOL));
     }

@@ -207,6 +207,8 @@ const SENDS: SendConfig = SendConfig {
     flow_control: true,
     max_transfer: 1 << 20,
     keep_until_delivered: false,
+    max_delivery: 1 << 20,
+    largest: 0,
     maps: None,
 };
 

@@ -302,6 +302,16 @@ impl ReceiveLog {
         allocation.on_released(drained, detached)
     }
 
+    /// The subscription has a ring of its own from now on.
+    pub fn leave_budget(&mut self) {
+        self.allocation = None;
+    }
+
+    /// The sender has given up what was granted beyond `at`.
+    pub fn take_back(&mut self, at: Position) {
+        self.credit.take_back(at.max(self.cursor.consumed()));
+    }
+
     /// Handles RECALLED: the grant ends at `at`. Returns false if the sender must not send that.
     pub fn on_recalled(&mut self, at: Position) -> bool {
         let granted = self.granted();

@@ -76,6 +76,10 @@ pub struct SendConfig {
     pub max_transfer: u64,
     /// Whether the subscription holds the log until it is delivered, not only until it landed.
     pub keep_until_delivered: bool,
+    /// The largest delivery that the receiver was told of.
+    pub max_delivery: u64,
+    /// The largest delivery for which the receiver's ring can grow.
+    pub largest: u64,
     /// The receiver maps the sender's ring, of this capacity, so landed bytes are still needed here.
     pub maps: Option<u64>,
 }
@@ -99,6 +103,10 @@ pub enum Step {
         /// The start of the next delivery.
         to: Position,
     },
+    /// Tell the receiver that larger deliveries follow, of up to so many bytes.
+    Grown(u64),
+    /// End the subscription: deliveries of so many bytes follow, and the receiver's ring stays too small for them.
+    Outgrown(u64),
     /// Report the end of the log; nothing follows.
     End(End),
     /// Nothing to do until the log, the grant or the policy moves.
@@ -410,10 +418,28 @@ impl SendCursor {
                 return Step::End(end.moved(at));
             }
         }
+        // Before a receiver is asked whether it has room for more, and before the first byte of a larger delivery.
+        if let Some(step) = self.grow(log) {
+            return step;
+        }
         if limit <= self.sent || room == 0 {
             return Step::Idle;
         }
         self.write(log, limit, room)
+    }
+
+    /// Returns the step that must come before what a ring has that has grown.
+    fn grow(&mut self, log: &Ring) -> Option<Step> {
+        // The head first: what it covers was written after the ring had grown.
+        let (head, max_delivery) = (log.head(), log.max_delivery());
+        if head <= self.sent || max_delivery <= self.config.max_delivery || !self.config.flow_control {
+            return None;
+        }
+        if max_delivery > self.config.largest {
+            return Some(Step::Outgrown(max_delivery));
+        }
+        self.config.max_delivery = max_delivery;
+        Some(Step::Grown(max_delivery))
     }
 
     /// Returns the end of the log for this receiver. Data that was sent before the end was known belongs to

@@ -32,6 +32,8 @@ pub(crate) struct ConnState {
     pub(crate) peer_hello: Vec<u8>,
     pub(crate) peer_addr: String,
     pub(crate) peer_instance: u128,
+    /// The features that the other end has.
+    pub(crate) peer_capabilities: u32,
     pub(crate) carrier: Option<Carrier>,
     pub(crate) identity: PeerIdentity,
 }
@@ -52,6 +54,7 @@ impl ConnShared {
             peer_hello: Vec::new(),
             peer_addr,
             peer_instance: 0,
+            peer_capabilities: 0,
             carrier: None,
             identity: PeerIdentity::default(),
         };
@@ -97,11 +100,17 @@ impl ConnShared {
         let mut state = lock(&self.state);
         state.peer_hello = hello.hello;
         state.peer_instance = hello.instance;
+        state.peer_capabilities = hello.capabilities;
         state.carrier = Some(carrier);
         state.identity = identity;
         self.enter(&mut state, phase);
         drop(state);
         self.changed.notify_all();
+    }
+
+    /// Returns the features that the other end has, once its first message was read.
+    pub(crate) fn peer_capabilities(&self) -> u32 {
+        lock(&self.state).peer_capabilities
     }
 
     pub(crate) fn set_phase(&self, phase: Phase) {

@@ -6,7 +6,7 @@ use rocketbufs::{ConfirmedPositions, Policy, ROut};
 
 use rocketnet_sim::Mode;
 
-use super::plan::{Kind, SubPlan};
+use super::plan::{BufferPlan, Kind, SubPlan};
 use super::subscriber::{Sub, Subscriber};
 use super::world::{App, Joined, Process, World};
 
@@ -307,22 +307,34 @@ impl World<'_> {
     fn memory(&mut self, at: usize) {
         let Some(process) = &self.nodes[at].process else { return };
         let ring = |size: u64| size.next_power_of_two().max(4096);
+        // What a ring had before it grew stays until it is dropped.
+        let grown = |buffer: &BufferPlan, size: u64| {
+            if buffer.grows > 1 { 4 * buffer.grown_size().max(ring(size)) } else { 0 }
+        };
+        let of = |sub: &SubPlan| grown(&self.plan.buffers[sub.buffer], sub.size);
         let most: u64 = match &process.app {
             // Commands from one worker to another may still hold rings that the application has dropped.
             App::Waiting if self.env.closing => return,
             App::Waiting => 0,
-            App::Publisher(publisher) => publisher.sources.iter().map(|s| ring(s.plan.size)).sum(),
-            App::Broker(broker) => broker.subs.iter().map(|s| ring(s.plan.size) + LAND).sum(),
+            App::Publisher(publisher) => {
+                publisher.sources.iter().map(|s| ring(s.plan.size) + grown(&s.plan, s.plan.size)).sum()
+            }
+            App::Broker(broker) => broker.subs.iter().map(|s| ring(s.plan.size) + of(&s.plan) + LAND).sum(),
             // The ring of an ended subscription is released when the end is acknowledged. The next one may exist before that.
             App::Subscriber(subscriber) => {
-                subscriber.subs.iter().map(|s| (ring(s.plan.size) + LAND) * s.times).sum()
+                subscriber.subs.iter().map(|s| (ring(s.plan.size) + of(&s.plan) + LAND) * s.times).sum()
             }
         };
         let most = match &process.app {
             App::Subscriber(Subscriber { budget: Some(budget), subs, .. }) => {
                 let own = |s: &&Sub| !self.plan.buffers[s.plan.buffer].flow_control;
                 let own = subs.iter().filter(own).map(|s| ring(s.plan.size) * s.times);
-                most.min(budget.bytes() + own.sum::<u64>() + subs.iter().map(|s| LAND * s.times).sum::<u64>())
+                most.min(
+                    budget.bytes()
+                        + own.sum::<u64>()
+                        + subs.iter().map(|s| of(&s.plan) * s.times).sum::<u64>()
+                        + subs.iter().map(|s| LAND * s.times).sum::<u64>(),
+                )
             }
             _ => most,
         };

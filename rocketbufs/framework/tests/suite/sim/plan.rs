@@ -45,6 +45,15 @@ pub struct BufferPlan {
     pub asks: u64,
     /// The publisher destroys the buffer as soon as everything is written, while subscribers still receive.
     pub ends_early: bool,
+    /// By how much the largest delivery grows meanwhile, at most; 1: not.
+    pub grows: u64,
+}
+
+impl BufferPlan {
+    /// The largest ring after the largest delivery has grown, which at least doubles; 0 if it does not grow.
+    pub fn grown_size(&self) -> u64 {
+        if self.grows > 1 { (4 * self.max_delivery * self.grows).next_power_of_two().max(4096) } else { 0 }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -55,6 +64,8 @@ pub struct SubPlan {
     pub up_bid: u32,
     pub out_bid: u32,
     pub size: u64,
+    /// The largest ring; 0: as it is.
+    pub max_size: u64,
     pub retain: Option<u64>,
     pub start: Start,
     pub policy: Policy,
@@ -157,6 +168,21 @@ fn limit(seed: u64, nodes: &mut [NodePlan]) {
     }
 }
 
+/// Rings that grow. As for the others, the plans of known seeds stay as they are.
+fn grow(seed: u64, buffers: &mut [BufferPlan], nodes: &mut [NodePlan]) {
+    let mut growing = Rng::new(seed ^ 0x6207_1A6E);
+    if !growing.percent(40) {
+        return;
+    }
+    for buffer in buffers.iter_mut().filter(|buffer| buffer.appends && buffer.flow_control) {
+        buffer.grows = growing.one_of(&[1, 2, 3, 8]);
+        buffer.quota = buffer.quota.max(4 * buffer.max_delivery * buffer.grows);
+    }
+    for sub in nodes.iter_mut().flat_map(|node| &mut node.subs) {
+        sub.max_size = buffers[sub.buffer].grown_size();
+    }
+}
+
 impl Plan {
     pub fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x51B1_A70A);
@@ -208,6 +234,9 @@ impl Plan {
             node.workers = sharing.one_of(&[1, 1, 1, 2, 3]);
         }
         limit(seed, &mut nodes);
+        if net.mode == Mode::Stream {
+            grow(seed, &mut buffers, &mut nodes);
+        }
         let steps = rng.one_of(&[1_500, 3_000, 6_000]);
         Self { seed, flavour, net, config, buffers, nodes, faults, steps }
     }
@@ -354,6 +383,7 @@ fn buffer(rng: &mut Rng, flavour: Flavour, index: u64) -> BufferPlan {
         keep: false,
         asks: 0,
         ends_early: false,
+        grows: 1,
     }
 }
 
@@ -451,6 +481,7 @@ fn subs(
             up_bid: up[at],
             out_bid: if renames { 1_000 * node.depth as u32 + 17 * at as u32 } else { up[at] },
             size,
+            max_size: 0,
             retain,
             start: rng.one_of(&[Start::Newest, Start::Oldest, Start::Last, Start::Ago(200)]),
             policy,

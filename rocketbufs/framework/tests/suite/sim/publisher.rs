@@ -33,6 +33,8 @@ pub struct Source {
     /// The furthest position confirmed at any time. A subscriber that joins at an old position moves the minimum back.
     pub reached: [Position; 3],
     asking: Rng,
+    /// The largest delivery at present.
+    now: u64,
     pub closed: Option<Position>,
 }
 
@@ -97,6 +99,7 @@ impl Source {
             next_context: u64::from(plan.bid) << 32,
             asked: [0; 3],
             reached: [0; 3],
+            now: plan.max_delivery,
             asking: Rng::new(plan.start ^ plan.quota),
             closed: None,
         }
@@ -162,8 +165,20 @@ impl Source {
         out.buffer(self.plan.bid).and_then(|buffer| buffer.info()).map_or(0, |info| info.horizon)
     }
 
+    /// Lets the ring grow now and then. The largest delivery follows soon.
+    fn grow(&mut self, env: &mut Env) {
+        let most = self.plan.max_delivery * self.plan.grows;
+        let Some(writer) = self.writer.as_mut().filter(|_| self.now < most && env.rng.percent(3)) else {
+            return;
+        };
+        self.now = env.rng.between(self.now + 1, most);
+        let grown = writer.grow(self.now);
+        env.check("a ring grows", grown.is_ok(), || format!("{grown:?} to {}", self.now));
+        env.event("rings that grew");
+    }
+
     fn size(&mut self, env: &mut Env) -> u64 {
-        let most = self.plan.max_delivery - self.marks();
+        let most = self.now - self.marks();
         match self.wanted.take() {
             Some((_, size)) => size,
             None if env.rng.percent(10) => env.rng.between(1, most),
@@ -172,6 +187,9 @@ impl Source {
     }
 
     fn append(&mut self, env: &mut Env, out: &ROut) -> bool {
+        if self.plan.grows > 1 {
+            self.grow(env);
+        }
         let size = self.size(env);
         let (at, marks) = (self.next, self.marks());
         let Some(writer) = &mut self.writer else { return false };

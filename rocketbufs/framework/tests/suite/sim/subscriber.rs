@@ -96,6 +96,7 @@ fn block_timeout(plan: &SubPlan) -> BlockTimeout {
 pub fn options(plan: &SubPlan, start: Start) -> SubscribeOptions {
     SubscribeOptions::new()
         .size_bytes(plan.size)
+        .max_size_bytes(plan.max_size.max(plan.size))
         .retain_bytes(plan.retain)
         .start(start)
         .policy(plan.policy)

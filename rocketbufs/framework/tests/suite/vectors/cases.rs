@@ -155,6 +155,7 @@ fn subscription_messages() -> Named<Message> {
         ("ASK for credit", Message::Ask { wire: 5, wanted: [LONG + 77, 0, 0] }),
         ("RECALL", Message::Recall(5)),
         ("RECALLED", Message::Recalled { wire: 5, at: LONG }),
+        ("GROWN", Message::Grown { wire: 5, max_delivery: 64 << 20 }),
         ("LOST", Message::Lost { wire: 5, from: LONG, to: LONG + 4096 }),
         ("CLOSED", Message::Closed { wire: 5, end: LONG }),
         ("GONE", Message::Gone { wire: 5, end: u64::MAX }),

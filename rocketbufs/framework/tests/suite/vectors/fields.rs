@@ -105,6 +105,9 @@ pub fn fields(message: &Message) -> Value {
         }),
         Message::Recall(wire) => json!({"type": "RECALL", "wire": wire}),
         Message::Recalled { wire, at } => json!({"type": "RECALLED", "wire": wire, "at": at.to_string()}),
+        Message::Grown { wire, max_delivery } => json!({
+            "type": "GROWN", "wire": wire, "max_delivery": max_delivery.to_string(),
+        }),
         Message::Lost { wire, from, to } => json!({
             "type": "LOST", "wire": wire, "from": from.to_string(), "to": to.to_string(),
         }),
@@ -217,6 +220,7 @@ pub fn message(v: &Value) -> Message {
         },
         "RECALL" => Message::Recall(wire()),
         "RECALLED" => Message::Recalled { wire: wire(), at: long(v, "at") },
+        "GROWN" => Message::Grown { wire: wire(), max_delivery: long(v, "max_delivery") },
         "LOST" => Message::Lost { wire: wire(), from: long(v, "from"), to: long(v, "to") },
         "CLOSED" => Message::Closed { wire: wire(), end: long(v, "end") },
         "GONE" => Message::Gone { wire: wire(), end: long(v, "end") },

@@ -317,6 +317,13 @@ impl SubscriptionState {
         }
     }
 
+    /// Leaves the budget. Returns the membership, to be dropped without the lock.
+    pub(crate) fn leave_budget(&mut self) -> Option<Membership> {
+        let (log, memory) = self.parts()?;
+        log.leave_budget();
+        memory.member.take()
+    }
+
     /// Marks the subscription as suspended and leaves the budget's queue, so that other subscriptions do not
     /// wait behind it.
     pub(super) fn detach(&mut self) -> Calls {

@@ -1,0 +1,320 @@
+//! Messages that are larger than the rings were made for: rings grow on all sides, and nothing else changes.
+
+use std::time::Duration;
+
+use rbmq::wire::{Control, Framing, Hello, Role};
+use rbmq::{
+    AttributesBuf, ConfirmLevel, Event, Notice, PublishError, Publisher, ReceiveError, SlowPolicy, StartFrom,
+    Subscriber, SubscriberBuilder, TopicOptions, TopicWriter,
+};
+use rbmq_broker::{Broker, Ingest, UpstreamSettings};
+use rocketbufs::Epoch;
+use rocketbufs::proto::{Message, Subscribed};
+use testkit::{LONG, Proxy, Raw, broker_with, own_addr, rule, until};
+
+const MIB: usize = 1 << 20;
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// The byte of a message at a place.
+fn byte(message: usize, at: usize) -> u8 {
+    (message.wrapping_mul(31) ^ at ^ at >> 8 ^ at >> 16) as u8
+}
+
+fn message(number: usize, size: usize) -> Vec<u8> {
+    (0..size).map(|at| byte(number, at)).collect()
+}
+
+fn topic(at: &str, name: &str) -> TopicWriter {
+    Publisher::connect(at).unwrap().topic(name).unwrap()
+}
+
+fn subscriber(at: &str, builder: SubscriberBuilder, topics: &str) -> Subscriber {
+    let mut subscriber = builder.connect(at).unwrap();
+    subscriber.subscribe(topics).unwrap();
+    subscriber
+}
+
+fn expect(subscriber: &mut Subscriber, sizes: &[usize]) {
+    for (number, size) in sizes.iter().enumerate() {
+        let got = subscriber.recv(Some(LONG)).unwrap().unwrap_or_else(|| panic!("no message {number}"));
+        assert!(got.bytes == message(number, *size), "message {number} of {size}: {} bytes", got.bytes.len());
+    }
+}
+
+fn publish(topic: &mut TopicWriter, sizes: &[usize]) {
+    for (number, size) in sizes.iter().enumerate() {
+        topic.publish_timeout(&message(number, *size), Some(LONG)).unwrap();
+    }
+}
+
+/// With the default settings on all sides, among small ones and up to the limit of the broker.
+#[test]
+fn messages_of_all_sizes_come_in_order() {
+    let broker = broker_with(|_| {});
+    let sizes = [0, 1, 300 << 10, 5, MIB, 100, 3 * MIB + 1, 1000, 64 * MIB, 7, 300 << 10, 40 * MIB, 1];
+    let mut topic = topic(&broker.addr(), "t");
+    let mut all = subscriber(&broker.addr(), Subscriber::builder().until_ended(true), "t");
+    topic.wait_subscribers(1, Some(LONG)).unwrap();
+    let publishing = std::thread::spawn(move || {
+        publish(&mut topic, &sizes);
+        let end = topic.position();
+        let confirmed = topic.confirm(end, ConfirmLevel::Delivered, Some(LONG)).unwrap();
+        assert_eq!((confirmed.position, confirmed.subscribers), (end, 1));
+        let too_large = topic.publish(&vec![0; 64 * MIB + 1]).unwrap_err();
+        let max = 64 * MIB as u64 + 4;
+        assert_eq!(too_large, PublishError::TooLarge { size: 64 * MIB as u64 + 1, max });
+        assert!(too_large.to_string().contains("broker.max_message_bytes"), "{too_large}");
+        topic.close().unwrap();
+    });
+    expect(&mut all, &sizes);
+    publishing.join().unwrap();
+    assert!(all.recv(Some(LONG)).unwrap().is_none() && all.ended());
+}
+
+/// A message that is filled in place, one with attributes, and a batch, each larger than any before.
+#[test]
+fn all_ways_of_publishing_let_rings_grow() {
+    let broker = broker_with(|_| {});
+    let mut topic = topic(&broker.addr(), "t");
+    let mut all = subscriber(&broker.addr(), Subscriber::builder(), "t");
+    topic.wait_subscribers(1, Some(LONG)).unwrap();
+    let mut segment = topic.claim(MIB as u64, Some(LONG)).unwrap();
+    let again = topic.claim(8 * MIB as u64, Some(LONG)).unwrap_err();
+    assert!(again.to_string().contains("open claims"), "{again}");
+    segment.bytes_mut().copy_from_slice(&message(0, MIB));
+    topic.publish_segment(segment, Some(MIB as u64)).unwrap();
+    let mut attributes = AttributesBuf::new();
+    attributes.property("a", "b").unwrap();
+    topic.publish_with_timeout(&attributes, &message(1, 3 * MIB), Some(LONG)).unwrap();
+    let mut batch = topic.batch_timeout(9 * MIB as u64, Some(LONG)).unwrap();
+    assert!(batch.push(&message(2, 4 * MIB)) && batch.push(&message(3, 4 * MIB)));
+    batch.deliver().unwrap();
+    expect(&mut all, &[MIB, 3 * MIB, 4 * MIB, 4 * MIB]);
+}
+
+/// Chains grow from broker to broker; who comes later finds the last message, whose end and beginning are known.
+#[test]
+fn rings_grow_through_chains() {
+    let first = broker_with(|_| {});
+    let of = |upstream: &Broker| {
+        let upstream = UpstreamSettings::new(&upstream.addr());
+        broker_with(|config| config.broker.upstream = vec![upstream])
+    };
+    let second = of(&first);
+    let third = of(&second);
+    let sizes = [10, 2 * MIB, 20, 9 * MIB, 5];
+    let mut topic = topic(&first.addr(), "t");
+    let mut ends: Vec<_> =
+        [&first, &second, &third].map(|at| subscriber(&at.addr(), Subscriber::builder(), "t")).into();
+    topic.wait_subscribers(3, Some(LONG)).unwrap();
+    let publishing = std::thread::spawn(move || {
+        publish(&mut topic, &sizes);
+        let end = topic.position();
+        let confirmed = topic.confirm(end, ConfirmLevel::Delivered, Some(LONG)).unwrap();
+        assert_eq!(confirmed.subscribers, 3);
+        topic.publish_timeout(&message(0, 12 * MIB), Some(LONG)).unwrap();
+        let end = topic.position();
+        topic.confirm(end, ConfirmLevel::Delivered, Some(LONG)).unwrap();
+        topic
+    });
+    ends.iter_mut().for_each(|end| expect(end, &sizes));
+    ends.iter_mut().for_each(|end| expect(end, &[12 * MIB]));
+    let topic = publishing.join().unwrap();
+    for at in [&first, &third] {
+        let mut late = Subscriber::connect(&at.addr()).unwrap();
+        late.subscribe_from("t", StartFrom::Last).unwrap();
+        expect(&mut late, &[12 * MIB]);
+    }
+    drop(topic);
+}
+
+/// A subscriber that drops loses whole messages only, and holds up nobody.
+#[test]
+fn policies_act_on_whole_messages() {
+    let broker = broker_with(|_| {});
+    let mut topic = topic(&broker.addr(), "t");
+    let slow = Subscriber::builder().until_ended(true).slow(SlowPolicy::Drop { max_lag_bytes: None });
+    let mut slow = subscriber(&broker.addr(), slow, "t");
+    topic.wait_subscribers(1, Some(LONG)).unwrap();
+    publish(&mut topic, &[2 * MIB; 40]);
+    topic.close().unwrap();
+    let mut last = None;
+    loop {
+        match slow.next_event(Some(LONG)).unwrap() {
+            Some(Event::Batch(batch)) => {
+                for record in batch.records() {
+                    let number =
+                        (last.map_or(0, |last| last + 1)..40).find(|n| record[..64] == message(*n, 64)[..]);
+                    let number = number.expect("a message that was published, after the last one");
+                    assert!(record == message(number, 2 * MIB), "message {number}: {} bytes", record.len());
+                    last = Some(number);
+                }
+            }
+            Some(Event::Notice(Notice::Closed { .. })) | None => break,
+            Some(_) => {}
+        }
+    }
+    assert_eq!(last, Some(39), "the newest delivery is no lag");
+}
+
+/// A subscriber with little memory is told what to set, and the others go on.
+#[test]
+fn a_subscriber_with_little_memory_gets_an_error() {
+    let broker = broker_with(|_| {});
+    let mut topic = topic(&broker.addr(), "t");
+    let builder = || Subscriber::builder().until_ended(true);
+    let mut small = subscriber(&broker.addr(), builder().max_message_bytes(MIB as u64), "t");
+    let mut large = subscriber(&broker.addr(), builder(), "t");
+    topic.wait_subscribers(2, Some(LONG)).unwrap();
+    publish(&mut topic, &[MIB, 3, 4 * MIB, 4]);
+    expect(&mut small, &[MIB, 3]);
+    let error = small.recv(Some(LONG)).unwrap_err();
+    assert!(matches!(error, ReceiveError::Refused { topic: Some(_), .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("max_message_bytes"), "{text}");
+    expect(&mut large, &[MIB, 3, 4 * MIB, 4]);
+    // Who comes later with as little is told the same.
+    let mut small = subscriber(&broker.addr(), builder().max_message_bytes(MIB as u64), "t");
+    let error = small.recv(Some(LONG)).unwrap_err();
+    assert!(matches!(error, ReceiveError::Refused { topic: Some(_), .. }), "{error:?}");
+}
+
+/// Connections that are lost at any byte while rings grow lose nothing.
+#[test]
+fn lost_connections_lose_nothing() {
+    let broker = broker_with(|config| config.framework.session.linger_ms = 600_000);
+    let (upward, downward) = (Proxy::to(&broker.addr()), Proxy::to(&broker.addr()));
+    let mut topic = topic(&upward.addr, "t");
+    let named = Subscriber::builder().until_ended(true).durable("s", HOUR);
+    let mut reader = subscriber(&downward.addr, named, "t");
+    topic.wait_subscribers(1, Some(LONG)).unwrap();
+    let sizes: Vec<usize> = (0..24).map(|n| if n % 3 == 0 { (n + 1) * 400_000 } else { n * 1000 }).collect();
+    let published = sizes.clone();
+    let publishing = std::thread::spawn(move || {
+        publish(&mut topic, &published);
+        topic.flush(Some(LONG)).unwrap();
+        topic
+    });
+    for (number, size) in sizes.iter().enumerate() {
+        if number % 4 == 1 {
+            upward.interrupt();
+        } else if number % 4 == 3 {
+            downward.interrupt();
+        }
+        let got = reader.recv(Some(LONG)).unwrap().expect("a message");
+        assert!(got.bytes == message(number, *size), "message {number} of {size}: {} bytes", got.bytes.len());
+    }
+    publishing.join().unwrap().close().unwrap();
+}
+
+/// A broker that is started again gets a log with a ring that has grown, and a subscriber that was away gets all of it.
+#[test]
+fn a_grown_log_goes_on_at_a_broker_that_was_restarted() {
+    let addr = own_addr();
+    let start = |addr: &str| broker_with(|config| config.broker.listen = addr.into());
+    let broker = start(&addr);
+    let options = TopicOptions::default().keep_until_delivered(true).min_subscribers(1);
+    let mut topic = Publisher::connect(&addr).unwrap().topic_with("t", options).unwrap();
+    let mut reader = subscriber(&addr, Subscriber::builder().durable("s", HOUR), "t");
+    topic.wait_subscribers(1, Some(LONG)).unwrap();
+    publish(&mut topic, &[100, 5 * MIB]);
+    expect(&mut reader, &[100, 5 * MIB]);
+    drop(broker);
+    let _broker = start(&addr);
+    // The subscriber moves to the new broker with its next call.
+    let publishing = std::thread::spawn(move || {
+        publish(&mut topic, &[6 * MIB, 11 * MIB]);
+        topic
+    });
+    expect(&mut reader, &[6 * MIB, 11 * MIB]);
+    drop(publishing.join().unwrap());
+}
+
+/// Topics whose rings do not grow refuse as before.
+#[test]
+fn merged_topics_and_quotas_refuse_large_messages() {
+    let merging = rule("m", |rule| rule.ingest = Ingest::Merge);
+    let broker = broker_with(|config| {
+        config.broker.topics = vec![merging].into();
+        config.broker.max_message_bytes = 4 << 20;
+    });
+    let quota = broker_with(|config| config.quotas.address_ring_bytes = Some(64 << 20));
+    for (at, name) in [(&broker, "m"), (&quota, "t")] {
+        let mut topic = topic(&at.addr(), name);
+        let error = topic.publish(&vec![0; MIB]).unwrap_err();
+        assert!(matches!(error, PublishError::TooLarge { .. }), "{name}: {error}");
+        topic.publish(&vec![0; 100 << 10]).unwrap();
+    }
+    let mut topic = topic(&broker.addr(), "t");
+    let error = topic.publish(&vec![0; 4 * MIB + 1]).unwrap_err();
+    assert_eq!(error, PublishError::TooLarge { size: 4 * MIB as u64 + 1, max: 4 * MIB as u64 + 4 });
+    topic.publish(&vec![0; 4 * MIB]).unwrap();
+}
+
+/// A publisher with many large topics takes a part of the memory for rings, and leaves the rest.
+#[test]
+fn many_large_topics_leave_room_for_small_ones() {
+    let broker = broker_with(|config| config.framework.buffers.max_ring_bytes = 256 << 20);
+    let publisher = Publisher::connect(&broker.addr()).unwrap();
+    let mut refused = 0;
+    for n in 0..24 {
+        let mut topic = publisher.topic(&format!("large/{n}")).unwrap();
+        // The broker's ring, of 32 MiB, or the refusal: the message itself is in the ring of the publisher.
+        let _ = topic.publish_timeout(&vec![0; 9 * MIB], Some(LONG));
+        if let Err(error) = topic.flush(Some(LONG)) {
+            assert!(error.to_string().contains("buffers.max_ring_bytes"), "{error}");
+            refused += 1;
+        }
+        std::mem::forget(topic);
+    }
+    assert!((16..24).contains(&refused), "{refused} were refused");
+    let mut small = topic(&broker.addr(), "small");
+    small.publish(b"x").unwrap();
+    small.flush(Some(LONG)).unwrap();
+}
+
+/// A publisher whose framework lies about what follows.
+#[test]
+fn an_announcement_beyond_the_limit_ends_the_topic_alone() {
+    let broker = broker_with(|_| {});
+    let mut other = topic(&broker.addr(), "other");
+    for max_delivery in [u64::MAX, 1 << 63, (128 << 20) + 1] {
+        let hello = Hello { role: Role::Publisher, client: 1, name: "liar".into() }.encode();
+        let mut raw = Raw::connect(&broker.addr(), u128::from(max_delivery), hello);
+        let create = Control::Create {
+            bid: 1,
+            framing: Framing::Records,
+            ring_bytes: 1 << 16,
+            max_delivery_bytes: 1 << 14,
+            min_subscribers: 0,
+            topic: "lies".parse().unwrap(),
+        };
+        raw.say(&Message::App(create.encode()));
+        let wire = raw.until("SUBSCRIBE", |message| match message {
+            Message::Subscribe(subscribe) => Some(subscribe.wire),
+            _ => None,
+        });
+        raw.say(&Message::Subscribed(Subscribed {
+            wire,
+            epoch: Epoch(5),
+            start: 0,
+            flow_control: true,
+            restarted: true,
+            without_slot: false,
+            capacity: 1 << 16,
+            max_delivery: 1 << 14,
+        }));
+        raw.say(&Message::Grown { wire, max_delivery });
+        let reason = raw.until("the refusal", |message| match message {
+            Message::App(bytes) => match Control::decode(&bytes) {
+                Ok(Control::Refused { reason, .. }) => Some(reason),
+                _ => None,
+            },
+            _ => None,
+        });
+        assert!(reason.contains("need a ring of") || reason.contains("deliveries of"), "{reason}");
+        until("the topic is gone", || broker.topics().iter().all(|topic| topic.topic.as_str() != "lies"));
+    }
+    other.publish(b"x").unwrap();
+    other.flush(Some(LONG)).unwrap();
+}

@@ -1,0 +1,131 @@
+//! Rings of subscriptions that grow, because larger deliveries follow than those for which they were made.
+//!
+//! ```text
+//!   writer      its ring grows, and then a larger delivery is in it
+//!   sender      GROWN, before the first byte beyond the deliveries that the receiver knows of
+//!   receiver    its ring grows: the next CREDIT grants more          or: REFUSED here, with the reason
+//!   relay       its ring is the one of its own buffer, whose subscriptions are told in the same way
+//! ```
+
+use rocketnet::Transport;
+use rocketring::{GrowError, Ring, RingConfig, RingReceiver};
+
+use super::in_effects::{IncomingSubscription, Received};
+use crate::ground::lock::lock;
+use crate::proto::{Ending, ReceiveLog, RefusedError};
+use crate::state::{ContextInner, SubscriptionShared, SubscriptionState};
+
+/// Rings grow only while so many parts of the memory for rings are in use, of [`PARTS`]: what is left is for small ones.
+const GROWING_PARTS: u64 = 3;
+const PARTS: u64 = 4;
+
+impl<T: Transport> IncomingSubscription<'_, T> {
+    /// Larger deliveries follow.
+    pub(super) fn on_grown(&mut self, max_delivery: u64) -> Received {
+        if !self.sub.machine.takes_data()? {
+            return Ok(());
+        }
+        let state = lock(&self.sub.shared.state);
+        let ring = state.ring().filter(|_| !has_room(&state, max_delivery)).cloned();
+        drop(state);
+        let Some(ring) = ring else { return Ok(()) };
+        match self.grow(&ring, max_delivery) {
+            Ok(()) => self.send_credit(),
+            Err(error) => self.end_and_leave(Ending::Refused(error)),
+        }
+        Ok(())
+    }
+
+    fn grow(&mut self, ring: &Ring, max_delivery: u64) -> Result<(), RefusedError> {
+        self.leave_budget_for(max_delivery)?;
+        if ring.capacity() > 0 {
+            let grown = self.io.transport.grow(self.line.id, self.wire, &self.io.inner.pool, max_delivery);
+            return grown.unwrap_or(Err(GrowError::Fixed)).map_err(refused);
+        }
+        let receiver = self.own_ring(ring, max_delivery)?;
+        receiver.into_iter().for_each(|receiver| self.io.transport.bind(self.line.id, self.wire, receiver));
+        Ok(())
+    }
+
+    /// Makes room for deliveries that became larger while there was no connection. Returns the ring receiver to bind.
+    pub(super) fn grow_at_resume(
+        &mut self,
+        mut receiver: RingReceiver,
+        max_delivery: u64,
+    ) -> Result<Option<RingReceiver>, RefusedError> {
+        if has_room(&lock(&self.sub.shared.state), max_delivery) {
+            return Ok(Some(receiver));
+        }
+        self.leave_budget_for(max_delivery)?;
+        if receiver.ring().capacity() == 0 {
+            return self.own_ring(receiver.ring(), max_delivery);
+        }
+        receiver.grow(&self.io.inner.pool, max_delivery).map_err(refused)?;
+        Ok(Some(receiver))
+    }
+
+    /// Checks whether there may be such a ring. The share of a budget would be too small.
+    fn leave_budget_for(&mut self, max_delivery: u64) -> Result<(), RefusedError> {
+        may_grow(&self.io.inner, &self.sub.shared, max_delivery)?;
+        let left = lock(&self.sub.shared.state).leave_budget();
+        // Without the lock: others may get its share.
+        drop(left);
+        Ok(())
+    }
+
+    /// A ring in the place of one without memory, which took nothing but holes. The application may not know of them yet.
+    fn own_ring(&self, place: &Ring, max_delivery: u64) -> Result<Option<RingReceiver>, RefusedError> {
+        let head = place.head();
+        let start = place.slowest_hold().map_or(head, |held| held.min(head));
+        let config = RingConfig {
+            capacity_bytes: max_delivery.saturating_mul(2),
+            retain_bytes: Some(0),
+            max_delivery_bytes: Some(max_delivery),
+            flow_control: true,
+            start,
+        };
+        let ring = self.io.inner.pool.ring(config)?;
+        if self.sub.shared.options.own_memory {
+            ring.ensure_plain();
+        }
+        let mut receiver = ring.receiver();
+        if let Some(memory) = &mut lock(&self.sub.shared.state).memory {
+            memory.move_to(ring, start, None);
+        }
+        receiver.iter_mut().for_each(|receiver| _ = receiver.skip(head));
+        Ok(receiver)
+    }
+}
+
+/// Whether deliveries of this size fit into the ring that a subscription has, or gets from its budget.
+fn has_room(state: &SubscriptionState, max_delivery: u64) -> bool {
+    match state.sub.log().and_then(ReceiveLog::allocation) {
+        Some(allocation) => allocation.max_delivery() >= max_delivery,
+        None => state.ring().is_none_or(|ring| ring.max_delivery() >= max_delivery),
+    }
+}
+
+/// Checks whether the ring of a subscription may grow for deliveries of this size.
+fn may_grow(
+    inner: &ContextInner,
+    subscription: &SubscriptionShared,
+    max_delivery: u64,
+) -> Result<(), RefusedError> {
+    let (most, needed) = (subscription.options.max_capacity_bytes(), max_delivery.saturating_mul(2));
+    let needed = needed.checked_next_power_of_two().unwrap_or(u64::MAX);
+    if needed > most {
+        return Err(RefusedError::Outgrown { most, max_delivery, needed });
+    }
+    let (in_use, max) = (inner.pool.in_use_bytes(), inner.pool.max_bytes() / PARTS * GROWING_PARTS);
+    if in_use.saturating_add(needed) > max {
+        return Err(RefusedError::TooManyBytes { asked: needed, in_use, max });
+    }
+    Ok(())
+}
+
+fn refused(error: GrowError) -> RefusedError {
+    match error {
+        GrowError::Pool(error) => error.into(),
+        other => RefusedError::Memory(other.to_string()),
+    }
+}

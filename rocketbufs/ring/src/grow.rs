@@ -1,0 +1,152 @@
+//! Giving a ring more memory while it is read and written.
+//!
+//! A ring is made for the deliveries that its writer makes. A larger one, which comes once, needs a larger ring, and neither the
+//! readers nor the log may notice.
+//!
+//! ```text
+//!   before    floor = tail      hold   boundary  head        horizon = tail + capacity
+//!   ────────────┬────────────────┬────────┬───────┬─────────────┬──▶
+//!   old memory  │■■■■■■■■■■■■■■■■■■■■■■■■■■■■■■■■■│             │   stays as it is, for readers that have an address in it
+//!   new memory  │■■■■■■■■■■■■■■■■■■■■■■■■■■■■■■■■■│             ┆ ······ larger ······ ┆
+//!                 copied                          └─ all new bytes: in the new memory
+//! ```
+//!
+//! The thread that grows a ring is the one that writes it: it has the [`Writer`] without open claims, or the [`RingReceiver`]. So
+//! no byte below the head changes meanwhile, and none above it exists. Nothing moves but where positions lie: head, boundary,
+//! holes, holds and the horizon stay, and the next grant is of the larger ring.
+
+use std::ops::Range;
+
+use crate::Position;
+use crate::backing::Memory;
+use crate::control::Control;
+use crate::error::{GrowError, PoolError};
+use crate::layout::Layout;
+use crate::pool::{Pool, RingRoom};
+use crate::receiver::RingReceiver;
+use crate::ring::Ring;
+use crate::shape::{RingConfig, Shape};
+use crate::shared::Shared;
+use crate::sync::{Ordering, lock};
+use crate::writer::Writer;
+
+/// The most bytes that are copied at a time.
+const COPY_BYTES: u64 = 64 << 10;
+
+impl Writer {
+    /// Gives the ring memory for deliveries of `max_delivery` bytes: at least twice that, rounded up to a power of two. Without
+    /// effect where it has that already.
+    ///
+    /// # Errors
+    /// [`GrowError`]; nothing has changed then.
+    pub fn grow(&mut self, pool: &Pool, max_delivery: u64) -> Result<(), GrowError> {
+        if self.has_open_claims() {
+            return Err(GrowError::OpenClaims);
+        }
+        let ring = self.ring().clone();
+        grow(&ring, pool, max_delivery)?;
+        self.see_horizon();
+        Ok(())
+    }
+}
+
+impl RingReceiver {
+    /// As [`Writer::grow`]. To be called only where all bytes land through this receiver, and while no address of
+    /// [`RingReceiver::spare`] is in use.
+    ///
+    /// # Errors
+    /// [`GrowError`]; nothing has changed then.
+    pub fn grow(&mut self, pool: &Pool, max_delivery: u64) -> Result<(), GrowError> {
+        grow(&self.ring().clone(), pool, max_delivery)
+    }
+}
+
+impl Ring {
+    /// Whether the ring could grow: it has memory of a pool, waits for its readers, and no adapter knows its pages.
+    pub fn can_grow(&self) -> bool {
+        let shared = self.shared();
+        let is_alone = self.capacity() > 0 && shared.origin().can_release_pages();
+        is_alone && shared.shape().flow_control && shared.access.lock_unpinned().is_some()
+    }
+}
+
+fn grow(ring: &Ring, pool: &Pool, asked: u64) -> Result<(), GrowError> {
+    let shared = ring.shared();
+    let Shape { capacity, retain, max_delivery: before, flow_control, start } = *shared.shape();
+    if asked <= before {
+        return Ok(());
+    }
+    if !ring.can_grow() {
+        return Err(GrowError::Fixed);
+    }
+    let floor = shared.needed_from(&mut shared.control());
+    // History that was kept for others has room for at least one delivery, as before.
+    let retain = if retain >= before { retain.max(asked) } else { retain };
+    let needed = asked.saturating_mul(2).max(retain.saturating_add(asked)).max(capacity);
+    // After a hole a hold can lie further back than the ring is long.
+    let needed = pool.capacity(needed.max(ring.head().saturating_sub(floor)))?;
+    // At least twice the former one, as far as there is room: a ring of any size has grown a few dozen times at most.
+    let most = (needed / 2).min(needed - retain);
+    let max_delivery = asked.max(before.saturating_mul(2).min(most));
+    let config = RingConfig {
+        capacity_bytes: needed,
+        retain_bytes: Some(retain),
+        max_delivery_bytes: Some(max_delivery),
+        flow_control,
+        start,
+    };
+    let same = if needed == capacity { shared.memory().again() } else { None };
+    let RingRoom { memory, shape } = match same {
+        Some(memory) => {
+            RingRoom { memory: memory.map_err(PoolError::from)?, shape: Shape::new(needed, &config)? }
+        }
+        None => pool.room(&config)?,
+    };
+    // No trim of the old memory meanwhile, and no adapter that learns of it.
+    let _reach = lock(&shared.reach);
+    let _unpinned = shared.access.lock_unpinned().ok_or(GrowError::Fixed)?;
+    shared.move_to(memory, shape);
+    Ok(())
+}
+
+impl Shared {
+    /// The lowest position that readers may still read.
+    fn needed_from(&self, control: &mut Control) -> Position {
+        let tail = self.tail_of(self.horizon.load(Ordering::Acquire));
+        let head = self.published.head.load(Ordering::Acquire);
+        tail.min(head).min(control.slowest_hold().unwrap_or(head))
+    }
+
+    fn move_to(&self, memory: Memory, shape: Shape) {
+        // Holds and grants wait: neither sees a tail of one memory and the bytes of the other.
+        let mut control = self.control();
+        let old = self.layout.newest();
+        let (floor, head) = (self.needed_from(&mut control), self.published.head.load(Ordering::Acquire));
+        let piece = old.shape.capacity.min(COPY_BYTES);
+        if shape.capacity != old.shape.capacity {
+            copy(&old.memory, &memory, floor..head, piece);
+        }
+        let larger = Layout::new(memory, shape, floor);
+        let known = self.known();
+        let mut next = Some(floor);
+        while let Some(at) = next.and_then(|from| old.index.at_or_after(from, &known)) {
+            larger.index.record(at);
+            next = at.checked_add(1);
+        }
+        old.replace(larger);
+        self.grant(&mut control);
+    }
+}
+
+/// Copies a range that nobody writes, in pieces.
+fn copy(of: &Memory, into: &Memory, range: Range<Position>, piece: u64) {
+    let mut bytes = vec![0; piece as usize];
+    let mut at = range.start;
+    while at < range.end {
+        let size = (range.end - at).min(piece) as usize;
+        of.read(at, &mut bytes[..size]);
+        // SAFETY: no other thread knows this memory yet, and a piece is no longer than either ring.
+        unsafe { into.write(at, &bytes[..size]) };
+        at += size as u64;
+    }
+}
