@@ -40,6 +40,11 @@ impl Layout {
         }
     }
 
+    /// Whether a larger one is in the place of this one.
+    pub(crate) fn has_grown(&self) -> bool {
+        self.next.get().is_some()
+    }
+
     #[cold]
     fn newest_of_grown(&self) -> &Layout {
         let mut newest = self;

@@ -47,6 +47,9 @@ pub struct Writer {
     /// The claims from `head` to `next`, oldest first; the first is number `first`, and open.
     claims: VecDeque<Slot>,
     first: u64,
+    /// Whether an append must take the slow path: there are claims, or the ring has grown. The fast one knows the ring's first memory
+    /// alone, so that writers of rings that never grow ask nothing more for each message.
+    slowly: bool,
     #[cfg(not(loom))]
     notifier: crate::watch::Notifier,
 }
@@ -145,6 +148,7 @@ impl Writer {
             false => ring.horizon(),
         };
         let claims = VecDeque::with_capacity(MAX_OPEN_CLAIMS);
+        let slowly = ring.shared().layout.has_grown();
         Writer {
             ring,
             head,
@@ -152,6 +156,7 @@ impl Writer {
             horizon,
             claims,
             first: 0,
+            slowly,
             #[cfg(not(loom))]
             notifier: crate::watch::Notifier::default(),
         }
@@ -180,6 +185,12 @@ impl Writer {
     pub(crate) fn see_horizon(&mut self) {
         let granted = self.ring.horizon();
         self.horizon = self.ring.shared().reach_to(self.head, granted);
+        self.choose_path();
+    }
+
+    /// After claims have gone, or the ring has grown.
+    fn choose_path(&mut self) {
+        self.slowly = !self.claims.is_empty() || self.ring.shared().layout.has_grown();
     }
 
     /// Takes the next `size` bytes of the log. Their content is arbitrary until written.
@@ -191,6 +202,7 @@ impl Writer {
         let end = self.admit(size)?;
         let from = std::mem::replace(&mut self.next, end);
         self.claims.push_back(Slot { end, delivered: false });
+        self.slowly = true;
         let number = self.first + self.claims.len() as u64 - 1;
         Ok(Claim { ring: self.ring.clone(), from, len: size as usize, number, returned: false })
     }
@@ -221,6 +233,7 @@ impl Writer {
         }
         if size == 0 {
             self.claims.pop_back();
+            self.choose_path();
             return Ok(Delivered { from, to, published: false });
         }
         self.claims[index] = Slot { end: to, delivered: true };
@@ -266,24 +279,25 @@ impl Writer {
         if size == 0 {
             return Ok(self.next);
         }
-        let layout = self.ring.shared().layout.newest();
-        let most = layout.shape.max_delivery.min(self.horizon - self.next);
-        if size > most || !self.claims.is_empty() {
+        // The first memory: see `slowly`.
+        let most = self.ring.shared().layout.shape.max_delivery.min(self.horizon - self.next);
+        if size > most || self.slowly {
             return self.append_slowly(parts, size);
         }
-        self.fill(&layout.memory, parts);
+        self.fill(&self.ring.shared().layout.memory, parts);
         #[cfg(not(loom))]
-        layout.memory.prepare(self.next, size as usize);
+        self.ring.shared().layout.memory.prepare(self.next, size as usize);
         let (from, end) = (self.next, self.next + size);
+        (self.next, self.head) = (end, end);
         #[cfg(not(loom))]
         if size <= SMALL_PAYLOAD_BYTES as u64
             && self.notifier.wants_small_payload(&self.ring.shared().watchers)
         {
             self.ring.shared().publish_small_payload(end, parts);
         }
-        layout.index.record(end);
-        (self.next, self.head) = (end, end);
-        self.ring.shared().publish(from, end);
+        let shared = self.ring.shared();
+        shared.layout.index.record(end);
+        shared.publish(from, end);
         self.wake_watchers();
         Ok(end)
     }
@@ -302,6 +316,7 @@ impl Writer {
         self.fill(self.ring.shared().memory(), parts);
         self.next = end;
         self.claims.push_back(Slot { end, delivered: true });
+        self.slowly = true;
         self.publish();
         Ok(end)
     }
@@ -364,6 +379,7 @@ impl Writer {
             last = std::mem::replace(&mut self.head, slot.end);
             self.first += 1;
         }
+        self.choose_path();
         if self.head != before {
             #[cfg(not(loom))]
             if self.head - last <= SMALL_PAYLOAD_BYTES as u64
@@ -397,6 +413,7 @@ impl Writer {
             self.claims.pop_back();
             self.next = self.claims.back().map_or(self.head, |slot| slot.end);
         }
+        self.choose_path();
         let stuck = (0..self.claims.len()).find(|&i| lost & lost_bit(self.first + i as u64) != 0);
         stuck.map_or(Ok(()), |i| {
             let from = i.checked_sub(1).map_or(self.head, |before| self.claims[before].end);
