@@ -379,7 +379,7 @@ impl Writer {
             last = std::mem::replace(&mut self.head, slot.end);
             self.first += 1;
         }
-        self.choose_path();
+        self.slowly = !self.claims.is_empty() || shared.layout.has_grown();
         if self.head != before {
             #[cfg(not(loom))]
             if self.head - last <= SMALL_PAYLOAD_BYTES as u64
