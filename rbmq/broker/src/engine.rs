@@ -143,6 +143,7 @@ impl Engine {
                 self.tables.expel(key, &format!("data for buffer {bid}, which has no topic"));
             }
             Event::Merged { out_bid, number, position } => self.on_merged(out_bid, number, position),
+            Event::TooLarge { out_bid, number } => self.on_too_large(out_bid, number),
             Event::Stopped { out_bid, number, stopped } => self.on_stopped(out_bid, number, stopped),
             Event::Expel { key, why } => self.tables.expel(key, why),
             Event::Observer(ObserverEvent::Request { conn, message }) => {
@@ -178,6 +179,12 @@ impl Engine {
     fn on_merged(&mut self, out_bid: Bid, number: u32, position: Position) {
         let mut fx = Effects::new();
         self.merged.on_merged(&self.tables, out_bid, number, position, &mut fx);
+        self.execute(fx);
+    }
+
+    fn on_too_large(&mut self, out_bid: Bid, number: u32) {
+        let mut fx = Effects::new();
+        self.merged.on_too_large(&mut self.tables, out_bid, number, &mut fx);
         self.execute(fx);
     }
 

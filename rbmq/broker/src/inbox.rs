@@ -61,6 +61,8 @@ pub(super) enum Event {
     InvalidMapping { key: SessionKey, bid: Bid },
     /// All data of a publisher of a merged topic was merged, and no more follows.
     Merged { out_bid: Bid, number: u32, position: u64 },
+    /// A publisher of a merged topic has sent more in one piece than its log takes.
+    TooLarge { out_bid: Bid, number: u32 },
     /// A publisher of a merged topic was stopped.
     Stopped { out_bid: Bid, number: u32, stopped: Stopped },
     /// Disconnect a publisher.

@@ -117,6 +117,18 @@ pub(super) fn largest_delivery_bytes(settings: &BrokerSettings) -> u64 {
     largest_message(settings).min(largest_ring_bytes(settings) / 2)
 }
 
+/// The largest delivery for which the ring of a merged topic may grow: a run with its header.
+pub(super) fn largest_run_bytes(settings: &BrokerSettings) -> u64 {
+    largest_ring_bytes(settings) / 2
+}
+
+/// The largest delivery of a publisher of a merged topic. A run that is cut ends at an end of a delivery that the ring's index knows, one for
+/// each sixteenth of the largest delivery, so it can be longer than that by two of them.
+pub(super) fn largest_merged_delivery_bytes(settings: &BrokerSettings) -> u64 {
+    let run = largest_run_bytes(settings);
+    largest_message(settings).min((run - run / 8).saturating_sub(RUN_HEADER_BYTES as u64))
+}
+
 fn largest_message(settings: &BrokerSettings) -> u64 {
     settings.max_message_bytes.saturating_add(RECORD_HEADER_BYTES as u64)
 }
@@ -133,15 +145,50 @@ pub(super) fn largest_delivery(merged_ring_bytes: u64) -> u64 {
     merged_ring_bytes.checked_next_power_of_two().unwrap_or(merged_ring_bytes) / 16
 }
 
+/// The ring of a publisher of a merged topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct MergeRing {
+    /// Its size at first, in bytes.
+    pub(super) size: u64,
+    /// The largest size.
+    pub(super) max_size: u64,
+    /// The most bytes of a run, if deliveries are not larger.
+    pub(super) max_run: u64,
+}
+
+/// The ring for a publisher of a merged topic, as [`merge_ring_bytes`] says; or, where rings grow, as large as its deliveries need.
+pub(super) fn merge_ring(
+    max_delivery: u64,
+    merged_delivery: u64,
+    settings: &BrokerSettings,
+    grows: bool,
+) -> Result<MergeRing, Refused> {
+    let fitting = merge_ring_bytes(max_delivery, merged_delivery, settings);
+    let needed = max_delivery.saturating_mul(2).checked_next_power_of_two();
+    let (size, max_size) = match (fitting, needed) {
+        (Ok(size), _) if grows => (size, largest_ring_bytes(settings).max(size)),
+        (Ok(size), _) => (size, size),
+        (Err(_), Some(needed)) if grows && max_delivery <= largest_merged_delivery_bytes(settings) => {
+            (needed, largest_ring_bytes(settings))
+        }
+        (Err(refused), _) => return Err(refused),
+    };
+    Ok(MergeRing { size, max_size, max_run: size.min(most_merged(merged_delivery)) })
+}
+
+/// The largest power of two that leaves room for a run's header in a delivery of the merged topic, whose limit is a power of two.
+fn most_merged(merged_delivery: u64) -> u64 {
+    (merged_delivery.saturating_sub(RUN_HEADER_BYTES as u64) / 2 + 1).next_power_of_two()
+}
+
 /// The size of the ring for a publisher of a merged topic: twice its largest delivery, and at least the configured size. The
 /// content of this ring must fit into one delivery of the merged log, of at most `merged_delivery` bytes.
-pub(super) fn merge_ring_bytes(
+fn merge_ring_bytes(
     max_delivery: u64,
     merged_delivery: u64,
     settings: &BrokerSettings,
 ) -> Result<u64, Refused> {
-    // The largest power of two that leaves room for a run's header in a delivery, whose limit is a power of two.
-    let most = (merged_delivery.saturating_sub(RUN_HEADER_BYTES as u64) / 2 + 1).next_power_of_two();
+    let most = most_merged(merged_delivery);
     let needed = max_delivery.saturating_mul(2).max(4096);
     match needed.checked_next_power_of_two() {
         Some(needed) if needed <= most => {

@@ -115,9 +115,13 @@ fn largest(tables: &Tables, key: SessionKey, bid: Bid) -> Option<Control> {
 }
 
 /// Whether the ring of a publisher's buffer may become larger than the publisher has said.
-fn may_grow(tables: &Tables, session: &Session) -> bool {
-    let maps_nothing = tables.out.context().config().transport == TransportKind::Tcp;
-    maps_nothing && !tables.admission.counts_rings(session.conn.id())
+pub(super) fn may_grow(tables: &Tables, session: &Session) -> bool {
+    logs_grow(tables) && !tables.admission.counts_rings(session.conn.id())
+}
+
+/// Whether rings of this broker grow: nobody maps them.
+pub(super) fn logs_grow(tables: &Tables) -> bool {
+    tables.out.context().config().transport == TransportKind::Tcp
 }
 
 /// Subscribes to a new buffer of a publisher.

@@ -20,8 +20,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use rbmq_wire::{Control, ReplayFrom};
+use rocketbufs::config::TransportKind;
 use rocketbufs::inspect::BufferInfo;
-use rocketbufs::{Bid, BufferOptions, Conn, OutBuffer, OutWriter, Position, Progress, ROut, SegmentError};
+use rocketbufs::{
+    Bid, BufferOptions, Conn, GrowError, OutBuffer, OutWriter, Position, Progress, ROut, SegmentError,
+};
 use seglog::{Hole, Read, ReadError, Reader};
 use tracing::{debug, warn};
 
@@ -34,6 +37,9 @@ const STEP_BYTES: usize = 1 << 20;
 
 /// The smallest ring of a replay, in bytes.
 const MIN_RING_BYTES: u64 = 256 << 10;
+
+/// The ring of a replay has room for deliveries of so many bytes at first, or smaller ones, and grows for larger ones.
+const FIRST_DELIVERY_BYTES: u64 = 16 << 20;
 
 /// A subscriber asks for a kept log.
 pub(crate) struct ReplayRequest {
@@ -72,6 +78,7 @@ pub(crate) enum Step {
 
 /// A replay that is under way.
 pub(crate) struct Replay {
+    conn: Conn,
     live: OutBuffer,
     reader: Reader,
     older: Option<Older>,
@@ -110,11 +117,13 @@ impl Replay {
             answer(None);
             return None;
         }
-        let size = info.max_delivery_bytes.saturating_mul(2).max(MIN_RING_BYTES);
+        let grows = conn.peer_grows() && out.context().config().transport == TransportKind::Tcp;
+        let most = if grows { FIRST_DELIVERY_BYTES } else { u64::MAX };
+        let max_delivery = info.max_delivery_bytes.min(most);
         let options = BufferOptions::new()
-            .size_bytes(size)
+            .size_bytes(max_delivery.saturating_mul(2).max(MIN_RING_BYTES))
             .retain_bytes(Some(0))
-            .max_delivery_bytes(Some(info.max_delivery_bytes))
+            .max_delivery_bytes(Some(max_delivery))
             .start(start)
             .epoch(Some(info.epoch));
         let writer = match out.create_buffer_with(bid, options).and_then(|buffer| buffer.writer()) {
@@ -129,7 +138,7 @@ impl Replay {
         answer(Some(bid));
         let older = archived.map(|(archived, patience)| Older::new(archived, patience));
         let damaged = reader.stats().damaged_bytes;
-        Some(Self { live, reader, older, writer, position: start, damaged })
+        Some(Self { conn, live, reader, older, writer, position: start, damaged })
     }
 
     /// Copies as many bytes as the ring has room for.
@@ -214,7 +223,17 @@ impl Replay {
                 self.position = end;
                 Ok(())
             }
-            Err(SegmentError::TooLarge { size, max }) => {
+            Err(SegmentError::TooLarge { size, max }) => self.deliver_large(bytes, size, max),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A delivery that came when the ring of the topic was larger.
+    #[cold]
+    fn deliver_large(&mut self, bytes: &[u8], size: u64, max: u64) -> Result<(), SegmentError> {
+        match self.writer.grow(size) {
+            Ok(()) => self.deliver(bytes),
+            Err(GrowError::Fixed) => {
                 warn!(
                     "buffer {}: {size} bytes at {} are skipped: the topic's deliveries have at most {max} now (ring_bytes)",
                     self.live.bid(),
@@ -222,7 +241,11 @@ impl Replay {
                 );
                 self.skip(self.position + size)
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                // As at the beginning: there may be memory when the subscriber connects again.
+                self.conn.close(&format!("the broker cannot read the topic from its disk: {error}"));
+                Err(SegmentError::Closed)
+            }
         }
     }
 

@@ -17,6 +17,8 @@ use super::merger::{AppendError, Log, Piece, Reached, SourceRing};
 /// The writer's end of a merged log.
 pub(super) struct MergedLog {
     pub(super) writer: OutWriter,
+    /// The largest delivery for which the ring grows; 0: none.
+    pub(super) largest: u64,
     /// The log on disk of a kept topic.
     pub(super) store: Option<Store>,
     /// The archive below it, if there is one.
@@ -158,6 +160,10 @@ impl Piece for Deliveries {
         }
     }
 
+    fn has_more(&self) -> bool {
+        matches!(self, Self::View(view) if view.has_more())
+    }
+
     fn release(self) {
         match self {
             Self::View(view) => view.consume(),
@@ -171,7 +177,13 @@ impl Log for MergedLog {
         if self.store.is_some() {
             return self.append_kept(place, run);
         }
-        self.writer.append(&run).map_err(append_error)
+        match self.writer.append(&run) {
+            Err(SegmentError::TooLarge { size, .. }) => {
+                grow(&mut self.writer, self.largest, size)?;
+                self.writer.append(&run).map_err(append_error)
+            }
+            appended => appended.map_err(append_error),
+        }
     }
 
     fn knows(&self, place: &Place) -> bool {
@@ -235,7 +247,7 @@ impl MergedLog {
 
     /// The delivery is on the disk, or at least in the memory of the system, before a subscriber can see it.
     fn append_kept(&mut self, place: &Place, [header, bytes]: [&[u8]; 2]) -> Result<Position, AppendError> {
-        let Self { writer, store: Some(store), archive, failure, .. } = self else {
+        let Self { writer, largest, store: Some(store), archive, failure, .. } = self else {
             return Err(AppendError::Ended);
         };
         let size = (header.len() + bytes.len()) as u64;
@@ -244,7 +256,14 @@ impl MergedLog {
             wait_for_disk(writer, failure, reason);
             return Err(AppendError::Disk);
         }
-        let mut segment = writer.segment(size, Some(Duration::ZERO)).map_err(append_error)?;
+        let segment = match writer.segment(size, Some(Duration::ZERO)) {
+            Err(SegmentError::TooLarge { .. }) => {
+                grow(writer, *largest, size)?;
+                writer.segment(size, Some(Duration::ZERO))
+            }
+            other => other,
+        };
+        let mut segment = segment.map_err(append_error)?;
         let delivery = segment.bytes_mut();
         delivery[..header.len()].copy_from_slice(header);
         delivery[header.len()..].copy_from_slice(bytes);
@@ -275,10 +294,24 @@ fn wait_for_disk(writer: &OutWriter, failure: &mut Option<String>, reason: Strin
     }
 }
 
+/// The ring of a log grows for a delivery of `size` bytes, if that is not too large.
+fn grow(writer: &mut OutWriter, largest: u64, size: u64) -> Result<(), AppendError> {
+    let bid = writer.buffer().bid();
+    if size > largest {
+        warn!("buffer {bid}: a publisher has {size} bytes in one piece; there may be {largest}");
+        return Err(AppendError::TooLarge);
+    }
+    writer.grow(size).map_err(|error| {
+        warn!("buffer {bid}: its ring does not grow for {size} bytes of a publisher: {error}");
+        AppendError::TooLarge
+    })
+}
+
 fn append_error(error: SegmentError) -> AppendError {
     match error {
         SegmentError::Full => AppendError::Full,
-        // The ring of a publisher fits into a delivery, so there is no other error before the end.
+        SegmentError::TooLarge { .. } => AppendError::TooLarge,
+        // There is no other error before the end.
         _ => AppendError::Ended,
     }
 }

@@ -46,6 +46,10 @@ pub(super) trait Piece {
     fn bytes(&self) -> &[u8];
     /// Their end in the publisher's log.
     fn end(&self) -> Position;
+    /// Whether complete deliveries are behind them already.
+    fn has_more(&self) -> bool {
+        false
+    }
     /// Releases the space for the publisher.
     fn release(self);
 }
@@ -82,6 +86,8 @@ pub(super) enum AppendError {
     Full,
     /// The disk has no room, or failed.
     Disk,
+    /// The log takes no delivery that is so large.
+    TooLarge,
     /// The log has ended.
     Ended,
 }
@@ -268,8 +274,19 @@ pub(super) struct Turn {
     pub(super) blocked: Option<Blocked>,
     /// Finishing publishers whose data is completely merged, and the ends of their logs.
     pub(super) finished: Vec<(u32, Position)>,
+    /// Publishers whose next bytes the log does not take. They are removed with them.
+    pub(super) too_large: Vec<u32>,
     /// The merged log has ended.
     pub(super) ended: bool,
+}
+
+/// What was merged of one publisher.
+#[derive(Default)]
+struct Served {
+    /// Bytes of the merged log.
+    merged: usize,
+    /// The publisher has more: a ring that has grown is not one run, but several.
+    has_more: bool,
 }
 
 /// The publishers, their queue, and the table.
@@ -443,7 +460,14 @@ impl<S: SourceRing> Merger<S> {
                 }
             }
             match self.serve(number, log) {
-                Ok(merged) => bytes += merged,
+                Ok(Served { merged, has_more }) => {
+                    bytes += merged;
+                    if has_more {
+                        // The rest comes after the data of the others.
+                        self.queue.rotate_left(1);
+                        continue;
+                    }
+                }
                 Err(AppendError::Full) => {
                     turn.blocked = Some(Blocked::ByRing);
                     break;
@@ -451,6 +475,10 @@ impl<S: SourceRing> Merger<S> {
                 Err(AppendError::Disk) => {
                     turn.blocked = Some(Blocked::ByDisk);
                     break;
+                }
+                Err(AppendError::TooLarge) => {
+                    drop(self.remove(number));
+                    turn.too_large.push(number);
                 }
                 Err(AppendError::Ended) => {
                     turn.ended = true;
@@ -474,16 +502,16 @@ impl<S: SourceRing> Merger<S> {
         turn
     }
 
-    /// Merges all complete deliveries of a publisher as one run.
-    fn serve(&mut self, number: u32, log: &mut impl Log) -> Result<usize, AppendError> {
+    /// Merges the complete deliveries of a publisher as one run.
+    fn serve(&mut self, number: u32, log: &mut impl Log) -> Result<Served, AppendError> {
         let Some(piece) = self.sources.get(&number).and_then(|source| source.ring.complete()) else {
-            return Ok(0);
+            return Ok(Served::default());
         };
         self.report_receivers(number, log);
-        let Some(source) = self.sources.get(&number) else { return Ok(0) };
+        let Some(source) = self.sources.get(&number) else { return Ok(Served::default()) };
         // The length fits, because rings of 4 GiB are not accepted.
         let header = run_header(number, piece.bytes().len()).ok_or(AppendError::Ended)?;
-        let (len, end) = (piece.bytes().len(), piece.end());
+        let (len, end, has_more) = (piece.bytes().len(), piece.end(), piece.has_more());
         let place = source.ring.origin(number, &piece);
         if !log.knows(&place) {
             log.begin(&self.unknown(place, log));
@@ -495,7 +523,7 @@ impl<S: SourceRing> Merger<S> {
         }
         self.disk.stored(number);
         self.table.push(merged, number, end);
-        Ok(RUN_HEADER_BYTES + len)
+        Ok(Served { merged: RUN_HEADER_BYTES + len, has_more })
     }
 
     /// The publishers with data that the disk does not know, from the first one on.

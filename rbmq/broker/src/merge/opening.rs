@@ -10,7 +10,9 @@ use super::super::cluster::Owner;
 use super::super::descriptors::have_room_for_kept_topic;
 use super::super::effects::{Effect, Effects};
 use super::super::kept::{KeepError, Recovered, Store, StoreOptions, Taken, Trail, Wanted};
-use super::super::limits::{Refused, elsewhere, merge_ring_bytes, no_buffer, not_subscribed, over_quota};
+use super::super::limits::{
+    MergeRing, Refused, elsewhere, largest_run_bytes, merge_ring, no_buffer, not_subscribed, over_quota,
+};
 use super::super::rules::Rule;
 use super::super::session_key::{FormerPlace, SessionKey, SourceBuffer};
 use super::super::tables::{BROKER_SLOT_HOLD, BROKER_SLOT_NAME, Create, Tables};
@@ -18,7 +20,7 @@ use super::super::topics::{Buffer, Stage as BufferStage};
 use super::index::Arrivals;
 use super::log::{PublisherRing, Source};
 use super::members::{Stage, TooManyMembers};
-use super::publishers::{MergedTopics, answer_created};
+use super::publishers::{MergedTopics, log_grows, ring_grows};
 use super::topic::MergedTopic;
 
 impl MergedTopics {
@@ -85,10 +87,10 @@ impl MergedTopics {
             Stage::Opening | Stage::Moving => {}
             Stage::Live | Stage::Away | Stage::Closing(_) | Stage::Leaving => {
                 self.members.topic(out_bid).into_iter().for_each(|topic| topic.again(number));
-                answer_created(key, bid, out_bid, fx);
+                self.answer_created(tables, key, bid, out_bid, fx);
             }
             Stage::Ended(end) => {
-                answer_created(key, bid, out_bid, fx);
+                self.answer_created(tables, key, bid, out_bid, fx);
                 fx.push(Effect::Answer { key, message: Control::Ended { bid, end } });
             }
             Stage::Gone(at) => return self.open(tables, key, create, Some(at), fx),
@@ -159,9 +161,10 @@ impl MergedTopics {
     ) -> Result<(), Refused> {
         let in_bid = create.bid;
         let merged_delivery = tables.info(out_bid).map_or(0, |info| info.max_delivery_bytes);
-        let size_bytes = merge_ring_bytes(create.max_delivery_bytes, merged_delivery, &tables.settings)?;
+        let grows = ring_grows(tables, key, &create.topic);
+        let sizes = merge_ring(create.max_delivery_bytes, merged_delivery, &tables.settings, grows)?;
         let conn = tables.sessions.get(key).map_or(0, |session| session.conn.id());
-        let charge = tables.admission.charge_buffer(conn, size_bytes).map_err(over_quota)?;
+        let charge = tables.admission.charge_buffer(conn, sizes.size).map_err(over_quota)?;
         let (known, own) = (self.members.get(key, in_bid).and_then(|member| member.epoch), merged_to);
         // Another broker has what it says on its disk, and the next owner has the archive.
         let former = create.place.filter(|_| !tables.is_shared(&create.topic));
@@ -187,7 +190,7 @@ impl MergedTopics {
         }
         session.merged.insert(in_bid, arrivals);
         tables.admission.keep_member(key, in_bid, charge);
-        let subscribed = session.rin.subscribe_with(in_bid, options(size_bytes, start));
+        let subscribed = session.rin.subscribe_with(in_bid, options(sizes, start));
         subscribed.map(drop).map_err(|error| {
             self.forget(tables, key, in_bid, fx);
             not_subscribed(error)
@@ -294,7 +297,8 @@ impl MergedTopics {
         let rule = tables.settings.topics.of(topic);
         let size_bytes = rule.ring_bytes.unwrap_or(tables.settings.merge_ring_bytes);
         let retain_bytes = Some(tables.retained_bytes(rule, size_bytes));
-        let keeps = rule.keep.then(|| store_options(tables, rule, size_bytes));
+        let largest = if log_grows(tables, topic) { largest_run_bytes(&tables.settings) } else { 0 };
+        let keeps = rule.keep.then(|| store_options(tables, rule, size_bytes, largest));
         let mut options = BufferOptions::new().size_bytes(size_bytes).retain_bytes(retain_bytes);
         // The gateways receive the logs of all spaces.
         options = options.mapped_locally(Space::is_reserved(topic));
@@ -317,7 +321,8 @@ impl MergedTopics {
         }
         let reader = store.as_ref().map(Store::reader);
         let store = store.map(|store| (store, self.keeper.scribe().clone()));
-        let merged = MergedTopic::new(writer, tables.settings.merge_table_entries, &tables.events, store);
+        let merged =
+            MergedTopic::new(writer, largest, tables.settings.merge_table_entries, &tables.events, store);
         self.index.insert(out_bid, &merged);
         self.members.insert(out_bid, topic.clone(), merged.clone());
         if let (Some(recovered), Some(reader)) = (recovered, reader) {
@@ -335,13 +340,13 @@ impl MergedTopics {
 type Opened = ((Store, Recovered), Option<Trail>);
 
 /// The options of a topic's store on the disk.
-fn store_options(tables: &Tables, rule: &Rule, size_bytes: u64) -> StoreOptions {
+fn store_options(tables: &Tables, rule: &Rule, size_bytes: u64, largest: u64) -> StoreOptions {
     StoreOptions {
         // Several of the largest deliveries.
         max_bytes: Some(rule.keep_bytes().max(size_bytes)),
         max_age: rule.keep_age(),
         sync: tables.settings.keep_sync(),
-        max_delivery: size_bytes,
+        max_delivery: size_bytes.max(largest),
         max_publishers: tables.settings.merge_max_publishers,
         begin: None,
     }
@@ -400,9 +405,12 @@ fn start_at(epoch: Option<Epoch>, merged_to: Option<Position>) -> Start {
 }
 
 /// The options of a subscription to a publisher's buffer.
-fn options(size_bytes: u64, start: Start) -> SubscribeOptions {
+fn options(ring: MergeRing, start: Start) -> SubscribeOptions {
     SubscribeOptions::new()
-        .size_bytes(size_bytes)
+        .size_bytes(ring.size)
+        .max_size_bytes(ring.max_size)
+        // A ring that has grown is not merged at once.
+        .max_view_bytes(Some(ring.max_run))
         .start(start)
         .policy(Policy::Block)
         // A slow subscriber is handled at this broker, not by the publisher.

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rbmq_wire::connect::random;
-use rbmq_wire::{Control, RUN_HEADER_BYTES, RefuseCode, TopicName};
+use rbmq_wire::{Control, RUN_HEADER_BYTES, RefuseCode, Space, TopicName};
 use rocketbufs::{Bid, Epoch, InEvent, Position};
 use tracing::{debug, info, warn};
 
 use super::super::counters::Refusal;
 use super::super::effects::{Effect, Effects};
 use super::super::kept::{Archived, Keeper};
-use super::super::limits::{Refused, not_accepted};
+use super::super::limits::{Refused, largest_merged_delivery_bytes, not_accepted};
+use super::super::publishers::{logs_grow, may_grow};
 use super::super::session_key::SessionKey;
 use super::super::tables::{Create, Tables};
 use super::index::{Arrivals, MergeIndex};
@@ -124,7 +125,7 @@ impl MergedTopics {
                 if stage == Stage::Opening {
                     debug!("buffer {out_bid}: publisher {number} is up");
                     self.members.set_stage(key, bid, Stage::Live, None);
-                    answer_created(key, bid, out_bid, fx);
+                    self.answer_created(tables, key, bid, out_bid, fx);
                 }
             }
             // What is not merged goes to another broker.
@@ -168,6 +169,27 @@ impl MergedTopics {
         tables.counters.refused(Refusal::Buffer(code));
         fx.push(Effect::Answer { key, message: Control::Refused { bid, code, reason } });
         self.forget(tables, key, bid, fx);
+    }
+
+    /// Reports to a publisher that its buffer is accepted, how large its deliveries may be, and the number of subscribers.
+    pub(super) fn answer_created(
+        &self,
+        tables: &Tables,
+        key: SessionKey,
+        bid: Bid,
+        out_bid: Bid,
+        fx: &mut Effects,
+    ) {
+        let session = tables.sessions.get(key).filter(|session| session.conn.peer_grows());
+        if session.is_some() && self.members.name(out_bid).is_some_and(|topic| ring_grows(tables, key, topic))
+        {
+            let max_delivery_bytes = largest_merged_delivery_bytes(&tables.settings);
+            fx.push(Effect::Answer { key, message: Control::Largest { bid, max_delivery_bytes } });
+        }
+        fx.push(Effect::Answer { key, message: Control::Created { bid } });
+        // The publisher gets the number that all publishers got last. A newer number would hide a change back to the last one.
+        fx.push(Effect::CountSubscribers(out_bid));
+        fx.push(Effect::ReportMergedCount { key, bid, out_bid });
     }
 
     fn refuse(&mut self, tables: &mut Tables, key: SessionKey, bid: Bid, refused: Refused, fx: &mut Effects) {
@@ -254,6 +276,17 @@ impl MergedTopics {
         if let Some(topic) = self.members.topic(out_bid) {
             topic.finish(number);
         }
+    }
+
+    /// The next bytes of a publisher do not go into the topic's log.
+    pub(crate) fn on_too_large(&mut self, tables: &mut Tables, out_bid: Bid, number: u32, fx: &mut Effects) {
+        let Some((key, bid)) = self.members.member(out_bid, number) else { return };
+        let max = tables.settings.max_message_bytes;
+        let reason = format!(
+            "a message is too large for the topic's ring, or there is no memory for it: see broker.max_message_bytes ({max}), \
+             broker.max_ring_bytes and buffers.max_ring_bytes of the broker, and its log"
+        );
+        self.refuse(tables, key, bid, Refused::new(RefuseCode::Size, reason), fx);
     }
 
     /// All data of a publisher was merged, and no more follows.
@@ -354,12 +387,16 @@ impl MergedTopics {
     }
 }
 
-/// Reports to a publisher that its buffer is accepted, and the number of subscribers.
-pub(super) fn answer_created(key: SessionKey, bid: Bid, out_bid: Bid, fx: &mut Effects) {
-    fx.push(Effect::Answer { key, message: Control::Created { bid } });
-    // The publisher gets the number that all publishers got last. A newer number would hide a change back to the last one.
-    fx.push(Effect::CountSubscribers(out_bid));
-    fx.push(Effect::ReportMergedCount { key, bid, out_bid });
+/// Whether the ring of a merged topic grows. That of a space is mapped by the gateways, and an archive has its own limits.
+pub(super) fn log_grows(tables: &Tables, topic: &TopicName) -> bool {
+    let has_archive = tables.settings.topics.of(topic).archive().is_some();
+    logs_grow(tables) && !Space::is_reserved(topic) && !has_archive
+}
+
+/// Whether the ring of a publisher grows, and the one of its topic.
+pub(super) fn ring_grows(tables: &Tables, key: SessionKey, topic: &TopicName) -> bool {
+    let session = tables.sessions.get(key);
+    log_grows(tables, topic) && session.is_some_and(|session| may_grow(tables, session))
 }
 
 fn merged_bids(tables: &Tables, key: SessionKey) -> Vec<Bid> {

@@ -690,7 +690,7 @@ fn the_thread_that_leaves_an_event_handles_it() {
     let ctx = Context::new(Config::default()).unwrap();
     let (out, (events, inbox)) = (ROut::new(&ctx), inbox());
     out.create_buffer(1, 64 << 10).unwrap();
-    let merge = MergedTopic::new(out.buffer(1).unwrap().writer().unwrap(), 10, &events, None);
+    let merge = MergedTopic::new(out.buffer(1).unwrap().writer().unwrap(), 0, 10, &events, None);
     let conn = Conn::connect_start(&ctx, "127.0.0.1:1", b"").unwrap();
     let ring = || Source::Ring(PublisherRing { rin: RIn::new(&conn), bid: 1, key: SessionKey::BROKER });
     for number in 0..3 {

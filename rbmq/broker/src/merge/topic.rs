@@ -103,9 +103,10 @@ impl Written for MergedTopic {
 }
 
 impl MergedTopic {
-    /// A topic that writes to a buffer of this rOut and, if it is kept, to the disk.
+    /// A topic that writes to a buffer of this rOut, whose ring grows for deliveries of up to `largest` bytes, and, if it is kept, to the disk.
     pub(super) fn new(
         writer: OutWriter,
+        largest: u64,
         table_limit: usize,
         events: &Sender,
         store: Option<(Store, Scribe)>,
@@ -121,7 +122,7 @@ impl MergedTopic {
             if let (Some(store), Some(kept)) = (&store, &kept) {
                 follow_syncs(store, kept.clone());
             }
-            let log = MergedLog { writer, store, archive: None, failure: None, sync_failure: None };
+            let log = MergedLog { writer, largest, store, archive: None, failure: None, sync_failure: None };
             let mut merger = Merger::new(table_limit);
             let status = Status { load: merger.table_load(Some(&log)), is_failing: false };
             let mailbox = Mailbox::new(owners, State { log, merger, blocked: false, status }, status);
@@ -240,8 +241,12 @@ impl MergedTopic {
 
     fn handle(&self, state: &mut State, events: Events<Joining>) -> Status {
         let out_bid = self.buffer.bid();
-        for (number, position) in self.turn(state, events).finished {
+        let turn = self.turn(state, events);
+        for (number, position) in turn.finished {
             self.events.event(inbox::Event::Merged { out_bid, number, position });
+        }
+        for number in turn.too_large {
+            self.events.event(inbox::Event::TooLarge { out_bid, number });
         }
         if state.merger.has_stopped() {
             // Before they are taken: a sync after one that failed finds out what the disk has lost.

@@ -1,5 +1,6 @@
 //! Messages that are larger than the rings were made for: rings grow on all sides, and nothing else changes.
 
+use std::path::Path;
 use std::time::Duration;
 
 use rbmq::wire::{Control, Framing, Hello, Role};
@@ -9,6 +10,7 @@ use rbmq::{
 };
 use rbmq_broker::{Broker, Ingest, UpstreamSettings};
 use rocketbufs::Epoch;
+use rocketbufs::config::TransportKind;
 use rocketbufs::proto::{Message, Subscribed};
 use testkit::{LONG, Proxy, Raw, broker_with, own_addr, rule, until};
 
@@ -232,23 +234,144 @@ fn a_grown_log_goes_on_at_a_broker_that_was_restarted() {
 
 /// Topics whose rings do not grow refuse as before.
 #[test]
-fn merged_topics_and_quotas_refuse_large_messages() {
-    let merging = rule("m", |rule| rule.ingest = Ingest::Merge);
-    let broker = broker_with(|config| {
-        config.broker.topics = vec![merging].into();
-        config.broker.max_message_bytes = 4 << 20;
-    });
+fn spaces_quotas_and_other_transports_refuse_large_messages() {
+    let space =
+        broker_with(|config| config.broker.topics = vec![rule("s/#", |rule| rule.space = true)].into());
     let quota = broker_with(|config| config.quotas.address_ring_bytes = Some(64 << 20));
-    for (at, name) in [(&broker, "m"), (&quota, "t")] {
+    let mapped = broker_with(|config| config.framework.transport = TransportKind::Auto);
+    for (at, name) in [(&space, "s/t"), (&quota, "t"), (&mapped, "t")] {
         let mut topic = topic(&at.addr(), name);
         let error = topic.publish(&vec![0; MIB]).unwrap_err();
         assert!(matches!(error, PublishError::TooLarge { .. }), "{name}: {error}");
         topic.publish(&vec![0; 100 << 10]).unwrap();
+        topic.flush(Some(LONG)).unwrap();
     }
+    let broker = broker_with(|config| config.broker.max_message_bytes = 4 << 20);
     let mut topic = topic(&broker.addr(), "t");
     let error = topic.publish(&vec![0; 4 * MIB + 1]).unwrap_err();
     assert_eq!(error, PublishError::TooLarge { size: 4 * MIB as u64 + 1, max: 4 * MIB as u64 + 4 });
     topic.publish(&vec![0; 4 * MIB]).unwrap();
+}
+
+/// The messages of one publisher, among those of others: each says whose it is.
+fn expect_of_all(subscriber: &mut Subscriber, sizes: &[usize], publishers: usize) {
+    let mut next = vec![0; publishers];
+    for _ in 0..sizes.len() * publishers {
+        let got = subscriber.recv(Some(LONG)).unwrap().expect("a message");
+        let of = usize::from(got.bytes[0]);
+        let number = next[of];
+        next[of] += 1;
+        let (whose, rest) = got.bytes.split_at(1);
+        assert!(
+            rest == message(number + 7 * of, sizes[number]),
+            "message {number} of {whose:?}: {} bytes",
+            rest.len()
+        );
+    }
+}
+
+fn publish_as(topic: &mut TopicWriter, who: usize, sizes: &[usize]) {
+    for (number, size) in sizes.iter().enumerate() {
+        let bytes = [vec![who as u8], message(number + 7 * who, *size)].concat();
+        topic.publish_timeout(&bytes, Some(LONG)).unwrap();
+    }
+}
+
+/// Publishers whose rings have grown are merged as others are, also behind a chain.
+#[test]
+fn merged_topics_take_large_messages() {
+    let first = broker_with(|config| {
+        config.broker.topics = vec![rule("m", |rule| rule.ingest = Ingest::Merge)].into();
+    });
+    let upstream = UpstreamSettings::new(&first.addr());
+    let second = broker_with(|config| config.broker.upstream = vec![upstream]);
+    let sizes = [10, MIB, 300, 100, 3 * MIB, 1, 9 * MIB, 50_000, 20, 2 * MIB];
+    let writers: Vec<_> = (0..3).map(|_| topic(&first.addr(), "m")).collect();
+    let mut ends: Vec<_> =
+        [&first, &second].map(|at| subscriber(&at.addr(), Subscriber::builder(), "m")).into();
+    writers[0].wait_subscribers(2, Some(LONG)).unwrap();
+    let publishing: Vec<_> = writers
+        .into_iter()
+        .enumerate()
+        .map(|(who, mut topic)| {
+            std::thread::spawn(move || {
+                publish_as(&mut topic, who, &sizes);
+                let end = topic.position();
+                let confirmed = topic.confirm(end, ConfirmLevel::Delivered, Some(LONG)).unwrap();
+                assert_eq!((confirmed.position, confirmed.subscribers), (end, 2));
+                topic
+            })
+        })
+        .collect();
+    ends.iter_mut().for_each(|end| expect_of_all(end, &sizes, 3));
+    let writers: Vec<_> = publishing.into_iter().map(|thread| thread.join().unwrap()).collect();
+    drop(writers);
+}
+
+fn keeping(dir: &Path, addr: &str) -> Broker {
+    broker_with(|config| {
+        config.broker.listen = addr.into();
+        config.broker.keep_dir = dir.to_str().unwrap().into();
+        config.broker.topics = vec![rule("k/#", |rule| rule.keep = true)].into();
+    })
+}
+
+fn replayed(at: &str, builder: SubscriberBuilder, name: &str) -> Subscriber {
+    let mut subscriber = builder.connect(at).unwrap();
+    subscriber.subscribe_from(name, StartFrom::Oldest).unwrap();
+    subscriber
+}
+
+/// Kept topics have large messages on the disk, before and after a restart, and so has a subscriber that comes late.
+#[test]
+fn kept_topics_and_replays_have_large_messages() {
+    let dir = tempfile::tempdir().unwrap();
+    let addr = own_addr();
+    let broker = keeping(dir.path(), &addr);
+    let sizes = [100, 5 * MIB, 3, 64 * MIB, 7, 9 * MIB];
+    let mut topic = topic(&addr, "k/t");
+    publish(&mut topic, &sizes);
+    let end = topic.position();
+    topic.confirm(end, ConfirmLevel::Stored, Some(LONG)).unwrap();
+    let too_large = topic.publish(&vec![0; 64 * MIB + 1]).unwrap_err();
+    assert!(matches!(too_large, PublishError::TooLarge { .. }), "{too_large}");
+    expect(&mut replayed(&addr, Subscriber::builder(), "k/t"), &sizes);
+    drop(broker);
+    let _broker = keeping(dir.path(), &addr);
+    // Of the disk alone, with rings that begin small; and then of the publisher, which goes on as it was.
+    let mut late = replayed(&addr, Subscriber::builder(), "k/t");
+    expect(&mut late, &sizes);
+    let again = [6 * MIB, 2, 11 * MIB];
+    publish(&mut topic, &again);
+    let end = topic.position();
+    topic.confirm(end, ConfirmLevel::Stored, Some(LONG)).unwrap();
+    expect(&mut late, &again);
+    // A subscriber with little memory is told so by the replay, too.
+    let mut small = replayed(&addr, Subscriber::builder().max_message_bytes(MIB as u64), "k/t");
+    let error = small.recv(Some(LONG)).unwrap_err();
+    assert!(matches!(error, ReceiveError::Refused { topic: Some(_), .. }), "{error:?}");
+    assert!(error.to_string().contains("max_message_bytes"), "{error}");
+}
+
+/// A merged topic whose ring has no memory to grow refuses the publisher that needs it, and goes on with the others.
+#[test]
+fn a_merged_topic_without_memory_refuses_one_publisher() {
+    let broker = broker_with(|config| {
+        config.broker.topics = vec![rule("m", |rule| rule.ingest = Ingest::Merge)].into();
+        config.framework.buffers.max_ring_bytes = 96 << 20;
+    });
+    let mut other = topic(&broker.addr(), "m");
+    let mut all = subscriber(&broker.addr(), Subscriber::builder(), "m");
+    other.wait_subscribers(1, Some(LONG)).unwrap();
+    publish(&mut other, &[10]);
+    let mut large = topic(&broker.addr(), "m");
+    // The ring of the publisher here, of 64 MiB, is all that rings may grow to.
+    let _ = large.publish_timeout(&message(0, 20 * MIB), Some(LONG));
+    let error = large.flush(Some(LONG)).unwrap_err().to_string();
+    assert!(error.contains("buffers.max_ring_bytes"), "{error}");
+    publish(&mut other, &[11, 3 * MIB]);
+    expect(&mut all, &[10]);
+    expect(&mut all, &[11, 3 * MIB]);
 }
 
 /// A publisher with many large topics takes a part of the memory for rings, and leaves the rest.

@@ -32,6 +32,7 @@ use crate::proto::{Coverage, End};
 pub use crate::proto::{CoveragePart, CoverageParts, MAX_COVERAGE_PARTS};
 use crate::state::error::{BufferError, RecvError, SegmentError, WaitError};
 use crate::state::options::{BufferOptions, SubscribeOptions};
+use crate::state::view::InView;
 use crate::state::{Buffer, DurableCursor, OwnedName};
 
 option_setters::setters! {
@@ -188,6 +189,15 @@ impl ROut {
         self.drain_by(timeout, |buffer, left| {
             buffer.drain_until(left, Buffer::connected_landed, Buffer::connected_received_end)
         })
+    }
+}
+
+#[doc(hidden)]
+impl InView {
+    /// Whether complete deliveries are behind the view already. The view has not all of them where its subscription cuts it
+    /// ([`SubscribeOptions::max_view_bytes`]).
+    pub fn has_more(&self) -> bool {
+        self.ring().boundary() > self.end()
     }
 }
 

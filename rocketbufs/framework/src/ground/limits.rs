@@ -1,9 +1,24 @@
-//! Limits that a sender sets for the options of a buffer's subscriptions.
+//! Limits that a sender sets for the options of a buffer's subscriptions, and the one on rings that grow.
 
 use std::fmt;
 use std::time::Duration;
 
+use rocketring::{Pool, PoolError};
+
 use crate::ground::types::{Bid, Policy};
+
+/// Rings grow only while so many parts of the memory for rings are in use, of [`PARTS`]: what is left is for small ones.
+const GROWING_PARTS: u64 = 3;
+const PARTS: u64 = 4;
+
+/// Checks whether the pool would have room for other rings beside one that grows to so many bytes.
+pub(crate) fn leaves_room(pool: &Pool, needed: u64) -> Result<(), PoolError> {
+    let (in_use, max) = (pool.in_use_bytes(), pool.max_bytes() / PARTS * GROWING_PARTS);
+    if in_use.saturating_add(needed) > max {
+        return Err(PoolError::Limit { asked: needed, in_use, max });
+    }
+    Ok(())
+}
 
 /// A set of policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

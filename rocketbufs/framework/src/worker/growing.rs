@@ -11,13 +11,10 @@ use rocketnet::Transport;
 use rocketring::{GrowError, Ring, RingConfig, RingReceiver};
 
 use super::in_effects::{IncomingSubscription, Received};
+use crate::ground::limits::leaves_room;
 use crate::ground::lock::lock;
 use crate::proto::{Ending, ReceiveLog, RefusedError};
 use crate::state::{ContextInner, SubscriptionShared, SubscriptionState};
-
-/// Rings grow only while so many parts of the memory for rings are in use, of [`PARTS`]: what is left is for small ones.
-const GROWING_PARTS: u64 = 3;
-const PARTS: u64 = 4;
 
 impl<T: Transport> IncomingSubscription<'_, T> {
     /// Larger deliveries follow.
@@ -116,11 +113,7 @@ fn may_grow(
     if needed > most {
         return Err(RefusedError::Outgrown { most, max_delivery, needed });
     }
-    let (in_use, max) = (inner.pool.in_use_bytes(), inner.pool.max_bytes() / PARTS * GROWING_PARTS);
-    if in_use.saturating_add(needed) > max {
-        return Err(RefusedError::TooManyBytes { asked: needed, in_use, max });
-    }
-    Ok(())
+    leaves_room(&inner.pool, needed).map_err(RefusedError::from)
 }
 
 fn refused(error: GrowError) -> RefusedError {
