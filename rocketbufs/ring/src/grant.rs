@@ -28,7 +28,7 @@ impl Ring {
     /// flow control the answer is `true` at once.
     pub fn wait_grant(&self, until: Position, timeout: Option<Duration>) -> bool {
         let shared = self.shared();
-        if !shared.shape().flow_control {
+        if !shared.flow_control() {
             return true;
         }
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));

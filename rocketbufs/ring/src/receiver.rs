@@ -109,11 +109,14 @@ impl RingReceiver {
     }
 
     fn write(&self, bytes: &[u8]) {
-        let (memory, head) = (&self.ring.shared().memory(), self.landing.head);
+        let (memory, head) = (self.ring.shared().memory(), self.landing.head);
         // SAFETY: `[head, horizon)` is the receiver's alone, as for `Writer::fill`, and `reserve` found room.
         unsafe { memory.write(head, bytes) };
-        let capacity = self.ring.capacity();
-        if planted::is(4) && (head & (capacity - 1)) + bytes.len() as u64 > capacity {
+        let crosses_the_end = || {
+            let capacity = self.ring.capacity();
+            (head & (capacity - 1)) + bytes.len() as u64 > capacity
+        };
+        if planted::is(4) && crosses_the_end() {
             let last = !bytes[bytes.len() - 1];
             // SAFETY: the last of the bytes written above.
             unsafe { memory.write(head + bytes.len() as u64 - 1, &[last]) };
@@ -265,12 +268,12 @@ impl Ring {
 impl Shared {
     /// How many bytes may land behind this head.
     fn room(&self, head: Position) -> u64 {
-        if self.shape().flow_control {
+        if self.flow_control() {
             self.horizon.load(Ordering::Acquire) - head
         } else if self.origin().is_peer_written() {
-            self.shape().capacity
+            self.first_shape().capacity
         } else {
-            self.shape().chunk()
+            self.first_shape().chunk()
         }
     }
 
@@ -303,15 +306,18 @@ impl Landing {
 
     /// Announces that up to `max` bytes at the head are, or were, overwritten. Returns how many may be.
     fn announce(&mut self, shared: &Shared, max: u64) -> u64 {
-        if shared.shape().flow_control {
+        if shared.flow_control() {
             if max > self.horizon - self.head {
                 self.horizon = shared.horizon.load(Ordering::Acquire);
             }
             return (self.horizon - self.head).min(max);
         }
         // Another process has written its bytes already, however many.
-        let most =
-            if shared.origin().is_peer_written() { shared.shape().capacity } else { shared.shape().chunk() };
+        let most = if shared.origin().is_peer_written() {
+            shared.first_shape().capacity
+        } else {
+            shared.first_shape().chunk()
+        };
         let n = most.min(max).min(u64::MAX - self.head);
         if self.head + n > self.horizon {
             self.horizon = shared.ahead(self.head, self.head + n);
@@ -323,7 +329,7 @@ impl Landing {
     fn land(&mut self, shared: &Shared, n: u64) {
         if n > self.horizon - self.head {
             let room = self.announce(shared, n);
-            let granted = !shared.shape().flow_control || n <= room;
+            let granted = !shared.flow_control() || n <= room;
             assert!(granted, "{n} bytes landed where there was room for {room}");
         }
         self.before_last.set(self.head);

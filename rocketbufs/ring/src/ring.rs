@@ -47,12 +47,12 @@ impl Ring {
 
     /// Whether holds keep the writer from overwriting.
     pub fn flow_control(&self) -> bool {
-        self.0.shape().flow_control
+        self.0.flow_control()
     }
 
     /// Where this ring's part of the log begins.
     pub fn start(&self) -> Position {
-        self.0.shape().start
+        self.0.first_shape().start
     }
 
     /// End of the written bytes.
@@ -158,7 +158,7 @@ impl Ring {
     /// # Panics
     /// If `len` is more than the capacity.
     pub fn raw(&self, from: Position, len: usize) -> *const u8 {
-        assert!(len as u64 <= self.capacity(), "a range longer than its ring");
+        assert!(self.0.has_capacity(len as u64), "a range longer than its ring");
         self.0.memory().at(from).cast_const()
     }
 

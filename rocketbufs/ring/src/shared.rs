@@ -105,6 +105,24 @@ impl Shared {
         &self.layout.newest().shape
     }
 
+    /// Whether holds keep the writer from overwriting: growing does not change that, and only such rings grow.
+    #[inline]
+    pub(crate) fn flow_control(&self) -> bool {
+        self.layout.shape.flow_control
+    }
+
+    /// The sizes of the ring at first, and for ever if it does not grow: without flow control, or in memory of another process.
+    #[inline]
+    pub(crate) fn first_shape(&self) -> &Shape {
+        &self.layout.shape
+    }
+
+    /// Whether so many bytes are no longer than the ring. Costs most rings one comparison.
+    #[inline]
+    pub(crate) fn has_capacity(&self, bytes: u64) -> bool {
+        bytes <= self.layout.shape.capacity || bytes <= self.shape().capacity
+    }
+
     /// The bytes of the ring as it is now.
     #[inline]
     pub(crate) fn memory(&self) -> &Memory {
@@ -137,7 +155,7 @@ impl Shared {
         // The boundary first: the index has everything up to it. A tail read later is only stricter.
         let boundary = self.published.boundary.load(Ordering::Acquire);
         let tail = self.tail_of(self.horizon.load(Ordering::Acquire)).max(self.peer_tail());
-        Known { start: self.shape().start, tail, boundary }
+        Known { start: self.layout.shape.start, tail, boundary }
     }
 }
 
@@ -219,7 +237,7 @@ impl Shared {
         if let Some(region) = self.origin().own_region() {
             region.publish_gap(gap.to);
         }
-        if gap.to > before && self.shape().flow_control {
+        if gap.to > before && self.flow_control() {
             // Nothing is overwritten before the next grant, which other processes see.
             self.horizon.store(gap.to, Ordering::Release);
         } else if gap.to > before {
@@ -234,7 +252,7 @@ impl Shared {
     /// Recomputes the horizon, publishes it and wakes the writers that wait for it.
     pub(crate) fn grant(&self, control: &mut Control) -> Position {
         let before = self.horizon.load(Ordering::Relaxed);
-        if !self.shape().flow_control {
+        if !self.flow_control() {
             return before;
         }
         let Shape { capacity, retain, .. } = *self.shape();
@@ -263,7 +281,7 @@ impl Shared {
     /// Grants, and if the horizon stays below `until` arms `waits`, for the next hold to advance.
     pub(crate) fn grant_or_wait(&self, control: &mut Control, until: Position) -> Position {
         let horizon = self.grant(control);
-        if horizon >= until || !self.shape().flow_control {
+        if horizon >= until || !self.flow_control() {
             return horizon;
         }
         control.want(until);
@@ -298,7 +316,7 @@ impl Shared {
 
     /// The horizon to announce for writing `[from, end)` in an overwritable ring.
     pub(crate) fn ahead(&self, from: Position, end: Position) -> Position {
-        end.max(from.saturating_add(self.shape().chunk()))
+        end.max(from.saturating_add(self.first_shape().chunk()))
     }
 
     /// By how many bytes `from` is below the stable range; None if it is not. Call it after the bytes were read.
@@ -315,8 +333,7 @@ impl Shared {
         }
         // After a hole the horizon can lie further ahead of a hold than the capacity. Nothing is written there before the
         // hold has moved, so held bytes are still whole.
-        let held =
-            self.shape().flow_control && self.control().slowest_hold().is_some_and(|hold| hold <= from);
+        let held = self.flow_control() && self.control().slowest_hold().is_some_and(|hold| hold <= from);
         (!held).then_some(tail - from)
     }
 }
@@ -327,7 +344,7 @@ impl Shared {
     /// The position below which the peer overwrites. 0 for a ring of this process.
     pub(crate) fn peer_tail(&self) -> Position {
         let region = self.origin().peer_region();
-        region.map_or(0, |region| region.horizon().saturating_sub(self.shape().capacity))
+        region.map_or(0, |region| region.horizon().saturating_sub(self.first_shape().capacity))
     }
 
     /// The position up to which a receiver at `head` can land whole deliveries without an announcement: not across a hole.

@@ -44,7 +44,7 @@ impl View {
     #[inline]
     pub fn move_to(&mut self, from: Position, to: Position) {
         assert!(
-            from <= to && to - from <= self.ring.capacity(),
+            from <= to && self.ring.shared().has_capacity(to - from),
             "no range of this ring: from {from} to {to}"
         );
         (self.from, self.to) = (from, to);

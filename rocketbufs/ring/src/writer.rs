@@ -50,6 +50,8 @@ pub struct Writer {
     /// Whether an append must take the slow path: there are claims, or the ring has grown. The fast one knows the ring's first memory
     /// alone, so that writers of rings that never grow ask nothing more for each message.
     slowly: bool,
+    /// As far as this writer has grown it: nobody else does.
+    has_grown: bool,
     #[cfg(not(loom))]
     notifier: crate::watch::Notifier,
 }
@@ -148,7 +150,7 @@ impl Writer {
             false => ring.horizon(),
         };
         let claims = VecDeque::with_capacity(MAX_OPEN_CLAIMS);
-        let slowly = ring.shared().layout.has_grown();
+        let has_grown = ring.shared().layout.has_grown();
         Writer {
             ring,
             head,
@@ -156,7 +158,8 @@ impl Writer {
             horizon,
             claims,
             first: 0,
-            slowly,
+            slowly: has_grown,
+            has_grown,
             #[cfg(not(loom))]
             notifier: crate::watch::Notifier::default(),
         }
@@ -185,12 +188,13 @@ impl Writer {
     pub(crate) fn see_horizon(&mut self) {
         let granted = self.ring.horizon();
         self.horizon = self.ring.shared().reach_to(self.head, granted);
+        self.has_grown = self.ring.shared().layout.has_grown();
         self.choose_path();
     }
 
     /// After claims have gone, or the ring has grown.
     fn choose_path(&mut self) {
-        self.slowly = !self.claims.is_empty() || self.ring.shared().layout.has_grown();
+        self.slowly = self.has_grown || !self.claims.is_empty();
     }
 
     /// Takes the next `size` bytes of the log. Their content is arbitrary until written.
@@ -263,7 +267,7 @@ impl Writer {
         (self.head, self.next) = (to, to);
         shared.publish(to, to);
         let granted = self.ring.horizon();
-        self.horizon = if shared.shape().flow_control { shared.reach_to(to, granted) } else { granted };
+        self.horizon = if shared.flow_control() { shared.reach_to(to, granted) } else { granted };
         self.wake_watchers();
         Ok(())
     }
@@ -337,10 +341,11 @@ impl Writer {
     /// The end of the next claim, of `size` bytes, if there is room for it.
     fn admit(&mut self, size: u64) -> Result<Position, ClaimError> {
         let shared = self.ring.shared();
-        let shape = &shared.shape();
-        if size > shape.max_delivery {
-            return Err(ClaimError::TooLarge { size, max_delivery: shape.max_delivery });
+        // What fits at first fits always.
+        if size > shared.first_shape().max_delivery && size > shared.shape().max_delivery {
+            return Err(ClaimError::TooLarge { size, max_delivery: shared.shape().max_delivery });
         }
+        let shape = shared.first_shape();
         if size == 0 {
             return Err(ClaimError::Empty);
         }
@@ -373,13 +378,14 @@ impl Writer {
     /// Publishes the delivered claims, up to the first open one. Returns whether there were any.
     fn publish(&mut self) -> bool {
         let shared = self.ring.shared();
+        let index = if self.has_grown { shared.index() } else { &shared.layout.index };
         let (before, mut last) = (self.head, self.head);
         while let Some(slot) = self.claims.pop_front_if(|slot| slot.delivered) {
-            shared.index().record(slot.end);
+            index.record(slot.end);
             last = std::mem::replace(&mut self.head, slot.end);
             self.first += 1;
         }
-        self.slowly = !self.claims.is_empty() || shared.layout.has_grown();
+        self.slowly = self.has_grown || !self.claims.is_empty();
         if self.head != before {
             #[cfg(not(loom))]
             if self.head - last <= SMALL_PAYLOAD_BYTES as u64

@@ -326,6 +326,10 @@ static void topics(const std::string &broker) {
         CHECK(seven->text() == "seven" && seven->read_attributes().reply_to() == "others" && seven->read_attributes().topic() == "t");
         CHECK(topic.confirm(topic.info().position, RBMQ_LEVEL_DELIVERED, wait));
     }
+    for (std::size_t size : {std::size_t{1} << 20, std::size_t{16} << 20}) {
+        std::string large(size, 'l');
+        CHECK(topic.publish(large, wait) && subscriber.recv(wait)->text() == large);
+    }
     rbmq_topic_options small{};
     small.size = sizeof small;
     small.ring_bytes = 1 << 16;

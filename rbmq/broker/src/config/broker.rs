@@ -52,10 +52,10 @@ section! {
         /// `buffers.max_ring_bytes` limits the sum of all rings.
         #[reloadable]
         max_ring_bytes: u64 = 256 << 20, "bytes", range [4096 to 1_099_511_627_776];
-        /// Largest message of a topic that is neither merged nor kept, in bytes. Default 64 MiB. A publisher need not announce it: the rings
-        /// of the topic grow when such a message comes, here to twice its size, rounded up to a power of two, and at most to
-        /// `max_ring_bytes`. A message whose ring would be larger is refused. Publishers with a quota on `ring_bytes` get what fits into the
-        /// ring that they ask for. All rings grow only up to three quarters of `buffers.max_ring_bytes`.
+        /// Largest message, in bytes. Default 64 MiB. A publisher need not announce it: the rings of the topic grow when such a message
+        /// comes, here to twice its size, rounded up to a power of two, and at most to `max_ring_bytes`. A message whose ring would be larger is
+        /// refused. All rings grow only up to three quarters of `buffers.max_ring_bytes`. The rings of spaces, of kept topics with an archive, and
+        /// of publishers with a quota on `ring_bytes` do not grow: messages have what fits into the ring that there is.
         #[reloadable]
         max_message_bytes: u64 = 64 << 20, "bytes", range [1 to 2_147_483_647];
         /// Time for which an ended topic stays readable, in milliseconds. Default 60,000. Too small: late subscribers find

@@ -33,6 +33,8 @@ struct Ring {
     released: usize,
     /// The position of a loss. A piece doesn't reach across it.
     loss: Option<usize>,
+    /// The end of a delivery at which a piece ends.
+    cut: usize,
     confirmed: Reached,
     count: Coverage,
     /// What it was told about the disk.
@@ -54,6 +56,7 @@ impl SourceRing for Publisher {
     fn complete(&self) -> Option<Whole> {
         let ring = self.0.borrow();
         let end = ring.loss.filter(|loss| *loss > ring.released).unwrap_or(ring.complete);
+        let end = if ring.cut > ring.released { ring.cut } else { end };
         let bytes = ring.bytes[ring.released..end].to_vec();
         (!bytes.is_empty()).then(|| Whole { ring: self.clone(), bytes, end })
     }
@@ -91,6 +94,11 @@ impl Piece for Whole {
         self.end as Position
     }
 
+    fn has_more(&self) -> bool {
+        let ring = self.ring.0.borrow();
+        ring.cut == self.end && ring.complete > self.end
+    }
+
     fn release(self) {
         self.ring.0.borrow_mut().released = self.end;
     }
@@ -100,6 +108,8 @@ impl Piece for Whole {
 struct Merged {
     bytes: Vec<u8>,
     window: usize,
+    /// The largest delivery.
+    most: usize,
     delivered: usize,
     consumed: usize,
     count: Coverage,
@@ -116,6 +126,9 @@ impl Log for Merged {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         if self.ended {
             return Err(AppendError::Ended);
+        }
+        if len > self.most {
+            return Err(AppendError::TooLarge);
         }
         if self.bytes.len() + len > self.delivered + self.window {
             return Err(AppendError::Full);
@@ -199,6 +212,7 @@ impl World {
         let log = Merged {
             bytes: Vec::new(),
             window,
+            most: usize::MAX,
             delivered: 0,
             consumed: 0,
             count: Coverage::ONE,
@@ -265,8 +279,8 @@ impl World {
 
     fn advance(&mut self) {
         let before = self.log.bytes.len();
-        let Turn { blocked, finished, ended } = self.merger.advance(&mut self.log);
-        assert!(!ended);
+        let Turn { blocked, finished, too_large, ended } = self.merger.advance(&mut self.log);
+        assert!(!ended && too_large.is_empty());
         self.blocked = blocked;
         for (number, position) in finished {
             assert_eq!(self.finished.insert(number, position), None, "reported twice");
@@ -548,6 +562,40 @@ fn a_finishing_publisher_with_a_loss_also_merges_the_data_behind_it() {
     world.step(&Step::Receive(100, 100));
     assert_eq!(world.finished, HashMap::from([(1, 12)]));
     world.drain();
+}
+
+/// The publishers and lengths of the runs that a turn merges, when there is room at last.
+fn runs_of_a_turn(world: &mut World) -> Vec<(u32, usize)> {
+    world.log.window = 1000;
+    let turn = world.merger.advance(&mut world.log);
+    assert_eq!(turn.blocked, None);
+    Runs::new(&world.log.bytes).map(|run| (run.publisher, run.bytes.len())).collect()
+}
+
+#[test]
+fn a_large_ring_is_merged_in_turns_with_others() {
+    let mut world = World::new(0, 1000);
+    for (number, size) in [(0, 12), (0, 5), (1, 4)] {
+        world.step(&Step::Deliver(number, size));
+    }
+    world.rings[&0].0.borrow_mut().cut = 12;
+    assert_eq!(runs_of_a_turn(&mut world), [(0, 12), (1, 4), (0, 5)]);
+    world.check();
+}
+
+#[test]
+fn a_publisher_whose_run_is_too_large_is_removed_alone() {
+    let mut world = World::new(0, 1000);
+    for (number, size) in [(1, 3), (0, 12), (2, 4)] {
+        world.step(&Step::Deliver(number, size));
+    }
+    (world.log.most, world.log.window) = (RUN_HEADER_BYTES + 11, 1000);
+    let turn = world.merger.advance(&mut world.log);
+    assert_eq!((turn.too_large, turn.blocked, turn.ended), (vec![0], None, false));
+    assert_eq!(world.merger.reached(0, &world.log), None);
+    world.step(&Step::Deliver(2, 4));
+    let runs: Vec<_> = Runs::new(&world.log.bytes).map(|run| (run.publisher, run.bytes.len())).collect();
+    assert_eq!(runs, [(1, 3), (2, 4), (2, 4)]);
 }
 
 #[test]

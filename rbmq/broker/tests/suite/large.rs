@@ -159,6 +159,31 @@ fn policies_act_on_whole_messages() {
     assert_eq!(last, Some(39), "the newest delivery is no lag");
 }
 
+/// A subscriber that would be disconnected for its lag is not behind while a large message is on its way.
+#[test]
+fn a_large_message_is_no_lag() {
+    let broker = broker_with(|_| {});
+    let mut topic = topic(&broker.addr(), "t");
+    let policies = [
+        SlowPolicy::Disconnect { max_lag_bytes: None },
+        SlowPolicy::Drop { max_lag_bytes: None },
+        SlowPolicy::Block,
+    ];
+    let mut ends: Vec<_> = policies
+        .into_iter()
+        .map(|policy| subscriber(&broker.addr(), Subscriber::builder().slow(policy), "t"))
+        .collect();
+    topic.wait_subscribers(3, Some(LONG)).unwrap();
+    let sizes = [4 * MIB, 1, 4 * MIB, 9 * MIB, MIB];
+    for (number, size) in sizes.iter().enumerate() {
+        topic.publish_timeout(&message(number, *size), Some(LONG)).unwrap();
+        let end = topic.position();
+        let confirmed = topic.confirm(end, ConfirmLevel::Delivered, Some(LONG)).unwrap();
+        assert_eq!((confirmed.subscribers, confirmed.lost), (3, 0), "message {number}");
+    }
+    ends.iter_mut().for_each(|end| expect(end, &sizes));
+}
+
 /// A subscriber with little memory is told what to set, and the others go on.
 #[test]
 fn a_subscriber_with_little_memory_gets_an_error() {

@@ -392,6 +392,7 @@ fn unmergeable_topics_are_refused_with_the_reason() {
     let broker = merging_with(|config| {
         config.broker.merge_ring_bytes = 256 << 10;
         config.broker.merge_max_publishers = 2;
+        config.broker.max_message_bytes = 200 << 10;
     });
     let publisher = Publisher::connect(&broker.addr()).unwrap();
     let refusal = |options: TopicOptions| match publisher.topic_with("m/x", options) {

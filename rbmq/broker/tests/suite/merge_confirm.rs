@@ -44,6 +44,8 @@ impl Bare {
             topic: topic.parse().unwrap(),
         };
         conn.send_control(&create.encode()).unwrap();
+        let largest = answers.recv_timeout(LONG).unwrap();
+        assert!(matches!(largest, Control::Largest { bid: BARE_BID, .. }), "{largest:?}");
         assert_eq!(answers.recv_timeout(LONG).unwrap(), Control::Created { bid: BARE_BID });
         Self { out, _conn: conn }
     }

@@ -167,6 +167,44 @@ fn topics_outside_of_spaces_cost_a_broker_with_a_gateway_no_descriptor() {
     broker.end();
 }
 
+/// Messages of native clients can be larger than any that a gateway takes. Its clients miss them, and nothing else.
+#[test]
+fn a_message_that_is_too_large_for_a_gateway_stops_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = dir.path().join("rbmq.toml");
+    let keep = dir.path().join("kept");
+    let rules = format!(
+        "[broker]\nkeep_dir = '{}'\n[[broker.topics]]\npattern = 'own/#'\n[[broker.topics]]\npattern = 'kept/#'\nkeep = true\n",
+        keep.display()
+    );
+    std::fs::write(&config, rules).expect("a file");
+    let broker = Operated::start(&config, &["--gateway", "resp:127.0.0.1:0"]);
+    let address = broker.wait_said("rbmq: redis clients at ");
+    let publisher = Publisher::builder().config(patient()).connect(&broker.addr).expect("the broker listens");
+    for name in ["own/t", "kept/t"] {
+        let mut redis = Redis::connect(&address);
+        redis.say(&format!("SUBSCRIBE {name}"));
+        assert_eq!(redis.lines(6)[2], "subscribe");
+        let mut topic = publisher.topic(name).expect("the broker takes it");
+        for message in [b"before".to_vec(), vec![b'x'; 20 << 20], b"after".to_vec()] {
+            let end = topic.publish(&message).expect("published");
+            topic.confirm(end, ConfirmLevel::Accepted, Some(LONG)).expect("the broker has it");
+        }
+        let mut lines = std::iter::from_fn(|| Some(redis.line()));
+        assert_eq!(
+            lines.find(|line| line == "before" || line.is_empty()).as_deref(),
+            Some("before"),
+            "{name}"
+        );
+        assert_eq!(lines.find(|line| line == "after" || line.is_empty()).as_deref(), Some("after"), "{name}");
+    }
+    // A topic of a space has the ring of the space.
+    let mut topic = publisher.topic("t").expect("the broker takes it");
+    let error = topic.publish(&vec![0; 20 << 20]).expect_err("too large").to_string();
+    assert!(error.contains("too large"), "{error}");
+    broker.end();
+}
+
 #[test]
 fn a_broker_whose_gateway_fails_is_not_ready() {
     let mut config = BrokerConfig::default();

@@ -48,6 +48,22 @@ fn keys_are_secret_and_nothing_is_overwritten() {
 }
 
 #[test]
+fn a_large_message_passes_with_tls() {
+    let setup = Setup::new();
+    let broker = Operated::start(&setup.config("client_certificates = 'require'\n"), &[]);
+    let options = setup.options(true);
+    let mut waiting = subscriber(&broker.addr, &options);
+    broker.wait_log("subscriber ");
+    let args =
+        ["pub", "news", "--broker", &broker.addr].into_iter().chain(options.iter().map(String::as_str));
+    let line = [vec![b'x'; 5 << 20], vec![b'\n']].concat();
+    run(&args.collect::<Vec<_>>(), &line).expect("a publisher with a certificate");
+    waiting.stdin();
+    assert!(waiting.finish().good().text().as_bytes() == line);
+    broker.end();
+}
+
+#[test]
 fn messages_pass_with_tls_and_whoever_does_it_wrong_learns_what_to_do() {
     let setup = Setup::new();
     let broker = Operated::start(&setup.config("client_certificates = 'require'\n"), &[]);

@@ -149,7 +149,7 @@ option_setters::setters! { SubscriberBuilder:
     /// the other topics wait. Topics whose deliveries need a larger ring than the budget are refused.
     budget_bytes(bytes: u64) = Some(bytes);
     /// The largest message in bytes for which the ring of a topic grows when it comes, to more than twice that. Default: 64 MiB, as much as
-    /// brokers take by default. A topic with larger messages ends with an error. Rings that come from the budget do not grow.
+    /// brokers take by default. A topic with larger messages ends with an error. A topic leaves the budget when its ring grows.
     max_message_bytes(bytes: u64) = Some(bytes);
     /// The framework's configuration, for a context that belongs to this subscriber.
     config(config: Config);
