@@ -421,6 +421,53 @@ fn many_large_topics_leave_room_for_small_ones() {
     small.flush(Some(LONG)).unwrap();
 }
 
+/// A publisher of before is told nothing that it does not know.
+#[test]
+fn a_publisher_of_before_gets_what_it_got() {
+    let broker = broker_with(|config| {
+        config.broker.topics = vec![rule("m", |rule| rule.ingest = Ingest::Merge)].into();
+    });
+    for (client, name) in [(1, "t"), (2, "m")] {
+        let hello = Hello { role: Role::Publisher, client, name: "old".into() }.encode();
+        let mut raw = Raw::connect(&broker.addr(), client, hello);
+        raw.say(&Message::App(create(name).encode()));
+        let wire = raw.until("SUBSCRIBE", |message| match message {
+            Message::Subscribe(subscribe) => Some(subscribe.wire),
+            _ => None,
+        });
+        raw.say(&Message::Subscribed(subscribed(wire)));
+        let first = raw.until("an answer", |message| match message {
+            Message::App(bytes) => Control::decode(&bytes).ok(),
+            _ => None,
+        });
+        assert_eq!(first, Control::Created { bid: 1 }, "{name}");
+    }
+}
+
+fn create(name: &str) -> Control {
+    Control::Create {
+        bid: 1,
+        framing: Framing::Records,
+        ring_bytes: 1 << 16,
+        max_delivery_bytes: 1 << 14,
+        min_subscribers: 0,
+        topic: name.parse().unwrap(),
+    }
+}
+
+fn subscribed(wire: u32) -> Subscribed {
+    Subscribed {
+        wire,
+        epoch: Epoch(5),
+        start: 0,
+        flow_control: true,
+        restarted: true,
+        without_slot: false,
+        capacity: 1 << 16,
+        max_delivery: 1 << 14,
+    }
+}
+
 /// A publisher whose framework lies about what follows.
 #[test]
 fn an_announcement_beyond_the_limit_ends_the_topic_alone() {
@@ -429,29 +476,12 @@ fn an_announcement_beyond_the_limit_ends_the_topic_alone() {
     for max_delivery in [u64::MAX, 1 << 63, (128 << 20) + 1] {
         let hello = Hello { role: Role::Publisher, client: 1, name: "liar".into() }.encode();
         let mut raw = Raw::connect(&broker.addr(), u128::from(max_delivery), hello);
-        let create = Control::Create {
-            bid: 1,
-            framing: Framing::Records,
-            ring_bytes: 1 << 16,
-            max_delivery_bytes: 1 << 14,
-            min_subscribers: 0,
-            topic: "lies".parse().unwrap(),
-        };
-        raw.say(&Message::App(create.encode()));
+        raw.say(&Message::App(create("lies").encode()));
         let wire = raw.until("SUBSCRIBE", |message| match message {
             Message::Subscribe(subscribe) => Some(subscribe.wire),
             _ => None,
         });
-        raw.say(&Message::Subscribed(Subscribed {
-            wire,
-            epoch: Epoch(5),
-            start: 0,
-            flow_control: true,
-            restarted: true,
-            without_slot: false,
-            capacity: 1 << 16,
-            max_delivery: 1 << 14,
-        }));
+        raw.say(&Message::Subscribed(subscribed(wire)));
         raw.say(&Message::Grown { wire, max_delivery });
         let reason = raw.until("the refusal", |message| match message {
             Message::App(bytes) => match Control::decode(&bytes) {

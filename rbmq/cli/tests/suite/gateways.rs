@@ -198,6 +198,18 @@ fn a_message_that_is_too_large_for_a_gateway_stops_nothing() {
         );
         assert_eq!(lines.find(|line| line == "after" || line.is_empty()).as_deref(), Some("after"), "{name}");
     }
+    // The stream of a kept topic is read from both ends, and across it by a client that may be disconnected for what it asks.
+    for (end, of) in [("before", "XRANGE kept/t - +"), ("after", "XREVRANGE kept/t + -")] {
+        let mut redis = Redis::connect(&address);
+        redis.say(&format!("{of} COUNT 1"));
+        let mut lines = std::iter::from_fn(|| Some(redis.line()));
+        assert_eq!(lines.find(|line| line == end || line.is_empty()).as_deref(), Some(end), "{of}");
+        let mut across = Redis::connect(&address);
+        across.say(&format!("{of} COUNT 10"));
+        assert!(!across.line().is_empty(), "{of}");
+        redis.say("PING");
+        assert!(std::iter::from_fn(|| Some(redis.line())).any(|line| line == "+PONG"), "{of}");
+    }
     // A topic of a space has the ring of the space.
     let mut topic = publisher.topic("t").expect("the broker takes it");
     let error = topic.publish(&vec![0; 20 << 20]).expect_err("too large").to_string();

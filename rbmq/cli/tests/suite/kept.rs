@@ -54,10 +54,8 @@ fn receive(subscriber: &mut Subscriber, publishers: usize, each: usize) {
     }
 }
 
-/// Two publishers and a subscriber go on while their broker is killed again and again.
-#[test]
-fn a_killed_broker_loses_nothing_and_repeats_nothing() {
-    const EACH: usize = 12_000;
+/// Two publishers and a subscriber go on while their broker is killed again and again. `padding`: the bytes of a message beside its numbers.
+fn go_on_while_the_broker_is_killed(each: usize, pause_every: usize, padding: fn(usize) -> usize) {
     let dir = tempfile::tempdir().unwrap();
     let config = config(dir.path(), "");
     let mut broker = BrokerProcess::start_with(&["--config", &config]);
@@ -66,9 +64,10 @@ fn a_killed_broker_loses_nothing_and_repeats_nothing() {
         .map(|publisher| {
             let mut writer = topic(&addr, "k/a");
             std::thread::spawn(move || {
-                for number in 0..EACH {
-                    writer.publish(format!("{publisher} {number} {:0200}", 0).as_bytes()).unwrap();
-                    if number % 100 == 0 {
+                for number in 0..each {
+                    let message = format!("{publisher} {number} {}", "0".repeat(padding(number)));
+                    writer.publish(message.as_bytes()).unwrap();
+                    if number % pause_every == 0 {
                         std::thread::sleep(Duration::from_millis(10));
                     }
                 }
@@ -77,7 +76,7 @@ fn a_killed_broker_loses_nothing_and_repeats_nothing() {
         })
         .collect();
     let mut follower = subscriber(&addr, StartFrom::Oldest);
-    let reader = std::thread::spawn(move || receive(&mut follower, 2, EACH));
+    let reader = std::thread::spawn(move || receive(&mut follower, 2, each));
     for moment in random(23, 8) {
         std::thread::sleep(Duration::from_millis(u64::from(moment) / 2 + 50));
         broker.process.signal("KILL");
@@ -90,8 +89,19 @@ fn a_killed_broker_loses_nothing_and_repeats_nothing() {
     broker.process.signal("TERM");
     broker.process.finish().good();
     let broker = BrokerProcess::start_at(&addr, &["--config", &config]);
-    receive(&mut subscriber(&addr, StartFrom::Oldest), 2, EACH);
+    receive(&mut subscriber(&addr, StartFrom::Oldest), 2, each);
     drop(broker);
+}
+
+#[test]
+fn a_killed_broker_loses_nothing_and_repeats_nothing() {
+    go_on_while_the_broker_is_killed(12_000, 100, |_| 200);
+}
+
+/// The rings of publishers, the broker and its subscriber grow meanwhile, and each new broker begins with small ones.
+#[test]
+fn a_killed_broker_loses_no_large_message() {
+    go_on_while_the_broker_is_killed(200, 1, |number| if number % 5 == 3 { number << 14 } else { 200 });
 }
 
 #[test]
