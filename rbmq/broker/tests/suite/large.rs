@@ -130,6 +130,34 @@ fn rings_grow_through_chains() {
     drop(topic);
 }
 
+/// A broker whose rings do not grow, behind one whose rings do: it cannot have the topic any more, and has all others.
+#[test]
+fn a_chain_with_rings_that_do_not_grow_goes_on_without_the_topic() {
+    let first = broker_with(|_| {});
+    let second = broker_with(|config| {
+        config.framework.transport = TransportKind::Auto;
+        config.broker.upstream = vec![UpstreamSettings::new(&first.addr())];
+    });
+    let [mut large, mut small] = ["t", "u"].map(|name| topic(&first.addr(), name));
+    let mut near = subscriber(&first.addr(), Subscriber::builder(), "t");
+    let mut far = subscriber(&second.addr(), Subscriber::builder(), "t");
+    let mut other = subscriber(&second.addr(), Subscriber::builder(), "u");
+    large.wait_subscribers(2, Some(LONG)).unwrap();
+    small.wait_subscribers(1, Some(LONG)).unwrap();
+    publish(&mut large, &[10, MIB]);
+    expect(&mut near, &[10, MIB]);
+    expect(&mut far, &[10]);
+    publish(&mut small, &[10]);
+    expect(&mut other, &[10]);
+    // The publisher waits for nobody who cannot have it.
+    for _ in 0..10 {
+        publish(&mut large, &[8 * MIB]);
+        expect(&mut near, &[8 * MIB]);
+    }
+    publish(&mut small, &[10]);
+    expect(&mut other, &[10]);
+}
+
 /// A subscriber that drops loses whole messages only, and holds up nobody.
 #[test]
 fn policies_act_on_whole_messages() {
