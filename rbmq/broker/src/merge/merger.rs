@@ -92,6 +92,17 @@ pub(super) enum AppendError {
     Ended,
 }
 
+impl AppendError {
+    /// What merging waits for.
+    fn blocks(self) -> Option<Blocked> {
+        match self {
+            Self::Full => Some(Blocked::ByRing),
+            Self::Disk => Some(Blocked::ByDisk),
+            Self::TooLarge | Self::Ended => None,
+        }
+    }
+}
+
 /// Why the merger has stopped with data left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Blocked {
@@ -468,20 +479,12 @@ impl<S: SourceRing> Merger<S> {
                         continue;
                     }
                 }
-                Err(AppendError::Full) => {
-                    turn.blocked = Some(Blocked::ByRing);
-                    break;
-                }
-                Err(AppendError::Disk) => {
-                    turn.blocked = Some(Blocked::ByDisk);
-                    break;
-                }
                 Err(AppendError::TooLarge) => {
                     drop(self.remove(number));
                     turn.too_large.push(number);
                 }
-                Err(AppendError::Ended) => {
-                    turn.ended = true;
+                Err(error) => {
+                    (turn.blocked, turn.ended) = (error.blocks(), error == AppendError::Ended);
                     break;
                 }
             }
