@@ -7,7 +7,7 @@
 
 static const char *broker;
 // The topics of this process: the broker keeps those of an earlier one.
-static char news[32], large[32], raw[32], says[32], events[32], all[32], observed[32], in_place[32], kept[32], called[32], temp[32], door[32];
+static char news[32], grown[32], raw[32], says[32], events[32], all[32], observed[32], in_place[32], kept[32], called[32], temp[32], door[32];
 
 // Each way to publish, each way to receive.
 static void publish_and_receive(void) {
@@ -93,9 +93,9 @@ static void any_size(void) {
     char *bytes = malloc((64 << 20) + 1);
     CHECK(bytes);
     OK(rbmq_publisher_connect(broker, NULL, &publisher));
-    OK(rbmq_publisher_topic(publisher, large, NULL, &topic));
+    OK(rbmq_publisher_topic(publisher, grown, NULL, &topic));
     OK(rbmq_subscriber_connect(broker, NULL, &subscriber));
-    OK(rbmq_subscriber_subscribe(subscriber, large, NULL));
+    OK(rbmq_subscriber_subscribe(subscriber, grown, NULL));
     OK(rbmq_topic_wait_subscribers(topic, 1, WAIT));
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         memset(bytes, 'a' + (int)i, sizes[i]);
@@ -111,9 +111,9 @@ static void any_size(void) {
     // A subscriber that takes less is told what to set.
     rbmq_subscriber_options little = {.size = sizeof little, .max_message_bytes = 1 << 20};
     OK(rbmq_publisher_connect(broker, NULL, &publisher));
-    OK(rbmq_publisher_topic(publisher, large, NULL, &topic));
+    OK(rbmq_publisher_topic(publisher, grown, NULL, &topic));
     OK(rbmq_subscriber_connect(broker, &little, &subscriber));
-    OK(rbmq_subscriber_subscribe(subscriber, large, NULL));
+    OK(rbmq_subscriber_subscribe(subscriber, grown, NULL));
     OK(rbmq_topic_wait_subscribers(topic, 1, WAIT));
     OK(rbmq_topic_publish(topic, bytes, 4 << 20, WAIT, NULL));
     FAILS(rbmq_subscriber_recv(subscriber, &message, WAIT), RB_ERR_REFUSED, "max_message_bytes");
@@ -674,7 +674,7 @@ int main(int argc, char **argv) {
     broker = argv[1];
     snprintf(kept, sizeof kept, "kept/%d", getpid());
     snprintf(news, sizeof news, "c%d/news", getpid());
-    snprintf(large, sizeof large, "c/%d/large", getpid());
+    snprintf(grown, sizeof grown, "c/%d/large", getpid());
     snprintf(called, sizeof called, "c/%d/called", getpid());
     snprintf(all, sizeof all, "c%d/+", getpid());
     snprintf(raw, sizeof raw, "c/%d/raw", getpid());
