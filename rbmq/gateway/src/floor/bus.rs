@@ -171,26 +171,25 @@ impl Topics {
                 (spaces, None, Some(Confirms::new(bell.waker(), receiving)), bell, None)
             }
         };
-        let (open, wanted, counts) = (HashMap::new(), HashMap::new(), BusCounts::default());
         Ok(Self {
             publisher,
             inside,
             spaces,
             foreign,
             max_message_bytes,
-            open,
+            open: HashMap::new(),
             gathering: Vec::new(),
             held: 0,
             max_held: MAX_HELD,
             uses: 0,
-            wanted,
+            wanted: HashMap::new(),
             asks: Vec::new(),
             attempts: Attempts::new(confirms.is_some()),
             refused: Vec::new(),
             is_missing: false,
             has_refused: false,
             awaited: 0,
-            counts,
+            counts: BusCounts::default(),
             desk: LogDesk::new(kept, bell),
             confirms,
         })
