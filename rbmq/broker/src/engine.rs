@@ -13,7 +13,7 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
 use access::{Authenticator, Identity};
-use rbmq_wire::{Control, Credentials, Hello, RefuseCode, ReplayFrom, Role, Space};
+use rbmq_wire::{Control, Credentials, GroupMessage, Hello, RefuseCode, ReplayFrom, Role, Space};
 use rocketbufs::{Bid, Conn, Epoch, InEvent, OutEvent, Position};
 use tracing::{debug, info, warn};
 
@@ -25,6 +25,7 @@ use super::federation::{Federation, set_continues};
 use super::feed::{Feed, FeedError, FeedOptions};
 use super::feeds::Feeds;
 use super::former;
+use super::groups::Groups;
 use super::inbox::{Event, Inbox, ObserverEvent, Stopped};
 use super::kept::{KeepError, ReplayRequest, Replays, Taken, Wanted};
 use super::limits::Refused;
@@ -54,6 +55,7 @@ pub(super) struct Engine {
     pub(super) migration: PathMigration,
     pub(super) merged: MergedTopics,
     pub(super) replays: Replays,
+    pub(super) groups: Groups,
     pub(super) feeds: Feeds,
     pub(super) observers: Observers,
     pub(super) logins: Logins,
@@ -136,6 +138,9 @@ impl Engine {
             Event::CheckPassword(check) => self.logins.check(*check),
             Event::UpstreamUp { index, conn } => self.on_upstream_up(index, &conn),
             Event::PublisherControl { key, message } => self.on_publisher_control(key, &message),
+            Event::SubscriberControl { conn, message } if GroupMessage::is(&message) => {
+                self.on_group_message(&conn, message);
+            }
             Event::SubscriberControl { conn, message } => self.on_subscriber_control(&conn, &message),
             Event::Publisher { key, event } => self.on_publisher_event(key, event),
             Event::Out(event) => self.on_out_event(event),
@@ -527,6 +532,7 @@ impl Engine {
                 self.subscribers.subscribed(conn, bid);
                 former::subscribed(&self.tables, &self.subscribers, conn, bid, &name);
                 self.replays.wake(bid);
+                self.groups.subscribed(bid);
                 debug!("buffer {bid}: subscribed by {} from {start}", display_name(&text(&name)));
                 self.count_subscribers(bid);
             }
@@ -534,6 +540,7 @@ impl Engine {
                 debug!("buffer {bid}: subscription {} ended: {why}", display_name(&text(&name)));
                 former::unsubscribed(&self.tables, &self.subscribers, bid, &name);
                 self.replays.left(bid);
+                self.groups.left(bid);
                 self.tables.admission.left(bid);
                 self.count_subscribers(bid);
             }
@@ -545,6 +552,7 @@ impl Engine {
             OutEvent::TooSlow { policy, .. } => self.tables.counters.too_slow(policy),
             OutEvent::ConnDown { conn, reason: why } => {
                 self.replays.disconnected(conn);
+                self.groups.disconnected(conn);
                 self.subscribers.disconnected(&mut self.tables, conn, &why.to_string());
             }
             OutEvent::Ended { bid } => debug!("buffer {bid}: all subscribers have all of it"),

@@ -31,10 +31,12 @@ mod feeds;
 mod foreign_connections;
 mod former;
 mod gate;
+mod groups;
 #[cfg(feature = "http")]
 pub mod http;
 mod in_force;
 mod inbox;
+mod joining;
 mod kept;
 mod limits;
 mod lines;
@@ -157,7 +159,8 @@ impl Broker {
         let merge_index = merge::MergeIndex::default();
         let replays = kept::Replays::new(&out);
         out.set_admission(admission.decide());
-        connect_callbacks(&out, &events, &merge_index, &replays);
+        let groups = groups::Groups::new(&out);
+        connect_callbacks(&out, &events, &merge_index, &replays, &groups);
         let archives = kept::Archives::new(archive.clone(), config.archive());
         let keeper = kept::Keeper::new(&config.broker.keep_dir, archives.clone())?;
         let kept_logs = keeper.logs();
@@ -186,6 +189,7 @@ impl Broker {
             gateways,
             kept_logs,
             replays,
+            groups,
             archives,
             scribe: keeper.scribe().clone(),
             cluster: cluster.clone(),
@@ -195,6 +199,7 @@ impl Broker {
         takeovers.into_iter().for_each(|takeovers| merged.share(takeovers));
         let mut engine = engine(&config, &desk, &watch, merged, cluster)?;
         engine.open_kept()?;
+        watch.start_groups(&config, &desk).map_err(BrokerError::Thread)?;
         engine.dial_members();
         let thread =
             threads::spawn("rbmq-broker", move || engine.run(&inbox)).map_err(BrokerError::Thread)?;
@@ -341,6 +346,7 @@ impl Broker {
     fn end(&mut self, grace: Duration) {
         drop(self.replay_threads.take());
         drop(self.archive_thread.take());
+        self.watch.groups.stop();
         self.watch.events.event(Event::Stop);
         self.watch.ctx.shutdown(grace);
         if let Some(thread) = self.thread.take() {
@@ -371,6 +377,7 @@ fn engine(
         migration: path_migration::PathMigration::default(),
         merged,
         replays: watch.replays.clone(),
+        groups: watch.groups.clone(),
         feeds: watch.feeds.clone(),
         observers: observers::Observers::new(ctx, events, &config.broker, gateways),
         tables,
@@ -444,15 +451,18 @@ fn connect_callbacks(
     events: &inbox::Sender,
     merge_index: &merge::MergeIndex,
     replays: &kept::Replays,
+    groups: &groups::Groups,
 ) {
     let messages = events.clone();
     out.set_control_msg_cb(move |conn, message| messages.subscriber_control(conn, message));
     let progress = merge_index.clone();
     out.set_subscriber_progress_cb(move |subscriber| progress.progress(subscriber.bid));
-    let (changes, merged, replays) = (events.clone(), merge_index.clone(), replays.downgrade());
+    let (changes, merged) = (events.clone(), merge_index.clone());
+    let (replays, groups) = (replays.downgrade(), groups.downgrade());
     out.set_event_cb(move |event| {
-        let is_replay = matches!(event, rocketbufs::OutEvent::Progress { bid } if replays.wake(bid));
-        if !is_replay && !merged.take(&event) {
+        let is_own =
+            matches!(event, rocketbufs::OutEvent::Progress { bid } if replays.wake(bid) || groups.wake(bid));
+        if !is_own && !merged.take(&event) {
             changes.event(Event::Out(event));
         }
     });

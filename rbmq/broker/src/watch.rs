@@ -6,16 +6,19 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use locks::Mutex;
-use rbmq_wire::{Observe, TopicName, TopicStats};
+use rbmq_groups::Limits;
+use rbmq_wire::{GroupStats, Observe, TopicName, TopicStats};
 use rocketbufs::{Bid, Context, ROut};
 
 use super::asks::{Ask, ClientsPage};
 use super::cluster::{Cluster, ClusterMember, ClusterStatus};
+use super::config::BrokerConfig;
 use super::counters::Census;
 use super::feed::FeedValues;
 use super::feeds::Feeds;
 use super::foreign_connections::ForeignConnections;
 use super::gate::{AllGatewayCounters, Desk, GatewayCounters};
+use super::groups::{GroupLimits, Groups, Parts};
 use super::inbox::{Event, Sender};
 use super::kept::{ArchiveLoad, Archives, KeptLoad, KeptLogs, Replays, Scribe};
 use super::merge::{MergeIndex, TableLoad};
@@ -41,6 +44,7 @@ pub struct Watch {
     pub(super) gateways: AllGatewayCounters,
     pub(super) kept_logs: KeptLogs,
     pub(super) replays: Replays,
+    pub(super) groups: Groups,
     pub(super) archives: Archives,
     pub(super) scribe: Scribe,
     pub(super) cluster: Option<Arc<dyn Cluster>>,
@@ -182,6 +186,23 @@ impl Watch {
     /// The kept topics that are open, by name.
     pub(crate) fn kept_topics(&self) -> Vec<(TopicName, Bid)> {
         self.kept_logs.topics()
+    }
+
+    /// Starts the thread of the groups, if topics can be kept.
+    pub(crate) fn start_groups(&self, config: &BrokerConfig, desk: &Desk) -> std::io::Result<()> {
+        if config.broker.keep_dir.is_empty() {
+            return Ok(());
+        }
+        let (logs, events) = (self.kept_logs.clone(), self.events.clone());
+        let admission = desk.admission.clone();
+        let of_one = Limits { max_pending: config.broker.max_group_pending, ..Limits::default() };
+        let limits = GroupLimits { max_groups: config.broker.max_groups, of_one };
+        self.groups.start(Parts { dir: (&config.broker.keep_dir).into(), logs, events, admission, limits })
+    }
+
+    /// The groups that share topics.
+    pub fn groups(&self) -> Vec<GroupStats> {
+        self.groups.stats()
     }
 
     /// The counters and tables of the broker's thread.

@@ -14,6 +14,7 @@ mod config;
 mod confirm;
 mod files;
 mod gateway;
+mod groups;
 #[cfg(feature = "tls")]
 mod keygen;
 mod log;
@@ -34,6 +35,7 @@ mod supervisor;
 mod times;
 mod top;
 mod users;
+mod worker;
 
 use std::process::ExitCode;
 
@@ -77,6 +79,8 @@ enum Command {
     Top(top::Args),
     /// List the topics of a broker
     Topics(top::ListArgs),
+    /// List, show, reset and delete the groups of workers that share topics
+    Groups(groups::Args),
     /// Show the configuration of a broker, and where each setting comes from
     Config(config::Args),
     /// Give a user of a broker a password, or remove the user
@@ -138,6 +142,7 @@ fn run(cli: Cli, log_options: log::LogOptions) -> Result<(), Failure> {
         Command::Sub(args) => subscribe::run(&args, cli.quiet),
         Command::Top(args) => top::run(&args),
         Command::Topics(args) => top::list(&args),
+        Command::Groups(args) => groups::run(&args),
         Command::Config(args) => config::run(&args),
         Command::Passwd(args) => users::passwd(&args),
         Command::Token(args) => users::token(&args),

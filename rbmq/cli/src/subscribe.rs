@@ -12,7 +12,7 @@ use tracing::{debug, info, warn};
 
 use super::begin::Beginnings;
 use super::sink::{Format, Pace, Sink};
-use super::{bytes, client, times};
+use super::{bytes, client, times, worker};
 
 /// The longest wait before the command checks whether it was asked to end.
 const STEP: Duration = Duration::from_millis(200);
@@ -25,6 +25,7 @@ const STEP: Duration = Duration::from_millis(200);
   rbmq sub 'sensors/#' --from last --print-topic
   rbmq sub news --from -10m
   rbmq sub news --policy drop --max-lag 1M
+  rbmq sub orders --group billing --from oldest
   rbmq sub backup --output etc.tar --until-closed --name attic --hold 1m
 
 With --output, FILE.rbmq-state records the positions of the messages in FILE. When the command is started again, it \
@@ -87,6 +88,8 @@ pub(super) struct Args {
     /// Largest message for which a ring grows when it comes; default 64 MiB. A topic with a larger one ends with an error
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
     max_message_bytes: Option<u64>,
+    #[command(flatten)]
+    worker: worker::GroupArgs,
     #[command(flatten)]
     client: client::ClientArgs,
 }
@@ -211,6 +214,9 @@ pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
         let text = "--max-lag needs --policy drop or --policy disconnect: the policy block has no lag";
         return Err(Failure::Usage("sub", text.into()));
     }
+    if args.worker.group.is_some() {
+        return work(args);
+    }
     let stop = Stop::install()?;
     let format = Format { json: args.json, print_topic: args.print_topic };
     let mut sink = match &args.output {
@@ -255,6 +261,16 @@ pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
         return Err(Failure::Incomplete(missing_text(job.missing, job.gone)));
     }
     Ok(())
+}
+
+/// Works for a group.
+fn work(args: &Args) -> Result<(), Failure> {
+    let name = args.name.as_deref().unwrap_or("rbmq sub");
+    let options =
+        Subscriber::builder().name(name).config(args.client.config()?).login(args.client.login.read()?);
+    let Args { topics, from, count, json, print_topic, client, .. } = args;
+    let (count, json, print_topic) = (*count, *json, *print_topic);
+    worker::run(&args.worker, options, &worker::Work { topics, from, count, json, print_topic, client })
 }
 
 fn missing_text(bytes: u64, gone: u64) -> String {

@@ -46,6 +46,7 @@
 //! | A loss is silent. | Every loss is a [`Notice::Lost`], and an error of the calls that return messages. ([`Notice::LogReplaced`]: a possible loss.) |
 //! | Acknowledgements, quality of service | [`TopicWriter::confirm`]: accepted, delivered or consumed; stored or synced |
 //! | Manual acknowledgement | [`Batch::defer`] and [`DeferredBatch::consume`] |
+//! | Work queue, consumer group | [`SubscriberBuilder::group`]: workers share a kept topic and acknowledge each message |
 //! | Durable consumer, persistent session | [`SubscriberBuilder::durable`], while the broker lives |
 //! | `unsubscribe`, `flush`, `drain` | [`Subscriber::unsubscribe`], [`TopicWriter::flush`], [`TopicWriter::close`] |
 //!
@@ -90,16 +91,18 @@ pub mod wire {
     pub use rbmq_wire::{
         ATTRIBUTES_HEADER_BYTES, Attribute, AttributeTooLong, Attributes, AttributesBuf, AttributesError,
         BlockReason, BrokerSummary, BufferStage, BufferStats, Control, Credentials, CredentialsError,
-        DecodeError, FilterError, Framing, GatewayStats, Hello, LimitStats, MAX_ATTRIBUTE_BYTES,
-        MAX_ATTRIBUTES_BYTES, MAX_CLIENT_NAME_BYTES, MAX_PASSWORD_BYTES, MAX_RECORD_BYTES, MAX_TOPIC_BYTES,
-        Observe, Piece, RECORD_HEADER_BYTES, RUN_HEADER_BYTES, Record, RecordError, RecordFault, Records,
-        RefuseCode, Rejection, ReplayFrom, Role, Run, RunError, Runs, Secret, SlowestSubscriber, Space,
-        SpaceError, SubscribeLimits, SubscriptionSortKey, SubscriptionStats, Topic, TopicError, TopicFilter,
-        TopicName, TopicStats, Unpack, UnpackError, push_record, push_record_with, record_header,
-        record_header_with, run_header,
+        DecodeError, FilterError, Framing, GROUP_HEADER_BYTES, GatewayStats, GroupAction, GroupJoin,
+        GroupMessage, GroupName, GroupNameError, GroupStats, Hello, LimitStats, MAX_ATTRIBUTE_BYTES,
+        MAX_ATTRIBUTES_BYTES, MAX_CLIENT_NAME_BYTES, MAX_GROUP_NAME_BYTES, MAX_MARKS, MAX_PASSWORD_BYTES,
+        MAX_RECORD_BYTES, MAX_TOPIC_BYTES, Mark, MarkKind, Observe, Piece, RECORD_HEADER_BYTES,
+        RUN_HEADER_BYTES, Record, RecordError, RecordFault, Records, RefuseCode, Rejection, ReplayFrom, Role,
+        Run, RunError, Runs, Secret, SlowestSubscriber, Space, SpaceError, SubscribeLimits,
+        SubscriptionSortKey, SubscriptionStats, Topic, TopicError, TopicFilter, TopicName, TopicStats,
+        Unpack, UnpackError, push_record, push_record_with, record_header, record_header_with, run_header,
     };
 }
 
+pub use api::group::{GroupBuilder, GroupMessage, GroupStart, GroupWorker, Groups};
 pub use api::observer::{BufferDetail, Observer, ObserverBuilder, TopicDetail};
 pub use api::publisher::{Publisher, PublisherBuilder, TopicOptions};
 pub use api::space_writer::{SpaceBatch, SpaceWriter};
@@ -111,6 +114,7 @@ pub use ground::error::{
     ConfirmError, ConnectError, ObserveError, PublishError, PublisherWaitError, ReceiveError,
     SubscribeTopicError, TopicOpenError,
 };
+pub use ground::group_error::GroupError;
 pub use ground::level::{ConfirmLevel, Confirmed};
 pub use ground::login::Login;
 pub use ground::options::{SlowPolicy, StartFrom, SubscriberBuilder};
@@ -123,6 +127,6 @@ pub use state::message_segment::{MessageSegment, SegmentNotPublished};
 pub use state::space_reader::PlacesInSpace;
 pub use wire::{
     Attribute, AttributeTooLong, Attributes, AttributesBuf, BlockReason, BrokerSummary, BufferStage,
-    BufferStats, FilterError, Framing, GatewayStats, LimitStats, RefuseCode, SlowestSubscriber, Space,
-    SubscriptionStats, TopicError, TopicFilter, TopicName, TopicStats,
+    BufferStats, FilterError, Framing, GatewayStats, GroupStats, LimitStats, RefuseCode, SlowestSubscriber,
+    Space, SubscriptionStats, TopicError, TopicFilter, TopicName, TopicStats,
 };

@@ -22,6 +22,7 @@ pub mod connect;
 mod control;
 mod error;
 mod framing;
+mod groups;
 mod hello;
 mod observe;
 #[doc(hidden)]
@@ -39,6 +40,10 @@ pub use attributes_buf::{AttributeTooLong, AttributesBuf};
 pub use control::{Control, RefuseCode, Rejection, ReplayFrom, SubscribeLimits, Topic};
 pub use error::DecodeError;
 pub use framing::Framing;
+pub use groups::{
+    GROUP_HEADER_BYTES, GroupAction, GroupJoin, GroupMessage, GroupName, GroupNameError, GroupStats,
+    MAX_GROUP_NAME_BYTES, MAX_GROUP_ROWS, MAX_MARKS, Mark, MarkKind,
+};
 pub use hello::{Hello, MAX_CLIENT_NAME_BYTES, Role};
 pub use observe::{
     BlockReason, BrokerSummary, BufferStage, BufferStats, GatewayStats, LimitStats, Observe, Page,

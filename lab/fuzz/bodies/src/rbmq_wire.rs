@@ -1,7 +1,7 @@
 //! RBMQ's messages between client and broker, and the records inside deliveries.
 
 use rbmq_wire::{
-    Attribute, Attributes, AttributesBuf, Control, Hello, Observe, RECORD_HEADER_BYTES, Record, RecordFault,
+    Attribute, Attributes, AttributesBuf, Control, GroupMessage, Hello, Observe, RECORD_HEADER_BYTES, Record, RecordFault,
     Records, Runs, TopicFilter, TopicName, Unpack, UnpackError, push_record, record_header_with, run_header,
 };
 
@@ -13,6 +13,11 @@ pub fn rbmq_control(data: &[u8]) {
     if let Ok(control) = Control::decode(data) {
         let again = Control::decode(&control.encode()).expect("encoded bytes decode");
         assert_eq!(again, control);
+    }
+    if let Ok(message) = GroupMessage::decode(data) {
+        assert!(GroupMessage::is(data));
+        let again = GroupMessage::decode(&message.encode()).expect("encoded bytes decode");
+        assert_eq!(again, message);
     }
 }
 

@@ -100,6 +100,12 @@ section! {
         /// `merge_ring_bytes`).
         #[reloadable]
         max_replays: usize = 256, range [at least 1];
+        /// Largest number of groups of workers (`rbmq sub --group`). Default 256, at least 1. Each costs about three descriptors, and the
+        /// memory of its messages that are not done.
+        max_groups: usize = 256, range [at least 1];
+        /// Largest number of messages of a group that were read and are not done. Default 1,000,000, at least 1. Each costs at most 64
+        /// bytes. Too small: workers wait where messages stay undone for long, or wait for others of their key.
+        max_group_pending: usize = 1_000_000, range [1 to 100_000_000];
         /// Rules of topics. The first rule whose pattern matches a topic applies. Default none, at most 1,000. A rule costs about
         /// 200 bytes, and one comparison for every new buffer.
         #[reloadable]

@@ -178,6 +178,8 @@ mod tests {
                 "broker.ingest",
                 "broker.keep_dir",
                 "broker.keep_sync_ms",
+                "broker.max_groups",
+                "broker.max_group_pending",
                 "users.login_threads",
                 "access.insecure",
                 "audit.file",

@@ -15,6 +15,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
+use rbmq_wire::GroupStats;
 use rocketbufs::inspect::Traffic;
 
 use super::process::Process;
@@ -79,6 +80,7 @@ pub(super) struct Scrape {
     gateways: Vec<Arc<GatewayCounters>>,
     /// Replays that are under way, and that wait.
     replays: (usize, usize),
+    groups: Vec<GroupStats>,
     /// Topics on the disk that could not be opened.
     unavailable: usize,
     /// None: the broker is alone.
@@ -124,6 +126,7 @@ impl Scrape {
             feeds: watch.feeds(),
             gateways: watch.gateways(),
             replays: watch.replays(),
+            groups: watch.groups(),
             unavailable: watch.unavailable_topics(),
             cluster: watch.cluster(),
             draining: watch.is_draining(),
@@ -293,6 +296,7 @@ impl Collector for Scrape {
         self.by_merged_topic(&mut to)?;
         self.by_kept_topic(&mut to)?;
         self.by_archived_topic(&mut to)?;
+        self.by_group(&mut to)?;
         self.by_feed(&mut to)?;
         self.by_gateway(&mut to)?;
         self.cluster(&mut to)?;
@@ -530,6 +534,37 @@ impl Scrape {
             let archived =
                 self.topics.iter().filter_map(|topic| Some((topic.name.as_str(), value(&topic.archived?))));
             to.family(About { name, help, kind }, "topic", archived)?;
+        }
+        Ok(())
+    }
+
+    fn by_group(&self, to: &mut Writer<'_>) -> fmt::Result {
+        type Column = (&'static str, &'static str, MetricType, fn(&GroupStats) -> u64);
+        let columns: [Column; 6] = [
+            (
+                "rbmq_group_lag_bytes",
+                "Bytes of the topic's log that are not done",
+                GAUGE,
+                GroupStats::lag_bytes,
+            ),
+            ("rbmq_group_pending", "Messages that were read and are not done", GAUGE, |g| g.pending),
+            ("rbmq_group_workers", "Workers", GAUGE, |g| g.workers.into()),
+            ("rbmq_group_failed", "Failed attempts", COUNTER, |g| g.failed),
+            ("rbmq_group_dead", "Messages that went to the dead-letter topic", COUNTER, |g| g.dead),
+            ("rbmq_group_lost", "Messages that the log had no more before they were done", COUNTER, |g| {
+                g.lost
+            }),
+        ];
+        for (name, help, kind, value) in columns {
+            let is_counter = matches!(kind, MetricType::Counter);
+            to.metric(About { name, help, kind }, |mut to| {
+                for group in &self.groups {
+                    let labels = [("topic", group.topic.as_str()), ("group", group.group.as_str())];
+                    let (member, value) = (to.encode_family(&labels)?, value(group));
+                    if is_counter { ConstCounter::new(value).encode(member)? } else { gauge(member, value)? }
+                }
+                Ok(())
+            })?;
         }
         Ok(())
     }

@@ -48,6 +48,7 @@ pub(crate) use archived::{ArchiveLoad, Archived};
 pub(crate) use archivist::{ArchiveThread, Archives};
 pub(crate) use clock::{Clock, batch_before};
 pub use error::KeepError;
+pub(crate) use folder::folder;
 pub(crate) use keeper::{Keeper, KeptLoad, KeptLogs};
 pub(crate) use news::Ear;
 pub use news::Stored;

@@ -50,6 +50,19 @@ impl MergedTopics {
         Ok(())
     }
 
+    /// Opens a topic that a rule keeps, if it is not open.
+    pub(crate) fn open_kept_topic(
+        &mut self,
+        tables: &mut Tables,
+        topic: &TopicName,
+        fx: &mut Effects,
+    ) -> Result<Bid, Refused> {
+        match self.members.find(topic) {
+            Some(out_bid) => Ok(out_bid),
+            None => self.open_topic(tables, topic, fx),
+        }
+    }
+
     /// Opens the logs of spaces that are not open yet, so that subscribers find them.
     pub(crate) fn open_spaces(&mut self, tables: &mut Tables, fx: &mut Effects) {
         let spaces: Vec<Space> = tables.settings.topics.spaces().collect();

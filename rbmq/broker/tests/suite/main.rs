@@ -5,6 +5,7 @@ mod archived_level;
 mod chains;
 mod cluster;
 mod gate;
+mod groups;
 mod halfopen;
 mod kept;
 mod kept_model;

@@ -81,6 +81,12 @@ fn of_brokers(addr: &str) -> Vec<Row> {
         row(Kind::Follows, format!("top -b {addr} --interval 100ms")),
         row(Kind::Follows, format!("top -b {addr} --interval 100ms --json")),
         row(Kind::Prints, format!("top -b {addr} --interval 100ms --once")),
+        row(Kind::Follows, format!("sub -b {addr} news --from oldest --group FRESH")),
+        row(Kind::Prints, format!("groups list -b {addr}")),
+        row(Kind::Prints, format!("groups list -b {addr} --json")),
+        row(Kind::Fails, format!("groups show news nobody -b {addr}")),
+        row(Kind::Fails, format!("groups reset news nobody --to oldest -b {addr}")),
+        row(Kind::Fails, format!("groups delete news nobody -b {addr}")),
         row(Kind::Prints, format!("topics -b {addr}")),
         row(Kind::Prints, format!("topics -b {addr} --json")),
     ]

@@ -23,6 +23,7 @@ mod gateway_beside;
 mod gateway_kills;
 mod gateway_rules;
 mod gateways;
+mod groups;
 mod hostile_broker;
 mod http;
 #[cfg(feature = "tls")]

@@ -1,5 +1,6 @@
 //! The handles of the application.
 
+pub(crate) mod group;
 pub(crate) mod observer;
 pub(crate) mod publisher;
 #[cfg(feature = "tokio")]

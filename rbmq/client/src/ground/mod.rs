@@ -2,6 +2,7 @@
 
 pub(crate) mod deadline;
 pub(crate) mod error;
+pub(crate) mod group_error;
 pub(crate) mod level;
 pub(crate) mod login;
 pub(crate) mod options;

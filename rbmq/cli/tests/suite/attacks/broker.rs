@@ -1,6 +1,8 @@
 //! Messages of RBMQ from clients that were welcome: topics, patterns, questions, and messages of the broker.
 
-use rbmq::wire::{Control, Framing, Observe, ReplayFrom, Role, Topic};
+use rbmq::wire::{
+    Control, Framing, GroupAction, GroupJoin, GroupMessage, Mark, MarkKind, Observe, ReplayFrom, Role, Topic,
+};
 
 use super::exchange::{Code, Exchange, Outcome, app, create};
 
@@ -45,10 +47,49 @@ fn messages() -> Vec<(&'static str, Control)> {
     ]
 }
 
+/// Messages about groups that only a broker sends, by name.
+fn of_groups() -> Vec<(&'static str, GroupMessage)> {
+    vec![
+        ("GROUP_JOINED", GroupMessage::Joined { bid: 1, max_delivery_bytes: u64::MAX, ack_ms: 1 }),
+        ("GROUP_REFUSED", GroupMessage::Refused { again: true, reason: "no".into() }),
+        ("GROUP_MARKED", GroupMessage::Marked { count: u64::MAX }),
+        ("GROUP_ROWS", GroupMessage::Rows { request: 1, more: true, rows: Vec::new() }),
+        ("GROUP_FAILED", GroupMessage::Failed { request: 1, reason: "no".into() }),
+    ]
+}
+
+/// What workers of groups ask.
+fn of_workers() -> [(&'static str, Role, Vec<u8>); 3] {
+    let (topic, group) = ("a/b".parse().expect("a name"), "g".parse().expect("a name"));
+    let join = GroupJoin {
+        topic,
+        group,
+        credit: u32::MAX,
+        from_newest: false,
+        ack_ms: 0,
+        max_attempts: 1,
+        dead_letter: Some("dead".parse().expect("a name")),
+        ordered: true,
+    };
+    let mark = Mark { kind: MarkKind::Ack, position: u64::MAX, ms: u32::MAX };
+    let of = Some((join.topic.clone(), join.group.clone()));
+    let ask = GroupMessage::Ask { request: 1, action: GroupAction::Delete, of };
+    [
+        ("GROUP_JOIN", Role::Subscriber, GroupMessage::Join(join).encode()),
+        ("GROUP_MARKS", Role::Subscriber, GroupMessage::Marks(vec![mark; 2]).encode()),
+        ("GROUP_ASK", Role::Subscriber, ask.encode()),
+    ]
+}
+
 /// Messages that only a broker sends, and messages that end early.
 pub fn shapes() -> Vec<Exchange> {
     let mut all = Vec::new();
     for (name, message) in messages() {
+        for role in [Role::Publisher, Role::Subscriber] {
+            all.push(of("forged messages", role, format!("{role:?}: {name}"), &message.encode(), CLOSED));
+        }
+    }
+    for (name, message) in of_groups() {
         for role in [Role::Publisher, Role::Subscriber] {
             all.push(of("forged messages", role, format!("{role:?}: {name}"), &message.encode(), CLOSED));
         }
@@ -71,7 +112,7 @@ pub fn shapes() -> Vec<Exchange> {
         ("GET_LIMITS", Role::Observer, Observe::GetLimits { request: 1 }.encode()),
         ("GET_GATEWAYS", Role::Observer, Observe::GetGateways { request: 1 }.encode()),
     ];
-    for (name, role, good) in asks {
+    for (name, role, good) in asks.into_iter().chain(of_workers()) {
         for at in 0..good.len() {
             let name = format!("{name} cut after {at} of {} bytes", good.len());
             all.push(of("cut requests", role, name, &good[..at], CLOSED));
@@ -79,7 +120,7 @@ pub fn shapes() -> Vec<Exchange> {
         let longer = [&good[..], b"\0"].concat();
         all.push(of("cut requests", role, format!("{name} with a byte more"), &longer, CLOSED));
     }
-    for kind in [0x00, 0x0a, 0x0f, 0x19, 0x23, 0x2f, 0x3c, 0x7f, 0xff] {
+    for kind in [0x00, 0x0a, 0x0f, 0x19, 0x23, 0x2f, 0x3c, 0x48, 0x7f, 0xff] {
         for role in [Role::Publisher, Role::Subscriber, Role::Broker, Role::Observer] {
             let name = format!("{role:?}: a request of type {kind:#04x}");
             all.push(of("cut requests", role, name, &[kind, 0, 0, 0, 0], CLOSED));

@@ -1,0 +1,142 @@
+//! The way to the groups.
+
+use std::sync::{Arc, Weak};
+
+use locks::{Condvar, Mutex};
+use rbmq_wire::{GroupAction, GroupMessage, GroupStats};
+use rocketbufs::{Bid, ROut};
+use tracing::error;
+
+use super::super::inbox::Message;
+use super::service;
+use super::shared::{Command, Joining, Parts, Question, Shared, answer};
+
+/// The way to the groups. Clones lead to the same ones.
+#[derive(Clone)]
+pub(in super::super) struct Groups(Arc<Shared>);
+
+impl Groups {
+    pub(in super::super) fn new(out: &ROut) -> Self {
+        Self(Arc::new(Shared {
+            out: out.clone(),
+            inbox: Mutex::default(),
+            changed: Condvar::new(),
+            rows: Mutex::default(),
+            thread: Mutex::default(),
+        }))
+    }
+
+    /// Starts the thread, which opens the groups of earlier brokers.
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    pub(in super::super) fn start(&self, parts: Parts) -> std::io::Result<()> {
+        let shared = self.0.clone();
+        let thread = threads::spawn("rbmq-groups", move || service::run(&shared, parts))?;
+        *self.0.thread.lock() = Some(thread);
+        Ok(())
+    }
+
+    /// Stops the thread. Everything that was acknowledged is on the disk then.
+    pub(in super::super) fn stop(&self) {
+        self.0.inbox.lock().is_stopped = true;
+        self.0.changed.notify_all();
+        if let Some(thread) = self.0.thread.lock().take()
+            && thread.join().is_err()
+        {
+            error!("the thread of the groups has failed");
+        }
+    }
+
+    fn is_running(&self) -> bool {
+        self.0.thread.lock().is_some()
+    }
+
+    fn command(&self, command: Command) {
+        if !self.is_running() {
+            return;
+        }
+        self.0.inbox.lock().commands.push_back(command);
+        self.0.changed.notify_all();
+    }
+
+    /// A worker comes, which may read the topic.
+    pub(in super::super) fn join(&self, joining: Joining) {
+        self.0.inbox.lock().bids.insert(joining.bid);
+        self.command(Command::Join(Box::new(joining)));
+    }
+
+    /// A worker's marks.
+    pub(in super::super) fn marks(&self, conn: u64, message: Message) {
+        self.command(Command::Marks { conn, message });
+    }
+
+    /// A question.
+    pub(in super::super) fn ask(&self, question: Question) {
+        if self.is_running() {
+            return self.command(Command::Ask(Box::new(question)));
+        }
+        let request = question.request;
+        let reason = "this broker keeps no topics on disk (broker.keep_dir), so it has no groups".to_owned();
+        answer(
+            &question.conn,
+            &match question.action {
+                GroupAction::List => GroupMessage::Rows { request, more: false, rows: Vec::new() },
+                _ => GroupMessage::Failed { request, reason },
+            },
+        );
+    }
+
+    /// A buffer has a subscriber.
+    pub(in super::super) fn subscribed(&self, bid: Bid) {
+        if self.is_worker(bid) {
+            self.command(Command::Subscribed(bid));
+        }
+    }
+
+    /// The subscriber of a buffer is gone.
+    pub(in super::super) fn left(&self, bid: Bid) {
+        if self.is_worker(bid) {
+            self.command(Command::Left(bid));
+        }
+    }
+
+    /// A connection is down.
+    pub(in super::super) fn disconnected(&self, conn: u64) {
+        if !self.0.inbox.lock().bids.is_empty() {
+            self.command(Command::Down(conn));
+        }
+    }
+
+    fn is_worker(&self, bid: Bid) -> bool {
+        self.0.inbox.lock().bids.contains(&bid)
+    }
+
+    /// All groups.
+    pub(in super::super) fn stats(&self) -> Vec<GroupStats> {
+        self.0.rows().collect()
+    }
+
+    /// The way for callbacks of the [`ROut`], which would otherwise keep itself alive.
+    pub(in super::super) fn downgrade(&self) -> WeakGroups {
+        WeakGroups(Arc::downgrade(&self.0))
+    }
+}
+
+/// The way for callbacks.
+pub(in super::super) struct WeakGroups(Weak<Shared>);
+
+impl WeakGroups {
+    /// The ring of a worker may have room. Returns whether the buffer is one of a worker.
+    pub(in super::super) fn wake(&self, bid: Bid) -> bool {
+        let Some(shared) = self.0.upgrade() else { return false };
+        let mut inbox = shared.inbox.lock();
+        if !inbox.bids.contains(&bid) {
+            return false;
+        }
+        inbox.roomy.push(bid);
+        drop(inbox);
+        shared.changed.notify_all();
+        true
+    }
+}

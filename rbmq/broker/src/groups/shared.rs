@@ -1,0 +1,109 @@
+//! What the engine and the thread of the groups share.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+
+use locks::{Condvar, Mutex};
+use rbmq_groups::Limits;
+use rbmq_wire::{GroupAction, GroupJoin, GroupMessage, GroupName, GroupStats, TopicName};
+use rocketbufs::{Bid, Conn, OutBuffer, ROut};
+
+use super::super::admission::Admission;
+use super::super::inbox::{Message, Sender};
+use super::super::kept::{Ear, KeptLogs};
+use super::super::outgoing::send_bytes;
+
+/// A worker that may join.
+pub(in super::super) struct Joining {
+    pub(in super::super) conn: Conn,
+    /// The topic's buffer.
+    pub(in super::super) live: OutBuffer,
+    /// The id of the worker's buffer.
+    pub(in super::super) bid: Bid,
+    pub(in super::super) join: GroupJoin,
+}
+
+/// A question about groups.
+pub(in super::super) struct Question {
+    pub(in super::super) conn: Conn,
+    pub(in super::super) request: u32,
+    pub(in super::super) action: GroupAction,
+    pub(in super::super) of: Option<(TopicName, GroupName)>,
+    /// Counts as waiting until it is answered.
+    pub(in super::super) _message: Message,
+}
+
+pub(super) enum Command {
+    Join(Box<Joining>),
+    Marks { conn: u64, message: Message },
+    Ask(Box<Question>),
+    Subscribed(Bid),
+    Left(Bid),
+    Down(u64),
+}
+
+/// What the thread needs.
+pub(in super::super) struct Parts {
+    pub(in super::super) dir: PathBuf,
+    pub(in super::super) logs: KeptLogs,
+    pub(in super::super) events: Sender,
+    pub(in super::super) admission: Admission,
+    pub(in super::super) limits: GroupLimits,
+}
+
+/// The limits of all groups.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct GroupLimits {
+    pub(in super::super) max_groups: usize,
+    pub(in super::super) of_one: Limits,
+}
+
+#[derive(Default)]
+pub(super) struct Inbox {
+    pub(super) commands: VecDeque<Command>,
+    /// The buffers of workers: their events are for this thread.
+    pub(super) bids: HashSet<Bid>,
+    /// Buffers with room.
+    pub(super) roomy: Vec<Bid>,
+    pub(super) has_news: bool,
+    pub(super) is_stopped: bool,
+}
+
+pub(super) struct Shared {
+    pub(super) out: ROut,
+    pub(super) inbox: Mutex<Inbox>,
+    pub(super) changed: Condvar,
+    /// How the groups were after their last turn, by topic and name.
+    pub(super) rows: Mutex<BTreeMap<(String, String), (GroupStats, seglog::Reader)>>,
+    pub(super) thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Shared {
+    pub(super) fn rows(&self) -> impl Iterator<Item = GroupStats> {
+        let rows: Vec<_> = self.rows.lock().values().cloned().collect();
+        rows.into_iter().map(|(row, reader)| GroupStats { end: reader.end(), ..row })
+    }
+}
+
+/// Answers a worker or a question.
+pub(super) fn answer(conn: &Conn, message: &GroupMessage) {
+    send_bytes(conn, &message.encode());
+}
+
+/// The keys of the service's tables: topic and name.
+pub(super) type Key = (String, String);
+
+/// Where the workers are.
+#[derive(Default)]
+pub(super) struct Places {
+    pub(super) by_bid: HashMap<Bid, Key>,
+    pub(super) by_conn: HashMap<u64, Bid>,
+}
+
+/// What groups share.
+pub(super) struct Around<'a> {
+    pub(super) events: &'a Sender,
+    pub(super) ear: &'a Ear,
+    pub(super) now: u64,
+}

@@ -1,0 +1,312 @@
+//! Groups with real clients: each message goes to one worker, and comes again until it is acknowledged, over everything that ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Duration;
+
+use rbmq::{
+    AttributesBuf, ConfirmLevel, GroupBuilder, GroupError, GroupMessage, GroupStart, GroupStats, GroupWorker,
+    Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter,
+};
+use rbmq_broker::{Broker, BrokerConfig, Rule};
+use testkit::{Proxy, own_addr, until};
+
+/// The time for events that must come. The machine may be loaded.
+const LONG: Duration = Duration::from_secs(60);
+
+fn config(dir: &Path, change: impl FnOnce(&mut Rule)) -> BrokerConfig {
+    let mut rule = Rule::new("k/#".parse().unwrap());
+    rule.keep = true;
+    rule.ring_bytes = Some(256 << 10);
+    change(&mut rule);
+    let mut config = BrokerConfig::default();
+    config.broker.listen = own_addr();
+    config.broker.keep_dir = dir.to_str().unwrap().into();
+    config.broker.topics = vec![rule].into();
+    config.validate().unwrap();
+    config
+}
+
+fn broker(dir: &Path) -> Broker {
+    Broker::start(config(dir, |_| {})).unwrap()
+}
+
+fn topic(at: &str, name: &str) -> TopicWriter {
+    let options = TopicOptions::default().ring_bytes(64 << 10);
+    Publisher::connect(at).unwrap().topic_with(name, options).unwrap()
+}
+
+fn confirm(writer: &mut TopicWriter) {
+    let end = writer.position();
+    writer.confirm(end, ConfirmLevel::Stored, Some(LONG)).unwrap();
+}
+
+fn publish(writer: &mut TopicWriter, numbers: std::ops::Range<u32>) {
+    numbers.for_each(|n| _ = writer.publish(n.to_string().as_bytes()).unwrap());
+    confirm(writer);
+}
+
+fn group() -> GroupBuilder {
+    Subscriber::builder().group("g")
+}
+
+fn next(worker: &mut GroupWorker) -> GroupMessage {
+    worker.recv(Some(LONG)).unwrap().expect("a message")
+}
+
+fn number(message: &GroupMessage) -> u32 {
+    std::str::from_utf8(&message.bytes).unwrap().parse().unwrap()
+}
+
+fn stats(at: &str) -> GroupStats {
+    let mut all = Subscriber::builder().groups(at).unwrap().list().unwrap();
+    assert_eq!(all.len(), 1, "{all:?}");
+    all.remove(0)
+}
+
+#[test]
+fn each_message_goes_to_one_worker_and_does_not_come_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = broker(dir.path());
+    let (mut one, mut two) =
+        (group().join(&broker.addr(), "k/a").unwrap(), group().join(&broker.addr(), "k/a").unwrap());
+    let mut writer = topic(&broker.addr(), "k/a");
+    publish(&mut writer, 0..1000);
+    let mut all = BTreeMap::new();
+    while all.len() < 1000 {
+        for (name, worker) in [("one", &mut one), ("two", &mut two)] {
+            while let Some(message) = worker.recv(Some(Duration::ZERO)).unwrap() {
+                assert_eq!(message.attempt, 1);
+                assert_eq!(all.insert(number(&message), name), None, "it came twice");
+                message.ack();
+            }
+        }
+    }
+    one.flush(Some(LONG)).unwrap();
+    two.flush(Some(LONG)).unwrap();
+    assert!(all.values().any(|name| *name == "one") && all.values().any(|name| *name == "two"));
+    let now = stats(&broker.addr());
+    assert_eq!((now.pending, now.acked, now.workers), (0, 1000, 2));
+    assert_eq!(now.lag_bytes(), 0, "{now:?}");
+}
+
+#[test]
+fn a_group_goes_on_at_the_next_broker() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = broker(dir.path());
+    let mut writer = topic(&first.addr(), "k/a");
+    publish(&mut writer, 0..100);
+    let mut worker = group().join(&first.addr(), "k/a").unwrap();
+    let mut acked = BTreeSet::new();
+    for _ in 0..100 {
+        let message = next(&mut worker);
+        if number(&message) % 3 > 0 {
+            acked.insert(number(&message));
+            message.ack();
+        }
+    }
+    worker.flush(Some(LONG)).unwrap();
+    drop(worker);
+    drop(writer);
+    first.stop();
+    let second = broker(dir.path());
+    assert_eq!(stats(&second.addr()).pending, 34, "the broker knows the group before a worker comes");
+    let mut worker = group().join(&second.addr(), "k/a").unwrap();
+    let rest: BTreeSet<u32> = (0..34).map(|_| next(&mut worker)).map(|message| number(&message)).collect();
+    assert_eq!(rest.union(&acked).count(), 100);
+    assert!(rest.is_disjoint(&acked));
+}
+
+#[test]
+fn what_a_lost_worker_has_goes_to_others_and_its_acknowledgements_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = broker(dir.path());
+    let proxy = Proxy::to(&broker.addr());
+    let mut writer = topic(&broker.addr(), "k/a");
+    publish(&mut writer, 0..10);
+    let mut lost = group().join(&proxy.addr, "k/a").unwrap();
+    let mut had: Vec<GroupMessage> = (0..10).map(|_| next(&mut lost)).collect();
+    let mut other = group().join(&broker.addr(), "k/a").unwrap();
+    proxy.cut();
+    let again: Vec<GroupMessage> = (0..10).map(|_| next(&mut other)).collect();
+    assert!(again.iter().all(|message| message.attempt == 2));
+    // The work was done, whatever became of the connection.
+    let done = had.remove(0);
+    let position = done.position;
+    done.ack();
+    proxy.restore();
+    lost.flush(Some(LONG)).unwrap();
+    assert!(again.iter().any(|message| message.position == position));
+    assert_eq!((stats(&broker.addr()).acked, stats(&broker.addr()).pending), (1, 9));
+}
+
+#[test]
+fn a_message_comes_again_after_the_time_of_its_worker_or_when_it_is_given_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = broker(dir.path());
+    let mut worker = group().ack_time(Duration::from_millis(1)).join(&broker.addr(), "k/a").unwrap();
+    assert_eq!(worker.ack_time(), Duration::from_millis(1));
+    let mut writer = topic(&broker.addr(), "k/a");
+    publish(&mut writer, 0..1);
+    let first = next(&mut worker);
+    let second = next(&mut worker);
+    assert_eq!((first.attempt, first.position), (1, second.position));
+    assert!(second.attempt > 1);
+    // Acknowledged late, but done.
+    first.ack();
+    worker.flush(Some(LONG)).unwrap();
+    until("it is done", || stats(&broker.addr()).pending == 0);
+
+    let mut patient = Subscriber::builder().group("patient").join(&broker.addr(), "k/a").unwrap();
+    let message = next(&mut patient);
+    message.extend(Duration::from_secs(3600));
+    message.nack(Duration::ZERO);
+    let message = next(&mut patient);
+    assert_eq!(message.attempt, 2);
+    message.release();
+    assert_eq!(next(&mut patient).attempt, 2, "nobody has begun with it");
+}
+
+#[test]
+fn a_message_whose_attempts_fail_goes_to_the_dead_letters() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = broker(dir.path());
+    let mut writer = topic(&broker.addr(), "k/a");
+    let mut said = AttributesBuf::new();
+    said.content_type("text/plain").unwrap();
+    writer.publish_with(&said, b"poison").unwrap();
+    confirm(&mut writer);
+    let mut worker = group().dead_letters(3, "k/dead").join(&broker.addr(), "k/a").unwrap();
+    for attempt in 1..=3 {
+        let message = next(&mut worker);
+        assert_eq!((message.attempt, &message.bytes[..]), (attempt, &b"poison"[..]));
+        message.nack(Duration::ZERO);
+    }
+    let mut letters = Subscriber::connect(&broker.addr()).unwrap();
+    letters.subscribe_from("k/dead", StartFrom::Oldest).unwrap();
+    let letter = letters.recv(Some(LONG)).unwrap().expect("a letter");
+    let attributes = letter.attributes.attributes();
+    let facts: BTreeMap<&str, &str> = attributes.properties().collect();
+    assert_eq!((&letter.bytes[..], attributes.content_type()), (&b"poison"[..], Some("text/plain")));
+    assert_eq!((facts["rbmq-topic"], facts["rbmq-group"], facts["rbmq-attempts"]), ("k/a", "g", "3"));
+    until("it is done", || (stats(&broker.addr()).pending, stats(&broker.addr()).dead) == (0, 1));
+}
+
+#[test]
+fn messages_of_a_key_come_one_after_the_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = broker(dir.path());
+    let mut writer = topic(&broker.addr(), "k/a");
+    for n in 0..60_u32 {
+        let mut said = AttributesBuf::new();
+        said.key(&[b'a' + (n % 3) as u8]).unwrap();
+        writer.publish_with(&said, n.to_string().as_bytes()).unwrap();
+    }
+    confirm(&mut writer);
+    let mut workers = [0; 2].map(|_| group().ordered(true).join(&broker.addr(), "k/a").unwrap());
+    let (mut last, mut held, mut count) = (BTreeMap::new(), BTreeMap::<Vec<u8>, GroupMessage>::new(), 0);
+    while count < 60 {
+        for worker in &mut workers {
+            while let Some(message) = worker.recv(Some(Duration::ZERO)).unwrap() {
+                let key = message.attributes.attributes().key().unwrap().to_vec();
+                assert!(
+                    last.insert(key.clone(), number(&message)).is_none_or(|before| before < number(&message))
+                );
+                assert!(held.insert(key, message).is_none(), "two of a key at a time");
+                count += 1;
+            }
+        }
+        assert!(held.len() <= 3);
+        std::mem::take(&mut held).into_values().for_each(GroupMessage::ack);
+    }
+}
+
+#[test]
+fn a_slow_worker_holds_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = broker(dir.path());
+    let mut slow = group().credit(5).join(&broker.addr(), "k/a").unwrap();
+    let mut fast = group().credit(5).join(&broker.addr(), "k/a").unwrap();
+    let mut writer = topic(&broker.addr(), "k/a");
+    publish(&mut writer, 0..500);
+    let kept: Vec<GroupMessage> = (0..5).map(|_| next(&mut slow)).collect();
+    for _ in 0..495 {
+        next(&mut fast).ack();
+    }
+    fast.flush(Some(LONG)).unwrap();
+    let now = stats(&broker.addr());
+    assert_eq!((now.pending, now.held, now.acked), (5, 5, 495));
+    assert_eq!(now.floor, kept.iter().map(|message| message.position).min().unwrap());
+}
+
+#[test]
+fn groups_begin_anew_and_are_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = broker(dir.path());
+    let mut writer = topic(&broker.addr(), "k/a");
+    publish(&mut writer, 0..10);
+    let mut worker = group().join(&broker.addr(), "k/a").unwrap();
+    let positions: Vec<u64> = (0..10).map(|_| next(&mut worker)).map(|message| message.position).collect();
+    let mut groups = Subscriber::builder().groups(&broker.addr()).unwrap();
+    groups.reset("k/a", "g", GroupStart::Position(positions[7])).unwrap();
+    let rest: Vec<u32> = (0..3).map(|_| next(&mut worker)).map(|message| number(&message)).collect();
+    assert_eq!(rest, [7, 8, 9]);
+    groups.reset("k/a", "g", GroupStart::Newest).unwrap();
+    publish(&mut writer, 10..11);
+    assert_eq!(number(&next(&mut worker)), 10);
+    groups.reset("k/a", "g", GroupStart::Oldest).unwrap();
+    assert_eq!(number(&next(&mut worker)), 0);
+    groups.delete("k/a", "g").unwrap();
+    let ended = loop {
+        match worker.recv(Some(LONG)) {
+            Ok(message) => drop(message.expect("an error follows")),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(&ended, GroupError::Refused { reason, .. } if reason.contains("deleted")), "{ended}");
+    assert_eq!(groups.list().unwrap(), []);
+    let error = groups.delete("k/a", "g").unwrap_err().to_string();
+    assert!(error.contains("no group 'g'"), "{error}");
+}
+
+#[test]
+fn what_has_no_log_on_the_disk_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = broker(dir.path());
+    let refused =
+        |builder: GroupBuilder, topic: &str| builder.join(&broker.addr(), topic).unwrap_err().to_string();
+    let error = refused(group(), "other");
+    assert!(error.contains("keep = true"), "{error}");
+    let error = refused(group().dead_letters(3, "other"), "k/a");
+    assert!(error.contains("keep = true") && error.contains("other"), "{error}");
+    let error = refused(group().dead_letters(3, "k/a"), "k/a");
+    assert!(error.contains("another one"), "{error}");
+    let error = refused(Subscriber::builder().group("a/b"), "k/a");
+    assert!(error.contains("no name of a group"), "{error}");
+}
+
+#[test]
+fn retention_that_passes_a_group_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = Broker::start(config(dir.path(), |rule| rule.keep_bytes = Some(4 << 20))).unwrap();
+    let mut worker = group().credit(2).join(&broker.addr(), "k/a").unwrap();
+    let mut writer = topic(&broker.addr(), "k/a");
+    publish(&mut writer, 0..1);
+    let first = next(&mut worker);
+    // The broker has the last delivery in memory: the first one is on the disk alone.
+    publish(&mut writer, 1..2);
+    let second = next(&mut worker);
+    // The log has the worker's message no more, and neither what follows it.
+    let bytes = [b'x'; 4000];
+    until("it is removed", || {
+        (0..500).for_each(|_| _ = writer.publish(&bytes).unwrap());
+        confirm(&mut writer);
+        let now = stats(&broker.addr());
+        now.end - now.next > 16 << 20
+    });
+    first.nack(Duration::ZERO);
+    let message = next(&mut worker);
+    assert_eq!((message.bytes.len(), number(&second)), (bytes.len(), 1));
+    let now = stats(&broker.addr());
+    assert!(now.lost == 1 && now.lost_bytes > 0, "{now:?}");
+}

@@ -1,0 +1,512 @@
+//! The machine of a group: who gets which message, and what is done.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use crate::pending::{Entry, NONE, Pending, Place, Stage};
+use crate::state::{Changes, Saved, SavedEntry, Settings};
+
+/// A message that goes nowhere is tried again after this time, in milliseconds.
+const DEAD_RETRY_MS: u64 = 1000;
+
+/// What a group may use at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Messages that were read and are not done. Each costs at most [`ENTRY_BYTES`](crate::ENTRY_BYTES).
+    pub max_pending: usize,
+    /// Different keys among them, of an ordered group. Each costs about 40 bytes.
+    pub max_keys: usize,
+    /// Workers.
+    pub max_workers: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_pending: 1 << 20, max_keys: 1 << 16, max_workers: 1024 }
+    }
+}
+
+/// A message for a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Handout {
+    /// The worker.
+    pub worker: u32,
+    /// Where the record begins in the log.
+    pub position: u64,
+    /// The bytes of the record, with its header.
+    pub len: u32,
+    /// 1 for the first attempt.
+    pub attempt: u16,
+}
+
+/// A message for the dead-letter topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dead {
+    /// Where the record begins in the log.
+    pub position: u64,
+    /// The bytes of the record, with its header.
+    pub len: u32,
+    /// The attempts that have failed.
+    pub attempts: u16,
+}
+
+/// What came of a worker's word about a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answered {
+    /// It is as the worker says.
+    Done,
+    /// The message is done already, or the worker does not have it any more.
+    Late,
+}
+
+/// What has happened since the machine was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Messages that were handed out, each time.
+    pub delivered: u64,
+    /// Messages that were acknowledged.
+    pub acked: u64,
+    /// Attempts that have failed: time-outs, lost workers and messages that workers gave back.
+    pub failed: u64,
+    /// Messages that went to the dead-letter topic.
+    pub dead: u64,
+    /// Messages that the log had no more before they were done.
+    pub lost: u64,
+    /// Bytes that the log had no more before they were read.
+    pub lost_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Worker {
+    credit: u32,
+    held: u32,
+    /// Its ring is full.
+    is_paused: bool,
+    /// It has a place in the turn.
+    is_waiting: bool,
+}
+
+impl Worker {
+    fn has_room(&self) -> bool {
+        self.held < self.credit && !self.is_paused
+    }
+}
+
+/// A group. See the crate's drawing.
+///
+/// ```
+/// use rbmq_groups::{Answered, Group, Limits, Settings};
+/// let mut group = Group::new(Settings::default(), 0, Limits::default());
+/// assert!(group.join(1, 10));
+/// group.offer(100, 24, 0, 124);
+/// let handout = group.take(0).expect("there is a message and a worker");
+/// assert_eq!((handout.worker, handout.position, handout.attempt), (1, 100, 1));
+/// assert_eq!(group.ack(100, 124), Answered::Done);
+/// assert_eq!(group.floor(), 124);
+/// ```
+#[derive(Debug)]
+pub struct Group {
+    settings: Settings,
+    limits: Limits,
+    pending: Pending,
+    /// Everything below was read.
+    next: u64,
+    /// The last pending message of each key.
+    keys: HashMap<u32, u64>,
+    workers: BTreeMap<u32, Worker>,
+    /// The workers with room, in the order in which they get messages.
+    turn: VecDeque<u32>,
+    /// What an earlier process knew of messages that are not read yet.
+    done_ahead: BTreeSet<u64>,
+    failed_ahead: BTreeMap<u64, u16>,
+    dying: VecDeque<u64>,
+    changes: Changes,
+    counters: Counters,
+}
+
+impl Group {
+    /// A new group, which begins to read at a position.
+    pub fn new(settings: Settings, next: u64, limits: Limits) -> Self {
+        Self {
+            settings,
+            limits,
+            pending: Pending::default(),
+            next,
+            keys: HashMap::new(),
+            workers: BTreeMap::new(),
+            turn: VecDeque::new(),
+            done_ahead: BTreeSet::new(),
+            failed_ahead: BTreeMap::new(),
+            dying: VecDeque::new(),
+            changes: Changes::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The group as the journal has it: what was there, and what has happened since. Nobody has a message.
+    pub fn restore(saved: Saved, since: impl IntoIterator<Item = Changes>, limits: Limits) -> Self {
+        let mut group = Self::new(saved.settings, saved.next, limits);
+        let (mut done, mut failed) = (BTreeSet::new(), BTreeMap::new());
+        for changes in std::iter::once(saved.ahead).chain(since) {
+            done.extend(changes.done);
+            failed.extend(changes.failed);
+        }
+        for SavedEntry { position, len, key, attempts } in saved.pending {
+            if !done.contains(&position) {
+                group.add(position, len, key, failed.get(&position).copied().unwrap_or(attempts));
+            }
+        }
+        failed.retain(|position, _| !done.contains(position));
+        group.done_ahead = done.split_off(&group.next);
+        group.failed_ahead = failed.split_off(&group.next);
+        group
+    }
+
+    /// How the group works.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Everything below this position was read from the log.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Everything below this position is done.
+    pub fn floor(&self) -> u64 {
+        self.pending.iter().next().map_or(self.next, |entry| entry.position)
+    }
+
+    /// The messages that were read and are not done.
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// The messages that workers have.
+    pub fn held(&self) -> usize {
+        self.workers.values().map(|worker| worker.held as usize).sum()
+    }
+
+    /// The workers.
+    pub fn workers(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// What has happened.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// The memory of the pending messages, in bytes.
+    pub fn memory(&self) -> usize {
+        self.pending.memory()
+    }
+
+    /// A worker comes, which may have `credit` messages at a time. False: the group has as many as it may.
+    pub fn join(&mut self, worker: u32, credit: u32) -> bool {
+        if self.workers.len() >= self.limits.max_workers || self.workers.contains_key(&worker) {
+            return false;
+        }
+        self.workers
+            .insert(worker, Worker { credit: credit.max(1), held: 0, is_paused: false, is_waiting: true });
+        self.turn.push_back(worker);
+        true
+    }
+
+    /// A worker is gone. What it has counts as a failed attempt, and others get it.
+    pub fn leave(&mut self, worker: u32, now: u64) {
+        let Some(gone) = self.workers.remove(&worker) else { return };
+        self.turn.retain(|other| *other != worker);
+        if gone.held == 0 {
+            return;
+        }
+        let of_worker = |entry: &&Entry| entry.stage == Stage::Held && entry.worker == worker;
+        let held: Vec<u64> = self.pending.iter().filter(of_worker).map(|entry| entry.position).collect();
+        held.into_iter().for_each(|position| self.fail(position, now, 0));
+    }
+
+    /// A worker's ring is full: it gets nothing more. False again: it has room.
+    pub fn pause(&mut self, worker: u32, is_paused: bool) {
+        if let Some(of) = self.workers.get_mut(&worker) {
+            of.is_paused = is_paused;
+        }
+        self.line_up(worker);
+    }
+
+    /// Whether more is to be read: a worker has room, no message is ready, and the limits allow it.
+    pub fn wants(&self) -> bool {
+        self.pending.ready() == 0
+            && self.pending.len() < self.limits.max_pending
+            && self.keys.len() < self.limits.max_keys
+            && self.turn.iter().any(|worker| self.workers.get(worker).is_some_and(Worker::has_room))
+    }
+
+    /// Whether the pending set is full, so that nothing more is read.
+    pub fn is_full(&self) -> bool {
+        self.pending.len() >= self.limits.max_pending || self.keys.len() >= self.limits.max_keys
+    }
+
+    /// A message of the log, at `next` or behind it. `end`: what was read with it.
+    pub fn offer(&mut self, position: u64, len: u32, key: u32, end: u64) {
+        if position < self.next {
+            return;
+        }
+        let attempts = self.failed_ahead.remove(&position).unwrap_or(0);
+        if !self.done_ahead.remove(&position) {
+            self.add(position, len, key, attempts);
+        }
+        self.passed(end);
+    }
+
+    /// Everything below a position was read.
+    pub fn passed(&mut self, to: u64) {
+        self.next = self.next.max(to);
+        if !self.done_ahead.is_empty() {
+            self.done_ahead = self.done_ahead.split_off(&self.next);
+        }
+        if !self.failed_ahead.is_empty() {
+            self.failed_ahead = self.failed_ahead.split_off(&self.next);
+        }
+    }
+
+    /// The log has nothing more below a position: it was removed, or damaged, before it was read.
+    pub fn skipped(&mut self, to: u64) {
+        self.counters.lost_bytes += to.saturating_sub(self.next);
+        self.passed(to);
+    }
+
+    fn add(&mut self, position: u64, len: u32, key: u32, attempts: u16) {
+        let mut stage = if self.is_last(attempts) { Stage::Dying } else { Stage::Ready };
+        if self.settings.ordered
+            && key != 0
+            && let Some(before) = self.keys.insert(key, position)
+            && let Some(place) = self.pending.find(before)
+        {
+            self.pending.change(place, |entry| entry.next = position);
+            stage = Stage::Blocked;
+        }
+        let entry =
+            Entry { position, due: NONE, next: NONE, len, key, worker: 0, attempts, stage: Stage::Blocked };
+        self.pending.push(entry);
+        if stage != Stage::Blocked
+            && let Some(place) = self.pending.find(position)
+        {
+            self.pending.set(place, stage, 0);
+        }
+    }
+
+    /// The next message for a worker. None: there is none, or no worker has room.
+    pub fn take(&mut self, now: u64) -> Option<Handout> {
+        let worker = loop {
+            let worker = *self.turn.front()?;
+            match self.workers.get_mut(&worker) {
+                Some(of) if of.has_room() => break worker,
+                Some(of) => of.is_waiting = false,
+                None => {}
+            }
+            self.turn.pop_front();
+        };
+        let place = self.pending.first_ready()?;
+        let due = now.saturating_add(self.settings.ack_ms.max(1).into());
+        self.pending.set(place, Stage::Held, due);
+        self.pending.change(place, |entry| entry.worker = worker);
+        let Entry { position, len, attempts, .. } = *self.pending.get(place);
+        self.turn.pop_front();
+        if let Some(of) = self.workers.get_mut(&worker) {
+            of.held += 1;
+            of.is_waiting = false;
+        }
+        self.line_up(worker);
+        self.counters.delivered += 1;
+        Some(Handout { worker, position, len, attempt: attempts.saturating_add(1) })
+    }
+
+    /// A worker with room gets a place in the turn.
+    fn line_up(&mut self, worker: u32) {
+        if let Some(of) = self.workers.get_mut(&worker).filter(|of| of.has_room() && !of.is_waiting) {
+            of.is_waiting = true;
+            self.turn.push_back(worker);
+        }
+    }
+
+    /// A message is done, whoever says so: a worker whose time was over has done it nevertheless. `end` is the end of the log: a worker
+    /// of an earlier process may know messages that are not read again yet.
+    pub fn ack(&mut self, position: u64, end: u64) -> Answered {
+        let Some(place) = self.pending.find(position) else {
+            let is_ahead =
+                (self.next..end).contains(&position) && self.done_ahead.len() < self.limits.max_pending;
+            if !is_ahead || !self.done_ahead.insert(position) {
+                return Answered::Late;
+            }
+            self.changes.done.push(position);
+            self.counters.acked += 1;
+            return Answered::Done;
+        };
+        if self.pending.get(place).stage == Stage::Blocked {
+            return Answered::Late;
+        }
+        self.finish(place);
+        self.changes.done.push(position);
+        self.counters.acked += 1;
+        Answered::Done
+    }
+
+    /// A worker cannot do a message now. Others get it after `delay_ms`.
+    pub fn nack(&mut self, worker: u32, position: u64, delay_ms: u32, now: u64) -> Answered {
+        if self.place_of(worker, position).is_none() {
+            return Answered::Late;
+        }
+        self.fail(position, now, delay_ms.into());
+        Answered::Done
+    }
+
+    /// A worker has not begun with a message, and gives it back: that is no attempt.
+    pub fn release(&mut self, worker: u32, position: u64) -> Answered {
+        let Some(place) = self.place_of(worker, position) else { return Answered::Late };
+        self.let_go(worker);
+        self.pending.set(place, Stage::Ready, 0);
+        Answered::Done
+    }
+
+    /// A worker needs more time: `ms` from now on.
+    pub fn extend(&mut self, worker: u32, position: u64, ms: u32, now: u64) -> Answered {
+        let Some(place) = self.place_of(worker, position) else { return Answered::Late };
+        self.pending.set(place, Stage::Held, now.saturating_add(ms.into()));
+        Answered::Done
+    }
+
+    fn place_of(&self, worker: u32, position: u64) -> Option<Place> {
+        let place = self.pending.find(position)?;
+        let entry = self.pending.get(place);
+        (entry.stage == Stage::Held && entry.worker == worker).then_some(place)
+    }
+
+    /// The log has a message no more.
+    pub fn lost(&mut self, position: u64) {
+        if let Some(place) = self.pending.find(position) {
+            self.finish(place);
+            self.changes.done.push(position);
+            self.counters.lost += 1;
+        }
+    }
+
+    /// When something is to be done without anybody's word.
+    pub fn next_due(&self) -> Option<u64> {
+        Some(self.pending.due()).filter(|due| *due != NONE)
+    }
+
+    /// Does what is due: messages whose time is over, and those whose delay is.
+    pub fn expire(&mut self, now: u64) {
+        // A last attempt that fails here is for the dead letters at once.
+        while self.pending.due() <= now {
+            let due = self.pending.take_due(now);
+            due.into_iter().for_each(|position| self.expire_one(position, now));
+        }
+    }
+
+    fn expire_one(&mut self, position: u64, now: u64) {
+        let Some(place) = self.pending.find(position) else { return };
+        match self.pending.get(place).stage {
+            Stage::Held => self.fail(position, now, 0),
+            Stage::Delayed => self.pending.set(place, Stage::Ready, 0),
+            Stage::Dying => {
+                self.pending.set(place, Stage::Dying, NONE);
+                self.dying.push_back(position);
+            }
+            _ => {}
+        }
+    }
+
+    /// The next message for the dead-letter topic. [`Group::buried`] or [`Group::not_buried`] says what came of it.
+    pub fn next_dead(&mut self) -> Option<Dead> {
+        loop {
+            let position = self.dying.pop_front()?;
+            if let Some(place) = self.pending.find(position) {
+                let Entry { len, attempts, .. } = *self.pending.get(place);
+                return Some(Dead { position, len, attempts });
+            }
+        }
+    }
+
+    /// A message is in the dead-letter topic.
+    pub fn buried(&mut self, position: u64) {
+        if let Some(place) = self.pending.find(position) {
+            self.finish(place);
+            self.changes.done.push(position);
+            self.counters.dead += 1;
+        }
+    }
+
+    /// The dead-letter topic has not taken a message, and is tried again later.
+    pub fn not_buried(&mut self, position: u64, now: u64) {
+        if let Some(place) = self.pending.find(position) {
+            self.pending.set(place, Stage::Dying, now.saturating_add(DEAD_RETRY_MS));
+        }
+    }
+
+    /// What has happened since the last call, for the journal.
+    pub fn take_changes(&mut self) -> Changes {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// The group as a whole, for the journal.
+    pub fn save(&self, epoch: u128) -> Saved {
+        let saved = |entry: &Entry| {
+            let Entry { position, len, key, attempts, .. } = *entry;
+            SavedEntry { position, len, key, attempts }
+        };
+        let pending = self.pending.iter().map(saved).collect();
+        let failed = self.failed_ahead.iter().map(|(position, attempts)| (*position, *attempts)).collect();
+        let ahead = Changes { done: self.done_ahead.iter().copied().collect(), failed };
+        Saved { settings: self.settings.clone(), epoch, next: self.next, pending, ahead }
+    }
+
+    fn is_last(&self, attempts: u16) -> bool {
+        self.settings.max_attempts > 0 && attempts >= self.settings.max_attempts
+    }
+
+    fn let_go(&mut self, worker: u32) {
+        if let Some(of) = self.workers.get_mut(&worker) {
+            of.held = of.held.saturating_sub(1);
+        }
+        self.line_up(worker);
+    }
+
+    /// An attempt has failed.
+    fn fail(&mut self, position: u64, now: u64, delay_ms: u64) {
+        let Some(place) = self.pending.find(position) else { return };
+        let worker = self.pending.get(place).worker;
+        self.let_go(worker);
+        self.pending.change(place, |entry| entry.attempts = entry.attempts.saturating_add(1));
+        let attempts = self.pending.get(place).attempts;
+        self.counters.failed += 1;
+        self.changes.failed.push((position, attempts));
+        if self.is_last(attempts) {
+            self.pending.set(place, Stage::Dying, now);
+        } else if delay_ms > 0 {
+            self.pending.set(place, Stage::Delayed, now.saturating_add(delay_ms));
+        } else {
+            self.pending.set(place, Stage::Ready, 0);
+        }
+    }
+
+    /// A message is done.
+    fn finish(&mut self, place: Place) {
+        let entry = *self.pending.get(place);
+        if entry.stage == Stage::Held {
+            self.let_go(entry.worker);
+        }
+        self.pending.set(place, Stage::Done, 0);
+        if !self.settings.ordered || entry.key == 0 {
+            return;
+        }
+        if entry.next == NONE {
+            self.keys.remove(&entry.key);
+        } else if let Some(place) = self.pending.find(entry.next)
+            && self.pending.get(place).stage == Stage::Blocked
+        {
+            let stage =
+                if self.is_last(self.pending.get(place).attempts) { Stage::Dying } else { Stage::Ready };
+            self.pending.set(place, stage, 0);
+        }
+    }
+}

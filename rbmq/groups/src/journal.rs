@@ -1,0 +1,193 @@
+//! The journal of a group: the group as a whole now and then, and between that what has happened.
+//!
+//! ```text
+//!   saved │ changes │ changes │ … │ saved │ changes │ …
+//!   └ kept until two newer ones are on the disk, so that damage of one is made good by the one before
+//! ```
+//!
+//! A batch is whole or not there, so a process that is killed leaves a group that was. What damage takes is told: acknowledgements
+//! that are lost let their messages come again, and nothing else.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use seglog::storage::{OsStorage, Storage};
+use seglog::{AppendError, FileError, Log, OpenError, Options, Read, ReadError, SyncError, SyncPolicy};
+
+use crate::group::{Group, Limits};
+use crate::state::{Batch, Changes, Saved};
+
+/// Bytes of a segment file: what is below the last two saved groups is removed in segments.
+const SEGMENT_BYTES: u64 = 1 << 20;
+
+/// Bytes of changes before the group is saved again; twice a saved group, if that is more.
+const SAVE_AFTER: u64 = 1 << 20;
+
+/// The longest time until an acknowledgement is on the disk. A killed process loses none.
+const SYNC: Duration = Duration::from_millis(500);
+
+/// The journal cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JournalError {
+    /// Another process uses it, or the files cannot be used.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The files cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The disk takes nothing more. The next call tries again.
+    #[error(transparent)]
+    Append(#[from] AppendError),
+    /// The disk has not kept what it took.
+    #[error(transparent)]
+    Sync(#[from] SyncError),
+    /// A file cannot be removed.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// An open journal.
+#[derive(Debug)]
+pub struct Journal {
+    log: Log,
+    /// Where the last two saved groups begin.
+    saved: [u64; 2],
+    /// Where the last one ends.
+    saved_end: u64,
+    saved_bytes: u64,
+    /// What is below the first of the last two saved groups is not removed yet.
+    is_unreleased: bool,
+}
+
+/// What a journal had.
+#[derive(Debug, Default)]
+pub struct Recovered {
+    /// The last saved group that is whole. None: the journal is new, or has none any more.
+    pub saved: Option<Saved>,
+    /// What has happened since.
+    pub since: Vec<Changes>,
+    /// Bytes of the journal that are damaged or were not on the disk. Acknowledgements in them are not known, so their messages come
+    /// again.
+    pub damaged_bytes: u64,
+    /// The folder.
+    pub dir: PathBuf,
+}
+
+impl Recovered {
+    /// The group, if the journal had one.
+    pub fn group(self, limits: Limits) -> Option<Group> {
+        Some(Group::restore(self.saved?, self.since, limits))
+    }
+}
+
+impl Journal {
+    /// Opens a journal, or makes it.
+    ///
+    /// # Errors
+    /// Another process uses it, or the files cannot be used.
+    pub fn open(dir: &Path) -> Result<(Self, Recovered), JournalError> {
+        Self::open_on(Arc::new(OsStorage), dir)
+    }
+
+    /// The same on another storage.
+    ///
+    /// # Errors
+    /// As [`Journal::open`].
+    pub fn open_on(storage: Arc<dyn Storage>, dir: &Path) -> Result<(Self, Recovered), JournalError> {
+        let options = Options::default()
+            .segment_bytes(SEGMENT_BYTES)
+            .max_batch(1 << 30)
+            .sync(SyncPolicy::Interval(SYNC))
+            .open_segments(1);
+        let log = Log::open_on(storage, dir, options)?;
+        let recovery = log.recovery();
+        let unsynced = recovery.unsynced.end.saturating_sub(recovery.unsynced.start);
+        let damaged_bytes = recovery.damaged_bytes() + recovery.torn_bytes + unsynced;
+        let mut recovered = Recovered { damaged_bytes, dir: dir.to_owned(), ..Recovered::default() };
+        let (mut saved, mut saved_end, mut reader) = ([log.first(); 2], log.first(), log.reader());
+        let mut position = log.first();
+        loop {
+            position = match reader.read(position)? {
+                Read::Batch(batch) => {
+                    match Batch::decode(&batch.bytes) {
+                        Some(Batch::Saved(whole)) => {
+                            saved = [saved[1], batch.position];
+                            saved_end = batch.end();
+                            (recovered.saved, recovered.since) = (Some(whole), Vec::new());
+                        }
+                        Some(Batch::Changes(changes)) => recovered.since.push(changes),
+                        None => recovered.damaged_bytes += batch.bytes.len() as u64,
+                    }
+                    batch.end()
+                }
+                Read::Hole(hole) => hole.range.end,
+                Read::Removed { first } => first,
+                _ => break,
+            };
+        }
+        recovered.damaged_bytes = recovered.damaged_bytes.max(log.stats().damaged_bytes);
+        Ok((Self { log, saved, saved_end, saved_bytes: 0, is_unreleased: false }, recovered))
+    }
+
+    /// Writes what has happened. When this returns, a killed process does not forget it.
+    ///
+    /// # Errors
+    /// The disk takes nothing. The changes are to be written again.
+    pub fn write(&mut self, changes: &Changes) -> Result<(), JournalError> {
+        settle(self.log.append(&changes.encode()).map(drop))?;
+        self.release()
+    }
+
+    /// Removes what is not needed any more, as soon as what replaces it is on the disk.
+    fn release(&mut self) -> Result<(), JournalError> {
+        if self.is_unreleased && self.log.durable() >= self.saved_end {
+            self.is_unreleased = false;
+            self.log.release(self.saved[0])?;
+        }
+        Ok(())
+    }
+
+    /// Whether the group is to be saved as a whole, so that the journal does not grow.
+    pub fn wants_save(&self) -> bool {
+        self.log.end().saturating_sub(self.saved_end) > SAVE_AFTER.max(2 * self.saved_bytes)
+    }
+
+    /// Saves the group as a whole, whose changes were all written, and removes what is not needed any more.
+    ///
+    /// # Errors
+    /// The disk takes nothing, and the journal goes on as it was.
+    pub fn save(&mut self, group: &Group, epoch: u128) -> Result<(), JournalError> {
+        let bytes = group.save(epoch).encode();
+        let begin = self.log.end();
+        settle(self.log.append(&bytes).map(drop))?;
+        self.saved = [self.saved[1], begin];
+        (self.saved_end, self.saved_bytes) = (self.log.end(), bytes.len() as u64);
+        self.is_unreleased = true;
+        self.log.sync_soon();
+        Ok(())
+    }
+
+    /// Writes everything to the disk, and removes what is not needed then.
+    ///
+    /// # Errors
+    /// The disk has not kept everything.
+    pub fn sync(&mut self) -> Result<(), JournalError> {
+        self.log.sync()?;
+        self.release()
+    }
+
+    /// The bytes of its files.
+    pub fn file_bytes(&self) -> u64 {
+        self.log.stats().file_bytes
+    }
+}
+
+/// A batch that is in the log and not on the disk yet is appended: the log repairs itself with the next one.
+fn settle(appended: Result<(), AppendError>) -> Result<(), JournalError> {
+    match appended {
+        Err(AppendError::NotDurable { .. }) => Ok(()),
+        other => Ok(other?),
+    }
+}

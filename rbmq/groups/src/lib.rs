@@ -1,0 +1,23 @@
+//! Groups: several workers share a log, each message goes to one of them, and comes again until it is acknowledged.
+//!
+//! ```text
+//!   log ──┬───────────────────────────────┬────────────────┬──▶
+//!         │ floor                         │ next           │ end
+//!         │   ●     ●●    ●  ●            │                │
+//!         │   └ pending: held by a worker,│ not read yet:  │
+//!         │     waits for one, or delayed │ the rest of the lag
+//! ```
+//!
+//! [`Group`] is a machine: it does no I/O and knows no clock. It is told what the log has and what the workers say, and says who
+//! gets which message. Everything below `next` that is not pending is done. [`Journal`] keeps that on the disk, on a log of its own.
+#![forbid(unsafe_code)]
+
+mod group;
+mod journal;
+mod pending;
+mod state;
+
+pub use group::{Answered, Counters, Dead, Group, Handout, Limits};
+pub use journal::{Journal, JournalError, Recovered};
+pub use pending::ENTRY_BYTES;
+pub use state::{Changes, Saved, SavedEntry, Settings};

@@ -1,0 +1,5 @@
+//! The tests of groups.
+
+mod journal;
+mod limits;
+mod model;
