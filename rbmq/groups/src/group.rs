@@ -3,25 +3,34 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use crate::pending::{Entry, NONE, Pending, Place, Stage};
-use crate::state::{Changes, Saved, SavedEntry, Settings};
+use crate::state::{Changes, MAX_PENDING, Saved, SavedEntry, Settings};
+use crate::worker::{Attempt, NOBODY, Worker};
 
 /// A message that goes nowhere is tried again after this time, in milliseconds.
 const DEAD_RETRY_MS: u64 = 1000;
 
+/// A call looks at about so many messages whose time is over.
+const EXPIRED_AT_ONCE: usize = 4096;
+
+/// The longest time that a worker can ask for at once, and the longest delay of a message that was given back: 12 hours.
+const LONGEST_MS: u32 = 12 * 3_600_000;
+
 /// What a group may use at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Messages that were read and are not done. Each costs at most [`ENTRY_BYTES`](crate::ENTRY_BYTES).
+    /// Messages that were read and are not done, at most [`MAX_PENDING`]. Each costs at most [`ENTRY_BYTES`](crate::ENTRY_BYTES).
     pub max_pending: usize,
     /// Different keys among them, of an ordered group. Each costs about 40 bytes.
     pub max_keys: usize,
     /// Workers.
     pub max_workers: usize,
+    /// Messages that a worker has at a time; one that asks for more gets so many.
+    pub max_credit: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_pending: 1 << 20, max_keys: 1 << 16, max_workers: 1024 }
+        Self { max_pending: 1 << 20, max_keys: 1 << 16, max_workers: 1024, max_credit: 10_000 }
     }
 }
 
@@ -56,6 +65,9 @@ pub enum Answered {
     Done,
     /// The message is done already, or the worker does not have it any more.
     Late,
+    /// The word is of an earlier generation, the log has no such message, or there is no room to remember that it is done: nothing is noted,
+    /// and the message comes, or comes again.
+    Refused,
 }
 
 /// What has happened since the machine was made.
@@ -75,37 +87,22 @@ pub struct Counters {
     pub lost_bytes: u64,
 }
 
-#[derive(Debug)]
-struct Worker {
-    credit: u32,
-    held: u32,
-    /// Its ring is full.
-    is_paused: bool,
-    /// It has a place in the turn.
-    is_waiting: bool,
-}
-
-impl Worker {
-    fn has_room(&self) -> bool {
-        self.held < self.credit && !self.is_paused
-    }
-}
-
 /// A group. See the crate's drawing.
 ///
 /// ```
 /// use rbmq_groups::{Answered, Group, Limits, Settings};
-/// let mut group = Group::new(Settings::default(), 0, Limits::default());
+/// let mut group = Group::new(Settings::default(), 7, 0, Limits::default());
 /// assert!(group.join(1, 10));
 /// group.offer(100, 24, 0, 124);
 /// let handout = group.take(0).expect("there is a message and a worker");
 /// assert_eq!((handout.worker, handout.position, handout.attempt), (1, 100, 1));
-/// assert_eq!(group.ack(100, 124), Answered::Done);
+/// assert_eq!(group.ack(1, (100, 1), 124), Answered::Done);
 /// assert_eq!(group.floor(), 124);
 /// ```
 #[derive(Debug)]
 pub struct Group {
     settings: Settings,
+    generation: u64,
     limits: Limits,
     pending: Pending,
     /// Everything below was read.
@@ -124,10 +121,12 @@ pub struct Group {
 }
 
 impl Group {
-    /// A new group, which begins to read at a position.
-    pub fn new(settings: Settings, next: u64, limits: Limits) -> Self {
+    /// A new group, which begins to read at a position. The generation is a number that no earlier group of this name has had.
+    pub fn new(settings: Settings, generation: u64, next: u64, limits: Limits) -> Self {
+        let limits = Limits { max_pending: limits.max_pending.min(MAX_PENDING), ..limits };
         Self {
             settings,
+            generation,
             limits,
             pending: Pending::default(),
             next,
@@ -144,7 +143,7 @@ impl Group {
 
     /// The group as the journal has it: what was there, and what has happened since. Nobody has a message.
     pub fn restore(saved: Saved, since: impl IntoIterator<Item = Changes>, limits: Limits) -> Self {
-        let mut group = Self::new(saved.settings, saved.next, limits);
+        let mut group = Self::new(saved.settings, saved.generation, saved.next, limits);
         let (mut done, mut failed) = (BTreeSet::new(), BTreeMap::new());
         for changes in std::iter::once(saved.ahead).chain(since) {
             done.extend(changes.done);
@@ -166,6 +165,11 @@ impl Group {
         &self.settings
     }
 
+    /// What names the group since it began anew. A word of another generation does not count.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
     /// Everything below this position was read from the log.
     pub fn next(&self) -> u64 {
         self.next
@@ -183,7 +187,7 @@ impl Group {
 
     /// The messages that workers have.
     pub fn held(&self) -> usize {
-        self.workers.values().map(|worker| worker.held as usize).sum()
+        self.workers.values().map(|worker| worker.held.len()).sum()
     }
 
     /// The workers.
@@ -201,14 +205,14 @@ impl Group {
         self.pending.memory()
     }
 
-    /// A worker comes, which may have `credit` messages at a time. False: the group has as many as it may.
+    /// A worker comes, which may have `credit` messages at a time, within the limit. False: the group has as many as it may.
     pub fn join(&mut self, worker: u32, credit: u32) -> bool {
-        if self.workers.len() >= self.limits.max_workers || self.workers.contains_key(&worker) {
+        let is_full = self.workers.len() >= self.limits.max_workers;
+        if is_full || worker == NOBODY || self.workers.contains_key(&worker) {
             return false;
         }
-        self.workers
-            .insert(worker, Worker { credit: credit.max(1), held: 0, is_paused: false, is_waiting: true });
-        self.turn.push_back(worker);
+        self.workers.insert(worker, Worker::new(credit.min(self.limits.max_credit)));
+        self.line_up(worker);
         true
     }
 
@@ -216,12 +220,14 @@ impl Group {
     pub fn leave(&mut self, worker: u32, now: u64) {
         let Some(gone) = self.workers.remove(&worker) else { return };
         self.turn.retain(|other| *other != worker);
-        if gone.held == 0 {
-            return;
+        gone.held.into_iter().for_each(|position| self.fail(position, now, 0));
+    }
+
+    /// A worker will go: it gets nothing more, and says what it has not begun with.
+    pub fn retire(&mut self, worker: u32) {
+        if let Some(of) = self.workers.get_mut(&worker) {
+            of.is_leaving = true;
         }
-        let of_worker = |entry: &&Entry| entry.stage == Stage::Held && entry.worker == worker;
-        let held: Vec<u64> = self.pending.iter().filter(of_worker).map(|entry| entry.position).collect();
-        held.into_iter().for_each(|position| self.fail(position, now, 0));
     }
 
     /// A worker's ring is full: it gets nothing more. False again: it has room.
@@ -312,7 +318,7 @@ impl Group {
         let Entry { position, len, attempts, .. } = *self.pending.get(place);
         self.turn.pop_front();
         if let Some(of) = self.workers.get_mut(&worker) {
-            of.held += 1;
+            of.held.insert(position);
             of.is_waiting = false;
         }
         self.line_up(worker);
@@ -330,60 +336,102 @@ impl Group {
 
     /// A message is done, whoever says so: a worker whose time was over has done it nevertheless. `end` is the end of the log: a worker
     /// of an earlier process may know messages that are not read again yet.
-    pub fn ack(&mut self, position: u64, end: u64) -> Answered {
-        let Some(place) = self.pending.find(position) else {
-            let is_ahead =
-                (self.next..end).contains(&position) && self.done_ahead.len() < self.limits.max_pending;
-            if !is_ahead || !self.done_ahead.insert(position) {
-                return Answered::Late;
-            }
+    pub fn ack(&mut self, worker: u32, attempt: Attempt, end: u64) -> Answered {
+        self.settle(worker, attempt);
+        let position = attempt.0;
+        let answered = match self.pending.find(position) {
+            Some(place) => self.ack_pending(place, (worker, attempt.1)),
+            None => self.ack_ahead(position, end),
+        };
+        if answered == Answered::Done {
             self.changes.done.push(position);
             self.counters.acked += 1;
-            return Answered::Done;
-        };
-        if self.pending.get(place).stage == Stage::Blocked {
-            return Answered::Late;
         }
-        self.finish(place);
-        self.changes.done.push(position);
-        self.counters.acked += 1;
+        answered
+    }
+
+    fn ack_pending(&mut self, place: Place, by: (u32, u16)) -> Answered {
+        match self.pending.get(place).stage {
+            Stage::Early => return Answered::Late,
+            // A journal with damage knows less than the workers do.
+            Stage::Blocked => self.pending.set(place, Stage::Early, 0),
+            _ => self.finish(place, Some(by)),
+        }
         Answered::Done
     }
 
-    /// A worker cannot do a message now. Others get it after `delay_ms`.
-    pub fn nack(&mut self, worker: u32, position: u64, delay_ms: u32, now: u64) -> Answered {
-        if self.place_of(worker, position).is_none() {
+    fn ack_ahead(&mut self, position: u64, end: u64) -> Answered {
+        if position < self.next || self.done_ahead.contains(&position) {
             return Answered::Late;
         }
-        self.fail(position, now, delay_ms.into());
+        if position >= end || self.done_ahead.len() >= self.limits.max_pending {
+            return Answered::Refused;
+        }
+        self.done_ahead.insert(position);
+        Answered::Done
+    }
+
+    /// A worker cannot do a message now. Others get it after `delay_ms`, at most 12 hours.
+    pub fn nack(&mut self, worker: u32, attempt: Attempt, delay_ms: u32, now: u64) -> Answered {
+        if self.settle(worker, attempt) || self.place_of(worker, attempt).is_none() {
+            return Answered::Late;
+        }
+        self.let_go(worker, attempt.0);
+        self.fail(attempt.0, now, delay_ms.min(LONGEST_MS).into());
         Answered::Done
     }
 
     /// A worker has not begun with a message, and gives it back: that is no attempt.
-    pub fn release(&mut self, worker: u32, position: u64) -> Answered {
-        let Some(place) = self.place_of(worker, position) else { return Answered::Late };
-        self.let_go(worker);
+    pub fn release(&mut self, worker: u32, attempt: Attempt) -> Answered {
+        if self.settle(worker, attempt) {
+            return Answered::Late;
+        }
+        let Some(place) = self.place_of(worker, attempt) else { return Answered::Late };
+        self.let_go(worker, attempt.0);
         self.pending.set(place, Stage::Ready, 0);
         Answered::Done
     }
 
-    /// A worker needs more time: `ms` from now on.
-    pub fn extend(&mut self, worker: u32, position: u64, ms: u32, now: u64) -> Answered {
-        let Some(place) = self.place_of(worker, position) else { return Answered::Late };
-        self.pending.set(place, Stage::Held, now.saturating_add(ms.into()));
+    /// A worker works on a message no more, and does not say how it ended: others get it after its time.
+    pub fn drop_message(&mut self, worker: u32, attempt: Attempt) -> Answered {
+        if self.settle(worker, attempt) {
+            return Answered::Late;
+        }
+        let Some(place) = self.place_of(worker, attempt) else { return Answered::Late };
+        self.let_go(worker, attempt.0);
+        self.pending.change(place, |entry| entry.worker = NOBODY);
         Answered::Done
     }
 
-    fn place_of(&self, worker: u32, position: u64) -> Option<Place> {
-        let place = self.pending.find(position)?;
-        let entry = self.pending.get(place);
-        (entry.stage == Stage::Held && entry.worker == worker).then_some(place)
+    /// A worker needs more time: `ms` from now on, at most 12 hours.
+    pub fn extend(&mut self, worker: u32, attempt: Attempt, ms: u32, now: u64) -> Answered {
+        let Some(place) = self.place_of(worker, attempt) else { return Answered::Late };
+        self.pending.set(place, Stage::Held, now.saturating_add(ms.min(LONGEST_MS).into()));
+        Answered::Done
     }
 
-    /// The log has a message no more.
+    /// A worker has said a word of a message that was its own once.
+    fn settle(&mut self, worker: u32, attempt: Attempt) -> bool {
+        let was_its = self.workers.get_mut(&worker).is_some_and(|of| of.settle(attempt));
+        if was_its {
+            self.line_up(worker);
+        }
+        was_its
+    }
+
+    fn place_of(&self, worker: u32, (position, attempt): Attempt) -> Option<Place> {
+        let place = self.pending.find(position)?;
+        let entry = self.pending.get(place);
+        let is_its = entry.stage == Stage::Held && entry.worker == worker;
+        (is_its && entry.attempts.saturating_add(1) == attempt).then_some(place)
+    }
+
+    /// The log has a message no more, or it cannot be brought to the worker that should have it.
     pub fn lost(&mut self, position: u64) {
         if let Some(place) = self.pending.find(position) {
-            self.finish(place);
+            let Entry { stage, worker, attempts, .. } = *self.pending.get(place);
+            let by = (stage == Stage::Held).then_some((worker, attempts.saturating_add(1)));
+            self.finish(place, by);
             self.changes.done.push(position);
             self.counters.lost += 1;
         }
@@ -394,19 +442,21 @@ impl Group {
         Some(self.pending.due()).filter(|due| *due != NONE)
     }
 
-    /// Does what is due: messages whose time is over, and those whose delay is.
-    pub fn expire(&mut self, now: u64) {
-        // A last attempt that fails here is for the dead letters at once.
-        while self.pending.due() <= now {
-            let due = self.pending.take_due(now);
-            due.into_iter().for_each(|position| self.expire_one(position, now));
-        }
+    /// Does what is due: messages whose time is over, and those whose delay is. A call has a limit; true: there is more to do at once.
+    pub fn expire(&mut self, now: u64) -> bool {
+        let due = self.pending.take_due(now, EXPIRED_AT_ONCE);
+        due.into_iter().for_each(|position| self.expire_one(position, now));
+        self.pending.due() <= now
     }
 
     fn expire_one(&mut self, position: u64, now: u64) {
         let Some(place) = self.pending.find(position) else { return };
         match self.pending.get(place).stage {
-            Stage::Held => self.fail(position, now, 0),
+            Stage::Held => {
+                let Entry { worker, attempts, .. } = *self.pending.get(place);
+                self.miss(worker, (position, attempts.saturating_add(1)));
+                self.fail(position, now, 0);
+            }
             Stage::Delayed => self.pending.set(place, Stage::Ready, 0),
             Stage::Dying => {
                 self.pending.set(place, Stage::Dying, NONE);
@@ -430,7 +480,7 @@ impl Group {
     /// A message is in the dead-letter topic.
     pub fn buried(&mut self, position: u64) {
         if let Some(place) = self.pending.find(position) {
-            self.finish(place);
+            self.finish(place, None);
             self.changes.done.push(position);
             self.counters.dead += 1;
         }
@@ -441,6 +491,11 @@ impl Group {
         if let Some(place) = self.pending.find(position) {
             self.pending.set(place, Stage::Dying, now.saturating_add(DEAD_RETRY_MS));
         }
+    }
+
+    /// Whether something has happened that the journal does not have.
+    pub fn has_changes(&self) -> bool {
+        !self.changes.is_empty()
     }
 
     /// What has happened since the last call, for the journal.
@@ -454,28 +509,35 @@ impl Group {
             let Entry { position, len, key, attempts, .. } = *entry;
             SavedEntry { position, len, key, attempts }
         };
-        let pending = self.pending.iter().map(saved).collect();
+        let pending = self.pending.iter().filter(|entry| entry.stage != Stage::Early).map(saved).collect();
         let failed = self.failed_ahead.iter().map(|(position, attempts)| (*position, *attempts)).collect();
         let ahead = Changes { done: self.done_ahead.iter().copied().collect(), failed };
-        Saved { settings: self.settings.clone(), epoch, next: self.next, pending, ahead }
+        let (settings, generation) = (self.settings.clone(), self.generation);
+        Saved { settings, epoch, generation, next: self.next, pending, ahead }
     }
 
     fn is_last(&self, attempts: u16) -> bool {
         self.settings.max_attempts > 0 && attempts >= self.settings.max_attempts
     }
 
-    fn let_go(&mut self, worker: u32) {
+    /// A worker has a message no more, and knows it.
+    fn let_go(&mut self, worker: u32, position: u64) {
         if let Some(of) = self.workers.get_mut(&worker) {
-            of.held = of.held.saturating_sub(1);
+            of.held.remove(&position);
         }
         self.line_up(worker);
     }
 
-    /// An attempt has failed.
+    /// A worker has a message no more, and does not know.
+    fn miss(&mut self, worker: u32, attempt: Attempt) {
+        if let Some(of) = self.workers.get_mut(&worker) {
+            of.lose(attempt);
+        }
+    }
+
+    /// An attempt has failed. The worker has the message no more.
     fn fail(&mut self, position: u64, now: u64, delay_ms: u64) {
         let Some(place) = self.pending.find(position) else { return };
-        let worker = self.pending.get(place).worker;
-        self.let_go(worker);
         self.pending.change(place, |entry| entry.attempts = entry.attempts.saturating_add(1));
         let attempts = self.pending.get(place).attempts;
         self.counters.failed += 1;
@@ -489,24 +551,37 @@ impl Group {
         }
     }
 
-    /// A message is done.
-    fn finish(&mut self, place: Place) {
+    /// A message is done, as a worker says with an attempt, or nobody.
+    fn finish(&mut self, place: Place, by: Option<(u32, u16)>) {
         let entry = *self.pending.get(place);
         if entry.stage == Stage::Held {
-            self.let_go(entry.worker);
+            let attempt = entry.attempts.saturating_add(1);
+            if by == Some((entry.worker, attempt)) {
+                self.let_go(entry.worker, entry.position);
+            } else {
+                self.miss(entry.worker, (entry.position, attempt));
+            }
         }
         self.pending.set(place, Stage::Done, 0);
-        if !self.settings.ordered || entry.key == 0 {
-            return;
+        if self.settings.ordered && entry.key != 0 {
+            self.unblock(entry);
         }
-        if entry.next == NONE {
-            self.keys.remove(&entry.key);
-        } else if let Some(place) = self.pending.find(entry.next)
-            && self.pending.get(place).stage == Stage::Blocked
-        {
-            let stage =
-                if self.is_last(self.pending.get(place).attempts) { Stage::Dying } else { Stage::Ready };
-            self.pending.set(place, stage, 0);
+    }
+
+    /// The message of a key behind one that is done is the key's first one now.
+    fn unblock(&mut self, mut entry: Entry) {
+        while entry.next != NONE {
+            let Some(place) = self.pending.find(entry.next) else { return };
+            entry = *self.pending.get(place);
+            match entry.stage {
+                Stage::Early => self.pending.set(place, Stage::Done, 0),
+                Stage::Blocked if self.is_last(entry.attempts) => {
+                    return self.pending.set(place, Stage::Dying, 0);
+                }
+                Stage::Blocked => return self.pending.set(place, Stage::Ready, 0),
+                _ => return,
+            }
         }
+        self.keys.remove(&entry.key);
     }
 }

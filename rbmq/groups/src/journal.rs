@@ -16,13 +16,22 @@ use seglog::storage::{OsStorage, Storage};
 use seglog::{AppendError, FileError, Log, OpenError, Options, Read, ReadError, SyncError, SyncPolicy};
 
 use crate::group::{Group, Limits};
-use crate::state::{Batch, Changes, Saved};
+use crate::state::{Batch, Changes, MAX_BATCH, Saved};
 
 /// Bytes of a segment file: what is below the last two saved groups is removed in segments.
 const SEGMENT_BYTES: u64 = 1 << 20;
 
 /// Bytes of changes before the group is saved again; twice a saved group, if that is more.
 const SAVE_AFTER: u64 = 1 << 20;
+
+/// The most bytes of changes before the group is saved again: a saved group has room for what they say.
+const SAVE_AFTER_AT_MOST: u64 = MAX_BATCH as u64 / 4;
+
+/// So many segments that cannot be used are set aside when a journal is opened.
+const MAX_SET_ASIDE: usize = 16;
+
+/// What is behind the name of a segment that was set aside.
+const SET_ASIDE: &str = "damaged";
 
 /// The longest time until an acknowledgement is on the disk. A killed process loses none.
 const SYNC: Duration = Duration::from_millis(500);
@@ -46,6 +55,9 @@ pub enum JournalError {
     /// A file cannot be removed.
     #[error(transparent)]
     File(#[from] FileError),
+    /// A folder cannot be made, renamed or removed.
+    #[error(transparent)]
+    Folder(#[from] std::io::Error),
 }
 
 /// An open journal.
@@ -98,13 +110,13 @@ impl Journal {
     pub fn open_on(storage: Arc<dyn Storage>, dir: &Path) -> Result<(Self, Recovered), JournalError> {
         let options = Options::default()
             .segment_bytes(SEGMENT_BYTES)
-            .max_batch(1 << 30)
+            .max_batch(MAX_BATCH)
             .sync(SyncPolicy::Interval(SYNC))
             .open_segments(1);
-        let log = Log::open_on(storage, dir, options)?;
+        let (log, set_aside) = open_log(&storage, dir, &options)?;
         let recovery = log.recovery();
         let unsynced = recovery.unsynced.end.saturating_sub(recovery.unsynced.start);
-        let damaged_bytes = recovery.damaged_bytes() + recovery.torn_bytes + unsynced;
+        let damaged_bytes = recovery.damaged_bytes() + recovery.torn_bytes + unsynced + set_aside;
         let mut recovered = Recovered { damaged_bytes, dir: dir.to_owned(), ..Recovered::default() };
         let (mut saved, mut saved_end, mut reader) = ([log.first(); 2], log.first(), log.reader());
         let mut position = log.first();
@@ -127,7 +139,7 @@ impl Journal {
                 _ => break,
             };
         }
-        recovered.damaged_bytes = recovered.damaged_bytes.max(log.stats().damaged_bytes);
+        recovered.damaged_bytes = recovered.damaged_bytes.max(log.stats().damaged_bytes + set_aside);
         Ok((Self { log, saved, saved_end, saved_bytes: 0, is_unreleased: false }, recovered))
     }
 
@@ -151,7 +163,7 @@ impl Journal {
 
     /// Whether the group is to be saved as a whole, so that the journal does not grow.
     pub fn wants_save(&self) -> bool {
-        self.log.end().saturating_sub(self.saved_end) > SAVE_AFTER.max(2 * self.saved_bytes)
+        self.log.end().saturating_sub(self.saved_end) > SAVE_AFTER.max(2 * self.saved_bytes).min(SAVE_AFTER_AT_MOST)
     }
 
     /// Saves the group as a whole, whose changes were all written, and removes what is not needed any more.
@@ -182,6 +194,22 @@ impl Journal {
     pub fn file_bytes(&self) -> u64 {
         self.log.stats().file_bytes
     }
+}
+
+/// Opens the log. A last segment whose header is damaged is set aside, since nobody can tell what it has; those before it count. Returns the
+/// bytes of what was set aside.
+fn open_log(storage: &Arc<dyn Storage>, dir: &Path, options: &Options) -> Result<(Log, u64), JournalError> {
+    let mut bytes = 0;
+    for _ in 0..MAX_SET_ASIDE {
+        match Log::open_on(storage.clone(), dir, options.clone()) {
+            Err(OpenError::Corrupt { path, .. }) => {
+                bytes += std::fs::metadata(&path)?.len().max(1);
+                std::fs::rename(&path, path.with_added_extension(SET_ASIDE))?;
+            }
+            other => return Ok((other?, bytes)),
+        }
+    }
+    Ok((Log::open_on(storage.clone(), dir, options.clone())?, bytes))
 }
 
 /// A batch that is in the log and not on the disk yet is appended: the log repairs itself with the next one.

@@ -12,12 +12,15 @@
 //! gets which message. Everything below `next` that is not pending is done. [`Journal`] keeps that on the disk, on a log of its own.
 #![forbid(unsafe_code)]
 
+pub mod folder;
 mod group;
 mod journal;
 mod pending;
 mod state;
+mod worker;
 
 pub use group::{Answered, Counters, Dead, Group, Handout, Limits};
 pub use journal::{Journal, JournalError, Recovered};
 pub use pending::ENTRY_BYTES;
-pub use state::{Changes, Saved, SavedEntry, Settings};
+pub use state::{Changes, MAX_PENDING, Saved, SavedEntry, Settings};
+pub use worker::Attempt;

@@ -31,6 +31,8 @@ pub(crate) enum Stage {
     Ready,
     /// An earlier message of its key is not done.
     Blocked,
+    /// It is done, and an earlier message of its key is not.
+    Early,
     /// A worker has it until `due`.
     Held,
     /// It is ready at `due`.
@@ -85,6 +87,20 @@ pub(crate) struct Pending {
 impl Chunk {
     fn first(&self) -> u64 {
         self.entries.first().map_or(NONE, |entry| entry.position)
+    }
+
+    fn take_due(&mut self, now: u64, positions: &mut Vec<u64>) {
+        self.due = NONE;
+        for entry in &self.entries {
+            if !matches!(entry.stage, Stage::Held | Stage::Delayed | Stage::Dying) {
+                continue;
+            }
+            if entry.due <= now {
+                positions.push(entry.position);
+            } else {
+                self.due = self.due.min(entry.due);
+            }
+        }
     }
 
     fn clean(&mut self) {
@@ -167,7 +183,7 @@ impl Pending {
                 chunk.due = chunk.due.min(due);
                 self.due = self.due.min(due);
             }
-            Stage::Blocked => {}
+            Stage::Blocked | Stage::Early => {}
             Stage::Done => {
                 chunk.dead += 1;
                 self.len -= 1;
@@ -238,25 +254,17 @@ impl Pending {
         self.due
     }
 
-    /// The positions of messages that are due, which have to be set to another stage or a later time.
-    pub(crate) fn take_due(&mut self, now: u64) -> Vec<u64> {
-        if self.due > now {
-            return Vec::new();
-        }
+    /// The positions of messages that are due, which have to be set to another stage or a later time: those of some chunks, with
+    /// `enough` or a chunk more. [`Pending::due`] says whether there are others.
+    pub(crate) fn take_due(&mut self, now: u64, enough: usize) -> Vec<u64> {
         let mut positions = Vec::new();
+        if self.due > now {
+            return positions;
+        }
         self.due = NONE;
         for chunk in &mut self.chunks {
-            if chunk.due <= now {
-                chunk.due = NONE;
-                for entry in &chunk.entries {
-                    if matches!(entry.stage, Stage::Held | Stage::Delayed | Stage::Dying) {
-                        if entry.due <= now {
-                            positions.push(entry.position);
-                        } else {
-                            chunk.due = chunk.due.min(entry.due);
-                        }
-                    }
-                }
+            if chunk.due <= now && positions.len() < enough {
+                chunk.take_due(now, &mut positions);
             }
             self.due = self.due.min(chunk.due);
         }

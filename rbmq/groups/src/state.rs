@@ -2,8 +2,19 @@
 //!
 //! A batch of the journal is `version u8, kind u8` and a [`Saved`] (kind 1) or [`Changes`] (kind 2), little endian.
 
+/// The most pending messages, which a batch of the journal has room for.
+pub const MAX_PENDING: usize = 10_000_000;
+
+/// The longest batch of the journal, in bytes.
+pub(crate) const MAX_BATCH: u32 = 1 << 30;
+
+/// The bytes of a saved entry, of one that is done and of one with failed attempts.
+const ENTRY_DONE_FAILED: u64 = 18 + 8 + 10;
+
+const _: () = assert!(1000 + ENTRY_DONE_FAILED * MAX_PENDING as u64 <= MAX_BATCH as u64);
+
 /// The version of the entries.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 const SAVED: u8 = 1;
 const CHANGES: u8 = 2;
@@ -34,6 +45,8 @@ pub struct Saved {
     pub settings: Settings,
     /// The name of the log that the positions belong to.
     pub epoch: u128,
+    /// The group began anew with this: what was said of an earlier generation does not count.
+    pub generation: u64,
     /// Everything below is done or pending.
     pub next: u64,
     /// The messages below `next` that are not done.
@@ -98,6 +111,7 @@ impl Saved {
         bytes.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
         bytes.extend_from_slice(name);
         bytes.extend_from_slice(&self.epoch.to_le_bytes());
+        bytes.extend_from_slice(&self.generation.to_le_bytes());
         bytes.extend_from_slice(&self.next.to_le_bytes());
         put_u32(&mut bytes, self.pending.len());
         for SavedEntry { position, len, key, attempts } in &self.pending {
@@ -154,9 +168,10 @@ impl Fields<'_> {
         self.0 = rest;
         let dead_letter = std::str::from_utf8(name).ok()?.to_owned();
         let settings = Settings { ack_ms, max_attempts, dead_letter, ordered: ordered != 0 };
-        let (epoch, next) = (u128::from_le_bytes(self.take()?), u64::from_le_bytes(self.take()?));
+        let epoch = u128::from_le_bytes(self.take()?);
+        let [generation, next] = [u64::from_le_bytes(self.take()?), u64::from_le_bytes(self.take()?)];
         let pending = (0..self.count(18)?).map(|_| self.entry()).collect::<Option<_>>()?;
-        Some(Saved { settings, epoch, next, pending, ahead: self.changes()? })
+        Some(Saved { settings, epoch, generation, next, pending, ahead: self.changes()? })
     }
 
     fn entry(&mut self) -> Option<SavedEntry> {

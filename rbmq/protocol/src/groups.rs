@@ -4,7 +4,8 @@
 //!   worker ── JOIN ──▶ broker      the worker subscribes to the buffer of JOINED, which is for it alone
 //!          ◀─ JOINED ─             its deliveries are: position u64, attempt u16, 0 u16, record; repeated
 //!          ── MARKS ─▶             acknowledged, given back, needs more time
-//!          ◀─ MARKED ─             so many marks are in the journal
+//!          ◀─ MARKED ─             what so many marks say is in the journal, but of those that were refused
+//!          ── LEAVE ─▶             nothing more: the buffer ends, and the worker gives back what it has not begun with
 //! ```
 
 use rocketbufs::fields::Reader;
@@ -13,7 +14,7 @@ use super::{DecodeError, TopicName};
 
 /// The first types of messages about groups, and of the last.
 const FIRST: u8 = 0x40;
-const LAST: u8 = 0x47;
+const LAST: u8 = 0x48;
 
 const JOIN: u8 = 0x40;
 const JOINED: u8 = 0x41;
@@ -23,9 +24,10 @@ const MARKED: u8 = 0x44;
 const ASK: u8 = 0x45;
 const ROWS: u8 = 0x46;
 const FAILED: u8 = 0x47;
+const LEAVE: u8 = 0x48;
 
 /// The version of these messages.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// The longest name of a group in bytes.
 pub const MAX_GROUP_NAME_BYTES: usize = 64;
@@ -34,9 +36,13 @@ pub const MAX_GROUP_NAME_BYTES: usize = 64;
 pub const GROUP_HEADER_BYTES: usize = 12;
 
 /// The most marks of a message, which is small enough for every peer.
-pub const MAX_MARKS: usize = 150;
+pub const MAX_MARKS: usize = 130;
 
-const _: () = assert!(3 + 13 * MAX_MARKS <= super::Control::SMALL_BYTES);
+/// The bytes of a mark, and those before the first one.
+const MARK_BYTES: usize = 15;
+const MARKS_HEADER_BYTES: usize = 11;
+
+const _: () = assert!(MARKS_HEADER_BYTES + MARK_BYTES * MAX_MARKS <= super::Control::SMALL_BYTES);
 
 /// The most rows of a page of groups.
 pub const MAX_GROUP_ROWS: usize = 16;
@@ -111,6 +117,8 @@ pub enum MarkKind {
     Extend = 3,
     /// The worker has not begun with it.
     Release = 4,
+    /// The worker works on it no more, and does not say how it ended: others get it after its time.
+    Drop = 5,
 }
 
 /// A worker's word about a message.
@@ -120,6 +128,8 @@ pub struct Mark {
     pub kind: MarkKind,
     /// The message.
     pub position: u64,
+    /// Which attempt it was.
+    pub attempt: u16,
     /// The time of the word, in milliseconds.
     pub ms: u32,
 }
@@ -208,6 +218,8 @@ pub enum GroupMessage {
     Joined {
         /// The buffer.
         bid: u32,
+        /// What the group is since it began anew: the messages of the buffer are of this generation.
+        generation: u64,
         /// The largest delivery.
         max_delivery_bytes: u64,
         /// How long the worker may have a message.
@@ -221,12 +233,22 @@ pub enum GroupMessage {
         reason: String,
     },
     /// Worker → broker.
-    Marks(Vec<Mark>),
-    /// Broker → worker: so many marks since JOINED are in the journal.
+    Marks {
+        /// The generation of the messages.
+        generation: u64,
+        /// The words.
+        marks: Vec<Mark>,
+    },
+    /// Broker → worker: what so many marks since JOINED say is in the journal.
     Marked {
         /// The number.
         count: u64,
+        /// The number of those among them that were not taken: of another generation, or the group has no room to remember them. Their
+        /// messages come, or come again.
+        refused: u64,
     },
+    /// Worker → broker: it gets nothing more, and its buffer ends. It says of each message that it has what is to become of it, and goes.
+    Leave,
     /// Client → broker: a question about groups.
     Ask {
         /// The number of the question.
@@ -265,9 +287,10 @@ impl GroupMessage {
         let mut b = Vec::with_capacity(64);
         match self {
             Self::Join(join) => put_join(&mut b, join),
-            Self::Joined { bid, max_delivery_bytes, ack_ms } => {
+            Self::Joined { bid, generation, max_delivery_bytes, ack_ms } => {
                 b.push(JOINED);
                 b.extend_from_slice(&bid.to_le_bytes());
+                b.extend_from_slice(&generation.to_le_bytes());
                 b.extend_from_slice(&max_delivery_bytes.to_le_bytes());
                 b.extend_from_slice(&ack_ms.to_le_bytes());
             }
@@ -275,19 +298,13 @@ impl GroupMessage {
                 b.extend_from_slice(&[REFUSED, u8::from(*again)]);
                 put_text(&mut b, reason);
             }
-            Self::Marks(marks) => {
-                b.push(MARKS);
-                b.extend_from_slice(&u16::try_from(marks.len()).unwrap_or(u16::MAX).to_le_bytes());
-                for Mark { kind, position, ms } in marks.iter().take(u16::MAX.into()) {
-                    b.push(*kind as u8);
-                    b.extend_from_slice(&position.to_le_bytes());
-                    b.extend_from_slice(&ms.to_le_bytes());
-                }
-            }
-            Self::Marked { count } => {
+            Self::Marks { generation, marks } => put_marks(&mut b, *generation, marks),
+            Self::Marked { count, refused } => {
                 b.push(MARKED);
                 b.extend_from_slice(&count.to_le_bytes());
+                b.extend_from_slice(&refused.to_le_bytes());
             }
+            Self::Leave => b.push(LEAVE),
             Self::Ask { request, action, of } => put_ask(&mut b, *request, *action, of.as_ref()),
             Self::Rows { request, more, rows } => {
                 b.push(ROWS);
@@ -312,16 +329,14 @@ impl GroupMessage {
         let mut r = Reader::new(bytes);
         let message = match r.u8()? {
             JOIN => Self::Join(get_join(&mut r)?),
-            JOINED => Self::Joined { bid: r.u32()?, max_delivery_bytes: r.u64()?, ack_ms: r.u32()? },
-            REFUSED => Self::Refused { again: get_flag(&mut r)?, reason: get_text(&mut r)? },
-            MARKS => {
-                let count = usize::from(r.u16()?);
-                if count > MAX_MARKS {
-                    return Err(DecodeError::value("number of marks", count as u64));
-                }
-                Self::Marks((0..count).map(|_| get_mark(&mut r)).collect::<Result<_, _>>()?)
+            JOINED => {
+                let (bid, generation) = (r.u32()?, r.u64()?);
+                Self::Joined { bid, generation, max_delivery_bytes: r.u64()?, ack_ms: r.u32()? }
             }
-            MARKED => Self::Marked { count: r.u64()? },
+            REFUSED => Self::Refused { again: get_flag(&mut r)?, reason: get_text(&mut r)? },
+            MARKS => get_marks(&mut r)?,
+            MARKED => Self::Marked { count: r.u64()?, refused: r.u64()? },
+            LEAVE => Self::Leave,
             ASK => get_ask(&mut r)?,
             ROWS => {
                 let (request, more) = (r.u32()?, get_flag(&mut r)?);
@@ -399,15 +414,37 @@ fn get_join(r: &mut Reader<'_>) -> Result<GroupJoin, DecodeError> {
     Ok(GroupJoin { topic, group, credit, from_newest, ack_ms, max_attempts, dead_letter, ordered })
 }
 
+fn put_marks(b: &mut Vec<u8>, generation: u64, marks: &[Mark]) {
+    b.push(MARKS);
+    b.extend_from_slice(&generation.to_le_bytes());
+    b.extend_from_slice(&u16::try_from(marks.len()).unwrap_or(u16::MAX).to_le_bytes());
+    for Mark { kind, position, attempt, ms } in marks.iter().take(u16::MAX.into()) {
+        b.push(*kind as u8);
+        b.extend_from_slice(&position.to_le_bytes());
+        b.extend_from_slice(&attempt.to_le_bytes());
+        b.extend_from_slice(&ms.to_le_bytes());
+    }
+}
+
+fn get_marks(r: &mut Reader<'_>) -> Result<GroupMessage, DecodeError> {
+    let (generation, count) = (r.u64()?, usize::from(r.u16()?));
+    if count > MAX_MARKS {
+        return Err(DecodeError::value("number of marks", count as u64));
+    }
+    let marks = (0..count).map(|_| get_mark(r)).collect::<Result<_, _>>()?;
+    Ok(GroupMessage::Marks { generation, marks })
+}
+
 fn get_mark(r: &mut Reader<'_>) -> Result<Mark, DecodeError> {
     let kind = match r.u8()? {
         1 => MarkKind::Ack,
         2 => MarkKind::Nack,
         3 => MarkKind::Extend,
         4 => MarkKind::Release,
+        5 => MarkKind::Drop,
         other => return Err(DecodeError::value("mark", other)),
     };
-    Ok(Mark { kind, position: r.u64()?, ms: r.u32()? })
+    Ok(Mark { kind, position: r.u64()?, attempt: r.u16()?, ms: r.u32()? })
 }
 
 fn put_ask(b: &mut Vec<u8>, request: u32, action: GroupAction, of: Option<&(TopicName, GroupName)>) {
@@ -547,16 +584,17 @@ mod tests {
             ordered: true,
         };
         let row = row(topic.clone(), group.clone());
-        let mark = |kind| Mark { kind, position: u64::MAX - 1, ms: 9 };
-        let kinds = [MarkKind::Ack, MarkKind::Nack, MarkKind::Extend, MarkKind::Release];
+        let mark = |kind| Mark { kind, position: u64::MAX - 1, attempt: 2, ms: 9 };
+        let kinds = [MarkKind::Ack, MarkKind::Nack, MarkKind::Extend, MarkKind::Release, MarkKind::Drop];
         let of = Some((topic, group));
         vec![
             GroupMessage::Join(GroupJoin { dead_letter: None, ..join.clone() }),
             GroupMessage::Join(join),
-            GroupMessage::Joined { bid: 1, max_delivery_bytes: 2, ack_ms: 3 },
+            GroupMessage::Joined { bid: 1, generation: 8, max_delivery_bytes: 2, ack_ms: 3 },
             GroupMessage::Refused { again: true, reason: "no".into() },
-            GroupMessage::Marks(kinds.map(mark).into()),
-            GroupMessage::Marked { count: 5 },
+            GroupMessage::Marks { generation: 6, marks: kinds.map(mark).into() },
+            GroupMessage::Marked { count: 5, refused: 1 },
+            GroupMessage::Leave,
             GroupMessage::Ask { request: 1, action: GroupAction::List, of: None },
             GroupMessage::Ask { request: 1, action: GroupAction::ResetTo(9), of: of.clone() },
             GroupMessage::Ask { request: 1, action: GroupAction::Delete, of },
@@ -587,7 +625,7 @@ mod tests {
     #[test]
     fn a_page_of_groups_fits_into_a_control_message() {
         let long = "x".repeat(crate::MAX_TOPIC_BYTES);
-        let GroupMessage::Rows { rows, .. } = &messages()[9] else { panic!("rows") };
+        let GroupMessage::Rows { rows, .. } = &messages()[10] else { panic!("rows") };
         let row = GroupStats {
             topic: long.parse().unwrap(),
             group: "g".repeat(MAX_GROUP_NAME_BYTES).parse().unwrap(),

@@ -310,3 +310,75 @@ fn retention_that_passes_a_group_is_told() {
     let now = stats(&broker.addr());
     assert!(now.lost == 1 && now.lost_bytes > 0, "{now:?}");
 }
+
+#[test]
+fn the_right_to_subscribe_makes_no_topic() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = broker(dir.path());
+    let error = group().join(&broker.addr(), "k/none").unwrap_err().to_string();
+    assert!(error.contains("k/none") && error.contains("first publisher"), "{error}");
+    let _exists = topic(&broker.addr(), "k/a");
+    let error = group().dead_letters(3, "k/letters").join(&broker.addr(), "k/a").unwrap_err().to_string();
+    assert!(error.contains("k/letters") && error.contains("first publisher"), "{error}");
+    let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(names.iter().all(|name| !name.to_string_lossy().contains("none")), "{names:?}");
+    assert!(names.iter().all(|name| !name.to_string_lossy().contains("letters")), "{names:?}");
+}
+
+#[test]
+fn acknowledgements_of_before_a_reset_count_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = broker(dir.path());
+    let mut writer = topic(&broker.addr(), "k/a");
+    publish(&mut writer, 0..4);
+    let mut worker = group().join(&broker.addr(), "k/a").unwrap();
+    let old: Vec<GroupMessage> = (0..4).map(|_| next(&mut worker)).collect();
+    let mut groups = Subscriber::builder().groups(&broker.addr()).unwrap();
+    groups.reset("k/a", "g", GroupStart::Oldest).unwrap();
+    old.into_iter().for_each(GroupMessage::ack);
+    let again: Vec<GroupMessage> = (0..4).map(|_| next(&mut worker)).collect();
+    assert_eq!(again.iter().map(number).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    let told = worker.flush(Some(LONG)).unwrap_err();
+    assert!(told.to_string().contains('4'), "{told}");
+    assert_eq!((stats(&broker.addr()).acked, stats(&broker.addr()).pending), (0, 4));
+    again.into_iter().for_each(GroupMessage::ack);
+    worker.flush(Some(LONG)).unwrap();
+    assert_eq!((stats(&broker.addr()).acked, stats(&broker.addr()).pending), (4, 0));
+}
+
+#[test]
+fn a_worker_that_closes_gives_back_what_it_has_not_begun_with_and_nobody_loses_an_attempt() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = broker(dir.path());
+    let mut writer = topic(&broker.addr(), "k/a");
+    publish(&mut writer, 0..500);
+    for is_dropped in [true, false] {
+        let mut leaving = group().credit(100).join(&broker.addr(), "k/a").unwrap();
+        next(&mut leaving).ack();
+        if is_dropped { drop(leaving) } else { leaving.close().unwrap() }
+    }
+    until("both are gone", || stats(&broker.addr()).workers == 0);
+    assert_eq!(stats(&broker.addr()).failed, 0);
+    let mut other = group().credit(1000).join(&broker.addr(), "k/a").unwrap();
+    for _ in 0..498 {
+        assert_eq!(next(&mut other).attempt, 1);
+    }
+}
+
+#[test]
+fn a_worker_has_no_more_than_its_number_when_its_time_is_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = broker(dir.path());
+    let mut writer = topic(&broker.addr(), "k/a");
+    publish(&mut writer, 0..100);
+    let join = || group().ack_time(Duration::from_millis(1)).credit(4).join(&broker.addr(), "k/a").unwrap();
+    let mut slow = join();
+    let held: Vec<GroupMessage> = (0..4).map(|_| next(&mut slow)).collect();
+    until("their time is over", || stats(&broker.addr()).failed >= 4);
+    assert!(slow.recv(Some(Duration::from_millis(100))).unwrap().is_none(), "it has four already");
+    let now = stats(&broker.addr());
+    assert_eq!((now.delivered, now.held), (4, 0));
+    held.into_iter().for_each(GroupMessage::ack);
+    next(&mut slow).ack();
+    slow.flush(Some(LONG)).unwrap();
+}

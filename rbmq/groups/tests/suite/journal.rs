@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rbmq_groups::{Changes, Group, Journal, Limits, Settings};
+use rbmq_groups::{Changes, folder, Group, Journal, Limits, Settings};
 
 fn settings() -> Settings {
     Settings { ack_ms: 1000, max_attempts: 3, dead_letter: "dead".into(), ordered: true }
@@ -13,7 +13,7 @@ fn settings() -> Settings {
 fn work(dir: &Path) -> Vec<u64> {
     let (mut journal, recovered) = Journal::open(dir).expect("a new journal");
     assert!(recovered.saved.is_none());
-    let mut group = Group::new(settings(), 0, Limits::default());
+    let mut group = Group::new(settings(), 7, 0, Limits::default());
     (0..6).for_each(|n| group.offer(n * 10, 10, (n % 2) as u32, n * 10 + 10));
     journal.save(&group, 7).expect("the disk works");
     let mut acked = Vec::new();
@@ -22,9 +22,9 @@ fn work(dir: &Path) -> Vec<u64> {
     for round in 0..5 {
         while let Some(handout) = group.take(0) {
             if handout.position % 30 == 0 {
-                group.nack(1, handout.position, 5000, 0);
+                group.nack(1, (handout.position, handout.attempt), 5000, 0);
             } else {
-                group.ack(handout.position, 120);
+                group.ack(1, (handout.position, handout.attempt), 120);
                 acked.push(handout.position);
             }
         }
@@ -57,7 +57,7 @@ fn left(dir: &Path) -> Option<(Vec<u64>, bool)> {
     let (_journal, recovered) = Journal::open(dir).ok()?;
     let is_told = recovered.damaged_bytes > 0;
     let mut group =
-        recovered.group(Limits::default()).unwrap_or_else(|| Group::new(settings(), 0, Limits::default()));
+        recovered.group(Limits::default()).unwrap_or_else(|| Group::new(settings(), 7, 0, Limits::default()));
     for n in (0..12).filter(|n| n * 10 >= group.next()).collect::<Vec<_>>() {
         group.offer(n * 10, 10, 0, n * 10 + 10);
     }
@@ -65,7 +65,7 @@ fn left(dir: &Path) -> Option<(Vec<u64>, bool)> {
     let mut left = Vec::new();
     while let Some(handout) = group.take(0) {
         left.push(handout.position);
-        group.ack(handout.position, 120);
+        group.ack(1, (handout.position, handout.attempt), 120);
     }
     left.sort_unstable();
     Some((left, is_told))
@@ -86,7 +86,7 @@ fn at_every_byte(is_cut: bool) {
     let acked = work(dir.path());
     let never: Vec<u64> = (0..12).map(|n| n * 10).filter(|position| !acked.contains(position)).collect();
     let whole = fs::read(segment(dir.path())).expect("the segment");
-    let begin = 64;
+    let begin = 0;
     for at in begin..whole.len() {
         let copied = copy(dir.path());
         let mut bytes = whole.clone();
@@ -122,7 +122,7 @@ fn a_journal_that_is_damaged_at_any_byte_loses_no_message_and_says_so() {
 fn the_journal_does_not_grow() {
     let dir = tempfile::tempdir().expect("a folder");
     let (mut journal, _) = Journal::open(dir.path()).expect("a new journal");
-    let mut group = Group::new(Settings::default(), 0, Limits::default());
+    let mut group = Group::new(Settings::default(), 7, 0, Limits::default());
     assert!(group.join(1, 1000));
     journal.save(&group, 7).expect("the disk works");
     let (mut next, mut most) = (0, 0);
@@ -132,7 +132,7 @@ fn the_journal_does_not_grow() {
             next += 10;
         }
         while let Some(handout) = group.take(0) {
-            group.ack(handout.position, u64::MAX);
+            group.ack(1, (handout.position, handout.attempt), u64::MAX);
         }
         journal.write(&group.take_changes()).expect("the disk works");
         if journal.wants_save() {
@@ -153,7 +153,7 @@ fn the_journal_does_not_grow() {
 fn what_was_done_ahead_of_a_saved_group_does_not_come_again() {
     let dir = tempfile::tempdir().expect("a folder");
     let (mut journal, _) = Journal::open(dir.path()).expect("a new journal");
-    let group = Group::new(Settings::default(), 0, Limits::default());
+    let group = Group::new(Settings::default(), 7, 0, Limits::default());
     journal.save(&group, 7).expect("the disk works");
     journal.write(&Changes { done: vec![20], failed: vec![(10, 2)] }).expect("the disk works");
     drop(journal);
@@ -174,7 +174,7 @@ fn what_was_done_ahead_of_a_saved_group_does_not_come_again() {
 fn a_saved_group_that_is_cut_takes_nothing_with_it() {
     let dir = tempfile::tempdir().expect("a folder");
     let (mut journal, _) = Journal::open(dir.path()).expect("a new journal");
-    let group = Group::new(settings(), 0, Limits::default());
+    let group = Group::new(settings(), 7, 0, Limits::default());
     journal.save(&group, 7).expect("the disk works");
     journal.write(&Changes { done: vec![20, 40], failed: Vec::new() }).expect("the disk works");
     drop(journal);
@@ -191,4 +191,53 @@ fn a_saved_group_that_is_cut_takes_nothing_with_it() {
         let (left, _) = left(copied.path()).expect("it opens");
         assert!(!left.contains(&20) && !left.contains(&40), "byte {at}: {left:?}");
     }
+}
+
+#[test]
+fn a_group_that_begins_anew_has_no_journal_of_before() {
+    let above = tempfile::tempdir().expect("a folder");
+    let dir = above.path().join("g");
+    work(&dir);
+    let anew = Group::new(Settings::default(), 8, 40, Limits::default());
+    folder::replace(&dir, &anew, 9).expect("the disk works");
+    let names = || fs::read_dir(above.path()).expect("a folder").count();
+    assert_eq!(names(), 1);
+    let (journal, recovered) = Journal::open(&dir).expect("it opens");
+    drop(journal);
+    let saved = recovered.saved.expect("a group");
+    assert_eq!((saved.generation, saved.epoch, saved.next, recovered.since.len()), (8, 9, 40, 0));
+    assert!(saved.pending.is_empty());
+    folder::remove(&dir).expect("the disk works");
+    assert_eq!(names(), 0);
+}
+
+#[test]
+fn a_process_that_is_killed_leaves_a_journal_or_none() {
+    let next = |dir: &Path| {
+        let (_journal, recovered) = Journal::open(dir).expect("it opens");
+        recovered.saved.map(|saved| saved.next)
+    };
+    let folders = |names: &[&str]| {
+        let above = tempfile::tempdir().expect("a folder");
+        for (n, name) in names.iter().enumerate() {
+            let group = Group::new(Settings::default(), 8, n as u64 + 1, Limits::default());
+            let (mut journal, _) = Journal::open(&above.path().join(name)).expect("a new journal");
+            journal.save(&group, 9).expect("the disk works");
+        }
+        folder::repair(above.path()).expect("the disk works");
+        let mut left: Vec<String> = fs::read_dir(above.path())
+            .expect("a folder")
+            .map(|entry| entry.expect("a name").file_name().into_string().expect("a name"))
+            .collect();
+        left.sort();
+        let next = next(&above.path().join("g"));
+        (left, next)
+    };
+    let whole = vec!["g".to_owned()];
+    // The new one is not whole; it is; the old one is away; the new one is in its place; a journal is removed.
+    assert_eq!(folders(&["g", ".new-g"]), (whole.clone(), Some(1)));
+    assert_eq!(folders(&[".old-g", ".new-g"]), (whole.clone(), Some(2)));
+    assert_eq!(folders(&["g", ".old-g"]), (whole, Some(1)));
+    assert_eq!(folders(&[".old-g"]), (Vec::new(), None));
+    assert_eq!(folders(&[".new-g"]), (Vec::new(), None));
 }

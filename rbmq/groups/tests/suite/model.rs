@@ -1,6 +1,6 @@
 //! The machine against a plain model, which looks at every message each time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use rbmq_groups::{Answered, Group, Limits, Settings};
@@ -27,6 +27,8 @@ struct Model {
     ordered: bool,
     pending: BTreeMap<u64, Message>,
     workers: BTreeMap<u32, u32>,
+    /// Attempts of which workers do not know that they are not theirs any more.
+    overdue: BTreeSet<(u32, u64, u16)>,
 }
 
 impl Model {
@@ -48,8 +50,22 @@ impl Model {
         self.pending.iter().filter(|(_, message)| is_its(message)).map(|(position, _)| *position).collect()
     }
 
+    fn overdue_of(&self, worker: u32) -> Vec<(u64, u16)> {
+        self.overdue.iter().filter(|of| of.0 == worker).map(|of| (of.1, of.2)).collect()
+    }
+
+    /// A message is not a worker's any more, if it was one's.
+    fn miss(&mut self, position: u64) {
+        let message = self.pending[&position];
+        if let Stage::Held { worker, .. } = message.stage
+            && self.workers.contains_key(&worker)
+        {
+            self.overdue.insert((worker, position, message.attempts + 1));
+        }
+    }
+
     fn has_room(&self, worker: u32) -> bool {
-        self.workers.get(&worker).is_some_and(|credit| self.held_by(worker).len() < *credit as usize)
+        self.workers.get(&worker).is_some_and(|credit| self.held_by(worker).len() + self.overdue_of(worker).len() < *credit as usize)
     }
 
     fn fail(&mut self, position: u64, until: Option<u64>) {
@@ -66,7 +82,10 @@ impl Model {
     fn expire(&mut self, now: u64) {
         for position in self.pending.keys().copied().collect::<Vec<_>>() {
             match self.pending[&position].stage {
-                Stage::Held { due, .. } if due <= now => self.fail(position, None),
+                Stage::Held { due, .. } if due <= now => {
+                    self.miss(position);
+                    self.fail(position, None);
+                }
                 Stage::Delayed { until } if until <= now => {
                     self.pending.get_mut(&position).expect("it is pending").stage = Stage::Waits;
                 }
@@ -82,7 +101,10 @@ enum Op {
     Join { worker: u32, credit: u32 },
     Leave { worker: u32 },
     Take { times: u8 },
-    Ack { nth: usize },
+    Ack { nth: usize, worker: u32 },
+    /// A worker says a word of what was its own once.
+    Word { worker: u32, nth: usize, kind: u8 },
+    Drop { worker: u32, nth: usize },
     Nack { worker: u32, nth: usize, delay: u32 },
     Release { worker: u32, nth: usize },
     Extend { worker: u32, nth: usize, ms: u32 },
@@ -97,7 +119,9 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (worker.clone(), 1..6_u32).prop_map(|(worker, credit)| Op::Join { worker, credit }),
         1 => worker.clone().prop_map(|worker| Op::Leave { worker }),
         6 => (1..6_u8).prop_map(|times| Op::Take { times }),
-        6 => nth.clone().prop_map(|nth| Op::Ack { nth }),
+        6 => (worker.clone(), nth.clone()).prop_map(|(worker, nth)| Op::Ack { nth, worker }),
+        3 => (worker.clone(), nth.clone(), 0..5_u8).prop_map(|(worker, nth, kind)| Op::Word { worker, nth, kind }),
+        1 => (worker.clone(), nth.clone()).prop_map(|(worker, nth)| Op::Drop { worker, nth }),
         2 => (worker.clone(), nth.clone(), 0..30_u32).prop_map(|(worker, nth, delay)| Op::Nack { worker, nth, delay }),
         1 => (worker.clone(), nth.clone()).prop_map(|(worker, nth)| Op::Release { worker, nth }),
         1 => (worker, nth, 1..60_u32).prop_map(|(worker, nth, ms)| Op::Extend { worker, nth, ms }),
@@ -122,8 +146,9 @@ impl Both {
             ordered: settings.ordered,
             pending: BTreeMap::new(),
             workers: BTreeMap::new(),
+            overdue: BTreeSet::new(),
         };
-        let group = Group::new(settings, 100, Limits::default());
+        let group = Group::new(settings, 7, 100, Limits::default());
         Self { group, model, now: 1, next: 100, acked: Vec::new() }
     }
 
@@ -149,46 +174,86 @@ impl Both {
         message.stage = Stage::Held { worker: handout.worker, due };
     }
 
-    fn of_worker(&self, worker: u32, nth: usize) -> Option<u64> {
+    /// A message that a worker has, and which attempt it is.
+    fn of_worker(&self, worker: u32, nth: usize) -> Option<(u64, u16)> {
         let held = self.model.held_by(worker);
-        (!held.is_empty()).then(|| held[nth % held.len()])
+        let position = *held.get(nth.checked_rem(held.len())?)?;
+        Some((position, self.model.pending[&position].attempts + 1))
     }
 
-    fn ack(&mut self, nth: usize) {
-        let all: Vec<u64> = self.model.pending.keys().copied().collect();
+    /// A worker acknowledges any message that may be done, whoever has it.
+    fn ack(&mut self, worker: u32, nth: usize) {
+        let all: Vec<u64> = self.model.pending.keys().copied().filter(|position| self.model.may_go(*position)).collect();
         if all.is_empty() {
-            assert_eq!(self.group.ack(100 + nth as u64, self.next), Answered::Late);
+            assert_eq!(self.group.ack(worker, (self.next, 1), self.next), Answered::Refused);
             return;
         }
         let position = all[nth % all.len()];
-        let may = self.model.may_go(position);
-        let answered = self.group.ack(position, self.next);
-        assert_eq!(answered == Answered::Done, may);
-        if may {
-            self.model.pending.remove(&position);
-            self.acked.push(position);
-            assert_eq!(self.group.ack(position, self.next), Answered::Late);
+        self.ack_at(worker, (position, self.model.pending[&position].attempts + 1));
+    }
+
+    fn ack_at(&mut self, worker: u32, attempt: (u64, u16)) {
+        let position = attempt.0;
+        self.model.overdue.remove(&(worker, position, attempt.1));
+        let expected = if self.model.pending.contains_key(&position) { Answered::Done } else { Answered::Late };
+        if let Some(message) = self.model.pending.get(&position) {
+            let its = matches!(message.stage, Stage::Held { worker: its, .. } if its == worker);
+            if !(its && message.attempts + 1 == attempt.1) {
+                self.model.miss(position);
+            }
         }
+        assert_eq!(self.group.ack(worker, attempt, self.next), expected);
+        if self.model.pending.remove(&position).is_some() {
+            self.acked.push(position);
+        }
+        assert_eq!(self.group.ack(worker, (position, 0), self.next), Answered::Late);
+    }
+
+    /// A word of what was a worker's own once gives room, and says nothing of the message, unless it is that it is done.
+    fn late_word(&mut self, worker: u32, nth: usize, kind: u8) {
+        let all = self.model.overdue_of(worker);
+        let Some(attempt) = nth.checked_rem(all.len()).map(|nth| all[nth]) else { return };
+        let answered = match kind {
+            0 => return self.ack_at(worker, attempt),
+            1 => self.group.nack(worker, attempt, 0, self.now),
+            2 => self.group.release(worker, attempt),
+            3 => self.group.drop_message(worker, attempt),
+            _ => {
+                assert_eq!(self.group.extend(worker, attempt, 100, self.now), Answered::Late);
+                return;
+            }
+        };
+        assert_eq!(answered, Answered::Late);
+        self.model.overdue.remove(&(worker, attempt.0, attempt.1));
     }
 
     fn workers_word(&mut self, op: &Op) {
         match *op {
             Op::Nack { worker, nth, delay } => {
-                let Some(position) = self.of_worker(worker, nth) else { return };
-                assert_eq!(self.group.nack(worker, position, delay, self.now), Answered::Done);
-                self.model.fail(position, (delay > 0).then(|| self.now + u64::from(delay)));
-                assert_eq!(self.group.nack(worker, position, 0, self.now), Answered::Late);
+                let Some(attempt) = self.of_worker(worker, nth) else { return };
+                assert_eq!(self.group.nack(worker, (attempt.0, 0), delay, self.now), Answered::Late);
+                assert_eq!(self.group.nack(worker, attempt, delay, self.now), Answered::Done);
+                self.model.fail(attempt.0, (delay > 0).then(|| self.now + u64::from(delay)));
+                assert_eq!(self.group.nack(worker, attempt, 0, self.now), Answered::Late);
             }
             Op::Release { worker, nth } => {
-                let Some(position) = self.of_worker(worker, nth) else { return };
-                assert_eq!(self.group.release(worker, position), Answered::Done);
-                self.model.pending.get_mut(&position).expect("it is pending").stage = Stage::Waits;
+                let Some(attempt) = self.of_worker(worker, nth) else { return };
+                assert_eq!(self.group.release(worker, attempt), Answered::Done);
+                self.model.pending.get_mut(&attempt.0).expect("it is pending").stage = Stage::Waits;
+            }
+            Op::Drop { worker, nth } => {
+                let Some(attempt) = self.of_worker(worker, nth) else { return };
+                assert_eq!(self.group.drop_message(worker, attempt), Answered::Done);
+                let message = self.model.pending.get_mut(&attempt.0).expect("it is pending");
+                if let Stage::Held { worker, .. } = &mut message.stage {
+                    *worker = u32::MAX;
+                }
             }
             Op::Extend { worker, nth, ms } => {
-                let Some(position) = self.of_worker(worker, nth) else { return };
-                assert_eq!(self.group.extend(worker, position, ms, self.now), Answered::Done);
+                let Some(attempt) = self.of_worker(worker, nth) else { return };
+                assert_eq!(self.group.extend(worker, attempt, ms, self.now), Answered::Done);
                 let due = self.now + u64::from(ms);
-                self.model.pending.get_mut(&position).expect("it is pending").stage =
+                self.model.pending.get_mut(&attempt.0).expect("it is pending").stage =
                     Stage::Held { worker, due };
             }
             _ => {}
@@ -201,6 +266,7 @@ impl Both {
         let saved = self.group.save(7);
         self.group = Group::restore(saved, [changes], Limits::default());
         self.model.workers.clear();
+        self.model.overdue.clear();
         for message in self.model.pending.values_mut().filter(|message| message.stage != Stage::Dying) {
             message.stage = Stage::Waits;
         }
@@ -217,15 +283,17 @@ impl Both {
             Op::Leave { worker } => {
                 self.group.leave(worker, self.now);
                 self.model.workers.remove(&worker);
+                self.model.overdue.retain(|of| of.0 != worker);
                 self.model.held_by(worker).into_iter().for_each(|position| self.model.fail(position, None));
             }
             Op::Take { times } => (0..times).for_each(|_| self.take()),
-            Op::Ack { nth } => self.ack(nth),
+            Op::Ack { nth, worker } => self.ack(worker, nth),
+            Op::Word { worker, nth, kind } => self.late_word(worker, nth, kind),
             Op::Pass { ms } => self.now += ms,
             Op::Restart => self.restart(),
-            Op::Nack { .. } | Op::Release { .. } | Op::Extend { .. } => self.workers_word(op),
+            Op::Nack { .. } | Op::Release { .. } | Op::Drop { .. } | Op::Extend { .. } => self.workers_word(op),
         }
-        self.group.expire(self.now);
+        while self.group.expire(self.now) {}
         self.model.expire(self.now);
         self.bury();
         let floor = self.model.pending.keys().next().copied().unwrap_or(self.next);
@@ -267,7 +335,8 @@ proptest! {
         let left = both.model.pending.len();
         for _ in 0..left {
             let handout = both.group.take(both.now).expect("a message is left");
-            prop_assert_eq!(both.group.ack(handout.position, both.next), Answered::Done);
+            let attempt = (handout.position, handout.attempt);
+            prop_assert_eq!(both.group.ack(9, attempt, both.next), Answered::Done);
         }
         prop_assert_eq!((both.group.pending(), both.group.floor()), (0, both.next));
     }
