@@ -1,11 +1,9 @@
-//! Workers of groups at the engine: their rights, and the topics that they need.
+//! Workers of groups at the engine: their rights, and the topics that they need, which somebody else has made.
 
 use rbmq_wire::{GroupJoin, GroupMessage, Space, TopicName};
 use rocketbufs::{Bid, Conn};
 
 use super::admission::not_allowed;
-use super::cluster::Owner;
-use super::effects::Effects;
 use super::engine::Engine;
 use super::groups::{Joining, Question};
 use super::inbox::Message;
@@ -20,8 +18,9 @@ impl Engine {
             return;
         }
         match GroupMessage::decode(&message) {
-            Ok(GroupMessage::Join(join)) => self.on_group_join(conn, join),
-            Ok(GroupMessage::Marks(_)) => self.groups.marks(conn.id(), message),
+            Ok(GroupMessage::Join(join)) => self.on_group_join(conn, join, message),
+            Ok(GroupMessage::Marks { .. }) => self.groups.marks(conn.id(), message),
+            Ok(GroupMessage::Leave) => self.groups.leave(conn.id(), message),
             Ok(GroupMessage::Ask { request, action, of }) => {
                 let conn = conn.clone();
                 self.groups.ask(Question { conn, request, action, of, _message: message });
@@ -31,38 +30,45 @@ impl Engine {
         }
     }
 
-    fn on_group_join(&mut self, conn: &Conn, join: GroupJoin) {
+    fn on_group_join(&mut self, conn: &Conn, join: GroupJoin, message: Message) {
+        if !self.groups.may_join(conn.id()) {
+            return conn.close("a worker asks for one group on a connection");
+        }
         match self.check_group_join(conn, &join) {
             Ok(live) => {
                 let Some(live) = self.tables.out.buffer(live) else { return };
                 let bid = self.tables.topics.unused_bid();
                 self.tables.admission.replays(conn.id(), live.bid(), bid);
-                self.groups.join(Joining { conn: conn.clone(), live, bid, join });
+                self.groups.join(Joining { conn: conn.clone(), live, bid, join, _message: message });
             }
-            Err(reason) => send_bytes(conn, &GroupMessage::Refused { again: false, reason }.encode()),
+            Err((again, reason)) => send_bytes(conn, &GroupMessage::Refused { again, reason }.encode()),
         }
     }
 
-    /// The buffer of a topic whose group a client may join.
-    fn check_group_join(&mut self, conn: &Conn, join: &GroupJoin) -> Result<Bid, String> {
+    /// The buffer of a topic whose group a client may join. Otherwise whether it may ask again, and the reason.
+    fn check_group_join(&mut self, conn: &Conn, join: &GroupJoin) -> Result<Bid, (bool, String)> {
+        let never = |reason: &str| Err((false, reason.to_owned()));
         if !self.tables.admission.may_read(conn.id(), &join.topic) {
-            return Err(self.denied(conn, "subscribe to", &join.topic));
+            return Err((false, self.denied(conn, "subscribe to", &join.topic)));
+        }
+        if self.tables.cluster.is_some() {
+            return never(
+                "this broker is a member of a cluster, and groups do not follow a topic that moves: they need a broker that is alone",
+            );
         }
         if join.max_attempts > 0 && join.dead_letter.is_none() {
-            return Err(
-                "a limit of attempts needs a dead-letter topic: where else would the message go?".into()
-            );
+            return never("a limit of attempts needs a dead-letter topic: where else would the message go?");
         }
         if let Some(letters) = &join.dead_letter {
             if *letters == join.topic {
-                return Err("the dead-letter topic must be another one than the group's".into());
+                return never("the dead-letter topic must be another one than the group's");
             }
             if !self.tables.admission.may_publish(conn.id(), letters) {
-                return Err(self.denied(conn, "publish", letters));
+                return Err((false, self.denied(conn, "publish", letters)));
             }
-            self.open_for_group(letters)?;
+            self.kept_topic_of_group(letters)?;
         }
-        self.open_for_group(&join.topic)
+        self.kept_topic_of_group(&join.topic)
     }
 
     fn denied(&mut self, conn: &Conn, operation: &'static str, topic: &TopicName) -> String {
@@ -76,27 +82,22 @@ impl Engine {
         reason
     }
 
-    /// Opens a kept topic, if it is not open.
-    fn open_for_group(&mut self, topic: &TopicName) -> Result<Bid, String> {
+    /// A kept topic that is open. A worker makes none: it may have no right to, and the disk would hold up the broker's thread.
+    fn kept_topic_of_group(&self, topic: &TopicName) -> Result<Bid, (bool, String)> {
         if Space::is_reserved(topic) || self.tables.settings.topics.space_of(topic).is_some() {
-            return Err(format!(
-                "topic '{topic}' is in a space, and groups need a topic with a log of its own"
-            ));
+            let reason = format!("topic '{topic}' is in a space, and groups need a topic with a log of its own");
+            return Err((false, reason));
         }
         if !self.tables.settings.topics.of(topic).keep {
-            return Err(format!(
-                "topic '{topic}' is not kept on disk, and groups read the disk: it needs a rule with keep = true (broker.topics)"
+            return Err((
+                false,
+                format!(
+                    "topic '{topic}' is not kept on disk, and groups read the disk: it needs a rule with keep = true (broker.topics)"
+                ),
             ));
         }
-        if let Owner::Elsewhere { addresses } = self.tables.owner(topic) {
-            return Err(format!(
-                "topic '{topic}' is at another member of the cluster, and so are its groups: connect to {}",
-                addresses.join(",")
-            ));
-        }
-        let mut fx = Effects::new();
-        let opened = self.merged.open_kept_topic(&mut self.tables, topic, &mut fx);
-        self.execute(fx);
-        opened.map_err(|refused| refused.reason)
+        self.merged.find(topic).ok_or_else(|| {
+            (true, format!("topic '{topic}' does not exist yet: it begins with its first publisher"))
+        })
     }
 }

@@ -188,15 +188,26 @@ impl Watch {
         self.kept_logs.topics()
     }
 
-    /// Starts the thread of the groups, if topics can be kept.
+    /// Starts the thread of the groups, if topics can be kept. A member of a cluster has none: groups do not follow a topic that moves.
     pub(crate) fn start_groups(&self, config: &BrokerConfig, desk: &Desk) -> std::io::Result<()> {
-        if config.broker.keep_dir.is_empty() {
+        if config.broker.keep_dir.is_empty() || self.cluster.is_some() {
             return Ok(());
         }
         let (logs, events) = (self.kept_logs.clone(), self.events.clone());
         let admission = desk.admission.clone();
-        let of_one = Limits { max_pending: config.broker.max_group_pending, ..Limits::default() };
-        let limits = GroupLimits { max_groups: config.broker.max_groups, of_one };
+        let settings = &config.broker;
+        let of_one = Limits {
+            max_pending: settings.max_group_pending,
+            max_workers: settings.max_group_workers,
+            max_credit: settings.max_group_credit,
+            ..Limits::default()
+        };
+        let limits = GroupLimits {
+            max_groups: settings.max_groups,
+            max_workers: settings.max_group_workers,
+            max_ring_bytes: settings.max_group_ring_bytes,
+            of_one,
+        };
         self.groups.start(Parts { dir: (&config.broker.keep_dir).into(), logs, events, admission, limits })
     }
 

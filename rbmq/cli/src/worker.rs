@@ -142,7 +142,10 @@ fn receive(
             continue;
         }
         // What could not be printed comes again, here or at another worker.
-        output.write(&lines)?;
+        if let Err(failure) = output.write(&lines) {
+            printed.into_iter().for_each(|message| message.nack(Duration::ZERO));
+            return Err(failure);
+        }
         printed.into_iter().for_each(GroupMessage::ack);
     }
     Ok(())

@@ -223,6 +223,17 @@ impl Group {
         gone.held.into_iter().for_each(|position| self.fail(position, now, 0));
     }
 
+    /// A worker has to go: what it has is ready for others, and that is no attempt.
+    pub fn dismiss(&mut self, worker: u32) {
+        let Some(of) = self.workers.get_mut(&worker) else { return };
+        of.is_leaving = true;
+        for position in std::mem::take(&mut of.held) {
+            if let Some(place) = self.pending.find(position) {
+                self.pending.set(place, Stage::Ready, 0);
+            }
+        }
+    }
+
     /// A worker will go: it gets nothing more, and says what it has not begun with.
     pub fn retire(&mut self, worker: u32) {
         if let Some(of) = self.workers.get_mut(&worker) {
@@ -484,6 +495,11 @@ impl Group {
             self.changes.done.push(position);
             self.counters.dead += 1;
         }
+    }
+
+    /// The dead-letter topic takes a message as soon as it has taken the one before.
+    pub fn not_buried_yet(&mut self, position: u64) {
+        self.dying.push_front(position);
     }
 
     /// The dead-letter topic has not taken a message, and is tried again later.

@@ -105,7 +105,17 @@ section! {
         max_groups: usize = 256, range [at least 1];
         /// Largest number of messages of a group that were read and are not done. Default 1,000,000, at least 1. Each costs at most 64
         /// bytes. Too small: workers wait where messages stay undone for long, or wait for others of their key.
-        max_group_pending: usize = 1_000_000, range [1 to 100_000_000];
+        max_group_pending: usize = 1_000_000, range [1 to 10_000_000];
+        /// Largest number of workers of all groups. Default 1,024, at least 1. Each costs a ring, and about 30 bytes for each message that
+        /// it has.
+        max_group_workers: usize = 1024, range [at least 1];
+        /// Rings of the workers of all groups together, in bytes. Default 1 GiB, at least 1 MiB. A ring is twice the topic's largest
+        /// delivery (2 MiB with the default `merge_ring_bytes`), and its memory is used when messages come. Too small: workers are refused
+        /// until others go.
+        max_group_ring_bytes: u64 = 1 << 30, "bytes", range [at least 1_048_576];
+        /// Largest number of messages that a worker has at a time, whatever it asks for. Default 10,000, at least 1. Too small: fast workers
+        /// wait. Too large: a worker that dies leaves many messages that come again late.
+        max_group_credit: u32 = 10_000, range [at least 1];
         /// Rules of topics. The first rule whose pattern matches a topic applies. Default none, at most 1,000. A rule costs about
         /// 200 bytes, and one comparison for every new buffer.
         #[reloadable]

@@ -1,7 +1,7 @@
 //! The way of messages to a dead-letter topic.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, TryRecvError};
 
 use rbmq_groups::Dead;
 use rbmq_wire::{Attributes, AttributesBuf, Records, TopicName, push_record_with};
@@ -9,30 +9,38 @@ use rocketbufs::{Epoch, Position};
 use tracing::warn;
 
 use super::super::inbox::Event;
+use super::super::kept::Ear;
 use super::super::merge::{LocalAsk, LocalPublisher, NotTaken};
 use super::shared::Around;
 
-/// The longest wait for the broker's thread.
-const ANSWER: Duration = Duration::from_secs(1);
-
-/// Publishes into the dead-letter topic of a group.
+/// Publishes into the dead-letter topic of a group. The topic has been made by somebody who publishes it.
 #[derive(Default)]
 pub(super) struct Burial {
     publisher: Option<LocalPublisher>,
-    /// Messages that were published, and where they end in the log of the publisher.
+    /// The answer of the broker's thread, which makes the publisher.
+    asked: Option<Receiver<Option<LocalPublisher>>>,
+    /// Messages that were published and are not stored, and where they end in the log of the publisher.
     published: VecDeque<(Position, Position)>,
+    /// The log says what it does not take once.
+    has_warned: bool,
+}
+
+/// What became of a letter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// It is published. That it is stored follows.
+    Published,
+    /// The publisher has one that is not merged. The groups are woken when it is.
+    Wait,
+    /// The topic does not take it now.
+    Later,
 }
 
 impl Burial {
-    /// Publishes a message. False: the topic does not take it now.
-    pub(super) fn publish(&mut self, letter: &Letter<'_>, topic: &TopicName, around: &Around<'_>) -> bool {
-        if self.publisher.is_none() {
-            self.publisher = open(topic, around);
-        }
-        let Some(publisher) = &mut self.publisher else {
-            warn!("topic '{topic}' takes no dead letters: it is not open");
-            return false;
-        };
+    /// Publishes a message.
+    pub(super) fn publish(&mut self, letter: &Letter<'_>, topic: &TopicName, around: &Around<'_>) -> Sent {
+        self.open(topic, around);
+        let Some(publisher) = &mut self.publisher else { return Sent::Later };
         let mut batch = letter.encode();
         let mut taken = publisher.publish(&mut batch);
         if matches!(taken, Err(NotTaken::TooLarge(_))) {
@@ -41,24 +49,49 @@ impl Burial {
         }
         match taken {
             Ok(()) => {
+                self.has_warned = false;
                 self.published.push_back((letter.dead.position, publisher.position()));
-                true
+                Sent::Published
             }
-            Err(NotTaken::Full) => {
-                // The wake-up that follows is that of what was stored.
-                false
-            }
+            Err(NotTaken::Full) => Sent::Wait,
             Err(NotTaken::TooLarge(max)) => {
-                warn!(
-                    "topic '{topic}' takes no dead letter of {} bytes: {max} at most (ring_bytes)",
-                    letter.record.len()
-                );
-                false
+                let size = letter.record.len();
+                self.warn(topic, &format!("one has {size} bytes, and it takes {max} at most (ring_bytes)"));
+                Sent::Later
             }
-            Err(NotTaken::Ended) => {
-                self.publisher = None;
-                false
+            // `ended` takes back what is not stored.
+            Err(NotTaken::Ended) => Sent::Later,
+        }
+    }
+
+    /// Asks for a publisher, if there is none, and takes the answer. It does not wait: the broker's thread may wait for this one.
+    fn open(&mut self, topic: &TopicName, around: &Around<'_>) {
+        if self.publisher.is_some() {
+            return;
+        }
+        let Some(asked) = &self.asked else {
+            let wake = around.wake.clone();
+            let (ask, answer) = LocalAsk::new(topic.clone(), move || wake());
+            around.events.event(Event::Local(Box::new(ask)));
+            self.asked = Some(answer);
+            return;
+        };
+        match asked.try_recv() {
+            Ok(Some(publisher)) => {
+                around.ear.follow_publisher(publisher.epoch(), true);
+                (self.publisher, self.asked) = (Some(publisher), None);
             }
+            Err(TryRecvError::Empty) => {}
+            Ok(None) | Err(TryRecvError::Disconnected) => {
+                self.asked = None;
+                self.warn(topic, "it is not open");
+            }
+        }
+    }
+
+    fn warn(&mut self, topic: &TopicName, reason: &str) {
+        if !std::mem::replace(&mut self.has_warned, true) {
+            warn!("topic '{topic}' takes no dead letters: {reason}");
         }
     }
 
@@ -72,14 +105,22 @@ impl Burial {
         let count = self.published.partition_point(|(_, end)| *end <= to);
         self.published.drain(..count).map(|(position, _)| position).collect()
     }
-}
 
-fn open(topic: &TopicName, around: &Around<'_>) -> Option<LocalPublisher> {
-    let (ask, answer) = LocalAsk::new(topic.clone(), || ());
-    around.events.event(Event::Local(Box::new(ask)));
-    let publisher = answer.recv_timeout(ANSWER).ok().flatten()?;
-    around.ear.follow_publisher(publisher.epoch(), true);
-    Some(publisher)
+    /// If the publisher's log has ended: the messages of which nobody will say that they are stored, which are to be published again.
+    pub(super) fn ended(&mut self, ear: &Ear) -> Vec<Position> {
+        if !self.publisher.as_ref().is_some_and(LocalPublisher::has_ended) {
+            return Vec::new();
+        }
+        self.close(ear);
+        self.published.drain(..).map(|(position, _)| position).collect()
+    }
+
+    /// Ends the publisher.
+    pub(super) fn close(&mut self, ear: &Ear) {
+        if let Some(publisher) = self.publisher.take() {
+            ear.follow_publisher(publisher.epoch(), false);
+        }
+    }
 }
 
 /// A message for a dead-letter topic.
@@ -112,5 +153,26 @@ impl Letter<'_> {
         }
         push_record_with(&mut batch, attributes.attributes(), payload);
         batch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::kept::News;
+    use super::*;
+
+    #[test]
+    fn what_an_ended_publisher_has_not_stored_is_published_again() {
+        let ear = News::default().listen(|| ());
+        let (mut burial, (publisher, ring)) = (Burial::default(), LocalPublisher::of_nobody(Epoch(1)));
+        burial.publisher = Some(publisher);
+        burial.published.extend([(7, 100), (8, 200)]);
+        assert_eq!((burial.stored(100), burial.ended(&ear)), (vec![7], vec![]));
+        drop(ring);
+        assert_eq!((burial.ended(&ear), burial.log()), (vec![8], None));
+        // The positions of the next one say nothing of what the first one published.
+        let (publisher, _ring) = LocalPublisher::of_nobody(Epoch(2));
+        burial.publisher = Some(publisher);
+        assert_eq!((burial.stored(1000), burial.ended(&ear)), (vec![], vec![]));
     }
 }

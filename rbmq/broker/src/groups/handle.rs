@@ -11,6 +11,9 @@ use super::super::inbox::Message;
 use super::service;
 use super::shared::{Command, Joining, Parts, Question, Shared, answer};
 
+/// Why there is no thread.
+const NO_GROUPS: &str = "this broker has no groups: it keeps no topics on disk (broker.keep_dir), or is a member of a cluster";
+
 /// The way to the groups. Clones lead to the same ones.
 #[derive(Clone)]
 pub(in super::super) struct Groups(Arc<Shared>);
@@ -41,9 +44,9 @@ impl Groups {
     pub(in super::super) fn stop(&self) {
         self.0.inbox.lock().is_stopped = true;
         self.0.changed.notify_all();
-        if let Some(thread) = self.0.thread.lock().take()
-            && thread.join().is_err()
-        {
+        // The lock is free while this waits: others ask whether there is a thread, and the thread may wait for them.
+        let thread = self.0.thread.lock().take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
             error!("the thread of the groups has failed");
         }
     }
@@ -60,10 +63,24 @@ impl Groups {
         self.0.changed.notify_all();
     }
 
+    /// A connection asks for a group. False: it has done so before.
+    pub(in super::super) fn may_join(&self, conn: u64) -> bool {
+        self.0.inbox.lock().joined.insert(conn)
+    }
+
     /// A worker comes, which may read the topic.
     pub(in super::super) fn join(&self, joining: Joining) {
+        if !self.is_running() {
+            let reason = NO_GROUPS.to_owned();
+            return answer(&joining.conn, &GroupMessage::Refused { again: false, reason });
+        }
         self.0.inbox.lock().bids.insert(joining.bid);
         self.command(Command::Join(Box::new(joining)));
+    }
+
+    /// A worker will go.
+    pub(in super::super) fn leave(&self, conn: u64, message: Message) {
+        self.command(Command::Leave { conn, _message: message });
     }
 
     /// A worker's marks.
@@ -77,7 +94,7 @@ impl Groups {
             return self.command(Command::Ask(Box::new(question)));
         }
         let request = question.request;
-        let reason = "this broker keeps no topics on disk (broker.keep_dir), so it has no groups".to_owned();
+        let reason = NO_GROUPS.to_owned();
         answer(
             &question.conn,
             &match question.action {
@@ -103,7 +120,8 @@ impl Groups {
 
     /// A connection is down.
     pub(in super::super) fn disconnected(&self, conn: u64) {
-        if !self.0.inbox.lock().bids.is_empty() {
+        let has_joined = self.0.inbox.lock().joined.remove(&conn);
+        if has_joined {
             self.command(Command::Down(conn));
         }
     }
@@ -134,9 +152,40 @@ impl WeakGroups {
         if !inbox.bids.contains(&bid) {
             return false;
         }
-        inbox.roomy.push(bid);
+        inbox.roomy.insert(bid);
         drop(inbox);
         shared.changed.notify_all();
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use rocketbufs::{Config, Context};
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_is_asked_for_while_it_stops_holds_nobody() {
+        let ctx = Context::new(Config::default()).unwrap();
+        let groups = Groups::new(&ROut::new(&ctx));
+        let of_thread = groups.clone();
+        // The last work of the thread waits for another one, which asks whether there are groups.
+        let thread = threads::spawn("rbmq-groups", move || {
+            while !of_thread.0.inbox.lock().is_stopped {
+                std::thread::yield_now();
+            }
+            std::thread::spawn(move || of_thread.is_running()).join().unwrap();
+        });
+        *groups.0.thread.lock() = Some(thread.unwrap());
+        let (stopped, is_stopped) = mpsc::sync_channel(1);
+        std::thread::spawn(move || {
+            groups.stop();
+            stopped.send(()).unwrap();
+        });
+        is_stopped.recv_timeout(Duration::from_secs(60)).expect("it stops");
     }
 }

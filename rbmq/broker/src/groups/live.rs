@@ -4,19 +4,27 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use rbmq_groups::{Changes, Group, Handout, Journal, JournalError, Limits, Recovered, Settings};
+use rbmq_groups::{
+    Answered, Attempt, Changes, Group, Handout, Journal, JournalError, Limits, Recovered, Settings,
+};
+use rbmq_wire::connect::random;
 use rbmq_wire::{GROUP_HEADER_BYTES, GroupMessage, GroupName, GroupStats, Mark, MarkKind, TopicName};
 use rocketbufs::{Bid, Conn, OutWriter, Position, Progress, SegmentError};
 use seglog::{ReadError, Reader};
 use tracing::{info, warn};
 
 use super::super::outgoing::send_bytes;
-use super::burial::{Burial, Letter};
+use super::super::kept::Ear;
+use super::burial::{Burial, Letter, Sent};
 use super::reading::{self, Messages, Next};
 use super::shared::Around;
 
 /// A turn hands out at most so many bytes, so that groups take turns.
 const TURN_BYTES: usize = 1 << 20;
+
+/// A turn takes at most so many steps in the log, and publishes at most so many dead letters, so that groups take turns.
+const TURN_STEPS: usize = 4096;
+const TURN_LETTERS: usize = 64;
 
 /// A delivery to a worker has at most so many bytes, unless one message is larger.
 const DELIVERY_BYTES: usize = 64 << 10;
@@ -24,8 +32,8 @@ const DELIVERY_BYTES: usize = 64 << 10;
 /// How long the disk is left alone after it failed, in milliseconds.
 const RETRY_MS: u64 = 500;
 
-/// The longest time that a worker can ask for at once: 12 hours.
-const MAX_EXTEND_MS: u32 = 12 * 3_600_000;
+/// A message that is larger than the rings of the workers is tried again after this time, in milliseconds.
+const TOO_LARGE_MS: u32 = 60_000;
 
 /// A worker.
 struct Worker {
@@ -34,10 +42,13 @@ struct Worker {
     max_delivery: usize,
     /// What it gets in this turn.
     batch: Vec<u8>,
-    batched: Vec<Position>,
-    /// Marks that came, and those that it was told of.
+    batched: Vec<Attempt>,
+    /// Marks that came, those of them that were refused, and those that it was told of.
     marks: u64,
+    refused: u64,
     told: u64,
+    /// Its buffer has ended, and it says what is to become of its messages.
+    is_leaving: bool,
 }
 
 /// What a group has to do next.
@@ -95,8 +106,10 @@ impl Live {
                  acknowledged may come again"
             );
         }
-        let group = begun(recovered, new, &reader, limits, &format!("group '{name}' of topic '{topic}'"));
-        let Some(group) = group else { return Ok(None) };
+        let begin = Begin { new, reader: &reader, limits, generation: new_generation()? };
+        let Some(group) = begin.with(recovered, &format!("group '{name}' of topic '{topic}'")) else {
+            return Ok(None);
+        };
         journal.save(&group, epoch)?;
         info!(
             "group '{name}' of topic '{topic}': {} messages are pending, the next is at {}",
@@ -120,6 +133,11 @@ impl Live {
         }))
     }
 
+    /// What the group is since it began anew.
+    pub(super) fn generation(&self) -> u64 {
+        self.group.generation()
+    }
+
     /// How long a worker may have a message.
     pub(super) fn ack_ms(&self) -> u32 {
         self.group.settings().ack_ms
@@ -134,7 +152,10 @@ impl Live {
         self.group.pause(bid, true);
         let max_delivery = usize::try_from(max_delivery).unwrap_or(usize::MAX);
         let (batch, batched) = (Vec::new(), Vec::new());
-        let worker = Worker { conn: conn.clone(), writer, max_delivery, batch, batched, marks: 0, told: 0 };
+        let conn = conn.clone();
+        let (marks, refused, told, is_leaving) = (0, 0, 0, false);
+        let worker =
+            Worker { conn, writer, max_delivery, batch, batched, marks, refused, told, is_leaving };
         self.workers.insert(bid, worker);
         true
     }
@@ -142,6 +163,21 @@ impl Live {
     /// A worker reads its buffer, or there is room in it again.
     pub(super) fn has_room(&mut self, bid: Bid) {
         self.group.pause(bid, false);
+    }
+
+    /// A worker will go. It gets nothing more: what is on its way and then the end of its buffer, so that it can say of each message what is to
+    /// become of it.
+    pub(super) fn retire(&mut self, bid: Bid) {
+        self.group.retire(bid);
+        if let Some(worker) = self.workers.get_mut(&bid) {
+            worker.is_leaving = true;
+            worker.writer.buffer().destroy();
+        }
+    }
+
+    /// Whether a worker will go: its subscription ends before it has said everything.
+    pub(super) fn is_leaving(&self, bid: Bid) -> bool {
+        self.workers.get(&bid).is_some_and(|worker| worker.is_leaving)
     }
 
     /// A worker is gone. What it has goes to others.
@@ -153,17 +189,21 @@ impl Live {
     }
 
     /// A worker's words.
-    pub(super) fn mark(&mut self, bid: Bid, marks: &[Mark], now: u64) {
-        let end = self.reader.end();
+    pub(super) fn mark(&mut self, bid: Bid, generation: u64, marks: &[Mark], now: u64) {
+        let (end, is_its) = (self.reader.end(), generation == self.group.generation());
         let Some(worker) = self.workers.get_mut(&bid) else { return };
         worker.marks += marks.len() as u64;
-        for Mark { kind, position, ms } in marks {
-            match kind {
-                MarkKind::Ack => self.group.ack(*position, end),
-                MarkKind::Nack => self.group.nack(bid, *position, *ms, now),
-                MarkKind::Extend => self.group.extend(bid, *position, (*ms).min(MAX_EXTEND_MS), now),
-                MarkKind::Release => self.group.release(bid, *position),
+        for Mark { kind, position, attempt, ms } in marks {
+            let attempt = (*position, *attempt);
+            let answered = match kind {
+                _ if !is_its => Answered::Refused,
+                MarkKind::Ack => self.group.ack(bid, attempt, end),
+                MarkKind::Nack => self.group.nack(bid, attempt, *ms, now),
+                MarkKind::Extend => self.group.extend(bid, attempt, *ms, now),
+                MarkKind::Release => self.group.release(bid, attempt),
+                MarkKind::Drop => self.group.drop_message(bid, attempt),
             };
+            worker.refused += u64::from(*kind == MarkKind::Ack && answered == Answered::Refused);
         }
     }
 
@@ -184,23 +224,27 @@ impl Live {
         self.group.next_due().is_some_and(|due| due <= now)
     }
 
-    /// Does what can be done now.
+    /// Does what can be done now. What workers have said is in the journal before anything that follows from it is handed out.
     pub(super) fn turn(&mut self, around: &Around<'_>) -> Turn {
         let now = around.now;
-        self.group.expire(now);
-        if self.failing.is_some_and(|until| until > now) {
-            return Turn::At(self.failing.unwrap_or(now));
+        let mut is_more = self.group.expire(now);
+        for position in self.burial.ended(around.ear) {
+            self.group.not_buried(position, now);
+        }
+        if let Some(until) = self.failing.filter(|until| *until > now) {
+            return Turn::At(until);
         }
         self.failing = None;
-        let mut is_more = false;
-        let handed_out = self.hand_out(now);
-        match handed_out {
-            Ok(more) => is_more = more,
+        self.write(now);
+        if let Some(until) = self.failing {
+            return Turn::At(until);
+        }
+        match self.hand_out(now) {
+            Ok(more) => is_more |= more,
             Err(error) => self.fails("does not give messages", &error, now),
         }
-        self.deliver_all();
-        self.bury(around);
-        self.write(now);
+        self.deliver_all(now);
+        is_more |= self.bury(around) || self.group.has_changes();
         match self.failing {
             Some(until) => Turn::At(until),
             None if is_more => Turn::More,
@@ -211,7 +255,10 @@ impl Live {
     /// Returns whether there may be more.
     fn hand_out(&mut self, now: u64) -> Result<bool, ReadError> {
         let mut bytes = 0;
-        while bytes < TURN_BYTES {
+        for _ in 0..TURN_STEPS {
+            if bytes >= TURN_BYTES {
+                break;
+            }
             let Some(handout) = self.group.take(now) else {
                 if !self.group.wants() || !self.read_more()? {
                     return Ok(false);
@@ -224,7 +271,7 @@ impl Live {
                 None => match reading::record(&mut self.reader, handout.position, handout.len) {
                     Ok(record) => record,
                     Err(error) => {
-                        self.group.release(handout.worker, handout.position);
+                        self.group.release(handout.worker, (handout.position, handout.attempt));
                         return Err(error);
                     }
                 },
@@ -238,78 +285,80 @@ impl Live {
                 continue;
             };
             bytes += GROUP_HEADER_BYTES + record.len();
-            self.add(&handout, &record);
+            self.add(&handout, &record, now);
         }
         Ok(true)
     }
 
-    /// Reads one more message. False: there is none.
+    /// Takes a step in the log: to the next message, or over what has none. False: there is nothing more.
     fn read_more(&mut self) -> Result<bool, ReadError> {
-        loop {
-            if let Some(messages) = &mut self.messages {
-                if let Some(found) = messages.next() {
-                    self.group.offer(found.position, found.len, found.key, messages.reached());
-                    return Ok(true);
-                }
-                self.group.passed(messages.end());
+        if let Some(messages) = &mut self.messages {
+            if let Some(found) = messages.next() {
+                self.group.offer(found.position, found.len, found.key, messages.reached());
+                return Ok(true);
             }
-            let next = self.group.next();
-            if next >= self.reader.end() {
-                return Ok(false);
-            }
-            self.messages = None;
-            match reading::read(&mut self.reader, next)? {
-                Next::Messages(messages) => self.messages = Some(messages),
-                Next::Gap(to) => {
-                    warn!(
-                        "group '{}' of topic '{}': {} bytes from {next} to {to} were removed or damaged before the group has read them",
-                        self.name,
-                        self.topic,
-                        to - next
-                    );
-                    self.group.skipped(to);
-                }
-                Next::End => return Ok(false),
-            }
+            self.group.passed(messages.end());
         }
+        let next = self.group.next();
+        if next >= self.reader.end() {
+            return Ok(false);
+        }
+        self.messages = None;
+        match reading::read(&mut self.reader, next)? {
+            Next::Messages(messages) => self.messages = Some(messages),
+            Next::Gap(to) => {
+                warn!(
+                    "group '{}' of topic '{}': {} bytes from {next} to {to} were removed or damaged before the group has read them",
+                    self.name,
+                    self.topic,
+                    to - next
+                );
+                self.group.skipped(to);
+            }
+            Next::End => return Ok(false),
+        }
+        Ok(true)
     }
 
-    fn add(&mut self, handout: &Handout, record: &Bytes) {
+    fn add(&mut self, handout: &Handout, record: &Bytes, now: u64) {
         let Some(worker) = self.workers.get_mut(&handout.worker) else { return };
         let size = GROUP_HEADER_BYTES + record.len();
         let max = DELIVERY_BYTES.min(worker.max_delivery);
         let is_full = !worker.batch.is_empty() && worker.batch.len() + size > max;
         if is_full {
-            self.deliver(handout.worker);
+            self.deliver(handout.worker, now);
         }
         let Some(worker) = self.workers.get_mut(&handout.worker) else { return };
         worker.batch.extend_from_slice(&handout.position.to_le_bytes());
         worker.batch.extend_from_slice(&handout.attempt.to_le_bytes());
         worker.batch.extend_from_slice(&[0, 0]);
         worker.batch.extend_from_slice(record);
-        worker.batched.push(handout.position);
+        worker.batched.push((handout.position, handout.attempt));
     }
 
-    fn deliver_all(&mut self) {
+    fn deliver_all(&mut self, now: u64) {
         let filled: Vec<Bid> =
             self.workers.iter().filter(|(_, worker)| !worker.batch.is_empty()).map(|(bid, _)| *bid).collect();
-        filled.into_iter().for_each(|bid| self.deliver(bid));
+        filled.into_iter().for_each(|bid| self.deliver(bid, now));
     }
 
     /// Delivers what a worker gets in this turn. What its ring has no room for goes to others, or to it later.
-    fn deliver(&mut self, bid: Bid) {
+    fn deliver(&mut self, bid: Bid, now: u64) {
         let Some(worker) = self.workers.get_mut(&bid) else { return };
         let delivered = worker.writer.append(&[&worker.batch]);
         worker.batch.clear();
-        let positions = std::mem::take(&mut worker.batched);
+        let attempts = std::mem::take(&mut worker.batched);
         let Err(error) = delivered else { return };
         match error {
             SegmentError::TooLarge { size, max } => {
                 warn!(
-                    "group '{}' of topic '{}': a message of {size} bytes is passed over: the topic's deliveries have at most {max} now (ring_bytes)",
+                    "group '{}' of topic '{}': a message of {size} bytes waits: the topic's deliveries have at most {max} now (ring_bytes)",
                     self.name, self.topic
                 );
-                return positions.into_iter().for_each(|position| self.group.lost(position));
+                for attempt in attempts {
+                    self.group.nack(bid, attempt, TOO_LARGE_MS, now);
+                }
+                return;
             }
             SegmentError::Full => {
                 self.group.pause(bid, true);
@@ -318,20 +367,21 @@ impl Live {
             // The worker's end follows.
             _ => self.group.pause(bid, true),
         }
-        for position in positions {
-            self.group.release(bid, position);
+        for attempt in attempts {
+            self.group.release(bid, attempt);
         }
     }
 
-    /// Publishes dead letters.
-    fn bury(&mut self, around: &Around<'_>) {
+    /// Publishes dead letters. Returns whether there are more.
+    fn bury(&mut self, around: &Around<'_>) -> bool {
         let topic = match self.group.settings().dead_letter.parse::<TopicName>() {
             Ok(topic) => topic,
-            Err(_) => return,
+            Err(_) => return false,
         };
-        while let Some(dead) = self.group.next_dead() {
+        for _ in 0..TURN_LETTERS {
+            let Some(dead) = self.group.next_dead() else { return false };
             let record = reading::record(&mut self.reader, dead.position, dead.len);
-            let is_published = match &record {
+            let sent = match &record {
                 Ok(Some(record)) => {
                     let letter = Letter { dead, record, topic: &self.topic, group: self.name.as_str() };
                     self.burial.publish(&letter, &topic, around)
@@ -340,12 +390,18 @@ impl Live {
                     self.group.lost(dead.position);
                     continue;
                 }
-                Err(_) => false,
+                Err(_) => Sent::Later,
             };
-            if !is_published {
-                self.group.not_buried(dead.position, around.now);
+            match sent {
+                Sent::Published => {}
+                Sent::Later => self.group.not_buried(dead.position, around.now),
+                Sent::Wait => {
+                    self.group.not_buried_yet(dead.position);
+                    return false;
+                }
             }
         }
+        true
     }
 
     /// Writes what has happened, and tells the workers of it.
@@ -361,7 +417,8 @@ impl Live {
         }
         for worker in self.workers.values_mut().filter(|worker| worker.told < worker.marks) {
             worker.told = worker.marks;
-            send_bytes(&worker.conn, &GroupMessage::Marked { count: worker.marks }.encode());
+            let marked = GroupMessage::Marked { count: worker.marks, refused: worker.refused };
+            send_bytes(&worker.conn, &marked.encode());
         }
         if self.journal.wants_save()
             && let Err(error) = self.journal.save(&self.group, self.epoch)
@@ -375,7 +432,7 @@ impl Live {
         self.failing = Some(now + RETRY_MS);
     }
 
-    /// Ends all workers.
+    /// Ends all workers. That they have not done their messages is not their fault.
     pub(super) fn dismiss(&mut self, again: bool, reason: &str, now: u64) {
         let workers: Vec<Bid> = self.workers.keys().copied().collect();
         for bid in workers {
@@ -385,6 +442,7 @@ impl Live {
                     &GroupMessage::Refused { again, reason: reason.to_owned() }.encode(),
                 );
             }
+            self.group.dismiss(bid);
             self.leave(bid, now);
         }
     }
@@ -399,31 +457,26 @@ impl Live {
         self.reader.is_closed()
     }
 
-    /// Begins anew at a position.
-    pub(super) fn reset(
-        &mut self,
-        to: Option<Position>,
-        newest: bool,
-        limits: Limits,
-    ) -> Result<(), JournalError> {
+    /// The group as it begins anew, at a position or elsewhere.
+    ///
+    /// # Errors
+    /// The system has no random numbers.
+    pub(super) fn anew(&self, to: Option<Position>, newest: bool, limits: Limits) -> Result<Group, JournalError> {
         let (first, end) = (self.reader.first(), self.reader.end());
         let to = if newest { end } else { to.unwrap_or(first).clamp(first, end) };
-        self.group = Group::new(self.group.settings().clone(), to, limits);
-        self.messages = None;
-        self.unwritten = Changes::default();
-        self.journal.save(&self.group, self.epoch)
+        Ok(Group::new(self.group.settings().clone(), new_generation()?, to, limits))
     }
 
-    /// Forgets the group, whose workers are dismissed.
-    pub(super) fn delete(self) -> std::io::Result<()> {
-        let dir = self.dir.clone();
-        drop(self);
-        std::fs::remove_dir_all(dir)
+    /// Ends without a word to the journal. Returns the journal's folder, and the name of the log.
+    pub(super) fn abandon(mut self, ear: &Ear) -> (PathBuf, u128) {
+        self.burial.close(ear);
+        (self.dir, self.epoch)
     }
 
     /// Writes everything to the disk.
-    pub(super) fn close(&mut self, now: u64) {
+    pub(super) fn close(&mut self, ear: &Ear, now: u64) {
         self.write(now);
+        self.burial.close(ear);
         // The next process need not read again what this one has read.
         let saved = self.unwritten.is_empty().then(|| self.journal.save(&self.group, self.epoch));
         if let Err(error) = saved.transpose().and_then(|_| self.journal.sync()) {
@@ -464,32 +517,45 @@ impl Live {
     }
 }
 
-/// The group of a journal, or a new one.
-fn begun(
-    recovered: Recovered,
+/// How a group begins whose journal is opened.
+struct Begin<'a> {
     new: Option<New>,
-    reader: &Reader,
+    reader: &'a Reader,
     limits: Limits,
-    who: &str,
-) -> Option<Group> {
-    let is_damaged = recovered.damaged_bytes > 0;
-    let saved = recovered.saved.as_ref().map(|saved| (saved.settings.clone(), saved.epoch));
-    match (saved, new) {
-        (Some((_, its)), _) if its == u128::from_le_bytes(reader.id()) => recovered.group(limits),
-        (Some((settings, _)), _) => {
-            warn!("{who}: the topic has another log; the group begins with its oldest message");
-            Some(Group::new(settings, reader.first(), limits))
-        }
-        (None, Some(new)) => {
-            let first = if new.from_newest && !is_damaged { reader.end() } else { reader.first() };
-            Some(Group::new(new.settings, first, limits))
-        }
-        (None, None) if is_damaged => {
-            warn!(
-                "{who}: nothing of its journal is left; it begins with the oldest message, with default settings"
-            );
-            Some(Group::new(Settings::default(), reader.first(), limits))
-        }
-        (None, None) => None,
+    /// For a group that begins anew.
+    generation: u64,
+}
+
+impl Begin<'_> {
+    /// The group of a journal, or a new one.
+    fn with(self, recovered: Recovered, who: &str) -> Option<Group> {
+        let Self { new, reader, limits, generation } = self;
+        let is_damaged = recovered.damaged_bytes > 0;
+        let saved = recovered.saved.as_ref().map(|saved| (saved.settings.clone(), saved.epoch));
+        let (settings, first) = match (saved, new) {
+            (Some((_, its)), _) if its == u128::from_le_bytes(reader.id()) => return recovered.group(limits),
+            (Some((settings, _)), _) => {
+                warn!("{who}: the topic has another log; the group begins with its oldest message");
+                (settings, reader.first())
+            }
+            (None, Some(new)) => {
+                let is_newest = new.from_newest && !is_damaged;
+                (new.settings, if is_newest { reader.end() } else { reader.first() })
+            }
+            (None, None) if is_damaged => {
+                warn!(
+                    "{who}: nothing of its journal is left; it begins with the oldest message, with default settings"
+                );
+                (Settings::default(), reader.first())
+            }
+            (None, None) => return None,
+        };
+        Some(Group::new(settings, generation, first, limits))
     }
+}
+
+/// A number that no group has had.
+fn new_generation() -> Result<u64, JournalError> {
+    let number = random().map_err(|error| std::io::Error::other(error.to_string()))?;
+    Ok((number >> 64) as u64)
 }

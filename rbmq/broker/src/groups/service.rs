@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rbmq_groups::Settings;
+use rbmq_groups::{JournalError, Settings, folder};
 use rbmq_wire::{
     GROUP_HEADER_BYTES, GroupAction, GroupJoin, GroupMessage, GroupName, GroupStats, MAX_GROUP_ROWS,
     TopicName,
@@ -14,9 +14,11 @@ use rbmq_wire::{
 use rocketbufs::{Bid, BufferOptions, OutWriter};
 use tracing::warn;
 
-use super::super::kept::{Ear, folder};
+use super::super::kept::{Ear, folder as topic_folder};
 use super::live::{Live, New, Turn};
-use super::shared::{Around, Command, Inbox, Joining, Key, Parts, Places, Question, Shared, answer};
+use super::shared::{
+    Around, Command, Inbox, Joining, Key, Parts, Place, Places, Question, Shared, Wake, answer,
+};
 
 /// The folder of a topic's groups, in that of the topic.
 const FOLDER: &str = "groups";
@@ -34,6 +36,7 @@ struct Service<'a> {
     shared: &'a Shared,
     parts: Parts,
     ear: Arc<Ear>,
+    wake: Wake,
     groups: BTreeMap<Key, Live>,
     places: Places,
     /// Groups with something to do.
@@ -44,21 +47,23 @@ struct Service<'a> {
 /// Runs until the groups are stopped.
 pub(super) fn run(shared: &Arc<Shared>, parts: Parts) {
     let waker = Arc::downgrade(shared);
-    let ear = parts.logs.news().listen(move || {
+    let wake: Wake = Arc::new(move || {
         if let Some(shared) = waker.upgrade() {
             shared.inbox.lock().has_news = true;
             shared.changed.notify_all();
         }
     });
+    let woken = wake.clone();
+    let ear = parts.logs.news().listen(move || woken());
     let (groups, places, busy) = (BTreeMap::new(), Places::default(), HashSet::new());
-    let mut service = Service { shared, parts, ear, groups, places, busy, begun: Instant::now() };
+    let mut service = Service { shared, parts, ear, wake, groups, places, busy, begun: Instant::now() };
     service.open_all();
     let mut next = None;
     loop {
         let inbox = service.wait(next);
         if inbox.is_stopped {
-            let now = service.now();
-            service.groups.values_mut().for_each(|live| live.close(now));
+            let (now, ear) = (service.now(), service.ear.clone());
+            service.groups.values_mut().for_each(|live| live.close(&ear, now));
             return;
         }
         service.take(inbox);
@@ -121,13 +126,24 @@ impl Service<'_> {
             Command::Marks { conn, message } => {
                 let Some(bid) = self.places.by_conn.get(&conn).copied() else { return };
                 // The engine has looked at it.
-                let Ok(GroupMessage::Marks(marks)) = GroupMessage::decode(&message) else { return };
+                let Ok(GroupMessage::Marks { generation, marks }) = GroupMessage::decode(&message) else { return };
                 let now = self.now();
-                self.with_worker(bid, |live, bid| live.mark(bid, &marks, now));
+                self.with_worker(bid, |live, bid| live.mark(bid, generation, &marks, now));
             }
             Command::Ask(question) => self.question(&question),
             Command::Subscribed(bid) => self.with_worker(bid, Live::has_room),
-            Command::Left(bid) => self.leave(bid),
+            Command::Leave { conn, .. } => {
+                if let Some(bid) = self.places.by_conn.get(&conn).copied() {
+                    self.with_worker(bid, Live::retire);
+                }
+            }
+            Command::Left(bid) => {
+                let mut is_leaving = false;
+                self.with_worker(bid, |live, bid| is_leaving = live.is_leaving(bid));
+                if !is_leaving {
+                    self.leave(bid);
+                }
+            }
             Command::Down(conn) => {
                 if let Some(bid) = self.places.by_conn.get(&conn).copied() {
                     self.leave(bid);
@@ -137,7 +153,7 @@ impl Service<'_> {
     }
 
     fn with_worker(&mut self, bid: Bid, act: impl FnOnce(&mut Live, Bid)) {
-        let Some(key) = self.places.by_bid.get(&bid) else { return };
+        let Some(Place { key, .. }) = self.places.by_bid.get(&bid) else { return };
         if let Some(live) = self.groups.get_mut(key) {
             act(live, bid);
             self.busy.insert(key.clone());
@@ -151,8 +167,7 @@ impl Service<'_> {
     }
 
     fn forget(&mut self, bid: Bid) {
-        self.places.by_bid.remove(&bid);
-        self.places.by_conn.retain(|_, of| *of != bid);
+        self.places.remove(bid);
         self.shared.inbox.lock().bids.remove(&bid);
     }
 
@@ -163,7 +178,7 @@ impl Service<'_> {
             self.groups.iter().filter(|(_, live)| live.is_over()).map(|(key, _)| key.clone()).collect();
         ended.iter().for_each(|key| self.close(key, "the log of the topic goes no further here"));
         let mut next: Option<u64> = None;
-        let around = Around { events: &self.parts.events, ear: &self.ear, now };
+        let around = Around { events: &self.parts.events, ear: &self.ear, wake: &self.wake, now };
         for (key, live) in &mut self.groups {
             let is_due = live.is_due(now);
             let turn = live.turn(&around);
@@ -182,23 +197,35 @@ impl Service<'_> {
     /// Ends a group for now. Its journal stays.
     fn close(&mut self, key: &Key, reason: &str) {
         let now = self.now();
-        if let Some(mut live) = self.groups.remove(key) {
-            let workers: Vec<Bid> = live.workers().collect();
-            live.dismiss(true, reason, now);
-            live.close(now);
-            workers.into_iter().for_each(|bid| self.forget(bid));
+        if let Some(mut live) = self.dismiss(key, true, reason, now) {
+            live.close(&self.ear, now);
+        }
+    }
+
+    /// Takes a group away, whose workers are told why.
+    fn dismiss(&mut self, key: &Key, again: bool, reason: &str, now: u64) -> Option<Live> {
+        let mut live = self.groups.remove(key)?;
+        let workers: Vec<Bid> = live.workers().collect();
+        live.dismiss(again, reason, now);
+        workers.into_iter().for_each(|bid| self.forget(bid));
+        if !self.groups.keys().any(|(topic, _)| *topic == key.0) {
+            self.ear.follow_topic(&live.topic, false);
         }
         self.busy.remove(key);
         self.shared.rows.lock().remove(key);
+        Some(live)
     }
 
     fn folder(&self, topic: &TopicName) -> PathBuf {
-        self.parts.dir.join(folder(topic)).join(FOLDER)
+        self.parts.dir.join(topic_folder(topic)).join(FOLDER)
     }
 
     /// Opens the groups of earlier brokers.
     fn open_all(&mut self) {
-        for topic in self.parts.logs.topics() {
+        for (topic, _) in self.parts.logs.topics() {
+            if let Err(error) = repair(&self.folder(&topic)) {
+                warn!("the folder of the groups of topic '{topic}' is not in order: {error}");
+            }
             let Ok(entries) = fs::read_dir(self.folder(&topic)) else { continue };
             let names =
                 entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<GroupName>().ok());
@@ -226,6 +253,7 @@ impl Service<'_> {
         };
         let dir = self.folder(topic);
         private_files::create_folder(&dir).map_err(|error| error.to_string())?;
+        folder::repair(&dir).map_err(|error| error.to_string())?;
         let dir = dir.join(name.as_str());
         if new.is_none() && !dir.is_dir() {
             return Ok(false);
@@ -246,43 +274,55 @@ impl Service<'_> {
     }
 
     fn try_join(&mut self, joining: &Joining) -> Result<(), (bool, String)> {
-        let Joining { conn, live, bid, join } = joining;
+        let Joining { conn, live, bid, join, .. } = joining;
         let GroupJoin { topic, group, ack_ms, max_attempts, dead_letter, ordered, .. } = join;
-        if self.places.by_conn.contains_key(&conn.id()) {
-            return Err((
-                false,
-                "this connection has a group already; each group has a connection of its own".into(),
-            ));
-        }
         let settings = Settings {
             ack_ms: (*ack_ms).max(1),
             max_attempts: *max_attempts,
             dead_letter: dead_letter.as_ref().map(TopicName::to_string).unwrap_or_default(),
             ordered: *ordered,
         };
+        let Some(info) = live.info() else { return Err((true, format!("topic '{topic}' ends here"))) };
         let new = New { settings, from_newest: join.from_newest };
         self.open(topic, group, Some(new)).map_err(|reason| (false, reason))?;
-        let max_delivery = live.info().map_or(0, |info| info.max_delivery_bytes) + GROUP_HEADER_BYTES as u64;
-        let writer = self.buffer(*bid, max_delivery).map_err(|reason| (true, reason))?;
+        let max_delivery = info.max_delivery_bytes + GROUP_HEADER_BYTES as u64;
+        let ring_bytes = max_delivery.saturating_mul(2).max(MIN_RING_BYTES);
+        self.has_room(ring_bytes).map_err(|reason| (true, reason))?;
+        let writer = self.buffer(*bid, max_delivery, ring_bytes).map_err(|reason| (true, reason))?;
         let key = (topic.to_string(), group.to_string());
         let Some(live) = self.groups.get_mut(&key) else { return Ok(()) };
-        let ack_ms = live.ack_ms();
+        let (ack_ms, generation) = (live.ack_ms(), live.generation());
         if !live.join(conn, writer, max_delivery, join.credit) {
             // A buffer without a worker is of no use.
             let _ = self.shared.out.destroy_buffer(*bid);
-            return Err((false, format!("group '{group}' has as many workers as it may have")));
+            return Err((true, format!("group '{group}' has as many workers as it may have")));
         }
-        self.places.by_bid.insert(*bid, key.clone());
-        self.places.by_conn.insert(conn.id(), *bid);
-        self.busy.insert(key);
-        answer(conn, &GroupMessage::Joined { bid: *bid, max_delivery_bytes: max_delivery, ack_ms });
+        self.busy.insert(key.clone());
+        self.places.insert(*bid, Place { key, conn: conn.id(), ring_bytes });
+        answer(conn, &GroupMessage::Joined { bid: *bid, generation, max_delivery_bytes: max_delivery, ack_ms });
+        Ok(())
+    }
+
+    /// Whether there may be another worker, with a ring of so many bytes.
+    fn has_room(&self, ring_bytes: u64) -> Result<(), String> {
+        let limits = &self.parts.limits;
+        let (workers, max) = (self.places.by_bid.len(), limits.max_workers);
+        if workers >= max {
+            return Err(format!("the broker has {max} workers of groups; that is the limit (broker.max_group_workers)"));
+        }
+        let (used, max) = (self.places.ring_bytes, limits.max_ring_bytes);
+        if used + ring_bytes > max {
+            return Err(format!(
+                "the rings of the workers of groups have {used} bytes, and this one needs {ring_bytes} more; the limit is {max} (broker.max_group_ring_bytes)"
+            ));
+        }
         Ok(())
     }
 
     /// The buffer of a worker.
-    fn buffer(&self, bid: Bid, max_delivery: u64) -> Result<OutWriter, String> {
+    fn buffer(&self, bid: Bid, max_delivery: u64, ring_bytes: u64) -> Result<OutWriter, String> {
         let options = BufferOptions::new()
-            .size_bytes(max_delivery.saturating_mul(2).max(MIN_RING_BYTES))
+            .size_bytes(ring_bytes)
             .retain_bytes(Some(0))
             .max_delivery_bytes(Some(max_delivery));
         let made = self.shared.out.create_buffer_with(bid, options).and_then(|buffer| buffer.writer());
@@ -331,22 +371,41 @@ impl Service<'_> {
                 "there is no group '{group}' of topic '{topic}', or you may not subscribe to the topic"
             ));
         }
-        let now = self.now();
-        let Some(live) = self.groups.get_mut(&key) else { return Ok(()) };
-        let workers: Vec<Bid> = live.workers().collect();
-        let result = if action == GroupAction::Delete {
-            live.dismiss(false, "the group was deleted", now);
-            self.busy.remove(&key);
-            self.shared.rows.lock().remove(&key);
-            self.groups.remove(&key).map_or(Ok(()), Live::delete).map_err(|error| error.to_string())
-        } else {
-            live.dismiss(true, "the group was reset", now);
-            let to = if let GroupAction::ResetTo(position) = action { Some(position) } else { None };
-            let limits = self.parts.limits.of_one;
-            self.busy.insert(key);
-            live.reset(to, action == GroupAction::ResetNewest, limits).map_err(|error| error.to_string())
+        let done = match action {
+            GroupAction::Delete => self.delete(&key),
+            GroupAction::ResetTo(position) => self.reset(&key, group, Some(position), false),
+            _ => self.reset(&key, group, None, action == GroupAction::ResetNewest),
         };
-        workers.into_iter().for_each(|bid| self.forget(bid));
-        result
+        done.map_err(|error| error.to_string())
     }
+
+    fn delete(&mut self, key: &Key) -> Result<(), JournalError> {
+        let Some(live) = self.dismiss(key, false, "the group was deleted", self.now()) else { return Ok(()) };
+        let (dir, _) = live.abandon(&self.ear);
+        folder::remove(&dir)
+    }
+
+    /// A group begins anew, with a journal of its own: one that is damaged then never goes back behind that.
+    fn reset(
+        &mut self,
+        key: &Key,
+        group: &GroupName,
+        to: Option<u64>,
+        newest: bool,
+    ) -> Result<(), JournalError> {
+        let Some(live) = self.dismiss(key, true, "the group was reset", self.now()) else { return Ok(()) };
+        let (topic, anew) = (live.topic.clone(), live.anew(to, newest, self.parts.limits.of_one));
+        let (dir, epoch) = live.abandon(&self.ear);
+        let replaced = anew.and_then(|anew| folder::replace(&dir, &anew, epoch));
+        // Where that has failed, the group goes on as it was.
+        if let Err(reason) = self.open(&topic, group, None) {
+            warn!("group '{group}' of topic '{topic}' is not available: {reason}");
+        }
+        replaced
+    }
+}
+
+/// The groups of a topic that has none have no folder.
+fn repair(dir: &Path) -> Result<(), JournalError> {
+    if dir.is_dir() { folder::repair(dir) } else { Ok(()) }
 }

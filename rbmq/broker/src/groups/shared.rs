@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use locks::{Condvar, Mutex};
@@ -17,6 +18,8 @@ use super::super::outgoing::send_bytes;
 /// A worker that may join.
 pub(in super::super) struct Joining {
     pub(in super::super) conn: Conn,
+    /// Counts as waiting until it is answered.
+    pub(in super::super) _message: Message,
     /// The topic's buffer.
     pub(in super::super) live: OutBuffer,
     /// The id of the worker's buffer.
@@ -37,6 +40,8 @@ pub(in super::super) struct Question {
 pub(super) enum Command {
     Join(Box<Joining>),
     Marks { conn: u64, message: Message },
+    /// The worker of a connection will go.
+    Leave { conn: u64, _message: Message },
     Ask(Box<Question>),
     Subscribed(Bid),
     Left(Bid),
@@ -56,6 +61,10 @@ pub(in super::super) struct Parts {
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct GroupLimits {
     pub(in super::super) max_groups: usize,
+    /// Workers of all groups.
+    pub(in super::super) max_workers: usize,
+    /// Bytes of their rings.
+    pub(in super::super) max_ring_bytes: u64,
     pub(in super::super) of_one: Limits,
 }
 
@@ -64,8 +73,10 @@ pub(super) struct Inbox {
     pub(super) commands: VecDeque<Command>,
     /// The buffers of workers: their events are for this thread.
     pub(super) bids: HashSet<Bid>,
+    /// Connections that have asked for a group. Each does once, so that what it costs is bounded.
+    pub(super) joined: HashSet<u64>,
     /// Buffers with room.
-    pub(super) roomy: Vec<Bid>,
+    pub(super) roomy: HashSet<Bid>,
     pub(super) has_news: bool,
     pub(super) is_stopped: bool,
 }
@@ -94,16 +105,44 @@ pub(super) fn answer(conn: &Conn, message: &GroupMessage) {
 /// The keys of the service's tables: topic and name.
 pub(super) type Key = (String, String);
 
+/// Where a worker is.
+pub(super) struct Place {
+    pub(super) key: Key,
+    pub(super) conn: u64,
+    pub(super) ring_bytes: u64,
+}
+
 /// Where the workers are.
 #[derive(Default)]
 pub(super) struct Places {
-    pub(super) by_bid: HashMap<Bid, Key>,
+    pub(super) by_bid: HashMap<Bid, Place>,
     pub(super) by_conn: HashMap<u64, Bid>,
+    /// The bytes of all rings.
+    pub(super) ring_bytes: u64,
 }
+
+impl Places {
+    pub(super) fn insert(&mut self, bid: Bid, place: Place) {
+        self.ring_bytes += place.ring_bytes;
+        self.by_conn.insert(place.conn, bid);
+        self.by_bid.insert(bid, place);
+    }
+
+    pub(super) fn remove(&mut self, bid: Bid) {
+        if let Some(place) = self.by_bid.remove(&bid) {
+            self.ring_bytes -= place.ring_bytes;
+            self.by_conn.remove(&place.conn);
+        }
+    }
+}
+
+/// Wakes the thread.
+pub(super) type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// What groups share.
 pub(super) struct Around<'a> {
     pub(super) events: &'a Sender,
     pub(super) ear: &'a Ear,
+    pub(super) wake: &'a Wake,
     pub(super) now: u64,
 }

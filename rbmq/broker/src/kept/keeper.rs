@@ -62,11 +62,6 @@ impl KeptLogs {
         Some((reader.clone(), logs.clocks.get(topic)?.clone()))
     }
 
-    /// The topics that are open.
-    pub(crate) fn topics(&self) -> Vec<TopicName> {
-        self.0.lock().by_name.keys().cloned().collect()
-    }
-
     /// What is told of appends.
     pub(crate) fn news(&self) -> &News {
         &self.1

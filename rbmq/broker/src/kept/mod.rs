@@ -51,6 +51,8 @@ pub use error::KeepError;
 pub(crate) use folder::folder;
 pub(crate) use keeper::{Keeper, KeptLoad, KeptLogs};
 pub(crate) use news::Ear;
+#[cfg(test)]
+pub(crate) use news::News;
 pub use news::Stored;
 pub(crate) use places::Place;
 pub(crate) use replay::ReplayRequest;

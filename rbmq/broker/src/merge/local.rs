@@ -180,6 +180,11 @@ impl LocalPublisher {
         content.taken == 0
     }
 
+    /// Whether the log has ended. What is merged and not stored then never will be.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.slot.0.content.lock().has_ended
+    }
+
     /// The bytes that were taken and are not merged.
     pub fn unmerged(&self) -> usize {
         let content = self.slot.0.content.lock();
@@ -257,12 +262,26 @@ impl Drop for Batch {
 }
 
 #[cfg(test)]
+impl LocalPublisher {
+    /// A publisher into a log that takes nothing, and ends when the second value is dropped.
+    pub(crate) fn of_nobody(epoch: Epoch) -> (Self, Box<dyn std::any::Any>) {
+        let mut ring = None;
+        let join = |own| {
+            ring = Some(own);
+            tests::Nobody
+        };
+        let local = Self::new(1 << 20, epoch, Box::new(|| ()), join);
+        (local, Box::new(ring))
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::cell::Cell;
 
     use super::*;
 
-    struct Nobody;
+    pub(super) struct Nobody;
 
     impl Merging for Nobody {
         fn arrived(&self) {}

@@ -50,17 +50,9 @@ impl MergedTopics {
         Ok(())
     }
 
-    /// Opens a topic that a rule keeps, if it is not open.
-    pub(crate) fn open_kept_topic(
-        &mut self,
-        tables: &mut Tables,
-        topic: &TopicName,
-        fx: &mut Effects,
-    ) -> Result<Bid, Refused> {
-        match self.members.find(topic) {
-            Some(out_bid) => Ok(out_bid),
-            None => self.open_topic(tables, topic, fx),
-        }
+    /// The topic, if it is open.
+    pub(crate) fn find(&self, topic: &TopicName) -> Option<Bid> {
+        self.members.find(topic)
     }
 
     /// Opens the logs of spaces that are not open yet, so that subscribers find them.

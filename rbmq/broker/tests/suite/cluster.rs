@@ -674,3 +674,17 @@ fn receive_all(subscriber: &mut Subscriber, count: usize) {
     }
     assert!(subscriber.recv(Some(Duration::from_millis(200))).unwrap().is_none());
 }
+
+#[test]
+fn a_member_refuses_groups_and_makes_no_log() {
+    let members = Members::new(1);
+    members.tables[0].set("k/a", Owner::Unsettled { reason: "the test says so".into() });
+    let join = |topic| Subscriber::builder().group("g").join(&members.addr(0), topic).unwrap_err().to_string();
+    for topic in ["k/a", "k/b"] {
+        assert!(join(topic).contains("cluster"), "{}", join(topic));
+    }
+    let topics = members.brokers[0].topics();
+    assert!(topics.iter().all(|stats| !stats.topic.as_str().starts_with("k/")), "{topics:?}");
+    let groups = Subscriber::builder().groups(&members.addr(0)).unwrap().list().unwrap();
+    assert_eq!(groups, []);
+}

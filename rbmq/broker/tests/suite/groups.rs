@@ -8,7 +8,9 @@ use rbmq::{
     AttributesBuf, ConfirmLevel, GroupBuilder, GroupError, GroupMessage, GroupStart, GroupStats, GroupWorker,
     Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter,
 };
+use rbmq::wire::{GroupJoin, GroupMessage as Wire, Hello, Mark, MarkKind, Role};
 use rbmq_broker::{Broker, BrokerConfig, Rule};
+use rocketbufs::{Config, Conn, Context, InEvent, RIn};
 use testkit::{Proxy, own_addr, until};
 
 /// The time for events that must come. The machine may be loaded.
@@ -46,8 +48,9 @@ fn publish(writer: &mut TopicWriter, numbers: std::ops::Range<u32>) {
     confirm(writer);
 }
 
+/// A worker has an hour: a machine under load does not let its time pass.
 fn group() -> GroupBuilder {
-    Subscriber::builder().group("g")
+    Subscriber::builder().group("g").ack_time(Duration::from_secs(3600))
 }
 
 fn next(worker: &mut GroupWorker) -> GroupMessage {
@@ -68,11 +71,18 @@ fn stats(at: &str) -> GroupStats {
 fn each_message_goes_to_one_worker_and_does_not_come_again() {
     let dir = tempfile::tempdir().unwrap();
     let broker = broker(dir.path());
+    let mut writer = topic(&broker.addr(), "k/a");
     let (mut one, mut two) =
         (group().join(&broker.addr(), "k/a").unwrap(), group().join(&broker.addr(), "k/a").unwrap());
-    let mut writer = topic(&broker.addr(), "k/a");
     publish(&mut writer, 0..1000);
+    // Both have as many as they may, before one of them says that it can have more.
+    let begun = |worker: &mut GroupWorker| (0..100).map(|_| next(worker)).collect::<Vec<_>>();
+    let first = [("one", begun(&mut one)), ("two", begun(&mut two))];
     let mut all = BTreeMap::new();
+    for (name, message) in first.into_iter().flat_map(|(name, all)| all.into_iter().map(move |it| (name, it))) {
+        assert_eq!(all.insert(number(&message), name), None, "it came twice");
+        message.ack();
+    }
     while all.len() < 1000 {
         for (name, worker) in [("one", &mut one), ("two", &mut two)] {
             while let Some(message) = worker.recv(Some(Duration::ZERO)).unwrap() {
@@ -84,7 +94,6 @@ fn each_message_goes_to_one_worker_and_does_not_come_again() {
     }
     one.flush(Some(LONG)).unwrap();
     two.flush(Some(LONG)).unwrap();
-    assert!(all.values().any(|name| *name == "one") && all.values().any(|name| *name == "two"));
     let now = stats(&broker.addr());
     assert_eq!((now.pending, now.acked, now.workers), (0, 1000, 2));
     assert_eq!(now.lag_bytes(), 0, "{now:?}");
@@ -144,9 +153,9 @@ fn what_a_lost_worker_has_goes_to_others_and_its_acknowledgements_count() {
 fn a_message_comes_again_after_the_time_of_its_worker_or_when_it_is_given_back() {
     let dir = tempfile::tempdir().unwrap();
     let broker = broker(dir.path());
+    let mut writer = topic(&broker.addr(), "k/a");
     let mut worker = group().ack_time(Duration::from_millis(1)).join(&broker.addr(), "k/a").unwrap();
     assert_eq!(worker.ack_time(), Duration::from_millis(1));
-    let mut writer = topic(&broker.addr(), "k/a");
     publish(&mut writer, 0..1);
     let first = next(&mut worker);
     let second = next(&mut worker);
@@ -176,6 +185,7 @@ fn a_message_whose_attempts_fail_goes_to_the_dead_letters() {
     said.content_type("text/plain").unwrap();
     writer.publish_with(&said, b"poison").unwrap();
     confirm(&mut writer);
+    let _made = topic(&broker.addr(), "k/dead");
     let mut worker = group().dead_letters(3, "k/dead").join(&broker.addr(), "k/a").unwrap();
     for attempt in 1..=3 {
         let message = next(&mut worker);
@@ -225,9 +235,9 @@ fn messages_of_a_key_come_one_after_the_other() {
 fn a_slow_worker_holds_nobody() {
     let dir = tempfile::tempdir().unwrap();
     let broker = broker(dir.path());
+    let mut writer = topic(&broker.addr(), "k/a");
     let mut slow = group().credit(5).join(&broker.addr(), "k/a").unwrap();
     let mut fast = group().credit(5).join(&broker.addr(), "k/a").unwrap();
-    let mut writer = topic(&broker.addr(), "k/a");
     publish(&mut writer, 0..500);
     let kept: Vec<GroupMessage> = (0..5).map(|_| next(&mut slow)).collect();
     for _ in 0..495 {
@@ -289,8 +299,8 @@ fn what_has_no_log_on_the_disk_is_refused() {
 fn retention_that_passes_a_group_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let broker = Broker::start(config(dir.path(), |rule| rule.keep_bytes = Some(4 << 20))).unwrap();
-    let mut worker = group().credit(2).join(&broker.addr(), "k/a").unwrap();
     let mut writer = topic(&broker.addr(), "k/a");
+    let mut worker = group().credit(2).join(&broker.addr(), "k/a").unwrap();
     publish(&mut writer, 0..1);
     let first = next(&mut worker);
     // The broker has the last delivery in memory: the first one is on the disk alone.
@@ -381,4 +391,115 @@ fn a_worker_has_no_more_than_its_number_when_its_time_is_over() {
     held.into_iter().for_each(GroupMessage::ack);
     next(&mut slow).ack();
     slow.flush(Some(LONG)).unwrap();
+}
+
+#[test]
+fn a_word_leaves_at_once_also_if_the_worker_is_not_called_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = broker(dir.path());
+    let mut writer = topic(&broker.addr(), "k/a");
+    publish(&mut writer, 0..20);
+    let mut worker = group().join(&broker.addr(), "k/a").unwrap();
+    for count in 1..=20 {
+        next(&mut worker).ack();
+        until("it is acknowledged", || stats(&broker.addr()).acked == count);
+    }
+}
+
+fn join_of(topic: &str) -> GroupJoin {
+    GroupJoin {
+        topic: topic.parse().unwrap(),
+        group: "g".parse().unwrap(),
+        credit: 10,
+        from_newest: false,
+        ack_ms: 3_600_000,
+        max_attempts: 0,
+        dead_letter: None,
+        ordered: false,
+    }
+}
+
+/// A worker that says what it likes.
+struct RawWorker {
+    conn: Conn,
+    rin: RIn,
+    _ctx: Context,
+}
+
+impl RawWorker {
+    fn connect(at: &str) -> Self {
+        let ctx = Context::new(Config::default()).unwrap();
+        let hello = Hello { role: Role::Subscriber, client: 1, name: "raw".into() };
+        let conn = rbmq_wire::connect::start(&ctx, at, &hello.encode(), &|_| {}).unwrap();
+        Self { rin: RIn::new(&conn), conn, _ctx: ctx }
+    }
+
+    fn say(&self, message: &Wire) {
+        self.conn.send_control(&message.encode()).unwrap();
+    }
+
+    fn answer(&self) -> Wire {
+        loop {
+            match self.rin.recv(Some(LONG)).unwrap().expect("an answer") {
+                InEvent::Control { message } if Wire::is(&message) => return Wire::decode(&message).unwrap(),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn a_connection_asks_for_one_group() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = broker(dir.path());
+    let raw = RawWorker::connect(&broker.addr());
+    raw.say(&Wire::Join(join_of("k/none")));
+    raw.say(&Wire::Join(join_of("k/none")));
+    let reason = raw.conn.wait_down(Some(LONG)).unwrap().expect("it is closed").to_string();
+    assert!(reason.contains("one group"), "{reason}");
+}
+
+#[test]
+fn marks_of_another_generation_and_of_what_the_log_has_not_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = broker(dir.path());
+    let mut writer = topic(&broker.addr(), "k/a");
+    publish(&mut writer, 0..1);
+    let raw = RawWorker::connect(&broker.addr());
+    raw.say(&Wire::Join(join_of("k/a")));
+    let Wire::Joined { generation, .. } = raw.answer() else { panic!("it does not join") };
+    let ack = |position| Mark { kind: MarkKind::Ack, position, attempt: 1, ms: 0 };
+    raw.say(&Wire::Marks { generation: generation ^ 1, marks: vec![ack(8), ack(9)] });
+    assert_eq!(raw.answer(), Wire::Marked { count: 2, refused: 2 });
+    raw.say(&Wire::Marks { generation, marks: vec![ack(u64::MAX)] });
+    assert_eq!(raw.answer(), Wire::Marked { count: 3, refused: 3 });
+    assert_eq!(stats(&broker.addr()).acked, 0);
+    // It gives it back, says that it goes, and says the last word after that.
+    raw.say(&Wire::Leave);
+    raw.say(&Wire::Marks { generation, marks: vec![ack(8)] });
+    assert_eq!(raw.answer(), Wire::Marked { count: 4, refused: 3 });
+    assert_eq!((stats(&broker.addr()).acked, stats(&broker.addr()).workers), (1, 1));
+    raw.conn.close("done");
+    until("it is gone", || stats(&broker.addr()).workers == 0);
+}
+
+#[test]
+fn workers_and_their_rings_have_limits() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(dir.path(), |_| {});
+    config.broker.max_group_workers = 2;
+    config.broker.max_group_ring_bytes = 1 << 20;
+    config.broker.max_group_credit = 3;
+    let broker = Broker::start(config).unwrap();
+    let mut writer = topic(&broker.addr(), "k/a");
+    let mut first = group().credit(u32::MAX).join(&broker.addr(), "k/a").unwrap();
+    publish(&mut writer, 0..10);
+    let three: Vec<GroupMessage> = (0..3).map(|_| next(&mut first)).collect();
+    assert_eq!((stats(&broker.addr()).held, three.len()), (3, 3));
+    let second = group().join(&broker.addr(), "k/a").unwrap();
+    let error = group().join(&broker.addr(), "k/a").unwrap_err().to_string();
+    assert!(error.contains("broker.max_group_workers"), "{error}");
+    second.close().unwrap();
+    until("it is gone", || stats(&broker.addr()).workers == 1);
+    group().join(&broker.addr(), "k/a").unwrap().close().unwrap();
 }

@@ -34,6 +34,17 @@ pub enum GroupError {
         /// The reason that it gave.
         reason: String,
     },
+    /// Acknowledgements that do not count: the group was reset after their messages came, or its topic has another log, or the broker has no room
+    /// to remember them. Their messages come, or come again.
+    #[error(
+        "group '{group}': {count} acknowledgements do not count: the group was reset, or the broker has no room for them (broker.max_group_pending); their messages come again"
+    )]
+    InVain {
+        /// The group.
+        group: String,
+        /// How many.
+        count: u64,
+    },
     /// There was no answer in time. What was acknowledged is told again when the broker answers.
     #[error("the broker has not answered within {waited:?}")]
     TimedOut {

@@ -50,16 +50,16 @@ fn messages() -> Vec<(&'static str, Control)> {
 /// Messages about groups that only a broker sends, by name.
 fn of_groups() -> Vec<(&'static str, GroupMessage)> {
     vec![
-        ("GROUP_JOINED", GroupMessage::Joined { bid: 1, max_delivery_bytes: u64::MAX, ack_ms: 1 }),
+        ("GROUP_JOINED", GroupMessage::Joined { bid: 1, generation: 1, max_delivery_bytes: u64::MAX, ack_ms: 1 }),
         ("GROUP_REFUSED", GroupMessage::Refused { again: true, reason: "no".into() }),
-        ("GROUP_MARKED", GroupMessage::Marked { count: u64::MAX }),
+        ("GROUP_MARKED", GroupMessage::Marked { count: u64::MAX, refused: u64::MAX }),
         ("GROUP_ROWS", GroupMessage::Rows { request: 1, more: true, rows: Vec::new() }),
         ("GROUP_FAILED", GroupMessage::Failed { request: 1, reason: "no".into() }),
     ]
 }
 
 /// What workers of groups ask.
-fn of_workers() -> [(&'static str, Role, Vec<u8>); 3] {
+fn of_workers() -> [(&'static str, Role, Vec<u8>); 4] {
     let (topic, group) = ("a/b".parse().expect("a name"), "g".parse().expect("a name"));
     let join = GroupJoin {
         topic,
@@ -71,12 +71,13 @@ fn of_workers() -> [(&'static str, Role, Vec<u8>); 3] {
         dead_letter: Some("dead".parse().expect("a name")),
         ordered: true,
     };
-    let mark = Mark { kind: MarkKind::Ack, position: u64::MAX, ms: u32::MAX };
+    let mark = Mark { kind: MarkKind::Ack, position: u64::MAX, attempt: u16::MAX, ms: u32::MAX };
     let of = Some((join.topic.clone(), join.group.clone()));
     let ask = GroupMessage::Ask { request: 1, action: GroupAction::Delete, of };
     [
         ("GROUP_JOIN", Role::Subscriber, GroupMessage::Join(join).encode()),
-        ("GROUP_MARKS", Role::Subscriber, GroupMessage::Marks(vec![mark; 2]).encode()),
+        ("GROUP_MARKS", Role::Subscriber, GroupMessage::Marks { generation: u64::MAX, marks: vec![mark; 2] }.encode()),
+        ("GROUP_LEAVE", Role::Subscriber, GroupMessage::Leave.encode()),
         ("GROUP_ASK", Role::Subscriber, ask.encode()),
     ]
 }
@@ -120,7 +121,7 @@ pub fn shapes() -> Vec<Exchange> {
         let longer = [&good[..], b"\0"].concat();
         all.push(of("cut requests", role, format!("{name} with a byte more"), &longer, CLOSED));
     }
-    for kind in [0x00, 0x0a, 0x0f, 0x19, 0x23, 0x2f, 0x3c, 0x48, 0x7f, 0xff] {
+    for kind in [0x00, 0x0a, 0x0f, 0x19, 0x23, 0x2f, 0x3c, 0x49, 0x7f, 0xff] {
         for role in [Role::Publisher, Role::Subscriber, Role::Broker, Role::Observer] {
             let name = format!("{role:?}: a request of type {kind:#04x}");
             all.push(of("cut requests", role, name, &[kind, 0, 0, 0, 0], CLOSED));

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rbmq_wire::connect::{is_encrypted, start};
 use rocketbufs::{Conn, Context, RIn};
@@ -11,9 +11,6 @@ use crate::connection::{hello, lock, own_context};
 use crate::ground::error::ConnectError;
 use crate::ground::options::SubscriberBuilder;
 use crate::wire::{GroupMessage, Hello, MAX_MARKS, Mark, MarkKind, Role};
-
-/// Marks that follow each other faster than this leave together.
-const TOGETHER: Duration = Duration::from_millis(2);
 
 /// How a client of groups connects.
 pub(super) struct Dialer {
@@ -57,27 +54,35 @@ impl Dialer {
 #[derive(Default)]
 pub(super) struct Marks(Mutex<State>);
 
+/// A mark, and the generation of its message.
+type OfGeneration = (u64, Mark);
+
 #[derive(Default)]
 struct State {
     /// None: there is no connection, or the group is not joined.
     conn: Option<Conn>,
     /// The number of the connection. What was received over an earlier one is not the worker's any more.
     number: u64,
-    unsent: VecDeque<Mark>,
-    sent: VecDeque<Mark>,
+    unsent: VecDeque<OfGeneration>,
+    sent: VecDeque<OfGeneration>,
+    /// Marks of this connection that are confirmed, and those of them that were refused.
     confirmed: u64,
-    flushed: Option<Instant>,
+    refused: u64,
+    /// Acknowledgements that count for nothing, of which the application does not know yet.
+    in_vain: u64,
 }
 
 impl Marks {
-    /// A connection has joined the group. What was acknowledged and is not confirmed is told again.
-    pub(super) fn joined(&self, conn: &Conn) {
+    /// A connection has joined the group. What was acknowledged and is not confirmed is told again, unless the group has begun anew since.
+    pub(super) fn joined(&self, conn: &Conn, generation: u64) {
         let mut state = lock(&self.0);
         state.conn = Some(conn.clone());
-        state.confirmed = 0;
-        let sent = std::mem::take(&mut state.sent);
-        let rest = std::mem::take(&mut state.unsent);
-        state.unsent = sent.into_iter().chain(rest).filter(|mark| mark.kind == MarkKind::Ack).collect();
+        (state.confirmed, state.refused) = (0, 0);
+        let (sent, rest) = (std::mem::take(&mut state.sent), std::mem::take(&mut state.unsent));
+        let acks = sent.into_iter().chain(rest).filter(|(_, mark)| mark.kind == MarkKind::Ack);
+        let (current, old): (VecDeque<_>, VecDeque<_>) = acks.partition(|(of, _)| *of == generation);
+        state.unsent = current;
+        state.in_vain += old.len() as u64;
         state.send();
     }
 
@@ -94,16 +99,14 @@ impl Marks {
     }
 
     /// Notes a mark for a message that came over a connection. Acknowledgements count whichever it was.
-    pub(super) fn mark(&self, mark: Mark, number: u64) {
+    pub(super) fn mark(&self, mark: Mark, generation: u64, number: u64) {
         let mut state = lock(&self.0);
         if mark.kind != MarkKind::Ack && state.number != number {
             return;
         }
-        state.unsent.push_back(mark);
-        let is_late = state.flushed.is_none_or(|at| at.elapsed() >= TOGETHER);
-        if is_late || state.unsent.len() >= MAX_MARKS {
-            state.send();
-        }
+        // At once, since nobody knows when the worker is called again. What finds no room leaves together.
+        state.unsent.push_back((generation, mark));
+        state.send();
     }
 
     /// Sends what was noted.
@@ -111,12 +114,19 @@ impl Marks {
         lock(&self.0).send();
     }
 
-    /// So many marks of this connection are in the journal.
-    pub(super) fn confirmed(&self, count: u64) {
+    /// What so many marks of this connection say is in the journal, but of those that were refused.
+    pub(super) fn confirmed(&self, count: u64, refused: u64) {
         let mut state = lock(&self.0);
         let new = count.saturating_sub(state.confirmed).min(state.sent.len() as u64);
         state.confirmed = count;
+        state.in_vain += refused.saturating_sub(state.refused).min(new);
+        state.refused = refused;
         state.sent.drain(..usize::try_from(new).unwrap_or(0));
+    }
+
+    /// The acknowledgements that count for nothing, since this was asked last.
+    pub(super) fn take_in_vain(&self) -> u64 {
+        std::mem::take(&mut lock(&self.0).in_vain)
     }
 
     /// Whether everything is confirmed.
@@ -129,12 +139,12 @@ impl Marks {
 impl State {
     fn send(&mut self) {
         let Some(conn) = self.conn.clone() else { return };
-        self.flushed = Some(Instant::now());
-        while !self.unsent.is_empty() {
-            let count = self.unsent.len().min(MAX_MARKS);
-            let marks: Vec<Mark> = self.unsent.iter().take(count).copied().collect();
+        while let Some((generation, _)) = self.unsent.front().copied() {
+            let same = self.unsent.iter().take(MAX_MARKS).take_while(|(of, _)| *of == generation);
+            let marks: Vec<Mark> = same.map(|(_, mark)| *mark).collect();
+            let count = marks.len();
             // What finds no room now leaves later.
-            if conn.send_control(&GroupMessage::Marks(marks).encode()).is_err() {
+            if conn.send_control(&GroupMessage::Marks { generation, marks }.encode()).is_err() {
                 return;
             }
             self.sent.extend(self.unsent.drain(..count));

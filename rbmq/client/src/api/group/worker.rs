@@ -9,7 +9,7 @@ use rocketbufs::{Bid, BlockTimeout, InEvent, InView, Start, SubscribeOptions};
 use tracing::{debug, info, warn};
 
 use super::link::{Dialer, Link, Marks};
-use super::message::GroupMessage;
+use super::message::{GroupMessage, Word};
 use crate::ground::deadline::Deadline;
 use crate::ground::error::ConnectError;
 use crate::ground::group_error::GroupError;
@@ -22,8 +22,8 @@ const STEP: Duration = Duration::from_millis(200);
 /// How long closing may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// So many messages more than four times its own number wait for a worker before it takes the broker for a faulty one.
-const MANY: usize = 10_000;
+/// How long a worker that is dropped waits for the messages that are on their way, so that it can give them back.
+const DROP_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// After so many ends of its subscription without a message a worker gives up.
 const MOST_REFUSALS: u32 = 3;
@@ -58,6 +58,12 @@ pub struct GroupWorker {
     /// No connection is tried before.
     retry: Option<Instant>,
     ready: VecDeque<GroupMessage>,
+    /// The generation of the group, as of this connection.
+    generation: u64,
+    /// It gets nothing more, and its buffer will end.
+    is_leaving: bool,
+    /// Why the broker has ended it for now.
+    dismissed: Option<String>,
     /// The broker says no for good, or this process has no memory.
     refused: Option<String>,
     /// Subscriptions that have ended, one after the other, without a message.
@@ -78,6 +84,9 @@ impl GroupWorker {
             backoff: Backoff::default(),
             retry: None,
             ready: VecDeque::new(),
+            generation: 0,
+            is_leaving: false,
+            dismissed: None,
             refused: None,
             refusals: 0,
             ack_time: Duration::ZERO,
@@ -88,6 +97,9 @@ impl GroupWorker {
         let deadline = Deadline::after(Some(timeout));
         while worker.bid.is_none() {
             worker.step(deadline.left_within(STEP))?;
+            if let Some(reason) = worker.dismissed.take() {
+                return Err(GroupError::Refused { group: worker.join.group.to_string(), reason });
+            }
             if worker.bid.is_none() && worker.link.is_none() {
                 return Err(GroupError::NoGroups { reason: worker.last_reason() });
             }
@@ -122,16 +134,22 @@ impl GroupWorker {
     /// `timeout` (none: no limit).
     ///
     /// # Errors
-    /// As [`GroupWorker::recv`], or [`GroupError::TimedOut`].
+    /// As [`GroupWorker::recv`], [`GroupError::TimedOut`], or [`GroupError::InVain`] once for acknowledgements that do not count.
     pub fn flush(&mut self, timeout: Option<Duration>) -> Result<(), GroupError> {
         let deadline = Deadline::after(timeout);
-        while !self.marks.is_settled() {
+        loop {
+            let count = self.marks.take_in_vain();
+            if count > 0 {
+                return Err(GroupError::InVain { group: self.join.group.to_string(), count });
+            }
+            if self.marks.is_settled() {
+                return Ok(());
+            }
             if deadline.has_passed() {
                 return Err(GroupError::TimedOut { waited: timeout.unwrap_or_default() });
             }
             self.step(deadline.left_within(STEP))?;
         }
-        Ok(())
     }
 
     /// How long this worker may have a message, as the group says.
@@ -144,13 +162,32 @@ impl GroupWorker {
         self.bid.is_some()
     }
 
-    /// Gives back what was not handed out, and waits until the broker has everything that was acknowledged, at most 2 s.
+    /// Gives back what was not handed out, and waits until the broker has everything that was acknowledged, at most 2 s for each. What was handed
+    /// out and has no word yet is a failed attempt.
     ///
     /// # Errors
     /// As [`GroupWorker::flush`].
     pub fn close(mut self) -> Result<(), GroupError> {
-        self.give_back();
+        self.go(CLOSE_TIMEOUT)?;
         self.flush(Some(CLOSE_TIMEOUT))
+    }
+
+    /// Leaves the group: the broker sends nothing more, what is on its way comes, and goes back.
+    fn go(&mut self, timeout: Duration) -> Result<(), GroupError> {
+        let deadline = Deadline::after(Some(timeout));
+        if let Some(link) = self.link.as_ref().filter(|_| self.bid.is_some()) {
+            self.marks.send();
+            self.is_leaving = link.conn.send_control(&Wire::Leave.encode()).is_ok();
+        }
+        while self.is_leaving && self.bid.is_some() && self.refused.is_none() && !deadline.has_passed() {
+            self.give_back();
+            self.step(deadline.left_within(STEP))?;
+        }
+        self.give_back();
+        while self.link.is_some() && !self.marks.is_settled() && !deadline.has_passed() {
+            self.step(deadline.left_within(STEP))?;
+        }
+        Ok(())
     }
 
     fn give_back(&mut self) {
@@ -171,6 +208,8 @@ impl GroupWorker {
             Some(InEvent::Data(view)) => self.on_data(view),
             Some(InEvent::Control { message }) => self.on_control(&message),
             Some(InEvent::ConnDown { reason }) => self.lose(&reason.to_string()),
+            // Everything that was on its way has come.
+            Some(InEvent::Closed { .. }) if self.is_leaving => self.bid = None,
             Some(InEvent::Closed { .. } | InEvent::Gone { .. }) => self.lose("the broker ended the buffer"),
             Some(InEvent::Refused { error, .. }) => self.on_refused(&error.to_string()),
             _ => {
@@ -229,7 +268,7 @@ impl GroupWorker {
         }
         info!("group '{}': the worker has lost its connection: {reason}", self.join.group);
         self.spare = reason.as_bytes().to_vec();
-        self.bid = None;
+        (self.bid, self.is_leaving) = (None, false);
         self.marks.lost();
         // Others get them.
         self.ready.clear();
@@ -241,11 +280,15 @@ impl GroupWorker {
 
     fn on_control(&mut self, bytes: &[u8]) {
         match Wire::decode(bytes) {
-            Ok(Wire::Joined { bid, max_delivery_bytes, ack_ms }) => {
+            Ok(Wire::Joined { bid, generation, max_delivery_bytes, ack_ms }) => {
+                self.generation = generation;
                 self.on_joined(bid, max_delivery_bytes, ack_ms)
             }
-            Ok(Wire::Marked { count }) => self.marks.confirmed(count),
-            Ok(Wire::Refused { again: true, reason }) => self.lose(&reason),
+            Ok(Wire::Marked { count, refused }) => self.marks.confirmed(count, refused),
+            Ok(Wire::Refused { again: true, reason }) => {
+                self.lose(&reason);
+                self.dismissed = Some(reason);
+            }
             Ok(Wire::Refused { again: false, reason }) => {
                 self.lose(&reason);
                 self.refused = Some(reason);
@@ -258,7 +301,7 @@ impl GroupWorker {
     fn on_joined(&mut self, bid: Bid, max_delivery_bytes: u64, ack_ms: u32) {
         let Some(link) = &self.link else { return };
         // Before the worker can get anything, so that nothing comes again of which the broker has not heard yet.
-        self.marks.joined(&link.conn);
+        self.marks.joined(&link.conn, self.generation);
         let size = max_delivery_bytes.saturating_mul(2).max(MIN_RING_BYTES);
         let options =
             SubscribeOptions::new().size_bytes(size).start(Start::Oldest).block_timeout(BlockTimeout::Never);
@@ -291,19 +334,20 @@ impl GroupWorker {
                 warn!("group '{}': the broker sent what is no message", self.join.group);
                 break;
             };
+            let position = u64::from_le_bytes([p0, p1, p2, p3, p4, p5, p6, p7]);
+            let attempt = u16::from_le_bytes([a0, a1]);
+            let (marks, generation, is_said) = (self.marks.clone(), self.generation, false);
             self.ready.push_back(GroupMessage {
                 bytes: record.payload.to_vec(),
                 attributes: record.attributes.into(),
-                position: u64::from_le_bytes([p0, p1, p2, p3, p4, p5, p6, p7]),
-                attempt: u16::from_le_bytes([a0, a1]),
-                marks: self.marks.clone(),
-                number,
+                position,
+                attempt,
+                word: Word { marks, position, attempt, generation, number, is_said },
             });
             rest = &behind[records.offset()..];
         }
         view.consume();
-        // What was not taken in its time comes again, so there may be more than a worker asks for.
-        if self.ready.len() > (self.join.credit as usize).saturating_mul(4) + MANY {
+        if self.ready.len() as u64 > self.join.credit.into() {
             self.lose("the broker sends more than this worker asked for");
         }
     }
@@ -311,7 +355,8 @@ impl GroupWorker {
 
 impl Drop for GroupWorker {
     fn drop(&mut self) {
-        self.give_back();
+        // An error says that there is nothing to give back, or nobody to wait.
+        let _ = self.go(DROP_TIMEOUT);
         if let Some(link) = &self.link {
             link.conn.close("the worker is done");
             // What was acknowledged leaves first.
