@@ -85,7 +85,8 @@ impl Engine {
     /// A kept topic that is open. A worker makes none: it may have no right to, and the disk would hold up the broker's thread.
     fn kept_topic_of_group(&self, topic: &TopicName) -> Result<Bid, (bool, String)> {
         if Space::is_reserved(topic) || self.tables.settings.topics.space_of(topic).is_some() {
-            let reason = format!("topic '{topic}' is in a space, and groups need a topic with a log of its own");
+            let reason =
+                format!("topic '{topic}' is in a space, and groups need a topic with a log of its own");
             return Err((false, reason));
         }
         if !self.tables.settings.topics.of(topic).keep {

@@ -61,7 +61,8 @@ pub fn remove(dir: &Path) -> Result<(), JournalError> {
 /// The folder cannot be read or changed.
 pub fn repair(folder: &Path) -> Result<(), JournalError> {
     let entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
-    let names: Vec<String> = entries.iter().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let names: Vec<String> =
+        entries.iter().filter_map(|entry| entry.file_name().into_string().ok()).collect();
     // A journal in the place of another, before the last step.
     for name in names.iter().filter_map(|name| name.strip_prefix(NEW)) {
         let [new, old] = [NEW, OLD].map(|prefix| folder.join(format!("{prefix}{name}")));

@@ -163,7 +163,8 @@ impl Journal {
 
     /// Whether the group is to be saved as a whole, so that the journal does not grow.
     pub fn wants_save(&self) -> bool {
-        self.log.end().saturating_sub(self.saved_end) > SAVE_AFTER.max(2 * self.saved_bytes).min(SAVE_AFTER_AT_MOST)
+        self.log.end().saturating_sub(self.saved_end)
+            > SAVE_AFTER.max(2 * self.saved_bytes).min(SAVE_AFTER_AT_MOST)
     }
 
     /// Saves the group as a whole, whose changes were all written, and removes what is not needed any more.

@@ -1,8 +1,9 @@
 //! RBMQ's messages between client and broker, and the records inside deliveries.
 
 use rbmq_wire::{
-    Attribute, Attributes, AttributesBuf, Control, GroupMessage, Hello, Observe, RECORD_HEADER_BYTES, Record, RecordFault,
-    Records, Runs, TopicFilter, TopicName, Unpack, UnpackError, push_record, record_header_with, run_header,
+    Attribute, Attributes, AttributesBuf, Control, GroupMessage, Hello, Observe, RECORD_HEADER_BYTES, Record,
+    RecordFault, Records, Runs, TopicFilter, TopicName, Unpack, UnpackError, push_record, record_header_with,
+    run_header,
 };
 
 /// The type and the length of an attribute.

@@ -12,7 +12,8 @@ use super::service;
 use super::shared::{Command, Joining, Parts, Question, Shared, answer};
 
 /// Why there is no thread.
-const NO_GROUPS: &str = "this broker has no groups: it keeps no topics on disk (broker.keep_dir), or is a member of a cluster";
+const NO_GROUPS: &str =
+    "this broker has no groups: it keeps no topics on disk (broker.keep_dir), or is a member of a cluster";
 
 /// The way to the groups. Clones lead to the same ones.
 #[derive(Clone)]

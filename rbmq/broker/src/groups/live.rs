@@ -13,8 +13,8 @@ use rocketbufs::{Bid, Conn, OutWriter, Position, Progress, SegmentError};
 use seglog::{ReadError, Reader};
 use tracing::{info, warn};
 
-use super::super::outgoing::send_bytes;
 use super::super::kept::Ear;
+use super::super::outgoing::send_bytes;
 use super::burial::{Burial, Letter, Sent};
 use super::reading::{self, Messages, Next};
 use super::shared::Around;
@@ -154,8 +154,7 @@ impl Live {
         let (batch, batched) = (Vec::new(), Vec::new());
         let conn = conn.clone();
         let (marks, refused, told, is_leaving) = (0, 0, 0, false);
-        let worker =
-            Worker { conn, writer, max_delivery, batch, batched, marks, refused, told, is_leaving };
+        let worker = Worker { conn, writer, max_delivery, batch, batched, marks, refused, told, is_leaving };
         self.workers.insert(bid, worker);
         true
     }
@@ -461,7 +460,12 @@ impl Live {
     ///
     /// # Errors
     /// The system has no random numbers.
-    pub(super) fn anew(&self, to: Option<Position>, newest: bool, limits: Limits) -> Result<Group, JournalError> {
+    pub(super) fn anew(
+        &self,
+        to: Option<Position>,
+        newest: bool,
+        limits: Limits,
+    ) -> Result<Group, JournalError> {
         let (first, end) = (self.reader.first(), self.reader.end());
         let to = if newest { end } else { to.unwrap_or(first).clamp(first, end) };
         Ok(Group::new(self.group.settings().clone(), new_generation()?, to, limits))

@@ -126,7 +126,9 @@ impl Service<'_> {
             Command::Marks { conn, message } => {
                 let Some(bid) = self.places.by_conn.get(&conn).copied() else { return };
                 // The engine has looked at it.
-                let Ok(GroupMessage::Marks { generation, marks }) = GroupMessage::decode(&message) else { return };
+                let Ok(GroupMessage::Marks { generation, marks }) = GroupMessage::decode(&message) else {
+                    return;
+                };
                 let now = self.now();
                 self.with_worker(bid, |live, bid| live.mark(bid, generation, &marks, now));
             }
@@ -299,7 +301,10 @@ impl Service<'_> {
         }
         self.busy.insert(key.clone());
         self.places.insert(*bid, Place { key, conn: conn.id(), ring_bytes });
-        answer(conn, &GroupMessage::Joined { bid: *bid, generation, max_delivery_bytes: max_delivery, ack_ms });
+        answer(
+            conn,
+            &GroupMessage::Joined { bid: *bid, generation, max_delivery_bytes: max_delivery, ack_ms },
+        );
         Ok(())
     }
 
@@ -308,7 +313,9 @@ impl Service<'_> {
         let limits = &self.parts.limits;
         let (workers, max) = (self.places.by_bid.len(), limits.max_workers);
         if workers >= max {
-            return Err(format!("the broker has {max} workers of groups; that is the limit (broker.max_group_workers)"));
+            return Err(format!(
+                "the broker has {max} workers of groups; that is the limit (broker.max_group_workers)"
+            ));
         }
         let (used, max) = (self.places.ring_bytes, limits.max_ring_bytes);
         if used + ring_bytes > max {

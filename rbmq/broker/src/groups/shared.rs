@@ -39,9 +39,15 @@ pub(in super::super) struct Question {
 
 pub(super) enum Command {
     Join(Box<Joining>),
-    Marks { conn: u64, message: Message },
+    Marks {
+        conn: u64,
+        message: Message,
+    },
     /// The worker of a connection will go.
-    Leave { conn: u64, _message: Message },
+    Leave {
+        conn: u64,
+        _message: Message,
+    },
     Ask(Box<Question>),
     Subscribed(Bid),
     Left(Bid),

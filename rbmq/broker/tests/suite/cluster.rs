@@ -679,7 +679,8 @@ fn receive_all(subscriber: &mut Subscriber, count: usize) {
 fn a_member_refuses_groups_and_makes_no_log() {
     let members = Members::new(1);
     members.tables[0].set("k/a", Owner::Unsettled { reason: "the test says so".into() });
-    let join = |topic| Subscriber::builder().group("g").join(&members.addr(0), topic).unwrap_err().to_string();
+    let join =
+        |topic| Subscriber::builder().group("g").join(&members.addr(0), topic).unwrap_err().to_string();
     for topic in ["k/a", "k/b"] {
         assert!(join(topic).contains("cluster"), "{}", join(topic));
     }

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
+use rbmq::wire::{GroupJoin, GroupMessage as Wire, Hello, Mark, MarkKind, Role};
 use rbmq::{
     AttributesBuf, ConfirmLevel, GroupBuilder, GroupError, GroupMessage, GroupStart, GroupStats, GroupWorker,
     Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter,
 };
-use rbmq::wire::{GroupJoin, GroupMessage as Wire, Hello, Mark, MarkKind, Role};
 use rbmq_broker::{Broker, BrokerConfig, Rule};
 use rocketbufs::{Config, Conn, Context, InEvent, RIn};
 use testkit::{Proxy, own_addr, until};
@@ -79,7 +79,8 @@ fn each_message_goes_to_one_worker_and_does_not_come_again() {
     let begun = |worker: &mut GroupWorker| (0..100).map(|_| next(worker)).collect::<Vec<_>>();
     let first = [("one", begun(&mut one)), ("two", begun(&mut two))];
     let mut all = BTreeMap::new();
-    for (name, message) in first.into_iter().flat_map(|(name, all)| all.into_iter().map(move |it| (name, it))) {
+    for (name, message) in first.into_iter().flat_map(|(name, all)| all.into_iter().map(move |it| (name, it)))
+    {
         assert_eq!(all.insert(number(&message), name), None, "it came twice");
         message.ack();
     }
@@ -330,7 +331,8 @@ fn the_right_to_subscribe_makes_no_topic() {
     let _exists = topic(&broker.addr(), "k/a");
     let error = group().dead_letters(3, "k/letters").join(&broker.addr(), "k/a").unwrap_err().to_string();
     assert!(error.contains("k/letters") && error.contains("first publisher"), "{error}");
-    let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let names: Vec<_> =
+        std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(names.iter().all(|name| !name.to_string_lossy().contains("none")), "{names:?}");
     assert!(names.iter().all(|name| !name.to_string_lossy().contains("letters")), "{names:?}");
 }

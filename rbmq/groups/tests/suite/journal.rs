@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rbmq_groups::{Changes, folder, Group, Journal, Limits, Settings};
+use rbmq_groups::{Changes, Group, Journal, Limits, Settings, folder};
 
 fn settings() -> Settings {
     Settings { ack_ms: 1000, max_attempts: 3, dead_letter: "dead".into(), ordered: true }

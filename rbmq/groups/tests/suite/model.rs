@@ -65,7 +65,9 @@ impl Model {
     }
 
     fn has_room(&self, worker: u32) -> bool {
-        self.workers.get(&worker).is_some_and(|credit| self.held_by(worker).len() + self.overdue_of(worker).len() < *credit as usize)
+        self.workers.get(&worker).is_some_and(|credit| {
+            self.held_by(worker).len() + self.overdue_of(worker).len() < *credit as usize
+        })
     }
 
     fn fail(&mut self, position: u64, until: Option<u64>) {
@@ -97,18 +99,51 @@ impl Model {
 
 #[derive(Debug, Clone)]
 enum Op {
-    Offer { len: u8, key: u8 },
-    Join { worker: u32, credit: u32 },
-    Leave { worker: u32 },
-    Take { times: u8 },
-    Ack { nth: usize, worker: u32 },
+    Offer {
+        len: u8,
+        key: u8,
+    },
+    Join {
+        worker: u32,
+        credit: u32,
+    },
+    Leave {
+        worker: u32,
+    },
+    Take {
+        times: u8,
+    },
+    Ack {
+        nth: usize,
+        worker: u32,
+    },
     /// A worker says a word of what was its own once.
-    Word { worker: u32, nth: usize, kind: u8 },
-    Drop { worker: u32, nth: usize },
-    Nack { worker: u32, nth: usize, delay: u32 },
-    Release { worker: u32, nth: usize },
-    Extend { worker: u32, nth: usize, ms: u32 },
-    Pass { ms: u64 },
+    Word {
+        worker: u32,
+        nth: usize,
+        kind: u8,
+    },
+    Drop {
+        worker: u32,
+        nth: usize,
+    },
+    Nack {
+        worker: u32,
+        nth: usize,
+        delay: u32,
+    },
+    Release {
+        worker: u32,
+        nth: usize,
+    },
+    Extend {
+        worker: u32,
+        nth: usize,
+        ms: u32,
+    },
+    Pass {
+        ms: u64,
+    },
     Restart,
 }
 
@@ -183,7 +218,8 @@ impl Both {
 
     /// A worker acknowledges any message that may be done, whoever has it.
     fn ack(&mut self, worker: u32, nth: usize) {
-        let all: Vec<u64> = self.model.pending.keys().copied().filter(|position| self.model.may_go(*position)).collect();
+        let all: Vec<u64> =
+            self.model.pending.keys().copied().filter(|position| self.model.may_go(*position)).collect();
         if all.is_empty() {
             assert_eq!(self.group.ack(worker, (self.next, 1), self.next), Answered::Refused);
             return;
@@ -195,7 +231,8 @@ impl Both {
     fn ack_at(&mut self, worker: u32, attempt: (u64, u16)) {
         let position = attempt.0;
         self.model.overdue.remove(&(worker, position, attempt.1));
-        let expected = if self.model.pending.contains_key(&position) { Answered::Done } else { Answered::Late };
+        let expected =
+            if self.model.pending.contains_key(&position) { Answered::Done } else { Answered::Late };
         if let Some(message) = self.model.pending.get(&position) {
             let its = matches!(message.stage, Stage::Held { worker: its, .. } if its == worker);
             if !(its && message.attempts + 1 == attempt.1) {
@@ -291,7 +328,9 @@ impl Both {
             Op::Word { worker, nth, kind } => self.late_word(worker, nth, kind),
             Op::Pass { ms } => self.now += ms,
             Op::Restart => self.restart(),
-            Op::Nack { .. } | Op::Release { .. } | Op::Drop { .. } | Op::Extend { .. } => self.workers_word(op),
+            Op::Nack { .. } | Op::Release { .. } | Op::Drop { .. } | Op::Extend { .. } => {
+                self.workers_word(op)
+            }
         }
         while self.group.expire(self.now) {}
         self.model.expire(self.now);

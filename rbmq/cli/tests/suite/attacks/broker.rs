@@ -50,7 +50,10 @@ fn messages() -> Vec<(&'static str, Control)> {
 /// Messages about groups that only a broker sends, by name.
 fn of_groups() -> Vec<(&'static str, GroupMessage)> {
     vec![
-        ("GROUP_JOINED", GroupMessage::Joined { bid: 1, generation: 1, max_delivery_bytes: u64::MAX, ack_ms: 1 }),
+        (
+            "GROUP_JOINED",
+            GroupMessage::Joined { bid: 1, generation: 1, max_delivery_bytes: u64::MAX, ack_ms: 1 },
+        ),
         ("GROUP_REFUSED", GroupMessage::Refused { again: true, reason: "no".into() }),
         ("GROUP_MARKED", GroupMessage::Marked { count: u64::MAX, refused: u64::MAX }),
         ("GROUP_ROWS", GroupMessage::Rows { request: 1, more: true, rows: Vec::new() }),
@@ -76,7 +79,11 @@ fn of_workers() -> [(&'static str, Role, Vec<u8>); 4] {
     let ask = GroupMessage::Ask { request: 1, action: GroupAction::Delete, of };
     [
         ("GROUP_JOIN", Role::Subscriber, GroupMessage::Join(join).encode()),
-        ("GROUP_MARKS", Role::Subscriber, GroupMessage::Marks { generation: u64::MAX, marks: vec![mark; 2] }.encode()),
+        (
+            "GROUP_MARKS",
+            Role::Subscriber,
+            GroupMessage::Marks { generation: u64::MAX, marks: vec![mark; 2] }.encode(),
+        ),
         ("GROUP_LEAVE", Role::Subscriber, GroupMessage::Leave.encode()),
         ("GROUP_ASK", Role::Subscriber, ask.encode()),
     ]
