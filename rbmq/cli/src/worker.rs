@@ -37,7 +37,7 @@ pub(super) struct GroupArgs {
     /// Of a new group: after so many failed attempts a message goes to the topic of --dead-letters
     #[arg(long, value_name = "N", requires = "dead_letters", value_parser = clap::value_parser!(u16).range(1..))]
     attempts: Option<u16>,
-    /// Of a new group: the topic for messages whose attempts have failed; it must be kept too
+    /// Of a new group: the topic for messages whose attempts have failed; it is kept and exists too
     #[arg(long, value_name = "TOPIC", requires_all = ["group", "attempts"])]
     dead_letters: Option<TopicName>,
     /// Of a new group: messages with the same key are handed out one after the other

@@ -253,6 +253,19 @@ impl Live {
 
     /// Returns whether there may be more.
     fn hand_out(&mut self, now: u64) -> Result<bool, ReadError> {
+        let lost = self.group.counters().lost;
+        let result = self.hand_out_some(now);
+        let lost = self.group.counters().lost - lost;
+        if lost > 0 {
+            warn!(
+                "group '{}' of topic '{}': {lost} messages were not done, and the log has them no more",
+                self.name, self.topic
+            );
+        }
+        result
+    }
+
+    fn hand_out_some(&mut self, now: u64) -> Result<bool, ReadError> {
         let mut bytes = 0;
         for _ in 0..TURN_STEPS {
             if bytes >= TURN_BYTES {
@@ -276,10 +289,6 @@ impl Live {
                 },
             };
             let Some(record) = record else {
-                warn!(
-                    "group '{}' of topic '{}': the message at {} was not done, and the log has it no more",
-                    self.name, self.topic, handout.position
-                );
                 self.group.lost(handout.position);
                 continue;
             };

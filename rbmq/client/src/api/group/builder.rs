@@ -57,7 +57,7 @@ impl SubscriberBuilder {
 
 option_setters::setters! { GroupBuilder:
     /// The most messages that this worker has at a time: those that it works on and those that wait here. Default: 100, at least 1. With
-    /// few, a slow worker leaves more to the others; with many, a fast worker waits less.
+    /// few, a slow worker leaves more to the others; with many, a fast worker waits less. The broker has a limit (`broker.max_group_credit`).
     credit(messages: u32) = messages.max(1);
     /// Of a new group: how long a worker may have a message before others get it. Default: 30 s, 1 ms to 49 days.
     /// [`GroupMessage::extend`](super::GroupMessage::extend) gives more time.
@@ -70,8 +70,8 @@ option_setters::setters! { GroupBuilder:
 }
 
 impl GroupBuilder {
-    /// Of a new group: a message whose attempts have failed so many times goes to another topic, which is kept too. By default it comes
-    /// again without a limit.
+    /// Of a new group: a message whose attempts have failed so many times goes to another topic, which is kept and exists too: a
+    /// publisher has made it. By default it comes again without a limit.
     #[must_use]
     pub fn dead_letters(mut self, max_attempts: u16, topic: &str) -> Self {
         self.dead_letters = Some((max_attempts.max(1), topic.to_owned()));
@@ -81,8 +81,8 @@ impl GroupBuilder {
     /// Connects to a broker and joins the group for a topic. The group is made if it does not exist.
     ///
     /// # Errors
-    /// No broker answers, a name is not valid, or the broker refuses: the topic is not kept, the user may not subscribe to it, or a limit
-    /// is reached.
+    /// No broker answers, a name is not valid, or the broker refuses: the topic is not kept or has had no publisher yet, the user may
+    /// not subscribe to it, the broker is a member of a cluster, or a limit is reached.
     pub fn join(self, addr: &str, topic: &str) -> Result<GroupWorker, GroupError> {
         let topic: TopicName = topic.parse()?;
         let group: GroupName = self.group.parse()?;
