@@ -47,6 +47,13 @@ pub struct Handout {
     pub attempt: u16,
 }
 
+impl Handout {
+    /// The message, and which attempt it is.
+    pub fn attempt(&self) -> Attempt {
+        Attempt { position: self.position, number: self.attempt }
+    }
+}
+
 /// A message for the dead-letter topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dead {
@@ -96,7 +103,7 @@ pub struct Counters {
 /// group.offer(100, 24, 0, 124);
 /// let handout = group.take(0).expect("there is a message and a worker");
 /// assert_eq!((handout.worker, handout.position, handout.attempt), (1, 100, 1));
-/// assert_eq!(group.ack(1, (100, 1), 124), Answered::Done);
+/// assert_eq!(group.ack(1, handout.attempt(), 124), Answered::Done);
 /// assert_eq!(group.floor(), 124);
 /// ```
 #[derive(Debug)]
@@ -349,9 +356,9 @@ impl Group {
     /// of an earlier process may know messages that are not read again yet.
     pub fn ack(&mut self, worker: u32, attempt: Attempt, end: u64) -> Answered {
         self.settle(worker, attempt);
-        let position = attempt.0;
+        let position = attempt.position;
         let answered = match self.pending.find(position) {
-            Some(place) => self.ack_pending(place, (worker, attempt.1)),
+            Some(place) => self.ack_pending(place, worker, attempt),
             None => self.ack_ahead(position, end),
         };
         if answered == Answered::Done {
@@ -361,12 +368,12 @@ impl Group {
         answered
     }
 
-    fn ack_pending(&mut self, place: Place, by: (u32, u16)) -> Answered {
+    fn ack_pending(&mut self, place: Place, worker: u32, attempt: Attempt) -> Answered {
         match self.pending.get(place).stage {
             Stage::Early => return Answered::Late,
             // A journal with damage knows less than the workers do.
             Stage::Blocked => self.pending.set(place, Stage::Early, 0),
-            _ => self.finish(place, Some(by)),
+            _ => self.finish(place, Some((worker, attempt))),
         }
         Answered::Done
     }
@@ -387,8 +394,8 @@ impl Group {
         if self.settle(worker, attempt) || self.place_of(worker, attempt).is_none() {
             return Answered::Late;
         }
-        self.let_go(worker, attempt.0);
-        self.fail(attempt.0, now, delay_ms.min(LONGEST_MS).into());
+        self.let_go(worker, attempt.position);
+        self.fail(attempt.position, now, delay_ms.min(LONGEST_MS).into());
         Answered::Done
     }
 
@@ -398,7 +405,7 @@ impl Group {
             return Answered::Late;
         }
         let Some(place) = self.place_of(worker, attempt) else { return Answered::Late };
-        self.let_go(worker, attempt.0);
+        self.let_go(worker, attempt.position);
         self.pending.set(place, Stage::Ready, 0);
         Answered::Done
     }
@@ -409,7 +416,7 @@ impl Group {
             return Answered::Late;
         }
         let Some(place) = self.place_of(worker, attempt) else { return Answered::Late };
-        self.let_go(worker, attempt.0);
+        self.let_go(worker, attempt.position);
         self.pending.change(place, |entry| entry.worker = NOBODY);
         Answered::Done
     }
@@ -430,18 +437,18 @@ impl Group {
         was_its
     }
 
-    fn place_of(&self, worker: u32, (position, attempt): Attempt) -> Option<Place> {
-        let place = self.pending.find(position)?;
+    fn place_of(&self, worker: u32, attempt: Attempt) -> Option<Place> {
+        let place = self.pending.find(attempt.position)?;
         let entry = self.pending.get(place);
         let is_its = entry.stage == Stage::Held && entry.worker == worker;
-        (is_its && entry.attempts.saturating_add(1) == attempt).then_some(place)
+        (is_its && entry.attempt() == attempt).then_some(place)
     }
 
     /// The log has a message no more, or it cannot be brought to the worker that should have it.
     pub fn lost(&mut self, position: u64) {
         if let Some(place) = self.pending.find(position) {
-            let Entry { stage, worker, attempts, .. } = *self.pending.get(place);
-            let by = (stage == Stage::Held).then_some((worker, attempts.saturating_add(1)));
+            let entry = *self.pending.get(place);
+            let by = (entry.stage == Stage::Held).then_some((entry.worker, entry.attempt()));
             self.finish(place, by);
             self.changes.done.push(position);
             self.counters.lost += 1;
@@ -464,8 +471,8 @@ impl Group {
         let Some(place) = self.pending.find(position) else { return };
         match self.pending.get(place).stage {
             Stage::Held => {
-                let Entry { worker, attempts, .. } = *self.pending.get(place);
-                self.miss(worker, (position, attempts.saturating_add(1)));
+                let entry = *self.pending.get(place);
+                self.miss(entry.worker, entry.attempt());
                 self.fail(position, now, 0);
             }
             Stage::Delayed => self.pending.set(place, Stage::Ready, 0),
@@ -568,14 +575,13 @@ impl Group {
     }
 
     /// A message is done, as a worker says with an attempt, or nobody.
-    fn finish(&mut self, place: Place, by: Option<(u32, u16)>) {
+    fn finish(&mut self, place: Place, by: Option<(u32, Attempt)>) {
         let entry = *self.pending.get(place);
         if entry.stage == Stage::Held {
-            let attempt = entry.attempts.saturating_add(1);
-            if by == Some((entry.worker, attempt)) {
+            if by == Some((entry.worker, entry.attempt())) {
                 self.let_go(entry.worker, entry.position);
             } else {
-                self.miss(entry.worker, (entry.position, attempt));
+                self.miss(entry.worker, entry.attempt());
             }
         }
         self.pending.set(place, Stage::Done, 0);

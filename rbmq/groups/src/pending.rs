@@ -10,6 +10,8 @@
 
 use std::collections::VecDeque;
 
+use crate::worker::Attempt;
+
 /// The entries of a chunk.
 const CHUNK: usize = 512;
 
@@ -57,6 +59,13 @@ pub(crate) struct Entry {
     /// Attempts that have failed.
     pub(crate) attempts: u16,
     pub(crate) stage: Stage,
+}
+
+impl Entry {
+    /// The attempt that is under way, or the next one.
+    pub(crate) fn attempt(&self) -> Attempt {
+        Attempt { position: self.position, number: self.attempts.saturating_add(1) }
+    }
 }
 
 /// The place of an entry.

@@ -5,8 +5,14 @@ use std::collections::BTreeSet;
 /// No worker: whoever had the message works on it no more, and it waits for its time.
 pub(crate) const NOBODY: u32 = u32::MAX;
 
-/// A message at a worker: its position, and which attempt it is.
-pub type Attempt = (u64, u16);
+/// A message at a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Attempt {
+    /// The message.
+    pub position: u64,
+    /// Which attempt it is: 1 for the first.
+    pub number: u16,
+}
 
 /// A worker.
 #[derive(Debug, Default)]
@@ -41,7 +47,7 @@ impl Worker {
 
     /// A message is not its own any more, and it does not know.
     pub(crate) fn lose(&mut self, attempt: Attempt) {
-        if self.held.remove(&attempt.0) {
+        if self.held.remove(&attempt.position) {
             self.overdue.insert(attempt);
         }
     }

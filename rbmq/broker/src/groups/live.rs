@@ -193,7 +193,7 @@ impl Live {
         let Some(worker) = self.workers.get_mut(&bid) else { return };
         worker.marks += marks.len() as u64;
         for Mark { kind, position, attempt, ms } in marks {
-            let attempt = (*position, *attempt);
+            let attempt = Attempt { position: *position, number: *attempt };
             let answered = match kind {
                 _ if !is_its => Answered::Refused,
                 MarkKind::Ack => self.group.ack(bid, attempt, end),
@@ -283,7 +283,7 @@ impl Live {
                 None => match reading::record(&mut self.reader, handout.position, handout.len) {
                     Ok(record) => record,
                     Err(error) => {
-                        self.group.release(handout.worker, (handout.position, handout.attempt));
+                        self.group.release(handout.worker, handout.attempt());
                         return Err(error);
                     }
                 },
@@ -341,7 +341,7 @@ impl Live {
         worker.batch.extend_from_slice(&handout.attempt.to_le_bytes());
         worker.batch.extend_from_slice(&[0, 0]);
         worker.batch.extend_from_slice(record);
-        worker.batched.push((handout.position, handout.attempt));
+        worker.batched.push(handout.attempt());
     }
 
     fn deliver_all(&mut self, now: u64) {

@@ -22,9 +22,9 @@ fn work(dir: &Path) -> Vec<u64> {
     for round in 0..5 {
         while let Some(handout) = group.take(0) {
             if handout.position % 30 == 0 {
-                group.nack(1, (handout.position, handout.attempt), 5000, 0);
+                group.nack(1, handout.attempt(), 5000, 0);
             } else {
-                group.ack(1, (handout.position, handout.attempt), 120);
+                group.ack(1, handout.attempt(), 120);
                 acked.push(handout.position);
             }
         }
@@ -65,7 +65,7 @@ fn left(dir: &Path) -> Option<(Vec<u64>, bool)> {
     let mut left = Vec::new();
     while let Some(handout) = group.take(0) {
         left.push(handout.position);
-        group.ack(1, (handout.position, handout.attempt), 120);
+        group.ack(1, handout.attempt(), 120);
     }
     left.sort_unstable();
     Some((left, is_told))
@@ -132,7 +132,7 @@ fn the_journal_does_not_grow() {
             next += 10;
         }
         while let Some(handout) = group.take(0) {
-            group.ack(1, (handout.position, handout.attempt), u64::MAX);
+            group.ack(1, handout.attempt(), u64::MAX);
         }
         journal.write(&group.take_changes()).expect("the disk works");
         if journal.wants_save() {

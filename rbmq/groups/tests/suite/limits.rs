@@ -2,6 +2,8 @@
 
 use rbmq_groups::{Answered, ENTRY_BYTES, Group, Limits, Settings};
 
+use crate::at;
+
 fn group(settings: Settings, count: u64) -> Group {
     let mut group = Group::new(settings, 7, 0, Limits::default());
     (0..count).for_each(|n| group.offer(n * 10, 10, 0, n * 10 + 10));
@@ -16,7 +18,7 @@ fn a_million_pending_messages_cost_at_most_64_bytes_each() {
     // Workers leave one message of every 3, of every 100 and of every 1000 for ever.
     for every in [3, 100, 1000] {
         for n in (0..1 << 20).filter(|n| n % every != 0) {
-            group.ack(1, (n * 10, 1), u64::MAX);
+            group.ack(1, at(n * 10, 1), u64::MAX);
         }
         let (memory, pending) = (group.memory(), group.pending());
         assert!(memory <= (ENTRY_BYTES + 8) * pending + (64 << 10), "{memory} bytes for {pending} messages");
@@ -33,7 +35,7 @@ fn a_slow_worker_holds_nobody() {
             of_slow += 1;
         } else {
             of_fast += 1;
-            group.ack(handout.worker, (handout.position, handout.attempt), u64::MAX);
+            group.ack(handout.worker, handout.attempt(), u64::MAX);
         }
     }
     assert_eq!((of_slow, of_fast), (10, 990));
@@ -46,7 +48,7 @@ fn workers_of_the_same_speed_get_the_same_number() {
     let mut counts = [0; 4];
     while let Some(handout) = group.take(0) {
         counts[handout.worker as usize] += 1;
-        assert_eq!(group.ack(handout.worker, (handout.position, handout.attempt), u64::MAX), Answered::Done);
+        assert_eq!(group.ack(handout.worker, handout.attempt(), u64::MAX), Answered::Done);
     }
     assert_eq!(counts, [250; 4]);
 }
@@ -73,12 +75,12 @@ fn workers_and_keys_have_limits() {
     assert!(!group.is_full());
     group.offer(10, 10, 2, 20);
     assert!(group.is_full(), "there are two keys");
-    group.ack(1, (0, 1), 20);
+    group.ack(1, at(0, 1), 20);
     group.offer(20, 10, 2, 30);
     group.offer(30, 10, 2, 40);
     group.offer(40, 10, 2, 50);
     assert!(group.is_full(), "there are four messages");
-    assert_eq!(group.ack(1, (u64::MAX, 1), 50), Answered::Refused, "the log does not have it");
+    assert_eq!(group.ack(1, at(u64::MAX, 1), 50), Answered::Refused, "the log does not have it");
 }
 
 #[test]
@@ -103,12 +105,12 @@ fn a_worker_gets_nothing_more_for_messages_that_it_may_still_work_on() {
     assert_eq!(group.take(5).map(|it| (it.worker, it.position, it.attempt)), Some((2, 0, 2)));
     group.pause(2, true);
     // A word of each gives room for another one, and what it says of the attempt of another worker does not count.
-    assert_eq!(group.nack(1, (0, 1), 0, 5), Answered::Late);
+    assert_eq!(group.nack(1, at(0, 1), 0, 5), Answered::Late);
     assert_eq!(group.take(5).map(|it| (it.worker, it.position)), Some((1, 10)));
-    assert_eq!(group.ack(1, (10, 1), 100), Answered::Done);
+    assert_eq!(group.ack(1, at(10, 1), 100), Answered::Done);
     assert_eq!(group.take(5).map(|it| (it.worker, it.position)), Some((1, 20)));
     assert_eq!(group.take(5), None, "it has said nothing yet of the second attempt");
-    assert_eq!(group.ack(1, (10, 2), 100), Answered::Late);
+    assert_eq!(group.ack(1, at(10, 2), 100), Answered::Late);
     assert_eq!(group.take(5).map(|it| (it.worker, it.position)), Some((1, 30)));
 }
 
@@ -117,9 +119,9 @@ fn a_message_that_was_dropped_waits_for_its_time_and_holds_nobody() {
     let mut group = group(Settings { ack_ms: 5, ..Settings::default() }, 2);
     assert!(group.join(1, 1));
     let first = group.take(0).expect("a message");
-    assert_eq!(group.drop_message(1, (first.position, 1)), Answered::Done);
+    assert_eq!(group.drop_message(1, at(first.position, 1)), Answered::Done);
     assert_eq!(group.take(0).map(|it| it.position), Some(10));
-    group.ack(1, (10, 1), 20);
+    group.ack(1, at(10, 1), 20);
     assert_eq!(group.take(4), None);
     while group.expire(5) {}
     assert_eq!(group.take(5).map(|it| (it.position, it.attempt)), Some((0, 2)));
@@ -132,7 +134,7 @@ fn a_worker_that_goes_gets_nothing_more_and_what_it_gives_back_is_no_attempt() {
     let all: Vec<_> = std::iter::from_fn(|| group.take(0)).collect();
     group.retire(1);
     for it in &all[1..] {
-        assert_eq!(group.release(1, (it.position, it.attempt)), Answered::Done);
+        assert_eq!(group.release(1, it.attempt()), Answered::Done);
         assert_eq!(group.take(0), None, "it does not get back what it gives back");
     }
     group.leave(1, 0);
@@ -147,10 +149,10 @@ fn what_finds_no_room_is_refused_and_comes_again() {
     let mut group = Group::new(Settings::default(), 7, 0, limits);
     assert!(group.join(1, 10));
     // A worker of an earlier process has done what this one has not read.
-    assert_eq!(group.ack(1, (0, 1), 100), Answered::Done);
-    assert_eq!(group.ack(1, (0, 1), 100), Answered::Late);
-    assert_eq!(group.ack(1, (10, 1), 100), Answered::Done);
-    assert_eq!(group.ack(1, (20, 1), 100), Answered::Refused);
+    assert_eq!(group.ack(1, at(0, 1), 100), Answered::Done);
+    assert_eq!(group.ack(1, at(0, 1), 100), Answered::Late);
+    assert_eq!(group.ack(1, at(10, 1), 100), Answered::Done);
+    assert_eq!(group.ack(1, at(20, 1), 100), Answered::Refused);
     assert_eq!(group.take_changes().done, [0, 10]);
     (0..3).for_each(|n| group.offer(n * 10, 10, 0, n * 10 + 10));
     assert_eq!(group.take(0).map(|it| it.position), Some(20));
@@ -165,17 +167,17 @@ fn what_is_done_before_an_earlier_one_of_its_key_does_not_come_again() {
     assert_eq!(group.take(0).map(|it| it.position), Some(0));
     // A damaged journal has forgotten that the first one was done.
     for position in [10, 20] {
-        assert_eq!(group.ack(1, (position, 1), 40), Answered::Done);
-        assert_eq!(group.ack(1, (position, 1), 40), Answered::Late);
+        assert_eq!(group.ack(1, at(position, 1), 40), Answered::Done);
+        assert_eq!(group.ack(1, at(position, 1), 40), Answered::Late);
     }
     let saved = group.save(7);
     assert_eq!(saved.pending.iter().map(|it| it.position).collect::<Vec<_>>(), [0, 30]);
     for mut group in [group, Group::restore(saved, [], Limits::default())] {
         group.join(1, 10);
-        assert_eq!(group.ack(1, (0, 1), 40), Answered::Done);
+        assert_eq!(group.ack(1, at(0, 1), 40), Answered::Done);
         assert_eq!(group.take(0).map(|it| it.position), Some(30));
         assert_eq!(group.take(0), None);
-        group.ack(1, (30, 1), 40);
+        group.ack(1, at(30, 1), 40);
         assert_eq!((group.pending(), group.floor()), (0, 40));
     }
 }
@@ -185,7 +187,7 @@ fn a_delay_has_a_limit_and_so_has_a_round() {
     let mut group = group(Settings { ack_ms: 5, ..Settings::default() }, 20_000);
     assert!(group.join(1, 10));
     let first = group.take(0).expect("a message");
-    group.nack(1, (first.position, 1), u32::MAX, 0);
+    group.nack(1, at(first.position, 1), u32::MAX, 0);
     assert!(group.next_due().is_some_and(|due| due <= 12 * 3_600_000), "{:?}", group.next_due());
     let limits = Limits { max_credit: u32::MAX, ..Limits::default() };
     let mut group = Group::restore(group.save(7), [], limits);

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use rbmq_groups::{Answered, Group, Limits, Settings};
+use rbmq_groups::{Answered, Attempt, Group, Limits, Settings};
+
+use crate::at;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Stage {
@@ -28,7 +30,7 @@ struct Model {
     pending: BTreeMap<u64, Message>,
     workers: BTreeMap<u32, u32>,
     /// Attempts of which workers do not know that they are not theirs any more.
-    overdue: BTreeSet<(u32, u64, u16)>,
+    overdue: BTreeSet<(u32, Attempt)>,
 }
 
 impl Model {
@@ -50,8 +52,8 @@ impl Model {
         self.pending.iter().filter(|(_, message)| is_its(message)).map(|(position, _)| *position).collect()
     }
 
-    fn overdue_of(&self, worker: u32) -> Vec<(u64, u16)> {
-        self.overdue.iter().filter(|of| of.0 == worker).map(|of| (of.1, of.2)).collect()
+    fn overdue_of(&self, worker: u32) -> Vec<Attempt> {
+        self.overdue.iter().filter(|of| of.0 == worker).map(|of| of.1).collect()
     }
 
     /// A message is not a worker's any more, if it was one's.
@@ -60,7 +62,7 @@ impl Model {
         if let Stage::Held { worker, .. } = message.stage
             && self.workers.contains_key(&worker)
         {
-            self.overdue.insert((worker, position, message.attempts + 1));
+            self.overdue.insert((worker, at(position, message.attempts + 1)));
         }
     }
 
@@ -210,10 +212,10 @@ impl Both {
     }
 
     /// A message that a worker has, and which attempt it is.
-    fn of_worker(&self, worker: u32, nth: usize) -> Option<(u64, u16)> {
+    fn of_worker(&self, worker: u32, nth: usize) -> Option<Attempt> {
         let held = self.model.held_by(worker);
         let position = *held.get(nth.checked_rem(held.len())?)?;
-        Some((position, self.model.pending[&position].attempts + 1))
+        Some(at(position, self.model.pending[&position].attempts + 1))
     }
 
     /// A worker acknowledges any message that may be done, whoever has it.
@@ -221,21 +223,21 @@ impl Both {
         let all: Vec<u64> =
             self.model.pending.keys().copied().filter(|position| self.model.may_go(*position)).collect();
         if all.is_empty() {
-            assert_eq!(self.group.ack(worker, (self.next, 1), self.next), Answered::Refused);
+            assert_eq!(self.group.ack(worker, at(self.next, 1), self.next), Answered::Refused);
             return;
         }
         let position = all[nth % all.len()];
-        self.ack_at(worker, (position, self.model.pending[&position].attempts + 1));
+        self.ack_at(worker, at(position, self.model.pending[&position].attempts + 1));
     }
 
-    fn ack_at(&mut self, worker: u32, attempt: (u64, u16)) {
-        let position = attempt.0;
-        self.model.overdue.remove(&(worker, position, attempt.1));
+    fn ack_at(&mut self, worker: u32, attempt: Attempt) {
+        let position = attempt.position;
+        self.model.overdue.remove(&(worker, attempt));
         let expected =
             if self.model.pending.contains_key(&position) { Answered::Done } else { Answered::Late };
         if let Some(message) = self.model.pending.get(&position) {
             let its = matches!(message.stage, Stage::Held { worker: its, .. } if its == worker);
-            if !(its && message.attempts + 1 == attempt.1) {
+            if !(its && message.attempts + 1 == attempt.number) {
                 self.model.miss(position);
             }
         }
@@ -243,7 +245,7 @@ impl Both {
         if self.model.pending.remove(&position).is_some() {
             self.acked.push(position);
         }
-        assert_eq!(self.group.ack(worker, (position, 0), self.next), Answered::Late);
+        assert_eq!(self.group.ack(worker, at(position, 0), self.next), Answered::Late);
     }
 
     /// A word of what was a worker's own once gives room, and says nothing of the message, unless it is that it is done.
@@ -261,27 +263,27 @@ impl Both {
             }
         };
         assert_eq!(answered, Answered::Late);
-        self.model.overdue.remove(&(worker, attempt.0, attempt.1));
+        self.model.overdue.remove(&(worker, attempt));
     }
 
     fn workers_word(&mut self, op: &Op) {
         match *op {
             Op::Nack { worker, nth, delay } => {
                 let Some(attempt) = self.of_worker(worker, nth) else { return };
-                assert_eq!(self.group.nack(worker, (attempt.0, 0), delay, self.now), Answered::Late);
+                assert_eq!(self.group.nack(worker, at(attempt.position, 0), delay, self.now), Answered::Late);
                 assert_eq!(self.group.nack(worker, attempt, delay, self.now), Answered::Done);
-                self.model.fail(attempt.0, (delay > 0).then(|| self.now + u64::from(delay)));
+                self.model.fail(attempt.position, (delay > 0).then(|| self.now + u64::from(delay)));
                 assert_eq!(self.group.nack(worker, attempt, 0, self.now), Answered::Late);
             }
             Op::Release { worker, nth } => {
                 let Some(attempt) = self.of_worker(worker, nth) else { return };
                 assert_eq!(self.group.release(worker, attempt), Answered::Done);
-                self.model.pending.get_mut(&attempt.0).expect("it is pending").stage = Stage::Waits;
+                self.model.pending.get_mut(&attempt.position).expect("it is pending").stage = Stage::Waits;
             }
             Op::Drop { worker, nth } => {
                 let Some(attempt) = self.of_worker(worker, nth) else { return };
                 assert_eq!(self.group.drop_message(worker, attempt), Answered::Done);
-                let message = self.model.pending.get_mut(&attempt.0).expect("it is pending");
+                let message = self.model.pending.get_mut(&attempt.position).expect("it is pending");
                 if let Stage::Held { worker, .. } = &mut message.stage {
                     *worker = u32::MAX;
                 }
@@ -290,7 +292,7 @@ impl Both {
                 let Some(attempt) = self.of_worker(worker, nth) else { return };
                 assert_eq!(self.group.extend(worker, attempt, ms, self.now), Answered::Done);
                 let due = self.now + u64::from(ms);
-                self.model.pending.get_mut(&attempt.0).expect("it is pending").stage =
+                self.model.pending.get_mut(&attempt.position).expect("it is pending").stage =
                     Stage::Held { worker, due };
             }
             _ => {}
@@ -374,7 +376,7 @@ proptest! {
         let left = both.model.pending.len();
         for _ in 0..left {
             let handout = both.group.take(both.now).expect("a message is left");
-            let attempt = (handout.position, handout.attempt);
+            let attempt = handout.attempt();
             prop_assert_eq!(both.group.ack(9, attempt, both.next), Answered::Done);
         }
         prop_assert_eq!((both.group.pending(), both.group.floor()), (0, both.next));
