@@ -12,6 +12,7 @@ from rocketbufs import _rocketbufs, aio
 
 ROOT = pathlib.Path(__file__).parents[3]
 # The crate of a Rust type, the prefix of its functions in C, and its class in Python.
+# Groups of workers (GroupBuilder, GroupWorker, GroupMessage, Groups) have no class yet.
 TYPES = {
     "Config": ("rocketbufs/framework", "rb_config_", "Config"),
     "Context": ("rocketbufs/framework", "rb_context_", "Context"),
