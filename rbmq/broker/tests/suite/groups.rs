@@ -110,7 +110,7 @@ fn a_group_goes_on_at_the_next_broker() {
     let mut acked = BTreeSet::new();
     for _ in 0..100 {
         let message = next(&mut worker);
-        if number(&message) % 3 > 0 {
+        if !number(&message).is_multiple_of(3) {
             acked.insert(number(&message));
             message.ack();
         }
