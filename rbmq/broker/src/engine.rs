@@ -26,7 +26,7 @@ use super::feed::{Feed, FeedError, FeedOptions};
 use super::feeds::Feeds;
 use super::former;
 use super::groups::Groups;
-use super::inbox::{Event, Inbox, ObserverEvent, Stopped};
+use super::inbox::{Event, Inbox, Message, ObserverEvent, Stopped};
 use super::kept::{KeepError, ReplayRequest, Replays, Taken, Wanted};
 use super::limits::Refused;
 use super::lines::Lines;
@@ -138,10 +138,7 @@ impl Engine {
             Event::CheckPassword(check) => self.logins.check(*check),
             Event::UpstreamUp { index, conn } => self.on_upstream_up(index, &conn),
             Event::PublisherControl { key, message } => self.on_publisher_control(key, &message),
-            Event::SubscriberControl { conn, message } if GroupMessage::is(&message) => {
-                self.on_group_message(&conn, message);
-            }
-            Event::SubscriberControl { conn, message } => self.on_subscriber_control(&conn, &message),
+            Event::SubscriberControl { conn, message } => self.on_subscriber_control(&conn, message),
             Event::Publisher { key, event } => self.on_publisher_event(key, event),
             Event::Out(event) => self.on_out_event(event),
             Event::InvalidMapping { key, bid } => {
@@ -490,8 +487,11 @@ impl Engine {
         fx.push(Effect::ReleaseSession(key));
     }
 
-    fn on_subscriber_control(&mut self, conn: &Conn, message: &[u8]) {
-        match Control::decode(message) {
+    fn on_subscriber_control(&mut self, conn: &Conn, message: Message) {
+        if GroupMessage::is(&message) {
+            return self.on_group_message(conn, message);
+        }
+        match Control::decode(&message) {
             Ok(Control::Topics { filters }) => self.subscribers.on_topics(&mut self.tables, conn, filters),
             Ok(Control::Hold { hold_ms }) => self.subscribers.on_hold(&self.tables, conn.id(), hold_ms),
             Ok(Control::Replay { bid, from }) => self.on_replay(conn, bid, from),
