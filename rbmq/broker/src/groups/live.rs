@@ -9,7 +9,7 @@ use rbmq_groups::{
 };
 use rbmq_wire::connect::random;
 use rbmq_wire::{GROUP_HEADER_BYTES, GroupMessage, GroupName, GroupStats, Mark, MarkKind, TopicName};
-use rocketbufs::{Bid, Conn, OutWriter, Position, Progress, SegmentError};
+use rocketbufs::{Bid, Conn, OutBuffer, OutWriter, Position, Progress, SegmentError};
 use seglog::{ReadError, Reader};
 use tracing::{info, warn};
 
@@ -38,6 +38,8 @@ const TOO_LARGE_MS: u32 = 60_000;
 /// A worker.
 struct Worker {
     conn: Conn,
+    /// The buffer of the topic, whose deliveries may become larger.
+    topic: OutBuffer,
     writer: OutWriter,
     max_delivery: usize,
     /// What it gets in this turn.
@@ -49,6 +51,14 @@ struct Worker {
     told: u64,
     /// Its buffer has ended, and it says what is to become of its messages.
     is_leaving: bool,
+}
+
+impl Worker {
+    /// The topic has larger deliveries than when it came. Its next ring has room for them.
+    fn has_outgrown(&self) -> bool {
+        let now = self.topic.info().map_or(0, |info| info.max_delivery_bytes);
+        now as usize + GROUP_HEADER_BYTES > self.max_delivery
+    }
 }
 
 /// What a group has to do next.
@@ -77,8 +87,20 @@ pub(super) struct Live {
     messages: Option<Messages>,
     workers: HashMap<Bid, Worker>,
     burial: Burial,
+    /// Workers that have ended in this turn.
+    ended: Vec<Bid>,
     /// The disk is left alone until then.
     failing: Option<u64>,
+}
+
+/// A worker that comes.
+pub(super) struct Comes<'a> {
+    pub(super) conn: &'a Conn,
+    /// The buffer of the topic.
+    pub(super) topic: &'a OutBuffer,
+    pub(super) writer: OutWriter,
+    pub(super) max_delivery: u64,
+    pub(super) credit: u32,
 }
 
 /// How a group is opened that has no journal yet.
@@ -129,6 +151,7 @@ impl Live {
             messages: None,
             workers: HashMap::new(),
             burial: Burial::default(),
+            ended: Vec::new(),
             failing: None,
         }))
     }
@@ -144,7 +167,8 @@ impl Live {
     }
 
     /// A worker comes. It gets nothing before [`Live::subscribed`]. False: there are as many as may be.
-    pub(super) fn join(&mut self, conn: &Conn, writer: OutWriter, max_delivery: u64, credit: u32) -> bool {
+    pub(super) fn join(&mut self, comes: Comes<'_>) -> bool {
+        let Comes { conn, topic, writer, max_delivery, credit } = comes;
         let bid = writer.buffer().bid();
         if !self.group.join(bid, credit) {
             return false;
@@ -152,9 +176,10 @@ impl Live {
         self.group.pause(bid, true);
         let max_delivery = usize::try_from(max_delivery).unwrap_or(usize::MAX);
         let (batch, batched) = (Vec::new(), Vec::new());
-        let conn = conn.clone();
+        let (conn, topic) = (conn.clone(), topic.clone());
         let (marks, refused, told, is_leaving) = (0, 0, 0, false);
-        let worker = Worker { conn, writer, max_delivery, batch, batched, marks, refused, told, is_leaving };
+        let worker =
+            Worker { conn, topic, writer, max_delivery, batch, batched, marks, refused, told, is_leaving };
         self.workers.insert(bid, worker);
         true
     }
@@ -358,6 +383,9 @@ impl Live {
         let attempts = std::mem::take(&mut worker.batched);
         let Err(error) = delivered else { return };
         match error {
+            SegmentError::TooLarge { .. } if worker.has_outgrown() => {
+                return self.dismiss_one(bid, true, "the topic has larger messages now", now);
+            }
             SegmentError::TooLarge { size, max } => {
                 warn!(
                     "group '{}' of topic '{}': a message of {size} bytes waits: the topic's deliveries have at most {max} now (ring_bytes)",
@@ -440,19 +468,26 @@ impl Live {
         self.failing = Some(now + RETRY_MS);
     }
 
-    /// Ends all workers. That they have not done their messages is not their fault.
+    /// Ends all workers.
     pub(super) fn dismiss(&mut self, again: bool, reason: &str, now: u64) {
         let workers: Vec<Bid> = self.workers.keys().copied().collect();
-        for bid in workers {
-            if let Some(worker) = self.workers.get(&bid) {
-                send_bytes(
-                    &worker.conn,
-                    &GroupMessage::Refused { again, reason: reason.to_owned() }.encode(),
-                );
-            }
-            self.group.dismiss(bid);
-            self.leave(bid, now);
+        workers.into_iter().for_each(|bid| self.dismiss_one(bid, again, reason, now));
+    }
+
+    /// Ends a worker. That it has not done its messages is not its fault.
+    fn dismiss_one(&mut self, bid: Bid, again: bool, reason: &str, now: u64) {
+        if let Some(worker) = self.workers.get(&bid) {
+            let refused = GroupMessage::Refused { again, reason: reason.to_owned() };
+            send_bytes(&worker.conn, &refused.encode());
         }
+        self.group.dismiss(bid);
+        self.leave(bid, now);
+        self.ended.push(bid);
+    }
+
+    /// The workers that this group has ended since this was asked last.
+    pub(super) fn take_ended(&mut self) -> Vec<Bid> {
+        std::mem::take(&mut self.ended)
     }
 
     /// The workers' buffers.

@@ -15,7 +15,7 @@ use rocketbufs::{Bid, BufferOptions, OutWriter};
 use tracing::warn;
 
 use super::super::kept::{Ear, folder as topic_folder};
-use super::live::{Live, New, Turn};
+use super::live::{Comes, Live, New, Turn};
 use super::shared::{
     Around, Command, Inbox, Joining, Key, Parts, Place, Places, Question, Shared, Wake, answer,
 };
@@ -179,11 +179,12 @@ impl Service<'_> {
         let ended: Vec<Key> =
             self.groups.iter().filter(|(_, live)| live.is_over()).map(|(key, _)| key.clone()).collect();
         ended.iter().for_each(|key| self.close(key, "the log of the topic goes no further here"));
-        let mut next: Option<u64> = None;
+        let (mut next, mut gone): (Option<u64>, Vec<Bid>) = (None, Vec::new());
         let around = Around { events: &self.parts.events, ear: &self.ear, wake: &self.wake, now };
         for (key, live) in &mut self.groups {
             let is_due = live.is_due(now);
             let turn = live.turn(&around);
+            gone.append(&mut live.take_ended());
             if self.busy.remove(key) || is_due {
                 self.shared.rows.lock().insert(key.clone(), live.stats());
             }
@@ -193,6 +194,7 @@ impl Service<'_> {
                 Turn::Idle => {}
             }
         }
+        gone.into_iter().for_each(|bid| self.forget(bid));
         next
     }
 
@@ -292,9 +294,10 @@ impl Service<'_> {
         self.has_room(ring_bytes).map_err(|reason| (true, reason))?;
         let writer = self.buffer(*bid, max_delivery, ring_bytes).map_err(|reason| (true, reason))?;
         let key = (topic.to_string(), group.to_string());
-        let Some(live) = self.groups.get_mut(&key) else { return Ok(()) };
-        let (ack_ms, generation) = (live.ack_ms(), live.generation());
-        if !live.join(conn, writer, max_delivery, join.credit) {
+        let Some(group_at_work) = self.groups.get_mut(&key) else { return Ok(()) };
+        let (ack_ms, generation) = (group_at_work.ack_ms(), group_at_work.generation());
+        let comes = Comes { conn, topic: live, writer, max_delivery, credit: join.credit };
+        if !group_at_work.join(comes) {
             // A buffer without a worker is of no use.
             let _ = self.shared.out.destroy_buffer(*bid);
             return Err((true, format!("group '{group}' has as many workers as it may have")));

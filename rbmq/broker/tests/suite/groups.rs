@@ -505,3 +505,21 @@ fn workers_and_their_rings_have_limits() {
     until("it is gone", || stats(&broker.addr()).workers == 1);
     group().join(&broker.addr(), "k/a").unwrap().close().unwrap();
 }
+
+#[test]
+fn messages_that_become_larger_than_the_rings_of_workers_come_nevertheless() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = broker(dir.path());
+    let mut writer = topic(&broker.addr(), "k/a");
+    publish(&mut writer, 0..1);
+    let mut worker = group().join(&broker.addr(), "k/a").unwrap();
+    next(&mut worker).ack();
+    let large = vec![7; 5 << 20];
+    writer.publish(&large).unwrap();
+    confirm(&mut writer);
+    let message = next(&mut worker);
+    assert_eq!((message.bytes.len(), message.attempt), (large.len(), 1));
+    message.ack();
+    worker.flush(Some(LONG)).unwrap();
+    assert_eq!((stats(&broker.addr()).pending, stats(&broker.addr()).lost), (0, 0));
+}
