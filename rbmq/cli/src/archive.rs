@@ -53,8 +53,6 @@ mod level {
     struct KafkaArchive {
         level: Arc<KafkaLevel>,
         prefix: String,
-        /// In words that no other store has.
-        store: String,
         /// The numbers of the logs in the level. They mean nothing outside of this process.
         numbers: Mutex<HashMap<u128, TopicId>>,
     }
@@ -78,8 +76,7 @@ mod level {
                 ..KafkaConfig::new(&settings.brokers)
             };
             let level = Arc::new(KafkaLevel::new(config)?);
-            let store = format!("{} at {}", settings.prefix, settings.brokers);
-            Ok(Self { level, prefix: settings.prefix.clone(), store, numbers: Mutex::default() })
+            Ok(Self { level, prefix: settings.prefix.clone(), numbers: Mutex::default() })
         }
 
         fn number(&self, epoch: u128) -> Result<TopicId, ArchiveError> {
@@ -105,10 +102,6 @@ mod level {
     }
 
     impl Archive for KafkaArchive {
-        fn store(&self) -> String {
-            self.store.clone()
-        }
-
         fn open(&self, log: &ArchivedLog, _: &dyn Fn() -> bool) -> Result<Arc<dyn ArchiveLog>, ArchiveError> {
             let topic = self.number(log.epoch.0)?;
             let name = name(&self.prefix, log);

@@ -102,16 +102,6 @@ impl Client {
         Ok(Self { agent, endpoint, bucket, region, source, keys, keys_fail, pause })
     }
 
-    /// The name of the bucket.
-    pub(crate) fn bucket(&self) -> &str {
-        &self.bucket
-    }
-
-    /// The address with its scheme.
-    pub(crate) fn endpoint(&self) -> &str {
-        &self.endpoint
-    }
-
     /// Gets an object. None: there is none.
     ///
     /// # Errors

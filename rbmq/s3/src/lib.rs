@@ -97,10 +97,6 @@ impl S3Archive {
 }
 
 impl Archive for S3Archive {
-    fn store(&self) -> String {
-        format!("{}/{} at {}", self.bucket.client.bucket(), self.prefix, self.bucket.client.endpoint())
-    }
-
     fn open(
         &self,
         log: &ArchivedLog,

@@ -69,12 +69,6 @@ pub enum ArchiveRead {
 /// Keeps logs beyond the disk of the broker: see [`Parts::archive`](crate::Parts::archive). The calls come from
 /// threads of their own that may wait, but not for ever.
 pub trait Archive: Send + Sync {
-    /// The store, in words that no other one has. A log that this store had once, and has no more, was removed there; one that only another store
-    /// had was never here. Empty: nobody can tell.
-    fn store(&self) -> String {
-        String::new()
-    }
-
     /// Opens a log, or makes it. The same log may be opened again. A call that asks a store several times ends before the next time
     /// when `is_stopped`: the broker stops, and waits for it.
     ///

@@ -112,8 +112,6 @@ struct Copier {
     /// The archive has the same log as the disk.
     agrees: bool,
     copied: Copied,
-    /// The archive is in the store that has it since `copied` was made.
-    is_in_its_store: bool,
     /// The archive has a note for its end, or gets one with the next batch.
     is_noted: bool,
     /// The publishers at the end of the archive, for a broker that goes on there.
@@ -185,16 +183,8 @@ impl Archived {
     ) -> Self {
         let (reader, copied) = (disk.clone().durable_only(), Copied::open(copied));
         let begun = trail.as_ref().map(|trail| trail.begun().clone());
-        let copier = Copier {
-            reader,
-            batch: Vec::new(),
-            batch_bytes,
-            agrees: false,
-            copied,
-            is_in_its_store: false,
-            is_noted: false,
-            trail,
-        };
+        let copier =
+            Copier { reader, batch: Vec::new(), batch_bytes, agrees: false, copied, is_noted: false, trail };
         Self {
             topic: topic.clone(),
             disk,
@@ -448,7 +438,6 @@ impl Archived {
     ) -> Option<Arc<dyn ArchiveLog>> {
         let (topic, epoch) = (self.topic.clone(), Epoch(u128::from_le_bytes(self.disk.id())));
         let opened = archive.open(&ArchivedLog { topic, epoch, first: self.disk.first() }, is_stopped);
-        copier.is_in_its_store = copier.copied.is_in(&archive.store());
         // Records of another log are read by nobody.
         let opened = opened.and_then(|log| self.compare(copier, &*log, is_stopped).map(|()| log));
         self.note(&opened);
@@ -516,7 +505,7 @@ impl Archived {
         if copier.agrees {
             return Ok(());
         }
-        let (kept, is_in_its_store, copied) = (log.kept(), copier.is_in_its_store, &mut copier.copied);
+        let (kept, copied) = (log.kept(), &mut copier.copied);
         let refused = |reason| {
             ArchiveError::Refused(format!(
                 "{reason}: another broker has written this log, or this folder is an old copy"
@@ -538,17 +527,25 @@ impl Archived {
             let first = self.disk.first();
             return Err(refused(format!("it ends at {}, before what the disk has, {first}", kept.end)));
         }
-        // Of an archive that has nothing, and of bytes that could not be compared, nothing proves that they were ever there. But what the own
-        // store has no more was removed there by its rules, and was archived.
-        let is_own = copied.start().is_some_and(|own| match kept.is_empty() {
-            true => is_in_its_store && kept.end <= own,
-            false => kept.end <= own || from <= own,
-        });
+        // Of an archive that has nothing, and of bytes that could not be compared, nothing proves that they were ever there.
+        let is_own = copied.start().is_some_and(|own| !kept.is_empty() && (kept.end <= own || from <= own));
         let missing_below = if is_own { compared.unseen_below } else { kept.end };
         copied.note(kept.end..=kept.end, missing_below).map_err(not_noted)?;
+        if kept.is_empty() && own > kept.end {
+            self.tell_empty(own, kept.end);
+        }
         self.confirm(copied, kept.end);
         copier.agrees = true;
         Ok(())
+    }
+
+    /// The archive had more of this log once.
+    fn tell_empty(&self, had: Position, end: Position) {
+        warn!(
+            "topic '{}': its archive has nothing now, and had the log up to {had}: its rules have removed all, or it was lost, or is another \
+             one; it gets what the disk has, from {end} on",
+            self.topic
+        );
     }
 
     /// Compares the archive with the disk in a range. Up to `own` it is known whose bytes the archive has.

@@ -1,6 +1,6 @@
 //! How far a topic was copied to its archive: a file beside the topic's log.
 //!
-//! The file has three positions, of 20 digits each, and behind them a number that stands for the store. The archive ends between the first two, unless another broker writes it too. So an archive
+//! The file has three positions, of 20 digits each. The archive ends between the first two, unless another broker writes it too. So an archive
 //! whose last bytes the disk has removed is known again, also by a restarted broker. What is below the third may be missing in the archive.
 //!
 //! The file is written before each batch. It is synced only when the third position changes: after a crash of the machine the bytes themselves
@@ -29,16 +29,6 @@ pub(crate) struct Copied {
     /// The positions between which the archive ends.
     range: Option<RangeInclusive<Position>>,
     missing_below: Position,
-    /// The number of the store. None: it is not known.
-    store: Option<u64>,
-    /// The file does not name this store yet.
-    is_moved: bool,
-}
-
-/// A number for a store, which another one hardly has (FNV-1a). None: the store has no name.
-fn number(store: &str) -> Option<u64> {
-    let add = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    (!store.is_empty()).then(|| store.bytes().fold(0xcbf2_9ce4_8422_2325, add))
 }
 
 impl Copied {
@@ -46,26 +36,17 @@ impl Copied {
     pub(crate) fn open(path: &Path) -> Self {
         let text = GivenFile::open(path).and_then(|file| file.text(MAX_FILE_BYTES)).ok();
         let numbers = text.and_then(|text| {
-            let numbers: Result<Vec<u64>, _> = text.trim_end().split(' ').map(str::parse).collect();
-            match numbers.ok()?[..] {
-                // Earlier versions do not name the store.
-                [from, to, missing] => Some(([from, to, missing], None)),
-                [from, to, missing, store] => Some(([from, to, missing], Some(store))),
-                _ => None,
+            // Some files have a fourth number, and an older program has written over the first bytes of some of these: its end is a line of its own.
+            let numbers: Result<Vec<Position>, _> = text.lines().next()?.split(' ').map(str::parse).collect();
+            let mut numbers = numbers.ok()?;
+            if numbers.len() == 4 {
+                numbers.pop();
             }
+            <[Position; 3]>::try_from(numbers).ok()
         });
-        let range = numbers.map(|([from, to, _], _)| from..=to);
-        let missing_below = numbers.map_or(0, |([.., missing], _)| missing);
-        let store = numbers.and_then(|(_, store)| store);
-        Self { path: path.to_owned(), file: None, range, missing_below, store, is_moved: false }
-    }
-
-    /// The archive is in this store from now on. Whether what is in the file is of the same one.
-    pub(crate) fn is_in(&mut self, store: &str) -> bool {
-        let store = number(store);
-        let is_same = store.is_some() && store == self.store;
-        (self.store, self.is_moved) = (store, self.is_moved || store != self.store);
-        is_same
+        let range = numbers.map(|[from, to, _]| from..=to);
+        let missing_below = numbers.map_or(0, |[.., missing]| missing);
+        Self { path: path.to_owned(), file: None, range, missing_below }
     }
 
     /// Where the archive ends at least, if this folder's broker is the only one that writes it. None: nothing is known.
@@ -94,22 +75,18 @@ impl Copied {
     ) -> io::Result<()> {
         let missing_below = missing_below.max(self.missing_below);
         let has_more_missing = missing_below > self.missing_below;
-        if self.range.as_ref() == Some(&range) && !has_more_missing && !self.is_moved {
+        if self.range.as_ref() == Some(&range) && !has_more_missing {
             return Ok(());
         }
-        let file = match self.file.take() {
-            Some(file) => file,
-            None => private_files::to_write().truncate(false).open(&self.path)?,
+        let (file, is_first) = match self.file.take() {
+            Some(file) => (file, false),
+            None => (private_files::to_write().truncate(false).open(&self.path)?, true),
         };
         let file = self.file.insert(file);
-        let mut text = format!("{:020} {:020} {missing_below:020}", range.start(), range.end());
-        self.store.iter().for_each(|store| text.push_str(&format!(" {store:020}")));
-        text.push('\n');
+        let text = format!("{:020} {:020} {missing_below:020}\n", range.start(), range.end());
         file.write_all_at(text.as_bytes(), 0)?;
-        if self.is_moved {
-            // The file of a store with a name is longer.
+        if is_first {
             file.set_len(text.len() as u64)?;
-            self.is_moved = false;
         }
         if has_more_missing {
             file.sync_data()?;
@@ -122,27 +99,6 @@ impl Copied {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_store_is_known_again() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(FILE);
-        let mut is_in = |store: &str| {
-            let mut copied = Copied::open(&path);
-            let is_same = copied.is_in(store);
-            copied.note(7..=7, 3).unwrap();
-            is_same
-        };
-        assert_eq!(
-            ["a", "a", "b", "b", "", "", "a"].map(&mut is_in),
-            [false, true, false, true, false, false, false]
-        );
-        // That of an earlier version.
-        std::fs::write(&path, "7 7 3\n").unwrap();
-        assert!(!is_in("a") && is_in("a"));
-        let copied = Copied::open(&path);
-        assert_eq!((copied.start(), copied.missing_below()), (Some(7), 3));
-    }
 
     #[test]
     fn the_range_is_there_after_a_restart() {
@@ -160,6 +116,24 @@ mod tests {
             std::fs::write(&path, damaged).unwrap();
             let copied = Copied::open(&path);
             assert!(!copied.includes(7) && copied.start().is_none(), "{damaged:?}");
+        }
+    }
+
+    /// A file with a fourth number is read, also after an older program has written its three over it, and is one of three then.
+    #[test]
+    fn a_file_with_a_fourth_number_becomes_one_of_three() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE);
+        let long = format!("{:020} {:020} {:020} {:020}\n", 7, 9, 5, 12);
+        let mixed = format!("{:020} {:020} {:020}\n{}", 7, 9, 5, &long[63..]);
+        assert_eq!(mixed.len(), 84);
+        for text in [long, mixed] {
+            std::fs::write(&path, text).unwrap();
+            let mut copied = Copied::open(&path);
+            assert_eq!((copied.start(), copied.missing_below()), (Some(7), 5));
+            copied.note(8..=10, 6).unwrap();
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert_eq!(text, format!("{:020} {:020} {:020}\n", 8, 10, 6));
         }
     }
 }

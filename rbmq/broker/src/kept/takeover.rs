@@ -109,8 +109,6 @@ struct Going<'a> {
     kept_end: Position,
     note: Note,
     claim: LogClaim,
-    /// The store of the archive.
-    kept_in: String,
 }
 
 fn down(reason: impl ToString) -> ArchiveError {
@@ -167,7 +165,6 @@ impl Taker<'_> {
             kept_end,
             note: Note { term, ..note },
             claim: LogClaim { epoch, begin, limit, term, revision: 0 },
-            kept_in: self.archive.store(),
         };
         self.go_on(&going, known, &folders, staged.filter(|log| log.first == begin && log.end == begin))?;
         Ok(Taken { epoch, archived: log.kept().end.max(begin), limit })
@@ -313,7 +310,7 @@ impl Folders {
 
 /// Makes the folder of a log that begins here, with these publishers.
 fn stage(path: &Path, going: &Going<'_>) -> Result<(), KeepError> {
-    let Going { wanted: Wanted { topic, .. }, note, claim, kept_in, .. } = going;
+    let Going { wanted: Wanted { topic, .. }, note, claim, .. } = going;
     if path.exists() {
         fs::remove_dir_all(path).map_err(KeepError::file(path))?;
     }
@@ -328,7 +325,6 @@ fn stage(path: &Path, going: &Going<'_>) -> Result<(), KeepError> {
     let (mut store, _) = Store::open(path, topic, &options)?;
     let file = path.join(copied::FILE);
     let mut copied = Copied::open(&file);
-    copied.is_in(kept_in);
     copied.note(claim.begin..=claim.begin, note.missing_below).map_err(KeepError::file(&file))?;
     store.go_on(note.next_number, note.places.clone())?;
     // It is closed in order, and is on the disk then.

@@ -68,7 +68,7 @@ impl PublisherRing {
                 true,
                 true,
                 "the archive may lack a part of what was published until now: the disk removed it before, or it was stored by another broker, \
-                 or before the topic had this archive",
+                 or before the topic had this archive; or the archive has lost it, or has removed all by its rules",
             ),
             DiskReport::NoArchive => not_stored(
                 bid,

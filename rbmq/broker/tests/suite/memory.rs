@@ -149,10 +149,6 @@ fn wait(limit: Duration, done: impl Fn() -> bool) {
 }
 
 impl Archive for Memory {
-    fn store(&self) -> String {
-        "memory".into()
-    }
-
     fn open(&self, log: &ArchivedLog, _: &dyn Fn() -> bool) -> Result<Arc<dyn ArchiveLog>, ArchiveError> {
         self.state.pass()?;
         let switches = self.state.clone();
