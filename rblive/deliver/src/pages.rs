@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rblive::content::check_name;
 use rblive_record::Place;
 use rblive_webrtc::{Hub, Watcher};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use crate::addresses;
 use crate::answer::{Answer, Cache, Request};
@@ -25,6 +27,10 @@ use crate::webrtc::{self, Asking};
 /// What the page says of the servers that its player may ask.
 const CONNECTS: &str = "connect-src 'self'";
 
+/// The most offers of viewers by WebRTC that are read at once, and how long one waits for its turn.
+pub(crate) const OFFERS_AT_ONCE: usize = 4;
+const OFFER_WAIT: Duration = Duration::from_secs(2);
+
 /// The pages of a server.
 #[derive(Debug)]
 pub(crate) struct Pages {
@@ -38,6 +44,8 @@ pub(crate) struct Pages {
     pub elsewhere: Option<Arc<Elsewhere>>,
     /// Viewers by WebRTC, if the node has some.
     pub peers: Option<Arc<Hub>>,
+    /// The offers that are read at once.
+    pub offers: Arc<Semaphore>,
 }
 
 /// A viewer of a stream, which counts among those of the stream, and of this node of a cluster.
@@ -134,7 +142,7 @@ impl Pages {
             ("GET" | "HEAD", _) => self.get(request, watching).await.for_request(request),
             ("OPTIONS", _) => Answer::methods(request, for_peers.is_some()),
             ("POST", Some((peers, webrtc::Target::Stream(name)))) => {
-                self.offer(peers, name, request, watching)
+                self.offer(peers, name, request, watching).await
             }
             ("DELETE", Some((peers, webrtc::Target::Session(_, session)))) => leave(peers, session),
             (_, for_peers) => Answer::not_allowed(for_peers.is_some()),
@@ -150,12 +158,19 @@ impl Pages {
     }
 
     /// What the address of a request means for WebRTC, if the node has it.
-    fn for_peers<'a>(&self, request: &'a Request) -> Option<(&Hub, webrtc::Target<'a>)> {
-        Some((self.peers.as_deref()?, webrtc::parse(request.path.strip_prefix("/live/")?)?))
+    fn for_peers<'a>(&self, request: &'a Request) -> Option<(&Arc<Hub>, webrtc::Target<'a>)> {
+        Some((self.peers.as_ref()?, webrtc::parse(request.path.strip_prefix("/live/")?)?))
     }
 
-    /// Answers the offer of a viewer by WebRTC. Tokens, limits and other nodes are those of playlists.
-    fn offer(&self, hub: &Hub, name: &str, request: &Request, watching: &locks::Mutex<Watching>) -> Answer {
+    /// Answers the offer of a viewer by WebRTC. Tokens, limits and other nodes are those of playlists. Offers are read by few threads of their own:
+    /// nobody waits for them who watches by HLS.
+    async fn offer(
+        &self,
+        hub: &Arc<Hub>,
+        name: &str,
+        request: &Request,
+        watching: &locks::Mutex<Watching>,
+    ) -> Answer {
         if let Err(answer) = self.token(name, request) {
             return answer;
         }
@@ -165,13 +180,24 @@ impl Pages {
         {
             return answer;
         }
+        let Ok(Ok(turn)) = timeout(OFFER_WAIT, self.offers.clone().acquire_owned()).await else {
+            return Answer::text(503, "too many viewers ask at once; try again in some seconds");
+        };
         let most = self.settings.max_viewers_per_stream;
         let Some(viewer) = Viewer::of(&stream, most, self.elsewhere.as_ref()) else { return full() };
         let (client, reached) = {
             let own = watching.lock();
             (own.place.client(&request.forwarded_for), own.place.reached.filter(|_| !own.place.is_shared()))
         };
-        webrtc::answer(&stream, Asking { hub, request, client, reached, watcher: Box::new(viewer) })
+        let (hub, watcher) = (hub.clone(), Box::new(viewer));
+        let (body, query) = (request.body.clone(), request.query.clone());
+        let asking = Asking { hub, body, query, client, reached, watcher };
+        let read = move || {
+            let _turn = turn;
+            webrtc::answer(&stream, asking)
+        };
+        let answered = tokio::task::spawn_blocking(read).await;
+        answered.unwrap_or_else(|_| Answer::text(500, "the offer could not be read"))
     }
 
     /// The answer to a request for the list of a stream that is not here.

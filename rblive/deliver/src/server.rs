@@ -12,6 +12,7 @@ use rblive_webrtc::Hub;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::addresses::{Addresses, Place, Refused};
@@ -22,14 +23,14 @@ use crate::http1;
 use crate::http2;
 use crate::kept::Kept;
 use crate::link::{self, Link};
-use crate::pages::Pages;
+use crate::pages::{OFFERS_AT_ONCE, Pages};
 use crate::settings::{Patience, Settings};
 use crate::tls::{Certificates, TlsError, certificates};
 
 /// The pause after a connection that the system could not accept, usually for lack of descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// The most threads that wait for the disk, for recordings that are not in memory.
+/// The most threads that wait for the disk, for recordings that are not in memory, or read offers.
 const MAX_DISK_THREADS: usize = 32;
 
 /// The time between two sweeps, which remove ended streams.
@@ -138,7 +139,8 @@ impl Server {
         let pages = {
             let kept = Kept::new(Store::new(settings.kept.clone()));
             let (counters, started) = (Counters::default(), Instant::now());
-            Arc::new(Pages { catalog, settings, patience, counters, kept, started, elsewhere, peers })
+            let offers = Arc::new(Semaphore::new(OFFERS_AT_ONCE));
+            Arc::new(Pages { catalog, settings, patience, counters, kept, started, elsewhere, peers, offers })
         };
         let mut limits = PlaceLimits::new(pages.settings.max_connections, "deliver.max_connections");
         limits.of_host_setting = "deliver.max_connections_per_address";

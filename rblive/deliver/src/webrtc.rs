@@ -25,7 +25,7 @@ use rblive_webrtc::{AnswerError, Bell, Hub, News, Offer, REORDERED, Source, Watc
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::answer::{Answer, Cache, Request};
+use crate::answer::{Answer, Cache};
 use crate::catalog::{LiveRendition, State, Stream};
 use crate::live::no_segment;
 
@@ -89,18 +89,20 @@ fn lost_sound(codecs: &str) -> Option<String> {
 }
 
 /// The viewer whose offer is answered.
-pub(crate) struct Asking<'a> {
-    pub hub: &'a Hub,
-    pub request: &'a Request,
+pub(crate) struct Asking {
+    pub hub: Arc<Hub>,
+    /// The offer.
+    pub body: Bytes,
+    pub query: String,
     pub client: IpAddr,
     /// The address of this server at which the request arrived.
     pub reached: Option<IpAddr>,
     pub watcher: Box<dyn Watcher>,
 }
 
-/// Answers an offer for a stream.
-pub(crate) fn answer(stream: &Arc<Stream>, asking: Asking<'_>) -> Answer {
-    let asked = asking.request.query.split('&').find_map(|pair| pair.strip_prefix("rendition="));
+/// Answers an offer for a stream. This takes as long as the offer makes it, and is no work for a thread that serves playlists.
+pub(crate) fn answer(stream: &Arc<Stream>, asking: Asking) -> Answer {
+    let asked = asking.query.split('&').find_map(|pair| pair.strip_prefix("rendition="));
     let asked = match asked.map(decimal) {
         Some(None) => return Answer::text(400, "rendition= must be the number of a rendition"),
         asked => asked.flatten(),
@@ -122,8 +124,8 @@ pub(crate) fn answer(stream: &Arc<Stream>, asking: Asking<'_>) -> Answer {
     }
     let name = format!("{}/{id}", stream.name);
     let source = Box::new(Cursor::new(stream.clone(), id));
-    let Asking { hub, request, client, reached, watcher } = asking;
-    let offer = Offer { body: &request.body, client, reached, stream: &name, source, watcher };
+    let Asking { hub, body, client, reached, watcher, .. } = asking;
+    let offer = Offer { body: &body, client, reached, stream: &name, source, watcher };
     match hub.answer(offer) {
         Ok(made) => {
             let mut more = vec![

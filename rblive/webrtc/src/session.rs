@@ -153,7 +153,7 @@ impl Session {
         };
         let is_elsewhere = self.host.is_some_and(|host| host != HostAddress::of(from.ip()));
         let is_new = !self.sources.contains(&from);
-        if is_elsewhere || (is_new && self.sources.len() >= MAX_SOURCES) {
+        if is_elsewhere || (is_new && self.sources.len() >= MAX_SOURCES) || is_media(bytes) {
             return strange();
         }
         let is_same = |own: &&SocketAddr| own.is_ipv4() == from.is_ipv4();
@@ -270,6 +270,11 @@ impl Session {
             let _ = self.work(way);
         }
     }
+}
+
+/// Whether a datagram is one of media, as RFC 5761 tells them from reports. Viewers send none, and each sender that one names would be remembered.
+fn is_media(bytes: &[u8]) -> bool {
+    matches!(bytes, [128..=191, kind, ..] if !(64..96).contains(&(kind & 0x7F)))
 }
 
 fn failed(error: &RtcError) -> End {

@@ -268,8 +268,15 @@ fn what_cannot_be_sent_is_refused_with_its_reason() {
     }
     let no_h264 = offer.replace("H264/90000", "H264X/90000");
     assert_eq!(refused(PATH, &no_h264).0, 406);
-    let sends = Viewer::new(Direction::SendOnly).offer;
-    assert_eq!(refused(PATH, &sends).0, 406, "a viewer that takes nothing");
+    for direction in [Direction::SendOnly, Direction::SendRecv] {
+        let (status, why) = refused(PATH, &Viewer::new(direction).offer);
+        assert!(status == 400 && why.contains("recvonly"), "{direction:?}: {why}");
+    }
+    assert_eq!(refused(PATH, &Viewer::new(Direction::Inactive).offer).0, 406, "a viewer that takes nothing");
+    let twice = format!("{offer}{}", "a=rtpmap:1 G722/90000\r\n".repeat(2));
+    assert!(refused(PATH, &twice).1.contains("payload type twice"), "{twice}");
+    let apts = format!("{offer}a=fmtp:2 {}\r\n", ["apt=1"; 20].join(";"));
+    assert!(refused(PATH, &apts).1.contains("apt="), "{apts}");
     assert_eq!(refused(PATH, &" ".repeat((64 << 10) + 1)).0, 413);
     assert_eq!(refused(PATH, &"m=video 9 x 1\r\n".repeat(4_000)).0, 400);
     let got = request(address, &format!("GET {PATH} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"));
