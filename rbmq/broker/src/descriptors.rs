@@ -16,8 +16,8 @@ pub const MOST_RESERVED: u64 = 1024;
 /// No kept topic is opened any more, so that clients can connect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{used} of {limit} descriptors are in use, and kept topics leave {reserved} to clients: raise the limit (ulimit -n, or \
-     LimitNOFILE of a service); a kept topic takes {OF_KEPT_TOPIC}"
+    "{used} of {limit} descriptors are in use, and kept topics and their groups leave {reserved} to clients: raise the limit (ulimit -n, or \
+     LimitNOFILE of a service); a kept topic, as a group, takes {OF_KEPT_TOPIC}"
 )]
 pub struct TooFewDescriptors {
     used: u64,
@@ -41,6 +41,12 @@ pub fn raise_descriptor_limit() {
         Ok(()) => info!("raised the limit on open files from {before} to {most}"),
         Err(error) => warn!("the limit on open files stays at {before}: {error}"),
     }
+}
+
+/// Whether a further group leaves enough descriptors to clients. It has no more than a kept topic: a segment and a lock of its journal, and
+/// the file of the log that it reads.
+pub(crate) fn have_room_for_group() -> Result<(), TooFewDescriptors> {
+    have_room_for_kept_topic()
 }
 
 /// Whether a further kept topic leaves enough descriptors to clients.

@@ -32,6 +32,12 @@ const MAX_BYTES_OF_PEER: usize = 4 << 20;
 /// Most bytes of all waiting messages.
 const MAX_BYTES: usize = 256 << 20;
 
+/// Most bytes of all messages that wait for the thread of the groups, which waits for the disk. Nobody else pays for them.
+const MAX_BYTES_OF_GROUPS: usize = 64 << 20;
+
+/// Most bytes of one peer's messages there.
+const MAX_BYTES_OF_WORKER: usize = 1 << 20;
+
 /// The cost of a message besides its bytes.
 const COST: usize = 128;
 
@@ -140,6 +146,22 @@ pub(super) struct Message {
     bytes: Vec<u8>,
     conn: u64,
     budget: Budget,
+    is_for_groups: bool,
+}
+
+impl Message {
+    /// The message goes on to the thread of the groups, and counts there. False: too many are there already.
+    pub(super) fn is_taken_by_groups(&mut self) -> bool {
+        let cost = self.bytes.len() + COST;
+        let mut usage = self.budget.lock();
+        if !usage.groups.reserve(self.conn, cost, MAX_BYTES_OF_WORKER, MAX_BYTES_OF_GROUPS) {
+            return false;
+        }
+        usage.engine.release(self.conn, cost);
+        drop(usage);
+        self.is_for_groups = true;
+        true
+    }
 }
 
 impl Deref for Message {
@@ -152,13 +174,23 @@ impl Deref for Message {
 
 impl Drop for Message {
     fn drop(&mut self) {
-        self.budget.lock().release(self.conn, self.bytes.len() + COST);
+        let mut budget = self.budget.lock();
+        let usage = if self.is_for_groups { &mut budget.groups } else { &mut budget.engine };
+        usage.release(self.conn, self.bytes.len() + COST);
     }
 }
 
 /// The bytes of waiting messages, shared by all senders and messages.
 #[derive(Clone, Default)]
-struct Budget(Arc<Mutex<Usage>>);
+struct Budget(Arc<Mutex<Usages>>);
+
+#[derive(Default)]
+struct Usages {
+    /// Messages that wait for the broker's thread.
+    engine: Usage,
+    /// Messages that wait for the thread of the groups.
+    groups: Usage,
+}
 
 #[derive(Default)]
 struct Usage {
@@ -167,16 +199,16 @@ struct Usage {
 }
 
 impl Budget {
-    fn lock(&self) -> MutexGuard<'_, Usage> {
+    fn lock(&self) -> MutexGuard<'_, Usages> {
         self.0.lock()
     }
 }
 
 impl Usage {
     /// Counts a message. Returns false if a limit would be exceeded.
-    fn reserve(&mut self, conn: u64, cost: usize) -> bool {
+    fn reserve(&mut self, conn: u64, cost: usize, max_of_peer: usize, max: usize) -> bool {
         let of_peer = self.of_peers.get(&conn).copied().unwrap_or(0) + cost;
-        if of_peer > MAX_BYTES_OF_PEER || self.total + cost > MAX_BYTES {
+        if of_peer > max_of_peer || self.total + cost > max {
             return false;
         }
         self.of_peers.insert(conn, of_peer);
@@ -233,10 +265,11 @@ impl Sender {
         if message.len() > Control::MAX_BYTES {
             return Err("a control message is larger than RBMQ's limit");
         }
-        if !self.budget.lock().reserve(conn, message.len() + COST) {
+        let cost = message.len() + COST;
+        if !self.budget.lock().engine.reserve(conn, cost, MAX_BYTES_OF_PEER, MAX_BYTES) {
             return Err("too many control messages at once; connect again later");
         }
-        Ok(Message { bytes: message.to_vec(), conn, budget: self.budget.clone() })
+        Ok(Message { bytes: message.to_vec(), conn, budget: self.budget.clone(), is_for_groups: false })
     }
 }
 
@@ -257,10 +290,34 @@ mod tests {
         assert!(sender.admit(1, &[0; 64]).is_ok());
         drop(waiting);
         // A peer that is refused because of others is not remembered.
-        sender.budget.lock().total = MAX_BYTES;
+        sender.budget.lock().engine.total = MAX_BYTES;
         assert!(sender.admit(3, &[0; 64]).is_err());
-        sender.budget.lock().total = 0;
+        sender.budget.lock().engine.total = 0;
         let usage = sender.budget.lock();
-        assert_eq!((usage.total, usage.of_peers.len()), (0, 0));
+        assert_eq!((usage.engine.total, usage.engine.of_peers.len()), (0, 0));
+    }
+
+    #[test]
+    fn messages_that_wait_for_groups_take_no_room_from_others() {
+        let (sender, _inbox) = inbox();
+        let mut waiting = Vec::new();
+        for conn in 0.. {
+            let before = waiting.len();
+            loop {
+                let mut message = sender.admit(conn, &[0; 64]).unwrap();
+                if !message.is_taken_by_groups() {
+                    break;
+                }
+                waiting.push(message);
+            }
+            if waiting.len() == before {
+                break;
+            }
+        }
+        assert!(sender.budget.lock().groups.total > MAX_BYTES_OF_GROUPS - 1024);
+        assert_eq!(sender.budget.lock().engine.total, 0, "all others have all of the room");
+        drop(waiting);
+        let usage = sender.budget.lock();
+        assert_eq!((usage.groups.total, usage.groups.of_peers.len()), (0, 0));
     }
 }

@@ -1,27 +1,38 @@
 //! Workers of groups at the engine: their rights, and the topics that they need, which somebody else has made.
 
-use rbmq_wire::{GroupJoin, GroupMessage, Space, TopicName};
+use rbmq_wire::{GroupAction, GroupJoin, GroupMessage, Space, TopicName};
 use rocketbufs::{Bid, Conn};
 
 use super::admission::not_allowed;
 use super::engine::Engine;
-use super::groups::{Joining, Question};
+use super::groups::{Joining, Question, no_group};
 use super::inbox::Message;
 use super::outgoing::send_bytes;
 use super::tables::Denial;
 
 impl Engine {
     /// A subscriber sent a message about groups.
-    pub(super) fn on_group_message(&mut self, conn: &Conn, message: Message) {
+    pub(super) fn on_group_message(&mut self, conn: &Conn, mut message: Message) {
         // The connection may be down already.
         if self.subscribers.get(conn.id()).is_none() {
             return;
+        }
+        if !message.is_taken_by_groups() {
+            return conn.close("too many messages about groups at once; connect again later");
         }
         match GroupMessage::decode(&message) {
             Ok(GroupMessage::Join(join)) => self.on_group_join(conn, join, message),
             Ok(GroupMessage::Marks { .. }) => self.groups.marks(conn.id(), message),
             Ok(GroupMessage::Leave) => self.groups.leave(conn.id(), message),
             Ok(GroupMessage::Ask { request, action, of }) => {
+                // Who may not read the topic does not learn what groups it has, and costs nothing but this look.
+                if action != GroupAction::List
+                    && let Some((topic, group)) = &of
+                    && !self.tables.admission.may_read(conn.id(), topic)
+                {
+                    let reason = no_group(topic, group);
+                    return send_bytes(conn, &GroupMessage::Failed { request, reason }.encode());
+                }
                 let conn = conn.clone();
                 self.groups.ask(Question { conn, request, action, of, _message: message });
             }
@@ -36,7 +47,10 @@ impl Engine {
         }
         match self.check_group_join(conn, &join) {
             Ok(live) => {
-                let Some(live) = self.tables.out.buffer(live) else { return };
+                let Some(live) = self.tables.out.buffer(live) else {
+                    let reason = format!("topic '{}' ends here", join.topic);
+                    return send_bytes(conn, &GroupMessage::Refused { again: true, reason }.encode());
+                };
                 let bid = self.tables.topics.unused_bid();
                 self.tables.admission.replays(conn.id(), live.bid(), bid);
                 self.groups.join(Joining { conn: conn.clone(), live, bid, join, _message: message });

@@ -1,5 +1,6 @@
 //! The way to the groups.
 
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 
 use locks::{Condvar, Mutex};
@@ -15,6 +16,9 @@ use super::shared::{Command, Joining, Parts, Question, Shared, answer};
 const NO_GROUPS: &str =
     "this broker has no groups: it keeps no topics on disk (broker.keep_dir), or is a member of a cluster";
 
+/// Why there is no thread any more.
+const STOPS: &str = "the broker stops";
+
 /// The way to the groups. Clones lead to the same ones.
 #[derive(Clone)]
 pub(in super::super) struct Groups(Arc<Shared>);
@@ -23,6 +27,7 @@ impl Groups {
     pub(in super::super) fn new(out: &ROut) -> Self {
         Self(Arc::new(Shared {
             out: out.clone(),
+            known: AtomicUsize::new(0),
             inbox: Mutex::default(),
             changed: Condvar::new(),
             rows: Mutex::default(),
@@ -53,7 +58,7 @@ impl Groups {
     }
 
     fn is_running(&self) -> bool {
-        self.0.thread.lock().is_some()
+        self.0.thread.lock().as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
     fn command(&self, command: Command) {
@@ -66,16 +71,17 @@ impl Groups {
 
     /// A connection asks for a group. False: it has done so before.
     pub(in super::super) fn may_join(&self, conn: u64) -> bool {
-        self.0.inbox.lock().joined.insert(conn)
+        self.0.change(|inbox| inbox.joined.insert(conn))
     }
 
     /// A worker comes, which may read the topic.
     pub(in super::super) fn join(&self, joining: Joining) {
         if !self.is_running() {
-            let reason = NO_GROUPS.to_owned();
-            return answer(&joining.conn, &GroupMessage::Refused { again: false, reason });
+            let again = self.0.inbox.lock().is_stopped;
+            let reason = if again { STOPS } else { NO_GROUPS }.to_owned();
+            return answer(&joining.conn, &GroupMessage::Refused { again, reason });
         }
-        self.0.inbox.lock().bids.insert(joining.bid);
+        self.0.change(|inbox| inbox.bids.insert(joining.bid));
         self.command(Command::Join(Box::new(joining)));
     }
 
@@ -91,11 +97,16 @@ impl Groups {
 
     /// A question.
     pub(in super::super) fn ask(&self, question: Question) {
-        if self.is_running() {
-            return self.command(Command::Ask(Box::new(question)));
-        }
         let request = question.request;
-        let reason = NO_GROUPS.to_owned();
+        if self.is_running() {
+            if self.0.inbox.lock().asking.insert(question.conn.id()) {
+                return self.command(Command::Ask(Box::new(question)));
+            }
+            let reason =
+                "a connection has one question about groups at a time, and its last one waits".to_owned();
+            return answer(&question.conn, &GroupMessage::Failed { request, reason });
+        }
+        let reason = if self.0.inbox.lock().is_stopped { STOPS } else { NO_GROUPS }.to_owned();
         answer(
             &question.conn,
             &match question.action {
@@ -121,14 +132,17 @@ impl Groups {
 
     /// A connection is down.
     pub(in super::super) fn disconnected(&self, conn: u64) {
-        let has_joined = self.0.inbox.lock().joined.remove(&conn);
+        if !self.0.knows_any() {
+            return;
+        }
+        let has_joined = self.0.change(|inbox| inbox.joined.remove(&conn));
         if has_joined {
             self.command(Command::Down(conn));
         }
     }
 
     fn is_worker(&self, bid: Bid) -> bool {
-        self.0.inbox.lock().bids.contains(&bid)
+        self.0.knows_any() && self.0.inbox.lock().bids.contains(&bid)
     }
 
     /// All groups.
@@ -149,6 +163,9 @@ impl WeakGroups {
     /// The ring of a worker may have room. Returns whether the buffer is one of a worker.
     pub(in super::super) fn wake(&self, bid: Bid) -> bool {
         let Some(shared) = self.0.upgrade() else { return false };
+        if !shared.knows_any() {
+            return false;
+        }
         let mut inbox = shared.inbox.lock();
         if !inbox.bids.contains(&bid) {
             return false;

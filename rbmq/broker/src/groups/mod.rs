@@ -16,4 +16,4 @@ mod service;
 mod shared;
 
 pub(super) use handle::Groups;
-pub(super) use shared::{GroupLimits, Joining, Parts, Question};
+pub(super) use shared::{GroupLimits, Joining, Parts, Question, no_group};

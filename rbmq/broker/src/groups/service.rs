@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,10 +15,11 @@ use rbmq_wire::{
 use rocketbufs::{Bid, BufferOptions, OutWriter};
 use tracing::warn;
 
+use super::super::descriptors::have_room_for_group;
 use super::super::kept::{Ear, folder as topic_folder};
 use super::live::{Comes, Live, New, Turn};
 use super::shared::{
-    Around, Command, Inbox, Joining, Key, Parts, Place, Places, Question, Shared, Wake, answer,
+    Around, Command, Inbox, Joining, Key, Parts, Place, Places, Question, Shared, Wake, answer, no_group,
 };
 
 /// The folder of a topic's groups, in that of the topic.
@@ -89,7 +91,7 @@ impl Service<'_> {
             self.shared.changed.wait_while_for(&mut inbox, is_idle, wait);
         }
         Inbox {
-            commands: std::mem::take(&mut inbox.commands),
+            commands: inbox.round(),
             roomy: std::mem::take(&mut inbox.roomy),
             has_news: std::mem::take(&mut inbox.has_news),
             is_stopped: inbox.is_stopped,
@@ -170,7 +172,7 @@ impl Service<'_> {
 
     fn forget(&mut self, bid: Bid) {
         self.places.remove(bid);
-        self.shared.inbox.lock().bids.remove(&bid);
+        self.shared.change(|inbox| inbox.bids.remove(&bid));
     }
 
     /// Does what the groups have to do. Returns when that is next.
@@ -235,7 +237,7 @@ impl Service<'_> {
                 entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<GroupName>().ok());
             let names: Vec<GroupName> = names.collect();
             for name in names {
-                if let Err(reason) = self.open(&topic, &name, None) {
+                if let Err((_, reason)) = self.open(&topic, &name, None) {
                     warn!("group '{name}' of topic '{topic}' is not available: {reason}");
                 }
             }
@@ -243,27 +245,37 @@ impl Service<'_> {
     }
 
     /// Opens a group that is not open. False: it does not exist, and nobody says how it is to be.
-    fn open(&mut self, topic: &TopicName, name: &GroupName, new: Option<New>) -> Result<bool, String> {
+    ///
+    /// # Errors
+    /// Whether to ask again is of use, and the reason.
+    fn open(
+        &mut self,
+        topic: &TopicName,
+        name: &GroupName,
+        new: Option<New>,
+    ) -> Result<bool, (bool, String)> {
         let key = (topic.to_string(), name.to_string());
         if self.groups.contains_key(&key) {
             return Ok(true);
         }
         let max = self.parts.limits.max_groups;
         if self.groups.len() >= max {
-            return Err(format!("the broker has {max} groups; that is the limit (broker.max_groups)"));
+            let reason = format!("the broker has {max} groups; that is the limit (broker.max_groups)");
+            return Err((false, reason));
         }
         let Some((reader, _)) = self.parts.logs.of(topic) else {
-            return Err(format!("topic '{topic}' has no log on the disk of this broker"));
+            return Err((true, format!("topic '{topic}' has no log on the disk of this broker")));
         };
         let dir = self.folder(topic);
-        private_files::create_folder(&dir).map_err(|error| error.to_string())?;
-        folder::repair(&dir).map_err(|error| error.to_string())?;
+        have_room_for_group().map_err(later)?;
+        private_files::create_durable_folder(&dir).map_err(later)?;
+        folder::repair(&dir).map_err(later)?;
         let dir = dir.join(name.as_str());
         if new.is_none() && !dir.is_dir() {
             return Ok(false);
         }
         let opened = Live::open(&dir, topic, name, reader, new, self.parts.limits.of_one);
-        let Some(live) = opened.map_err(|error| error.to_string())? else { return Ok(false) };
+        let Some(live) = opened.map_err(later)? else { return Ok(false) };
         self.ear.follow_topic(topic, true);
         self.busy.insert(key.clone());
         self.groups.insert(key, live);
@@ -288,11 +300,14 @@ impl Service<'_> {
         };
         let Some(info) = live.info() else { return Err((true, format!("topic '{topic}' ends here"))) };
         let new = New { settings, from_newest: join.from_newest };
-        self.open(topic, group, Some(new)).map_err(|reason| (false, reason))?;
         let max_delivery = info.max_delivery_bytes + GROUP_HEADER_BYTES as u64;
         let ring_bytes = max_delivery.saturating_mul(2).max(MIN_RING_BYTES);
         self.has_room(ring_bytes).map_err(|reason| (true, reason))?;
         let writer = self.buffer(*bid, max_delivery, ring_bytes).map_err(|reason| (true, reason))?;
+        if let Err(refused) = self.open(topic, group, Some(new)) {
+            let _ = self.shared.out.destroy_buffer(*bid);
+            return Err(refused);
+        }
         let key = (topic.to_string(), group.to_string());
         let Some(group_at_work) = self.groups.get_mut(&key) else { return Ok(()) };
         let (ack_ms, generation) = (group_at_work.ack_ms(), group_at_work.generation());
@@ -350,20 +365,19 @@ impl Service<'_> {
                 Err(reason) => GroupMessage::Failed { request, reason },
             },
         };
+        // The next question may follow as soon as the answer is there.
+        self.shared.inbox.lock().asking.remove(&conn.id());
         answer(conn, &message);
     }
 
     fn list(&self, conn: u64, request: u32, after: Option<&(TopicName, GroupName)>) -> GroupMessage {
         let after = after.map(|(topic, group)| (topic.to_string(), group.to_string()));
-        let is_after = |row: &GroupStats| {
-            after
-                .as_ref()
-                .is_none_or(|(topic, group)| (row.topic.as_str(), row.group.as_str()) > (topic, group))
-        };
-        let mut rows: Vec<GroupStats> = self.groups.values().map(|live| live.stats().0).collect();
-        rows.retain(|row| is_after(row) && self.parts.admission.may_read(conn, &row.topic));
-        let more = rows.len() > MAX_GROUP_ROWS;
-        rows.truncate(MAX_GROUP_ROWS);
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let all = self.groups.range((from, Bound::Unbounded)).map(|(_, live)| live);
+        let mut may_read = all.filter(|live| self.parts.admission.may_read(conn, &live.topic));
+        let rows: Vec<GroupStats> =
+            may_read.by_ref().take(MAX_GROUP_ROWS).map(|live| live.stats().0).collect();
+        let more = may_read.next().is_some();
         GroupMessage::Rows { request, more, rows }
     }
 
@@ -377,9 +391,7 @@ impl Service<'_> {
         let key = (topic.to_string(), group.to_string());
         // Who may not read the topic does not learn what groups it has.
         if !self.parts.admission.may_read(conn, topic) || !self.groups.contains_key(&key) {
-            return Err(format!(
-                "there is no group '{group}' of topic '{topic}', or you may not subscribe to the topic"
-            ));
+            return Err(no_group(topic, group));
         }
         let done = match action {
             GroupAction::Delete => self.delete(&key),
@@ -408,11 +420,16 @@ impl Service<'_> {
         let (dir, epoch) = live.abandon(&self.ear);
         let replaced = anew.and_then(|anew| folder::replace(&dir, &anew, epoch));
         // Where that has failed, the group goes on as it was.
-        if let Err(reason) = self.open(&topic, group, None) {
+        if let Err((_, reason)) = self.open(&topic, group, None) {
             warn!("group '{group}' of topic '{topic}' is not available: {reason}");
         }
         replaced
     }
+}
+
+/// What passes: the disk has room again, or descriptors are free.
+fn later(error: impl std::fmt::Display) -> (bool, String) {
+    (true, error.to_string())
 }
 
 /// The groups of a topic that has none have no folder.

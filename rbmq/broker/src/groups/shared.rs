@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use locks::{Condvar, Mutex};
@@ -14,6 +15,9 @@ use super::super::admission::Admission;
 use super::super::inbox::{Message, Sender};
 use super::super::kept::{Ear, KeptLogs};
 use super::super::outgoing::send_bytes;
+
+/// A round takes at most so many commands.
+const ROUND: usize = 256;
 
 /// A worker that may join.
 pub(in super::super) struct Joining {
@@ -81,14 +85,28 @@ pub(super) struct Inbox {
     pub(super) bids: HashSet<Bid>,
     /// Connections that have asked for a group. Each does once, so that what it costs is bounded.
     pub(super) joined: HashSet<u64>,
+    /// Connections whose question waits. Each has one at a time.
+    pub(super) asking: HashSet<u64>,
     /// Buffers with room.
     pub(super) roomy: HashSet<Bid>,
     pub(super) has_news: bool,
     pub(super) is_stopped: bool,
 }
 
+impl Inbox {
+    /// The commands of a round. What may wait for the disk ends it, so that groups go on in between.
+    pub(super) fn round(&mut self) -> VecDeque<Command> {
+        let is_long = |command: &Command| matches!(command, Command::Join(_) | Command::Ask(_));
+        let first_long = self.commands.iter().take(ROUND).position(is_long);
+        let count = first_long.map_or(ROUND, |at| at + 1).min(self.commands.len());
+        self.commands.drain(..count).collect()
+    }
+}
+
 pub(super) struct Shared {
     pub(super) out: ROut,
+    /// The workers' buffers and the connections that have asked for a group. While there are none, all others pay nothing for groups.
+    pub(super) known: AtomicUsize,
     pub(super) inbox: Mutex<Inbox>,
     pub(super) changed: Condvar,
     /// How the groups were after their last turn, by topic and name.
@@ -97,6 +115,20 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    /// Changes what is known of workers.
+    pub(super) fn change<R>(&self, change: impl FnOnce(&mut Inbox) -> R) -> R {
+        let mut inbox = self.inbox.lock();
+        let result = change(&mut inbox);
+        // Relaxed: events of a worker follow from its own join, through other locks.
+        self.known.store(inbox.bids.len() + inbox.joined.len(), Ordering::Relaxed);
+        result
+    }
+
+    /// Whether there is a worker, or a connection that has asked for a group.
+    pub(super) fn knows_any(&self) -> bool {
+        self.known.load(Ordering::Relaxed) > 0
+    }
+
     pub(super) fn rows(&self) -> impl Iterator<Item = GroupStats> {
         let rows: Vec<_> = self.rows.lock().values().cloned().collect();
         rows.into_iter().map(|(row, reader)| GroupStats { end: reader.end(), ..row })
@@ -106,6 +138,11 @@ impl Shared {
 /// Answers a worker or a question.
 pub(super) fn answer(conn: &Conn, message: &GroupMessage) {
     send_bytes(conn, &message.encode());
+}
+
+/// The answer to whoever asks for a group that it may not see, or that does not exist: it does not learn which.
+pub(in super::super) fn no_group(topic: &TopicName, group: &GroupName) -> String {
+    format!("there is no group '{group}' of topic '{topic}', or you may not subscribe to the topic")
 }
 
 /// The keys of the service's tables: topic and name.

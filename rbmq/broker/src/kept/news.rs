@@ -5,7 +5,7 @@
 //! ```
 //!
 //! An ear remembers each topic that it follows once, and of the publishers that it follows what is stored since it was asked last: no more than
-//! their rings have. An append without ears costs a look at a counter.
+//! their rings have. An append costs a look at a counter while no ear follows anything.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -37,6 +37,7 @@ pub(crate) struct News(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
+    /// The ears that follow something.
     count: AtomicUsize,
     ears: Mutex<Vec<Weak<Ear>>>,
 }
@@ -44,6 +45,7 @@ struct Shared {
 /// What somebody follows, and what has happened since it was asked.
 pub(crate) struct Ear {
     state: Mutex<State>,
+    all: Arc<Shared>,
     wake: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -54,6 +56,21 @@ struct State {
     publishers: HashSet<Epoch>,
     grown: Vec<TopicName>,
     stored: Vec<Stored>,
+    is_counted: bool,
+}
+
+impl State {
+    /// An ear that follows nothing costs the appends of all topics nothing.
+    fn count(&mut self, all: &Shared) {
+        let follows = !(self.topics.is_empty() && self.publishers.is_empty());
+        // Relaxed: whoever follows a topic looks at its log after that, and again from time to time; a publisher is followed before it
+        // publishes.
+        match (std::mem::replace(&mut self.is_counted, follows), follows) {
+            (false, true) => _ = all.count.fetch_add(1, Ordering::Relaxed),
+            (true, false) => _ = all.count.fetch_sub(1, Ordering::Relaxed),
+            _ => {}
+        }
+    }
 }
 
 impl std::fmt::Debug for News {
@@ -65,12 +82,11 @@ impl std::fmt::Debug for News {
 impl News {
     /// An ear that follows nothing yet. `wake` is called when there is something to take, and not again before it was taken.
     pub(crate) fn listen(&self, wake: impl Fn() + Send + Sync + 'static) -> Arc<Ear> {
-        let ear = Arc::new(Ear { state: Mutex::default(), wake: Box::new(wake) });
+        let ear = Arc::new(Ear { state: Mutex::default(), all: self.0.clone(), wake: Box::new(wake) });
         let mut ears = self.0.ears.lock();
         ears.retain(|other| other.strong_count() > 0);
         ears.push(Arc::downgrade(&ear));
-        // Relaxed: whoever follows something looks at the log after that, under the lock of its ear.
-        self.0.count.store(ears.len(), Ordering::Relaxed);
+        drop(ears);
         ear
     }
 
@@ -111,6 +127,7 @@ impl Ear {
         } else {
             state.topics.remove(topic);
         }
+        state.count(&self.all);
     }
 
     /// From now on it is told what is stored of a publisher's log; false: not any more.
@@ -121,6 +138,7 @@ impl Ear {
         } else {
             state.publishers.remove(&log);
         }
+        state.count(&self.all);
     }
 
     /// What has happened since the last call: topics that have grown, and what was stored, in order.
@@ -134,9 +152,35 @@ impl Ear {
     }
 }
 
+impl Drop for Ear {
+    fn drop(&mut self) {
+        let mut state = self.state.lock();
+        (state.topics, state.publishers) = Default::default();
+        state.count(&self.all);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_ear_that_follows_nothing_costs_nothing() {
+        let (news, topic) = (News::default(), "a".parse::<TopicName>().unwrap());
+        let count = || news.0.count.load(Ordering::Relaxed);
+        let (one, two) = (news.listen(|| ()), news.listen(|| ()));
+        assert_eq!(count(), 0);
+        one.follow_topic(&topic, true);
+        one.follow_publisher(Epoch(1), true);
+        two.follow_publisher(Epoch(1), true);
+        assert_eq!(count(), 2);
+        one.follow_topic(&topic, false);
+        assert_eq!(count(), 2);
+        one.follow_publisher(Epoch(1), false);
+        assert_eq!(count(), 1);
+        drop(two);
+        assert_eq!(count(), 0);
+    }
 
     fn stored(log: u128, from: Position, to: Position) -> Stored {
         Stored { log: Epoch(log), from, to, at: from + 100, time_ms: 7 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use rbmq::wire::{GroupJoin, GroupMessage as Wire, Hello, Mark, MarkKind, Role};
+use rbmq::wire::{GroupAction, GroupJoin, GroupMessage as Wire, Hello, Mark, MarkKind, Role};
 use rbmq::{
     AttributesBuf, ConfirmLevel, GroupBuilder, GroupError, GroupMessage, GroupStart, GroupStats, GroupWorker,
     Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter,
@@ -522,4 +522,39 @@ fn messages_that_become_larger_than_the_rings_of_workers_come_nevertheless() {
     message.ack();
     worker.flush(Some(LONG)).unwrap();
     assert_eq!((stats(&broker.addr()).pending, stats(&broker.addr()).lost), (0, 0));
+}
+
+#[test]
+fn a_connection_asks_one_question_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = broker(dir.path());
+    let mut writer = topic(&broker.addr(), "k/a");
+    let mut of_others = Subscriber::builder().group("others").join(&broker.addr(), "k/a").unwrap();
+    group().join(&broker.addr(), "k/a").unwrap().close().unwrap();
+    let raw = RawWorker::connect(&broker.addr());
+    let of = Some(("k/a".parse().unwrap(), "g".parse().unwrap()));
+    let ask = |request| Wire::Ask { request, action: GroupAction::ResetOldest, of: of.clone() };
+    (0..500).for_each(|request| raw.say(&ask(request)));
+    publish(&mut writer, 0..1);
+    next(&mut of_others).ack();
+    let answers: Vec<Wire> = (0..500).map(|_| raw.answer()).collect();
+    let is_refused =
+        |answer: &&Wire| matches!(answer, Wire::Failed { reason, .. } if reason.contains("one question"));
+    let refused = answers.iter().filter(is_refused).count();
+    assert!(refused > 0 && refused < 500, "{refused}");
+    raw.say(&ask(500));
+    assert!(matches!(raw.answer(), Wire::Rows { request: 500, .. }));
+}
+
+#[test]
+fn a_worker_that_is_refused_makes_no_group() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(dir.path(), |_| {});
+    config.broker.max_group_workers = 1;
+    let broker = Broker::start(config).unwrap();
+    let _writer = topic(&broker.addr(), "k/a");
+    let _worker = group().join(&broker.addr(), "k/a").unwrap();
+    let error = Subscriber::builder().group("h").join(&broker.addr(), "k/a").unwrap_err().to_string();
+    assert!(error.contains("broker.max_group_workers"), "{error}");
+    assert_eq!(stats(&broker.addr()).group.as_str(), "g");
 }
