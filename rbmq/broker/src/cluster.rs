@@ -46,6 +46,8 @@ pub struct LogClaim {
     pub limit: Position,
     /// The term of its last owner.
     pub term: u64,
+    /// A random number of the owner that has begun there: no two claims for which somebody has begun have the same.
+    pub mark: u64,
     /// The change of the store that this comes from. 0: the store has none yet.
     pub revision: i64,
 }

@@ -189,18 +189,19 @@ impl Cluster for Member {
 
     fn log_claim(&self, topic: &TopicName) -> Result<Option<LogClaim>, String> {
         let claim = self.membership.log_claim(topic.as_str())?;
-        Ok(claim.map(|rbmq_cluster::LogClaim { log, begin, limit, term, revision }| LogClaim {
+        Ok(claim.map(|rbmq_cluster::LogClaim { log, begin, limit, term, mark, revision }| LogClaim {
             epoch: Epoch(log),
             begin,
             limit,
             term,
+            mark,
             revision,
         }))
     }
 
     fn claim_log(&self, topic: &TopicName, claim: &LogClaim) -> Result<bool, String> {
-        let LogClaim { epoch, begin, limit, term, revision } = *claim;
-        let claim = rbmq_cluster::LogClaim { log: epoch.0, begin, limit, term, revision };
+        let LogClaim { epoch, begin, limit, term, mark, revision } = *claim;
+        let claim = rbmq_cluster::LogClaim { log: epoch.0, begin, limit, term, mark, revision };
         self.membership.claim_log(topic.as_str(), &claim)
     }
 

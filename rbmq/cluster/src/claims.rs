@@ -1,7 +1,7 @@
 //! What members may write of the logs that go on in an archive.
 //!
 //! ```text
-//!   /rbmq-logs/NAME/TOPIC   {"log": "00ab…", "begin": 17592186044416, "limit": 35184372088832, "term": 3}     without a lease
+//!   /rbmq-logs/NAME/TOPIC   {"log": "00ab…", "begin": 17592186044416, "limit": 35184372088832, "term": 3, "mark": 81}   without a lease
 //! ```
 //!
 //! These keys are not below those of the map, since no member reads all of them: an owner asks for that of a topic when it gets the topic. A change is
@@ -27,14 +27,16 @@ pub struct LogClaim {
     pub limit: u64,
     /// The term of its last owner.
     pub term: u64,
+    /// A random number of the owner that has begun there.
+    pub mark: u64,
     /// The revision that changed the key last. 0: there is none.
     pub revision: i64,
 }
 
 impl LogClaim {
     fn value(&self) -> Vec<u8> {
-        let Self { log, begin, limit, term, .. } = self;
-        json!({ "log": format!("{log:032x}"), "begin": begin, "limit": limit, "term": term })
+        let Self { log, begin, limit, term, mark, .. } = self;
+        json!({ "log": format!("{log:032x}"), "begin": begin, "limit": limit, "term": term, "mark": mark })
             .to_string()
             .into_bytes()
     }
@@ -44,11 +46,12 @@ impl LogClaim {
         let log = value["log"].as_str().filter(|text| text.len() == 32);
         let log = log.and_then(|text| u128::from_str_radix(text, 16).ok()).ok_or("there is no log")?;
         let number = |name: &str| value[name].as_u64().ok_or_else(|| format!("there is no {name}"));
-        let (begin, limit, term) = (number("begin")?, number("limit")?, number("term")?);
+        let (begin, limit, term, mark) =
+            (number("begin")?, number("limit")?, number("term")?, number("mark")?);
         if begin >= limit {
             return Err("it begins behind its limit".into());
         }
-        Ok(Self { log, begin, limit, term, revision: kv.modified })
+        Ok(Self { log, begin, limit, term, mark, revision: kv.modified })
     }
 }
 
@@ -103,7 +106,8 @@ mod tests {
 
     #[test]
     fn a_claim_comes_back_and_others_are_named() {
-        let claim = LogClaim { log: 0xab, begin: 1 << 60, limit: u64::MAX, term: 3, revision: 7 };
+        let claim =
+            LogClaim { log: 0xab, begin: 1 << 60, limit: u64::MAX, term: 3, mark: u64::MAX - 1, revision: 7 };
         let kv = |value: &[u8]| KeyValue {
             key: "k".into(),
             value: value.into(),

@@ -14,8 +14,9 @@
 //!
 //! **The archive fences.** The first object of the next owner takes the name of the next one of the owner before, which can write nothing more then.
 //!
-//! A folder is made beside the others first, and takes the place of the topic's folder at the end. A broker that is killed at any step
-//! goes on there: it finds its folder, and the claim and the object that are its own, and makes none twice.
+//! A folder is made beside the others first, and takes the place of the topic's folder at the end. Its last file has a random number (`mark`), and the
+//! claim has the same. A broker that is killed at any step goes on there: it finds its folder, and the claim and the object that are its own, and
+//! makes none twice. A folder without the mark of the last claim is nobody's: it is half made, or somebody else has claimed the positions.
 
 use std::fs::{self, File};
 use std::io;
@@ -23,15 +24,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use locks::FileLock;
+use private_files::GivenFile;
 use rbmq_wire::TopicName;
 use rocketbufs::{Epoch, Position};
 use seglog::{OpenError, Options, Reader};
-use tracing::info;
+use tracing::{debug, info};
 
 use super::super::cluster::{Cluster, LogClaim};
 use super::archive::{Archive, ArchiveError, ArchiveLog, ArchivedLog};
 use super::copied::{self, Copied};
-use super::error::KeepError;
 use super::folder::folder;
 use super::store::{Store, StoreOptions};
 use super::trail::Note;
@@ -47,6 +48,12 @@ const FORMER: &str = "+former";
 
 /// The folder of logs that are being taken. No topic has a folder of this name.
 const TAKEN: &str = "+taken";
+
+/// The file that is made last in a folder, with the mark of its claim.
+const MARK: &str = "claim";
+
+/// The longest such file in bytes.
+const MAX_MARK_BYTES: u64 = 64;
 
 /// How the log of a topic begins at its new owner. Its folder is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,12 +89,20 @@ pub(crate) struct Taker<'a> {
     pub(crate) cluster: &'a str,
     /// The folder of all topics.
     pub(crate) dir: &'a Path,
-    /// A name for a log that has none.
+    /// A random number: a name for a log that has none, and the mark of a claim.
     pub(crate) new: Epoch,
     /// Why no more topic can be opened. None: it can.
     pub(crate) why_no_room: &'a dyn Fn() -> Option<String>,
     /// Is told of each step that is done: a test stops there.
     pub(crate) step: &'a dyn Fn(&'static str) -> Result<(), ArchiveError>,
+}
+
+/// A log that was made to take the place of the one on the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Staged {
+    log: OnDisk,
+    /// That of the claim for which it was made.
+    mark: u64,
 }
 
 /// The folders of a topic, and what is in them.
@@ -97,7 +112,7 @@ struct Folders {
     /// The one that is to take its place.
     next: PathBuf,
     local: Option<OnDisk>,
-    staged: Option<OnDisk>,
+    staged: Option<Staged>,
     /// Nobody else has the log of the topic open.
     _lock: Option<FileLock>,
 }
@@ -138,10 +153,10 @@ impl Taker<'_> {
         let folders = Folders::open(self.dir, topic)?;
         let known = self.map.log_claim(topic).map_err(down)?;
         let (epoch, is_new) = self.name(topic, &folders, known.as_ref(), is_owner)?;
-        let on_disk = |log: Option<OnDisk>| log.filter(|log| log.epoch == epoch);
-        let (local, staged) = (on_disk(folders.local), on_disk(folders.staged));
+        let local = folders.local.filter(|log| log.epoch == epoch);
+        let staged = folders.staged.filter(|staged| staged.log.epoch == epoch);
         let log = self.open(topic, epoch, local.map_or(0, |local| local.first), is_owner)?;
-        let (kept_end, note) = (log.kept().end, note_of(&*log, wanted)?);
+        let (kept_end, note) = (log.kept().end, note_of(&*log, wanted, known.as_ref())?);
         if !is_owner() {
             return Err(down("another broker has it now"));
         }
@@ -150,24 +165,20 @@ impl Taker<'_> {
         let is_current = |local: &OnDisk| {
             kept_end <= local.end && known.is_none_or(|known| (known.begin..known.limit).contains(&local.end))
         };
+        let mut claim = LogClaim { epoch, begin: 0, limit: 0, term, mark: self.new.0 as u64, revision: 0 };
         if let Some(local) = local.filter(is_current) {
-            let begin = known.map_or(local.first, |known| known.begin);
+            claim.begin = known.map_or(local.first, |known| known.begin);
+            claim.mark = known.map_or(claim.mark, |known| known.mark);
             let spent = local.end.saturating_add(CLAIMED / 2);
             let limit = known.map(|known| known.limit).filter(|limit| spent < *limit);
-            let limit = limit.map_or_else(|| limit_behind(local.end), Ok)?;
-            self.claim(topic, known, LogClaim { epoch, begin, limit, term, revision: 0 })?;
-            return Ok(Taken { epoch, archived: kept_end, limit });
+            claim.limit = limit.map_or_else(|| limit_behind(local.end), Ok)?;
+            self.claim(topic, known, claim)?;
+            return Ok(Taken { epoch, archived: kept_end, limit: claim.limit });
         }
-        let (begin, limit) = place_of(known, staged, is_new, kept_end)?;
-        let going = Going {
-            wanted,
-            log: &*log,
-            kept_end,
-            note: Note { term, ..note },
-            claim: LogClaim { epoch, begin, limit, term, revision: 0 },
-        };
-        self.go_on(&going, known, &folders, staged.filter(|log| log.first == begin && log.end == begin))?;
-        Ok(Taken { epoch, archived: log.kept().end.max(begin), limit })
+        let is_staged = place(&mut claim, known, staged, is_new, kept_end)?;
+        let going = Going { wanted, log: &*log, kept_end, note: Note { term, ..note }, claim };
+        self.go_on(&going, known, &folders, is_staged)?;
+        Ok(Taken { epoch, archived: log.kept().end.max(claim.begin), limit: claim.limit })
     }
 
     /// The name of a topic's log, and whether it was made now. The map knows it. If it has lost that, the disk or the archive may say it.
@@ -181,9 +192,9 @@ impl Taker<'_> {
         if let Some(known) = known {
             return Ok((known.epoch, false));
         }
-        let on_disk = [folders.local, folders.staged].into_iter().flatten().next();
-        let candidate = on_disk.map_or(self.new, |log| log.epoch);
-        let is_new = folders.local.is_none() && folders.staged.is_none_or(|log| log.end == 0);
+        let staged = folders.staged.map(|staged| staged.log);
+        let candidate = folders.local.or(staged).map_or(self.new, |log| log.epoch);
+        let is_new = folders.local.is_none() && staged.is_none_or(|log| log.end == 0);
         let named = self.archive.name_of(self.cluster, topic, candidate)?;
         (self.step)("named")?;
         // A name alone is no log: a broker may have stopped before it has made one, and what there was may have expired.
@@ -222,16 +233,16 @@ impl Taker<'_> {
         going: &Going<'_>,
         known: Option<LogClaim>,
         folders: &Folders,
-        staged: Option<OnDisk>,
+        is_staged: bool,
     ) -> Result<(), ArchiveError> {
-        let Going { wanted: Wanted { topic, .. }, log, kept_end, note, claim, .. } = going;
+        let Going { wanted: Wanted { topic, .. }, log, kept_end, note, claim } = going;
         let begin = claim.begin;
         // What was made before is good if the archive has got no more since.
-        if staged.is_none() || *kept_end < begin {
-            stage(&folders.next, going).map_err(down)?;
+        if !is_staged || *kept_end < begin {
+            self.stage(&folders.next, going)?;
             (self.step)("staged")?;
         }
-        self.claim(topic, known, *claim)?;
+        self.claim(topic, known, *claim).inspect_err(|_| self.clear(&folders.next, topic, claim))?;
         if *kept_end < begin {
             log.append_with(begin, &[], &note.clone().encode(begin))?;
             if log.kept().end != begin {
@@ -240,16 +251,61 @@ impl Taker<'_> {
             (self.step)("fenced")?;
         }
         info!("topic '{topic}' goes on at {begin}, where its archive ended at {kept_end}");
-        self.move_aside(&folders.own, topic)?;
+        self.move_aside(folders, topic)?;
         fs::rename(&folders.next, &folders.own).map_err(file_failed(&folders.own))?;
         sync_folder(self.dir)?;
         (self.step)("moved")
     }
 
-    /// What the disk has is over: others have gone on, and what the archive does not have of it is told as lost. The newest such log is kept.
-    fn move_aside(&self, path: &Path, topic: &TopicName) -> Result<(), ArchiveError> {
-        if !path.exists() {
-            return Ok(());
+    /// Makes the folder of a log that begins here, with these publishers. What it has is on the disk before it has its mark.
+    fn stage(&self, path: &Path, going: &Going<'_>) -> Result<(), ArchiveError> {
+        let Going { wanted: Wanted { topic, .. }, note, claim, .. } = going;
+        unmade(path)?;
+        let options = StoreOptions {
+            max_bytes: None,
+            max_age: None,
+            sync: Duration::from_secs(1),
+            max_delivery: 0,
+            max_publishers: usize::MAX,
+            begin: Some((claim.epoch, claim.begin)),
+        };
+        let (mut store, _) = Store::open(path, topic, &options).map_err(down)?;
+        (self.step)("log made")?;
+        store.go_on(note.next_number, note.places.clone()).map_err(down)?;
+        drop(store);
+        (self.step)("publishers made")?;
+        let file = path.join(copied::FILE);
+        let noted = Copied::open(&file).note(claim.begin..=claim.begin, note.missing_below);
+        noted.map_err(file_failed(&file))?;
+        for folder in [&path.join("log"), path] {
+            sync_files(folder)?;
+        }
+        let (mark, new) = (path.join(MARK), path.join("claim.new"));
+        private_files::write(&new, format!("{}\n", claim.mark).as_bytes()).map_err(file_failed(&new))?;
+        File::open(&new).and_then(|file| file.sync_all()).map_err(file_failed(&new))?;
+        (self.step)("mark made")?;
+        fs::rename(&new, &mark).map_err(file_failed(&mark))?;
+        sync_folder(path)
+    }
+
+    /// A claim has failed. Its folder is removed, unless the map may have taken the claim after all.
+    fn clear(&self, path: &Path, topic: &TopicName, claim: &LogClaim) {
+        let is_other =
+            self.map.log_claim(topic).is_ok_and(|known| known.is_none_or(|it| it.mark != claim.mark));
+        if is_other && let Err(error) = unmade(path) {
+            // It has the mark of no claim, and is removed later.
+            debug!("{error}");
+        }
+    }
+
+    /// What the disk has is over: others have gone on, and what the archive does not have of it is told as lost. The newest such log with messages is
+    /// kept.
+    fn move_aside(&self, folders: &Folders, topic: &TopicName) -> Result<(), ArchiveError> {
+        let path = &folders.own;
+        if folders.local.is_none_or(|log| log.first == log.end) {
+            remove(path)?;
+            sync_folder(self.dir)?;
+            return (self.step)("aside");
         }
         let former = self.dir.join(FORMER);
         private_files::create_folder(&former).map_err(file_failed(&former))?;
@@ -263,36 +319,44 @@ impl Taker<'_> {
     }
 }
 
-/// Where a broker goes on whose disk is not where the log is, and what it may write.
-fn place_of(
+/// Sets where a broker goes on whose disk is not where the log is, and what it may write. Returns whether its folder is made and claimed.
+fn place(
+    claim: &mut LogClaim,
     known: Option<LogClaim>,
-    staged: Option<OnDisk>,
+    staged: Option<Staged>,
     is_new: bool,
     kept_end: Position,
-) -> Result<(Position, Position), ArchiveError> {
-    let is_own =
-        |known: &LogClaim| staged.is_some_and(|log| log.first == known.begin && log.end == log.first);
+) -> Result<bool, ArchiveError> {
+    let is_own = |known: &LogClaim| {
+        staged.is_some_and(|Staged { log, mark }| {
+            mark == known.mark && log.first == known.begin && log.end == log.first
+        })
+    };
     if let Some(known) = known.filter(|known| is_own(known) && kept_end <= known.begin) {
         // This broker has stopped before it was done.
-        return Ok((known.begin, known.limit));
+        (claim.begin, claim.limit, claim.mark) = (known.begin, known.limit, known.mark);
+        return Ok(true);
     }
-    let begin = match known {
-        Some(known) => known.limit.max(kept_end),
+    claim.begin = match known {
+        // The archive ends before the limit until the next claim is made: one that does not is newer than the map.
+        Some(known) if kept_end < known.limit => known.limit,
         // Nobody has written yet, or nobody knows how far the disk was before the archive.
         None if is_new && kept_end == 0 => 0,
-        None => limit_behind(kept_end)?,
+        _ => limit_behind(kept_end)?,
     };
-    Ok((begin, limit_behind(begin)?))
+    claim.limit = limit_behind(claim.begin)?;
+    Ok(false)
 }
 
-/// The note of the last batch of an archive.
-fn note_of(log: &dyn ArchiveLog, wanted: &Wanted) -> Result<Note, ArchiveError> {
+/// The note of the last batch of an archive. One of a later term is that of an owner which this broker has not heard of, as the claim says too. Where the
+/// claim is older than the note, the store of the map is: it was made anew, or restored.
+fn note_of(log: &dyn ArchiveLog, wanted: &Wanted, known: Option<&LogClaim>) -> Result<Note, ArchiveError> {
     let note = Note::decode(&log.noted()?);
     let note = note.map_err(|error| {
         ArchiveError::Refused(format!("the note of its last batch makes no sense: {error}"))
     })?;
-    if note.term > wanted.term {
-        let (other, term) = (note.term, wanted.term);
+    if let Some(known) = known.filter(|known| known.term >= note.term && note.term > wanted.term) {
+        let (other, term) = (known.term, wanted.term);
         return Err(down(format!("a broker has it in term {other}, and this one had it in term {term}")));
     }
     Ok(note)
@@ -303,33 +367,41 @@ impl Folders {
         let name = folder(topic);
         let (own, next) = (dir.join(&name), dir.join(TAKEN).join(&name));
         let lock = lock(&own.join("log"))?;
-        let (local, staged) = (on_disk(&own)?, on_disk(&next)?);
+        let (local, mark) = (on_disk(&own)?, mark_of(&next));
+        let staged = match mark {
+            Some(mark) => on_disk(&next)?.map(|log| Staged { log, mark }),
+            None => None,
+        };
         Ok(Self { own, next, local, staged, _lock: lock })
     }
 }
 
-/// Makes the folder of a log that begins here, with these publishers.
-fn stage(path: &Path, going: &Going<'_>) -> Result<(), KeepError> {
-    let Going { wanted: Wanted { topic, .. }, note, claim, .. } = going;
-    if path.exists() {
-        fs::remove_dir_all(path).map_err(KeepError::file(path))?;
+/// The mark of a folder that is whole.
+fn mark_of(path: &Path) -> Option<u64> {
+    let text = GivenFile::open(&path.join(MARK)).and_then(|file| file.text(MAX_MARK_BYTES)).ok()?;
+    text.strip_suffix('\n')?.parse().ok()
+}
+
+/// Removes a folder that was to be taken, with its mark first: what is left of it is not whole.
+fn unmade(path: &Path) -> Result<(), ArchiveError> {
+    let mark = path.join(MARK);
+    match fs::remove_file(&mark) {
+        Ok(()) => sync_folder(path)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(file_failed(&mark)(error)),
     }
-    let options = StoreOptions {
-        max_bytes: None,
-        max_age: None,
-        sync: Duration::from_secs(1),
-        max_delivery: 0,
-        max_publishers: usize::MAX,
-        begin: Some((claim.epoch, claim.begin)),
-    };
-    let (mut store, _) = Store::open(path, topic, &options)?;
-    let file = path.join(copied::FILE);
-    let mut copied = Copied::open(&file);
-    copied.note(claim.begin..=claim.begin, note.missing_below).map_err(KeepError::file(&file))?;
-    store.go_on(note.next_number, note.places.clone())?;
-    // It is closed in order, and is on the disk then.
-    drop(store);
-    File::open(path).and_then(|folder| folder.sync_all()).map_err(KeepError::file(path))
+    remove(path)
+}
+
+/// Has the files of a folder on the disk, and their names.
+fn sync_files(path: &Path) -> Result<(), ArchiveError> {
+    for entry in fs::read_dir(path).map_err(file_failed(path))? {
+        let file = entry.map_err(file_failed(path))?.path();
+        if file.is_file() {
+            File::open(&file).and_then(|file| file.sync_all()).map_err(file_failed(&file))?;
+        }
+    }
+    sync_folder(path)
 }
 
 fn remove(path: &Path) -> Result<(), ArchiveError> {

@@ -164,7 +164,7 @@ fn positions_go_to_the_owner_in_its_term() {
     let folder = tempfile::tempdir().unwrap();
     let Some(etcd) = Etcd::start(folder.path(), 1) else { return };
     let [a, b] = [0, 1].map(|n| Member::new(n, OnLoss::Archive));
-    let claim = LogClaim { log: 7, begin: 0, limit: 1 << 44, term: 1, revision: 0 };
+    let claim = LogClaim { log: 7, begin: 0, limit: 1 << 44, term: 1, mark: 9, revision: 0 };
     assert!(a.membership.claim_log("g/t", &claim) == Ok(false) && a.membership.log_claim("g/t").is_err());
     a.begin(&etcd);
     until("it has the group", || a.is_here("g/t"));

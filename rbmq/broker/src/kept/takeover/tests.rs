@@ -22,6 +22,8 @@ struct World {
     names: Mutex<HashMap<TopicName, Epoch>>,
     logs: Mutex<HashMap<Epoch, Arc<Kept>>>,
     is_down: Arc<AtomicBool>,
+    /// It takes no claim.
+    refuses: AtomicBool,
 }
 
 #[derive(Default)]
@@ -46,7 +48,7 @@ impl Cluster for World {
     fn claim_log(&self, _: &TopicName, claim: &LogClaim) -> Result<bool, String> {
         let mut known = self.claim.lock();
         let revision = known.map_or(0, |known| known.revision);
-        let held = revision == claim.revision;
+        let held = revision == claim.revision && !self.refuses.load(Ordering::Relaxed);
         if held {
             *known = Some(LogClaim { revision: revision + 1, ..*claim });
         }
@@ -314,6 +316,107 @@ fn a_map_that_was_lost_costs_no_log() {
     world.logs.lock().clear();
     let third = tempfile::tempdir().unwrap();
     assert_eq!(world.broker(&third).take(3), Ok(Taken { epoch: Epoch(3), archived: 0, limit: CLAIMED }));
+}
+
+/// A folder that was made for a claim which was not taken is nobody's: another owner may have written at its positions meanwhile.
+#[test]
+fn a_folder_without_a_claim_is_not_taken_for_that_of_another_owner() {
+    for archived in [None, Some(CLAIMED), Some(CLAIMED + 70)] {
+        let (world, dirs) = (World::default(), dirs::<3>());
+        let [first, next, third] = [0, 1, 2].map(|n| world.broker(&dirs[n]));
+        first.take(1).unwrap();
+        first.write(&world, 500, 400, 70);
+        Broker { stops_at: Some("staged"), ..world.broker(&dirs[1]) }.take(2).unwrap_err();
+        third.take(3).unwrap();
+        match archived {
+            Some(archived) => third.write(&world, CLAIMED + 100, archived, 90),
+            // All objects have expired.
+            None => world.logs.lock().clear(),
+        }
+        assert_eq!(next.take(4).unwrap().limit, 3 * CLAIMED, "{archived:?}");
+        assert_eq!(next.opened().1, 2 * CLAIMED);
+    }
+}
+
+/// The map refuses the claim.
+#[test]
+fn a_folder_whose_claim_was_refused_is_removed() {
+    let (world, dirs) = (World::default(), dirs::<2>());
+    let [first, next] = [0, 1].map(|n| world.broker(&dirs[n]));
+    first.take(1).unwrap();
+    first.write(&world, 500, 400, 70);
+    world.refuses.store(true, Ordering::Relaxed);
+    assert!(next.take(2).is_err() && !dirs[1].path().join(TAKEN).join(folder(&topic())).exists());
+    world.refuses.store(false, Ordering::Relaxed);
+    assert_eq!((next.take(2).unwrap().limit, next.opened().1), (2 * CLAIMED, CLAIMED));
+}
+
+/// A broker was killed while it made the folder: the log is there, and the publishers are not.
+#[test]
+fn a_folder_that_is_half_made_is_not_taken() {
+    let (world, dirs) = (World::default(), dirs::<2>());
+    let [first, next] = [0, 1].map(|n| world.broker(&dirs[n]));
+    first.take(1).unwrap();
+    first.write(&world, 500, 400, 70);
+    Broker { stops_at: Some("fenced"), ..world.broker(&dirs[1]) }.take(2).unwrap_err();
+    let path = dirs[1].path().join(TAKEN).join(folder(&topic()));
+    fs::remove_dir_all(&path).unwrap();
+    let options = Options::default().log_id(Some(1_u128.to_le_bytes())).first_position(CLAIMED);
+    fs::create_dir_all(&path).unwrap();
+    Log::open(path.join("log"), options).unwrap().close().unwrap();
+    next.take(2).unwrap();
+    assert_eq!(next.opened(), (Epoch(1), 2 * CLAIMED, vec![(3, 70)]));
+}
+
+/// A store of the map that was made anew counts terms from 1, and one that was restored knows an old claim.
+#[test]
+fn a_map_that_is_older_than_the_archive_keeps_nobody_from_it() {
+    let (world, dirs) = (World::default(), dirs::<3>());
+    let [first, next, third] = [0, 1, 2].map(|n| world.broker(&dirs[n]));
+    first.take(6).unwrap();
+    first.write(&world, 500, 400, 70);
+    let old = *world.claim.lock();
+    // The right owner has all.
+    *world.claim.lock() = None;
+    assert_eq!(first.take(1), Ok(Taken { epoch: Epoch(6), archived: 400, limit: CLAIMED }));
+    *world.claim.lock() = old;
+    next.take(7).unwrap();
+    next.write(&world, CLAIMED + 1_000, CLAIMED + 70, 90);
+    *world.claim.lock() = None;
+    assert_eq!(next.take(1).unwrap().archived, CLAIMED + 70);
+    // Nobody writes where that one may have written.
+    for (known, term) in [(old, 9), (old, 2), (None, 1)] {
+        let (world, dirs) = (World::default(), self::dirs::<3>());
+        let [first, next, third] = [0, 1, 2].map(|n| world.broker(&dirs[n]));
+        first.take(6).unwrap();
+        first.write(&world, 500, 400, 70);
+        next.take(7).unwrap();
+        next.write(&world, CLAIMED + 1_000, CLAIMED + 70, 90);
+        *world.claim.lock() = known.map(|known| LogClaim { epoch: Epoch(6), ..known });
+        let taken = third.take(term).unwrap();
+        assert_eq!((taken.epoch, third.opened().1), (Epoch(6), 2 * CLAIMED), "{known:?} {term}");
+        // And the owner of before, whose disk is behind.
+        let behind = first.take(term + 1).unwrap();
+        assert_eq!((behind.limit, first.opened().1), (4 * CLAIMED, 3 * CLAIMED), "{known:?} {term}");
+    }
+    // A broker that has not heard of the owner in a later term waits for the map.
+    *world.claim.lock() = old.map(|old| LogClaim { term: 8, ..old });
+    assert!(third.take(5).unwrap_err().to_string().contains("in term"));
+}
+
+/// An empty log is not worth the place of one with messages.
+#[test]
+fn an_empty_log_does_not_replace_what_was_put_aside() {
+    let (world, dirs) = (World::default(), dirs::<2>());
+    let [first, next] = [0, 1].map(|n| world.broker(&dirs[n]));
+    first.take(1).unwrap();
+    first.write(&world, 1_000, 500, 70);
+    for term in [2, 4] {
+        next.take(term).unwrap();
+        first.take(term + 1).unwrap();
+    }
+    let former = dirs[0].path().join(FORMER).join(folder(&topic()));
+    assert_eq!(on_disk(&former).unwrap().map(|log| log.end), Some(1_000));
 }
 
 /// Its disk is far before its archive, as it never waited for that.
