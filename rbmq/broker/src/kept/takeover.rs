@@ -80,6 +80,8 @@ pub(crate) struct Wanted {
     pub(crate) topic: TopicName,
     /// The term in which this broker has it.
     pub(crate) term: u64,
+    /// The archive does not take what the disk has: it goes on behind that.
+    pub(crate) is_refused: bool,
 }
 
 /// The map, the archive and the disk of a broker that takes topics.
@@ -163,7 +165,9 @@ impl Taker<'_> {
         let term = wanted.term;
         // Nobody else has gone on since.
         let is_current = |local: &OnDisk| {
-            kept_end <= local.end && known.is_none_or(|known| (known.begin..known.limit).contains(&local.end))
+            !wanted.is_refused
+                && kept_end <= local.end
+                && known.is_none_or(|known| (known.begin..known.limit).contains(&local.end))
         };
         let mut claim = LogClaim { epoch, begin: 0, limit: 0, term, mark: self.new.0 as u64, revision: 0 };
         if let Some(local) = local.filter(is_current) {
@@ -175,7 +179,8 @@ impl Taker<'_> {
             self.claim(topic, known, claim)?;
             return Ok(Taken { epoch, archived: kept_end, limit: claim.limit });
         }
-        let is_staged = place(&mut claim, known, staged, is_new, kept_end)?;
+        let seen = kept_end.max(local.map_or(0, |local| local.end));
+        let is_staged = place(&mut claim, known, staged, is_new, seen)?;
         let going = Going { wanted, log: &*log, kept_end, note: Note { term, ..note }, claim };
         self.go_on(&going, known, &folders, is_staged)?;
         Ok(Taken { epoch, archived: log.kept().end.max(claim.begin), limit: claim.limit })
@@ -319,30 +324,31 @@ impl Taker<'_> {
     }
 }
 
-/// Sets where a broker goes on whose disk is not where the log is, and what it may write. Returns whether its folder is made and claimed.
+/// Sets where a broker goes on whose disk is not where the log is, and what it may write. `seen`: the end of the archive, or of the own disk.
+/// Returns whether its folder is made and claimed.
 fn place(
     claim: &mut LogClaim,
     known: Option<LogClaim>,
     staged: Option<Staged>,
     is_new: bool,
-    kept_end: Position,
+    seen: Position,
 ) -> Result<bool, ArchiveError> {
     let is_own = |known: &LogClaim| {
         staged.is_some_and(|Staged { log, mark }| {
             mark == known.mark && log.first == known.begin && log.end == log.first
         })
     };
-    if let Some(known) = known.filter(|known| is_own(known) && kept_end <= known.begin) {
+    if let Some(known) = known.filter(|known| is_own(known) && seen <= known.begin) {
         // This broker has stopped before it was done.
         (claim.begin, claim.limit, claim.mark) = (known.begin, known.limit, known.mark);
         return Ok(true);
     }
     claim.begin = match known {
-        // The archive ends before the limit until the next claim is made: one that does not is newer than the map.
-        Some(known) if kept_end < known.limit => known.limit,
+        // Archive and disk end before the limit until the next claim is made: one that does not is newer than the map.
+        Some(known) if seen < known.limit => known.limit,
         // Nobody has written yet, or nobody knows how far the disk was before the archive.
-        None if is_new && kept_end == 0 => 0,
-        _ => limit_behind(kept_end)?,
+        None if is_new && seen == 0 => 0,
+        _ => limit_behind(seen)?,
     };
     claim.limit = limit_behind(claim.begin)?;
     Ok(false)
@@ -443,4 +449,4 @@ fn on_disk(path: &Path) -> Result<Option<OnDisk>, ArchiveError> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -84,6 +84,8 @@ struct Trouble {
     /// How often, one after the other.
     times: u32,
     last: Instant,
+    /// It was to go on behind what the archive does not take.
+    is_refused: bool,
 }
 
 impl State {
@@ -97,14 +99,28 @@ impl State {
     }
 
     /// A topic is wanted in a term. That of an earlier term is over.
-    fn want(&mut self, at: Instant, topic: &TopicName, term: u64) {
-        let is_known = self.wanted.get(topic).is_some_and(|(wanted, _)| *wanted == term);
+    fn want(&mut self, at: Instant, wanted: Wanted) {
+        let Wanted { topic, term, .. } = &wanted;
+        let is_known = self.wanted.get(topic).is_some_and(|(wanted, _)| wanted == term);
         if is_known || self.wanted.len() >= MAX_WANTED {
             return;
         }
         self.queue.retain(|(_, queued)| queued.topic != *topic);
-        self.wanted.insert(topic.clone(), (term, String::new()));
-        self.queue.push_back((at, Wanted { topic: topic.clone(), term }));
+        self.wanted.insert(topic.clone(), (*term, String::new()));
+        self.queue.push_back((at, wanted));
+    }
+
+    /// A topic was opened or refused, or is not here any more.
+    fn forget(&mut self, wanted: &Wanted) {
+        if self.wanted.get(&wanted.topic).is_some_and(|(term, _)| *term == wanted.term) {
+            self.wanted.remove(&wanted.topic);
+        }
+    }
+
+    /// An archive does not take the log of a topic. Whether it is to go on behind that: once, since the archive may take nothing of it.
+    fn goes_behind(&mut self, topic: &TopicName) -> bool {
+        let trouble = self.troubles.get_mut(topic);
+        trouble.is_some_and(|trouble| !std::mem::replace(&mut trouble.is_refused, true))
     }
 
     /// A topic was not to be had. Returns how long to wait, at most so long.
@@ -115,9 +131,14 @@ impl State {
         if self.troubles.len() >= MAX_WANTED && !self.troubles.contains_key(topic) {
             return longest;
         }
-        let trouble = self.troubles.entry(topic.clone()).or_insert(Trouble { term, times: 0, last: now });
+        let trouble = self.troubles.entry(topic.clone()).or_insert(Trouble {
+            term,
+            times: 0,
+            last: now,
+            is_refused: false,
+        });
         if trouble.term != term || now >= trouble.last + MEMORY {
-            (trouble.term, trouble.times) = (term, 0);
+            *trouble = Trouble { term, times: 0, last: now, is_refused: false };
         }
         (trouble.times, trouble.last) = (trouble.times.saturating_add(1), now);
         (RETRY * 2_u32.pow((trouble.times - 1).min(16))).min(longest)
@@ -142,19 +163,24 @@ impl TakeOvers {
 
     /// This broker has a topic, in this term, and wants its log.
     pub(crate) fn want(&self, topic: &TopicName, term: u64) {
-        self.want_at(Instant::now(), topic, term);
-    }
-
-    /// The same, after a while that gets longer: its folder could not be used, or its archive does not take the log.
-    pub(crate) fn want_later(&self, topic: &TopicName, term: u64) {
-        let now = Instant::now();
-        let pause = self.desk.state.lock().pause(topic, term, now, LONGEST_PAUSES[1]);
-        self.want_at(now + pause, topic, term);
-    }
-
-    fn want_at(&self, at: Instant, topic: &TopicName, term: u64) {
-        self.desk.state.lock().want(at, topic, term);
+        let wanted = Wanted { topic: topic.clone(), term, is_refused: false };
+        self.desk.state.lock().want(Instant::now(), wanted);
         self.desk.changed.notify_all();
+    }
+
+    /// The same, after a while that gets longer: its folder could not be used, or its archive does not take the log (`is_refused`).
+    pub(crate) fn want_later(&self, topic: &TopicName, term: u64, is_refused: bool) {
+        let (mut state, now) = (self.desk.state.lock(), Instant::now());
+        let pause = state.pause(topic, term, now, LONGEST_PAUSES[1]);
+        let is_refused = is_refused && state.goes_behind(topic);
+        state.want(now + pause, Wanted { topic: topic.clone(), term, is_refused });
+        drop(state);
+        self.desk.changed.notify_all();
+    }
+
+    /// The broker's thread has done with a topic that was taken: until then it is wanted no second time.
+    pub(crate) fn forget(&self, wanted: &Wanted) {
+        self.desk.state.lock().forget(wanted);
     }
 }
 
@@ -173,12 +199,9 @@ impl Desk {
             self.state.lock().busy.remove(&wanted.topic);
             self.changed.notify_all();
             match taken {
-                Ok(taken) => {
-                    self.forget(&wanted);
-                    (self.hooks.taken)(wanted, taken);
-                }
+                Ok(taken) => (self.hooks.taken)(wanted, taken),
                 Err(error) if is_owner() => self.failed(wanted, &error),
-                Err(_) => self.forget(&wanted),
+                Err(_) => self.state.lock().forget(&wanted),
             }
         }
     }
@@ -194,13 +217,6 @@ impl Desk {
             self.changed.wait_for(&mut state, RETRY);
         }
         None
-    }
-
-    fn forget(&self, wanted: &Wanted) {
-        let mut state = self.state.lock();
-        if state.wanted.get(&wanted.topic).is_some_and(|(term, _)| *term == wanted.term) {
-            state.wanted.remove(&wanted.topic);
-        }
     }
 
     fn failed(&self, wanted: Wanted, error: &ArchiveError) {
@@ -234,23 +250,69 @@ impl Drop for TakeOvers {
 
 #[cfg(test)]
 mod tests {
+    use super::super::takeover::tests::World;
     use super::*;
+
+    fn wanted(topic: &TopicName, term: u64) -> Wanted {
+        Wanted { topic: topic.clone(), term, is_refused: false }
+    }
+
+    /// The broker's thread asks for a topic again while it has not heard that the topic was taken.
+    #[test]
+    fn a_topic_that_was_taken_is_taken_once_until_it_is_open() {
+        let (dir, topic) = (tempfile::tempdir().unwrap(), "k/a".parse::<TopicName>().unwrap());
+        let world = Arc::<World>::default();
+        let place =
+            TakeOverPlace { map: world.clone(), archive: world, cluster: "c".into(), dir: dir.path().into() };
+        let (send, taken) = std::sync::mpsc::sync_channel(9);
+        let hooks = TakeOverHooks {
+            term: Box::new(|_| Some(1)),
+            why_no_room: Box::new(|| None),
+            taken: Box::new(move |wanted, _| send.send(wanted).unwrap()),
+        };
+        let takeovers = TakeOvers::start(place, hooks).unwrap();
+        takeovers.want(&topic, 1);
+        let first = taken.recv().unwrap();
+        takeovers.want(&topic, 1);
+        let other = "k/b".parse::<TopicName>().unwrap();
+        takeovers.want(&other, 1);
+        assert_eq!(taken.recv().unwrap().topic, other);
+        assert_eq!(takeovers.desk.state.lock().queue.len(), 0);
+        takeovers.forget(&first);
+        takeovers.want(&topic, 1);
+        assert_eq!(taken.recv().unwrap(), first);
+        takeovers.forget(&first);
+        assert_eq!(takeovers.desk.state.lock().wanted.len(), 1);
+        drop(takeovers);
+        assert!(taken.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_log_that_is_refused_goes_behind_once_in_a_term() {
+        let (mut state, now) = (State::default(), Instant::now());
+        let topic: TopicName = "k/a".parse().unwrap();
+        let mut goes_behind = |term| {
+            state.pause(&topic, term, now, RETRY);
+            state.goes_behind(&topic)
+        };
+        assert_eq!([1, 1, 1, 2, 2].map(&mut goes_behind), [true, false, false, true, false]);
+    }
 
     #[test]
     fn a_topic_is_taken_by_one_thread_at_a_time() {
         let (mut state, now) = (State::default(), Instant::now());
         let [topic, other] = ["k/a", "k/b"].map(|name| name.parse::<TopicName>().unwrap());
-        state.want(now, &topic, 1);
-        assert_eq!(state.due(now), Some(Wanted { topic: topic.clone(), term: 1 }));
-        state.want(now, &topic, 1);
-        state.want(now, &topic, 2);
-        state.want(now, &topic, 3);
-        state.want(now, &other, 1);
+        state.want(now, wanted(&topic, 1));
+        assert_eq!(state.due(now), Some(wanted(&topic, 1)));
+        for term in [1, 2, 3] {
+            state.want(now, wanted(&topic, term));
+        }
+        state.want(now, wanted(&other, 1));
         assert_eq!(state.due(now).unwrap().topic, other);
         assert_eq!(state.due(now), None, "it would move the same folders");
         state.busy.remove(&topic);
-        assert_eq!(state.due(now), Some(Wanted { topic: topic.clone(), term: 3 }), "the last term");
-        state.want(now + RETRY, &topic, 4);
+        assert_eq!(state.due(now), Some(wanted(&topic, 3)), "the last term");
+        state.want(now + RETRY, wanted(&topic, 4));
         state.busy.clear();
         assert_eq!(state.due(now), None);
         assert_eq!(state.due(now + RETRY).unwrap().term, 4);

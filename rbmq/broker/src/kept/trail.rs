@@ -23,6 +23,14 @@ use super::places::{Entry, Journaled, Place};
 /// The most publishers that may begin before their bytes are in the archive.
 const MAX_BEGUN: usize = 10_000;
 
+/// The most publishers of a note, of which a quarter more may stay: each object has them, of 72 bytes each.
+const MAX_NOTED: usize = 2_900;
+
+/// The longest note that this broker writes.
+const MAX_NOTE_BYTES: usize = 256 << 10;
+
+const _: () = assert!((MAX_NOTED + MAX_NOTED / 4) * 72 + 100 <= MAX_NOTE_BYTES);
+
 /// What is kept with a batch of the archive.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Note {
@@ -124,6 +132,7 @@ impl Trail {
         let mut journaled = Journaled::default();
         let Note { next_number, places, .. } = note;
         journaled.add(Entry::Snapshot { at, next_number, boot: 0, clean: true, places });
+        let most = most.min(MAX_NOTED);
         Self { term, begun, most, known: Known { at, journaled }, next: None }
     }
 
@@ -244,6 +253,22 @@ mod tests {
         }
         let other = Entry::Begins { at: 1, place: place(1, 1) }.encode();
         assert!(Note::decode(&[&[0; 16][..], &other].concat()).is_err());
+    }
+
+    /// Each object has a note, also one of a few bytes.
+    #[test]
+    fn a_note_of_very_many_publishers_has_those_that_wrote_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = Log::open(dir.path(), Options::default().sync(SyncPolicy::Never)).unwrap();
+        log.append(&[&run_header(9, 1).unwrap()[..], &[0]].concat()).unwrap();
+        let many = 200_000;
+        let places = (0..many).map(|number| place(number, 5)).collect();
+        let note = Note { next_number: many, places, ..Note::default() };
+        let mut trail = Trail::new(1, Begun::default(), 0, note, many as usize);
+        let note = trail.note(0, log.end(), 0, &mut log.reader()).unwrap();
+        assert!(note.len() <= MAX_NOTE_BYTES, "{}", note.len());
+        let note = Note::decode(&note).unwrap();
+        assert!(note.next_number == many && note.places.contains(&place(9, 6)));
     }
 
     /// A disk, and how far each publisher was at each end of it.

@@ -92,7 +92,7 @@ impl MergedTopics {
                 && matches!(tables.owner(&topic), Owner::Here { term: now } if now == term)
             {
                 // Not at once, and for ever: the archive may never take it.
-                sharing.takeovers.want_later(&topic, term);
+                sharing.takeovers.want_later(&topic, term, true);
             }
             fx.push(Effect::Leave(out_bid));
         }
@@ -128,7 +128,8 @@ impl MergedTopics {
 
     /// The log of a topic is here.
     pub(crate) fn on_taken(&mut self, tables: &mut Tables, wanted: &Wanted, taken: Taken, fx: &mut Effects) {
-        let Wanted { topic, term } = wanted;
+        let Wanted { topic, term, .. } = wanted;
+        self.sharing.iter().for_each(|sharing| sharing.takeovers.forget(wanted));
         let is_owner = matches!(tables.owner(topic), Owner::Here { term: now } if now == *term);
         let Some(sharing) = self.sharing.as_mut().filter(|_| is_owner && self.members.find(topic).is_none())
         else {
@@ -140,7 +141,7 @@ impl MergedTopics {
         let Err(Refused { reason, .. }) = opened else { return drop(sharing.failures.remove(topic)) };
         // Its folder may be in use still.
         sharing.terms.remove(topic);
-        sharing.takeovers.want_later(topic, *term);
+        sharing.takeovers.want_later(topic, *term, false);
         if sharing.failures.get(topic) != Some(&reason) {
             warn!("topic '{topic}' is not available: {reason}");
             sharing.failures.insert(topic.clone(), reason);

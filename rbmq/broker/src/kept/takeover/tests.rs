@@ -17,7 +17,7 @@ use super::*;
 
 /// The map and the archive of some brokers.
 #[derive(Default)]
-struct World {
+pub(in super::super) struct World {
     claim: Mutex<Option<LogClaim>>,
     names: Mutex<HashMap<TopicName, Epoch>>,
     logs: Mutex<HashMap<Epoch, Arc<Kept>>>,
@@ -110,6 +110,7 @@ struct Broker<'a> {
     dir: &'a Path,
     stops_at: Option<&'static str>,
     has_room: bool,
+    is_refused: bool,
     steps: RefCell<Vec<&'static str>>,
 }
 
@@ -132,7 +133,7 @@ impl Broker<'_> {
             why_no_room: &|| (!self.has_room).then(|| "no room".into()),
             step: &step,
         };
-        taker.take(&Wanted { topic: topic(), term }, &|| is_owner)
+        taker.take(&Wanted { topic: topic(), term, is_refused: self.is_refused }, &|| is_owner)
     }
 
     fn path(&self) -> PathBuf {
@@ -168,7 +169,8 @@ impl Broker<'_> {
 
 impl World {
     fn broker<'a>(&'a self, dir: &'a tempfile::TempDir) -> Broker<'a> {
-        Broker { world: self, dir: dir.path(), stops_at: None, has_room: true, steps: RefCell::default() }
+        let (stops_at, has_room, is_refused, steps) = (None, true, false, RefCell::default());
+        Broker { world: self, dir: dir.path(), stops_at, has_room, is_refused, steps }
     }
 
     /// The log that the map names.
@@ -233,7 +235,8 @@ fn whoever_stops_at_a_step_goes_on_there() {
     steps.extend(other.steps.take());
     all.take(3).unwrap();
     steps.extend(all.steps.take());
-    for step in ["named", "staged", "claimed", "fenced", "aside", "moved"] {
+    let inside = ["log made", "publishers made", "mark made"];
+    for step in ["named", "staged", "claimed", "fenced", "aside", "moved"].into_iter().chain(inside) {
         assert!(steps.contains(&step), "{steps:?}");
         for is_new in [true, false] {
             stop_at(step, is_new);
@@ -402,6 +405,26 @@ fn a_map_that_is_older_than_the_archive_keeps_nobody_from_it() {
     // A broker that has not heard of the owner in a later term waits for the map.
     *world.claim.lock() = old.map(|old| LogClaim { term: 8, ..old });
     assert!(third.take(5).unwrap_err().to_string().contains("in term"));
+}
+
+/// The archive does not take what this disk has, and claim and disk agree: the log goes on behind it.
+#[test]
+fn a_log_that_the_archive_has_refused_goes_on_behind_itself() {
+    let (world, dir) = (World::default(), tempfile::tempdir().unwrap());
+    let first = world.broker(&dir);
+    first.take(1).unwrap();
+    first.write(&world, 500, 400, 70);
+    let refused = Broker { is_refused: true, ..world.broker(&dir) };
+    for step in ["staged", "claimed", "fenced"] {
+        Broker { stops_at: Some(step), is_refused: true, ..world.broker(&dir) }.take(1).unwrap_err();
+    }
+    assert_eq!(refused.take(1), Ok(Taken { epoch: Epoch(1), archived: CLAIMED, limit: 2 * CLAIMED }));
+    assert_eq!(first.opened(), (Epoch(1), CLAIMED, vec![(3, 70)]));
+    assert_eq!(first.take(1).unwrap().limit, 2 * CLAIMED, "and stays there");
+    // Also where the map has lost the claim, and the disk is far before the archive.
+    first.write(&world, 3 * CLAIMED, CLAIMED, 70);
+    *world.claim.lock() = None;
+    assert_eq!((refused.take(1).unwrap().limit, first.opened().1), (5 * CLAIMED, 4 * CLAIMED));
 }
 
 /// An empty log is not worth the place of one with messages.
