@@ -204,6 +204,7 @@ impl Watch {
         };
         let limits = GroupLimits {
             max_groups: settings.max_groups,
+            max_pending_bytes: usize::try_from(settings.max_group_pending_bytes).unwrap_or(usize::MAX),
             max_workers: settings.max_group_workers,
             max_ring_bytes: settings.max_group_ring_bytes,
             of_one,

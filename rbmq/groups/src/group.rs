@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use crate::pending::{Entry, NONE, Pending, Place, Stage};
+use crate::pending::{ENTRY_BYTES, Entry, NONE, Pending, Place, Stage};
 use crate::state::{Changes, MAX_PENDING, Saved, SavedEntry, Settings};
 use crate::worker::{Attempt, NOBODY, Worker};
 
@@ -11,6 +11,9 @@ const DEAD_RETRY_MS: u64 = 1000;
 
 /// A call looks at about so many messages whose time is over.
 const EXPIRED_AT_ONCE: usize = 4096;
+
+/// So many messages are pending in a group at most while all groups together have no memory left.
+pub const TIGHT_PENDING: usize = 1024;
 
 /// The longest time that a worker can ask for at once, and the longest delay of a message that was given back: 12 hours.
 const LONGEST_MS: u32 = 12 * 3_600_000;
@@ -111,6 +114,7 @@ pub struct Group {
     settings: Settings,
     generation: u64,
     limits: Limits,
+    is_tight: bool,
     pending: Pending,
     /// Everything below was read.
     next: u64,
@@ -135,6 +139,7 @@ impl Group {
             settings,
             generation,
             limits,
+            is_tight: false,
             pending: Pending::default(),
             next,
             keys: HashMap::new(),
@@ -212,6 +217,22 @@ impl Group {
         self.pending.memory()
     }
 
+    /// The most memory that the group uses, in bytes: for messages that are pending, for those that are known before they are read, and for keys.
+    pub fn cost(&self) -> usize {
+        let entries = self.pending.len() + self.done_ahead.len() + self.failed_ahead.len() + self.keys.len();
+        entries * ENTRY_BYTES
+    }
+
+    /// Whether all groups together have no memory left: then this one reads no more than a little, [`TIGHT_PENDING`], so that every group goes on.
+    pub fn tighten(&mut self, is_tight: bool) {
+        self.is_tight = is_tight;
+    }
+
+    fn max_pending(&self) -> usize {
+        let max = self.limits.max_pending;
+        if self.is_tight { max.min(TIGHT_PENDING) } else { max }
+    }
+
     /// A worker comes, which may have `credit` messages at a time, within the limit. False: the group has as many as it may.
     pub fn join(&mut self, worker: u32, credit: u32) -> bool {
         let is_full = self.workers.len() >= self.limits.max_workers;
@@ -259,14 +280,14 @@ impl Group {
     /// Whether more is to be read: a worker has room, no message is ready, and the limits allow it.
     pub fn wants(&self) -> bool {
         self.pending.ready() == 0
-            && self.pending.len() < self.limits.max_pending
+            && self.pending.len() < self.max_pending()
             && self.keys.len() < self.limits.max_keys
             && self.turn.iter().any(|worker| self.workers.get(worker).is_some_and(Worker::has_room))
     }
 
     /// Whether the pending set is full, so that nothing more is read.
     pub fn is_full(&self) -> bool {
-        self.pending.len() >= self.limits.max_pending || self.keys.len() >= self.limits.max_keys
+        self.pending.len() >= self.max_pending() || self.keys.len() >= self.limits.max_keys
     }
 
     /// A message of the log, at `next` or behind it. `end`: what was read with it.
@@ -382,7 +403,7 @@ impl Group {
         if position < self.next || self.done_ahead.contains(&position) {
             return Answered::Late;
         }
-        if position >= end || self.done_ahead.len() >= self.limits.max_pending {
+        if position >= end || self.done_ahead.len() >= self.max_pending() {
             return Answered::Refused;
         }
         self.done_ahead.insert(position);
@@ -482,6 +503,11 @@ impl Group {
             }
             _ => {}
         }
+    }
+
+    /// Whether messages wait for the dead-letter topic.
+    pub fn has_dead(&self) -> bool {
+        !self.dying.is_empty()
     }
 
     /// The next message for the dead-letter topic. [`Group::buried`] or [`Group::not_buried`] says what came of it.

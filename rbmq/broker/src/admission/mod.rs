@@ -175,6 +175,16 @@ impl Admission {
         self.charge(conn, &[(Resource::Topics, 1), (Resource::RingBytes, ring_bytes)])
     }
 
+    /// Charges a new group of workers, which counts as a topic of whoever makes it.
+    pub(super) fn charge_group(&self, conn: u64) -> Result<Charge, Exceeded> {
+        self.charge(conn, &[(Resource::Topics, 1)])
+    }
+
+    /// Charges the ring of a worker.
+    pub(super) fn charge_worker(&self, conn: u64, ring_bytes: u64) -> Result<Charge, Exceeded> {
+        self.charge(conn, &[(Resource::RingBytes, ring_bytes)])
+    }
+
     /// Whether a quota counts the rings of a client.
     pub(super) fn counts_rings(&self, conn: u64) -> bool {
         let state = self.lock();

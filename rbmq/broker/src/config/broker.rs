@@ -106,6 +106,9 @@ section! {
         /// Largest number of messages of a group that were read and are not done. Default 1,000,000, at least 1. Each costs at most 64
         /// bytes. Too small: workers wait where messages stay undone for long, or wait for others of their key.
         max_group_pending: usize = 1_000_000, range [1 to 10_000_000];
+        /// Memory of the messages of all groups that were read and are not done, in bytes. Default 256 MiB, at least 1 MiB: 64 bytes for each,
+        /// and for each key. Beyond it a group reads further only while it has less than 1,024. Too small: workers wait for others.
+        max_group_pending_bytes: u64 = 256 << 20, "bytes", range [at least 1_048_576];
         /// Largest number of workers of all groups. Default 1,024, at least 1. Each costs a ring, and about 30 bytes for each message that
         /// it has.
         max_group_workers: usize = 1024, range [at least 1];

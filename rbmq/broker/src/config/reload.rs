@@ -180,6 +180,7 @@ mod tests {
                 "broker.keep_sync_ms",
                 "broker.max_groups",
                 "broker.max_group_pending",
+                "broker.max_group_pending_bytes",
                 "broker.max_group_workers",
                 "broker.max_group_ring_bytes",
                 "broker.max_group_credit",

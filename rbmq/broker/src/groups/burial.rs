@@ -13,6 +13,12 @@ use super::super::kept::Ear;
 use super::super::merge::{LocalAsk, LocalPublisher, NotTaken};
 use super::shared::Around;
 
+/// A topic that is not there is looked for again after this time, in milliseconds.
+const RETRY_MS: u64 = 1000;
+
+/// The answer of the broker's thread is looked for after this time, in milliseconds.
+const ANSWER_MS: u64 = 20;
+
 /// Publishes into the dead-letter topic of a group. The topic has been made by somebody who publishes it.
 #[derive(Default)]
 pub(super) struct Burial {
@@ -21,6 +27,8 @@ pub(super) struct Burial {
     asked: Option<Receiver<Option<LocalPublisher>>>,
     /// Messages that were published and are not stored, and where they end in the log of the publisher.
     published: VecDeque<(Position, Position)>,
+    /// Nothing is asked before this time.
+    retry: u64,
     /// The log says what it does not take once.
     has_warned: bool,
 }
@@ -38,8 +46,7 @@ pub(super) enum Sent {
 
 impl Burial {
     /// Publishes a message.
-    pub(super) fn publish(&mut self, letter: &Letter<'_>, topic: &TopicName, around: &Around<'_>) -> Sent {
-        self.open(topic, around);
+    pub(super) fn publish(&mut self, letter: &Letter<'_>, topic: &TopicName) -> Sent {
         let Some(publisher) = &mut self.publisher else { return Sent::Later };
         let mut batch = letter.encode();
         let mut taken = publisher.publish(&mut batch);
@@ -64,12 +71,31 @@ impl Burial {
         }
     }
 
-    /// Asks for a publisher, if there is none, and takes the answer. It does not wait: the broker's thread may wait for this one.
-    fn open(&mut self, topic: &TopicName, around: &Around<'_>) {
+    /// Whether letters can be published. It asks for a publisher, if there is none, and takes the answer; both have their time, however many
+    /// letters wait. It does not wait: the broker's thread may wait for this one.
+    pub(super) fn is_open(&mut self, topic: &TopicName, around: &Around<'_>) -> bool {
         if self.publisher.is_some() {
-            return;
+            return true;
         }
+        if self.retry <= around.now {
+            self.retry = around.now + ANSWER_MS;
+            self.open(topic, around);
+        }
+        self.publisher.is_some()
+    }
+
+    /// When it asks next, if it has no publisher.
+    pub(super) fn asks_at(&self) -> Option<u64> {
+        self.publisher.is_none().then_some(self.retry)
+    }
+
+    fn open(&mut self, topic: &TopicName, around: &Around<'_>) {
         let Some(asked) = &self.asked else {
+            // Nobody would say that a letter is stored.
+            if around.logs.of(topic).is_none() {
+                self.retry = around.now + RETRY_MS;
+                return self.warn(topic, "it has no log on the disk of this broker");
+            }
             let wake = around.wake.clone();
             let (ask, answer) = LocalAsk::new(topic.clone(), move || wake());
             around.events.event(Event::Local(Box::new(ask)));
@@ -84,6 +110,7 @@ impl Burial {
             Err(TryRecvError::Empty) => {}
             Ok(None) | Err(TryRecvError::Disconnected) => {
                 self.asked = None;
+                self.retry = around.now + RETRY_MS;
                 self.warn(topic, "it is not open");
             }
         }

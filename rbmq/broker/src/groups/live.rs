@@ -32,6 +32,9 @@ const DELIVERY_BYTES: usize = 64 << 10;
 /// How long the disk is left alone after it failed, in milliseconds.
 const RETRY_MS: u64 = 500;
 
+/// A group that has read nothing for this time lets go of what it reads, in milliseconds.
+const REST_MS: u64 = 5000;
+
 /// A message that is larger than the rings of the workers is tried again after this time, in milliseconds.
 const TOO_LARGE_MS: u32 = 60_000;
 
@@ -85,6 +88,9 @@ pub(super) struct Live {
     reader: Reader,
     epoch: u128,
     messages: Option<Messages>,
+    /// The reader may have a file, or `messages` a delivery; and when something was read last.
+    is_reading: bool,
+    read_at: u64,
     workers: HashMap<Bid, Worker>,
     burial: Burial,
     /// Workers that have ended in this turn.
@@ -149,6 +155,8 @@ impl Live {
             reader,
             epoch,
             messages: None,
+            is_reading: false,
+            read_at: 0,
             workers: HashMap::new(),
             burial: Burial::default(),
             ended: Vec::new(),
@@ -269,11 +277,34 @@ impl Live {
         }
         self.deliver_all(now);
         is_more |= self.bury(around) || self.group.has_changes();
+        self.rest(now);
         match self.failing {
             Some(until) => Turn::At(until),
             None if is_more => Turn::More,
-            None => self.group.next_due().map_or(Turn::Idle, Turn::At),
+            None => {
+                let asks = self.burial.asks_at().filter(|_| self.group.has_dead());
+                self.group.next_due().into_iter().chain(asks).min().map_or(Turn::Idle, Turn::At)
+            }
         }
+    }
+
+    /// A group that reads nothing holds no delivery in memory, and no file of the log, whose room on the disk is free after its removal.
+    fn rest(&mut self, now: u64) {
+        let reads = !self.workers.is_empty() || self.group.has_dead();
+        if self.is_reading && (!reads || self.read_at + REST_MS < now) {
+            (self.messages, self.is_reading) = (None, false);
+            self.reader = self.reader.clone();
+        }
+    }
+
+    /// The most memory of what is pending.
+    pub(super) fn cost(&self) -> usize {
+        self.group.cost()
+    }
+
+    /// Whether all groups together have no memory left.
+    pub(super) fn tighten(&mut self, is_tight: bool) {
+        self.group.tighten(is_tight);
     }
 
     /// Returns whether there may be more.
@@ -302,6 +333,7 @@ impl Live {
                 }
                 continue;
             };
+            (self.is_reading, self.read_at) = (true, now);
             let record = match self.messages.as_ref().and_then(|it| it.record(handout.position, handout.len))
             {
                 Some(record) => Some(record),
@@ -336,7 +368,7 @@ impl Live {
         if next >= self.reader.end() {
             return Ok(false);
         }
-        self.messages = None;
+        (self.messages, self.is_reading) = (None, true);
         match reading::read(&mut self.reader, next)? {
             Next::Messages(messages) => self.messages = Some(messages),
             Next::Gap(to) => {
@@ -414,13 +446,18 @@ impl Live {
             Ok(topic) => topic,
             Err(_) => return false,
         };
+        // Nothing is read before it can be published.
+        if !self.group.has_dead() || !self.burial.is_open(&topic, around) {
+            return false;
+        }
+        self.is_reading = true;
         for _ in 0..TURN_LETTERS {
             let Some(dead) = self.group.next_dead() else { return false };
             let record = reading::record(&mut self.reader, dead.position, dead.len);
             let sent = match &record {
                 Ok(Some(record)) => {
                     let letter = Letter { dead, record, topic: &self.topic, group: self.name.as_str() };
-                    self.burial.publish(&letter, &topic, around)
+                    self.burial.publish(&letter, &topic)
                 }
                 Ok(None) => {
                     self.group.lost(dead.position);

@@ -1,12 +1,13 @@
 //! The thread of the groups.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use access::Charge;
 use rbmq_groups::{JournalError, Settings, folder};
 use rbmq_wire::{
     GROUP_HEADER_BYTES, GroupAction, GroupJoin, GroupMessage, GroupName, GroupStats, MAX_GROUP_ROWS,
@@ -41,6 +42,8 @@ struct Service<'a> {
     wake: Wake,
     groups: BTreeMap<Key, Live>,
     places: Places,
+    /// What the groups cost those who have made them.
+    charges: HashMap<Key, Charge>,
     /// Groups with something to do.
     busy: HashSet<Key>,
     begun: Instant,
@@ -58,7 +61,9 @@ pub(super) fn run(shared: &Arc<Shared>, parts: Parts) {
     let woken = wake.clone();
     let ear = parts.logs.news().listen(move || woken());
     let (groups, places, busy) = (BTreeMap::new(), Places::default(), HashSet::new());
-    let mut service = Service { shared, parts, ear, wake, groups, places, busy, begun: Instant::now() };
+    let charges = HashMap::new();
+    let mut service =
+        Service { shared, parts, ear, wake, groups, places, charges, busy, begun: Instant::now() };
     service.open_all();
     let mut next = None;
     loop {
@@ -182,10 +187,15 @@ impl Service<'_> {
             self.groups.iter().filter(|(_, live)| live.is_over()).map(|(key, _)| key.clone()).collect();
         ended.iter().for_each(|key| self.close(key, "the log of the topic goes no further here"));
         let (mut next, mut gone): (Option<u64>, Vec<Bid>) = (None, Vec::new());
-        let around = Around { events: &self.parts.events, ear: &self.ear, wake: &self.wake, now };
+        let Parts { events, logs, .. } = &self.parts;
+        let around = Around { events, ear: &self.ear, logs, wake: &self.wake, now };
+        let mut used: usize = self.groups.values().map(Live::cost).sum();
         for (key, live) in &mut self.groups {
             let is_due = live.is_due(now);
+            let before = live.cost();
+            live.tighten(used >= self.parts.limits.max_pending_bytes);
             let turn = live.turn(&around);
+            used = used - before + live.cost();
             gone.append(&mut live.take_ended());
             if self.busy.remove(key) || is_due {
                 self.shared.rows.lock().insert(key.clone(), live.stats());
@@ -206,6 +216,7 @@ impl Service<'_> {
         if let Some(mut live) = self.dismiss(key, true, reason, now) {
             live.close(&self.ear, now);
         }
+        self.charges.remove(key);
     }
 
     /// Takes a group away, whose workers are told why.
@@ -303,12 +314,19 @@ impl Service<'_> {
         let max_delivery = info.max_delivery_bytes + GROUP_HEADER_BYTES as u64;
         let ring_bytes = max_delivery.saturating_mul(2).max(MIN_RING_BYTES);
         self.has_room(ring_bytes).map_err(|reason| (true, reason))?;
+        let key = (topic.to_string(), group.to_string());
+        let admission = &self.parts.admission;
+        let is_new = !self.groups.contains_key(&key);
+        let of_group = is_new.then(|| admission.charge_group(conn.id())).transpose().map_err(later)?;
+        let charge = admission.charge_worker(conn.id(), ring_bytes).map_err(later)?;
         let writer = self.buffer(*bid, max_delivery, ring_bytes).map_err(|reason| (true, reason))?;
         if let Err(refused) = self.open(topic, group, Some(new)) {
             let _ = self.shared.out.destroy_buffer(*bid);
             return Err(refused);
         }
-        let key = (topic.to_string(), group.to_string());
+        if let Some(of_group) = of_group {
+            self.charges.insert(key.clone(), of_group);
+        }
         let Some(group_at_work) = self.groups.get_mut(&key) else { return Ok(()) };
         let (ack_ms, generation) = (group_at_work.ack_ms(), group_at_work.generation());
         let comes = Comes { conn, topic: live, writer, max_delivery, credit: join.credit };
@@ -318,7 +336,7 @@ impl Service<'_> {
             return Err((true, format!("group '{group}' has as many workers as it may have")));
         }
         self.busy.insert(key.clone());
-        self.places.insert(*bid, Place { key, conn: conn.id(), ring_bytes });
+        self.places.insert(*bid, Place { key, conn: conn.id(), ring_bytes, _charge: charge });
         answer(
             conn,
             &GroupMessage::Joined { bid: *bid, generation, max_delivery_bytes: max_delivery, ack_ms },
@@ -404,6 +422,7 @@ impl Service<'_> {
     fn delete(&mut self, key: &Key) -> Result<(), JournalError> {
         let Some(live) = self.dismiss(key, false, "the group was deleted", self.now()) else { return Ok(()) };
         let (dir, _) = live.abandon(&self.ear);
+        self.charges.remove(key);
         folder::remove(&dir)
     }
 

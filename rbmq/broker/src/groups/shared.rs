@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
+use access::Charge;
 use locks::{Condvar, Mutex};
 use rbmq_groups::Limits;
 use rbmq_wire::{GroupAction, GroupJoin, GroupMessage, GroupName, GroupStats, TopicName};
@@ -71,6 +72,8 @@ pub(in super::super) struct Parts {
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct GroupLimits {
     pub(in super::super) max_groups: usize,
+    /// Memory of what is pending in all groups.
+    pub(in super::super) max_pending_bytes: usize,
     /// Workers of all groups.
     pub(in super::super) max_workers: usize,
     /// Bytes of their rings.
@@ -153,6 +156,8 @@ pub(super) struct Place {
     pub(super) key: Key,
     pub(super) conn: u64,
     pub(super) ring_bytes: u64,
+    /// The ring counts in the quotas of the worker's user and address.
+    pub(super) _charge: Charge,
 }
 
 /// Where the workers are.
@@ -186,6 +191,7 @@ pub(super) type Wake = Arc<dyn Fn() + Send + Sync>;
 pub(super) struct Around<'a> {
     pub(super) events: &'a Sender,
     pub(super) ear: &'a Ear,
+    pub(super) logs: &'a KeptLogs,
     pub(super) wake: &'a Wake,
     pub(super) now: u64,
 }

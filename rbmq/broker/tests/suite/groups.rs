@@ -558,3 +558,44 @@ fn a_worker_that_is_refused_makes_no_group() {
     assert!(error.contains("broker.max_group_workers"), "{error}");
     assert_eq!(stats(&broker.addr()).group.as_str(), "g");
 }
+
+#[test]
+fn groups_that_have_used_the_memory_of_all_hold_no_other_group() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(dir.path(), |_| {});
+    config.broker.max_group_pending_bytes = 1 << 20;
+    let broker = Broker::start(config).unwrap();
+    let mut writer = topic(&broker.addr(), "k/a");
+    publish(&mut writer, 0..40_000);
+    let mut greedy = group().credit(10_000).join(&broker.addr(), "k/a").unwrap();
+    for _ in 0..16_384 {
+        next(&mut greedy).nack(Duration::from_secs(3600));
+    }
+    until("it reads no further", || stats(&broker.addr()).full);
+    // A turn reads 4,096 messages, and the limit is looked at in between.
+    let pending = stats(&broker.addr()).pending;
+    assert!((16_384..16_384 + 3 * 4096).contains(&pending), "{pending}");
+    let mut other = Subscriber::builder().group("h").credit(100).join(&broker.addr(), "k/a").unwrap();
+    for expected in 0..5000 {
+        let message = next(&mut other);
+        assert_eq!(number(&message), expected);
+        message.ack();
+    }
+}
+
+#[test]
+fn groups_and_the_rings_of_workers_count_in_quotas() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(dir.path(), |_| {});
+    config.quotas.address_topics = Some(2);
+    let broker = Broker::start(config).unwrap();
+    let _writer = topic(&broker.addr(), "k/a");
+    let worker = group().join(&broker.addr(), "k/a").unwrap();
+    let of_h = || Subscriber::builder().group("h").join(&broker.addr(), "k/a");
+    let error = of_h().unwrap_err().to_string();
+    assert!(error.contains("topics"), "{error}");
+    assert_eq!(stats(&broker.addr()).workers, 1);
+    worker.close().unwrap();
+    Subscriber::builder().groups(&broker.addr()).unwrap().delete("k/a", "g").unwrap();
+    of_h().unwrap().close().unwrap();
+}

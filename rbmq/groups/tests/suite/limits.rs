@@ -1,6 +1,6 @@
 //! Memory, fairness, and what limits do.
 
-use rbmq_groups::{Answered, ENTRY_BYTES, Group, Limits, Settings};
+use rbmq_groups::{Answered, ENTRY_BYTES, Group, Limits, Settings, TIGHT_PENDING};
 
 use crate::at;
 
@@ -209,4 +209,21 @@ fn what_the_log_has_no_more_is_counted() {
     group.skipped(1000);
     let counters = group.counters();
     assert_eq!((counters.lost, counters.lost_bytes, group.next(), group.pending()), (1, 970, 1000, 2));
+}
+
+#[test]
+fn a_group_reads_only_a_little_while_all_have_no_memory() {
+    let mut group = Group::new(Settings::default(), 1, 0, Limits::default());
+    assert!(group.join(1, 10_000));
+    group.tighten(true);
+    let mut next = 0;
+    while group.wants() {
+        group.offer(next, 8, 0, next + 8);
+        next += 8;
+        group.take(0).unwrap();
+    }
+    assert_eq!((group.pending(), group.is_full()), (TIGHT_PENDING, true));
+    assert_eq!(group.cost(), TIGHT_PENDING * ENTRY_BYTES);
+    group.tighten(false);
+    assert!(group.wants() && !group.is_full());
 }
