@@ -19,6 +19,8 @@ export class Peer {
     this.connection = null;
     this.session = null;
     this.late = null;
+    /** Whether a picture was shown. */
+    this.played = false;
     /** What the server says about the sound, if there is none. */
     this.sound = null;
     this.timers = [];
@@ -34,7 +36,8 @@ export class Peer {
     for (const kind of ['video', 'audio']) connection.addTransceiver(kind, { direction: 'recvonly' });
     connection.addEventListener('track', ({ track }) => stream.addTrack(track));
     connection.addEventListener('connectionstatechange', () => {
-      if (['failed', 'closed', 'disconnected'].includes(connection.connectionState)) this.fail(0, 'the connection is gone');
+      // 'disconnected' passes: browsers go on by themselves, or say 'failed'.
+      if (['failed', 'closed'].includes(connection.connectionState)) this.fail(0, 'the connection is gone');
     });
     this.video.srcObject = stream;
     try {
@@ -73,7 +76,7 @@ export class Peer {
       const reports = this.connection ? await this.connection.getStats() : new Map();
       for (const own of reports.values()) {
         if (own.type !== 'inbound-rtp' || own.kind !== 'video') continue;
-        if (own.framesDecoded > frames) [frames, since] = [own.framesDecoded, now];
+        if (own.framesDecoded > frames) [frames, since, this.played] = [own.framesDecoded, now, true];
       }
       if (now - since > PATIENCE && !this.video.paused) this.fail(0, 'no picture comes');
     }, 1000));

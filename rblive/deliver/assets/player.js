@@ -4,6 +4,9 @@ import { Peer } from './peer.js';
 /** The first wait before another attempt, and the longest one, in milliseconds. */
 const RETRY = [1000, 8000];
 
+/** Attempts to go on by WebRTC before the stream plays by HLS. */
+const PEER_TRIES = 3;
+
 const WORDS = {
   loading: 'Loading the stream.',
   waiting: 'Waiting for the picture.',
@@ -132,6 +135,8 @@ export class Player {
     if (status === 404) return this.again('missing');
     if (status === 503) return this.again('full');
     if (this.health === 'stalled') return this.again('stalled');
+    // What went before is tried again: the node restarts, or the network was away for a while.
+    if (!status && (this.peer.played || this.tries > 0) && this.tries < PEER_TRIES) return this.again('offline');
     this.hindered = message;
     this.load();
   }
@@ -145,7 +150,7 @@ export class Player {
   /** What is to be known about the way in words, if anything. */
   hint() {
     if (this.hindered) return `Low delay is not possible: ${this.hindered}.`;
-    return this.peer?.sound ? 'No sound: what the encoder sends does not go with low delay. Let it send Opus, or play with more delay.' : '';
+    return this.peer?.sound ? 'No sound: what the encoder sends does not go with low delay. Play with more delay to hear it.' : '';
   }
 
   /** Safari on a phone has no media source, and plays HLS by itself. */

@@ -29,6 +29,9 @@ const MAX_HEAD: usize = 16 << 10;
 /// The most fields of a request.
 const MAX_FIELDS: usize = 64;
 
+/// Why a body is refused.
+pub(crate) const NO_BODY: &str = "a viewer's request has no body, or it is an offer of at most 64 KiB";
+
 /// A request that was read, or the answer to a request that is refused.
 #[expect(
     clippy::large_enum_variant,
@@ -56,17 +59,21 @@ pub(crate) async fn serve(mut link: Link, pages: &Pages, place: Place) -> io::Re
             return link.close(GRACE).await;
         };
         let (method, request, keep) = match head {
+            Head::Request { body: 1.., .. } if pages.peers.is_none() => {
+                refuse(&mut link, pages, 413, NO_BODY, &watching).await?;
+                return link.close(GRACE).await;
+            }
             Head::Request { method, mut request, keep, bytes, body } => {
                 buffer.drain(..bytes);
                 if !read_body(&mut link, &mut buffer, body, pages).await? {
                     return Ok(());
                 }
                 request.body = Bytes::from(buffer.drain(..body).collect::<Vec<_>>());
+                buffer.shrink_to(MAX_HEAD);
                 (method, request, keep)
             }
             Head::Refused(status, why) => {
-                pages.counters.answered(status);
-                send(&mut link, pages, "GET", Answer::text(status, why), false, &watching).await?;
+                refuse(&mut link, pages, status, why, &watching).await?;
                 return link.close(GRACE).await;
             }
             Head::Partial => return Ok(()),
@@ -77,6 +84,17 @@ pub(crate) async fn serve(mut link: Link, pages: &Pages, place: Place) -> io::Re
             return link.close(GRACE).await;
         }
     }
+}
+
+async fn refuse(
+    link: &mut Link,
+    pages: &Pages,
+    status: u16,
+    why: &'static str,
+    watching: &Mutex<Watching>,
+) -> io::Result<()> {
+    pages.counters.answered(status);
+    send(link, pages, "GET", Answer::text(status, why), false, watching).await
 }
 
 /// Reads the next head. `None`: the client is gone, or silent for too long.
@@ -145,7 +163,7 @@ pub(crate) fn parse(buffer: &[u8]) -> Head {
     let (path, query) = target.map_or(("", ""), |own| own.split_once('?').unwrap_or((own, "")));
     let is_taken = |bytes: &usize| !has_coding && (*bytes == 0 || takes_body(method, path));
     let Some(body) = body.filter(is_taken) else {
-        return Head::Refused(413, "a viewer's request has no body, or it is an offer of at most 64 KiB");
+        return Head::Refused(413, NO_BODY);
     };
     if target.is_none() {
         return Head::Refused(400, "the address must begin with /");

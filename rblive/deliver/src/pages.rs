@@ -162,6 +162,11 @@ impl Pages {
         Some((self.peers.as_ref()?, webrtc::parse(request.path.strip_prefix("/live/")?)?))
     }
 
+    /// Whether a request may have a body: an offer, where there is WebRTC.
+    pub fn takes_body(&self, method: &str, path: &str) -> bool {
+        self.peers.is_some() && webrtc::takes_body(method, path)
+    }
+
     /// Answers the offer of a viewer by WebRTC. Tokens, limits and other nodes are those of playlists. Offers are read by few threads of their own:
     /// nobody waits for them who watches by HLS.
     async fn offer(
@@ -171,9 +176,11 @@ impl Pages {
         request: &Request,
         watching: &locks::Mutex<Watching>,
     ) -> Answer {
-        if let Err(answer) = self.token(name, request) {
-            return answer;
-        }
+        let until = match self.access(request) {
+            Ok(access) if access.opens(name) => access.until(),
+            Ok(_) => return refused(TokenError::Invalid),
+            Err(error) => return refused(error),
+        };
         let Some(stream) = self.catalog.stream(name) else { return self.absent(name, request, watching) };
         if let Some(elsewhere) = &self.elsewhere
             && let Some(answer) = move_viewer(elsewhere, &stream, request, watching)
@@ -191,7 +198,7 @@ impl Pages {
         };
         let (hub, watcher) = (hub.clone(), Box::new(viewer));
         let (body, query) = (request.body.clone(), request.query.clone());
-        let asking = Asking { hub, body, query, client, reached, watcher };
+        let asking = Asking { hub, body, query, client, reached, watcher, until };
         let read = move || {
             let _turn = turn;
             webrtc::answer(&stream, asking)

@@ -1,6 +1,6 @@
 //! Viewers' tokens: a stream, a time until which it may be watched, and a signature. A token for the stream [`EVERY`] opens all.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::hmac;
 
@@ -67,6 +67,14 @@ impl Access {
             return Err(TokenError::Expired);
         }
         Ok(Self::Signed { key: Box::new(hmac::Key::new(hmac::HMAC_SHA256, key)), expires, tag })
+    }
+
+    /// When the access ends. `None`: never.
+    pub fn until(&self) -> Option<SystemTime> {
+        match self {
+            Self::Open => None,
+            Self::Signed { expires, .. } => UNIX_EPOCH.checked_add(Duration::from_secs(*expires)),
+        }
     }
 
     /// Whether all streams are open, so that the names of streams may be listed too.

@@ -13,6 +13,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use rblive::ChunkRef;
@@ -98,6 +99,8 @@ pub(crate) struct Asking {
     /// The address of this server at which the request arrived.
     pub reached: Option<IpAddr>,
     pub watcher: Box<dyn Watcher>,
+    /// When the viewer's token ends.
+    pub until: Option<SystemTime>,
 }
 
 /// Answers an offer for a stream. This takes as long as the offer makes it, and is no work for a thread that serves playlists.
@@ -119,13 +122,10 @@ pub(crate) fn answer(stream: &Arc<Stream>, asking: Asking) -> Answer {
             Err(why) => return Answer::text(406, why),
         }
     };
-    if newest.is_some_and(|(init, chunks)| is_reordered(&init, &chunks)) {
-        return Answer::text(406, REORDERED);
-    }
     let name = format!("{}/{id}", stream.name);
-    let source = Box::new(Cursor::new(stream.clone(), id));
-    let Asking { hub, body, client, reached, watcher, .. } = asking;
-    let offer = Offer { body: &body, client, reached, stream: &name, source, watcher };
+    let source = Box::new(Cursor::new(stream.clone(), id, newest));
+    let Asking { hub, body, client, reached, watcher, until, .. } = asking;
+    let offer = Offer { body: &body, client, reached, stream: &name, source, watcher, until };
     match hub.answer(offer) {
         Ok(made) => {
             let mut more = vec![
@@ -137,9 +137,9 @@ pub(crate) fn answer(stream: &Arc<Stream>, asking: Asking) -> Answer {
         }
         Err(error) => {
             let status = match &error {
-                AnswerError::Offer(rblive_webrtc::OfferError::NoCodec) => 406,
+                AnswerError::Offer(rblive_webrtc::OfferError::NoCodec) | AnswerError::Unfit(_) => 406,
                 AnswerError::Offer(_) => 400,
-                AnswerError::Full(_) => 503,
+                AnswerError::Full(_) | AnswerError::Busy => 503,
                 _ => 500,
             };
             // Viewers need not know who else is there.
@@ -186,13 +186,15 @@ struct Cursor {
     init: Option<(u32, InitSegment)>,
     /// The thread of the peers is none of the runtime's.
     runtime: Handle,
+    /// The newest parts, which are looked at before the first is sent.
+    newest: Option<(Bytes, Vec<ChunkRef>)>,
     ringing: Option<AbortHandle>,
 }
 
 impl Cursor {
-    fn new(stream: Arc<Stream>, rendition: u16) -> Self {
+    fn new(stream: Arc<Stream>, rendition: u16, newest: Option<(Bytes, Vec<ChunkRef>)>) -> Self {
         let runtime = Handle::current();
-        Self { stream, rendition, next: None, breaks: true, init: None, runtime, ringing: None }
+        Self { stream, rendition, next: None, breaks: true, init: None, runtime, newest, ringing: None }
     }
 
     /// Finds the parts behind the cursor, and moves it behind them.
@@ -269,6 +271,13 @@ impl Cursor {
 }
 
 impl Source for Cursor {
+    fn check(&mut self) -> Result<(), &'static str> {
+        match self.newest.take() {
+            Some((init, chunks)) if is_reordered(&init, &chunks) => Err(REORDERED),
+            _ => Ok(()),
+        }
+    }
+
     fn start(&mut self, bell: Bell) {
         let mut changes = self.stream.changed.subscribe();
         let rings = async move {

@@ -18,7 +18,7 @@ pub struct Counters {
     pub silent: AtomicU64,
     /// Viewers that were ended after a failure of their connection.
     pub failed: AtomicU64,
-    /// Frames that a viewer did not get, since it lost too much or the system took no more datagrams.
+    /// Frames that a viewer did not get, since it lost too much, the system took no more datagrams, or the frame was too late.
     pub dropped_frames: AtomicU64,
     /// Requests of viewers for a key frame.
     pub key_frames_asked: AtomicU64,

@@ -48,6 +48,9 @@ impl Engine {
         loop {
             self.sleep();
             let inbox = self.shared.take();
+            if !inbox.joins.is_empty() {
+                self.end_all(|session| session.is_leaving().then_some(End::NeverConnected));
+            }
             for joining in inbox.joins {
                 self.join(joining);
             }
@@ -94,11 +97,11 @@ impl Engine {
     fn with(&mut self, number: u64, call: impl FnOnce(&mut Session, Way<'_>) -> Result<(), End>) {
         let Some(session) = self.sessions.get_mut(&number) else { return };
         let way = Way { port: &self.port, counters: &self.shared.counters };
-        let before = session.sources.len();
         let called = catch_unwind(AssertUnwindSafe(|| call(session, way)));
-        // What it has answered proves that it knows the password of the session.
-        for source in session.sources.iter().skip(before) {
-            self.by_source.entry(*source).or_insert(number);
+        // Whoever was answered knows the password of the session. Of several sessions of an address, the one that asked last has it: a viewer
+        // that comes again is not taken for its former self, and one whose address somebody forges has it again with its next request.
+        if let Some(source) = session.answered.take().filter(|own| session.sources.contains(own)) {
+            self.by_source.insert(source, number);
         }
         let end = match called {
             Ok(Ok(())) => return,
@@ -168,7 +171,10 @@ impl Engine {
 
     fn next_frame(&mut self, stream: &Arc<str>, now: Instant) -> Option<(Frame, Vec<u64>)> {
         let feed = self.feeds.get_mut(stream)?;
-        Some((feed.pop(now)?, feed.viewers.clone()))
+        let frame = feed.pop(now);
+        let late = std::mem::take(&mut feed.late).saturating_mul(feed.viewers.len() as u64);
+        self.shared.counters.dropped_frames.fetch_add(late, Ordering::Relaxed);
+        Some((frame?, feed.viewers.clone()))
     }
 
     /// Lets sessions do what is due.
@@ -187,8 +193,12 @@ impl Engine {
             return;
         }
         self.looked = now;
-        let over = |(number, session): (&u64, &Session)| Some((*number, session.look(now).err()?));
-        let over: Vec<_> = self.sessions.iter().filter_map(over).collect();
+        self.end_all(|session| session.look(now).err());
+    }
+
+    fn end_all(&mut self, why: impl Fn(&mut Session) -> Option<End>) {
+        let over = |(number, session): (&u64, &mut Session)| Some((*number, why(session)?));
+        let over: Vec<_> = self.sessions.iter_mut().filter_map(over).collect();
         over.into_iter().for_each(|(number, end)| self.end(number, end));
     }
 

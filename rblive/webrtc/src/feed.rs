@@ -14,6 +14,9 @@ use crate::source::{News, Source};
 const MAX_WAITING: usize = 4_096;
 const MAX_WAITING_BYTES: usize = 32 << 20;
 
+/// How late a frame may leave. Where the thread has more to send than it can, viewers lose frames, and are not further behind with each.
+const MAX_LATE: Duration = Duration::from_secs(1);
+
 /// A frame is not said to be older than this: clocks of machines differ.
 const MAX_AGE: Duration = Duration::from_secs(60);
 
@@ -52,6 +55,8 @@ pub(crate) struct Feed {
     breaks: bool,
     /// The reason for which the stream is not sent any more.
     pub(crate) ended: Option<String>,
+    /// Frames that were left out since nobody could send them in time.
+    pub(crate) late: u64,
     news: Vec<News>,
 }
 
@@ -69,6 +74,7 @@ impl Feed {
             newest: None,
             breaks: true,
             ended: None,
+            late: 0,
             news: Vec::new(),
         }
     }
@@ -157,9 +163,27 @@ impl Feed {
 
     /// The next frame, if its time has come.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<Frame> {
+        if self.due().is_some_and(|due| now.saturating_duration_since(due) > MAX_LATE) {
+            self.skip(now);
+        }
         let frame = self.waiting.pop_front_if(|(due, _)| *due <= now)?.1;
         self.waiting_bytes -= frame.data.len();
         Some(frame)
+    }
+
+    /// Leaves out what is late: all before the newest key frame whose time has come, or all whose time has come.
+    fn skip(&mut self, now: Instant) {
+        let is_due = |own: &&(Instant, Frame)| own.0 <= now;
+        let due = self.waiting.iter().take_while(is_due).count();
+        let key = self.waiting.iter().take(due).rposition(|(_, own)| own.key && own.media == Media::Video);
+        for (_, frame) in self.waiting.drain(..key.unwrap_or(due)) {
+            self.waiting_bytes -= frame.data.len();
+            self.late += 1;
+        }
+        match self.waiting.iter_mut().find(|(_, own)| own.media == Media::Video) {
+            Some((_, next)) => next.breaks = true,
+            None => self.breaks = true,
+        }
     }
 
     /// When the next frame leaves.
@@ -195,5 +219,50 @@ fn codec_of(codec: VideoCodec) -> &'static str {
     match codec {
         VideoCodec::H264 => "the configuration of the stream's H.264 is damaged",
         VideoCodec::Hevc | VideoCodec::Av1 => "the stream is no H.264, which is what goes by WebRTC",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Bell;
+
+    struct Nothing;
+
+    impl Source for Nothing {
+        fn start(&mut self, _: Bell) {}
+        fn take(&mut self, _: &mut Vec<News>) {}
+    }
+
+    /// A feed of pictures, of which some are key frames, one each 40 ms.
+    fn feed(begin: Instant, keys: &[usize]) -> Feed {
+        let mut feed = Feed::new(Box::new(Nothing));
+        feed.breaks = false;
+        for number in 0..100 {
+            let due = begin + Duration::from_millis(40) * number as u32;
+            let data: Arc<[u8]> = [0; 10].into();
+            feed.waiting_bytes += data.len();
+            let key = keys.contains(&number);
+            let time = number as u64;
+            feed.waiting
+                .push_back((due, Frame { media: Media::Video, key, breaks: false, time, made: due, data }));
+        }
+        feed
+    }
+
+    #[test]
+    fn frames_that_are_too_late_are_left_out_up_to_a_key_frame() {
+        let begin = Instant::now();
+        let next = |keys: &[usize], now_ms| {
+            let mut feed = feed(begin, keys);
+            let frame = feed.pop(begin + Duration::from_millis(now_ms));
+            assert_eq!(feed.waiting_bytes, 10 * feed.waiting.len());
+            (frame.map(|own| (own.time, own.breaks)), feed.late, feed.breaks)
+        };
+        assert_eq!(next(&[0, 20, 60], 1_000), (Some((0, false)), 0, false), "late, and not too late");
+        assert_eq!(next(&[0, 20, 60], 1_001), (Some((20, true)), 20, false));
+        assert_eq!(next(&[0, 20, 60], 4_000), (Some((60, true)), 60, false));
+        assert_eq!(next(&[], 2_000), (None, 51, false), "what is not due yet waits for a key frame");
+        assert_eq!(next(&[], 8_000), (None, 100, true));
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use aws_lc_rs::rand;
 use peers::{PlaceLimits, Places, TurnedAway};
@@ -17,13 +17,16 @@ use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::offer::{self, OfferError};
 use crate::port::Port;
-use crate::session::{Joining, Parts, Session};
+use crate::session::{Joining, Parts, Session, Tracks};
 use crate::settings::Settings;
 use crate::shared::{Shared, name_of};
 use crate::source::{Source, Watcher};
 
 /// The datagrams of a viewer that are kept, so that they can be sent again: half a second of a stream of 4 Mbit/s.
 const KEPT_DATAGRAMS: usize = 256;
+
+/// Sessions beyond the places of viewers: those that have made room for others, and that the thread has not ended yet.
+const MAX_LEAVING: usize = 64;
 
 /// The time between two reckonings of what a viewer lost.
 const STATISTICS: Duration = Duration::from_secs(2);
@@ -61,6 +64,12 @@ pub enum AnswerError {
     /// There are too many viewers.
     #[error("there are as many viewers by WebRTC as there may be")]
     Full(#[from] TurnedAway),
+    /// The stream cannot be sent.
+    #[error("{0}")]
+    Unfit(&'static str),
+    /// Viewers come faster than others that never connected are gone.
+    #[error("too many viewers ask at once; try again in some seconds")]
+    Busy,
     /// The node does not know its address.
     #[error("the node does not know at which address viewers reach it: set webrtc.addresses")]
     NoAddress,
@@ -83,6 +92,8 @@ pub struct Offer<'a> {
     pub source: Box<dyn Source>,
     /// The viewer, until it is gone.
     pub watcher: Box<dyn Watcher>,
+    /// When the viewer's right to watch ends.
+    pub until: Option<SystemTime>,
 }
 
 /// The answer to an offer.
@@ -100,6 +111,8 @@ pub struct Hub {
     shared: Arc<Shared>,
     config: RtcConfig,
     places: Places,
+    /// The most sessions.
+    most: usize,
     /// The addresses that viewers are told. Empty: the one at which their offer arrived.
     addresses: Vec<SocketAddr>,
     listens: SocketAddr,
@@ -126,7 +139,8 @@ impl Hub {
             limits.of_host = settings.max_viewers_per_address;
         }
         let places = Places::new(limits, |line| tracing::warn!("WebRTC: {line}"));
-        Ok(Self { shared, config, places, addresses, listens, thread: Some(thread) })
+        let most = settings.max_viewers.saturating_add(MAX_LEAVING);
+        Ok(Self { shared, config, places, most, addresses, listens, thread: Some(thread) })
     }
 
     /// The address of the port.
@@ -151,10 +165,12 @@ impl Hub {
     }
 
     fn try_answer(&self, offer: Offer<'_>) -> Result<Answer, AnswerError> {
-        let Offer { body, client, reached, stream, source, watcher } = offer;
+        let Offer { body, client, reached, stream, mut source, watcher, until } = offer;
         let text = offer::checked(body)?;
+        if self.shared.sessions.lock().len() >= self.most {
+            return Err(AnswerError::Busy);
+        }
         let now = Instant::now();
-        let place = self.places.enter(client, now)?;
         let candidates = self.candidates(reached).ok_or(AnswerError::NoAddress)?;
         let [number, pass] = [random::<8>()?, random()?].map(u64::from_be_bytes);
         let secret = random()?;
@@ -168,10 +184,15 @@ impl Hub {
             rtc.add_local_candidate(candidate);
         }
         let sdp = rtc.sdp_api().accept_offer(parsed).map_err(|error| unreadable(&error))?.to_sdp_string();
-        let parts = Parts { number, secret, stream: stream.into(), rtc, place, watcher, candidates };
-        let session = Session::new(parts, &sdp, now).ok_or(OfferError::NoCodec)?;
-        self.shared.join(Joining { session, source });
-        Ok(Answer { sdp, session: name_of(number, &secret) })
+        let tracks = Tracks::of(&mut rtc, &sdp).ok_or(OfferError::NoCodec)?;
+        // Nobody has to make room for an offer that cannot be answered.
+        let place = self.places.enter(client, now)?;
+        source.check().map_err(AnswerError::Unfit)?;
+        let stream = stream.into();
+        let parts = Parts { number, secret, stream, rtc, place, watcher, candidates, tracks, until };
+        let joining = Joining { session: Session::new(parts, now), source };
+        let has_joined = self.shared.join(joining, self.most);
+        has_joined.then(|| Answer { sdp, session: name_of(number, &secret) }).ok_or(AnswerError::Busy)
     }
 
     /// The addresses at which a viewer whose offer arrived at `reached` reaches the port.
@@ -238,4 +259,89 @@ fn random<const N: usize>() -> Result<[u8; N], AnswerError> {
 /// What an error says of a stranger's text, as a line that may be shown.
 fn shown(text: &str) -> String {
     text.chars().filter(|letter| !letter.is_control()).take(200).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, sync_channel};
+
+    use str0m::Rtc;
+    use str0m::media::{Direction, MediaKind};
+
+    use super::*;
+    use crate::source::{Bell, News};
+
+    /// A source that holds up the thread until the other end of the channel is dropped.
+    struct Held(Receiver<()>);
+
+    impl Source for Held {
+        fn start(&mut self, _: Bell) {}
+
+        fn take(&mut self, _: &mut Vec<News>) {
+            let _ = self.0.recv();
+        }
+    }
+
+    struct Anybody;
+
+    impl Watcher for Anybody {
+        fn sent(&self, _: usize) {}
+    }
+
+    fn offer() -> String {
+        let mut rtc = Rtc::new(Instant::now());
+        let mut changes = rtc.sdp_api();
+        changes.add_media(MediaKind::Video, Direction::RecvOnly, None, None, None);
+        changes.apply().unwrap().0.to_sdp_string()
+    }
+
+    #[test]
+    fn offers_that_come_faster_than_strangers_go_are_refused() {
+        let hub =
+            Hub::start(&Settings { listen: "127.0.0.1:0".into(), max_viewers: 2, ..Settings::default() })
+                .unwrap();
+        let (release, held) = sync_channel::<()>(0);
+        let mut held = Some(Held(held));
+        let body = offer();
+        let mut answer = || {
+            let (_, idle) = sync_channel::<()>(0);
+            let source = Box::new(held.take().unwrap_or(Held(idle)));
+            let (client, watcher) = ([127, 0, 0, 1].into(), Box::new(Anybody));
+            hub.answer(Offer {
+                body: body.as_bytes(),
+                client,
+                reached: None,
+                stream: "cam",
+                source,
+                watcher,
+                until: None,
+            })
+        };
+        let all: Vec<_> = (0..3 * MAX_LEAVING).map(|_| answer().err()).collect();
+        assert_eq!(all.iter().filter(|own| own.is_none()).count(), 2 + MAX_LEAVING);
+        assert_eq!(all.last(), Some(&Some(AnswerError::Busy)));
+        assert_eq!(hub.shared.sessions.lock().len(), 2 + MAX_LEAVING);
+        drop(release);
+        testkit::until("those that made room are gone", || hub.shared.sessions.lock().len() <= 2);
+        assert_eq!(answer().err(), None);
+    }
+
+    #[test]
+    fn an_offer_that_cannot_be_answered_takes_no_place() {
+        let hub = Hub::start(&Settings { listen: "127.0.0.1:0".into(), ..Settings::default() }).unwrap();
+        let body = offer().replace("H264/90000", "H264X/90000");
+        let (_, idle) = sync_channel::<()>(0);
+        let (client, source, watcher) = ([127, 0, 0, 1].into(), Box::new(Held(idle)), Box::new(Anybody));
+        let offer = Offer {
+            body: body.as_bytes(),
+            client,
+            reached: None,
+            stream: "cam",
+            source,
+            watcher,
+            until: None,
+        };
+        assert_eq!(hub.answer(offer), Err(AnswerError::Offer(OfferError::NoCodec)));
+        assert_eq!(hub.places.taken(), 0);
+    }
 }

@@ -9,12 +9,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use peers::{HostAddress, Place};
 use rblive_media::unit::Media;
 use str0m::format::Codec;
-use str0m::media::{MediaKind, MediaTime, Mid, Pt};
+use str0m::media::{Direction, MediaKind, MediaTime, Mid, Pt};
 use str0m::net::{Protocol, Receive};
 use str0m::{Event, Input, Output, Rtc, RtcError};
 
@@ -31,6 +31,9 @@ const SILENCE: Duration = Duration::from_secs(15);
 
 /// The most addresses from which a viewer speaks: those of its networks.
 const MAX_SOURCES: usize = 8;
+
+/// The most requests of ICE, and the most other datagrams, that are taken of a viewer from one look to the next. Browsers send some dozen.
+const MAX_TAKEN: [u32; 2] = [200, 500];
 
 /// The share of lost datagrams from which on a viewer gets nothing until the next key frame: its way takes less than the stream has.
 const MAX_LOSS: f32 = 0.15;
@@ -53,6 +56,13 @@ struct Track {
     pt: Pt,
 }
 
+/// The tracks on which a viewer gets something.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Tracks {
+    video: Option<Track>,
+    audio: Option<Track>,
+}
+
 pub(crate) struct Session {
     pub(crate) number: u64,
     pub(crate) secret: [u8; 16],
@@ -62,15 +72,19 @@ pub(crate) struct Session {
     watcher: Box<dyn Watcher>,
     /// The addresses that the viewer was told.
     candidates: Vec<SocketAddr>,
-    /// The addresses of the viewer that were answered.
+    /// The addresses of the viewer that were answered, for the thread also the one that was answered last.
     pub(crate) sources: Vec<SocketAddr>,
-    video: Option<Track>,
-    audio: Option<Track>,
+    pub(crate) answered: Option<SocketAddr>,
+    tracks: Tracks,
     /// The viewer needs a key frame.
     waits: bool,
-    /// The host of the viewer, once it is connected. Nobody else may direct the stream to another one.
+    /// The host of the viewer, once the handshake has begun. Nothing but answers to requests goes to another one, so only who reads there is connected.
     host: Option<HostAddress>,
-    nominated: Option<SocketAddr>,
+    is_connected: bool,
+    /// When the right to watch ends.
+    until: Option<SystemTime>,
+    /// The requests and the other datagrams since the last look.
+    taken: [u32; 2],
     began: Instant,
     heard: Instant,
     /// When the connection has something to do.
@@ -100,39 +114,26 @@ pub(crate) struct Parts {
     pub(crate) place: Place,
     pub(crate) watcher: Box<dyn Watcher>,
     pub(crate) candidates: Vec<SocketAddr>,
+    pub(crate) tracks: Tracks,
+    pub(crate) until: Option<SystemTime>,
 }
 
-impl Session {
-    /// A session whose offer was accepted with this answer. `None`: it has no track for video of H.264.
-    pub(crate) fn new(parts: Parts, answer: &str, now: Instant) -> Option<Self> {
-        let Parts { number, secret, stream, rtc, place, watcher, candidates } = parts;
-        let mut own = Self {
-            number,
-            secret,
-            stream,
-            rtc,
-            place,
-            watcher,
-            candidates,
-            sources: Vec::new(),
-            video: None,
-            audio: None,
-            waits: true,
-            host: None,
-            nominated: None,
-            began: now,
-            heard: now,
-            wakes: now,
-        };
-        answer.lines().filter_map(|line| line.strip_prefix("a=mid:")).for_each(|mid| own.media(mid.into()));
+impl Tracks {
+    /// Those of an offer that was accepted with this answer. `None`: it has none for video of H.264.
+    pub(crate) fn of(rtc: &mut Rtc, answer: &str) -> Option<Self> {
+        let mut own = Self::default();
+        answer
+            .lines()
+            .filter_map(|line| line.strip_prefix("a=mid:"))
+            .for_each(|mid| own.add(rtc, mid.into()));
         own.video.is_some().then_some(own)
     }
 
-    fn media(&mut self, mid: Mid) {
-        let Some(media) = self.rtc.media(mid).filter(|own| own.direction().is_sending()) else { return };
+    fn add(&mut self, rtc: &mut Rtc, mid: Mid) {
+        let Some(media) = rtc.media(mid).filter(|own| own.direction() == Direction::SendOnly) else { return };
         let kind = media.kind();
         let codec = if kind == MediaKind::Video { Codec::H264 } else { Codec::Opus };
-        let Some(writer) = self.rtc.writer(mid) else { return };
+        let Some(writer) = rtc.writer(mid) else { return };
         let fits = writer.payload_params().filter(|own| {
             let spec = own.spec();
             // Frames need several datagrams, which mode 0 has none of.
@@ -144,6 +145,32 @@ impl Session {
         let to = if kind == MediaKind::Video { &mut self.video } else { &mut self.audio };
         *to = to.or(track);
     }
+}
+
+impl Session {
+    pub(crate) fn new(parts: Parts, now: Instant) -> Self {
+        let Parts { number, secret, stream, rtc, place, watcher, candidates, tracks, until } = parts;
+        Self {
+            number,
+            secret,
+            stream,
+            rtc,
+            place,
+            watcher,
+            candidates,
+            sources: Vec::new(),
+            answered: None,
+            tracks,
+            waits: true,
+            host: None,
+            is_connected: false,
+            until,
+            taken: [0; 2],
+            began: now,
+            heard: now,
+            wakes: now,
+        }
+    }
 
     /// Takes a datagram.
     pub(crate) fn receive(&mut self, from: SocketAddr, bytes: &[u8], way: Way<'_>) -> Result<(), End> {
@@ -153,7 +180,11 @@ impl Session {
         };
         let is_elsewhere = self.host.is_some_and(|host| host != HostAddress::of(from.ip()));
         let is_new = !self.sources.contains(&from);
-        if is_elsewhere || (is_new && self.sources.len() >= MAX_SOURCES) || is_media(bytes) {
+        if is_elsewhere
+            || (is_new && self.sources.len() >= MAX_SOURCES)
+            || is_media(bytes)
+            || !self.takes(bytes)
+        {
             return strange();
         }
         let is_same = |own: &&SocketAddr| own.is_ipv4() == from.is_ipv4();
@@ -167,7 +198,6 @@ impl Session {
             return strange();
         }
         self.rtc.handle_input(input).map_err(|error| failed(&error))?;
-        self.heard = now;
         self.drain(way)
     }
 
@@ -180,14 +210,7 @@ impl Session {
                     self.wakes = until;
                     break Ok(());
                 }
-                Ok(Output::Transmit(out)) => {
-                    if !self.sources.contains(&out.destination) && self.sources.len() < MAX_SOURCES {
-                        self.sources.push(out.destination);
-                    }
-                    self.nominated = Some(out.destination);
-                    bytes += out.contents.len();
-                    way.port.send(out.destination, &out.contents, way.counters);
-                }
+                Ok(Output::Transmit(out)) => bytes += self.transmit(out.destination, &out.contents, way),
                 Ok(Output::Event(event)) => {
                     if let Err(end) = self.event(&event, way.counters) {
                         break Err(end);
@@ -202,16 +225,41 @@ impl Session {
         if ended.is_ok() && !self.rtc.is_alive() { Err(End::Over) } else { ended }
     }
 
+    /// Counts a datagram of the viewer. False: there were too many since the last look.
+    fn takes(&mut self, bytes: &[u8]) -> bool {
+        // Requests have a count of their own, so that nobody uses it up who does not know the password.
+        let kind = usize::from(!is_stun(bytes));
+        self.taken[kind] = self.taken[kind].saturating_add(1);
+        self.taken[kind] <= MAX_TAKEN[kind]
+    }
+
+    /// Sends a datagram, and returns its bytes.
+    fn transmit(&mut self, to: SocketAddr, bytes: &[u8], way: Way<'_>) -> usize {
+        let host = HostAddress::of(to.ip());
+        if is_stun(bytes) {
+            // Only a request with the password of the session is answered.
+            self.heard = Instant::now();
+            self.answered = Some(to);
+        } else if *self.host.get_or_insert(host) != host {
+            return 0;
+        }
+        if !self.sources.contains(&to) && self.sources.len() < MAX_SOURCES {
+            self.sources.push(to);
+        }
+        way.port.send(to, bytes, way.counters);
+        bytes.len()
+    }
+
     fn event(&mut self, event: &Event, counters: &Counters) -> Result<(), End> {
         match event {
-            Event::Connected if self.host.is_none() => {
+            Event::Connected if !self.is_connected => {
                 self.place.known();
-                self.host = self.nominated.map(|to| HostAddress::of(to.ip()));
+                self.is_connected = true;
                 counters.viewers.fetch_add(1, Ordering::Relaxed);
             }
             Event::KeyframeRequest(_) => Counters::add(&counters.key_frames_asked),
             Event::MediaEgressStats(stats) => {
-                let is_video = self.video.is_some_and(|own| own.mid == stats.mid);
+                let is_video = self.tracks.video.is_some_and(|own| own.mid == stats.mid);
                 self.waits |= is_video && stats.loss.is_some_and(|loss| loss > MAX_LOSS);
             }
             Event::Closed => return Err(End::Over),
@@ -221,7 +269,12 @@ impl Session {
     }
 
     pub(crate) fn is_connected(&self) -> bool {
-        self.host.is_some()
+        self.is_connected
+    }
+
+    /// Whether another viewer was given its place.
+    pub(crate) fn is_leaving(&self) -> bool {
+        !self.is_connected && self.place.is_leaving()
     }
 
     /// Sends a frame, unless the viewer has to wait for another one.
@@ -238,7 +291,9 @@ impl Session {
             }
             self.waits = false;
         }
-        let Some(track) = (if is_video { self.video } else { self.audio }) else { return Ok(()) };
+        let Some(track) = (if is_video { self.tracks.video } else { self.tracks.audio }) else {
+            return Ok(());
+        };
         let Some(writer) = self.rtc.writer(track.mid) else { return Ok(()) };
         let time = MediaTime::from_90khz(frame.time);
         let written = writer.write(track.pt, frame.made, time, frame.data.clone());
@@ -252,12 +307,16 @@ impl Session {
         self.drain(way)
     }
 
-    /// Whether the session has to end by itself.
-    pub(crate) fn look(&self, now: Instant) -> Result<(), End> {
+    /// Whether the session has to end by itself. From one look to the next, so many datagrams are taken.
+    pub(crate) fn look(&mut self, now: Instant) -> Result<(), End> {
+        self.taken = [0; 2];
+        if self.until.is_some_and(|until| SystemTime::now() > until) {
+            return Err(End::Over);
+        }
         let silent = now.saturating_duration_since(self.heard);
         match self.is_connected() {
             true if silent > SILENCE => Err(End::Silent),
-            false if self.place.is_leaving() || now.saturating_duration_since(self.began) > PATIENCE => {
+            false if self.is_leaving() || now.saturating_duration_since(self.began) > PATIENCE => {
                 Err(End::NeverConnected)
             }
             _ => Ok(()),
@@ -270,6 +329,11 @@ impl Session {
             let _ = self.work(way);
         }
     }
+}
+
+/// Whether a datagram is of ICE.
+fn is_stun(bytes: &[u8]) -> bool {
+    bytes.first().is_some_and(|kind| *kind < 2)
 }
 
 /// Whether a datagram is one of media, as RFC 5761 tells them from reports. Viewers send none, and each sender that one names would be remembered.

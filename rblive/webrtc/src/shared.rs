@@ -20,7 +20,7 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
 }
 
-/// What the thread is asked to do. There are no more entries than places of viewers, and streams that they watch.
+/// What the thread is asked to do. There are no more entries than sessions, and streams that they watch.
 #[derive(Default)]
 pub(crate) struct Inbox {
     pub(crate) joins: Vec<Joining>,
@@ -74,9 +74,17 @@ impl Shared {
         });
     }
 
-    pub(crate) fn join(&self, joining: Joining) {
-        self.sessions.lock().insert(joining.session.number, joining.session.secret);
+    /// Gives a session to the thread. False: there are `most` that the thread has not ended yet.
+    pub(crate) fn join(&self, joining: Joining, most: usize) -> bool {
+        {
+            let mut sessions = self.sessions.lock();
+            if sessions.len() >= most {
+                return false;
+            }
+            sessions.insert(joining.session.number, joining.session.secret);
+        }
         self.tell(|inbox| inbox.joins.push(joining));
+        true
     }
 
     /// Ends the session of this name. False: there is none.

@@ -19,6 +19,15 @@ pub enum News {
 
 /// A stream that viewers watch. All viewers of a stream share one source, on the thread of the peers.
 pub trait Source: Send {
+    /// Whether the stream can be sent, or why not. Asked once for each viewer, when its offer can be answered and it has a place: the answer
+    /// may take a while.
+    ///
+    /// # Errors
+    /// The reason, for the viewer.
+    fn check(&mut self) -> Result<(), &'static str> {
+        Ok(())
+    }
+
     /// The source is used from now on. It rings the bell whenever it has news, and may ring more often.
     fn start(&mut self, bell: Bell);
 

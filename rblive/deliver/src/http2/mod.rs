@@ -22,9 +22,9 @@ use crate::addresses::Place;
 use crate::answer::{Answer, Body, Request};
 use crate::counters::Counters;
 use crate::file::FilePart;
+use crate::http1::NO_BODY;
 use crate::link::{Link, corked};
 use crate::pages::{Pages, Watching};
-use crate::webrtc::takes_body;
 
 mod guard;
 
@@ -134,7 +134,7 @@ async fn answer(
     let method = method.as_str();
     let body = match HttpBody::is_end_stream(request.body()) {
         true => Some(Bytes::new()),
-        false if takes_body(method, &own.path) => body_of(request.body_mut(), &pages).await,
+        false if pages.takes_body(method, &own.path) => body_of(request.body_mut(), &pages).await,
         false => None,
     };
     let answer = match body {
@@ -144,7 +144,7 @@ async fn answer(
         }
         None => {
             pages.counters.answered(413);
-            Answer::text(413, "a viewer's request has no body, or it is an offer of at most 64 KiB")
+            Answer::text(413, NO_BODY)
         }
     };
     let (status, length) = (answer.status, answer.body.len());

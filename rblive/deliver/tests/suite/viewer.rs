@@ -27,12 +27,21 @@ pub struct Viewer {
     pub is_closed: bool,
     /// The server's name of the connection.
     pub ufrag: String,
+    /// Its newest request of ICE.
+    pub request: Vec<u8>,
+    /// Another way of the viewer to the server, on which it sends its request before each step of the handshake, and what came back.
+    pub second: Option<UdpSocket>,
+    pub answers: Vec<Vec<u8>>,
 }
 
 impl Viewer {
     /// A viewer with an offer for these directions of a picture.
     pub fn new(direction: Direction) -> Self {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        Self::on(UdpSocket::bind("127.0.0.1:0").unwrap(), direction)
+    }
+
+    /// As [`new`](Self::new), at a socket.
+    pub fn on(socket: UdpSocket, direction: Direction) -> Self {
         let mut rtc = Rtc::new(Instant::now());
         rtc.add_local_candidate(Candidate::host(socket.local_addr().unwrap(), "udp").unwrap());
         let mut changes = rtc.sdp_api();
@@ -52,6 +61,9 @@ impl Viewer {
             is_connected: false,
             is_closed: false,
             ufrag: String::new(),
+            request: Vec::new(),
+            second: None,
+            answers: Vec::new(),
         }
     }
 
@@ -66,6 +78,11 @@ impl Viewer {
         let answer = SdpAnswer::from_sdp_string(std::str::from_utf8(&got.body).unwrap()).unwrap();
         self.rtc.sdp_api().accept_answer(self.pending.take().unwrap(), answer).unwrap();
         session
+    }
+
+    /// Another handle of the viewer's socket.
+    pub fn socket(&self) -> UdpSocket {
+        self.socket.try_clone().unwrap()
     }
 
     /// Asks for a key frame.
@@ -83,12 +100,30 @@ impl Viewer {
         }
     }
 
+    fn ask_elsewhere(&mut self, server: SocketAddr) {
+        let Some(second) = &self.second else { return };
+        second.send_to(&self.request, server).unwrap();
+        second.set_read_timeout(Some(NAP)).unwrap();
+        let mut bytes = [0; 2000];
+        while let Ok((count, _)) = second.recv_from(&mut bytes) {
+            self.answers.push(bytes[..count].to_vec());
+            if self.answers.len() == 1 {
+                break;
+            }
+        }
+    }
+
     /// Takes one datagram, or lets time pass.
     fn step(&mut self) {
         let until = loop {
             match self.rtc.poll_output().unwrap() {
                 Output::Timeout(until) => break until,
                 Output::Transmit(out) => {
+                    match out.contents[0] {
+                        0 | 1 => self.request = out.contents.to_vec(),
+                        20..64 => self.ask_elsewhere(out.destination),
+                        _ => {}
+                    }
                     let _ = self.socket.send_to(&out.contents, out.destination);
                 }
                 Output::Event(Event::Connected) => self.is_connected = true,

@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rblive::content::{Container, Description, Flags, Header, Kind, Rendition};
 use rblive_deliver::{Patience, Settings, Setup, token};
@@ -375,4 +375,86 @@ fn datagrams_of_strangers_are_dropped() {
     live.encode(GROUP);
     viewer.until("pictures", |own| own.frames.len() > seen);
     assert_eq!(live.hub.counters().failed.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn the_stream_goes_where_the_handshake_began_and_what_comes_from_elsewhere_changes_nothing() {
+    let mut live = Live::new();
+    let mut viewer = Viewer::new(Direction::RecvOnly);
+    let second = UdpSocket::bind("127.0.0.2:0").unwrap();
+    viewer.second = Some(second.try_clone().unwrap());
+    viewer.join(live.lab.server.addr(), PATH);
+    viewer.until("the viewer is connected", |own| own.is_connected);
+    let counters = live.hub.counters();
+    viewer.until("the server knows", |_| counters.viewers.load(Ordering::Relaxed) > 0);
+    while viewer.frames.is_empty() {
+        live.encode(1);
+        let mut steps = 0;
+        viewer.until("a while", |_| {
+            steps += 1;
+            steps > 3
+        });
+    }
+    viewer.ask();
+    let asked = &live.hub.counters().key_frames_asked;
+    viewer.until("the request for a key frame arrives", |_| asked.load(Ordering::Relaxed) > 0);
+    assert!(!viewer.answers.is_empty());
+    second.set_nonblocking(true).unwrap();
+    let mut bytes = [0; 2000];
+    while let Ok((count, _)) = second.recv_from(&mut bytes) {
+        viewer.answers.push(bytes[..count].to_vec());
+    }
+    assert!(
+        viewer.answers.iter().all(|own| own[..2] == [1, 1]),
+        "answers to requests alone: {:?}",
+        viewer.answers
+    );
+}
+
+#[test]
+fn a_viewer_that_comes_again_from_its_address_is_not_its_former_self() {
+    let mut live = Live::new();
+    let (first, _) = live.watch();
+    let socket = first.socket();
+    drop(first);
+    let mut again = Viewer::on(socket, Direction::RecvOnly);
+    again.join(live.lab.server.addr(), PATH);
+    again.until("the viewer is connected", |own| own.is_connected);
+    until("the server knows", || live.hub.counters().viewers.load(Ordering::Relaxed) == 2);
+}
+
+#[test]
+fn a_viewer_that_asks_too_often_is_not_answered_and_others_are() {
+    let mut live = Live::new();
+    let (viewer, _) = live.watch();
+    let (socket, strange) = (viewer.socket(), &live.hub.counters().strange_datagrams);
+    until("requests are dropped", || {
+        for _ in 0..50 {
+            socket.send_to(&viewer.request, live.hub.address()).unwrap();
+        }
+        strange.load(Ordering::Relaxed) > 0
+    });
+    live.watch();
+}
+
+#[test]
+fn a_viewer_is_gone_when_its_token_has_ended() {
+    let key = "a long secret of viewers";
+    let settings = Settings { token_key: key.into(), ..Settings::default() };
+    let mut live = Live::with(settings, rblive_webrtc::Settings::default());
+    live.begin("avc1.42c00b");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let token = token::sign(key.as_bytes(), NAME, now + 2);
+    let offer = Viewer::new(Direction::RecvOnly).offer;
+    assert_eq!(post(live.lab.server.addr(), &format!("{PATH}?token={token}"), &offer).status, 201);
+    until("the viewer is gone", || live.viewers() == 0);
+    assert_eq!(live.hub.counters().never_connected.load(Ordering::Relaxed), 0, "its token has ended before");
+}
+
+#[test]
+fn without_webrtc_no_offer_is_read() {
+    let lab = Lab::plain();
+    // The body does not come.
+    let head = format!("POST {PATH} HTTP/1.1\r\nhost: x\r\ncontent-length: 65536\r\n\r\n");
+    assert_eq!(request(lab.server.addr(), &head).status, 413);
 }
