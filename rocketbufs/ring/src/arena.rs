@@ -47,9 +47,10 @@ impl Arena {
         })
     }
 
-    /// Takes a piece of a reservation for a ring of this capacity; makes a reservation if no other has the room.
-    pub(crate) fn take(arena: &Arc<Arena>, capacity: u64) -> Result<Extent, PoolError> {
-        let charge = Arena::charge(arena, capacity)?;
+    /// Takes a piece of a reservation for a ring of this capacity; makes a reservation if no other has the room. As for `max`, see
+    /// [`Arena::charge`].
+    pub(crate) fn take(arena: &Arc<Arena>, capacity: u64, max: u64) -> Result<Extent, PoolError> {
+        let charge = Arena::charge(arena, capacity, max)?;
         let mut state = lock(&arena.state);
         let free = state
             .reservations
@@ -71,11 +72,11 @@ impl Arena {
         Ok(Extent { charge, reservation, index, offset })
     }
 
-    /// Counts a ring of this capacity in the limit.
-    pub(crate) fn charge(arena: &Arc<Arena>, capacity: u64) -> Result<Charge, PoolError> {
+    /// Counts a ring of this capacity in the limit, if no more than `max` bytes are in use then.
+    pub(crate) fn charge(arena: &Arc<Arena>, capacity: u64, max: u64) -> Result<Charge, PoolError> {
         let mut state = lock(&arena.state);
-        let (in_use, max) = (state.in_use, arena.max_bytes);
-        if capacity > max - in_use {
+        let in_use = state.in_use;
+        if capacity > max.saturating_sub(in_use) {
             return Err(PoolError::Limit { asked: capacity, in_use, max });
         }
         state.in_use += capacity;

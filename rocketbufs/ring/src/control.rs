@@ -15,6 +15,19 @@ pub struct Gap {
     pub to: Position,
 }
 
+/// A ring has grown: deliveries of up to `max_delivery` bytes begin at `from` at the earliest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Growth {
+    /// A boundary, at which the log ended when the ring grew.
+    pub from: Position,
+    /// The largest delivery from there on, until the next growth.
+    pub max_delivery: u64,
+}
+
+/// Growths that a ring remembers one by one; beyond that the newest one is told of too early.
+#[cfg(not(loom))]
+const MAX_GROWTHS: usize = 64;
+
 /// Holes that a ring remembers one by one; beyond that the newest is widened.
 pub(crate) const MAX_GAPS: usize = 64;
 
@@ -41,6 +54,7 @@ pub(crate) struct Control {
     /// A `wake_waiters` found no waiter: the next one does not sleep.
     pub(crate) woken_early: bool,
     gaps: VecDeque<Gap>,
+    growths: VecDeque<Growth>,
 }
 
 impl Control {
@@ -55,6 +69,7 @@ impl Control {
             wakes: 0,
             woken_early: false,
             gaps: VecDeque::new(),
+            growths: VecDeque::new(),
         }
     }
 
@@ -139,5 +154,25 @@ impl Control {
     pub(crate) fn gap_after(&self, p: Position) -> Option<Gap> {
         // The holes are ordered by position.
         self.gaps.get(self.gaps.partition_point(|gap| gap.to <= p)).copied()
+    }
+
+    /// Remembers a growth. Of those at and below `gone` the last one remains: what it says is true there.
+    #[cfg(not(loom))]
+    pub(crate) fn add_growth(&mut self, growth: Growth, gone: Position) {
+        while self.growths.get(1).is_some_and(|second| second.from <= gone) {
+            self.growths.pop_front();
+        }
+        let full = self.growths.len() == MAX_GROWTHS;
+        match self.growths.back_mut() {
+            Some(last) if full || last.from == growth.from => last.max_delivery = growth.max_delivery,
+            _ => self.growths.push_back(growth),
+        }
+    }
+
+    /// The last growth up to `at`, if it allows more than so many bytes; otherwise the first that does.
+    pub(crate) fn growth_beyond(&self, max_delivery: u64, at: Position) -> Option<Growth> {
+        let first = self.growths.partition_point(|growth| growth.max_delivery <= max_delivery);
+        let reached = self.growths.partition_point(|growth| growth.from <= at);
+        self.growths.get(first.max(reached.saturating_sub(1))).copied()
     }
 }

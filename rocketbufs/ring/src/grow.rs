@@ -34,8 +34,8 @@ use crate::writer::Writer;
 const COPY_BYTES: u64 = 64 << 10;
 
 impl Writer {
-    /// Gives the ring memory for deliveries of `max_delivery` bytes: at least twice that, rounded up to a power of two. Without
-    /// effect where it has that already.
+    /// Allows deliveries of `max_delivery` bytes, and gives the ring memory for them where it has too little: at least twice that,
+    /// rounded up to a power of two. A quarter of the pool is left to rings that do not grow.
     ///
     /// # Errors
     /// [`GrowError`]; nothing has changed then.
@@ -72,20 +72,30 @@ impl Ring {
 
 fn grow(ring: &Ring, pool: &Pool, asked: u64) -> Result<(), GrowError> {
     let shared = ring.shared();
-    let Shape { capacity, retain, max_delivery: before, flow_control, start } = *shared.shape();
-    if asked <= before {
+    if asked <= ring.max_delivery() {
         return Ok(());
     }
     if !ring.can_grow() {
         return Err(GrowError::Fixed);
     }
+    if asked > shared.shape().max_delivery {
+        make_room(ring, pool, asked)?;
+    }
+    shared.allow(asked);
+    Ok(())
+}
+
+/// Replaces the memory by such that has room for deliveries of `asked` bytes.
+fn make_room(ring: &Ring, pool: &Pool, asked: u64) -> Result<(), GrowError> {
+    let shared = ring.shared();
+    let Shape { capacity, retain, max_delivery: before, flow_control, start } = *shared.shape();
     let floor = shared.needed_from(&mut shared.control());
     // History that was kept for others has room for at least one delivery, as before.
     let retain = if retain >= before { retain.max(asked) } else { retain };
     let needed = asked.saturating_mul(2).max(retain.saturating_add(asked)).max(capacity);
     // After a hole a hold can lie further back than the ring is long.
     let needed = pool.capacity(needed.max(ring.head().saturating_sub(floor)))?;
-    // At least twice the former one, as far as there is room: a ring of any size has grown a few dozen times at most.
+    // Room for twice the former one, as far as there is any: a ring of any size gets other memory a few dozen times at most.
     let most = (needed / 2).min(needed - retain);
     let max_delivery = asked.max(before.saturating_mul(2).min(most));
     let config = RingConfig {
@@ -100,7 +110,7 @@ fn grow(ring: &Ring, pool: &Pool, asked: u64) -> Result<(), GrowError> {
         Some(memory) => {
             RingRoom { memory: memory.map_err(PoolError::from)?, shape: Shape::new(needed, &config)? }
         }
-        None => pool.room(&config)?,
+        None => pool.room_beside_others(&config)?,
     };
     // No trim of the old memory meanwhile, and no adapter that learns of it.
     let _reach = lock(&shared.reach);

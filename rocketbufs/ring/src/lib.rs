@@ -107,7 +107,7 @@ mod wake;
 mod watch;
 mod writer;
 
-pub use control::Gap;
+pub use control::{Gap, Growth};
 #[cfg(not(loom))]
 pub use doorbell::{Doorbell, PeerDoorbell};
 #[cfg(not(loom))]

@@ -9,6 +9,12 @@ use crate::ring::Ring;
 use crate::shape::{RingConfig, Shape};
 use crate::sync::Arc;
 
+/// Rings grow only while so many parts of the memory are in use, of [`PARTS`]: what is left is for small ones.
+#[cfg(not(loom))]
+const GROWING_PARTS: u64 = 3;
+#[cfg(not(loom))]
+const PARTS: u64 = 4;
+
 /// How much memory a pool may hand out, and in what pieces the pool takes it from the system.
 #[derive(Debug, Clone)]
 pub struct PoolConfig {
@@ -63,11 +69,30 @@ impl Pool {
         self.0.capacity(asked)
     }
 
+    /// As [`Pool::ring`], for a ring that is larger than those of its kind at first: a quarter of the pool is left to the others.
+    ///
+    /// # Errors
+    /// As [`Pool::ring`], and [`PoolError::Limit`] where the quarter would be touched.
+    #[cfg(not(loom))]
+    pub fn ring_beside_others(&self, config: RingConfig) -> Result<Ring, PoolError> {
+        let RingRoom { memory, shape } = self.room_beside_others(&config)?;
+        Ok(Ring::new(memory, shape))
+    }
+
+    #[cfg(not(loom))]
+    pub(crate) fn room_beside_others(&self, config: &RingConfig) -> Result<RingRoom, PoolError> {
+        self.room_within(config, self.max_bytes() / PARTS * GROWING_PARTS)
+    }
+
     /// Memory for a ring.
     pub(crate) fn room(&self, config: &RingConfig) -> Result<RingRoom, PoolError> {
+        self.room_within(config, self.max_bytes())
+    }
+
+    fn room_within(&self, config: &RingConfig, max: u64) -> Result<RingRoom, PoolError> {
         let capacity = self.0.capacity(config.capacity_bytes)?;
         let shape = Shape::new(capacity, config)?;
-        let memory = Memory::of_pool(Arena::take(&self.0, capacity)?, config.flow_control)?;
+        let memory = Memory::of_pool(Arena::take(&self.0, capacity, max)?, config.flow_control)?;
         Ok(RingRoom { memory, shape })
     }
 
@@ -81,7 +106,7 @@ impl Pool {
     pub fn shared_ring(&self, config: RingConfig) -> Result<Ring, PoolError> {
         let capacity = self.0.capacity(config.capacity_bytes)?;
         let shape = Shape::new(capacity, &config)?;
-        let charge = Arena::charge(&self.0, capacity)?;
+        let charge = Arena::charge(&self.0, capacity, self.max_bytes())?;
         let (region, mapping) = Region::new(capacity)?;
         Ok(Ring::new(Memory::of_region(mapping, region, charge), shape))
     }

@@ -282,7 +282,7 @@ impl Shared {
     fn next_step(&self, head: Position) -> Option<Position> {
         let (end, room) = (self.peer_boundary(head)?, self.room(head));
         let relayed = self.relayed.load(Ordering::Relaxed);
-        let most = if relayed { room.min(self.shape().max_delivery) } else { room };
+        let most = if relayed { room.min(self.max_delivery()) } else { room };
         (end - head <= most).then_some(end)
     }
 

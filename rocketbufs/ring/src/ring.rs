@@ -2,7 +2,7 @@
 
 use crate::Position;
 use crate::backing::Memory;
-use crate::control::Gap;
+use crate::control::{Gap, Growth};
 use crate::shape::Shape;
 use crate::shared::Shared;
 use crate::sync::{Arc, Ordering};
@@ -40,9 +40,26 @@ impl Ring {
         self.0.shape().retain
     }
 
+    /// How far the log may go on beyond a hold that keeps all but the history.
+    pub fn room_beside_history(&self) -> u64 {
+        // Of one size of the ring, which may grow meanwhile.
+        let Shape { capacity, retain, .. } = *self.0.shape();
+        capacity - retain
+    }
+
     /// The largest delivery, in bytes.
     pub fn max_delivery(&self) -> u64 {
-        self.0.shape().max_delivery
+        self.0.max_delivery()
+    }
+
+    /// The first place from `at` on with deliveries that may have more than so many bytes. It is below `at` if these have begun
+    /// before. `None` if there is none.
+    pub fn growth_beyond(&self, max_delivery: u64, at: Position) -> Option<Growth> {
+        // A lock only for those who do not know the newest size.
+        if max_delivery >= self.max_delivery() {
+            return None;
+        }
+        self.0.control().growth_beyond(max_delivery, at)
     }
 
     /// Whether holds keep the writer from overwriting.

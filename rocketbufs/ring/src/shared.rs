@@ -16,6 +16,8 @@
 use crate::Position;
 use crate::backing::Memory;
 use crate::barrier;
+#[cfg(not(loom))]
+use crate::control::Growth;
 use crate::control::{Control, Gap};
 use crate::handshake::NotifyFlag;
 use crate::index::{BoundaryIndex, Known};
@@ -39,6 +41,8 @@ pub(crate) struct Published {
 pub(crate) struct Shared {
     /// The memory that the ring began with. It is replaced when the ring grows.
     pub(crate) layout: Layout,
+    /// The largest delivery for which the ring was made or has grown. It has room for larger ones where it has grown.
+    largest: AtomicU64,
     control: Mutex<Control>,
     /// Notified with the control lock held.
     pub(crate) granted: Condvar,
@@ -73,6 +77,7 @@ impl Shared {
         let horizon = shape.start.saturating_add(ahead);
         let shared = Shared {
             layout: Layout::new(memory, shape, shape.start),
+            largest: AtomicU64::new(shape.max_delivery),
             control: Mutex::new(Control::new()),
             granted: Condvar::new(),
             end_taken: AtomicBool::new(false),
@@ -115,6 +120,23 @@ impl Shared {
     #[inline]
     pub(crate) fn first_shape(&self) -> &Shape {
         &self.layout.shape
+    }
+
+    /// The largest delivery. A thread that loads a head sees the one that belongs to it.
+    #[inline]
+    pub(crate) fn max_delivery(&self) -> u64 {
+        self.largest.load(Ordering::Acquire)
+    }
+
+    /// Allows larger deliveries from the last boundary on. Called by the writing end when there is room for them.
+    #[cfg(not(loom))]
+    pub(crate) fn allow(&self, max_delivery: u64) {
+        let mut control = self.control();
+        let gone = self.tail_of(self.horizon.load(Ordering::Acquire));
+        let from = self.published.boundary.load(Ordering::Acquire);
+        control.add_growth(Growth { from, max_delivery }, gone);
+        // Release pairs with the Acquire in `max_delivery`: who sees it finds the growth.
+        self.largest.store(max_delivery, Ordering::Release);
     }
 
     /// Whether so many bytes are no longer than the ring. Costs most rings one comparison.

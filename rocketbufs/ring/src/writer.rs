@@ -342,8 +342,8 @@ impl Writer {
     fn admit(&mut self, size: u64) -> Result<Position, ClaimError> {
         let shared = self.ring.shared();
         // What fits at first fits always.
-        if size > shared.first_shape().max_delivery && size > shared.shape().max_delivery {
-            return Err(ClaimError::TooLarge { size, max_delivery: shared.shape().max_delivery });
+        if size > shared.first_shape().max_delivery && size > shared.max_delivery() {
+            return Err(ClaimError::TooLarge { size, max_delivery: shared.max_delivery() });
         }
         let shape = shared.first_shape();
         if size == 0 {

@@ -93,6 +93,41 @@ fn a_ring_that_cannot_grow_stays_as_it_is() {
 }
 
 #[test]
+fn a_ring_says_from_where_on_deliveries_are_larger() {
+    let pool = pool();
+    let ring = small(&pool, true);
+    let mut writer = ring.writer().unwrap();
+    let at = writer.append(&[&bytes(77, 4000)]).unwrap();
+    writer.grow(&pool, 10_000).unwrap();
+    assert_eq!(ring.max_delivery(), 10_000, "no more than was asked for");
+    let then = writer.append(&[&bytes(at, 10_000)]).unwrap();
+    let (in_use, capacity) = (pool.in_use_bytes(), ring.capacity());
+    writer.grow(&pool, 10_001).unwrap();
+    assert_eq!((pool.in_use_bytes(), ring.capacity()), (in_use, capacity), "no memory for a little more");
+    let beyond = |told, at| ring.growth_beyond(told, at).map(|growth| (growth.from, growth.max_delivery));
+    assert_eq!((beyond(SMALL / 4, 77), beyond(10_000, 77)), (Some((at, 10_000)), Some((then, 10_001))));
+    assert_eq!(
+        (beyond(SMALL / 4, then - 1), beyond(SMALL / 4, then)),
+        (Some((at, 10_000)), Some((then, 10_001)))
+    );
+    assert_eq!(beyond(10_001, 77), None);
+}
+
+#[test]
+fn rings_that_grow_leave_room_for_others() {
+    let pool = Pool::new(PoolConfig { max_bytes: 1 << 20, ..PoolConfig::default() }).unwrap();
+    let config = || RingConfig { capacity_bytes: 256 << 10, ..RingConfig::default() };
+    let rings = [(); 3].map(|()| pool.ring(config()).unwrap());
+    let mut writer = rings[0].writer().unwrap();
+    // In the memory that it has.
+    writer.grow(&pool, 100 << 10).unwrap();
+    assert_eq!(rings[0].capacity(), 256 << 10);
+    assert!(matches!(writer.grow(&pool, 200 << 10), Err(GrowError::Pool(_))));
+    assert!(pool.ring_beside_others(config()).is_err());
+    pool.ring(config()).unwrap();
+}
+
+#[test]
 fn readers_on_other_threads_see_no_wrong_byte() {
     let pool = pool();
     let ring = small(&pool, true);
