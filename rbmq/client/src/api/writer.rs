@@ -553,9 +553,8 @@ impl TopicWriter {
         if size > largest || size <= self.max_delivery {
             return Ok(false);
         }
-        // Sizes that increase little by little do not make the ring grow each time.
-        let max_delivery = size.max(self.max_delivery.saturating_mul(2)).min(largest);
-        match writer.grow(max_delivery) {
+        // No more: subscribers are told so much, and those with little memory leave before it comes.
+        match writer.grow(size) {
             Ok(()) => {}
             Err(GrowError::Fixed) => {
                 // Others map the ring. What fits is what there may be.
@@ -567,8 +566,8 @@ impl TopicWriter {
                 return Err(PublishError::Buffer(text));
             }
         }
-        self.max_delivery = max_delivery;
-        self.state.max_delivery_bytes.store(max_delivery, Ordering::Relaxed);
+        self.max_delivery = size;
+        self.state.max_delivery_bytes.store(size, Ordering::Relaxed);
         Ok(true)
     }
 

@@ -10,7 +10,7 @@ use rocketring::{GrowError, Writer};
 
 use crate::api::context::Context;
 use crate::api::segment;
-use crate::ground::limits::{SubscriptionLimits, leaves_room};
+use crate::ground::limits::SubscriptionLimits;
 use crate::ground::lock::lock;
 use crate::ground::out_segment::OutSegment;
 use crate::ground::types::{Bid, NO_LIMIT, Position, ProgressLevel};
@@ -371,16 +371,12 @@ impl OutWriter {
     ///
     /// # Errors
     /// Segments are open, there is no memory, or the ring is one that cannot grow: others map it (transport `shm`), an adapter knows
-    /// it (`rdma`), or it has no flow control. Three quarters of the memory for rings (`buffers.max_ring_bytes`) are in use: the rest is for
-    /// rings that do not grow. The ring is as it was.
+    /// it (`rdma`), or it has no flow control. It needs more memory, and three quarters of that for rings (`buffers.max_ring_bytes`) would be
+    /// exceeded: the rest is for rings that do not grow. The ring is as it was.
     pub fn grow(&mut self, max_delivery: u64) -> Result<(), GrowError> {
         let pool = &self.buffer.inner.pool;
         match &mut self.writer {
-            Some(writer) if max_delivery > writer.ring().max_delivery() => {
-                let needed = max_delivery.saturating_mul(2).checked_next_power_of_two().unwrap_or(u64::MAX);
-                leaves_room(pool, needed)?;
-                writer.grow(pool, max_delivery)
-            }
+            Some(writer) if max_delivery > writer.ring().max_delivery() => writer.grow(pool, max_delivery),
             Some(_) => Ok(()),
             None => Err(GrowError::Fixed),
         }

@@ -1,24 +1,9 @@
-//! Limits that a sender sets for the options of a buffer's subscriptions, and the one on rings that grow.
+//! Limits that a sender sets for the options of a buffer's subscriptions.
 
 use std::fmt;
 use std::time::Duration;
 
-use rocketring::{Pool, PoolError};
-
 use crate::ground::types::{Bid, Policy};
-
-/// Rings grow only while so many parts of the memory for rings are in use, of [`PARTS`]: what is left is for small ones.
-const GROWING_PARTS: u64 = 3;
-const PARTS: u64 = 4;
-
-/// Checks whether the pool would have room for other rings beside one that grows to so many bytes.
-pub(crate) fn leaves_room(pool: &Pool, needed: u64) -> Result<(), PoolError> {
-    let (in_use, max) = (pool.in_use_bytes(), pool.max_bytes() / PARTS * GROWING_PARTS);
-    if in_use.saturating_add(needed) > max {
-        return Err(PoolError::Limit { asked: needed, in_use, max });
-    }
-    Ok(())
-}
 
 /// A set of policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,11 +162,10 @@ impl SubscriptionLimits {
     }
 
     /// The lag in force; `asked` is 0 if nothing was asked for, `default` applies then without a limit.
-    pub(crate) fn lag(&self, asked: u64, default: u64) -> u64 {
+    pub(crate) fn lag(&self, asked: u64, default: Option<u64>) -> Option<u64> {
         match (asked, self.max_lag_bytes) {
-            (0, Some(most)) => most,
-            (0, None) => default,
-            (asked, most) => asked.min(most.unwrap_or(u64::MAX)),
+            (0, most) => most.or(default),
+            (asked, most) => Some(asked.min(most.unwrap_or(u64::MAX))),
         }
     }
 
@@ -228,8 +212,9 @@ mod tests {
             max_hold: Some(Duration::from_millis(7)),
             ..none
         };
-        assert_eq!((none.lag(0, 9), none.lag(200, 9)), (9, 200));
-        assert_eq!((some.lag(0, 9), some.lag(200, 9), some.lag(3, 9)), (100, 100, 3));
+        let lags = |limits: &SubscriptionLimits| [0, 200, 3].map(|asked| limits.lag(asked, Some(9)).unwrap());
+        assert_eq!((lags(&none), lags(&some)), ([9, 200, 3], [100, 100, 3]));
+        assert_eq!((none.lag(0, None), none.lag(200, None)), (None, Some(200)));
         assert_eq!((none.timeout_ms(None, 9), none.timeout_ms(Some(0), 9)), (9, 0));
         assert_eq!((some.timeout_ms(None, 9), some.timeout_ms(Some(0), 9)), (50, 50));
         assert_eq!((some.timeout_ms(Some(60), 9), some.timeout_ms(Some(20), 9)), (50, 20));

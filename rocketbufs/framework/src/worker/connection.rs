@@ -196,7 +196,10 @@ impl<T: Transport> Connection<'_, T> {
             }
             Message::Bye { .. } => {}
             Message::Subscribe(subscribe) => return self.on_subscribe(subscribe),
-            Message::Unsubscribe(wire) => return self.on_unsubscribe(wire, forwarded),
+            Message::Unsubscribe(wire) => return self.on_unsubscribe(message, wire, forwarded),
+            Message::Refused { wire, .. } if matches!(self.link.role, Some(Role::Out(_))) => {
+                return self.on_unsubscribe(message, wire, forwarded);
+            }
             Message::Credit { wire, credit } => {
                 // Credit for a subscription that just ended may still be in flight.
                 let Some(mut outgoing) = self.out(wire) else { return Ok(()) };

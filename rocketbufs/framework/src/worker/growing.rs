@@ -11,10 +11,10 @@ use rocketnet::Transport;
 use rocketring::{GrowError, Ring, RingConfig, RingReceiver};
 
 use super::in_effects::{IncomingSubscription, Received};
-use crate::ground::limits::leaves_room;
+use super::in_linger::end_subscription;
 use crate::ground::lock::lock;
-use crate::proto::{Ending, ReceiveLog, RefusedError};
-use crate::state::{ContextInner, SubscriptionShared, SubscriptionState};
+use crate::proto::{Ending, GROWS, Message, ReceiveLog, RefuseCode, RefusedError};
+use crate::state::{SubscriptionShared, SubscriptionState};
 
 impl<T: Transport> IncomingSubscription<'_, T> {
     /// Larger deliveries follow.
@@ -28,9 +28,20 @@ impl<T: Transport> IncomingSubscription<'_, T> {
         let Some(ring) = ring else { return Ok(()) };
         match self.grow(&ring, max_delivery) {
             Ok(()) => self.send_credit(),
-            Err(error) => self.end_and_leave(Ending::Refused(error)),
+            Err(error) => self.refuse_growth(error),
         }
         Ok(())
+    }
+
+    /// Ends the subscription, which keeps its place: with more memory it goes on there.
+    pub(super) fn refuse_growth(&mut self, error: RefusedError) {
+        end_subscription(&self.sub.shared, Ending::Refused(error));
+        // A peer without GROWN knows one way to leave.
+        if self.line.shared.peer_capabilities() & GROWS == 0 {
+            return self.leave();
+        }
+        let wire = self.wire;
+        self.leave_by(&Message::Refused { wire, code: RefuseCode::RingTooSmall, a: 0, b: 0 });
     }
 
     fn grow(&mut self, ring: &Ring, max_delivery: u64) -> Result<(), RefusedError> {
@@ -63,7 +74,7 @@ impl<T: Transport> IncomingSubscription<'_, T> {
 
     /// Checks whether there may be such a ring. The share of a budget would be too small.
     fn leave_budget_for(&mut self, max_delivery: u64) -> Result<(), RefusedError> {
-        may_grow(&self.io.inner, &self.sub.shared, max_delivery)?;
+        may_grow(&self.sub.shared, max_delivery)?;
         let left = lock(&self.sub.shared.state).leave_budget();
         // Without the lock: others may get its share.
         drop(left);
@@ -81,7 +92,7 @@ impl<T: Transport> IncomingSubscription<'_, T> {
             flow_control: true,
             start,
         };
-        let ring = self.io.inner.pool.ring(config)?;
+        let ring = self.io.inner.pool.ring_beside_others(config)?;
         if self.sub.shared.options.own_memory {
             ring.ensure_plain();
         }
@@ -103,17 +114,13 @@ fn has_room(state: &SubscriptionState, max_delivery: u64) -> bool {
 }
 
 /// Checks whether the ring of a subscription may grow for deliveries of this size.
-fn may_grow(
-    inner: &ContextInner,
-    subscription: &SubscriptionShared,
-    max_delivery: u64,
-) -> Result<(), RefusedError> {
+fn may_grow(subscription: &SubscriptionShared, max_delivery: u64) -> Result<(), RefusedError> {
     let (most, needed) = (subscription.options.max_capacity_bytes(), max_delivery.saturating_mul(2));
     let needed = needed.checked_next_power_of_two().unwrap_or(u64::MAX);
     if needed > most {
         return Err(RefusedError::Outgrown { most, max_delivery, needed });
     }
-    leaves_room(&inner.pool, needed).map_err(RefusedError::from)
+    Ok(())
 }
 
 fn refused(error: GrowError) -> RefusedError {

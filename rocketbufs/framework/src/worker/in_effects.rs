@@ -234,6 +234,11 @@ impl<T: Transport> IncomingSubscription<'_, T> {
 
     /// Sends UNSUBSCRIBE. The wire id stays bound until UNSUBSCRIBED arrives.
     pub(super) fn leave(&mut self) {
+        self.leave_by(&Message::Unsubscribe(self.wire));
+    }
+
+    /// As [`IncomingSubscription::leave`], with a message that UNSUBSCRIBED answers.
+    pub(super) fn leave_by(&mut self, message: &Message) {
         if self.sub.machine.is_leaving() {
             return;
         }
@@ -243,6 +248,6 @@ impl<T: Transport> IncomingSubscription<'_, T> {
         self.sub.machine.leave();
         self.sub.shared.detach();
         self.io.slots.remove(self.sub.shared.slot);
-        self.io.send(self.line, &Message::Unsubscribe(self.wire));
+        self.io.send(self.line, message);
     }
 }

@@ -242,7 +242,7 @@ impl<T: Transport> IncomingSubscription<'_, T> {
         let receiver = match self.grow_at_resume(receiver, subscribed.max_delivery) {
             Ok(Some(receiver)) => receiver,
             Ok(None) => return self.leave(),
-            Err(error) => return self.end_and_leave(Ending::Refused(error)),
+            Err(error) => return self.refuse_growth(error),
         };
         self.io.transport.bind(self.line.id, self.wire, receiver);
         self.sub.metered.begin(subscribed.start);

@@ -176,9 +176,7 @@ impl<T: Transport> Connection<'_, T> {
         limits: &SubscriptionLimits,
     ) -> SendConfig {
         let session = &self.io.inner.config.session;
-        let lag_limit = ring.capacity() - ring.retain();
-        let default = if session.max_lag_bytes == 0 { lag_limit / 2 } else { session.max_lag_bytes };
-        let max_lag = limits.lag(subscribe.max_lag, default);
+        let default = (session.max_lag_bytes > 0).then_some(session.max_lag_bytes);
         let asked = (subscribe.block_timeout_ms != u32::MAX).then_some(subscribe.block_timeout_ms);
         let timeout_ms = limits.timeout_ms(asked, session.block_timeout_ms);
         let max_transfer = u64::from(self.io.inner.config.tcp.max_transfer_bytes)
@@ -186,7 +184,7 @@ impl<T: Transport> Connection<'_, T> {
             .min(ring.max_delivery());
         SendConfig {
             policy: subscribe.policy,
-            max_lag: max_lag.min(lag_limit),
+            max_lag: limits.lag(subscribe.max_lag, default),
             block_timeout: Nanos::from(timeout_ms) * 1_000_000,
             flow_control: ring.flow_control(),
             max_transfer: max_transfer.max(1),

@@ -20,15 +20,18 @@ use crate::state::events::OutEvent;
 use crate::state::{DurableCursor, Leaving, ROutShared, Role, SubscriptionStatus};
 
 impl<T: Transport> Connection<'_, T> {
-    /// Handles UNSUBSCRIBE. `forwarded`: the subscription's last confirmations were forwarded, which comes
-    /// before it counts as departed.
-    pub(super) fn on_unsubscribe(&mut self, wire: WireId, forwarded: bool) -> Outcome {
+    /// Handles UNSUBSCRIBE, and REFUSED of a receiver that has no room for larger deliveries, whose place is kept as if its
+    /// connection were lost. `forwarded`: the subscription's last confirmations were forwarded, which comes before it counts as
+    /// departed.
+    pub(super) fn on_unsubscribe(&mut self, message: Message, wire: WireId, forwarded: bool) -> Outcome {
+        let keeps_place = matches!(message, Message::Refused { .. });
         if !forwarded && let Some(source) = self.link.outs.get(&wire).and_then(|out| out.buffer.upstream()) {
-            return Err(ReactorAction::Forward(source.slot(), Box::new(Message::Unsubscribe(wire))));
+            return Err(ReactorAction::Forward(source.slot(), Box::new(message)));
         }
         // Queued data is copied: the stream stays intact, and the ring is free.
         self.io.transport.detach(self.id(), wire);
-        self.drop_out(wire, "unsubscribed", false);
+        let why = if keeps_place { "no room for larger deliveries" } else { "unsubscribed" };
+        self.drop_out(wire, why, keeps_place);
         self.drop_parked(Some(wire));
         self.send(&Message::Unsubscribed(wire));
         Ok(())
@@ -114,13 +117,14 @@ impl<T: Transport> Connection<'_, T> {
         why
     }
 
-    /// Ends a subscription whose receiver has no room for the deliveries that follow. Nothing of them was sent.
+    /// Ends a subscription whose receiver has no room for the deliveries that follow. Nothing of them was sent. A durable one keeps
+    /// its place: it goes on there when it comes back with more room.
     pub(super) fn leave_outgrown(&mut self, wire: WireId, max_delivery: u64) {
         let Some(out) = self.link.outs.get(&wire) else { return };
         let (has, needs) = (out.machine.cursor().config().largest, max_delivery);
         let why = format!("deliveries of {needs} bytes follow, and the receiver takes at most {has}");
         self.io.transport.detach(self.id(), wire);
-        self.drop_out(wire, &why, false);
+        self.drop_out(wire, &why, true);
         let (a, b) = (has.saturating_mul(2), needs.saturating_mul(2));
         self.send(&Message::Refused { wire, code: RefuseCode::RingTooSmall, a, b });
     }

@@ -3,7 +3,10 @@
 use rocketbufs::config::TransportKind;
 use rocketbufs::error::RefusedError;
 use rocketbufs::proto::{Message, RefuseCode};
-use rocketbufs::{Budget, BufferOptions, Config, Context, GrowError, InEvent, RIn, ROut};
+use rocketbufs::{
+    Budget, BufferOptions, Config, Context, GrowError, InEvent, OutWriter, Policy, RIn, ROut,
+    SubscribeOptions,
+};
 
 use crate::ends::{WAIT, context, pattern, receiver, ring_of, sender, subscribe, take};
 use crate::raw::{self, Frame, Raw, credit};
@@ -67,6 +70,114 @@ fn a_receiver_of_before_is_refused_and_stays_connected() {
     });
     assert!(code == RefuseCode::RingTooSmall && needed >= 2 * LARGE, "{code:?} {needed}");
     raw.ping(7);
+}
+
+/// A writer whose ring has grown for deliveries of this size.
+fn grown(out: &ROut, bid: u32, max_delivery: u64) -> OutWriter {
+    let mut writer = out.buffer(bid).unwrap().writer().unwrap();
+    writer.grow(max_delivery).unwrap();
+    writer
+}
+
+#[test]
+fn a_receiver_with_room_for_what_is_written_is_not_refused() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (out, listener) = sender(&ctx);
+    out.create_buffer(1, RING).unwrap();
+    let input = receiver(&ctx, &listener);
+    subscribe(&input, 1, ring_of(RING).max_size_bytes(4 * RING));
+    let mut end = 0;
+    for size in [20_000, 24_000, 32_000] {
+        let mut writer = grown(&out, 1, size);
+        let to = writer.append_blocking(&[&pattern(end, size as usize)], Some(WAIT)).unwrap();
+        drop(writer);
+        assert_eq!(take(&input, end, to), 0, "{size}");
+        end = to;
+    }
+}
+
+#[test]
+fn what_was_written_before_a_large_delivery_comes_before_the_refusal() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (out, listener) = sender(&ctx);
+    out.create_buffer(1, 16 * RING).unwrap();
+    let input = receiver(&ctx, &listener);
+    // It has room for a part of the small ones, and takes none.
+    subscribe(&input, 1, ring_of(8 * RING).max_size_bytes(8 * RING));
+    crate::ends::write(&out, 1, 10 * RING, 1000);
+    let small = 10 * RING;
+    let mut writer = grown(&out, 1, LARGE);
+    writer.append_blocking(&[&pattern(small, LARGE as usize)], Some(WAIT)).unwrap();
+    assert_eq!(take(&input, 0, small), 0);
+    let error = refusal(&input);
+    assert!(matches!(error, RefusedError::Peer { code: RefuseCode::RingTooSmall, .. }), "{error}");
+}
+
+/// Refuses the large delivery, and then goes on under the same name with more room.
+fn goes_on(of: &Config, options: SubscribeOptions) {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (out, listener) = sender(&ctx);
+    out.create_buffer(1, RING).unwrap();
+    let small = Context::new(of.clone()).unwrap();
+    let input = receiver(&small, &listener);
+    subscribe(&input, 1, options.durable("me", WAIT));
+    let end = write_large(&out, 1);
+    refusal(&input);
+    crate::ends::until("the subscription has ended", || out.buffer(1).unwrap().subscriber_count() == 0);
+    assert_eq!(out.buffer(1).unwrap().durable_cursors().len(), 1, "its place is kept");
+    let again = receiver(&ctx, &listener);
+    subscribe(&again, 1, ring_of(RING).max_size_bytes(1 << 20).durable("me", WAIT));
+    // The small delivery comes again if its confirmation did not arrive.
+    let first = loop {
+        match again.recv(Some(WAIT)).unwrap() {
+            Some(InEvent::Data(view)) => break view,
+            Some(InEvent::Subscribed { .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    let (from, to) = (first.position(), first.position() + first.len() as u64);
+    assert!(from == 0 || from == 100, "{from}");
+    first.consume();
+    assert_eq!(take(&again, to, end), 0);
+}
+
+#[test]
+fn an_outgrown_durable_subscriber_keeps_its_place() {
+    goes_on(&Config::default(), ring_of(RING).max_size_bytes(4 * RING));
+}
+
+#[test]
+fn a_durable_subscriber_without_memory_keeps_its_place() {
+    let mut config = Config::default();
+    (config.buffers.size_bytes, config.buffers.max_ring_bytes) = (RING, 16 * RING);
+    goes_on(&config, ring_of(RING).max_size_bytes(1 << 20));
+}
+
+#[test]
+fn the_lag_limit_grows_with_the_ring() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (out, listener) = sender(&ctx);
+    out.create_buffer(1, RING).unwrap();
+    let input = receiver(&ctx, &listener);
+    let options = ring_of(RING).max_size_bytes(4 << 20).policy(Policy::Disconnect);
+    subscribe(&input, 1, options.max_lag_bytes(Some(64 << 20)));
+    let mut writer = grown(&out, 1, LARGE);
+    for n in 0..2 {
+        writer.append_blocking(&[&pattern(n * LARGE, LARGE as usize)], Some(WAIT)).unwrap();
+    }
+    assert_eq!(take(&input, 0, 2 * LARGE), 0);
+}
+
+#[test]
+fn a_ring_grows_without_memory_as_far_as_it_has_room() {
+    let mut config = Config::default();
+    (config.buffers.size_bytes, config.buffers.max_ring_bytes) = (RING, 16 * RING);
+    let ctx = Context::new(config).unwrap();
+    let out = ROut::new(&ctx);
+    (1..=4).for_each(|bid| drop(out.create_buffer(bid, 4 * RING).unwrap()));
+    grown(&out, 1, 30_000).append(&[&[7; 30_000]]).unwrap();
+    let mut writer = out.buffer(2).unwrap().writer().unwrap();
+    assert!(matches!(writer.grow(LARGE), Err(GrowError::Pool(_))));
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl Mapped {
     fn new(ring: Ring, retain: u64) -> Self {
         let config = SendConfig {
             policy: Policy::Block,
-            max_lag: ring.capacity(),
+            max_lag: Some(ring.capacity()),
             block_timeout: 0,
             flow_control: true,
             max_transfer: ring.max_delivery(),

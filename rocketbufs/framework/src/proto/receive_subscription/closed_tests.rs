@@ -202,7 +202,7 @@ impl Ends {
 
 const SENDS: SendConfig = SendConfig {
     policy: Policy::Block,
-    max_lag: 1 << 20,
+    max_lag: Some(1 << 20),
     block_timeout: 0,
     flow_control: true,
     max_transfer: 1 << 20,

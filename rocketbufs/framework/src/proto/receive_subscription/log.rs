@@ -65,6 +65,8 @@ pub struct ReceiveLog {
     credit: CreditReport,
     /// The share of a budget, for a subscription that has a ring only while there is data.
     allocation: Option<CreditAllocation>,
+    /// The budget was left while a RECALL was in flight.
+    recalls: bool,
     relayed: Option<Relayed>,
     covered_from: Position,
     cursor: ReceiveCursor,
@@ -86,6 +88,7 @@ impl ReceiveLog {
             epoch,
             credit: CreditReport::new(start, window),
             allocation,
+            recalls: false,
             relayed: config.relays.then_some(nothing),
             covered_from: config.covered_from,
             cursor: ReceiveCursor::new(start, config.max_view_bytes),
@@ -95,7 +98,7 @@ impl ReceiveLog {
     /// Continues the log at `start` in another ring. Nothing in the old one is needed any more.
     pub fn move_to(&mut self, start: Position, window: u64, allocation: Option<CreditAllocation>) {
         self.credit = CreditReport::new(start, window);
-        self.allocation = allocation;
+        (self.allocation, self.recalls) = (allocation, false);
         self.cursor.move_to(start);
     }
 
@@ -304,20 +307,24 @@ impl ReceiveLog {
 
     /// The subscription has a ring of its own from now on.
     pub fn leave_budget(&mut self) {
-        self.allocation = None;
+        self.recalls = self.allocation.take().is_some_and(|allocation| allocation.is_recalling());
     }
 
-    /// The sender has given up what was granted beyond `at`.
-    pub fn take_back(&mut self, at: Position) {
-        self.credit.take_back(at.max(self.cursor.consumed()));
+    /// Returns whether RECALLED may arrive.
+    pub fn awaits_recalled(&self) -> bool {
+        self.allocation.is_some() || self.recalls
     }
 
     /// Handles RECALLED: the grant ends at `at`. Returns false if the sender must not send that.
     pub fn on_recalled(&mut self, at: Position) -> bool {
         let granted = self.granted();
-        let answers = self.allocation.as_mut().is_some_and(|allocation| allocation.on_recalled(at, granted));
+        let answers = match &mut self.allocation {
+            Some(allocation) => allocation.on_recalled(at, granted),
+            // Once, for the RECALL that was sent before the budget was left.
+            None => std::mem::take(&mut self.recalls) && at <= granted,
+        };
         if answers {
-            self.credit.take_back(at);
+            self.credit.take_back(at.max(self.cursor.consumed()));
         }
         answers
     }
@@ -331,6 +338,7 @@ impl ReceiveLog {
 
     /// Handles a lost connection, after an incomplete delivery was dropped. `None` without a share.
     pub fn suspend(&mut self, ring: &Ring) -> Option<Suspension> {
+        self.recalls = false;
         let (head, drained) = (ring.head(), self.cursor.is_given_back(ring.head()));
         let suspension = self.allocation.as_mut()?.suspend(head, drained);
         self.credit.take_back(head);

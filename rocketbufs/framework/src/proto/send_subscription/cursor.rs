@@ -28,7 +28,7 @@
 //! another one. The other two positions move without the writer: when everything has been delivered, `whole`
 //! is the head.
 
-use rocketring::Ring;
+use rocketring::{Growth, Ring};
 
 use super::on_demand::OnDemandCredit;
 use crate::ground::planted;
@@ -66,8 +66,9 @@ impl End {
 pub struct SendConfig {
     /// The treatment of a slow receiver.
     pub policy: Policy,
-    /// The lag in bytes at which `drop` and `disconnect` act.
-    pub max_lag: u64,
+    /// The lag in bytes at which `drop` and `disconnect` act, at most the room of the log beside its history; without one half of that
+    /// room. The room becomes larger when the ring grows.
+    pub max_lag: Option<u64>,
     /// The nanoseconds without progress after which `block` disconnects; 0: never.
     pub block_timeout: Nanos,
     /// Whether credit limits the sender.
@@ -272,7 +273,13 @@ impl SendCursor {
     /// Returns the position up to which to ask for credit (ASK, as `landed`): the receiver grants on demand,
     /// and there are whole deliveries beyond its grant for which it was not asked.
     pub fn ask_for_more(&mut self, log: &Ring) -> Option<Position> {
-        if self.ended { None } else { self.on_demand.next_request(log.boundary(), self.sent, self.grant) }
+        if self.ended {
+            return None;
+        }
+        let boundary = log.boundary();
+        // The receiver has no room for larger deliveries before it knows of them.
+        let whole = self.growth(log).map_or(boundary, |growth| growth.from.min(boundary));
+        self.on_demand.next_request(whole, self.sent, self.grant)
     }
 
     /// Handles RECALL: withdraws the rest of the grant, except for data that was asked for, since it exists
@@ -317,13 +324,19 @@ impl SendCursor {
         match self.config.policy {
             Policy::Drop | Policy::Disconnect => {
                 let behind = self.behind(log);
-                // The writer of a large delivery has no room for the next.
-                let is_full = behind > log.capacity() - log.max_delivery();
-                let is_late = || self.lag(log) >= self.catching_up.saturating_add(self.config.max_lag);
+                // The writer of a large delivery has no room for the next. The size first: the ring that belongs to it is no smaller.
+                let max_delivery = log.max_delivery();
+                let is_full = behind > log.capacity() - max_delivery;
+                let is_late = || self.lag(log) >= self.catching_up.saturating_add(self.max_lag(log));
                 behind > self.catching_up && (is_full || is_late())
             }
             Policy::Block | Policy::Overwrite => false,
         }
+    }
+
+    fn max_lag(&self, log: &Ring) -> u64 {
+        let room = log.room_beside_history();
+        self.config.max_lag.map_or(room / 2, |asked| asked.min(room))
     }
 
     /// `drop`: skips to the end of the last complete delivery. The caller first detaches the ranges that the transport
@@ -419,27 +432,34 @@ impl SendCursor {
             }
         }
         // Before a receiver is asked whether it has room for more, and before the first byte of a larger delivery.
-        if let Some(step) = self.grow(log) {
-            return step;
+        let growth = self.growth(log);
+        match growth {
+            Some(growth) if growth.from <= self.sent => return self.grow(growth.max_delivery),
+            Some(growth) => limit = limit.min(growth.from),
+            None => {}
         }
         if limit <= self.sent || room == 0 {
             return Step::Idle;
         }
-        self.write(log, limit, room)
+        self.write(log, limit, room, growth.map(|growth| growth.from))
     }
 
-    /// Returns the step that must come before what a ring has that has grown.
-    fn grow(&mut self, log: &Ring) -> Option<Step> {
+    /// Returns where the log has larger deliveries than those that the receiver was told of, if there is anything behind what was sent.
+    fn growth(&self, log: &Ring) -> Option<Growth> {
         // The head first: what it covers was written after the ring had grown.
-        let (head, max_delivery) = (log.head(), log.max_delivery());
-        if head <= self.sent || max_delivery <= self.config.max_delivery || !self.config.flow_control {
+        if log.head() <= self.sent || !self.config.flow_control {
             return None;
         }
+        log.growth_beyond(self.config.max_delivery, self.sent)
+    }
+
+    /// Returns the step that must come before the first larger delivery. Everything before it was sent.
+    fn grow(&mut self, max_delivery: u64) -> Step {
         if max_delivery > self.config.largest {
-            return Some(Step::Outgrown(max_delivery));
+            return Step::Outgrown(max_delivery);
         }
         self.config.max_delivery = max_delivery;
-        Some(Step::Grown(max_delivery))
+        Step::Grown(max_delivery)
     }
 
     /// Returns the end of the log for this receiver. Data that was sent before the end was known belongs to
@@ -467,11 +487,12 @@ impl SendCursor {
         (self.sent, self.sent_boundary, self.inside) = self.before;
     }
 
-    fn write(&mut self, log: &Ring, limit: Position, room: u64) -> Step {
+    /// `grows_at`: a delivery ends where larger ones begin, known to the index or not.
+    fn write(&mut self, log: &Ring, limit: Position, room: u64, grows_at: Option<Position>) -> Step {
         let from = self.sent;
         self.before = (self.sent, self.sent_boundary, self.inside);
         let reach = limit.min(from.saturating_add(self.config.max_transfer.min(room)));
-        let end = self.end_to_tell(log, reach);
+        let end = self.end_to_tell(log, reach).or(grows_at.filter(|at| *at == reach));
         let (to, more) = end.map_or((reach, !planted::is(planted::MORE_LOST)), |end| (end, false));
         self.sent = to;
         self.inside = more;
