@@ -14,7 +14,7 @@ use rbmq_wire::{
     TopicName,
 };
 use rocketbufs::{Bid, BufferOptions, OutWriter};
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::super::descriptors::have_room_for_group;
 use super::super::kept::{Ear, folder as topic_folder};
@@ -416,6 +416,12 @@ impl Service<'_> {
             GroupAction::ResetTo(position) => self.reset(&key, group, Some(position), false),
             _ => self.reset(&key, group, None, action == GroupAction::ResetNewest),
         };
+        if done.is_ok()
+            && let Some((identity, address)) = self.parts.admission.identity(conn)
+        {
+            let what = if action == GroupAction::Delete { "deleted" } else { "reset" };
+            info!("group '{group}' of topic '{topic}' was {what} by '{}' at {address}", identity.user);
+        }
         done.map_err(|error| error.to_string())
     }
 
