@@ -35,9 +35,6 @@ const MAX_BYTES: usize = 256 << 20;
 /// Most bytes of all messages that wait for the thread of the groups, which waits for the disk. Nobody else pays for them.
 const MAX_BYTES_OF_GROUPS: usize = 64 << 20;
 
-/// Most bytes of one peer's messages there.
-const MAX_BYTES_OF_WORKER: usize = 1 << 20;
-
 /// The cost of a message besides its bytes.
 const COST: usize = 128;
 
@@ -154,7 +151,7 @@ impl Message {
     pub(super) fn is_taken_by_groups(&mut self) -> bool {
         let cost = self.bytes.len() + COST;
         let mut usage = self.budget.lock();
-        if !usage.groups.reserve(self.conn, cost, MAX_BYTES_OF_WORKER, MAX_BYTES_OF_GROUPS) {
+        if !usage.groups.reserve(self.conn, cost, MAX_BYTES_OF_PEER, MAX_BYTES_OF_GROUPS) {
             return false;
         }
         usage.engine.release(self.conn, cost);
