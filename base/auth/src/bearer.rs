@@ -58,6 +58,11 @@ impl BearerToken {
         Ok(Self { token: Secret::from(token.to_owned()), attempts })
     }
 
+    /// Whether this is the token. No attempt is counted: for an endpoint that also takes other tokens, and counts wrong ones there.
+    pub fn is(&self, shown: &[u8]) -> bool {
+        shown.ct_eq(self.token.expose().as_bytes()).into()
+    }
+
     /// Whether a client may come in that shows this field `Authorization`.
     ///
     /// # Errors
@@ -72,7 +77,7 @@ impl BearerToken {
         if !scheme.eq_ignore_ascii_case(b"Bearer ") {
             return Err(TokenRefused::Missing);
         }
-        let is_right = bool::from(shown.trim_ascii().ct_eq(self.token.expose().as_bytes()));
+        let is_right = self.is(shown.trim_ascii());
         let mut attempts = self.attempts.lock();
         if is_right {
             attempts.succeeded(source, NOBODY, false);

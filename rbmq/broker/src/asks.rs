@@ -7,9 +7,12 @@
 //! As for an observer, an answer is a bounded part of the tables, and has the position of the next one. Other events are handled in between.
 
 use std::sync::mpsc::SyncSender;
+use std::time::Duration;
 
 use rbmq_wire::Observe;
 use serde::Serialize;
+
+use super::session_key::SessionKey;
 
 /// The most clients of a page.
 pub(crate) const MAX_CLIENTS: usize = 512;
@@ -17,17 +20,32 @@ pub(crate) const MAX_CLIENTS: usize = 512;
 /// A question, and who is told the answer. Whoever has given up is not told.
 pub(crate) enum Ask {
     /// As an observer asks.
-    Observe { message: Observe, reply: SyncSender<Observe> },
-    /// The clients behind this connection, by the numbers of their connections.
-    Clients { after: Option<u64>, reply: SyncSender<ClientsPage> },
+    Observe { message: Observe, reply: SyncSender<Answered<Observe>> },
+    /// The clients behind this one.
+    Clients { after: Option<ClientKey>, reply: SyncSender<Answered<ClientsPage>> },
+}
+
+/// An answer, and how long the broker's thread worked on it.
+#[derive(Debug)]
+pub(crate) struct Answered<T> {
+    pub(crate) answer: T,
+    pub(crate) work: Duration,
+}
+
+/// Where a client is in the broker's tables. Pages are in this order, so that each costs what it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ClientKey {
+    Session(SessionKey),
+    Subscriber(u64),
+    Observer(u64),
 }
 
 /// Some of the clients.
 #[derive(Debug, Default)]
 pub(crate) struct ClientsPage {
     pub(crate) rows: Vec<ClientRow>,
-    /// The position of the next page. None: this is the last one.
-    pub(crate) next: Option<u64>,
+    /// The last client of the page. None: this is the last page.
+    pub(crate) next: Option<ClientKey>,
 }
 
 /// The part of a client in the broker.

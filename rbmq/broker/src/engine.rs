@@ -672,7 +672,7 @@ impl Engine {
     /// Disconnects the publishers of a broker that stops, when they have been told.
     fn check_drained(&mut self) {
         if let Some(drained) = self.drained.take_if(|_| !self.merged.is_moving()) {
-            self.tables.sessions.iter().for_each(|session| session.conn.close(STOPPING));
+            self.tables.sessions.after(None).for_each(|(_, session)| session.conn.close(STOPPING));
             // Nobody waits any more if it took too long.
             let _ = drained.try_send(());
         }

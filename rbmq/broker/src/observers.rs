@@ -6,7 +6,8 @@
 //! between. The number of observers and the waiting requests of each are limited. An observer that asks for more, or reads its
 //! answers too slowly, is disconnected.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -54,7 +55,7 @@ impl WaitingRequests {
 pub(super) struct Observers {
     out: ROut,
     /// The connected observers and their names, by connection.
-    names: HashMap<u64, (Conn, String)>,
+    names: BTreeMap<u64, (Conn, String)>,
     waiting: WaitingRequests,
     /// What gateways count, for reports.
     gateways: AllGatewayCounters,
@@ -86,7 +87,7 @@ impl Observers {
                 ends.event(Event::Observer(ObserverEvent::Down { conn, why: why.to_string() }));
             }
         });
-        Self { out, names: HashMap::new(), waiting, gateways, started: Instant::now() }
+        Self { out, names: BTreeMap::new(), waiting, gateways, started: Instant::now() }
     }
 
     /// The number of connected observers.
@@ -94,9 +95,10 @@ impl Observers {
         self.names.len()
     }
 
-    /// The connected observers and their names.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Conn, &str)> {
-        self.names.values().map(|(conn, name)| (conn, name.as_str()))
+    /// The observers behind a connection and their names, by the numbers of their connections.
+    pub(super) fn after(&self, conn: Option<u64>) -> impl Iterator<Item = (&Conn, &str)> {
+        let begin = conn.map_or(Bound::Unbounded, Bound::Excluded);
+        self.names.range((begin, Bound::Unbounded)).map(|(_, (conn, name))| (conn, name.as_str()))
     }
 
     /// The time since the start of the broker.

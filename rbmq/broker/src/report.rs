@@ -12,7 +12,7 @@ use rocketbufs::inspect::{BufferInfo, DurableCursorInfo, SubscriberInfo};
 use rocketbufs::{Bid, Conn, OutBuffer, Policy};
 
 use super::admission::MAX_NEAR_LIMIT;
-use super::asks::Ask;
+use super::asks::{Answered, Ask, MAX_CLIENTS};
 use super::federation::Federation;
 use super::merge::MergedTopics;
 use super::observers::Observers;
@@ -164,9 +164,18 @@ impl Report<'_> {
     pub(super) fn tell(&self, ask: Ask) {
         match ask {
             Ask::Observe { message, reply } => {
-                let _ = self.answer_of(message, Control::MAX_BYTES).map(|answer| reply.try_send(answer));
+                let begin = Instant::now();
+                let answer = self.answer_of(message, Control::MAX_BYTES);
+                let work = begin.elapsed();
+                if let Some(answer) = answer {
+                    let _ = reply.try_send(Answered { answer, work });
+                }
             }
-            Ask::Clients { after, reply } => _ = reply.try_send(self.clients_page(after)),
+            Ask::Clients { after, reply } => {
+                let begin = Instant::now();
+                let answer = self.clients_page(after, MAX_CLIENTS);
+                let _ = reply.try_send(Answered { answer, work: begin.elapsed() });
+            }
         }
     }
 

@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -221,7 +222,8 @@ impl fmt::Display for Session {
 /// All sessions, and the numbers of subscribers that publishers have not been sent yet.
 #[derive(Default)]
 pub(super) struct Sessions {
-    by_key: HashMap<SessionKey, Session>,
+    /// Sorted, so that a page of them begins anywhere.
+    by_key: BTreeMap<SessionKey, Session>,
     finished: usize,
     /// The newest number of subscribers, by publisher and its buffer.
     unsent_counts: BTreeMap<(SessionKey, Bid), u32>,
@@ -260,8 +262,10 @@ impl Sessions {
         self.by_key.keys().copied()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Session> {
-        self.by_key.values()
+    /// The sessions behind one, by key.
+    pub(super) fn after(&self, key: Option<SessionKey>) -> impl Iterator<Item = (SessionKey, &Session)> {
+        let begin = key.map_or(Bound::Unbounded, Bound::Excluded);
+        self.by_key.range((begin, Bound::Unbounded)).map(|(key, session)| (*key, session))
     }
 
     /// The number of sessions that count for the limit.

@@ -4,7 +4,8 @@
 //! can hold. Announcements that don't fit wait here, in order, as ids of buffers, and the queue is tried again a little later.
 //! A subscriber with too many waiting announcements is disconnected.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -168,7 +169,8 @@ impl<'a> TopicLimits<'a> {
 /// The subscribers of this broker.
 #[derive(Default)]
 pub(super) struct Subscribers {
-    by_conn: HashMap<u64, Subscriber>,
+    /// Sorted, so that a page of them begins anywhere.
+    by_conn: BTreeMap<u64, Subscriber>,
     /// Subscribers with waiting announcements.
     waiting: BTreeSet<u64>,
     offline: OfflineSubscribers,
@@ -181,8 +183,10 @@ impl Subscribers {
         self.by_conn.get(&conn)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Subscriber> {
-        self.by_conn.values()
+    /// The subscribers behind a connection, by the numbers of their connections.
+    pub(super) fn after(&self, conn: Option<u64>) -> impl Iterator<Item = &Subscriber> {
+        let begin = conn.map_or(Bound::Unbounded, Bound::Excluded);
+        self.by_conn.range((begin, Bound::Unbounded)).map(|(_, subscriber)| subscriber)
     }
 
     pub(super) fn len(&self) -> usize {

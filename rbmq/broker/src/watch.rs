@@ -10,7 +10,7 @@ use rbmq_groups::Limits;
 use rbmq_wire::{GroupStats, Observe, TopicName, TopicStats};
 use rocketbufs::{Bid, Context, ROut};
 
-use super::asks::{Ask, ClientsPage};
+use super::asks::{Answered, Ask, ClientKey, ClientsPage};
 use super::cluster::{Cluster, ClusterMember, ClusterStatus};
 use super::config::BrokerConfig;
 use super::counters::Census;
@@ -160,14 +160,18 @@ impl Watch {
     }
 
     /// Asks as an observer does. None: the broker has stopped, or does not answer within the time-out.
-    pub(crate) fn observe(&self, message: Observe, timeout: Duration) -> Option<Observe> {
+    pub(crate) fn observe(&self, message: Observe, timeout: Duration) -> Option<Answered<Observe>> {
         let (reply, answer) = mpsc::sync_channel(1);
         self.events.event(Event::Ask(Ask::Observe { message, reply }));
         answer.recv_timeout(timeout).ok()
     }
 
-    /// Some of the clients: those behind a connection.
-    pub(crate) fn clients(&self, after: Option<u64>, timeout: Duration) -> Option<ClientsPage> {
+    /// Some of the clients: those behind another one.
+    pub(crate) fn clients(
+        &self,
+        after: Option<ClientKey>,
+        timeout: Duration,
+    ) -> Option<Answered<ClientsPage>> {
         let (reply, answer) = mpsc::sync_channel(1);
         self.events.event(Event::Ask(Ask::Clients { after, reply }));
         answer.recv_timeout(timeout).ok()

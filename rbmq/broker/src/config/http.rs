@@ -40,7 +40,8 @@ section! {
         /// too, or, on a broker with users, whoever logs in and may `observe`. docs/CONSOLE.md has the details.
         console: EndpointConsole = EndpointConsole::Read;
         /// Largest number of streams of the console, one for each page that is open and in sight. A further one is refused, and its page
-        /// asks every five seconds instead. Default 32. A stream costs one of `max_connections`, and about 16 KiB.
+        /// asks every five seconds instead. Default 32. A stream costs one of `max_connections`, of which streams take at most half, about
+        /// 16 KiB, and its answer while that is sent (a page of 500 rows: about 200 KiB).
         max_streams: usize = 32, range [at least 0];
         /// Largest number of topics with time series of their own in /metrics. The other topics have one sum with the label
         /// topic="#others"; no topic can have this name. Default 1,000. Too large: a topic costs about ten series in the monitoring

@@ -68,7 +68,13 @@ pub(super) fn refuse(status: StatusCode, why: &str) -> Answer {
 }
 
 pub(super) fn json(status: StatusCode, value: &serde_json::Value) -> Answer {
-    page(status, JSON, format!("{}\n", text::json(&value.to_string())))
+    json_text(status, text::json(&value.to_string()).into_owned())
+}
+
+/// The same for a text that is JSON already.
+pub(super) fn json_text(status: StatusCode, mut text: String) -> Answer {
+    text.push('\n');
+    page(status, JSON, text)
 }
 
 pub(super) fn page(status: StatusCode, content_type: &'static str, body: String) -> Answer {

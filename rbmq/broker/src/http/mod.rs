@@ -4,7 +4,8 @@
 //!   scraper ──▶ the endpoint's thread: TLS, then hyper, on a runtime of one thread
 //!                 ├─ /metrics ─▶ a request to the broker's thread for its tables; positions are read directly
 //!                 ├─ /health, /ready
-//!                 └─ /topics
+//!                 ├─ /topics
+//!                 └─ /ui, /api/v1 ─▶ work that takes long is done on a second thread
 //! ```
 //!
 //! The metrics cost nothing per message. A scrape visits the existing topics, buffers and subscriptions, and asks the subscribers
@@ -112,12 +113,13 @@ impl Endpoint {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
+            .thread_name("rbmq-console")
             .build()
             .map_err(EndpointError::Start)?;
         let (stop, stopped) = oneshot::channel();
         let counters = Arc::new(Counters { log_lines_dropped: dropped, ..Counters::default() });
         let console = Console::open(watch.clone(), door.clone(), settings).map_err(EndpointError::Start)?;
-        let pages = Arc::new(Pages::new(watch, counters.clone()));
+        let pages = Arc::new(Pages::new(watch, counters.clone(), console.is_some()));
         let shared = Arc::new(Shared {
             door: door.clone(),
             pages,
@@ -132,10 +134,15 @@ impl Endpoint {
         let settings = settings.clone();
         let serve = move || {
             runtime.block_on(async move {
+                if let Some(console) = &shared.console {
+                    tokio::spawn(console.clone().forget());
+                }
                 tokio::spawn(accept(listener, shared, settings));
                 // A dropped sender stops the endpoint too.
                 let _ = stopped.await;
             });
+            // Nobody waits for the work of the console, which may wait for the broker's thread.
+            runtime.shutdown_background();
         };
         let thread = threads::spawn("rbmq-http", serve);
         let thread = thread.map_err(EndpointError::Start)?;

@@ -28,7 +28,11 @@ rbmq
 /health   whether the broker is alive
 /ready    whether the broker accepts clients
 /topics   the topics as JSON
-/ui       the console, for browsers (http.console)
+";
+
+/// The same for the console.
+const INDEX_OF_CONSOLE: &str = "\
+/ui       the console, for browsers
 /api/v1   what it asks: /api/v1/openapi.json
 ";
 
@@ -60,6 +64,7 @@ pub(super) struct Pages {
     counters: Arc<Counters>,
     /// The sums of the last scrape, so that no sum decreases.
     last: Mutex<LastScrape>,
+    has_console: bool,
 }
 
 /// Why a client is refused.
@@ -78,8 +83,8 @@ pub(super) fn is_probe(path: &str) -> bool {
 }
 
 impl Pages {
-    pub(super) fn new(watch: Watch, counters: Arc<Counters>) -> Self {
-        Self { watch, counters, last: Mutex::default() }
+    pub(super) fn new(watch: Watch, counters: Arc<Counters>, has_console: bool) -> Self {
+        Self { watch, counters, last: Mutex::default(), has_console }
     }
 
     /// The answer to a request; `admitted`: whether its client may have the page.
@@ -94,13 +99,17 @@ impl Pages {
             return answer;
         }
         match request.uri().path() {
-            "/" => page(StatusCode::OK, "text/plain; charset=utf-8", INDEX.to_owned()),
+            "/" => page(StatusCode::OK, "text/plain; charset=utf-8", self.index()),
             "/metrics" => self.metrics(takes_open_metrics(request)),
             "/health" => self.health(),
             "/ready" => self.ready(),
             "/topics" => self.topics(),
             _ => refuse(StatusCode::NOT_FOUND, "the pages are /metrics, /health, /ready and /topics"),
         }
+    }
+
+    fn index(&self) -> String {
+        [INDEX, if self.has_console { INDEX_OF_CONSOLE } else { "" }].concat()
     }
 
     fn metrics(&self, open: bool) -> Answer {

@@ -41,6 +41,11 @@ impl Token {
         self.0.is_some()
     }
 
+    /// Whether this is the token. A client that may have meant another one has guessed nothing.
+    pub(super) fn is(&self, shown: &str) -> bool {
+        self.0.as_ref().is_some_and(|token| token.is(shown.as_bytes()))
+    }
+
     /// Whether a client presents the token, or none is needed.
     ///
     /// # Errors

@@ -36,10 +36,17 @@ impl Window {
     }
 
     /// The page, with the number of rows of the whole list.
-    fn cut<T: Serialize>(&self, total: usize, rows: &[T]) -> Value {
+    fn cut<T: Serialize>(&self, list: &List, rows: &[T]) -> Value {
         let page: Vec<_> = rows.iter().skip(self.offset).take(self.limit).collect();
-        json!({ "total": total, "matched": rows.len(), "offset": self.offset, "rows": page })
+        let List { total, is_cut } = list;
+        json!({ "total": total, "matched": rows.len(), "offset": self.offset, "rows": page, "is_cut": is_cut })
     }
+}
+
+/// A whole list: the number of its rows, and whether the broker has more.
+struct List {
+    total: usize,
+    is_cut: bool,
 }
 
 /// Whether a text contains what is searched, in any case of letters.
@@ -67,8 +74,8 @@ enum TopicOrder {
 /// Is it well?
 pub(super) fn overview(console: &Console, _: &Query) -> Result<Value, Problem> {
     let (sample, kept) = (console.samples.broker()?, console.samples.kept()?);
-    let facts = Facts::of(&console.watch);
-    let (replays, waiting_replays) = console.watch.replays();
+    let facts = Facts::of(&console.engine.watch);
+    let (replays, waiting_replays) = console.engine.watch.replays();
     let sum = |of: fn(&KeptRow) -> u64| kept.iter().map(of).sum::<u64>();
     let archive =
         |of: fn(&ArchiveRow) -> u64| kept.iter().filter_map(|row| row.archive.as_ref()).map(of).sum::<u64>();
@@ -82,6 +89,7 @@ pub(super) fn overview(console: &Console, _: &Query) -> Result<Value, Problem> {
         "summary": sample.summary,
         "rates": sample.rates,
         "max_lag_bytes": lag,
+        "is_cut": sample.is_cut,
         "slowest": slowest,
         "alarms": alarms(&sample, &kept, &facts),
         "gateways": sample.gateways,
@@ -135,19 +143,29 @@ pub(super) fn topics(console: &Console, query: &Query) -> Result<Value, Problem>
             TopicOrder::Name => 0,
         })
     });
-    Ok(window.cut(sample.topics.len(), &rows))
+    Ok(window.cut(&List { total: sample.topics.len(), is_cut: sample.is_cut }, &rows))
 }
 
 /// One topic, with its rings and the cursors in them.
 pub(super) fn topic(console: &Console, query: &Query) -> Result<Value, Problem> {
     let name = query.text("name").ok_or_else(|| Problem::wrong("name: the name of the topic is missing"))?;
     let topic: TopicName = name.parse().map_err(|error| Problem::wrong(&format!("name: {error}")))?;
-    let (sample, look) = (console.samples.broker()?, console.looks.at(&console.watch, &topic)?);
+    let (sample, look) = (console.samples.broker()?, console.looks.at(&console.engine, &topic)?);
     if look.buffers.is_empty() {
-        let why = "there is no such topic: it has no publisher, and no messages of it are kept";
-        return Err(Problem::missing(why));
+        return Err(Problem::missing(&no_topic(console, &topic)));
     }
     Ok(json!({ "topic": topic, "row": sample.topic(&topic), "buffers": look.buffers, "is_cut": look.is_cut }))
+}
+
+/// Why there is nothing to show of a topic.
+fn no_topic(console: &Console, topic: &TopicName) -> String {
+    let of = console.rules().settings.topics.space_of(topic);
+    match of.map(|of| of.space).filter(|space| space.log() != topic) {
+        Some(space) => {
+            format!("the topics of '{}' are in one log: look at '{}'", space.pattern(), space.log())
+        }
+        None => "there is no such topic: it has no publisher, and no messages of it are kept".to_owned(),
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -187,14 +205,14 @@ pub(super) fn clients(console: &Console, query: &Query) -> Result<Value, Problem
         role.is_none_or(|role| client.role == role)
             && [&client.name, &client.address, &client.user].into_iter().any(|text| search.finds(text))
     };
-    let mut rows: Vec<_> = all.iter().filter(shown).collect();
+    let mut rows: Vec<_> = all.rows.iter().filter(shown).collect();
     match order {
         ClientOrder::Connection => {}
         ClientOrder::Name => rows.sort_by(|a, b| a.client.name.cmp(&b.client.name)),
         ClientOrder::Lag => rows.sort_by_key(|entry| Reverse(entry.max_lag_bytes)),
         ClientOrder::Subscriptions => rows.sort_by_key(|entry| Reverse(entry.subscriptions)),
     }
-    Ok(window.cut(all.len(), &rows))
+    Ok(window.cut(&List { total: all.rows.len(), is_cut: all.is_cut }, &rows))
 }
 
 /// A page of the kept topics.
@@ -206,12 +224,12 @@ pub(super) fn kept(console: &Console, query: &Query) -> Result<Value, Problem> {
     if by_size {
         rows.sort_by_key(|row| Reverse(row.file_bytes));
     }
-    Ok(window.cut(all.len(), &rows))
+    Ok(window.cut(&List { total: all.len(), is_cut: false }, &rows))
 }
 
 /// The cluster, as this member knows it.
 pub(super) fn cluster(console: &Console, _: &Query) -> Result<Value, Problem> {
-    let watch = &console.watch;
+    let watch = &console.engine.watch;
     let Some(status) = watch.cluster() else { return Ok(json!({ "is_alone": true })) };
     let members: Vec<_> = watch.members().unwrap_or_default();
     let members: Vec<_> =
@@ -233,7 +251,7 @@ pub(super) fn cluster(console: &Console, _: &Query) -> Result<Value, Problem> {
 pub(super) fn settings(console: &Console, query: &Query) -> Result<Value, Problem> {
     let only_changed = query.word("changed", &[("no", false), ("yes", true)])?;
     let search = Search::of(query);
-    let all = console.watch.settings();
+    let all = console.engine.watch.settings();
     let shown = all.iter().filter(|setting| {
         search.finds(&setting.name) && !(only_changed && setting.origin == Origin::Default)
     });

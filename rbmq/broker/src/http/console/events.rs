@@ -9,6 +9,9 @@
 //!
 //! A stream has no queue: the next event is made when there is room for it, and is the state of then. So a slow browser gets fewer events.
 
+use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
@@ -55,7 +58,7 @@ impl Places {
         let taken = self.open.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
         taken.map(|_| Place(self.open.clone())).map_err(|open| {
             let why = format!(
-                "{open} streams are open, and no more are allowed (http.max_streams): ask without /stream"
+                "{open} streams are open, and no more are allowed (http.max_streams, and half of http.max_connections): ask without /stream"
             );
             Problem::unavailable(&why, Duration::from_secs(4))
         })
@@ -63,12 +66,19 @@ impl Places {
 }
 
 /// The present answer of a stream; a problem ends it.
-type Make = Box<dyn FnMut() -> Result<String, Problem> + Send>;
+pub(super) type Made = Pin<Box<dyn Future<Output = Result<String, Problem>> + Send>>;
+
+/// Begins to make the present answer.
+type Make = Box<dyn FnMut() -> Made + Send>;
 
 /// A stream of events.
 pub(super) struct Events {
     make: Make,
-    last: String,
+    /// The answer that is being made.
+    made: Option<Made>,
+    /// The mark of the last answer, which is too large to keep for each stream.
+    last: Option<u64>,
+    marks: RandomState,
     ticks: Interval,
     end: Instant,
     over: bool,
@@ -85,25 +95,30 @@ impl Events {
         let mut ticks = tokio::time::interval(INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let end = Instant::now() + LIFE;
-        Ok(Self { make, last: String::new(), ticks, end, over: false, _place: place })
+        let marks = RandomState::new();
+        Ok(Self { make, made: None, last: None, marks, ticks, end, over: false, _place: place })
     }
 }
 
 impl Stream for Events {
     fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        if self.over || Instant::now() >= self.end {
+        if self.over || self.made.is_none() && Instant::now() >= self.end {
             return Poll::Ready(None);
         }
-        if self.ticks.poll_tick(cx).is_pending() {
+        if self.made.is_none() && self.ticks.poll_tick(cx).is_pending() {
             return Poll::Pending;
         }
-        let event = match (self.make)() {
-            Ok(json) if json == self.last => ":\n\n".to_owned(),
+        let made = self.made.get_or_insert_with(&mut self.make);
+        let Poll::Ready(made) = made.as_mut().poll(cx) else { return Poll::Pending };
+        self.made = None;
+        let event = match made {
             Ok(json) => {
-                let first = if self.last.is_empty() { "retry: 1000\n" } else { "" };
-                let event = format!("{first}data: {}\n\n", json.trim_end());
-                self.last = json;
-                event
+                let mark = self.marks.hash_one(&json);
+                let first = if self.last.is_none() { "retry: 1000\n" } else { "" };
+                match self.last.replace(mark) == Some(mark) {
+                    true => ":\n\n".to_owned(),
+                    false => format!("{first}data: {}\n\n", json.trim_end()),
+                }
             }
             Err(problem) => {
                 self.over = true;

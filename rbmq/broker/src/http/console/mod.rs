@@ -12,6 +12,7 @@ mod alarms;
 mod api;
 mod assets;
 mod due;
+mod engine;
 mod events;
 mod openapi;
 mod principal;
@@ -20,8 +21,11 @@ mod query;
 mod routes;
 mod sample;
 mod sessions;
+#[cfg(test)]
+mod stalls;
 mod state;
 mod topic;
+mod work;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,16 +39,16 @@ use peers::{BrowserFields, Credentials, Secret};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use events::Events;
-use principal::{CSRF, Principal, cookie, is_same};
+use events::{Events, Made};
+use principal::{CSRF, Principal, cookie, cookie_name, is_same};
 use problem::Problem;
 use query::Query;
 use routes::{Needs, Route, route};
-use sessions::{COOKIE, MAX_AGE, Who};
+use sessions::{MAX_AGE, Who};
 use state::Asked;
 pub(super) use state::Console;
 
-use super::answer::{Answer, Body, json as json_page, page};
+use super::answer::{Answer, Body, json as json_page, json_text, page};
 use super::door::Client;
 
 /// The largest body of a request.
@@ -70,16 +74,19 @@ impl Console {
         if !asked.path.starts_with("/api/") {
             return assets::answer(&asked);
         }
-        match self.of_interface(&asked, body, client).await {
-            Ok(answer) => answer,
-            Err(problem) => {
-                let mut answer = problem.answer();
-                if problem.status == StatusCode::UNAUTHORIZED {
-                    answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-                }
-                answer
+        let answer = self.of_interface(&asked, body, client).await;
+        let mut answer = answer.unwrap_or_else(|problem| {
+            let mut answer = problem.answer();
+            if problem.status == StatusCode::UNAUTHORIZED {
+                answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
+            answer
+        });
+        // A browser would show it for hours.
+        if self.shows_ended_session(&asked) && !answer.headers().contains_key(SET_COOKIE) {
+            self.set_cookie(&mut answer, &asked, "", Duration::ZERO);
         }
+        answer
     }
 
     async fn of_interface(
@@ -107,12 +114,20 @@ impl Console {
             self.check_observe(principal, asked)?;
             client.place.known();
         }
+        let query = Arc::new(query);
         if *asked.method != Method::GET {
             self.check_forged(principal.as_ref(), found.route, asked)?;
         }
         match found.route.answer {
-            routes::Answer::Show(show) if found.is_stream => self.stream(found.route, query, asked, show),
-            routes::Answer::Show(show) => Ok(json_page(StatusCode::OK, &show(self, &query)?)),
+            routes::Answer::Show(show) => {
+                let Some(principal) = principal.filter(|_| found.is_stream) else {
+                    return Ok(json_text(StatusCode::OK, self.shown(show, query).await?));
+                };
+                if !found.route.streams {
+                    return Err(Problem::missing("there is no stream of this"));
+                }
+                self.stream(principal, query, show)
+            }
             routes::Answer::Session => Ok(json_page(StatusCode::OK, &self.session(principal.as_ref())?)),
             routes::Answer::LogIn => self.begin_session(asked, body).await,
             routes::Answer::LogOut => Ok(self.end_session(asked)),
@@ -152,23 +167,29 @@ impl Console {
         Err(Problem::forbidden(why))
     }
 
+    /// What a route shows now, made where it keeps nobody else waiting.
+    async fn shown(self: &Arc<Self>, show: routes::Show, query: Arc<Query>) -> Result<String, Problem> {
+        let console = self.clone();
+        let make = move || Ok(text::json(&show(&console, &query)?.to_string()).into_owned());
+        self.work.run(make).await
+    }
+
     /// Opens a stream of what a route shows. Who asks is looked at again for each event.
     fn stream(
         self: &Arc<Self>,
-        route: &'static Route,
-        query: Query,
-        asked: &Asked<'_>,
+        principal: Principal,
+        query: Arc<Query>,
         show: routes::Show,
     ) -> Result<Answer, Problem> {
-        if !route.streams {
-            return Err(Problem::missing("there is no stream of this"));
-        }
-        let (console, cookie) = (self.clone(), cookie(asked.headers).map(str::to_owned));
-        let make = move || {
-            if cookie.as_deref().is_some_and(|cookie| console.has_ended(cookie)) {
-                return Err(Problem::unauthorized("the session has ended: log in again"));
-            }
-            Ok(text::json(&show(&console, &query)?.to_string()).into_owned())
+        let (console, principal) = (self.clone(), Arc::new(principal));
+        let make = move || -> Made {
+            let (console, principal, query) = (console.clone(), principal.clone(), query.clone());
+            Box::pin(async move {
+                if !console.may_go_on(&principal) {
+                    return Err(Problem::unauthorized("the session has ended: log in again"));
+                }
+                console.shown(show, query).await
+            })
         };
         let events = Events::open(&self.streams, Box::new(make))?;
         let mut answer = page(StatusCode::OK, "text/event-stream", String::new());
@@ -176,11 +197,6 @@ impl Console {
         // A proxy passes each event on at once.
         answer.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
         Ok(answer)
-    }
-
-    /// Whether a stream has no session any more, or its user no right.
-    fn has_ended(&self, cookie: &str) -> bool {
-        self.of_cookie(cookie).is_none_or(|principal| !self.may_observe(&principal.who))
     }
 
     /// Who is logged in, and how somebody logs in.
@@ -205,7 +221,7 @@ impl Console {
         let LogIn { token, user, password } = self.read(body).await?;
         let secret = |text: String| Secret::from(text);
         let who = match (token, user, password) {
-            (Some(token), None, None) => self.who_has_token(secret(token), asked).await?,
+            (Some(token), None, None) => self.of_token(secret(token), asked).await?,
             (None, Some(user), Some(password)) => {
                 let credentials = Credentials::password(&user, secret(password))
                     .map_err(|error| Problem::wrong(&error.to_string()))?;
@@ -216,36 +232,17 @@ impl Console {
             }
             _ => return Err(Problem::wrong("the body must have a token, or a user and a password")),
         };
-        let begun = self.sessions.begin(who.clone(), Instant::now());
+        let begun = self.sessions.begin(who.clone(), asked.addr.ip(), Instant::now());
         let begun = begun.map_err(|why| Problem::unavailable(&why.to_string(), Duration::from_secs(60)))?;
         let (user, method) = match &who {
             Who::Token { .. } => (None, "endpoint token"),
             Who::User(login) => (Some(login.identity.user.as_str()), login.identity.method.as_str()),
         };
         self.record(asked, AuditEvent { user, method: Some(method), ..AuditEvent::new("login") });
-        let principal = Principal { who, csrf: Some(begun.csrf) };
+        let principal = Principal { who, csrf: Some(begun.csrf), cookie: Some(begun.cookie.clone()) };
         let mut answer = json_page(StatusCode::OK, &self.session(Some(&principal))?);
-        self.set_cookie(&mut answer, &begun.cookie, MAX_AGE);
+        self.set_cookie(&mut answer, asked, &begun.cookie, MAX_AGE);
         Ok(answer)
-    }
-
-    /// Whose token it is: that of the endpoint, or of a user.
-    async fn who_has_token(&self, token: Secret, asked: &Asked<'_>) -> Result<Who, Problem> {
-        let (is_set, has_users) = (self.door.token.lock().is_set(), self.rules().authenticator.has_users());
-        let shown = format!("Bearer {}", token.expose());
-        let of_endpoint = || self.check_endpoint_token(Some(shown.as_bytes()), asked);
-        match (is_set, has_users) {
-            (false, false) => Err(Problem::unauthorized("this broker asks for no token")),
-            (true, false) => of_endpoint(),
-            (_, true) => {
-                if is_set && let Ok(who) = of_endpoint() {
-                    return Ok(who);
-                }
-                let credentials =
-                    Credentials::token(token).map_err(|error| Problem::wrong(&error.to_string()))?;
-                Ok(Who::User(Box::new(self.log_in(credentials, asked).await?)))
-            }
-        }
     }
 
     fn end_session(&self, asked: &Asked<'_>) -> Answer {
@@ -253,15 +250,14 @@ impl Console {
             self.sessions.end(cookie);
         }
         let mut answer = json_page(StatusCode::OK, &json!({}));
-        self.set_cookie(&mut answer, "", Duration::ZERO);
+        self.set_cookie(&mut answer, asked, "", Duration::ZERO);
         answer
     }
 
-    fn set_cookie(&self, answer: &mut Answer, value: &str, age: Duration) {
+    fn set_cookie(&self, answer: &mut Answer, asked: &Asked<'_>, value: &str, age: Duration) {
         let secure = if self.door.tls.is_some() { "; Secure" } else { "" };
-        let age = age.as_secs();
-        let cookie =
-            format!("{COOKIE}={value}; Path=/api/; HttpOnly; SameSite=Strict; Max-Age={age}{secure}");
+        let (name, age) = (cookie_name(asked.headers), age.as_secs());
+        let cookie = format!("{name}={value}; Path=/api/; HttpOnly; SameSite=Strict; Max-Age={age}{secure}");
         // Secrets are letters, digits, - and _.
         if let Ok(cookie) = HeaderValue::from_str(&cookie) {
             answer.headers_mut().insert(SET_COOKIE, cookie);

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use access::{AuditEvent, Identity, Login, Peer, Refused, Source, Step, TOKEN_PREFIX, TokenRefused};
-use hyper::header::{AUTHORIZATION, COOKIE as COOKIES, HeaderMap};
+use hyper::header::{AUTHORIZATION, COOKIE as COOKIES, HOST, HeaderMap};
 use peers::{Credentials, Secret};
 use tokio::sync::oneshot;
 
@@ -32,6 +32,8 @@ pub(super) struct Principal {
     pub(super) who: Who,
     /// The text that a changing request must have in [`CSRF`]. None: a browser sends nothing by itself that shows who it is.
     pub(super) csrf: Option<String>,
+    /// The cookie that has shown who it is; none: something else has.
+    pub(super) cookie: Option<String>,
 }
 
 impl Console {
@@ -42,60 +44,65 @@ impl Console {
     pub(super) async fn identify(&self, asked: &Asked<'_>) -> Result<Option<Principal>, Problem> {
         if let Some(shown) = bearer(asked.headers) {
             let who = self.of_bearer(shown, asked).await?;
-            return Ok(Some(Principal { who, csrf: None }));
+            return Ok(Some(Principal { who, csrf: None, cookie: None }));
         }
         if let Some(found) = cookie(asked.headers).and_then(|cookie| self.of_cookie(cookie)) {
             return Ok(Some(found));
         }
         let ambient = self.of_connection(asked);
-        Ok(ambient.map(|login| Principal { who: Who::User(Box::new(login)), csrf: Some(self.csrf.clone()) }))
+        let principal = |login| Principal {
+            who: Who::User(Box::new(login)),
+            csrf: Some(self.csrf.clone()),
+            cookie: None,
+        };
+        Ok(ambient.map(principal))
     }
 
-    /// Whether a client shows a cookie of a session that has ended.
+    /// Whether a client shows a cookie of a session that has ended, or never was here.
     pub(super) fn shows_ended_session(&self, asked: &Asked<'_>) -> bool {
-        cookie(asked.headers).is_some()
+        cookie(asked.headers).is_some_and(|cookie| !self.sessions.has(cookie, Instant::now()))
     }
 
     async fn of_bearer(&self, shown: &[u8], asked: &Asked<'_>) -> Result<Who, Problem> {
-        let is_set = self.door.token.lock().is_set();
-        let of_endpoint = || self.of_endpoint_token(asked);
+        if !self.door.token.lock().is_set() && !self.rules().authenticator.has_users() {
+            // Nobody can be asked for less than everybody may.
+            return Ok(Who::User(Box::new(Login::anonymous())));
+        }
+        // No token has what is not text.
+        let shown = String::from_utf8_lossy(shown).into_owned();
+        self.of_token(Secret::from(shown), asked).await
+    }
+
+    /// Whose token it is: that of the endpoint, or of a user. One that has the form of a user's is no guess of the endpoint's.
+    ///
+    /// # Errors
+    /// It is nobody's.
+    pub(super) async fn of_token(&self, token: Secret, asked: &Asked<'_>) -> Result<Who, Problem> {
+        let (is_set, is_of_endpoint) = {
+            let own = self.door.token.lock();
+            (own.is_set(), own.is(token.expose()))
+        };
         let has_users = self.rules().authenticator.has_users();
-        let is_of_user = has_users && (!is_set || shown.starts_with(TOKEN_PREFIX.as_bytes()));
-        if !is_of_user {
-            return match is_set {
-                true => of_endpoint(),
-                // Nobody can be asked for less than everybody may.
-                false => Ok(Who::User(Box::new(Login::anonymous()))),
-            };
+        if has_users && !is_of_endpoint && (!is_set || may_be_of_user(token.expose())) {
+            let credentials =
+                Credentials::token(token).map_err(|error| Problem::unauthorized(&error.to_string()))?;
+            return Ok(Who::User(Box::new(self.log_in(credentials, asked).await?)));
         }
-        if is_set && let Ok(who) = of_endpoint() {
-            return Ok(who);
+        match is_set {
+            true => self.check_endpoint_token(token.expose(), asked),
+            false => Err(Problem::unauthorized("this broker asks for no token")),
         }
-        let wrong = || Problem::unauthorized("the token is no text");
-        let token = String::from_utf8(shown.to_vec()).map_err(|_| wrong())?;
-        let credentials = Credentials::token(Secret::from(token))
-            .map_err(|error| Problem::unauthorized(&error.to_string()))?;
-        Ok(Who::User(Box::new(self.log_in(credentials, asked).await?)))
     }
 
     /// Whoever shows the token of the endpoint, and a certificate with the right besides if it shows one.
-    fn of_endpoint_token(&self, asked: &Asked<'_>) -> Result<Who, Problem> {
-        let shown = asked.headers.get(AUTHORIZATION).map(|value| value.as_bytes());
-        self.check_endpoint_token(shown, asked)
-    }
-
-    /// The same for the field `Authorization` that a client would have sent.
-    pub(super) fn check_endpoint_token(
-        &self,
-        shown: Option<&[u8]>,
-        asked: &Asked<'_>,
-    ) -> Result<Who, Problem> {
+    fn check_endpoint_token(&self, shown: &str, asked: &Asked<'_>) -> Result<Who, Problem> {
+        // Before the check: a reload in between ends what the former token opens.
+        let reloads = self.door.reloads.load(Ordering::Acquire);
         let source = Source::Address(asked.addr.ip().into());
-        let checked = self.door.token.lock().check_shown(shown, source);
+        let shown = format!("Bearer {shown}");
+        let checked = self.door.token.lock().check_shown(Some(shown.as_bytes()), source);
         checked.map_err(|refused| {
-            if refused != TokenRefused::Missing {
-                self.refused(asked, None, &refused.to_string());
-            }
+            self.refused(asked, None, &refused.to_string());
             match refused {
                 TokenRefused::TooMany { wait } => Problem::too_many(&refused.to_string(), wait),
                 _ => Problem::unauthorized(&refused.to_string()),
@@ -105,25 +112,40 @@ impl Console {
             let checked = observation.check(asked.addr, Some(certificate.clone()));
             checked.map_err(|denied| Problem::forbidden(&denied.for_client))?;
         }
-        Ok(Who::Token { reloads: self.door.reloads.load(Ordering::Acquire) })
+        Ok(Who::Token { reloads })
     }
 
     /// Who has the cookie, as the users are now.
     pub(super) fn of_cookie(&self, cookie: &str) -> Option<Principal> {
         let (who, csrf) = self.sessions.find(cookie, Instant::now())?;
-        let known = match who {
-            Who::Token { reloads } => {
-                (reloads == self.door.reloads.load(Ordering::Acquire)).then_some(Who::Token { reloads })
-            }
-            Who::User(login) => {
-                let again = self.rules().authenticator.look_again(&login, SystemTime::now());
-                again.ok().map(|login| Who::User(Box::new(login)))
-            }
-        };
+        let known = self.known(&who);
         if known.is_none() {
             self.sessions.end(cookie);
         }
-        known.map(|who| Principal { who, csrf: Some(csrf) })
+        known.map(|who| Principal { who, csrf: Some(csrf), cookie: Some(cookie.to_owned()) })
+    }
+
+    /// Who somebody is, as the token and the users are now. None: nobody any more.
+    fn known(&self, who: &Who) -> Option<Who> {
+        match who {
+            Who::Token { reloads } => {
+                let is_same = *reloads == self.door.reloads.load(Ordering::Acquire);
+                is_same.then_some(Who::Token { reloads: *reloads })
+            }
+            Who::User(login) => {
+                let again = self.rules().authenticator.look_again(login, SystemTime::now());
+                again.ok().map(|login| Who::User(Box::new(login)))
+            }
+        }
+    }
+
+    /// Whether whoever has opened a stream is still known by the same, and may still observe.
+    pub(super) fn may_go_on(&self, principal: &Principal) -> bool {
+        let now = match &principal.cookie {
+            Some(cookie) => self.of_cookie(cookie).map(|again| again.who),
+            None => self.known(&principal.who),
+        };
+        now.is_some_and(|who| self.may_observe(&who))
     }
 
     /// The user of a certificate; on a broker without users everybody. Where the endpoint has a token, it is asked for besides.
@@ -244,7 +266,22 @@ pub(super) fn cookie(headers: &HeaderMap) -> Option<&str> {
     let fields = headers.get_all(COOKIES).iter().filter_map(|value| value.to_str().ok());
     let mut cookies =
         fields.flat_map(|field| field.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    cookies.find(|(name, _)| *name == COOKIE).map(|(_, value)| value)
+    let wanted = cookie_name(headers);
+    cookies.find(|(name, _)| *name == wanted).map(|(_, value)| value)
+}
+
+/// The name of the cookie: two brokers of a host have two.
+pub(super) fn cookie_name(headers: &HeaderMap) -> String {
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+    match host.and_then(|host| host.rsplit_once(':')?.1.parse::<u16>().ok()) {
+        Some(port) => format!("{COOKIE}-{port}"),
+        None => COOKIE.to_owned(),
+    }
+}
+
+/// Whether a token has the form of a user's, or of an issuer's (JWT: three texts, of which the first is an object).
+fn may_be_of_user(token: &str) -> bool {
+    token.starts_with(TOKEN_PREFIX) || token.starts_with("eyJ") && token.matches('.').count() == 2
 }
 
 /// Whether two secrets are the same, in a time that does not tell where they differ.
@@ -264,6 +301,11 @@ mod tests {
         headers.append(COOKIES, "a=1; rbmq-consoles=2;rbmq-console=3".parse().unwrap());
         headers.append(COOKIES, "rbmq-console=4".parse().unwrap());
         assert_eq!(cookie(&headers), Some("3"));
+        headers.append(COOKIES, "rbmq-console-7412=5".parse().unwrap());
+        for (host, value) in [("a", "3"), ("[::1]", "3"), ("a:7412", "5"), ("[::1]:7412", "5")] {
+            headers.insert(HOST, host.parse().unwrap());
+            assert_eq!(cookie(&headers), Some(value), "{host}");
+        }
     }
 
     #[test]

@@ -130,6 +130,11 @@ const PAGE: &[Field] = &[
     field("matched", Kind::Number, "The number of rows that the search finds."),
     field("offset", Kind::Number, "The number of rows before the first of the page."),
     field("rows", Kind::List, "The rows of the page."),
+    field(
+        "is_cut",
+        Kind::Bool,
+        "Whether the broker has more rows: more than 200,000, or it answers too slowly.",
+    ),
 ];
 
 const SESSION: &[Field] = &[
@@ -188,6 +193,11 @@ pub(super) static ROUTES: &[Route] = &[
             field("summary", Kind::Object, "The sums of the broker since its start, as rbmq top shows them."),
             field("rates", Kind::Object, "Bytes per second in, out and lost; null before the second sample."),
             field("max_lag_bytes", Kind::Number, "The largest lag of a subscriber."),
+            field(
+                "is_cut",
+                Kind::Bool,
+                "Whether it has more topics than those that were looked at for lag and alarms.",
+            ),
             field("slowest", Kind::List, "The five topics with the slowest subscribers."),
             field(
                 "alarms",

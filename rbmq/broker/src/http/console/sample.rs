@@ -15,8 +15,8 @@ use locks::Mutex;
 use rbmq_wire::{BrokerSummary, GatewayStats, LimitStats, Observe, TopicName, TopicStats};
 use serde::Serialize;
 
-use super::due::{ANSWER_WITHIN, Due, NoAnswer};
-use crate::Watch;
+use super::due::{Due, NoAnswer, Taken};
+use super::engine::Engine;
 use crate::asks::ClientRow;
 
 /// The time for the answers of the subscribers to the broker, and the most topics of a sample that is taken twice because of them.
@@ -25,6 +25,9 @@ const MAX_TWICE: usize = 1_000;
 
 /// A sample this long after the one before is a first one.
 const FRESH: Duration = Duration::from_secs(5);
+
+/// A sample that takes longer is cut.
+const SAMPLE_WITHIN: Duration = Duration::from_secs(5);
 
 /// Rates over a longer time say nothing about now.
 const MAX_RATE_TIME: Duration = Duration::from_secs(120);
@@ -125,24 +128,35 @@ pub(super) struct Sample {
     pub(super) rates: Rates,
     /// By name.
     pub(super) topics: Vec<TopicRow>,
+    /// There are more topics: the broker has too many, or answered too slowly.
+    pub(super) is_cut: bool,
     pub(super) limits: Vec<LimitStats>,
     pub(super) gateways: Vec<GatewayStats>,
 }
 
+/// The clients of a sample.
+#[derive(Debug)]
+pub(super) struct Clients {
+    /// By the numbers of their connections.
+    pub(super) rows: Vec<ClientEntry>,
+    /// As for topics.
+    pub(super) is_cut: bool,
+}
+
 /// The newest samples.
 pub(super) struct Samples {
-    watch: Watch,
+    engine: Arc<Engine>,
     broker: Mutex<Due<Sample>>,
-    clients: Mutex<Due<Vec<ClientEntry>>>,
+    clients: Mutex<Due<Clients>>,
     kept: Mutex<Due<Vec<KeptRow>>>,
     history: Mutex<VecDeque<Point>>,
 }
 
 impl Samples {
-    pub(super) fn new(watch: Watch) -> Self {
+    pub(super) fn new(engine: Arc<Engine>) -> Self {
         let (broker, clients, kept) =
             (Mutex::new(Due::new()), Mutex::new(Due::new()), Mutex::new(Due::new()));
-        Self { watch, broker, clients, kept, history: Mutex::default() }
+        Self { engine, broker, clients, kept, history: Mutex::default() }
     }
 
     /// The sample of now.
@@ -151,26 +165,27 @@ impl Samples {
     /// The broker does not answer.
     pub(super) fn broker(&self) -> Result<Arc<Sample>, NoAnswer> {
         self.broker.lock().get(|before| {
-            let sample = self.take(before)?;
+            let Taken { value: sample, work } = self.take(before)?;
             // Subscribers tell where they are when the broker is asked for them, so the first sample does not know it yet.
             let is_first = before.is_none_or(|before| sample.at.duration_since(before.at) > FRESH);
-            let sample = match is_first && sample.topics.len() <= MAX_TWICE {
+            let taken = match is_first && sample.topics.len() <= MAX_TWICE {
                 true => {
                     std::thread::sleep(ANSWERS);
-                    self.take(before)?
+                    let again = self.take(before)?;
+                    Taken { work: work + again.work, ..again }
                 }
-                false => sample,
+                false => Taken { value: sample, work },
             };
-            self.remember(&sample);
-            Ok(sample)
+            self.remember(&taken.value);
+            Ok(taken)
         })
     }
 
-    /// The clients, by the numbers of their connections.
+    /// The clients.
     ///
     /// # Errors
     /// The broker does not answer.
-    pub(super) fn clients(&self) -> Result<Arc<Vec<ClientEntry>>, NoAnswer> {
+    pub(super) fn clients(&self) -> Result<Arc<Clients>, NoAnswer> {
         self.clients.lock().get(|_| self.take_clients())
     }
 
@@ -179,7 +194,19 @@ impl Samples {
     /// # Errors
     /// None at present.
     pub(super) fn kept(&self) -> Result<Arc<Vec<KeptRow>>, NoAnswer> {
-        self.kept.lock().get(|_| Ok(self.take_kept()))
+        self.kept.lock().get(|_| {
+            let begin = Instant::now();
+            let value = self.take_kept();
+            // Logs and archives share locks with those who look.
+            Ok(Taken { value, work: begin.elapsed() })
+        })
+    }
+
+    /// Frees the memory of samples that nobody looks at any more.
+    pub(super) fn forget(&self, now: Instant) {
+        self.broker.lock().forget(now);
+        self.clients.lock().forget(now);
+        self.kept.lock().forget(now);
     }
 
     /// The last hour, as far as somebody looked.
@@ -207,12 +234,9 @@ impl Samples {
         });
     }
 
-    fn take(&self, before: Option<&Sample>) -> Result<Sample, NoAnswer> {
-        let deadline = Instant::now() + ANSWER_WITHIN;
-        let ask = |message| {
-            let left = deadline.saturating_duration_since(Instant::now());
-            self.watch.observe(message, left).ok_or(NoAnswer)
-        };
+    fn take(&self, before: Option<&Sample>) -> Result<Taken<Sample>, NoAnswer> {
+        let mut asking = self.engine.ask(SAMPLE_WITHIN);
+        let mut ask = |message| asking.observe(message);
         let (at, time_ms) = (Instant::now(), now_ms());
         let Observe::Summary { summary, .. } = ask(Observe::GetSummary { request: 0 })? else {
             return Err(NoAnswer);
@@ -225,47 +249,53 @@ impl Samples {
         };
         let (mut all, mut after): (Vec<TopicStats>, _) = (Vec::new(), None);
         loop {
-            let page = ask(Observe::GetTopics { request: 0, filter: None, after: after.take() })?;
+            let page =
+                asking.observe(Observe::GetTopics { request: 0, filter: None, after: after.take() })?;
             let Observe::TopicsPage { rows, next, .. } = page else { return Err(NoAnswer) };
             all.extend(rows);
             after = next;
-            if after.is_none() || all.len() >= MAX_ROWS {
+            if after.is_none() || all.len() >= MAX_ROWS || asking.is_late() {
                 break;
             }
         }
+        // The broker has them level by level, where `a/b` is before `a-b`.
+        all.sort_unstable_by(|a, b| a.topic.cmp(&b.topic));
         let before = before.filter(|before| at.duration_since(before.at) < MAX_RATE_TIME);
         let (topics, rates) = (rows(all, before, at), sums(&summary, before, at));
-        Ok(Sample { at, time_ms, summary, rates, topics, limits, gateways })
+        let is_cut = after.is_some();
+        let value = Sample { at, time_ms, summary, rates, topics, is_cut, limits, gateways };
+        Ok(Taken { value, work: asking.work })
     }
 
-    fn take_clients(&self) -> Result<Vec<ClientEntry>, NoAnswer> {
-        let deadline = Instant::now() + ANSWER_WITHIN;
+    fn take_clients(&self) -> Result<Taken<Clients>, NoAnswer> {
+        let mut asking = self.engine.ask(SAMPLE_WITHIN);
         let (mut all, mut after) = (Vec::new(), None);
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let page = self.watch.clients(after, left).ok_or(NoAnswer)?;
+            let page = asking.clients(after)?;
             all.extend(page.rows);
             after = page.next;
-            if after.is_none() || all.len() >= MAX_ROWS {
+            if after.is_none() || all.len() >= MAX_ROWS || asking.is_late() {
                 break;
             }
         }
+        all.sort_unstable_by_key(|client| client.conn);
         let subscriptions = self.subscriptions();
         let entry = |client: ClientRow| {
             let of = subscriptions.get(&client.conn).copied().unwrap_or_default();
             let Subscriptions { count: subscriptions, max_lag_bytes, dropped_bytes } = of;
             ClientEntry { client, subscriptions, max_lag_bytes, dropped_bytes }
         };
-        Ok(all.into_iter().map(entry).collect())
+        let rows = all.into_iter().map(entry).collect();
+        Ok(Taken { value: Clients { rows, is_cut: after.is_some() }, work: asking.work })
     }
 
     /// The logs and the archives are asked directly, and the broker's thread has no work.
     fn take_kept(&self) -> Vec<KeptRow> {
-        let rules = self.watch.desk().in_force.rules().settings;
+        let rules = self.engine.watch.desk().in_force.rules().settings;
         let row = |(topic, bid)| {
-            let load = self.watch.kept_load(bid)?;
+            let load = self.engine.watch.kept_load(bid)?;
             let rule = rules.topics.of(&topic);
-            let archive = self.watch.archive_load(bid).map(|archive| ArchiveRow {
+            let archive = self.engine.watch.archive_load(bid).map(|archive| ArchiveRow {
                 first: archive.first,
                 lag_bytes: archive.lag,
                 failures: archive.failures,
@@ -285,13 +315,13 @@ impl Samples {
                 archive,
             })
         };
-        self.watch.kept_topics().into_iter().take(MAX_ROWS).filter_map(row).collect()
+        self.engine.watch.kept_topics().into_iter().take(MAX_ROWS).filter_map(row).collect()
     }
 
     /// The sums of the subscriptions of each connection. This thread reads them, and the broker's has no work.
     fn subscriptions(&self) -> HashMap<u64, Subscriptions> {
         let mut sums: HashMap<u64, Subscriptions> = HashMap::new();
-        for buffer in self.watch.out().buffers() {
+        for buffer in self.engine.watch.out().buffers() {
             let head = buffer.info().map_or(0, |info| info.head);
             for subscriber in buffer.subscribers() {
                 let sum = sums.entry(subscriber.conn).or_default();
@@ -378,6 +408,7 @@ pub(super) mod testing {
             summary: BrokerSummary::default(),
             rates: Rates::default(),
             topics: rows(topics, None, at),
+            is_cut: false,
             limits: Vec::new(),
             gateways: Vec::new(),
         }

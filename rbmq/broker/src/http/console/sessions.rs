@@ -8,12 +8,13 @@
 //! A session is in memory, and ends with the broker. The number of sessions has a limit, in all and for each who.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use access::{Login, NoRandomNumbers, new_token};
 use locks::Mutex;
 
-/// The name of the cookie.
+/// The name of the cookie; behind it is the port that the browser asks, since a cookie is the same for all ports of a host.
 pub(super) const COOKIE: &str = "rbmq-console";
 
 /// A session ends after this time without a request.
@@ -22,7 +23,8 @@ const MAX_IDLE: Duration = Duration::from_secs(30 * 60);
 /// A session ends after this time in any case.
 pub(super) const MAX_AGE: Duration = Duration::from_secs(12 * 3600);
 
-/// The most sessions, in all and of one user. A user's further one ends the one that was used least lately.
+/// The most sessions, in all and of one user, or of one address with the endpoint's token. A further one ends the one that was used least
+/// lately.
 const MAX_SESSIONS: usize = 256;
 const MAX_OF_ONE: usize = 16;
 
@@ -47,6 +49,7 @@ impl Who {
 
 struct Session {
     who: Who,
+    from: IpAddr,
     csrf: String,
     begun: Instant,
     used: Instant,
@@ -83,11 +86,14 @@ impl Sessions {
     ///
     /// # Errors
     /// There is no room, or the system has no random numbers.
-    pub(super) fn begin(&self, who: Who, now: Instant) -> Result<Begun, NoSession> {
+    pub(super) fn begin(&self, who: Who, from: IpAddr, now: Instant) -> Result<Begun, NoSession> {
         let begun = Begun { cookie: secret()?, csrf: secret()? };
         let mut sessions = self.0.lock();
         sessions.retain(|_, session| !session.is_over(now));
-        let of_same = |session: &Session| session.who.user() == who.user();
+        // All who have the token of the endpoint are nobody in particular, and do not end each other's sessions.
+        let of_same = |session: &Session| {
+            session.who.user() == who.user() && (who.user().is_some() || session.from == from)
+        };
         if sessions.values().filter(|session| of_same(session)).count() >= MAX_OF_ONE {
             let same = sessions.iter().filter(|(_, session)| of_same(session));
             let oldest = same.min_by_key(|(_, session)| session.used).map(|(cookie, _)| cookie.clone());
@@ -96,7 +102,7 @@ impl Sessions {
         if sessions.len() >= MAX_SESSIONS {
             return Err(NoSession::TooMany);
         }
-        let session = Session { who, csrf: begun.csrf.clone(), begun: now, used: now };
+        let session = Session { who, from, csrf: begun.csrf.clone(), begun: now, used: now };
         sessions.insert(begun.cookie.clone(), session);
         Ok(begun)
     }
@@ -111,6 +117,11 @@ impl Sessions {
         }
         session.used = now;
         Some((session.who.clone(), session.csrf.clone()))
+    }
+
+    /// Whether there is such a session. That is no use of it.
+    pub(super) fn has(&self, cookie: &str, now: Instant) -> bool {
+        self.0.lock().get(cookie).is_some_and(|session| !session.is_over(now))
     }
 
     /// Ends a session, if there is one.
@@ -131,6 +142,8 @@ pub(super) fn secret() -> Result<String, NoRandomNumbers> {
 mod tests {
     use super::*;
 
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
     fn user(name: &str) -> Who {
         let identity = access::Identity { user: name.to_owned(), ..access::Identity::anonymous() };
         let mut login = Login::anonymous();
@@ -141,7 +154,7 @@ mod tests {
     #[test]
     fn a_session_lasts_as_long_as_it_is_used_and_half_a_day_at_most() {
         let (sessions, begin) = (Sessions::default(), Instant::now());
-        let begun = sessions.begin(user("anna"), begin).unwrap();
+        let begun = sessions.begin(user("anna"), HERE, begin).unwrap();
         let half = MAX_IDLE - Duration::from_secs(1);
         let (who, csrf) = sessions.find(&begun.cookie, begin + half).unwrap();
         assert_eq!((who.user(), csrf), (Some("anna"), begun.csrf.clone()));
@@ -152,9 +165,9 @@ mod tests {
             now += half;
         }
         assert!(sessions.find(&begun.cookie, now).is_none());
-        let idle = sessions.begin(user("anna"), now).unwrap();
+        let idle = sessions.begin(user("anna"), HERE, now).unwrap();
         assert!(sessions.find(&idle.cookie, now + MAX_IDLE + Duration::from_secs(1)).is_none());
-        let ended = sessions.begin(user("anna"), now).unwrap();
+        let ended = sessions.begin(user("anna"), HERE, now).unwrap();
         sessions.end(&ended.cookie);
         assert!(sessions.find(&ended.cookie, now).is_none());
     }
@@ -162,15 +175,31 @@ mod tests {
     #[test]
     fn nobody_takes_all_sessions() {
         let (sessions, now) = (Sessions::default(), Instant::now());
-        let first = sessions.begin(user("anna"), now).unwrap();
+        let first = sessions.begin(user("anna"), HERE, now).unwrap();
         let later = now + Duration::from_secs(1);
         for _ in 0..2 * MAX_SESSIONS {
-            sessions.begin(user("anna"), later).unwrap();
+            sessions.begin(user("anna"), HERE, later).unwrap();
         }
         assert!(sessions.find(&first.cookie, later).is_none(), "the oldest of the same user has ended");
         assert_eq!(sessions.0.lock().len(), MAX_OF_ONE);
-        let others = (0..).map(|n| sessions.begin(user(&n.to_string()), later));
+        let others = (0..).map(|n| sessions.begin(user(&n.to_string()), HERE, later));
         let begun = others.take_while(Result::is_ok).count();
         assert_eq!(begun, MAX_SESSIONS - MAX_OF_ONE);
+    }
+
+    #[test]
+    fn those_with_the_token_of_the_endpoint_end_only_sessions_of_their_own_address() {
+        let (sessions, now) = (Sessions::default(), Instant::now());
+        let token = Who::Token { reloads: 0 };
+        let first = sessions.begin(token.clone(), HERE, now).unwrap();
+        let later = now + Duration::from_secs(1);
+        for n in 0..2 * MAX_OF_ONE as u8 {
+            sessions.begin(token.clone(), IpAddr::from([10, 0, 0, n]), later).unwrap();
+        }
+        assert!(sessions.has(&first.cookie, later));
+        for _ in 0..MAX_OF_ONE {
+            sessions.begin(token.clone(), HERE, later).unwrap();
+        }
+        assert!(!sessions.has(&first.cookie, later));
     }
 }

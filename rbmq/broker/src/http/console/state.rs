@@ -2,23 +2,29 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::Method;
 use hyper::header::HeaderMap;
 
+use super::engine::Engine;
 use super::events;
 use super::sample::Samples;
 use super::sessions::{Sessions, secret};
 use super::topic::Looks;
+use super::work::Work;
 use crate::gate::Desk;
 use crate::http::door::Door;
 use crate::in_force::Rules;
 use crate::{EndpointConsole, HttpSettings, Watch};
 
+/// The time between two looks for what nobody looks at any more.
+const FORGET_EVERY: Duration = Duration::from_secs(60);
+
 /// The console of an endpoint.
 pub(in crate::http) struct Console {
-    pub(super) watch: Watch,
+    pub(super) engine: Arc<Engine>,
+    pub(super) work: Work,
     pub(super) door: Arc<Door>,
     pub(super) samples: Samples,
     pub(super) looks: Looks,
@@ -52,20 +58,37 @@ impl Console {
         if settings.console == EndpointConsole::Off {
             return Ok(None);
         }
+        let engine = Arc::new(Engine::new(watch));
         Ok(Some(Arc::new(Self {
-            samples: Samples::new(watch.clone()),
-            watch,
+            samples: Samples::new(engine.clone()),
+            engine,
+            work: Work::new(),
             door,
             looks: Looks::default(),
             sessions: Sessions::default(),
-            streams: events::Places::new(settings.max_streams),
+            streams: events::Places::new(settings.max_streams.min(settings.max_connections / 2)),
             csrf: secret().map_err(std::io::Error::other)?,
             body_timeout: settings.header_timeout(),
         })))
     }
 
     pub(super) fn desk(&self) -> &Desk {
-        self.watch.desk()
+        self.engine.watch.desk()
+    }
+
+    /// Frees, again and again, the memory of what nobody looks at any more.
+    pub(in crate::http) async fn forget(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(FORGET_EVERY).await;
+            let console = self.clone();
+            let forget = move || {
+                console.samples.forget(Instant::now());
+                console.looks.forget();
+                Ok(())
+            };
+            // The next time comes in any case.
+            let _ = self.work.run(forget).await;
+        }
     }
 
     pub(super) fn rules(&self) -> Rules {

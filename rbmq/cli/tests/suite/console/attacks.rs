@@ -1,6 +1,7 @@
 //! What strangers try: markup in names, foreign pages, streams without end.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 
 use serde_json::json;
 use testkit::until;
@@ -87,38 +88,106 @@ fn a_login_that_is_none_is_refused() {
     assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
 }
 
-/// A thousand streams: as many as are allowed are served, and the others are told why not. Other requests find a place, and the places of
-/// those that leave are free again.
+/// Whether the head of an answer is there, and the reason of a refusal.
+fn is_told(text: &str) -> bool {
+    text.contains("\r\n\r\n") && (text.starts_with("HTTP/1.1 200") || text.contains('}'))
+}
+
+/// The first bytes of an answer, until they are enough or it ends.
+fn begin_of(stream: &mut TcpStream, is_enough: impl Fn(&str) -> bool) -> String {
+    let (mut seen, mut bytes) = (Vec::new(), [0; 512]);
+    loop {
+        let read = stream.read(&mut bytes).unwrap_or(0);
+        seen.extend_from_slice(&bytes[..read]);
+        let text = String::from_utf8_lossy(&seen).into_owned();
+        if read == 0 || is_enough(&text) {
+            return text;
+        }
+    }
+}
+
+/// Many streams: as many as are allowed are served, and the others are told why not. Other requests find a place, and the places of those
+/// that leave are free again.
 #[test]
-fn a_thousand_streams_take_no_more_than_their_places() {
+fn a_hundred_streams_take_no_more_than_their_places() {
     let site = Site::start(|config| (config.http.max_streams, config.http.max_connections) = (5, 40));
     let (mut open, mut refused, mut turned_away) = (Vec::new(), 0, 0);
-    for _ in 0..1_000 {
+    let request = "GET /api/v1/stream/overview HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
+    // All within the life of the first.
+    for _ in 0..100 {
         let mut stream = site.connect();
-        let request = "GET /api/v1/stream/overview HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
-        let mut first = [0; 512];
-        let read = stream.write_all(request.as_bytes()).and_then(|()| stream.read(&mut first)).unwrap_or(0);
-        match std::str::from_utf8(&first[..read]).unwrap().split(' ').nth(1) {
+        let _ = stream.write_all(request.as_bytes());
+        let begin = begin_of(&mut stream, is_told);
+        match begin.split(' ').nth(1) {
             Some("200") => open.push(stream),
             Some("503") => {
-                let text = String::from_utf8_lossy(&first[..read]).into_owned();
-                assert!(text.contains("http.max_streams") && text.contains("retry-after"), "{text}");
+                assert!(begin.contains("http.max_streams") && begin.contains("retry-after"), "{begin}");
                 refused += 1;
             }
             _ => turned_away += 1,
         }
     }
-    assert_eq!((open.len(), refused + turned_away), (5, 995));
-    assert!(refused > 900, "{refused} were told why, and {turned_away} found no place");
+    assert!((1..=5).contains(&open.len()), "{} streams", open.len());
+    assert!(refused > 80, "{refused} were told why, and {turned_away} found no place");
     assert_eq!(site.get("/api/v1/topics").status, 200);
     assert_eq!(site.get("/health").status, 200);
     drop(open);
     until("there are places again", || {
         let mut stream = site.connect();
-        let request = "GET /api/v1/stream/overview HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
-        let mut first = [0; 64];
         stream.write_all(request.as_bytes()).unwrap();
-        let read = stream.read(&mut first).unwrap_or(0);
-        first[..read].starts_with(b"HTTP/1.1 200")
+        begin_of(&mut stream, is_told).starts_with("HTTP/1.1 200")
     });
+}
+
+/// Streams leave half of the connections to others, whatever is set.
+#[test]
+fn streams_never_take_all_connections() {
+    let site = Site::start(|config| (config.http.max_streams, config.http.max_connections) = (1_000, 8));
+    let request = "GET /api/v1/stream/overview HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
+    let mut streams: Vec<_> = (0..5).map(|_| site.connect()).collect();
+    let mut answers = streams.iter_mut().map(|stream| {
+        stream.write_all(request.as_bytes()).unwrap();
+        begin_of(stream, is_told)
+    });
+    assert!(answers.any(|begin| begin.starts_with("HTTP/1.1 503")), "the fifth one is refused");
+}
+
+/// A cookie that is no session's does not hide who the client is otherwise, and is forgotten. Browsers send it to all ports of a host.
+#[test]
+fn a_stale_cookie_is_no_obstacle() {
+    let site = Site::start(|_| {});
+    let stale = "Cookie: rbmq-console=old\r\n";
+    let answer = site.ask("GET", "/api/v1/overview", stale, "");
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert!(
+        answer.head.contains("rbmq-console=; Path=/api/") && answer.head.contains("Max-Age=0"),
+        "{answer:?}"
+    );
+    assert!(!site.get("/api/v1/overview").head.contains("set-cookie"));
+    let mut stream = site.connect();
+    let request = format!("GET /api/v1/stream/overview HTTP/1.1\r\nHost: 127.0.0.1\r\n{stale}\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let begin = begin_of(&mut stream, |text| {
+        text.split_once("data: ").is_some_and(|(_, event)| event.contains("\n\n"))
+    });
+    assert!(!begin.contains("event: problem") && begin.contains("max_lag_bytes"), "{begin}");
+}
+
+/// What a page shows as a command is one: names of strangers are quoted.
+#[test]
+fn commands_have_quoted_names() {
+    let site = Site::start(|_| {});
+    let mut commands = 0;
+    for file in ["topic.js", "lists.js", "overview.js", "login.js", "app.js", "parts.js"] {
+        let text = site.get(&format!("/ui/{file}")).body;
+        for command in text.split("`rbmq ").skip(1) {
+            let command = command.split('`').next().unwrap();
+            for value in command.split("${").skip(1) {
+                let is_number = value.starts_with("row.first}");
+                assert!(value.starts_with("quoted(") || is_number, "{file}: rbmq {command}");
+                commands += 1;
+            }
+        }
+    }
+    assert!(commands >= 3, "{commands}");
 }

@@ -1,5 +1,6 @@
 //! Who may see the console: tokens, users, sessions, and what ends them.
 
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -155,4 +156,46 @@ fn the_token_of_the_endpoint_opens_the_console_until_another_one_is_read() {
     site.endpoint.reload().unwrap();
     assert_eq!(site.ask("GET", "/api/v1/topics", &own, "").status, 401);
     assert_eq!(site.ask("GET", "/api/v1/topics", bearer, "").status, 401);
+}
+
+/// With a token of the endpoint and users, the token of a user is no guess of the endpoint's. What is no user's is one.
+#[test]
+fn the_token_of_a_user_is_no_wrong_one_of_the_endpoint() {
+    let users = Users::new();
+    let path = users.folder.path().join("token");
+    write_token(&path, "0123456789abcdef");
+    let site = users.start(|config| config.http.token_file = path.display().to_string());
+    let script = format!("Authorization: Bearer {}\r\n", users.token.expose());
+    for _ in 0..10 {
+        assert_eq!(site.ask("GET", "/api/v1/overview", &script, "").status, 200);
+        assert_eq!(log_in(&site, &json!({ "token": users.token.expose() })).status, 200);
+        let own = "Authorization: Bearer 0123456789abcdef\r\n";
+        assert_eq!(site.ask("GET", "/api/v1/overview", own, "").status, 200);
+    }
+    let log = || std::fs::read_to_string(users.folder.path().join("audit.log")).unwrap_or_default();
+    let guess = site.ask("GET", "/api/v1/overview", "Authorization: Bearer fedcba9876543210\r\n", "");
+    assert_eq!((guess.status, &*guess.why()), (401, "the token is wrong"));
+    // Shown as an issuer's token, and so to the users.
+    let issued = site.ask("GET", "/api/v1/overview", "Authorization: Bearer eyJ0.eyJz.c2ln\r\n", "");
+    assert_eq!((issued.status, &*issued.why()), (401, "the name, the password or the token is wrong"));
+    drop(site);
+    assert_eq!(log().matches("the token is wrong").count(), 1, "the one guess: {}", log());
+}
+
+/// Two brokers of a host have cookies of their own.
+#[test]
+fn a_cookie_is_of_one_port() {
+    let users = Users::new();
+    let site = users.start(|_| {});
+    let body = json!({ "token": users.token.expose() }).to_string();
+    let mut stream = site.connect();
+    let head = format!(
+        "POST /api/v1/session HTTP/1.1\r\nHost: 127.0.0.1:7412\r\nConnection: close\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("set-cookie: rbmq-console-7412="), "{answer}");
 }

@@ -198,6 +198,68 @@ fn lists_are_searched_sorted_and_cut_at_the_broker() {
     assert_eq!(site.get("/api/v1/topic?name=a%00b").status, 400);
 }
 
+/// The broker has topics level by level: `a/b` before `a-b`. Names sort otherwise.
+#[test]
+fn topics_have_rates_whatever_their_names() {
+    let site = Site::start(|_| {});
+    let publisher = rbmq::Publisher::connect(&site.broker.addr()).unwrap();
+    let names = ["a/b", "a-b", "a", "a/b-c", "a/b/c", "a.b"];
+    let _writers: Vec<_> = names.iter().map(|name| publisher.topic(name).unwrap()).collect();
+    site.until("/topics", |page| page["total"] == names.len());
+    let page = site.until("/topics?sort=name", |page| {
+        let rows = page["rows"].as_array().unwrap();
+        rows.iter().filter(|row| row["in_bytes_per_s"].is_number()).count() == names.len()
+    });
+    let shown: Vec<_> =
+        page["rows"].as_array().unwrap().iter().map(|row| row["topic"].as_str().unwrap()).collect();
+    assert!(shown.is_sorted(), "{shown:?}");
+    for name in names {
+        assert_eq!(site.api(&format!("/topic?name={name}"))["row"]["topic"], name);
+    }
+}
+
+/// A topic of a space has no ring of its own, and is not said to be missing.
+#[test]
+fn a_topic_of_a_space_is_looked_for_in_its_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::start(|config| {
+        config.broker.keep_dir = folder.path().display().to_string();
+        let mut rule = rbmq_broker::Rule::new("d/#".parse().unwrap());
+        (rule.space, rule.keep) = (true, true);
+        config.broker.topics = vec![rule].into();
+    });
+    let publisher = rbmq::Publisher::connect(&site.broker.addr()).unwrap();
+    let mut writer = publisher.topic("d/1").unwrap();
+    writer.publish(b"hello").unwrap();
+    writer.flush(Some(LONG)).unwrap();
+    let answer = site.get("/api/v1/topic?name=d/1");
+    assert_eq!(answer.status, 404, "{answer:?}");
+    let why = answer.why();
+    let log = why.split('\'').nth(3).unwrap_or_else(|| panic!("{why}"));
+    let topic = site.api(&format!("/topic?name={}", log.replace('#', "%23")));
+    assert_eq!(topic["topic"], log);
+    assert!(site.get("/api/v1/topic?name=nowhere").why().contains("no such topic"));
+}
+
+/// A page of the clients begins behind the last one of the page before, whatever these do.
+#[test]
+fn all_clients_are_shown() {
+    let site = Site::start(|_| {});
+    let addr = site.broker.addr();
+    let _publishers: Vec<_> = (0..300).map(|_| rbmq::Publisher::connect(&addr).unwrap()).collect();
+    let _subscribers: Vec<_> = (0..300).map(|_| rbmq::Subscriber::connect(&addr).unwrap()).collect();
+    let _observer = rbmq::Observer::connect(&addr).unwrap();
+    let page = site.until("/clients?sort=connection&limit=500", |page| page["total"] == 601);
+    assert_eq!(page["is_cut"], false);
+    let of_role = |role: &str| site.api(&format!("/clients?role={role}&limit=1"))["matched"].as_u64();
+    assert_eq!(
+        (of_role("publisher"), of_role("subscriber"), of_role("observer")),
+        (Some(300), Some(300), Some(1))
+    );
+    let numbers: Vec<_> = page["rows"].as_array().unwrap().iter().map(|row| row["conn"].as_u64()).collect();
+    assert!(numbers.is_sorted(), "{numbers:?}");
+}
+
 #[test]
 fn kept_topics_and_settings_are_shown_with_what_decides_about_them() {
     let folder = tempfile::tempdir().unwrap();
@@ -264,7 +326,9 @@ fn the_files_of_the_page_come_with_a_strict_policy_or_not_at_all() {
     assert_eq!(site.get("/ui/../../etc/passwd").status, 404);
     assert_eq!(site.ask("POST", "/ui/", "", "{}").status, 405);
     assert_eq!(site.ask("DELETE", "/api/v1/topics", "", "").status, 405);
+    assert!(site.get("/").body.contains("/ui"));
     let off = Site::start(|config| config.http.console = rbmq_broker::EndpointConsole::Off);
+    assert!(!off.get("/").body.contains("/ui"));
     for path in ["/ui/", "/ui", "/api/v1/session", "/api/v1/topics"] {
         assert_eq!(off.get(path).status, 404, "{path}");
     }

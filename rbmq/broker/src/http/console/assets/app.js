@@ -11,6 +11,8 @@ const PAGES = [
   ['', 'Overview', overview], ['topics', 'Topics', topics], ['clients', 'Clients', clients],
   ['kept', 'Kept', kept], ['cluster', 'Cluster', cluster], ['settings', 'Settings', settings],
 ];
+// The letters behind g: the first ones, and m (members) for the cluster.
+const KEYS = { o: '', t: 'topics', c: 'clients', k: 'kept', m: 'cluster', s: 'settings' };
 const HIDDEN_PAGES = { topic };
 
 const main = document.getElementById('main');
@@ -44,7 +46,7 @@ function state(name) {
 function tools(parameters) {
   let problem = null;
   const failed = (why) => {
-    if (why.status === 401) return begin();
+    if (why.status === 401) return again();
     problem?.remove();
     problem = trouble(plain(why.message));
     main.prepend(problem);
@@ -92,8 +94,27 @@ function draw(fresh = true) {
   leave = page(tools(parameters), fresh) || (() => {});
 }
 
+// A page that is refused at once after each beginning does not begin as fast as it can.
+const AGAIN = 5000;
+let begun = -AGAIN;
+let waiting = null;
+
+/** Begins anew, at once or when some time has passed since the last beginning. */
+function again() {
+  leave();
+  leave = () => {};
+  const wait = begun + AGAIN - performance.now();
+  if (wait <= 0) return begin();
+  state('off');
+  clearTimeout(waiting);
+  waiting = setTimeout(begin, wait);
+  return null;
+}
+
 /** Learns who is logged in, and shows the page or the login. */
 async function begin() {
+  clearTimeout(waiting);
+  begun = performance.now();
   leave();
   leave = () => {};
   session = null;
@@ -139,8 +160,7 @@ addEventListener('keydown', (event) => {
     const search = document.querySelector('input[type="search"]');
     if (search) { search.focus(); event.preventDefault(); }
   } else if (after === 'g') {
-    const found = PAGES.find(([, title]) => title[0].toLowerCase() === event.key);
-    if (found) location.hash = `#/${found[0]}`;
+    if (Object.hasOwn(KEYS, event.key)) location.hash = `#/${KEYS[event.key]}`;
   }
   after = event.key;
 });

@@ -1,7 +1,7 @@
 // The pages that are lists: topics, clients, kept topics, members, settings. The broker searches, sorts and cuts them.
 
 import { address } from '/ui/live.js';
-import { bytes, count, el, empty, meter, plain, plural, rate, show, table, tag, time, topicLink } from '/ui/parts.js';
+import { bytes, count, el, empty, meter, plain, plural, quoted, rate, show, table, tag, time, topicLink } from '/ui/parts.js';
 
 const ROWS = 50;
 
@@ -32,7 +32,7 @@ function list({ main, parameters, move, follow, once }, fresh, { title, path, ch
   };
   const draw = (value) => {
     if (!value) return;
-    const { rows, total, matched } = value;
+    const { rows, total, matched, is_cut: isCut } = value;
     const turn = (to, text) => el('button', { id: text, class: 'small', text, disabled: to < 0 || to >= matched,
       click: () => set('offset', String(to)) });
     const some = matched === total ? plural(total, 'row') : `${count(matched)} of ${plural(total, 'row')}`;
@@ -40,6 +40,7 @@ function list({ main, parameters, move, follow, once }, fresh, { title, path, ch
       turn(offset > 0 ? Math.max(0, offset - ROWS) : -1, 'Previous'), ` ${count(Math.min(offset + 1, matched))} to ${count(offset + rows.length)} `,
       turn(offset + ROWS, 'Next'));
     show(main.querySelector('#list'), el('p', { class: 'calm', text: some }),
+      isCut ? el('p', { class: 'note', text: 'The broker has more than these: too many, or it answers too slowly.' }) : null,
       total === 0 ? nothing() : matched === 0 ? empty('Nothing matches.') : table(title, columns, rows), pages || null);
   };
   const asked = address(path, live ? { ...own, limit: ROWS } : own);
@@ -124,13 +125,10 @@ export const kept = (tools, fresh) => list(tools, fresh, {
     ['Retention', retention],
     ['Archive', archive],
     ['State', (row) => (row.is_failing ? tag('disk fails', 'bad') : row.damaged_bytes ? tag(`${bytes(row.damaged_bytes)} damaged`, 'warn') : tag('well', 'good'))],
-    ['Replay', (row) => el('code', { text: `rbmq sub ${quoted(row.topic)} --from ${row.first}` })],
+    ['Replay', (row) => el('code', { text: `rbmq sub --from ${row.first} ${quoted(row.topic)}` })],
   ],
   nothing: () => empty('No topic is kept on disk. This command keeps all topics:', 'rbmq serve --keep ./kept'),
 });
-
-/** A name for a shell. */
-const quoted = (name) => (/^[\w./-]+$/.test(name) ? name : `'${plain(name).replaceAll("'", "'\\''")}'`);
 
 /** The settings in force. */
 export const settings = (tools, fresh) => list(tools, fresh, {

@@ -59,7 +59,9 @@ export function follow(path, on) {
   };
   const once = async () => {
     try {
-      on.value(await ask(path));
+      const value = await ask(path);
+      if (over) return;
+      on.value(value);
       on.state('slow');
     } catch (problem) {
       if (over) return;

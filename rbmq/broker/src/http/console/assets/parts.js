@@ -27,6 +27,13 @@ const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202
 /** A text of a stranger, whose hidden characters are seen. */
 export const plain = (text) => String(text).replace(HIDDEN, (c) => `\\u{${c.charCodeAt(0).toString(16)}}`);
 
+/** A name of a stranger as one word of a shell's command. Behind -- it is no option. */
+export const quoted = (name) => {
+  const text = plain(name);
+  const word = /^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+  return text.startsWith('-') ? `-- ${word}` : word;
+};
+
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
 
 /** A number of bytes. */

@@ -3,7 +3,7 @@
 // A ring is drawn as one: a position has the angle of its place in the memory, and the publisher runs around. The coloured arc is what the
 // slowest subscriber has not got yet. Where the publisher would meet it, it waits, or the subscriber loses bytes, as its policy says.
 
-import { bytes, count, el, meter, plain, rate, show, svg, table, tag, time } from '/ui/parts.js';
+import { bytes, count, el, meter, plain, quoted, rate, show, svg, table, tag, time } from '/ui/parts.js';
 
 const SIZE = 260;
 const MIDDLE = SIZE / 2;
@@ -103,7 +103,7 @@ export function topic({ main, parameters, follow }, fresh) {
     const sums = el('dl', { class: 'facts' }, ...[['In', rate(row?.in_bytes_per_s)], ['Out', rate(row?.out_bytes_per_s)], ['Lost', rate(row?.lost_bytes_per_s)],
       ['Largest lag', bytes(row?.max_lag_bytes)], ['Subscribers', count(row?.subscribers)]].map(([title, text]) => el('div', {}, el('dt', { text: title }), el('dd', { text }))));
     const rings = buffers.map((ring) => el('section', { class: 'card ringcard' }, el('div', { class: 'both' }, el('div', {}, picture(ring), legend()), facts(ring)),
-      ring.subscriptions.length ? subscriptions(ring) : el('p', { class: 'calm' }, 'Nobody subscribes. This command does: ', el('code', { text: `rbmq sub '${plain(wanted)}'` })),
+      ring.subscriptions.length ? subscriptions(ring) : el('p', { class: 'calm' }, 'Nobody subscribes. This command does: ', el('code', { text: `rbmq sub ${quoted(wanted)}` })),
       ring.subscriptions_are_cut ? el('p', { class: 'calm', text: 'There are more subscribers; these are the slowest.' }) : null));
     show(main.querySelector('#rings'), waits || null, sums, ...rings, isCut ? el('p', { class: 'calm', text: 'The topic has more rings than these.' }) : null);
   });

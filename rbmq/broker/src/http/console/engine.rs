@@ -1,0 +1,78 @@
+//! Questions to the broker's thread, with limits for how long somebody waits for the answers.
+
+use std::time::{Duration, Instant};
+
+use locks::Mutex;
+use rbmq_wire::Observe;
+
+use super::due::{INTERVAL, NoAnswer};
+use crate::Watch;
+use crate::asks::{Answered, ClientKey, ClientsPage};
+
+/// A broker that does not answer one question within this time does not answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+/// The broker's thread, as the console asks it.
+pub(super) struct Engine {
+    pub(super) watch: Watch,
+    /// It did not answer, and is not asked again before.
+    silent_until: Mutex<Option<Instant>>,
+}
+
+impl Engine {
+    pub(super) fn new(watch: Watch) -> Self {
+        Self { watch, silent_until: Mutex::default() }
+    }
+
+    /// Begins several questions, of which the last is asked within a time.
+    pub(super) fn ask(&self, within: Duration) -> Asking<'_> {
+        Asking { engine: self, end: Instant::now() + within, work: Duration::ZERO }
+    }
+
+    fn answer<T>(&self, ask: impl FnOnce() -> Option<T>) -> Result<T, NoAnswer> {
+        // Whoever stands behind somebody who has waited in vain does not wait too.
+        if self.silent_until.lock().is_some_and(|until| Instant::now() < until) {
+            return Err(NoAnswer);
+        }
+        let answer = ask();
+        *self.silent_until.lock() = answer.is_none().then(|| Instant::now() + INTERVAL);
+        answer.ok_or(NoAnswer)
+    }
+}
+
+/// Several questions.
+pub(super) struct Asking<'a> {
+    engine: &'a Engine,
+    end: Instant,
+    /// How long the broker's thread has worked on the answers.
+    pub(super) work: Duration,
+}
+
+impl Asking<'_> {
+    /// Whether no further question should be asked: what is there must do.
+    pub(super) fn is_late(&self) -> bool {
+        Instant::now() >= self.end
+    }
+
+    /// Asks as an observer does.
+    ///
+    /// # Errors
+    /// The broker does not answer.
+    pub(super) fn observe(&mut self, message: Observe) -> Result<Observe, NoAnswer> {
+        let Answered { answer, work } =
+            self.engine.answer(|| self.engine.watch.observe(message, ANSWER_WITHIN))?;
+        self.work += work;
+        Ok(answer)
+    }
+
+    /// Some of the clients: those behind another one.
+    ///
+    /// # Errors
+    /// The broker does not answer.
+    pub(super) fn clients(&mut self, after: Option<ClientKey>) -> Result<ClientsPage, NoAnswer> {
+        let Answered { answer, work } =
+            self.engine.answer(|| self.engine.watch.clients(after, ANSWER_WITHIN))?;
+        self.work += work;
+        Ok(answer)
+    }
+}
