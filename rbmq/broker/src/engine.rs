@@ -519,7 +519,7 @@ impl Engine {
         let (archived, bid) = (self.merged.archived(bid), self.tables.topics.unused_bid());
         self.tables.admission.replays(conn.id(), announced, bid);
         let (conn, asked) = (conn.clone(), Instant::now());
-        let request = ReplayRequest { conn, live, reader, archived, asked, from, bid };
+        let request = ReplayRequest { conn, live, reader, archived, asked, from, bid, waits: false };
         self.replays.ask(request, self.tables.settings.max_replays);
     }
 

@@ -193,7 +193,9 @@ pub(super) fn on_event(
         InEvent::Closed { bid, end } => End { in_bid: bid, end, gone: false },
         InEvent::Gone { bid, end } => End { in_bid: bid, end, gone: true },
         InEvent::Restarted { bid, .. } => return on_restarted(tables, source(bid), fx),
-        InEvent::Refused { bid, error } => return on_refused(tables, source(bid), not_accepted(&error), fx),
+        InEvent::Refused { bid, error } => {
+            return on_outgrown(tables, routing, source(bid), not_accepted(&error), fx);
+        }
         InEvent::Lost { bid, from, to } => {
             let lost = to.saturating_sub(from);
             tables.counters.lost_by_publisher(lost);
@@ -265,7 +267,7 @@ fn on_ended(
         return;
     }
     buffer.gone = gone;
-    let (epoch, opened) = (buffer.epoch, buffer.stage != Stage::Opening);
+    let opened = buffer.stage != Stage::Opening;
     let how = if gone { "its publisher is gone" } else { "closed" };
     info!("topic '{}': buffer {out_bid} ended at {end}: {how}", buffer.topic);
     if !gone {
@@ -278,6 +280,19 @@ fn on_ended(
         // No data arrived, so the buffer does not linger for readers.
         return give_up(tables, out_bid, fx);
     }
+    linger(tables, routing, out_bid, End { in_bid, end, gone }, fx);
+    fx.push(Effect::ReleaseSession(key));
+}
+
+/// The buffer of a log that has ended stays for a while, for readers. Where only its route has ended, another one goes on.
+fn linger(
+    tables: &mut Tables,
+    routing: Routing<'_>,
+    out_bid: Bid,
+    End { end, gone, .. }: End,
+    fx: &mut Effects,
+) {
+    let epoch = tables.topics.get(out_bid).and_then(|buffer| buffer.epoch);
     tables.topics.end(out_bid, end, Instant::now() + tables.settings.closed_linger());
     match epoch {
         Some(epoch) if gone => {
@@ -287,7 +302,6 @@ fn on_ended(
         Some(epoch) => routing.federation.closed(epoch),
         None => {}
     }
-    fx.push(Effect::ReleaseSession(key));
 }
 
 /// After a reconnection the subscription has another log. The change is normal while the buffer opens.
@@ -301,20 +315,45 @@ fn on_restarted(tables: &mut Tables, source: SourceBuffer, fx: &mut Effects) {
     }
 }
 
-fn on_refused(
+/// The ring of a buffer cannot take what follows. Subscribers get what came before.
+fn on_outgrown(
+    tables: &mut Tables,
+    routing: Routing<'_>,
+    source: SourceBuffer,
+    refused: Refused,
+    fx: &mut Effects,
+) {
+    let Some(out_bid) = refuse(tables, source, refused, fx) else { return };
+    let info = tables.info(out_bid);
+    let buffer = tables.topics.get_mut(out_bid).filter(|buffer| buffer.stage == Stage::Live);
+    let (Some(buffer), Some(info)) = (buffer, info) else { return give_up(tables, out_bid, fx) };
+    info!("topic '{}': buffer {out_bid} ended at {}: the rest is refused", buffer.topic, info.boundary);
+    buffer.gone = true;
+    let end = End { in_bid: source.bid, end: info.boundary, gone: true };
+    linger(tables, routing, out_bid, end, fx);
+}
+
+fn on_refused(tables: &mut Tables, source: SourceBuffer, refused: Refused, fx: &mut Effects) {
+    if let Some(out_bid) = refuse(tables, source, refused, fx) {
+        give_up(tables, out_bid, fx);
+    }
+}
+
+/// Tells a publisher that its buffer cannot be received. Returns the broker's buffer.
+fn refuse(
     tables: &mut Tables,
     source: SourceBuffer,
     Refused { code, reason }: Refused,
     fx: &mut Effects,
-) {
+) -> Option<Bid> {
     let SourceBuffer { session: key, bid: in_bid } = source;
-    let Some(session) = tables.sessions.get(key) else { return };
-    let Some(out_bid) = session.mapping.get(in_bid) else { return };
+    let session = tables.sessions.get(key)?;
+    let out_bid = session.mapping.get(in_bid)?;
     warn!("the broker cannot receive buffer {out_bid} from {session}: {reason}");
     let reason = format!("the broker cannot receive the buffer: {reason}");
     tables.counters.refused(Refusal::Buffer(code));
     fx.push(Effect::Answer { key, message: Control::Refused { bid: in_bid, code, reason } });
-    give_up(tables, out_bid, fx);
+    Some(out_bid)
 }
 
 /// Removes a buffer that cannot be received. If its log has an alternative route, that is opened instead.

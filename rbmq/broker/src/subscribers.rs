@@ -23,7 +23,6 @@ use super::names::display_name;
 use super::offline::OfflineSubscribers;
 use super::outgoing::try_send;
 use super::routes::Hop;
-use super::rules::Rules;
 use super::tables::{Denial, Tables};
 use super::topics::{Buffer, Topics};
 
@@ -75,7 +74,7 @@ enum Announcement {
 
 impl Announcement {
     /// The message, if the announcement is still valid.
-    fn message(&self, topics: &Topics, hop: Option<Hop>) -> Option<Control> {
+    fn message(&self, topics: &Topics, limits: &TopicLimits<'_>, to: &Subscriber) -> Option<Control> {
         let (bid, fresh, kept) = match self {
             Self::Exists { bid, fresh, kept } => (*bid, *fresh, *kept),
             Self::Continues(bid) => {
@@ -98,11 +97,11 @@ impl Announcement {
             framing: buffer.framing,
             fresh,
             kept,
-            max_delivery_bytes: buffer.max_delivery_bytes,
+            max_delivery_bytes: limits.max_delivery_bytes(bid, buffer, &to.conn),
             topic: buffer.topic.clone(),
             space: Space::of_log(&buffer.topic),
         };
-        match hop {
+        match to.hop {
             None => Some(Control::Topic(topic)),
             Some(hop) => Some(Control::TopicVia { topic, path: hop.extend(&buffer.path)? }),
         }
@@ -133,7 +132,7 @@ impl Subscriber {
     /// Sends waiting announcements while there is room. Returns whether some are left.
     fn send_waiting(&mut self, topics: &Topics, limits: &TopicLimits<'_>) -> bool {
         while let Some(announcement) = self.waiting.front() {
-            let message = announcement.message(topics, self.hop);
+            let message = announcement.message(topics, limits, self);
             if let Some(Control::Topic(topic)) = &message {
                 let announced = limits.of(&topic.topic);
                 if announced != self.limits && !try_send(&self.conn, &Control::Limits(announced)) {
@@ -150,19 +149,25 @@ impl Subscriber {
     }
 }
 
-/// The limits on subscriptions that subscribers learn, by topic.
+/// The limits on subscriptions that subscribers learn, by topic, and the sizes of deliveries.
 struct TopicLimits<'a> {
-    rules: &'a Rules,
+    tables: &'a Tables,
     max_hold_ms: u32,
 }
 
 impl<'a> TopicLimits<'a> {
     fn new(tables: &'a Tables) -> Self {
-        Self { rules: &tables.settings.topics, max_hold_ms: tables.max_hold_ms() }
+        Self { tables, max_hold_ms: tables.max_hold_ms() }
+    }
+
+    /// The largest delivery for which a subscriber makes its ring: of the ring as it is now where the subscriber's does not grow later.
+    fn max_delivery_bytes(&self, bid: Bid, buffer: &Buffer, to: &Conn) -> u64 {
+        let now = if to.peer_grows() { None } else { self.tables.info(bid) };
+        now.map_or(buffer.max_delivery_bytes, |info| info.max_delivery_bytes)
     }
 
     fn of(&self, topic: &TopicName) -> SubscribeLimits {
-        self.rules.of(topic).announced_limits(self.max_hold_ms)
+        self.tables.settings.topics.of(topic).announced_limits(self.max_hold_ms)
     }
 }
 

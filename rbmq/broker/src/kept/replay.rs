@@ -57,6 +57,18 @@ pub(crate) struct ReplayRequest {
     pub(crate) from: ReplayFrom,
     /// The id of the buffer for this subscriber.
     pub(crate) bid: Bid,
+    /// It was said that the request waits for memory.
+    pub(crate) waits: bool,
+}
+
+/// What becomes of a request.
+pub(crate) enum Begun {
+    /// The replay is under way.
+    Running(Box<Replay>),
+    /// The ring of the topic has everything that is asked for, or nothing can be done.
+    Over,
+    /// There is no memory for a ring now.
+    NoMemory(Box<ReplayRequest>),
 }
 
 /// The result of a step.
@@ -70,6 +82,8 @@ pub(crate) enum Step {
     Disk,
     /// The replay goes on when the archive answers again.
     Later,
+    /// The replay goes on where it is when there may be memory again.
+    NoMemory,
     /// The ring of the replay is full, or nobody reads it yet. An event follows.
     Full,
     /// The replay has ended.
@@ -86,6 +100,8 @@ pub(crate) struct Replay {
     position: Position,
     /// Damaged bytes of the log, as far as this replay knows them.
     damaged: u64,
+    /// The delivery for which there was no memory; 0: none.
+    needs: u64,
 }
 
 impl ReplayRequest {
@@ -99,51 +115,51 @@ impl ReplayRequest {
 }
 
 impl Replay {
-    /// Answers a request. None if the ring of the topic has everything that is asked for, or nothing can be done.
-    pub(crate) fn begin(request: ReplayRequest, out: &ROut) -> Option<Self> {
-        let ReplayRequest { conn, live, mut reader, archived, from, bid, .. } = request;
-        let info = live.info()?;
-        let older = archived.as_ref().and_then(|(archived, _)| archived.first());
-        let start = match start_of(&mut reader, from) {
+    /// Answers a request, if there is memory for it.
+    pub(crate) fn begin(mut request: Box<ReplayRequest>, out: &ROut) -> Begun {
+        let (from, bid, live) = (request.from, request.bid, request.live.bid());
+        let Some(info) = request.live.info() else { return Begun::Over };
+        let older = request.archived.as_ref().and_then(|(archived, _)| archived.first());
+        let start = match start_of(&mut request.reader, from) {
             Ok(start) if from == ReplayFrom::Oldest => older.map_or(start, |older| older.min(start)),
             Ok(start) => start,
             Err(error) => {
-                warn!("buffer {}: a position is not found: {error}", live.bid());
+                warn!("buffer {live}: a position is not found: {error}");
                 info.boundary
             }
         };
-        let answer = |replay| send(&conn, &Control::Replayed { bid: live.bid(), replay, start });
         if has(&info, start) {
-            answer(None);
-            return None;
+            send(&request.conn, &Control::Replayed { bid: live, replay: None, start });
+            return Begun::Over;
         }
-        let grows = conn.peer_grows() && out.context().config().transport == TransportKind::Tcp;
-        let most = if grows { FIRST_DELIVERY_BYTES } else { u64::MAX };
-        let max_delivery = info.max_delivery_bytes.min(most);
-        let options = BufferOptions::new()
-            .size_bytes(max_delivery.saturating_mul(2).max(MIN_RING_BYTES))
-            .retain_bytes(Some(0))
-            .max_delivery_bytes(Some(max_delivery))
-            .start(start)
-            .epoch(Some(info.epoch));
-        let writer = match out.create_buffer_with(bid, options).and_then(|buffer| buffer.writer()) {
+        let made = out.create_buffer_with(bid, options(&request.conn, &info, start, out));
+        let writer = match made.and_then(|buffer| buffer.writer()) {
             Ok(writer) => writer,
             Err(error) => {
-                // The subscriber connects again, and then there may be room.
-                conn.close(&format!("the broker cannot read the topic from its disk: {error}"));
-                return None;
+                if !std::mem::replace(&mut request.waits, true) {
+                    warn!(
+                        "buffer {live}: a replay for {} waits for memory: {error}",
+                        request.conn.peer_addr()
+                    );
+                }
+                return Begun::NoMemory(request);
             }
         };
-        debug!("buffer {}: replayed from {start} as buffer {bid}", live.bid());
-        answer(Some(bid));
+        debug!("buffer {live}: replayed from {start} as buffer {bid}");
+        send(&request.conn, &Control::Replayed { bid: live, replay: Some(bid), start });
+        let ReplayRequest { conn, live, reader, archived, .. } = *request;
         let older = archived.map(|(archived, patience)| Older::new(archived, patience));
         let damaged = reader.stats().damaged_bytes;
-        Some(Self { conn, live, reader, older, writer, position: start, damaged })
+        let replay = Self { conn, live, reader, older, writer, position: start, damaged, needs: 0 };
+        Begun::Running(Box::new(replay))
     }
 
     /// Copies as many bytes as the ring has room for.
     pub(crate) fn step(&mut self) -> Step {
         let mut bytes = 0;
+        if !self.has_memory() {
+            return Step::NoMemory;
+        }
         while bytes < STEP_BYTES {
             if self.is_over() {
                 return self.end();
@@ -173,6 +189,9 @@ impl Replay {
     /// Copies as many bytes from the archive as the ring has room for, up to where the disk begins. May wait for the
     /// archive.
     pub(crate) fn step_older(&mut self) -> Step {
+        if !self.has_memory() {
+            return Step::NoMemory;
+        }
         let Some(mut older) = self.older.take() else { return Step::Disk };
         let step = self.copy_older(&mut older);
         if step == Step::Disk {
@@ -203,6 +222,16 @@ impl Replay {
         Step::Again
     }
 
+    /// Whether there is memory again for the delivery that had none, which is not read before.
+    fn has_memory(&mut self) -> bool {
+        let needs = self.needs;
+        let has = needs == 0 || self.is_over() || !matches!(self.writer.grow(needs), Err(GrowError::Pool(_)));
+        if has {
+            self.needs = 0;
+        }
+        has
+    }
+
     /// Whether the log goes on in the ring, or the broker stops.
     fn is_over(&self) -> bool {
         self.live.info().is_none_or(|info| info.ended || has(&info, self.position))
@@ -213,6 +242,9 @@ impl Replay {
         if matches!(error, SegmentError::Full) {
             self.writer.buffer().notify_progress(Progress::Room);
             return Step::Full;
+        }
+        if matches!(error, SegmentError::TooLarge { .. }) {
+            return Step::NoMemory;
         }
         self.end()
     }
@@ -231,7 +263,8 @@ impl Replay {
     /// A delivery that came when the ring of the topic was larger.
     #[cold]
     fn deliver_large(&mut self, bytes: &[u8], size: u64, max: u64) -> Result<(), SegmentError> {
-        match self.writer.grow(size) {
+        let grown = if self.conn.peer_grows() { self.writer.grow(size) } else { Err(GrowError::Fixed) };
+        match grown {
             Ok(()) => self.deliver(bytes),
             Err(GrowError::Fixed) => {
                 warn!(
@@ -242,9 +275,11 @@ impl Replay {
                 self.skip(self.position + size)
             }
             Err(error) => {
-                // As at the beginning: there may be memory when the subscriber connects again.
-                self.conn.close(&format!("the broker cannot read the topic from its disk: {error}"));
-                Err(SegmentError::Closed)
+                if std::mem::replace(&mut self.needs, size) == 0 {
+                    let (bid, at, addr) = (self.live.bid(), self.position, self.conn.peer_addr());
+                    warn!("buffer {bid}: the replay for {addr} waits at {at} for memory: {error}");
+                }
+                Err(SegmentError::TooLarge { size, max })
             }
         }
     }
@@ -282,6 +317,19 @@ impl Replay {
         self.writer.buffer().destroy();
         Step::Over
     }
+}
+
+/// The options of the buffer of a replay.
+fn options(conn: &Conn, info: &BufferInfo, start: Position, out: &ROut) -> BufferOptions {
+    let grows = conn.peer_grows() && out.context().config().transport == TransportKind::Tcp;
+    let most = if grows { FIRST_DELIVERY_BYTES } else { u64::MAX };
+    let max_delivery = info.max_delivery_bytes.min(most);
+    BufferOptions::new()
+        .size_bytes(max_delivery.saturating_mul(2).max(MIN_RING_BYTES))
+        .retain_bytes(Some(0))
+        .max_delivery_bytes(Some(max_delivery))
+        .start(start)
+        .epoch(Some(info.epoch))
 }
 
 /// Whether a subscription of the topic's ring may begin at a position: the ring has it, and the writer is not about to overwrite it.

@@ -10,7 +10,7 @@ use locks::{Condvar, Mutex};
 use rocketbufs::{Bid, ROut};
 
 use super::archived::RETRY;
-use super::replay::{Replay, ReplayRequest, Step};
+use super::replay::{Begun, Replay, ReplayRequest, Step};
 
 /// The threads for the disk, and those for the archive. While one of them waits for the disk, the other one serves what is in the memory of the system.
 const THREADS: usize = 2;
@@ -34,14 +34,18 @@ enum Work {
     Over,
 }
 
+/// Places with the times before which nothing is done for them.
+type Queue = VecDeque<(Instant, Bid, Arc<Place>)>;
+
 #[derive(Default)]
 struct State {
     active: HashMap<Bid, Arc<Place>>,
     /// Requests beyond the limit.
     waiting: VecDeque<ReplayRequest>,
-    queue: VecDeque<(Bid, Arc<Place>)>,
-    /// The queue of the threads that read the archive, with times that are waited for.
-    older: VecDeque<(Instant, Bid, Arc<Place>)>,
+    /// The queue of the threads that read the disk.
+    queue: Queue,
+    /// The queue of the threads that read the archive.
+    older: Queue,
     max: usize,
     stopped: bool,
 }
@@ -147,7 +151,6 @@ impl Replays {
         self.enqueue_at(state, Instant::now(), bid, place);
     }
 
-    /// The queue of the disk has no times.
     fn enqueue_at(&self, state: &mut State, at: Instant, bid: Bid, place: Arc<Place>) {
         if place.queued.swap(true, Ordering::Relaxed) {
             return;
@@ -156,7 +159,7 @@ impl Replays {
             state.older.push_back((at, bid, place));
             self.0.older_changed.notify_one();
         } else {
-            state.queue.push_back((bid, place));
+            state.queue.push_back((at, bid, place));
             self.0.changed.notify_one();
         }
     }
@@ -190,36 +193,29 @@ impl Replays {
     }
 
     fn run(&self) {
-        loop {
-            let mut state = self.0.state.lock();
-            self.0.changed.wait_while(&mut state, |state| state.queue.is_empty() && !state.stopped);
-            if state.stopped {
-                return;
-            }
-            let Some((bid, place)) = state.queue.pop_front() else { continue };
-            drop(state);
+        while let Some((bid, place)) = self.next(|state| &mut state.queue, &self.0.changed) {
             self.work(bid, &place, Replay::step);
         }
     }
 
     fn run_older(&self) {
-        while let Some((bid, place)) = self.next_older() {
+        while let Some((bid, place)) = self.next(|state| &mut state.older, &self.0.older_changed) {
             self.work(bid, &place, Replay::step_older);
         }
     }
 
     /// Waits for the next one whose time has come. None: the threads end.
-    fn next_older(&self) -> Option<(Bid, Arc<Place>)> {
+    fn next(&self, of: fn(&mut State) -> &mut Queue, changed: &Condvar) -> Option<(Bid, Arc<Place>)> {
         let mut state = self.0.state.lock();
         while !state.stopped {
-            let now = Instant::now();
-            let next = state.older.iter().enumerate().min_by_key(|(_, (at, ..))| *at);
+            let (now, queue) = (Instant::now(), of(&mut state));
+            let next = queue.iter().enumerate().min_by_key(|(_, (at, ..))| *at);
             let next = next.map(|(index, (at, ..))| (index, at.saturating_duration_since(now)));
             if let Some((index, Duration::ZERO)) = next {
-                return state.older.remove(index).map(|(_, bid, place)| (bid, place));
+                return queue.remove(index).map(|(_, bid, place)| (bid, place));
             }
             let wait = next.map_or(Duration::from_secs(3600), |(_, wait)| wait);
-            self.0.older_changed.wait_for(&mut state, wait);
+            changed.wait_for(&mut state, wait);
         }
         None
     }
@@ -243,13 +239,17 @@ impl Replays {
                 *work = Work::Asked(request);
                 Step::Later
             }
-            Work::Asked(request) => match Replay::begin(*request, &self.0.out) {
-                Some(replay) => {
-                    *work = Work::Running(Box::new(replay));
+            Work::Asked(request) => match Replay::begin(request, &self.0.out) {
+                Begun::Running(replay) => {
+                    *work = Work::Running(replay);
                     // The subscriber wakes it when it has subscribed. Without a subscriber nothing holds the bytes of a ring.
                     Step::Full
                 }
-                None => Step::Over,
+                Begun::NoMemory(request) => {
+                    *work = Work::Asked(request);
+                    Step::NoMemory
+                }
+                Begun::Over => Step::Over,
             },
             Work::Running(mut replay) => {
                 let step = step(&mut replay);
@@ -262,8 +262,9 @@ impl Replays {
         let mut state = self.0.state.lock();
         match step {
             // A replay that was ended meanwhile is in the queue already.
-            Step::Again | Step::Archive | Step::Disk | Step::Later => {
-                let at = Instant::now() + if step == Step::Later { RETRY } else { Duration::ZERO };
+            Step::Again | Step::Archive | Step::Disk | Step::Later | Step::NoMemory => {
+                let waits = matches!(step, Step::Later | Step::NoMemory);
+                let at = Instant::now() + if waits { RETRY } else { Duration::ZERO };
                 match step {
                     Step::Archive | Step::Later => place.older.store(true, Ordering::Relaxed),
                     Step::Disk => place.older.store(false, Ordering::Relaxed),

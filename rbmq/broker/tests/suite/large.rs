@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rbmq::wire::{Control, Framing, Hello, Role};
 use rbmq::{
-    AttributesBuf, ConfirmLevel, Event, Notice, PublishError, Publisher, ReceiveError, SlowPolicy, StartFrom,
-    Subscriber, SubscriberBuilder, TopicOptions, TopicWriter,
+    AttributesBuf, ConfirmLevel, Event, Notice, PublishError, Publisher, PublisherEvent, ReceiveError,
+    SlowPolicy, StartFrom, Subscriber, SubscriberBuilder, TopicOptions, TopicWriter,
 };
 use rbmq_broker::{Broker, Ingest, UpstreamSettings};
 use rocketbufs::Epoch;
@@ -286,6 +286,34 @@ fn a_grown_log_goes_on_at_a_broker_that_was_restarted() {
     drop(publishing.join().unwrap());
 }
 
+/// A publisher asks each broker anew how large its messages may be, and waits while there is none.
+#[test]
+fn a_broker_that_takes_less_refuses_the_message_alone() {
+    let addr = own_addr();
+    let start = |max: u64| {
+        broker_with(|config| {
+            config.broker.listen.clone_from(&addr);
+            config.broker.max_message_bytes = max;
+        })
+    };
+    let broker = start(64 << 20);
+    let publisher = Publisher::connect(&addr).unwrap();
+    let mut topic = publisher.topic("t").unwrap();
+    assert_eq!(topic.largest_delivery_bytes(), (64 << 20) + 4);
+    // Events are collected from here on.
+    publisher.next_event(Some(Duration::ZERO));
+    drop(broker);
+    while !matches!(publisher.next_event(Some(LONG)).unwrap(), PublisherEvent::Disconnected(_)) {}
+    topic.publish(b"small").unwrap();
+    let error = topic.publish_timeout(&message(0, 4 * MIB), Some(Duration::ZERO)).unwrap_err();
+    assert!(matches!(error, PublishError::TimedOut { .. }), "{error}");
+    let _broker = start(1 << 20);
+    let error = topic.publish_timeout(&message(0, 4 * MIB), Some(LONG)).unwrap_err();
+    assert_eq!(error, PublishError::TooLarge { size: 4 * MIB as u64, max: MIB as u64 + 4 });
+    publish(&mut topic, &[MIB]);
+    topic.flush(Some(LONG)).unwrap();
+}
+
 /// Topics whose rings do not grow refuse as before.
 #[test]
 fn spaces_quotas_and_other_transports_refuse_large_messages() {
@@ -428,6 +456,82 @@ fn a_merged_topic_without_memory_refuses_one_publisher() {
     expect(&mut all, &[11, 3 * MIB]);
 }
 
+/// A message for which there is no memory ends its log there: subscribers get what came before, and others go on.
+#[test]
+fn what_came_before_a_refused_message_is_delivered() {
+    let broker = broker_with(|config| config.framework.buffers.max_ring_bytes = 64 << 20);
+    let [mut large, mut small] = ["t", "u"].map(|name| topic(&broker.addr(), name));
+    let of_one_ring = || Subscriber::builder().until_ended(true).ring_bytes(512 << 10);
+    let mut late = subscriber(&broker.addr(), of_one_ring(), "t");
+    let mut other = subscriber(&broker.addr(), of_one_ring(), "u");
+    large.wait_subscribers(1, Some(LONG)).unwrap();
+    small.wait_subscribers(1, Some(LONG)).unwrap();
+    // More than the ring of the subscriber, and less than the one of the broker.
+    let sizes = [100 << 10; 9];
+    publish(&mut large, &sizes);
+    large.flush(Some(LONG)).unwrap();
+    let _ = large.publish_timeout(&message(0, 20 * MIB), Some(LONG));
+    let error = large.flush(Some(LONG)).unwrap_err().to_string();
+    assert!(error.contains("buffers.max_ring_bytes"), "{error}");
+    expect(&mut late, &sizes);
+    let error = late.recv(Some(LONG)).unwrap_err();
+    assert!(matches!(error, ReceiveError::Gone { .. }), "{error:?}");
+    publish(&mut small, &[10]);
+    expect(&mut other, &[10]);
+    // The topic has a log again when there is a smaller message in it.
+    drop(large);
+    publish(&mut topic(&broker.addr(), "t"), &[11]);
+}
+
+/// A replay for which there is no memory waits, and the other topics of its subscriber go on.
+#[test]
+fn a_replay_without_memory_waits_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let addr = own_addr();
+    let start = || {
+        broker_with(|config| {
+            config.broker.listen.clone_from(&addr);
+            config.broker.keep_dir = dir.path().to_str().unwrap().into();
+            config.broker.topics = vec![rule("k/#", |rule| rule.keep = true)].into();
+            config.broker.closed_linger_ms = 1;
+            config.framework.buffers.max_ring_bytes = 256 << 20;
+        })
+    };
+    let broker = start();
+    let mut kept = topic(&addr, "k/t");
+    publish(&mut kept, &[20 * MIB]);
+    let end = kept.position();
+    kept.confirm(end, ConfirmLevel::Stored, Some(LONG)).unwrap();
+    drop((kept, broker));
+    let _broker = start();
+    let large = ["a", "b"].map(|name| {
+        let mut topic = topic(&addr, name);
+        publish(&mut topic, &[20 * MIB]);
+        topic.flush(Some(LONG)).unwrap();
+        topic
+    });
+    let mut other = topic(&addr, "other");
+    let mut both = subscriber(&addr, Subscriber::builder(), "other");
+    both.subscribe_from("k/t", StartFrom::Oldest).unwrap();
+    other.wait_subscribers(1, Some(LONG)).unwrap();
+    for _ in 0..20 {
+        publish(&mut other, &[10]);
+        expect(&mut both, &[10]);
+    }
+    drop(large);
+    loop {
+        match both.next_event(Some(LONG)).unwrap().expect("the kept message") {
+            Event::Batch(batch) => {
+                let all: Vec<_> = batch.records().map(<[u8]>::len).collect();
+                assert_eq!(all, [20 * MIB]);
+                break;
+            }
+            Event::Notice(Notice::Disconnected(why)) => panic!("{why}"),
+            _ => {}
+        }
+    }
+}
+
 /// A publisher with many large topics takes a part of the memory for rings, and leaves the rest.
 #[test]
 fn many_large_topics_leave_room_for_small_ones() {
@@ -502,7 +606,7 @@ fn subscribed(wire: u32) -> Subscribed {
 /// A publisher whose framework lies about what follows.
 #[test]
 fn an_announcement_beyond_the_limit_ends_the_topic_alone() {
-    let broker = broker_with(|_| {});
+    let broker = broker_with(|config| config.broker.closed_linger_ms = 1);
     let mut other = topic(&broker.addr(), "other");
     for max_delivery in [u64::MAX, 1 << 63, (128 << 20) + 1] {
         let hello = Hello { role: Role::Publisher, client: 1, name: "liar".into() }.encode();

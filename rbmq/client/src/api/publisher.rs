@@ -223,7 +223,12 @@ impl PublisherShared {
     fn reconnect(&self, resume_when: Option<Arc<ResumeWhen>>) -> Result<(), ConnectError> {
         let (topics, buffers) = (self.topics.clone(), self.out.as_ref().clone());
         let (down, up) = (self.events.clone(), self.events.clone());
-        let on_down = move |why: &str| down.push(PublisherEvent::Disconnected(why.to_owned()));
+        let there = topics.clone();
+        let on_down = move |why: &str| {
+            let known: Vec<_> = lock(&there).values().cloned().collect();
+            known.iter().filter(|topic| topic.place() == HOME).for_each(|topic| topic.on_away());
+            down.push(PublisherEvent::Disconnected(why.to_owned()));
+        };
         let on_up = move |conn: &Conn| {
             if let Some(ready) = &resume_when {
                 while conn.is_up() && !ready(conn.peer_instance()) {

@@ -14,7 +14,7 @@ use crate::state::conn_places::HOME;
 use crate::state::message_segment::{MessageSegment, SegmentNotPublished};
 use crate::state::publisher_shared::PublisherShared;
 use crate::state::space_log::{LogUser, Output, Room};
-use crate::state::topic_state::{CLOSE_TIMEOUT, TopicState};
+use crate::state::topic_state::{CLOSE_TIMEOUT, State, TopicState};
 use crate::wire::{
     ATTRIBUTES_HEADER_BYTES, Attributes, AttributesBuf, Framing, MAX_RECORD_BYTES, RECORD_HEADER_BYTES,
     Records, Space, TopicName, push_record_with, record_header,
@@ -539,10 +539,26 @@ impl TopicWriter {
                 Ok(done) => return Ok(done),
                 Err(SegmentError::TimedOut | SegmentError::Full) if over => return Err(self.timed_out()),
                 Err(SegmentError::TimedOut | SegmentError::Full) => {}
+                Err(SegmentError::TooLarge { .. }) if !self.knows_largest(step) => {
+                    if over {
+                        return Err(self.timed_out());
+                    }
+                }
                 Err(SegmentError::TooLarge { .. }) if self.grow(size)? => {}
                 Err(error) => return Err(self.refused(size, &error)),
             }
         }
+    }
+
+    /// Waits until the broker has said how large deliveries may be, if that matters. Returns whether it has.
+    #[cold]
+    fn knows_largest(&self, step: Duration) -> bool {
+        !self.asks_for_largest() || self.state.wait(Some(step), State::is_answered)
+    }
+
+    /// Whether the ring grows if the broker takes larger deliveries.
+    pub(crate) fn asks_for_largest(&self) -> bool {
+        self.state.grows && matches!(self.output, Output::Own(_))
     }
 
     /// Lets the ring grow for a delivery of `size` bytes. False if the broker takes none so large, or the ring cannot grow.

@@ -12,6 +12,7 @@ use crate::ground::error::{ConfirmError, Over, PublishError, TopicEnd};
 use crate::ground::level::ConfirmLevel;
 use crate::state::confirm::Confirmation;
 use crate::state::space_log::Output;
+use crate::state::topic_state::State;
 use crate::wire::{Framing, record_header};
 
 /// The calls for tasks. All are cancel-safe: a future that is dropped before it is ready has published nothing, but for
@@ -120,7 +121,15 @@ impl TopicWriter {
             match attempt(&mut self.output) {
                 Ok(done) => return Ok(done),
                 Err(SegmentError::Full) => {}
-                Err(SegmentError::TooLarge { .. }) if self.grow(size)? => continue,
+                Err(error @ SegmentError::TooLarge { .. }) => {
+                    if self.asks_for_largest() {
+                        poll_fn(|task| state.poll(id, task, State::is_answered)).await;
+                    }
+                    if self.grow(size)? {
+                        continue;
+                    }
+                    return Err(self.refused(size, &error));
+                }
                 Err(error) => return Err(self.refused(size, &error)),
             }
             let mut room = pin!(self.output.buffer().room());

@@ -157,6 +157,8 @@ impl TopicState {
         let mut state = lock(&self.state);
         (state.accepted, state.refusal, state.redirected, state.subscribers) = (false, None, false, 0);
         state.told = None;
+        // Another broker, or the same one with other settings, may take less.
+        self.largest_bytes.store(0, Ordering::Relaxed);
         let former = state.former;
         self.stopped.store(!self.may_publish(&state), Ordering::Release);
         drop(state);
@@ -181,6 +183,11 @@ impl TopicState {
             // The next connection sends the request again.
             Err(error) => debug!("the request for topic '{}' was not sent: {error}", self.topic),
         }
+    }
+
+    /// The connection to the broker is lost. Until one answers again, nobody knows which deliveries it takes.
+    pub(crate) fn on_away(&self) {
+        lock(&self.state).accepted = false;
     }
 
     /// The largest delivery of the ring as it is now.

@@ -147,12 +147,6 @@ impl<T: Transport> Connection<'_, T> {
         Ok(())
     }
 
-    /// Returns the largest delivery for which the receiver's ring can grow; 0 if it cannot.
-    fn largest_of(&self, subscribe: &Subscribe) -> u64 {
-        let grows = self.link.line.shared.peer_capabilities() & GROWS != 0;
-        if grows { subscribe.capacity / 2 } else { 0 }
-    }
-
     /// Returns whether a peer may map the ring. The peer may hold half of it for any time, and the writer
     /// continues in the other half. Bytes that a limit delays must pass this worker.
     fn may_map(&self, ring: &Ring) -> bool {
@@ -191,7 +185,9 @@ impl<T: Transport> Connection<'_, T> {
             keep_until_delivered: buffer.keep_until_delivered,
             // The ring may have grown since the receiver's was found to be large enough.
             max_delivery: ring.max_delivery().min(subscribe.capacity / 2),
-            largest: self.largest_of(subscribe),
+            // The ring of a peer of before is so large from the beginning.
+            largest: subscribe.capacity / 2,
+            grows: self.link.line.shared.peer_capabilities() & GROWS != 0,
             maps: None,
         }
     }

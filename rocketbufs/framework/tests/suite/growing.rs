@@ -2,7 +2,7 @@
 
 use rocketbufs::config::TransportKind;
 use rocketbufs::error::RefusedError;
-use rocketbufs::proto::{Message, RefuseCode};
+use rocketbufs::proto::{Message, RefuseCode, Subscribe};
 use rocketbufs::{
     Budget, BufferOptions, Config, Context, GrowError, InEvent, OutWriter, Policy, RIn, ROut,
     SubscribeOptions,
@@ -59,9 +59,9 @@ fn a_receiver_of_before_is_refused_and_stays_connected() {
     let (out, listener) = sender(&ctx);
     out.create_buffer(1, RING).unwrap();
     let mut raw = Raw::up(&listener.local_addr());
-    raw.say(&Message::Subscribe(raw::subscribe(5, 1)));
+    raw.say(&Message::Subscribe(Subscribe { capacity: 4 * RING, ..raw::subscribe(5, 1) }));
     let start = raw.subscribed().start;
-    raw.say(&credit(5, [start; 3], start + (1 << 20)));
+    raw.say(&credit(5, [start; 3], start + 4 * RING));
     write_large(&out, 1);
     let (code, needed) = raw.until("REFUSED", |frame| match frame {
         Frame::Control(Message::Grown { .. }) => panic!("GROWN without the capability"),
@@ -178,6 +178,42 @@ fn a_ring_grows_without_memory_as_far_as_it_has_room() {
     grown(&out, 1, 30_000).append(&[&[7; 30_000]]).unwrap();
     let mut writer = out.buffer(2).unwrap().writer().unwrap();
     assert!(matches!(writer.grow(LARGE), Err(GrowError::Pool(_))));
+}
+
+/// A receiver of before that has room for what comes, although its ring does not grow.
+#[test]
+fn a_receiver_of_before_gets_what_fits() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (out, listener) = sender(&ctx);
+    out.create_buffer(1, RING).unwrap();
+    let mut writer = out.buffer(1).unwrap().writer().unwrap();
+    let mut raw = Raw::up(&listener.local_addr());
+    raw.say(&Message::Subscribe(Subscribe { capacity: 1 << 20, ..raw::subscribe(5, 1) }));
+    let start = raw.subscribed().start;
+    raw.say(&credit(5, [start; 3], start + (1 << 20)));
+    writer.grow(LARGE).unwrap();
+    let end = writer.append_blocking(&[&pattern(start, LARGE as usize)], Some(WAIT)).unwrap();
+    let mut at = start;
+    while at < end {
+        at += raw.until("data", |frame| match frame {
+            Frame::Control(Message::Grown { .. } | Message::Refused { .. }) => panic!("{frame:?}"),
+            Frame::Data { bytes, .. } => Some(bytes.len() as u64),
+            _ => None,
+        });
+    }
+    // Another one that comes later has as much room as it is told.
+    let largest = out.buffer(1).unwrap().info().unwrap().max_delivery_bytes;
+    let mut late = Raw::up(&listener.local_addr());
+    late.say(&Message::Subscribe(Subscribe { capacity: 2 * largest, ..raw::subscribe(5, 1) }));
+    late.subscribed();
+    // Beyond its ring it is refused.
+    writer.grow(1 << 20).unwrap();
+    writer.append_blocking(&[&pattern(end, 1 << 20)], Some(WAIT)).unwrap();
+    let code = raw.until("REFUSED", |frame| match frame {
+        Frame::Control(Message::Refused { code, .. }) => Some(code),
+        _ => None,
+    });
+    assert_eq!(code, RefuseCode::RingTooSmall);
 }
 
 #[test]

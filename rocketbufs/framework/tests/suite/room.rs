@@ -41,6 +41,7 @@ impl Mapped {
             keep_until_delivered: true,
             max_delivery: ring.max_delivery(),
             largest: 0,
+            grows: true,
             maps: Some(ring.capacity()),
         };
         Self { outbound: SendCursor::new(config, ring.start(), 0), ends: vec![ring.start()], ring, retain }

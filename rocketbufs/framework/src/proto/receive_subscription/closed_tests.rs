@@ -209,6 +209,7 @@ const SENDS: SendConfig = SendConfig {
     keep_until_delivered: false,
     max_delivery: 1 << 20,
     largest: 0,
+    grows: true,
     maps: None,
 };
 

@@ -79,8 +79,11 @@ pub struct SendConfig {
     pub keep_until_delivered: bool,
     /// The largest delivery that the receiver was told of.
     pub max_delivery: u64,
-    /// The largest delivery for which the receiver's ring can grow.
+    /// The largest delivery for which the receiver has room, or its ring can grow.
     pub largest: u64,
+    /// Whether the receiver is told that larger deliveries follow. One of before has a ring of its largest size from the beginning, if it
+    /// does not grant on demand.
+    pub grows: bool,
     /// The receiver maps the sender's ring, of this capacity, so landed bytes are still needed here.
     pub maps: Option<u64>,
 }
@@ -432,11 +435,16 @@ impl SendCursor {
             }
         }
         // Before a receiver is asked whether it has room for more, and before the first byte of a larger delivery.
-        let growth = self.growth(log);
-        match growth {
-            Some(growth) if growth.from <= self.sent => return self.grow(growth.max_delivery),
-            Some(growth) => limit = limit.min(growth.from),
-            None => {}
+        let mut growth = self.growth(log);
+        while let Some(Growth { from, max_delivery }) = growth {
+            if from > self.sent {
+                limit = limit.min(from);
+                break;
+            }
+            if let Some(step) = self.grow(max_delivery) {
+                return step;
+            }
+            growth = self.growth(log);
         }
         if limit <= self.sent || room == 0 {
             return Step::Idle;
@@ -453,13 +461,19 @@ impl SendCursor {
         log.growth_beyond(self.config.max_delivery, self.sent)
     }
 
-    /// Returns the step that must come before the first larger delivery. Everything before it was sent.
-    fn grow(&mut self, max_delivery: u64) -> Step {
-        if max_delivery > self.config.largest {
-            return Step::Outgrown(max_delivery);
+    /// Returns the step that must come before the first larger delivery. Everything before it was sent. None: the receiver has room and
+    /// need not know.
+    fn grow(&mut self, max_delivery: u64) -> Option<Step> {
+        let SendConfig { largest, grows, .. } = self.config;
+        if !grows && !self.credited {
+            // The first CREDIT shows whether it grants on demand. Nothing is sent before.
+            return Some(Step::Idle);
+        }
+        if max_delivery > largest || !grows && self.on_demand.is_active() {
+            return Some(Step::Outgrown(max_delivery));
         }
         self.config.max_delivery = max_delivery;
-        Step::Grown(max_delivery)
+        grows.then_some(Step::Grown(max_delivery))
     }
 
     /// Returns the end of the log for this receiver. Data that was sent before the end was known belongs to

@@ -147,6 +147,7 @@ impl Broker {
             asked: Instant::now(),
             from,
             bid: self.next_bid,
+            waits: false,
         };
         self.next_bid += 1;
         self.replays.ask(request, plan.max_replays);
