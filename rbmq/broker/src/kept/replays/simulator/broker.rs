@@ -124,7 +124,7 @@ impl Broker {
         }
         for _ in 0..rng.below(3) {
             let next = self.replays.0.state.lock().queue.pop_front();
-            let Some((bid, place)) = next else { break };
+            let Some((_, bid, place)) = next else { break };
             self.replays.work(bid, &place, Replay::step);
             oracle.note(1, u64::from(bid), 0);
             did = true;
