@@ -235,6 +235,19 @@ fn a_subscriber_with_little_memory_gets_an_error() {
     assert!(matches!(error, ReceiveError::Refused { topic: Some(_), .. }), "{error:?}");
 }
 
+/// A ring that has grown announces what is published, and not the room that it has.
+#[test]
+fn a_subscriber_is_not_refused_for_room_that_nobody_uses() {
+    let broker = broker_with(|_| {});
+    let mut topic = topic(&broker.addr(), "t");
+    let builder = Subscriber::builder().until_ended(true).max_message_bytes(MIB as u64 - 4);
+    let mut small = subscriber(&broker.addr(), builder, "t");
+    topic.wait_subscribers(1, Some(LONG)).unwrap();
+    let sizes = [600 << 10, 700 << 10, 5, MIB - 4, 6];
+    publish(&mut topic, &sizes);
+    expect(&mut small, &sizes);
+}
+
 /// Connections that are lost at any byte while rings grow lose nothing.
 #[test]
 fn lost_connections_lose_nothing() {
