@@ -220,21 +220,10 @@ impl Replays {
         None
     }
 
-    fn work(&self, bid: Bid, place: &Arc<Place>, step: fn(&mut Replay) -> Step) {
-        let mut work = place.work.lock();
-        let state = self.0.state.lock();
-        // Reset before the step: room that is made from here on puts it into the queue again.
-        place.queued.store(false, Ordering::Relaxed);
-        let is_active = state.active.contains_key(&bid);
-        drop(state);
-        if !is_active {
-            *work = Work::Over;
-            // A replay whose ring was not made has no buffer.
-            let _ = self.0.out.destroy_buffer(bid);
-            return;
-        }
-        let step = match std::mem::replace(&mut *work, Work::Over) {
-            Work::Over => return,
+    /// Makes a step of a replay, or begins it. None: it is over already.
+    fn advance(&self, work: &mut Work, step: fn(&mut Replay) -> Step) -> Option<Step> {
+        Some(match std::mem::replace(work, Work::Over) {
+            Work::Over => return None,
             Work::Asked(request) if request.must_wait() => {
                 *work = Work::Asked(request);
                 Step::Later
@@ -258,7 +247,23 @@ impl Replays {
                 }
                 step
             }
-        };
+        })
+    }
+
+    fn work(&self, bid: Bid, place: &Arc<Place>, step: fn(&mut Replay) -> Step) {
+        let mut work = place.work.lock();
+        let state = self.0.state.lock();
+        // Reset before the step: room that is made from here on puts it into the queue again.
+        place.queued.store(false, Ordering::Relaxed);
+        let is_active = state.active.contains_key(&bid);
+        drop(state);
+        if !is_active {
+            *work = Work::Over;
+            // A replay whose ring was not made has no buffer.
+            let _ = self.0.out.destroy_buffer(bid);
+            return;
+        }
+        let Some(step) = self.advance(&mut work, step) else { return };
         let mut state = self.0.state.lock();
         match step {
             // A replay that was ended meanwhile is in the queue already.

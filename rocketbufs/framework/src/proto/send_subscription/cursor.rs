@@ -423,15 +423,8 @@ impl SendCursor {
         if let Some(end) = end {
             let at = self.end_here(log, end);
             limit = limit.min(at);
-            if self.sent == at && self.sent_boundary < at {
-                // The receiver was told that this is the middle of a delivery, since the end was not known.
-                self.sent_boundary = at;
-                return Step::Write { from: at, to: at, more: false };
-            }
-            let sent_all = self.sent >= at || limit <= self.sent && planted::is(planted::END_EARLY);
-            if sent_all && (self.credited || !self.inside) {
-                self.ended = true;
-                return Step::End(end.moved(at));
+            if let Some(step) = self.tell_end(end, at, limit) {
+                return step;
             }
         }
         // Before a receiver is asked whether it has room for more, and before the first byte of a larger delivery.
@@ -450,6 +443,21 @@ impl SendCursor {
             return Step::Idle;
         }
         self.write(log, limit, room, growth.map(|growth| growth.from))
+    }
+
+    /// Returns the step that tells the end of the log at `at`, if it is due. Data is sent up to `limit` before.
+    fn tell_end(&mut self, end: End, at: Position, limit: Position) -> Option<Step> {
+        if self.sent == at && self.sent_boundary < at {
+            // The receiver was told that this is the middle of a delivery, since the end was not known.
+            self.sent_boundary = at;
+            return Some(Step::Write { from: at, to: at, more: false });
+        }
+        let sent_all = self.sent >= at || limit <= self.sent && planted::is(planted::END_EARLY);
+        if sent_all && (self.credited || !self.inside) {
+            self.ended = true;
+            return Some(Step::End(end.moved(at)));
+        }
+        None
     }
 
     /// Returns where the log has larger deliveries than those that the receiver was told of, if there is anything behind what was sent.
