@@ -141,6 +141,7 @@ impl SubscriberBuilder {
             // A durable subscriber misses nothing.
             confirm_consumed: self.options.confirm_consumed || durable,
             max_message_bytes: self.max_message_bytes.unwrap_or(MAX_MESSAGE_BYTES),
+            set_budget_bytes: self.budget_bytes,
             budget: Some(Budget::new(self.budget_bytes.unwrap_or(BUDGET_BYTES))),
             ..self.options
         };

@@ -387,9 +387,11 @@ impl SubscriberOptions {
         let is_durable = !(self.hold.is_zero() || to.replay);
         let (name, hold) = if is_durable { (self.name.as_str(), self.hold) } else { ("", Duration::ZERO) };
         let confirm = if self.confirm_consumed { ConfirmMode::OnConsume } else { ConfirmMode::OnArrival };
+        let most = ring_for(self.max_message_bytes);
+        let most = self.set_budget_bytes.filter(|_| !to.named).map_or(most, |budget| most.min(budget));
         SubscribeOptions::new()
             .size_bytes(self.ring_bytes.max(to.max_delivery_bytes.saturating_mul(2)))
-            .max_size_bytes(ring_for(self.max_message_bytes))
+            .max_size_bytes(most)
             .start(to.begin.start())
             .policy(to.policy)
             .max_lag_bytes(self.slow.max_lag_bytes().filter(|_| !to.replay))

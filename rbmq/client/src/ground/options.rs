@@ -92,6 +92,8 @@ pub(crate) struct SubscriberOptions {
     pub(crate) budget: Option<Budget>,
     /// The largest message for which rings grow.
     pub(crate) max_message_bytes: u64,
+    /// The budget that the application has set: no ring of a topic that only patterns match is larger.
+    pub(crate) set_budget_bytes: Option<u64>,
 }
 
 /// Options of a [`Subscriber`](crate::Subscriber). They apply to all of its topics.
@@ -146,7 +148,8 @@ option_setters::setters! { SubscriberBuilder:
     /// The memory in bytes for the rings of all topics that only patterns (`sensors/+`, `#`) match. Default: 64 MiB. Such a
     /// topic has a ring, of up to [`SubscriberBuilder::ring_bytes`], only while it has data. A topic that was subscribed by its
     /// name before a pattern matched it has a ring of its own. While received messages that are not consumed fill the budget,
-    /// the other topics wait. Topics whose deliveries need a larger ring than the budget are refused.
+    /// the other topics wait. Topics whose deliveries need a larger ring than a budget that is set here are refused; with the default they have rings
+    /// of their own.
     budget_bytes(bytes: u64) = Some(bytes);
     /// The largest message in bytes for which the ring of a topic grows when it comes, to more than twice that. Default: 64 MiB, as much as
     /// brokers take by default. A topic with larger messages ends with an error. A topic leaves the budget when its ring grows.

@@ -25,8 +25,7 @@ pub(super) fn allocation(
     let twice = max_delivery.saturating_mul(2).max(page_bytes());
     let least = twice.checked_next_power_of_two().unwrap_or(u64::MAX);
     // Such a subscription has a ring of its own, if it may.
-    let may_grow = subscription.options.max_size_bytes.is_some();
-    if least > bytes && may_grow && least <= subscription.options.max_capacity_bytes() {
+    if least > bytes && subscription.options.max_size_bytes.is_some_and(|most| least <= most) {
         return Ok(None);
     }
     if least > bytes {
