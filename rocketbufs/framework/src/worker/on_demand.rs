@@ -104,13 +104,16 @@ impl<T: Transport> IncomingSubscription<'_, T> {
             return Ok(());
         }
         let mut state = lock(&self.sub.shared.state);
-        state.sub.on_recalled(at)?;
-        if state.sub.log().is_some_and(|log| log.allocation().is_none()) {
+        if self.sub.shared.options.budget.is_some()
+            && let Some(log) = state.sub.log_mut().filter(|log| log.allocation().is_none())
+        {
             // It has left the budget meanwhile, and grants the rest again.
+            log.take_back(at);
             drop(state);
             self.send_credit();
             return Ok(());
         }
+        state.sub.on_recalled(at)?;
         let step = state.allocation_at_rest();
         drop(state);
         if step == AllocationStep::Release {

@@ -65,8 +65,6 @@ pub struct ReceiveLog {
     credit: CreditReport,
     /// The share of a budget, for a subscription that has a ring only while there is data.
     allocation: Option<CreditAllocation>,
-    /// The budget was left while a RECALL was in flight.
-    recalls: bool,
     relayed: Option<Relayed>,
     covered_from: Position,
     cursor: ReceiveCursor,
@@ -88,7 +86,6 @@ impl ReceiveLog {
             epoch,
             credit: CreditReport::new(start, window),
             allocation,
-            recalls: false,
             relayed: config.relays.then_some(nothing),
             covered_from: config.covered_from,
             cursor: ReceiveCursor::new(start, config.max_view_bytes),
@@ -98,7 +95,7 @@ impl ReceiveLog {
     /// Continues the log at `start` in another ring. Nothing in the old one is needed any more.
     pub fn move_to(&mut self, start: Position, window: u64, allocation: Option<CreditAllocation>) {
         self.credit = CreditReport::new(start, window);
-        (self.allocation, self.recalls) = (allocation, false);
+        self.allocation = allocation;
         self.cursor.move_to(start);
     }
 
@@ -307,24 +304,20 @@ impl ReceiveLog {
 
     /// The subscription has a ring of its own from now on.
     pub fn leave_budget(&mut self) {
-        self.recalls = self.allocation.take().is_some_and(|allocation| allocation.is_recalling());
+        self.allocation = None;
     }
 
-    /// Returns whether RECALLED may arrive.
-    pub fn awaits_recalled(&self) -> bool {
-        self.allocation.is_some() || self.recalls
+    /// The sender has given up what was granted beyond `at`, for RECALLs that were sent before the budget was left.
+    pub fn take_back(&mut self, at: Position) {
+        self.credit.take_back(at.min(self.granted()).max(self.cursor.consumed()));
     }
 
     /// Handles RECALLED: the grant ends at `at`. Returns false if the sender must not send that.
     pub fn on_recalled(&mut self, at: Position) -> bool {
         let granted = self.granted();
-        let answers = match &mut self.allocation {
-            Some(allocation) => allocation.on_recalled(at, granted),
-            // Once, for the RECALL that was sent before the budget was left.
-            None => std::mem::take(&mut self.recalls) && at <= granted,
-        };
+        let answers = self.allocation.as_mut().is_some_and(|allocation| allocation.on_recalled(at, granted));
         if answers {
-            self.credit.take_back(at.max(self.cursor.consumed()));
+            self.credit.take_back(at);
         }
         answers
     }
@@ -338,7 +331,6 @@ impl ReceiveLog {
 
     /// Handles a lost connection, after an incomplete delivery was dropped. `None` without a share.
     pub fn suspend(&mut self, ring: &Ring) -> Option<Suspension> {
-        self.recalls = false;
         let (head, drained) = (ring.head(), self.cursor.is_given_back(ring.head()));
         let suspension = self.allocation.as_mut()?.suspend(head, drained);
         self.credit.take_back(head);

@@ -209,7 +209,7 @@ impl ReceiveSubscription {
     /// # Errors
     /// The sender may not answer that.
     pub fn on_recalled(&mut self, at: Position) -> Result<(), ReceiveError> {
-        let log = self.log.as_mut().filter(|log| log.awaits_recalled()).ok_or(ReceiveError::NoGrant)?;
+        let log = self.log.as_mut().filter(|log| log.allocation().is_some()).ok_or(ReceiveError::NoGrant)?;
         if log.on_recalled(at) { Ok(()) } else { Err(ReceiveError::RecalledMore) }
     }
 
