@@ -11,8 +11,10 @@
 mod alarms;
 mod api;
 mod assets;
+mod calls;
 mod due;
 mod events;
+mod messages;
 mod openapi;
 mod principal;
 mod problem;
@@ -35,6 +37,7 @@ use peers::{BrowserFields, Credentials, Secret};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+pub use calls::{LogEnds, MAX_SHOWN, Messages, ShownMessage};
 use events::Events;
 use principal::{CSRF, Principal, cookie, is_same};
 use problem::Problem;
@@ -102,9 +105,11 @@ impl Console {
         };
         let query = Query::parse(asked.query, &found.route.names())?;
         let principal = self.identify(asked).await?;
-        if found.route.needs == Needs::Observe {
+        if found.route.needs != Needs::Nothing {
             let Some(principal) = &principal else { return Err(self.nobody(asked)) };
-            self.check_observe(principal, asked)?;
+            if found.route.needs == Needs::Observe {
+                self.check_observe(principal, asked)?;
+            }
             client.place.known();
         }
         if *asked.method != Method::GET {
@@ -116,6 +121,15 @@ impl Console {
             routes::Answer::Session => Ok(json_page(StatusCode::OK, &self.session(principal.as_ref())?)),
             routes::Answer::LogIn => self.begin_session(asked, body).await,
             routes::Answer::LogOut => Ok(self.end_session(asked)),
+            routes::Answer::Messages => {
+                let principal = principal.ok_or_else(|| self.nobody(asked))?;
+                Ok(json_page(StatusCode::OK, &self.newest(&principal, &query, asked).await?))
+            }
+            routes::Answer::Publish => {
+                let principal = principal.ok_or_else(|| self.nobody(asked))?;
+                let published = self.publish(&principal, self.read(body, messages::MAX_BODY).await?, asked);
+                Ok(json_page(StatusCode::OK, &published.await?))
+            }
             routes::Answer::Description => Ok(json_page(StatusCode::OK, &openapi::document())),
         }
     }
@@ -195,6 +209,7 @@ impl Console {
         Ok(json!({
             "version": env!("CARGO_PKG_VERSION"),
             "who": who,
+            "may_publish": principal.is_some() && self.writes && self.messages.is_some(),
             "may_observe": principal.is_some_and(|principal| self.may_observe(&principal.who)),
             "csrf": principal.and_then(|principal| principal.csrf.as_deref()),
             "logins": { "token": token || users, "password": users },
@@ -202,7 +217,7 @@ impl Console {
     }
 
     async fn begin_session(&self, asked: &Asked<'_>, body: Incoming) -> Result<Answer, Problem> {
-        let LogIn { token, user, password } = self.read(body).await?;
+        let LogIn { token, user, password } = self.read(body, MAX_BODY).await?;
         let secret = |text: String| Secret::from(text);
         let who = match (token, user, password) {
             (Some(token), None, None) => self.who_has_token(secret(token), asked).await?,
@@ -269,8 +284,8 @@ impl Console {
     }
 
     /// The body of a request.
-    async fn read<T: for<'de> Deserialize<'de>>(&self, body: Incoming) -> Result<T, Problem> {
-        let whole = tokio::time::timeout(self.body_timeout, Limited::new(body, MAX_BODY).collect()).await;
+    async fn read<T: for<'de> Deserialize<'de>>(&self, body: Incoming, most: usize) -> Result<T, Problem> {
+        let whole = tokio::time::timeout(self.body_timeout, Limited::new(body, most).collect()).await;
         let slow = || Problem::new(StatusCode::REQUEST_TIMEOUT, "the body did not come in time");
         let large = |_| Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large, or did not come");
         let bytes = whole.map_err(|_| slow())?.map_err(large)?.to_bytes();

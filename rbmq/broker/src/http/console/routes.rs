@@ -31,6 +31,8 @@ pub(super) enum Answer {
     Session,
     LogIn,
     LogOut,
+    Messages,
+    Publish,
     Description,
 }
 
@@ -135,6 +137,11 @@ const PAGE: &[Field] = &[
 const SESSION: &[Field] = &[
     field("version", Kind::Text, "The version of the broker."),
     field("who", Kind::MayObject, "The user and how it was shown; null: nobody is logged in."),
+    field(
+        "may_publish",
+        Kind::Bool,
+        "Whether the client may publish, where its rights allow it (http.console = \"write\").",
+    ),
     field("may_observe", Kind::Bool, "Whether the client may see the state of the broker."),
     field(
         "csrf",
@@ -325,6 +332,39 @@ pub(super) static ROUTES: &[Route] = &[
             field("rows", Kind::List, "The settings: name, value, origin, is_default."),
         ],
         answer: Answer::Show(api::settings),
+    },
+    Route {
+        method: Method::GET,
+        path: "/messages",
+        about: "The newest messages of a topic that the client may subscribe to: of each log, the oldest first. No publisher waits for it.",
+        needs: Needs::Login,
+        streams: false,
+        parameters: &[
+            Parameter { name: "topic", about: "The name of the topic.", words: &[], is_needed: true },
+            any("count", "The most messages of each log, up to 100; default 10."),
+        ],
+        fields: &[
+            field("topic", Kind::Text, "The name."),
+            field(
+                "rows",
+                Kind::List,
+                "The messages: end (the position behind it), length, text or hex, is_cut (behind 4 KiB).",
+            ),
+        ],
+        answer: Answer::Messages,
+    },
+    Route {
+        method: Method::POST,
+        path: "/messages",
+        about: "Publishes {\"topic\": …, \"text\": …} (application/json), of at most 64 KiB, if http.console is \"write\" and the client may publish the topic.",
+        needs: Needs::Login,
+        streams: false,
+        parameters: &[],
+        fields: &[
+            field("topic", Kind::Text, "The name."),
+            field("length", Kind::Number, "The bytes of the message."),
+        ],
+        answer: Answer::Publish,
     },
     Route {
         method: Method::GET,

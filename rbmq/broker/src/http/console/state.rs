@@ -7,6 +7,7 @@ use std::time::Duration;
 use hyper::Method;
 use hyper::header::HeaderMap;
 
+use super::calls::{Calls, Messages};
 use super::events;
 use super::sample::Samples;
 use super::sessions::{Sessions, secret};
@@ -24,6 +25,11 @@ pub(in crate::http) struct Console {
     pub(super) looks: Looks,
     pub(super) sessions: Sessions,
     pub(super) streams: events::Places,
+    /// None: the program shows no messages.
+    pub(super) messages: Option<Arc<dyn Messages>>,
+    pub(super) calls: Calls,
+    /// Whether messages may be published.
+    pub(super) writes: bool,
     /// The text against forged requests of browsers that need not log in.
     pub(super) csrf: String,
     pub(super) body_timeout: Duration,
@@ -48,6 +54,7 @@ impl Console {
         watch: Watch,
         door: Arc<Door>,
         settings: &HttpSettings,
+        messages: Option<Arc<dyn Messages>>,
     ) -> std::io::Result<Option<Arc<Self>>> {
         if settings.console == EndpointConsole::Off {
             return Ok(None);
@@ -59,6 +66,9 @@ impl Console {
             looks: Looks::default(),
             sessions: Sessions::default(),
             streams: events::Places::new(settings.max_streams),
+            messages,
+            calls: Calls::default(),
+            writes: settings.console == EndpointConsole::Write,
             csrf: secret().map_err(std::io::Error::other)?,
             body_timeout: settings.header_timeout(),
         })))

@@ -4,11 +4,12 @@ import { ask, follow, know } from '/ui/live.js';
 import { el, show, trouble, plain } from '/ui/parts.js';
 import { login } from '/ui/login.js';
 import { overview } from '/ui/overview.js';
+import { messages } from '/ui/messages.js';
 import { topic } from '/ui/topic.js';
 import { clients, cluster, kept, settings, topics } from '/ui/lists.js';
 
 const PAGES = [
-  ['', 'Overview', overview], ['topics', 'Topics', topics], ['clients', 'Clients', clients],
+  ['', 'Overview', overview], ['topics', 'Topics', topics], ['messages', 'Messages', messages], ['clients', 'Clients', clients],
   ['kept', 'Kept', kept], ['cluster', 'Cluster', cluster], ['settings', 'Settings', settings],
 ];
 const HIDDEN_PAGES = { topic };
@@ -52,7 +53,7 @@ function tools(parameters) {
   };
   const done = () => { problem?.remove(); problem = null; };
   return {
-    main, parameters, move, failed, session,
+    main, parameters, move, failed, session, state,
     once: async (path) => { try { const value = await ask(path); done(); state('still'); return value; } catch (why) { failed(why); return null; } },
     follow: (path, value) => follow(path, { value: (json) => { done(); value(json); }, problem: failed, state }),
   };
@@ -81,10 +82,11 @@ function draw(fresh = true) {
     show(main, trouble('There is no such page.'), el('p', {}, el('a', { href: '#/', text: 'Overview' })));
     return;
   }
-  if (!session.may_observe) {
+  if (!session.may_observe && path !== 'messages') {
     const user = session.who?.user ? `User '${plain(session.who.user)}'` : 'This client';
     show(main, el('div', { class: 'empty' },
       el('p', { text: `${user} may not see the state of this broker.` }),
+      el('p', {}, el('a', { href: '#/messages', text: 'Messages' }), ' of topics may be allowed.'),
       el('p', {}, 'Whoever runs it can allow that by a rule with ', el('code', { text: 'observe = true' }), ' (access.rules).')));
     state('still');
     return;
@@ -114,7 +116,7 @@ async function begin() {
   who.hidden = !name;
   who.textContent = name ? plain(name) : '';
   out.hidden = !isIn || !(now.logins.token || now.logins.password) || now.who.method === 'certificate';
-  show(nav, ...(isIn && now.may_observe ? PAGES : []).map(([path, title]) =>
+  show(nav, ...(isIn ? PAGES : []).filter(([path]) => now.may_observe || path === 'messages').map(([path, title]) =>
     el('a', { href: `#/${path}`, 'data-page': path, text: title })));
   if (!isIn) {
     state('still');
