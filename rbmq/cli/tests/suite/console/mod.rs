@@ -1,6 +1,7 @@
 //! The console and its interface: that it shows the broker as it is, and to nobody else.
 
 mod attacks;
+mod browser;
 mod logins;
 mod messages;
 
