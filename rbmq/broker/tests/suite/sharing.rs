@@ -178,9 +178,12 @@ fn the_next_owner_goes_on_where_the_archive_ends() {
         [Seen::Numbers(0, 100 | 120), Seen::Lost(..), ref behind @ ..] => behind,
         ref behind => behind,
     };
-    let [Seen::Numbers(100, 140), Seen::Lost(..), Seen::Numbers(140, 150)] = *seen else {
-        panic!("{seen:?}")
-    };
+    // The last ones may have reached the former owner before it knew.
+    let is_whole = matches!(
+        *seen,
+        [Seen::Numbers(100, 150)] | [Seen::Numbers(100, 140), Seen::Lost(..), Seen::Numbers(140, 150)]
+    );
+    assert!(is_whole, "{seen:?}");
 }
 
 /// An owner that is started again goes on with its disk: nothing is lost, and nothing is left out.
