@@ -86,7 +86,7 @@ impl Client {
         }
     }
 
-    /// One key. None: there is none of this name.
+    /// The value of one key. None: no key has this name.
     ///
     /// # Errors
     /// [`EtcdError`].

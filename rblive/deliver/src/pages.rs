@@ -157,7 +157,7 @@ impl Pages {
         answer
     }
 
-    /// What the address of a request means for WebRTC, if the node has it.
+    /// The request for WebRTC that an address stands for, if the node has it.
     fn for_peers<'a>(&self, request: &'a Request) -> Option<(&Arc<Hub>, webrtc::Target<'a>)> {
         Some((self.peers.as_ref()?, webrtc::parse(request.path.strip_prefix("/live/")?)?))
     }

@@ -59,7 +59,7 @@ pub enum StartError {
     Threads(io::Error),
 }
 
-/// What a server works together with.
+/// The parts that a server works together with.
 #[derive(Debug, Default)]
 pub struct Setup {
     /// How long the server waits.

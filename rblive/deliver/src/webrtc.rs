@@ -39,7 +39,7 @@ const SEARCHED: usize = 4;
 /// The media type of offers and answers.
 const SDP: &str = "application/sdp";
 
-/// What an address below `/live/` means for WebRTC.
+/// The request for WebRTC that an address below `/live/` stands for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Target<'a> {
     /// Viewers of this stream are answered here.

@@ -27,7 +27,7 @@ const MAX_EARLY: Duration = Duration::from_secs(20);
 pub(crate) struct Clock {
     at: Instant,
     ticks: i64,
-    /// What viewers get at `ticks`.
+    /// The time that viewers get for `ticks`.
     sent: i64,
 }
 
@@ -78,7 +78,7 @@ impl Clock {
     /// The time that viewers get for a frame, in ticks.
     pub(crate) fn sent(&self, time: i64) -> u64 {
         let sent = self.sent.saturating_add(time.saturating_sub(self.ticks));
-        // One turn of the bits, for sound that begins earlier than the picture.
+        // The ticks are one wrap of 32 bits ahead, for sound that begins earlier than the picture.
         u64::try_from(sent.saturating_add(1 << 32)).unwrap_or(0)
     }
 }

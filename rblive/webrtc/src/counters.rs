@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What happened so far.
+/// The counts of what happened so far.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Counters {

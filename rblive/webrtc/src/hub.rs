@@ -148,7 +148,7 @@ impl Hub {
         self.listens
     }
 
-    /// What happened so far.
+    /// The counts of what happened so far.
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
     }
