@@ -268,7 +268,7 @@ def test_events_of_a_publisher(broker):
         while not any(event.kind == "Subscribers" and event.count == 1 for event in seen):
             await asyncio.sleep(0.01)
         with pytest.raises(rocketbufs.PublishError):
-            await writer.publish(bytes(1 << 20))
+            await writer.publish(bytes((64 << 20) + 1))
         with pytest.raises(TypeError):
             await writer.publish("text")
         await subscriber.close()

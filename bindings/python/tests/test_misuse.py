@@ -15,7 +15,7 @@ WRONG = {
     "publish a number": (lambda c: c.w.publish(5), TypeError, "bytes-like"),
     "publish nothing": (lambda c: c.w.publish(), TypeError, "data"),
     "publish every other byte": (lambda c: c.w.publish(memoryview(b"abcd")[::2]), BufferError, "contiguous"),
-    "publish too much": (lambda c: c.w.publish(bytes(1 << 20)), rocketbufs.PublishError, "too large"),
+    "publish too much": (lambda c: c.w.publish(bytes((64 << 20) + 1)), rocketbufs.PublishError, "too large"),
     "publish with a negative time-out": (lambda c: c.w.publish(b"", -1), ValueError, "0 or more"),
     "publish with no number": (lambda c: c.w.publish(b"", "soon"), TypeError, "str"),
     "wait for nan": (lambda c: c.s.recv(float("nan")), ValueError, "time-out"),
