@@ -459,6 +459,7 @@ impl Segmenter {
         let lead = self.lead();
         let mut taken = self.pending.take_before(end, lead);
         if lead == Media::Video && self.audio.is_some() {
+            self.parts.follow(&mut taken);
             self.fill(&mut taken, end);
         }
         let pieces = taken.split(self.parts.part_start(), end, self.part());

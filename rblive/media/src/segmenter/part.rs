@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::clock::MAX_LEAD;
 use super::pending::Taken;
 use crate::cmaf::{self, Run, Sample};
 use crate::codec;
@@ -13,6 +14,9 @@ use crate::unit::{AccessUnit, Media, TICKS_PER_SECOND, TrackConfig};
 /// The largest difference between the time of an audio frame and the end of the frame before, in ticks, up to which the frame follows
 /// without a hole. Timestamps of RTMP are rounded to milliseconds, and encoders' clocks jitter; listeners hear every hole.
 const MAX_AUDIO_DRIFT: i64 = TICKS_PER_SECOND / 20;
+
+/// Times that differ by less are one, in ticks: those of frames of a track grow by at least one.
+const SAME_TIME: i64 = TICKS_PER_SECOND / 1000;
 
 /// The longest hole of the sound that is filled with silence at once, in ticks.
 const MAX_FILLED: i64 = 20 * TICKS_PER_SECOND;
@@ -173,11 +177,45 @@ impl Parts {
         self.silence.is_some()
     }
 
+    /// The duration of a frame of sound, in ticks.
+    fn audio_frame(&self) -> i64 {
+        (i64::from(self.frame_samples) * TICKS_PER_SECOND / self.audio_rate).max(1)
+    }
+
+    /// Lets sound follow the sound before that has the time of a picture. The mux of GStreamer gives no frame an earlier time than the frame before
+    /// it has, of any track: sound that comes after later pictures has the time of these, and there is no hole before it.
+    ///
+    /// ```text
+    ///   pictures  0      40       80          120 160                    in the order of the mux: 80 and 120 before the sound of 64
+    ///   sound       0 21    43                    120 120 120 128 149
+    ///   here        0 21    43                     64  85 107 128 149
+    /// ```
+    pub(super) fn follow(&self, taken: &mut Taken) {
+        let (frame, mut next) = (self.audio_frame(), self.audio_end());
+        let has_picture = |time: i64| {
+            let before = taken.video.partition_point(|picture| picture.dts <= time);
+            before.checked_sub(1).is_some_and(|at| time - taken.video[at].dts < SAME_TIME)
+        };
+        for at in 0..taken.audio.len() {
+            let time = taken.audio[at].dts;
+            // A frame at a picture by chance has the next one behind its end.
+            let after = taken.audio.get(at + 1).map(|unit| unit.dts);
+            let is_own = after
+                .is_some_and(|after| !has_picture(after) && (after - time - frame).abs() <= 2 * SAME_TIME);
+            let behind = time - next;
+            if behind > MAX_AUDIO_DRIFT && behind <= MAX_LEAD && has_picture(time) && !is_own {
+                let unit = &mut taken.audio[at];
+                (unit.dts, unit.pts) = (unit.dts - behind, unit.pts - behind);
+            }
+            next = next.max(taken.audio[at].dts) + frame;
+        }
+    }
+
     /// Fills holes of the sound with silence, and if sound `is_missing`, until `end`. Sound that comes later than the silence in its place
     /// is left out. Returns how many frames those are.
     pub(super) fn fill(&mut self, taken: &mut Taken, end: i64, is_missing: bool) -> usize {
         let Some(silence) = self.silence.clone() else { return 0 };
-        let frame = (i64::from(self.frame_samples) * TICKS_PER_SECOND / self.audio_rate).max(1);
+        let frame = self.audio_frame();
         let count = taken.audio.len();
         taken.audio.retain(|unit| unit.dts + frame / 2 >= self.silent_until);
         let (late, mut next) = (count - taken.audio.len(), self.audio_end());

@@ -76,6 +76,36 @@ fn sound_behind_the_pictures_keeps_its_times() {
     assert!(i64::from(frames) > 24 * S / AUDIO_FRAME, "{frames}");
 }
 
+/// The mux of GStreamer gives no frame an earlier time than the one before has. The encoder's sound comes after later pictures at times, and then
+/// has their time.
+#[test]
+fn sound_with_the_time_of_later_pictures_has_no_hole_before_it() {
+    for late in 1..=14 {
+        for from in [AUDIO_FRAME, 3 * AUDIO_FRAME, 6 * S + S / 10] {
+            let until = from + late * VIDEO_FRAME;
+            let mut muxed: Vec<_> = frames(20 * S).collect();
+            let waits = |media, time| media == Media::Audio && (from..until).contains(&time);
+            muxed.sort_by_key(|(media, time, _)| if waits(*media, *time) { until } else { *time });
+            let mut newest = 0;
+            for (_, time, _) in &mut muxed {
+                newest = newest.max(*time);
+                *time = newest;
+            }
+            let parts = heard(&mut new(), muxed.into_iter());
+            let sound: Vec<_> = parts.iter().flat_map(|part| runs(&part.to_vec(), Media::Audio)).collect();
+            let heard: u32 = parts.iter().map(|part| part.audio_frames).sum();
+            let length: f64 = sound.iter().map(|(_, length)| length).sum();
+            let own = f64::from(heard) * 1024.0 / 48_000.0;
+            assert!(
+                (length - own).abs() < 1e-6,
+                "{length} s of sound in {own} s, {late} pictures later at {from}"
+            );
+            let (begin, last) = sound.last().expect("sound");
+            assert!((begin + last - 20.0).abs() < 0.03, "{begin} {last}, {late} pictures later at {from}");
+        }
+    }
+}
+
 fn late(segmenter: &mut Segmenter, config: AudioConfig, at: i64) -> Vec<Part> {
     segmenter.push(Input::Config(TrackConfig::Video(h264()))).unwrap();
     let mut parts = Vec::new();

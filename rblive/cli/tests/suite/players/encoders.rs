@@ -154,11 +154,12 @@ fn encode_with_gstreamer(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// Pushes a film with GStreamer. The film is encoded before: a pipeline that pushes and keeps its pictures at the same time comes to a
-/// stop now and then, before its first picture.
+/// stop now and then, before its first picture. The mux waits for the sound for up to ten seconds: otherwise it goes on without, as after a
+/// lost source, where the machine is busy.
 fn gstreamer(film: &Path, to: &str) -> Process {
     let pipeline = format!(
         "filesrc location={} ! matroskademux name=film \
-         film. ! queue ! h264parse ! identity sync=true ! flvmux name=flv streamable=true ! rtmp2sink location={to} \
+         film. ! queue ! h264parse ! identity sync=true ! flvmux name=flv streamable=true latency=10000000000 ! rtmp2sink location={to} \
          film. ! queue ! aacparse ! identity sync=true ! flv.",
         film.display()
     );
