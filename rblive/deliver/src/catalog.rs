@@ -330,7 +330,9 @@ impl State {
         let mut replaced = None;
         if self.id != id {
             let is_gone = self.ended_at.is_some() || self.lost_at.is_some();
-            if was_replaced && !is_gone {
+            // A smaller buffer of the stream stays beside its successor for a while, and may be read later.
+            let is_older = id.node() == self.id.node() && id < self.id;
+            if (was_replaced || is_older) && !is_gone {
                 return None;
             }
             replaced = self.lost_at.map(|_| self.id);

@@ -7,6 +7,8 @@ use rblive::content::{Container, Description, DescriptionError, HEADER_BYTES, He
 use rblive::{ChunkError, RsChunk, RsId, RsManager};
 use rblive_media::timeline::Timeline;
 
+use crate::timelines;
+
 /// A rendition that is behind the newest one by more target durations than this is not described any more: its publisher is silent or
 /// gone, and viewers change to another.
 const MAX_BEHIND: u64 = 2;
@@ -96,6 +98,10 @@ pub(crate) struct Output {
     held: Vec<RsChunk>,
     renditions: BTreeMap<u16, RenditionUpdate>,
     pub(crate) timeline: Timeline,
+    /// The usual duration of a segment, by which segments are numbered.
+    segment_ms: u32,
+    /// The newest timeline of a segment.
+    newest_timeline: u64,
     dawn: Option<Dawn>,
     /// The largest buffer that was refused, as the log says.
     refused_bytes: u64,
@@ -110,6 +116,7 @@ impl Output {
         name: &str,
         container: Container,
         timeline: Timeline,
+        segment_ms: u32,
     ) -> Self {
         let (name, renditions) = (name.to_owned(), BTreeMap::new());
         Self {
@@ -120,6 +127,8 @@ impl Output {
             held: Vec::new(),
             renditions,
             timeline,
+            segment_ms,
+            newest_timeline: 0,
             dawn: None,
             refused_bytes: 0,
             former: Vec::new(),
@@ -173,6 +182,8 @@ impl Output {
     /// Describes the stream before segment `sequence` of a rendition.
     pub(crate) fn describe(&mut self, sequence: u64, own: RenditionUpdate) -> Result<(), OutputError> {
         let (begins_us, timeline) = (own.begins_us, own.timeline);
+        timelines::give(sequence, timeline, self.segment_ms);
+        self.newest_timeline = self.newest_timeline.max(timeline);
         // Viewers see another buffer as a discontinuity, behind which they need a key frame. Without one for two segments, they are lost anyway.
         let independent = own.independent;
         let before = self.renditions.insert(own.rendition.id, own);
@@ -270,7 +281,9 @@ impl Output {
     /// Announces the end of the stream to the nodes, and destroys it.
     pub(crate) fn end(&mut self) {
         self.leave_former(Duration::ZERO);
-        let header = Header { sequence: self.timeline.next_number(), ..Header::new(Kind::End) };
+        let next = self.timeline.next_number();
+        timelines::end(next.saturating_sub(1), self.newest_timeline, self.segment_ms);
+        let header = Header { sequence: next, ..Header::new(Kind::End) };
         let ended = self.write(header, |_| {}, 0).map_err(|failure| failure.to_string());
         let destroyed = self.manager.destroy_stream(self.id).map_err(|failure| failure.to_string());
         if let Err(failure) = ended.and(destroyed) {

@@ -213,8 +213,10 @@ impl Registry {
         }
         let is_passthrough = self.settings.passthrough.iter().any(|pattern| matches(pattern, name));
         let container = if is_passthrough { Container::Ts } else { Container::Cmaf };
-        let timeline = timeline(first_sequence(self.settings.segment_ms), first_timeline());
-        Ok(Arc::new(Mutex::new(Output::new(self.manager.clone(), id, name, container, timeline))))
+        let segment_ms = self.settings.segment_ms;
+        let timeline = timeline(first_sequence(segment_ms), first_timeline());
+        let output = Output::new(self.manager.clone(), id, name, container, timeline, segment_ms);
+        Ok(Arc::new(Mutex::new(output)))
     }
 
     /// The stream to which a rendition belongs.

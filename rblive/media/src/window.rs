@@ -59,7 +59,7 @@ pub struct NewPart<T> {
     pub discontinuity: bool,
     /// The number that the source gave the timeline. It grows with each discontinuity. `None`: the source does not number timelines.
     pub timeline: Option<u64>,
-    /// Whether the part is the last one of its segment.
+    /// Whether the part is the last one of its segment. A segment without a last part is a gap.
     pub last: bool,
     /// The size in bytes.
     pub bytes: u32,
@@ -309,12 +309,8 @@ impl<T> LiveWindow<T> {
         let hole = if self.begun { number - self.next } else { 0 };
         let (is_cut, breaks) = self.breaks(part, hole);
         let mut discontinuity = restarted || breaks > 0;
-        if let Some(last) = self.segments.back_mut() {
-            // A short segment before a discontinuity is complete: its encoder stopped abruptly. Any other short segment lacks parts.
-            let whole = discontinuity || part.start_us == last.start_us.saturating_add(last.duration_us);
-            if last.state == SegmentState::Open {
-                last.state = if whole && hole == 0 { SegmentState::Complete } else { SegmentState::Gap };
-            }
+        self.break_off();
+        if let Some(last) = self.segments.back() {
             discontinuity |= part.start_us < last.start_us || part.init != last.init;
         }
         if is_cut {
@@ -467,8 +463,8 @@ impl<T> LiveWindow<T> {
         self.unlisted = self.unlisted.saturating_sub(1);
     }
 
-    /// Turns the open segment into a gap, because its source is gone. Other servers may have more or fewer parts of it, so no server
-    /// lists it as complete.
+    /// Turns the open segment into a gap, because its last part has not come: only that part says that the segment is whole, however short
+    /// it is. Other servers may have more or fewer parts of it, so no server lists it as complete.
     fn break_off(&mut self) {
         if let Some(last) = self.segments.back_mut().filter(|last| last.state == SegmentState::Open) {
             last.state = SegmentState::Gap;
@@ -486,12 +482,10 @@ impl<T> LiveWindow<T> {
         self.unlisted = 0;
     }
 
-    /// Ends the window: its source closed the stream. A later part begins it again.
+    /// Ends the window: its source closed the stream, or is gone. A later part begins it again.
     pub fn end(&mut self) {
         self.ended = true;
-        if let Some(last) = self.segments.back_mut().filter(|last| last.state == SegmentState::Open) {
-            last.state = if last.parts.is_empty() { SegmentState::Gap } else { SegmentState::Complete };
-        }
+        self.break_off();
     }
 
     /// Returns whether the source closed the stream.

@@ -49,6 +49,8 @@ struct Lane {
     /// The number of the next segment that is neither listed nor left out.
     unlisted: u64,
     open: Option<Open>,
+    /// The number of the segment that the end of the source cut off. It is listed: nobody else has more of it at this address.
+    cut_off: Option<u64>,
 }
 
 impl Stream {
@@ -173,6 +175,9 @@ impl Stream {
     /// Ends the timeline. Complete segments are listed.
     fn finish(&mut self, shelf: &mut Shelf) {
         for mut lane in self.lanes.drain(..) {
+            let newest = lane.window.segments().next_back();
+            let open = newest.filter(|own| own.state == SegmentState::Open && !own.parts.is_empty());
+            lane.cut_off = open.map(|own| own.number);
             lane.window.end();
             lane.list(self.id, u64::MAX, &mut self.recordings, shelf);
         }
@@ -210,6 +215,7 @@ impl Lane {
             offset: 0,
             unlisted: 0,
             open: None,
+            cut_off: None,
         }
     }
 
@@ -232,7 +238,7 @@ impl Lane {
             .filter(|own| (self.unlisted..until).contains(&own.number) && own.state != SegmentState::Open)
             .map(|own| {
                 let (duration_us, wall_ns, init) = (own.duration_us, own.wall_ns, own.init);
-                let gap = own.state == SegmentState::Gap;
+                let gap = own.state == SegmentState::Gap && self.cut_off != Some(own.number);
                 let (discontinuity, independent) = (own.discontinuity, own.is_independent());
                 let listed = VodSegment { duration_us, wall_ns, init, gap, discontinuity, independent };
                 (own.number, listed)

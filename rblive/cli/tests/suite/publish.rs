@@ -1,10 +1,12 @@
 //! A node from a publisher to a viewer: frames that a test makes go in over RTMP, and a playlist and its segments come out over HTTP.
 
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 
 use rblive_ingest::rtmp::{Client, ClientState};
-use testkit::{LONG, awaited};
+use testkit::{LONG, awaited, own_addr, until};
 
 use crate::http;
 use crate::process::{Serving, serve};
@@ -105,4 +107,66 @@ fn frames_go_in_and_segments_come_out() {
     }
     serving.process.signal("INT");
     serving.process.finish().good();
+}
+
+/// A viewer, and what each address below the stream's had.
+struct Addresses {
+    files: HashMap<String, Vec<u8>>,
+}
+
+impl Addresses {
+    /// Fetches the segments and the parts of a playlist: an address has the same bytes at each node, and for ever. Returns whether a
+    /// segment has this frame.
+    fn look(&mut self, viewers: &str, number: u32) -> bool {
+        let playlist = get(viewers, "/live/camera/1/media.m3u8").unwrap_or_default();
+        let playlist = String::from_utf8(playlist).unwrap();
+        let parts = playlist.lines().filter(|line| line.starts_with("#EXT-X-PART:"));
+        let parts = parts.filter_map(|line| line.split("URI=\"").nth(1)?.split('"').next());
+        let (wanted, mut is_there) = (slice(number), false);
+        for uri in segments(&playlist).0.iter().map(String::as_str).chain(parts) {
+            let Some(bytes) = get(viewers, &format!("/live/camera/1/{uri}")) else { continue };
+            is_there |= bytes.windows(wanted.len()).any(|own| own == wanted);
+            let before = self.files.entry(uri.to_owned()).or_insert_with(|| bytes.clone());
+            assert!(*before == bytes, "{uri} has other bytes than before: {playlist}");
+        }
+        is_there
+    }
+}
+
+/// An ingest node with a folder for its state, as systemd gives it, and two delivery nodes.
+fn start(folder: &Path, node: &str) -> Serving {
+    let mut command = serve(&folder.join("nodes.toml"));
+    command.args(["--node", node, "--rtmp", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--control", ""]);
+    command.env("STATE_DIRECTORY", folder);
+    Serving::start(command)
+}
+
+/// The numbers of an encoder that sends faster than time passes are ahead of the clock when its node is killed. The node goes on above
+/// them: a delivery node that has seen both runs, and one that comes later, give each segment one address.
+#[test]
+fn a_killed_node_gives_no_number_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let [near, far] = [own_addr(), own_addr()];
+    let text = format!(
+        "[[nodes]]\nname = 'ingest'\nid = 1\nrole = 'dissemination'\n\
+         [[nodes]]\nname = 'near'\nid = 2\nrole = 'delivery'\naddress = '{near}'\n\
+         [[nodes]]\nname = 'far'\nid = 3\nrole = 'delivery'\naddress = '{far}'\n\
+         [[rules]]\nstreams = '*'\nnodes = ['near', 'far']\n\
+         [ingest]\nsegment_ms = 1000\n[deliver]\ntls = false\n"
+    );
+    std::fs::write(folder.path().join("nodes.toml"), text).unwrap();
+    let [near, ingest] = ["near", "ingest"].map(|node| start(folder.path(), node));
+    let mut addresses = Addresses { files: HashMap::new() };
+    let viewers = |node: &Serving| node.address("viewers at http://");
+    let mut publisher = Publisher::connect(&ingest.address("encoders at rtmp://"), "camera");
+    (0..40 * RATE + 1).for_each(|number| publisher.push(number));
+    until("the node has it", || addresses.look(&viewers(&near), 39 * RATE));
+    drop(ingest);
+    let ingest = start(folder.path(), "ingest");
+    let mut publisher = Publisher::connect(&ingest.address("encoders at rtmp://"), "camera");
+    (100 * RATE..140 * RATE + 1).for_each(|number| publisher.push(number));
+    until("the node has what came then", || addresses.look(&viewers(&near), 139 * RATE));
+    let far = start(folder.path(), "far");
+    until("a node that comes later has it", || addresses.look(&viewers(&far), 139 * RATE));
+    addresses.look(&viewers(&near), 139 * RATE);
 }

@@ -3,7 +3,7 @@
 use rblive_deliver::Settings;
 use testkit::until;
 
-use crate::lab::{Lab, NAME};
+use crate::lab::{Lab, NAME, media};
 
 fn text(got: crate::lab::Got) -> String {
     String::from_utf8(got.body).unwrap()
@@ -130,4 +130,22 @@ fn the_end_of_an_older_stream_leaves_the_newer_one() {
     assert!(!list.contains("ENDLIST") && !list.contains("\n5.m4s\n"), "{list}");
     lab.end();
     until("the stream is forgotten", || lab.catalog.statuses().is_empty());
+}
+
+/// The smaller buffer of a stream stays for a while beside its successor, and a server that starts then may read it later.
+#[test]
+fn a_smaller_buffer_that_is_read_later_changes_nothing() {
+    let mut lab = Lab::plain();
+    let smaller = lab.start_over();
+    lab.segments(6..8, 1000);
+    lab.playlist_with("\n7.m4s\n", |path| lab.get(path));
+    let larger = std::mem::replace(&mut lab.id, smaller);
+    lab.segments(3..6, 1000);
+    lab.lose();
+    lab.id = larger;
+    lab.segments(8..9, 1000);
+    let list = lab.playlist_with("\n8.m4s\n", |path| lab.get(path));
+    assert!(list.contains("#EXT-X-MEDIA-SEQUENCE:6\n") && !list.contains("#EXT-X-DISCONTINUITY\n"), "{list}");
+    let got = lab.get(&format!("/live/{NAME}/1/8.m4s"));
+    assert!(got.body == [media(8, 0, 1000), media(8, 1, 1000)].concat(), "its number is that of its source");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rblive_record::{RecordRule, Recorder};
 
-use crate::lab::{Lab, Written, folder, playlist, rule, segment};
+use crate::lab::{Lab, Written, folder, kept, media, playlist, rule, segment};
 
 #[test]
 fn a_recorder_that_returns_continues_the_recording() {
@@ -127,4 +127,20 @@ fn a_damaged_recording_is_left_alone_and_another_one_begins() {
     Written::new(&lab, "a").segments(0..2, 1000);
     assert_eq!(lab.store().list(None, 10).len(), 2);
     assert_eq!(std::fs::read_to_string(list).unwrap(), "#EXTM3U\nrubbish\n");
+}
+
+/// The beginning of the segment at which a source ends can be played, and nobody has more of it at this address.
+#[test]
+fn what_has_come_of_the_last_segment_is_kept() {
+    let root = tempfile::tempdir().unwrap();
+    let lab = Lab::new(rule(root.path()));
+    let written = Written::new(&lab, "a");
+    written.segments(0..2, 1000);
+    written.part(1, 2, 0, 500);
+    written.end();
+    lab.until("it is kept", |counters| kept(counters) >= 3);
+    let folder = folder(root.path(), &lab.store().list(None, 1)[0]).join("1");
+    let (files, text) = playlist(&folder);
+    assert!(files.len() == 3 && !text.contains("GAP"), "{text}");
+    assert_eq!(std::fs::read(folder.join(&files[2])).unwrap(), media(1, 2, 0, 500));
 }

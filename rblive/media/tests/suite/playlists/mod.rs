@@ -7,6 +7,7 @@ mod listing;
 mod manifests;
 mod parsed;
 mod rules;
+mod servers;
 mod windows;
 
 use proptest::test_runner::Config;
