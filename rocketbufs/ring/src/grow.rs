@@ -89,12 +89,10 @@ fn grow(ring: &Ring, pool: &Pool, asked: u64) -> Result<(), GrowError> {
 fn make_room(ring: &Ring, pool: &Pool, asked: u64) -> Result<(), GrowError> {
     let shared = ring.shared();
     let Shape { capacity, retain, max_delivery: before, flow_control, start } = *shared.shape();
-    let floor = shared.needed_from(&mut shared.control());
     // History that was kept for others has room for at least one delivery, as before.
     let retain = if retain >= before { retain.max(asked) } else { retain };
     let needed = asked.saturating_mul(2).max(retain.saturating_add(asked)).max(capacity);
-    // After a hole a hold can lie further back than the ring is long.
-    let needed = pool.capacity(needed.max(ring.head().saturating_sub(floor)))?;
+    let needed = pool.capacity(needed)?;
     // Room for twice the former one, as far as there is any: a ring of any size gets other memory a few dozen times at most.
     let most = (needed / 2).min(needed - retain);
     let max_delivery = asked.max(before.saturating_mul(2).min(most));
@@ -134,7 +132,9 @@ impl Shared {
         let (floor, head) = (self.needed_from(&mut control), self.published.head.load(Ordering::Acquire));
         let piece = old.shape.capacity.min(COPY_BYTES);
         if shape.capacity != old.shape.capacity {
-            copy(&old.memory, &memory, floor..head, piece);
+            // After a hole a hold can lie further back than the ring is long. Nothing is written so far ahead of it: there is only hole.
+            let end = head.min(floor.saturating_add(old.shape.capacity));
+            copy(&old.memory, &memory, floor..end, piece);
         }
         let larger = Layout::new(memory, shape, floor);
         let known = self.known();

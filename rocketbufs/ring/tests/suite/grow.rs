@@ -69,6 +69,26 @@ fn a_ring_grows_more_than_once_and_gives_its_memory_back() {
     assert_eq!(pool.in_use_bytes(), 0);
 }
 
+/// Behind a hole a ring needs room for what it holds and for its deliveries, and not for the hole.
+#[test]
+fn a_hole_takes_no_memory_when_a_ring_grows() {
+    let pool = pool();
+    let ring = small(&pool, true);
+    let mut receiver = ring.receiver().unwrap();
+    let hold = ring.hold(77).unwrap();
+    assert_eq!(receiver.copy_in(&bytes(77, 4000)), 4000);
+    receiver.end();
+    let behind = receiver.skip(1 << 40).to;
+    receiver.grow(&pool, 4 * SMALL).unwrap();
+    assert_eq!((ring.capacity(), pool.in_use_bytes()), (8 * SMALL, 9 * SMALL));
+    assert_eq!(ring.view(77, 4077).to_vec().unwrap(), bytes(77, 4000), "what is held is still there");
+    hold.advance(behind);
+    ring.grant();
+    assert_eq!(receiver.copy_in(&bytes(behind, 4 * SMALL)) as u64, 4 * SMALL);
+    receiver.end();
+    assert_eq!(ring.view(behind, behind + 4 * SMALL).to_vec().unwrap(), bytes(behind, 4 * SMALL));
+}
+
 #[test]
 fn a_ring_that_cannot_grow_stays_as_it_is() {
     let pool = pool();

@@ -319,11 +319,7 @@ impl World<'_> {
             App::Publisher(publisher) => {
                 publisher.sources.iter().map(|s| ring(s.plan.size) + grown(&s.plan, s.plan.size)).sum()
             }
-            // A ring that grows and the next one of an ended subscription may exist together.
-            App::Broker(broker) => {
-                let again = |sub: &SubPlan| if of(sub) > 0 { ring(sub.size) } else { 0 };
-                broker.subs.iter().map(|s| ring(s.plan.size) + of(&s.plan) + again(&s.plan) + LAND).sum()
-            }
+            App::Broker(broker) => broker.subs.iter().map(|s| ring(s.plan.size) + of(&s.plan) + LAND).sum(),
             // The ring of an ended subscription is released when the end is acknowledged. The next one may exist before that.
             App::Subscriber(subscriber) => {
                 subscriber.subs.iter().map(|s| (ring(s.plan.size) + of(&s.plan) + LAND) * s.times).sum()
