@@ -494,7 +494,7 @@ impl Engine {
         match Control::decode(&message) {
             Ok(Control::Topics { filters }) => self.subscribers.on_topics(&mut self.tables, conn, filters),
             Ok(Control::Hold { hold_ms }) => self.subscribers.on_hold(&self.tables, conn.id(), hold_ms),
-            Ok(Control::Replay { bid, from }) => self.on_replay(conn, bid, from),
+            Ok(Control::Replay { bid, from }) => self.on_replay(conn, bid, from, message.arrived()),
             Ok(Control::Downstream { bid, count }) => {
                 if self.subscribers.on_downstream(&mut self.tables, conn, bid, count) {
                     self.count_subscribers(bid);
@@ -505,8 +505,8 @@ impl Engine {
         }
     }
 
-    /// A subscriber asks where to begin in a kept log. A thread of the replays answers.
-    fn on_replay(&mut self, conn: &Conn, bid: Bid, from: ReplayFrom) {
+    /// A subscriber has asked where to begin in a kept log. A thread of the replays answers.
+    fn on_replay(&mut self, conn: &Conn, bid: Bid, from: ReplayFrom, asked: Instant) {
         // The connection may be down already, or the buffer removed.
         let known = self.subscribers.get(conn.id()).is_some();
         let Some(reader) = self.merged.kept_log(bid).filter(|_| known) else { return };
@@ -518,7 +518,7 @@ impl Engine {
         let announced = bid;
         let (archived, bid) = (self.merged.archived(bid), self.tables.topics.unused_bid());
         self.tables.admission.replays(conn.id(), announced, bid);
-        let (conn, asked) = (conn.clone(), Instant::now());
+        let conn = conn.clone();
         let request = ReplayRequest { conn, live, reader, archived, asked, from, bid, waits: false };
         self.replays.ask(request, self.tables.settings.max_replays);
     }

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::time::Instant;
 
 use access::{Authenticator, Login, QuotaLimits, Refused, Rights};
 use locks::{Mutex, MutexGuard};
@@ -144,9 +145,15 @@ pub(super) struct Message {
     conn: u64,
     budget: Budget,
     is_for_groups: bool,
+    arrived: Instant,
 }
 
 impl Message {
+    /// The time at which the framework had read the message.
+    pub(super) fn arrived(&self) -> Instant {
+        self.arrived
+    }
+
     /// The message goes on to the thread of the groups, and counts there. False: too many are there already.
     pub(super) fn is_taken_by_groups(&mut self) -> bool {
         let cost = self.bytes.len() + COST;
@@ -266,7 +273,8 @@ impl Sender {
         if !self.budget.lock().engine.reserve(conn, cost, MAX_BYTES_OF_PEER, MAX_BYTES) {
             return Err("too many control messages at once; connect again later");
         }
-        Ok(Message { bytes: message.to_vec(), conn, budget: self.budget.clone(), is_for_groups: false })
+        let (bytes, budget, arrived) = (message.to_vec(), self.budget.clone(), Instant::now());
+        Ok(Message { bytes, conn, budget, is_for_groups: false, arrived })
     }
 }
 

@@ -41,6 +41,10 @@ const MIN_RING_BYTES: u64 = 256 << 10;
 /// The ring of a replay has room for deliveries of so many bytes at first, or smaller ones, and grows for larger ones.
 const FIRST_DELIVERY_BYTES: u64 = 16 << 20;
 
+/// Longest time for which a request is assumed to have been under way. The age in it was true when it was sent, and nothing may be skipped
+/// that came since.
+const UNDER_WAY: Duration = Duration::from_secs(1);
+
 /// A subscriber asks for a kept log.
 pub(crate) struct ReplayRequest {
     /// The subscriber.
@@ -51,7 +55,7 @@ pub(crate) struct ReplayRequest {
     pub(crate) reader: Reader,
     /// The archive of the topic, and how long the subscriber waits for that if it does not answer.
     pub(crate) archived: Option<(Arc<Archived>, Duration)>,
-    /// When the subscriber asked.
+    /// When the question came.
     pub(crate) asked: Instant,
     /// Where to begin.
     pub(crate) from: ReplayFrom,
@@ -120,7 +124,7 @@ impl Replay {
         let (from, bid, live) = (request.from, request.bid, request.live.bid());
         let Some(info) = request.live.info() else { return Begun::Over };
         let older = request.archived.as_ref().and_then(|(archived, _)| archived.first());
-        let start = match start_of(&mut request.reader, from) {
+        let start = match start_of(&mut request.reader, from, request.asked) {
             Ok(start) if from == ReplayFrom::Oldest => older.map_or(start, |older| older.min(start)),
             Ok(start) => start,
             Err(error) => {
@@ -338,14 +342,15 @@ fn has(info: &BufferInfo, position: Position) -> bool {
     position >= info.tail && info.boundary.saturating_sub(position) <= near
 }
 
-/// The first position.
-fn start_of(reader: &mut Reader, from: ReplayFrom) -> Result<Position, ReadError> {
+/// The first position. An age is counted from `asked`, however long the request has waited.
+fn start_of(reader: &mut Reader, from: ReplayFrom, asked: Instant) -> Result<Position, ReadError> {
     match from {
         ReplayFrom::Oldest => Ok(reader.first()),
         ReplayFrom::Position(position) => Ok(position),
         ReplayFrom::Age(ms) => {
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-            let since = now.saturating_sub(Duration::from_millis(ms));
+            let age = Duration::from_millis(ms).saturating_add(asked.elapsed()).saturating_add(UNDER_WAY);
+            let since = now.saturating_sub(age);
             reader.find_time(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
         }
     }

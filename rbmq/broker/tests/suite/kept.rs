@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use rbmq::{
     AttributesBuf, ConfirmLevel, Event, Notice, Publisher, SlowPolicy, StartFrom, Subscriber, TopicOptions,
@@ -248,13 +248,22 @@ fn a_position_and_a_time_lead_to_their_messages() {
     let broker = broker(dir.path());
     let mut writer = topic(&broker.addr(), "k/a");
     publish(&mut writer, 0..3_000);
-    // Files have times in milliseconds.
-    std::thread::sleep(Duration::from_millis(50));
+    writer.confirm(writer.position(), ConfirmLevel::Stored, Some(LONG)).unwrap();
+    // The broker assumes that a request was under way for a second.
+    std::thread::sleep(Duration::from_millis(1_500));
     let since = SystemTime::now();
-    std::thread::sleep(Duration::from_millis(50));
     publish(&mut writer, 3_000..6_000);
-    let mut recent = subscribe(&broker.addr(), "k/a", StartFrom::Time(since));
-    receive(&mut recent, 3_000..6_000, Duration::ZERO);
+    loop {
+        let asked = Instant::now();
+        let mut recent = subscribe(&broker.addr(), "k/a", StartFrom::Time(since));
+        let begins = number(&recent.recv(Some(LONG)).unwrap().expect("a message").bytes);
+        if begins == 3_000 {
+            receive(&mut recent, 3_001..6_000, Duration::ZERO);
+            break;
+        }
+        // A request that was under way for longer begins later.
+        assert!(begins > 3_000 && asked.elapsed() > Duration::from_secs(1), "{begins}");
+    }
     let mut all = subscribe(&broker.addr(), "k/a", StartFrom::Oldest);
     let mut ends = Vec::new();
     for n in 0..6_000 {
@@ -269,6 +278,28 @@ fn a_position_and_a_time_lead_to_their_messages() {
         let (begins, lost) = first(&mut middle);
         assert!(begins <= next + 1 && lost.is_empty(), "{begins} behind {next}, {lost:?}");
     }
+}
+
+/// A request waits while another replay has the only place, and messages come meanwhile: they are later than the time that was asked for.
+#[test]
+fn a_request_from_a_time_misses_nothing_that_comes_while_it_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(dir.path(), |_| {});
+    config.broker.max_replays = 1;
+    let broker = Broker::start(config).unwrap();
+    let mut writer = topic(&broker.addr(), "k/a");
+    publish(&mut writer, 0..4_000);
+    let mut slow = subscribe(&broker.addr(), "k/a", StartFrom::Oldest);
+    assert_eq!(number(&slow.recv(Some(LONG)).unwrap().expect("a message").bytes), 0);
+    let mut waiting = subscribe(&broker.addr(), "k/a", StartFrom::Time(SystemTime::now()));
+    assert!(waiting.recv(Some(Duration::from_millis(100))).unwrap().is_none());
+    publish(&mut writer, 4_000..8_000);
+    // More than is allowed for the way of a request.
+    std::thread::sleep(Duration::from_millis(1_500));
+    drop(slow);
+    let begins = number(&waiting.recv(Some(LONG)).unwrap().expect("a message").bytes);
+    assert!(begins <= 4_000, "{begins}");
+    receive(&mut waiting, begins + 1..8_000, Duration::ZERO);
 }
 
 #[test]
