@@ -159,27 +159,35 @@ impl Members {
 struct Counting {
     published: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<TopicWriter>,
+    writer: Arc<Mutex<TopicWriter>>,
+    thread: JoinHandle<()>,
 }
 
 impl Counting {
-    fn start(mut writer: TopicWriter) -> Self {
+    fn start(writer: TopicWriter) -> Self {
         let (published, stop) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
-        let (counted, stopped) = (published.clone(), stop.clone());
+        let (counted, stopped, writer) = (published.clone(), stop.clone(), Arc::new(Mutex::new(writer)));
+        let writing = writer.clone();
         let thread = std::thread::spawn(move || {
             for n in 0_u64.. {
                 if stopped.load(Ordering::Acquire) {
                     break;
                 }
-                writer.publish_timeout(&n.to_le_bytes(), Some(LONG)).unwrap();
+                writing.lock().publish_timeout(&n.to_le_bytes(), Some(LONG)).unwrap();
                 counted.fetch_add(1, Ordering::Release);
                 if n % 64 == 0 {
                     std::thread::sleep(Duration::from_millis(1));
                 }
             }
-            writer
         });
-        Self { published, stop, thread }
+        Self { published, stop, writer, thread }
+    }
+
+    /// Calls `act` while nothing is published, and the ring of the publisher is empty.
+    fn pause(&self, act: impl FnOnce()) {
+        let writer = self.writer.lock();
+        writer.confirm(writer.position(), ConfirmLevel::Stored, Some(LONG)).unwrap();
+        act();
     }
 
     /// Waits until more has been published, and a part of it stored.
@@ -193,7 +201,8 @@ impl Counting {
 
     fn end(self) -> (TopicWriter, usize) {
         self.stop.store(true, Ordering::Release);
-        let writer = self.thread.join().unwrap();
+        self.thread.join().unwrap();
+        let writer = Arc::into_inner(self.writer).expect("the thread has ended").into_inner();
         (writer, self.published.load(Ordering::Acquire))
     }
 }
@@ -268,7 +277,7 @@ fn a_publisher_waits_while_nobody_has_its_topic() {
     let counting = Counting::start(opening.join().unwrap());
     for to in [1, 0] {
         counting.wait_more(100);
-        members.take("k/later");
+        counting.pause(|| members.take("k/later"));
         counting.wait_more(100);
         members.give("k/later", to);
     }

@@ -52,7 +52,8 @@ fn a_vanished_subscriber_stops_blocking_its_publisher() {
 
 #[test]
 fn the_topic_of_a_vanished_publisher_ends_and_others_continue() {
-    let broker = broker(3000);
+    // The others are not silent for so long, also on a loaded machine.
+    let broker = broker(10_000);
     let proxy = Proxy::to(&broker.addr());
     let vanishing = Publisher::builder().config(wordless()).connect(&proxy.addr).unwrap();
     let mut lost = topic(&vanishing, "lost");
@@ -79,7 +80,7 @@ fn the_topic_of_a_vanished_publisher_ends_and_others_continue() {
 
 #[test]
 fn a_client_that_only_answers_stays_connected() {
-    let broker = broker(2400);
+    let broker = broker(6000);
     let proxy = Proxy::to(&broker.addr());
     let mut writer = topic(&Publisher::connect(&broker.addr()).unwrap(), "t");
     let mut subscriber =
@@ -88,10 +89,10 @@ fn a_client_that_only_answers_stays_connected() {
     writer.wait_subscribers(1, Some(LONG)).unwrap();
     writer.publish(b"before").unwrap();
     assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, b"before");
-    // A PING goes out after a third of the time without a word: seven answered ones are more than two whole times.
+    // A PING goes out after a third of the time without a word: four answered ones are more than the whole time.
     let passed = proxy.passed();
     let both = 2 * (8 + Message::Ping(0).encode().len() as u64);
-    until("PING and PONG", || proxy.passed() >= passed + 7 * both);
+    until("PING and PONG", || proxy.passed() >= passed + 4 * both);
     writer.publish(b"after").unwrap();
     assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, b"after");
     assert_eq!(proxy.connections(), 1, "the connection was kept");

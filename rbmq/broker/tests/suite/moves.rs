@@ -178,27 +178,33 @@ fn publish(mut writer: TopicWriter, stop: Arc<AtomicBool>, cuts: bool) -> JoinHa
     })
 }
 
-/// Reads the logs of a topic at all members, until all numbers are there.
-fn check(world: &World, topic: usize, count: u64) {
-    let mut logs = BTreeMap::<Epoch, Vec<u64>>::new();
-    let until = Instant::now() + LONG;
-    for member in &world.members {
-        let mut here = BTreeMap::<Epoch, Vec<u64>>::new();
-        let mut subscriber = subscribe(&member.addr, TOPICS[topic]);
-        loop {
-            let seen: BTreeSet<u64> = logs.values().chain(here.values()).flatten().copied().collect();
-            let is_all = seen.len() as u64 == count;
-            let wait = if is_all { 300 } else { 2000 };
-            let mut came = 0;
+/// Reads the logs of a topic at each member, until all numbers are there and nothing more comes anywhere.
+fn read_all(world: &World, topic: usize, count: u64) -> Vec<BTreeMap<Epoch, Vec<u64>>> {
+    let mut readers: Vec<_> =
+        world.members.iter().map(|member| subscribe(&member.addr, TOPICS[topic])).collect();
+    let mut logs = vec![BTreeMap::<Epoch, Vec<u64>>::new(); readers.len()];
+    let (mut seen, until) = (BTreeSet::new(), Instant::now() + LONG);
+    loop {
+        let is_all = seen.len() as u64 == count;
+        let (wait, mut came) = (if is_all { 300 } else { 20 }, false);
+        for (subscriber, here) in readers.iter_mut().zip(&mut logs) {
             while let Some(message) = subscriber.recv(Some(Duration::from_millis(wait))).unwrap() {
                 let number = u64::from_le_bytes(message.bytes.as_slice().try_into().unwrap());
                 here.entry(message.epoch).or_default().push(number);
-                came += 1;
-            }
-            if came == 0 || Instant::now() > until {
-                break;
+                seen.insert(number);
+                came = true;
             }
         }
+        if !came && (is_all || Instant::now() > until) {
+            return logs;
+        }
+    }
+}
+
+/// Checks the logs of a topic at all members.
+fn check(world: &World, topic: usize, count: u64) {
+    let mut logs = BTreeMap::<Epoch, Vec<u64>>::new();
+    for here in read_all(world, topic, count) {
         for (epoch, numbers) in here {
             // Of the log of another member, the beginning may be there alone.
             let known = logs.entry(epoch).or_default();

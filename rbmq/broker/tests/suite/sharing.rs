@@ -81,6 +81,25 @@ impl Members {
         Publisher::connect(&self.addr(at)).unwrap().topic_with(TOPIC, options()).unwrap()
     }
 
+    /// The end of the topic's log at a member.
+    fn log_end(&self, at: usize) -> Position {
+        let topics = self.brokers[at].as_ref().unwrap().topics();
+        let topic = topics.iter().find(|stats| stats.topic.as_str() == TOPIC);
+        topic.and_then(|topic| topic.boundary).expect("the topic's end")
+    }
+
+    /// Publishes until the disk of the owner has more than the archive, which takes what comes during the turn that each opening begins.
+    /// Returns the number of messages.
+    fn publish_ahead(&self, owner: usize, writer: &mut TopicWriter) -> u64 {
+        let mut count = 0;
+        while count == 0 || self.archive.end() == self.log_end(owner) {
+            let stored = publish(writer, count..count + 20);
+            confirm(writer, stored, ConfirmLevel::Synced);
+            count += 20;
+        }
+        count
+    }
+
     fn read(&self, at: usize, count: u64) -> Vec<Seen> {
         read(&mut subscribe(&self.addr(at), TOPIC), count)
     }
@@ -141,6 +160,14 @@ fn confirm(writer: &mut TopicWriter, at: Position, level: ConfirmLevel) {
     writer.confirm(at, level, Some(LONG)).unwrap();
 }
 
+/// The messages of the former owner and ten of the next one are there once.
+fn assert_all_of_both(seen: &[Seen], count: u64) {
+    let [Seen::Numbers(0, former), Seen::Lost(..), Seen::Numbers(begin, end)] = *seen else {
+        panic!("{seen:?}")
+    };
+    assert_eq!((former, begin, end), (count, count, count + 10));
+}
+
 /// What was confirmed is there once, what was not comes again, and the positions between are told.
 #[test]
 fn the_next_owner_goes_on_where_the_archive_ends() {
@@ -150,11 +177,14 @@ fn the_next_owner_goes_on_where_the_archive_ends() {
     let archived = publish(&mut writer, 0..100);
     confirm(&mut writer, archived, ConfirmLevel::Archived);
     let end = members.archive.end();
+    // The turn of the archive that has confirmed this may still be under way.
+    members.archive.set_down(true);
     let stored = publish(&mut writer, 100..120);
     confirm(&mut writer, stored, ConfirmLevel::Synced);
     let mut there = subscribe(&members.addr(2), TOPIC);
     assert_eq!(read(&mut there, 120), [Seen::Numbers(0, 120)]);
     members.kill(0);
+    members.archive.set_down(false);
     members.give(1, &[1, 2]);
     let all = publish(&mut writer, 120..140);
     confirm(&mut writer, all, ConfirmLevel::Archived);
@@ -211,17 +241,15 @@ fn a_broker_that_ends_gives_its_archive_all_before_others_have_its_topics() {
     let mut members = Members::new(2);
     members.give(0, &[0, 1]);
     let mut writer = members.writer(1);
-    let stored = publish(&mut writer, 0..20);
-    confirm(&mut writer, stored, ConfirmLevel::Synced);
-    assert_eq!(members.archive.end(), 0);
-    let (archive, mut archived) = (members.archive.clone(), 0);
+    let count = members.publish_ahead(0, &mut writer);
+    let (archive, end, mut archived) = (members.archive.clone(), members.log_end(0), 0);
     members.brokers[0].take().unwrap().stop_with(|| archived = archive.end());
-    assert!(archived > 0 && archived == archive.end(), "{archived}");
+    assert_eq!([archived, archive.end()], [end; 2]);
     members.give(1, &[1]);
-    let all = publish(&mut writer, 20..30);
+    let all = publish(&mut writer, count..count + 10);
     confirm(&mut writer, all, ConfirmLevel::Archived);
-    let seen = members.read(1, 30);
-    assert!(matches!(seen[..], [Seen::Numbers(0, 20), Seen::Lost(..), Seen::Numbers(20, 30)]), "{seen:?}");
+    let seen = members.read(1, count + 10);
+    assert_all_of_both(&seen, count);
 }
 
 /// A member that gives a topic away closes it when the archive has all.
@@ -230,19 +258,17 @@ fn a_topic_that_is_given_away_is_archived_first() {
     let mut members = Members::new(2);
     members.give(0, &[0, 1]);
     let mut writer = members.writer(1);
-    let stored = publish(&mut writer, 0..20);
-    confirm(&mut writer, stored, ConfirmLevel::Synced);
-    assert_eq!(members.archive.end(), 0);
+    let count = members.publish_ahead(0, &mut writer);
     members.tables[0].set(TOPIC, Owner::Unsettled { reason: "it is given away".into() });
     let watch = members.brokers[0].as_ref().unwrap().watch();
     assert_eq!(watch.archived_topics(), [TOPIC.parse().unwrap()]);
     watch.cluster_changed();
     until("it is closed", || watch.archived_topics().is_empty());
     members.give(1, &[0, 1]);
-    let all = publish(&mut writer, 20..30);
+    let all = publish(&mut writer, count..count + 10);
     confirm(&mut writer, all, ConfirmLevel::Archived);
-    let seen = members.read(1, 30);
-    assert!(matches!(seen[..], [Seen::Numbers(0, 20), Seen::Lost(..), Seen::Numbers(20, 30)]), "{seen:?}");
+    let seen = members.read(1, count + 10);
+    assert_all_of_both(&seen, count);
 }
 
 /// A log that was archived before another broker could go on says who its publishers are, also if none of them writes any more.

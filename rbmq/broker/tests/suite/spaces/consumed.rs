@@ -166,6 +166,7 @@ fn a_batch_that_finds_no_room_keeps_its_records() {
     let mut reader = Subscriber::connect(&addr).unwrap();
     reader.subscribe("d/a").unwrap();
     topic.wait_subscribers(1, Some(LONG)).unwrap();
+    let whole = topic.free_bytes();
     proxy.cut();
     let (before, mut batch, added) = overfull(&mut topic);
     let full = batch.try_deliver().unwrap_err();
@@ -179,8 +180,10 @@ fn a_batch_that_finds_no_room_keeps_its_records() {
     assert!(batch.is_empty() && !batch.push(b""));
     drop(batch);
     receive(&mut reader, before, added);
-    // A task waits.
+    // A task waits. No room is on its way when the connection is cut.
+    until("the whole ring", || topic.free_bytes() == whole);
     proxy.cut();
+    until("the loss", || !publisher.is_connected());
     let (before, batch, added) = overfull(&mut topic);
     let (mut delivering, mut task) = (pin!(batch.deliver_async()), Context::from_waker(Waker::noop()));
     assert!(delivering.as_mut().poll(&mut task).is_pending());
