@@ -140,6 +140,15 @@
 // `RB_ERR_REFUSED`.
 #define RBMQ_LEVEL_ARCHIVED 5
 
+// A group begins anew with the oldest message that is kept.
+#define RBMQ_GROUP_OLDEST 0
+
+// A group begins anew with the next message that is published.
+#define RBMQ_GROUP_NEWEST 1
+
+// A group begins anew with the first message at a position of the log, or behind it.
+#define RBMQ_GROUP_POSITION 2
+
 // Publishers do not wait, or wait for a slow subscriber.
 #define RBMQ_BLOCKED_BY_NOTHING 0
 
@@ -308,6 +317,8 @@ enum rb_status
     RB_ERR_UNDELIVERED = -44,
     // Another thread ended the wait. Nothing is lost, and the next call continues.
     RB_ERR_INTERRUPTED = -45,
+    // Acknowledgements of a group's messages do not count: the messages come again. The next call continues.
+    RB_ERR_IN_VAIN = -46,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -699,6 +710,15 @@ typedef struct rbmq_confirmation rbmq_confirmation;
 
 // A received batch that is not consumed yet. One thread uses it at a time.
 typedef struct rbmq_deferred rbmq_deferred;
+
+// A message that a worker of a group has. Any thread may use it, one at a time, also when the worker is gone.
+typedef struct rbmq_group_message rbmq_group_message;
+
+// Receives messages of a group, and reconnects by itself. One thread uses it at a time.
+typedef struct rbmq_group_worker rbmq_group_worker;
+
+// Lists, resets and deletes the groups of a broker. One thread uses it at a time.
+typedef struct rbmq_groups rbmq_groups;
 
 // Asks a broker for its state. One thread uses it at a time.
 typedef struct rbmq_observer rbmq_observer;
@@ -1421,6 +1441,112 @@ typedef struct rbmq_login {
     // reads it. Otherwise connecting fails with `RB_ERR_CONFIG`.
     bool allow_plaintext;
 } rbmq_login;
+
+// Options of a worker, and of the group that it makes if there is none. Zeros are defaults:
+// `rbmq_group_options options = {.size = sizeof options};`
+typedef struct rbmq_group_options {
+    // `sizeof(rbmq_group_options)`.
+    size_t size;
+    // The name in the broker's log; NULL: none.
+    const char *name;
+    // The most messages that this worker has at a time: those that wait here, and those whose handles are neither acknowledged, given back
+    // nor freed; 0: 100.
+    uint32_t credit;
+    // Of a new group: a message whose attempts have failed so many times goes to `dead_letters`; 0: it comes again without a limit.
+    uint16_t max_attempts;
+    // Of a new group: messages with the same key are handed out one after the other, in the order of the log.
+    bool ordered;
+    // Of a new group: it begins with the next message that is published, and not with the oldest one that is kept.
+    bool from_newest;
+    // Of a new group: how long a worker may have a message before others get it, in nanoseconds, at least 1 ms and at most 49 days; 0: 30 s.
+    int64_t ack_time_ns;
+    // Of a new group: the kept topic of messages that have failed, which a publisher has made; NULL: none. Together with `max_attempts`.
+    const char *dead_letters;
+    // The configuration for a context of the worker's own; NULL: the default. Read during the call.
+    const struct rb_config *config;
+    // Shares the memory and the threads of this context; NULL: a context of the worker's own.
+    const struct rb_context *context;
+    // How the client logs in; NULL: not at all. Read during the call.
+    const struct rbmq_login *login;
+} rbmq_group_options;
+
+// A message of a group: valid as long as its handle.
+typedef struct rbmq_group_content {
+    // The content.
+    const void *data;
+    // The number of bytes.
+    size_t len;
+    // What the message says about its content, for `rbmq_attributes_read`; no bytes if it says nothing.
+    const void *attributes;
+    // The number of bytes.
+    size_t attributes_len;
+    // The position in the log of the topic: the name of the message among those of the group.
+    uint64_t position;
+    // 1, or more if earlier attempts have failed.
+    uint16_t attempt;
+} rbmq_group_content;
+
+// Options of a client that looks after groups. Zeros are defaults: `rbmq_groups_options options = {.size = sizeof options};`
+typedef struct rbmq_groups_options {
+    // `sizeof(rbmq_groups_options)`.
+    size_t size;
+    // The name in the broker's log; NULL: none.
+    const char *name;
+    // The framework's configuration; NULL: the default. Read during the call.
+    const struct rb_config *config;
+    // How the client logs in; NULL: not at all. Read during the call.
+    const struct rbmq_login *login;
+} rbmq_groups_options;
+
+// The state of a group. Counts without another word are since the broker started.
+typedef struct rbmq_group_stats {
+    // The topic.
+    const char *topic;
+    // The group.
+    const char *group;
+    // Its workers, now.
+    uint32_t workers;
+    // Messages that were read and are not done, now.
+    uint64_t pending;
+    // Messages of those that workers have.
+    uint64_t held;
+    // Everything below this position is done.
+    uint64_t floor;
+    // Everything below this position was read.
+    uint64_t next;
+    // The end of the topic's log.
+    uint64_t end;
+    // Messages that were handed out, each time.
+    uint64_t delivered;
+    // Messages that were acknowledged.
+    uint64_t acked;
+    // Failed attempts.
+    uint64_t failed;
+    // Messages that went to the dead-letter topic.
+    uint64_t dead;
+    // Messages that the log had no more before they were done.
+    uint64_t lost;
+    // Bytes that the log had no more before they were read.
+    uint64_t lost_bytes;
+    // Bytes of the journal that were damaged: acknowledged messages may come twice.
+    uint64_t damaged_bytes;
+    // Bytes of the log that are not done: from the floor to the end.
+    uint64_t lag_bytes;
+    // Bytes of the log that were not read yet.
+    uint64_t unread_bytes;
+    // How long a worker may have a message, in milliseconds.
+    uint32_t ack_ms;
+    // The most failed attempts; 0: no limit.
+    uint16_t max_attempts;
+    // Messages with the same key are handed out one after the other.
+    bool ordered;
+    // The limit of pending messages is reached, and nothing more is read.
+    bool full;
+    // The disk does not take acknowledgements, or does not give messages.
+    bool failing;
+    // The dead-letter topic; NULL: none.
+    const char *dead_letters;
+} rbmq_group_stats;
 
 // Options of an observer. Zeros are defaults: `rbmq_observer_options options = {.size = sizeof options};`
 typedef struct rbmq_observer_options {
@@ -2859,6 +2985,116 @@ rb_status rbmq_topic_accept_lost(struct rbmq_topic *topic,
                                  uint32_t at_level,
                                  uint64_t *from,
                                  uint64_t *to);
+
+// Joins a group of workers that share a kept topic, at a broker such as "127.0.0.1:7411": each message goes to one of them, until it is
+// acknowledged. The group is made, with the options of this call, if it does not exist. Waits until the broker answers, at most
+// `session.connect_timeout_ms` for the connection and for the group each. `options` may be NULL. The name of a group has 1 to 64 letters,
+// digits, and `.`, `_` and `-`.
+//
+// `*out` is the caller's, until `rbmq_group_worker_close` or `rbmq_group_worker_free`. Any thread. Fails as `rbmq_subscriber_connect`; with
+// `RB_ERR_NAME` for a topic or a group, with `RB_ERR_REFUSED` if the broker says no (the topic is not kept or has had no publisher yet, the
+// user may not subscribe to it, the broker is a member of a cluster, a limit), and with `RB_ERR_DOWN` if the broker knows no groups.
+rb_status rbmq_group_join(const char *address,
+                          const char *topic,
+                          const char *group,
+                          const struct rbmq_group_options *given,
+                          struct rbmq_group_worker **out);
+
+// The next message, waiting at most `timeout_ns`. A broker that is away is waited for; one attempt to connect may take longer than the
+// time-out. The calls that wait are those that connect again: call one of them now and then.
+//
+// `*message` is the caller's, until `rbmq_group_message_ack`, `…_nack`, `…_release` or `…_free`. One thread uses a worker at a time.
+// `RB_TIMED_OUT` if nothing came. Fails with `RB_ERR_REFUSED` for good: the group was deleted, or the user may not read the topic any more.
+rb_status rbmq_group_worker_recv(struct rbmq_group_worker *worker,
+                                 struct rbmq_group_message **message,
+                                 int64_t timeout_ns);
+
+// Waits until everything that was acknowledged is in the broker's journal, so that a broker that is killed does not forget it; at most
+// `timeout_ns`.
+//
+// One thread uses a worker at a time. `RB_TIMED_OUT`: the acknowledgements are told again when the broker answers. Fails with
+// `RB_ERR_IN_VAIN`, once, if acknowledgements do not count, since the group was reset or the broker has no room for them; or as
+// `rbmq_group_worker_recv`.
+rb_status rbmq_group_worker_flush(struct rbmq_group_worker *worker,
+                                  int64_t timeout_ns);
+
+// How long a worker may have a message, in nanoseconds: what the group says, also if `ack_time_ns` of the options is another time. One
+// thread uses a worker at a time.
+rb_status rbmq_group_worker_ack_time(const struct rbmq_group_worker *worker,
+                                     int64_t *ack_time_ns);
+
+// 1 if there is a connection and the group is joined, 0 if not; below 0 is a status. One thread uses a worker at a time.
+int rbmq_group_worker_is_joined(const struct rbmq_group_worker *worker);
+
+// Gives back what was not received, waits until the broker has everything that was acknowledged, at most 2 s for each, and frees the
+// handle in any case. A message that was received and has no word yet is a failed attempt.
+//
+// One thread uses a worker at a time. Outcomes and errors as of `rbmq_group_worker_flush`.
+rb_status rbmq_group_worker_close(struct rbmq_group_worker *worker);
+
+// As `rbmq_group_worker_close`, without an error and within 0.7 s. NULL does nothing.
+rb_status rbmq_group_worker_free(struct rbmq_group_worker *worker);
+
+// What a message has. The pointers in `*content` are valid until the message is acknowledged, given back or freed. One thread uses a message
+// at a time.
+rb_status rbmq_group_message_get(const struct rbmq_group_message *message,
+                                 struct rbmq_group_content *content);
+
+// The message is done, and does not come again. Frees the message, and returns at once: `rbmq_group_worker_flush` waits until the broker has
+// it. Any thread, one at a time.
+rb_status rbmq_group_message_ack(struct rbmq_group_message *message);
+
+// The message is not done: an attempt has failed. Others, or this worker, get it after `delay_ns`, at most 12 hours. Frees the message. Any
+// thread, one at a time. Fails with `RB_ERR_ARGUMENT`, and the message is there as before, if the delay is negative.
+rb_status rbmq_group_message_nack(struct rbmq_group_message *message,
+                                  int64_t delay_ns);
+
+// The worker gets `time_ns` from now on for the message, at most 12 hours. Without effect if its time was over already. Any thread, one at a
+// time. Fails with `RB_ERR_ARGUMENT` if the time is negative.
+rb_status rbmq_group_message_extend(const struct rbmq_group_message *message,
+                                    int64_t time_ns);
+
+// The worker has not begun with the message and gives it back, which is no failed attempt. Frees the message. Any thread, one at a time.
+rb_status rbmq_group_message_release(struct rbmq_group_message *message);
+
+// Frees a message without a word about it: others get it when the time of the group is over, which is a failed attempt. NULL does nothing.
+// Any thread, one at a time.
+rb_status rbmq_group_message_free(struct rbmq_group_message *message);
+
+// Connects to a broker, to look after its groups, and waits until it accepts, at most `session.connect_timeout_ms`. `options` may be NULL. The
+// connection is not made again: after `RB_ERR_DOWN` make another one.
+//
+// `*out` is the caller's, until `rbmq_groups_free`. Any thread. Fails as `rbmq_subscriber_connect`.
+rb_status rbmq_groups_connect(const char *address,
+                              const struct rbmq_groups_options *given,
+                              struct rbmq_groups **out);
+
+// All groups of the topics that the user may subscribe to, sorted by topic and name: `*rows` gets the first of `*count` rows.
+//
+// The rows belong to `groups`, and are valid until the next call with it. One thread uses it at a time. `RB_TIMED_OUT` if the broker does not
+// answer within 10 s. Fails with `RB_ERR_DOWN`.
+rb_status rbmq_groups_list(struct rbmq_groups *groups,
+                           const struct rbmq_group_stats **rows,
+                           size_t *count);
+
+// Lets a group begin anew: at `start` (`RBMQ_GROUP_…`), with `RBMQ_GROUP_POSITION` at `position`. Its workers connect again, and what they have
+// not acknowledged is forgotten.
+//
+// One thread uses `groups` at a time. Outcomes and errors as of `rbmq_groups_list`, and `RB_ERR_NAME`, or `RB_ERR_REFUSED` if there is no such
+// group.
+rb_status rbmq_groups_reset(struct rbmq_groups *groups,
+                            const char *topic,
+                            const char *group,
+                            uint32_t start,
+                            uint64_t position);
+
+// Forgets a group: its workers end with an error. One thread uses `groups` at a time. Outcomes and errors as of `rbmq_groups_reset`.
+rb_status rbmq_groups_delete(struct rbmq_groups *groups,
+                             const char *topic,
+                             const char *group);
+
+// Closes the connection, and frees the handle. NULL does nothing.
+rb_status rbmq_groups_free(struct rbmq_groups *groups);
 
 // Connects to a broker, and waits until it accepts, at most `session.connect_timeout_ms`. `options` may be NULL. An observer does not
 // reconnect: after `RB_ERR_DOWN` make another one.

@@ -13,7 +13,8 @@
 //
 // Order of this file. Namespace rocketbufs: errors, time-outs and bytes; Config, RateLimit, Context, Budget; Conn and Listener; View, InEvent,
 // OutEvent; Writer and Buffer; Subscription, rIn, Reader; rOut; EventLoop, and Task with C++20. Namespace rbmq: Topic, Publisher;
-// Message, Subscriber; Observer. Namespace cmq: Key, Message; PublicKey, SecretKey; Mailbox, Queue; Caller, Responder; Repair.
+// Message, Subscriber; GroupMessage, GroupWorker, Groups; Observer. Namespace cmq: Key, Message; PublicKey, SecretKey; Mailbox, Queue; Caller,
+// Responder; Repair.
 
 #ifndef ROCKETBUFS_HPP
 #define ROCKETBUFS_HPP
@@ -1822,7 +1823,7 @@ template <class Loop> auto async_recv(Loop &loop, Subscriber &subscriber) {
 }
 #endif
 
-// Rows of an Observer's answer, which are valid until the next call on it.
+// Rows of an answer of Groups or of an Observer, which are valid until the next call on it.
 template <class T> struct Rows {
     const T *first = nullptr;
     std::size_t count = 0;
@@ -1830,6 +1831,105 @@ template <class T> struct Rows {
     const T *begin() const noexcept { return first; }
     const T *end() const noexcept { return first + count; }
     std::size_t size() const noexcept { return count; }
+};
+
+// A message that a worker of a group has. The destructor says no word of it: others get it when the time of the group is over, which is a
+// failed attempt. Any thread may use it, one at a time, also when the worker is gone. A word (ack, nack, release) ends the object, which is
+// empty then, and so are its bytes.
+class GroupMessage : public detail::Handle<rbmq_group_message, rbmq_group_message_free> {
+public:
+    GroupMessage() = default;
+    explicit GroupMessage(rbmq_group_message *handle) : Handle(handle) { detail::check(rbmq_group_message_get(handle, &content_)); }
+    GroupMessage(GroupMessage &&other) noexcept
+        : Handle(std::move(other)), content_(std::exchange(other.content_, rbmq_group_content{})) {}
+    GroupMessage &operator=(GroupMessage &&other) noexcept {
+        Handle::operator=(std::move(other));
+        content_ = std::exchange(other.content_, rbmq_group_content{});
+        return *this;
+    }
+
+    // The content, valid until the message ends.
+    std::string_view text() const noexcept { return {static_cast<const char *>(content_.data), content_.len}; }
+    Bytes bytes() const noexcept { return Bytes(content_.data, content_.len); }
+#if defined(__cpp_lib_span)
+    std::span<const std::byte> span() const noexcept { return {static_cast<const std::byte *>(content_.data), content_.len}; }
+#endif
+    // What the message says about its content, valid until the message ends.
+    ReadAttributes read_attributes() const { return ReadAttributes(content_.attributes, content_.attributes_len); }
+    // The position in the log of the topic.
+    position_t position() const noexcept { return content_.position; }
+    // 1, or more if earlier attempts have failed.
+    std::uint16_t attempt() const noexcept { return content_.attempt; }
+    // The message is done. GroupWorker::flush() waits until the broker has it.
+    status ack() { return said(rbmq_group_message_ack(handle_)); }
+    // An attempt has failed: the message comes again after `delay`, at most 12 hours.
+    status nack(std::chrono::nanoseconds delay) { return said(rbmq_group_message_nack(handle_, delay.count())); }
+    // The worker gets `time` from now on, at most 12 hours.
+    status extend(std::chrono::nanoseconds time) const { return detail::check(rbmq_group_message_extend(handle_, time.count())); }
+    // The worker has not begun with the message, and gives it back. That is no failed attempt.
+    status give_back() { return said(rbmq_group_message_release(handle_)); }
+
+private:
+    // After an error, as that of a negative delay, the message is there as before.
+    status said(rb_status code) {
+        if (code == RB_OK) {
+            content_ = rbmq_group_content{};
+            release();
+        }
+        return detail::check(code);
+    }
+
+    rbmq_group_content content_{};
+};
+
+// Receives messages of a group: workers share a kept topic, and each message goes to one of them until it is acknowledged. A worker reconnects
+// by itself, in the calls that wait.
+class GroupWorker : public detail::Handle<rbmq_group_worker, rbmq_group_worker_free> {
+public:
+    // Joins the group, which is made with these options if it does not exist.
+    GroupWorker(const std::string &address, const std::string &topic, const std::string &group,
+                const rbmq_group_options *options = nullptr) {
+        detail::check(rbmq_group_join(address.c_str(), topic.c_str(), group.c_str(), options, &handle_));
+    }
+    // The next message; an empty one if nothing came.
+    GroupMessage recv(Timeout timeout) {
+        rbmq_group_message *message = nullptr;
+        if (!detail::check(rbmq_group_worker_recv(handle_, &message, timeout.nanos()))) return {};
+        return GroupMessage(message);
+    }
+    // Waits until everything that was acknowledged is in the broker's journal. An error (RB_ERR_IN_VAIN), once, if acknowledgements do not count.
+    status flush(Timeout timeout) { return detail::check(rbmq_group_worker_flush(handle_, timeout.nanos())); }
+    // How long a worker may have a message, as the group says.
+    std::chrono::nanoseconds ack_time() const {
+        std::int64_t nanos = 0;
+        detail::check(rbmq_group_worker_ack_time(handle_, &nanos));
+        return std::chrono::nanoseconds(nanos);
+    }
+    bool is_joined() const { return detail::check_number(rbmq_group_worker_is_joined(handle_)) > 0; }
+    // Gives back what was not received, and waits until the broker has everything that was acknowledged, at most 2 s for each.
+    status close() { return detail::check(rbmq_group_worker_close(release())); }
+};
+
+// Lists, resets and deletes the groups of a broker. The connection is not made again.
+class Groups : public detail::Handle<rbmq_groups, rbmq_groups_free> {
+public:
+    explicit Groups(const std::string &address, const rbmq_groups_options *options = nullptr) {
+        detail::check(rbmq_groups_connect(address.c_str(), options, &handle_));
+    }
+    // All groups, by topic and name.
+    Rows<rbmq_group_stats> list() const {
+        Rows<rbmq_group_stats> rows;
+        detail::check(rbmq_groups_list(handle_, &rows.first, &rows.count));
+        return rows;
+    }
+    // Lets a group begin anew at RBMQ_GROUP_...
+    status reset(const std::string &topic, const std::string &group, std::uint32_t start, position_t position = 0) const {
+        return detail::check(rbmq_groups_reset(handle_, topic.c_str(), group.c_str(), start, position));
+    }
+    // Forgets a group, and ends its workers.
+    status forget(const std::string &topic, const std::string &group) const {
+        return detail::check(rbmq_groups_delete(handle_, topic.c_str(), group.c_str()));
+    }
 };
 
 // Asks a broker for its state. An observer does not reconnect.

@@ -107,12 +107,14 @@ pub enum rb_status {
     RB_ERR_UNDELIVERED = -44,
     /// Another thread ended the wait. Nothing is lost, and the next call continues.
     RB_ERR_INTERRUPTED = -45,
+    /// Acknowledgements of a group's messages do not count: the messages come again. The next call continues.
+    RB_ERR_IN_VAIN = -46,
 }
 
 use rb_status::*;
 
 /// Every code with its description.
-const CODES: [(rb_status, &str); 49] = [
+const CODES: [(rb_status, &str); 50] = [
     (RB_OK, "success\0"),
     (RB_TIMED_OUT, "nothing happened within the time-out\0"),
     (RB_FULL, "no room now\0"),
@@ -162,6 +164,7 @@ const CODES: [(rb_status, &str); 49] = [
     (RB_ERR_OTHER, "failed\0"),
     (RB_ERR_UNDELIVERED, "messages were given up\0"),
     (RB_ERR_INTERRUPTED, "another thread ended the wait\0"),
+    (RB_ERR_IN_VAIN, "acknowledgements do not count\0"),
 ];
 
 /// Why a call did not do what it says. Its text is where `rb_last_error` finds it from the moment it is made: so a result is one

@@ -34,6 +34,7 @@ __all__ = [
     "ConfirmError",
     "SubscribeTopicError",
     "ReceiveError",
+    "GroupError",
     "ObserveError",
     "BrokerError",
     "OpenError",
@@ -160,6 +161,10 @@ class ReceiveError(Error):
     """Receiving failed, or messages are missing. Unless `is_final`, the next call continues."""
 
     is_final: bool = False
+
+
+class GroupError(Error):
+    """A group or a worker cannot do something, or acknowledgements do not count (the kind "InVain"): their messages come again."""
 
 
 class ObserveError(Error):

@@ -18,6 +18,7 @@ _Progress = Literal["landed", "delivered", "consumed"]
 _Confirm = Literal["on_arrival", "on_consume"]
 _InStart = Literal["newest", "oldest", "last", "first"] | tuple[int, int] | timedelta
 _Start = Literal["newest", "oldest", "last"] | int | datetime | dict[int, int]
+_GroupRows = list[dict[str, Any]]
 
 class _Closing:
     """What can be used in a `with`."""
@@ -675,6 +676,109 @@ class Subscriber(_Closing, _Source[Batch]):
     def close(self, timeout: float | None = 10.0) -> None: ...
     @property
     def closed(self) -> bool: ...
+
+@final
+class GroupMessage(Buffer):
+    @property
+    def data(self) -> bytes: ...
+    @property
+    def view(self) -> memoryview: ...
+    @property
+    def attributes(self) -> _Attributes: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def properties(self) -> list[tuple[str, str]]: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def settled(self) -> bool: ...
+    def ack(self) -> None: ...
+    def nack(self, delay: float = 0.0) -> None: ...
+    def extend(self, seconds: float) -> None: ...
+    def release(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None: ...
+    def __bytes__(self) -> bytes: ...
+    def __len__(self) -> int: ...
+    def __bool__(self) -> bool: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+class _GroupOptions(TypedDict, total=False):
+    """The keywords of `GroupWorker`, for `aio`."""
+
+    credit: int | None
+    ack_time: float | None
+    max_attempts: int | None
+    dead_letters: str | None
+    ordered: bool
+    from_newest: bool
+    name: str
+    config: _Config | None
+    context: Context | None
+    user: str | None
+    password: str | None
+    token: str | None
+    allow_plaintext: bool
+
+@final
+class GroupWorker(_Closing):
+    def __new__(
+        cls,
+        addr: str,
+        topic: str,
+        group: str,
+        *,
+        credit: int | None = None,
+        ack_time: float | None = None,
+        max_attempts: int | None = None,
+        dead_letters: str | None = None,
+        ordered: bool = False,
+        from_newest: bool = False,
+        name: str = "",
+        config: _Config | None = None,
+        context: Context | None = None,
+        user: str | None = None,
+        password: str | None = None,
+        token: str | None = None,
+        allow_plaintext: bool = False,
+    ) -> Self: ...
+    def recv(self, timeout: float | None = None) -> GroupMessage | None: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> GroupMessage: ...
+    def flush(self, timeout: float | None = None) -> None: ...
+    @property
+    def ack_time(self) -> float: ...
+    @property
+    def is_joined(self) -> bool: ...
+    def close(self) -> None: ...
+    @property
+    def closed(self) -> bool: ...
+
+@final
+class Groups(_Closing):
+    def __new__(
+        cls,
+        addr: str,
+        *,
+        name: str = "",
+        config: _Config | None = None,
+        user: str | None = None,
+        password: str | None = None,
+        token: str | None = None,
+        allow_plaintext: bool = False,
+    ) -> Self: ...
+    def list(self) -> _GroupRows: ...
+    def reset(self, topic: str, group: str, to: Literal["oldest", "newest"] | int) -> None: ...
+    def delete(self, topic: str, group: str) -> None: ...
+    def close(self) -> None: ...
 
 class _PublisherOptions(TypedDict, total=False):
     """The keywords of `Publisher`, for `aio`."""

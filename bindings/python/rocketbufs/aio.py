@@ -11,13 +11,14 @@
 
 Every call that is awaited may be cancelled: nothing is taken from an object before the call returns, and nothing was published.
 An object belongs to the loop in which it was made. Calls that wait for the broker's answer (`connect`, `topic`, `flush`, `close`)
-use a thread of the loop's executor for that time.
+use a thread of the loop's executor for that time. A worker of a group has a thread of its own.
 """
 
 import asyncio
 import functools
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Generic, ParamSpec, Self, TypeVar
 
 from . import _rocketbufs as rust
@@ -27,7 +28,7 @@ from ._waiting import take_of
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Unpack
 
-    from ._rocketbufs import _Key, _Level, _OfSpace, _PublisherOptions, _SetAttributes, _SetContent, _SpaceOptions, _Start
+    from ._rocketbufs import _GroupOptions, _Key, _Level, _OfSpace, _PublisherOptions, _SetAttributes, _SetContent, _SpaceOptions, _Start
     from ._rocketbufs import _Source as _Has
     from ._rocketbufs import _SubscriberOptions, _TopicOptions
 
@@ -38,7 +39,7 @@ _Q = TypeVar("_Q", rust.Cmq, rust.Mailbox)
 _W = TypeVar("_W", rust.TopicWriter, rust.SpaceWriter)
 _Waiter = asyncio.Future[None]
 
-__all__ = ["Publisher", "Queue", "SpaceWriter", "Subscriber", "TopicWriter", "iterate", "receive"]
+__all__ = ["GroupWorker", "Publisher", "Queue", "SpaceWriter", "Subscriber", "TopicWriter", "iterate", "receive"]
 
 # How many messages are handed out in a row before the loop runs other tasks.
 _TURN = 256
@@ -209,6 +210,88 @@ class Subscriber:
         """As `rbmq.Subscriber.close`. Tasks that wait for a message get `Closed`."""
         self._source.close()
         await _in_executor(self.sync.close, timeout)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+
+class GroupWorker:
+    """A worker of a group, for one loop, which waits in a thread of its own. `ack`, `nack`, `extend` and `release` of a message do not wait."""
+
+    def __init__(self, worker: rust.GroupWorker) -> None:
+        self.sync = worker
+        self._executor = ThreadPoolExecutor(1, "rocketbufs-group")
+        # A call in the thread; its message is that of the next `recv`, if the task that began the call was cancelled.
+        self._coming: asyncio.Future[rust.GroupMessage | None] | None = None
+        self._turn = asyncio.Lock()
+        self._closed = False
+        self._in_a_row = 0
+
+    @classmethod
+    async def join(cls, addr: str, topic: str, group: str, **options: "Unpack[_GroupOptions]") -> Self:
+        """Joins a group, with the options of `rbmq.GroupWorker`."""
+        return cls(await _in_executor(rust.GroupWorker, addr, topic, group, **options))
+
+    async def recv(self) -> rust.GroupMessage:
+        """The next message. A broker that is away is waited for."""
+        async with self._turn:
+            self._in_a_row += 1
+            if self._in_a_row >= _TURN:
+                self._in_a_row = 0
+                await asyncio.sleep(0)
+            while not self._closed:
+                # What is here already needs no thread. A worker without a connection would connect, which may take long.
+                if self._coming is None and self.sync.is_joined and (message := self.sync.recv(0)) is not None:
+                    return message
+                self._in_a_row = 0
+                if (message := await self._received()) is not None:
+                    return message
+            raise closed("worker")
+
+    async def _received(self) -> rust.GroupMessage | None:
+        """What the thread gets within a moment."""
+        if self._coming is None:
+            loop = asyncio.get_running_loop()
+            self._coming = loop.run_in_executor(self._executor, self.sync.recv, _LOOK)
+        await asyncio.wait([self._coming])
+        coming, self._coming = self._coming, None
+        return coming.result()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> rust.GroupMessage:
+        return await self.recv()
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """As `rbmq.GroupWorker.flush`."""
+        await _in_executor(self.sync.flush, timeout)
+
+    @property
+    def ack_time(self) -> float:
+        """As `rbmq.GroupWorker.ack_time`."""
+        return self.sync.ack_time
+
+    @property
+    def is_joined(self) -> bool:
+        """As `rbmq.GroupWorker.is_joined`."""
+        return self.sync.is_joined
+
+    async def close(self) -> None:
+        """As `rbmq.GroupWorker.close`. Tasks that wait for a message get `Closed`. A message that came for a task that was cancelled goes
+        back, which is no failed attempt."""
+        self._closed = True
+        async with self._turn:
+            if (coming := self._coming) is not None:
+                self._coming = None
+                await asyncio.wait([coming])
+                if coming.exception() is None and (message := coming.result()) is not None:
+                    message.release()
+            self._executor.shutdown(wait=False)
+        await _in_executor(self.sync.close)
 
     async def __aenter__(self) -> Self:
         return self

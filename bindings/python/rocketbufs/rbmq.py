@@ -9,6 +9,11 @@
         subscriber.subscribe("news")
         for message in subscriber:
             print(message.topic, bytes(message))
+
+    with rbmq.GroupWorker("127.0.0.1:7411", "orders", "billing") as worker:
+        for message in worker:
+            with message:                                   # acknowledges it
+                print(message.attempt, bytes(message))
 """
 
 from ._rocketbufs import (
@@ -17,6 +22,9 @@ from ._rocketbufs import (
     Confirmation,
     Confirmed,
     DeferredBatch,
+    GroupMessage,
+    GroupWorker,
+    Groups,
     Message,
     MessageSegment,
     Observer,
@@ -33,6 +41,9 @@ __all__ = [
     "Confirmation",
     "Confirmed",
     "DeferredBatch",
+    "GroupMessage",
+    "GroupWorker",
+    "Groups",
     "Message",
     "MessageSegment",
     "Observer",

@@ -12,7 +12,6 @@ from rocketbufs import _rocketbufs, aio
 
 ROOT = pathlib.Path(__file__).parents[3]
 # The crate of a Rust type, the prefix of its functions in C, and its class in Python.
-# Groups of workers (GroupBuilder, GroupWorker, GroupMessage, Groups) have no class yet.
 TYPES = {
     "Config": ("rocketbufs/framework", "rb_config_", "Config"),
     "Context": ("rocketbufs/framework", "rb_context_", "Context"),
@@ -33,6 +32,10 @@ TYPES = {
     "Subscriber": ("rbmq/client", "rbmq_subscriber_", "Subscriber"),
     "OwnedBatch": ("rbmq/client", "rbmq_subscriber_batch_", "Batch"),
     "DeferredBatch": ("rbmq/client", "rbmq_deferred_", "DeferredBatch"),
+    "GroupBuilder": ("rbmq/client", "rbmq_group_", "GroupWorker"),
+    "GroupWorker": ("rbmq/client", "rbmq_group_worker_", "GroupWorker"),
+    "GroupMessage": ("rbmq/client", "rbmq_group_message_", "GroupMessage"),
+    "Groups": ("rbmq/client", "rbmq_groups_", "Groups"),
     "Observer": ("rbmq/client", "rbmq_observer_", "Observer"),
     "Cmq": ("cmq/library", "cmq_", "Cmq"),
     "Mailbox": ("cmq/library", "cmq_mailbox_", "Mailbox"),
@@ -59,6 +62,7 @@ PYTHON = {
     "Subscriber.connect": "__new__", "Subscriber.builder": "__new__", "Subscriber.subscribe_from": "subscribe",
     "Subscriber.next_batch": "recv_batch", "Subscriber.recv_ref": "recv_bytes", "Subscriber.close_timeout": "close",
     "OwnedBatch.is_copy": "copied", "OwnedBatch.consume_up_to": "release_up_to",
+    "GroupBuilder.join": "__new__", "GroupBuilder.dead_letters": "__new__",
     "Observer.connect": "__new__", "Observer.builder": "__new__",
     "Cmq.pop_timeout": "pop", "Cmq.pop_where_timeout": "pop_where", "Mailbox.pop_where_timeout": "pop_where",
     "Cmq.try_iter": "cw_pop", "Cmq.multicast": "join",

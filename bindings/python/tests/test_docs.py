@@ -26,13 +26,19 @@ def programs(name):
 @pytest.fixture
 def names(tmp_path):
     """The objects that the shorter programs take for granted, at a broker of their own."""
-    (tmp_path / "rbmq.toml").write_text("[[broker.topics]]\npattern = 'devices/#'\nspace = true\n")
+    rules = "".join(f"[[broker.topics]]\npattern = '{topic}'\nkeep = true\n" for topic in ("orders", "failed/orders"))
+    rules += "[[broker.topics]]\npattern = 'devices/#'\nspace = true\n"
+    (tmp_path / "rbmq.toml").write_text(f"[broker]\nkeep_dir = '{tmp_path}/kept'\n{rules}")
     with rbmq.Broker("127.0.0.1:0", config_file=tmp_path / "rbmq.toml") as other:
         publisher, subscriber = rbmq.Publisher(other.addr), rbmq.Subscriber(other.addr)
         news = publisher.topic("news")
         subscriber.subscribe("news")
         news.wait_subscribers(1, 20)
-        yield {"news": news, "publisher": publisher, "subscriber": subscriber, "total": 0, "rocketbufs": rocketbufs}
+        orders = publisher.topic("orders", ring_bytes=1 << 16)
+        orders.publish_many([b"7,socks", b"socks"])
+        orders.confirm(None, "stored", 20)
+        publisher.topic("failed/orders", ring_bytes=1 << 16).close()
+        yield {"kept": other.addr, "news": news, "publisher": publisher, "subscriber": subscriber, "total": 0, "rocketbufs": rocketbufs}
         subscriber.close(1)
 
 
@@ -43,7 +49,8 @@ GUIDE = programs("docs/PYTHON.md")
 
 @pytest.mark.parametrize("number", [number for number, program in enumerate(GUIDE) if program is not SECURE])
 def test_the_guide(broker, names, number):
-    program = GUIDE[number].replace("127.0.0.1:7411", broker.addr)
+    addr = names["kept"] if "GroupWorker" in GUIDE[number] else broker.addr
+    program = GUIDE[number].replace("127.0.0.1:7411", addr)
     exec(program, names)
     if "main" in names:
         asyncio.run(asyncio.wait_for(names["main"](), 20))

@@ -94,6 +94,18 @@ def test_a_space(tmp_path):
         assert (message.topic, message, message.attributes["payload_is_utf8"]) == ("devices/1/temp", b"21.5 C", True)
 
 
+def test_workers_of_a_group(tmp_path):
+    (tmp_path / "rbmq.toml").write_text(f"[broker]\nkeep_dir = '{tmp_path}/kept'\n[[broker.topics]]\npattern = '#'\nkeep = true\n")
+    with rbmq.Broker("127.0.0.1:0", config_file=tmp_path / "rbmq.toml") as broker, rbmq.Publisher(broker.addr) as publisher:
+        jobs = publisher.topic("jobs", ring_bytes=1 << 16)
+        workers = [begin("rbmq_worker", "jobs", "g", 50, broker.addr) for _ in range(2)]
+        jobs.publish_many(b"%d" % n for n in range(100))
+        printed = [worker.communicate(timeout=LIMIT) for worker in workers]
+        assert [worker.returncode for worker in workers] == [0, 0] and not any(errors for _, errors in printed), printed
+        got = [out.split() for out, _ in printed]
+        assert [len(lines) for lines in got] == [50, 50] and sorted(map(int, got[0] + got[1])) == list(range(100))
+
+
 def test_cmq():
     receiver = begin("cmq_receive", "127.0.0.1:0")
     address = receiver.stderr.readline().decode().removeprefix("receiving at ").strip()
@@ -114,7 +126,7 @@ def test_cmq_reliable(tmp_path):
 
 
 def test_usage():
-    for name in ("publish", "subscribe", "publish_confirmed", "fill", "rbmq_publish", "rbmq_space", "rbmq_subscribe"):
+    for name in ("publish", "subscribe", "publish_confirmed", "fill", "rbmq_publish", "rbmq_space", "rbmq_subscribe", "rbmq_worker"):
         process = begin(name)
         _, errors = process.communicate(timeout=LIMIT)
         assert process.returncode == 2 and errors.startswith(b"usage: "), name

@@ -44,6 +44,18 @@ def of_a_space(space: rbmq.SpaceWriter) -> None:
     space.publish_many([("d/1", b"x"), ("d/2", memoryview(b"y"), {"key": b"k"})])
     space.publish_many([b"x"])  # wrong
 
+def of_a_group(worker: rbmq.GroupWorker, groups: rbmq.Groups) -> None:
+    for job in worker:
+        with job:
+            print(job.data.decode(), job.attempt + 1, (job.key or b"").hex())
+        job.nack("1")  # wrong
+        job.no_such_thing()  # wrong
+    worker.recv().ack()  # wrong
+    rbmq.GroupWorker("127.0.0.1:7411", "t", "g", credit=1, ordred=True)  # wrong
+    print([row["lag_bytes"] for row in groups.list()])
+    groups.reset("t", "g", 5)
+    groups.reset("t", "g", "middle")  # wrong
+
 def attributes_of(message: rbmq.Message) -> None:
     print((message.reply_to or "").upper(), (message.key or b"").hex(), [key + value for key, value in message.properties])
     print(message.attributes.get("time_ms", 0) + 1, message.attributes["no_such_thing"])  # wrong
@@ -69,6 +81,12 @@ async def tasks(listener: rocketbufs.Listener) -> None:
         async for batch in subscriber.batches():
             batch.no_such_thing()  # wrong
     await aio.Subscriber.connect("127.0.0.1:7411", until_endd=True)  # wrong
+    async with await aio.GroupWorker.join("127.0.0.1:7411", "t", "g", credit=1) as worker:
+        async for job in worker:
+            job.ack()
+            job.no_such_thing()  # wrong
+        (await worker.recv()).ack()
+    await aio.GroupWorker.join("127.0.0.1:7411", "t", "g", ordred=True)  # wrong
     publisher = await aio.Publisher.connect("127.0.0.1:7411", on_event=lambda event: event.kind)
     topic = await publisher.topic("t", framing="raw")
     await publisher.topic("t", framing="row")  # wrong

@@ -1,7 +1,7 @@
 //! The status code of each error of RBMQ's client.
 
 use rbmq::{
-    ConfirmError, ConnectError, FilterError, PublishError, PublisherWaitError, ReceiveError,
+    ConfirmError, ConnectError, FilterError, GroupError, PublishError, PublisherWaitError, ReceiveError,
     SubscribeTopicError, TopicError, TopicOpenError,
 };
 use rocketbufs::error::{BufferError, ConnError};
@@ -98,6 +98,23 @@ impl From<ConfirmError> for Failure {
             ConfirmError::ShutDown { .. } => RB_ERR_DOWN,
             ConfirmError::NotPublished { .. } => RB_ERR_NOT_PUBLISHED,
             ConfirmError::TooMany { .. } => RB_ERR_TOO_MANY,
+            _ => RB_ERR_OTHER,
+        };
+        Failure::of(status, error)
+    }
+}
+
+impl From<GroupError> for Failure {
+    #[cold]
+    fn from(error: GroupError) -> Self {
+        let status = match error {
+            GroupError::Connect(error) => return error.into(),
+            GroupError::TimedOut { .. } => return waited(error),
+            GroupError::Topic(_) | GroupError::Name(_) => RB_ERR_NAME,
+            GroupError::Refused { .. } => RB_ERR_REFUSED,
+            GroupError::NoGroups { .. } => RB_ERR_DOWN,
+            GroupError::InVain { .. } => RB_ERR_IN_VAIN,
+            GroupError::InCallback => RB_ERR_CALLED_FROM_CALLBACK,
             _ => RB_ERR_OTHER,
         };
         Failure::of(status, error)

@@ -13,7 +13,8 @@ enum { THREADS = 4, KEPT = 16, SHORT = 2 };
 // Everything here is a pointer that a call may take.
 typedef enum {
     CONTEXT, CONN, LISTENER, ROUT, BUFFER, RIN, SUBSCRIPTION, BUDGET, RATE_LIMIT, PUBLISHER, CONFIRMATION, QUEUE, MAILBOX, SHARED_KINDS,
-    CONFIG = SHARED_KINDS, WRITER, VIEW, READER, TOPIC, SUBSCRIBER, DEFERRED, OBSERVER, KINDS
+    CONFIG = SHARED_KINDS, WRITER, VIEW, READER, TOPIC, SUBSCRIBER, DEFERRED, OBSERVER, WORKER, GROUP_MESSAGE,
+    GROUPS, KINDS
 } kind;
 
 static const char *broker;
@@ -74,6 +75,9 @@ static rb_status let_go(kind of, void *handle) {
     case SUBSCRIBER: return rbmq_subscriber_free(handle);
     case DEFERRED: return rbmq_deferred_free(handle);
     case OBSERVER: return rbmq_observer_free(handle);
+    case WORKER: return rbmq_group_worker_free(handle);
+    case GROUP_MESSAGE: return rbmq_group_message_free(handle);
+    case GROUPS: return rbmq_groups_free(handle);
     // The context and the listener go on: without them every call would fail.
     default: return RB_OK;
     }
@@ -93,7 +97,7 @@ static void keep(fuzzer *f, kind of, void *handle) {
 
 static bool note(fuzzer *f, int status, const char *call) {
     f->calls++;
-    if (status == RB_ERR_BUG || status < RB_ERR_OTHER || status > RB_END) {
+    if (status == RB_ERR_BUG || status < RB_ERR_IN_VAIN || status > RB_END) {
         fprintf(stderr, "%s: %d (%s)\n", call, status, rb_last_error());
         abort();
     }
@@ -149,11 +153,13 @@ static void make(fuzzer *f) {
 static void make_clients(fuzzer *f) {
     void *made = NULL;
     char topic[16];
-    snprintf(topic, sizeof topic, "fuzz/%u", below(f, 4));
+    // The broker keeps half of these topics, as groups want them.
+    snprintf(topic, sizeof topic, "%s/%u", below(f, 2) ? "fuzz" : "kept", below(f, 4));
     rbmq_topic_options options = {.size = sizeof options, .ring_bytes = 1 << 16};
     cmq_reliable soon = {.size = sizeof soon, .give_up_ns = 100 * RB_MS, .idle_ns = 3 * RB_S};
     cmq_options deliver = {.size = sizeof deliver, .reliable = &soon};
-    switch (below(f, 8)) {
+    rbmq_group_options few = {.size = sizeof few, .credit = below(f, 4), .ack_time_ns = (int64_t)below(f, 50) * RB_MS};
+    switch (below(f, 10)) {
     case 0: if (below(f, 8) == 0 && CALL(f, rbmq_publisher_connect(broker, NULL, (rbmq_publisher **)&made))) keep(f, PUBLISHER, made); break;
     case 1: if (below(f, 8) == 0 && CALL(f, rbmq_subscriber_connect(broker, NULL, (rbmq_subscriber **)&made))) keep(f, SUBSCRIBER, made); break;
     case 2: if (below(f, 8) == 0 && CALL(f, rbmq_observer_connect(broker, NULL, (rbmq_observer **)&made))) keep(f, OBSERVER, made); break;
@@ -161,6 +167,8 @@ static void make_clients(fuzzer *f) {
     case 4: CALL(f, rbmq_subscriber_subscribe(H(f, SUBSCRIBER), topic, NULL)); break;
     case 5: if (CALL(f, rbmq_topic_confirmation(H(f, TOPIC), below(f, 100), below(f, 7), (rbmq_confirmation **)&made))) keep(f, CONFIRMATION, made); break;
     case 6: if (CALL(f, rbmq_subscriber_batch_defer(H(f, SUBSCRIBER), (rbmq_deferred **)&made))) keep(f, DEFERRED, made); break;
+    case 7: if (below(f, 8) == 0 && CALL(f, rbmq_group_join(broker, topic, "g", &few, (rbmq_group_worker **)&made))) keep(f, WORKER, made); break;
+    case 8: if (below(f, 8) == 0 && CALL(f, rbmq_groups_connect(broker, NULL, (rbmq_groups **)&made))) keep(f, GROUPS, made); break;
     default: if (CALL(f, cmq_new_rq("127.0.0.1:0", below(f, 2) ? &deliver : NULL, (cmq_queue **)&made))) keep(f, QUEUE, made); break;
     }
 }
@@ -322,6 +330,27 @@ static void subscribers(fuzzer *f) {
     }
 }
 
+static void groups(fuzzer *f) {
+    void *made = NULL;
+    rbmq_group_content content;
+    const rbmq_group_stats *rows;
+    size_t count;
+    int64_t time;
+    switch (below(f, 12)) {
+    case 0: case 1: if (CALL(f, rbmq_group_worker_recv(H(f, WORKER), (rbmq_group_message **)&made, TIMEOUT(f)))) keep(f, GROUP_MESSAGE, made); break;
+    case 2: CALL(f, rbmq_group_worker_flush(H(f, WORKER), TIMEOUT(f))); break;
+    case 3: CALL(f, rbmq_group_worker_ack_time(H(f, WORKER), &time)); break;
+    case 4: COUNT(f, rbmq_group_worker_is_joined(H(f, WORKER))); break;
+    case 5: CALL(f, rbmq_group_message_get(H(f, GROUP_MESSAGE), &content)); break;
+    case 6: CALL(f, rbmq_group_message_ack(H(f, GROUP_MESSAGE))); break;
+    case 7: CALL(f, rbmq_group_message_nack(H(f, GROUP_MESSAGE), (int64_t)below(f, 50) * RB_MS - RB_MS)); break;
+    case 8: CALL(f, rbmq_group_message_extend(H(f, GROUP_MESSAGE), (int64_t)below(f, 50) * RB_MS - RB_MS)); break;
+    case 9: CALL(f, rbmq_group_message_release(H(f, GROUP_MESSAGE))); break;
+    case 10: CALL(f, rbmq_groups_reset(H(f, GROUPS), "kept/1", "g", below(f, 4), below(f, 1000))); break;
+    default: CALL(f, rbmq_groups_list(H(f, GROUPS), &rows, &count)); break;
+    }
+}
+
 static void queues(fuzzer *f) {
     static const char bytes[3000];
     cmq_message *message = &f->messages[below(f, KEPT)];
@@ -369,7 +398,7 @@ static long calls;
 
 static void *run(void *of) {
     static void (*const steps[])(fuzzer *) = {make, make, make_clients, write_some, write_some, read_some, read_some, ask, callbacks,
-                                              topics, topics, subscribers, subscribers, queues, queues, end_some};
+                                              topics, topics, subscribers, subscribers, groups, queues, queues, end_some};
     fuzzer *f = of;
     while (f->calls < calls) steps[below(f, sizeof steps / sizeof *steps)](f);
     // The objects of this thread are freed, so that a leak is the library's.

@@ -46,6 +46,7 @@ static_assert(moves_only<Context> && moves_only<Conn> && moves_only<Listener> &&
 static_assert(moves_only<Buffer> && moves_only<Writer> && moves_only<Subscription> && moves_only<View> && moves_only<Reader>);
 static_assert(moves_only<rbmq::Publisher> && moves_only<rbmq::Topic> && moves_only<rbmq::Subscriber> && moves_only<rbmq::Space>);
 static_assert(moves_only<RateLimit> && moves_only<cmq::Queue> && moves_only<cmq::Message> && moves_only<cmq::SecretKey>);
+static_assert(moves_only<rbmq::GroupWorker> && moves_only<rbmq::GroupMessage> && moves_only<rbmq::Groups>);
 static_assert(std::is_trivially_copyable_v<buf_seg> && sizeof(buf_seg) == sizeof(rb_buf_seg));
 
 // Listings 1 and 2: a producer, a consumer by callback, and the completion of a delivery.
@@ -347,6 +348,62 @@ static void topics(const std::string &broker) {
     FAILS(publisher.topic("a+b"), RB_ERR_NAME);
 }
 
+// Workers of a group: their words, what comes again, the order of keys, and those who look after groups.
+static void groups(const char *broker) {
+    const std::string topic = "kept/" + std::to_string(getpid()) + "/jobs", letters = "kept/" + std::to_string(getpid()) + "/letters";
+    rbmq::Publisher publisher(broker);
+    rbmq_topic_options small{};
+    small.size = sizeof small;
+    small.ring_bytes = 1 << 16;
+    rbmq::Topic jobs = publisher.topic(topic, &small), buried = publisher.topic(letters, &small);
+    rbmq::position_t end = 0;
+    for (const char *text : {"a1", "a2", "b1"}) CHECK(jobs.publish_with(rbmq::Attributes().key(Bytes(text, 1)), text, wait, &end));
+    CHECK(jobs.confirm(end, RBMQ_LEVEL_STORED, wait) && jobs.close(wait) && buried.close(wait));
+
+    rbmq_group_options options{};
+    options.size = sizeof options;
+    options.ack_time_ns = 3600 * RB_S;
+    options.max_attempts = 2;
+    options.dead_letters = letters.c_str();
+    options.ordered = true;
+    rbmq::GroupWorker first(broker, topic, "g", &options), worker(std::move(first));
+    CHECK(!first && worker.is_joined() && worker.ack_time() == 1h);
+    rbmq::GroupMessage a1 = worker.recv(wait), b1 = worker.recv(wait), none;
+    CHECK(a1.text() == "a1" && a1.attempt() == 1 && b1.text() == "b1" && !none && none.text().empty());
+    CHECK(a1.read_attributes().key()->size == 1 && b1.position() > a1.position() && b1.bytes().size == 2);
+    CHECK(!worker.recv(no_wait) && a1.extend(2h));
+    FAILS(a1.nack(-1s), RB_ERR_ARGUMENT);
+    rbmq::GroupMessage moved = std::move(a1);
+    CHECK(moved && moved.text() == "a1" && !a1 && a1.text().empty());
+    CHECK(moved.give_back() && !moved && moved.text().empty() && b1.ack());
+    FAILS(b1.ack(), RB_ERR_NULL);
+    // A released message is the first attempt again. What a worker had when it is closed is a failed one.
+    moved = worker.recv(wait);
+    CHECK(moved.text() == "a1" && moved.attempt() == 1 && worker.flush(wait) && worker.close() && !worker);
+    {
+        rbmq::GroupWorker next(broker, topic, "g");
+        moved = next.recv(wait);
+        CHECK(moved.text() == "a1" && moved.attempt() == 2 && moved.nack(1ms));
+        rbmq::GroupMessage a2 = next.recv(wait);
+        CHECK(a2.text() == "a2" && a2.attempt() == 1 && a2.ack() && next.flush(wait));
+        rbmq::GroupWorker dead(broker, letters, "g");
+        rbmq::GroupMessage letter = dead.recv(wait);
+        auto properties = letter.read_attributes().properties();
+        CHECK(letter.text() == "a1" && properties.size() == 4 && properties[0].first == "rbmq-topic" && properties[0].second == topic);
+        CHECK(letter.ack() && dead.close());
+    }
+    rbmq::Groups all(broker);
+    bool found = false;
+    for (const rbmq_group_stats &row : all.list()) {
+        if (row.topic != topic) continue;
+        found = row.group == std::string("g") && row.acked == 2 && row.dead == 1 && row.lag_bytes == 0 && row.ordered && row.dead_letters == letters;
+    }
+    CHECK(found && all.reset(topic, "g", RBMQ_GROUP_OLDEST) && all.forget(topic, "g"));
+    FAILS(all.forget(topic, "g"), RB_ERR_REFUSED);
+    FAILS(rbmq::GroupWorker(broker, topic, "a group"), RB_ERR_NAME);
+    FAILS(rbmq::GroupWorker(broker, "not/kept", "g"), RB_ERR_REFUSED);
+}
+
 static void queues() {
     cmq_options immediate{};
     immediate.size = sizeof immediate;
@@ -542,6 +599,7 @@ int main(int argc, char **argv) {
     nobody_gets_in();
     topics(argv[1]);
     spaces(argv[1]);
+    groups(argv[1]);
     queues();
     secure_queues();
     strategies();

@@ -77,6 +77,7 @@ const OTHERWISE: &[(&str, &str)] = &[
     ("Conn.control_waiting", "rb_conn_control_info"),
     ("Conn.down_reason", "rb_conn_wait_down"),
     ("Conn.max_control_bytes", "rb_conn_control_info"),
+    ("GroupBuilder.dead_letters", "rbmq_group_join"),
     ("InView.as_slice", "rb_view_data"),
     ("InView.bid", "rb_view_data"),
     ("InView.copy_to", "rb_view_copy"),
@@ -132,9 +133,6 @@ const OTHERWISE: &[(&str, &str)] = &[
     ("TopicWriter.subscribers", "rbmq_topic_get_info"),
 ];
 
-/// Why a method of groups of workers has no function.
-const NO_GROUPS: &str = "C has no groups of workers yet";
-
 /// Methods that C does not have, and why.
 const LEFT_OUT: &[(&str, &str)] = &[
     ("Batch.into_owned", "a batch of a subscriber is kept with rbmq_subscriber_batch_defer, or copied"),
@@ -157,20 +155,6 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("Confirmation.position", "the program asked for it"),
     ("Conn.take_peer_hello", "rb_conn_peer_hello fills memory of the program, which it can overwrite"),
     ("Context.reload_tls", "a program that renews its certificates makes a context anew"),
-    ("GroupBuilder.dead_letters", NO_GROUPS),
-    ("GroupBuilder.join", NO_GROUPS),
-    ("GroupMessage.ack", NO_GROUPS),
-    ("GroupMessage.extend", NO_GROUPS),
-    ("GroupMessage.nack", NO_GROUPS),
-    ("GroupMessage.release", NO_GROUPS),
-    ("GroupWorker.ack_time", NO_GROUPS),
-    ("GroupWorker.close", NO_GROUPS),
-    ("GroupWorker.flush", NO_GROUPS),
-    ("GroupWorker.is_joined", NO_GROUPS),
-    ("GroupWorker.recv", NO_GROUPS),
-    ("Groups.delete", NO_GROUPS),
-    ("Groups.list", NO_GROUPS),
-    ("Groups.reset", NO_GROUPS),
     ("InView.range_ref", "what the chunks of RBLive are made of, in Rust"),
     ("Listener.bind_locally", "for programs in Rust that have a broker in them"),
     ("Mailbox.arrivals", "cmq_mailbox_pop_where waits itself"),

@@ -1,10 +1,12 @@
-//! RBMQ's classes: publishers, subscribers, batches, confirmations, an observer, and a broker in this process.
+//! RBMQ's classes: publishers, subscribers, batches, confirmations, workers of groups, an observer, and a broker in this process.
 
 mod attributes;
 mod batch;
 mod broker;
 mod confirm;
 mod failures;
+mod group;
+mod groups;
 mod observer;
 mod options;
 mod publisher;
@@ -27,6 +29,9 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<broker::Broker>()?;
     module.add_class::<confirm::Confirmation>()?;
     module.add_class::<confirm::Confirmed>()?;
+    module.add_class::<group::GroupMessage>()?;
+    module.add_class::<group::GroupWorker>()?;
+    module.add_class::<groups::Groups>()?;
     module.add_class::<observer::Observer>()?;
     module.add_class::<options::SlowPolicy>()?;
     module.add_class::<publisher::Publisher>()?;
