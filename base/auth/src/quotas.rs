@@ -257,9 +257,9 @@ impl Quotas {
         Ok(Charge { quotas: self.clone(), whom: whom.into(), amounts: amounts.to_vec() })
     }
 
-    /// Whether there is a limit for a resource of this principal.
-    pub fn counts(&self, who: &Principal, resource: Resource) -> bool {
-        self.lock().limits.of(who).of(resource).is_some()
+    /// The limit for a resource of this principal.
+    pub fn limit(&self, who: &Principal, resource: Resource) -> Option<u64> {
+        self.lock().limits.of(who).of(resource)
     }
 
     /// How much is in use.
@@ -315,6 +315,14 @@ impl Charge {
     pub fn set_anyway(&mut self, amounts: &[(Resource, u64)]) {
         let quotas = self.quotas.clone();
         self.change(&mut quotas.lock(), amounts);
+    }
+
+    /// Charges more to the same principals, which counts until the drop of the result.
+    ///
+    /// # Errors
+    /// The first quota that does not allow it.
+    pub fn beside(&self, amounts: &[(Resource, u64)]) -> Result<Self, Exceeded> {
+        self.quotas.charge(&self.whom, amounts)
     }
 
     fn of(&self, resource: Resource) -> u64 {

@@ -45,6 +45,9 @@ impl SyncPolicy {
 pub struct Retention {
     /// The most bytes of files. Default: no limit.
     pub max_bytes: Option<u64>,
+    /// So many segments stay, whatever `max_bytes` says: where one batch can be larger than that, one that has just come must not make what came
+    /// before it go. Default 0: only the one that is being written.
+    pub min_segments: usize,
     /// The longest time that a segment stays after its last append. Default: no limit.
     pub max_age: Option<Duration>,
     /// The most segments, at least 1. Default: no limit.

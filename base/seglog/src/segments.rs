@@ -164,7 +164,8 @@ impl Writer {
         self.remove_while(|state| {
             let bytes: u64 = state.segments.iter().map(|segment| segment.file_len).sum();
             let age = u128::from(now.saturating_sub(last_write(state)));
-            limits.max_bytes.is_some_and(|max| bytes > max)
+            let may_go = state.segments.len() > limits.min_segments;
+            (may_go && limits.max_bytes.is_some_and(|max| bytes > max))
                 || limits.max_segments.is_some_and(|max| state.segments.len() > max)
                 || limits.max_age.is_some_and(|max| age > max.as_millis())
         })

@@ -519,7 +519,9 @@ impl Engine {
         let (archived, bid) = (self.merged.archived(bid), self.tables.topics.unused_bid());
         self.tables.admission.replays(conn.id(), announced, bid);
         let conn = conn.clone();
-        let request = ReplayRequest { conn, live, reader, archived, asked, from, bid, waits: false };
+        let admission = self.tables.admission.clone();
+        let request =
+            ReplayRequest { conn, live, reader, archived, asked, from, bid, admission, waits: false };
         self.replays.ask(request, self.tables.settings.max_replays);
     }
 

@@ -31,6 +31,7 @@ use super::former::place_name;
 use super::inbox::Sender;
 use super::limits::{largest_ring_bytes, ring_bytes};
 use super::outgoing::send;
+use super::publishers::first_and_most;
 use super::routes::{Choice, Hop, Known, Offer, Routes, choose};
 use super::session_key::{SessionKey, SourceBuffer};
 use super::sessions::Session;
@@ -488,7 +489,8 @@ impl Federation {
         let requested = rule.ring_bytes.unwrap_or(requested);
         let size_bytes = ring_bytes(requested, topic.max_delivery_bytes, &tables.settings);
         let size_bytes = size_bytes.map_err(|refused| refused.reason)?;
-        let retain_bytes = tables.retained_bytes(rule, size_bytes);
+        let (first, most) = first_and_most(tables, requested, size_bytes);
+        let retain_bytes = tables.retained_bytes(rule, first);
         let source = SourceBuffer { session: key, bid: topic.bid };
         let buffer = Buffer::opening(topic.topic, source, topic.framing, topic.max_delivery_bytes);
         let buffer = Buffer { epoch: Some(Epoch(topic.epoch)), path, ..buffer };
@@ -502,8 +504,9 @@ impl Federation {
         }
         self.routes.set_current(Epoch(topic.epoch), out_bid, None);
         let options = SubscribeOptions::new()
-            .size_bytes(size_bytes)
-            .max_size_bytes(largest_ring_bytes(&tables.settings))
+            .size_bytes(first)
+            // The deliveries may have become larger since the other broker has told of the topic.
+            .max_size_bytes(most.max(largest_ring_bytes(&tables.settings)))
             .retain_bytes(Some(retain_bytes))
             .remote_id(Some(topic.bid))
             .start(start)

@@ -53,6 +53,7 @@ pub(super) fn not_accepted(error: &RefusedError) -> Refused {
             RefuseCode::Limit,
             format!("{error}; ask for a smaller ring, or raise this limit of the broker"),
         ),
+        RefusedError::NotAllowed(_) => Refused::new(RefuseCode::Limit, error.to_string()),
         _ => Refused::new(RefuseCode::Internal, error.to_string()),
     }
 }
@@ -106,15 +107,26 @@ pub(super) fn ring_bytes(
     Err(Refused::new(RefuseCode::Size, reason))
 }
 
+/// The size of the broker's ring for a buffer where it grows: as for the deliveries for which it was made at first.
+pub(super) fn first_ring_bytes(requested: u64, settings: &BrokerSettings) -> u64 {
+    requested.max(settings.min_ring_bytes)
+}
+
 /// The largest ring to which the ring of a buffer may grow, of a power of two.
 pub(super) fn largest_ring_bytes(settings: &BrokerSettings) -> u64 {
     let deliveries = largest_message(settings).saturating_mul(2).checked_next_power_of_two();
     deliveries.unwrap_or(u64::MAX).min(1 << settings.max_ring_bytes.ilog2())
 }
 
-/// The largest delivery for which the ring of a buffer may grow: `broker.max_message_bytes` with a header, as far as the rings allow.
-pub(super) fn largest_delivery_bytes(settings: &BrokerSettings) -> u64 {
-    largest_message(settings).min(largest_ring_bytes(settings) / 2)
+/// The largest delivery for which the ring of a buffer may grow: `broker.max_message_bytes` with a header, as far as the rings and the quota of
+/// its publisher allow, which counts the `present` one too.
+pub(super) fn largest_delivery_bytes(settings: &BrokerSettings, present: u64, quota: Option<u64>) -> u64 {
+    largest_message(settings).min(largest_ring_within(settings, present, quota) / 2)
+}
+
+fn largest_ring_within(settings: &BrokerSettings, present: u64, quota: Option<u64>) -> u64 {
+    let more = quota.map_or(u64::MAX, |quota| quota.saturating_sub(rounded(present)));
+    more.checked_ilog2().map_or(0, |bits| largest_ring_bytes(settings).min(1 << bits))
 }
 
 /// The largest delivery for which the ring of a merged topic may grow: a run with its header.
@@ -124,8 +136,13 @@ pub(super) fn largest_run_bytes(settings: &BrokerSettings) -> u64 {
 
 /// The largest delivery of a publisher of a merged topic. A run that is cut ends at an end of a delivery that the ring's index knows, one for
 /// each sixteenth of the largest delivery, so it can be longer than that by two of them.
-pub(super) fn largest_merged_delivery_bytes(settings: &BrokerSettings) -> u64 {
-    let run = largest_run_bytes(settings);
+/// The quota of the publisher counts the growth of the topic's ring, too.
+pub(super) fn largest_merged_delivery_bytes(
+    settings: &BrokerSettings,
+    present: u64,
+    quota: Option<u64>,
+) -> u64 {
+    let run = largest_ring_within(settings, present, quota.map(|quota| quota / 2)) / 2;
     largest_message(settings).min((run - run / 8).saturating_sub(RUN_HEADER_BYTES as u64))
 }
 
@@ -149,6 +166,8 @@ pub(super) fn largest_delivery(merged_ring_bytes: u64) -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MergeRing {
     /// Its size at first, in bytes.
+    pub(super) first: u64,
+    /// The size that its deliveries need, in bytes.
     pub(super) size: u64,
     /// The largest size.
     pub(super) max_size: u64,
@@ -168,12 +187,17 @@ pub(super) fn merge_ring(
     let (size, max_size) = match (fitting, needed) {
         (Ok(size), _) if grows => (size, largest_ring_bytes(settings).max(size)),
         (Ok(size), _) => (size, size),
-        (Err(_), Some(needed)) if grows && max_delivery <= largest_merged_delivery_bytes(settings) => {
+        (Err(_), Some(needed))
+            if grows && max_delivery <= largest_merged_delivery_bytes(settings, 0, None) =>
+        {
             (needed, largest_ring_bytes(settings))
         }
         (Err(refused), _) => return Err(refused),
     };
-    Ok(MergeRing { size, max_size, max_run: size.min(most_merged(merged_delivery)) })
+    let most = most_merged(merged_delivery);
+    // What has grown leaves room for others, also when it is made anew.
+    let first = if grows { size.min(most) } else { size };
+    Ok(MergeRing { first, size, max_size, max_run: size.min(most) })
 }
 
 /// The largest power of two that leaves room for a run's header in a delivery of the merged topic, whose limit is a power of two.

@@ -11,10 +11,12 @@ use super::counters::Refusal;
 use super::effects::{Effect, Effects};
 use super::federation::Federation;
 use super::limits::{
-    Refused, largest_delivery_bytes, largest_ring_bytes, not_accepted, over_quota, ring_bytes,
+    Refused, first_ring_bytes, largest_delivery_bytes, largest_ring_bytes, not_accepted, over_quota,
+    ring_bytes,
 };
 use super::login::AcceptedClient;
 use super::path_migration::PathMigration;
+use super::rules::rounded;
 use super::session_key::{SessionKey, SourceBuffer};
 use super::sessions::Session;
 use super::tables::{BROKER_SLOT_HOLD, BROKER_SLOT_NAME, Create, Tables};
@@ -105,23 +107,31 @@ pub(super) fn create_again(
     }
 }
 
-/// The largest delivery for which the rings of a buffer grow, where they do: the framework of the publisher knows how, nobody maps the
-/// rings, and no quota counts them.
+/// The largest delivery for which the rings of a buffer grow, where they do: the framework of the publisher knows how, and nobody maps the
+/// rings.
 fn largest(tables: &Tables, key: SessionKey, bid: Bid) -> Option<Control> {
     let session = tables.sessions.get(key)?;
-    let grows = may_grow(tables, session) && session.conn.peer_grows();
-    let max_delivery_bytes = largest_delivery_bytes(&tables.settings);
+    let grows = logs_grow(tables) && session.conn.peer_grows();
+    let quota = tables.admission.most_ring_bytes(session.conn.id());
+    let present =
+        session.mapping.get(bid).and_then(|bid| tables.info(bid)).map_or(0, |info| info.capacity_bytes);
+    let max_delivery_bytes = largest_delivery_bytes(&tables.settings, present, quota);
     grows.then_some(Control::Largest { bid, max_delivery_bytes })
-}
-
-/// Whether the ring of a publisher's buffer may become larger than the publisher has said.
-pub(super) fn may_grow(tables: &Tables, session: &Session) -> bool {
-    logs_grow(tables) && !tables.admission.counts_rings(session.conn.id())
 }
 
 /// Whether rings of this broker grow: nobody maps them.
 pub(super) fn logs_grow(tables: &Tables) -> bool {
     tables.out.context().config().transport == TransportKind::Tcp
+}
+
+/// The size of a buffer's ring at first and at most, of which so much was requested, and which needs so much. What it needs beyond that, it gets
+/// as if it had grown.
+pub(super) fn first_and_most(tables: &Tables, requested: u64, size_bytes: u64) -> (u64, u64) {
+    if !logs_grow(tables) {
+        return (size_bytes, size_bytes);
+    }
+    let settings = &tables.settings;
+    (first_ring_bytes(requested, settings), largest_ring_bytes(settings).max(rounded(size_bytes)))
 }
 
 /// Subscribes to a new buffer of a publisher.
@@ -140,7 +150,8 @@ pub(super) fn create(
     let rule = tables.settings.topics.of(&topic);
     let requested = rule.ring_bytes.unwrap_or(create.ring_bytes);
     let size_bytes = ring_bytes(requested, max_delivery_bytes, &tables.settings)?;
-    let retain_bytes = tables.retained_bytes(rule, size_bytes);
+    let (first, most) = first_and_most(tables, requested, size_bytes);
+    let retain_bytes = tables.retained_bytes(rule, first);
     let linger = rule.linger();
     let charge = tables.admission.charge_buffer(session.conn.id(), size_bytes).map_err(over_quota)?;
     let source = SourceBuffer { session: key, bid: in_bid };
@@ -150,12 +161,10 @@ pub(super) fn create(
     if let Some(session) = tables.sessions.get(key) {
         session.mapping.insert(in_bid, out_bid);
     }
-    let session = tables.sessions.get(key);
-    let grows = session.is_some_and(|session| may_grow(tables, session));
-    let most = if grows { largest_ring_bytes(&tables.settings) } else { size_bytes };
     let options = SubscribeOptions::new()
-        .size_bytes(size_bytes)
+        .size_bytes(first)
         .max_size_bytes(most)
+        .growth_check(Some(tables.admission.growth_of_buffer(out_bid)))
         .retain_bytes(Some(retain_bytes))
         // Everything that the publisher still has, because it may have written before the broker subscribed. A position of
         // an unknown log begins at the oldest byte. A restarted broker needs that too: its subscribers may have less than the

@@ -68,7 +68,7 @@ pub use state::EndsWithContext;
 pub use state::error::{self, DownReason, SegmentError, WaitError};
 pub use state::events::{ConnEvent, OutEvent};
 pub use state::in_event::InEvent;
-pub use state::options::{BufferOptions, ConfirmMode, SubscribeOptions};
+pub use state::options::{BufferOptions, ConfirmMode, GrowthCheck, SubscribeOptions};
 pub use state::view::{BufSeg, InView, RangeRef};
 pub use state::{
     Budget, ConfirmedPositions, ForeignConnection, ForeignReason, Progress, RateLimit, RateLimits, RateUsage,

@@ -49,6 +49,12 @@ impl Memory {
         Some(extent.map(true).map(again))
     }
 
+    /// The cells of a model belong to one mapping.
+    #[cfg(loom)]
+    pub(crate) fn again(&self) -> Option<io::Result<Memory>> {
+        None
+    }
+
     /// A file of this process that others may map.
     #[cfg(not(loom))]
     pub(crate) fn of_region(mapping: Mapping, region: Region, charge: Charge) -> Memory {

@@ -25,7 +25,6 @@ pub struct Growth {
 }
 
 /// Growths that a ring remembers one by one; beyond that the newest one is told of too early.
-#[cfg(not(loom))]
 const MAX_GROWTHS: usize = 64;
 
 /// Holes that a ring remembers one by one; beyond that the newest is widened.
@@ -157,7 +156,6 @@ impl Control {
     }
 
     /// Remembers a growth. Of those at and below `gone` the last one remains: what it says is true there.
-    #[cfg(not(loom))]
     pub(crate) fn add_growth(&mut self, growth: Growth, gone: Position) {
         while self.growths.get(1).is_some_and(|second| second.from <= gone) {
             self.growths.pop_front();

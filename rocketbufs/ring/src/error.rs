@@ -44,7 +44,6 @@ pub enum PoolError {
 }
 
 /// Why a ring did not grow. It is as it was.
-#[cfg(not(loom))]
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GrowError {

@@ -22,6 +22,7 @@ use crate::backing::Memory;
 use crate::control::Control;
 use crate::error::{GrowError, PoolError};
 use crate::layout::Layout;
+use crate::memory::page_bytes;
 use crate::pool::{Pool, RingRoom};
 use crate::receiver::RingReceiver;
 use crate::ring::Ring;
@@ -68,6 +69,57 @@ impl Ring {
         let is_alone = self.capacity() > 0 && shared.origin().can_release_pages();
         is_alone && shared.shape().flow_control && shared.access.lock_unpinned().is_some()
     }
+
+    /// Bytes of the pool that the ring has: its capacity, and what it had before it grew.
+    ///
+    /// ```
+    /// use rocketring::{Pool, PoolConfig, RingConfig};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = Pool::new(PoolConfig::default())?;
+    /// let ring = pool.ring(RingConfig { capacity_bytes: 64 << 10, retain_bytes: Some(0), ..RingConfig::default() })?;
+    /// let mut writer = ring.writer().expect("the ring is new");
+    /// assert_eq!(ring.bytes_to_grow(100_000), 256 << 10);
+    /// writer.grow(&pool, 100_000)?;
+    /// assert_eq!(ring.memory_bytes(), (64 << 10) + (256 << 10));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn memory_bytes(&self) -> u64 {
+        self.shared().layout.memory_bytes()
+    }
+
+    /// How many bytes of a pool the ring takes to grow for deliveries of `max_delivery` bytes; 0 where it has the room. At most so many
+    /// if readers go on meanwhile.
+    pub fn bytes_to_grow(&self, max_delivery: u64) -> u64 {
+        let Shape { capacity, max_delivery: most, .. } = *self.shared().shape();
+        if max_delivery <= most {
+            return 0;
+        }
+        let Needs { bytes, .. } = Needs::of(self, max_delivery);
+        let bytes = bytes.max(page_bytes()).checked_next_power_of_two().unwrap_or(u64::MAX);
+        if bytes == capacity { 0 } else { bytes }
+    }
+}
+
+/// What a ring needs for larger deliveries.
+struct Needs {
+    /// At least so long.
+    bytes: u64,
+    /// History that it keeps.
+    retain: u64,
+    /// Whether that has room for the largest delivery, now and then.
+    keeps_one: bool,
+}
+
+impl Needs {
+    fn of(ring: &Ring, asked: u64) -> Needs {
+        let shared = ring.shared();
+        let Shape { capacity, retain, max_delivery: before, .. } = *shared.shape();
+        let keeps_one = retain >= before;
+        let retain = if keeps_one { retain.max(asked) } else { retain };
+        let bytes = asked.saturating_mul(2).max(retain.saturating_add(asked)).max(capacity);
+        Needs { bytes, retain, keeps_one }
+    }
 }
 
 fn grow(ring: &Ring, pool: &Pool, asked: u64) -> Result<(), GrowError> {
@@ -88,14 +140,14 @@ fn grow(ring: &Ring, pool: &Pool, asked: u64) -> Result<(), GrowError> {
 /// Replaces the memory by such that has room for deliveries of `asked` bytes.
 fn make_room(ring: &Ring, pool: &Pool, asked: u64) -> Result<(), GrowError> {
     let shared = ring.shared();
-    let Shape { capacity, retain, max_delivery: before, flow_control, start } = *shared.shape();
-    // History that was kept for others has room for at least one delivery, as before.
-    let retain = if retain >= before { retain.max(asked) } else { retain };
-    let needed = asked.saturating_mul(2).max(retain.saturating_add(asked)).max(capacity);
-    let needed = pool.capacity(needed)?;
+    let Shape { capacity, max_delivery: before, flow_control, start, .. } = *shared.shape();
+    let Needs { bytes, retain, keeps_one } = Needs::of(ring, asked);
+    let needed = pool.capacity(bytes)?;
     // Room for twice the former one, as far as there is any: a ring of any size gets other memory a few dozen times at most.
     let most = (needed / 2).min(needed - retain);
     let max_delivery = asked.max(before.saturating_mul(2).min(most));
+    // The largest one stays for others, where one did.
+    let retain = if keeps_one { retain.max(max_delivery) } else { retain };
     let config = RingConfig {
         capacity_bytes: needed,
         retain_bytes: Some(retain),
@@ -104,6 +156,7 @@ fn make_room(ring: &Ring, pool: &Pool, asked: u64) -> Result<(), GrowError> {
         start,
     };
     let same = if needed == capacity { shared.memory().again() } else { None };
+    let is_same = same.is_some();
     let RingRoom { memory, shape } = match same {
         Some(memory) => {
             RingRoom { memory: memory.map_err(PoolError::from)?, shape: Shape::new(needed, &config)? }
@@ -113,7 +166,7 @@ fn make_room(ring: &Ring, pool: &Pool, asked: u64) -> Result<(), GrowError> {
     // No trim of the old memory meanwhile, and no adapter that learns of it.
     let _reach = lock(&shared.reach);
     let _unpinned = shared.access.lock_unpinned().ok_or(GrowError::Fixed)?;
-    shared.move_to(memory, shape);
+    shared.move_to(memory, shape, is_same);
     Ok(())
 }
 
@@ -125,13 +178,14 @@ impl Shared {
         tail.min(head).min(control.slowest_hold().unwrap_or(head))
     }
 
-    fn move_to(&self, memory: Memory, shape: Shape) {
+    /// `is_same`: the memory has the bytes already.
+    fn move_to(&self, memory: Memory, shape: Shape, is_same: bool) {
         // Holds and grants wait: neither sees a tail of one memory and the bytes of the other.
         let mut control = self.control();
         let old = self.layout.newest();
         let (floor, head) = (self.needed_from(&mut control), self.published.head.load(Ordering::Acquire));
         let piece = old.shape.capacity.min(COPY_BYTES);
-        if shape.capacity != old.shape.capacity {
+        if !is_same {
             // After a hole a hold can lie further back than the ring is long. Nothing is written so far ahead of it: there is only hole.
             let end = head.min(floor.saturating_add(old.shape.capacity));
             copy(&old.memory, &memory, floor..end, piece);

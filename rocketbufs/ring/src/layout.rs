@@ -60,8 +60,19 @@ impl Layout {
         horizon.saturating_sub(self.shape.capacity).max(self.floor)
     }
 
+    /// Bytes of this layout and of all that came after it. Two of the same size have the same memory.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let (mut layout, mut bytes) = (self, self.shape.capacity);
+        while let Some(next) = layout.next.get() {
+            if next.shape.capacity != layout.shape.capacity {
+                bytes += next.shape.capacity;
+            }
+            layout = next;
+        }
+        bytes
+    }
+
     /// Puts a larger layout in the place of this one, which is the newest. The control lock is held.
-    #[cfg(not(loom))]
     pub(crate) fn replace(&self, larger: Layout) {
         let replaced = self.next.set(Box::new(larger));
         debug_assert!(replaced.is_ok(), "a layout was replaced twice");

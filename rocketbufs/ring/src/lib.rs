@@ -72,7 +72,6 @@ mod error;
 mod event;
 mod extent;
 mod grant;
-#[cfg(not(loom))]
 mod grow;
 mod handshake;
 mod hold;
@@ -111,10 +110,8 @@ pub use control::{Gap, Growth};
 #[cfg(not(loom))]
 pub use doorbell::{Doorbell, PeerDoorbell};
 #[cfg(not(loom))]
-pub use error::GrowError;
-#[cfg(not(loom))]
 pub use error::MapError;
-pub use error::PoolError;
+pub use error::{GrowError, PoolError};
 pub use handshake::{Armed, EventCount, NotifyFlag};
 pub use hold::{Hold, Overwritten};
 pub use lazy_cursor::LazyCursor;

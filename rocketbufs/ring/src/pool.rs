@@ -10,9 +10,7 @@ use crate::shape::{RingConfig, Shape};
 use crate::sync::Arc;
 
 /// Rings grow only while so many parts of the memory are in use, of [`PARTS`]: what is left is for small ones.
-#[cfg(not(loom))]
 const GROWING_PARTS: u64 = 3;
-#[cfg(not(loom))]
 const PARTS: u64 = 4;
 
 /// How much memory a pool may hand out, and in what pieces the pool takes it from the system.
@@ -64,7 +62,6 @@ impl Pool {
     }
 
     /// The capacity of a ring for which so much is asked.
-    #[cfg(not(loom))]
     pub(crate) fn capacity(&self, asked: u64) -> Result<u64, PoolError> {
         self.0.capacity(asked)
     }
@@ -73,15 +70,13 @@ impl Pool {
     ///
     /// # Errors
     /// As [`Pool::ring`], and [`PoolError::Limit`] where the quarter would be touched.
-    #[cfg(not(loom))]
     pub fn ring_beside_others(&self, config: RingConfig) -> Result<Ring, PoolError> {
         let RingRoom { memory, shape } = self.room_beside_others(&config)?;
         Ok(Ring::new(memory, shape))
     }
 
-    #[cfg(not(loom))]
     pub(crate) fn room_beside_others(&self, config: &RingConfig) -> Result<RingRoom, PoolError> {
-        self.room_within(config, self.max_bytes() / PARTS * GROWING_PARTS)
+        self.room_within(config, self.growing_bytes())
     }
 
     /// Memory for a ring.
@@ -104,9 +99,28 @@ impl Pool {
     /// As [`Pool::ring`].
     #[cfg(not(loom))]
     pub fn shared_ring(&self, config: RingConfig) -> Result<Ring, PoolError> {
+        self.shared_ring_within(config, self.max_bytes())
+    }
+
+    /// As [`Pool::shared_ring`], and a quarter of the pool is left as by [`Pool::ring_beside_others`].
+    ///
+    /// # Errors
+    /// As [`Pool::ring_beside_others`].
+    #[cfg(not(loom))]
+    pub fn shared_ring_beside_others(&self, config: RingConfig) -> Result<Ring, PoolError> {
+        self.shared_ring_within(config, self.growing_bytes())
+    }
+
+    /// So many bytes may be in use with a ring that has grown.
+    fn growing_bytes(&self) -> u64 {
+        self.max_bytes() / PARTS * GROWING_PARTS
+    }
+
+    #[cfg(not(loom))]
+    fn shared_ring_within(&self, config: RingConfig, max: u64) -> Result<Ring, PoolError> {
         let capacity = self.0.capacity(config.capacity_bytes)?;
         let shape = Shape::new(capacity, &config)?;
-        let charge = Arena::charge(&self.0, capacity, self.max_bytes())?;
+        let charge = Arena::charge(&self.0, capacity, max)?;
         let (region, mapping) = Region::new(capacity)?;
         Ok(Ring::new(Memory::of_region(mapping, region, charge), shape))
     }

@@ -16,9 +16,7 @@
 use crate::Position;
 use crate::backing::Memory;
 use crate::barrier;
-#[cfg(not(loom))]
-use crate::control::Growth;
-use crate::control::{Control, Gap};
+use crate::control::{Control, Gap, Growth};
 use crate::handshake::NotifyFlag;
 use crate::index::{BoundaryIndex, Known};
 use crate::layout::Layout;
@@ -129,7 +127,6 @@ impl Shared {
     }
 
     /// Allows larger deliveries from the last boundary on. Called by the writing end when there is room for them.
-    #[cfg(not(loom))]
     pub(crate) fn allow(&self, max_delivery: u64) {
         let mut control = self.control();
         let gone = self.tail_of(self.horizon.load(Ordering::Acquire));

@@ -13,8 +13,35 @@ mod imp {
 mod imp {
     pub use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
     pub use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
-    /// Set by growing alone, which no model does.
-    pub use std::sync::OnceLock;
+
+    /// A value that is set once. What orders it is a flag that loom knows.
+    #[derive(Debug)]
+    pub struct OnceLock<T> {
+        is_set: AtomicBool,
+        value: std::sync::OnceLock<T>,
+    }
+
+    impl<T> OnceLock<T> {
+        /// Without a value.
+        pub fn new() -> Self {
+            Self { is_set: AtomicBool::new(false), value: std::sync::OnceLock::new() }
+        }
+
+        /// The value, with all that was written before it was set.
+        pub fn get(&self) -> Option<&T> {
+            self.is_set.load(Ordering::Acquire).then(|| self.value.get()).flatten()
+        }
+
+        /// Sets the value.
+        ///
+        /// # Errors
+        /// It was set before; the new one comes back.
+        pub fn set(&self, value: T) -> Result<(), T> {
+            self.value.set(value)?;
+            self.is_set.store(true, Ordering::Release);
+            Ok(())
+        }
+    }
 }
 
 pub use imp::*;

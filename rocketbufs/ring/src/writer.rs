@@ -178,13 +178,11 @@ impl Writer {
     }
 
     /// Whether claims are open that were neither delivered nor returned.
-    #[cfg(not(loom))]
     pub(crate) fn has_open_claims(&mut self) -> bool {
         self.reclaim().is_err() || !self.claims.is_empty()
     }
 
     /// Goes on with the room of a ring that has grown.
-    #[cfg(not(loom))]
     pub(crate) fn see_horizon(&mut self) {
         let granted = self.ring.horizon();
         self.horizon = self.ring.shared().reach_to(self.head, granted);

@@ -210,6 +210,29 @@ fn retention_removes_whole_segments_and_tells_readers() {
 }
 
 #[test]
+fn segments_stay_where_one_batch_is_more_than_the_limit() {
+    let dir = TempDir::new().expect("a directory");
+    let retention = Retention { max_bytes: Some(16 << 10), min_segments: 4, ..Retention::default() };
+    let mut log = open(&dir, small().max_batch(1 << 20).retention(retention));
+    for _ in 0..5 {
+        let large = log.end();
+        log.append(&bytes(large, 100_000)).expect("an append");
+        let then = log.end();
+        log.append(&bytes(then, 10)).expect("an append");
+        log.apply_retention().expect("removed");
+        // This one, and the one before.
+        let kept = if large == 0 { 0 } else { large - 100_010 };
+        assert_eq!(log.first(), kept);
+        check(&mut log.reader(), kept);
+    }
+    // Small ones take their place, and the limit is met again.
+    let end = log.end() + 100_000;
+    fill(&mut log, end);
+    log.apply_retention().expect("removed");
+    assert!(log.stats().file_bytes <= 20 << 10, "{:?}", log.stats());
+}
+
+#[test]
 fn a_follower_sees_every_append_and_the_end() {
     let dir = TempDir::new().expect("a directory");
     let mut log = open(&dir, small().sync(SyncPolicy::Interval(Duration::from_millis(2))));

@@ -19,7 +19,7 @@ use access::{
 };
 use locks::{Mutex, MutexGuard};
 use rbmq_wire::{TopicFilter, TopicName};
-use rocketbufs::{Admitted, Asking, Bid, Context, Meter, MeterClock, PolicySet, RateLimits};
+use rocketbufs::{Admitted, Asking, Bid, Context, GrowthCheck, Meter, MeterClock, PolicySet, RateLimits};
 
 use super::rates::{RateSettings, RateUse, Rates};
 use super::session_key::SessionKey;
@@ -45,7 +45,6 @@ struct Client {
 struct Topic {
     name: TopicName,
     /// None: the broker's own, or that of another broker. Dropped with the buffer.
-    #[allow(dead_code, reason = "its drop gives the quota back")]
     charge: Option<Charge>,
 }
 
@@ -66,6 +65,8 @@ struct State {
     replays: HashMap<Bid, (u64, Bid)>,
     /// The newest replay of a connection and a buffer; a newer one ends it.
     newest: HashMap<(u64, Bid), Bid>,
+    /// What the rings of replays have grown by. A ring grows a few dozen times at most.
+    grown: HashMap<Bid, Vec<Charge>>,
 }
 
 impl State {
@@ -74,6 +75,7 @@ impl State {
     }
 
     fn forget_replay(&mut self, bid: Bid) {
+        self.grown.remove(&bid);
         if let Some(of) = self.replays.remove(&bid)
             && self.newest.get(&of) == Some(&bid)
         {
@@ -185,11 +187,54 @@ impl Admission {
         self.charge(conn, &[(Resource::RingBytes, ring_bytes)])
     }
 
-    /// Whether a quota counts the rings of a client.
-    pub(super) fn counts_rings(&self, conn: u64) -> bool {
+    /// Charges what the ring of a replay takes more to its subscriber. None: it has left the replay.
+    pub(super) fn charge_replay(&self, bid: Bid, bytes: u64) -> Result<Option<Charge>, Exceeded> {
         let state = self.lock();
-        let mut whom = state.clients.get(&conn).into_iter().flat_map(|client| client.whom.iter());
-        whom.any(|who| state.quotas.counts(who, Resource::RingBytes))
+        let client = state.replays.get(&bid).and_then(|(conn, _)| state.clients.get(conn));
+        client.map(|client| state.quotas.charge(&client.whom, &[(Resource::RingBytes, bytes)])).transpose()
+    }
+
+    /// The ring of a replay has grown. The charge counts until the subscriber has left it.
+    pub(super) fn keep_replay(&self, bid: Bid, charge: Charge) {
+        let mut state = self.lock();
+        if state.replays.contains_key(&bid) {
+            state.grown.entry(bid).or_default().push(charge);
+        }
+    }
+
+    /// The least of the quotas that count the rings of a client.
+    pub(super) fn most_ring_bytes(&self, conn: u64) -> Option<u64> {
+        let state = self.lock();
+        let whom = state.clients.get(&conn).into_iter().flat_map(|client| client.whom.iter());
+        whom.filter_map(|who| state.quotas.limit(who, Resource::RingBytes)).min()
+    }
+
+    /// Asks the quotas of whoever publishes a buffer before its ring grows.
+    pub(super) fn growth_of_buffer(&self, out_bid: Bid) -> GrowthCheck {
+        let admission = self.clone();
+        GrowthCheck::new(move |bytes| {
+            let mut state = admission.lock();
+            let charge = state.topics.get_mut(&out_bid).and_then(|topic| topic.charge.as_mut());
+            has_ring(charge, bytes)
+        })
+    }
+
+    /// As [`Admission::growth_of_buffer`], for the ring of a publisher of a merged topic.
+    pub(super) fn growth_of_member(&self, key: SessionKey, in_bid: Bid) -> GrowthCheck {
+        let admission = self.clone();
+        GrowthCheck::new(move |bytes| has_ring(admission.lock().members.get_mut(&(key, in_bid)), bytes))
+    }
+
+    /// Charges what the ring of a merged topic takes more, to the publisher for whom it grows. None: to nobody.
+    pub(super) fn charge_growth(
+        &self,
+        key: SessionKey,
+        in_bid: Bid,
+        bytes: u64,
+    ) -> Result<Option<Charge>, Exceeded> {
+        let state = self.lock();
+        let member = state.members.get(&(key, in_bid));
+        member.map(|charge| charge.beside(&[(Resource::RingBytes, bytes)])).transpose()
     }
 
     /// The buffer of a publisher was accepted. The charge counts until [`Admission::removed`].
@@ -296,6 +341,7 @@ impl Admission {
         let mut state = self.lock();
         if let Some(before) = state.newest.insert((conn, live), bid) {
             state.replays.remove(&before);
+            state.grown.remove(&before);
         }
         state.replays.insert(bid, (conn, live));
     }
@@ -407,6 +453,12 @@ impl Admission {
         }
         changed
     }
+}
+
+/// The ring of a buffer has so many bytes from now on, if the quotas allow it.
+fn has_ring(charge: Option<&mut Charge>, bytes: u64) -> Result<(), String> {
+    let set = charge.map(|charge| charge.set(&[(Resource::RingBytes, bytes)]));
+    set.transpose().map(drop).map_err(|exceeded| exceeded.to_string())
 }
 
 /// Whose quotas a client is charged to: its user, if it has one, and its address, if it came over a network. A part of this process

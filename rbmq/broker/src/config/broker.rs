@@ -54,8 +54,8 @@ section! {
         max_ring_bytes: u64 = 256 << 20, "bytes", range [4096 to 1_099_511_627_776];
         /// Largest message, in bytes. Default 64 MiB. A publisher need not announce it: the rings of the topic grow when such a message
         /// comes, here to twice its size, rounded up to a power of two, and at most to `max_ring_bytes`. A message whose ring would be larger is
-        /// refused. All rings grow only up to three quarters of `buffers.max_ring_bytes`. The rings of spaces, of kept topics with an archive, and
-        /// of publishers with a quota on `ring_bytes` do not grow: messages have what fits into the ring that there is.
+        /// refused. All rings grow only up to three quarters of `buffers.max_ring_bytes`. Quotas on `ring_bytes` count what they grow by. The rings of
+        /// spaces, and of kept topics with an archive, do not grow: messages have what fits into the ring that there is.
         #[reloadable]
         max_message_bytes: u64 = 64 << 20, "bytes", range [1 to 2_147_483_647];
         /// Time for which an ended topic stays readable, in milliseconds. Default 60,000. Too small: late subscribers find

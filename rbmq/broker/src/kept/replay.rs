@@ -28,6 +28,7 @@ use rocketbufs::{
 use seglog::{Hole, Read, ReadError, Reader};
 use tracing::{debug, warn};
 
+use super::super::admission::Admission;
 use super::super::outgoing::send;
 use super::archived::Archived;
 use super::older::{Next, Older};
@@ -38,8 +39,9 @@ const STEP_BYTES: usize = 1 << 20;
 /// The smallest ring of a replay, in bytes.
 const MIN_RING_BYTES: u64 = 256 << 10;
 
-/// The ring of a replay has room for deliveries of so many bytes at first, or smaller ones, and grows for larger ones.
-const FIRST_DELIVERY_BYTES: u64 = 16 << 20;
+/// The ring of a replay has room for deliveries of so many bytes at first, or smaller ones, and grows for larger ones: then it leaves memory to
+/// others, and counts for the quotas of its subscriber.
+const FIRST_DELIVERY_BYTES: u64 = 1 << 20;
 
 /// Longest time for which a request is assumed to have been under way. The age in it was true when it was sent, and nothing may be skipped
 /// that came since.
@@ -61,6 +63,8 @@ pub(crate) struct ReplayRequest {
     pub(crate) from: ReplayFrom,
     /// The id of the buffer for this subscriber.
     pub(crate) bid: Bid,
+    /// Whose quotas the ring counts for when it grows.
+    pub(crate) admission: Admission,
     /// It was said that the request waits for memory.
     pub(crate) waits: bool,
 }
@@ -106,6 +110,15 @@ pub(crate) struct Replay {
     damaged: u64,
     /// The delivery for which there was no memory; 0: none.
     needs: u64,
+    admission: Admission,
+}
+
+/// Why the ring of a replay does not grow.
+enum NotGrown {
+    /// The subscriber or the transport does not know how.
+    Fixed,
+    /// There is no memory now, and why.
+    NoMemory(String),
 }
 
 impl ReplayRequest {
@@ -151,10 +164,11 @@ impl Replay {
         };
         debug!("buffer {live}: replayed from {start} as buffer {bid}");
         send(&request.conn, &Control::Replayed { bid: live, replay: Some(bid), start });
-        let ReplayRequest { conn, live, reader, archived, .. } = *request;
+        let ReplayRequest { conn, live, reader, archived, admission, .. } = *request;
         let older = archived.map(|(archived, patience)| Older::new(archived, patience));
         let damaged = reader.stats().damaged_bytes;
-        let replay = Self { conn, live, reader, older, writer, position: start, damaged, needs: 0 };
+        let replay =
+            Self { conn, live, reader, older, writer, position: start, damaged, needs: 0, admission };
         Begun::Running(Box::new(replay))
     }
 
@@ -229,7 +243,7 @@ impl Replay {
     /// Whether there is memory again for the delivery that had none, which is not read before.
     fn has_memory(&mut self) -> bool {
         let needs = self.needs;
-        let has = needs == 0 || self.is_over() || !matches!(self.writer.grow(needs), Err(GrowError::Pool(_)));
+        let has = needs == 0 || self.is_over() || !matches!(self.grow(needs), Err(NotGrown::NoMemory(_)));
         if has {
             self.needs = 0;
         }
@@ -267,10 +281,9 @@ impl Replay {
     /// A delivery that came when the ring of the topic was larger.
     #[cold]
     fn deliver_large(&mut self, bytes: &[u8], size: u64, max: u64) -> Result<(), SegmentError> {
-        let grown = if self.conn.peer_grows() { self.writer.grow(size) } else { Err(GrowError::Fixed) };
-        match grown {
+        match self.grow(size) {
             Ok(()) => self.deliver(bytes),
-            Err(GrowError::Fixed) => {
+            Err(NotGrown::Fixed) => {
                 warn!(
                     "buffer {}: {size} bytes at {} are skipped: the topic's deliveries have at most {max} now (ring_bytes)",
                     self.live.bid(),
@@ -278,14 +291,30 @@ impl Replay {
                 );
                 self.skip(self.position + size)
             }
-            Err(error) => {
+            Err(NotGrown::NoMemory(why)) => {
                 if std::mem::replace(&mut self.needs, size) == 0 {
                     let (bid, at, addr) = (self.live.bid(), self.position, self.conn.peer_addr());
-                    warn!("buffer {bid}: the replay for {addr} waits at {at} for memory: {error}");
+                    warn!("buffer {bid}: the replay for {addr} waits at {at} for memory: {why}");
                 }
                 Err(SegmentError::TooLarge { size, max })
             }
         }
+    }
+
+    /// Lets the ring grow, if the quotas of the subscriber allow it.
+    fn grow(&mut self, size: u64) -> Result<(), NotGrown> {
+        if !self.conn.peer_grows() {
+            return Err(NotGrown::Fixed);
+        }
+        let (bid, more) = (self.writer.buffer().bid(), self.writer.bytes_to_grow(size));
+        let charge = self.admission.charge_replay(bid, more);
+        let charge = charge.map_err(|exceeded| NotGrown::NoMemory(exceeded.to_string()))?;
+        self.writer.grow(size).map_err(|error| match error {
+            GrowError::Pool(error) => NotGrown::NoMemory(error.to_string()),
+            _ => NotGrown::Fixed,
+        })?;
+        charge.into_iter().for_each(|charge| self.admission.keep_replay(bid, charge));
+        Ok(())
     }
 
     /// Says what is lost, if no reader has found it before.

@@ -42,6 +42,10 @@ const UNSYNCED_BYTES: u64 = 8 << 20;
 /// The most bytes of a delivery that a restarted broker has in the ring from the beginning, for `--from last`.
 const LAST_BYTES: u64 = 64 << 10;
 
+/// Segments of a topic that stay on the disk whatever `keep_bytes` says. Usually that is a quarter of what is kept; of deliveries that are larger
+/// than a segment, each has one of its own, and small ones between them another.
+const MIN_SEGMENTS: usize = 4;
+
 /// The options of the store of a topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoreOptions {
@@ -68,7 +72,12 @@ impl StoreOptions {
             .segment_age(self.max_age.map(|age| (age / 16).max(Duration::from_secs(1))))
             .max_batch(u32::try_from(self.max_delivery.clamp(16 << 20, 1 << 30)).unwrap_or(1 << 30))
             .sync(SyncPolicy::BytesOrInterval(UNSYNCED_BYTES, self.sync))
-            .retention(Retention { max_bytes: self.max_bytes, max_age: self.max_age, max_segments: None })
+            .retention(Retention {
+                max_bytes: self.max_bytes,
+                min_segments: MIN_SEGMENTS,
+                max_age: self.max_age,
+                max_segments: None,
+            })
             .open_segments(16)
             .log_id(self.begin.map(|(epoch, _)| epoch.0.to_le_bytes()))
             .first_position(self.begin.map_or(0, |(_, at)| at))

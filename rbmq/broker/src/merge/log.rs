@@ -1,12 +1,15 @@
 //! The ends of a merged topic: the rings of its publishers, and the log that they are copied into.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::Charge;
 use rbmq_wire::Control;
 use rocketbufs::{Bid, Coverage, Epoch, InView, OutWriter, Position, ProgressLevel, RIn, SegmentError};
 use tracing::{info, warn};
 
+use super::super::admission::Admission;
 use super::super::kept::{Archived, Place, Store};
 use super::super::outgoing::send;
 use super::super::session_key::SessionKey;
@@ -17,8 +20,8 @@ use super::merger::{AppendError, Log, Piece, Reached, SourceRing};
 /// The writer's end of a merged log.
 pub(super) struct MergedLog {
     pub(super) writer: OutWriter,
-    /// The largest delivery for which the ring grows; 0: none.
-    pub(super) largest: u64,
+    /// For what the ring grows.
+    pub(super) growth: Growth,
     /// The log on disk of a kept topic.
     pub(super) store: Option<Store>,
     /// The archive below it, if there is one.
@@ -27,6 +30,41 @@ pub(super) struct MergedLog {
     pub(super) failure: Option<String>,
     /// Why the last sync failed, until the bytes that are not on the disk were written anew.
     pub(super) sync_failure: Option<String>,
+}
+
+/// For what the ring of a merged log grows, and who has let it grow.
+#[derive(Default)]
+pub(super) struct Growth {
+    /// The largest delivery; 0: none.
+    largest: u64,
+    admission: Admission,
+    /// What it has taken. A ring grows a few dozen times at most.
+    charges: Vec<Charge>,
+}
+
+impl Growth {
+    pub(super) fn new(largest: u64, admission: Admission) -> Self {
+        Self { largest, admission, charges: Vec::new() }
+    }
+
+    /// The ring grows for a delivery of `size` bytes, if that is not too large, and at the expense of whose delivery it is.
+    fn grow(&mut self, writer: &mut OutWriter, place: &Place, size: u64) -> Result<(), AppendError> {
+        let (bid, largest) = (writer.buffer().bid(), self.largest);
+        if size > largest {
+            warn!("buffer {bid}: a publisher has {size} bytes in one piece; there may be {largest}");
+            return Err(AppendError::TooLarge);
+        }
+        let refused = |why: &dyn Display| {
+            warn!("buffer {bid}: its ring does not grow for {size} bytes of a publisher: {why}");
+            AppendError::TooLarge
+        };
+        let more = writer.bytes_to_grow(size);
+        let charged = self.admission.charge_growth(place.key, place.bid, more);
+        let charge = charged.map_err(|exceeded| refused(&exceeded))?;
+        writer.grow(size).map_err(|error| refused(&error))?;
+        self.charges.extend(charge);
+        Ok(())
+    }
 }
 
 /// The ring of a publisher at the broker.
@@ -179,7 +217,7 @@ impl Log for MergedLog {
         }
         match self.writer.append(&run) {
             Err(SegmentError::TooLarge { size, .. }) => {
-                grow(&mut self.writer, self.largest, size)?;
+                self.growth.grow(&mut self.writer, place, size)?;
                 self.writer.append(&run).map_err(append_error)
             }
             appended => appended.map_err(append_error),
@@ -247,7 +285,7 @@ impl MergedLog {
 
     /// The delivery is on the disk, or at least in the memory of the system, before a subscriber can see it.
     fn append_kept(&mut self, place: &Place, [header, bytes]: [&[u8]; 2]) -> Result<Position, AppendError> {
-        let Self { writer, largest, store: Some(store), archive, failure, .. } = self else {
+        let Self { writer, growth, store: Some(store), archive, failure, .. } = self else {
             return Err(AppendError::Ended);
         };
         let size = (header.len() + bytes.len()) as u64;
@@ -258,7 +296,7 @@ impl MergedLog {
         }
         let segment = match writer.segment(size, Some(Duration::ZERO)) {
             Err(SegmentError::TooLarge { .. }) => {
-                grow(writer, *largest, size)?;
+                growth.grow(writer, place, size)?;
                 writer.segment(size, Some(Duration::ZERO))
             }
             other => other,
@@ -292,19 +330,6 @@ fn wait_for_disk(writer: &OutWriter, failure: &mut Option<String>, reason: Strin
         warn!("buffer {}: its publishers wait for the disk: {reason}", writer.buffer().bid());
         *failure = Some(reason);
     }
-}
-
-/// The ring of a log grows for a delivery of `size` bytes, if that is not too large.
-fn grow(writer: &mut OutWriter, largest: u64, size: u64) -> Result<(), AppendError> {
-    let bid = writer.buffer().bid();
-    if size > largest {
-        warn!("buffer {bid}: a publisher has {size} bytes in one piece; there may be {largest}");
-        return Err(AppendError::TooLarge);
-    }
-    writer.grow(size).map_err(|error| {
-        warn!("buffer {bid}: its ring does not grow for {size} bytes of a publisher: {error}");
-        AppendError::TooLarge
-    })
 }
 
 fn append_error(error: SegmentError) -> AppendError {

@@ -331,6 +331,7 @@ mod tests {
     use rocketbufs::{Config, Context, ROut};
 
     use super::super::super::inbox::inbox;
+    use super::super::log::Growth;
     use super::*;
 
     #[test]
@@ -338,7 +339,8 @@ mod tests {
         let ctx = Context::new(Config::default()).unwrap();
         let (out, (events, _inbox)) = (ROut::new(&ctx), inbox());
         out.create_buffer(1, 64 << 10).unwrap();
-        let shared = MergedTopic::new(out.buffer(1).unwrap().writer().unwrap(), 0, 10, &events, None);
+        let shared =
+            MergedTopic::new(out.buffer(1).unwrap().writer().unwrap(), Growth::default(), 10, &events, None);
         let mut members = Members::default();
         members.insert(1, "k".parse().unwrap(), shared);
         let key = |client| SessionKey { instance: 1, client };

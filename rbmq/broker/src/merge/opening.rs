@@ -18,9 +18,9 @@ use super::super::session_key::{FormerPlace, SessionKey, SourceBuffer};
 use super::super::tables::{BROKER_SLOT_HOLD, BROKER_SLOT_NAME, Create, Tables};
 use super::super::topics::{Buffer, Stage as BufferStage};
 use super::index::Arrivals;
-use super::log::{PublisherRing, Source};
+use super::log::{Growth, PublisherRing, Source};
 use super::members::{Stage, TooManyMembers};
-use super::publishers::{MergedTopics, log_grows, ring_grows};
+use super::publishers::{MergedTopics, log_grows};
 use super::topic::MergedTopic;
 
 impl MergedTopics {
@@ -166,7 +166,7 @@ impl MergedTopics {
     ) -> Result<(), Refused> {
         let in_bid = create.bid;
         let merged_delivery = tables.info(out_bid).map_or(0, |info| info.max_delivery_bytes);
-        let grows = ring_grows(tables, key, &create.topic);
+        let grows = log_grows(tables, &create.topic);
         let sizes = merge_ring(create.max_delivery_bytes, merged_delivery, &tables.settings, grows)?;
         let conn = tables.sessions.get(key).map_or(0, |session| session.conn.id());
         let charge = tables.admission.charge_buffer(conn, sizes.size).map_err(over_quota)?;
@@ -195,7 +195,8 @@ impl MergedTopics {
         }
         session.merged.insert(in_bid, arrivals);
         tables.admission.keep_member(key, in_bid, charge);
-        let subscribed = session.rin.subscribe_with(in_bid, options(sizes, start));
+        let growth = tables.admission.growth_of_member(key, in_bid);
+        let subscribed = session.rin.subscribe_with(in_bid, options(sizes, start).growth_check(Some(growth)));
         subscribed.map(drop).map_err(|error| {
             self.forget(tables, key, in_bid, fx);
             not_subscribed(error)
@@ -326,8 +327,9 @@ impl MergedTopics {
         }
         let reader = store.as_ref().map(Store::reader);
         let store = store.map(|store| (store, self.keeper.scribe().clone()));
+        let growth = Growth::new(largest, tables.admission.clone());
         let merged =
-            MergedTopic::new(writer, largest, tables.settings.merge_table_entries, &tables.events, store);
+            MergedTopic::new(writer, growth, tables.settings.merge_table_entries, &tables.events, store);
         self.index.insert(out_bid, &merged);
         self.members.insert(out_bid, topic.clone(), merged.clone());
         if let (Some(recovered), Some(reader)) = (recovered, reader) {
@@ -412,7 +414,7 @@ fn start_at(epoch: Option<Epoch>, merged_to: Option<Position>) -> Start {
 /// The options of a subscription to a publisher's buffer.
 fn options(ring: MergeRing, start: Start) -> SubscribeOptions {
     SubscribeOptions::new()
-        .size_bytes(ring.size)
+        .size_bytes(ring.first)
         .max_size_bytes(ring.max_size)
         // A ring that has grown is not merged at once.
         .max_view_bytes(Some(ring.max_run))

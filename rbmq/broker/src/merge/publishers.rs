@@ -12,7 +12,7 @@ use super::super::counters::Refusal;
 use super::super::effects::{Effect, Effects};
 use super::super::kept::{Archived, Keeper};
 use super::super::limits::{Refused, largest_merged_delivery_bytes, not_accepted};
-use super::super::publishers::{logs_grow, may_grow};
+use super::super::publishers::logs_grow;
 use super::super::session_key::SessionKey;
 use super::super::tables::{Create, Tables};
 use super::index::{Arrivals, MergeIndex};
@@ -181,9 +181,12 @@ impl MergedTopics {
         fx: &mut Effects,
     ) {
         let session = tables.sessions.get(key).filter(|session| session.conn.peer_grows());
-        if session.is_some() && self.members.name(out_bid).is_some_and(|topic| ring_grows(tables, key, topic))
+        if let Some(session) = session
+            && self.members.name(out_bid).is_some_and(|topic| log_grows(tables, topic))
         {
-            let max_delivery_bytes = largest_merged_delivery_bytes(&tables.settings);
+            let quota = tables.admission.most_ring_bytes(session.conn.id());
+            let present = tables.settings.merge_publisher_ring_bytes;
+            let max_delivery_bytes = largest_merged_delivery_bytes(&tables.settings, present, quota);
             fx.push(Effect::Answer { key, message: Control::Largest { bid, max_delivery_bytes } });
         }
         fx.push(Effect::Answer { key, message: Control::Created { bid } });
@@ -387,16 +390,10 @@ impl MergedTopics {
     }
 }
 
-/// Whether the ring of a merged topic grows. That of a space is mapped by the gateways, and an archive has its own limits.
+/// Whether the ring of a merged topic grows, and those of its publishers. That of a space is mapped by the gateways, and an archive has its own limits.
 pub(super) fn log_grows(tables: &Tables, topic: &TopicName) -> bool {
     let has_archive = tables.settings.topics.of(topic).archive().is_some();
     logs_grow(tables) && !Space::is_reserved(topic) && !has_archive
-}
-
-/// Whether the ring of a publisher grows, and the one of its topic.
-pub(super) fn ring_grows(tables: &Tables, key: SessionKey, topic: &TopicName) -> bool {
-    let session = tables.sessions.get(key);
-    log_grows(tables, topic) && session.is_some_and(|session| may_grow(tables, session))
 }
 
 fn merged_bids(tables: &Tables, key: SessionKey) -> Vec<Bid> {

@@ -17,7 +17,7 @@ use super::super::kept::Place;
 use super::super::session_key::SessionKey;
 use super::disk::{DiskReport, DiskState};
 use super::index::Arrivals;
-use super::log::{PublisherRing, Source};
+use super::log::{Growth, PublisherRing, Source};
 use super::mailbox::Event;
 use super::merger::{
     AppendError, Blocked, Log, Merger, Note, Piece, Reached, Signals, SourceRing, StoppedSource, Turn,
@@ -738,7 +738,8 @@ fn the_thread_that_leaves_an_event_handles_it() {
     let ctx = Context::new(Config::default()).unwrap();
     let (out, (events, inbox)) = (ROut::new(&ctx), inbox());
     out.create_buffer(1, 64 << 10).unwrap();
-    let merge = MergedTopic::new(out.buffer(1).unwrap().writer().unwrap(), 0, 10, &events, None);
+    let merge =
+        MergedTopic::new(out.buffer(1).unwrap().writer().unwrap(), Growth::default(), 10, &events, None);
     let conn = Conn::connect_start(&ctx, "127.0.0.1:1", b"").unwrap();
     let ring = || Source::Ring(PublisherRing { rin: RIn::new(&conn), bid: 1, key: SessionKey::BROKER });
     for number in 0..3 {

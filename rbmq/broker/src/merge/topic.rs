@@ -20,7 +20,7 @@ use tracing::warn;
 
 use super::super::inbox::{self, Sender};
 use super::super::kept::{Archived, Scribe, Store, Written};
-use super::log::{MergedLog, Source};
+use super::log::{Growth, MergedLog, Source};
 use super::mailbox::{Event, Events, Mailbox, News, Owner, Owners, Posted, Status};
 use super::merger::{Blocked, Merger, Note, Signals, StoppedSource, Turn};
 use super::table::TableLoad;
@@ -103,10 +103,10 @@ impl Written for MergedTopic {
 }
 
 impl MergedTopic {
-    /// A topic that writes to a buffer of this rOut, whose ring grows for deliveries of up to `largest` bytes, and, if it is kept, to the disk.
+    /// A topic that writes to a buffer of this rOut, whose ring grows as it may, and, if it is kept, to the disk.
     pub(super) fn new(
         writer: OutWriter,
-        largest: u64,
+        growth: Growth,
         table_limit: usize,
         events: &Sender,
         store: Option<(Store, Scribe)>,
@@ -122,7 +122,7 @@ impl MergedTopic {
             if let (Some(store), Some(kept)) = (&store, &kept) {
                 follow_syncs(store, kept.clone());
             }
-            let log = MergedLog { writer, largest, store, archive: None, failure: None, sync_failure: None };
+            let log = MergedLog { writer, growth, store, archive: None, failure: None, sync_failure: None };
             let mut merger = Merger::new(table_limit);
             let status = Status { load: merger.table_load(Some(&log)), is_failing: false };
             let mailbox = Mailbox::new(owners, State { log, merger, blocked: false, status }, status);

@@ -329,12 +329,11 @@ fn a_broker_that_takes_less_refuses_the_message_alone() {
 
 /// Topics whose rings do not grow refuse as before.
 #[test]
-fn spaces_quotas_and_other_transports_refuse_large_messages() {
+fn spaces_and_other_transports_refuse_large_messages() {
     let space =
         broker_with(|config| config.broker.topics = vec![rule("s/#", |rule| rule.space = true)].into());
-    let quota = broker_with(|config| config.quotas.address_ring_bytes = Some(64 << 20));
     let mapped = broker_with(|config| config.framework.transport = TransportKind::Auto);
-    for (at, name) in [(&space, "s/t"), (&quota, "t"), (&mapped, "t")] {
+    for (at, name) in [(&space, "s/t"), (&mapped, "t")] {
         let mut topic = topic(&at.addr(), name);
         let error = topic.publish(&vec![0; MIB]).unwrap_err();
         assert!(matches!(error, PublishError::TooLarge { .. }), "{name}: {error}");
@@ -443,6 +442,7 @@ fn kept_topics_and_replays_have_large_messages() {
     expect(&mut late, &again);
     // A subscriber with little memory is told so by the replay, too.
     let mut small = replayed(&addr, Subscriber::builder().max_message_bytes(MIB as u64), "k/t");
+    expect(&mut small, &[100]);
     let error = small.recv(Some(LONG)).unwrap_err();
     assert!(matches!(error, ReceiveError::Refused { topic: Some(_), .. }), "{error:?}");
     assert!(error.to_string().contains("max_message_bytes"), "{error}");
@@ -567,6 +567,126 @@ fn many_large_topics_leave_room_for_small_ones() {
     let mut small = topic(&broker.addr(), "small");
     small.publish(b"x").unwrap();
     small.flush(Some(LONG)).unwrap();
+}
+
+/// Rings of grown topics that a new broker makes anew leave the rest as those do that grow.
+#[test]
+fn grown_topics_at_a_new_broker_leave_room_for_small_ones() {
+    let addr = own_addr();
+    let start = |max: u64| {
+        broker_with(|config| {
+            config.broker.listen.clone_from(&addr);
+            config.framework.buffers.max_ring_bytes = max;
+            config.broker.topics = vec![rule("m/#", |rule| rule.ingest = Ingest::Merge)].into();
+        })
+    };
+    let broker = start(1 << 30);
+    let publisher = Publisher::connect(&addr).unwrap();
+    // A ring of 32 MiB each, and merged topics have one of their own besides.
+    let names = ["a", "b", "c", "d", "m/e", "m/f", "m/g", "m/h", "m/i"];
+    let mut open: Vec<_> = names.iter().map(|name| publisher.topic(name).unwrap()).collect();
+    for topic in &mut open {
+        publish(topic, &[9 * MIB]);
+        topic.flush(Some(LONG)).unwrap();
+    }
+    drop(broker);
+    let _broker = start(256 << 20);
+    let mut refused = 0;
+    for topic in &mut open {
+        let _ = topic.publish_timeout(b"x", Some(LONG));
+        if let Err(error) = topic.flush(Some(LONG)) {
+            assert!(error.to_string().contains("buffers.max_ring_bytes"), "{error}");
+            refused += 1;
+        }
+    }
+    assert!((3..9).contains(&refused), "{refused} were refused");
+    // One that has its size at first, as all others.
+    let options = TopicOptions::default().ring_bytes(32 << 20);
+    let mut small = publisher.topic_with("small", options).unwrap();
+    small.publish(b"x").unwrap();
+    small.flush(Some(LONG)).unwrap();
+}
+
+/// A message that the quota never takes is refused at once, and a smaller one comes.
+#[test]
+fn a_quota_says_how_large_messages_may_be() {
+    let broker = broker_with(|config| config.quotas.address_ring_bytes = Some(64 << 20));
+    let mut topic = topic(&broker.addr(), "t");
+    let error = topic.publish(&vec![0; 17 * MIB]).unwrap_err();
+    assert!(matches!(error, PublishError::TooLarge { .. }), "{error}");
+    publish(&mut topic, &[MIB, 10 * MIB]);
+    topic.flush(Some(LONG)).unwrap();
+}
+
+/// What grows counts for the quotas of its publisher, until the topic is gone.
+#[test]
+fn quotas_count_what_grows() {
+    let broker = broker_with(|config| {
+        config.quotas.address_ring_bytes = Some(136 << 20);
+        config.broker.closed_linger_ms = 1;
+        config.broker.topics = vec![rule("m/#", |rule| rule.ingest = Ingest::Merge)].into();
+    });
+    let addr = broker.addr();
+    let mut first = topic(&addr, "t");
+    publish(&mut first, &[10 * MIB, 20 * MIB]);
+    first.flush(Some(LONG)).unwrap();
+    let open = |name: &str, size: usize| {
+        let mut topic = topic(&addr, name);
+        let _ = topic.publish_timeout(&message(0, size), Some(LONG));
+        let end = topic.position();
+        let flushed =
+            topic.confirm(end, ConfirmLevel::Delivered, Some(LONG)).map_err(|error| error.to_string());
+        (topic, flushed)
+    };
+    let (second, flushed) = open("u", 20 * MIB);
+    let error = flushed.unwrap_err();
+    assert!(error.contains("quotas.address_ring_bytes"), "{error}");
+    // The ring of the publisher and the one of the topic.
+    first.close().unwrap();
+    until("the quota is free", || broker.topics().is_empty());
+    let (third, flushed) = open("m/t", 10 * MIB);
+    flushed.unwrap();
+    let (fourth, flushed) = open("m/u", 10 * MIB);
+    flushed.unwrap();
+    let error = open("m/v", 10 * MIB).1.unwrap_err();
+    assert!(error.contains("quotas"), "{error}");
+    drop((second, third, fourth));
+    until("the quota is free", || broker.topics().is_empty());
+    open("w", 10 * MIB).1.unwrap();
+}
+
+/// Replays count for the quotas of their subscriber when they grow, and wait.
+#[test]
+fn quotas_count_replays_that_grow() {
+    let dir = tempfile::tempdir().unwrap();
+    let addr = own_addr();
+    let broker = keeping(dir.path(), &addr);
+    let mut kept = topic(&addr, "k/t");
+    publish(&mut kept, &[20 * MIB]);
+    let end = kept.position();
+    kept.confirm(end, ConfirmLevel::Stored, Some(LONG)).unwrap();
+    drop((kept, broker));
+    let _broker = broker_with(|config| {
+        config.broker.listen.clone_from(&addr);
+        config.broker.keep_dir = dir.path().to_str().unwrap().into();
+        config.broker.topics = vec![rule("k/#", |rule| rule.keep = true)].into();
+        config.broker.closed_linger_ms = 1;
+        config.quotas.address_ring_bytes = Some(100 << 20);
+    });
+    let mut large = topic(&addr, "large");
+    publish(&mut large, &[20 * MIB]);
+    large.flush(Some(LONG)).unwrap();
+    let mut other = topic(&addr, "other");
+    let mut both = subscriber(&addr, Subscriber::builder(), "other");
+    both.subscribe_from("k/t", StartFrom::Oldest).unwrap();
+    other.wait_subscribers(1, Some(LONG)).unwrap();
+    // The quota has no room for another ring of 64 MiB.
+    for _ in 0..100 {
+        publish(&mut other, &[10]);
+        expect(&mut both, &[10]);
+    }
+    drop(large);
+    expect(&mut both, &[20 * MIB]);
 }
 
 /// A publisher of before is told nothing that it does not know.

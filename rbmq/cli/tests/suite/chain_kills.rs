@@ -6,8 +6,8 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rbmq::Observer;
-use testkit::{Outcome, Process, own_addr, until};
+use rbmq::{ConfirmLevel, Observer, Publisher, Subscriber, TopicOptions};
+use testkit::{LONG, Outcome, Process, own_addr, until};
 
 use crate::common::{BrokerProcess, client, lines, piped};
 
@@ -109,6 +109,45 @@ fn a_chain_whose_first_broker_is_killed_loses_nothing_with_min_subscribers() {
         assert!(!said.contains("lost"), "{said}");
         assert!(out == lines("line", LINES).as_bytes(), "{} bytes came", out.len());
     }
+}
+
+/// One of the messages, which are larger than any ring was made for, is on its way whenever the first broker is killed.
+#[test]
+fn a_chain_whose_first_broker_is_killed_loses_no_large_message() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let config = dir.path().join("rbmq.toml");
+    std::fs::write(&config, "[session]\nlinger_ms = 600000\n").expect("a file");
+    let addr = own_addr();
+    let mut first = BrokerProcess::start_at(&addr, &[]);
+    let args_of_second = ["--config", config.to_str().expect("a name"), "--upstream", &addr];
+    let second = BrokerProcess::start_at(&own_addr(), &args_of_second);
+    let options = TopicOptions::default().keep_until_delivered(true).min_subscribers(1);
+    let publisher = Publisher::connect(&addr).expect("a broker");
+    let mut topic = publisher.topic_with("t", options).expect("a topic");
+    let mut reader = Subscriber::builder().until_ended(true).connect(&second.addr).expect("a broker");
+    reader.subscribe("t").expect("a topic");
+    topic.wait_subscribers(1, Some(LONG)).expect("a subscriber");
+    let sizes: Vec<usize> = (0..20).map(|n| if n % 2 == 0 { (n + 1) << 20 } else { n }).collect();
+    let message = |number: usize, size: usize| vec![number as u8; size];
+    let published = sizes.clone();
+    let publishing = std::thread::spawn(move || {
+        for (number, size) in published.into_iter().enumerate() {
+            topic.publish_timeout(&message(number, size), Some(LONG)).expect("room");
+        }
+        let end = topic.position();
+        let confirmed = topic.confirm(end, ConfirmLevel::Delivered, Some(LONG)).expect("delivered");
+        assert_eq!((confirmed.position, confirmed.lost), (end, 0));
+    });
+    for (number, size) in sizes.into_iter().enumerate() {
+        if number % 7 == 3 {
+            first.process.signal("KILL");
+            until("the broker is dead", || !first.process.is_running());
+            first = BrokerProcess::start_at(&addr, &[]);
+        }
+        let got = reader.recv(Some(LONG)).expect("no loss").expect("a message");
+        assert!(got.bytes == message(number, size), "message {number} of {size}: {} bytes", got.bytes.len());
+    }
+    publishing.join().expect("published");
 }
 
 #[test]

@@ -382,6 +382,11 @@ impl OutWriter {
         }
     }
 
+    /// How many bytes of memory the ring takes to grow for deliveries of `max_delivery` bytes; 0 where it has the room.
+    pub fn bytes_to_grow(&self, max_delivery: u64) -> u64 {
+        self.writer.as_ref().map_or(0, |writer| writer.ring().bytes_to_grow(max_delivery))
+    }
+
     /// As [`OutWriter::append`], waiting for room at most `timeout` (`None`: no limit).
     ///
     /// # Errors

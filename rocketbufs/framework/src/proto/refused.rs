@@ -52,6 +52,9 @@ pub enum RefusedError {
         /// The ring that it needs, in bytes.
         needed: u64,
     },
+    /// The application does not let the ring take so much memory: see [`SubscribeOptions::growth_check`](crate::SubscribeOptions::growth_check).
+    #[error("the ring may not grow here: {0}")]
+    NotAllowed(String),
     /// The budget here has no room for a ring of twice the largest delivery, rounded up to a power of two.
     #[error(
         "deliveries of up to {max_delivery} bytes need a ring of {least}, twice that rounded up to a power of two; \

@@ -3,11 +3,13 @@
 //! Setters take the options and return them. An option that is not set keeps its default. A setter takes an `Option` if `None` has a
 //! meaning, which is the default.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ground::limits::BlockTimeout;
 use crate::ground::types::{Bid, Epoch, Policy, Position};
-use crate::proto::Start;
+use crate::proto::{RefusedError, Start};
 use crate::state::Budget;
 
 /// Which event makes received data count as landed for the sender.
@@ -29,6 +31,43 @@ pub enum ConfirmMode {
     Relayed,
 }
 
+/// Decides how much memory a ring may take that becomes larger than it was at first; see [`SubscribeOptions::growth_check`]. Clones are
+/// the same one.
+///
+/// ```
+/// use rocketbufs::{GrowthCheck, SubscribeOptions};
+///
+/// let at_most = 64 << 20;
+/// let check = GrowthCheck::new(move |bytes| match bytes {
+///     bytes if bytes <= at_most => Ok(()),
+///     bytes => Err(format!("{bytes} bytes are more than {at_most}")),
+/// });
+/// let options = SubscribeOptions::new().max_size_bytes(1 << 30).growth_check(Some(check));
+/// # drop(options);
+/// ```
+#[derive(Clone)]
+pub struct GrowthCheck(Arc<Check>);
+
+type Check = dyn Fn(u64) -> Result<(), String> + Send + Sync;
+
+impl GrowthCheck {
+    /// `check` is given the bytes that the ring will have in all, with what it had before, and says why that is too much. If the ring then gets
+    /// no memory, `check` is called again with what it has. A worker calls it: it must not wait, nor call the framework.
+    pub fn new(check: impl Fn(u64) -> Result<(), String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(check))
+    }
+
+    pub(crate) fn ask(&self, bytes: u64) -> Result<(), RefusedError> {
+        (self.0)(bytes).map_err(RefusedError::NotAllowed)
+    }
+}
+
+impl fmt::Debug for GrowthCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GrowthCheck(..)")
+    }
+}
+
 /// Options of a subscription. The defaults are those of [`RIn::subscribe`](crate::RIn::subscribe): new data only, without losses,
 /// and a ring of the configured size.
 ///
@@ -48,6 +87,7 @@ pub enum ConfirmMode {
 pub struct SubscribeOptions {
     pub(crate) size_bytes: Option<u64>,
     pub(crate) max_size_bytes: Option<u64>,
+    pub(crate) growth_check: Option<GrowthCheck>,
     pub(crate) own_memory: bool,
     pub(crate) max_view_bytes: Option<u64>,
     pub(crate) budget: Option<Budget>,
@@ -112,6 +152,9 @@ option_setters::setters! {
     /// it, and does not get smaller again. A subscription of a [`Budget`] leaves it then. Not with transport `rdma`, or where the ring
     /// is memory of another process. Default: as large as it is at first.
     max_size_bytes(bytes: u64) = Some(bytes);
+    /// Asked before the ring becomes larger than it was to be at first, as larger deliveries need it: already when it is made, or later. The
+    /// subscription ends as refused ([`RefusedError::NotAllowed`](crate::error::RefusedError::NotAllowed)) where it may not. `None`: no check.
+    growth_check(check: Option<GrowthCheck>);
     /// Receives into a ring of this process that no other process writes, even where the sender's ring could be mapped
     /// (transport `shm`) or the sender could write by itself (transport `rdma`). The bytes are copied once, and views give
     /// plain slices of them. Default: false.

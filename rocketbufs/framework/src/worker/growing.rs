@@ -47,8 +47,11 @@ impl<T: Transport> IncomingSubscription<'_, T> {
     fn grow(&mut self, ring: &Ring, max_delivery: u64) -> Result<(), RefusedError> {
         self.leave_budget_for(max_delivery)?;
         if ring.capacity() > 0 {
-            let grown = self.io.transport.grow(self.line.id, self.wire, &self.io.inner.pool, max_delivery);
-            return grown.unwrap_or(Err(GrowError::Fixed)).map_err(refused);
+            let (conn, wire) = (self.line.id, self.wire);
+            return self.with_memory(ring, max_delivery, |this| {
+                let grown = this.io.transport.grow(conn, wire, &this.io.inner.pool, max_delivery);
+                grown.unwrap_or(Err(GrowError::Fixed))
+            });
         }
         let receiver = self.own_ring(ring, max_delivery)?;
         receiver.into_iter().for_each(|receiver| self.io.transport.bind(self.line.id, self.wire, receiver));
@@ -68,8 +71,27 @@ impl<T: Transport> IncomingSubscription<'_, T> {
         if receiver.ring().capacity() == 0 {
             return self.own_ring(receiver.ring(), max_delivery);
         }
-        receiver.grow(&self.io.inner.pool, max_delivery).map_err(refused)?;
+        let ring = receiver.ring().clone();
+        self.with_memory(&ring, max_delivery, |this| receiver.grow(&this.io.inner.pool, max_delivery))?;
         Ok(Some(receiver))
+    }
+
+    /// Lets a ring grow if the application lets it have the memory.
+    fn with_memory(
+        &mut self,
+        ring: &Ring,
+        max_delivery: u64,
+        grow: impl FnOnce(&mut Self) -> Result<(), GrowError>,
+    ) -> Result<(), RefusedError> {
+        self.check(ring.memory_bytes().saturating_add(ring.bytes_to_grow(max_delivery)))?;
+        let grown = grow(self);
+        // What it has is no more than that.
+        self.check(ring.memory_bytes())?;
+        grown.map_err(refused)
+    }
+
+    fn check(&self, bytes: u64) -> Result<(), RefusedError> {
+        self.sub.shared.options.growth_check.as_ref().map_or(Ok(()), |check| check.ask(bytes))
     }
 
     /// Checks whether there may be such a ring. The share of a budget would be too small.
@@ -92,6 +114,7 @@ impl<T: Transport> IncomingSubscription<'_, T> {
             flow_control: true,
             start,
         };
+        self.check(config.capacity_bytes.checked_next_power_of_two().unwrap_or(u64::MAX))?;
         let ring = self.io.inner.pool.ring_beside_others(config)?;
         if self.sub.shared.options.own_memory {
             ring.ensure_plain();

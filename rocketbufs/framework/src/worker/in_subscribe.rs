@@ -320,11 +320,16 @@ fn make_ring(
         flow_control: subscribed.flow_control,
         start: subscribed.start,
     };
+    // Retained history is for other subscribers, even if the application has not spliced the subscription yet.
+    let is_for_others = subscription.is_spliced() || options.retain_bytes.is_some();
     let made = match offered {
         Some(ring) => ring.ring(config),
-        // Retained history is for other subscribers, even if the application has not spliced the
-        // subscription yet.
-        None if subscription.is_spliced() || options.retain_bytes.is_some() => inner.ring_for_others(config),
+        // As if it had grown.
+        None if capacity > options.capacity_bytes().next_power_of_two() => {
+            options.growth_check.as_ref().map_or(Ok(()), |check| check.ask(capacity))?;
+            inner.ring_beside_others(config, is_for_others)
+        }
+        None if is_for_others => inner.ring_for_others(config),
         None => inner.pool.ring(config),
     };
     let made = made.map_err(RefusedError::from)?;

@@ -1,10 +1,12 @@
 //! Rings that grow for larger deliveries, and the ends that do not take them.
 
+use std::sync::{Arc, Mutex};
+
 use rocketbufs::config::TransportKind;
 use rocketbufs::error::RefusedError;
 use rocketbufs::proto::{Message, RefuseCode, Subscribe};
 use rocketbufs::{
-    Budget, BufferOptions, Config, Context, GrowError, InEvent, OutWriter, Policy, RIn, ROut,
+    Budget, BufferOptions, Config, Context, GrowError, GrowthCheck, InEvent, OutWriter, Policy, RIn, ROut,
     SubscribeOptions,
 };
 
@@ -51,6 +53,56 @@ fn a_receiver_gets_what_it_takes_and_a_refusal_beyond() {
     let mut writer = out.buffer(1).unwrap().writer().unwrap();
     let then = writer.append_blocking(&[&pattern(end, LARGE as usize)], Some(WAIT)).unwrap();
     assert_eq!((take(&large, end, then), take(&late, end, then)), (0, 0));
+}
+
+/// A ring that is made for deliveries that have become larger leaves room for others, as one that grows.
+#[test]
+fn rings_made_for_grown_logs_leave_room_for_others() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (out, listener) = sender(&ctx);
+    out.create_buffer(1, RING).unwrap();
+    out.create_buffer(2, RING).unwrap();
+    write_large(&out, 1);
+    let mut config = Config::default();
+    config.buffers.max_ring_bytes = 1 << 20;
+    let small = Context::new(config).unwrap();
+    let input = receiver(&small, &listener);
+    input.subscribe_with(1, ring_of(RING).max_size_bytes(1 << 20)).unwrap();
+    assert!(matches!(refusal(&input), RefusedError::TooManyBytes { .. }));
+    // One that is so large at first.
+    subscribe(&input, 2, ring_of(1 << 20));
+}
+
+/// The application is asked for all that a ring has, before it has it.
+#[test]
+fn the_application_says_how_much_a_ring_may_take() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (out, listener) = sender(&ctx);
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let check = || {
+        let asked = asked.clone();
+        GrowthCheck::new(move |bytes| {
+            asked.lock().unwrap().push(bytes);
+            if bytes <= 2 << 20 { Ok(()) } else { Err("more than 2 MiB".into()) }
+        })
+    };
+    let options = || ring_of(RING).max_size_bytes(1 << 30).growth_check(Some(check()));
+    let input = receiver(&ctx, &listener);
+    out.create_buffer(1, RING).unwrap();
+    subscribe(&input, 1, options());
+    let end = write_large(&out, 1);
+    assert_eq!(take(&input, 0, end), 0);
+    assert_eq!(*asked.lock().unwrap(), [RING + (1 << 20); 2], "before and after");
+    // Made anew, it has nothing of before.
+    let late = receiver(&ctx, &listener);
+    asked.lock().unwrap().clear();
+    subscribe(&late, 1, options());
+    assert_eq!(*asked.lock().unwrap(), [1 << 20]);
+    let mut writer = grown(&out, 1, 1 << 20);
+    writer.append_blocking(&[&pattern(end, 1 << 20)], Some(WAIT)).unwrap();
+    let error = refusal(&input);
+    assert_eq!(error, RefusedError::NotAllowed("more than 2 MiB".into()));
+    assert_eq!(take(&late, end, end), 0);
 }
 
 #[test]

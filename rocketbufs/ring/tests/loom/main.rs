@@ -3,6 +3,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p rocketring --release --test loom`
 #![cfg(loom)]
 
+mod grow;
 mod handshake;
 mod words;
 mod worker;

@@ -133,6 +133,29 @@ fn a_ring_says_from_where_on_deliveries_are_larger() {
     assert_eq!(beyond(10_001, 77), None);
 }
 
+/// A ring that keeps a delivery for others keeps the last one also when it has grown, however often.
+#[test]
+fn the_last_delivery_stays_for_others() {
+    let pool = pool();
+    let config = RingConfig {
+        capacity_bytes: 256 << 10,
+        retain_bytes: Some(128 << 10),
+        max_delivery_bytes: Some(64 << 10),
+        ..RingConfig::default()
+    };
+    let ring = pool.ring(config).unwrap();
+    let mut writer = ring.writer().unwrap();
+    for kib in [100, 130, 300, 310, 400, 500, 600, 601, 1200, 5000, 5001, 100, 5002] {
+        let (size, from) = (kib << 10, ring.head());
+        writer.grow(&pool, size).unwrap();
+        writer.append(&[&bytes(from, size)]).unwrap();
+        // As far as the writer may go on without readers.
+        drop(writer.claim(size).unwrap());
+        assert_eq!(ring.last_delivery(), Some(from), "{kib} KiB");
+        assert_eq!(ring.view(from, from + size).to_vec().unwrap(), bytes(from, size));
+    }
+}
+
 #[test]
 fn rings_that_grow_leave_room_for_others() {
     let pool = Pool::new(PoolConfig { max_bytes: 1 << 20, ..PoolConfig::default() }).unwrap();

@@ -117,6 +117,18 @@ impl ContextInner {
         }
     }
 
+    /// As [`Self::ring_for_others`], or for this process alone, where a ring is larger than those of its kind at first.
+    pub(crate) fn ring_beside_others(
+        &self,
+        config: RingConfig,
+        is_for_others: bool,
+    ) -> Result<Ring, PoolError> {
+        match is_for_others && self.config.transport != TransportKind::Tcp {
+            true => self.pool.shared_ring_beside_others(config),
+            false => self.pool.ring_beside_others(config),
+        }
+    }
+
     /// The same, in memory that local peers can map even though `transport` is TCP, if there may be some.
     pub(crate) fn ring_for_local_peers(&self, config: RingConfig) -> Result<Ring, PoolError> {
         match self.shares_rings.load(Ordering::Relaxed) {

@@ -13,6 +13,7 @@ use rocketnet_sim::{SimNet, SimTransport};
 use seglog::{AppendError, Log, Options};
 use seglog_sim::SimStorage;
 
+use super::super::super::super::admission::Admission;
 use super::super::super::replay::{Replay, ReplayRequest};
 use super::super::Replays;
 use super::oracle::{Oracle, Rng, bytes};
@@ -147,6 +148,7 @@ impl Broker {
             asked: Instant::now(),
             from,
             bid: self.next_bid,
+            admission: Admission::default(),
             waits: false,
         };
         self.next_bid += 1;

@@ -65,9 +65,10 @@ impl Plan {
 
     fn log(&self) -> Options {
         let max_segments = self.retention.and_then(|most| u32::try_from(most).ok());
-        Options::default().segment_bytes(self.segment_bytes).sync(SyncPolicy::Bytes(32 << 10)).retention(
-            Retention { max_bytes: None, max_age: None, max_segments: max_segments.map(|most| most as _) },
-        )
+        Options::default()
+            .segment_bytes(self.segment_bytes)
+            .sync(SyncPolicy::Bytes(32 << 10))
+            .retention(Retention { max_segments: max_segments.map(|most| most as _), ..Retention::default() })
     }
 }
 
