@@ -309,7 +309,8 @@ mod tests {
 
     fn of(user: usize) -> Message {
         let identity = Identity { user: user.to_string(), ..Identity::anonymous() };
-        let login = Login { identity: Arc::new(identity), ..Login::anonymous() };
+        let mut login = Login::anonymous();
+        login.identity = Arc::new(identity);
         let (topic, address) = ("a".parse().unwrap(), "192.0.2.1:5000".parse().unwrap());
         Message { topic, text: "hello".to_owned(), is_kept: false, login, address }
     }
