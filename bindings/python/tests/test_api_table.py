@@ -86,6 +86,7 @@ LEFT_OUT = {
     "OutWriter.append_async": "as room",
     "OutWriter.grow": "for libraries that do not know how large their messages will be, as that of RBMQ, whose topics grow by themselves",
     "Conn.peer_grows": "as OutWriter.grow",
+    "OutWriter.bytes_to_grow": "as OutWriter.grow",
     "OutWriter.segment_async": "as room",
     "Listener.bind_locally": "for programs in Rust that have a broker in them",
     "Subscriber.take_refused": "as bind_locally",

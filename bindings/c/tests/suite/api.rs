@@ -170,6 +170,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
         "for libraries that do not know how large their messages will be, as that of RBMQ, whose topics grow by themselves",
     ),
     ("Conn.peer_grows", "as OutWriter.grow"),
+    ("OutWriter.bytes_to_grow", "as OutWriter.grow"),
     ("ROut.context", "the program has it"),
     ("SecretKey.as_bytes", "the structure has them"),
     ("SecretKey.from_bytes", "the structure has them"),
