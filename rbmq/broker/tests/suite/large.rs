@@ -9,7 +9,7 @@ use rbmq::{
     AttributesBuf, ConfirmLevel, Event, Notice, PublishError, Publisher, PublisherEvent, ReceiveError,
     SlowPolicy, StartFrom, Subscriber, SubscriberBuilder, TopicOptions, TopicWriter,
 };
-use rbmq_broker::{Broker, Ingest, UpstreamSettings};
+use rbmq_broker::{Broker, BrokerConfig, Ingest, UpstreamSettings};
 use rocketbufs::Epoch;
 use rocketbufs::config::TransportKind;
 use rocketbufs::proto::{Message, Subscribed};
@@ -35,6 +35,11 @@ fn subscriber(at: &str, builder: SubscriberBuilder, topics: &str) -> Subscriber 
     let mut subscriber = builder.connect(at).unwrap();
     subscriber.subscribe(topics).unwrap();
     subscriber
+}
+
+/// Nobody is too slow for the broker, however long the machine or another reader lets it wait.
+fn patient(config: &mut BrokerConfig) {
+    config.framework.session.block_timeout_ms = 0;
 }
 
 fn expect(subscriber: &mut Subscriber, sizes: &[usize]) {
@@ -98,10 +103,13 @@ fn all_ways_of_publishing_let_rings_grow() {
 /// Chains grow from broker to broker; who comes later finds the last message, whose end and beginning are known.
 #[test]
 fn rings_grow_through_chains() {
-    let first = broker_with(|_| {});
+    let first = broker_with(patient);
     let of = |upstream: &Broker| {
         let upstream = UpstreamSettings::new(&upstream.addr());
-        broker_with(|config| config.broker.upstream = vec![upstream])
+        broker_with(|config| {
+            patient(config);
+            config.broker.upstream = vec![upstream];
+        })
     };
     let second = of(&first);
     let third = of(&second);
@@ -375,15 +383,26 @@ fn publish_as(topic: &mut TopicWriter, who: usize, sizes: &[usize]) {
 #[test]
 fn merged_topics_take_large_messages() {
     let first = broker_with(|config| {
+        patient(config);
         config.broker.topics = vec![rule("m", |rule| rule.ingest = Ingest::Merge)].into();
     });
     let upstream = UpstreamSettings::new(&first.addr());
-    let second = broker_with(|config| config.broker.upstream = vec![upstream]);
+    let second = broker_with(|config| {
+        patient(config);
+        config.broker.upstream = vec![upstream];
+    });
     let sizes = [10, MIB, 300, 100, 3 * MIB, 1, 9 * MIB, 50_000, 20, 2 * MIB];
     let writers: Vec<_> = (0..3).map(|_| topic(&first.addr(), "m")).collect();
-    let mut ends: Vec<_> =
-        [&first, &second].map(|at| subscriber(&at.addr(), Subscriber::builder(), "m")).into();
-    writers[0].wait_subscribers(2, Some(LONG)).unwrap();
+    let ends = [&first, &second].map(|at| subscriber(&at.addr(), Subscriber::builder(), "m"));
+    for writer in &writers {
+        writer.wait_subscribers(2, Some(LONG)).unwrap();
+    }
+    let reading = ends.map(|mut end| {
+        std::thread::spawn(move || {
+            expect_of_all(&mut end, &sizes, 3);
+            end
+        })
+    });
     let publishing: Vec<_> = writers
         .into_iter()
         .enumerate()
@@ -397,9 +416,9 @@ fn merged_topics_take_large_messages() {
             })
         })
         .collect();
-    ends.iter_mut().for_each(|end| expect_of_all(end, &sizes, 3));
-    let writers: Vec<_> = publishing.into_iter().map(|thread| thread.join().unwrap()).collect();
-    drop(writers);
+    // All stay until everything is confirmed.
+    let _ends = reading.map(|thread| thread.join().unwrap());
+    let _writers: Vec<_> = publishing.into_iter().map(|thread| thread.join().unwrap()).collect();
 }
 
 fn keeping(dir: &Path, addr: &str) -> Broker {
