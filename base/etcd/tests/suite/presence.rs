@@ -9,7 +9,11 @@ use testkit::{Etcd, until};
 
 use super::{client, settings};
 
-const TIMEOUT: Duration = Duration::from_millis(500);
+/// A call of a program.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A call of the test itself, beside others that write to the same disk.
+const PATIENT: Duration = Duration::from_secs(20);
 
 #[derive(Default)]
 struct Seen {
@@ -58,7 +62,7 @@ fn start(name: &str, value: &str, etcd: &Etcd) -> Running {
     let key = format!("/p/c/nodes/{name}");
     let program = Program { value: value.into(), load: load.clone(), seen: seen.clone(), key: key.clone() };
     let pace = Duration::from_millis(50);
-    let own = PresenceSettings { prefix: "/p/c/".into(), key, ttl: Duration::from_secs(2), pace };
+    let own = PresenceSettings { prefix: "/p/c/".into(), key, ttl: Duration::from_secs(4), pace };
     let presence = Presence::start(settings(&etcd.endpoints(), TIMEOUT), own, Box::new(program)).unwrap();
     Running { presence, load, seen }
 }
@@ -86,7 +90,7 @@ fn programs_find_each_other_and_learn_what_changes_and_who_is_gone() {
     // Somebody removes the keys of a.
     let remove = |key: &str| Change::Delete { key: key.into() };
     let changes = vec![remove("/p/c/nodes/a"), remove("/p/c/load/a")];
-    client(&etcd.endpoints(), TIMEOUT).txn(&Txn { compares: vec![], changes }).unwrap();
+    client(&etcd.endpoints(), PATIENT).txn(&Txn { compares: vec![], changes }).unwrap();
     until("they are written again", || b.sees("/p/c/nodes/a", "one") && b.sees("/p/c/load/a", "0"));
     drop(b);
     until("b is gone at once", || !a.sees("/p/c/nodes/b", "two") && !a.sees("/p/c/load/b", "7"));

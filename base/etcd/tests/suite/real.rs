@@ -122,7 +122,8 @@ fn a_user_logs_in_and_again_after_a_restart() {
     let Some(mut etcd) = Etcd::start(folder.path(), 1) else { return };
     let control = |args: &[&str]| {
         let url = etcd.endpoints()[0].clone();
-        Command::new("etcdctl").env("ETCDCTL_API", "3").args(["--endpoints", &url]).args(args).output()
+        let patient = ["--command-timeout=60s", "--dial-timeout=60s", "--endpoints", &url];
+        Command::new("etcdctl").env("ETCDCTL_API", "3").args(patient).args(args).output()
     };
     if !testkit::has("etcdctl", "users of etcd") {
         return;

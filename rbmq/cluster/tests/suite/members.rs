@@ -12,7 +12,11 @@ use testkit::{Etcd, until};
 
 use super::{client, settings};
 
-const TIMEOUT: Duration = Duration::from_millis(500);
+/// A call of a member.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A call of the test itself, beside others that write to the same disk.
+const PATIENT: Duration = Duration::from_secs(20);
 
 struct Member {
     membership: Membership,
@@ -36,7 +40,7 @@ impl Member {
             addresses: vec![address.clone()],
             host: format!("host-{n}"),
             version: "1".into(),
-            ttl: Duration::from_secs(2),
+            ttl: Duration::from_secs(4),
             on_loss,
             archive: String::new(),
             seed: n as u64,
@@ -129,7 +133,7 @@ fn groups_spread_and_those_of_a_lost_member_move() {
     // A wish to drain gives everything to the others.
     let key = Keys::new("test").drain("m0");
     let drain = Txn { compares: vec![], changes: vec![Change::Put { key, value: b"{}".to_vec(), lease: 0 }] };
-    client(&etcd.endpoints(), TIMEOUT).txn(&drain).unwrap();
+    client(&etcd.endpoints(), PATIENT).txn(&drain).unwrap();
     until("the groups have left", || groups().all(|group| b.is_here(&group) && !a.is_here(&group)));
 }
 
@@ -143,7 +147,7 @@ fn a_drained_member_gives_a_group_when_its_topics_are_closed() {
     *a.open.lock() = vec![had[0].clone(), had[1].clone()];
     let key = Keys::new("test").drain("m0");
     let drain = Txn { compares: vec![], changes: vec![Change::Put { key, value: b"{}".to_vec(), lease: 0 }] };
-    client(&etcd.endpoints(), TIMEOUT).txn(&drain).unwrap();
+    client(&etcd.endpoints(), PATIENT).txn(&drain).unwrap();
     let is_away = |group: &String| b.is_here(group) || c.is_here(group);
     until("those that are closed have left", || had[2..].iter().all(is_away));
     for group in &had[..2] {
@@ -181,7 +185,7 @@ fn positions_go_to_the_owner_in_its_term() {
     let keys = Keys::new("test");
     let value = Entry::value("m1", 2);
     let moved = Change::Put { key: keys.group("g"), value, lease: 0 };
-    let mut client = client(&etcd.endpoints(), TIMEOUT);
+    let mut client = client(&etcd.endpoints(), PATIENT);
     client.txn(&Txn { compares: vec![], changes: vec![moved] }).unwrap();
     // Whether or not it has heard.
     assert_eq!(a.membership.claim_log("g/t", &known), Ok(false));
@@ -214,7 +218,7 @@ fn gives_its_groups_away(on_loss: OnLoss) {
         assert!(matches!(owner, Owner::Elsewhere { .. }), "{group}: {owner:?}");
     }
     let member = Keys::new("test").member("m2");
-    assert!(client(&etcd.endpoints(), TIMEOUT).range(&member).unwrap().keys.is_empty(), "its lease is over");
+    assert!(client(&etcd.endpoints(), PATIENT).range(&member).unwrap().keys.is_empty(), "its lease is over");
     settle(&[&a, &b]);
 
     // The last one keeps what nobody can take, until its lease is over.
@@ -272,7 +276,7 @@ fn a_member_that_starts_without_etcd_becomes_one_later() {
     let folder = tempfile::tempdir().unwrap();
     let Some(mut etcd) = Etcd::start(folder.path(), 1) else { return };
     // An etcd that is killed before its first entry is on the disk never has a leader.
-    until("it answers", || client(&etcd.endpoints(), TIMEOUT).range("/").is_ok());
+    until("it answers", || client(&etcd.endpoints(), PATIENT).range("/").is_ok());
     etcd.kill(0);
     let member = Member::start(0, &etcd, OnLoss::Wait);
     until("it says what is wrong", || member.membership.status().etcd_errors > 2);
