@@ -112,6 +112,23 @@ pub fn subscribe(broker: &Broker, topic: &str) -> Subscriber {
     subscriber
 }
 
+/// Sends the messages of these numbers, which follow all those that were sent before, some at a time: the next ones when the level has stored
+/// them. No buffer of the kernel on the way has to take more, however late its reader is.
+pub fn send_stored(broker: &Broker, numbers: std::ops::Range<u32>, mut send: impl FnMut(u32)) {
+    /// Fewer than the buffers of a socket and of a device take.
+    const AT_ONCE: usize = 100;
+    let bytes = |number: u32| 4 + message(number).len() as u64;
+    let mut sent: u64 = (0..numbers.start).map(bytes).sum();
+    for begin in numbers.clone().step_by(AT_ONCE) {
+        for number in begin..numbers.end.min(begin + AT_ONCE as u32) {
+            send(number);
+            sent += bytes(number);
+        }
+        let stored = |values: &FeedValues| values.bytes + values.lost_bytes + values.lag_bytes;
+        wait_for(broker, |values| stored(values) == sent);
+    }
+}
+
 /// Waits until the counters of the only feed are as wanted.
 pub fn wait_for(broker: &Broker, wanted: impl Fn(&FeedValues) -> bool) -> FeedValues {
     let deadline = Instant::now() + LONG;
@@ -121,6 +138,6 @@ pub fn wait_for(broker: &Broker, wanted: impl Fn(&FeedValues) -> bool) -> FeedVa
             return values;
         }
         assert!(Instant::now() < deadline, "{values:?}");
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(1));
     }
 }

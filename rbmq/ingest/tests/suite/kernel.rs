@@ -8,9 +8,9 @@ use std::io::Write;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-use crate::common::{Got, ingest, message, push, serve, serve_at, subscribe, wait_for};
+use crate::common::{Got, ingest, message, push, send_stored, serve, serve_at, subscribe, wait_for};
 use net::{SERVER, World, in_world, ip};
-use rbmq_broker::{IngestLevel, IngestSettings};
+use rbmq_broker::{Broker, IngestLevel, IngestSettings};
 
 const PORT: u16 = 19_997;
 
@@ -34,13 +34,22 @@ fn with_kernel(test: impl FnOnce(&World) + Send) {
     }
 }
 
+fn send_one(socket: &UdpSocket, number: u32) {
+    socket.send_to(&push(7, number, &message(number)), (SERVER, PORT)).expect("sent");
+}
+
+/// Sends while no broker says what the level has stored.
 fn send(socket: &UdpSocket, numbers: std::ops::Range<u32>) {
     for number in numbers {
-        socket.send_to(&push(7, number, &message(number)), (SERVER, PORT)).expect("sent");
+        send_one(socket, number);
         if number.is_multiple_of(32) {
             std::thread::sleep(Duration::from_micros(500));
         }
     }
+}
+
+fn send_to(broker: &Broker, socket: &UdpSocket, numbers: std::ops::Range<u32>) {
+    send_stored(broker, numbers, |number| send_one(socket, number));
 }
 
 #[test]
@@ -50,7 +59,7 @@ fn messages_come_from_the_kernel_level() {
         assert!(ingest.describe()[0].contains("level kernel, xdp-native"), "{:?}", ingest.describe());
         let mut subscriber = subscribe(&broker, "multimqc/7");
         let socket = world.client_socket();
-        send(&socket, 0..20_000);
+        send_to(&broker, &socket, 0..20_000);
         // Longer than the programs store: it comes through a socket, between the others.
         let long = 3000_u32;
         let mut bytes = long.to_le_bytes().to_vec();
@@ -94,12 +103,11 @@ fn a_kept_level_goes_on_without_the_broker() {
         let (socket, mut got) = (world.client_socket(), Got::default());
         // Several rings, so that the kept one begins inside of a message; no more at once than a ring takes while nobody reads it.
         for sent in (0..40_000).step_by(4_000) {
-            send(&socket, sent..sent + 4_000);
+            send_to(&broker, &socket, sent..sent + 4_000);
             got.until(&mut subscriber, |got| got.numbers.len() == sent as usize + 4_000);
         }
-        // The mark of a boundary is noted from time to time.
+        // The last turn notes the mark of a boundary, and is over when the ingest is.
         wait_for(&broker, |values| values.lag_bytes == 0);
-        std::thread::sleep(Duration::from_secs(2));
         drop(ingest);
         broker.stop();
         send(&socket, 40_000..42_000);
@@ -124,15 +132,15 @@ fn a_full_broker_loses_what_the_kernel_overwrites_and_says_so() {
         let mut subscriber = builder.connect(&broker.addr()).expect("a connection");
         subscriber.subscribe_from("multimqc/7", rbmq::StartFrom::Oldest).expect("a topic");
         let (socket, mut got) = (world.client_socket(), Got::default());
-        send(&socket, 0..1);
+        send_to(&broker, &socket, 0..1);
         got.until(&mut subscriber, |got| got.numbers.len() == 1);
         let (began, mut sent) = (Instant::now(), 1);
         while !wait_for(&broker, |_| true).is_full || sent < 80_000 {
-            send(&socket, sent..sent + 10_000);
+            send_to(&broker, &socket, sent..sent + 10_000);
             sent += 10_000;
             assert!(began.elapsed() < crate::common::LONG, "the broker becomes full");
         }
-        send(&socket, sent..sent + 30_000);
+        send_to(&broker, &socket, sent..sent + 30_000);
         sent += 30_000;
         got.until(&mut subscriber, |got| got.numbers.last() == Some(&(sent - 1)));
         let values = wait_for(&broker, |values| {
@@ -161,18 +169,16 @@ fn ten_thousand_devices_reach_a_subscriber() {
             let bind = |device| UdpSocket::bind((address(device), 0)).expect("a device");
             (0..DEVICES).map(bind).collect()
         });
-        let sending = std::thread::spawn(move || {
-            for number in 0..DEVICES * ROUNDS {
-                let socket = &sockets[(number % DEVICES) as usize];
-                socket.send_to(&message(number), (SERVER, 19_999)).expect("sent");
-                if number.is_multiple_of(32) {
-                    std::thread::sleep(Duration::from_micros(200));
-                }
-            }
-        });
         let mut got = Got::default();
-        got.until(&mut subscriber, |got| got.numbers.len() as u32 == DEVICES * ROUNDS);
-        sending.join().expect("all were sent");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                send_stored(&broker, 0..DEVICES * ROUNDS, |number| {
+                    let socket = &sockets[(number % DEVICES) as usize];
+                    socket.send_to(&message(number), (SERVER, 19_999)).expect("sent");
+                });
+            });
+            got.until(&mut subscriber, |got| got.numbers.len() as u32 == DEVICES * ROUNDS);
+        });
         got.assert_numbers(0..DEVICES * ROUNDS);
         // The counters are those of the last look, which may be older than what has arrived.
         let all = u64::from(DEVICES * ROUNDS);

@@ -1,9 +1,8 @@
 //! Ingests through sockets, which need no rights.
 
 use std::net::UdpSocket;
-use std::time::Duration;
 
-use crate::common::{Got, ingest, message, push, serve, subscribe, wait_for};
+use crate::common::{Got, ingest, message, push, send_stored, serve, subscribe, wait_for};
 use rbmq::{SlowPolicy, StartFrom, Subscriber};
 use rbmq_broker::{Broker, BrokerConfig, IngestLevel};
 use rbmq_ingest::{Ingest, IngestError};
@@ -84,13 +83,10 @@ fn a_full_broker_leaves_messages_in_the_level_and_a_hole_is_told() {
     let socket = sender();
     let mut sent = 0;
     let mut send = |count: u32| {
-        for _ in 0..count {
-            socket.send_to(&push(7, sent, &message(sent)), ("127.0.0.1", port)).expect("sent");
-            sent += 1;
-            if sent.is_multiple_of(64) {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
+        send_stored(&broker, sent..sent + count, |number| {
+            socket.send_to(&push(7, number, &message(number)), ("127.0.0.1", port)).expect("sent");
+        });
+        sent += count;
         sent
     };
     send(1);
