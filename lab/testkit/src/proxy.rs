@@ -25,6 +25,10 @@ struct Shared {
     /// Bytes of clients after which no more of them are passed.
     stalls_after: AtomicU64,
     from_clients: AtomicU64,
+    /// Nothing of clients is passed on later connections.
+    last_served: AtomicU64,
+    /// Bytes of a client on such a connection are held back.
+    holds: AtomicBool,
 }
 
 impl Proxy {
@@ -44,6 +48,8 @@ impl Proxy {
             connections: AtomicU64::new(0),
             stalls_after: AtomicU64::new(u64::MAX),
             from_clients: AtomicU64::new(0),
+            last_served: AtomicU64::new(u64::MAX),
+            holds: AtomicBool::new(false),
         });
         let (accepting, broker) = (shared.clone(), broker.to_owned());
         std::thread::spawn(move || {
@@ -56,9 +62,9 @@ impl Proxy {
                 }
                 let Ok(server) = TcpStream::connect(&broker) else { continue };
                 if accepting.opens(&client, &server) {
-                    accepting.connections.fetch_add(1, Ordering::AcqRel);
-                    pass(&accepting, &client, &server, true);
-                    pass(&accepting, &server, &client, false);
+                    let number = accepting.connections.fetch_add(1, Ordering::AcqRel) + 1;
+                    pass(&accepting, &client, &server, Some(number));
+                    pass(&accepting, &server, &client, None);
                 }
             }
         });
@@ -100,14 +106,23 @@ impl Proxy {
         self.shared.stalls_after.store(passed + bytes, Ordering::Release);
     }
 
+    /// Holds back all that clients send on connections after the first `connections`, until [`Proxy::go_on`].
+    pub fn stall_beyond(&self, connections: u64) {
+        self.shared.last_served.store(connections, Ordering::Release);
+    }
+
     /// Passes what is held back, and everything from now on.
     pub fn go_on(&self) {
+        self.shared.last_served.store(u64::MAX, Ordering::Release);
+        self.shared.holds.store(false, Ordering::Release);
         self.shared.stalls_after.store(u64::MAX, Ordering::Release);
     }
 
     /// Whether something is held back.
     pub fn is_stalled(&self) -> bool {
-        self.shared.from_clients.load(Ordering::Acquire) >= self.shared.stalls_after.load(Ordering::Acquire)
+        self.shared.holds.load(Ordering::Acquire)
+            || self.shared.from_clients.load(Ordering::Acquire)
+                >= self.shared.stalls_after.load(Ordering::Acquire)
     }
 
     /// Accepts connections again.
@@ -123,7 +138,8 @@ fn end(open: &mut Vec<TcpStream>) {
     }
 }
 
-fn pass(shared: &Arc<Shared>, from: &TcpStream, to: &TcpStream, of_client: bool) {
+/// Passes the bytes of a client on the connection of this number, or those of the server.
+fn pass(shared: &Arc<Shared>, from: &TcpStream, to: &TcpStream, of_client: Option<u64>) {
     let (mut from, mut to) = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
     // Fails if the connection has ended already.
     let _ = to.set_nodelay(true);
@@ -134,7 +150,7 @@ fn pass(shared: &Arc<Shared>, from: &TcpStream, to: &TcpStream, of_client: bool)
             let mut rest = &buffer[..n];
             shared.wait_while_silent();
             while !rest.is_empty() {
-                let now = if of_client { shared.may_pass(rest.len()) } else { rest.len() };
+                let now = of_client.map_or(rest.len(), |number| shared.may_pass(number, rest.len()));
                 if now == 0 {
                     if shared.refusing.load(Ordering::Acquire) {
                         break 'open;
@@ -173,7 +189,11 @@ impl Shared {
     }
 
     /// How many of `bytes` of a client may be passed now; they count as passed.
-    fn may_pass(&self, bytes: usize) -> usize {
+    fn may_pass(&self, connection: u64, bytes: usize) -> usize {
+        if connection > self.last_served.load(Ordering::Acquire) {
+            self.holds.store(true, Ordering::Release);
+            return 0;
+        }
         let left = self
             .stalls_after
             .load(Ordering::Acquire)

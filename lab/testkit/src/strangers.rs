@@ -90,14 +90,17 @@ impl Door {
     }
 }
 
-/// The memory of a process in KiB.
+/// The memory of a process in KiB, without the pages of files, such as its program: the system drops and reads these as it likes.
 ///
 /// # Panics
 /// There is no such process.
 pub fn resident_kib(process: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("a process");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
-    line.trim().trim_end_matches(" kB").parse().expect("a number")
+    let kib = |name| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("its memory");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number")
+    };
+    kib("RssAnon:") + kib("RssShmem:")
 }
 
 /// Whether this is a network namespace of a test, in which 2001:db8::/64 and 2001:db8:0:1::/64 are addresses of this machine. If not, runs

@@ -9,7 +9,7 @@ use rbmq_cluster::Keys;
 use rbmq_cluster::etcd::{Change, Client, ClientSettings, Txn};
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::{Etcd, LONG, Outcome, Process, own_addr, until};
+use testkit::{Etcd, LONG, Outcome, Process, awaited, own_addr, until};
 
 use crate::common::{BrokerProcess, rbmq};
 use crate::http;
@@ -35,7 +35,7 @@ impl Broker {
         let (config, keep) = (folder.join(format!("{n}.toml")), folder.join(format!("kept-{n}")));
         let text = format!(
             "[broker]\nkeep_dir = '{}'\nkeep_sync_ms = 10\ndrain_timeout_ms = '1h'\n[[broker.topics]]\npattern = 'k/#'\nkeep = true\n\
-             [http]\nlisten = '{http}'\n[cluster]\nname = 'test'\nid = 'm{n}'\nttl_ms = '2s'\n\
+             [http]\nlisten = '{http}'\n[cluster]\nname = 'test'\nid = 'm{n}'\nttl_ms = '5s'\n\
              group_levels = 2\non_loss = '{on_loss}'\netcd = {:?}\n",
             keep.display(),
             etcd.endpoints(),
@@ -96,13 +96,12 @@ impl World {
         Process::start(rbmq(args)).finish()
     }
 
+    /// The rows that a command prints, which is repeated while etcd has no leader.
     fn json(&self, args: &str) -> Vec<Value> {
-        let outcome = self.command(&format!("{args} --json"));
-        // There may be no etcd at the moment.
-        serde_json::from_slice::<Value>(&outcome.stdout)
-            .ok()
-            .and_then(|json| json.as_array().cloned())
-            .unwrap_or_default()
+        awaited(LONG, "etcd answers", || {
+            let outcome = self.command(&format!("{args} --json"));
+            serde_json::from_slice::<Value>(&outcome.stdout).ok()?.as_array().cloned()
+        })
     }
 
     fn wait_for_members(&self, state: &str, count: usize) {
@@ -192,15 +191,17 @@ fn topics_wait_for_a_killed_broker_and_nobody_waits_for_etcd() {
     let lost = world.owner(0);
     world.brokers[lost].process = None;
     world.wait_for_members("away", 1);
-    let outcome = world.command("status");
-    assert_eq!(outcome.status.code(), Some(1), "{}", outcome.stderr);
-    assert!(outcome.stderr.contains("groups wait for an owner that is away"), "{}", outcome.stderr);
+    until("groups wait for an owner that is away", || {
+        let outcome = world.command("status");
+        assert_eq!(outcome.status.code(), Some(1), "{}", outcome.stderr);
+        outcome.stderr.contains("groups wait for an owner that is away")
+    });
     assert_eq!(world.owners(), before);
     world.brokers[lost].run();
     world.wait_for_members("up", 3);
     world.publish(0, "two");
     assert_eq!(world.read_up_to(0, "two"), ["one", "two"]);
-    world.command("status").good();
+    until("all is well", || world.command("status").status.success());
 
     // One of three is no loss.
     world.etcd.kill(0);

@@ -4,7 +4,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use rbmq::{Login, Publisher, StartFrom, Subscriber};
+use rbmq::{ConfirmLevel, Login, Publisher, StartFrom, Subscriber};
 use rbmq_gateway::mqtt::codec::AckKind;
 use testkit::{Etcd, LONG, own_addr, until};
 
@@ -20,7 +20,7 @@ fn config(folder: &Path, n: usize, etcd: &Etcd, more: &str) -> String {
     let text = format!(
         "[broker]\nkeep_dir = '{}'\nkeep_sync_ms = 10\n[[broker.topics]]\npattern = 'd/#'\nspace = true\nkeep = true\n\
          [[broker.topics]]\npattern = 'k/#'\nkeep = true\ningest = 'merge'\n[[broker.topics]]\npattern = '#'\n\
-         [cluster]\nname = 'test'\nid = 'm{n}'\nttl_ms = '2s'\netcd = {:?}\n{more}",
+         [cluster]\nname = 'test'\nid = 'm{n}'\nttl_ms = '5s'\netcd = {:?}\n{more}",
         folder.join(format!("kept-{n}")).display(),
         etcd.endpoints(),
     );
@@ -121,7 +121,9 @@ fn a_gateway_logs_in_at_other_members_as_its_broker_does() {
     let owner = BrokerProcess::start_at(&addrs[0], &["--config", &config(0)]);
     let login = || Login::default().user("member", PASSWORD);
     let publisher = Publisher::builder().login(login()).connect(&owner.addr).unwrap();
-    publisher.topic("d/1").unwrap().publish(b"first").unwrap();
+    let mut topic = publisher.topic("d/1").unwrap();
+    let first = topic.publish(b"first").unwrap();
+    topic.confirm(first, ConfirmLevel::Stored, Some(LONG)).unwrap();
     let member = config(1);
     let args = ["--config", &member, "--gateway", "resp:127.0.0.1:0"];
     let member = Operated::start_at(&addrs[1], &args, &[]);

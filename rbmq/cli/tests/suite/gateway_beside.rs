@@ -246,12 +246,11 @@ fn a_gateway_that_waits_for_an_answer_of_its_broker_hears_signals() {
 fn a_broker_that_is_lost_while_a_gateway_starts_is_waited_for() {
     let broker = BrokerProcess::start_with(&["--gateway", "resp:127.0.0.1:0"]);
     let proxy = Proxy::to(&broker.addr);
-    // The first connection asks whether the broker is there, with 115 bytes; the second one says hello with 81.
-    proxy.stall_after(150);
+    // The first connection asks whether the broker is there; the hello of the second one does not arrive.
+    proxy.stall_beyond(1);
     let mut waiting =
         Process::start(rbmq(["gateway", "--json", "resp:127.0.0.1:0", "--broker", &proxy.addr]));
     until("the gateway is asking", || proxy.is_stalled());
-    assert!(proxy.connections() > 1, "the broker was there");
     proxy.cut();
     let mut log = std::io::BufRead::lines(waiting.stderr());
     assert!(log.any(|line| line.expect("text").contains("not ready: ")), "the gateway has ended");

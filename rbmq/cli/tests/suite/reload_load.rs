@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use access::{TokenHash, UsersFile, new_token};
 use rbmq::wire::Secret;
@@ -146,24 +146,45 @@ fn pump(mut writer: TopicWriter, stop: &Arc<AtomicBool>) -> JoinHandle<(u64, Opt
     })
 }
 
-/// The state of a subscriber: the last number of each topic, counted for the test, and the refusals.
+/// What a subscriber has heard, and is to hear.
 #[derive(Default)]
 struct Heard {
     messages: AtomicU64,
-    stop: AtomicBool,
+    /// The last number of each topic that goes on to the end, once that is known.
+    wanted: OnceLock<BTreeMap<String, u64>>,
 }
 
-type Result = (BTreeMap<String, u64>, Vec<(Option<String>, String)>);
+/// A refused topic, and the reason.
+type Refusal = (Option<String>, String);
+type Result = (BTreeMap<String, u64>, Vec<Refusal>);
 
-/// Receives until it is told to stop and nothing more comes. Each topic's numbers must follow each other.
-fn listen(mut subscriber: Subscriber, heard: &Arc<Heard>) -> JoinHandle<Result> {
+/// Whether it is the refusal of bob's topic.
+fn is_of_bob((topic, reason): &Refusal) -> bool {
+    topic.as_deref() == Some("bob") || reason.contains("bob")
+}
+
+/// Receives up to the last number of each topic, and up to a refusal, if there is to be one. Each topic's numbers must follow each other.
+fn listen(
+    mut subscriber: Subscriber,
+    heard: &Arc<Heard>,
+    is_refused: impl Fn(&[Refusal]) -> bool + Send + 'static,
+) -> JoinHandle<Result> {
     let heard = heard.clone();
     std::thread::spawn(move || {
         let (mut last, mut refused) = (BTreeMap::<String, u64>::new(), Vec::new());
+        let mut until = None;
         loop {
+            if let Some(wanted) = heard.wanted.get() {
+                if wanted.iter().all(|(topic, number)| last.get(topic) == Some(number))
+                    && is_refused(&refused)
+                {
+                    return (last, refused);
+                }
+                let until = *until.get_or_insert_with(|| Instant::now() + LONG);
+                assert!(Instant::now() < until, "{last:?} of {wanted:?}, {refused:?}");
+            }
             let event = subscriber.next_event(Some(Duration::from_millis(200))).expect("a broker");
             match event {
-                None if heard.stop.load(Ordering::Relaxed) => return (last, refused),
                 None => {}
                 Some(Event::Batch(batch)) => {
                     let topic = batch.topic().to_string();
@@ -235,8 +256,9 @@ fn end(pumps: BTreeMap<&str, JoinHandle<(u64, Option<String>)>>) -> BTreeMap<Str
 fn messages_flow_through_reloads_and_who_lost_a_right_is_told() {
     let world = World::new();
     let heard: [Arc<Heard>; 2] = Default::default();
-    let alice = listen(world.subscriber("alice", &["#"]), &heard[0]);
-    let carol = listen(world.subscriber("carol", &["a/#", "bob"]), &heard[1]);
+    let alice = listen(world.subscriber("alice", &["#"]), &heard[0], |_| true);
+    let is_told = |refused: &[Refusal]| refused.iter().any(is_of_bob);
+    let carol = listen(world.subscriber("carol", &["a/#", "bob"]), &heard[1], is_told);
     let publishers: Vec<(&str, &str, Publisher)> =
         [("alice", "a/0"), ("alice", "a/1"), ("bob", "bob"), ("carol", "carol")]
             .map(|(user, topic)| (user, topic, world.publisher(user)))
@@ -261,12 +283,11 @@ fn messages_flow_through_reloads_and_who_lost_a_right_is_told() {
     were_told(&mut pumps, &["bob", "carol"]);
     stop.store(true, Ordering::Relaxed);
     let sent = end(pumps);
-    heard.iter().for_each(|heard| heard.stop.store(true, Ordering::Relaxed));
+    heard.iter().for_each(|heard| heard.wanted.set(sent.clone()).expect("once"));
     let (by_alice, refused_alice) = alice.join().expect("nothing is lost");
     let (by_carol, refused_carol) = carol.join().expect("nothing is lost of a/#");
     // The topics of users that may not publish any more end for her too.
-    let kept =
-        |(topic, _): &(Option<String>, String)| topic.as_deref().is_some_and(|topic| topic.starts_with("a/"));
+    let kept = |(topic, _): &Refusal| topic.as_deref().is_some_and(|topic| topic.starts_with("a/"));
     assert!(
         !refused_alice.iter().any(kept) && !refused_carol.iter().any(kept),
         "{refused_alice:?} {refused_carol:?}"
@@ -274,10 +295,7 @@ fn messages_flow_through_reloads_and_who_lost_a_right_is_told() {
     for (topic, last) in &sent {
         assert_eq!((by_alice[topic], by_carol[topic]), (*last, *last), "{topic}");
     }
-    let told = |(topic, reason): &(Option<String>, String)| {
-        topic.as_deref() == Some("bob") || reason.contains("bob")
-    };
-    assert!(refused_carol.iter().any(told), "{refused_carol:?}");
+    assert!(refused_carol.iter().any(is_of_bob), "{refused_carol:?}");
     until("bob is no user any more", || !publishers[2].2.is_connected());
     assert!(publishers[0].2.is_connected() && publishers[3].2.is_connected());
     let log = world.broker.end();

@@ -10,7 +10,7 @@ use rbmq::{ConfirmLevel, Publisher, StartFrom, Subscriber, TopicOptions, TopicWr
 use rbmq_gateway::mqtt::codec::{Properties, Will};
 use rocketbufs::config::TransportKind;
 use rocketbufs::{Config, Context};
-use testkit::{LONG, own_addr, patient, until};
+use testkit::{LONG, own_addr, patient, resident_kib, until};
 
 use crate::common::BrokerProcess;
 use crate::mqtt_kills::Client;
@@ -41,9 +41,7 @@ fn ring_bytes(pid: u32) -> u64 {
 }
 
 fn resident_bytes(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
-    line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).expect("a number") * 1024
+    resident_kib(pid) * 1024
 }
 
 fn name(topic: usize) -> String {

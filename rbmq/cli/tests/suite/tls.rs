@@ -14,6 +14,11 @@ fn publish(addr: &str, options: &[String]) -> Result<String, String> {
     run(&args.collect::<Vec<_>>(), b"hello\n")
 }
 
+/// Publishes as soon as there is a subscriber.
+fn publish_to_one(addr: &str, options: &[String]) -> Result<String, String> {
+    publish(addr, &[options, &["--wait-subscribers".into(), "1".into()]].concat())
+}
+
 /// A subscriber that ends after one message.
 fn subscriber(addr: &str, options: &[String]) -> Process {
     let args = ["sub", "news", "--count", "1", "--broker", addr];
@@ -53,9 +58,9 @@ fn a_large_message_passes_with_tls() {
     let broker = Operated::start(&setup.config("client_certificates = 'require'\n"), &[]);
     let options = setup.options(true);
     let mut waiting = subscriber(&broker.addr, &options);
-    broker.wait_log("subscriber ");
-    let args =
-        ["pub", "news", "--broker", &broker.addr].into_iter().chain(options.iter().map(String::as_str));
+    let args = ["pub", "news", "--wait-subscribers", "1", "--broker", &broker.addr]
+        .into_iter()
+        .chain(options.iter().map(String::as_str));
     let line = [vec![b'x'; 5 << 20], vec![b'\n']].concat();
     run(&args.collect::<Vec<_>>(), &line).expect("a publisher with a certificate");
     waiting.stdin();
@@ -69,8 +74,7 @@ fn messages_pass_with_tls_and_whoever_does_it_wrong_learns_what_to_do() {
     let broker = Operated::start(&setup.config("client_certificates = 'require'\n"), &[]);
     let options = setup.options(true);
     let mut waiting = subscriber(&broker.addr, &options);
-    broker.wait_log("subscriber ");
-    publish(&broker.addr, &options).expect("a publisher with a certificate");
+    publish_to_one(&broker.addr, &options).expect("a publisher with a certificate");
     waiting.stdin();
     assert_eq!(waiting.finish().good().text(), "hello\n");
 
@@ -102,7 +106,7 @@ fn a_reload_reads_the_certificates_again_and_no_connection_is_lost() {
     }
     broker.signal("HUP");
     broker.wait_log("certificates: not reloaded, the old ones stay");
-    publish(&broker.addr, &options).expect("the old certificate works");
+    publish_to_one(&broker.addr, &options).expect("the old certificate works");
     run(&["keygen", "server", &tls], b"").expect("another certificate");
     broker.signal("HUP");
     broker.wait_log("certificates: read again");
@@ -176,8 +180,7 @@ fn a_chain_of_brokers_is_encrypted_with_the_same_settings() {
     let second = Operated::start(&setup.config(&upstream), &[]);
     let options = setup.options(true);
     let mut waiting = subscriber(&second.addr, &options);
-    second.wait_log("subscriber ");
-    publish(&first.addr, &options).expect("a publisher");
+    publish_to_one(&first.addr, &options).expect("a publisher");
     waiting.stdin();
     assert_eq!(waiting.finish().good().text(), "hello\n");
     second.end();
