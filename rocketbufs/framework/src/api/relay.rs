@@ -147,6 +147,11 @@ impl Glance {
         self.ring.boundary_at_or_after(self.ring.tail()).map_or(self.end, |at| at.min(self.end))
     }
 
+    /// Whether the publisher has written over all bytes that there were.
+    pub fn is_overtaken(&self) -> bool {
+        self.ring.tail() >= self.end && self.ring.boundary() > self.end
+    }
+
     /// The end of a delivery, or the start of the first, at or behind a position.
     pub fn boundary_at_or_after(&self, at: Position) -> Option<Position> {
         self.ring.boundary_at_or_after(at).filter(|boundary| *boundary <= self.end)

@@ -246,7 +246,7 @@ pub(super) fn of_ring(glance: &Glance, is_merged: bool, wanted: &Wanted) -> Foun
 
 fn try_ring(glance: &Glance, is_merged: bool, wanted: &Wanted) -> Result<Found, Gone> {
     let first = glance.first();
-    if first > glance.end() {
+    if glance.is_overtaken() {
         return Err(Gone);
     }
     let (range, most) = match wanted.begin {
@@ -346,7 +346,7 @@ pub(super) fn of_stream(glance: &Glance) -> Found {
         let end = glance.end();
         let begin = glance.first().max(end.saturating_sub(MAX_SHOWN as u64));
         if begin == end {
-            return Found::default();
+            return Found { is_cut: glance.is_overtaken(), ..Found::default() };
         }
         let place = Place { record: begin..end, attributes: end..end, payload: begin..end };
         if let Ok(row) = row(glance, &place, None, MAX_SHOWN) {
