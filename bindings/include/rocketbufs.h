@@ -1385,7 +1385,7 @@ typedef struct rbmq_attributes {
     size_t key_len;
     // The properties, to be published. `rbmq_attributes_read` leaves it NULL: `rbmq_attributes_properties` has those of a message.
     const struct rbmq_property *properties;
-    // How many there are.
+    // The count of vouchers.
     size_t properties_count;
     // The time of the record, in ms since 1970.
     uint64_t time_ms;
@@ -1466,7 +1466,7 @@ typedef struct rbmq_group_options {
     const struct rb_config *config;
     // Shares the memory and the threads of this context; NULL: a context of the worker's own.
     const struct rb_context *context;
-    // How the client logs in; NULL: not at all. Read during the call.
+    // The login of the client; NULL: none. Read during the call.
     const struct rbmq_login *login;
 } rbmq_group_options;
 
@@ -1476,7 +1476,7 @@ typedef struct rbmq_group_content {
     const void *data;
     // The number of bytes.
     size_t len;
-    // What the message says about its content, for `rbmq_attributes_read`; no bytes if it says nothing.
+    // The attributes of the message, for `rbmq_attributes_read`; no bytes if it has none.
     const void *attributes;
     // The number of bytes.
     size_t attributes_len;
@@ -1494,7 +1494,7 @@ typedef struct rbmq_groups_options {
     const char *name;
     // The framework's configuration; NULL: the default. Read during the call.
     const struct rb_config *config;
-    // How the client logs in; NULL: not at all. Read during the call.
+    // The login of the client; NULL: none. Read during the call.
     const struct rbmq_login *login;
 } rbmq_groups_options;
 
@@ -1534,7 +1534,7 @@ typedef struct rbmq_group_stats {
     uint64_t lag_bytes;
     // Bytes of the log that were not read yet.
     uint64_t unread_bytes;
-    // How long a worker may have a message, in milliseconds.
+    // The time for which a worker may have a message, in milliseconds.
     uint32_t ack_ms;
     // The most failed attempts; 0: no limit.
     uint16_t max_attempts;
@@ -1558,7 +1558,7 @@ typedef struct rbmq_observer_options {
     const struct rb_config *config;
     // How long a call waits for an answer, in nanoseconds; 0: 10 s, below 0: without a limit. A list takes several answers.
     int64_t timeout_ns;
-    // How the client logs in; NULL: not at all. Read during the call.
+    // The login of the client; NULL: none. Read during the call.
     const struct rbmq_login *login;
 } rbmq_observer_options;
 
@@ -1714,7 +1714,7 @@ typedef struct rbmq_publisher_options {
     const struct rb_config *config;
     // Shares the memory and the threads of this context; NULL: a context of the publisher's own.
     const struct rb_context *context;
-    // How the client logs in; NULL: not at all. Read during the call.
+    // The login of the client; NULL: none. Read during the call.
     const struct rbmq_login *login;
 } rbmq_publisher_options;
 
@@ -1790,7 +1790,7 @@ typedef struct rbmq_subscriber_options {
     const struct rb_config *config;
     // Shares the memory and the threads of this context; NULL: a context of the subscriber's own.
     const struct rb_context *context;
-    // How the client logs in; NULL: not at all. Read during the call.
+    // The login of the client; NULL: none. Read during the call.
     const struct rbmq_login *login;
     // The largest message in bytes for which the ring of a topic grows when it comes; 0: 64 MiB.
     uint64_t max_message_bytes;
@@ -1836,7 +1836,7 @@ typedef struct rbmq_message {
     uint64_t end;
     // In a merged topic: the number of the publisher; -1 otherwise.
     int64_t publisher;
-    // What the message says about its content, for `rbmq_attributes_read`; no bytes if it says nothing.
+    // The attributes of the message, for `rbmq_attributes_read`; no bytes if it has none.
     const void *attributes;
     // The number of bytes.
     size_t attributes_len;
@@ -3018,7 +3018,7 @@ rb_status rbmq_group_worker_recv(struct rbmq_group_worker *worker,
 rb_status rbmq_group_worker_flush(struct rbmq_group_worker *worker,
                                   int64_t timeout_ns);
 
-// How long a worker may have a message, in nanoseconds: what the group says, also if `ack_time_ns` of the options is another time. One
+// The time for which a worker may have a message, in nanoseconds: that of the group, also if `ack_time_ns` of the options is another one. One
 // thread uses a worker at a time.
 rb_status rbmq_group_worker_ack_time(const struct rbmq_group_worker *worker,
                                      int64_t *ack_time_ns);
@@ -3035,7 +3035,7 @@ rb_status rbmq_group_worker_close(struct rbmq_group_worker *worker);
 // As `rbmq_group_worker_close`, without an error and within 0.7 s. NULL does nothing.
 rb_status rbmq_group_worker_free(struct rbmq_group_worker *worker);
 
-// What a message has. The pointers in `*content` are valid until the message is acknowledged, given back or freed. One thread uses a message
+// The content of a message. The pointers in `*content` are valid until the message is acknowledged, given back or freed. One thread uses a message
 // at a time.
 rb_status rbmq_group_message_get(const struct rbmq_group_message *message,
                                  struct rbmq_group_content *content);

@@ -1854,7 +1854,7 @@ public:
 #if defined(__cpp_lib_span)
     std::span<const std::byte> span() const noexcept { return {static_cast<const std::byte *>(content_.data), content_.len}; }
 #endif
-    // What the message says about its content, valid until the message ends.
+    // The attributes of the message, valid until it ends.
     ReadAttributes read_attributes() const { return ReadAttributes(content_.attributes, content_.attributes_len); }
     // The position in the log of the topic.
     position_t position() const noexcept { return content_.position; }
@@ -1899,7 +1899,7 @@ public:
     }
     // Waits until everything that was acknowledged is in the broker's journal. An error (RB_ERR_IN_VAIN), once, if acknowledgements do not count.
     status flush(Timeout timeout) { return detail::check(rbmq_group_worker_flush(handle_, timeout.nanos())); }
-    // How long a worker may have a message, as the group says.
+    // The time for which a worker may have a message, as the group says.
     std::chrono::nanoseconds ack_time() const {
         std::int64_t nanos = 0;
         detail::check(rbmq_group_worker_ack_time(handle_, &nanos));

@@ -243,7 +243,7 @@ class GroupWorker:
                 self._in_a_row = 0
                 await asyncio.sleep(0)
             while not self._closed:
-                # What is here already needs no thread. A worker without a connection would connect, which may take long.
+                # Messages that are here already need no thread. A worker without a connection would connect, which may take long.
                 if self._coming is None and self.sync.is_joined and (message := self.sync.recv(0)) is not None:
                     return message
                 self._in_a_row = 0

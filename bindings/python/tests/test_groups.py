@@ -301,7 +301,7 @@ def test_tasks(kept):
         got = []
         async with await aio.GroupWorker.join(kept.addr, "k/a", "g", ack_time=HOUR) as worker:
             assert worker.is_joined and worker.ack_time == HOUR
-            # Nothing is there: the tasks wait, and two of three are cancelled.
+            # The group is empty: the tasks wait, and two of three are cancelled.
             waiting = [asyncio.ensure_future(worker.recv()) for _ in range(3)]
             await asyncio.sleep(0)
             for task in waiting[:2]:

@@ -25,7 +25,7 @@ struct Shared {
     /// Bytes of clients after which no more of them are passed.
     stalls_after: AtomicU64,
     from_clients: AtomicU64,
-    /// Nothing of clients is passed on later connections.
+    /// Bytes of clients are not passed on later connections.
     last_served: AtomicU64,
     /// Bytes of a client on such a connection are held back.
     holds: AtomicBool,

@@ -24,7 +24,7 @@ use locks::Mutex;
 use private_files::GivenFile;
 use tracing::warn;
 
-/// How many numbers a file allows for: it is written once for so many.
+/// The count of numbers that a file allows for: it is written once for so many.
 const RESERVED_TIMELINES: u64 = 4;
 const RESERVED_SEGMENTS: u64 = 16;
 /// A number that is further above the clock is none that a node wrote.
@@ -85,11 +85,11 @@ fn minutes() -> u64 {
 /// The numbers of one run, of segments or of timelines. The clock of each call is that of the numbers.
 struct Numbers {
     file: Option<PathBuf>,
-    /// How many numbers the file allows for.
+    /// The count of numbers that the file allows for.
     allowed: u64,
     /// The smallest number with which a stream may begin.
     least: u64,
-    /// What the file has: the next run begins above it.
+    /// The number in the file: the next run begins above it.
     reserved: u64,
 }
 

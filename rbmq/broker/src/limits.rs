@@ -195,7 +195,7 @@ pub(super) fn merge_ring(
         (Err(refused), _) => return Err(refused),
     };
     let most = most_merged(merged_delivery);
-    // What has grown leaves room for others, also when it is made anew.
+    // A ring that has grown leaves room for others, also when it is made anew.
     let first = if grows { size.min(most) } else { size };
     Ok(MergeRing { first, size, max_size, max_run: size.min(most) })
 }

@@ -15,7 +15,7 @@ use access::Login;
 use locks::Mutex;
 use rbmq_wire::Secret;
 
-/// What a voucher says.
+/// The client that a voucher lets in.
 #[derive(Clone)]
 pub(crate) struct Vouched {
     pub(crate) login: Login,
@@ -44,13 +44,13 @@ impl Vouchers {
         Ok(Voucher { token, all: self.clone() })
     }
 
-    /// How many there are.
+    /// The count of vouchers.
     #[cfg(all(test, feature = "http"))]
     pub(crate) fn len(&self) -> usize {
         self.0.lock().len()
     }
 
-    /// What the voucher with this token says. None: there is none.
+    /// The client of the voucher with this token. None: no such voucher.
     pub(crate) fn of(&self, token: &str) -> Option<Vouched> {
         self.0.lock().get(token).cloned()
     }

@@ -236,7 +236,7 @@ impl Watch {
         self.groups.rows()
     }
 
-    /// Who works for a group, at most 500 of them. None: its thread does not answer within the time-out. None inside: there is no such group.
+    /// The workers of a group, at most 500. None: its thread does not answer within the time-out. None inside: no such group.
     pub(crate) fn group_members(
         &self,
         topic: &str,

@@ -15,7 +15,7 @@ const NAME: &str = "rbmq console";
 /// The most topics that a publisher has open. The one that it has used the longest ago is closed for another one.
 const MAX_TOPICS: usize = 8;
 
-/// How long the broker may take to let a publisher in, in milliseconds.
+/// The time that the broker may take to let a publisher in, in milliseconds.
 const CONNECT_MS: u32 = 3_000;
 
 /// The ring of a topic: it has room for a few of the largest messages.

@@ -80,7 +80,7 @@ pub enum Answered {
     Refused,
 }
 
-/// What a worker has, in messages.
+/// The load of a worker, in messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AtWorker {
     /// Messages that are its own.
@@ -222,7 +222,7 @@ impl Group {
         self.workers.len()
     }
 
-    /// What a worker has, and may have at a time. None: there is no such worker.
+    /// The messages that a worker has, and may have at a time. None: no such worker.
     pub fn worker(&self, worker: u32) -> Option<AtWorker> {
         let of = self.workers.get(&worker)?;
         Some(AtWorker { held: of.held.len(), overdue: of.overdue(), credit: of.credit() })

@@ -40,12 +40,12 @@ impl Worker {
         !self.is_paused && !self.is_leaving && self.held.len() + self.overdue.len() < self.credit
     }
 
-    /// How many messages it may have at a time.
+    /// The count of messages that it may have at a time.
     pub(crate) fn credit(&self) -> usize {
         self.credit
     }
 
-    /// How many messages are not its own any more, and it has not said a word of them.
+    /// The count of messages that are not its own any more, and of which it has not said a word.
     pub(crate) fn overdue(&self) -> usize {
         self.overdue.len()
     }

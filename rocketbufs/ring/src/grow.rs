@@ -88,7 +88,7 @@ impl Ring {
         self.shared().layout.memory_bytes()
     }
 
-    /// How many bytes of a pool the ring takes to grow for deliveries of `max_delivery` bytes; 0 where it has the room. At most so many
+    /// Bytes of a pool that the ring takes to grow for deliveries of `max_delivery` bytes; 0 where it has the room. At most so many
     /// if readers go on meanwhile.
     pub fn bytes_to_grow(&self, max_delivery: u64) -> u64 {
         let Shape { capacity, max_delivery: most, .. } = *self.shared().shape();
@@ -101,7 +101,7 @@ impl Ring {
     }
 }
 
-/// What a ring needs for larger deliveries.
+/// The needs of a ring for larger deliveries.
 struct Needs {
     /// At least so long.
     bytes: u64,

@@ -35,7 +35,7 @@ mod imp {
         /// Sets the value.
         ///
         /// # Errors
-        /// It was set before; the new one comes back.
+        /// The value was set before; the new one comes back.
         pub fn set(&self, value: T) -> Result<(), T> {
             self.value.set(value)?;
             self.is_set.store(true, Ordering::Release);

@@ -51,7 +51,7 @@ pub struct rbmq_group_options {
     pub config: *const rb_config,
     /// Shares the memory and the threads of this context; NULL: a context of the worker's own.
     pub context: *const rb_context,
-    /// How the client logs in; NULL: not at all. Read during the call.
+    /// The login of the client; NULL: none. Read during the call.
     pub login: *const rbmq_login,
 }
 
@@ -66,7 +66,7 @@ pub struct rbmq_group_content {
     pub data: *const c_void,
     /// The number of bytes.
     pub len: usize,
-    /// What the message says about its content, for `rbmq_attributes_read`; no bytes if it says nothing.
+    /// The attributes of the message, for `rbmq_attributes_read`; no bytes if it has none.
     pub attributes: *const c_void,
     /// The number of bytes.
     pub attributes_len: usize,
@@ -154,7 +154,7 @@ pub extern "C" fn rbmq_group_worker_flush(worker: *mut rbmq_group_worker, timeou
     call(|| Ok(exclusive::<GroupWorker>(worker)?.flush(timeout(timeout_ns))?))
 }
 
-/// How long a worker may have a message, in nanoseconds: what the group says, also if `ack_time_ns` of the options is another time. One
+/// The time for which a worker may have a message, in nanoseconds: that of the group, also if `ack_time_ns` of the options is another one. One
 /// thread uses a worker at a time.
 #[unsafe(no_mangle)]
 pub extern "C" fn rbmq_group_worker_ack_time(
@@ -185,7 +185,7 @@ pub extern "C" fn rbmq_group_worker_free(worker: *mut rbmq_group_worker) -> rb_s
     call(|| if worker.is_null() { Ok(()) } else { take::<GroupWorker>(worker).map(drop) })
 }
 
-/// What a message has. The pointers in `*content` are valid until the message is acknowledged, given back or freed. One thread uses a message
+/// The content of a message. The pointers in `*content` are valid until the message is acknowledged, given back or freed. One thread uses a message
 /// at a time.
 #[unsafe(no_mangle)]
 pub extern "C" fn rbmq_group_message_get(

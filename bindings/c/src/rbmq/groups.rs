@@ -38,7 +38,7 @@ pub struct rbmq_groups_options {
     pub name: *const c_char,
     /// The framework's configuration; NULL: the default. Read during the call.
     pub config: *const rb_config,
-    /// How the client logs in; NULL: not at all. Read during the call.
+    /// The login of the client; NULL: none. Read during the call.
     pub login: *const rbmq_login,
 }
 
@@ -83,7 +83,7 @@ pub struct rbmq_group_stats {
     pub lag_bytes: u64,
     /// Bytes of the log that were not read yet.
     pub unread_bytes: u64,
-    /// How long a worker may have a message, in milliseconds.
+    /// The time for which a worker may have a message, in milliseconds.
     pub ack_ms: u32,
     /// The most failed attempts; 0: no limit.
     pub max_attempts: u16,

@@ -58,7 +58,7 @@ pub struct rbmq_observer_options {
     pub config: *const rb_config,
     /// How long a call waits for an answer, in nanoseconds; 0: 10 s, below 0: without a limit. A list takes several answers.
     pub timeout_ns: i64,
-    /// How the client logs in; NULL: not at all. Read during the call.
+    /// The login of the client; NULL: none. Read during the call.
     pub login: *const rbmq_login,
 }
 

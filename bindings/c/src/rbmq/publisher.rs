@@ -31,7 +31,7 @@ pub struct rbmq_publisher_options {
     pub config: *const rb_config,
     /// Shares the memory and the threads of this context; NULL: a context of the publisher's own.
     pub context: *const rb_context,
-    /// How the client logs in; NULL: not at all. Read during the call.
+    /// The login of the client; NULL: none. Read during the call.
     pub login: *const rbmq_login,
 }
 

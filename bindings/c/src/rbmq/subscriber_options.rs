@@ -50,7 +50,7 @@ pub struct rbmq_subscriber_options {
     pub config: *const rb_config,
     /// Shares the memory and the threads of this context; NULL: a context of the subscriber's own.
     pub context: *const rb_context,
-    /// How the client logs in; NULL: not at all. Read during the call.
+    /// The login of the client; NULL: none. Read during the call.
     pub login: *const rbmq_login,
     /// The largest message in bytes for which the ring of a topic grows when it comes; 0: 64 MiB.
     pub max_message_bytes: u64,

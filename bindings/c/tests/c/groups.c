@@ -91,7 +91,7 @@ static void words(void) {
     FAILS(rbmq_group_worker_close(worker), RB_ERR_FREED, "the worker was freed");
 }
 
-// What a closed worker had comes again at the next one: as a failed attempt what it had received, and only that.
+// The messages of a closed worker come again at the next one: as failed attempts those that it had received, and only those.
 static void closed_worker(void) {
     rbmq_group_worker *one, *two;
     rbmq_group_options options = hour();

@@ -102,7 +102,7 @@ impl GroupMessage {
         self.data.clone_ref(py)
     }
 
-    /// What the message says about its content, by name: the keyword arguments of `publish`. Empty without attributes.
+    /// The attributes of the message, by name: the keyword arguments of `publish`. Empty without attributes.
     #[getter]
     fn attributes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         to_dict(py, self.attributes.attributes())
@@ -275,7 +275,7 @@ impl GroupWorker {
         waited.unwrap_or_else(late).map_err(|error| group_error(py, &error))
     }
 
-    /// How long a worker may have a message, in seconds, as the group says.
+    /// The time for which a worker may have a message, in seconds, as the group says.
     #[getter]
     fn ack_time(&self, py: Python<'_>) -> PyResult<f64> {
         self.worker.with(py, |worker| worker.ack_time().as_secs_f64())

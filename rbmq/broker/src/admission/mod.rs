@@ -65,7 +65,7 @@ struct State {
     replays: HashMap<Bid, (u64, Bid)>,
     /// The newest replay of a connection and a buffer; a newer one ends it.
     newest: HashMap<(u64, Bid), Bid>,
-    /// What the rings of replays have grown by. A ring grows a few dozen times at most.
+    /// The growth of the rings of replays. A ring grows a few dozen times at most.
     grown: HashMap<Bid, Vec<Charge>>,
 }
 

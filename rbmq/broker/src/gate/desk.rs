@@ -21,7 +21,7 @@ pub(crate) struct Desk {
     pub(crate) admission: Admission,
     pub(crate) audit: Audit,
     pub(crate) checker: Checker,
-    /// Who is let in at the own listener, besides parts of this process.
+    /// Clients that are let in at the own listener, besides parts of this process.
     pub(crate) vouchers: Vouchers,
 }
 

@@ -156,7 +156,7 @@ impl Groups {
         self.0.rows().collect()
     }
 
-    /// Who works for a group. None: its thread does not answer within the time. None inside: there is no such group.
+    /// The workers of a group. None: its thread does not answer within the time. None inside: no such group.
     pub(in super::super) fn members(&self, key: Key, within: Duration) -> Option<Option<Vec<Member>>> {
         let (reply, answer) = mpsc::sync_channel(1);
         self.command(Command::Members(key, reply));

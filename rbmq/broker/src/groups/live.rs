@@ -581,7 +581,7 @@ impl Live {
         self.workers.iter().take(most).filter_map(member).collect()
     }
 
-    /// How the group is, for people.
+    /// The state of the group, for people.
     pub(super) fn row(&self) -> GroupRow {
         let (stats, reader) = self.stats();
         let Counters { read, read_bytes, .. } = self.group.counters();

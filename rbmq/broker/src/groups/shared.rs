@@ -55,7 +55,7 @@ pub(super) enum Command {
         _message: Message,
     },
     Ask(Box<Question>),
-    /// Who works for a group. Whoever asked may have given up.
+    /// The workers of a group. The asker may have given up.
     Members(Key, SyncSender<Option<Vec<Member>>>),
     Subscribed(Bid),
     Left(Bid),
@@ -144,7 +144,7 @@ impl Shared {
     }
 }
 
-/// How a group was after its last turn.
+/// The state of a group after its last turn.
 #[derive(Clone)]
 pub(crate) struct GroupRow {
     pub(crate) stats: GroupStats,
@@ -157,7 +157,7 @@ pub(crate) struct GroupRow {
 
 impl GroupRow {
     /// The messages that are not done: those that were read, which are counted, and about so many that were not read, as large as those before.
-    /// None: there are some that were not read, and nobody knows how large messages are.
+    /// Unknown (None) if some were not read, and nobody knows how large messages are.
     pub(crate) fn lag_messages(&self) -> Option<u64> {
         let unread = unread_messages(self.stats.unread_bytes(), self.read, self.read_bytes)?;
         Some(self.stats.pending.saturating_add(unread))
@@ -180,7 +180,7 @@ pub(crate) struct Member {
     /// Its connection.
     pub(crate) conn: u64,
     pub(crate) at_worker: AtWorker,
-    /// It gets nothing more, and will go.
+    /// The worker gets nothing more, and will go.
     pub(crate) is_leaving: bool,
 }
 

@@ -67,7 +67,7 @@ const HANDSHAKE: u8 = 22;
 /// The pause after a connection that the system could not accept, usually for lack of descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(200);
 
-/// What a program gives to an endpoint, beside the settings.
+/// The parts that a program gives to an endpoint, beside the settings.
 #[derive(Clone, Default)]
 pub struct EndpointParts {
     /// The lines of its log that the program has dropped because their reader is slow (metric `rbmq_log_lines_dropped_total`).

@@ -117,7 +117,7 @@ pub(crate) struct Replay {
 enum NotGrown {
     /// The subscriber or the transport does not know how.
     Fixed,
-    /// There is no memory now, and why.
+    /// The pool has no memory now, and why.
     NoMemory(String),
 }
 

@@ -38,7 +38,7 @@ pub(super) struct Growth {
     /// The largest delivery; 0: none.
     largest: u64,
     admission: Admission,
-    /// What it has taken. A ring grows a few dozen times at most.
+    /// Charges for its growth. A ring grows a few dozen times at most.
     charges: Vec<Charge>,
 }
 

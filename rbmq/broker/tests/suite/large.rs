@@ -637,7 +637,7 @@ fn a_quota_says_how_large_messages_may_be() {
     topic.flush(Some(LONG)).unwrap();
 }
 
-/// What grows counts for the quotas of its publisher, until the topic is gone.
+/// Growth counts for the quotas of its publisher, until the topic is gone.
 #[test]
 fn quotas_count_what_grows() {
     let broker = broker_with(|config| {

@@ -146,7 +146,7 @@ fn pump(mut writer: TopicWriter, stop: &Arc<AtomicBool>) -> JoinHandle<(u64, Opt
     })
 }
 
-/// What a subscriber has heard, and is to hear.
+/// The messages that a subscriber has heard, and is to hear.
 #[derive(Default)]
 struct Heard {
     messages: AtomicU64,

@@ -382,7 +382,7 @@ impl OutWriter {
         }
     }
 
-    /// How many bytes of memory the ring takes to grow for deliveries of `max_delivery` bytes; 0 where it has the room.
+    /// Bytes of memory that the ring takes to grow for deliveries of `max_delivery` bytes; 0 where it has the room.
     pub fn bytes_to_grow(&self, max_delivery: u64) -> u64 {
         self.writer.as_ref().map_or(0, |writer| writer.ring().bytes_to_grow(max_delivery))
     }

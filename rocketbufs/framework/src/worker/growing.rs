@@ -85,7 +85,7 @@ impl<T: Transport> IncomingSubscription<'_, T> {
     ) -> Result<(), RefusedError> {
         self.check(ring.memory_bytes().saturating_add(ring.bytes_to_grow(max_delivery)))?;
         let grown = grow(self);
-        // What it has is no more than that.
+        // Its memory is no more than that.
         self.check(ring.memory_bytes())?;
         grown.map_err(refused)
     }

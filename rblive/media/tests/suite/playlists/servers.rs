@@ -137,7 +137,7 @@ impl World {
         }
     }
 
-    /// What the servers answer is what has been at the address before.
+    /// The servers' answer is the one that has been at the address before.
     fn check(&mut self) {
         for server in &self.servers {
             let numbers = server.segments().map(|own| own.number).min().unwrap_or(0)..server.next_number();

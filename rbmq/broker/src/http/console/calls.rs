@@ -20,16 +20,16 @@ use super::problem::Problem;
 /// The most calls that wait for a place in a lane.
 const MAX_WAITING: usize = 16;
 
-/// How long a call waits for a place.
+/// The time for which a call waits for a place.
 const WAIT: Duration = Duration::from_secs(1);
 
 /// Places for calls.
 pub(super) struct Lane {
     places: Arc<Semaphore>,
     waiting: Arc<AtomicUsize>,
-    /// How long somebody waits for the answer of a call.
+    /// The time for which somebody waits for the answer of a call.
     within: Duration,
-    /// What does not answer, if it does not.
+    /// The part that does not answer, if it does not.
     what: &'static str,
 }
 
@@ -91,7 +91,7 @@ impl Drop for Waiting {
 /// The most clients whose calls are counted. Those that have not called for some time are forgotten.
 const MAX_CLIENTS: usize = 1_024;
 
-/// How often each client may do something.
+/// The rate at which each client may do something.
 pub(super) struct Pace {
     /// The time for one call, and how many may come at once.
     every: Duration,
@@ -108,7 +108,7 @@ impl Pace {
     /// Allows a client one more call.
     ///
     /// # Errors
-    /// It calls too often, or too many clients call.
+    /// The client calls too often, or too many clients call.
     pub(super) fn allow(&self, client: &str, now: Instant) -> Result<(), Problem> {
         let mut all = self.until.lock();
         if !all.contains_key(client) && all.len() >= MAX_CLIENTS {

@@ -46,7 +46,7 @@ impl Engine {
         Asking { engine: self, end: Instant::now() + within, work: Duration::ZERO }
     }
 
-    /// Who works for a group. None: there is no such group.
+    /// The workers of a group. None: no such group.
     ///
     /// # Errors
     /// The thread of the groups does not answer: it waits for the disk.

@@ -16,7 +16,7 @@ const HALF: Duration = Duration::from_secs(30);
 /// A lag that has grown by less is not told.
 const GROWTH: u64 = 64 << 10;
 
-/// How a group is, the worst first.
+/// States of a group, the worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum State {
@@ -94,7 +94,7 @@ pub(super) fn take(engine: &Engine, before: Option<&Vec<GroupEntry>>) -> Taken<V
     Taken { value, work: begin.elapsed() }
 }
 
-/// What names a group.
+/// The name of a group.
 pub(super) fn key(stats: &GroupStats) -> (&str, &str) {
     (stats.topic.as_str(), stats.group.as_str())
 }

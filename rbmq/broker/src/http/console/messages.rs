@@ -133,7 +133,7 @@ impl Console {
     /// Refuses what changes something, unless the console may.
     ///
     /// # Errors
-    /// It may not, and how it would.
+    /// The user may not, and how it would.
     pub(super) fn check_writes(&self) -> Result<(), Problem> {
         match self.publishers.are_there() {
             true => Ok(()),
@@ -264,7 +264,7 @@ impl Look {
     }
 }
 
-/// Who counts for how often.
+/// The client whose rate counts.
 fn client(identity: &Identity, asked: &Asked<'_>) -> String {
     match identity.user.as_str() {
         "" => asked.addr.ip().to_string(),

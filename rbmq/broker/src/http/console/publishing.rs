@@ -22,10 +22,10 @@ use crate::vouchers::{Vouched, Voucher, Vouchers};
 /// The most publishers. The one that was idle the longest leaves for another one.
 const MAX_PUBLISHERS: usize = 16;
 
-/// How long a publisher stays that publishes nothing. Until then its topics have what they had.
+/// The time for which a publisher stays that publishes nothing. Until then its topics have their messages.
 const IDLE: Duration = Duration::from_secs(600);
 
-/// How long the broker may take for one message.
+/// The time that the broker may take for one message.
 const WITHIN: Duration = Duration::from_secs(4);
 
 /// Opens publishers for the users of a console. The calls come from threads that may wait.
@@ -62,7 +62,7 @@ pub enum NotPublished {
     /// The broker refuses it, and nothing was published. The reason, for people.
     #[error("{0}")]
     Refused(String),
-    /// It cannot be published at the moment, and nothing was. The reason, for people.
+    /// The message cannot be published at the moment, and was not. The reason, for people.
     #[error("{0}")]
     Unavailable(String),
     /// The broker has not said in time that it has the message. Subscribers may get it.
@@ -98,7 +98,7 @@ impl Message {
 
 /// The publishers of a console.
 pub(super) struct Publishers {
-    /// None: the program has none, or the console changes nothing.
+    /// Absent (None) if the program has none, or the console changes nothing.
     program: Option<Arc<dyn Publishing>>,
     vouchers: Vouchers,
     places: Mutex<HashMap<Key, Place>>,
@@ -138,7 +138,7 @@ impl Publishers {
     /// Publishes a message. Its line in the audit log comes before it. May wait for the broker.
     ///
     /// # Errors
-    /// It was not published, or nobody knows.
+    /// The message was not published, or nobody knows.
     pub(super) fn publish(&self, message: &Message, audit: &Audit) -> Result<(), Problem> {
         let program = self.program.as_deref().ok_or_else(nobody_publishes)?;
         let mut taken = self.take((message.login.identity.clone(), message.address.ip()))?;

@@ -35,7 +35,7 @@ const MAX_STEP: u64 = 4 << 20;
 const MAX_KEPT_BYTES: u64 = 8 << 20;
 const MAX_KEPT_DELIVERIES: usize = 4_000;
 
-/// How often a look at a ring begins anew, if the publisher has overwritten what it was about to read.
+/// The count of attempts of a look at a ring whose publisher overwrites bytes that the look was about to read.
 const TRIES: usize = 4;
 
 /// Which messages somebody wants.
@@ -76,7 +76,7 @@ pub(super) struct Row {
     pub(super) length: u64,
     pub(super) text: Option<String>,
     pub(super) hex: Option<String>,
-    /// There are more bytes than these.
+    /// The log has more bytes than these.
     pub(super) is_cut: bool,
     /// Names and values.
     pub(super) attributes: Vec<(String, String)>,
@@ -191,7 +191,7 @@ struct Picked {
     /// Where the look has ended before its end: something is damaged there.
     damaged: Option<u64>,
     is_late: bool,
-    /// There are more than were wanted.
+    /// The log has more than were wanted.
     has_more: bool,
 }
 

@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::time::Instant;
 
-/// How much is copied at a time, to read lengths.
+/// Bytes that are copied at a time, to read lengths.
 const CHUNK: u64 = 4 << 10;
 
 /// After so many records the time is looked at.
@@ -58,13 +58,13 @@ pub(super) struct Place {
     pub(super) payload: Range<u64>,
 }
 
-/// What comes next.
+/// The next part of a log.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Record(Place),
     /// All bytes were seen.
     End,
-    /// Nothing is known of what lies at this position, and behind it.
+    /// The bytes at this position, and behind it, are of unknown meaning.
     Damaged(u64),
     /// The time is over, at this position.
     Late(u64),
@@ -121,7 +121,7 @@ impl<'a, L: LogBytes> Walk<'a, L> {
                         return Ok(Next::Record(place));
                     }
                 }
-                // What one publisher writes wrong costs only its run.
+                // A wrong record of one publisher costs only its run.
                 None if self.is_merged => self.at = self.run,
                 None => return Ok(Next::Damaged(self.at)),
             }

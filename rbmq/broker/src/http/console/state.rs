@@ -35,7 +35,7 @@ pub(in crate::http) struct Console {
     /// Looks at messages: those of rings, and those that may wait for the disk.
     pub(super) memory: Lane,
     pub(super) disk: Lane,
-    /// How often a client looks at messages, and publishes.
+    /// The rates of clients that look at messages, and publish.
     pub(super) pace: Pace,
     pub(super) publish_pace: Pace,
     pub(super) publishing: Lane,

@@ -42,7 +42,7 @@ fn a_group_is_shown_with_its_lag_and_its_workers_and_is_an_alarm_without_any() {
     worker.close().unwrap();
     site.until("/groups?sort=state", |page| page["rows"][0]["state"] == "no_workers");
     site.until("/overview", |_| alarms(&site).contains(&"Groups have no workers".to_owned()));
-    // Who comes again has the rest, and nothing is left then.
+    // The worker that comes again has the rest, and nothing is left then.
     let mut worker = builder().join(&site.broker.addr(), "k/work").unwrap();
     for _ in 0..9 {
         worker.recv(Some(LONG)).unwrap().unwrap().ack();

@@ -210,7 +210,7 @@ fn every_message_has_its_line_in_the_audit_log() {
     assert_eq!(lines(&audit, &["\"event\":\"login\"", "\"role\":\"publisher\"", "\"user\":\"anna\""]), 1);
 }
 
-/// What a user publishes here counts for its quotas, as that of any client.
+/// Messages that a user publishes here count for its quotas, as those of any client.
 #[test]
 fn publishing_has_the_quotas_of_the_user() {
     let folder = tempfile::tempdir().unwrap();

@@ -15,7 +15,7 @@ const PAGES = [
 ];
 // The letters behind g: the first ones, m (members) for the cluster, and r (read) for messages.
 const KEYS = { o: '', t: 'topics', r: 'messages', c: 'clients', g: 'groups', k: 'kept', m: 'cluster', s: 'settings' };
-// What a user may see who may not observe.
+// Pages for users that may not observe.
 const OPEN = ['messages'];
 // Pages without a link of their own: the page and its title, and the link that is marked.
 const HIDDEN_PAGES = { topic: ['Topic', topic, 'topics'], group: ['Group', group, 'groups'] };
