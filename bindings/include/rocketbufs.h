@@ -1385,7 +1385,7 @@ typedef struct rbmq_attributes {
     size_t key_len;
     // The properties, to be published. `rbmq_attributes_read` leaves it NULL: `rbmq_attributes_properties` has those of a message.
     const struct rbmq_property *properties;
-    // The count of vouchers.
+    // How many there are.
     size_t properties_count;
     // The time of the record, in ms since 1970.
     uint64_t time_ms;
@@ -1836,7 +1836,7 @@ typedef struct rbmq_message {
     uint64_t end;
     // In a merged topic: the number of the publisher; -1 otherwise.
     int64_t publisher;
-    // The attributes of the message, for `rbmq_attributes_read`; no bytes if it has none.
+    // What the message says about its content, for `rbmq_attributes_read`; no bytes if it says nothing.
     const void *attributes;
     // The number of bytes.
     size_t attributes_len;

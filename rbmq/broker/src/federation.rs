@@ -31,7 +31,6 @@ use super::former::place_name;
 use super::inbox::Sender;
 use super::limits::{largest_ring_bytes, ring_bytes};
 use super::outgoing::send;
-use super::publishers::first_and_most;
 use super::routes::{Choice, Hop, Known, Offer, Routes, choose};
 use super::session_key::{SessionKey, SourceBuffer};
 use super::sessions::Session;
@@ -489,7 +488,7 @@ impl Federation {
         let requested = rule.ring_bytes.unwrap_or(requested);
         let size_bytes = ring_bytes(requested, topic.max_delivery_bytes, &tables.settings);
         let size_bytes = size_bytes.map_err(|refused| refused.reason)?;
-        let (first, most) = first_and_most(tables, requested, size_bytes);
+        let (first, most) = tables.first_and_most(requested, size_bytes);
         let retain_bytes = tables.retained_bytes(rule, first);
         let source = SourceBuffer { session: key, bid: topic.bid };
         let buffer = Buffer::opening(topic.topic, source, topic.framing, topic.max_delivery_bytes);

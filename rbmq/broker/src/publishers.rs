@@ -3,20 +3,15 @@
 use std::time::Instant;
 
 use rbmq_wire::{Control, Framing, RefuseCode};
-use rocketbufs::config::TransportKind;
 use rocketbufs::{Bid, BlockTimeout, Epoch, InEvent, Policy, Start, SubscribeOptions};
 use tracing::{info, warn};
 
 use super::counters::Refusal;
 use super::effects::{Effect, Effects};
 use super::federation::Federation;
-use super::limits::{
-    Refused, first_ring_bytes, largest_delivery_bytes, largest_ring_bytes, not_accepted, over_quota,
-    ring_bytes,
-};
+use super::limits::{Refused, largest_delivery_bytes, not_accepted, over_quota, ring_bytes};
 use super::login::AcceptedClient;
 use super::path_migration::PathMigration;
-use super::rules::rounded;
 use super::session_key::{SessionKey, SourceBuffer};
 use super::sessions::Session;
 use super::tables::{BROKER_SLOT_HOLD, BROKER_SLOT_NAME, Create, Tables};
@@ -111,27 +106,12 @@ pub(super) fn create_again(
 /// rings.
 fn largest(tables: &Tables, key: SessionKey, bid: Bid) -> Option<Control> {
     let session = tables.sessions.get(key)?;
-    let grows = logs_grow(tables) && session.conn.peer_grows();
+    let grows = tables.logs_grow() && session.conn.peer_grows();
     let quota = tables.admission.most_ring_bytes(session.conn.id());
     let present =
         session.mapping.get(bid).and_then(|bid| tables.info(bid)).map_or(0, |info| info.capacity_bytes);
     let max_delivery_bytes = largest_delivery_bytes(&tables.settings, present, quota);
     grows.then_some(Control::Largest { bid, max_delivery_bytes })
-}
-
-/// Whether rings of this broker grow: nobody maps them.
-pub(super) fn logs_grow(tables: &Tables) -> bool {
-    tables.out.context().config().transport == TransportKind::Tcp
-}
-
-/// The size of a buffer's ring at first and at most, of which so much was requested, and which needs so much. What it needs beyond that, it gets
-/// as if it had grown.
-pub(super) fn first_and_most(tables: &Tables, requested: u64, size_bytes: u64) -> (u64, u64) {
-    if !logs_grow(tables) {
-        return (size_bytes, size_bytes);
-    }
-    let settings = &tables.settings;
-    (first_ring_bytes(requested, settings), largest_ring_bytes(settings).max(rounded(size_bytes)))
 }
 
 /// Subscribes to a new buffer of a publisher.
@@ -150,7 +130,7 @@ pub(super) fn create(
     let rule = tables.settings.topics.of(&topic);
     let requested = rule.ring_bytes.unwrap_or(create.ring_bytes);
     let size_bytes = ring_bytes(requested, max_delivery_bytes, &tables.settings)?;
-    let (first, most) = first_and_most(tables, requested, size_bytes);
+    let (first, most) = tables.first_and_most(requested, size_bytes);
     let retain_bytes = tables.retained_bytes(rule, first);
     let linger = rule.linger();
     let charge = tables.admission.charge_buffer(session.conn.id(), size_bytes).map_err(over_quota)?;

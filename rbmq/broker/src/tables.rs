@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use access::{Audit, AuditEvent, Identity};
 use rbmq_wire::{Framing, TopicName};
+use rocketbufs::config::TransportKind;
 use rocketbufs::inspect::BufferInfo;
 use rocketbufs::{Bid, ROut, SubscribeOptions};
 use tracing::warn;
@@ -14,8 +15,10 @@ use super::cluster::{Cluster, Owner};
 use super::config::BrokerSettings;
 use super::counters::{Counters, Refusal};
 use super::inbox::Sender;
-use super::limits::{Refused, check_buffers, no_buffer, retained_bytes, too_many_topics};
-use super::rules::Rule;
+use super::limits::{
+    Refused, check_buffers, first_ring_bytes, largest_ring_bytes, no_buffer, retained_bytes, too_many_topics,
+};
+use super::rules::{Rule, rounded};
 use super::session_key::{FormerPlace, SessionKey};
 use super::sessions::{Session, Sessions};
 use super::topics::{Buffer, TooManyTopics, Topics};
@@ -80,6 +83,21 @@ impl Tables {
         let bid = added.map_err(|TooManyTopics { open }| too_many_topics(open, &self.settings))?;
         self.admission.added(bid, &topic);
         Ok(bid)
+    }
+
+    /// Whether rings of this broker grow: nobody maps them.
+    pub(super) fn logs_grow(&self) -> bool {
+        self.out.context().config().transport == TransportKind::Tcp
+    }
+
+    /// The size of a buffer's ring at first and at most, of which so much was requested, and which needs so much. What it needs beyond that, it gets
+    /// as if it had grown.
+    pub(super) fn first_and_most(&self, requested: u64, size_bytes: u64) -> (u64, u64) {
+        if !self.logs_grow() {
+            return (size_bytes, size_bytes);
+        }
+        let most = largest_ring_bytes(&self.settings).max(rounded(size_bytes));
+        (first_ring_bytes(requested, &self.settings), most)
     }
 
     /// Which member of the cluster has a topic. What is not kept is here.

@@ -12,7 +12,6 @@ use super::super::counters::Refusal;
 use super::super::effects::{Effect, Effects};
 use super::super::kept::{Archived, Keeper};
 use super::super::limits::{Refused, largest_merged_delivery_bytes, not_accepted};
-use super::super::publishers::logs_grow;
 use super::super::session_key::SessionKey;
 use super::super::tables::{Create, Tables};
 use super::index::{Arrivals, MergeIndex};
@@ -393,7 +392,7 @@ impl MergedTopics {
 /// Whether the ring of a merged topic grows, and those of its publishers. That of a space is mapped by the gateways, and an archive has its own limits.
 pub(super) fn log_grows(tables: &Tables, topic: &TopicName) -> bool {
     let has_archive = tables.settings.topics.of(topic).archive().is_some();
-    logs_grow(tables) && !Space::is_reserved(topic) && !has_archive
+    tables.logs_grow() && !Space::is_reserved(topic) && !has_archive
 }
 
 fn merged_bids(tables: &Tables, key: SessionKey) -> Vec<Bid> {

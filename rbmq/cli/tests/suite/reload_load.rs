@@ -155,12 +155,16 @@ struct Heard {
 }
 
 /// A refused topic, and the reason.
-type Refusal = (Option<String>, String);
+#[derive(Debug)]
+struct Refusal {
+    topic: Option<String>,
+    reason: String,
+}
 type Result = (BTreeMap<String, u64>, Vec<Refusal>);
 
 /// Whether it is the refusal of bob's topic.
-fn is_of_bob((topic, reason): &Refusal) -> bool {
-    topic.as_deref() == Some("bob") || reason.contains("bob")
+fn is_of_bob(refusal: &Refusal) -> bool {
+    refusal.topic.as_deref() == Some("bob") || refusal.reason.contains("bob")
 }
 
 /// Receives up to the last number of each topic, and up to a refusal, if there is to be one. Each topic's numbers must follow each other.
@@ -197,7 +201,7 @@ fn listen(
                     }
                 }
                 Some(Event::Notice(Notice::Refused { topic, reason })) => {
-                    refused.push((topic.map(|topic| topic.to_string()), reason));
+                    refused.push(Refusal { topic: topic.map(|topic| topic.to_string()), reason });
                 }
                 Some(Event::Notice(Notice::Lost { topic, .. })) => panic!("{topic}: a loss"),
                 Some(Event::Notice(Notice::Disconnected(why))) => panic!("cut off: {why}"),
@@ -287,7 +291,7 @@ fn messages_flow_through_reloads_and_who_lost_a_right_is_told() {
     let (by_alice, refused_alice) = alice.join().expect("nothing is lost");
     let (by_carol, refused_carol) = carol.join().expect("nothing is lost of a/#");
     // The topics of users that may not publish any more end for her too.
-    let kept = |(topic, _): &Refusal| topic.as_deref().is_some_and(|topic| topic.starts_with("a/"));
+    let kept = |refusal: &Refusal| refusal.topic.as_deref().is_some_and(|topic| topic.starts_with("a/"));
     assert!(
         !refused_alice.iter().any(kept) && !refused_carol.iter().any(kept),
         "{refused_alice:?} {refused_carol:?}"
