@@ -141,17 +141,11 @@ fn an_overtaken_recorder_has_gaps_and_no_mixed_bytes() {
             "the recorder is overtaken: {:?}",
             lab.recorder.counters()
         );
-        for number in count..count + 2000 {
-            written.describe();
-            written.part(1, number, 0, 30_000);
-            written.part(1, number, 1, 30_000);
-        }
+        (count..count + 2000).for_each(|number| written.segment(number, 60_000));
         count += 2000;
         lab.until("everything was looked at", |counters| counters.waiting.load(Relaxed) == 0);
     }
-    written.describe();
-    written.part(1, count, 0, 500);
-    written.part(1, count, 1, 500);
+    written.segment(count, 1000);
     let last = |text: &str| text.lines().rev().nth(1).map(|file| file.to_owned());
     loop {
         let about = lab.store().list(None, 1).remove(0);

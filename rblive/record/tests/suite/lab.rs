@@ -135,14 +135,19 @@ impl<'a> Written<'a> {
     pub fn segments(&self, numbers: std::ops::Range<u64>, bytes: usize) {
         for number in numbers {
             let before = kept(self.lab.recorder.counters());
-            self.describe();
-            for rendition in self.present() {
-                self.part(rendition, number, 0, bytes / 2);
-                self.part(rendition, number, 1, bytes - bytes / 2);
-            }
+            self.segment(number, bytes);
             self.lab.until("the segment is kept", |counters| {
                 kept(counters) >= before + self.present().count() as u64
             });
+        }
+    }
+
+    /// Writes a segment of each rendition, in two parts, and does not wait for the recorder.
+    pub fn segment(&self, number: u64, bytes: usize) {
+        self.describe();
+        for rendition in self.present() {
+            self.part(rendition, number, 0, bytes / 2);
+            self.part(rendition, number, 1, bytes - bytes / 2);
         }
     }
 
