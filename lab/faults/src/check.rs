@@ -30,30 +30,35 @@ pub struct Evidence {
     pub damage: Vec<PathBuf>,
     /// Whether a topic may have several logs.
     pub has_new_logs: bool,
+    /// Whether logs go on in the archive: what is not there when its owner is gone may be missing, and that is told.
+    pub has_archive: bool,
 }
 
-/// The bytes of a log, as far as subscribers read them. A round has few.
+/// Positions of one piece of an image.
+const PIECE: u64 = 4_096;
+
+/// The bytes of a log, as far as subscribers read them, in pieces. A round has few of them, and an archive's log large holes between.
 #[derive(Debug, Default)]
-struct Image(Vec<Option<u8>>);
+struct Image(HashMap<u64, Vec<Option<u8>>>);
 
 impl Image {
     fn add(&mut self, from: Position, bytes: &[u8]) {
-        let (from, to) = (from as usize, from as usize + bytes.len());
-        if self.0.len() < to {
-            self.0.resize(to, None);
+        for (at, byte) in (from..).zip(bytes) {
+            let piece = self.0.entry(at / PIECE).or_insert_with(|| vec![None; PIECE as usize]);
+            piece[(at % PIECE) as usize].get_or_insert(*byte);
         }
-        for (place, byte) in self.0[from..].iter_mut().zip(bytes) {
-            place.get_or_insert(*byte);
-        }
+    }
+
+    fn get(&self, at: Position) -> Option<u8> {
+        self.0.get(&(at / PIECE)).and_then(|piece| piece[(at % PIECE) as usize])
     }
 
     /// Whether the log has other bytes there, or none, which nobody is told of.
     fn differs(&self, from: Position, bytes: &[u8], told: &[Range<Position>]) -> Option<&'static str> {
-        let there = self.0.get(from as usize..).unwrap_or_default();
-        let is_told = |n: usize| told.iter().any(|range| range.contains(&(from + n as u64)));
-        let is_none = |n: usize| there.get(n).copied().flatten().is_none();
-        let is_short = (0..bytes.len()).any(|n| is_none(n) && !is_told(n));
-        let is_other = there.iter().zip(bytes).any(|(there, byte)| there.is_some_and(|there| there != *byte));
+        let is_told = |at: Position| told.iter().any(|range| range.contains(&at));
+        let there = || (from..).zip(bytes).map(|(at, byte)| (at, self.get(at), *byte));
+        let is_short = there().any(|(at, there, _)| there.is_none() && !is_told(at));
+        let is_other = there().any(|(_, there, byte)| there.is_some_and(|there| there != byte));
         if is_other { Some("was read with other bytes") } else { is_short.then_some("was read and is gone") }
     }
 }
@@ -103,9 +108,15 @@ impl Evidence {
                 true => one.confirmed.iter().map(|confirmed| confirmed.end).max().unwrap_or(0),
                 false => 0,
             };
-            let may_lack = one.is_dead || self.had_death && !one.lost.is_empty();
-            let all = if may_lack { confirmed } else { one.times.len() };
-            let forgets = self.had_cut && one.level != ConfirmLevel::Synced;
+            // An owner takes with it what its archive has not: publishers are told of it, or send it again.
+            let is_left = self.has_archive && one.level != ConfirmLevel::Archived;
+            let may_lack = one.is_dead || (self.had_death || self.has_archive) && !one.lost.is_empty();
+            let all = match () {
+                () if is_left => 0,
+                () if may_lack => confirmed,
+                () => one.times.len(),
+            };
+            let forgets = self.had_cut && one.level != ConfirmLevel::Synced && !self.has_archive;
             if told.contains(one.topic.as_str()) && (forgets || !self.damage.is_empty()) {
                 continue;
             }
@@ -166,7 +177,7 @@ impl Evidence {
             }
         }
         let mut told: HashMap<Epoch, Vec<Range<Position>>> = HashMap::new();
-        if self.had_cut || !self.damage.is_empty() {
+        if self.had_cut || self.has_archive || !self.damage.is_empty() {
             let losses =
                 self.last.iter().flat_map(|notes| &notes.heard).filter(|heard| heard.bytes.is_none());
             losses.for_each(|heard| told.entry(heard.epoch).or_default().push(heard.from..heard.to));

@@ -62,6 +62,7 @@ pub fn run_steps(plan: Plan, steps: Vec<Step>) -> Report {
     let means = Means {
         disks: all().any(|fault| fault.means().disks),
         clocks: all().any(|fault| fault.means().clocks),
+        store: all().any(|fault| fault.means().store),
     };
     let mut cluster = Cluster::start(plan.clone(), means);
     let sampler = Sampler::start();
@@ -77,6 +78,7 @@ pub fn run_steps(plan: Plan, steps: Vec<Step>) -> Report {
         had_cut: all().any(|fault| fault.is_cut()),
         damage: cluster.damaged().into(),
         has_new_logs: plan.on_loss == OnLoss::NewLog,
+        has_archive: plan.on_loss == OnLoss::Archive,
         published: publishers.finish(),
         ..Evidence::default()
     };

@@ -129,3 +129,34 @@ fn what_a_disk_forgets_is_told_and_is_nothing_that_was_synced() {
     assert!(of(Synced, twice).contains("has 9 after 9"));
     assert_eq!(of(Synced, journal), "");
 }
+
+#[test]
+fn what_an_archive_has_not_is_told_and_is_nothing_that_was_archived() {
+    use ConfirmLevel::{Archived, Synced};
+    // The next owner goes on far behind.
+    let far = 1 << 44;
+    let taken = |evidence: &mut Evidence, next: Option<Heard>| {
+        let gap = Heard { to: far, bytes: None, ..heard(8, 0..0) };
+        let log = [heard(0, 0..8), gap].into_iter().chain(next).collect();
+        evidence.last = vec![notes(log); 3];
+        evidence.has_archive = true;
+    };
+    assert!(of(Archived, |evidence| taken(evidence, None)).contains("misses 2 messages from 8 to 9"));
+    assert_eq!(of(Synced, |evidence| taken(evidence, None)), "");
+    for level in [Archived, Synced] {
+        assert_eq!(of(level, |evidence| taken(evidence, Some(heard(far, 8..10)))), "", "sent again");
+        let twice = of(level, |evidence| taken(evidence, Some(heard(far, 7..10))));
+        assert!(twice.contains("publisher 0 has 7 after 7"), "{twice}");
+    }
+    let other = |evidence: &mut Evidence| {
+        taken(evidence, Some(heard(far, 8..10)));
+        evidence.live[0].heard.push(Heard { bytes: None, to: far, ..heard(10, 0..0) });
+        evidence.live[0].heard.push(Heard { bytes: Some(vec![99; 2]), ..heard(far, 8..10) });
+    };
+    assert!(of(Archived, other).contains("was read with other bytes"));
+    let untold = |evidence: &mut Evidence| {
+        taken(evidence, None);
+        evidence.last.iter_mut().for_each(|one| one.heard.truncate(1));
+    };
+    assert!(of(Synced, untold).contains("was read and is gone"));
+}
