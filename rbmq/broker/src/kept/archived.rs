@@ -571,8 +571,11 @@ impl Archived {
             let first = self.disk.first();
             return Err(refused(format!("it ends at {}, before what the disk has, {first}", kept.end)));
         }
-        // Of an archive that has nothing, and of bytes that could not be compared, nothing proves that they were ever there.
-        let is_own = copied.start().is_some_and(|own| !kept.is_empty() && (kept.end <= own || from <= own));
+        // Of an archive that has nothing, and of bytes that could not be compared, nothing proves that they were ever there. The object with which this
+        // broker has gone on proves it too: its note says what is missing.
+        let is_begun = self.begun.as_ref().is_some_and(|begun| begun.archived() == kept.end);
+        let proves = !kept.is_empty() || is_begun && !log.note().is_empty();
+        let is_own = copied.start().is_some_and(|own| proves && (kept.end <= own || from <= own));
         let missing_below = if is_own { compared.unseen_below } else { kept.end };
         copied.note(kept.end..=kept.end, missing_below).map_err(not_noted)?;
         if kept.is_empty() && own > kept.end {
