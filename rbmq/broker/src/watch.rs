@@ -18,7 +18,7 @@ use super::feed::FeedValues;
 use super::feeds::Feeds;
 use super::foreign_connections::ForeignConnections;
 use super::gate::{AllGatewayCounters, Desk, GatewayCounters};
-use super::groups::{GroupLimits, Groups, Parts};
+use super::groups::{GroupLimits, GroupRow, Groups, Member, Parts};
 use super::inbox::{Event, Sender};
 use super::kept::{ArchiveLoad, Archives, KeptLoad, KeptLogs, Replays, Scribe};
 use super::merge::{MergeIndex, TableLoad};
@@ -219,6 +219,21 @@ impl Watch {
     /// The groups that share topics.
     pub fn groups(&self) -> Vec<GroupStats> {
         self.groups.stats()
+    }
+
+    /// The groups that share topics, with what is known of their messages, by topic and name.
+    pub(crate) fn group_rows(&self) -> Vec<GroupRow> {
+        self.groups.rows()
+    }
+
+    /// Who works for a group, at most 500 of them. None: its thread does not answer within the time-out. None inside: there is no such group.
+    pub(crate) fn group_members(
+        &self,
+        topic: &str,
+        group: &str,
+        timeout: Duration,
+    ) -> Option<Option<Vec<Member>>> {
+        self.groups.members((topic.to_owned(), group.to_owned()), timeout)
     }
 
     /// The counters and tables of the broker's thread.

@@ -80,6 +80,17 @@ pub enum Answered {
     Refused,
 }
 
+/// What a worker has, in messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AtWorker {
+    /// Messages that are its own.
+    pub held: usize,
+    /// Messages whose time is over, of which it has not said a word.
+    pub overdue: usize,
+    /// The most of both.
+    pub credit: usize,
+}
+
 /// What has happened since the machine was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
@@ -95,6 +106,10 @@ pub struct Counters {
     pub lost: u64,
     /// Bytes that the log had no more before they were read.
     pub lost_bytes: u64,
+    /// Messages that were read, and the bytes of the log that they took: so much a message has on average.
+    pub read: u64,
+    /// See `read`.
+    pub read_bytes: u64,
 }
 
 /// A group. See the crate's drawing.
@@ -207,6 +222,12 @@ impl Group {
         self.workers.len()
     }
 
+    /// What a worker has, and may have at a time. None: there is no such worker.
+    pub fn worker(&self, worker: u32) -> Option<AtWorker> {
+        let of = self.workers.get(&worker)?;
+        Some(AtWorker { held: of.held.len(), overdue: of.overdue(), credit: of.credit() })
+    }
+
     /// What has happened.
     pub fn counters(&self) -> Counters {
         self.counters
@@ -295,6 +316,7 @@ impl Group {
         if position < self.next {
             return;
         }
+        self.counters.read += 1;
         let attempts = self.failed_ahead.remove(&position).unwrap_or(0);
         if !self.done_ahead.remove(&position) {
             self.add(position, len, key, attempts);
@@ -304,6 +326,11 @@ impl Group {
 
     /// Everything below a position was read.
     pub fn passed(&mut self, to: u64) {
+        self.counters.read_bytes += to.saturating_sub(self.next);
+        self.advance(to);
+    }
+
+    fn advance(&mut self, to: u64) {
         self.next = self.next.max(to);
         if !self.done_ahead.is_empty() {
             self.done_ahead = self.done_ahead.split_off(&self.next);
@@ -316,7 +343,7 @@ impl Group {
     /// The log has nothing more below a position: it was removed, or damaged, before it was read.
     pub fn skipped(&mut self, to: u64) {
         self.counters.lost_bytes += to.saturating_sub(self.next);
-        self.passed(to);
+        self.advance(to);
     }
 
     fn add(&mut self, position: u64, len: u32, key: u32, attempts: u16) {

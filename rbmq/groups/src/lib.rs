@@ -19,7 +19,7 @@ mod pending;
 mod state;
 mod worker;
 
-pub use group::{Answered, Counters, Dead, Group, Handout, Limits, TIGHT_PENDING};
+pub use group::{Answered, AtWorker, Counters, Dead, Group, Handout, Limits, TIGHT_PENDING};
 pub use journal::{Journal, JournalError, Recovered};
 pub use pending::ENTRY_BYTES;
 pub use state::{Changes, MAX_PENDING, Saved, SavedEntry, Settings};

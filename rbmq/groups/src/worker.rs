@@ -40,6 +40,16 @@ impl Worker {
         !self.is_paused && !self.is_leaving && self.held.len() + self.overdue.len() < self.credit
     }
 
+    /// How many messages it may have at a time.
+    pub(crate) fn credit(&self) -> usize {
+        self.credit
+    }
+
+    /// How many messages are not its own any more, and it has not said a word of them.
+    pub(crate) fn overdue(&self) -> usize {
+        self.overdue.len()
+    }
+
     /// It has said a word of what it had once. False: it had it not, or has it still.
     pub(crate) fn settle(&mut self, attempt: Attempt) -> bool {
         self.overdue.remove(&attempt)

@@ -1,7 +1,8 @@
 //! The way to the groups.
 
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Weak, mpsc};
+use std::time::Duration;
 
 use locks::{Condvar, Mutex};
 use rbmq_wire::{GroupAction, GroupMessage, GroupStats};
@@ -10,7 +11,7 @@ use tracing::error;
 
 use super::super::inbox::Message;
 use super::service;
-use super::shared::{Command, Joining, Parts, Question, Shared, answer};
+use super::shared::{Command, GroupRow, Joining, Key, Member, Parts, Question, Shared, answer};
 
 /// Why there is no thread.
 const NO_GROUPS: &str =
@@ -147,7 +148,19 @@ impl Groups {
 
     /// All groups.
     pub(in super::super) fn stats(&self) -> Vec<GroupStats> {
+        self.0.rows().map(|row| row.stats).collect()
+    }
+
+    /// All groups, with what is known of their messages, by topic and name.
+    pub(in super::super) fn rows(&self) -> Vec<GroupRow> {
         self.0.rows().collect()
+    }
+
+    /// Who works for a group. None: its thread does not answer within the time. None inside: there is no such group.
+    pub(in super::super) fn members(&self, key: Key, within: Duration) -> Option<Option<Vec<Member>>> {
+        let (reply, answer) = mpsc::sync_channel(1);
+        self.command(Command::Members(key, reply));
+        answer.recv_timeout(within).ok()
     }
 
     /// The way for callbacks of the [`ROut`], which would otherwise keep itself alive.
@@ -179,9 +192,6 @@ impl WeakGroups {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
-    use std::time::Duration;
-
     use rocketbufs::{Config, Context};
 
     use super::*;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use rbmq_groups::{
-    Answered, Attempt, Changes, Group, Handout, Journal, JournalError, Limits, Recovered, Settings,
+    Answered, Attempt, Changes, Counters, Group, Handout, Journal, JournalError, Limits, Recovered, Settings,
 };
 use rbmq_wire::connect::random;
 use rbmq_wire::{GROUP_HEADER_BYTES, GroupMessage, GroupName, GroupStats, Mark, MarkKind, TopicName};
@@ -17,7 +17,7 @@ use super::super::kept::Ear;
 use super::super::outgoing::send_bytes;
 use super::burial::{Burial, Letter, Sent};
 use super::reading::{self, Messages, Next};
-use super::shared::Around;
+use super::shared::{Around, GroupRow, Member};
 
 /// A turn hands out at most so many bytes, so that groups take turns.
 const TURN_BYTES: usize = 1 << 20;
@@ -570,6 +570,22 @@ impl Live {
                 self.name, self.topic
             );
         }
+    }
+
+    /// The workers, at most so many, and what they have.
+    pub(super) fn members(&self, most: usize) -> Vec<Member> {
+        let member = |(bid, worker): (&Bid, &Worker)| {
+            let at_worker = self.group.worker(*bid)?;
+            Some(Member { conn: worker.conn.id(), at_worker, is_leaving: worker.is_leaving })
+        };
+        self.workers.iter().take(most).filter_map(member).collect()
+    }
+
+    /// How the group is, for people.
+    pub(super) fn row(&self) -> GroupRow {
+        let (stats, reader) = self.stats();
+        let Counters { read, read_bytes, .. } = self.group.counters();
+        GroupRow { stats, reader, read, read_bytes }
     }
 
     /// How the group is, for people, and a reader of its log, whose end goes on.

@@ -20,7 +20,8 @@ use super::super::descriptors::have_room_for_group;
 use super::super::kept::{Ear, folder as topic_folder};
 use super::live::{Comes, Live, New, Turn};
 use super::shared::{
-    Around, Command, Inbox, Joining, Key, Parts, Place, Places, Question, Shared, Wake, answer, no_group,
+    Around, Command, Inbox, Joining, Key, MAX_MEMBERS, Parts, Place, Places, Question, Shared, Wake, answer,
+    no_group,
 };
 
 /// The folder of a topic's groups, in that of the topic.
@@ -140,6 +141,11 @@ impl Service<'_> {
                 self.with_worker(bid, |live, bid| live.mark(bid, generation, &marks, now));
             }
             Command::Ask(question) => self.question(&question),
+            Command::Members(key, reply) => {
+                let members = self.groups.get(&key).map(|live| live.members(MAX_MEMBERS));
+                // Whoever asked may have given up.
+                let _ = reply.send(members);
+            }
             Command::Subscribed(bid) => self.with_worker(bid, Live::has_room),
             Command::Leave { conn, .. } => {
                 if let Some(bid) = self.places.by_conn.get(&conn).copied() {
@@ -198,7 +204,7 @@ impl Service<'_> {
             used = used - before + live.cost();
             gone.append(&mut live.take_ended());
             if self.busy.remove(key) || is_due {
-                self.shared.rows.lock().insert(key.clone(), live.stats());
+                self.shared.rows.lock().insert(key.clone(), live.row());
             }
             match turn {
                 Turn::More => _ = self.busy.insert(key.clone()),

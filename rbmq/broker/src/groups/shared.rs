@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
 
 use access::Charge;
 use locks::{Condvar, Mutex};
-use rbmq_groups::Limits;
+use rbmq_groups::{AtWorker, Limits};
 use rbmq_wire::{GroupAction, GroupJoin, GroupMessage, GroupName, GroupStats, TopicName};
 use rocketbufs::{Bid, Conn, OutBuffer, ROut};
 
@@ -54,6 +55,8 @@ pub(super) enum Command {
         _message: Message,
     },
     Ask(Box<Question>),
+    /// Who works for a group. Whoever asked may have given up.
+    Members(Key, SyncSender<Option<Vec<Member>>>),
     Subscribed(Bid),
     Left(Bid),
     Down(u64),
@@ -113,7 +116,7 @@ pub(super) struct Shared {
     pub(super) inbox: Mutex<Inbox>,
     pub(super) changed: Condvar,
     /// How the groups were after their last turn, by topic and name.
-    pub(super) rows: Mutex<BTreeMap<(String, String), (GroupStats, seglog::Reader)>>,
+    pub(super) rows: Mutex<BTreeMap<Key, GroupRow>>,
     pub(super) thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -132,11 +135,57 @@ impl Shared {
         self.known.load(Ordering::Relaxed) > 0
     }
 
-    pub(super) fn rows(&self) -> impl Iterator<Item = GroupStats> {
+    pub(super) fn rows(&self) -> impl Iterator<Item = GroupRow> {
         let rows: Vec<_> = self.rows.lock().values().cloned().collect();
-        rows.into_iter().map(|(row, reader)| GroupStats { end: reader.end(), ..row })
+        rows.into_iter().map(|mut row| {
+            row.stats.end = row.reader.end();
+            row
+        })
     }
 }
+
+/// How a group was after its last turn.
+#[derive(Clone)]
+pub(crate) struct GroupRow {
+    pub(crate) stats: GroupStats,
+    /// The end of its log goes on.
+    pub(super) reader: seglog::Reader,
+    /// Messages that it has read since the broker started, and the bytes of the log that they took.
+    pub(super) read: u64,
+    pub(super) read_bytes: u64,
+}
+
+impl GroupRow {
+    /// The messages that are not done: those that were read, which are counted, and about so many that were not read, as large as those before.
+    /// None: there are some that were not read, and nobody knows how large messages are.
+    pub(crate) fn lag_messages(&self) -> Option<u64> {
+        let unread = unread_messages(self.stats.unread_bytes(), self.read, self.read_bytes)?;
+        Some(self.stats.pending.saturating_add(unread))
+    }
+}
+
+/// About how many messages are in so many bytes, if `read` of them took `read_bytes`.
+fn unread_messages(unread: u64, read: u64, read_bytes: u64) -> Option<u64> {
+    if unread == 0 {
+        return Some(0);
+    }
+    let messages = u128::from(unread) * u128::from(read);
+    let messages = (read > 0).then(|| messages.checked_div(read_bytes.into())).flatten()?;
+    Some(u64::try_from(messages).unwrap_or(u64::MAX))
+}
+
+/// A worker of a group.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Member {
+    /// Its connection.
+    pub(crate) conn: u64,
+    pub(crate) at_worker: AtWorker,
+    /// It gets nothing more, and will go.
+    pub(crate) is_leaving: bool,
+}
+
+/// The most workers of a look at a group.
+pub(super) const MAX_MEMBERS: usize = 500;
 
 /// Answers a worker or a question.
 pub(super) fn answer(conn: &Conn, message: &GroupMessage) {
@@ -194,4 +243,18 @@ pub(super) struct Around<'a> {
     pub(super) logs: &'a KeptLogs,
     pub(super) wake: &'a Wake,
     pub(super) now: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_that_were_not_read_are_as_large_as_those_before() {
+        let of = |unread, read, read_bytes| unread_messages(unread, read, read_bytes);
+        assert_eq!(of(0, 0, 0), Some(0), "everything was read");
+        assert_eq!(of(1_000, 10, 500), Some(20));
+        assert_eq!((of(1_000, 0, 0), of(1_000, 0, 700)), (None, None), "nobody knows");
+        assert_eq!(of(u64::MAX, u64::MAX, 1), Some(u64::MAX), "hostile numbers are numbers");
+    }
 }

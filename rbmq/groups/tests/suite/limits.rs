@@ -209,6 +209,19 @@ fn what_the_log_has_no_more_is_counted() {
     group.skipped(1000);
     let counters = group.counters();
     assert_eq!((counters.lost, counters.lost_bytes, group.next(), group.pending()), (1, 970, 1000, 2));
+    assert_eq!((counters.read, counters.read_bytes), (3, 30), "what was skipped was not read");
+}
+
+#[test]
+fn a_worker_has_what_it_was_given_and_what_it_had_too_long() {
+    let mut group = group(Settings { ack_ms: 5, ..Settings::default() }, 3);
+    assert!(group.join(1, 2));
+    while group.take(0).is_some() {}
+    let of = |group: &Group| group.worker(1).map(|of| (of.held, of.overdue, of.credit));
+    assert_eq!(of(&group), Some((2, 0, 2)));
+    group.expire(5);
+    assert_eq!(of(&group), Some((0, 2, 2)));
+    assert!(group.worker(2).is_none());
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::group_sample::{GroupEntry, State as GroupState};
 use super::sample::{KeptRow, Sample, TopicRow};
 use crate::Watch;
 use crate::cluster::ClusterStatus;
@@ -53,9 +54,19 @@ impl Facts {
     }
 }
 
-/// The alarms of a sample, the worst first.
-pub(super) fn alarms(sample: &Sample, kept: &[KeptRow], facts: &Facts) -> Vec<Alarm> {
+/// The state of a broker at one time.
+pub(super) struct State<'a> {
+    pub(super) sample: &'a Sample,
+    pub(super) kept: &'a [KeptRow],
+    pub(super) groups: &'a [GroupEntry],
+    pub(super) facts: &'a Facts,
+}
+
+/// The alarms of a broker, the worst first.
+pub(super) fn alarms(state: &State<'_>) -> Vec<Alarm> {
+    let State { sample, kept, groups, facts } = *state;
     let mut all: Vec<_> = of_process(facts).chain(of_topics(sample)).chain(of_kept(kept)).collect();
+    all.extend(of_groups(groups));
     all.extend(of_limits(sample));
     all.sort_by_key(|alarm| alarm.level);
     all
@@ -150,6 +161,50 @@ fn of_kept(kept: &[KeptRow]) -> impl Iterator<Item = Alarm> {
     [failing, archive, damaged].into_iter().flatten()
 }
 
+fn of_groups(groups: &[GroupEntry]) -> impl Iterator<Item = Alarm> {
+    let alarm = |state, level, title, what: &str, remedy| {
+        let in_state = groups.iter().filter(|group| group.state == state);
+        let name = |group: &GroupEntry| {
+            format!(
+                "{} of {}",
+                text::short(group.stats.group.as_str()),
+                text::short(group.stats.topic.as_str())
+            )
+        };
+        let names = first_of("Groups", in_state.map(name))?;
+        Some(Alarm { level, title, reason: format!("{what} {names}"), remedy })
+    };
+    let failing = alarm(
+        GroupState::Failing,
+        Level::Bad,
+        "The disk fails for groups of workers",
+        "It does not take acknowledgements, or does not give messages.",
+        "See to the disk of broker.keep_dir. The groups go on by themselves.",
+    );
+    let idle = alarm(
+        GroupState::NoWorkers,
+        Level::Bad,
+        "Groups have no workers",
+        "Messages wait, and nobody works on them.",
+        "Start workers (rbmq sub TOPIC --group GROUP), or delete what is needed no more (rbmq groups delete).",
+    );
+    let full = alarm(
+        GroupState::Full,
+        Level::Warning,
+        "Groups have as many pending messages as they may",
+        "They read no more before workers acknowledge some.",
+        "Look for workers that acknowledge nothing, or allow more (broker.max_group_pending).",
+    );
+    let behind = alarm(
+        GroupState::Behind,
+        Level::Warning,
+        "Groups fall behind",
+        "Their lag has grown for a minute.",
+        "Start more workers, or make them faster.",
+    );
+    [failing, idle, full, behind].into_iter().flatten()
+}
+
 fn of_limits(sample: &Sample) -> impl Iterator<Item = Alarm> {
     let full: Vec<_> = sample.limits.iter().filter(|limit| limit.at_limit).collect();
     let quota = full.first().map(|first| Alarm {
@@ -169,29 +224,35 @@ fn of_limits(sample: &Sample) -> impl Iterator<Item = Alarm> {
 
 /// How many topics are so, and the names of the first. None: no topic is.
 fn named(sample: &Sample, is: impl Fn(&&TopicRow) -> bool) -> Option<String> {
-    let mut found = sample.topics.iter().filter(is);
-    let first: Vec<_> = found
-        .by_ref()
-        .take(MAX_NAMES)
-        .map(|row| text::short(row.stats.topic.as_str()).into_owned())
-        .collect();
+    let found = sample.topics.iter().filter(is);
+    first_of("Topics", found.map(|row| text::short(row.stats.topic.as_str()).into_owned()))
+}
+
+/// The first of some names, and how many more there are. None: there are none.
+fn first_of(what: &str, mut found: impl Iterator<Item = String>) -> Option<String> {
+    let first: Vec<_> = found.by_ref().take(MAX_NAMES).collect();
     if first.is_empty() {
         return None;
     }
     let more = found.count();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    Some(format!("Topics: {}{more}.", first.join(", ")))
+    Some(format!("{what}: {}{more}.", first.join(", ")))
 }
 
 #[cfg(test)]
 mod tests {
     use rbmq_wire::{BlockReason, LimitStats, SlowestSubscriber};
 
+    use super::super::group_sample::testing::group;
     use super::super::sample::testing::{sample, topic};
     use super::*;
 
+    fn of(sample: &Sample, kept: &[KeptRow], facts: &Facts) -> Vec<Alarm> {
+        alarms(&State { sample, kept, groups: &[], facts })
+    }
+
     fn titles(sample: &Sample, kept: &[KeptRow], facts: &Facts) -> Vec<&'static str> {
-        alarms(sample, kept, facts).iter().map(|alarm| alarm.title).collect()
+        of(sample, kept, facts).iter().map(|alarm| alarm.title).collect()
     }
 
     #[test]
@@ -224,7 +285,22 @@ mod tests {
             "Quotas are used up",
         ];
         assert_eq!(titles(&sample, &kept, &facts), expected);
-        let held = alarms(&sample, &kept, &facts).into_iter().find(|alarm| alarm.title.starts_with("Slow"));
+        let held = of(&sample, &kept, &facts).into_iter().find(|alarm| alarm.title.starts_with("Slow"));
         assert!(held.unwrap().reason.ends_with("Topics: t0, t1, t2 and 2 more."));
+    }
+
+    #[test]
+    fn groups_that_do_not_work_are_told_with_their_names() {
+        let states = [GroupState::Well, GroupState::Behind, GroupState::NoWorkers, GroupState::NoWorkers];
+        let groups: Vec<_> =
+            states.into_iter().enumerate().map(|(n, state)| group(&format!("g{n}"), 1, state)).collect();
+        let (sample, facts) = (sample(vec![topic("a")]), Facts::default());
+        let alarms = alarms(&State { sample: &sample, kept: &[], groups: &groups, facts: &facts });
+        let told: Vec<_> = alarms.iter().map(|alarm| (alarm.title, alarm.reason.as_str())).collect();
+        let expected = [
+            ("Groups have no workers", "Messages wait, and nobody works on them. Groups: g2 of t, g3 of t."),
+            ("Groups fall behind", "Their lag has grown for a minute. Groups: g1 of t."),
+        ];
+        assert_eq!(told, expected);
     }
 }

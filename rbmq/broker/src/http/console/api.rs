@@ -8,7 +8,7 @@ use rocketbufs::config::Origin;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::alarms::{Facts, alarms};
+use super::alarms::{Facts, State, alarms};
 use super::problem::Problem;
 use super::query::{Query, WrongQuery};
 use super::sample::{ArchiveRow, ClientEntry, KeptRow, TopicRow};
@@ -23,20 +23,20 @@ const MAX_ROWS: usize = 500;
 const MAX_OFFSET: usize = 10_000_000;
 
 /// Where a page is in its list.
-struct Window {
+pub(super) struct Window {
     offset: usize,
     limit: usize,
 }
 
 impl Window {
-    fn of(query: &Query) -> Result<Self, WrongQuery> {
+    pub(super) fn of(query: &Query) -> Result<Self, WrongQuery> {
         let (offset, limit) =
             (query.number("offset", 0, MAX_OFFSET)?, query.number("limit", ROWS, MAX_ROWS)?);
         Ok(Self { offset, limit })
     }
 
     /// The page, with the number of rows of the whole list.
-    fn cut<T: Serialize>(&self, list: &List, rows: &[T]) -> Value {
+    pub(super) fn cut<T: Serialize>(&self, list: &List, rows: &[T]) -> Value {
         let page: Vec<_> = rows.iter().skip(self.offset).take(self.limit).collect();
         let List { total, is_cut } = list;
         json!({ "total": total, "matched": rows.len(), "offset": self.offset, "rows": page, "is_cut": is_cut })
@@ -44,20 +44,20 @@ impl Window {
 }
 
 /// A whole list: the number of its rows, and whether the broker has more.
-struct List {
-    total: usize,
-    is_cut: bool,
+pub(super) struct List {
+    pub(super) total: usize,
+    pub(super) is_cut: bool,
 }
 
 /// Whether a text contains what is searched, in any case of letters.
-struct Search(Option<String>);
+pub(super) struct Search(Option<String>);
 
 impl Search {
-    fn of(query: &Query) -> Self {
+    pub(super) fn of(query: &Query) -> Self {
         Self(query.text("search").map(str::to_lowercase))
     }
 
-    fn finds(&self, text: &str) -> bool {
+    pub(super) fn finds(&self, text: &str) -> bool {
         self.0.as_ref().is_none_or(|wanted| text.to_lowercase().contains(wanted))
     }
 }
@@ -74,6 +74,7 @@ enum TopicOrder {
 /// Is it well?
 pub(super) fn overview(console: &Console, _: &Query) -> Result<Value, Problem> {
     let (sample, kept) = (console.samples.broker()?, console.samples.kept()?);
+    let groups = console.samples.groups()?;
     let facts = Facts::of(&console.engine.watch);
     let (replays, waiting_replays) = console.engine.watch.replays();
     let sum = |of: fn(&KeptRow) -> u64| kept.iter().map(of).sum::<u64>();
@@ -91,8 +92,13 @@ pub(super) fn overview(console: &Console, _: &Query) -> Result<Value, Problem> {
         "max_lag_bytes": lag,
         "is_cut": sample.is_cut,
         "slowest": slowest,
-        "alarms": alarms(&sample, &kept, &facts),
+        "alarms": alarms(&State { sample: &sample, kept: &kept, groups: &groups, facts: &facts }),
         "gateways": sample.gateways,
+        "groups": {
+            "groups": groups.len(),
+            "max_lag_bytes": groups.iter().map(|row| row.lag_bytes).max().unwrap_or(0),
+            "pending": groups.iter().map(|row| row.stats.pending).sum::<u64>(),
+        },
         "limits": sample.limits,
         "kept": {
             "topics": kept.len(),

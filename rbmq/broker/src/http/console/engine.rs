@@ -8,6 +8,7 @@ use rbmq_wire::Observe;
 use super::due::{INTERVAL, NoAnswer};
 use crate::Watch;
 use crate::asks::{Answered, ClientKey, ClientsPage};
+use crate::groups::Member;
 
 /// A broker that does not answer one question within this time does not answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -15,13 +16,29 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// The broker's thread, as the console asks it.
 pub(super) struct Engine {
     pub(super) watch: Watch,
-    /// It did not answer, and is not asked again before.
-    silent_until: Mutex<Option<Instant>>,
+    broker: Silence,
+    groups: Silence,
+}
+
+/// A thread that did not answer, and is not asked again before a time.
+#[derive(Default)]
+struct Silence(Mutex<Option<Instant>>);
+
+impl Silence {
+    fn answer<T>(&self, ask: impl FnOnce() -> Option<T>) -> Result<T, NoAnswer> {
+        // Whoever stands behind somebody who has waited in vain does not wait too.
+        if self.0.lock().is_some_and(|until| Instant::now() < until) {
+            return Err(NoAnswer);
+        }
+        let answer = ask();
+        *self.0.lock() = answer.is_none().then(|| Instant::now() + INTERVAL);
+        answer.ok_or(NoAnswer)
+    }
 }
 
 impl Engine {
     pub(super) fn new(watch: Watch) -> Self {
-        Self { watch, silent_until: Mutex::default() }
+        Self { watch, broker: Silence::default(), groups: Silence::default() }
     }
 
     /// Begins several questions, of which the last is asked within a time.
@@ -29,14 +46,12 @@ impl Engine {
         Asking { engine: self, end: Instant::now() + within, work: Duration::ZERO }
     }
 
-    fn answer<T>(&self, ask: impl FnOnce() -> Option<T>) -> Result<T, NoAnswer> {
-        // Whoever stands behind somebody who has waited in vain does not wait too.
-        if self.silent_until.lock().is_some_and(|until| Instant::now() < until) {
-            return Err(NoAnswer);
-        }
-        let answer = ask();
-        *self.silent_until.lock() = answer.is_none().then(|| Instant::now() + INTERVAL);
-        answer.ok_or(NoAnswer)
+    /// Who works for a group. None: there is no such group.
+    ///
+    /// # Errors
+    /// The thread of the groups does not answer: it waits for the disk.
+    pub(super) fn members(&self, topic: &str, group: &str) -> Result<Option<Vec<Member>>, NoAnswer> {
+        self.groups.answer(|| self.watch.group_members(topic, group, ANSWER_WITHIN))
     }
 }
 
@@ -60,7 +75,7 @@ impl Asking<'_> {
     /// The broker does not answer.
     pub(super) fn observe(&mut self, message: Observe) -> Result<Observe, NoAnswer> {
         let Answered { answer, work } =
-            self.engine.answer(|| self.engine.watch.observe(message, ANSWER_WITHIN))?;
+            self.engine.broker.answer(|| self.engine.watch.observe(message, ANSWER_WITHIN))?;
         self.work += work;
         Ok(answer)
     }
@@ -71,7 +86,7 @@ impl Asking<'_> {
     /// The broker does not answer.
     pub(super) fn clients(&mut self, after: Option<ClientKey>) -> Result<ClientsPage, NoAnswer> {
         let Answered { answer, work } =
-            self.engine.answer(|| self.engine.watch.clients(after, ANSWER_WITHIN))?;
+            self.engine.broker.answer(|| self.engine.watch.clients(after, ANSWER_WITHIN))?;
         self.work += work;
         Ok(answer)
     }

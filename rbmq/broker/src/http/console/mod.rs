@@ -14,6 +14,8 @@ mod assets;
 mod due;
 mod engine;
 mod events;
+mod group_sample;
+mod groups;
 mod openapi;
 mod principal;
 mod problem;

@@ -4,6 +4,7 @@ use hyper::Method;
 use serde_json::Value;
 
 use super::api;
+use super::groups;
 use super::problem::Problem;
 use super::query::Query;
 use super::state::Console;
@@ -116,6 +117,10 @@ const fn words(name: &'static str, about: &'static str, words: &'static [&'stati
     Parameter { name, about, words, is_needed: false }
 }
 
+const fn needed(name: &'static str, about: &'static str) -> Parameter {
+    Parameter { name, about, words: &[], is_needed: true }
+}
+
 const fn field(name: &'static str, kind: Kind, about: &'static str) -> Field {
     Field { name, kind, about }
 }
@@ -205,6 +210,11 @@ pub(super) static ROUTES: &[Route] = &[
                 "Everything that is not well, the worst first: level, title, reason, remedy.",
             ),
             field("gateways", Kind::List, "The gateways for clients of other systems."),
+            field(
+                "groups",
+                Kind::Object,
+                "The number of groups of workers, the largest lag, and the pending messages of all.",
+            ),
             field("limits", Kind::List, "The users and addresses at or near a quota."),
             field("kept", Kind::Object, "Sums of the kept topics and their archive, and the replays."),
             field(
@@ -251,12 +261,7 @@ pub(super) static ROUTES: &[Route] = &[
         about: "One topic: its rings, and the cursors of their subscribers, the slowest first.",
         needs: Needs::Observe,
         streams: true,
-        parameters: &[Parameter {
-            name: "name",
-            about: "The name of the topic.",
-            words: &[],
-            is_needed: true,
-        }],
+        parameters: &[needed("name", "The name of the topic.")],
         fields: &[
             field("topic", Kind::Text, "The name."),
             field("row", Kind::MayObject, "The row of the list; null while it has none."),
@@ -298,6 +303,39 @@ pub(super) static ROUTES: &[Route] = &[
         parameters: &[SEARCH, words("sort", "The order.", &["size", "name"]), OFFSET, LIMIT],
         fields: PAGE,
         answer: Answer::Show(api::kept),
+    },
+    Route {
+        method: Method::GET,
+        path: "/groups",
+        about: "A page of the groups of workers: lag, pending messages, failed attempts, dead letters.",
+        needs: Needs::Observe,
+        streams: true,
+        parameters: &[
+            SEARCH,
+            words("sort", "The order.", &["lag", "state", "pending", "name"]),
+            OFFSET,
+            LIMIT,
+        ],
+        fields: PAGE,
+        answer: Answer::Show(groups::groups),
+    },
+    Route {
+        method: Method::GET,
+        path: "/group",
+        about: "One group, and its workers: those with overdue messages first.",
+        needs: Needs::Observe,
+        streams: true,
+        parameters: &[needed("topic", "The name of the topic."), needed("group", "The name of the group.")],
+        fields: &[
+            field("row", Kind::Object, "The row of the list."),
+            field(
+                "members",
+                Kind::List,
+                "The workers, at most 500: who they are, the messages that each has, and the most that it may have.",
+            ),
+            field("is_cut", Kind::Bool, "Whether there are more workers."),
+        ],
+        answer: Answer::Show(groups::group),
     },
     Route {
         method: Method::GET,

@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use super::due::{Due, NoAnswer, Taken};
 use super::engine::Engine;
+use super::group_sample::{self, GroupEntry};
 use crate::asks::ClientRow;
 
 /// The time for the answers of the subscribers to the broker, and the most topics of a sample that is taken twice because of them.
@@ -143,12 +144,21 @@ pub(super) struct Clients {
     pub(super) is_cut: bool,
 }
 
+impl Clients {
+    /// The client of a connection.
+    pub(super) fn of(&self, conn: u64) -> Option<&ClientRow> {
+        let at = self.rows.binary_search_by_key(&conn, |row| row.client.conn).ok()?;
+        self.rows.get(at).map(|row| &row.client)
+    }
+}
+
 /// The newest samples.
 pub(super) struct Samples {
     engine: Arc<Engine>,
     broker: Mutex<Due<Sample>>,
     clients: Mutex<Due<Clients>>,
     kept: Mutex<Due<Vec<KeptRow>>>,
+    groups: Mutex<Due<Vec<GroupEntry>>>,
     history: Mutex<VecDeque<Point>>,
 }
 
@@ -156,7 +166,8 @@ impl Samples {
     pub(super) fn new(engine: Arc<Engine>) -> Self {
         let (broker, clients, kept) =
             (Mutex::new(Due::new()), Mutex::new(Due::new()), Mutex::new(Due::new()));
-        Self { engine, broker, clients, kept, history: Mutex::default() }
+        let groups = Mutex::new(Due::new());
+        Self { engine, broker, clients, kept, groups, history: Mutex::default() }
     }
 
     /// The sample of now.
@@ -202,11 +213,20 @@ impl Samples {
         })
     }
 
+    /// The groups of workers, by topic and name.
+    ///
+    /// # Errors
+    /// None at present.
+    pub(super) fn groups(&self) -> Result<Arc<Vec<GroupEntry>>, NoAnswer> {
+        self.groups.lock().get(|before| Ok(group_sample::take(&self.engine, before)))
+    }
+
     /// Frees the memory of samples that nobody looks at any more.
     pub(super) fn forget(&self, now: Instant) {
         self.broker.lock().forget(now);
         self.clients.lock().forget(now);
         self.kept.lock().forget(now);
+        self.groups.lock().forget(now);
     }
 
     /// The last hour, as far as somebody looked.

@@ -1,10 +1,12 @@
 //! The console and its interface: that it shows the broker as it is, and to nobody else.
 
 mod attacks;
+mod groups;
 mod logins;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::time::Duration;
 
 use rbmq_broker::http::Endpoint;
@@ -100,23 +102,39 @@ impl Site {
     }
 }
 
+/// A broker that keeps the topics of a pattern in a folder.
+fn keeping(folder: &Path, pattern: &str) -> Site {
+    Site::start(|config| {
+        config.broker.keep_dir = folder.display().to_string();
+        let mut rule = rbmq_broker::Rule::new(pattern.parse().unwrap());
+        (rule.ingest, rule.keep) = (rbmq_broker::Ingest::Merge, true);
+        config.broker.topics = vec![rule].into();
+    })
+}
+
 /// The answers have the fields of the description, and no others.
 #[test]
 fn every_answer_is_as_described() {
     let folder = tempfile::tempdir().unwrap();
-    let site = Site::start(|config| config.broker.keep_dir = folder.path().display().to_string());
+    let site = keeping(folder.path(), "#");
     let publisher = rbmq::Publisher::connect(&site.broker.addr()).unwrap();
     let _news = publisher.topic("news").unwrap();
     site.until("/topics", |page| page["total"] == 1);
+    let _worker = rbmq::Subscriber::builder().group("g").join(&site.broker.addr(), "news").unwrap();
+    site.until("/groups", |page| page["rows"][0]["workers"] == 1);
     let described = site.api("/openapi.json");
     let paths = described["paths"].as_object().unwrap();
     let mut seen = 0;
     for (path, methods) in paths.iter().filter(|(path, _)| !path.contains("/stream/")) {
         let operation = &methods["get"];
         let fields = &operation["responses"]["200"]["content"]["application/json"]["schema"]["properties"];
-        let needed = operation["parameters"].as_array().unwrap().iter().any(|own| own["required"] == true);
-        let query = if needed { "?name=news" } else { "" };
-        let answer = site.get(&format!("{path}{query}"));
+        let needed = operation["parameters"].as_array().unwrap().iter().filter(|own| own["required"] == true);
+        let value = |own: &Value| match own["name"].as_str().unwrap() {
+            "group" => "group=g".to_owned(),
+            name => format!("{name}=news"),
+        };
+        let query: Vec<_> = needed.map(value).collect();
+        let answer = site.get(&format!("{path}?{}", query.join("&")));
         assert_eq!(answer.status, 200, "{path}: {answer:?}");
         assert!(answer.head.contains("application/json") && answer.head.contains("nosniff"), "{path}");
         let json = answer.json();

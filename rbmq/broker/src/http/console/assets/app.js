@@ -2,6 +2,7 @@
 
 import { ask, follow, know } from '/ui/live.js';
 import { el, show, trouble, plain } from '/ui/parts.js';
+import { group, groups } from '/ui/groups.js';
 import { login } from '/ui/login.js';
 import { overview } from '/ui/overview.js';
 import { topic } from '/ui/topic.js';
@@ -9,11 +10,12 @@ import { clients, cluster, kept, settings, topics } from '/ui/lists.js';
 
 const PAGES = [
   ['', 'Overview', overview], ['topics', 'Topics', topics], ['clients', 'Clients', clients],
-  ['kept', 'Kept', kept], ['cluster', 'Cluster', cluster], ['settings', 'Settings', settings],
+  ['groups', 'Groups', groups], ['kept', 'Kept', kept], ['cluster', 'Cluster', cluster], ['settings', 'Settings', settings],
 ];
 // The letters behind g: the first ones, and m (members) for the cluster.
-const KEYS = { o: '', t: 'topics', c: 'clients', k: 'kept', m: 'cluster', s: 'settings' };
-const HIDDEN_PAGES = { topic };
+const KEYS = { o: '', t: 'topics', c: 'clients', g: 'groups', k: 'kept', m: 'cluster', s: 'settings' };
+// Pages without a link of their own: the page and its title, and the link that is marked.
+const HIDDEN_PAGES = { topic: ['Topic', topic, 'topics'], group: ['Group', group, 'groups'] };
 
 const main = document.getElementById('main');
 let leave = () => {};
@@ -66,8 +68,8 @@ function draw(fresh = true) {
   if (!session) return;
   main.querySelectorAll(':scope > [role=alert]').forEach((old) => old.remove());
   const { path, parameters } = place();
-  const [, title, page] = PAGES.find(([own]) => own === path) || ['', 'Topic', HIDDEN_PAGES[path]];
-  const current = path === 'topic' ? 'topics' : path;
+  const hidden = Object.hasOwn(HIDDEN_PAGES, path) ? HIDDEN_PAGES[path] : ['No page'];
+  const [, title, page, current = path] = PAGES.find(([own]) => own === path) || [path, ...hidden];
   for (const link of document.querySelectorAll('#nav a')) {
     if (link.dataset.page === current) link.setAttribute('aria-current', 'page');
     else link.removeAttribute('aria-current');
@@ -161,6 +163,8 @@ addEventListener('keydown', (event) => {
     if (search) { search.focus(); event.preventDefault(); }
   } else if (after === 'g') {
     if (Object.hasOwn(KEYS, event.key)) location.hash = `#/${KEYS[event.key]}`;
+    after = '';
+    return;
   }
   after = event.key;
 });

@@ -6,7 +6,7 @@ import { bytes, count, el, empty, meter, plain, plural, quoted, rate, show, tabl
 const ROWS = 50;
 
 /** A page with a search, some choices, a table, and the pages before and after. */
-function list({ main, parameters, move, follow, once }, fresh, { title, path, choices = [], search, columns, nothing, live = true }) {
+export function list({ main, parameters, move, follow, once }, fresh, { title, path, choices = [], search, columns, nothing, live = true }) {
   const own = Object.fromEntries(parameters);
   const offset = Number(own.offset) || 0;
   if (fresh || !main.querySelector('#list')) {

@@ -3,7 +3,7 @@
 import { ask } from '/ui/live.js';
 import { bytes, count, el, empty, meter, plain, rate, show, svg, table, tag, time, topicLink } from '/ui/parts.js';
 
-const fact = (title, value, more, bar) => el('div', {}, el('dt', { text: title }), el('dd', {}, value, more ? el('small', { text: ` ${more}` }) : null), bar || null);
+const fact = (title, value, more, bar) => el('div', {}, el('dt', { text: title }), el('dd', {}, value, more ? el('small', { text: ` ${more}` }) : null, bar || null));
 
 function well(alarms) {
   if (alarms.length === 0) return el('p', { class: 'well good', role: 'status', text: 'All is well.' });
@@ -12,7 +12,7 @@ function well(alarms) {
     el('p', { text: plain(alarm.reason) }), el('p', { class: 'calm', text: alarm.remedy }))));
 }
 
-function facts({ summary, rates, max_lag_bytes: lag, kept, cluster_members: members, gateways }) {
+function facts({ summary, rates, max_lag_bytes: lag, kept, cluster_members: members, gateways, groups }) {
   const share = summary.max_ring_bytes ? summary.ring_bytes / summary.max_ring_bytes : 0;
   const clients = gateways.reduce((sum, gateway) => sum + gateway.connections, 0);
   return el('dl', { class: 'facts' },
@@ -27,6 +27,7 @@ function facts({ summary, rates, max_lag_bytes: lag, kept, cluster_members: memb
     kept.topics ? fact('Not synced yet', bytes(kept.unsynced_bytes)) : null,
     kept.archive_lag_bytes ? fact('Archive is behind', bytes(kept.archive_lag_bytes)) : null,
     kept.replays ? fact('Replays', count(kept.replays), kept.waiting_replays ? `${count(kept.waiting_replays)} wait` : '') : null,
+    groups.groups ? fact('Groups of workers', count(groups.groups), `${bytes(groups.max_lag_bytes)} the largest lag`) : null,
     gateways.length ? fact('Clients of gateways', count(clients)) : null,
     members != null ? fact('Members', count(members)) : null,
     fact('Up for', time(summary.uptime_ms), `RBMQ ${plain(summary.version)}`));

@@ -27,12 +27,14 @@ const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202
 /** A text of a stranger, whose hidden characters are seen. */
 export const plain = (text) => String(text).replace(HIDDEN, (c) => `\\u{${c.charCodeAt(0).toString(16)}}`);
 
-/** A name of a stranger as one word of a shell's command. Behind -- it is no option. */
-export const quoted = (name) => {
+/** A name of a stranger as one word of a shell's command. */
+export const word = (name) => {
   const text = plain(name);
-  const word = /^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
-  return text.startsWith('-') ? `-- ${word}` : word;
+  return /^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 };
+
+/** The same, where it could be taken for an option. Behind -- it is none. */
+export const quoted = (name) => (plain(name).startsWith('-') ? `-- ${word(name)}` : word(name));
 
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
 
