@@ -23,6 +23,30 @@ pub(crate) enum Ask {
     Observe { message: Observe, reply: SyncSender<Answered<Observe>> },
     /// The clients behind this one.
     Clients { after: Option<ClientKey>, reply: SyncSender<Answered<ClientsPage>> },
+    /// Disconnect a client.
+    Disconnect(Box<Disconnect>),
+}
+
+/// The disconnection of a client, for which an administrator has asked.
+pub(crate) struct Disconnect {
+    /// The number of its connection.
+    pub(crate) conn: u64,
+    /// What the client is told.
+    pub(crate) why: &'static str,
+    /// Called before, with the client: whoever asked may have given up, and it is recorded all the same.
+    pub(crate) record: Box<dyn FnOnce(&ClientRow) + Send>,
+    pub(crate) reply: SyncSender<Disconnected>,
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub(crate) enum Disconnected {
+    /// The client is disconnected.
+    Done(ClientRow),
+    /// No client has this connection, or it is down.
+    NoClient,
+    /// The client is a gateway of this process.
+    Gateway,
 }
 
 /// An answer, and how long the broker's thread worked on it.

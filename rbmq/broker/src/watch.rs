@@ -10,7 +10,7 @@ use rbmq_groups::Limits;
 use rbmq_wire::{GroupStats, Observe, TopicName, TopicStats};
 use rocketbufs::{Bid, Context, ROut};
 
-use super::asks::{Answered, Ask, ClientKey, ClientsPage};
+use super::asks::{Answered, Ask, ClientKey, ClientRow, ClientsPage, Disconnect, Disconnected};
 use super::cluster::{Cluster, ClusterMember, ClusterStatus};
 use super::config::BrokerConfig;
 use super::counters::Census;
@@ -174,6 +174,20 @@ impl Watch {
     ) -> Option<Answered<ClientsPage>> {
         let (reply, answer) = mpsc::sync_channel(1);
         self.events.event(Event::Ask(Ask::Clients { after, reply }));
+        answer.recv_timeout(timeout).ok()
+    }
+
+    /// Disconnects a client, which is told why. `record` is called before. None: the broker has stopped, or does not answer within the
+    /// time-out, and may do it later.
+    pub(crate) fn disconnect(
+        &self,
+        conn: u64,
+        why: &'static str,
+        record: Box<dyn FnOnce(&ClientRow) + Send>,
+        timeout: Duration,
+    ) -> Option<Disconnected> {
+        let (reply, answer) = mpsc::sync_channel(1);
+        self.events.event(Event::Ask(Ask::Disconnect(Box::new(Disconnect { conn, why, record, reply }))));
         answer.recv_timeout(timeout).ok()
     }
 

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use access::Identity;
 use rocketbufs::Conn;
+use tracing::info;
 
 use super::Report;
-use crate::asks::{ClientKey, ClientRole, ClientRow, ClientsPage};
+use crate::asks::{ClientKey, ClientRole, ClientRow, ClientsPage, Disconnect, Disconnected};
+use crate::names::display_name;
 use crate::sessions::Session;
 use crate::subscribers::Subscriber;
 
@@ -44,6 +46,36 @@ impl Report<'_> {
         }
         page.next = None;
         page
+    }
+
+    /// Disconnects a client.
+    pub(super) fn disconnect(&self, disconnect: Disconnect) {
+        let Disconnect { conn, why, record, reply } = disconnect;
+        let done = match self.client(conn) {
+            None => Disconnected::NoClient,
+            Some((_, row)) if row.role == ClientRole::Gateway => Disconnected::Gateway,
+            Some((conn, row)) => {
+                record(&row);
+                info!("client {} at {} is disconnected: {why}", display_name(&row.name), row.address);
+                conn.close(why);
+                Disconnected::Done(row)
+            }
+        };
+        // Whoever asked may have given up.
+        let _ = reply.try_send(done);
+    }
+
+    /// The client of a connection that is up. Publishers are found by a look at all of them.
+    fn client(&self, conn: u64) -> Option<(&Conn, ClientRow)> {
+        if let Some(own) = self.subscribers.get(conn) {
+            return Some((&own.conn, subscriber_row(own)));
+        }
+        if let Some((own, name)) = self.observers.get(conn) {
+            return Some((own, self.observer_row(own, name)));
+        }
+        let mut sessions = self.tables.sessions.after(None).map(|(_, own)| own);
+        let session = sessions.find(|own| own.conn.id() == conn && !own.is_down())?;
+        Some((&session.conn, session_row(session)))
     }
 
     fn observer_row(&self, conn: &Conn, name: &str) -> ClientRow {

@@ -27,6 +27,8 @@ static FILES: &[File] = &[
     File("/ui/app.js", JS, include_str!("assets/app.js")),
     File("/ui/parts.js", JS, include_str!("assets/parts.js")),
     File("/ui/live.js", JS, include_str!("assets/live.js")),
+    File("/ui/client.js", JS, include_str!("assets/client.js")),
+    File("/ui/users.js", JS, include_str!("assets/users.js")),
     File("/ui/groups.js", JS, include_str!("assets/groups.js")),
     File("/ui/lists.js", JS, include_str!("assets/lists.js")),
     File("/ui/overview.js", JS, include_str!("assets/overview.js")),

@@ -11,6 +11,7 @@
 mod alarms;
 mod api;
 mod assets;
+mod changes;
 mod due;
 mod engine;
 mod events;
@@ -27,6 +28,7 @@ mod sessions;
 mod stalls;
 mod state;
 mod topic;
+mod users;
 mod work;
 
 use std::sync::Arc;
@@ -116,6 +118,11 @@ impl Console {
             self.check_observe(principal, asked)?;
             client.place.known();
         }
+        if found.route.needs == Needs::Administer {
+            let Some(principal) = &principal else { return Err(self.nobody(asked)) };
+            self.check_administer(principal, asked)?;
+            client.place.known();
+        }
         let query = Arc::new(query);
         if *asked.method != Method::GET {
             self.check_forged(principal.as_ref(), found.route, asked)?;
@@ -133,6 +140,11 @@ impl Console {
             routes::Answer::Session => Ok(json_page(StatusCode::OK, &self.session(principal.as_ref())?)),
             routes::Answer::LogIn => self.begin_session(asked, body).await,
             routes::Answer::LogOut => Ok(self.end_session(asked)),
+            routes::Answer::Disconnect => {
+                self.check_changes(asked)?;
+                let principal = principal.ok_or_else(|| self.nobody(asked))?;
+                Ok(json_page(StatusCode::OK, &self.disconnect(&principal, &query, asked).await?))
+            }
             routes::Answer::Description => Ok(json_page(StatusCode::OK, &openapi::document())),
         }
     }
@@ -214,6 +226,8 @@ impl Console {
             "version": env!("CARGO_PKG_VERSION"),
             "who": who,
             "may_observe": principal.is_some_and(|principal| self.may_observe(&principal.who)),
+            "may_administer": principal.is_some_and(|principal| self.may_administer(&principal.who)),
+            "changes": self.changes,
             "csrf": principal.and_then(|principal| principal.csrf.as_deref()),
             "logins": { "token": token || users, "password": users },
         }))

@@ -4,10 +4,12 @@ use hyper::Method;
 use serde_json::Value;
 
 use super::api;
+use super::changes;
 use super::groups;
 use super::problem::Problem;
 use super::query::Query;
 use super::state::Console;
+use super::users;
 
 /// The beginning of all addresses. A change that clients would notice gets another number.
 pub(super) const BASE: &str = "/api/v1";
@@ -20,6 +22,8 @@ pub(super) enum Needs {
     Login,
     /// The right to observe the broker.
     Observe,
+    /// The right to administer the broker.
+    Administer,
 }
 
 /// Shows the state of the broker.
@@ -32,6 +36,7 @@ pub(super) enum Answer {
     Session,
     LogIn,
     LogOut,
+    Disconnect,
     Description,
 }
 
@@ -130,6 +135,8 @@ const LIMIT: Parameter = any("limit", "The most rows of the page, up to 500; def
 const SEARCH: Parameter =
     any("search", "Only rows with this text in a name, whatever the case of its letters.");
 
+const CONN: Parameter = needed("conn", "The number of the connection, as the list of clients has it.");
+
 const PAGE: &[Field] = &[
     field("total", Kind::Number, "The number of rows without the search."),
     field("matched", Kind::Number, "The number of rows that the search finds."),
@@ -146,6 +153,8 @@ const SESSION: &[Field] = &[
     field("version", Kind::Text, "The version of the broker."),
     field("who", Kind::MayObject, "The user and how it was shown; null: nobody is logged in."),
     field("may_observe", Kind::Bool, "Whether the client may see the state of the broker."),
+    field("may_administer", Kind::Bool, "Whether the client may see users, and disconnect clients."),
+    field("changes", Kind::Bool, "Whether the console changes anything (http.console = \"write\")."),
     field(
         "csrf",
         Kind::MayText,
@@ -296,6 +305,76 @@ pub(super) static ROUTES: &[Route] = &[
     },
     Route {
         method: Method::GET,
+        path: "/client",
+        about: "One client.",
+        needs: Needs::Observe,
+        streams: true,
+        parameters: &[CONN],
+        fields: &[field("row", Kind::Object, "The row of the list.")],
+        answer: Answer::Show(changes::client),
+    },
+    Route {
+        method: Method::DELETE,
+        path: "/client",
+        about: "Disconnects a client, if http.console is \"write\". The client may connect again at once.",
+        needs: Needs::Administer,
+        streams: false,
+        parameters: &[CONN],
+        fields: &[field("client", Kind::Object, "The client that was disconnected.")],
+        answer: Answer::Disconnect,
+    },
+    Route {
+        method: Method::GET,
+        path: "/users",
+        about: "A page of the users of the file (users.file), by name: roles, ways to log in, rights. No secrets.",
+        needs: Needs::Administer,
+        streams: false,
+        parameters: &[SEARCH, OFFSET, LIMIT],
+        fields: PAGE,
+        answer: Answer::Show(users::users),
+    },
+    Route {
+        method: Method::GET,
+        path: "/tokens",
+        about: "A page of the tokens of users, by name: user, when it was made, when it expires. No secrets.",
+        needs: Needs::Administer,
+        streams: false,
+        parameters: &[SEARCH, OFFSET, LIMIT],
+        fields: PAGE,
+        answer: Answer::Show(users::tokens),
+    },
+    Route {
+        method: Method::GET,
+        path: "/rights",
+        about: "Whether a user may do something, and the rule that decides.",
+        needs: Needs::Administer,
+        streams: false,
+        parameters: &[
+            any("user", "The name of the user; empty: a client without one."),
+            words(
+                "operation",
+                "What the user wants to do.",
+                &["publish", "subscribe", "observe", "chain", "administer"],
+            ),
+            any("topic", "The topic, for publish and subscribe."),
+            any("roles", "More roles than those of the file of users, separated by commas."),
+        ],
+        fields: &[
+            field("allowed", Kind::Bool, "Whether the user may."),
+            field(
+                "is_known",
+                Kind::Bool,
+                "Whether the file of users has the user, or there is no such file.",
+            ),
+            field("what", Kind::Text, "The decision, for people."),
+            field("why", Kind::Text, "The rule that decides, with its file and line."),
+            field("rule", Kind::MayNumber, "The number of that rule, from 1; null: none decides."),
+            field("roles", Kind::List, "The roles of the user."),
+        ],
+        answer: Answer::Show(users::rights),
+    },
+    Route {
+        method: Method::GET,
         path: "/kept",
         about: "A page of the kept topics: positions, sizes, retention, archive.",
         needs: Needs::Observe,
@@ -411,8 +490,11 @@ mod tests {
     fn whoever_shows_the_broker_needs_the_right() {
         for route in ROUTES {
             let shows = matches!(route.answer, Answer::Show(_));
-            assert_eq!(route.needs == Needs::Observe, shows, "{} {}", route.method, route.path);
-            assert!(!route.streams || shows, "{}", route.path);
+            let has_right = matches!(route.needs, Needs::Observe | Needs::Administer);
+            let shows = shows || matches!(route.answer, Answer::Disconnect);
+            assert_eq!(has_right, shows, "{} {}", route.method, route.path);
+            // A stream looks again at the right to observe, and at no other.
+            assert!(!route.streams || route.needs == Needs::Observe, "{}", route.path);
         }
     }
 }

@@ -30,6 +30,8 @@ pub(in crate::http) struct Console {
     pub(super) looks: Looks,
     pub(super) sessions: Sessions,
     pub(super) streams: events::Places,
+    /// Whether administrators change something.
+    pub(super) changes: bool,
     /// The text against forged requests of browsers that need not log in.
     pub(super) csrf: String,
     pub(super) body_timeout: Duration,
@@ -67,6 +69,7 @@ impl Console {
             looks: Looks::default(),
             sessions: Sessions::default(),
             streams: events::Places::new(settings.max_streams.min(settings.max_connections / 2)),
+            changes: settings.console == EndpointConsole::Write,
             csrf: secret().map_err(std::io::Error::other)?,
             body_timeout: settings.header_timeout(),
         })))

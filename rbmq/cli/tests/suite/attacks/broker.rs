@@ -119,6 +119,7 @@ pub fn shapes() -> Vec<Exchange> {
         ("GET_TOPICS", Role::Observer, Observe::GetTopics { request: 1, filter: None, after: None }.encode()),
         ("GET_LIMITS", Role::Observer, Observe::GetLimits { request: 1 }.encode()),
         ("GET_GATEWAYS", Role::Observer, Observe::GetGateways { request: 1 }.encode()),
+        ("GET_GROUPS", Role::Observer, Observe::GetGroups { request: 1 }.encode()),
     ];
     for (name, role, good) in asks.into_iter().chain(of_workers()) {
         for at in 0..good.len() {

@@ -1,5 +1,6 @@
 //! The console and its interface: that it shows the broker as it is, and to nobody else.
 
+mod administration;
 mod attacks;
 mod groups;
 mod logins;
@@ -122,6 +123,7 @@ fn every_answer_is_as_described() {
     site.until("/topics", |page| page["total"] == 1);
     let _worker = rbmq::Subscriber::builder().group("g").join(&site.broker.addr(), "news").unwrap();
     site.until("/groups", |page| page["rows"][0]["workers"] == 1);
+    let conn = site.until("/clients", |page| page["rows"][0]["conn"].is_u64())["rows"][0]["conn"].clone();
     let described = site.api("/openapi.json");
     let paths = described["paths"].as_object().unwrap();
     let mut seen = 0;
@@ -131,9 +133,13 @@ fn every_answer_is_as_described() {
         let needed = operation["parameters"].as_array().unwrap().iter().filter(|own| own["required"] == true);
         let value = |own: &Value| match own["name"].as_str().unwrap() {
             "group" => "group=g".to_owned(),
+            "conn" => format!("conn={conn}"),
             name => format!("{name}=news"),
         };
-        let query: Vec<_> = needed.map(value).collect();
+        let mut query: Vec<_> = needed.map(value).collect();
+        if path.ends_with("/rights") {
+            query.push("operation=observe".to_owned());
+        }
         let answer = site.get(&format!("{path}?{}", query.join("&")));
         assert_eq!(answer.status, 200, "{path}: {answer:?}");
         assert!(answer.head.contains("application/json") && answer.head.contains("nosniff"), "{path}");

@@ -2,20 +2,27 @@
 
 import { ask, follow, know } from '/ui/live.js';
 import { el, show, trouble, plain } from '/ui/parts.js';
+import { client } from '/ui/client.js';
 import { group, groups } from '/ui/groups.js';
 import { login } from '/ui/login.js';
 import { overview } from '/ui/overview.js';
 import { topic } from '/ui/topic.js';
 import { clients, cluster, kept, settings, topics } from '/ui/lists.js';
+import { mayUser, tokens, users } from '/ui/users.js';
 
 const PAGES = [
   ['', 'Overview', overview], ['topics', 'Topics', topics], ['clients', 'Clients', clients],
   ['groups', 'Groups', groups], ['kept', 'Kept', kept], ['cluster', 'Cluster', cluster], ['settings', 'Settings', settings],
+  ['users', 'Users', users],
 ];
+// Pages of those who administer the broker.
+const OF_ADMINISTRATORS = ['users', 'tokens', 'rights'];
 // The letters behind g: the first ones, and m (members) for the cluster.
-const KEYS = { o: '', t: 'topics', c: 'clients', g: 'groups', k: 'kept', m: 'cluster', s: 'settings' };
+const KEYS = { o: '', t: 'topics', c: 'clients', g: 'groups', k: 'kept', m: 'cluster', s: 'settings', u: 'users' };
 // Pages without a link of their own: the page and its title, and the link that is marked.
-const HIDDEN_PAGES = { topic: ['Topic', topic, 'topics'], group: ['Group', group, 'groups'] };
+const HIDDEN_PAGES = {
+  topic: ['Topic', topic, 'topics'], group: ['Group', group, 'groups'], client: ['Client', client, 'clients'],
+  tokens: ['Tokens', tokens, 'users'], rights: ['Rights', mayUser, 'users'] };
 
 const main = document.getElementById('main');
 let leave = () => {};
@@ -137,7 +144,7 @@ async function begin() {
   who.hidden = !name;
   who.textContent = name ? plain(name) : '';
   out.hidden = !isIn || !(now.logins.token || now.logins.password) || now.who.method === 'certificate';
-  show(nav, ...(isIn && now.may_observe ? PAGES : []).map(([path, title]) =>
+  show(nav, ...(isIn && now.may_observe ? PAGES : []).filter(([path]) => now.may_administer || !OF_ADMINISTRATORS.includes(path)).map(([path, title]) =>
     el('a', { href: `#/${path}`, 'data-page': path, text: title })));
   if (!isIn) {
     state('still');
