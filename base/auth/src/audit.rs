@@ -46,7 +46,7 @@ const MAX_TEXT: usize = 1_024;
 /// ```
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct AuditEvent<'a> {
-    /// The event: `login`, `refused`, `rights`, `reload`, `cut`.
+    /// The event: `login`, `refused`, `rights`, `reload`, `cut`, `console`.
     pub event: &'static str,
     /// The user; empty for a client without one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -211,14 +211,18 @@ impl Audit {
 
     /// Records an event. The call never waits: an event for which the log has no room is counted.
     pub fn record(&self, event: &AuditEvent<'_>) {
-        let Some(shared) = &self.0 else { return };
-        if !shared.allows(event.event == "refused", Instant::now())
-            || !shared.send(Job::Line(line(event.cut())))
-        {
-            shared.dropped.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        shared.queued.fetch_add(1, Ordering::Relaxed);
+        let _ = self.try_record(event);
+    }
+
+    /// The same, before something that must not happen without its line. False: the log has no room for it.
+    #[must_use]
+    pub fn try_record(&self, event: &AuditEvent<'_>) -> bool {
+        let Some(shared) = &self.0 else { return true };
+        let is_sent = shared.allows(event.event == "refused", Instant::now())
+            && shared.send(Job::Line(line(event.cut())));
+        let count = if is_sent { &shared.queued } else { &*shared.dropped };
+        count.fetch_add(1, Ordering::Relaxed);
+        is_sent
     }
 
     /// Opens the file again, because a rotation has moved it away.

@@ -24,13 +24,13 @@ impl Engine {
     /// Admits a client, or returns the reason for its refusal.
     pub(super) fn admit(
         &mut self,
-        AcceptedClient { conn, hello, identity }: &AcceptedClient,
+        AcceptedClient { conn, hello, identity, address }: &AcceptedClient,
     ) -> Result<(), String> {
-        let (tables, address) = (&mut self.tables, conn.peer_addr());
+        let tables = &mut self.tables;
         let allowed =
             may_connect(&tables.admission, hello.role, identity).map_err(|why| (Refusal::Rights, why));
         let admitted = allowed.and_then(|()| {
-            let connected = tables.admission.connected(conn.id(), identity, &address);
+            let connected = tables.admission.connected(conn.id(), identity, address);
             connected.map_err(|exceeded| (Refusal::Quota, exceeded.to_string()))
         });
         if let Err((refusal, why)) = admitted {
@@ -38,7 +38,7 @@ impl Engine {
                 info!(more, "refused {address}: {why}");
             }
             tables.counters.refused(refusal);
-            let (address, operation) = (&*address, "connect");
+            let (address, operation) = (&**address, "connect");
             tables.audit_refusal(&Denial { address, identity, operation, topic: None, reason: &why });
             return Err(why);
         }
@@ -49,7 +49,7 @@ impl Engine {
         tables.audit.record(&AuditEvent {
             user: Some(&identity.user),
             method: Some(identity.method.as_str()),
-            address: Some(&address),
+            address: Some(address),
             role: Some(role(hello.role)),
             client: Some(&hello.name),
             ..AuditEvent::new("login")

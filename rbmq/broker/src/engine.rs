@@ -275,10 +275,15 @@ impl Engine {
         }
     }
 
-    /// A new connection from a part of this process, which need not log in.
+    /// A new connection from a part of this process, which need not log in. With a voucher it is that of a client.
     fn on_own_connection(&mut self, conn: Conn) {
-        let Some((hello, _)) = self.greeted(&conn) else { return };
-        self.let_in(AcceptedClient { conn, hello, identity: Arc::new(Identity::own("gateway")) });
+        let Some((hello, credentials)) = self.greeted(&conn) else { return };
+        let Credentials::Token(token) = credentials else {
+            let (identity, address) = (Arc::new(Identity::own("gateway")), conn.peer_addr().into());
+            return self.let_in(AcceptedClient { conn, hello, identity, address });
+        };
+        let client = self.logins.vouched(conn, hello, token.expose(), &mut self.tables.counters);
+        client.into_iter().for_each(|client| self.let_in(client));
     }
 
     /// Reads the hello of a new connection. None if the connection is refused.

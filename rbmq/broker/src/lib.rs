@@ -59,6 +59,7 @@ mod sessions;
 mod subscribers;
 mod tables;
 mod topics;
+mod vouchers;
 mod watch;
 
 use std::sync::Arc;
@@ -364,11 +365,12 @@ fn engine(
     merged: merge::MergedTopics,
     cluster: Option<Arc<dyn Cluster>>,
 ) -> Result<engine::Engine, BrokerError> {
-    let gate::Desk { in_force, admission, audit, .. } = desk.clone();
+    let gate::Desk { in_force, admission, audit, vouchers, .. } = desk.clone();
     let (ctx, events) = (&watch.ctx, &watch.events);
     let (settings, gateways) = (config.broker_in_force(), watch.gateways.clone());
     let member = cluster.as_ref().and_then(|cluster| cluster.id());
-    let logins = login::Logins::open(in_force.rules().authenticator, &config.users, audit.clone(), events);
+    let (authenticator, audited) = (in_force.rules().authenticator, audit.clone());
+    let logins = login::Logins::open(authenticator, &config.users, audited, vouchers, events);
     let tables = tables::Tables::new(&watch.out, &settings, admission, audit, cluster, events);
     let tables = tables::Tables { shares: merged.shares(), ..tables };
     Ok(engine::Engine {

@@ -22,7 +22,7 @@ use super::topics::{Buffer, Stage};
 
 /// A publisher is connected, for the first time or again. Returns its key if it is connected again.
 pub(super) fn connected(tables: &mut Tables, client: AcceptedClient) -> Option<SessionKey> {
-    let AcceptedClient { conn, hello, identity } = client;
+    let AcceptedClient { conn, hello, identity, .. } = client;
     let key = SessionKey { instance: conn.peer_instance(), client: hello.client };
     if key == SessionKey::BROKER {
         tables.admission.disconnected(conn.id());

@@ -200,7 +200,7 @@ impl Subscribers {
 
     /// A subscriber or, with a hop, a broker is connected.
     pub(super) fn connected(&mut self, tables: &mut Tables, client: AcceptedClient, hop: Option<Hop>) {
-        let AcceptedClient { conn, hello, identity } = client;
+        let AcceptedClient { conn, hello, identity, .. } = client;
         let name = hello.name;
         self.brokers += usize::from(hop.is_some());
         let what = if hop.is_some() { "broker" } else { "subscriber" };

@@ -11,13 +11,13 @@ use rbmq_wire::{GroupStats, Observe, TopicName, TopicStats};
 use rocketbufs::{Bid, Context, ROut};
 
 use super::asks::{Answered, Ask, ClientKey, ClientsPage};
-use super::cluster::{Cluster, ClusterMember, ClusterStatus};
+use super::cluster::{Cluster, ClusterMember, ClusterStatus, Owner};
 use super::config::BrokerConfig;
 use super::counters::Census;
 use super::feed::FeedValues;
 use super::feeds::Feeds;
 use super::foreign_connections::ForeignConnections;
-use super::gate::{AllGatewayCounters, Desk, GatewayCounters};
+use super::gate::{AllGatewayCounters, Desk, GatewayCounters, KeptLog};
 use super::groups::{GroupLimits, Groups, Parts};
 use super::inbox::{Event, Sender};
 use super::kept::{ArchiveLoad, Archives, KeptLoad, KeptLogs, Replays, Scribe};
@@ -185,6 +185,16 @@ impl Watch {
     /// The name of this member of the cluster.
     pub(crate) fn member_id(&self) -> Option<String> {
         self.cluster.as_ref().and_then(|cluster| cluster.id())
+    }
+
+    /// The log of a kept topic. None if it has none here.
+    pub(crate) fn kept_log(&self, topic: &TopicName) -> Option<KeptLog> {
+        KeptLog::of(&self.kept_logs, topic)
+    }
+
+    /// Which member of the cluster has a kept topic. None: this broker is alone.
+    pub(crate) fn owner(&self, topic: &TopicName) -> Option<Owner> {
+        self.cluster.as_ref().map(|cluster| cluster.owner(topic))
     }
 
     /// The kept topics that are open, by name.

@@ -12,6 +12,7 @@ mod client;
 mod cluster;
 mod config;
 mod confirm;
+mod console;
 mod files;
 mod gateway;
 mod groups;

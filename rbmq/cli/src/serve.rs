@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use commands::{Asked, Failure, Printer, Stop, terminal};
-use rbmq_broker::http::Endpoint;
+use rbmq_broker::http::{Endpoint, EndpointParts, Publishing};
 use rbmq_broker::{Broker, BrokerConfig, Cluster, EndpointConsole, GatewayProtocol, Parts};
 use rbmq_gateway::{Gateway, Gateways};
 use rbmq_ingest::Ingest;
@@ -13,6 +13,7 @@ use tracing::warn;
 use super::archive;
 use super::bytes;
 use super::check;
+use super::console::Desk;
 use super::log::{BrokerLog, LogOptions};
 use super::member::Member;
 use super::reload::{self, Endpoints};
@@ -136,7 +137,11 @@ fn start_http(broker: &Broker, log: &BrokerLog) -> Result<Option<Endpoint>, Fail
     if settings.listen.is_empty() {
         return Ok(None);
     }
-    let endpoint = Endpoint::start_with_log(broker.watch(), settings, log.dropped());
+    let writes = settings.console == EndpointConsole::Write;
+    let desk = || broker.gate().map(|gate| Arc::new(Desk::new(gate)) as Arc<dyn Publishing>);
+    let publishing = writes.then(desk).transpose().map_err(Failure::failed)?;
+    let parts = EndpointParts { log_lines_dropped: log.dropped(), publishing };
+    let endpoint = Endpoint::start_with(broker.watch(), settings, parts);
     endpoint.map(Some).map_err(Failure::failed)
 }
 

@@ -342,6 +342,11 @@ impl Admission {
         self.of(identity).is_none_or(|grants| may_publish(&grants, topic))
     }
 
+    /// Whether a user may read a topic, also while it is not connected.
+    pub(super) fn user_may_read(&self, identity: &Identity, topic: &TopicName) -> bool {
+        self.of(identity).is_none_or(|grants| may_subscribe(&grants, topic))
+    }
+
     fn of(&self, identity: &Identity) -> Option<Arc<Grants>> {
         self.lock().grants(identity)
     }

@@ -61,6 +61,8 @@ pub enum EndpointConsole {
     /// It shows the broker, and changes nothing.
     #[default]
     Read,
+    /// Users publish messages too, where their rights allow it.
+    Write,
 }
 
 by_serde!(EndpointTls, EndpointClients, EndpointConsole);

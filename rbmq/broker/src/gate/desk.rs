@@ -9,6 +9,7 @@ use crate::config::BrokerConfig;
 use crate::error::BrokerError;
 use crate::in_force::{InForce, Rules};
 use crate::password_check::PasswordCheck;
+use crate::vouchers::Vouchers;
 
 /// Takes passwords to the threads that check them.
 pub(crate) type Checker = Arc<dyn Fn(PasswordCheck) + Send + Sync>;
@@ -20,6 +21,8 @@ pub(crate) struct Desk {
     pub(crate) admission: Admission,
     pub(crate) audit: Audit,
     pub(crate) checker: Checker,
+    /// Who is let in at the own listener, besides parts of this process.
+    pub(crate) vouchers: Vouchers,
 }
 
 impl Desk {
@@ -34,6 +37,6 @@ impl Desk {
         let audit = Audit::open(&config.audit.file).map_err(BrokerError::Audit)?;
         let authenticator = Authenticator::open(&config.users.options())?;
         let in_force = InForce::new(Rules::new(authenticator, rights, config));
-        Ok(Self { in_force, admission, audit, checker })
+        Ok(Self { in_force, admission, audit, checker, vouchers: Vouchers::default() })
     }
 }

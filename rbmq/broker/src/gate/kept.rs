@@ -95,7 +95,7 @@ impl KeptTopics {
 
     /// The log of a topic. None if it has none: nobody has published the topic yet, or it is not kept.
     pub fn log(&self, topic: &TopicName) -> Option<KeptLog> {
-        self.logs.of(topic).map(|(reader, clock)| KeptLog { reader, clock })
+        KeptLog::of(&self.logs, topic)
     }
 
     /// Begins to be told when the topic grows; false: ends it. A topic that has no log yet is told when it has one.
@@ -121,6 +121,16 @@ impl std::fmt::Debug for KeptTopics {
 }
 
 impl KeptLog {
+    /// The log of a topic. None if it has none.
+    pub(crate) fn of(logs: &KeptLogs, topic: &TopicName) -> Option<Self> {
+        logs.of(topic).map(|(reader, clock)| Self { reader, clock })
+    }
+
+    /// The name of the log.
+    pub(crate) fn epoch(&self) -> Epoch {
+        Epoch(u128::from_le_bytes(self.reader.id()))
+    }
+
     /// The first position that is kept.
     pub fn first(&self) -> Position {
         self.reader.first()

@@ -49,6 +49,7 @@ use tokio::sync::oneshot;
 use crate::{BrokerConfig, HttpSettings, Watch};
 use answer::Answer;
 use console::Console;
+pub use console::{ConsolePublisher, NotPublished, Publishing};
 use door::{Client, Door};
 pub use door::{EndpointError, MAX_CONNECTION_TIME};
 use pages::{Counters, Denied, Pages};
@@ -65,6 +66,15 @@ const HANDSHAKE: u8 = 22;
 
 /// The pause after a connection that the system could not accept, usually for lack of descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(200);
+
+/// What a program gives to an endpoint, beside the settings.
+#[derive(Clone, Default)]
+pub struct EndpointParts {
+    /// The lines of its log that the program has dropped because their reader is slow (metric `rbmq_log_lines_dropped_total`).
+    pub log_lines_dropped: Arc<AtomicU64>,
+    /// Publishers for the users of the console, where `http.console` is `"write"`. None: nobody publishes there.
+    pub publishing: Option<Arc<dyn Publishing>>,
+}
 
 /// A running endpoint. Dropping it stops the endpoint.
 ///
@@ -92,18 +102,17 @@ impl Endpoint {
     /// # Errors
     /// The address is in use or not an address of this machine, or the system refuses a thread.
     pub fn start(watch: Watch, settings: &HttpSettings) -> Result<Self, EndpointError> {
-        Self::start_with_log(watch, settings, Arc::default())
+        Self::start_with(watch, settings, EndpointParts::default())
     }
 
-    /// As [`Endpoint::start`], for a program that drops lines of its log when their reader is slow. The program counts the
-    /// dropped lines in `dropped` (metric `rbmq_log_lines_dropped_total`).
+    /// As [`Endpoint::start`], with parts of the program's own.
     ///
     /// # Errors
     /// As for [`Endpoint::start`].
-    pub fn start_with_log(
+    pub fn start_with(
         watch: Watch,
         settings: &HttpSettings,
-        dropped: Arc<AtomicU64>,
+        parts: EndpointParts,
     ) -> Result<Self, EndpointError> {
         let door = Arc::new(Door::open(&watch, settings)?);
         let refused = |source| EndpointError::Listen { addr: settings.listen.clone(), source };
@@ -117,8 +126,10 @@ impl Endpoint {
             .build()
             .map_err(EndpointError::Start)?;
         let (stop, stopped) = oneshot::channel();
-        let counters = Arc::new(Counters { log_lines_dropped: dropped, ..Counters::default() });
-        let console = Console::open(watch.clone(), door.clone(), settings).map_err(EndpointError::Start)?;
+        let EndpointParts { log_lines_dropped, publishing } = parts;
+        let counters = Arc::new(Counters { log_lines_dropped, ..Counters::default() });
+        let console =
+            Console::open(watch.clone(), door.clone(), settings, publishing).map_err(EndpointError::Start)?;
         let pages = Arc::new(Pages::new(watch, counters.clone(), console.is_some()));
         let shared = Arc::new(Shared {
             door: door.clone(),

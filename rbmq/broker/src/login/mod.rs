@@ -28,6 +28,7 @@ use super::config::UsersSettings;
 use super::counters::{Counters, Refusal};
 use super::inbox::{Event, Sender};
 use super::password_check::PasswordCheck;
+use super::vouchers::Vouchers;
 
 /// Logins of connections that have ended are forgotten when there are so many more than before.
 const FORGET_AT_LEAST: usize = 64;
@@ -40,6 +41,8 @@ pub(super) struct AcceptedClient {
     pub(super) conn: Conn,
     pub(super) hello: Hello,
     pub(super) identity: Arc<Identity>,
+    /// Where the client is, as its quotas count it.
+    pub(super) address: Arc<str>,
 }
 
 /// A client whose password is being checked.
@@ -73,6 +76,7 @@ pub(super) struct Logins {
     refused_log: LogLimiter,
     logged_in_log: LogLimiter,
     audit: Audit,
+    vouchers: Vouchers,
 }
 
 impl Logins {
@@ -84,6 +88,7 @@ impl Logins {
         authenticator: Authenticator,
         settings: &UsersSettings,
         audit: Audit,
+        vouchers: Vouchers,
         events: &Sender,
     ) -> std::io::Result<Self> {
         let mut logins = Self {
@@ -99,6 +104,7 @@ impl Logins {
             refused_log: LogLimiter::default(),
             logged_in_log: LogLimiter::default(),
             audit,
+            vouchers,
         };
         logins.start_checks()?;
         Ok(logins)
@@ -150,6 +156,22 @@ impl Logins {
         }
     }
 
+    /// A part of this process connects for a client, and shows its voucher. Returns the client if it is let in.
+    pub(super) fn vouched(
+        &mut self,
+        conn: Conn,
+        hello: Hello,
+        token: &str,
+        counters: &mut Counters,
+    ) -> Option<AcceptedClient> {
+        let vouched = self.vouchers.of(token);
+        let address = vouched.as_ref().map(|vouched| vouched.address.clone());
+        // The users may have been read again since.
+        let login = vouched.and_then(|of| self.authenticator.look_again(&of.login, SystemTime::now()).ok());
+        let client = self.decided(conn, hello, login.ok_or(Refused::NoCredentials), counters)?;
+        Some(AcceptedClient { address: address.unwrap_or_else(|| client.address.clone()), ..client })
+    }
+
     /// Queues the check of a password, also for clients of gateways. It is refused if there are no users.
     pub(super) fn check(&self, check: PasswordCheck) {
         match &self.checks {
@@ -197,7 +219,8 @@ impl Logins {
             info!(peer = conn.peer_addr(), user, method, more, "logged in");
         }
         self.enter(LoggedIn { conn: conn.clone(), login });
-        Some(AcceptedClient { conn, hello, identity })
+        let address = conn.peer_addr().into();
+        Some(AcceptedClient { conn, hello, identity, address })
     }
 
     /// Refuses a client. Floods of them do not flood the log.

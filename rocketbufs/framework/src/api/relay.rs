@@ -8,6 +8,7 @@
 //! - *a minimum number of receivers* ([`SubscribeOptions::min_receivers`], [`OutBuffer::min_receivers`]);
 //! - *brokers that end and begin again*: [`ROut::drain_connected`], [`OutBuffer::forget_former`];
 //! - *path migration*: a log continues in another buffer of the same rOut, by another path;
+//! - *looks at bytes that nothing holds* ([`OutBuffer::glance`]), for people who want to see messages;
 //! - *logs that begin below*: a broker writes what another store has kept, under the name that the log had before a restart
 //!   ([`BufferOptions::epoch`]), and with holes where that store was overwritten ([`OutWriter::skip`]).
 //!
@@ -17,10 +18,11 @@
 //!                               └ retained from here on, for receivers that subscribe here at their positions
 //! ```
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rocketring::Hold;
+use rocketring::{Hold, Lapped, Ring};
 
 use crate::api::conn::Conn;
 use crate::api::out_buffer::{OutBuffer, OutWriter};
@@ -108,8 +110,89 @@ impl std::fmt::Debug for RetentionHold {
     }
 }
 
+/// The bytes of a buffer for a look that holds nothing: it is no subscription, counts as no receiver, and its writer never waits for it. A
+/// writer that needs the space overwrites the bytes, and a read that is too late says so.
+///
+/// ```
+/// use rocketbufs::{Config, Context, ROut};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let buffer = ROut::new(&Context::new(Config::default())?).create_buffer(7, 1 << 16)?;
+/// let end = buffer.writer()?.append(&[b"hello"])?;
+/// let glance = buffer.glance().ok_or("an empty log")?;
+/// let mut bytes = [0; 5];
+/// glance.copy_to(glance.first(), &mut bytes)?;
+/// assert_eq!((&bytes, glance.end(), buffer.info().map(|info| info.subscribers)), (b"hello", end, Some(0)));
+/// # Ok(())
+/// # }
+/// ```
+pub struct Glance {
+    ring: Ring,
+    epoch: Epoch,
+    end: Position,
+}
+
+impl Glance {
+    /// The name of the log.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// The end of the last complete delivery that was there when the look began.
+    pub fn end(&self) -> Position {
+        self.end
+    }
+
+    /// The start of the oldest delivery that the ring has now, as far as it is known.
+    pub fn first(&self) -> Position {
+        self.ring.boundary_at_or_after(self.ring.tail()).map_or(self.end, |at| at.min(self.end))
+    }
+
+    /// The end of a delivery, or the start of the first, at or behind a position.
+    pub fn boundary_at_or_after(&self, at: Position) -> Option<Position> {
+        self.ring.boundary_at_or_after(at).filter(|boundary| *boundary <= self.end)
+    }
+
+    /// The same at or before a position. None: the ring has none any more.
+    pub fn boundary_at_or_before(&self, at: Position) -> Option<Position> {
+        self.ring.boundary_at_or_before(at.min(self.end))
+    }
+
+    /// The first range without bytes that ends behind a position.
+    pub fn hole_after(&self, at: Position) -> Option<Range<Position>> {
+        self.ring.gap_after(at).map(|gap| gap.from..gap.to)
+    }
+
+    /// Copies bytes from a position on, and then checks that they were not overwritten during the copy.
+    ///
+    /// # Errors
+    /// They were, or they are not below [`Glance::end`]. The content of `to` is then meaningless.
+    pub fn copy_to(&self, at: Position, to: &mut [u8]) -> Result<(), Lapped> {
+        let lapped = |by| Err(Lapped { by });
+        let Some(end) = at.checked_add(to.len() as u64).filter(|end| *end <= self.end) else {
+            return lapped(0);
+        };
+        if to.len() as u64 > self.ring.capacity() {
+            return lapped(to.len() as u64 - self.ring.capacity());
+        }
+        self.ring.view(at, end).copy_to(0, to)
+    }
+}
+
+impl std::fmt::Debug for Glance {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Glance").field("epoch", &self.epoch).field("end", &self.end).finish_non_exhaustive()
+    }
+}
+
 #[doc(hidden)]
 impl OutBuffer {
+    /// Begins a look at the bytes. None: the buffer is spliced, and its upstream subscription was not answered yet; or it has no flow control,
+    /// and its deliveries have marks around them.
+    pub fn glance(&self) -> Option<Glance> {
+        let log = self.buffer.log().filter(|log| log.ring.flow_control())?;
+        Some(Glance { ring: log.ring.clone(), epoch: log.epoch, end: log.ring.boundary() })
+    }
+
     /// Retains the bytes of the buffer from `from` on, or from the first byte that the ring still has.
     ///
     /// # Errors

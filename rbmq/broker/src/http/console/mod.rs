@@ -11,13 +11,18 @@
 mod alarms;
 mod api;
 mod assets;
+mod calls;
 mod due;
 mod engine;
 mod events;
+mod messages;
 mod openapi;
 mod principal;
 mod problem;
+mod publishing;
 mod query;
+mod reading;
+mod records;
 mod routes;
 mod sample;
 mod sessions;
@@ -42,8 +47,9 @@ use serde_json::{Value, json};
 use events::{Events, Made};
 use principal::{CSRF, Principal, cookie, cookie_name, is_same};
 use problem::Problem;
+pub use publishing::{ConsolePublisher, NotPublished, Publishing};
 use query::Query;
-use routes::{Needs, Route, route};
+use routes::{Found, Needs, Route, route};
 use sessions::{MAX_AGE, Who};
 use state::Asked;
 pub(super) use state::Console;
@@ -109,30 +115,55 @@ impl Console {
         };
         let query = Query::parse(asked.query, &found.route.names())?;
         let principal = self.identify(asked).await?;
-        if found.route.needs == Needs::Observe {
+        if found.route.needs != Needs::Nothing {
             let Some(principal) = &principal else { return Err(self.nobody(asked)) };
-            self.check_observe(principal, asked)?;
+            if found.route.needs == Needs::Observe {
+                self.check_observe(principal, asked)?;
+            }
             client.place.known();
         }
         let query = Arc::new(query);
         if *asked.method != Method::GET {
             self.check_forged(principal.as_ref(), found.route, asked)?;
         }
-        match found.route.answer {
-            routes::Answer::Show(show) => {
-                let Some(principal) = principal.filter(|_| found.is_stream) else {
-                    return Ok(json_text(StatusCode::OK, self.shown(show, query).await?));
-                };
-                if !found.route.streams {
-                    return Err(Problem::missing("there is no stream of this"));
+        self.of_route(&found, principal, query, asked, body).await
+    }
+
+    /// The answer of a route to somebody who may have it.
+    async fn of_route(
+        self: &Arc<Self>,
+        found: &Found,
+        principal: Option<Principal>,
+        query: Arc<Query>,
+        asked: &Asked<'_>,
+        body: Incoming,
+    ) -> Result<Answer, Problem> {
+        let known = principal.as_ref().ok_or_else(|| self.nobody(asked));
+        Ok(json_page(
+            StatusCode::OK,
+            &match found.route.answer {
+                routes::Answer::Show(show) => {
+                    let Some(principal) = principal.filter(|_| found.is_stream) else {
+                        return Ok(json_text(StatusCode::OK, self.shown(show, query).await?));
+                    };
+                    if !found.route.streams {
+                        return Err(Problem::missing("there is no stream of this"));
+                    }
+                    return self.stream(principal, query, show);
                 }
-                self.stream(principal, query, show)
-            }
-            routes::Answer::Session => Ok(json_page(StatusCode::OK, &self.session(principal.as_ref())?)),
-            routes::Answer::LogIn => self.begin_session(asked, body).await,
-            routes::Answer::LogOut => Ok(self.end_session(asked)),
-            routes::Answer::Description => Ok(json_page(StatusCode::OK, &openapi::document())),
-        }
+                routes::Answer::Session => self.session(principal.as_ref())?,
+                routes::Answer::LogIn => return self.begin_session(asked, body).await,
+                routes::Answer::LogOut => return Ok(self.end_session(asked)),
+                routes::Answer::Messages => self.messages(known?, &query, asked).await?,
+                routes::Answer::Publish => {
+                    let principal = known?;
+                    self.check_writes()?;
+                    let message = self.read(body, messages::MAX_BODY).await?;
+                    self.publish(principal, message, asked).await?
+                }
+                routes::Answer::Description => openapi::document(),
+            },
+        ))
     }
 
     fn nobody(&self, asked: &Asked<'_>) -> Problem {
@@ -211,6 +242,7 @@ impl Console {
         Ok(json!({
             "version": env!("CARGO_PKG_VERSION"),
             "who": who,
+            "may_publish": principal.is_some() && self.publishers.are_there(),
             "may_observe": principal.is_some_and(|principal| self.may_observe(&principal.who)),
             "csrf": principal.and_then(|principal| principal.csrf.as_deref()),
             "logins": { "token": token || users, "password": users },
@@ -218,7 +250,7 @@ impl Console {
     }
 
     async fn begin_session(&self, asked: &Asked<'_>, body: Incoming) -> Result<Answer, Problem> {
-        let LogIn { token, user, password } = self.read(body).await?;
+        let LogIn { token, user, password } = self.read(body, MAX_BODY).await?;
         let secret = |text: String| Secret::from(text);
         let who = match (token, user, password) {
             (Some(token), None, None) => self.of_token(secret(token), asked).await?,
@@ -265,8 +297,8 @@ impl Console {
     }
 
     /// The body of a request.
-    async fn read<T: for<'de> Deserialize<'de>>(&self, body: Incoming) -> Result<T, Problem> {
-        let whole = tokio::time::timeout(self.body_timeout, Limited::new(body, MAX_BODY).collect()).await;
+    async fn read<T: for<'de> Deserialize<'de>>(&self, body: Incoming, most: usize) -> Result<T, Problem> {
+        let whole = tokio::time::timeout(self.body_timeout, Limited::new(body, most).collect()).await;
         let slow = || Problem::new(StatusCode::REQUEST_TIMEOUT, "the body did not come in time");
         let large = |_| Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large, or did not come");
         let bytes = whole.map_err(|_| slow())?.map_err(large)?.to_bytes();

@@ -31,6 +31,8 @@ pub(super) enum Answer {
     Session,
     LogIn,
     LogOut,
+    Messages,
+    Publish,
     Description,
 }
 
@@ -140,6 +142,11 @@ const PAGE: &[Field] = &[
 const SESSION: &[Field] = &[
     field("version", Kind::Text, "The version of the broker."),
     field("who", Kind::MayObject, "The user and how it was shown; null: nobody is logged in."),
+    field(
+        "may_publish",
+        Kind::Bool,
+        "Whether the client may publish messages, where its rights allow it (http.console = \"write\").",
+    ),
     field("may_observe", Kind::Bool, "Whether the client may see the state of the broker."),
     field(
         "csrf",
@@ -335,6 +342,58 @@ pub(super) static ROUTES: &[Route] = &[
             field("rows", Kind::List, "The settings: name, value, origin, is_default."),
         ],
         answer: Answer::Show(api::settings),
+    },
+    Route {
+        method: Method::GET,
+        path: "/messages",
+        about: "Messages of a topic that the client may subscribe to, the oldest first. No publisher waits for it, and it counts as no subscriber.",
+        needs: Needs::Login,
+        streams: false,
+        parameters: &[
+            Parameter { name: "topic", about: "The name of the topic.", words: &[], is_needed: true },
+            any("count", "The most messages of each log, up to 100; default 10."),
+            any(
+                "search",
+                "Only messages with this text in their first 16 KiB, whatever the case of its letters.",
+            ),
+            any(
+                "before",
+                "The newest messages that end at or before this position; default: the newest of all.",
+            ),
+            any("from", "The first messages from this position on."),
+            any(
+                "time",
+                "The first messages of this time or later, in milliseconds since 1970. For topics on the disk.",
+            ),
+        ],
+        fields: &[
+            field("topic", Kind::Text, "The name."),
+            field(
+                "space",
+                Kind::MayText,
+                "The log of the space that has the topic; null: it has a log of its own.",
+            ),
+            field(
+                "logs",
+                Kind::List,
+                "The logs of the topic, at most 20, and the messages (rows) of each: position, end, time_ms, length, text or hex, is_cut (there are more bytes), attributes.",
+            ),
+            field("is_cut", Kind::Bool, "Whether there are more logs."),
+        ],
+        answer: Answer::Messages,
+    },
+    Route {
+        method: Method::POST,
+        path: "/messages",
+        about: "Publishes {\"topic\": …, \"text\": …} (application/json), of at most 64 KiB, if http.console is \"write\" and the client may publish the topic.",
+        needs: Needs::Login,
+        streams: false,
+        parameters: &[],
+        fields: &[
+            field("topic", Kind::Text, "The name."),
+            field("length", Kind::Number, "The bytes of the message."),
+        ],
+        answer: Answer::Publish,
     },
     Route {
         method: Method::GET,

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 use hyper::Method;
 use hyper::header::HeaderMap;
 
+use super::calls::{Lane, Pace};
 use super::engine::Engine;
 use super::events;
+use super::publishing::{Publishers, Publishing};
 use super::sample::Samples;
 use super::sessions::{Sessions, secret};
 use super::topic::Looks;
@@ -30,6 +32,14 @@ pub(in crate::http) struct Console {
     pub(super) looks: Looks,
     pub(super) sessions: Sessions,
     pub(super) streams: events::Places,
+    /// Looks at messages: those of rings, and those that may wait for the disk.
+    pub(super) memory: Lane,
+    pub(super) disk: Lane,
+    /// How often a client looks at messages, and publishes.
+    pub(super) pace: Pace,
+    pub(super) publish_pace: Pace,
+    pub(super) publishing: Lane,
+    pub(super) publishers: Publishers,
     /// The text against forged requests of browsers that need not log in.
     pub(super) csrf: String,
     pub(super) body_timeout: Duration,
@@ -54,10 +64,13 @@ impl Console {
         watch: Watch,
         door: Arc<Door>,
         settings: &HttpSettings,
+        publishing: Option<Arc<dyn Publishing>>,
     ) -> std::io::Result<Option<Arc<Self>>> {
         if settings.console == EndpointConsole::Off {
             return Ok(None);
         }
+        let publishing = publishing.filter(|_| settings.console == EndpointConsole::Write);
+        let vouchers = watch.desk().vouchers.clone();
         let engine = Arc::new(Engine::new(watch));
         Ok(Some(Arc::new(Self {
             samples: Samples::new(engine.clone()),
@@ -67,6 +80,12 @@ impl Console {
             looks: Looks::default(),
             sessions: Sessions::default(),
             streams: events::Places::new(settings.max_streams.min(settings.max_connections / 2)),
+            memory: Lane::new(2, Duration::from_secs(5), "the broker"),
+            disk: Lane::new(2, Duration::from_secs(5), "the disk of kept topics"),
+            pace: Pace::new(Duration::from_millis(200), 20),
+            publish_pace: Pace::new(Duration::from_millis(200), 20),
+            publishing: Lane::new(4, Duration::from_secs(12), "the broker"),
+            publishers: Publishers::new(publishing, vouchers),
             csrf: secret().map_err(std::io::Error::other)?,
             body_timeout: settings.header_timeout(),
         })))
@@ -84,6 +103,7 @@ impl Console {
             let forget = move || {
                 console.samples.forget(Instant::now());
                 console.looks.forget();
+                console.publishers.forget(Instant::now());
                 Ok(())
             };
             // The next time comes in any case.

@@ -1,7 +1,9 @@
 //! The console and its interface: that it shows the broker as it is, and to nobody else.
 
 mod attacks;
+mod browser;
 mod logins;
+mod messages;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -43,6 +45,40 @@ impl Answer {
     }
 }
 
+fn connect(addr: &str) -> TcpStream {
+    let stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    stream
+}
+
+/// The bytes of a request with more lines in its head.
+fn request(method: &str, path: &str, more: &str, body: &str) -> String {
+    let length = body.len();
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n{more}");
+    match body {
+        "" => format!("{head}\r\n"),
+        body => format!("{head}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"),
+    }
+}
+
+/// The answer that comes over a connection.
+fn answer(mut stream: TcpStream) -> Answer {
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer}"));
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    Answer { status, head: head.to_owned(), body: body.to_owned() }
+}
+
+/// The answer to a request with more lines in its head.
+fn ask(addr: &str, method: &str, path: &str, more: &str, body: &str) -> Answer {
+    let mut stream = connect(addr);
+    // The endpoint may have closed the connection before it read everything.
+    let _ = stream.write_all(request(method, path, more, body).as_bytes());
+    answer(stream)
+}
+
 impl Site {
     fn start(change: impl FnOnce(&mut BrokerConfig)) -> Self {
         let broker = broker_with(|config| {
@@ -54,28 +90,12 @@ impl Site {
     }
 
     fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.endpoint.addr()).unwrap();
-        stream.set_read_timeout(Some(LONG)).unwrap();
-        stream
+        connect(&self.endpoint.addr().to_string())
     }
 
     /// The answer to a request with more lines in its head.
     fn ask(&self, method: &str, path: &str, more: &str, body: &str) -> Answer {
-        let length = body.len();
-        let head = format!("{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n{more}");
-        let request = match body {
-            "" => format!("{head}\r\n"),
-            body => format!("{head}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"),
-        };
-        let mut stream = self.connect();
-        // The endpoint may have closed the connection before it read everything.
-        let _ = stream.write_all(request.as_bytes());
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        let answer = String::from_utf8(answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer}"));
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Answer { status, head: head.to_owned(), body: body.to_owned() }
+        ask(&self.endpoint.addr().to_string(), method, path, more, body)
     }
 
     fn get(&self, path: &str) -> Answer {
@@ -114,8 +134,9 @@ fn every_answer_is_as_described() {
     for (path, methods) in paths.iter().filter(|(path, _)| !path.contains("/stream/")) {
         let operation = &methods["get"];
         let fields = &operation["responses"]["200"]["content"]["application/json"]["schema"]["properties"];
-        let needed = operation["parameters"].as_array().unwrap().iter().any(|own| own["required"] == true);
-        let query = if needed { "?name=news" } else { "" };
+        let mut parameters = operation["parameters"].as_array().unwrap().iter();
+        let needed = parameters.find(|own| own["required"] == true).and_then(|own| own["name"].as_str());
+        let query = needed.map(|name| format!("?{name}=news")).unwrap_or_default();
         let answer = site.get(&format!("{path}{query}"));
         assert_eq!(answer.status, 200, "{path}: {answer:?}");
         assert!(answer.head.contains("application/json") && answer.head.contains("nosniff"), "{path}");

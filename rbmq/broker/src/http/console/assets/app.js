@@ -4,15 +4,18 @@ import { ask, follow, know } from '/ui/live.js';
 import { el, show, trouble, plain } from '/ui/parts.js';
 import { login } from '/ui/login.js';
 import { overview } from '/ui/overview.js';
+import { messages } from '/ui/messages.js';
 import { topic } from '/ui/topic.js';
 import { clients, cluster, kept, settings, topics } from '/ui/lists.js';
 
 const PAGES = [
-  ['', 'Overview', overview], ['topics', 'Topics', topics], ['clients', 'Clients', clients],
+  ['', 'Overview', overview], ['topics', 'Topics', topics], ['messages', 'Messages', messages], ['clients', 'Clients', clients],
   ['kept', 'Kept', kept], ['cluster', 'Cluster', cluster], ['settings', 'Settings', settings],
 ];
-// The letters behind g: the first ones, and m (members) for the cluster.
-const KEYS = { o: '', t: 'topics', c: 'clients', k: 'kept', m: 'cluster', s: 'settings' };
+// The letters behind g: the first ones, m (members) for the cluster, and r (read) for messages.
+const KEYS = { o: '', t: 'topics', r: 'messages', c: 'clients', k: 'kept', m: 'cluster', s: 'settings' };
+// What a user may see who may not observe.
+const OPEN = ['messages'];
 const HIDDEN_PAGES = { topic };
 
 const main = document.getElementById('main');
@@ -83,10 +86,11 @@ function draw(fresh = true) {
     show(main, trouble('There is no such page.'), el('p', {}, el('a', { href: '#/', text: 'Overview' })));
     return;
   }
-  if (!session.may_observe) {
+  if (!session.may_observe && !OPEN.includes(path)) {
     const user = session.who?.user ? `User '${plain(session.who.user)}'` : 'This client';
     show(main, el('div', { class: 'empty' },
       el('p', { text: `${user} may not see the state of this broker.` }),
+      el('p', {}, el('a', { href: '#/messages', text: 'Messages' }), ' of topics that it may subscribe to are there.'),
       el('p', {}, 'Whoever runs it can allow that by a rule with ', el('code', { text: 'observe = true' }), ' (access.rules).')));
     state('still');
     return;
@@ -135,7 +139,7 @@ async function begin() {
   who.hidden = !name;
   who.textContent = name ? plain(name) : '';
   out.hidden = !isIn || !(now.logins.token || now.logins.password) || now.who.method === 'certificate';
-  show(nav, ...(isIn && now.may_observe ? PAGES : []).map(([path, title]) =>
+  show(nav, ...(isIn ? PAGES : []).filter(([path]) => now.may_observe || OPEN.includes(path)).map(([path, title]) =>
     el('a', { href: `#/${path}`, 'data-page': path, text: title })));
   if (!isIn) {
     state('still');

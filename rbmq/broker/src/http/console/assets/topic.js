@@ -97,7 +97,7 @@ const subscriptions = (ring) => table('Subscribers, the slowest first', [
 /** The page of a topic. */
 export function topic({ main, parameters, follow }, fresh) {
   const wanted = parameters.get('name') || '';
-  if (fresh) show(main, el('p', {}, el('a', { href: '#/topics', text: '‹ Topics' })), el('h2', { class: 'name', text: plain(wanted) }), el('div', { id: 'rings' }));
+  if (fresh) show(main, el('p', { class: 'pair' }, el('a', { href: '#/topics', text: '‹ Topics' }), el('a', { href: `#/messages?topic=${encodeURIComponent(wanted)}`, text: 'Messages' })), el('h2', { class: 'name', text: plain(wanted) }), el('div', { id: 'rings' }));
   return follow(`/topic?name=${encodeURIComponent(wanted)}`, ({ row, buffers, is_cut: isCut }) => {
     const waits = row?.blocked_by && el('p', { class: 'note', text: `Publishers wait: ${REASONS[row.blocked_by] || row.blocked_by}.` });
     const sums = el('dl', { class: 'facts' }, ...[['In', rate(row?.in_bytes_per_s)], ['Out', rate(row?.out_bytes_per_s)], ['Lost', rate(row?.lost_bytes_per_s)],
