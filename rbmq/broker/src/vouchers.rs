@@ -44,6 +44,12 @@ impl Vouchers {
         Ok(Voucher { token, all: self.clone() })
     }
 
+    /// How many there are.
+    #[cfg(all(test, feature = "http"))]
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+
     /// What the voucher with this token says. None: there is none.
     pub(crate) fn of(&self, token: &str) -> Option<Vouched> {
         self.0.lock().get(token).cloned()

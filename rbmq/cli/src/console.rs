@@ -106,6 +106,6 @@ impl ConsolePublisher for OfUser {
         })?;
         let level = if is_kept { ConfirmLevel::Stored } else { ConfirmLevel::Accepted };
         let confirmed = writer.confirm(position, level, left());
-        confirmed.map_err(|error| NotPublished::Unconfirmed(error.to_string()))
+        confirmed.map(|_| ()).map_err(|error| NotPublished::Unconfirmed(error.to_string()))
     }
 }

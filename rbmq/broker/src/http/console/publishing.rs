@@ -249,3 +249,143 @@ impl Drop for Taken<'_> {
 fn nobody_publishes() -> Problem {
     Problem::forbidden("this console publishes nothing: set http.console = \"write\"")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+    use hyper::StatusCode;
+
+    use super::*;
+
+    /// A program whose publishers wait before each message until they may go on, where a test says so.
+    #[derive(Default)]
+    struct Program {
+        connected: AtomicUsize,
+        published: Arc<AtomicUsize>,
+        waits: Option<Waits>,
+        fails: bool,
+    }
+
+    #[derive(Clone)]
+    struct Waits {
+        arrived: SyncSender<()>,
+        go_on: Arc<Mutex<Receiver<()>>>,
+    }
+
+    struct Fake {
+        published: Arc<AtomicUsize>,
+        waits: Option<Waits>,
+        fails: bool,
+    }
+
+    impl Publishing for Program {
+        fn connect(&self, token: &str) -> Result<Box<dyn ConsolePublisher>, String> {
+            assert!(!token.is_empty());
+            self.connected.fetch_add(1, Ordering::Relaxed);
+            let (published, waits) = (self.published.clone(), self.waits.clone());
+            Ok(Box::new(Fake { published, waits, fails: self.fails }))
+        }
+    }
+
+    impl ConsolePublisher for Fake {
+        fn is_connected(&self) -> bool {
+            true
+        }
+
+        fn publish(&mut self, _: &TopicName, _: &[u8], _: bool, _: Duration) -> Result<(), NotPublished> {
+            if let Some(waits) = &self.waits {
+                waits.arrived.send(()).unwrap();
+                let _ = waits.go_on.lock().recv();
+            }
+            if self.fails {
+                return Err(NotPublished::Unconfirmed("the broker is away".to_owned()));
+            }
+            self.published.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    fn of(user: usize) -> Message {
+        let identity = Identity { user: user.to_string(), ..Identity::anonymous() };
+        let login = Login { identity: Arc::new(identity), ..Login::anonymous() };
+        let (topic, address) = ("a".parse().unwrap(), "192.0.2.1:5000".parse().unwrap());
+        Message { topic, text: "hello".to_owned(), is_kept: false, login, address }
+    }
+
+    fn publishers(program: &Arc<Program>) -> (Publishers, Vouchers) {
+        let vouchers = Vouchers::default();
+        (Publishers::new(Some(program.clone()), vouchers.clone()), vouchers)
+    }
+
+    #[test]
+    fn a_user_has_one_publisher_and_the_oldest_leaves_for_another() {
+        let program = Arc::<Program>::default();
+        let (all, vouchers) = publishers(&program);
+        for user in (0..MAX_PUBLISHERS).chain(0..MAX_PUBLISHERS) {
+            all.publish(&of(user), &Audit::off()).unwrap();
+        }
+        assert_eq!(program.connected.load(Ordering::Relaxed), MAX_PUBLISHERS);
+        all.publish(&of(99), &Audit::off()).unwrap();
+        assert_eq!((all.places.lock().len(), vouchers.len()), (MAX_PUBLISHERS, MAX_PUBLISHERS));
+        // The first one has left, and the second one has not.
+        all.publish(&of(1), &Audit::off()).unwrap();
+        assert_eq!(program.connected.load(Ordering::Relaxed), MAX_PUBLISHERS + 1);
+        all.forget(Instant::now());
+        assert_eq!(vouchers.len(), MAX_PUBLISHERS);
+        all.forget(Instant::now() + IDLE);
+        assert_eq!((all.places.lock().len(), vouchers.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_user_whose_message_is_on_its_way_waits_and_others_do_not() {
+        let ((arrived, arrives), (send, go_on)) = (sync_channel(0), sync_channel(0));
+        let waits = Some(Waits { arrived, go_on: Arc::new(Mutex::new(go_on)) });
+        let program = Arc::new(Program { waits, ..Program::default() });
+        let (all, _) = publishers(&program);
+        let all = &all;
+        std::thread::scope(|scope| {
+            for user in 0..MAX_PUBLISHERS {
+                scope.spawn(move || all.publish(&of(user), &Audit::off()).unwrap());
+                arrives.recv().unwrap();
+            }
+            let status = |user| all.publish(&of(user), &Audit::off()).unwrap_err().status;
+            assert_eq!(status(3), StatusCode::TOO_MANY_REQUESTS);
+            assert_eq!(status(99), StatusCode::SERVICE_UNAVAILABLE, "all places are busy");
+            drop(send);
+        });
+        assert_eq!(program.published.load(Ordering::Relaxed), MAX_PUBLISHERS);
+    }
+
+    #[test]
+    fn a_publisher_that_failed_is_not_used_again() {
+        let program = Arc::new(Program { fails: true, ..Program::default() });
+        let (all, vouchers) = publishers(&program);
+        for tries in 1..3 {
+            let refused = all.publish(&of(1), &Audit::off()).unwrap_err();
+            assert!(refused.why.contains("subscribers may get it or not"), "{refused:?}");
+            assert_eq!((program.connected.load(Ordering::Relaxed), vouchers.len()), (tries, 0));
+        }
+    }
+
+    /// A log that has no room for the line has none for the message.
+    #[test]
+    fn nothing_is_published_without_its_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let audit = Audit::open(path.to_str().unwrap()).unwrap();
+        let program = Arc::<Program>::default();
+        let (all, _) = publishers(&program);
+        let mut refused = None;
+        while refused.is_none() {
+            (0..5_000).for_each(|_| audit.record(&AuditEvent::new("login")));
+            refused = all.publish(&of(1), &audit).err();
+        }
+        assert!(refused.unwrap().why.contains("so nothing was published"));
+        drop(audit);
+        let log = std::fs::read_to_string(path).unwrap();
+        let lines = log.lines().filter(|line| line.contains("\"event\":\"console\"")).count();
+        assert_eq!(lines, program.published.load(Ordering::Relaxed));
+    }
+}

@@ -386,23 +386,26 @@ fn rows_of(
 }
 
 fn back_on_disk(log: &mut KeptLog, wanted: &Wanted, before: u64) -> Result<Found, KeptReadError> {
-    let (mut at, mut found, mut read) = (before.min(log.end()), Found::default(), 0);
-    let mut newest_first = Vec::new();
-    let mut left = wanted.count;
-    for _ in 0..MAX_KEPT_DELIVERIES {
-        if left == 0 || read >= MAX_KEPT_BYTES || wanted.is_late() {
-            found.is_cut = at > log.first();
+    let (mut at, mut found, mut read, mut deliveries) = (before.min(log.end()), Found::default(), 0, 0);
+    let mut newest_first: Vec<Row> = Vec::new();
+    while newest_first.len() < wanted.count
+        && read < MAX_KEPT_BYTES
+        && deliveries < MAX_KEPT_DELIVERIES
+        && !wanted.is_late()
+    {
+        let Some(batch) = log.read_before(at)? else {
+            at = log.first();
             break;
-        }
-        let Some(batch) = log.read_before(at)? else { break };
+        };
         at = batch.position();
-        read += batch.bytes().len() as u64;
+        (read, deliveries) = (read + batch.bytes().len() as u64, deliveries + 1);
+        let left = wanted.count - newest_first.len();
         let rows = rows_of(batch.bytes(), at, batch.time_ms(), wanted, left, &mut found);
-        left -= rows.len();
         newest_first.extend(rows.into_iter().rev());
     }
     newest_first.reverse();
     found.rows = newest_first;
+    found.is_cut |= at > log.first();
     Ok(found)
 }
 

@@ -57,7 +57,7 @@ function tools(parameters) {
   };
   const done = () => { problem?.remove(); problem = null; };
   return {
-    main, parameters, move, failed, session,
+    main, parameters, move, failed, session, state,
     once: async (path) => { try { const value = await ask(path); done(); state('still'); return value; } catch (why) { failed(why); return null; } },
     follow: (path, value) => follow(path, { value: (json) => { done(); value(json); }, problem: failed, state }),
   };
