@@ -335,6 +335,30 @@ fn a_broker_that_takes_less_refuses_the_message_alone() {
     topic.flush(Some(LONG)).unwrap();
 }
 
+/// A message that waits for the answer of a broker gets this answer, also if the broker does not take the topic at all.
+#[test]
+fn a_message_that_waits_for_a_broker_hears_that_the_topic_is_refused() {
+    let addr = own_addr();
+    let start = |max_ring_bytes: u64| {
+        broker_with(|config| {
+            config.broker.listen.clone_from(&addr);
+            config.broker.max_ring_bytes = max_ring_bytes;
+        })
+    };
+    let broker = start(64 << 20);
+    let publisher = Publisher::connect(&addr).unwrap();
+    let mut topic = publisher.topic("t").unwrap();
+    publisher.next_event(Some(Duration::ZERO));
+    drop(broker);
+    while !matches!(publisher.next_event(Some(LONG)).unwrap(), PublisherEvent::Disconnected(_)) {}
+    std::thread::scope(|both| {
+        let publishing = both.spawn(|| topic.publish_timeout(&message(0, 4 * MIB), Some(LONG)).unwrap_err());
+        let _broker = start(512 << 10);
+        let error = publishing.join().unwrap();
+        assert!(matches!(error, PublishError::Refused { .. }), "{error}");
+    });
+}
+
 /// Topics whose rings do not grow refuse as before.
 #[test]
 fn spaces_and_other_transports_refuse_large_messages() {

@@ -201,6 +201,13 @@ impl TopicState {
         largest.max(self.max_delivery_bytes())
     }
 
+    /// As [`Self::largest_bytes`], as the broker says that has answered last; none while none has. Both are read at once: a number that a lost
+    /// connection has taken away would make each message too large.
+    pub(crate) fn answered_largest(&self) -> Option<u64> {
+        let state = lock(&self.state);
+        state.is_answered().then(|| self.largest_bytes())
+    }
+
     /// The broker that has the topic, or is asked for it.
     pub(crate) fn place(&self) -> PlaceId {
         lock(&self.state).place
