@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   the clock: minutes since November 2026 (timelines),
-//!              halves of a segment since 1970 (segments) ─┐
+//!              segments since 1970 (segments) ────────────┐
 //!   the file of the run before, + 1 ──────────────────────┼─ the largest ─▶ first number ── + 1, + 1 … ─▶
 //!   the newest number of a stream that has ended, + 1 ────┘                     │
 //!                                       numbers that the clock has not reached ─┴─ + RESERVED ─▶ the file
@@ -52,8 +52,8 @@ pub(crate) fn first_timeline() -> u64 {
     TIMELINES.lock().first(minutes())
 }
 
-/// The number of a stream's first segment: the time since 1970 in halves of the segment duration, or in seconds if these are longer. An
-/// encoder makes fewer segments than that, unless it sends faster than time passes or starts over all the time.
+/// The number of a stream's first segment: the time since 1970 in units of the segment duration, or in seconds if segments are longer. Units of half
+/// a second would be above 2^31 - 1, the largest `startNumber` that FFmpeg takes in a DASH manifest.
 pub(crate) fn first_sequence(segment_ms: u32) -> u64 {
     SEGMENTS.lock().first(segments(segment_ms))
 }
@@ -73,7 +73,7 @@ pub(crate) fn end(sequence: u64, timeline: u64, segment_ms: u32) {
 /// The clock of segment numbers, which is finest for segments of a millisecond.
 fn segments(segment_ms: u32) -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    since.as_millis() as u64 / u64::from((segment_ms / 2).clamp(1, 1000))
+    since.as_millis() as u64 / u64::from(segment_ms.clamp(1, 1000))
 }
 
 fn minutes() -> u64 {
@@ -168,6 +168,11 @@ mod tests {
         let begun = slow.first(1000);
         (begun..begun + 50).for_each(|number| slow.give(number, 1001 + 2 * (number - begun)));
         assert_eq!(run(&folder, 1100).first(1100), 1100, "what the clock has passed needs no file");
+    }
+
+    #[test]
+    fn players_with_numbers_of_31_bits_can_count_the_segments() {
+        assert!(segments(1000) < 1 << 31 && segments(6000) < 1 << 31);
     }
 
     #[test]
