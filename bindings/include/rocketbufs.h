@@ -3003,7 +3003,7 @@ rb_status rbmq_group_join(const char *address,
 // The next message, waiting at most `timeout_ns`. A broker that is away is waited for; one attempt to connect may take longer than the
 // time-out. The calls that wait are those that connect again: call one of them now and then.
 //
-// `*message` is the caller's, until `rbmq_group_message_ack`, `…_nack`, `…_release` or `…_free`. One thread uses a worker at a time.
+// `*message` is the caller's, until `rbmq_group_message_ack`, `…_nack`, `…_release` or `…_free`. Workers are for one thread at a time.
 // `RB_TIMED_OUT` if nothing came. Fails with `RB_ERR_REFUSED` for good: the group was deleted, or the user may not read the topic any more.
 rb_status rbmq_group_worker_recv(struct rbmq_group_worker *worker,
                                  struct rbmq_group_message **message,
@@ -3012,7 +3012,7 @@ rb_status rbmq_group_worker_recv(struct rbmq_group_worker *worker,
 // Waits until everything that was acknowledged is in the broker's journal, so that a broker that is killed does not forget it; at most
 // `timeout_ns`.
 //
-// One thread uses a worker at a time. `RB_TIMED_OUT`: the acknowledgements are told again when the broker answers. Fails with
+// Workers are for one thread at a time. `RB_TIMED_OUT`: the acknowledgements are told again when the broker answers. Fails with
 // `RB_ERR_IN_VAIN`, once, if acknowledgements do not count, since the group was reset or the broker has no room for them; or as
 // `rbmq_group_worker_recv`.
 rb_status rbmq_group_worker_flush(struct rbmq_group_worker *worker,
@@ -3023,13 +3023,13 @@ rb_status rbmq_group_worker_flush(struct rbmq_group_worker *worker,
 rb_status rbmq_group_worker_ack_time(const struct rbmq_group_worker *worker,
                                      int64_t *ack_time_ns);
 
-// 1 if there is a connection and the group is joined, 0 if not; below 0 is a status. One thread uses a worker at a time.
+// 1 if there is a connection and the group is joined, 0 if not; below 0 is a status. Workers are for one thread at a time.
 int rbmq_group_worker_is_joined(const struct rbmq_group_worker *worker);
 
 // Gives back what was not received, waits until the broker has everything that was acknowledged, at most 2 s for each, and frees the
 // handle in any case. A message that was received and has no word yet is a failed attempt.
 //
-// One thread uses a worker at a time. Outcomes and errors as of `rbmq_group_worker_flush`.
+// Workers are for one thread at a time. Outcomes and errors as of `rbmq_group_worker_flush`.
 rb_status rbmq_group_worker_close(struct rbmq_group_worker *worker);
 
 // As `rbmq_group_worker_close`, without an error and within 0.7 s. NULL does nothing.
@@ -3080,7 +3080,7 @@ rb_status rbmq_groups_list(struct rbmq_groups *groups,
 // Lets a group begin anew: at `start` (`RBMQ_GROUP_…`), with `RBMQ_GROUP_POSITION` at `position`. Its workers connect again, and what they have
 // not acknowledged is forgotten.
 //
-// One thread uses `groups` at a time. Outcomes and errors as of `rbmq_groups_list`, and `RB_ERR_NAME`, or `RB_ERR_REFUSED` if there is no such
+// Calls with `groups` come from one thread at a time. Outcomes and errors as of `rbmq_groups_list`, and `RB_ERR_NAME`, or `RB_ERR_REFUSED` if there is no such
 // group.
 rb_status rbmq_groups_reset(struct rbmq_groups *groups,
                             const char *topic,
@@ -3088,7 +3088,7 @@ rb_status rbmq_groups_reset(struct rbmq_groups *groups,
                             uint32_t start,
                             uint64_t position);
 
-// Forgets a group: its workers end with an error. One thread uses `groups` at a time. Outcomes and errors as of `rbmq_groups_reset`.
+// Forgets a group: its workers end with an error. Calls with `groups` come from one thread at a time. Outcomes and errors as of `rbmq_groups_reset`.
 rb_status rbmq_groups_delete(struct rbmq_groups *groups,
                              const char *topic,
                              const char *group);

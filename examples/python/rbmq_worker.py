@@ -3,7 +3,7 @@
 
     python3 examples/python/rbmq_worker.py TOPIC GROUP COUNT [BROKER]
 
-It ends after so many messages. RBMQ_TOKEN, or RBMQ_USER and RBMQ_PASSWORD, log in. ROCKETBUFS_TLS_MODE=require and
+The program ends after so many messages. RBMQ_TOKEN, or RBMQ_USER and RBMQ_PASSWORD, log in. ROCKETBUFS_TLS_MODE=require and
 ROCKETBUFS_TLS_CA=FILE encrypt.
 """
 

@@ -129,7 +129,7 @@ pub extern "C" fn rbmq_group_join(
 /// The next message, waiting at most `timeout_ns`. A broker that is away is waited for; one attempt to connect may take longer than the
 /// time-out. The calls that wait are those that connect again: call one of them now and then.
 ///
-/// `*message` is the caller's, until `rbmq_group_message_ack`, `…_nack`, `…_release` or `…_free`. One thread uses a worker at a time.
+/// `*message` is the caller's, until `rbmq_group_message_ack`, `…_nack`, `…_release` or `…_free`. Workers are for one thread at a time.
 /// `RB_TIMED_OUT` if nothing came. Fails with `RB_ERR_REFUSED` for good: the group was deleted, or the user may not read the topic any more.
 #[unsafe(no_mangle)]
 pub extern "C" fn rbmq_group_worker_recv(
@@ -146,7 +146,7 @@ pub extern "C" fn rbmq_group_worker_recv(
 /// Waits until everything that was acknowledged is in the broker's journal, so that a broker that is killed does not forget it; at most
 /// `timeout_ns`.
 ///
-/// One thread uses a worker at a time. `RB_TIMED_OUT`: the acknowledgements are told again when the broker answers. Fails with
+/// Workers are for one thread at a time. `RB_TIMED_OUT`: the acknowledgements are told again when the broker answers. Fails with
 /// `RB_ERR_IN_VAIN`, once, if acknowledgements do not count, since the group was reset or the broker has no room for them; or as
 /// `rbmq_group_worker_recv`.
 #[unsafe(no_mangle)]
@@ -164,7 +164,7 @@ pub extern "C" fn rbmq_group_worker_ack_time(
     answer(ack_time_ns, "the place for the time", || Ok(nanos(exclusive::<GroupWorker>(worker)?.ack_time())))
 }
 
-/// 1 if there is a connection and the group is joined, 0 if not; below 0 is a status. One thread uses a worker at a time.
+/// 1 if there is a connection and the group is joined, 0 if not; below 0 is a status. Workers are for one thread at a time.
 #[unsafe(no_mangle)]
 pub extern "C" fn rbmq_group_worker_is_joined(worker: *const rbmq_group_worker) -> c_int {
     call_number(|| Ok(exclusive::<GroupWorker>(worker)?.is_joined().into()))
@@ -173,7 +173,7 @@ pub extern "C" fn rbmq_group_worker_is_joined(worker: *const rbmq_group_worker) 
 /// Gives back what was not received, waits until the broker has everything that was acknowledged, at most 2 s for each, and frees the
 /// handle in any case. A message that was received and has no word yet is a failed attempt.
 ///
-/// One thread uses a worker at a time. Outcomes and errors as of `rbmq_group_worker_flush`.
+/// Workers are for one thread at a time. Outcomes and errors as of `rbmq_group_worker_flush`.
 #[unsafe(no_mangle)]
 pub extern "C" fn rbmq_group_worker_close(worker: *mut rbmq_group_worker) -> rb_status {
     call(|| Ok(take::<GroupWorker>(worker)?.close()?))

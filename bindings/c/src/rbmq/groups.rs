@@ -167,7 +167,7 @@ pub extern "C" fn rbmq_groups_list(
 /// Lets a group begin anew: at `start` (`RBMQ_GROUP_…`), with `RBMQ_GROUP_POSITION` at `position`. Its workers connect again, and what they have
 /// not acknowledged is forgotten.
 ///
-/// One thread uses `groups` at a time. Outcomes and errors as of `rbmq_groups_list`, and `RB_ERR_NAME`, or `RB_ERR_REFUSED` if there is no such
+/// Calls with `groups` come from one thread at a time. Outcomes and errors as of `rbmq_groups_list`, and `RB_ERR_NAME`, or `RB_ERR_REFUSED` if there is no such
 /// group.
 #[unsafe(no_mangle)]
 pub extern "C" fn rbmq_groups_reset(
@@ -189,7 +189,7 @@ pub extern "C" fn rbmq_groups_reset(
     })
 }
 
-/// Forgets a group: its workers end with an error. One thread uses `groups` at a time. Outcomes and errors as of `rbmq_groups_reset`.
+/// Forgets a group: its workers end with an error. Calls with `groups` come from one thread at a time. Outcomes and errors as of `rbmq_groups_reset`.
 #[unsafe(no_mangle)]
 pub extern "C" fn rbmq_groups_delete(
     groups: *mut rbmq_groups,
