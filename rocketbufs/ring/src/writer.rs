@@ -376,28 +376,28 @@ impl Writer {
     /// Publishes the delivered claims, up to the first open one. Returns whether there were any.
     fn publish(&mut self) -> bool {
         let shared = self.ring.shared();
-        let index = if self.has_grown { shared.index() } else { &shared.layout.index };
-        let (before, mut last) = (self.head, self.head);
-        while let Some(slot) = self.claims.pop_front_if(|slot| slot.delivered) {
-            index.record(slot.end);
-            last = std::mem::replace(&mut self.head, slot.end);
-            self.first += 1;
-        }
+        let before = self.head;
+        // Two copies of the loop: the first memory's index lies in the ring's own words.
+        let passed = match self.has_grown {
+            false => pass(&mut self.claims, before, |end| shared.layout.index.record(end)),
+            true => pass(&mut self.claims, before, |end| shared.index().record(end)),
+        };
         self.slowly = self.has_grown || !self.claims.is_empty();
-        if self.head != before {
-            #[cfg(not(loom))]
-            if self.head - last <= SMALL_PAYLOAD_BYTES as u64
-                && self.notifier.wants_small_payload(&shared.watchers)
-            {
-                let mut bytes = [0; SMALL_PAYLOAD_BYTES];
-                let bytes = &mut bytes[..(self.head - last) as usize];
-                shared.memory().read(last, bytes);
-                shared.publish_small_payload(self.head, &[bytes]);
-            }
-            shared.publish(last, self.head);
-            self.wake_watchers();
+        let Some(Passed { last, head, count }) = passed else { return false };
+        self.head = head;
+        self.first += count;
+        #[cfg(not(loom))]
+        if self.head - last <= SMALL_PAYLOAD_BYTES as u64
+            && self.notifier.wants_small_payload(&shared.watchers)
+        {
+            let mut bytes = [0; SMALL_PAYLOAD_BYTES];
+            let bytes = &mut bytes[..(self.head - last) as usize];
+            shared.memory().read(last, bytes);
+            shared.publish_small_payload(self.head, &[bytes]);
         }
-        self.head != before
+        shared.publish(last, self.head);
+        self.wake_watchers();
+        true
     }
 
     /// Returns the newest claims as far as they were dropped, and reports a dropped claim that is not among these.
@@ -424,6 +424,27 @@ impl Writer {
             Err(ClaimError::ClaimLost { from })
         })
     }
+}
+
+/// Deliveries that become visible at once.
+struct Passed {
+    /// Where the last one begins.
+    last: Position,
+    /// Where it ends.
+    head: Position,
+    count: u64,
+}
+
+/// Takes the delivered claims before the first open one, and records where each ends.
+#[inline(always)]
+fn pass(claims: &mut VecDeque<Slot>, head: Position, record: impl Fn(Position)) -> Option<Passed> {
+    let mut passed = None;
+    while let Some(slot) = claims.pop_front_if(|slot| slot.delivered) {
+        record(slot.end);
+        let Passed { head, count, .. } = passed.unwrap_or(Passed { last: head, head, count: 0 });
+        passed = Some(Passed { last: head, head: slot.end, count: count + 1 });
+    }
+    passed
 }
 
 impl Shared {
