@@ -480,9 +480,9 @@ impl TopicWriter {
     #[cold]
     fn publish_slowly(&mut self, record: &[u8], timeout: Option<Duration>) -> Result<Position, PublishError> {
         self.check(Framing::Records)?;
-        let too_large = PublishError::TooLarge { size: record.len() as u64, max: self.max_delivery };
-        let header = record_header(record.len()).ok_or(too_large)?;
-        let size = (header.len() + record.len()) as u64;
+        let size = (RECORD_HEADER_BYTES + record.len()) as u64;
+        let too_large = || self.too_large(size, self.largest_delivery_bytes());
+        let header = record_header(record.len()).ok_or_else(too_large)?;
         match self.output {
             Output::Own(_) => self.append(&[&header, record], timeout),
             Output::Shared { .. } => {
@@ -539,21 +539,24 @@ impl TopicWriter {
                 Ok(done) => return Ok(done),
                 Err(SegmentError::TimedOut | SegmentError::Full) if over => return Err(self.timed_out()),
                 Err(SegmentError::TimedOut | SegmentError::Full) => {}
-                Err(SegmentError::TooLarge { .. }) if !self.knows_largest(step) => {
-                    if over {
-                        return Err(self.timed_out());
-                    }
-                }
-                Err(SegmentError::TooLarge { .. }) if self.grow(size)? => {}
-                Err(error) => return Err(self.refused(size, &error)),
+                Err(SegmentError::TooLarge { max, .. }) => match self.known_largest(step) {
+                    Some(largest) => self.grow(size, largest.max(max))?,
+                    None if over => return Err(self.timed_out()),
+                    None => {}
+                },
+                Err(error) => return Err(self.refused(&error)),
             }
         }
     }
 
-    /// Waits until the broker has said how large deliveries may be, if that matters. Returns whether it has.
+    /// The largest delivery that the broker takes. Waits until it has said so, if that matters; none if it has not yet.
     #[cold]
-    fn knows_largest(&self, step: Duration) -> bool {
-        !self.asks_for_largest() || self.state.wait(Some(step), State::is_answered)
+    fn known_largest(&self, step: Duration) -> Option<u64> {
+        if !self.asks_for_largest() {
+            return Some(self.max_delivery);
+        }
+        self.state.wait(Some(step), State::is_answered);
+        self.state.answered_largest()
     }
 
     /// Whether the ring grows if the broker takes larger deliveries.
@@ -561,13 +564,18 @@ impl TopicWriter {
         self.state.grows && matches!(self.output, Output::Own(_))
     }
 
-    /// Lets the ring grow for a delivery of `size` bytes. False if the broker takes none so large, or the ring cannot grow.
+    /// Lets the ring grow for a delivery of `size` bytes, for which it is too small.
+    ///
+    /// # Errors
+    /// The topic takes nothing more, the broker takes none so large, which is `largest`, or the ring cannot grow.
     #[cold]
-    pub(crate) fn grow(&mut self, size: u64) -> Result<bool, PublishError> {
-        let largest = self.largest_delivery_bytes();
-        let Output::Own(writer) = &mut self.output else { return Ok(false) };
+    pub(crate) fn grow(&mut self, size: u64, largest: u64) -> Result<(), PublishError> {
+        if let Some(end) = self.state.end() {
+            return Err(end.of_publish());
+        }
+        let Output::Own(writer) = &mut self.output else { return Err(self.too_large(size, largest)) };
         if size > largest || size <= self.max_delivery {
-            return Ok(false);
+            return Err(self.too_large(size, largest));
         }
         // No more: subscribers are told so much, and those with little memory leave before it comes.
         match writer.grow(size) {
@@ -575,7 +583,7 @@ impl TopicWriter {
             Err(GrowError::Fixed) => {
                 // Others map the ring. What fits is what there may be.
                 self.state.largest_bytes.store(0, Ordering::Relaxed);
-                return Ok(false);
+                return Err(self.too_large(size, self.max_delivery));
             }
             Err(error) => {
                 let text = format!("the ring does not grow for a message of {size} bytes: {error}");
@@ -584,18 +592,19 @@ impl TopicWriter {
         }
         self.max_delivery = size;
         self.state.max_delivery_bytes.store(size, Ordering::Relaxed);
-        Ok(true)
+        Ok(())
     }
 
-    /// Why the framework gives no segment of `size` bytes.
-    pub(crate) fn refused(&self, size: u64, error: &SegmentError) -> PublishError {
+    /// A delivery of `size` bytes is larger than the largest one.
+    pub(crate) fn too_large(&self, size: u64, largest: u64) -> PublishError {
+        let header = if self.state.framing == Framing::Records { RECORD_HEADER_BYTES as u64 } else { 0 };
+        let max = largest.saturating_sub(self.attributes_bytes());
+        PublishError::TooLarge { size: size.saturating_sub(header), max }
+    }
+
+    /// Why the framework gives no segment.
+    pub(crate) fn refused(&self, error: &SegmentError) -> PublishError {
         match error {
-            SegmentError::TooLarge { max, .. } => {
-                let header =
-                    if self.state.framing == Framing::Records { RECORD_HEADER_BYTES as u64 } else { 0 };
-                let max = self.largest_delivery_bytes().max(*max).saturating_sub(self.attributes_bytes());
-                PublishError::TooLarge { size: size.saturating_sub(header), max }
-            }
             SegmentError::Closed if let Some(end) = self.state.end() => end.of_publish(),
             other => PublishError::Buffer(other.to_string()),
         }

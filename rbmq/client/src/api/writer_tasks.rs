@@ -13,7 +13,7 @@ use crate::ground::level::ConfirmLevel;
 use crate::state::confirm::Confirmation;
 use crate::state::space_log::Output;
 use crate::state::topic_state::State;
-use crate::wire::{Framing, record_header};
+use crate::wire::{Framing, RECORD_HEADER_BYTES, record_header};
 
 /// The calls for tasks. All are cancel-safe: a future that is dropped before it is ready has published nothing, but for
 /// [`TopicWriter::publish_raw_async`], which may have published a part. Time limits are the runtime's, such as
@@ -38,9 +38,9 @@ impl TopicWriter {
             return Ok(end);
         }
         self.check(Framing::Records)?;
-        let too_large = PublishError::TooLarge { size: record.len() as u64, max: self.max_delivery };
-        let header = record_header(record.len()).ok_or(too_large)?;
-        let size = (header.len() + record.len()) as u64;
+        let size = (RECORD_HEADER_BYTES + record.len()) as u64;
+        let too_large = || self.too_large(size, self.largest_delivery_bytes());
+        let header = record_header(record.len()).ok_or_else(too_large)?;
         self.waiting_async(size, |output| output.append_record(&header, record)).await
     }
 
@@ -121,16 +121,17 @@ impl TopicWriter {
             match attempt(&mut self.output) {
                 Ok(done) => return Ok(done),
                 Err(SegmentError::Full) => {}
-                Err(error @ SegmentError::TooLarge { .. }) => {
-                    if self.asks_for_largest() {
+                Err(SegmentError::TooLarge { max, .. }) => {
+                    if !self.asks_for_largest() {
+                        self.grow(size, self.max_delivery.max(max))?;
+                    } else if let Some(largest) = state.answered_largest() {
+                        self.grow(size, largest.max(max))?;
+                    } else {
                         poll_fn(|task| state.poll(id, task, State::is_answered)).await;
                     }
-                    if self.grow(size)? {
-                        continue;
-                    }
-                    return Err(self.refused(size, &error));
+                    continue;
                 }
-                Err(error) => return Err(self.refused(size, &error)),
+                Err(error) => return Err(self.refused(&error)),
             }
             let mut room = pin!(self.output.buffer().room());
             poll_fn(|task| {

@@ -152,16 +152,20 @@ impl State {
 }
 
 impl TopicState {
-    /// Names the topic to the broker. Answers over earlier connections no longer count, except for the end of the topic.
-    pub(crate) fn create(&self, conn: &Conn) {
+    /// Answers over earlier connections no longer count, except for the end of the topic. Returns the place at a former broker.
+    fn forget_answer(&self) -> Option<(Epoch, Position)> {
         let mut state = lock(&self.state);
         (state.accepted, state.refusal, state.redirected, state.subscribers) = (false, None, false, 0);
         state.told = None;
         // Another broker, or the same one with other settings, may take less.
         self.largest_bytes.store(0, Ordering::Relaxed);
-        let former = state.former;
         self.stopped.store(!self.may_publish(&state), Ordering::Release);
-        drop(state);
+        state.former
+    }
+
+    /// Names the topic to the broker, whose answer counts and no earlier one.
+    pub(crate) fn create(&self, conn: &Conn) {
+        let former = self.forget_answer();
         lock(&self.in_space).before.clear();
         self.confirmations.on_naming();
         let create = Control::Create {
@@ -199,6 +203,13 @@ impl TopicState {
     pub(crate) fn largest_bytes(&self) -> u64 {
         let largest = if self.grows { self.largest_bytes.load(Ordering::Relaxed) } else { 0 };
         largest.max(self.max_delivery_bytes())
+    }
+
+    /// The largest delivery by the broker's answer, or none before the answer. The answer and its number are read at once:
+    /// between the two a reconnect would make each large message too large.
+    pub(crate) fn answered_largest(&self) -> Option<u64> {
+        let state = lock(&self.state);
+        state.is_answered().then(|| self.largest_bytes())
     }
 
     /// The broker that has the topic, or is asked for it.
@@ -465,6 +476,25 @@ mod tests {
 
     fn space(pattern: &str) -> Space {
         Space::new(&pattern.parse().unwrap()).unwrap()
+    }
+
+    /// Every answer that is seen has its number, whatever reconnects come meanwhile.
+    #[test]
+    fn a_reconnect_takes_an_answer_and_its_number_at_once() {
+        let topic = state("d/x", None);
+        std::thread::scope(|both| {
+            let brokers = both.spawn(|| {
+                for _ in 0..20_000 {
+                    topic.largest_bytes.store(1 << 23, Ordering::Relaxed);
+                    topic.on_created();
+                    topic.on_away();
+                    topic.forget_answer();
+                }
+            });
+            while !brokers.is_finished() {
+                assert!(matches!(topic.answered_largest(), None | Some(0x80_0000)));
+            }
+        });
     }
 
     #[test]

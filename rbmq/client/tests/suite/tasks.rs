@@ -1,10 +1,13 @@
 //! Tasks of tokio publish and subscribe: back-pressure, dropped calls and restarted brokers.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use rbmq::{
-    AttributesBuf, ConfirmLevel, Event, Notice, PublishError, Publisher, ReceiveError, Subscriber,
-    TopicOptions, TopicWriter,
+    AttributesBuf, ConfirmLevel, Event, Notice, PublishError, Publisher, PublisherEvent, ReceiveError,
+    Subscriber, TopicOptions, TopicWriter,
 };
 use rbmq_broker::{Broker, BrokerConfig};
 use testkit::own_addr;
@@ -46,6 +49,28 @@ fn attributes_come_with_their_messages() {
         assert_eq!((message.bytes, message.attributes), (&b"with"[..], attributes.attributes()));
         let message = subscriber.into_stream().next().await.unwrap().unwrap();
         assert_eq!((message.bytes.as_slice(), message.attributes), (&b"none"[..], AttributesBuf::new()));
+    });
+}
+
+/// A message for which the ring would grow waits for the answer of a broker, and gets it: here that the topic is refused.
+#[test]
+fn a_large_message_hears_that_the_topic_is_refused() {
+    let (addr, large) = (own_addr(), vec![7; 4 << 20]);
+    let broker = broker_at(&addr);
+    run(async {
+        let publisher = Publisher::connect_async(&addr).await.unwrap();
+        let mut topic = publisher.topic_async("t").await.unwrap();
+        publisher.next_event(Some(Duration::ZERO));
+        drop(broker);
+        while !matches!(publisher.next_event(Some(LIMIT)).unwrap(), PublisherEvent::Disconnected(_)) {}
+        let mut publishing = pin!(topic.publish_async(&large));
+        let first = poll_fn(|task| Poll::Ready(publishing.as_mut().poll(task))).await;
+        assert!(first.is_pending(), "no broker answers");
+        let mut config = BrokerConfig::default();
+        (config.broker.listen, config.broker.max_ring_bytes) = (addr.clone(), 512 << 10);
+        let _broker = Broker::start(config).unwrap();
+        let error = publishing.await.unwrap_err();
+        assert!(matches!(error, PublishError::Refused { .. }), "{error}");
     });
 }
 

@@ -14,7 +14,7 @@ use super::worker_context::{LinkPhase, SubscriptionKey};
 use crate::ground::limits::millis;
 use crate::ground::lock::lock;
 use crate::ground::planted;
-use crate::ground::types::{Bid, Position, WireId};
+use crate::ground::types::{Bid, Nanos, Position, WireId};
 use crate::proto::{
     Answer, CreditAllocation, End, Ending, Message, ReceiveConfig, ReceiveError, ReceiveLog, RefuseCode,
     Start, Subscribe, SubscribeOver, Subscribed,
@@ -31,6 +31,7 @@ impl<T: Transport> Connection<'_, T> {
     pub(super) fn subscribe(&mut self, subscription: Arc<SubscriptionShared>) {
         let link = &mut *self.link;
         let (conn, number) = (link.line.id, link.line.shared.id);
+        let asked_at = *subscription.asked_at.get_or_init(|| self.io.now);
         if link.is_early() {
             return link.early.push(Command::Subscribe { conn: number, subscription });
         }
@@ -64,7 +65,7 @@ impl<T: Transport> Connection<'_, T> {
                 let early = u64::from(planted::is(planted::RESUME_OFF_BY_ONE));
                 Start::Position(log.epoch(), at - early)
             }
-            None => subscription.options.start,
+            None => aged(subscription.options.start, self.io.now.saturating_sub(asked_at)),
         };
         drop(state);
         // The ring of a closed log is here already. Bytes that a limit delays must not be read in the sender's memory, where the
@@ -374,6 +375,14 @@ fn is_whole(ring: &Ring, start: Position, offered: Option<&Offered>) -> bool {
     let Some(Offered { ring: offered, behind }) = offered else { return !ring.is_peer_written() };
     let same = offered.as_ref().is_ok_and(|offered| offered.is(ring));
     same && (!ring.flow_control() || ring.discard_below(start.saturating_sub(*behind)))
+}
+
+/// The same start for a request that is sent so much later: ages grow.
+fn aged(start: Start, waited: Nanos) -> Start {
+    match start {
+        Start::Ago(ms) => Start::Ago(ms.saturating_add(waited.div_ceil(1_000_000))),
+        start => start,
+    }
 }
 
 fn subscribe_message(subscription: &SubscriptionShared, wire: WireId, bid: Bid, start: Start) -> Subscribe {

@@ -157,7 +157,10 @@ impl<T: Transport> Reactor<T> {
             Command::Attach { conn, role } => self.attach(conn, role),
             Command::Subscribe { conn, subscription } => match self.numbered(conn) {
                 Some(mut connection) => connection.subscribe(subscription),
-                None => self.io.begin_linger(&subscription),
+                None => {
+                    subscription.asked_at.get_or_init(|| self.io.now);
+                    self.io.begin_linger(&subscription);
+                }
             },
             Command::Unsubscribe { conn, subscription } => {
                 let wire = subscription.end(conn);

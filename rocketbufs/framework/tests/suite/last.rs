@@ -6,6 +6,7 @@ use rocketbufs::{
     BufferOptions, Config, Context, InEvent, Listener, Policy, Position, RIn, ROut, Start, SubscribeOptions,
 };
 
+use crate::driven::{Driven, SECOND};
 use crate::ends::{self, receiver, sender};
 
 const WAIT: Duration = Duration::from_secs(60);
@@ -153,4 +154,48 @@ fn a_return_to_an_overwritten_position_reports_the_loss() {
     assert!(start <= had);
     let (from, to) = lost(&input);
     assert!(from == start && to > had, "{from} to {to}");
+}
+
+/// An age counts from the call: a request that waits for another connection, or is sent again, asks for the same moment.
+#[test]
+fn an_age_grows_while_its_request_waits() {
+    for is_cut_first in [true, false] {
+        let mut world = Driven::new(1);
+        let (source, sink) =
+            (world.context("source", 1, Config::default()), world.context("sink", 1, Config::default()));
+        let (out, _listener) = world.sender(&source, "source:1");
+        out.create_buffer(BID, 1 << 16).unwrap();
+        let input = world.receiver(&sink, "source:1");
+        // Workers note the time of deliveries that they send.
+        let other = world.receiver(&sink, "source:1");
+        other.subscribe(BID, 1 << 16).unwrap();
+        world.settle();
+        let mut writer = out.buffer(BID).unwrap().writer().unwrap();
+        let mut deliver = |world: &mut Driven| {
+            writer.append(&[&[7; 20]]).unwrap();
+            world.pass(SECOND);
+        };
+        (0..4).for_each(|_| deliver(&mut world));
+
+        let options = SubscribeOptions::new().size_bytes(1 << 16).start(Start::Ago(500));
+        if is_cut_first {
+            world.cut(1);
+        }
+        input.subscribe_with(BID, options).unwrap();
+        if !is_cut_first {
+            world.cut(1);
+        }
+        world.settle();
+        let events = || std::iter::from_fn(|| input.recv(Some(Duration::ZERO)).unwrap());
+        let begun = |event| match event {
+            InEvent::Subscribed { start, .. } => Some(start),
+            _ => None,
+        };
+        assert_eq!(events().find_map(begun), None, "nobody has answered");
+        (0..4).for_each(|_| deliver(&mut world));
+        input.resume(&world.connect(&sink, "source:1"));
+        world.settle();
+        // The fourth delivery is a second old at the call.
+        assert_eq!(events().find_map(begun), Some(4 * 20), "cut first: {is_cut_first}");
+    }
 }

@@ -6,12 +6,12 @@ mod memory;
 mod reading;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use rocketring::{PeerDoorbell, Ring, View, WatchKey};
 
 use crate::ground::lock::lock;
-use crate::ground::types::{Bid, Epoch, Position, WireId};
+use crate::ground::types::{Bid, Epoch, Nanos, Position, WireId};
 use crate::proto::{Coverage, Downstream, End, Item, ReceiveLog, ReceiveSubscription};
 use crate::state::error::RecvError;
 use crate::state::options::{ConfirmMode, SubscribeOptions};
@@ -29,6 +29,8 @@ pub(crate) struct SubscriptionShared {
     pub(crate) rin: Weak<dyn SubscriptionOwner>,
     pub(crate) inner: Arc<ContextInner>,
     pub(crate) options: SubscribeOptions,
+    /// When a worker first heard of the subscription.
+    pub(crate) asked_at: OnceLock<Nanos>,
     pub(crate) state: Mutex<SubscriptionState>,
     /// Whether the subscription is in its rIn's queue of subscriptions with something to receive.
     pub(crate) queued: AtomicBool,
@@ -123,6 +125,7 @@ impl SubscriptionShared {
                 options.remote_id.unwrap_or(bid),
             ))),
             options,
+            asked_at: OnceLock::new(),
             queued: AtomicBool::new(false),
             idle_state: IdleState::default(),
             watchers: Mutex::default(),
