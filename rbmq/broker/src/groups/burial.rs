@@ -45,8 +45,23 @@ pub(super) enum Sent {
 }
 
 impl Burial {
+    /// Whether the topic takes a message of so many bytes, which then is to be read. The largest ones go without their properties.
+    pub(super) fn takes(&mut self, len: u32, topic: &TopicName) -> bool {
+        let max = self.publisher.as_ref().map_or(0, LocalPublisher::max_bytes);
+        let takes = len as usize <= max;
+        if !takes {
+            self.warn(
+                topic,
+                &format!(
+                    "one has {len} bytes, and it takes {max} at most (broker.max_message_bytes, ring_bytes)"
+                ),
+            );
+        }
+        takes
+    }
+
     /// Publishes a message.
-    pub(super) fn publish(&mut self, letter: &Letter<'_>, topic: &TopicName) -> Sent {
+    pub(super) fn publish(&mut self, letter: &Letter<'_>) -> Sent {
         let Some(publisher) = &mut self.publisher else { return Sent::Later };
         let mut batch = letter.encode();
         let mut taken = publisher.publish(&mut batch);
@@ -61,13 +76,8 @@ impl Burial {
                 Sent::Published
             }
             Err(NotTaken::Full) => Sent::Wait,
-            Err(NotTaken::TooLarge(max)) => {
-                let size = letter.record.len();
-                self.warn(topic, &format!("one has {size} bytes, and it takes {max} at most (ring_bytes)"));
-                Sent::Later
-            }
-            // `ended` takes back what is not stored.
-            Err(NotTaken::Ended) => Sent::Later,
+            // `ended` takes back what is not stored. What is too large was not read.
+            Err(NotTaken::Ended | NotTaken::TooLarge(_)) => Sent::Later,
         }
     }
 
@@ -98,6 +108,7 @@ impl Burial {
             }
             let wake = around.wake.clone();
             let (ask, answer) = LocalAsk::new(topic.clone(), move || wake());
+            let ask = ask.with_growth();
             around.events.event(Event::Local(Box::new(ask)));
             self.asked = Some(answer);
             return;

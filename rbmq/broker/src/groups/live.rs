@@ -9,7 +9,7 @@ use rbmq_groups::{
 };
 use rbmq_wire::connect::random;
 use rbmq_wire::{GROUP_HEADER_BYTES, GroupMessage, GroupName, GroupStats, Mark, MarkKind, TopicName};
-use rocketbufs::{Bid, Conn, OutBuffer, OutWriter, Position, Progress, SegmentError};
+use rocketbufs::{Bid, Conn, OutWriter, Position, Progress, SegmentError};
 use seglog::{ReadError, Reader};
 use tracing::{info, warn};
 
@@ -26,6 +26,9 @@ const TURN_BYTES: usize = 1 << 20;
 const TURN_STEPS: usize = 4096;
 const TURN_LETTERS: usize = 64;
 
+/// The letter with which a turn has published so many bytes is its last one.
+const TURN_LETTERS_BYTES: usize = 1 << 20;
+
 /// A delivery to a worker has at most so many bytes, unless one message is larger.
 const DELIVERY_BYTES: usize = 64 << 10;
 
@@ -41,10 +44,10 @@ const TOO_LARGE_MS: u32 = 60_000;
 /// A worker.
 struct Worker {
     conn: Conn,
-    /// The buffer of the topic, whose deliveries may become larger.
-    topic: OutBuffer,
     writer: OutWriter,
     max_delivery: usize,
+    /// The largest delivery for which any worker may have a ring.
+    most_delivery: u64,
     /// What it gets in this turn.
     batch: Vec<u8>,
     batched: Vec<Attempt>,
@@ -54,14 +57,6 @@ struct Worker {
     told: u64,
     /// Its buffer has ended, and it says what is to become of its messages.
     is_leaving: bool,
-}
-
-impl Worker {
-    /// The topic has larger deliveries than when it came. Its next ring has room for them.
-    fn has_outgrown(&self) -> bool {
-        let now = self.topic.info().map_or(0, |info| info.max_delivery_bytes);
-        now as usize + GROUP_HEADER_BYTES > self.max_delivery
-    }
 }
 
 /// What a group has to do next.
@@ -92,6 +87,8 @@ pub(super) struct Live {
     is_reading: bool,
     read_at: u64,
     workers: HashMap<Bid, Worker>,
+    /// The largest delivery for which the ring of a worker was too small.
+    needed_bytes: u64,
     burial: Burial,
     /// Workers that have ended in this turn.
     ended: Vec<Bid>,
@@ -102,10 +99,10 @@ pub(super) struct Live {
 /// A worker that comes.
 pub(super) struct Comes<'a> {
     pub(super) conn: &'a Conn,
-    /// The buffer of the topic.
-    pub(super) topic: &'a OutBuffer,
     pub(super) writer: OutWriter,
     pub(super) max_delivery: u64,
+    /// The largest delivery for which any worker may have a ring.
+    pub(super) most_delivery: u64,
     pub(super) credit: u32,
 }
 
@@ -158,6 +155,7 @@ impl Live {
             is_reading: false,
             read_at: 0,
             workers: HashMap::new(),
+            needed_bytes: 0,
             burial: Burial::default(),
             ended: Vec::new(),
             failing: None,
@@ -169,6 +167,11 @@ impl Live {
         self.group.generation()
     }
 
+    /// The largest delivery for which the ring of a worker was too small. The next worker needs room for it.
+    pub(super) fn needed_bytes(&self) -> u64 {
+        self.needed_bytes
+    }
+
     /// How long a worker may have a message.
     pub(super) fn ack_ms(&self) -> u32 {
         self.group.settings().ack_ms
@@ -176,7 +179,7 @@ impl Live {
 
     /// A worker comes. It gets nothing before [`Live::subscribed`]. False: there are as many as may be.
     pub(super) fn join(&mut self, comes: Comes<'_>) -> bool {
-        let Comes { conn, topic, writer, max_delivery, credit } = comes;
+        let Comes { conn, writer, max_delivery, most_delivery, credit } = comes;
         let bid = writer.buffer().bid();
         if !self.group.join(bid, credit) {
             return false;
@@ -184,10 +187,20 @@ impl Live {
         self.group.pause(bid, true);
         let max_delivery = usize::try_from(max_delivery).unwrap_or(usize::MAX);
         let (batch, batched) = (Vec::new(), Vec::new());
-        let (conn, topic) = (conn.clone(), topic.clone());
+        let conn = conn.clone();
         let (marks, refused, told, is_leaving) = (0, 0, 0, false);
-        let worker =
-            Worker { conn, topic, writer, max_delivery, batch, batched, marks, refused, told, is_leaving };
+        let worker = Worker {
+            conn,
+            writer,
+            max_delivery,
+            most_delivery,
+            batch,
+            batched,
+            marks,
+            refused,
+            told,
+            is_leaving,
+        };
         self.workers.insert(bid, worker);
         true
     }
@@ -415,12 +428,14 @@ impl Live {
         let attempts = std::mem::take(&mut worker.batched);
         let Err(error) = delivered else { return };
         match error {
-            SegmentError::TooLarge { .. } if worker.has_outgrown() => {
+            // Its next ring has room for what it was not given, which is no failed attempt.
+            SegmentError::TooLarge { size, .. } if size <= worker.most_delivery => {
+                self.needed_bytes = self.needed_bytes.max(size);
                 return self.dismiss_one(bid, true, "the topic has larger messages now", now);
             }
-            SegmentError::TooLarge { size, max } => {
+            SegmentError::TooLarge { size, .. } => {
                 warn!(
-                    "group '{}' of topic '{}': a message of {size} bytes waits: the topic's deliveries have at most {max} now (ring_bytes)",
+                    "group '{}' of topic '{}': a message of {size} bytes waits: no worker may have a ring for it (broker.max_group_ring_bytes)",
                     self.name, self.topic
                 );
                 for attempt in attempts {
@@ -451,13 +466,19 @@ impl Live {
             return false;
         }
         self.is_reading = true;
+        let mut bytes = 0;
         for _ in 0..TURN_LETTERS {
             let Some(dead) = self.group.next_dead() else { return false };
+            if !self.burial.takes(dead.len, &topic) {
+                self.group.not_buried(dead.position, around.now);
+                continue;
+            }
+            bytes += dead.len as usize;
             let record = reading::record(&mut self.reader, dead.position, dead.len);
             let sent = match &record {
                 Ok(Some(record)) => {
                     let letter = Letter { dead, record, topic: &self.topic, group: self.name.as_str() };
-                    self.burial.publish(&letter, &topic)
+                    self.burial.publish(&letter)
                 }
                 Ok(None) => {
                     self.group.lost(dead.position);
@@ -472,6 +493,9 @@ impl Live {
                     self.group.not_buried_yet(dead.position);
                     return false;
                 }
+            }
+            if bytes >= TURN_LETTERS_BYTES {
+                break;
             }
         }
         true

@@ -18,6 +18,7 @@ use tracing::{info, warn};
 
 use super::super::descriptors::have_room_for_group;
 use super::super::kept::{Ear, folder as topic_folder};
+use super::super::rules::rounded;
 use super::live::{Comes, Live, New, Turn};
 use super::shared::{
     Around, Command, Inbox, Joining, Key, MAX_MEMBERS, Parts, Place, Places, Question, Shared, Wake, answer,
@@ -317,10 +318,13 @@ impl Service<'_> {
         };
         let Some(info) = live.info() else { return Err((true, format!("topic '{topic}' ends here"))) };
         let new = New { settings, from_newest: join.from_newest };
-        let max_delivery = info.max_delivery_bytes + GROUP_HEADER_BYTES as u64;
-        let ring_bytes = max_delivery.saturating_mul(2).max(MIN_RING_BYTES);
-        self.has_room(ring_bytes).map_err(|reason| (true, reason))?;
         let key = (topic.to_string(), group.to_string());
+        // What is stored can be larger than what the topic's ring takes now: it grows when a large message comes.
+        let needed = self.groups.get(&key).map_or(0, Live::needed_bytes);
+        let max_delivery = (info.max_delivery_bytes + GROUP_HEADER_BYTES as u64).max(needed);
+        // As much as it takes of the memory.
+        let ring_bytes = rounded(max_delivery.saturating_mul(2).max(MIN_RING_BYTES));
+        self.has_room(ring_bytes).map_err(|reason| (true, reason))?;
         let admission = &self.parts.admission;
         let is_new = !self.groups.contains_key(&key);
         let of_group = is_new.then(|| admission.charge_group(conn.id())).transpose().map_err(later)?;
@@ -335,7 +339,8 @@ impl Service<'_> {
         }
         let Some(group_at_work) = self.groups.get_mut(&key) else { return Ok(()) };
         let (ack_ms, generation) = (group_at_work.ack_ms(), group_at_work.generation());
-        let comes = Comes { conn, topic: live, writer, max_delivery, credit: join.credit };
+        let most_delivery = self.parts.limits.max_ring_bytes / 2;
+        let comes = Comes { conn, writer, max_delivery, most_delivery, credit: join.credit };
         if !group_at_work.join(comes) {
             // A buffer without a worker is of no use.
             let _ = self.shared.out.destroy_buffer(*bid);

@@ -44,6 +44,7 @@ pub(super) trait Merging {
 pub(crate) struct LocalAsk {
     log: TopicName,
     wake: Wake,
+    grows: bool,
     reply: mpsc::SyncSender<Option<LocalPublisher>>,
 }
 
@@ -54,12 +55,17 @@ impl LocalAsk {
         wake: impl Fn() + Send + Sync + 'static,
     ) -> (Self, mpsc::Receiver<Option<LocalPublisher>>) {
         let (reply, answer) = mpsc::sync_channel(1);
-        (Self { log, wake: Box::new(wake), reply }, answer)
+        (Self { log, wake: Box::new(wake), grows: false, reply }, answer)
+    }
+
+    /// The log may grow for what is published. That counts in nobody's quota: it is for what the broker itself publishes.
+    pub(crate) fn with_growth(self) -> Self {
+        Self { grows: true, ..self }
     }
 
     /// Answers with what is made. If nobody waits any more, that is dropped.
-    pub(crate) fn answer(self, make: impl FnOnce(&TopicName, Wake) -> Option<LocalPublisher>) {
-        let _ = self.reply.try_send(make(&self.log, self.wake));
+    pub(crate) fn answer(self, make: impl FnOnce(&TopicName, bool, Wake) -> Option<LocalPublisher>) {
+        let _ = self.reply.try_send(make(&self.log, self.grows, self.wake));
     }
 }
 
@@ -133,6 +139,11 @@ impl LocalPublisher {
     /// ([`KeptTopics::follow_publisher`](crate::KeptTopics::follow_publisher)).
     pub fn epoch(&self) -> Epoch {
         self.slot.0.epoch
+    }
+
+    /// The largest batch that is taken, in bytes.
+    pub(crate) fn max_bytes(&self) -> usize {
+        self.max_bytes
     }
 
     /// The position behind the last batch that was taken.

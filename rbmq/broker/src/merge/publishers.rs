@@ -11,7 +11,7 @@ use tracing::{debug, info, warn};
 use super::super::counters::Refusal;
 use super::super::effects::{Effect, Effects};
 use super::super::kept::{Archived, Keeper};
-use super::super::limits::{Refused, largest_merged_delivery_bytes, not_accepted};
+use super::super::limits::{Refused, largest_merged_delivery_bytes, largest_run_bytes, not_accepted};
 use super::super::session_key::SessionKey;
 use super::super::tables::{Create, Tables};
 use super::index::{Arrivals, MergeIndex};
@@ -81,18 +81,24 @@ impl MergedTopics {
     }
 
     /// A publisher of this process into a merged topic, or the log of a space. None: it is not open. It is none of the publishers that are counted and
-    /// remembered.
+    /// remembered. `grows`: the log may grow for what it publishes, where it grows for others.
     pub(crate) fn local_publisher(
         &mut self,
         tables: &Tables,
         topic: &TopicName,
+        grows: bool,
         wake: Wake,
     ) -> Option<LocalPublisher> {
         let out_bid = self.members.find(topic)?;
         if !tables.has(topic) {
             return None;
         }
-        let max_bytes = tables.info(out_bid)?.max_delivery_bytes.saturating_sub(RUN_HEADER_BYTES as u64);
+        let present = tables.info(out_bid)?.max_delivery_bytes;
+        let largest = match grows && log_grows(tables, topic) {
+            true => present.max(largest_run_bytes(&tables.settings)),
+            false => present,
+        };
+        let max_bytes = largest.saturating_sub(RUN_HEADER_BYTES as u64);
         let epoch = Epoch(random().ok()?);
         let number = self.members.join_local(out_bid)?;
         let topic = self.members.topic(out_bid)?;

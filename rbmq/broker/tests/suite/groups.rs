@@ -524,6 +524,59 @@ fn messages_that_become_larger_than_the_rings_of_workers_come_nevertheless() {
     assert_eq!((stats(&broker.addr()).pending, stats(&broker.addr()).lost), (0, 0));
 }
 
+/// What is stored is larger than the ring with which the topic begins again. No attempt fails for that.
+#[test]
+fn large_messages_come_after_a_restart_of_the_broker() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = broker(dir.path());
+    let mut writer = topic(&first.addr(), "k/a");
+    let large = vec![7; 5 << 20];
+    writer.publish(&large).unwrap();
+    confirm(&mut writer);
+    group().join(&first.addr(), "k/a").unwrap().close().unwrap();
+    drop((writer, first));
+    let broker = broker(dir.path());
+    let mut worker = group().join(&broker.addr(), "k/a").unwrap();
+    let message = next(&mut worker);
+    assert_eq!((message.bytes.len(), message.attempt), (large.len(), 1));
+    message.ack();
+    worker.flush(Some(LONG)).unwrap();
+    assert_eq!((stats(&broker.addr()).pending, stats(&broker.addr()).lost), (0, 0));
+}
+
+/// The dead-letter topic had small messages until then.
+#[test]
+fn large_messages_become_dead_letters() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = broker(dir.path());
+    let mut writer = topic(&broker.addr(), "k/a");
+    let _dead = topic(&broker.addr(), "k/dead");
+    let mut worker = group().dead_letters(1, "k/dead").join(&broker.addr(), "k/a").unwrap();
+    let large = vec![7; 5 << 20];
+    writer.publish(&large).unwrap();
+    publish(&mut writer, 0..1);
+    next(&mut worker).nack(Duration::ZERO);
+    next(&mut worker).nack(Duration::ZERO);
+    worker.flush(Some(LONG)).unwrap();
+    let mut letters = Subscriber::connect(&broker.addr()).unwrap();
+    letters.subscribe_from("k/dead", StartFrom::Oldest).unwrap();
+    let sizes = [(); 2].map(|()| letters.recv(Some(LONG)).unwrap().unwrap().bytes.len());
+    assert!(sizes == [large.len(), 1] || sizes == [1, large.len()], "{sizes:?}");
+    until("both are stored", || stats(&broker.addr()).pending == 0);
+}
+
+#[test]
+fn the_rings_of_workers_count_as_what_they_take() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(dir.path(), |rule| rule.ring_bytes = None);
+    config.broker.max_group_ring_bytes = 3 << 20;
+    let broker = Broker::start(config).unwrap();
+    let _writer = topic(&broker.addr(), "k/a");
+    // Twice the largest delivery, which has a header, is more than 2 MiB, and rings are powers of two.
+    let error = group().join(&broker.addr(), "k/a").unwrap_err().to_string();
+    assert!(error.contains("needs 4194304 more") && error.contains("broker.max_group_ring_bytes"), "{error}");
+}
+
 #[test]
 fn a_connection_asks_one_question_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
