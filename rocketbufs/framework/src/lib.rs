@@ -62,7 +62,7 @@ pub use ground::{lock, planted};
 #[doc(inline)]
 pub use proto::{CloseCode, Coverage, Start};
 pub use rocketnet::{Carrier, PeerIdentity, UnixPeer};
-pub use rocketring::{GrowError, Lapped};
+pub use rocketring::{GrowError, Lapped, PoolError};
 #[doc(hidden)]
 pub use state::EndsWithContext;
 pub use state::error::{self, DownReason, SegmentError, WaitError};

@@ -15,6 +15,7 @@
 //! The ring of the topic does not wait for a replay. A subscriber that is too late for the ring asks for another replay, so it stays
 //! on the disk until it is as fast as the publishers, and nothing is missing or comes twice.
 
+use std::fmt::Display;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -23,7 +24,8 @@ use rbmq_wire::{Control, ReplayFrom};
 use rocketbufs::config::TransportKind;
 use rocketbufs::inspect::BufferInfo;
 use rocketbufs::{
-    Bid, BufferOptions, Conn, GrowError, OutBuffer, OutWriter, Position, Progress, ROut, SegmentError,
+    Bid, BufferOptions, Conn, GrowError, OutBuffer, OutWriter, PoolError, Position, Progress, ROut,
+    SegmentError,
 };
 use seglog::{Hole, Read, ReadError, Reader};
 use tracing::{debug, warn};
@@ -115,10 +117,17 @@ pub(crate) struct Replay {
 
 /// Why the ring of a replay does not grow.
 enum NotGrown {
-    /// The subscriber or the transport does not know how.
-    Fixed,
-    /// The pool has no memory now, and why.
+    /// It never will, and why: the subscriber or the transport does not know how, or a limit is too small by itself.
+    Never(String),
+    /// The pool or a quota has no memory now, and why.
     NoMemory(String),
+}
+
+impl NotGrown {
+    /// `asked` bytes were refused by a limit that has room for `limit` when nothing else is there.
+    fn of_limit(asked: u64, limit: u64, why: String) -> Self {
+        if asked > limit { Self::Never(why) } else { Self::NoMemory(why) }
+    }
 }
 
 impl ReplayRequest {
@@ -283,11 +292,10 @@ impl Replay {
     fn deliver_large(&mut self, bytes: &[u8], size: u64, max: u64) -> Result<(), SegmentError> {
         match self.grow(size) {
             Ok(()) => self.deliver(bytes),
-            Err(NotGrown::Fixed) => {
+            Err(NotGrown::Never(why)) => {
+                let (bid, at, addr) = (self.live.bid(), self.position, self.conn.peer_addr());
                 warn!(
-                    "buffer {}: {size} bytes at {} are skipped: the topic's deliveries have at most {max} now (ring_bytes)",
-                    self.live.bid(),
-                    self.position
+                    "buffer {bid}: {size} bytes at {at} are skipped in the replay for {addr}: its deliveries have at most {max} now, and {why}"
                 );
                 self.skip(self.position + size)
             }
@@ -303,15 +311,20 @@ impl Replay {
 
     /// Lets the ring grow, if the quotas of the subscriber allow it.
     fn grow(&mut self, size: u64) -> Result<(), NotGrown> {
+        let fixed = |why: &dyn Display| NotGrown::Never(format!("its ring does not grow ({why})"));
         if !self.conn.peer_grows() {
-            return Err(NotGrown::Fixed);
+            return Err(fixed(&"the subscriber does not know how"));
         }
         let (bid, more) = (self.writer.buffer().bid(), self.writer.bytes_to_grow(size));
         let charge = self.admission.charge_replay(bid, more);
-        let charge = charge.map_err(|exceeded| NotGrown::NoMemory(exceeded.to_string()))?;
+        let charge =
+            charge.map_err(|exceeded| NotGrown::of_limit(more, exceeded.limit, exceeded.to_string()))?;
         self.writer.grow(size).map_err(|error| match error {
+            GrowError::Pool(PoolError::Limit { asked, max, .. }) => {
+                NotGrown::of_limit(asked, max, error.to_string())
+            }
             GrowError::Pool(error) => NotGrown::NoMemory(error.to_string()),
-            _ => NotGrown::Fixed,
+            error => fixed(&error),
         })?;
         charge.into_iter().for_each(|charge| self.admission.keep_replay(bid, charge));
         Ok(())

@@ -335,6 +335,30 @@ fn a_broker_that_takes_less_refuses_the_message_alone() {
     topic.flush(Some(LONG)).unwrap();
 }
 
+/// A message that waits for the answer of a broker gets this answer, also if the broker does not take the topic at all.
+#[test]
+fn a_message_that_waits_for_a_broker_hears_that_the_topic_is_refused() {
+    let addr = own_addr();
+    let start = |max_ring_bytes: u64| {
+        broker_with(|config| {
+            config.broker.listen.clone_from(&addr);
+            config.broker.max_ring_bytes = max_ring_bytes;
+        })
+    };
+    let broker = start(64 << 20);
+    let publisher = Publisher::connect(&addr).unwrap();
+    let mut topic = publisher.topic("t").unwrap();
+    publisher.next_event(Some(Duration::ZERO));
+    drop(broker);
+    while !matches!(publisher.next_event(Some(LONG)).unwrap(), PublisherEvent::Disconnected(_)) {}
+    std::thread::scope(|both| {
+        let publishing = both.spawn(|| topic.publish_timeout(&message(0, 4 * MIB), Some(LONG)).unwrap_err());
+        let _broker = start(512 << 10);
+        let error = publishing.join().unwrap();
+        assert!(matches!(error, PublishError::Refused { .. }), "{error}");
+    });
+}
+
 /// Topics whose rings do not grow refuse as before.
 #[test]
 fn spaces_and_other_transports_refuse_large_messages() {
@@ -513,6 +537,46 @@ fn what_came_before_a_refused_message_is_delivered() {
     // The topic has a log again when there is a smaller message in it.
     drop(large);
     publish(&mut topic(&broker.addr(), "t"), &[11]);
+}
+
+/// A replay whose subscriber may never have the memory says that the message is lost to it, and goes on behind.
+#[test]
+fn a_replay_beyond_the_whole_quota_goes_on_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let addr = own_addr();
+    let start = |most: Option<u64>| {
+        broker_with(|config| {
+            config.broker.listen.clone_from(&addr);
+            config.broker.keep_dir = dir.path().to_str().unwrap().into();
+            config.broker.topics = vec![rule("k/#", |rule| rule.keep = true)].into();
+            config.quotas.address_ring_bytes = most;
+        })
+    };
+    let broker = start(None);
+    let mut kept = topic(&addr, "k/t");
+    // Two runs of the log.
+    for size in [20 * MIB, 100] {
+        publish(&mut kept, &[size]);
+        let end = kept.position();
+        kept.confirm(end, ConfirmLevel::Stored, Some(LONG)).unwrap();
+    }
+    drop((kept, broker));
+    let _broker = start(Some(32 << 20));
+    let mut late = Subscriber::connect(&addr).unwrap();
+    late.subscribe_from("k/t", StartFrom::Oldest).unwrap();
+    let mut lost = 0;
+    loop {
+        match late.next_event(Some(LONG)).unwrap().expect("the message behind") {
+            Event::Notice(Notice::Lost { from, to, .. }) => lost += to - from,
+            Event::Batch(batch) => {
+                let all: Vec<_> = batch.records().map(<[u8]>::len).collect();
+                assert_eq!(all, [100]);
+                break;
+            }
+            _ => {}
+        }
+    }
+    assert!(lost >= 20 * MIB as u64, "{lost}");
 }
 
 /// A replay for which there is no memory waits, and the other topics of its subscriber go on.
