@@ -15,6 +15,8 @@ pub(super) struct Rules {
     pub(super) authenticator: Authenticator,
     /// None: every client may do everything.
     pub(super) rights: Option<Arc<Rights>>,
+    /// Whether the broker takes every client that reaches its HTTP endpoint, if there are no users.
+    pub(super) is_as_open_as_endpoint: bool,
     /// The settings of the broker, with the rules of topics.
     pub(super) settings: Arc<BrokerSettings>,
     /// The time within which a password must have been checked.
@@ -28,7 +30,9 @@ impl Rules {
         config: &BrokerConfig,
     ) -> Self {
         let settings = Arc::new(config.broker_in_force());
-        Self { authenticator, rights, settings, login_timeout: config.users.login_timeout() }
+        let is_as_open_as_endpoint = config.is_as_open_as_endpoint();
+        let login_timeout = config.users.login_timeout();
+        Self { authenticator, rights, is_as_open_as_endpoint, settings, login_timeout }
     }
 }
 

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use locks::Mutex;
-use rbmq::{ConfirmLevel, Login, PublishError, Publisher, TopicName, TopicOptions, TopicWriter};
+use rbmq::{
+    ConfirmLevel, Login, PublishError, Publisher, TopicName, TopicOpenError, TopicOptions, TopicWriter,
+};
 use rbmq_broker::Gate;
 use rbmq_broker::http::{ConsolePublisher, NotPublished, Publishing};
 use rocketbufs::Context;
@@ -70,7 +72,12 @@ impl OfUser {
             None => {
                 let options = TopicOptions::default().ring_bytes(RING_BYTES).open_timeout(left());
                 let opened = self.publisher.topic_with(topic.as_str(), options);
-                opened.map_err(|error| NotPublished::Refused(error.to_string()))?
+                opened.map_err(|error| match error {
+                    TopicOpenError::TimedOut { .. }
+                    | TopicOpenError::Buffer { .. }
+                    | TopicOpenError::Closed { .. } => NotPublished::Unavailable(error.to_string()),
+                    refused => NotPublished::Refused(refused.to_string()),
+                })?
             }
         };
         self.topics.push_back(writer);
@@ -101,7 +108,10 @@ impl ConsolePublisher for OfUser {
         let writer = self.open(topic, end)?;
         let published = writer.publish_timeout(message, left());
         let position = published.map_err(|error| match error {
-            PublishError::TimedOut { .. } => NotPublished::Unavailable(error.to_string()),
+            PublishError::TimedOut { .. }
+            | PublishError::Closed
+            | PublishError::ShutDown
+            | PublishError::Buffer(_) => NotPublished::Unavailable(error.to_string()),
             refused => NotPublished::Refused(refused.to_string()),
         })?;
         let level = if is_kept { ConfirmLevel::Stored } else { ConfirmLevel::Accepted };

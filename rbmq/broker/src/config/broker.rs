@@ -112,8 +112,9 @@ section! {
         /// Largest number of workers of all groups. Default 1,024, at least 1. Each costs a ring, and about 30 bytes for each message that
         /// it has.
         max_group_workers: usize = 1024, range [at least 1];
-        /// Rings of the workers of all groups together, in bytes. Default 1 GiB, at least 1 MiB. A ring is twice the topic's largest
-        /// delivery (2 MiB with the default `merge_ring_bytes`), and its memory is used when messages come. Too small: workers are refused
+        /// Rings of the workers of all groups together, in bytes. Default 1 GiB, at least 1 MiB. A ring has room for two of
+        /// the topic's largest deliveries with their headers (4 MiB with the default `merge_ring_bytes`), and its memory is used when
+        /// messages come. Too small: workers are refused
         /// until others go.
         max_group_ring_bytes: u64 = 1 << 30, "bytes", range [at least 1_048_576];
         /// Largest number of messages that a worker has at a time, whatever it asks for. Default 10,000, at least 1. Too small: fast workers

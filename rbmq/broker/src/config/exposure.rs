@@ -166,6 +166,13 @@ impl BrokerConfig {
         reachable(&self.broker.listen)
     }
 
+    /// Whether a broker without users takes every client that reaches its HTTP endpoint: it asks for no certificate, and the same machines
+    /// reach it.
+    pub(crate) fn is_as_open_as_endpoint(&self) -> bool {
+        let asks = self.text("tls.client_certificates") == "require";
+        !asks && (self.is_broker_reachable() || !reachable(&self.http.listen))
+    }
+
     /// The value of a setting that is a text; empty if it is unset.
     fn text(&self, name: &str) -> String {
         let value =
@@ -188,6 +195,19 @@ fn loopback(ip: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_broker_that_asks_for_more_than_its_endpoint_is_less_open() {
+        let mut config = BrokerConfig::default();
+        config.http.listen = "127.0.0.1:0".into();
+        assert!(config.is_as_open_as_endpoint());
+        config.http.listen = "0.0.0.0:0".into();
+        assert!(!config.is_as_open_as_endpoint());
+        config.broker.listen = "0.0.0.0:0".into();
+        assert!(config.is_as_open_as_endpoint());
+        config.framework.tls.client_certificates = "require".into();
+        assert!(!config.is_as_open_as_endpoint());
+    }
 
     #[test]
     fn only_loopback_is_this_machine() {

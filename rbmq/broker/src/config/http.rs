@@ -13,7 +13,8 @@ section! {
     /// The `[http]` section: metrics and health of the broker over HTTP, or HTTPS. Off unless `listen` is set.
     "http" HttpSettings {
         /// Address of the endpoint, as in "127.0.0.1:7412"; port 0 takes a free port. Default "": no endpoint. Without `token_file`,
-        /// every client that reaches the address can read the names and rates of all topics.
+        /// every client that reaches the address can read the names and rates of all topics, and, by the console of a broker without users
+        /// that takes the same clients, their messages.
         listen: String = String::new();
         /// Names with a dot by which browsers, scrapers and proxies reach the endpoint, as "metrics.example.org". Default []: without
         /// token and TLS, the endpoint is known by IP addresses, localhost and names without a dot alone.

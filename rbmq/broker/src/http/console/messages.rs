@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use access::{Identity, Login, Operation};
 use hyper::StatusCode;
-use rbmq_wire::{Framing, Observe, TopicName};
+use rbmq_wire::{BufferStats, Framing, Observe, TopicName};
 use rocketbufs::Epoch;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -35,6 +35,9 @@ const MAX_LOGS: usize = 20;
 /// The bytes of messages that an answer shows; of each at least this many.
 const SHOWN: usize = 256 << 10;
 const MIN_SHOWN: usize = 1 << 10;
+
+/// The pages of a topic's publishers that are read, of about 90 each: the newest ones are on the last page.
+const MAX_PAGES: usize = 100;
 
 /// A look that takes longer is cut, and one at the disk is given up after the time of its lane.
 const LOOK_WITHIN: Duration = Duration::from_secs(2);
@@ -76,6 +79,26 @@ struct Look {
     log: TopicName,
     wanted: Wanted,
     is_kept: bool,
+}
+
+/// The newest buffers of a topic that have a message, in the order in which they were made, and whether there are more.
+fn newest_buffers(console: &Console, topic: &TopicName) -> Result<(Vec<BufferStats>, bool), Problem> {
+    let (mut newest, mut has_more, mut after) = (Vec::new(), false, None);
+    for _ in 0..MAX_PAGES {
+        let ask = Observe::GetBuffers { request: 0, topic: topic.clone(), after };
+        let Observe::BuffersPage { rows, next, .. } = console.engine.ask(LOOK_WITHIN).observe(ask)? else {
+            return Err(NoAnswer.into());
+        };
+        newest.extend(rows.into_iter().filter(|of| of.boundary > of.start));
+        let too_many = newest.len().saturating_sub(MAX_LOGS);
+        newest.drain(..too_many);
+        has_more |= too_many > 0;
+        if next.is_none() {
+            return Ok((newest, has_more));
+        }
+        after = next;
+    }
+    Ok((newest, true))
 }
 
 impl Console {
@@ -149,10 +172,18 @@ impl Console {
         topic: &TopicName,
         asked: &Asked<'_>,
     ) -> Result<Login, Problem> {
+        let rules = self.rules();
+        let has_users = rules.authenticator.has_users();
+        if !has_users && !rules.is_as_open_as_endpoint {
+            return Err(Problem::forbidden(
+                "this broker has no users, and asks its clients for more than this endpoint does (a certificate, or this machine): \
+                 set users.file, and log in to see or publish messages",
+            ));
+        }
         let login = match &principal.who {
             Who::User(login) => (**login).clone(),
             // The token of the endpoint is nobody's; without users everybody is the same.
-            Who::Token { .. } if !self.rules().authenticator.has_users() => Login::anonymous(),
+            Who::Token { .. } if !has_users => Login::anonymous(),
             Who::Token { .. } => {
                 let why =
                     "the token of the endpoint is for observing: log in as a user to see or publish messages";
@@ -228,22 +259,15 @@ impl Look {
         wanted: &Wanted,
         logs: &mut Vec<LogRows>,
     ) -> Result<bool, Problem> {
-        let ask = Observe::GetBuffers { request: 0, topic: topic.clone(), after: None };
-        let Observe::BuffersPage { rows, next, .. } = console.engine.ask(LOOK_WITHIN).observe(ask)? else {
-            return Err(NoAnswer.into());
-        };
-        if let (Begin::Time(_), false) = (wanted.begin, rows.is_empty()) {
+        let (newest, is_cut) = newest_buffers(console, topic)?;
+        if let (Begin::Time(_), false) = (wanted.begin, newest.is_empty()) {
             return Err(Problem::wrong(
                 "time: only topics on the disk (keep = true) know when a message came",
             ));
         }
-        let with_bytes: Vec<_> = rows.into_iter().filter(|of| of.boundary > of.start).collect();
-        let is_cut = next.is_some() || with_bytes.len() > MAX_LOGS;
-        let shown = with_bytes.len().min(MAX_LOGS);
         // Nobody knows which of two logs has the newer message.
-        let wanted = Wanted { count: (MAX_COUNT / shown.max(1)).min(wanted.count), ..wanted.clone() };
-        let newest = with_bytes.iter().rev().take(MAX_LOGS);
-        for of in newest {
+        let wanted = Wanted { count: (MAX_COUNT / newest.len().max(1)).min(wanted.count), ..wanted.clone() };
+        for of in newest.iter().rev() {
             let Some(glance) = console.engine.watch.out().buffer(of.bid).and_then(|buffer| buffer.glance())
             else {
                 continue;

@@ -193,7 +193,11 @@ impl Publishers {
     /// Ends publishers that have had nothing to do for some time.
     pub(super) fn forget(&self, now: Instant) {
         let mut places = self.places.lock();
-        let is_over = |place: &Place| matches!(place, Place::Idle(idle) if idle.since + IDLE <= now);
+        // A publisher that has lost its connection may be one whose user is gone: it would ask the broker again and again.
+        let is_over = |place: &Place| match place {
+            Place::Busy => false,
+            Place::Idle(idle) => idle.since + IDLE <= now || !idle.open.publisher.is_connected(),
+        };
         let over: Vec<_> = places.extract_if(|_, place| is_over(place)).collect();
         drop(places);
         drop(over);

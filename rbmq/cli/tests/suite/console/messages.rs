@@ -60,6 +60,33 @@ fn texts(answer: &Answer) -> Vec<String> {
     rows.map(text).collect()
 }
 
+/// The rows of the broker come on pages, the oldest first.
+#[test]
+fn the_newest_message_is_there_however_many_publishers_were_before() {
+    let served = Served::start(&[]);
+    let publisher = rbmq::Publisher::connect(&served.broker.addr).unwrap();
+    for n in 0..200 {
+        let options = rbmq::TopicOptions::default().ring_bytes(64 << 10);
+        let mut writer = publisher.topic_with("news", options).unwrap();
+        writer.publish(format!("of {n}").as_bytes()).unwrap();
+        writer.close_timeout(Some(LONG)).unwrap();
+    }
+    let newest = served.get("/messages?topic=news&count=1", "");
+    assert_eq!(texts(&newest)[0], "of 199");
+    assert_eq!(newest.json()["is_cut"], true);
+}
+
+/// Its endpoint is reached by other machines, and the broker is not.
+#[test]
+fn an_endpoint_that_is_more_open_than_its_broker_shows_no_messages() {
+    let broker = Operated::start_with(&["--http", "0.0.0.0:0", "--insecure"]);
+    let console = broker.wait_said("rbmq: console at http://0.0.0.0:");
+    let served = Served { broker, http: format!("127.0.0.1:{}", console.trim_end_matches("/ui/")) };
+    let refused = served.get("/messages?topic=news", "");
+    assert!(refused.status == 403 && refused.body.contains("users.file"), "{refused:?}");
+    assert_eq!(served.get("/topics", "").status, 200);
+}
+
 /// A user with a token.
 fn add_user(users: &Path, name: &str) -> String {
     let token = new_token().unwrap();
