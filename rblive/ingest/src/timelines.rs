@@ -91,6 +91,8 @@ struct Numbers {
     least: u64,
     /// The number in the file: the next run begins above it.
     reserved: u64,
+    /// The file could not be written, which the log says once.
+    has_failed: bool,
 }
 
 impl Numbers {
@@ -99,7 +101,7 @@ impl Numbers {
         let written = file.as_ref().and_then(|file| GivenFile::open(file).ok()?.text(MAX_FILE_BYTES).ok());
         let before = written.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
         let before = if before > clock.saturating_add(furthest) { 0 } else { before };
-        Self { file, allowed, least: before + 1, reserved: before }
+        Self { file, allowed, least: before + 1, reserved: before, has_failed: false }
     }
 
     /// The first number of a stream.
@@ -112,8 +114,9 @@ impl Numbers {
     /// Notes a number before it is given. The next run begins where its clock is, which is above all that this clock has passed.
     fn give(&mut self, number: u64, clock: u64) {
         if number >= clock && number > self.reserved {
-            self.reserved = number.saturating_add(self.allowed);
-            self.write();
+            let to = number.saturating_add(self.allowed);
+            // A disk that was full for a moment is asked again with the next number.
+            self.reserved = if self.write(to) { to } else { number };
         }
     }
 
@@ -124,16 +127,22 @@ impl Numbers {
         }
     }
 
-    /// Without the file, a restart may repeat numbers that the clock has not reached, which only servers that restart too would show.
-    fn write(&mut self) {
-        let Some(file) = &self.file else { return };
+    /// Without the file, a restart may repeat numbers that the clock has not reached, which only servers that restart too would show. False: the file
+    /// does not have the number.
+    fn write(&mut self, to: u64) -> bool {
+        let Some(file) = &self.file else { return true };
         let new = file.with_extension("new");
-        if let Err(error) =
-            fs::write(&new, format!("{}\n", self.reserved)).and_then(|()| fs::rename(&new, file))
+        let written = fs::write(&new, format!("{to}\n")).and_then(|()| fs::rename(&new, file));
+        if let Err(error) = &written
+            && !self.has_failed
         {
-            warn!("cannot keep the numbers of segments and timelines in {}: {error}", file.display());
-            self.file = None;
+            warn!(
+                "cannot keep the numbers of segments and timelines in {}, and tries again: {error}",
+                file.display()
+            );
         }
+        self.has_failed = written.is_err();
+        written.is_ok()
     }
 }
 
@@ -168,6 +177,18 @@ mod tests {
         let begun = slow.first(1000);
         (begun..begun + 50).for_each(|number| slow.give(number, 1001 + 2 * (number - begun)));
         assert_eq!(run(&folder, 1100).first(1100), 1100, "what the clock has passed needs no file");
+    }
+
+    /// A disk that was full for a moment, or a folder that was away.
+    #[test]
+    fn a_file_that_could_not_be_written_is_written_with_the_next_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("later/n");
+        let mut first = Numbers::open(Some(path.clone()), 100, 4, 1000);
+        let begun = first.first(100);
+        fs::create_dir(folder.path().join("later")).unwrap();
+        first.give(begun + 1, 100);
+        assert!(Numbers::open(Some(path), 100, 4, 1000).first(100) > begun + 1);
     }
 
     #[test]
