@@ -229,6 +229,9 @@ class GroupWorker:
         self._turn = asyncio.Lock()
         self._closed = False
         self._in_a_row = 0
+        # Calls of other threads that hold the worker, for as long as it connects. The loop does not wait for it then.
+        self._held = 0
+        self._found = (worker.is_joined, worker.ack_time)
 
     @classmethod
     async def join(cls, addr: str, topic: str, group: str, **options: "Unpack[_GroupOptions]") -> Self:
@@ -244,7 +247,7 @@ class GroupWorker:
                 await asyncio.sleep(0)
             while not self._closed:
                 # Messages that are here already need no thread. A worker without a connection would connect, which may take long.
-                if self._coming is None and self.sync.is_joined and (message := self.sync.recv(0)) is not None:
+                if self._is_free() and self.sync.is_joined and (message := self.sync.recv(0)) is not None:
                     return message
                 self._in_a_row = 0
                 if (message := await self._received()) is not None:
@@ -255,10 +258,18 @@ class GroupWorker:
         """What the thread gets within a moment."""
         if self._coming is None:
             loop = asyncio.get_running_loop()
-            self._coming = loop.run_in_executor(self._executor, self.sync.recv, _LOOK)
+            self._coming = loop.run_in_executor(self._executor, self._look)
         await asyncio.wait([self._coming])
         coming, self._coming = self._coming, None
         return coming.result()
+
+    def _look(self) -> rust.GroupMessage | None:
+        message = self.sync.recv(_LOOK)
+        self._found = (self.sync.is_joined, self.sync.ack_time)
+        return message
+
+    def _is_free(self) -> bool:
+        return self._coming is None and self._held == 0
 
     def __aiter__(self) -> Self:
         return self
@@ -268,17 +279,26 @@ class GroupWorker:
 
     async def flush(self, timeout: float | None = None) -> None:
         """As `rbmq.GroupWorker.flush`."""
-        await _in_executor(self.sync.flush, timeout)
+        self._held += 1
+        try:
+            await _in_executor(self.sync.flush, timeout)
+        finally:
+            self._held -= 1
+
+    def _state(self) -> tuple[bool, float]:
+        if self._is_free():
+            self._found = (self.sync.is_joined, self.sync.ack_time)
+        return self._found
 
     @property
     def ack_time(self) -> float:
-        """As `rbmq.GroupWorker.ack_time`."""
-        return self.sync.ack_time
+        """As `rbmq.GroupWorker.ack_time`. While another task receives or flushes: as the worker was a moment before."""
+        return self._state()[1]
 
     @property
     def is_joined(self) -> bool:
-        """As `rbmq.GroupWorker.is_joined`."""
-        return self.sync.is_joined
+        """As `rbmq.GroupWorker.is_joined`. While another task receives or flushes: as the worker was a moment before."""
+        return self._state()[0]
 
     async def close(self) -> None:
         """As `rbmq.GroupWorker.close`. Tasks that wait for a message get `Closed`. A message that came for a task that was cancelled goes
@@ -286,8 +306,8 @@ class GroupWorker:
         self._closed = True
         async with self._turn:
             if (coming := self._coming) is not None:
-                self._coming = None
                 await asyncio.wait([coming])
+                self._coming = None
                 if coming.exception() is None and (message := coming.result()) is not None:
                     message.release()
             self._executor.shutdown(wait=False)
