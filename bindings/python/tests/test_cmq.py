@@ -87,6 +87,8 @@ def test_a_message_is_chosen(queues):
         return message.startswith(b"b")
 
     assert receiver.pop_where(is_b, WAIT)[0] == b"b1"
+    while receiver.waiting < 3:
+        time.sleep(0.01)
     assert receiver.pop_where(is_b, 0) is None and receiver.pop_where(is_b, 0.01) is None
     assert receiver.waiting == 3
     # Once for each message, also of a call that waits; a message that comes meanwhile is chosen.

@@ -2,10 +2,10 @@
 
 import pathlib
 import re
+import select
 import struct
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -16,9 +16,14 @@ LIMIT = 60
 
 
 def begin(name, *arguments, **options):
-    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *map(str, arguments)]
+    return python(str(EXAMPLES / f"{name}.py"), *map(str, arguments), **options)
+
+
+def python(*arguments, **options):
+    """Starts Python, whose output comes at once, and which a test reads and writes at once."""
     options.setdefault("stdin", subprocess.DEVNULL)
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-u", *arguments], stdout=pipe, stderr=pipe, bufsize=0, **options)
 
 
 def run(name, *arguments, given=b""):
@@ -40,39 +45,65 @@ def broker():
     assert process.returncode == 0 and not errors, errors
 
 
-def published_and_received(broker, name, *arguments, given=b""):
+def first_byte(subscriber):
+    """The first byte that a subscriber prints: the topic is there, and the subscriber has it."""
+    assert select.select([subscriber.stdout], [], [], LIMIT)[0], "nothing comes"
+    return subscriber.stdout.read(1)
+
+
+def published_and_received(broker, name, given):
+    """Publishes lines, the first of them before all others. The buffer ends when the subscriber has it."""
     subscriber = begin("subscribe", 7, broker)
-    time.sleep(0.5)
-    _, errors = run(name, 7, "numbers", *arguments, broker, given=given)
-    out, _ = subscriber.communicate(timeout=LIMIT)
-    assert subscriber.returncode == 0
+    publisher = begin(name, 7, "numbers", broker, stdin=subprocess.PIPE)
+    first, rest = given.split(b"\n", 1)
+    publisher.stdin.write(first + b"\n")
+    out = first_byte(subscriber)
+    _, errors = publisher.communicate(rest, LIMIT)
+    out += subscriber.communicate(timeout=LIMIT)[0]
+    assert (publisher.returncode, subscriber.returncode) == (0, 0), errors
     return out, errors.decode()
 
 
 def test_publish_and_subscribe_through_the_broker(broker):
     given = b"".join(b"%d\n" % n for n in range(50_000))
-    assert published_and_received(broker, "publish", given=given)[0] == given
+    assert published_and_received(broker, "publish", given)[0] == given
 
 
 def test_publish_with_confirmation(broker):
     given = b"".join(b"%d\n" % n for n in range(200))
-    out, errors = published_and_received(broker, "publish_confirmed", given=given)
+    out, errors = published_and_received(broker, "publish_confirmed", given)
     assert out == given and errors == "200 deliveries consumed\n"
 
 
 def test_fill_in_place(broker):
-    out, _ = published_and_received(broker, "fill", 50)
+    subscriber = begin("subscribe", 7, broker)
+    # Its buffer does not end before the subscriber has it.
+    held = """
+import runpy, sys
+sys.path.insert(0, sys.argv.pop(1))
+import publish
+finish = publish.finish
+publish.finish = lambda *given: (sys.stdin.read(), finish(*given))
+runpy.run_path(sys.path[0] + "/fill.py", run_name="__main__")
+"""
+    publisher = python("-c", held, str(EXAMPLES), "7", "numbers", "50", broker, stdin=subprocess.PIPE)
+    out = first_byte(subscriber)
+    _, errors = publisher.communicate(b"", LIMIT)
+    out += subscriber.communicate(timeout=LIMIT)[0]
+    assert (publisher.returncode, subscriber.returncode) == (0, 0), errors
     assert out == struct.pack("<50000Q", *range(50_000))
 
 
 def test_a_topic_that_is_taken_is_refused(broker):
     first = begin("publish", 7, "a", broker, stdin=subprocess.PIPE)
-    time.sleep(0.5)
+    first.stdin.write(b"x\n")
+    subscriber = begin("subscribe", 7, broker)
+    assert first_byte(subscriber) == b"x"
     second = begin("publish", 7, "b", broker)
     _, errors = second.communicate(timeout=LIMIT)
     assert second.returncode == 1 and b"exists already" in errors
     first.communicate(b"", LIMIT)
-    assert first.returncode == 0
+    assert first.returncode == 0 and subscriber.communicate(timeout=LIMIT)[0] == b"\n"
 
 
 def test_rbmq():

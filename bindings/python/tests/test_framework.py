@@ -431,12 +431,12 @@ def test_descriptors_are_readable_while_there_is_something(ends):
         for end in (e.input, e.out, e.conn, e.listener):
             selector.register(end.fileno(), selectors.EVENT_READ, end)
 
-        def ready():
-            return {key.data for key, _ in selector.select(0.2)}
+        def ready(timeout=WAIT):
+            return {key.data for key, _ in selector.select(timeout)}
 
         while e.out.recv_event(0) or e.conn.recv_event(0):
             pass
-        assert ready() == set()
+        assert ready(0.2) == set()
         e.conn.send_control(b"x")
         assert ready() == {e.out}
         while e.out.recv_event(0):

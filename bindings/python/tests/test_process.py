@@ -73,8 +73,8 @@ if {name == "confirm" or name == "confirmation"}:
     while writer.subscribers != 1 or subscriber.next_event(20).kind != "Joined":
         pass
 main = threading.main_thread().ident
-threading.Timer(0.3, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
 try:
+    threading.Timer(0.3, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
     {WAITS[name]}
     print("returned")
 except KeyboardInterrupt:
@@ -90,9 +90,9 @@ def test_other_threads_run_while_a_call_waits(joined):
     thread.start()
     turns = 0
     until = time.monotonic() + 0.3
-    while time.monotonic() < until:
+    while turns < 1000 or time.monotonic() < until:
         turns += 1
-    assert turns > 1000 and not done
+    assert not done
     writer.publish(b"now")
     thread.join(WAIT)
     assert done == [b"now"]
@@ -170,7 +170,9 @@ signal.signal(signal.SIGUSR1, lambda *_: forked.append(os.fork()))
 main = threading.main_thread().ident
 threading.Timer(0.3, lambda: signal.pthread_kill(main, signal.SIGUSR1)).start()
 try:
-    assert subscriber.recv(1) is None and forked[0] != 0
+    while not forked:
+        assert subscriber.recv(1) is None
+    assert forked[0] != 0
 except rocketbufs.Forked:
     os._exit(7)
 _, status = os.waitpid(forked[0], 0)
@@ -294,10 +296,14 @@ def test_signals_of_other_kinds_run_their_handlers(joined):
     writer, subscriber = joined()
     seen = []
     before = signal.signal(signal.SIGUSR1, lambda *_: seen.append(1))
+    sender = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1))
     try:
-        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1)).start()
-        assert subscriber.recv(0.5) is None
+        sender.start()
+        while not seen:
+            assert subscriber.recv(0.5) is None
     finally:
+        # A signal that comes after its handler has gone ends the process.
+        sender.join()
         signal.signal(signal.SIGUSR1, before)
     assert seen == [1]
 
@@ -332,8 +338,8 @@ FRAMEWORK_WAITS = {
 def test_ctrl_c_ends_a_call_of_the_framework(name):
     program = f"""
 main = threading.main_thread().ident
-threading.Timer(0.5, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
 try:
+    threading.Timer(0.5, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
     {FRAMEWORK_WAITS[name]}
     print("returned")
 except KeyboardInterrupt:

@@ -169,17 +169,20 @@ static void delivered(const cmq_security *from, const cmq_security *to) {
 // Nobody confirms: messages are given up, with the reason.
 static void given_up(void) {
     cmq_reliable soon = {.size = sizeof soon, .give_up_ns = 200 * RB_MS, .idle_ns = 3 * RB_S};
-    cmq_queue *sender = open_queue(NULL, &soon), *off = open_queue(NULL, NULL);
+    cmq_reliable patience = {.size = sizeof patience};
+    cmq_queue *sender = open_queue(NULL, &soon), *patient = open_queue(NULL, &patience), *off = open_queue(NULL, NULL);
     cmq_key key, group;
     OK(cmq_local_addr(off, &key));
     uint64_t number;
-    OK(cmq_push_reliable(sender, &key, "x", 1, &number));
-    CHECK(cmq_wait_confirmed(sender, &key, number, RB_NO_WAIT) == RB_TIMED_OUT);
-    CHECK(cmq_wait_all_confirmed(sender, RB_NO_WAIT) == RB_TIMED_OUT);
+    OK(cmq_push_reliable(patient, &key, "x", 1, &number));
+    CHECK(cmq_wait_confirmed(patient, &key, number, RB_NO_WAIT) == RB_TIMED_OUT);
+    CHECK(cmq_wait_all_confirmed(patient, RB_NO_WAIT) == RB_TIMED_OUT);
     cmq_message_fate fate;
     cmq_reason why;
-    OK(cmq_fate(sender, &key, number, &fate, &why));
+    OK(cmq_fate(patient, &key, number, &fate, &why));
     CHECK(fate == CMQ_FATE_PENDING && why == CMQ_REASON_NONE);
+    OK(cmq_free(patient));
+    OK(cmq_push_reliable(sender, &key, "x", 1, &number));
     FAILS(cmq_wait_confirmed(sender, &key, number, WAIT), RB_ERR_UNDELIVERED, "reliable mode off");
     OK(cmq_wait_all_confirmed(sender, WAIT));
     OK(cmq_fate(sender, &key, number, &fate, &why));
