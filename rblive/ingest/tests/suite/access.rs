@@ -63,7 +63,7 @@ fn asks(address: SocketAddr) -> Node {
     Node::with(|settings| {
         settings.hook.url = format!("http://{address}/publish?from=rblive");
         settings.hook.secret = "hook secret".to_owned();
-        settings.limits.idle_ms = 1500;
+        settings.limits.idle_ms = 600_000;
     })
 }
 

@@ -18,8 +18,8 @@ const BODY: usize = 64 << 10;
 
 fn node() -> Node {
     Node::with(|settings| {
-        // The node may be slow to receive a stream, of which there are many.
-        (settings.limits.idle_ms, settings.linger_ms) = (1500, 3000);
+        // Streams last until the node receives them, of which there are many.
+        (settings.limits.idle_ms, settings.linger_ms) = (1500, 600_000);
         settings.limits.message_bytes = 64 << 10;
         settings.limits.body_bytes = BODY;
         settings.limits.bytes_per_second = 100_000;
@@ -342,6 +342,8 @@ fn connections_that_publish_nothing_make_room_and_publishers_stay() {
     node.wait("there is a place", || exchange(rtmp, &hello("..")).is_some_and(|said| !said.is_empty()));
     let mut peer = Peer::accepted(&node);
     peer.stream(0..2);
+    // The node has subscribed to the stream then, which ends soon.
+    node.wait_for_frames(usize::from(RATE));
     peer.finish();
     node.wait_for_frames(2 * usize::from(RATE));
 }

@@ -109,6 +109,16 @@ impl Node {
         });
     }
 
+    /// Ends the streams behind so many frames, also those that wait for the return of a publisher.
+    pub fn end_behind_frames(&self, count: usize) {
+        self.wait_for_frames(count);
+        for stream in self.manager.outbound() {
+            // A stream whose publisher is gone may end by itself meanwhile.
+            let _ = self.manager.destroy_stream(stream.id);
+        }
+        self.wait("everything was received", || self.manager.inbound().is_empty());
+    }
+
     /// Waits until frames came, `count` of them.
     pub fn wait_for_frames(&self, count: usize) {
         self.wait("the frames arrive", || self.frames().len() >= count);

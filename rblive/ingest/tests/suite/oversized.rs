@@ -39,6 +39,8 @@ fn a_frame_that_fits_nowhere_is_left_out_and_the_publisher_goes_on() {
         peer.send(&message(9, u32::from(number) * 40, &flv_frame_of(number, bytes)));
     }
     peer.seconds(2..4);
+    // The node has subscribed to the stream then, which ends soon.
+    node.wait_for_frames(1);
     peer.leave();
     node.wait_for_end();
     let frames = node.frames();
@@ -55,7 +57,7 @@ fn growing(chunks: u64) -> Node {
         max_buffer_bytes: 64 << 20,
         ..StreamSettings::default()
     };
-    Node::with_streams(streams, |settings| (settings.limits.idle_ms, settings.linger_ms) = (60_000, 2000))
+    Node::with_streams(streams, |settings| (settings.limits.idle_ms, settings.linger_ms) = (600_000, 600_000))
 }
 
 /// The capacities of the buffers of `camera`, of which one is in use.
@@ -94,7 +96,7 @@ fn a_buffer_grows_with_the_rate() {
     peer.leave();
     let all: Vec<u8> = (0..4).flat_map(|second| (0..5).map(move |at| second * RATE + at)).collect();
     node.wait("all frames come", || sorted(&node) == all);
-    node.wait_for_end();
+    node.end_behind_frames(all.len());
     assert_eq!(node.ingest.counters().oversized.load(Ordering::Relaxed), 0);
 }
 
@@ -147,7 +149,7 @@ fn a_buffer_does_not_grow_with_a_short_segment() {
     all.sort_unstable();
     node.wait("all frames come", || sorted(&node) == all);
     assert_eq!(capacity(&node), 1 << 20, "the rate is the same");
-    node.wait_for_end();
+    node.end_behind_frames(all.len());
 }
 
 #[test]
@@ -163,7 +165,7 @@ fn a_buffer_has_room_for_the_rate_that_is_announced() {
     node.wait_for_frames(1);
     assert_eq!(capacity(&node), 8 << 20, "7 MB");
     peer.leave();
-    node.wait_for_end();
+    node.end_behind_frames(2 * usize::from(RATE));
     assert_eq!(node.frames(), expected(&[(0, 2)]), "no frame is in another buffer");
 }
 
@@ -177,7 +179,7 @@ fn a_key_frame_that_is_larger_than_a_chunk_has_a_larger_buffer() {
     peer.leave();
     let all: Vec<u8> = (0..3).flat_map(|second| (0..5).map(move |at| second * RATE + at)).collect();
     node.wait("all frames come", || sorted(&node) == all);
-    node.wait_for_end();
+    node.end_behind_frames(all.len());
     assert_eq!(node.ingest.counters().oversized.load(Ordering::Relaxed), 0);
 }
 

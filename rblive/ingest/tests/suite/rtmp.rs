@@ -67,6 +67,8 @@ fn odd_timestamps_are_mended_and_told() {
         peer.send(&message(9, u32::from(number) * 40 + odd, &flv_frame(number)));
     }
     node.wait("the frames are there", || remarks.counts() == [("time", 3)]);
+    // The node has subscribed to the stream then, which ends soon.
+    node.wait_for_frames(1);
     let listed = remarks.list();
     assert!(
         listed.len() == 1 && listed[0].0 == "camera" && listed[0].2.contains("look at the encoder's clock")
@@ -175,7 +177,7 @@ fn aggregate_messages_are_their_messages_at_their_times() {
         peer.send(&aggregate(u32::from(second) * 1000, &inner));
     }
     peer.leave();
-    node.wait_for_end();
+    node.end_behind_frames(2 * usize::from(RATE));
     assert_eq!(node.frames(), expected(&[(0, 2)]));
     node.assert_in_order();
 }
@@ -373,9 +375,9 @@ impl Peer {
     }
 }
 
-/// A node whose streams wait long enough for a publisher's return.
+/// A node whose streams wait for a publisher's return.
 fn node() -> Node {
-    Node::with(|settings| settings.linger_ms = 1000)
+    Node::with(|settings| settings.linger_ms = 600_000)
 }
 
 #[test]
@@ -386,7 +388,7 @@ fn an_encoder_that_restarts_goes_on_behind_a_discontinuity() {
         peer.stream(0..2);
         peer.finish();
     }
-    node.wait_for_end();
+    node.end_behind_frames(6 * usize::from(RATE));
     assert_eq!(node.frames(), expected(&[(0, 2), (0, 2), (0, 2)]));
     assert_eq!(node.discontinuities(), [0, 0]);
     node.assert_in_order();
@@ -405,7 +407,7 @@ fn a_damaged_message_ends_the_connection_and_the_encoder_may_return() {
         let mut peer = Peer::accepted(&node);
         peer.stream(3..5);
         peer.leave();
-        node.wait_for_end();
+        node.end_behind_frames(4 * usize::from(RATE));
         assert_eq!(node.frames(), expected(&[(0, 2), (3, 5)]), "{bad:?}");
         assert_eq!(node.discontinuities(), [3 * RATE], "{bad:?}");
         node.assert_in_order();
@@ -420,7 +422,7 @@ fn another_picture_size_during_a_push() {
     peer.configure(LARGE);
     peer.seconds(2..4);
     peer.leave();
-    node.wait_for_end();
+    node.end_behind_frames(4 * usize::from(RATE));
     assert_eq!(node.frames(), expected(&[(0, 4)]));
     assert_eq!(node.discontinuities(), [2 * RATE]);
     assert_eq!(node.inits().len(), 2);
@@ -431,7 +433,7 @@ fn another_picture_size_during_a_push() {
 fn a_second_publisher_is_refused_and_the_first_one_goes_on() {
     let node = Node::with(|settings| {
         settings.keys.insert("camera".to_owned(), "another-secret".to_owned());
-        settings.linger_ms = 1000;
+        settings.limits.idle_ms = 600_000;
     });
     let mut first = Peer::accepted(&node);
     first.stream(0..2);
@@ -450,7 +452,7 @@ fn a_second_publisher_is_refused_and_the_first_one_goes_on() {
 
 #[test]
 fn a_second_publisher_takes_the_place_of_the_first_one_if_it_may() {
-    let node = Node::with(|settings| (settings.takeover, settings.linger_ms) = (true, 1000));
+    let node = Node::with(|settings| (settings.takeover, settings.linger_ms) = (true, 600_000));
     assert_eq!(put(&node, "0.ts", &ts(SMALL, 0..RATE)), 201);
     let mut first = Peer::accepted(&node);
     first.stream(1..3);
@@ -465,7 +467,7 @@ fn a_second_publisher_takes_the_place_of_the_first_one_if_it_may() {
     node.wait_for_frames(usize::from(5 * RATE));
     // The stream is free.
     assert_eq!(put(&node, "5.ts", &ts(SMALL, 5 * RATE..6 * RATE)), 201);
-    node.wait_for_end();
+    node.end_behind_frames(6 * usize::from(RATE));
     assert_eq!(node.frames(), expected(&[(0, 6)]));
     assert_eq!(node.discontinuities(), [RATE, 3 * RATE, 5 * RATE]);
     node.assert_in_order();
