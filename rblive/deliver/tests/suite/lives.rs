@@ -37,18 +37,25 @@ fn a_playlist_waits_for_the_first_segment() {
     assert!(lab.catalog.statuses()[0].is_live);
 }
 
-#[test]
-fn viewers_learn_of_the_end() {
-    let settings = Settings { tls: false, ..Settings::default() };
-    let lab = Lab::new(Settings { keep_ended: 2, ..settings }, 256 << 10, 5);
+/// A stream of two segments, whose end is kept for so many target durations.
+fn ending(settings: Settings, keep_ended: u32) -> Lab {
+    let lab = Lab::new(Settings { tls: false, keep_ended, ..settings }, 256 << 10, 5);
     lab.segments(0..2, 1000);
     lab.playlist_with("\n1.m4s\n", |path| lab.get(path));
+    lab
+}
+
+#[test]
+fn viewers_learn_of_the_end() {
+    let lab = ending(Settings::default(), 600);
     lab.end();
     let list = lab.playlist_with("#EXT-X-ENDLIST\n", |path| lab.get(path));
     assert!(list.contains("\n1.m4s\n") && !list.contains("PRELOAD-HINT"), "{list}");
     assert_eq!(lab.get(&format!("/live/{NAME}/1/1.m4s")).status, 200);
-    until("its playlist is gone", || lab.get(&format!("/live/{NAME}/1/media.m3u8")).status == 404);
-    assert!(lab.catalog.statuses().is_empty());
+    let soon = ending(Settings::default(), 1);
+    soon.end();
+    until("its playlist is gone", || soon.get(&format!("/live/{NAME}/1/media.m3u8")).status == 404);
+    assert!(soon.catalog.statuses().is_empty());
 }
 
 #[test]
@@ -76,13 +83,13 @@ fn a_stream_whose_source_is_lost_waits_for_another() {
 
 #[test]
 fn a_stream_whose_source_does_not_return_ends() {
-    let settings = Settings { tls: false, linger_ms: 0, ..Settings::default() };
-    let lab = Lab::new(Settings { keep_ended: 1, ..settings }, 256 << 10, 5);
-    lab.segments(0..2, 1000);
-    lab.playlist_with("\n1.m4s\n", |path| lab.get(path));
+    let settings = || Settings { linger_ms: 0, ..Settings::default() };
+    let lab = ending(settings(), 600);
     lab.lose();
     lab.playlist_with("#EXT-X-ENDLIST\n", |path| lab.get(path));
-    until("the stream is forgotten", || lab.catalog.statuses().is_empty());
+    let soon = ending(settings(), 1);
+    soon.lose();
+    until("the stream is forgotten", || soon.catalog.statuses().is_empty());
 }
 
 #[test]
