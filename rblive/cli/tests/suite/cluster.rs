@@ -330,7 +330,7 @@ impl Viewer {
         let (mut line, mut status, mut length) = (String::new(), 0, 0);
         while line != "\r\n" {
             line.clear();
-            self.0.read_line(&mut line).unwrap();
+            assert_ne!(self.0.read_line(&mut line).unwrap(), 0, "the node closed the connection");
             let lower = line.to_ascii_lowercase();
             if let Some(rest) = lower.strip_prefix("http/1.1 ") {
                 status = rest[..3].parse().unwrap();

@@ -22,7 +22,7 @@ impl Lab {
         let folder = tempfile::tempdir().unwrap();
         let port = own_addr();
         let text = format!(
-            "[ingest]\nlinger_ms = 300\nsegment_ms = 1000\n\
+            "[ingest]\nlinger_ms = 600000\nsegment_ms = 1000\n\
              [[nodes]]\nname = 'ingest'\nid = 1\nrole = 'dissemination'\n\
              [[nodes]]\nname = 'keeper'\nid = 2\nrole = 'delivery'\naddress = '{port}'\n\
              [[rules]]\nstreams = '*'\nnodes = ['keeper']\n\

@@ -54,7 +54,7 @@ fn a_player_gets_what_an_encoder_pushes() {
         );
         std::fs::write(&config, text).unwrap();
         let (delivery, ingest) = (start(&config, "delivery"), start(&config, "ingest"));
-        let picture = ["-re", "-f", "lavfi", "-i", "testsrc=size=320x180:rate=25", "-t", "60"];
+        let picture = ["-re", "-f", "lavfi", "-i", "testsrc=size=320x180:rate=25", "-t", "600"];
         let coding =
             ["-c:v", "libx264", "-preset", "ultrafast", "-g", "25", "-pix_fmt", "yuv420p", "-f", "flv"];
         let mut push = ffmpeg();

@@ -43,7 +43,7 @@ impl Nodes {
             let text = format!(
                 "node = '{name}'\ntransport = '{transport}'\n{list}\
                  [[rules]]\nstreams = '*'\nnodes = {sends_to:?}\n\
-                 [control]\nlisten = ''\n[streams]\nchunks = 40\n[ingest]\nsegment_ms = 500\npart_ms = 200\n\
+                 [control]\nlisten = ''\n[streams]\nchunks = 40\n[ingest]\nlinger_ms = 600000\nsegment_ms = 500\npart_ms = 200\n\
                  rtmp = '{encoders}'\n\
                  [[ingest.ladders]]\nname = 'ladder'\nstreams = ['hi', 'lo']\n[deliver]\nlisten = '{viewers}'\ntls = false\n"
             );
