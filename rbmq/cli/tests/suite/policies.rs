@@ -60,10 +60,10 @@ fn sub_reports_refused_and_lowered_options() {
 /// The subscriber needs longer for a ring than `block_timeout`, and makes progress in both topics all the time.
 #[test]
 fn a_slow_reader_of_two_publishers_is_waited_for() {
-    let (_dir, broker) = process("[session]\nblock_timeout_ms = 1200\n");
+    let (_dir, broker) = process("[session]\nblock_timeout_ms = 4800\n");
     let texts = ["one", "two"].map(|name| lines(name, 40_000));
     // The test reads the output all the time, because a subscriber with a blocked output makes no progress.
-    let sub = broker.sub("t --rate 200k --ring-bytes 256k -n 80000");
+    let sub = broker.sub("t --rate 50k --ring-bytes 256k -n 80000");
     let sub = std::thread::spawn(|| sub.finish());
     let publish = |text: &String| broker.publish("t --wait-subscribers 1 --ring-bytes 256k", text.as_bytes());
     let publishers = texts.each_ref().map(publish);

@@ -208,8 +208,8 @@ fn until<T: PartialEq + std::fmt::Debug>(wanted: T, now: impl Fn() -> T, what: &
     panic!("{what}: {:?}, not {wanted:?}", now());
 }
 
-/// Reads a publisher that dies at some time to its end, checking every byte.
-fn read_to_the_end(input: &RIn, mut slowly: Duration) -> (u64, bool) {
+/// Reads a publisher that dies at some time to its end, checking every byte. Holds the first data until `full` says that nothing more fits.
+fn read_to_the_end(input: &RIn, mut full: Option<mpsc::Receiver<()>>) -> (u64, bool) {
     let (mut at, mut down) = (0, false);
     loop {
         match input.recv(Some(if down { Duration::ZERO } else { WAIT })).unwrap() {
@@ -217,8 +217,10 @@ fn read_to_the_end(input: &RIn, mut slowly: Duration) -> (u64, bool) {
                 assert_eq!(view.position(), at);
                 assert!(view.to_vec().unwrap() == pattern(at, view.len()), "wrong bytes at {at}");
                 at = view.end();
+                if let Some(full) = full.take() {
+                    full.recv_timeout(WAIT).unwrap();
+                }
                 view.consume();
-                std::thread::sleep(std::mem::take(&mut slowly));
             }
             Some(InEvent::ConnDown { .. }) => down = true,
             Some(InEvent::Closed { .. } | InEvent::Subscribed { .. }) => {}
@@ -254,13 +256,16 @@ impl Reader {
             let answer = input.recv(Some(WAIT)).unwrap();
             assert!(matches!(answer, Some(InEvent::Subscribed { .. })), "{step}: {answer:?}");
         }
+        let (tell, full) = mpsc::sync_channel(1);
         let (end, down) = std::thread::scope(|scope| {
             scope.spawn(move || {
                 told.recv_timeout(WAIT).unwrap();
                 std::thread::sleep(after);
                 drop(child);
+                // Most readers do not wait for it.
+                let _ = tell.send(());
             });
-            read_to_the_end(&input, if step == "full" { Duration::from_millis(700) } else { Duration::ZERO })
+            read_to_the_end(&input, (step == "full").then_some(full))
         });
         assert!(down, "{step}: nobody said that it is gone");
         if let Some((_, boundary)) = input.subscription(1).unwrap().position() {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use access::{TokenHash, UsersFile, new_token};
-use rbmq::PublishError;
+use rbmq::{PublishError, StartFrom};
 use serde_json::{Value, json};
 use testkit::{LONG, until};
 
@@ -214,7 +214,7 @@ fn every_message_has_its_line_in_the_audit_log() {
     let served = Served::with(folder.path(), &config);
     let subscriber = rbmq::Subscriber::builder().login(rbmq::Login::default().token(&anna));
     let mut subscriber = subscriber.connect(&served.broker.addr).unwrap();
-    subscriber.subscribe("open/#").unwrap();
+    subscriber.subscribe_from("open/#", StartFrom::Oldest).unwrap();
     for n in 0..12 {
         let (text, own) = (n.to_string(), bearer(&anna));
         // One of three waits for the answer, and for the message before. The others leave at once.

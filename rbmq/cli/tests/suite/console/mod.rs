@@ -317,7 +317,7 @@ fn kept_topics_and_settings_are_shown_with_what_decides_about_them() {
         (&row["topic"], &row["keep_ms"], &row["first"]),
         (&"kept/a".into(), &60_000.into(), &0.into())
     );
-    assert_eq!(site.api("/overview")["kept"]["topics"], 1);
+    site.until("/overview", |page| page["kept"]["topics"] == 1);
     let setting = &site.api("/settings?search=http.max_streams")["rows"][0];
     assert_eq!((&setting["value"], &setting["is_default"]), (&"32".into(), &true.into()), "{setting}");
     assert_eq!(site.api("/cluster")["is_alone"], true);
