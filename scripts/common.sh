@@ -63,8 +63,14 @@ start() {
     die "$1 does not start"
 }
 
-# Ends every program that this script started and that still runs.
-stop_jobs() { { jobs -p | xargs -r kill; } 2>/dev/null || true; }
+# Ends every program that this script started and that still runs, and waits until they have written what they write at their end: for ten seconds.
+stop_jobs() {
+    { jobs -p | xargs -r kill; } 2>/dev/null || true
+    for _ in {1..100}; do
+        [[ $(jobs -pr) ]] || break
+        sleep 0.1
+    done
+}
 
 # Finds the programs of each language in $languages, for `example`: $present are the languages that are there. The others are
 # skipped, which is said.
