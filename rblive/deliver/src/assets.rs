@@ -33,8 +33,8 @@ impl Asset {
 
 /// The colours and the basic parts of all pages of a node, the button between light and dark colours, and the icon.
 pub const LOOK: [Asset; 3] = [
-    Asset::new("/theme.css", include_str!("../assets/theme.css")),
-    Asset::new("/theme.js", include_str!("../assets/theme.js")),
+    Asset::new("/theme.css", web::STYLE),
+    Asset::new("/theme.js", web::THEME),
     Asset::new("/icon.svg", include_str!("../assets/icon.svg")),
 ];
 

@@ -30,6 +30,7 @@ const SAFE_CRATES: &[(&str, &str)] = &[
     ("cmq/cli", "forbid"),
     ("base/seglog", "deny"),
     ("base/settings", "forbid"),
+    ("base/web", "forbid"),
     ("multimqc/levels", "forbid"),
     ("multimqc/kafka", "forbid"),
     ("multimqc/cli", "forbid"),

@@ -65,7 +65,7 @@ const PAGE: [Asset; 7] = [
     Asset::new("/", include_str!("assets/control.html")),
     Asset::new("/control.css", include_str!("assets/control.css")),
     Asset::new("/control.js", include_str!("assets/control.js")),
-    Asset::new("/plot.js", include_str!("assets/plot.js")),
+    Asset::new("/plot.js", web::PLOT),
 ];
 
 type Answer = Response<Full<Bytes>>;

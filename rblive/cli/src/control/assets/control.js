@@ -82,7 +82,7 @@ function rateOf(direction, stream) {
 /** Rows that stay while what they show does, so that the keyboard's focus stays where it is. */
 class Rows {
   constructor(id, labels) {
-    this.body = byId(id).tBodies[0];
+    this.body = byId(id).querySelector('tbody');
     this.labels = labels;
     this.rows = new Map();
   }
@@ -108,7 +108,7 @@ class Rows {
     head.scope = 'row';
     const cells = this.labels.map((label) => {
       const cell = document.createElement('td');
-      cell.dataset.label = label;
+      cell.dataset.title = label;
       return cell;
     });
     row.append(head, ...cells);

@@ -2,7 +2,7 @@
 
 import { list } from '/ui/lists.js';
 import { address } from '/ui/live.js';
-import { bytes, count, el, empty, plain, plural, quoted, show, table, tag, time, topicLink, word } from '/ui/parts.js';
+import { bytes, count, el, empty, plain, plural, quoted, show, table, tag, time, topicLink, update, word } from '/ui/parts.js';
 
 const STATES = {
   failing: ['the disk fails', 'bad'], no_workers: ['no workers', 'bad'], full: ['full', 'warn'], behind: ['falls behind', 'warn'], well: ['well', 'good'],
@@ -66,7 +66,7 @@ export function group({ main, parameters, follow }, fresh) {
       el('h2', {}, el('span', { class: 'name', text: plain(name) }), ' of ', topicLink(topic)), el('div', { id: 'group' }));
   }
   return follow(address('/group', { topic, group: name }), ({ row, members, is_cut: isCut }) => {
-    show(main.querySelector('#group'), el('p', {}, state(row)), el('section', { class: 'card' }, facts(row)), el('h3', { text: 'Workers' }),
+    update(main.querySelector('#group'), el('p', { class: 'tools' }, state(row)), el('section', { class: 'card' }, facts(row)), el('h3', { text: 'Workers' }),
       members.length ? workers(members) : el('p', { class: 'calm' }, 'Nobody works for it. This command does: ',
         el('code', { text: `rbmq sub --group=${word(name)} ${quoted(topic)}` })),
       isCut ? el('p', { class: 'calm', text: 'There are more workers.' }) : null);

@@ -1,7 +1,7 @@
 // The pages that are lists: topics, clients, kept topics, members, settings. The broker searches, sorts and cuts them.
 
 import { address } from '/ui/live.js';
-import { bytes, count, el, empty, meter, plain, plural, quoted, rate, show, table, tag, time, topicLink } from '/ui/parts.js';
+import { bytes, count, el, empty, meter, plain, plural, quoted, rate, show, table, tag, time, topicLink, update } from '/ui/parts.js';
 
 const ROWS = 50;
 
@@ -39,7 +39,7 @@ export function list({ main, parameters, move, follow, once }, fresh, { title, p
     const pages = live && (matched > ROWS || offset > 0) && el('p', { class: 'pages' },
       turn(offset > 0 ? Math.max(0, offset - ROWS) : -1, 'Previous'), ` ${count(Math.min(offset + 1, matched))} to ${count(offset + rows.length)} `,
       turn(offset + ROWS, 'Next'));
-    show(main.querySelector('#list'), el('p', { class: 'calm', text: some }),
+    update(main.querySelector('#list'), el('p', { class: 'calm', text: some }),
       isCut ? el('p', { class: 'note', text: 'The broker has more than these: too many, or it answers too slowly.' }) : null,
       total === 0 ? nothing() : matched === 0 ? empty('Nothing matches.') : table(title, columns, rows), pages || null);
   };
@@ -130,13 +130,20 @@ export const kept = (tools, fresh) => list(tools, fresh, {
   nothing: () => empty('No topic is kept on disk. This command keeps all topics:', 'rbmq serve --keep ./kept'),
 });
 
+/** A value that the name says is a number of bytes or milliseconds, as people read it. */
+function reading({ name, value }) {
+  const n = Number(value);
+  const text = !(n >= 1024) ? '' : name.endsWith('_bytes') ? bytes(n) : name.endsWith('_ms') ? time(n) : '';
+  return text ? el('span', { class: 'calm', text: ` ${text}` }) : null;
+}
+
 /** The settings in force. */
 export const settings = (tools, fresh) => list(tools, fresh, {
   title: 'Settings in force', path: '/settings', search: 'Search settings', live: false,
   choices: [['changed', 'Show', [['no', 'all'], ['yes', 'changed ones']]]],
   columns: [
     ['Setting', (row) => el('code', { text: row.name }), 'first'],
-    ['Value', (row) => (row.value === null ? '–' : el('code', { class: 'value', text: plain(row.value) }))],
+    ['Value', (row) => (row.value === null ? '–' : el('span', { class: 'value' }, el('code', { text: plain(row.value) }), reading(row)))],
     ['Origin', (row) => (row.is_default ? el('span', { class: 'calm', text: 'default' }) : plain(row.origin))],
   ],
   nothing: () => empty('There are no settings.'),
@@ -148,12 +155,12 @@ export function cluster({ main, follow }) {
   return follow('/cluster', (value) => {
     const node = main.querySelector('#list');
     if (value.is_alone) {
-      show(node, empty('This broker is alone. docs/CLUSTER.md says how several become one; this command tells about a cluster:', 'rbmq cluster status'));
+      update(node, empty('This broker is alone. docs/CLUSTER.md says how several become one; this command tells about a cluster:', 'rbmq cluster status'));
       return;
     }
     const facts = [['This member', plain(value.id || '–')], ['Members that live', count(value.members)], ['Groups that it owns', count(value.owned_groups)],
       ['Changes of owners', count(value.term_changes)], ['Failed calls of etcd', count(value.store_errors)], ['etcd heard of it', `${time(value.lease_age_ms)} ago`]];
-    show(node, value.degraded ? el('p', { class: 'note', text: plain(value.degraded) }) : null,
+    update(node, value.degraded ? el('p', { class: 'note', text: plain(value.degraded) }) : null,
       el('dl', { class: 'facts' }, ...facts.map(([name, text]) => el('div', {}, el('dt', { text: name }), el('dd', { text })))),
       el('h3', { text: 'Other members' }),
       value.others.length ? table('Other members', [

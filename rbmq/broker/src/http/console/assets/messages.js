@@ -76,7 +76,7 @@ export function messages({ main, parameters, session, once, state }) {
   const of = (name) => parameters.get(name) || '';
   const topic = of('topic');
   const name = el('input', { type: 'search', id: 'search', placeholder: 'Name of a topic', 'aria-label': 'Name of a topic', value: topic, maxlength: 255 });
-  const many = el('select', { id: 'count', 'aria-label': 'How many' }, ...['10', '30', '100'].map((n) => el('option', { value: n, text: n, selected: n === (of('count') || '10') })));
+  const many = el('select', { id: 'count', 'aria-label': 'How many' }, ...['10', '30', '100'].map((n) => el('option', { value: n, text: `${n} messages`, selected: n === (of('count') || '10') })));
   const only = el('input', { id: 'only', placeholder: 'Only with this text', 'aria-label': 'Only with this text', value: of('search'), maxlength: 255 });
   const since = el('input', { type: 'datetime-local', id: 'since', step: 1, 'aria-label': 'From this time on, for topics on the disk' });
   const list = el('div', { id: 'list', 'aria-live': 'polite' });
@@ -106,7 +106,7 @@ export function messages({ main, parameters, session, once, state }) {
   };
   many.addEventListener('change', submit);
   show(main, el('h2', { text: 'Messages' }),
-    el('form', { class: 'tools', submit }, name, many, only, since, el('button', { class: 'main', type: 'submit', text: 'Show' })),
+    el('form', { class: 'tools', submit }, name, many, only, el('label', { class: 'choice' }, 'From', since), el('button', { class: 'main', type: 'submit', text: 'Show' })),
     topic && session.may_observe ? el('p', {}, topicLink(topic)) : null,
     topic && session.may_publish ? form(topic, () => go({})) : null,
     topic ? null : el('p', { class: 'calm', text: 'A look holds no publisher, and is no subscriber.' }), list);

@@ -1,9 +1,10 @@
 // The first page: is it well?
 
 import { ask } from '/ui/live.js';
-import { bytes, count, el, empty, meter, plain, rate, show, svg, table, tag, time, topicLink } from '/ui/parts.js';
+import { bytes, count, el, empty, meter, plain, plural, rate, show, table, tag, time, topicLink, update } from '/ui/parts.js';
+import { Plot, binary } from '/ui/plot.js';
 
-const fact = (title, value, more, bar) => el('div', {}, el('dt', { text: title }), el('dd', {}, value, more ? el('small', { text: ` ${more}` }) : null, bar || null));
+const fact = (title, value, more, bar) => el('div', {}, el('dt', { text: title }), el('dd', {}, value.replace(' ', '\u00a0'), more ? ' ' : null, more ? el('small', { text: more }) : null, bar || null));
 
 function well(alarms) {
   if (alarms.length === 0) return el('p', { class: 'well good', role: 'status', text: 'All is well.' });
@@ -23,7 +24,7 @@ function facts({ summary, rates, max_lag_bytes: lag, kept, cluster_members: memb
     fact('Topics', count(summary.topics)),
     fact('Memory of rings', bytes(summary.ring_bytes), `of ${bytes(summary.max_ring_bytes)}`,
       meter(share, `${Math.round(share * 100)} % of the memory for rings`, share > 0.9 ? 'bad' : '')),
-    fact('Kept on disk', bytes(kept.file_bytes), kept.topics ? `${count(kept.topics)} topics` : 'no topics'),
+    fact('Kept on disk', bytes(kept.file_bytes), kept.topics ? plural(kept.topics, 'topic') : 'no topics'),
     kept.topics ? fact('Not synced yet', bytes(kept.unsynced_bytes)) : null,
     kept.archive_lag_bytes ? fact('Archive is behind', bytes(kept.archive_lag_bytes)) : null,
     kept.replays ? fact('Replays', count(kept.replays), kept.waiting_replays ? `${count(kept.waiting_replays)} wait` : '') : null,
@@ -33,26 +34,24 @@ function facts({ summary, rates, max_lag_bytes: lag, kept, cluster_members: memb
     fact('Up for', time(summary.uptime_ms), `RBMQ ${plain(summary.version)}`));
 }
 
-const WIDE = 600;
-const HIGH = 120;
+/** The times that a plot may show, in milliseconds. */
+const SPANS = [60_000, 300_000, 600_000, 1_800_000, 3_600_000];
 
-/** A curve of the last hour. */
-function plot(title, points, lines) {
-  const figure = el('figure', {}, el('figcaption', {}, el('b', { text: title }),
-    ...lines.map(([name, of, show_], at) => el('span', { class: `line-${at}`, text: `${name} ${points.length ? show_(of(points.at(-1))) : ''}` }))));
-  if (points.length < 2) {
-    figure.append(el('p', { class: 'calm', text: 'The curve begins now, and grows while this page is open.' }));
-    return figure;
-  }
-  const [from, to] = [points[0].time_ms, points.at(-1).time_ms];
-  const most = Math.max(1, ...points.flatMap((point) => lines.map(([, of]) => of(point) || 0)));
-  const picture = svg('svg', { viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: 'none', role: 'img', 'aria-label': `${title}, the last ${time(to - from)}` });
-  lines.forEach(([, of], at) => {
-    const path = points.map((point) => `${((point.time_ms - from) / (to - from || 1) * WIDE).toFixed(1)},${(HIGH - 4 - (of(point) || 0) / most * (HIGH - 8)).toFixed(1)}`);
-    picture.append(svg('polyline', { points: path.join(' '), class: `line-${at}` }));
-  });
-  figure.append(picture, el('p', { class: 'calm ends' }, el('span', { text: `${time(to - from)} ago` }), el('span', { text: `most: ${lines[0][2](most)}` }), el('span', { text: 'now' })));
-  return figure;
+const curve = (name, of) => ({ name, of: (point) => of(point) || 0 });
+
+/** The curves of the last hour. */
+function curves([rates, lag]) {
+  const plots = [
+    new Plot(rates, 'Bytes per second', (n, short) => (short ? bytes(n) : rate(n)), [curve('in', (p) => p.in_bytes_per_s), curve('out', (p) => p.out_bytes_per_s)], binary),
+    new Plot(lag, 'Largest lag', bytes, [curve('lag', (p) => p.max_lag_bytes)], binary),
+  ];
+  return async () => {
+    let points;
+    try { ({ points } = await ask('/history')); } catch { return; }
+    const samples = points.map((own) => ({ ...own, unix_ms: own.time_ms }));
+    const passed = samples.length ? samples.at(-1).unix_ms - samples[0].unix_ms : 0;
+    plots.forEach((own) => own.set(samples, SPANS.find((span) => span >= passed) ?? SPANS.at(-1)));
+  };
 }
 
 function gateways(rows) {
@@ -76,23 +75,16 @@ function slow(rows) {
 }
 
 /** The overview. */
-export function overview({ main, follow }, fresh) {
-  if (fresh || !main.querySelector('#state')) {
-    show(main, el('h2', { class: 'unseen', text: 'Overview' }), el('div', { id: 'state' }), el('div', { id: 'plots', class: 'plots' }), el('div', { id: 'more' }));
-  }
-  const plots = async () => {
-    let points;
-    try { ({ points } = await ask('/history')); } catch { return; }
-    show(main.querySelector('#plots') || document.createElement('div'),
-      plot('Bytes per second', points, [['in', (p) => p.in_bytes_per_s, rate], ['out', (p) => p.out_bytes_per_s, rate]]),
-      plot('Largest lag', points, [['lag', (p) => p.max_lag_bytes, bytes]]));
-  };
+export function overview({ main, follow }) {
+  const figures = [el('figure'), el('figure')];
+  show(main, el('h2', { class: 'unseen', text: 'Overview' }), el('div', { id: 'state' }), el('div', { class: 'plots' }, ...figures), el('div', { id: 'more' }));
+  const plots = curves(figures);
   plots();
   const timer = setInterval(() => { if (!document.hidden) plots(); }, 10000);
   const stop = follow('/overview', (value) => {
-    show(main.querySelector('#state'), well(value.alarms), facts(value));
+    update(main.querySelector('#state'), well(value.alarms), facts(value));
     const isNew = value.summary.topics === 0;
-    show(main.querySelector('#more'),
+    update(main.querySelector('#more'),
       isNew ? empty('No topics yet. This command publishes a message:', 'echo hello | rbmq pub news') : el('h3', { text: 'Who is slow' }),
       isNew ? null : value.slowest.length ? slow(value.slowest) : el('p', { class: 'calm', text: 'Nobody: every subscriber has everything.' }),
       value.gateways.length ? el('h3', { text: 'Gateways' }) : null, value.gateways.length ? gateways(value.gateways) : null,

@@ -1,11 +1,15 @@
 // The parts of all pages: elements, numbers with units, tables. Texts of strangers are set as text, and never become markup.
 
+const listening = new WeakSet();
+
 /** An element with attributes and children. Strings become text. A function is a listener. */
 export function el(name, attributes = {}, ...children) {
   const node = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
-    if (typeof value === 'function') node.addEventListener(key, value);
-    else if (key === 'text') node.textContent = value;
+    if (typeof value === 'function') {
+      node.addEventListener(key, value);
+      listening.add(node);
+    } else if (key === 'text') node.textContent = value;
     else if (value === true) node.setAttribute(key, '');
     else if (value !== false && value != null) node.setAttribute(key, value);
   }
@@ -93,11 +97,33 @@ export function empty(text, command) {
 /** A problem. */
 export const trouble = (text) => el('p', { class: 'note', role: 'alert', text });
 
-/** Replaces the children of a node. The focus and where it scrolls stay, where the same element is there again. */
-export function show(node, ...children) {
+/** Replaces the children of a node. */
+export const show = (node, ...children) => node.replaceChildren(...children.filter((child) => child != null));
+
+const listens = (node) => listening.has(node) || [...node.children].some(listens);
+
+/** Whether an element can stay in the place of another. What has listeners cannot: those of the other one may do something else. */
+function isAlike(old, wanted) {
+  if (old.nodeType !== Node.ELEMENT_NODE || wanted.nodeType !== Node.ELEMENT_NODE) return old.isEqualNode(wanted);
+  return old.tagName === wanted.tagName && old.attributes.length === wanted.attributes.length
+    && [...wanted.attributes].every(({ name, value }) => old.getAttribute(name) === value) && !listens(wanted);
+}
+
+function merge(node, wanted) {
+  const old = [...node.childNodes];
+  wanted.forEach((child, at) => {
+    if (at >= old.length) node.append(child);
+    else if (isAlike(old[at], child)) merge(old[at], [...child.childNodes]);
+    else old[at].replaceWith(child);
+  });
+  old.slice(wanted.length).forEach((child) => child.remove());
+}
+
+/** Shows these children of a node. What is there already stays: a click that has begun, a selection, the focus, and where it scrolls. */
+export function update(node, ...children) {
   const focused = node.contains(document.activeElement) ? document.activeElement : null;
   const key = focused && (focused.id || focused.getAttribute('href'));
-  node.replaceChildren(...children.filter((child) => child != null));
+  merge(node, children.filter((child) => child != null));
   if (!key || document.activeElement === focused) return;
   const again = [...node.querySelectorAll('[id],a[href]')].find((own) => (own.id || own.getAttribute('href')) === key);
   if (again) again.focus({ preventScroll: true });

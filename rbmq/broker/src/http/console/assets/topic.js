@@ -3,7 +3,7 @@
 // A ring is drawn as one: a position has the angle of its place in the memory, and the publisher runs around. The coloured arc is what the
 // slowest subscriber has not got yet. Where the publisher would meet it, it waits, or the subscriber loses bytes, as its policy says.
 
-import { bytes, count, el, meter, plain, quoted, rate, show, svg, table, tag, time } from '/ui/parts.js';
+import { bytes, count, el, meter, plain, plural, quoted, rate, show, svg, table, tag, time, update } from '/ui/parts.js';
 
 const SIZE = 260;
 const MIDDLE = SIZE / 2;
@@ -62,7 +62,7 @@ function picture(ring) {
     slow && arc(ring, slow.landed, head, holds(ring, slow) ? 'held' : 'lag'),
     ...ring.subscriptions.slice(0, DRAWN).map((sub, at) => cursor(ring, sub, at)),
     svg('circle', { cx: x, cy: y, r: 8, class: 'head' }),
-    middle(bytes(ring.capacity_bytes), -2, 'large'), middle(`${count(ring.subscribers + ring.offline)} cursors`, 18, 'small'));
+    middle(bytes(ring.capacity_bytes), -2, 'large'), middle(plural(ring.subscribers + ring.offline, 'cursor'), 18, 'small'));
 }
 
 const legend = () => el('ul', { class: 'legend' }, ...[['head', 'publisher'], ['used', 'in the ring'], ['lag', 'not yet at the slowest'], ['held', 'held for the slowest'], ['room', 'free']]
@@ -105,6 +105,6 @@ export function topic({ main, parameters, follow }, fresh) {
     const rings = buffers.map((ring) => el('section', { class: 'card ringcard' }, el('div', { class: 'both' }, el('div', {}, picture(ring), legend()), facts(ring)),
       ring.subscriptions.length ? subscriptions(ring) : el('p', { class: 'calm' }, 'Nobody subscribes. This command does: ', el('code', { text: `rbmq sub ${quoted(wanted)}` })),
       ring.subscriptions_are_cut ? el('p', { class: 'calm', text: 'There are more subscribers; these are the slowest.' }) : null));
-    show(main.querySelector('#rings'), waits || null, sums, ...rings, isCut ? el('p', { class: 'calm', text: 'The topic has more rings than these.' }) : null);
+    update(main.querySelector('#rings'), waits || null, sums, ...rings, isCut ? el('p', { class: 'calm', text: 'The topic has more rings than these.' }) : null);
   });
 }

@@ -9,21 +9,25 @@ const draw = (tag, attributes, text) => {
 };
 
 /** The next of 1, 2, 5, 10, 20 … that is not less. */
-function roundUp(value) {
+function decimal(value) {
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 5, 10].find((step) => step * power >= value * 0.999) * power;
 }
 
-const LEFT = 44, RIGHT = 8, TOP = 8, BOTTOM = 22;
+/** The next power of two that is not less, and at least two: for bytes. */
+export const binary = (value) => 2 ** Math.max(1, Math.ceil(Math.log2(value)));
+
+const LEFT = 56, RIGHT = 8, TOP = 8, BOTTOM = 22;
 
 /**
  * A plot in a figure.
- * @param title names it, format writes a value, spans are the lines: `{ name, of(sample) }`.
+ * @param title names it, format writes a value (a short one for the axis), spans are the lines: `{ name, of(sample) }`, and round
+ * makes the largest value one of the axis.
  */
 export class Plot {
-  constructor(figure, title, format, spans) {
-    Object.assign(this, { figure, title, format, spans, samples: [], span: 600000, at: null });
-    this.caption = document.createElement('figcaption');
+  constructor(figure, title, format, spans, round = decimal) {
+    Object.assign(this, { title, format, spans, round, samples: [], span: 600000, at: null });
+    this.caption = Object.assign(document.createElement('figcaption'), { textContent: title });
     this.svg = draw('svg', { role: 'img' });
     figure.append(this.caption, this.svg);
     this.svg.addEventListener('pointermove', (event) => this.point(event));
@@ -49,7 +53,7 @@ export class Plot {
     const { width, height } = this.svg.getBoundingClientRect();
     if (!width || !this.samples.length) return;
     const most = Math.max(...this.samples.flatMap((sample) => this.spans.map(({ of }) => of(sample))));
-    const top = roundUp(most || 1);
+    const top = this.round(most || 1);
     const end = this.samples.at(-1).unix_ms;
     const x = (sample) => LEFT + (width - LEFT - RIGHT) * (1 - (end - sample.unix_ms) / this.span);
     const y = (value) => TOP + (height - TOP - BOTTOM) * (1 - value / top);
