@@ -101,15 +101,16 @@ export class Recordings {
       entry.link.href = `#vod/${own.name}/${own.begin}`;
       entry.facts = make('span', 'rate');
       entry.length = make('span', 'length');
-      entry.link.append(make('span', 'name', own.name), make('span', 'when', began(own.begin)), entry.facts, entry.length);
+      entry.length.setAttribute('aria-hidden', 'true');
+      entry.spoken = make('span', 'unseen');
+      entry.link.append(make('span', 'unseen', 'Recording '), make('span', 'name', own.name), ' ', make('span', 'when', began(own.begin)), ' ', entry.facts, ' ', entry.length, entry.spoken);
       entry.item.append(entry.link);
       this.items.set(key, entry);
     }
     const gaps = own.gaps ? `${own.gaps} ${own.gaps === 1 ? 'gap' : 'gaps'}` : '';
     set(entry.facts, [size(own.bytes), gaps].filter(Boolean).join(' · '));
     set(entry.length, clock(own.seconds));
-    const words = ['Recording', own.name, began(own.begin), spoken(own.seconds), gaps];
-    entry.link.setAttribute('aria-label', words.filter(Boolean).join(', '));
+    set(entry.spoken, spoken(own.seconds));
     return entry;
   }
 

@@ -43,6 +43,7 @@ const SAFE_CRATES: &[(&str, &str)] = &[
     ("rblive/cli", "forbid"),
     ("lab/bench/cmq-bench", "forbid"),
     ("lab/bench/benchkit", "forbid"),
+    ("lab/chromium", "forbid"),
     ("lab/bench/rbmq-bench", "forbid"),
     ("lab/bench/live-bench", "deny"),
     ("lab/bench/multimqc-bench", "deny"),

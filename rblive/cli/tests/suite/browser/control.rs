@@ -1,8 +1,8 @@
 //! The control page: rates, ages and nodes, and which node gets which stream.
 
-use super::accessible::{check, fits};
+use chromium::{check, fits, keep};
+
 use super::node::{browser, demo, serve};
-use super::picture::keep;
 
 const TOGGLE: &str = "#streams input[aria-label='demo goes to delivery2']";
 

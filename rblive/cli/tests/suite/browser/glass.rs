@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use chromium::Browser;
 use serde_json::json;
 use tempfile::TempDir;
 use testkit::Process;
 
-use super::driver::Browser;
 use super::node::{Node, browser, serve};
 
 /// The picture, in pixels, and the blocks of a row and of a column.

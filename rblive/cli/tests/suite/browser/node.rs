@@ -4,9 +4,9 @@ use std::io::BufRead;
 use std::path::Path;
 use std::process::Stdio;
 
+use chromium::Browser;
 use testkit::{Process, has};
 
-use super::driver::Browser;
 use crate::process::{self, Serving, ffmpeg, rblive, write_own};
 
 /// A browser window for a test, unless there is none here, or no encoder.

@@ -1,12 +1,10 @@
 //! The viewers' page: the video plays, and what hinders it is told in words.
 
+use chromium::{Browser, check, fits, keep};
 use serde_json::json;
 use testkit::own_addr;
 
-use super::accessible::{check, fits};
-use super::driver::Browser;
 use super::node::{browser, demo, encode, serve};
-use super::picture::keep;
 
 const ENTER: &str = "\u{e007}";
 const TAB: &str = "\u{e004}";
@@ -47,7 +45,10 @@ fn the_demonstration_plays() {
     let colours = "const own = document.querySelector('#streams canvas'); \
                    const data = own.getContext('2d').getImageData(0, 0, own.width, own.height).data; return new Set(data).size";
     assert!(browser.run(colours).as_u64().unwrap() > 30, "the poster has a picture");
-    check(&browser, "the list");
+    for scheme in ["dark", "light"] {
+        browser.prefer(scheme);
+        check(&browser, &format!("the list, {scheme}"));
+    }
     keep(&browser, "list");
     // The keyboard alone: to the first stream, and play.
     browser.run("document.getElementById('streams-title').focus()");

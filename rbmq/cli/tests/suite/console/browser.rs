@@ -1,19 +1,173 @@
 //! The console in Chromium, as a person uses it. Without Chromium and its driver the tests say that they are skipped.
 
-#[path = "../../../../../rblive/cli/tests/suite/browser/driver.rs"]
-#[allow(dead_code, reason = "other pages need more of it")]
-mod driver;
+use std::time::Duration;
 
-use std::path::Path;
+use chromium::{Browser, check, fits, keep};
+use rbmq::{ConfirmLevel, Login, Publisher, Subscriber, TopicWriter};
+use testkit::{LONG, until};
 
-use super::messages::{Served, configured};
-use driver::Browser;
+use super::messages::{Served, bearer, configured};
 
-/// Keeps the picture of a page, where somebody wants them (`CONSOLE_PICTURES=folder`).
-fn picture(browser: &Browser, name: &str) {
-    let Some(folder) = std::env::var_os("CONSOLE_PICTURES") else { return };
-    let bytes = data_encoding::BASE64.decode(browser.screenshot().as_bytes()).unwrap();
-    std::fs::write(Path::new(&folder).join(format!("console-{name}.webp")), bytes).unwrap();
+/// A topic whose name would be markup, and so would that of a subscriber.
+const HOSTILE: &str = "open/<img src=x onerror=alert(1)>";
+
+/// A client over TCP. One that maps the ring of a publisher has everything at once.
+fn tcp() -> rocketbufs::Config {
+    let mut config = rocketbufs::Config::default();
+    config.transport = rocketbufs::config::TransportKind::Tcp;
+    config
+}
+
+/// A publisher, and a subscriber that reads nothing. They publish until the subscriber holds the publisher: its own buffer is full, so is the ring
+/// of the broker, and its cursor stays where it is. Both have to live on.
+fn a_slow_one(served: &Served, token: &str, topic: &str, name: &str) -> (Publisher, TopicWriter, Subscriber) {
+    let login = || if token.is_empty() { Login::default() } else { Login::default().token(token) };
+    let publisher = Publisher::builder().name("thermometer").login(login()).config(tcp());
+    let publisher = publisher.connect(&served.broker.addr).unwrap();
+    let mut writer = publisher.topic(topic).unwrap();
+    let slow = Subscriber::builder().name(name).login(login()).ring_bytes(65536).config(tcp());
+    let mut slow = slow.connect(&served.broker.addr).unwrap();
+    slow.subscribe(topic).unwrap();
+    writer.wait_subscribers(1, Some(LONG)).unwrap();
+    let who = if token.is_empty() { String::new() } else { bearer(token) };
+    let mut n = 0;
+    until("the subscriber holds the publisher", || {
+        let text = |n: usize| {
+            format!("{{\"n\":{n},\"celsius\":{}.5,\"text\":\"<script>alert(1)</script>\"}}", 18 + n % 7)
+        };
+        while n < 1_000_000 && writer.publish_timeout(text(n).as_bytes(), Some(Duration::ZERO)).is_ok() {
+            n += 1;
+        }
+        let _ = writer.flush(Some(Duration::from_millis(1)));
+        let page = served.get("/topics?sort=lag&limit=1", &who).json();
+        page["rows"][0]["slowest"]["blocks_publisher"] == true
+    });
+    (publisher, writer, slow)
+}
+
+fn log_in(browser: &Browser, token: &str) {
+    browser.wait("document.getElementById('token')");
+    browser.run(&format!("document.getElementById('token').value = '{token}'"));
+    browser.click("form:has(#token) button");
+}
+
+/// The page as it is: for everybody, on a desktop and on a phone, in light and dark colours.
+fn look(browser: &Browser, name: &str) {
+    for scheme in ["dark", "light"] {
+        browser.prefer(scheme);
+        check(browser, &format!("{name}, {scheme}"));
+    }
+    fits(browser, name);
+    keep(browser, &format!("console-{name}"));
+    browser.resize(390, 844);
+    fits(browser, &format!("{name} on a phone"));
+    check(browser, &format!("{name} on a phone"));
+    keep(browser, &format!("console-{name}-phone"));
+    browser.resize(1300, 850);
+}
+
+/// Finds the slow subscriber, reads the last ten messages and publishes one.
+#[test]
+#[ignore = "long: needs Chromium"]
+fn a_person_finds_who_is_slow_reads_messages_and_publishes_one() {
+    let Some(browser) = Browser::open(1300, 850) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (config, _, [anna, _]) =
+        configured(folder.path(), "[[access.rules]]\nusers = ['anna']\nobserve = true\n");
+    let served = Served::with(folder.path(), &config);
+    browser.go(&format!("http://{}/ui/", served.http));
+    browser.wait("document.getElementById('token')");
+    look(&browser, "login");
+    log_in(&browser, &anna);
+    browser.wait("document.body.innerText.includes('echo hello | rbmq pub news')");
+    let clients = a_slow_one(&served, &anna, HOSTILE, "<b>slow</b>");
+    // What is the same stays, while the page changes around it: a click that has begun, and the text that somebody selects.
+    browser.wait("document.querySelector('#more td a')?.textContent.startsWith('open/<img')");
+    browser.wait("document.querySelector('#more td .cut')?.textContent === '<b>slow</b>'");
+    browser.wait("document.querySelector('#more .tag')?.textContent === 'holds publishers'");
+    let facts = "document.getElementById('state').innerText";
+    browser.run(&format!("window.link = document.querySelector('#more td a'); window.before = {facts}"));
+    browser.wait(&format!("{facts} !== window.before"));
+    assert_eq!(browser.run("return window.link.isConnected"), true);
+    browser.click("#more td a");
+    browser.wait(
+        "document.querySelector('svg.ring .cursor.bad title')?.textContent.startsWith('<b>slow</b>: ')",
+    );
+    browser.wait("document.querySelector('svg.ring .arc.held')");
+    browser.click("#main a[href^='#/messages']");
+    browser.wait("document.querySelectorAll('.message').length === 10");
+    let newest = browser.run("return document.querySelector('.message pre').textContent");
+    let newest: serde_json::Value = serde_json::from_str(newest.as_str().unwrap()).unwrap();
+    assert_eq!(newest["text"], "<script>alert(1)</script>");
+    browser.click(".message button");
+    browser.wait("document.querySelector('.message pre').textContent.startsWith('7b 22 6e 22')");
+    browser.run("document.getElementById('text').value = 'hello from a person'");
+    browser.click(".publish button");
+    let shown = "[...document.querySelectorAll('.message pre')].map((own) => own.textContent)";
+    browser.wait(&format!("{shown}.includes('hello from a person')"));
+    assert_eq!(browser.errors(), [""; 0], "no markup, and nothing from elsewhere");
+    drop(clients);
+    served.broker.end();
+}
+
+/// All pages, without anything to show, and with something.
+#[test]
+#[ignore = "long: needs Chromium"]
+fn everybody_can_use_all_pages() {
+    let Some(browser) = Browser::open(1300, 850) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let kept = folder.path().join("kept");
+    let config = format!(
+        "[broker]\nkeep_dir = '{}'\n[[broker.topics]]\npattern = 'orders/#'\ningest = 'merge'\nkeep = true\n[http]\nconsole = 'write'\n",
+        kept.display()
+    );
+    let served = Served::with(folder.path(), &config);
+    let go = |page: &str, title: &str, ready: &str| {
+        browser.go(&format!("http://{}/ui/#/{page}", served.http));
+        let is_shown = format!("document.title === '{title} · RBMQ console'");
+        let is_live = "document.getElementById('live').className !== 'live wait'";
+        browser.wait(&format!("{is_shown} && {is_live} && ({ready})"));
+    };
+    let empty = "document.querySelector('.empty code')";
+    let lists = ["Overview", "Topics", "Clients", "Groups", "Kept", "Cluster"];
+    for title in lists {
+        go(&title.to_lowercase().replace("overview", ""), title, empty);
+        look(&browser, &format!("empty-{}", title.to_lowercase()));
+    }
+    let _slow = a_slow_one(&served, "", "sensors/kitchen", "dashboard");
+    let publisher = Publisher::builder().name("shop").connect(&served.broker.addr).unwrap();
+    let mut orders = publisher.topic("orders/new").unwrap();
+    for n in 0..40 {
+        let text = format!("{{\"order\":{n},\"items\":[\"tea\",\"biscuits\"],\"cents\":{}}}", 400 + 25 * n);
+        orders.publish(text.as_bytes()).unwrap();
+    }
+    let end = orders.position();
+    orders.confirm(end, ConfirmLevel::Stored, Some(LONG)).unwrap();
+    let worker = Subscriber::builder().name("billing 1").group("billing").credit(8);
+    let mut worker = worker.join(&served.broker.addr, "orders/new").unwrap();
+    let first = worker.recv(Some(LONG)).unwrap().unwrap();
+    let reader = Subscriber::builder().name("warehouse").connect(&served.broker.addr).unwrap();
+    let rows = |n: usize| format!("document.querySelectorAll('tbody tr').length >= {n}");
+    let rings = "document.querySelector('svg.ring .arc.held')".to_owned();
+    let ten = "document.querySelectorAll('.message').length === 10".to_owned();
+    for (page, title, ready) in [
+        ("", "Overview", rows(1)),
+        ("topics", "Topics", rows(2)),
+        ("topic?name=sensors/kitchen", "Topic", rings),
+        ("messages?topic=orders/new", "Messages", ten),
+        ("clients", "Clients", rows(5)),
+        ("groups", "Groups", rows(1)),
+        ("group?topic=orders/new&group=billing", "Group", rows(1)),
+        ("kept", "Kept", rows(1)),
+        ("cluster", "Cluster", empty.to_owned()),
+        ("settings", "Settings", rows(10)),
+    ] {
+        go(page, title, &ready);
+        look(&browser, &title.to_lowercase());
+    }
+    assert_eq!(browser.errors(), [""; 0]);
+    drop((first, worker, reader));
+    served.broker.end();
 }
 
 /// Somebody without rights logs in, and sees no more than he may.
@@ -25,14 +179,10 @@ fn a_user_without_rights_sees_why_and_nothing_else() {
     let (config, _, [anna, bert]) = configured(folder.path(), "");
     let served = Served::with(folder.path(), &config);
     let address = |page: &str| format!("http://{}/ui/#/{page}", served.http);
-    let log_in = |token: &str| {
-        browser.wait("document.getElementById('token')");
-        browser.run(&format!("document.getElementById('token').value = '{token}'"));
-        browser.click("form:has(#token) button");
-    };
     browser.go(&address("topics"));
-    log_in(&bert);
+    log_in(&browser, &bert);
     browser.wait("document.body.innerText.includes(\"User 'bert' may not see the state of this broker\")");
+    check(&browser, "what a user without rights sees");
     let links = "return [...document.querySelectorAll('#nav a')].map((a) => a.textContent).join()";
     assert_eq!(browser.run(links), "Messages");
     browser.go(&address("messages?topic=open/a"));
@@ -43,13 +193,13 @@ fn a_user_without_rights_sees_why_and_nothing_else() {
     browser.run("document.getElementById('text').value = 'x'");
     browser.click(".publish button");
     browser.wait("document.querySelector('.publish [role=alert]')?.textContent.includes('may not publish')");
+    check(&browser, "a message that is refused");
     browser.click("#out");
-    log_in(&anna);
+    log_in(&browser, &anna);
     browser.wait("document.getElementById('text')");
     browser.run("document.getElementById('text').value = 'of anna'");
     browser.click(".publish button");
     browser.wait("document.querySelector('.message pre')?.textContent === 'of anna'");
-    picture(&browser, "phone");
     browser.click("#out");
     browser.wait("document.getElementById('token')");
     served.broker.end();

@@ -32,7 +32,7 @@ impl Served {
         Self::start(&["--config", path.to_str().unwrap()])
     }
 
-    fn get(&self, path: &str, more: &str) -> Answer {
+    pub(super) fn get(&self, path: &str, more: &str) -> Answer {
         ask(&self.http, "GET", &format!("/api/v1{path}"), more, "")
     }
 
@@ -113,7 +113,7 @@ pub(super) fn configured(folder: &Path, more: &str) -> (String, PathBuf, [String
     (config, audit, tokens)
 }
 
-fn bearer(token: &str) -> String {
+pub(super) fn bearer(token: &str) -> String {
     format!("Authorization: Bearer {token}\r\n")
 }
 

@@ -54,11 +54,11 @@ impl Browser {
         call(&self.address, method, &path, body).unwrap_or_else(|error| panic!("{path} {body}: {error}"))
     }
 
-    /// Makes the page as large as a window of a desktop, or as a phone with two pixels for each of its own.
+    /// Makes the page as large as a window of a desktop, or as a phone with finer pixels.
     pub fn resize(&self, width: u32, height: u32) {
         let phone = width < 600;
         let metrics = json!({ "cmd": "Emulation.setDeviceMetricsOverride", "params": { "width": width, "height": height,
-            "deviceScaleFactor": if phone { 2 } else { 1 }, "mobile": phone } });
+            "deviceScaleFactor": if phone { 1.5 } else { 1.0 }, "mobile": phone } });
         self.call("POST", "goog/cdp/execute", &metrics);
     }
 
@@ -69,6 +69,7 @@ impl Browser {
         self.call("POST", "goog/cdp/execute", &media);
     }
 
+    /// Shows the page at an address.
     pub fn go(&self, url: &str) {
         self.call("POST", "url", &json!({ "url": url }));
     }
@@ -103,11 +104,22 @@ impl Browser {
         self.call("POST", "actions", &actions);
     }
 
-    /// Clicks as a person does: the element must be in sight and uncovered.
+    /// Clicks as a person does: the element must be in sight and uncovered. Waits until it is, and stays long enough to be clicked.
     pub fn click(&self, selector: &str) {
-        let found = self.call("POST", "element", &json!({ "using": "css selector", "value": selector }));
-        let id = found.as_object().and_then(|own| own.values().next()).and_then(Value::as_str).unwrap();
-        self.call("POST", &format!("element/{id}/click"), &json!({}));
+        let until = Instant::now() + WAIT;
+        while let Err(error) = self.try_click(selector) {
+            assert!(Instant::now() < until, "{selector} cannot be clicked: {error}");
+            std::thread::sleep(Duration::from_millis(250));
+        }
+    }
+
+    fn try_click(&self, selector: &str) -> Result<(), String> {
+        let path = |what: &str| format!("/session/{}/element{what}", self.session);
+        let wanted = json!({ "using": "css selector", "value": selector });
+        let found = call(&self.address, "POST", &path(""), &wanted)?;
+        let id = found.as_object().and_then(|own| own.values().next()).and_then(Value::as_str);
+        let id = id.ok_or_else(|| found.to_string())?;
+        call(&self.address, "POST", &path(&format!("/{id}/click")), &json!({})).map(drop)
     }
 
     /// The errors that the page has reported since the last call.
@@ -120,7 +132,7 @@ impl Browser {
     /// The page as it looks, as a WebP file in Base64.
     pub fn screenshot(&self) -> String {
         let format =
-            json!({ "cmd": "Page.captureScreenshot", "params": { "format": "webp", "quality": 82 } });
+            json!({ "cmd": "Page.captureScreenshot", "params": { "format": "webp", "quality": 60 } });
         self.call("POST", "goog/cdp/execute", &format)["data"].as_str().unwrap().to_owned()
     }
 }
