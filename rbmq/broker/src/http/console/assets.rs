@@ -26,6 +26,7 @@ static FILES: &[File] = &[
     File("/ui/theme.css", CSS, web::STYLE),
     File("/ui/theme.js", JS, web::THEME),
     File("/ui/plot.js", JS, web::PLOT),
+    File("/ui/users.js", JS, include_str!("assets/users.js")),
     File("/ui/app.js", JS, include_str!("assets/app.js")),
     File("/ui/parts.js", JS, include_str!("assets/parts.js")),
     File("/ui/client.js", JS, include_str!("assets/client.js")),
