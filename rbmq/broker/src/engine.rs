@@ -715,6 +715,7 @@ impl Engine {
             federation: &self.federation,
             merged: &self.merged,
             observers: &self.observers,
+            groups: &self.groups,
         }
     }
 }
