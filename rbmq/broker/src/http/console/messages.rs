@@ -172,14 +172,8 @@ impl Console {
         topic: &TopicName,
         asked: &Asked<'_>,
     ) -> Result<Login, Problem> {
-        let rules = self.rules();
-        let has_users = rules.authenticator.has_users();
-        if !has_users && !rules.is_as_open_as_endpoint {
-            return Err(Problem::forbidden(
-                "this broker has no users, and asks its clients for more than this endpoint does (a certificate, or this machine): \
-                 set users.file, and log in to see or publish messages",
-            ));
-        }
+        self.check_as_open()?;
+        let has_users = self.rules().authenticator.has_users();
         let login = match &principal.who {
             Who::User(login) => (**login).clone(),
             // The token of the endpoint is nobody's; without users everybody is the same.

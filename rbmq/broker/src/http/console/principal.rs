@@ -221,11 +221,27 @@ impl Console {
         }
     }
 
+    /// Whether a broker without users takes whoever reaches its endpoint. Otherwise the endpoint shows its state alone.
+    ///
+    /// # Errors
+    /// It does not, and what to do.
+    pub(super) fn check_as_open(&self) -> Result<(), Problem> {
+        let rules = self.rules();
+        if rules.is_as_open_as_endpoint || rules.authenticator.has_users() {
+            return Ok(());
+        }
+        Err(Problem::forbidden(
+            "this broker has no users, and asks its clients for more than this endpoint does (a certificate, or this machine): \
+             set users.file, and log in",
+        ))
+    }
+
     /// Whether a client may administer the broker.
     ///
     /// # Errors
     /// It may not, and how it would.
     pub(super) fn check_administer(&self, principal: &Principal, asked: &Asked<'_>) -> Result<(), Problem> {
+        self.check_as_open()?;
         if self.may_administer(&principal.who) {
             return Ok(());
         }
