@@ -1,6 +1,6 @@
 //! Playlists, segments and what HTTP promises about them.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,6 +10,16 @@ use rblive_deliver::{Server, Settings, token};
 use testkit::{awaited, until};
 
 use crate::lab::{Got, Lab, NAME, WAIT, media, request};
+
+/// The metrics by a connection that stays.
+fn ask_again(viewer: &mut BufReader<TcpStream>) -> String {
+    viewer.get_mut().write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    let head: Vec<String> = viewer.lines().map(Result::unwrap).take_while(|line| !line.is_empty()).collect();
+    let length = head.iter().find_map(|line| line.strip_prefix("content-length: ")).expect("a length");
+    let mut body = vec![0; length.parse().unwrap()];
+    viewer.read_exact(&mut body).unwrap();
+    String::from_utf8(body).unwrap()
+}
 
 #[test]
 fn playlists_lead_to_every_byte() {
@@ -38,9 +48,8 @@ fn playlists_lead_to_every_byte() {
     assert!(streams.contains("\"name\":\"cam/1\"") && streams.contains("\"health\":\"live\""), "{streams}");
     let metrics = String::from_utf8(lab.get("/metrics").body).unwrap();
     assert!(metrics.contains("rblive_stream_received_bytes_total{stream=\"cam/1\"}"), "{metrics}");
-    until("this connection alone is open", || {
-        String::from_utf8_lossy(&lab.get("/metrics").body).contains("rblive_open_connections 1\n")
-    });
+    let mut stays = BufReader::new(TcpStream::connect(lab.server.addr()).unwrap());
+    until("one connection alone is open", || ask_again(&mut stays).contains("rblive_open_connections 1\n"));
     assert_eq!([lab.get("/").status, lab.get("/hls.js").status, lab.get("/ready").status], [200; 3]);
 }
 

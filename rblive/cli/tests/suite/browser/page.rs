@@ -1,8 +1,8 @@
 //! The viewers' page: the video plays, and what hinders it is told in words.
 
-use chromium::{Browser, check, fits, keep};
+use chromium::{Browser, WAIT, check, fits, keep};
 use serde_json::json;
-use testkit::own_addr;
+use testkit::{own_addr, within};
 
 use super::node::{browser, demo, encode, serve};
 
@@ -87,7 +87,7 @@ fn a_stream_that_stops_is_told_and_plays_again_when_it_returns() {
     let Some(browser) = browser(1200, 800) else { return };
     let folder = tempfile::tempdir().unwrap();
     // An encoder that is cut off stays expected for longer than any picture that the browser has: the page must tell it.
-    let node = serve(folder.path(), "[ingest]\nlinger_ms = 600000\n[deliver]\nkeep_ended = 60");
+    let node = serve(folder.path(), "[ingest]\nlinger_ms = 600000");
     browser.go(&node.page);
     browser.wait("!document.getElementById('empty').hidden");
     check(&browser, "the empty list");
@@ -99,10 +99,14 @@ fn a_stream_that_stops_is_told_and_plays_again_when_it_returns() {
     browser.wait("document.getElementById('said').textContent.includes('encoder sends nothing')");
     check(&browser, "an interrupted stream");
     keep(&browser, "interrupted");
-    let encoder = node.publish("camera-1");
+    let _encoder = node.publish("camera-1");
     play_on(&browser);
-    // ffmpeg ends the stream before it closes the connection.
-    encoder.signal("INT");
+    // At this node the stream ends at once, and is remembered for as long.
+    let node = serve(folder.path(), "[ingest]\nlinger_ms = 100\n[deliver]\nkeep_ended = 600");
+    let encoder = node.publish("camera-1");
+    browser.go(&format!("{}#/camera-1", node.page));
+    play(&browser, 3.0);
+    drop(encoder);
     browser.wait("document.getElementById('said').textContent.includes('has ended')");
     let _encoder = node.publish("camera-1");
     play_on(&browser);
@@ -118,6 +122,10 @@ fn a_stream_with_renditions_has_a_choice_of_quality() {
     let folder = tempfile::tempdir().unwrap();
     let node = serve(folder.path(), "[[ingest.ladders]]\nname = 'show'\nstreams = ['hi', 'lo']");
     let _encoder = node.publish_two(["hi", "lo"]);
+    browser.go(&node.page);
+    // Players read the list of the renditions once, and an encoder begins one after the other.
+    let list = "(async () => (await (await fetch('live/show/index.m3u8')).text()).split('#EXT-X-STREAM-INF').length)()";
+    within(WAIT, "both renditions are there", || browser.finish(list) == json!(3));
     browser.go(&format!("{}#/show", node.page));
     play(&browser, 1.0);
     browser.wait("document.getElementById('quality').options.length === 3");
