@@ -252,7 +252,7 @@ impl Console {
         Ok(json!({
             "version": env!("CARGO_PKG_VERSION"),
             "who": who,
-            "may_publish": principal.is_some() && self.publishers.are_there(),
+            "may_publish": principal.is_some_and(|principal| self.may_publish(&principal.who)),
             "may_administer": principal.is_some_and(|principal| self.may_administer(&principal.who)),
             "may_change": self.changes,
             "may_observe": principal.is_some_and(|principal| self.may_observe(&principal.who)),

@@ -236,15 +236,21 @@ impl Console {
         ))
     }
 
+    /// Whether a client may publish to some topic, as far as its login and the console decide.
+    pub(super) fn may_publish(&self, who: &Who) -> bool {
+        let is_nobody = matches!(who, Who::Token { .. }) && self.rules().authenticator.has_users();
+        self.publishers.are_there() && !is_nobody && self.check_as_open().is_ok()
+    }
+
     /// Whether a client may administer the broker.
     ///
     /// # Errors
     /// It may not, and how it would.
     pub(super) fn check_administer(&self, principal: &Principal, asked: &Asked<'_>) -> Result<(), Problem> {
-        self.check_as_open()?;
         if self.may_administer(&principal.who) {
             return Ok(());
         }
+        self.check_as_open()?;
         let (identity, why) = match &principal.who {
             Who::User(login) => {
                 let identity: &Identity = &login.identity;
@@ -261,10 +267,11 @@ impl Console {
     /// Whether a client may administer the broker. Whoever has the token of the endpoint may where everybody may do everything.
     pub(super) fn may_administer(&self, who: &Who) -> bool {
         let rights = self.rules().rights;
-        rights.is_none_or(|rights| match who {
-            Who::Token { .. } => false,
-            Who::User(login) => rights.of(&login.identity).may_administer(),
-        })
+        self.check_as_open().is_ok()
+            && rights.is_none_or(|rights| match who {
+                Who::Token { .. } => false,
+                Who::User(login) => rights.of(&login.identity).may_administer(),
+            })
     }
 
     /// Records a refusal in the audit log.

@@ -8,10 +8,23 @@ function body(row) {
   if (row.hex !== null) return row.hex.replace(/(..)/g, '$1 ').replace(/(.{48})/g, '$1\n');
   try {
     const value = JSON.parse(row.text);
-    return typeof value === 'object' && value ? JSON.stringify(value, null, 2) : row.text;
+    return typeof value === 'object' && value ? indented(row.text) : row.text;
   } catch {
     return row.text;
   }
+}
+
+/** Valid JSON with a line for each member. What a number or a text says stays as it is: a parser changes large numbers and equal names. */
+function indented(json) {
+  let depth = 0;
+  const line = (step) => { depth += step; return `\n${'  '.repeat(depth)}`; };
+  const tokens = json.match(/"(?:[^"\\]|\\.)*"|\{\s*\}|\[\s*\]|[{}[\]:,]|[^\s{}[\]:,"]+/g);
+  return tokens.map((token) => {
+    if (token === '{' || token === '[') return token + line(1);
+    if (token === '}' || token === ']') return line(-1) + token;
+    if (token === ',') return token + line(0);
+    return token === ':' ? ': ' : token;
+  }).join('');
 }
 
 /** The digits of a text. */
@@ -68,7 +81,7 @@ function form(topic, done) {
       show(told, trouble(plain(problem.message)));
     }
     button.disabled = false;
-  } }, el('label', { for: 'text', text: 'One message' }), text, button, told);
+  } }, el('label', { for: 'text', text: `One message to ${plain(topic)}` }), text, button, told);
 }
 
 /** The page of messages. */
@@ -108,7 +121,7 @@ export function messages({ main, parameters, session, once, state }) {
   show(main, el('h2', { text: 'Messages' }),
     el('form', { class: 'tools', submit }, name, many, only, el('label', { class: 'choice' }, 'From', since), el('button', { class: 'main', type: 'submit', text: 'Show' })),
     topic && session.may_observe ? el('p', {}, topicLink(topic)) : null,
-    topic && session.may_publish ? form(topic, () => go({})) : null,
+    topic && session.may_publish ? form(topic, read) : null,
     topic ? null : el('p', { class: 'calm', text: 'A look holds no publisher, and is no subscriber.' }), list);
   state('still');
   read();
