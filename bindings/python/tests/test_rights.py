@@ -76,7 +76,7 @@ def test_a_writer_waits_for_room(ends):
     with pytest.raises(rocketbufs.TimedOut):
         while True:
             writer.append(bytes(200_000), 0.2)
-    # What the reader gets meanwhile makes room, until it has no more room itself.
+    # Messages that the reader takes meanwhile make room, until it has no more room itself.
     published = 1
     while published:
         with pytest.raises(rocketbufs.SegmentError) as error:

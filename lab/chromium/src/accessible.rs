@@ -33,7 +33,7 @@ pub fn check(browser: &Browser, what: &str) {
     assert!(all.is_empty(), "{what}:\n{}", all.join("\n"));
 }
 
-/// Nothing is wider than the page.
+/// No element is wider than the page.
 ///
 /// # Panics
 /// Otherwise, with the widths in pixels.

@@ -281,7 +281,7 @@ fn holes(notes: &Notes) -> Vec<String> {
     holes
 }
 
-/// Messages of a publisher that are in a log twice, or in another order than they were published in. What is void does not count.
+/// Messages of a publisher that are in a log twice, or in another order than they were published in. Void messages do not count.
 fn orders(notes: &Notes, is_void: impl Fn(&Heard) -> bool) -> Vec<String> {
     let mut last: HashMap<(Epoch, usize), usize> = HashMap::new();
     let mut wrong = Vec::new();

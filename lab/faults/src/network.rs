@@ -31,7 +31,7 @@ pub enum Net {
     Brokers,
     /// Of etcd.
     Etcd,
-    /// Of the object store, which is where the clients are.
+    /// The address of the object store, which is where the clients are.
     Store,
 }
 

@@ -250,7 +250,7 @@ impl Published {
                 Ok(_) => {}
                 Err(error @ ConfirmError::TimedOut { .. }) => self.stuck = Some(error.to_string()),
                 Err(error) => {
-                    // Who asks for the archive for the first time is told once what it cannot have, and then asks for what it publishes from then on.
+                    // A publisher that asks for the archive for the first time is told once what it cannot have, and then asks for what it publishes from then on.
                     is_out &= !matches!(error, ConfirmError::NotStored { lost: true, .. });
                     self.lose(writer, lasting, &error);
                     self.stuck = Some(error.to_string());

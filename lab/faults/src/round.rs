@@ -145,7 +145,7 @@ fn read_all(evidence: &mut Evidence) {
     evidence.last = last;
 }
 
-/// The last messages that a reader at a broker has not read. Of a log that another broker has, the rings here may have less.
+/// The last messages that a reader at a broker has not read. The rings here may have less of a log that another broker has.
 fn lacking(n: usize, notes: &Notes, evidence: &Evidence) -> Vec<Mark> {
     let read: HashSet<Mark> = notes.marks().collect();
     let is_here = |mark: &Mark| {

@@ -382,7 +382,7 @@ impl Subscribers {
             || tables.out.buffer(bid).is_some_and(|buffer| !subscriber.has_place(&buffer))
     }
 
-    /// Whether a subscriber is not told of a buffer: what came from an owner before may be in no log any more. Whoever comes back has its place there still.
+    /// Whether a subscriber is not told of a buffer: what came from an owner before may be in no log any more. A subscriber that comes back has its place there still.
     /// Other brokers are not told either, since their subscribers would begin there.
     fn begins_behind(&self, tables: &Tables, conn: u64, bid: Bid) -> bool {
         let Some(subscriber) = self.by_conn.get(&conn).filter(|_| is_left(tables, bid)) else { return false };

@@ -187,7 +187,7 @@ fn what_only_rings_have_may_come_again_and_the_log_is_that_of_its_owner() {
         evidence.last[2].heard.remove(1);
     };
     assert!(of(Synced, untold).contains("is missing without a word"));
-    // What another broker's ring has hides no loss.
+    // Messages in the ring of another broker hide no loss.
     let gone = |evidence: &mut Evidence| {
         ring(evidence);
         evidence.last[0].heard.truncate(2);

@@ -76,7 +76,7 @@ impl Burial {
                 Sent::Published
             }
             Err(NotTaken::Full) => Sent::Wait,
-            // `ended` takes back what is not stored. What is too large was not read.
+            // `ended` takes back what is not stored. A letter that is too large was not read.
             Err(NotTaken::Ended | NotTaken::TooLarge(_)) => Sent::Later,
         }
     }

@@ -319,7 +319,7 @@ impl Service<'_> {
         let Some(info) = live.info() else { return Err((true, format!("topic '{topic}' ends here"))) };
         let new = New { settings, from_newest: join.from_newest };
         let key = (topic.to_string(), group.to_string());
-        // What is stored can be larger than what the topic's ring takes now: it grows when a large message comes.
+        // Stored messages can be larger than the topic's ring takes now: it grows when a large message comes.
         let needed = self.groups.get(&key).map_or(0, Live::needed_bytes);
         let max_delivery = (info.max_delivery_bytes + GROUP_HEADER_BYTES as u64).max(needed);
         // As much as it takes of the memory.

@@ -571,7 +571,7 @@ impl Archived {
             let first = self.disk.first();
             return Err(refused(format!("it ends at {}, before what the disk has, {first}", kept.end)));
         }
-        // Of an archive that has nothing, and of bytes that could not be compared, nothing proves that they were ever there. The object with which this
+        // Nothing proves that an empty archive, or one whose bytes could not be compared, ever had them. The object with which this
         // broker has gone on proves it too: its note says what is missing.
         let is_begun = self.begun.as_ref().is_some_and(|begun| begun.archived() == kept.end);
         let proves = !kept.is_empty() || is_begun && !log.note().is_empty();

@@ -125,7 +125,7 @@ struct Folders {
 struct Going<'a> {
     wanted: &'a Wanted,
     log: &'a dyn ArchiveLog,
-    /// What the archive had when its note was read.
+    /// The range that the archive had when its note was read.
     kept: Range<Position>,
     note: Note,
     claim: LogClaim,

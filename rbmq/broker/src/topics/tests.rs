@@ -37,7 +37,7 @@ fn a_reserved_place_is_for_its_topic() {
     assert!(table.is_full(2));
     assert_eq!(table.reserve(&y, 2), Err(TooManyTopics { open: 1 }));
     assert_eq!(table.add(buffer("y", 1), 2), Err(TooManyTopics { open: 1 }));
-    // It comes from another broker for a while.
+    // The topic comes from another broker for a while.
     let from_other = table.add(buffer("x", 1), 2).unwrap();
     assert_eq!(table.reserve(&y, 2), Err(TooManyTopics { open: 2 }));
     table.remove(from_other);

@@ -524,7 +524,7 @@ fn messages_that_become_larger_than_the_rings_of_workers_come_nevertheless() {
     assert_eq!((stats(&broker.addr()).pending, stats(&broker.addr()).lost), (0, 0));
 }
 
-/// What is stored is larger than the ring with which the topic begins again. No attempt fails for that.
+/// The stored message is larger than the ring with which the topic begins again. No attempt fails for that.
 #[test]
 fn large_messages_come_after_a_restart_of_the_broker() {
     let dir = tempfile::tempdir().unwrap();

@@ -251,14 +251,14 @@ impl Members {
         (writer, there)
     }
 
-    /// Whoever begins at the last member begins with what the owner's ring has of these messages.
+    /// A subscriber that begins at the last member begins with what the owner's ring has of these messages.
     fn begins_with_the_owner(&self, last: u64) {
         let seen = self.read(2, last);
         assert!(matches!(seen[..], [Seen::Numbers(100.., end)] if end == last), "{seen:?}");
     }
 }
 
-/// Who begins at another member reads nothing that only the owner before had.
+/// A subscriber that begins at another member reads nothing that only the owner before had.
 #[test]
 fn who_begins_at_another_member_begins_with_what_the_owner_has() {
     let mut members = Members::new(3);

@@ -264,7 +264,7 @@ impl Console {
         Err(Problem::forbidden(&why))
     }
 
-    /// Whether a client may administer the broker. Whoever has the token of the endpoint may where everybody may do everything.
+    /// Whether a client may administer the broker. The token of the endpoint is enough where everybody may do everything.
     pub(super) fn may_administer(&self, who: &Who) -> bool {
         let rights = self.rules().rights;
         self.check_as_open().is_ok()

@@ -54,7 +54,7 @@ impl Site {
         Self { broker, endpoint, watch, questions }
     }
 
-    /// The clients. Who has asked before has an answer then.
+    /// The clients. A caller that has asked before has an answer then.
     fn clients(&self) -> Vec<ClientRow> {
         self.watch.clients(None, LONG).unwrap().answer.rows
     }

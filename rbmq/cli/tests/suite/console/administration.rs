@@ -337,7 +337,7 @@ fn the_rule_that_decides_is_told_of_the_rules_in_force() {
         let answer = ask(&site, wrong);
         assert!(answer.status == 400 && answer.why().starts_with(why), "{wrong}: {answer:?}");
     }
-    // Of a role that no user has, and of the rules after a reload.
+    // Rights of a role that no user has, and rules after a reload.
     let mut config = site.broker.config().clone();
     let mut family = AccessRule::for_user("nobody");
     (family.users, family.roles) = (Vec::new(), vec!["family".into()]);

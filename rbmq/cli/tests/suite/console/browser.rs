@@ -88,7 +88,7 @@ fn a_person_finds_who_is_slow_reads_messages_and_publishes_one() {
     log_in(&browser, &anna);
     browser.wait("document.body.innerText.includes('echo hello | rbmq pub news')");
     let clients = a_slow_one(&served, &anna, HOSTILE, "<b>slow</b>");
-    // What is the same stays, while the page changes around it: a click that has begun, and the text that somebody selects.
+    // Unchanged parts stay, while the page changes around them: a click that has begun, and the text that somebody selects.
     browser.wait("document.querySelector('#more td a')?.textContent.startsWith('open/<img')");
     browser.wait("document.querySelector('#more td .cut')?.textContent === '<b>slow</b>'");
     browser.wait("document.querySelector('#more .tag')?.textContent === 'holds publishers'");

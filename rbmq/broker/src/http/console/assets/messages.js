@@ -14,7 +14,7 @@ function body(row) {
   }
 }
 
-/** Valid JSON with a line for each member. What a number or a text says stays as it is: a parser changes large numbers and equal names. */
+/** Valid JSON with a line for each member. Numbers and texts stay as they are: a parser changes large numbers and equal names. */
 function indented(json) {
   let depth = 0;
   const line = (step) => { depth += step; return `\n${'  '.repeat(depth)}`; };

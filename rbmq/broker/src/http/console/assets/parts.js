@@ -102,7 +102,7 @@ export const show = (node, ...children) => node.replaceChildren(...children.filt
 
 const listens = (node) => listening.has(node) || [...node.children].some(listens);
 
-/** Whether an element can stay in the place of another. What has listeners cannot: those of the other one may do something else. */
+/** Whether an element can stay in the place of another. An element with listeners cannot: those of the other one may do something else. */
 function isAlike(old, wanted) {
   if (old.nodeType !== Node.ELEMENT_NODE || wanted.nodeType !== Node.ELEMENT_NODE) return old.isEqualNode(wanted);
   return old.tagName === wanted.tagName && old.attributes.length === wanted.attributes.length
@@ -119,7 +119,7 @@ function merge(node, wanted) {
   old.slice(wanted.length).forEach((child) => child.remove());
 }
 
-/** Shows these children of a node. What is there already stays: a click that has begun, a selection, the focus, and where it scrolls. */
+/** Shows these children of a node. Children that are there already stay: a click that has begun, a selection, the focus, and the place of the scroll bar. */
 export function update(node, ...children) {
   const focused = node.contains(document.activeElement) ? document.activeElement : null;
   const key = focused && (focused.id || focused.getAttribute('href'));
