@@ -169,9 +169,7 @@ impl Engine {
             Event::Census { max_own, reply } => _ = reply.try_send(self.census(max_own)),
             // The feed of a caller that has given up stays without a writer.
             Event::Feed { options, reply } => _ = reply.try_send(self.open_feed(*options)),
-            Event::Local(ask) => {
-                ask.answer(|log, grows, wake| self.merged.local_publisher(&self.tables, log, grows, wake))
-            }
+            Event::Local(ask) => self.merged.answer(&self.tables, *ask),
             Event::Drain(reply) => self.drain(reply),
             Event::Reload(reloaded) => self.reload(*reloaded),
             Event::ClusterChanged => self.on_cluster_changed(),

@@ -16,7 +16,7 @@ use super::super::session_key::SessionKey;
 use super::super::tables::{Create, Tables};
 use super::index::{Arrivals, MergeIndex};
 use super::leaving::Moving;
-use super::local::{LocalPublisher, Wake};
+use super::local::{LocalAsk, LocalPublisher, Wake};
 use super::log::Source;
 use super::members::{Due, Members, Stage};
 use super::shared::Sharing;
@@ -80,9 +80,14 @@ impl MergedTopics {
             || (!spliced && (rule.merges() || self.is_kept(&create.topic)))
     }
 
+    /// Answers a part of this process that asks for a publisher.
+    pub(crate) fn answer(&mut self, tables: &Tables, ask: LocalAsk) {
+        ask.answer(|log, grows, wake| self.local_publisher(tables, log, grows, wake));
+    }
+
     /// A publisher of this process into a merged topic, or the log of a space. None: it is not open. It is none of the publishers that are counted and
     /// remembered. `grows`: the log may grow for what it publishes, where it grows for others.
-    pub(crate) fn local_publisher(
+    fn local_publisher(
         &mut self,
         tables: &Tables,
         topic: &TopicName,
