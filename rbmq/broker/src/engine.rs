@@ -596,6 +596,7 @@ impl Engine {
         debug!("topic '{}': buffer {bid} is removed", buffer.topic);
         let mut fx = Effects::new();
         self.merged.removed(tables, bid, &mut fx);
+        self.merged.remember(tables, &buffer.topic);
         self.migration.removed(bid);
         if let Some(epoch) = buffer.epoch {
             self.federation.removed(tables, &buffer.topic, epoch, bid);

@@ -6,6 +6,9 @@ use rbmq_wire::TopicName;
 
 use super::super::kept::TakeOvers;
 
+/// The most topics that are known and not on the disk. More are opened when a publisher asks for them.
+pub(super) const MAX_KNOWN: usize = 100_000;
+
 /// The topics whose log goes on in the archive.
 pub(super) struct Sharing {
     pub(super) takeovers: TakeOvers,
@@ -13,8 +16,9 @@ pub(super) struct Sharing {
     pub(super) terms: HashMap<TopicName, u64>,
     /// Why some cannot be opened.
     pub(super) failures: HashMap<TopicName, String>,
-    /// Those whose log was on the disk when the broker was started.
-    pub(super) on_disk: BTreeSet<TopicName>,
+    /// Those that this broker has to look after whenever it is their owner, also if no buffer of theirs is here: their log is on its disk, or they were
+    /// received from another owner. At most [`MAX_KNOWN`] names come from others.
+    pub(super) known: BTreeSet<TopicName>,
     /// Some are to be closed when their publishers were sent away.
     pub(super) is_closing: bool,
 }

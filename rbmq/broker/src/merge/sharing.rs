@@ -21,13 +21,13 @@ use super::super::kept::{TakeOvers, Taken, Wanted};
 use super::super::limits::Refused;
 use super::super::tables::Tables;
 use super::publishers::MergedTopics;
-use super::shared::Sharing;
+use super::shared::{MAX_KNOWN, Sharing};
 
 impl MergedTopics {
     /// From now on, logs go on in the archive.
     pub(crate) fn share(&mut self, takeovers: TakeOvers) {
-        let (terms, failures, on_disk) = (HashMap::new(), HashMap::new(), BTreeSet::new());
-        self.sharing = Some(Sharing { takeovers, terms, failures, on_disk, is_closing: false });
+        let (terms, failures, known) = (HashMap::new(), HashMap::new(), BTreeSet::new());
+        self.sharing = Some(Sharing { takeovers, terms, failures, known, is_closing: false });
     }
 
     /// Whether logs go on in the archive.
@@ -39,8 +39,17 @@ impl MergedTopics {
     pub(super) fn put_off(&mut self, tables: &Tables, topics: Vec<TopicName>) -> Vec<TopicName> {
         let (shared, others) = topics.into_iter().partition(|topic| tables.is_shared(topic));
         let Some(sharing) = &mut self.sharing else { return others };
-        sharing.on_disk = Vec::into_iter(shared).collect();
+        sharing.known = Vec::into_iter(shared).collect();
         others
+    }
+
+    /// A topic has a buffer less here. Its owner opens it again, when that is this broker, although no publisher asks for it.
+    pub(crate) fn remember(&mut self, tables: &Tables, topic: &TopicName) {
+        if let Some(sharing) = self.sharing.as_mut().filter(|_| tables.is_shared(topic))
+            && sharing.known.len() < MAX_KNOWN
+        {
+            sharing.known.insert(topic.clone());
+        }
     }
 
     /// Whether a topic that is open here stays.
@@ -102,7 +111,7 @@ impl MergedTopics {
             .topics
             .after(None)
             .map(|(topic, _)| topic)
-            .chain(&sharing.on_disk)
+            .chain(&sharing.known)
             .cloned()
             .collect::<BTreeSet<_>>();
         for topic in known.iter().filter(|topic| tables.is_shared(topic)) {
@@ -129,7 +138,11 @@ impl MergedTopics {
     /// The log of a topic is here.
     pub(crate) fn on_taken(&mut self, tables: &mut Tables, wanted: &Wanted, taken: Taken, fx: &mut Effects) {
         let Wanted { topic, term, .. } = wanted;
-        self.sharing.iter().for_each(|sharing| sharing.takeovers.forget(wanted));
+        if let Some(sharing) = &mut self.sharing {
+            sharing.takeovers.forget(wanted);
+            // Its folder is on the disk from now on.
+            sharing.known.insert(topic.clone());
+        }
         let is_owner = matches!(tables.owner(topic), Owner::Here { term: now } if now == *term);
         let Some(sharing) = self.sharing.as_mut().filter(|_| is_owner && self.members.find(topic).is_none())
         else {

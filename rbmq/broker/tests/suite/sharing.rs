@@ -77,6 +77,22 @@ impl Members {
         told.for_each(|broker| broker.watch().cluster_changed());
     }
 
+    /// A member does not know who has the topic.
+    fn forget_owner(&self, at: usize) {
+        self.tables[at].set(TOPIC, Owner::Unsettled { reason: "the test says so".into() });
+        self.tell(at);
+    }
+
+    /// Tells a member that its table has changed.
+    fn tell(&self, at: usize) {
+        self.brokers[at].as_ref().unwrap().watch().cluster_changed();
+    }
+
+    /// Whether a member has a buffer of the topic.
+    fn has_buffer(&self, at: usize) -> bool {
+        self.brokers[at].as_ref().unwrap().topics().iter().any(|stats| stats.topic.as_str() == TOPIC)
+    }
+
     fn writer(&self, at: usize) -> TopicWriter {
         Publisher::connect(&self.addr(at)).unwrap().topic_with(TOPIC, options()).unwrap()
     }
@@ -233,6 +249,45 @@ fn an_owner_that_comes_back_in_its_term_has_all_that_its_disk_has() {
     let all = publish(&mut writer, 20..30);
     confirm(&mut writer, all, ConfirmLevel::Archived);
     assert_eq!(members.read(0, 30), [Seen::Numbers(0, 30)]);
+}
+
+/// An owner that the map did not know for a while serves its log again, also if nobody publishes.
+#[test]
+fn an_owner_that_is_back_serves_again_without_publishers() {
+    let mut members = Members::new(2);
+    members.kill(0);
+    members.configs[0].broker.closed_linger_ms = 10;
+    members.start(0);
+    members.give(0, &[0, 1]);
+    let mut writer = members.writer(0);
+    let all = publish(&mut writer, 0..20);
+    confirm(&mut writer, all, ConfirmLevel::Archived);
+    drop(writer);
+    members.forget_owner(0);
+    until("it is closed", || !members.has_buffer(0));
+    members.tables[0].set(TOPIC, Owner::Here { term: members.term });
+    members.tell(0);
+    assert_eq!(members.read(0, 20), [Seen::Numbers(0, 20)]);
+}
+
+/// A topic that another member had goes on here without a publisher, also when nothing is here any more of what came from there.
+#[test]
+fn a_topic_whose_copy_has_gone_goes_on_without_publishers() {
+    let mut members = Members::new(2);
+    members.kill(1);
+    members.configs[1].broker.closed_linger_ms = 10;
+    members.start(1);
+    members.give(0, &[0, 1]);
+    let mut writer = members.writer(0);
+    let all = publish(&mut writer, 0..20);
+    confirm(&mut writer, all, ConfirmLevel::Archived);
+    drop(writer);
+    assert_eq!(members.read(1, 20), [Seen::Numbers(0, 20)]);
+    members.forget_owner(0);
+    members.forget_owner(1);
+    until("the copy has gone", || !members.has_buffer(1));
+    members.give(1, &[0, 1]);
+    assert_eq!(members.read(1, 20), [Seen::Numbers(0, 20)]);
 }
 
 /// Others go on where the archive ends, so it has all before they may.
