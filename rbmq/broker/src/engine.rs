@@ -119,8 +119,12 @@ impl Engine {
         let mut fx = Effects::new();
         self.merged.expire(&self.tables, Instant::now(), &mut fx);
         self.execute(fx);
-        if self.merged.is_closing() {
+        let takes_room = self.merged.takes_room(&self.tables);
+        if takes_room || self.merged.is_closing() {
             self.settle_shared();
+        }
+        if takes_room {
+            self.take_waiting();
         }
         self.tables.sessions.retry_counts(Instant::now());
         self.check_drained();
@@ -200,7 +204,7 @@ impl Engine {
     fn settle_shared(&mut self) {
         for _ in 0..2 {
             let mut fx = Effects::new();
-            self.merged.settle_shared(&self.tables, &mut fx);
+            self.merged.settle_shared(&mut self.tables, &mut fx);
             self.execute(fx);
         }
     }

@@ -162,7 +162,7 @@ impl Broker {
         out.set_admission(admission.decide());
         let groups = groups::Groups::new(&out);
         connect_callbacks(&out, &events, &merge_index, &replays, &groups);
-        let archives = kept::Archives::new(archive.clone(), config.archive());
+        let archives = kept::Archives::new(archive.clone(), config.archive(), cluster.clone());
         let keeper = kept::Keeper::new(&config.broker.keep_dir, archives.clone())?;
         let kept_logs = keeper.logs();
         let keeps = !config.broker.keep_dir.is_empty();

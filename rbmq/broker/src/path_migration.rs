@@ -23,7 +23,7 @@ use tracing::info;
 use super::effects::{Effect, Effects};
 use super::federation::{Federation, set_continues};
 use super::routes::is_prefix;
-use super::tables::Tables;
+use super::tables::{LEFT_LINGER, Tables};
 use super::topics::{Buffer, Stage};
 
 /// The time between two checks whether the long path has delivered enough.
@@ -123,7 +123,10 @@ impl PathMigration {
         if stage == Some(Stage::Live) {
             set_continues(tables, from, true, fx);
             info!("buffer {from} ends at {end}: its log continues in buffer {to}, by a shorter path");
-            tables.topics.end(from, end, Instant::now() + tables.settings.closed_linger());
+            let is_shared = tables.topics.get(from).is_some_and(|buffer| tables.is_shared(&buffer.topic));
+            let longest = if is_shared { LEFT_LINGER } else { Duration::MAX };
+            let linger = tables.settings.closed_linger().min(longest);
+            tables.topics.end(from, end, Instant::now() + linger);
             tables.topics.get_mut(from).into_iter().for_each(|buffer| buffer.gone = true);
         }
         let subscribed = old.iter().flat_map(OutBuffer::subscribers).map(|sub| sub.conn).collect();

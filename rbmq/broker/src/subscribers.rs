@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use access::Identity;
 use rbmq_wire::{Control, Rejection, Space, SubscribeLimits, Topic, TopicFilter, TopicName};
 use rocketbufs::inspect::SubscriberInfo;
-use rocketbufs::{Bid, Conn};
+use rocketbufs::{Bid, Conn, OutBuffer};
 use tracing::info;
 
 use super::admission::{Changed, not_allowed, not_allowed_at_all};
@@ -24,7 +24,7 @@ use super::offline::OfflineSubscribers;
 use super::outgoing::try_send;
 use super::routes::Hop;
 use super::tables::{Denial, Tables};
-use super::topics::{Buffer, Topics};
+use super::topics::{Buffer, Stage, Topics};
 
 /// The number of announcements that may always wait for a subscriber. With many buffers the limit is higher.
 const MIN_WAITING: usize = 1 << 16;
@@ -50,6 +50,13 @@ impl Subscriber {
     /// other; the name of a user contains no slash.
     fn own_name(&self) -> String {
         format!("{}/{}", self.identity.user, self.name)
+    }
+
+    /// Whether a buffer keeps a place for its name.
+    fn has_place(&self, buffer: &OutBuffer) -> bool {
+        let name = self.name.as_bytes();
+        buffer.durable_cursors().iter().any(|cursor| cursor.name == name)
+            || buffer.subscribers().iter().any(|present| present.name == name)
     }
 
     /// Whether it is another broker.
@@ -317,7 +324,8 @@ impl Subscribers {
         let may_read = |bid: &Bid| {
             tables.topics.get(*bid).is_some_and(|buffer| tables.admission.may_read(conn, &buffer.topic))
         };
-        let bids: Vec<Bid> = bids.iter().copied().filter(may_read).collect();
+        let bids = bids.iter().copied().filter(may_read);
+        let bids: Vec<Bid> = bids.filter(|bid| !self.begins_behind(tables, conn, *bid)).collect();
         let held = self.by_conn.get(&conn).filter(|subscriber| !subscriber.hold.is_zero());
         let name = held.map(Subscriber::own_name);
         for &bid in &bids {
@@ -370,13 +378,16 @@ impl Subscribers {
         let Some(subscriber) = self.by_conn.get(&conn).filter(|one| kept && one.hop.is_none()) else {
             return false;
         };
-        if subscriber.hold.is_zero() {
-            return true;
-        }
-        let name = subscriber.name.as_bytes();
-        let Some(buffer) = tables.out.buffer(bid) else { return false };
-        buffer.durable_cursors().iter().all(|cursor| cursor.name != name)
-            && buffer.subscribers().iter().all(|present| present.name != name)
+        subscriber.hold.is_zero()
+            || tables.out.buffer(bid).is_some_and(|buffer| !subscriber.has_place(&buffer))
+    }
+
+    /// Whether a subscriber is not told of a buffer, since it begins in the one in which the log goes on. Whoever comes back has its place in the former one
+    /// still, and a broker hears of all routes.
+    fn begins_behind(&self, tables: &Tables, conn: u64, bid: Bid) -> bool {
+        let Some(subscriber) = self.by_conn.get(&conn).filter(|one| one.hop.is_none()) else { return false };
+        let has_place = || tables.out.buffer(bid).is_some_and(|buffer| subscriber.has_place(&buffer));
+        goes_on_here(tables, bid) && (subscriber.hold.is_zero() || !has_place())
     }
 
     /// Announces whether the log of a buffer continues in another buffer.
@@ -514,6 +525,15 @@ impl Subscribers {
 fn readers(tables: &Tables, buffer: &Buffer) -> impl Iterator<Item = u64> {
     let subscribers = tables.topics.subscribers(buffer);
     subscribers.into_iter().filter(|conn| tables.admission.may_read(*conn, &buffer.topic))
+}
+
+/// Whether what a buffer has ended with goes on in another buffer here, which has all of the log: its archive and its disk, and not only what a ring had
+/// when the topic had another owner.
+fn goes_on_here(tables: &Tables, bid: Bid) -> bool {
+    let Some(buffer) = tables.topics.get(bid) else { return false };
+    let is_whole = |other: &Buffer| other.kept && other.stage == Stage::Live && other.epoch == buffer.epoch;
+    let mut others = tables.topics.of(&buffer.topic).iter().filter_map(|other| tables.topics.get(*other));
+    buffer.gone && tables.is_shared(&buffer.topic) && others.any(is_whole)
 }
 
 /// The reason for the refusal of topics that a subscriber has named, and of spaces in which it has asked for topics.

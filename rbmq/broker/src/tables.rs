@@ -110,6 +110,13 @@ impl Tables {
         }
     }
 
+    /// Gives up the places that are kept for topics which this broker does not have any more.
+    pub(super) fn keep_reserved(&mut self) {
+        let mut reserved = self.topics.take_reserved();
+        reserved.retain(|topic| self.has(topic));
+        self.topics.set_reserved(reserved);
+    }
+
     /// Whether this broker has a topic.
     pub(super) fn has(&self, topic: &TopicName) -> bool {
         matches!(self.owner(topic), Owner::Here { .. })

@@ -200,6 +200,10 @@ pub(super) struct Topics {
     /// Ended buffers, by the time of their removal.
     ends: BTreeSet<(Instant, Bid)>,
     next_bid: Bid,
+    /// Topics that are to be opened, and have their places until then.
+    reserved: BTreeSet<TopicName>,
+    /// Those of them that are not open.
+    reserved_not_open: usize,
     /// The number of announced buffers.
     announced: u64,
 }
@@ -214,8 +218,14 @@ impl Topics {
     /// Adds a buffer and returns its id at the broker.
     pub(super) fn add(&mut self, buffer: Buffer, max_topics: usize) -> Result<Bid, TooManyTopics> {
         let name = buffer.topic.as_str();
-        if self.by_topic.len() >= max_topics && self.by_topic.get(name).is_none() {
-            return Err(TooManyTopics { open: self.by_topic.len() });
+        if self.by_topic.get(name).is_none() {
+            match self.reserved.contains(&buffer.topic) {
+                true => self.reserved_not_open -= 1,
+                false if self.is_full(max_topics) => {
+                    return Err(TooManyTopics { open: self.by_topic.len() });
+                }
+                false => {}
+            }
         }
         let bid = self.unused_bid();
         match self.by_topic.get_mut(name) {
@@ -231,6 +241,44 @@ impl Topics {
         }
         self.buffers.insert(bid, buffer);
         Ok(bid)
+    }
+
+    /// Whether no topic may be added but those that are open or have a place.
+    pub(super) fn is_full(&self, max_topics: usize) -> bool {
+        self.by_topic.len() + self.reserved_not_open >= max_topics
+    }
+
+    /// Keeps a place for a topic that is to be opened, within the limit on topics. A topic has one place, however often this is called.
+    pub(super) fn reserve(&mut self, topic: &TopicName, max_topics: usize) -> Result<(), TooManyTopics> {
+        if self.reserved.contains(topic) {
+            return Ok(());
+        }
+        let is_open = self.by_topic.get(topic.as_str()).is_some();
+        if !is_open && self.is_full(max_topics) {
+            return Err(TooManyTopics { open: self.by_topic.len() });
+        }
+        self.reserved_not_open += usize::from(!is_open);
+        self.reserved.insert(topic.clone());
+        Ok(())
+    }
+
+    /// Takes all places away that are kept, until [`set_reserved`](Self::set_reserved).
+    pub(super) fn take_reserved(&mut self) -> BTreeSet<TopicName> {
+        self.reserved_not_open = 0;
+        std::mem::take(&mut self.reserved)
+    }
+
+    pub(super) fn set_reserved(&mut self, reserved: BTreeSet<TopicName>) {
+        let is_open = |topic: &&TopicName| self.by_topic.get(topic.as_str()).is_some();
+        self.reserved_not_open = reserved.len() - reserved.iter().filter(is_open).count();
+        self.reserved = reserved;
+    }
+
+    /// A topic is open, or its place is not needed any more.
+    pub(super) fn release(&mut self, topic: &TopicName) {
+        if self.reserved.remove(topic) && self.by_topic.get(topic.as_str()).is_none() {
+            self.reserved_not_open -= 1;
+        }
     }
 
     fn space_entry(&self, space: Space) -> SpaceEntry {
@@ -263,6 +311,7 @@ impl Topics {
             entry.bids.retain(|b| *b != bid);
             if entry.bids.is_empty() {
                 self.by_topic.remove(name);
+                self.reserved_not_open += usize::from(self.reserved.contains(&buffer.topic));
                 self.spaces.remove(&buffer.topic);
             }
         }

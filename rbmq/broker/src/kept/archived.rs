@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use locks::{Condvar, Mutex};
 use rbmq_wire::TopicName;
@@ -28,6 +28,7 @@ use rocketbufs::{Epoch, Position};
 use seglog::{HoleCause, Read, ReadError, Reader};
 use tracing::{info, warn};
 
+use super::super::cluster::Cluster;
 use super::archive::{Archive, ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog};
 use super::copied::Copied;
 use super::takeover::MAX_AHEAD;
@@ -38,6 +39,9 @@ pub(crate) const RETRY: Duration = Duration::from_secs(1);
 
 /// The most batches of a topic that are copied before the next topic's turn.
 const TURN: usize = 16;
+
+/// How long an object is there for sure. Rules of stores that remove objects count in days.
+const SURE: Duration = Duration::from_secs(3_600);
 
 /// How many of the archive's last bytes are compared with the disk.
 const COMPARED_BYTES: u64 = 16 << 10;
@@ -58,6 +62,8 @@ pub(crate) struct Archived {
     is_hurried: AtomicBool,
     /// Another broker may go on in the archive: the publishers that begin here before the archive has them.
     begun: Option<Begun>,
+    /// Says who may write which positions then.
+    map: Option<Arc<dyn Cluster>>,
     /// Is called when more was copied, or nothing will be.
     changed: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -116,6 +122,8 @@ struct Copier {
     is_noted: bool,
     /// The publishers at the end of the archive, for a broker that goes on there.
     trail: Option<Trail>,
+    /// When the last object was written here. None: somebody else has, or it was long ago as far as this process knows.
+    wrote: Option<(Instant, SystemTime)>,
 }
 
 /// The counters of a topic and its archive.
@@ -183,8 +191,16 @@ impl Archived {
     ) -> Self {
         let (reader, copied) = (disk.clone().durable_only(), Copied::open(copied));
         let begun = trail.as_ref().map(|trail| trail.begun().clone());
-        let copier =
-            Copier { reader, batch: Vec::new(), batch_bytes, agrees: false, copied, is_noted: false, trail };
+        let copier = Copier {
+            reader,
+            batch: Vec::new(),
+            batch_bytes,
+            agrees: false,
+            copied,
+            is_noted: false,
+            trail,
+            wrote: None,
+        };
         Self {
             topic: topic.clone(),
             disk,
@@ -196,8 +212,14 @@ impl Archived {
             hurry,
             is_hurried: AtomicBool::new(false),
             begun,
+            map: None,
             changed: OnceLock::new(),
         }
+    }
+
+    /// The map says who may write which positions.
+    pub(crate) fn with_map(self, map: Option<Arc<dyn Cluster>>) -> Self {
+        Self { map, ..self }
     }
 
     /// The topic.
@@ -267,6 +289,25 @@ impl Archived {
             self.missing_below.fetch_max(copied.missing_below(), Ordering::Release);
         }
         self.confirmed.store(end, Ordering::Release);
+    }
+
+    /// Refuses a log that another broker may have claimed without this one's learning it by the next object: the last one may have expired, and who
+    /// found none has made one of another name.
+    fn check_claim(&self, copier: &Copier) -> Result<(), ArchiveError> {
+        let (Some(begun), Some(map)) = (&self.begun, &self.map) else { return Ok(()) };
+        let is_sure = |(at, time): (Instant, SystemTime)| {
+            at.elapsed() < SURE && time.elapsed().is_ok_and(|passed| passed < SURE)
+        };
+        if copier.wrote.is_some_and(is_sure) {
+            return Ok(());
+        }
+        let claim = map.log_claim(&self.topic).map_err(ArchiveError::Down)?;
+        match claim.is_some_and(|claim| claim.limit == begun.limit()) {
+            true => Ok(()),
+            false => {
+                Err(ArchiveError::Refused("another broker has claimed the log, and goes on with it".into()))
+            }
+        }
     }
 
     /// Has what is on the disk copied at once.
@@ -486,6 +527,8 @@ impl Archived {
             self.counters.holes.fetch_add(1, Ordering::Relaxed);
             self.counters.hole_bytes.fetch_add(end - at, Ordering::Relaxed);
         }
+        self.check_claim(copier)?;
+        copier.wrote = Some((Instant::now(), SystemTime::now()));
         copier.trail.iter_mut().for_each(|trail| trail.passed(end));
         self.confirm(&copier.copied, end);
         self.counters.bytes.fetch_add(end - at.max(begin), Ordering::Relaxed);
@@ -505,6 +548,7 @@ impl Archived {
         if copier.agrees {
             return Ok(());
         }
+        self.check_claim(copier)?;
         let (kept, copied) = (log.kept(), &mut copier.copied);
         let refused = |reason| {
             ArchiveError::Refused(format!(
@@ -527,8 +571,11 @@ impl Archived {
             let first = self.disk.first();
             return Err(refused(format!("it ends at {}, before what the disk has, {first}", kept.end)));
         }
-        // Of an archive that has nothing, and of bytes that could not be compared, nothing proves that they were ever there.
-        let is_own = copied.start().is_some_and(|own| !kept.is_empty() && (kept.end <= own || from <= own));
+        // Of an archive that has nothing, and of bytes that could not be compared, nothing proves that they were ever there. The object with which this
+        // broker has gone on proves it too: its note says what is missing.
+        let is_begun = self.begun.as_ref().is_some_and(|begun| begun.archived() == kept.end);
+        let proves = !kept.is_empty() || is_begun && !log.note().is_empty();
+        let is_own = copied.start().is_some_and(|own| proves && (kept.end <= own || from <= own));
         let missing_below = if is_own { compared.unseen_below } else { kept.end };
         copied.note(kept.end..=kept.end, missing_below).map_err(not_noted)?;
         if kept.is_empty() && own > kept.end {

@@ -12,6 +12,7 @@ use rocketbufs::Bid;
 use seglog::Reader;
 use tracing::warn;
 
+use super::super::cluster::Cluster;
 use super::super::config::ArchiveOptions;
 use super::super::descriptors::have_room_for_kept_topic;
 use super::archive::Archive;
@@ -30,6 +31,8 @@ struct Shared {
     options: ArchiveOptions,
     topics: Mutex<HashMap<Bid, Arc<Archived>>>,
     hurry: Arc<Hurry>,
+    /// Says who may write which positions of a log that may go on elsewhere.
+    map: Option<Arc<dyn Cluster>>,
 }
 
 /// The thread ends when this is dropped, after the call that it is in.
@@ -40,8 +43,12 @@ pub(crate) struct ArchiveThread {
 
 impl Archives {
     /// The table of a broker; without an archive it stays empty.
-    pub(crate) fn new(archive: Option<Arc<dyn Archive>>, options: ArchiveOptions) -> Self {
-        Self(Arc::new(Shared { archive, options, topics: Mutex::default(), hurry: Arc::default() }))
+    pub(crate) fn new(
+        archive: Option<Arc<dyn Archive>>,
+        options: ArchiveOptions,
+        map: Option<Arc<dyn Cluster>>,
+    ) -> Self {
+        Self(Arc::new(Shared { archive, options, topics: Mutex::default(), hurry: Arc::default(), map }))
     }
 
     /// Whether there is an archive.
@@ -77,7 +84,8 @@ impl Archives {
         } else {
             let (batch_bytes, hurry) = (self.0.options.batch_bytes, self.0.hurry.clone());
             let goes_on = trail.is_some();
-            let archived = Arc::new(Archived::new(topic, disk, copied, batch_bytes, hurry, trail));
+            let archived = Archived::new(topic, disk, copied, batch_bytes, hurry, trail);
+            let archived = Arc::new(archived.with_map(self.0.map.clone()));
             if goes_on {
                 // Another broker may want to go on at any time.
                 archived.hurry();
@@ -265,7 +273,7 @@ mod tests {
             max_topics: 2,
             section: "archive",
         };
-        let archives = Archives::new(Some(Arc::new(archive.clone())), options);
+        let archives = Archives::new(Some(Arc::new(archive.clone())), options, None);
         for (bid, (name, reader)) in ["busy", "quiet"].into_iter().zip(readers).enumerate() {
             archives.add(
                 &name.parse().unwrap(),

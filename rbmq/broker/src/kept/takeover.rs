@@ -13,6 +13,7 @@
 //! whatever rules have removed from the archive. The name of the log is there too.
 //!
 //! **The archive fences.** The first object of the next owner takes the name of the next one of the owner before, which can write nothing more then.
+//! Where rules have removed all objects, nobody knows that name: an owner that has archived nothing for long looks at its claim before it confirms.
 //!
 //! A folder is made beside the others first, and takes the place of the topic's folder at the end. Its last file has a random number (`mark`), and the
 //! claim has the same. A broker that is killed at any step goes on there: it finds its folder, and the claim and the object that are its own, and
@@ -20,6 +21,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -123,7 +125,8 @@ struct Folders {
 struct Going<'a> {
     wanted: &'a Wanted,
     log: &'a dyn ArchiveLog,
-    kept_end: Position,
+    /// What the archive had when its note was read.
+    kept: Range<Position>,
     note: Note,
     claim: LogClaim,
 }
@@ -158,7 +161,8 @@ impl Taker<'_> {
         let local = folders.local.filter(|log| log.epoch == epoch);
         let staged = folders.staged.filter(|staged| staged.log.epoch == epoch);
         let log = self.open(topic, epoch, local.map_or(0, |local| local.first), is_owner)?;
-        let (kept_end, note) = (log.kept().end, note_of(&*log, wanted, known.as_ref())?);
+        let (kept, note) = (log.kept(), note_of(&*log, wanted, known.as_ref())?);
+        let kept_end = kept.end;
         if !is_owner() {
             return Err(down("another broker has it now"));
         }
@@ -181,8 +185,8 @@ impl Taker<'_> {
         }
         let seen = kept_end.max(local.map_or(0, |local| local.end));
         let is_staged = place(&mut claim, known, staged, is_new, seen)?;
-        let going = Going { wanted, log: &*log, kept_end, note: Note { term, ..note }, claim };
-        self.go_on(&going, known, &folders, is_staged)?;
+        let going = Going { wanted, log: &*log, kept, note: Note { term, ..note }, claim };
+        self.go_on(&going, known, &folders, is_staged, is_owner)?;
         Ok(Taken { epoch, archived: log.kept().end.max(claim.begin), limit: claim.limit })
     }
 
@@ -239,16 +243,26 @@ impl Taker<'_> {
         known: Option<LogClaim>,
         folders: &Folders,
         is_staged: bool,
+        is_owner: &dyn Fn() -> bool,
     ) -> Result<(), ArchiveError> {
-        let Going { wanted: Wanted { topic, .. }, log, kept_end, note, claim } = going;
+        let Going { wanted: Wanted { topic, .. }, log, kept, note, claim } = going;
+        let kept_end = kept.end;
         let begin = claim.begin;
         // What was made before is good if the archive has got no more since.
-        if !is_staged || *kept_end < begin {
+        if !is_staged || kept_end < begin {
             self.stage(&folders.next, going)?;
             (self.step)("staged")?;
         }
         self.claim(topic, known, *claim).inspect_err(|_| self.clear(&folders.next, topic, claim))?;
-        if *kept_end < begin {
+        if kept.is_empty() && begin > 0 {
+            // The owner before may know objects that have expired, so the next name of both is not the same. It confirms nothing that it archives
+            // behind the claim, and what it has archived before is there now.
+            let now = self.open(topic, claim.epoch, 0, is_owner)?.kept();
+            if !now.is_empty() || now.end > kept_end {
+                return Err(down(format!("the owner before has archived up to {} meanwhile", now.end)));
+            }
+        }
+        if kept_end < begin {
             log.append_with(begin, &[], &note.clone().encode(begin))?;
             if log.kept().end != begin {
                 return Err(down(format!("it ends at {} instead of {begin}", log.kept().end)));

@@ -21,4 +21,6 @@ pub(super) struct Sharing {
     pub(super) known: BTreeSet<TopicName>,
     /// Some are to be closed when their publishers were sent away.
     pub(super) is_closing: bool,
+    /// Some wait for a place among the topics of this broker (`broker.max_topics`).
+    pub(super) lacks_room: bool,
 }

@@ -18,8 +18,9 @@ use tracing::{info, warn};
 use super::super::cluster::Owner;
 use super::super::effects::{Effect, Effects};
 use super::super::kept::{TakeOvers, Taken, Wanted};
-use super::super::limits::Refused;
+use super::super::limits::{Refused, too_many_topics};
 use super::super::tables::Tables;
+use super::super::topics::TooManyTopics;
 use super::publishers::MergedTopics;
 use super::shared::{MAX_KNOWN, Sharing};
 
@@ -27,7 +28,8 @@ impl MergedTopics {
     /// From now on, logs go on in the archive.
     pub(crate) fn share(&mut self, takeovers: TakeOvers) {
         let (terms, failures, known) = (HashMap::new(), HashMap::new(), BTreeSet::new());
-        self.sharing = Some(Sharing { takeovers, terms, failures, known, is_closing: false });
+        self.sharing =
+            Some(Sharing { takeovers, terms, failures, known, is_closing: false, lacks_room: false });
     }
 
     /// Whether logs go on in the archive.
@@ -64,13 +66,28 @@ impl MergedTopics {
     }
 
     /// This broker has a topic in a term. Whether the topic is open; one that is shared is opened soon otherwise, or when it was closed.
-    pub(super) fn is_open_in(&self, tables: &Tables, topic: &TopicName, term: u64) -> bool {
-        let Some(sharing) = self.sharing.as_ref().filter(|_| tables.is_shared(topic)) else { return true };
+    /// A topic without a place among those of this broker is not asked for: nothing would be claimed for it but positions that nobody uses.
+    pub(super) fn is_open_in(&mut self, tables: &mut Tables, topic: &TopicName, term: u64) -> bool {
+        let Some(sharing) = self.sharing.as_mut().filter(|_| tables.is_shared(topic)) else { return true };
         let Some(out_bid) = self.members.find(topic) else {
-            sharing.takeovers.want(topic, term);
+            match tables.topics.reserve(topic, tables.settings.max_topics) {
+                Ok(()) => sharing.takeovers.want(topic, term),
+                Err(TooManyTopics { open }) if !std::mem::replace(&mut sharing.lacks_room, true) => {
+                    let Refused { reason, .. } = too_many_topics(open, &tables.settings);
+                    warn!("topic '{topic}', and perhaps others, waits for a place here: {reason}");
+                }
+                Err(_) => {}
+            }
             return false;
         };
         self.stays(tables, out_bid, topic)
+    }
+
+    /// Whether topics wait for a place, and there is one now. They are asked for again then.
+    pub(crate) fn takes_room(&mut self, tables: &Tables) -> bool {
+        let Some(sharing) = self.sharing.as_mut().filter(|sharing| sharing.lacks_room) else { return false };
+        sharing.lacks_room = tables.topics.is_full(tables.settings.max_topics);
+        !sharing.lacks_room
     }
 
     /// Whether shared topics wait until their publishers were sent away.
@@ -79,7 +96,7 @@ impl MergedTopics {
     }
 
     /// Closes the shared topics that are not here any more, and asks for the logs of those that are.
-    pub(crate) fn settle_shared(&mut self, tables: &Tables, fx: &mut Effects) {
+    pub(crate) fn settle_shared(&mut self, tables: &mut Tables, fx: &mut Effects) {
         if self.sharing.is_none() {
             return;
         }
@@ -105,6 +122,7 @@ impl MergedTopics {
             }
             fx.push(Effect::Leave(out_bid));
         }
+        tables.keep_reserved();
         let Some(sharing) = &mut self.sharing else { return };
         sharing.is_closing = is_closing;
         let known = tables
@@ -114,8 +132,10 @@ impl MergedTopics {
             .chain(&sharing.known)
             .cloned()
             .collect::<BTreeSet<_>>();
-        for topic in known.iter().filter(|topic| tables.is_shared(topic)) {
-            if let Owner::Here { term } = tables.owner(topic) {
+        for topic in &known {
+            if tables.is_shared(topic)
+                && let Owner::Here { term } = tables.owner(topic)
+            {
                 self.is_open_in(tables, topic, term);
             }
         }
@@ -144,14 +164,17 @@ impl MergedTopics {
             sharing.known.insert(topic.clone());
         }
         let is_owner = matches!(tables.owner(topic), Owner::Here { term: now } if now == *term);
-        let Some(sharing) = self.sharing.as_mut().filter(|_| is_owner && self.members.find(topic).is_none())
-        else {
-            return;
-        };
+        if self.members.find(topic).is_some() {
+            return tables.topics.release(topic);
+        }
+        let Some(sharing) = self.sharing.as_mut().filter(|_| is_owner) else { return };
         sharing.terms.insert(topic.clone(), *term);
         let opened = self.open_taken(tables, wanted, taken, fx);
         let Some(sharing) = &mut self.sharing else { return };
-        let Err(Refused { reason, .. }) = opened else { return drop(sharing.failures.remove(topic)) };
+        let Err(Refused { reason, .. }) = opened else {
+            tables.topics.release(topic);
+            return drop(sharing.failures.remove(topic));
+        };
         // Its folder may be in use still.
         sharing.terms.remove(topic);
         sharing.takeovers.want_later(topic, *term, false);

@@ -27,6 +27,35 @@ fn several_buffers_of_a_topic_and_a_limit_on_topics() {
     assert!(table.add(buffer("y", 2), 1).is_ok());
 }
 
+/// A topic that is to be opened has a place: nobody else gets it, whatever is opened and removed meanwhile.
+#[test]
+fn a_reserved_place_is_for_its_topic() {
+    let mut table = Topics::default();
+    let [x, y]: [TopicName; 2] = ["x", "y"].map(|name| name.parse().unwrap());
+    assert_eq!([table.reserve(&x, 2), table.reserve(&x, 2)], [Ok(()), Ok(())]);
+    let other = table.add(buffer("z", 1), 2).unwrap();
+    assert!(table.is_full(2));
+    assert_eq!(table.reserve(&y, 2), Err(TooManyTopics { open: 1 }));
+    assert_eq!(table.add(buffer("y", 1), 2), Err(TooManyTopics { open: 1 }));
+    // It comes from another broker for a while.
+    let from_other = table.add(buffer("x", 1), 2).unwrap();
+    assert_eq!(table.reserve(&y, 2), Err(TooManyTopics { open: 2 }));
+    table.remove(from_other);
+    assert_eq!(table.reserve(&y, 2), Err(TooManyTopics { open: 1 }));
+    let own = table.add(buffer("x", 1), 2).unwrap();
+    table.release(&x);
+    assert!(table.is_full(2));
+    table.remove(own);
+    assert_eq!(table.reserve(&y, 2), Ok(()));
+    let mut reserved = table.take_reserved();
+    assert!(reserved.remove(&y) && reserved.is_empty());
+    table.set_reserved(reserved);
+    table.remove(other);
+    assert_eq!([table.reserve(&x, 2), table.reserve(&y, 2)], [Ok(()), Ok(())]);
+    table.release(&x);
+    assert!(!table.is_full(2) && table.is_full(1));
+}
+
 fn filter(text: &str) -> TopicFilter {
     text.parse().unwrap()
 }

@@ -47,6 +47,10 @@ impl Table {
         *self.claims.lock() = claims.clone();
     }
 
+    pub(super) fn claim(&self, topic: &str) -> Option<LogClaim> {
+        self.log_claim(&topic.parse().unwrap()).unwrap()
+    }
+
     pub(super) fn set_others(&self, others: Vec<ClusterMember>) {
         *self.others.lock() = others;
     }

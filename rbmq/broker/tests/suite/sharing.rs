@@ -211,25 +211,80 @@ fn the_next_owner_goes_on_where_the_archive_ends() {
     assert!(from == end && to > from + (4 << 30), "{from} {to} {end}");
     // Who has read what the archive did not get is told how far that goes, and gets it again.
     let seen = read(&mut there, 140);
-    let [Seen::Lost(read, behind), Seen::Numbers(100, 140)] = seen[..] else { panic!("{seen:?}") };
-    assert!(read > from && behind == to, "{seen:?}");
+    let [Seen::Lost(read, read_to), Seen::Numbers(100, 140)] = seen[..] else { panic!("{seen:?}") };
+    assert!(read > from && read_to == to, "{seen:?}");
     // The owner of before has nothing that anybody reads.
     members.start(0);
     members.give(0, &[0, 1, 2]);
     let all = publish(&mut writer, 140..150);
     confirm(&mut writer, all, ConfirmLevel::Archived);
     let seen = members.read(0, 150);
-    // For a minute, a member may still have what former owners gave it: their rings, and not what they kept.
-    let seen = match seen[..] {
-        [Seen::Numbers(0, 100 | 120), Seen::Lost(..), ref behind @ ..] => behind,
-        ref behind => behind,
-    };
+    let [Seen::Numbers(0, 100), Seen::Lost(from, to), ref behind @ ..] = seen[..] else { panic!("{seen:?}") };
+    assert_eq!((from, to), (end, read_to), "as at the owner before");
     // The last ones may have reached the former owner before it knew.
     let is_whole = matches!(
-        *seen,
+        *behind,
         [Seen::Numbers(100, 150)] | [Seen::Numbers(100, 140), Seen::Lost(..), Seen::Numbers(140, 150)]
     );
     assert!(is_whole, "{seen:?}");
+}
+
+/// An owner that stood still for days knows objects that rules have removed meanwhile, and the next owner has found none.
+#[test]
+fn an_owner_whose_objects_have_expired_confirms_nothing_that_another_one_does_not_count() {
+    let mut members = Members::new(2);
+    members.give(0, &[0, 1]);
+    let mut late = members.writer(0);
+    let stored = publish(&mut late, 0..20);
+    confirm(&mut late, stored, ConfirmLevel::Synced);
+    until("its archive is open", || members.archive.logs() == 1);
+    members.archive.forget();
+    members.give(1, &[1]);
+    let mut other = members.writer(1);
+    let position = publish(&mut other, 1_000..1_010);
+    confirm(&mut other, position, ConfirmLevel::Archived);
+    let early = late.confirm(stored, ConfirmLevel::Archived, Some(Duration::from_millis(300)));
+    assert!(early.is_err(), "{early:?}");
+    let addr = members.addr(1);
+    members.tables[0].set(TOPIC, Owner::Elsewhere { addresses: vec![addr] });
+    members.brokers[0].as_ref().unwrap().watch().cluster_changed();
+    let all = publish(&mut late, 20..30);
+    confirm(&mut late, all, ConfirmLevel::Archived);
+    let seen = members.read(1, 30);
+    assert!(
+        matches!(seen[..], [Seen::Lost(..), Seen::Numbers(1_000, 1_010), Seen::Numbers(0, 30)]),
+        "{seen:?}"
+    );
+}
+
+/// Nothing is claimed for a topic that has no place here: whoever has one takes it without a gap. A place that gets free is taken.
+#[test]
+fn a_broker_without_a_place_for_a_topic_claims_nothing() {
+    let mut members = Members::new(2);
+    let settings = &mut members.configs[1].broker;
+    (settings.max_topics, settings.closed_linger_ms) = (1, 10);
+    members.kill(1);
+    members.start(1);
+    let other = Publisher::connect(&members.addr(1)).unwrap();
+    let mut filling = other.topic_with("free", options()).unwrap();
+    publish(&mut filling, 0..1);
+    members.give(0, &[0, 1]);
+    let mut writer = members.writer(0);
+    let archived = publish(&mut writer, 0..10);
+    confirm(&mut writer, archived, ConfirmLevel::Archived);
+    members.kill(0);
+    let before = members.tables[1].claim(TOPIC);
+    members.give(1, &[1]);
+    let connection = Publisher::connect(&members.addr(1)).unwrap();
+    let early = connection.topic_with(TOPIC, options().open_timeout(Some(Duration::from_millis(300))));
+    assert!(early.is_err() && members.tables[1].claim(TOPIC) == before, "nothing is claimed");
+    drop((filling, other));
+    let mut here = connection.topic_with(TOPIC, options()).unwrap();
+    let all = publish(&mut here, 50..60);
+    confirm(&mut here, all, ConfirmLevel::Archived);
+    assert_eq!(members.tables[1].claim(TOPIC).unwrap().term, members.term);
+    let seen = members.read(1, 60);
+    assert!(matches!(seen[..], [Seen::Numbers(0, 10), Seen::Lost(..), Seen::Numbers(50, 60)]), "{seen:?}");
 }
 
 /// An owner that is started again goes on with its disk: nothing is lost, and nothing is left out.

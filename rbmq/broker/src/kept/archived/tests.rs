@@ -2,6 +2,7 @@
 
 use seglog::{Log, Options, SyncPolicy};
 
+use super::super::trail::Note;
 use super::*;
 
 /// An archive that notes the batches it gets.
@@ -70,6 +71,7 @@ struct Moved {
     kept: Mutex<Range<Position>>,
     bytes: u8,
     hole: Range<Position>,
+    note: Vec<u8>,
 }
 
 impl Archive for Arc<Moved> {
@@ -91,6 +93,10 @@ impl ArchiveLog for Moved {
     fn append(&self, position: Position, bytes: &[u8]) -> Result<(), ArchiveError> {
         self.kept.lock().end = position + bytes.len() as u64;
         Err(ArchiveError::Down("somebody else has written".into()))
+    }
+
+    fn note(&self) -> Vec<u8> {
+        self.note.clone()
     }
 
     fn read(&self, position: Position, out: &mut [u8]) -> Result<ArchiveRead, ArchiveError> {
@@ -146,7 +152,7 @@ fn what_nothing_proves_may_be_missing() {
     let (log, file) = (log(dir.path(), 1_000), dir.path().join("archive"));
     let opened_with = |kept: Range<Position>, hole| {
         let archived = archived(&log, &file);
-        let archive = Arc::new(Moved { kept: Mutex::new(kept), bytes: 7, hole });
+        let archive = Arc::new(Moved { kept: Mutex::new(kept), bytes: 7, hole, note: Vec::new() });
         let mut copier = archived.copier.lock();
         let is_open = archived.open(&mut copier, &archive, &|| false).is_some();
         is_open.then(|| (archived.confirmed().unwrap(), archived.missing_below()))
@@ -193,6 +199,29 @@ fn an_empty_archive_proves_nothing() {
             assert_eq!((archived.confirmed(), archived.missing_below()), (Some(200), 200));
         }
     }
+}
+
+/// The owner before has archived nothing. The object that fences it off is all that the archive has, and says that nothing is missing.
+#[test]
+fn a_broker_that_goes_on_where_nothing_was_archived_misses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = Log::open(dir.path(), Options::default().first_position(200)).unwrap();
+    log.append(&[7; 300]).unwrap();
+    log.sync().unwrap();
+    let file = dir.path().join("archive");
+    let begins = |at, note: &[u8]| {
+        std::fs::write(&file, format!("{:020} {:020} {:020}\n", 200, 200, 0)).unwrap();
+        let trail = Trail::new(1, Begun::of(at, 1_000), 200, Note::default(), 9);
+        let (topic, disk) = ("a".parse().unwrap(), log.reader());
+        let archived = Archived::new(&topic, disk, &file, 1 << 20, Arc::default(), Some(trail));
+        let archive = Arc::new(Moved { note: note.to_vec(), ..Moved::default() });
+        archived.open(&mut archived.copier.lock(), &archive, &|| false).unwrap();
+        assert_eq!(archived.confirmed(), Some(200));
+        archived.missing_below()
+    };
+    assert_eq!(begins(200, &[1]), 0);
+    assert_eq!(begins(200, &[]), 200, "its rules have removed that object");
+    assert_eq!(begins(100, &[1]), 200, "it is another one");
 }
 
 /// An archive that does not answer.

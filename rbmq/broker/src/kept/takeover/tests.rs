@@ -24,6 +24,8 @@ pub(in super::super) struct World {
     is_down: Arc<AtomicBool>,
     /// It takes no claim.
     refuses: AtomicBool,
+    /// An owner of before archives up to here when the next claim was taken.
+    late: Mutex<Option<Position>>,
 }
 
 #[derive(Default)]
@@ -51,6 +53,11 @@ impl Cluster for World {
         let held = revision == claim.revision && !self.refuses.load(Ordering::Relaxed);
         if held {
             *known = Some(LogClaim { revision: revision + 1, ..*claim });
+            if let Some(late) = self.late.lock().take() {
+                let note = Note { term: 1, missing_below: 0, next_number: 4, places: vec![place(3, 80)] };
+                let log = self.logs.lock().entry(claim.epoch).or_default().clone();
+                log.append_with(late, &[], &note.encode(late)).unwrap();
+            }
         }
         Ok(held)
     }
@@ -301,6 +308,21 @@ fn whatever_expires_no_position_is_used_again_and_the_log_keeps_its_name() {
         assert_eq!(next.opened().1, CLAIMED);
         assert_eq!(world.log().kept().end, CLAIMED, "the owner before is fenced");
     }
+}
+
+/// The archive had nothing, and an owner of before has archived more while the next one claimed: that has been confirmed, and counts.
+#[test]
+fn what_was_archived_before_the_claim_counts_where_all_else_has_expired() {
+    let (world, dirs) = (World::default(), dirs::<2>());
+    let [first, next] = [0, 1].map(|n| world.broker(&dirs[n]));
+    first.take(1).unwrap();
+    first.write(&world, 900, 400, 70);
+    world.logs.lock().clear();
+    *world.late.lock() = Some(600);
+    let early = next.take(2).unwrap_err();
+    assert!(early.to_string().contains("archived up to 600 meanwhile"), "{early}");
+    assert_eq!(next.take(2).unwrap().archived, CLAIMED);
+    assert_eq!(next.opened(), (Epoch(1), CLAIMED, vec![(3, 80)]));
 }
 
 /// A store of the map that has forgotten all: the disk says how far the log is, or else the archive.
