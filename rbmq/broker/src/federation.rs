@@ -275,7 +275,11 @@ impl Federation {
             return;
         }
         let known = self.routes.current(epoch).and_then(|bid| Some((bid, tables.topics.get(bid)?)));
-        if let Some((bid, _)) = known.filter(|(bid, buffer)| waits_for(tables, &offer, *bid, buffer)) {
+        if let Some((bid, buffer)) = known.filter(|(bid, buffer)| waits_for(tables, &offer, *bid, buffer)) {
+            if buffer.stage == Stage::Live && tables.is_shared(&buffer.topic) {
+                // Another owner may have written meanwhile, so the ring of the one before ends, and another ring begins.
+                return fx.push(Effect::Follow { from: bid, offer });
+            }
             return self.resume(tables, offer, bid, fx);
         }
         let known =
@@ -319,7 +323,7 @@ impl Federation {
     }
 
     /// The owner before may stand still, so its log is received from the owner as soon as that offers it.
-    fn follow_owner(&mut self, tables: &Tables, epoch: Epoch, fx: &mut Effects) {
+    pub(super) fn follow_owner(&mut self, tables: &Tables, epoch: Epoch, fx: &mut Effects) {
         let Some(from) = self.routes.current(epoch) else { return };
         let Some(buffer) = tables.topics.get(from).filter(|buffer| buffer.stage == Stage::Live) else {
             return;
@@ -345,6 +349,8 @@ impl Federation {
 
     /// A log that came in a buffer is received from its owner.
     pub(super) fn follow(&mut self, tables: &mut Tables, from: Bid, offer: Offer, fx: &mut Effects) {
+        // Subscribers learn it before the end.
+        set_continues(tables, from, true, fx);
         let Some(end) = tables.out.buffer(from).and_then(|buffer| buffer.end_as_gone().ok()) else {
             return self.routes.add(offer);
         };

@@ -24,7 +24,7 @@ use super::offline::OfflineSubscribers;
 use super::outgoing::try_send;
 use super::routes::Hop;
 use super::tables::{Denial, Tables};
-use super::topics::{Buffer, Stage, Topics};
+use super::topics::{Buffer, Topics};
 
 /// The number of announcements that may always wait for a subscriber. With many buffers the limit is higher.
 const MIN_WAITING: usize = 1 << 16;
@@ -382,12 +382,12 @@ impl Subscribers {
             || tables.out.buffer(bid).is_some_and(|buffer| !subscriber.has_place(&buffer))
     }
 
-    /// Whether a subscriber is not told of a buffer, since it begins in the one in which the log goes on. Whoever comes back has its place in the former one
-    /// still, and a broker hears of all routes.
+    /// Whether a subscriber is not told of a buffer: what came from an owner before may be in no log any more. Whoever comes back has its place there still.
+    /// Other brokers are not told either, since their subscribers would begin there.
     fn begins_behind(&self, tables: &Tables, conn: u64, bid: Bid) -> bool {
-        let Some(subscriber) = self.by_conn.get(&conn).filter(|one| one.hop.is_none()) else { return false };
-        let has_place = || tables.out.buffer(bid).is_some_and(|buffer| subscriber.has_place(&buffer));
-        goes_on_here(tables, bid) && (subscriber.hold.is_zero() || !has_place())
+        let Some(subscriber) = self.by_conn.get(&conn).filter(|_| is_left(tables, bid)) else { return false };
+        let has_place = tables.out.buffer(bid).is_some_and(|buffer| subscriber.has_place(&buffer));
+        !has_place || subscriber.hop.is_none() && subscriber.hold.is_zero()
     }
 
     /// Announces whether the log of a buffer continues in another buffer.
@@ -527,13 +527,9 @@ fn readers(tables: &Tables, buffer: &Buffer) -> impl Iterator<Item = u64> {
     subscribers.into_iter().filter(|conn| tables.admission.may_read(*conn, &buffer.topic))
 }
 
-/// Whether what a buffer has ended with goes on in another buffer here, which has all of the log: its archive and its disk, and not only what a ring had
-/// when the topic had another owner.
-fn goes_on_here(tables: &Tables, bid: Bid) -> bool {
-    let Some(buffer) = tables.topics.get(bid) else { return false };
-    let is_whole = |other: &Buffer| other.kept && other.stage == Stage::Live && other.epoch == buffer.epoch;
-    let mut others = tables.topics.of(&buffer.topic).iter().filter_map(|other| tables.topics.get(*other));
-    buffer.gone && tables.is_shared(&buffer.topic) && others.any(is_whole)
+/// Whether the log of a buffer goes on at the owner of its topic, wherever that is, and not in this buffer.
+fn is_left(tables: &Tables, bid: Bid) -> bool {
+    tables.topics.get(bid).is_some_and(|buffer| buffer.gone && tables.is_shared(&buffer.topic))
 }
 
 /// The reason for the refusal of topics that a subscriber has named, and of spaces in which it has asked for topics.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rbmq::{ConfirmError, ConfirmLevel, Event, Notice, Publisher, StartFrom, Subscriber, TopicWriter};
-use rbmq_broker::{Broker, BrokerConfig, ClusterMember, OnLoss, Owner, Parts};
+use rbmq_broker::{Broker, BrokerConfig, ClusterMember, OnLoss, Owner, Parts, TopicStats};
 use rocketbufs::Position;
 use tempfile::TempDir;
 use testkit::until;
@@ -90,7 +90,13 @@ impl Members {
 
     /// Whether a member has a buffer of the topic.
     fn has_buffer(&self, at: usize) -> bool {
-        self.brokers[at].as_ref().unwrap().topics().iter().any(|stats| stats.topic.as_str() == TOPIC)
+        self.copies(at, |_| 1) > 0
+    }
+
+    /// A number of the topic at a member.
+    fn copies(&self, at: usize, number: impl Fn(&TopicStats) -> u64) -> u64 {
+        let topics = self.brokers[at].as_ref().unwrap().topics();
+        topics.iter().find(|stats| stats.topic.as_str() == TOPIC).map_or(0, number)
     }
 
     fn writer(&self, at: usize) -> TopicWriter {
@@ -227,6 +233,71 @@ fn the_next_owner_goes_on_where_the_archive_ends() {
         [Seen::Numbers(100, 150)] | [Seen::Numbers(100, 140), Seen::Lost(..), Seen::Numbers(140, 150)]
     );
     assert!(is_whole, "{seen:?}");
+}
+
+impl Members {
+    /// The first member has more than the archive, and the last one has read it all. Returns the publisher and the reader there.
+    fn leave_a_tail(&mut self) -> (TopicWriter, Subscriber) {
+        self.give(0, &[0, 1, 2]);
+        let mut writer = self.writer(1);
+        let archived = publish(&mut writer, 0..100);
+        confirm(&mut writer, archived, ConfirmLevel::Archived);
+        // The turn of the archive that has confirmed this may still be under way.
+        self.archive.set_down(true);
+        let stored = publish(&mut writer, 100..120);
+        confirm(&mut writer, stored, ConfirmLevel::Synced);
+        let mut there = subscribe(&self.addr(2), TOPIC);
+        assert_eq!(read(&mut there, 120), [Seen::Numbers(0, 120)]);
+        (writer, there)
+    }
+
+    /// Whoever begins at the last member begins with what the owner's ring has of these messages.
+    fn begins_with_the_owner(&self, last: u64) {
+        let seen = self.read(2, last);
+        assert!(matches!(seen[..], [Seen::Numbers(100.., end)] if end == last), "{seen:?}");
+    }
+}
+
+/// Who begins at another member reads nothing that only the owner before had.
+#[test]
+fn who_begins_at_another_member_begins_with_what_the_owner_has() {
+    let mut members = Members::new(3);
+    members.kill(2);
+    members.configs[2].framework.session.linger_ms = 10;
+    members.start(2);
+    let (mut writer, mut there) = members.leave_a_tail();
+    members.kill(0);
+    until("the copy has ended", || members.copies(2, |stats| stats.ended.into()) > 0);
+    members.archive.set_down(false);
+    members.give(1, &[1, 2]);
+    let all = publish(&mut writer, 120..140);
+    confirm(&mut writer, all, ConfirmLevel::Archived);
+    // The member receives from the owner by now.
+    let seen = read(&mut there, 140);
+    assert!(matches!(seen[..], [Seen::Lost(..), Seen::Numbers(100, 140)]), "{seen:?}");
+    members.begins_with_the_owner(140);
+}
+
+/// The owner before is started again, and offers what it receives from the next one: that is another ring than what it had itself.
+#[test]
+fn what_a_member_has_of_the_owner_before_ends_when_that_is_started_again() {
+    let mut members = Members::new(3);
+    members.kill(2);
+    // This member hears of the other one through the owner before alone.
+    let before = ClusterMember { id: "0".into(), addresses: vec![members.addr(0)] };
+    members.tables[2].set_others(vec![before]);
+    members.configs[2].framework.session.linger_ms = 3_600_000;
+    members.start(2);
+    let (mut writer, mut there) = members.leave_a_tail();
+    members.kill(0);
+    members.archive.set_down(false);
+    members.give(1, &[0, 1, 2]);
+    let all = publish(&mut writer, 120..140);
+    confirm(&mut writer, all, ConfirmLevel::Archived);
+    members.start(0);
+    let seen = read(&mut there, 140);
+    assert!(matches!(seen[..], [Seen::Lost(..), Seen::Numbers(100.., 140)]), "{seen:?}");
+    members.begins_with_the_owner(140);
 }
 
 /// An owner that stood still for days knows objects that rules have removed meanwhile, and the next owner has found none.
