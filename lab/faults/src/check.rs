@@ -30,31 +30,62 @@ pub struct Evidence {
     pub damage: Vec<PathBuf>,
     /// Whether a topic may have several logs.
     pub has_new_logs: bool,
+    /// Whether logs go on in the archive: what is not there when its owner is gone may be missing, and that is told.
+    pub has_archive: bool,
+    /// The brokers that have the groups in the end, where that is to be known: a subscriber there reads the log, and one elsewhere what rings have of it.
+    pub owners: BTreeMap<String, usize>,
+    /// Readings of everything that did not come to the end.
+    pub unfinished: Vec<String>,
 }
 
-/// The bytes of a log, as far as subscribers read them. A round has few.
+/// The group of a topic.
+pub(crate) fn group(topic: &str) -> &str {
+    topic.rsplit_once('/').map_or(topic, |(group, _)| group)
+}
+
+/// Positions of logs of which their readers are told that they are lost.
 #[derive(Debug, Default)]
-struct Image(Vec<Option<u8>>);
+struct Voids(HashMap<Epoch, Vec<Range<Position>>>);
+
+impl Voids {
+    fn of(&self, epoch: Epoch) -> &[Range<Position>] {
+        self.0.get(&epoch).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether bytes are there that no log has.
+    fn has(&self, heard: &Heard) -> bool {
+        self.of(heard.epoch).iter().any(|range| range.start < heard.to && heard.from < range.end)
+    }
+}
+
+const OTHER: &str = "was read with other bytes";
+
+/// Positions of one piece of an image.
+const PIECE: u64 = 4_096;
+
+/// The bytes of a log, as far as subscribers read them, in pieces. A round has few of them, and an archive's log large holes between.
+#[derive(Debug, Default)]
+struct Image(HashMap<u64, Vec<Option<u8>>>);
 
 impl Image {
     fn add(&mut self, from: Position, bytes: &[u8]) {
-        let (from, to) = (from as usize, from as usize + bytes.len());
-        if self.0.len() < to {
-            self.0.resize(to, None);
+        for (at, byte) in (from..).zip(bytes) {
+            let piece = self.0.entry(at / PIECE).or_insert_with(|| vec![None; PIECE as usize]);
+            piece[(at % PIECE) as usize].get_or_insert(*byte);
         }
-        for (place, byte) in self.0[from..].iter_mut().zip(bytes) {
-            place.get_or_insert(*byte);
-        }
+    }
+
+    fn get(&self, at: Position) -> Option<u8> {
+        self.0.get(&(at / PIECE)).and_then(|piece| piece[(at % PIECE) as usize])
     }
 
     /// Whether the log has other bytes there, or none, which nobody is told of.
     fn differs(&self, from: Position, bytes: &[u8], told: &[Range<Position>]) -> Option<&'static str> {
-        let there = self.0.get(from as usize..).unwrap_or_default();
-        let is_told = |n: usize| told.iter().any(|range| range.contains(&(from + n as u64)));
-        let is_none = |n: usize| there.get(n).copied().flatten().is_none();
-        let is_short = (0..bytes.len()).any(|n| is_none(n) && !is_told(n));
-        let is_other = there.iter().zip(bytes).any(|(there, byte)| there.is_some_and(|there| there != *byte));
-        if is_other { Some("was read with other bytes") } else { is_short.then_some("was read and is gone") }
+        let is_told = |at: Position| told.iter().any(|range| range.contains(&at));
+        let there = || (from..).zip(bytes).map(|(at, byte)| (at, self.get(at), *byte));
+        let is_short = there().any(|(at, there, _)| there.is_none() && !is_told(at));
+        let is_other = there().any(|(_, there, byte)| there.is_some_and(|there| there != byte));
+        if is_other { Some(OTHER) } else { is_short.then_some("was read and is gone") }
     }
 }
 
@@ -67,11 +98,17 @@ impl Evidence {
             faults.append(&mut found);
         };
         self.live.iter().chain(&self.last).for_each(|notes| add(holes(notes)));
+        add(self.unfinished.iter().filter(|_| self.has_archive).cloned().collect());
         add(self.contents());
         // Without its journal, or a part of it, a broker does not know what it has of a publisher, which sends it again.
         let is_journal = |path: &PathBuf| path.iter().any(|part| part == "publishers");
         let may_repeat = self.damage.iter().any(is_journal);
-        self.last.iter().filter(|_| !may_repeat).for_each(|notes| add(orders(notes)));
+        let voids = self.voids();
+        for (n, notes) in self.last.iter().enumerate().filter(|_| !may_repeat) {
+            // A ring may have what the archive did not get of an owner before: its publishers have sent it again.
+            let is_void = |heard: &Heard| self.owner(&heard.topic) != Some(n) && voids.has(heard);
+            add(orders(notes, is_void).into_iter().map(|wrong| format!("at broker {n}: {wrong}")).collect());
+        }
         add(self.missing());
         add(self.unread());
         add(self.logs());
@@ -85,7 +122,36 @@ impl Evidence {
 
     /// The messages that can be read afterwards.
     pub fn kept(&self) -> HashSet<Mark> {
-        self.last.iter().flat_map(Notes::marks).collect()
+        self.logs_heard().flat_map(|heard| heard.marks.iter().copied()).collect()
+    }
+
+    /// The broker that has a topic.
+    pub(crate) fn owner(&self, topic: &str) -> Option<usize> {
+        self.owners.get(group(topic)).copied()
+    }
+
+    /// The logs as their owners give them, or as all brokers do together where nobody knows the owner.
+    fn logs_heard(&self) -> impl Iterator<Item = &Heard> {
+        let all = self
+            .last
+            .iter()
+            .enumerate()
+            .flat_map(|(n, notes)| notes.heard.iter().map(move |heard| (n, heard)));
+        all.filter(|(n, heard)| self.owner(&heard.topic).is_none_or(|owner| owner == *n))
+            .map(|(_, heard)| heard)
+    }
+
+    /// The positions of which those are told who read the logs, and those below their first ones.
+    fn voids(&self) -> Voids {
+        let mut voids = Voids::default();
+        for heard in self.logs_heard() {
+            let below = || self.owner(&heard.topic).map(|_| 0..heard.from).into_iter().collect();
+            let told = voids.0.entry(heard.epoch).or_insert_with(below);
+            if heard.bytes.is_none() {
+                told.push(heard.from..heard.to);
+            }
+        }
+        voids
     }
 
     /// The topics with losses of which everybody is told who reads them.
@@ -103,9 +169,15 @@ impl Evidence {
                 true => one.confirmed.iter().map(|confirmed| confirmed.end).max().unwrap_or(0),
                 false => 0,
             };
-            let may_lack = one.is_dead || self.had_death && !one.lost.is_empty();
-            let all = if may_lack { confirmed } else { one.times.len() };
-            let forgets = self.had_cut && one.level != ConfirmLevel::Synced;
+            // An owner takes with it what its archive has not: publishers are told of it, or send it again.
+            let is_left = self.has_archive && one.level != ConfirmLevel::Archived;
+            let may_lack = one.is_dead || (self.had_death || self.has_archive) && !one.lost.is_empty();
+            let all = match () {
+                () if is_left => one.archived_end,
+                () if may_lack => confirmed,
+                () => one.times.len(),
+            };
+            let forgets = self.had_cut && one.level != ConfirmLevel::Synced && !self.has_archive;
             if told.contains(one.topic.as_str()) && (forgets || !self.damage.is_empty()) {
                 continue;
             }
@@ -160,24 +232,23 @@ impl Evidence {
     /// Places of a log with two contents, and places that were read and are gone.
     fn contents(&self) -> Vec<String> {
         let mut images: HashMap<Epoch, Image> = HashMap::new();
-        for heard in self.last.iter().flat_map(|notes| &notes.heard) {
+        for heard in self.logs_heard() {
             if let Some(bytes) = &heard.bytes {
                 images.entry(heard.epoch).or_default().add(heard.from, bytes);
             }
         }
-        let mut told: HashMap<Epoch, Vec<Range<Position>>> = HashMap::new();
-        if self.had_cut || !self.damage.is_empty() {
-            let losses =
-                self.last.iter().flat_map(|notes| &notes.heard).filter(|heard| heard.bytes.is_none());
-            losses.for_each(|heard| told.entry(heard.epoch).or_default().push(heard.from..heard.to));
-        }
+        let is_told = self.had_cut || self.has_archive || !self.damage.is_empty();
+        let voids = if is_told { self.voids() } else { Voids::default() };
         let none = Image::default();
         let all = self.live.iter().chain(&self.last).flat_map(|notes| &notes.heard);
         let differs = |heard: &Heard| {
             let bytes = heard.bytes.as_ref()?;
-            let told = told.get(&heard.epoch).map_or(&[][..], Vec::as_slice);
+            let told = voids.of(heard.epoch);
             let how = images.get(&heard.epoch).unwrap_or(&none).differs(heard.from, bytes, told)?;
-            Some(format!("{}: {} to {} of {} {how}", heard.topic, heard.from, heard.to, heard.epoch))
+            // A reading that was broken off is told, and shows no loss.
+            let is_shown = how == OTHER || !self.has_archive || self.unfinished.is_empty();
+            is_shown
+                .then(|| format!("{}: {} to {} of {} {how}", heard.topic, heard.from, heard.to, heard.epoch))
         };
         all.filter_map(differs).collect()
     }
@@ -210,11 +281,11 @@ fn holes(notes: &Notes) -> Vec<String> {
     holes
 }
 
-/// Messages of a publisher that are in a log twice, or in another order than they were published in.
-fn orders(notes: &Notes) -> Vec<String> {
+/// Messages of a publisher that are in a log twice, or in another order than they were published in. What is void does not count.
+fn orders(notes: &Notes, is_void: impl Fn(&Heard) -> bool) -> Vec<String> {
     let mut last: HashMap<(Epoch, usize), usize> = HashMap::new();
     let mut wrong = Vec::new();
-    for heard in &notes.heard {
+    for heard in notes.heard.iter().filter(|heard| !is_void(heard)) {
         for Mark { publisher, number } in heard.marks.iter().copied() {
             let before = last.insert((heard.epoch, publisher), number);
             if let Some(before) = before.filter(|before| *before >= number) {

@@ -12,6 +12,7 @@ use testkit::{Process, until};
 use crate::damage::damage;
 use crate::disk::Disk;
 use crate::network::{End, MEMBERS, Net, Network, address};
+use crate::store::Store;
 
 /// The name of the cluster.
 pub const NAME: &str = "lab";
@@ -30,7 +31,7 @@ const ETCD_DISK: usize = 512 << 20;
 const ON_MACHINE: &str = r#"mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@""#;
 
 /// The lines of each log that are shown.
-const LINES: usize = 100;
+const LINES: usize = 400;
 
 /// How long a broker may take to end in order.
 const ORDERLY: Duration = Duration::from_secs(10);
@@ -42,6 +43,8 @@ pub enum OnLoss {
     Wait,
     /// Others take them, with new logs.
     NewLog,
+    /// Others take them, and go on where the archive ends.
+    Archive,
 }
 
 impl OnLoss {
@@ -50,6 +53,7 @@ impl OnLoss {
         match self {
             Self::Wait => "wait",
             Self::NewLog => "new-log",
+            Self::Archive => "archive",
         }
     }
 }
@@ -80,6 +84,8 @@ pub(crate) struct Means {
     pub(crate) disks: bool,
     /// Clocks that can be set.
     pub(crate) clocks: bool,
+    /// An object store.
+    pub(crate) store: bool,
 }
 
 /// Three brokers and three members of etcd, which end with this value.
@@ -91,6 +97,7 @@ pub struct Cluster {
     brokers: [Option<Process>; MEMBERS],
     etcd: [Option<Process>; MEMBERS],
     means: Means,
+    store: Option<Store>,
     /// The disks of brokers that can lose their power.
     power: Vec<Disk>,
     /// How often each machine was started.
@@ -136,7 +143,9 @@ impl Cluster {
         let folder = tempfile::tempdir().expect("a folder");
         let (network, brokers, etcd) = (Network::build(), Default::default(), Default::default());
         let (power, boots, is_new, damaged) = (Vec::new(), [0; MEMBERS], [false; MEMBERS], Vec::new());
-        let mut cluster = Self { network, plan, folder, brokers, etcd, means, power, boots, is_new, damaged };
+        let store = (plan.on_loss == OnLoss::Archive).then(Store::start);
+        let mut cluster =
+            Self { network, plan, folder, brokers, etcd, means, store, power, boots, is_new, damaged };
         for n in 0..MEMBERS {
             cluster.make_disk(n);
             cluster.run_etcd(n);
@@ -221,9 +230,13 @@ impl Cluster {
 
     fn settings(&self, n: usize) -> String {
         let urls: Vec<String> = (0..MEMBERS).map(|n| etcd_url(n, 2379)).collect();
+        let (archive, store) = match self.plan.on_loss {
+            OnLoss::Archive => ("archive = 's3'\n", Store::settings(self.folder.path())),
+            _ => ("", String::new()),
+        };
         format!(
             "[broker]\nlisten = '{}'\nkeep_dir = '{}/kept'\nkeep_sync_ms = 10\n[access]\ninsecure = true\n\
-             [[broker.topics]]\npattern = 'k/#'\nkeep = true\n\
+             [[broker.topics]]\npattern = 'k/#'\nkeep = true\n{archive}{store}\
              [session]\nheartbeat_ms = 500\nmax_silence_ms = 3000\n\
              [cluster]\nname = '{NAME}'\nid = 'm{n}'\nttl_ms = '{}s'\ngroup_levels = 2\non_loss = '{}'\netcd = {urls:?}\n",
             broker_address(n),
@@ -276,7 +289,7 @@ impl Cluster {
             let program = self.plan.old.as_ref().filter(|_| !self.is_new[n]).unwrap_or(&self.plan.rbmq);
             let mut command = self.network.command(n, "unshare");
             command.args(["-m", "sh", "-c", ON_MACHINE]).arg(self.path(&format!("boot-{n}"))).arg(program);
-            command.args(["-q", "serve", "--config"]).arg(self.config(n));
+            command.args(["serve", "--config"]).arg(self.config(n));
             if self.means.clocks {
                 command.env("LD_PRELOAD", clock_library().expect("faketime"));
                 command.env("FAKETIME_TIMESTAMP_FILE", self.clock(n));
@@ -314,6 +327,14 @@ impl Cluster {
         let log = File::options().create(true).append(true).open(self.path(log)).expect("a file");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         Process::start(command)
+    }
+
+    /// The object store.
+    ///
+    /// # Panics
+    /// The round has none.
+    pub(crate) fn store(&mut self) -> &mut Store {
+        self.store.as_mut().expect("a store")
     }
 
     /// A broker ends at once.

@@ -1,4 +1,4 @@
-//! A cluster of three real brokers and a real etcd under faults that follow from a seed, and checks of what its clients saw.
+//! A cluster of three real brokers, a real etcd and, for logs that go on in an archive, a real object store under faults that follow from a seed, and checks of what its clients saw.
 //!
 //! ```text
 //!   seed ──▶ schedule of faults ──▶ Cluster: namespaces, brokers, etcd
@@ -20,6 +20,7 @@ mod publishers;
 mod readers;
 mod register;
 mod round;
+mod store;
 
 pub use check::Evidence;
 pub use cluster::{OnLoss, Plan};
@@ -28,3 +29,4 @@ pub use network::is_in_own_machine;
 pub use publishers::{Confirmation, Published};
 pub use readers::{Heard, Mark, Notes};
 pub use round::{Report, run, run_steps};
+pub use store::store_program;

@@ -74,6 +74,15 @@ pub enum Fault {
         /// The first step.
         seconds: i64,
     },
+    /// A machine does not reach the object store.
+    NoStore(usize),
+    /// The object store stands still.
+    StopStore,
+    /// The object store is slow: it stands still again and again.
+    SlowStore {
+        /// Decides for how long.
+        seed: u64,
+    },
     /// A broker ends in order, and is started again with the other version.
     Upgrade(usize),
 }
@@ -98,8 +107,8 @@ impl Fault {
         let is_wanted = |fault: &Self| {
             let name = format!("{fault:?}");
             let kind = name.split(['(', ' ']).next().unwrap_or_default();
-            let Means { disks, clocks } = fault.means();
-            let can = (can.disks || !disks) && (can.clocks || !clocks);
+            let Means { disks, clocks, store } = fault.means();
+            let can = (can.disks || !disks) && (can.clocks || !clocks) && (can.store || !store);
             can && (plan.only.is_empty() || plan.only.iter().any(|only| only == kind))
         };
         let drawn = (0..DRAWS).map(|_| Self::any(random, plan.on_loss, topics)).find(is_wanted);
@@ -111,6 +120,7 @@ impl Fault {
         Means {
             disks: matches!(self, Self::SlowDisk { .. } | Self::PowerCut { .. }),
             clocks: matches!(self, Self::ClockStep { .. }),
+            store: matches!(self, Self::NoStore(_) | Self::StopStore | Self::SlowStore { .. }),
         }
     }
 
@@ -119,8 +129,12 @@ impl Fault {
         let moved = Self::Move { topic: random.below(topics as u64) as usize, to: n };
         let (broker, seed) = (n, random.draw() % 1_000_000);
         let seconds = if random.percent(50) { -5_400 } else { 5_400 };
-        // Members give topics away only where these begin new logs.
-        let kinds = if on_loss == OnLoss::NewLog { 20 } else { 17 };
+        // Members give topics away only where others go on with them, and the store is there for those.
+        let kinds = match on_loss {
+            OnLoss::Wait => 17,
+            OnLoss::NewLog => 20,
+            OnLoss::Archive => 23,
+        };
         match random.below(kinds) {
             0 => Self::Kill(n),
             1 => Self::Restart(n),
@@ -140,6 +154,9 @@ impl Fault {
             15 => Self::Damage { broker, seed },
             16 => Self::ClockStep { broker, seconds },
             17 => Self::Drain(n),
+            20 => Self::NoStore(n),
+            21 => Self::StopStore,
+            22 => Self::SlowStore { seed },
             _ => moved,
         }
     }
@@ -171,6 +188,8 @@ impl Fault {
             Self::Drain(n) => {
                 cluster.operate(&format!("drain m{n}"));
             }
+            Self::StopStore => cluster.store().signal("STOP"),
+            Self::SlowStore { seed } => cluster.store().slow_down(seed),
             Self::SlowDisk { broker, seed } => cluster.slow_down(broker, Some(seed)),
             Self::PowerCut { broker, seed } => cluster.cut_power(broker, seed),
             Self::Damage { broker, seed } => cluster.damage(broker, seed),
@@ -192,6 +211,8 @@ impl Fault {
                 }
                 cluster.run_broker(n);
             }
+            Self::StopStore => cluster.store().signal("CONT"),
+            Self::SlowStore { .. } => cluster.store().go_on(),
             Self::SlowDisk { broker, .. } => cluster.slow_down(broker, None),
             Self::ClockStep { broker, .. } => cluster.set_clock(broker, 0),
             Self::Stop(n) => cluster.signal_broker(n, "CONT"),
@@ -214,18 +235,18 @@ impl Fault {
 
     /// The ways that do not exist.
     fn cuts(self) -> Vec<Cut> {
-        let (from_it, to_it, brokers, etcd, clients, n) = match self {
-            Self::Alone(n) => (true, true, true, true, true, n),
-            Self::Mute(n) => (true, false, true, true, true, n),
-            Self::Deaf(n) => (false, true, true, true, true, n),
-            Self::NoEtcd(n) => (true, true, false, true, false, n),
-            Self::NoPeers(n) => (true, true, true, false, false, n),
+        let all: &[Net] = &[Net::Brokers, Net::Etcd, Net::Store];
+        let (from_it, to_it, nets, clients, n) = match self {
+            Self::Alone(n) => (true, true, all, true, n),
+            Self::Mute(n) => (true, false, all, true, n),
+            Self::Deaf(n) => (false, true, all, true, n),
+            Self::NoEtcd(n) => (true, true, &[Net::Etcd][..], false, n),
+            Self::NoPeers(n) => (true, true, &[Net::Brokers][..], false, n),
+            Self::NoStore(n) => (true, true, &[Net::Store][..], true, n),
             _ => return Vec::new(),
         };
         let (own, others) = (End::Machine(n), (0..MEMBERS).filter(|other| *other != n).map(End::Machine));
         let others = others.chain(clients.then_some(End::Clients));
-        let nets = [(Net::Brokers, brokers), (Net::Etcd, etcd)].into_iter().filter(|(_, is_cut)| *is_cut);
-        let nets: Vec<Net> = nets.map(|(net, _)| net).collect();
         let both = others.flat_map(|other| [(from_it, own, other), (to_it, other, own)]);
         let ways = both.filter(|(is_cut, ..)| *is_cut);
         ways.flat_map(|(_, from, to)| nets.iter().map(move |net| Cut { from, to, net: *net })).collect()
@@ -261,8 +282,9 @@ fn undrain(cluster: &Cluster) {
 
 /// The faults of a round of about this time.
 pub fn schedule(random: &mut Random, plan: &Plan, topics: usize, time: Duration) -> Vec<Step> {
-    let can = Means { disks: Disk::can_mount(), clocks: clock_library().is_some() };
-    if can != (Means { disks: true, clocks: true }) {
+    let store = plan.on_loss == OnLoss::Archive;
+    let can = Means { disks: Disk::can_mount(), clocks: clock_library().is_some(), store };
+    if !can.disks || !can.clocks {
         skip(&format!("some faults (they need /dev/fuse, and the package faketime): {can:?}"));
     }
     let (mut steps, mut left) = (Vec::new(), time);

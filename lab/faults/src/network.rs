@@ -7,7 +7,7 @@
 //!                                    └── machine 2: …
 //! ```
 //!
-//! Everything that goes to an etcd or comes from one has addresses of the second net, so that etcd can be cut off alone. A way is cut by a
+//! Everything that goes to an etcd or comes from one has addresses of the second net, and what goes to the object store has those of a third one, so that each can be cut off alone. A way is cut by a
 //! neighbour that nobody is: packets leave, and arrive nowhere, in one direction.
 
 use std::ffi::OsStr;
@@ -31,6 +31,8 @@ pub enum Net {
     Brokers,
     /// Of etcd.
     Etcd,
+    /// Of the object store, which is where the clients are.
+    Store,
 }
 
 /// An end of a way: a machine, or the clients.
@@ -102,9 +104,10 @@ impl Network {
     pub fn build() -> Self {
         let ours = |net| format!("ip addr add {}/24 dev hub", address(End::Clients, net));
         run(&format!(
-            "ip link set lo up && ip link add hub type bridge && {} && {} && ip link set hub up",
+            "ip link set lo up && ip link add hub type bridge && {} && {} && {} && ip link set hub up",
             ours(Net::Brokers),
-            ours(Net::Etcd)
+            ours(Net::Etcd),
+            ours(Net::Store)
         ));
         let mut network = Self { holders: Vec::new(), cuts: Vec::new() };
         (0..MEMBERS).for_each(|n| network.add(n));
@@ -126,9 +129,10 @@ impl Network {
         self.run(
             End::Machine(n),
             &format!(
-                "ip link set lo up && {} && {} && ip link set eth0 up",
+                "ip link set lo up && {} && {} && {} && ip link set eth0 up",
                 its(Net::Brokers),
-                its(Net::Etcd)
+                its(Net::Etcd),
+                its(Net::Store)
             ),
         );
     }

@@ -10,7 +10,7 @@ use rbmq::{ConfirmError, ConfirmLevel, Publisher, TopicOptions, TopicWriter};
 use rocketbufs::{Config, Context, Position};
 use testkit::{LONG, Random};
 
-use crate::cluster::{Plan, addresses_from};
+use crate::cluster::{OnLoss, Plan, addresses_from};
 
 /// How long a publisher waits for one confirmation before it publishes more.
 const CONFIRM: Duration = Duration::from_millis(300);
@@ -47,6 +47,8 @@ pub struct Published {
     pub is_dead: bool,
     /// Losses and refusals that it was told of.
     pub told: Vec<String>,
+    /// All messages before this number were confirmed as archived at the end of the round, but those that are lost.
+    pub archived_end: usize,
     /// Why its last message was not confirmed.
     pub stuck: Option<String>,
 }
@@ -76,7 +78,9 @@ impl Publishers {
     /// # Panics
     /// A publisher cannot open its topic in a healthy cluster.
     pub fn start(plan: &Plan, topics: usize, each: usize) -> Self {
-        let Plan { seed, level, .. } = *plan;
+        let Plan { seed, level, on_loss, .. } = *plan;
+        // The level at which nothing is lost by the end of a broker.
+        let lasting = if on_loss == OnLoss::Archive { ConfirmLevel::Archived } else { ConfirmLevel::Synced };
         let stop = Arc::<AtomicBool>::default();
         let turn = seed as usize % ConfirmLevel::ALL.len();
         let count = topics * each;
@@ -90,7 +94,7 @@ impl Publishers {
                     // Every other publisher dies now and then, and what it had not sent dies with it.
                     let life = (place / topics % 2 == 1)
                         .then(|| Duration::from_millis(random.between(1_000, 4_000)));
-                    lives.extend(publish(published, life, &stop, &mut random));
+                    lives.extend(publish(published, life, lasting, &stop, &mut random));
                 }
                 lives
             })
@@ -112,6 +116,7 @@ impl Publishers {
 fn publish(
     mut published: Published,
     life: Option<Duration>,
+    lasting: ConfirmLevel,
     stop: &AtomicBool,
     random: &mut Random,
 ) -> Option<Published> {
@@ -142,7 +147,7 @@ fn publish(
         }
         std::thread::sleep(Duration::from_millis(random.between(5, 30)));
     }
-    published.end(&mut writer);
+    published.end(&mut writer, lasting);
     Some(published)
 }
 
@@ -160,6 +165,7 @@ impl Published {
             longest_pause: Duration::ZERO,
             is_dead: false,
             told: Vec::new(),
+            archived_end: 0,
             stuck: None,
         }
     }
@@ -225,23 +231,28 @@ impl Published {
         std::thread::sleep(Duration::from_millis(20));
     }
 
-    /// A last message, which must be synced in a healthy cluster.
-    fn end(&mut self, writer: &mut TopicWriter) {
+    /// A last message, which must be confirmed at this level in a healthy cluster.
+    fn end(&mut self, writer: &mut TopicWriter, lasting: ConfirmLevel) {
         let began = Instant::now();
         let mut is_out = false;
         while began.elapsed() < LONG {
             is_out = is_out || self.add(writer, 0, Duration::from_secs(1));
             let end = writer.position();
-            let confirmed = writer.confirm(end, ConfirmLevel::Synced, Some(Duration::from_secs(1)));
+            let confirmed = writer.confirm(end, lasting, Some(Duration::from_secs(1)));
             match confirmed {
                 Ok(_) if is_out => {
                     self.stuck = None;
+                    if lasting == ConfirmLevel::Archived {
+                        self.archived_end = self.times.len();
+                    }
                     return;
                 }
                 Ok(_) => {}
                 Err(error @ ConfirmError::TimedOut { .. }) => self.stuck = Some(error.to_string()),
                 Err(error) => {
-                    self.lose(writer, ConfirmLevel::Synced, &error);
+                    // Who asks for the archive for the first time is told once what it cannot have, and then asks for what it publishes from then on.
+                    is_out &= !matches!(error, ConfirmError::NotStored { lost: true, .. });
+                    self.lose(writer, lasting, &error);
                     self.stuck = Some(error.to_string());
                 }
             }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rbmq_cluster::etcd::Client;
 use rbmq_cluster::{Keys, Map};
 
 use crate::cluster::{NAME, etcd_client};
@@ -60,12 +61,7 @@ impl Sampler {
 fn ask(stop: &AtomicBool) -> Vec<Sample> {
     let (mut client, keys, mut samples) = (etcd_client(), Keys::new(NAME), Vec::new());
     while !stop.load(Ordering::Relaxed) {
-        if let Ok(snapshot) = client.range(keys.prefix()) {
-            let groups = Map::read(&snapshot, &keys).groups.into_iter();
-            let owned = |entry: rbmq_cluster::Entry| Owned { owner: entry.owner, term: entry.term };
-            let groups = groups.map(|(group, entry)| (group, owned(entry))).collect();
-            samples.push(Sample { answered: Instant::now(), revision: snapshot.revision, groups });
-        }
+        samples.extend(read(&mut client, &keys));
         std::thread::sleep(STEP);
     }
     samples
@@ -99,6 +95,19 @@ pub fn check(samples: &[Sample]) -> Vec<String> {
         }
     }
     wrong
+}
+
+/// The owners of all groups now. None: etcd does not answer.
+pub fn owners() -> Option<BTreeMap<String, Owned>> {
+    read(&mut etcd_client(), &Keys::new(NAME)).map(|sample| sample.groups)
+}
+
+fn read(client: &mut Client, keys: &Keys) -> Option<Sample> {
+    let snapshot = client.range(keys.prefix()).ok()?;
+    let owned = |entry: rbmq_cluster::Entry| Owned { owner: entry.owner, term: entry.term };
+    let groups = Map::read(&snapshot, keys).groups.into_iter();
+    let groups = groups.map(|(group, entry)| (group, owned(entry))).collect();
+    Some(Sample { answered: Instant::now(), revision: snapshot.revision, groups })
 }
 
 /// From when on a member owned a group no more, for sure, up to the end. None: it is the owner at the end, or never was, or nobody knows.

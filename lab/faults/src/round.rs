@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 
 use testkit::{LONG, Random};
 
-use crate::check::Evidence;
-use crate::cluster::{Cluster, Means, OnLoss, Plan, addresses_from, broker_address, ttl_s};
+use crate::check::{Evidence, group};
+use crate::cluster::{
+    Cluster, Means, NAME, OnLoss, Plan, addresses_from, broker_address, etcd_client, ttl_s,
+};
 use crate::nemesis::{Fault, Step, bring_about, schedule};
 use crate::network::MEMBERS;
 use crate::publishers::{Published, Publishers};
 use crate::readers::{Mark, Notes, Place, Reader};
-use crate::register::{self, Sample, Sampler};
+use crate::register::{self, Owned, Sample, Sampler};
 
 /// Each topic is a group of its own.
 const TOPICS: usize = 4;
@@ -62,6 +64,7 @@ pub fn run_steps(plan: Plan, steps: Vec<Step>) -> Report {
     let means = Means {
         disks: all().any(|fault| fault.means().disks),
         clocks: all().any(|fault| fault.means().clocks),
+        store: all().any(|fault| fault.means().store),
     };
     let mut cluster = Cluster::start(plan.clone(), means);
     let sampler = Sampler::start();
@@ -77,10 +80,11 @@ pub fn run_steps(plan: Plan, steps: Vec<Step>) -> Report {
         had_cut: all().any(|fault| fault.is_cut()),
         damage: cluster.damaged().into(),
         has_new_logs: plan.on_loss == OnLoss::NewLog,
+        has_archive: plan.on_loss == OnLoss::Archive,
         published: publishers.finish(),
         ..Evidence::default()
     };
-    evidence.last = read_all(&evidence);
+    read_at_owners(&mut evidence);
     let late = catch_up(&readers, &evidence);
     evidence.live = readers.into_iter().map(Reader::finish).collect();
     let samples = sampler.finish();
@@ -96,17 +100,60 @@ pub fn run_steps(plan: Plan, steps: Vec<Step>) -> Report {
     Report { plan, steps, evidence, terms, faults, logs }
 }
 
-/// Reads everything at each broker, from the beginning on, until nothing more comes and nothing is missing, or for too long.
-fn read_all(evidence: &Evidence) -> Vec<Notes> {
-    let place = |n| Place { addresses: broker_address(n), name: None };
-    let readers: Vec<Reader> = (0..MEMBERS).map(|n| Reader::start(place(n))).collect();
-    let is_quiet = |notes: &Notes| notes.last.is_some_and(|last| last.elapsed() > QUIET);
+/// Reads everything at each broker. Where the owners are to be known, none changes meanwhile, or this is done again.
+fn read_at_owners(evidence: &mut Evidence) {
     let began = Instant::now();
-    let is_over = |reader: &Reader| reader.look(|notes| is_quiet(notes) && !lacks_last(notes, evidence));
-    while began.elapsed() < LONG / 2 && !readers.iter().all(is_over) {
+    let members =
+        || etcd_client().range(&format!("/rbmq/{NAME}/members/")).map_or(0, |found| found.keys.len());
+    while members() < MEMBERS && began.elapsed() < LONG / 2 {
         std::thread::sleep(Duration::from_millis(50));
     }
-    readers.into_iter().map(Reader::finish).collect()
+    let owners =
+        |evidence: &Evidence| evidence.has_archive.then(register::owners).flatten().unwrap_or_default();
+    let mut now = owners(evidence);
+    for _ in 0..3 {
+        let number = |owned: &Owned| owned.owner.strip_prefix('m').and_then(|number| number.parse().ok());
+        let known = now.iter().filter_map(|(group, owned)| Some((group.clone(), number(owned)?)));
+        evidence.owners = known.collect();
+        read_all(evidence);
+        let before = std::mem::replace(&mut now, owners(evidence));
+        if before == now {
+            return;
+        }
+    }
+    evidence.owners.clear();
+}
+
+/// Reads everything at each broker, from the beginning on, until nothing more comes and nothing is missing, or for too long.
+fn read_all(evidence: &mut Evidence) {
+    let place = |n| Place { addresses: broker_address(n), name: None };
+    let readers: Vec<Reader> = (0..MEMBERS).map(|n| Reader::start(place(n))).collect();
+    let is_quiet = |notes: &Notes| notes.last.is_none_or(|last| last.elapsed() > QUIET);
+    let began = Instant::now();
+    let is_over = |(n, reader): (usize, &Reader)| {
+        reader.look(|notes| is_quiet(notes) && lacking(n, notes, evidence).is_empty())
+    };
+    while began.elapsed() < LONG / 2 && !readers.iter().enumerate().all(is_over) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let last: Vec<Notes> = readers.into_iter().map(Reader::finish).collect();
+    let lacking = last.iter().enumerate().map(|(n, notes)| (n, lacking(n, notes, evidence)));
+    let unfinished = lacking.filter(|(_, lacks)| !lacks.is_empty()).map(|(n, lacks)| {
+        format!("a reader from the oldest at broker {n} does not come to the end: it lacks {lacks:?}")
+    });
+    evidence.unfinished = unfinished.collect();
+    evidence.last = last;
+}
+
+/// The last messages that a reader at a broker has not read. Of a log that another broker has, the rings here may have less.
+fn lacking(n: usize, notes: &Notes, evidence: &Evidence) -> Vec<Mark> {
+    let read: HashSet<Mark> = notes.marks().collect();
+    let is_here = |mark: &Mark| {
+        let of = |one: &&Published| one.publisher == mark.publisher;
+        let owner = evidence.published.iter().find(of).and_then(|one| evidence.owner(&one.topic));
+        owner.is_none_or(|owner| owner == n)
+    };
+    last_marks(evidence).filter(|mark| is_here(mark) && !read.contains(mark)).collect()
 }
 
 /// The last message of each publisher.
@@ -184,10 +231,6 @@ impl Report {
     }
 }
 
-fn group(topic: &str) -> &str {
-    topic.rsplit_once('/').map_or(topic, |(group, _)| group)
-}
-
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { evidence, plan, .. } = self;
@@ -223,6 +266,12 @@ impl fmt::Display for Report {
         }
         for (n, notes) in evidence.live.iter().enumerate().filter(|_| !self.faults.is_empty()) {
             write!(f, "\n  subscriber {n}: {:?}", notes.told)?;
+        }
+        for (n, notes) in evidence.last.iter().enumerate().filter(|_| !self.faults.is_empty()) {
+            write!(f, "\n  reader at broker {n}: {:?}", notes.told)?;
+        }
+        if !self.faults.is_empty() && evidence.has_archive {
+            write!(f, "\n  owners at the end: {:?}", evidence.owners)?;
         }
         Ok(())
     }

@@ -129,3 +129,84 @@ fn what_a_disk_forgets_is_told_and_is_nothing_that_was_synced() {
     assert!(of(Synced, twice).contains("has 9 after 9"));
     assert_eq!(of(Synced, journal), "");
 }
+
+#[test]
+fn what_an_archive_has_not_is_told_and_is_nothing_that_was_archived() {
+    use ConfirmLevel::{Archived, Synced};
+    // The next owner goes on far behind.
+    let far = 1 << 44;
+    let taken = |evidence: &mut Evidence, next: Option<Heard>| {
+        let gap = Heard { to: far, bytes: None, ..heard(8, 0..0) };
+        let log = [heard(0, 0..8), gap].into_iter().chain(next).collect();
+        evidence.last = vec![notes(log); 3];
+        evidence.has_archive = true;
+    };
+    assert!(of(Archived, |evidence| taken(evidence, None)).contains("misses 2 messages from 8 to 9"));
+    assert_eq!(of(Synced, |evidence| taken(evidence, None)), "");
+    for level in [Archived, Synced] {
+        assert_eq!(of(level, |evidence| taken(evidence, Some(heard(far, 8..10)))), "", "sent again");
+        let twice = of(level, |evidence| taken(evidence, Some(heard(far, 7..10))));
+        assert!(twice.contains("publisher 0 has 7 after 7"), "{twice}");
+    }
+    let other = |evidence: &mut Evidence| {
+        taken(evidence, Some(heard(far, 8..10)));
+        evidence.live[0].heard.push(Heard { bytes: None, to: far, ..heard(10, 0..0) });
+        evidence.live[0].heard.push(Heard { bytes: Some(vec![99; 2]), ..heard(far, 8..10) });
+    };
+    assert!(of(Archived, other).contains("was read with other bytes"));
+    let untold = |evidence: &mut Evidence| {
+        taken(evidence, None);
+        evidence.last.iter_mut().for_each(|one| one.heard.truncate(1));
+    };
+    assert!(of(Synced, untold).contains("was read and is gone"));
+}
+
+#[test]
+fn what_only_rings_have_may_come_again_and_the_log_is_that_of_its_owner() {
+    use ConfirmLevel::{Archived, Synced};
+    let far = 1 << 44;
+    // The archive of the owner before ends at 8, and both publishers' last messages came again. Broker 2 has what the former one had.
+    let log = |end: u64, numbers: std::ops::Range<usize>| {
+        let gap = Heard { to: far, bytes: None, ..heard(end, 0..0) };
+        vec![heard(0, 0..end as usize), gap, heard(far, numbers)]
+    };
+    let ring = |evidence: &mut Evidence| {
+        evidence.last = vec![notes(log(8, 8..10)), notes(log(8, 8..10)), notes(log(10, 8..10))];
+        (evidence.has_archive, evidence.owners) = (true, [("k/0".to_owned(), 0)].into());
+        evidence.published[0].archived_end = 10;
+    };
+    assert_eq!(of(Archived, ring), "");
+    assert_eq!(of(Synced, ring), "");
+    let at_owner = |evidence: &mut Evidence| {
+        ring(evidence);
+        evidence.owners = [("k/0".to_owned(), 2)].into();
+    };
+    assert!(of(Synced, at_owner).contains("at broker 2: k/0/x: publisher 0 has 8 after 9"));
+    let untold = |evidence: &mut Evidence| {
+        ring(evidence);
+        evidence.last[2].heard.remove(1);
+    };
+    assert!(of(Synced, untold).contains("is missing without a word"));
+    // What another broker's ring has hides no loss.
+    let gone = |evidence: &mut Evidence| {
+        ring(evidence);
+        evidence.last[0].heard.truncate(2);
+    };
+    let wrong = of(Synced, gone);
+    assert!(
+        wrong.contains("was read and is gone") && wrong.contains("misses 2 messages from 8 to 9"),
+        "{wrong}"
+    );
+    let unfinished = |evidence: &mut Evidence| {
+        gone(evidence);
+        evidence.unfinished = vec!["broker 0 has no end".into()];
+    };
+    let wrong = of(Synced, unfinished);
+    assert!(wrong.contains("broker 0 has no end") && !wrong.contains("is gone"), "{wrong}");
+    // The next owner has found nothing, and its log begins behind.
+    let none = |evidence: &mut Evidence| {
+        evidence.last = vec![notes(vec![heard(far, 0..10)]); 3];
+        (evidence.has_archive, evidence.owners) = (true, [("k/0".to_owned(), 0)].into());
+    };
+    assert_eq!(of(Archived, none), "");
+}
