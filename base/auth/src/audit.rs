@@ -46,7 +46,7 @@ const MAX_TEXT: usize = 1_024;
 /// ```
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct AuditEvent<'a> {
-    /// The event: `login`, `refused`, `rights`, `reload`, `cut`, `console`.
+    /// The event: `login`, `refused`, `rights`, `reload`, `cut`, `console`, `disconnect`.
     pub event: &'static str,
     /// The user; empty for a client without one.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -6,6 +6,8 @@
 //!
 //! As for an observer, an answer is a bounded part of the tables, and has the position of the next one. Other events are handled in between.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
@@ -23,6 +25,37 @@ pub(crate) enum Ask {
     Observe { message: Observe, reply: SyncSender<Answered<Observe>> },
     /// The clients behind this one.
     Clients { after: Option<ClientKey>, reply: SyncSender<Answered<ClientsPage>> },
+    /// Disconnect a client.
+    Disconnect(Box<Disconnect>),
+}
+
+/// Writes the line of the audit log about a client that is going to be disconnected. False: the log has no room.
+pub(crate) type Record = Box<dyn FnOnce(&ClientRow) -> bool + Send>;
+
+/// The disconnection of a client, for which an administrator has asked.
+pub(crate) struct Disconnect {
+    /// The number of its connection.
+    pub(crate) conn: u64,
+    /// The reason that the client is told.
+    pub(crate) why: &'static str,
+    /// Called before, and nothing is done without its line.
+    pub(crate) record: Record,
+    /// Set by the first of two: the broker's thread, which does it then, or whoever asked and has given up, and nothing is done.
+    pub(crate) is_settled: Arc<AtomicBool>,
+    pub(crate) reply: SyncSender<Disconnected>,
+}
+
+/// The end of a question to disconnect a client.
+#[derive(Debug)]
+pub(crate) enum Disconnected {
+    /// The client is disconnected.
+    Done(ClientRow),
+    /// No client has this connection, or it is down.
+    NoClient,
+    /// The client is a gateway of this process.
+    Gateway,
+    /// The audit log has no room for the line, and nothing is done.
+    NoLine,
 }
 
 /// An answer, and how long the broker's thread worked on it.

@@ -101,6 +101,11 @@ impl Observers {
         self.names.range((begin, Bound::Unbounded)).map(|(_, (conn, name))| (conn, name.as_str()))
     }
 
+    /// The observer of a connection, and its name.
+    pub(super) fn get(&self, conn: u64) -> Option<(&Conn, &str)> {
+        self.names.get(&conn).map(|(conn, name)| (conn, name.as_str()))
+    }
+
     /// The time since the start of the broker.
     pub(super) fn uptime(&self) -> Duration {
         self.started.elapsed()

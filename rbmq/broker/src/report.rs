@@ -176,6 +176,7 @@ impl Report<'_> {
                 let answer = self.clients_page(after, MAX_CLIENTS);
                 let _ = reply.try_send(Answered { answer, work: begin.elapsed() });
             }
+            Ask::Disconnect(disconnect) => self.disconnect(*disconnect),
         }
     }
 

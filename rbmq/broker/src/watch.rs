@@ -10,7 +10,7 @@ use rbmq_groups::Limits;
 use rbmq_wire::{GroupStats, Observe, TopicName, TopicStats};
 use rocketbufs::{Bid, Context, ROut};
 
-use super::asks::{Answered, Ask, ClientKey, ClientsPage};
+use super::asks::{Answered, Ask, ClientKey, ClientsPage, Disconnect, Disconnected, Record};
 use super::cluster::{Cluster, ClusterMember, ClusterStatus, Owner};
 use super::config::BrokerConfig;
 use super::counters::Census;
@@ -175,6 +175,26 @@ impl Watch {
         let (reply, answer) = mpsc::sync_channel(1);
         self.events.event(Event::Ask(Ask::Clients { after, reply }));
         answer.recv_timeout(timeout).ok()
+    }
+
+    /// Disconnects a client, which is told why. `record` is called before. None: the broker has stopped, or does not answer within the
+    /// time-out, and the client is not disconnected later.
+    pub(crate) fn disconnect(
+        &self,
+        conn: u64,
+        why: &'static str,
+        record: Record,
+        timeout: Duration,
+    ) -> Option<Disconnected> {
+        let (reply, answer) = mpsc::sync_channel(1);
+        let is_settled = Arc::new(AtomicBool::new(false));
+        let disconnect = Disconnect { conn, why, record, is_settled: is_settled.clone(), reply };
+        self.events.event(Event::Ask(Ask::Disconnect(Box::new(disconnect))));
+        match answer.recv_timeout(timeout) {
+            // The broker's thread has begun with it.
+            Err(_) if is_settled.swap(true, Ordering::Relaxed) => answer.recv_timeout(timeout).ok(),
+            told => told.ok(),
+        }
     }
 
     /// The other members of the cluster, and where they are. None: this broker is alone.

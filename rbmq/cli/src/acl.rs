@@ -57,6 +57,8 @@ enum Wanted {
     Observe,
     /// To connect as a broker, which reads the topics that the user may subscribe to
     Chain,
+    /// To disconnect clients by the console
+    Administer,
 }
 
 /// The question to the rules.
@@ -74,13 +76,16 @@ impl Check {
         };
         let right = |right| match &self.topic {
             None => Ok(Question::Right(right)),
-            Some(_) => Err(usage("observe and chain are for the whole broker, and take no topic")),
+            Some(_) => {
+                Err(usage("observe, chain and administer are for the whole broker, and take no topic"))
+            }
         };
         match self.operation {
             Wanted::Publish => topic(Operation::Publish),
             Wanted::Subscribe => topic(Operation::Subscribe),
             Wanted::Observe => right(BrokerRight::Observe),
             Wanted::Chain => right(BrokerRight::Chain),
+            Wanted::Administer => right(BrokerRight::Administer),
         }
     }
 }
@@ -170,6 +175,7 @@ fn explain_right(
 ) -> (bool, String) {
     let what = match right {
         BrokerRight::Observe => "observe the broker",
+        BrokerRight::Administer => "administer the broker",
         _ => "connect as a broker",
     };
     let user = &identity.user;
@@ -197,8 +203,9 @@ mod tests {
 
     #[test]
     fn topics_are_for_publish_and_subscribe_alone() {
-        use Wanted::{Chain, Observe, Publish, Subscribe};
-        for (operation, takes) in [(Publish, true), (Subscribe, true), (Observe, false), (Chain, false)] {
+        use Wanted::{Administer, Chain, Observe, Publish, Subscribe};
+        let all = [(Publish, true), (Subscribe, true), (Observe, false), (Chain, false), (Administer, false)];
+        for (operation, takes) in all {
             assert_eq!(check(operation, Some("a")).question().is_ok(), takes);
             assert_eq!(check(operation, None).question().is_ok(), !takes);
         }

@@ -77,6 +77,8 @@ pub enum BrokerRight {
     Observe,
     /// To connect as a broker.
     Chain,
+    /// To administer the broker by its console.
+    Administer,
 }
 
 impl fmt::Display for BrokerRight {
@@ -84,6 +86,7 @@ impl fmt::Display for BrokerRight {
         f.write_str(match self {
             Self::Observe => "observe",
             Self::Chain => "chain",
+            Self::Administer => "administer",
         })
     }
 }
@@ -249,6 +252,7 @@ impl Rights {
         let gives = |rule: &AccessRule| match right {
             BrokerRight::Observe => rule.observe,
             BrokerRight::Chain => rule.chain,
+            BrokerRight::Administer => rule.administer,
         };
         let mut own = (0_u16..).zip(&self.rules).filter(|(number, _)| grants.has(*number));
         own.find(|(_, rule)| gives(rule)).map(|(number, _)| number.into()).ok_or_else(|| grants.rules())
@@ -441,5 +445,10 @@ impl Grants {
     /// Whether the user may connect as a broker.
     pub fn may_chain(&self) -> bool {
         self.own_rules().any(|rule| rule.chain)
+    }
+
+    /// Whether the user may administer the broker by its console.
+    pub fn may_administer(&self) -> bool {
+        self.own_rules().any(|rule| rule.administer)
     }
 }

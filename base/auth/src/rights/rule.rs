@@ -136,6 +136,10 @@ pub struct AccessRule {
     /// numbers of subscribers. Such a broker reads the topics of `subscribe`. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub chain: bool,
+    /// Whether they may administer the broker by its console: disconnect clients where `http.console` is "write".
+    /// Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub administer: bool,
 }
 
 fn all_policies() -> Vec<Policy> {
@@ -155,6 +159,7 @@ impl AccessRule {
             policies: all_policies(),
             observe: false,
             chain: false,
+            administer: false,
         }
     }
 

@@ -59,8 +59,9 @@ fn rule() -> impl Strategy<Value = AccessRule> {
         0 => (publish, subscribe),
         _ => (Vec::new(), Vec::new()),
     });
-    (users, roles, patterns(), patterns(), denied, policies, any::<(bool, bool)>()).prop_map(
-        |(users, roles, publish, subscribe, (deny_publish, deny_subscribe), policies, (observe, chain))| {
+    (users, roles, patterns(), patterns(), denied, policies, any::<(bool, bool, bool)>()).prop_map(
+        |(users, roles, publish, subscribe, (deny_publish, deny_subscribe), policies, rights)| {
+            let (observe, chain, administer) = rights;
             let users = if users.is_empty() && roles.is_empty() { vec!["a".into()] } else { users };
             AccessRule {
                 users,
@@ -72,6 +73,7 @@ fn rule() -> impl Strategy<Value = AccessRule> {
                 policies,
                 observe,
                 chain,
+                administer,
             }
         },
     )
@@ -107,6 +109,7 @@ proptest! {
             }
             prop_assert_eq!(grants.may_observe(), model.of(who).any(|rule| rule.observe));
             prop_assert_eq!(grants.may_chain(), model.of(who).any(|rule| rule.chain));
+            prop_assert_eq!(grants.may_administer(), model.of(who).any(|rule| rule.administer));
             prop_assert_eq!(grants.rules(), model.of(who).count());
             for (operation, allowed) in [(Operation::Publish, publish), (Operation::Subscribe, !policies.is_empty())] {
                 let decision = rights.explain(who, operation, topic);

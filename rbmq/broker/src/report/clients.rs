@@ -1,12 +1,15 @@
 //! The clients of a broker, for the console.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use access::Identity;
 use rocketbufs::Conn;
+use tracing::info;
 
 use super::Report;
-use crate::asks::{ClientKey, ClientRole, ClientRow, ClientsPage};
+use crate::asks::{ClientKey, ClientRole, ClientRow, ClientsPage, Disconnect, Disconnected};
+use crate::names::display_name;
 use crate::sessions::Session;
 use crate::subscribers::Subscriber;
 
@@ -44,6 +47,38 @@ impl Report<'_> {
         }
         page.next = None;
         page
+    }
+
+    /// Disconnects a client, unless whoever asked has given up.
+    pub(super) fn disconnect(&self, disconnect: Disconnect) {
+        let Disconnect { conn, why, record, is_settled, reply } = disconnect;
+        if is_settled.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let done = match self.client(conn) {
+            None => Disconnected::NoClient,
+            Some((_, row)) if row.role == ClientRole::Gateway => Disconnected::Gateway,
+            Some((_, row)) if !record(&row) => Disconnected::NoLine,
+            Some((conn, row)) => {
+                info!("client {} at {} is disconnected: {why}", display_name(&row.name), row.address);
+                conn.close(why);
+                Disconnected::Done(row)
+            }
+        };
+        let _ = reply.try_send(done);
+    }
+
+    /// The client of a connection that is up. Publishers are found by a look at all of them.
+    fn client(&self, conn: u64) -> Option<(&Conn, ClientRow)> {
+        if let Some(own) = self.subscribers.get(conn) {
+            return Some((&own.conn, subscriber_row(own)));
+        }
+        if let Some((own, name)) = self.observers.get(conn) {
+            return Some((own, self.observer_row(own, name)));
+        }
+        let mut sessions = self.tables.sessions.after(None).map(|(_, own)| own);
+        let session = sessions.find(|own| own.conn.id() == conn && !own.is_down())?;
+        Some((&session.conn, session_row(session)))
     }
 
     fn observer_row(&self, conn: &Conn, name: &str) -> ClientRow {

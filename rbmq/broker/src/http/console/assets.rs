@@ -26,6 +26,7 @@ static FILES: &[File] = &[
     File("/ui/theme.js", JS, include_str!("assets/theme.js")),
     File("/ui/app.js", JS, include_str!("assets/app.js")),
     File("/ui/parts.js", JS, include_str!("assets/parts.js")),
+    File("/ui/client.js", JS, include_str!("assets/client.js")),
     File("/ui/live.js", JS, include_str!("assets/live.js")),
     File("/ui/groups.js", JS, include_str!("assets/groups.js")),
     File("/ui/lists.js", JS, include_str!("assets/lists.js")),

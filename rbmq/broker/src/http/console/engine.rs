@@ -7,7 +7,7 @@ use rbmq_wire::Observe;
 
 use super::due::{INTERVAL, NoAnswer};
 use crate::Watch;
-use crate::asks::{Answered, ClientKey, ClientsPage};
+use crate::asks::{Answered, ClientKey, ClientsPage, Disconnected, Record};
 use crate::groups::Member;
 
 /// A broker that does not answer one question within this time does not answer.
@@ -52,6 +52,19 @@ impl Engine {
     /// The thread of the groups does not answer: it waits for the disk.
     pub(super) fn members(&self, topic: &str, group: &str) -> Result<Option<Vec<Member>>, NoAnswer> {
         self.groups.answer(|| self.watch.group_members(topic, group, ANSWER_WITHIN))
+    }
+
+    /// Disconnects a client. `record` is called before.
+    ///
+    /// # Errors
+    /// The broker does not answer, and does not do it later.
+    pub(super) fn disconnect(
+        &self,
+        conn: u64,
+        why: &'static str,
+        record: Record,
+    ) -> Result<Disconnected, NoAnswer> {
+        self.broker.answer(|| self.watch.disconnect(conn, why, record, ANSWER_WITHIN))
     }
 }
 

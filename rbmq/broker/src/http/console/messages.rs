@@ -89,7 +89,7 @@ impl Console {
         let topic = topic_of(query.text("topic").unwrap_or_default())?;
         let wanted = wanted(query)?;
         let login = self.check_right(principal, Operation::Subscribe, &topic, asked)?;
-        self.pace.allow(&client(&login.identity, asked), Instant::now())?;
+        self.pace.allow(&client_key(&login.identity, asked), Instant::now())?;
         let settings = self.rules().settings;
         let space = settings.topics.space_of(&topic).map(|of| of.space.log().clone());
         let log = space.clone().unwrap_or_else(|| topic.clone());
@@ -116,7 +116,7 @@ impl Console {
             return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, &why));
         }
         let login = self.check_right(principal, Operation::Publish, &topic, asked)?;
-        self.publish_pace.allow(&client(&login.identity, asked), Instant::now())?;
+        self.publish_pace.allow(&client_key(&login.identity, asked), Instant::now())?;
         let settings = self.rules().settings;
         let log = settings.topics.space_of(&topic).map_or_else(|| topic.clone(), |of| of.space.log().clone());
         let is_kept = settings.topics.of(&log).keep;
@@ -265,7 +265,7 @@ impl Look {
 }
 
 /// The client whose rate counts.
-fn client(identity: &Identity, asked: &Asked<'_>) -> String {
+pub(super) fn client_key(identity: &Identity, asked: &Asked<'_>) -> String {
     match identity.user.as_str() {
         "" => asked.addr.ip().to_string(),
         user => format!("user {user}"),

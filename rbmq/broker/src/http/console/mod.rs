@@ -12,6 +12,7 @@ mod alarms;
 mod api;
 mod assets;
 mod calls;
+mod changes;
 mod due;
 mod engine;
 mod events;
@@ -119,8 +120,10 @@ impl Console {
         let principal = self.identify(asked).await?;
         if found.route.needs != Needs::Nothing {
             let Some(principal) = &principal else { return Err(self.nobody(asked)) };
-            if found.route.needs == Needs::Observe {
-                self.check_observe(principal, asked)?;
+            match found.route.needs {
+                Needs::Observe => self.check_observe(principal, asked)?,
+                Needs::Administer => self.check_administer(principal, asked)?,
+                Needs::Nothing | Needs::Login => {}
             }
             client.place.known();
         }
@@ -162,6 +165,10 @@ impl Console {
                     self.check_writes()?;
                     let message = self.read(body, messages::MAX_BODY).await?;
                     self.publish(principal, message, asked).await?
+                }
+                routes::Answer::Disconnect => {
+                    self.check_changes(asked)?;
+                    self.disconnect(known?, &query, asked).await?
                 }
                 routes::Answer::Description => openapi::document(),
             },
@@ -245,6 +252,8 @@ impl Console {
             "version": env!("CARGO_PKG_VERSION"),
             "who": who,
             "may_publish": principal.is_some() && self.publishers.are_there(),
+            "may_administer": principal.is_some_and(|principal| self.may_administer(&principal.who)),
+            "may_change": self.changes,
             "may_observe": principal.is_some_and(|principal| self.may_observe(&principal.who)),
             "csrf": principal.and_then(|principal| principal.csrf.as_deref()),
             "logins": { "token": token || users, "password": users },

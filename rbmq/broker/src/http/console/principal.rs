@@ -221,6 +221,36 @@ impl Console {
         }
     }
 
+    /// Whether a client may administer the broker.
+    ///
+    /// # Errors
+    /// It may not, and how it would.
+    pub(super) fn check_administer(&self, principal: &Principal, asked: &Asked<'_>) -> Result<(), Problem> {
+        if self.may_administer(&principal.who) {
+            return Ok(());
+        }
+        let (identity, why) = match &principal.who {
+            Who::User(login) => {
+                let identity: &Identity = &login.identity;
+                (Some(identity), not_allowed_at_all(identity, "administer the broker", "administer"))
+            }
+            Who::Token { .. } => {
+                (None, "the token of the endpoint administers nothing: log in as a user who may".to_owned())
+            }
+        };
+        self.refused(asked, identity, &why);
+        Err(Problem::forbidden(&why))
+    }
+
+    /// Whether a client may administer the broker. Whoever has the token of the endpoint may where everybody may do everything.
+    pub(super) fn may_administer(&self, who: &Who) -> bool {
+        let rights = self.rules().rights;
+        rights.is_none_or(|rights| match who {
+            Who::Token { .. } => false,
+            Who::User(login) => rights.of(&login.identity).may_administer(),
+        })
+    }
+
     /// Records a refusal in the audit log.
     pub(super) fn refused(&self, asked: &Asked<'_>, identity: Option<&Identity>, why: &str) {
         self.record(

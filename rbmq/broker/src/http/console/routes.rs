@@ -4,6 +4,7 @@ use hyper::Method;
 use serde_json::Value;
 
 use super::api;
+use super::changes;
 use super::groups;
 use super::problem::Problem;
 use super::query::Query;
@@ -20,6 +21,8 @@ pub(super) enum Needs {
     Login,
     /// The right to observe the broker.
     Observe,
+    /// The right to administer the broker.
+    Administer,
 }
 
 /// Shows the state of the broker.
@@ -34,6 +37,7 @@ pub(super) enum Answer {
     LogOut,
     Messages,
     Publish,
+    Disconnect,
     Description,
 }
 
@@ -132,6 +136,8 @@ const LIMIT: Parameter = any("limit", "The most rows of the page, up to 500; def
 const SEARCH: Parameter =
     any("search", "Only rows with this text in a name, whatever the case of its letters.");
 
+const CONN: Parameter = needed("conn", "The number of the connection, as the list of clients has it.");
+
 const PAGE: &[Field] = &[
     field("total", Kind::Number, "The number of rows without the search."),
     field("matched", Kind::Number, "The number of rows that the search finds."),
@@ -153,6 +159,12 @@ const SESSION: &[Field] = &[
         "Whether the client may publish messages, where its rights allow it (http.console = \"write\").",
     ),
     field("may_observe", Kind::Bool, "Whether the client may see the state of the broker."),
+    field("may_administer", Kind::Bool, "Whether the client has the right to administer the broker."),
+    field(
+        "may_change",
+        Kind::Bool,
+        "Whether those who may administer the broker disconnect clients (http.console = \"write\").",
+    ),
     field(
         "csrf",
         Kind::MayText,
@@ -300,6 +312,26 @@ pub(super) static ROUTES: &[Route] = &[
         ],
         fields: PAGE,
         answer: Answer::Show(api::clients),
+    },
+    Route {
+        method: Method::GET,
+        path: "/client",
+        about: "One client.",
+        needs: Needs::Observe,
+        streams: true,
+        parameters: &[CONN],
+        fields: &[field("row", Kind::Object, "The row of the list.")],
+        answer: Answer::Show(changes::client),
+    },
+    Route {
+        method: Method::DELETE,
+        path: "/client",
+        about: "Disconnects a client, if http.console is \"write\". The client may connect again at once.",
+        needs: Needs::Administer,
+        streams: false,
+        parameters: &[CONN],
+        fields: &[field("client", Kind::Object, "The client that was disconnected.")],
+        answer: Answer::Disconnect,
     },
     Route {
         method: Method::GET,
@@ -472,6 +504,8 @@ mod tests {
             let shows = matches!(route.answer, Answer::Show(_));
             assert_eq!(route.needs == Needs::Observe, shows, "{} {}", route.method, route.path);
             assert!(!route.streams || shows, "{}", route.path);
+            let acts = matches!(route.answer, Answer::Disconnect);
+            assert_eq!(route.needs == Needs::Administer, acts, "{} {}", route.method, route.path);
         }
     }
 }

@@ -147,8 +147,13 @@ pub(super) struct Clients {
 impl Clients {
     /// The client of a connection.
     pub(super) fn of(&self, conn: u64) -> Option<&ClientRow> {
+        self.entry(conn).map(|row| &row.client)
+    }
+
+    /// The same, with the sums of its subscriptions.
+    pub(super) fn entry(&self, conn: u64) -> Option<&ClientEntry> {
         let at = self.rows.binary_search_by_key(&conn, |row| row.client.conn).ok()?;
-        self.rows.get(at).map(|row| &row.client)
+        self.rows.get(at)
     }
 }
 

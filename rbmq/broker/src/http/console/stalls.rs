@@ -3,18 +3,22 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 use locks::Mutex;
 use testkit::{LONG, until};
 
+use crate::asks::{ClientRow, Disconnected};
 use crate::http::Endpoint;
 use crate::inbox::{self, Event};
-use crate::{Broker, BrokerConfig};
+use crate::{Broker, BrokerConfig, Watch};
 
 /// A broker whose thread gets no question while the lock is held. Other events pass.
 struct Site {
-    _broker: Broker,
+    broker: Broker,
     endpoint: Endpoint,
+    /// Asks as the endpoint does.
+    watch: Watch,
     questions: Arc<Mutex<()>>,
 }
 
@@ -46,8 +50,13 @@ impl Site {
                 thread.event(event);
             }
         });
-        let endpoint = Endpoint::start(watch, &broker.config().http).unwrap();
-        Self { _broker: broker, endpoint, questions }
+        let endpoint = Endpoint::start(watch.clone(), &broker.config().http).unwrap();
+        Self { broker, endpoint, watch, questions }
+    }
+
+    /// The clients. Who has asked before has an answer then.
+    fn clients(&self) -> Vec<ClientRow> {
+        self.watch.clients(None, LONG).unwrap().answer.rows
     }
 
     fn send(&self, path: &str) -> TcpStream {
@@ -98,10 +107,39 @@ fn a_broker_that_does_not_answer_the_console_is_still_healthy() {
     });
 }
 
+/// Neither who has given up nor who leaves no line in the audit log disconnects a client.
+#[test]
+fn a_client_is_disconnected_at_once_with_its_line_or_not_at_all() {
+    let site = Site::start();
+    let _publisher = rbmq::Publisher::builder().name("sensor").connect(&site.broker.addr()).unwrap();
+    until("the publisher is here", || site.clients().len() == 1);
+    let conn = site.clients()[0].conn;
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let disconnect = |has_room, within| {
+        let told = told.clone();
+        let record = move |row: &ClientRow| {
+            told.lock().push((row.conn, has_room));
+            has_room
+        };
+        site.watch.disconnect(conn, "a test", Box::new(record), within)
+    };
+    let held = site.questions.lock();
+    assert!(disconnect(true, Duration::ZERO).is_none(), "nobody answers");
+    drop(held);
+    assert_eq!((site.clients()[0].conn, told.lock().len()), (conn, 0));
+    assert!(matches!(disconnect(false, LONG), Some(Disconnected::NoLine)));
+    assert_eq!(site.clients()[0].conn, conn);
+    assert!(matches!(disconnect(true, LONG), Some(Disconnected::Done(row)) if row.name == "sensor"));
+    until("it is here again", || site.clients().first().is_some_and(|row| row.conn != conn));
+    assert!(matches!(disconnect(true, LONG), Some(Disconnected::NoClient)));
+    assert_eq!(*told.lock(), [(conn, false), (conn, true)]);
+}
+
 /// The process ends, also with a console that waits.
 #[test]
 fn the_end_of_the_endpoint_waits_for_no_answer() {
-    let Site { _broker, endpoint, questions } = Site::start();
+    let Site { broker: _broker, endpoint, watch, questions } = Site::start();
+    drop(watch);
     let held = questions.lock();
     let addr = endpoint.addr();
     let mut waits = TcpStream::connect(addr).unwrap();

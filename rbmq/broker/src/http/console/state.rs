@@ -40,6 +40,9 @@ pub(in crate::http) struct Console {
     pub(super) publish_pace: Pace,
     pub(super) publishing: Lane,
     pub(super) publishers: Publishers,
+    /// Whether administrators change something, and how often each.
+    pub(super) changes: bool,
+    pub(super) change_pace: Pace,
     /// The text against forged requests of browsers that need not log in.
     pub(super) csrf: String,
     pub(super) body_timeout: Duration,
@@ -86,6 +89,8 @@ impl Console {
             publish_pace: Pace::new(Duration::from_millis(200), 20),
             publishing: Lane::new(4, Duration::from_secs(12), "the broker"),
             publishers: Publishers::new(publishing, vouchers),
+            changes: settings.console == EndpointConsole::Write,
+            change_pace: Pace::new(Duration::from_millis(200), 20),
             csrf: secret().map_err(std::io::Error::other)?,
             body_timeout: settings.header_timeout(),
         })))

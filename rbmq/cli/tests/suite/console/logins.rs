@@ -11,16 +11,16 @@ use serde_json::json;
 
 use super::Site;
 
-const PASSWORD: &str = "correct horse";
+pub(super) const PASSWORD: &str = "correct horse";
 
 /// A file of users: anna may observe, and bert may not.
-struct Users {
-    folder: tempfile::TempDir,
-    token: Secret,
+pub(super) struct Users {
+    pub(super) folder: tempfile::TempDir,
+    pub(super) token: Secret,
 }
 
 impl Users {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let token = new_token().unwrap();
         let users = Self { folder, token };
@@ -37,7 +37,7 @@ impl Users {
         self.folder.path().join("users.toml")
     }
 
-    fn start(&self, more: impl FnOnce(&mut rbmq_broker::BrokerConfig)) -> Site {
+    pub(super) fn start(&self, more: impl FnOnce(&mut rbmq_broker::BrokerConfig)) -> Site {
         Site::start(|config| {
             config.users.file = self.path().display().to_string();
             let mut anna = AccessRule::for_user("anna");
@@ -49,11 +49,11 @@ impl Users {
     }
 }
 
-fn log_in(site: &Site, body: &serde_json::Value) -> super::Answer {
+pub(super) fn log_in(site: &Site, body: &serde_json::Value) -> super::Answer {
     site.ask("POST", "/api/v1/session", "", &body.to_string())
 }
 
-fn write_token(path: &Path, token: &str) {
+pub(super) fn write_token(path: &Path, token: &str) {
     std::fs::write(path, token).unwrap();
     std::fs::set_permissions(path, PermissionsExt::from_mode(0o600)).unwrap();
 }

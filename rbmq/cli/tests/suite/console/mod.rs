@@ -1,5 +1,6 @@
 //! The console and its interface: that it shows the broker as it is, and to nobody else.
 
+mod administration;
 mod attacks;
 mod browser;
 mod groups;
@@ -124,11 +125,17 @@ impl Site {
 
 /// A broker that keeps the topics of a pattern in a folder.
 fn keeping(folder: &Path, pattern: &str) -> Site {
+    keeping_and(folder, pattern, |_| {})
+}
+
+/// The same, with a changed configuration.
+fn keeping_and(folder: &Path, pattern: &str, change: impl FnOnce(&mut BrokerConfig)) -> Site {
     Site::start(|config| {
         config.broker.keep_dir = folder.display().to_string();
         let mut rule = rbmq_broker::Rule::new(pattern.parse().unwrap());
         (rule.ingest, rule.keep) = (rbmq_broker::Ingest::Merge, true);
         config.broker.topics = vec![rule].into();
+        change(config);
     })
 }
 
@@ -142,6 +149,7 @@ fn every_answer_is_as_described() {
     site.until("/topics", |page| page["total"] == 1);
     let _worker = rbmq::Subscriber::builder().group("g").join(&site.broker.addr(), "news").unwrap();
     site.until("/groups", |page| page["rows"][0]["workers"] == 1);
+    let clients = site.until("/clients", |page| page["rows"][0]["conn"].is_u64());
     let described = site.api("/openapi.json");
     let paths = described["paths"].as_object().unwrap();
     let mut seen = 0;
@@ -151,6 +159,7 @@ fn every_answer_is_as_described() {
         let needed = operation["parameters"].as_array().unwrap().iter().filter(|own| own["required"] == true);
         let value = |own: &Value| match own["name"].as_str().unwrap() {
             "group" => "group=g".to_owned(),
+            "conn" => format!("conn={}", clients["rows"][0]["conn"]),
             name => format!("{name}=news"),
         };
         let query: Vec<_> = needed.map(value).collect();

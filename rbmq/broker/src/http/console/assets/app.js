@@ -2,6 +2,7 @@
 
 import { ask, follow, know } from '/ui/live.js';
 import { el, show, trouble, plain } from '/ui/parts.js';
+import { client } from '/ui/client.js';
 import { group, groups } from '/ui/groups.js';
 import { login } from '/ui/login.js';
 import { overview } from '/ui/overview.js';
@@ -18,7 +19,7 @@ const KEYS = { o: '', t: 'topics', r: 'messages', c: 'clients', g: 'groups', k: 
 // Pages for users that may not observe.
 const OPEN = ['messages'];
 // Pages without a link of their own: the page and its title, and the link that is marked.
-const HIDDEN_PAGES = { topic: ['Topic', topic, 'topics'], group: ['Group', group, 'groups'] };
+const HIDDEN_PAGES = { topic: ['Topic', topic, 'topics'], group: ['Group', group, 'groups'], client: ['Client', client, 'clients'] };
 
 const main = document.getElementById('main');
 let leave = () => {};

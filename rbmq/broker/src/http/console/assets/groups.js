@@ -1,6 +1,6 @@
 // Groups of workers: the list, and one group with its workers.
 
-import { list } from '/ui/lists.js';
+import { clientLink, list } from '/ui/lists.js';
 import { address } from '/ui/live.js';
 import { bytes, count, el, empty, plain, plural, quoted, show, table, tag, time, topicLink, word } from '/ui/parts.js';
 
@@ -49,7 +49,7 @@ function facts(row) {
 }
 
 const workers = (rows) => table('Workers', [
-  ['Worker', (row) => el('span', { class: row.name ? 'name' : 'calm', text: row.name ? plain(row.name) : 'unnamed' }), 'first'],
+  ['Worker', clientLink, 'first'],
   ['User', (row) => (row.user ? plain(row.user) : '–')],
   ['Address', (row) => plain(row.address || '–')],
   ['Has', (row) => count(row.held), 'n'],

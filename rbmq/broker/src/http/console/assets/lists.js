@@ -81,6 +81,9 @@ export const topics = (tools, fresh) => list(tools, fresh, {
   nothing: () => empty('No topics yet. This command publishes a message:', 'echo hello | rbmq pub news'),
 });
 
+/** A link to a client. */
+export const clientLink = (row) => el('a', { href: `#/client?conn=${row.conn}`, class: row.name ? 'name' : 'calm', text: row.name ? plain(row.name) : 'unnamed' });
+
 /** All clients. */
 export const clients = (tools, fresh) => list(tools, fresh, {
   title: 'Clients', path: '/clients', search: 'Search names, users, addresses',
@@ -89,7 +92,7 @@ export const clients = (tools, fresh) => list(tools, fresh, {
     ['sort', 'Order', [['lag', 'slowest first'], ['name', 'by name'], ['subscriptions', 'most subscriptions first'], ['connection', 'oldest first']]],
   ],
   columns: [
-    ['Client', (row) => el('span', { class: row.name ? 'name' : 'calm', text: row.name ? plain(row.name) : 'unnamed' }), 'first'],
+    ['Client', clientLink, 'first'],
     ['Role', (row) => el('span', { class: 'pair' }, tag(row.role), row.connected ? null : tag('disconnected', 'warn'))],
     ['User', (row) => (row.user ? `${plain(row.user)} (${row.method})` : '–')],
     ['Address', (row) => plain(row.address)],
