@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use access::{Authenticator, Rights};
 use locks::Mutex;
+use rocketbufs::config::Origin;
 
 use super::config::{BrokerConfig, BrokerSettings};
 
@@ -19,16 +20,22 @@ pub(super) struct Rules {
     pub(super) settings: Arc<BrokerSettings>,
     /// The time within which a password must have been checked.
     pub(super) login_timeout: Duration,
+    /// Where each rule is, in their order.
+    pub(super) origins: Arc<[Origin]>,
 }
 
 impl Rules {
+    /// `config` has the settings in force, and `file` the rules as they were read last.
     pub(super) fn new(
         authenticator: Authenticator,
         rights: Option<Arc<Rights>>,
         config: &BrokerConfig,
+        file: &BrokerConfig,
     ) -> Self {
         let settings = Arc::new(config.broker_in_force());
-        Self { authenticator, rights, settings, login_timeout: config.users.login_timeout() }
+        let rules = rights.as_ref().map_or(0, |rights| rights.rules().len());
+        let origins = (0..rules).map(|rule| file.origin_of_access_rule(rule)).collect();
+        Self { authenticator, rights, settings, login_timeout: config.users.login_timeout(), origins }
     }
 }
 

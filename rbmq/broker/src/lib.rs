@@ -74,10 +74,10 @@ use rocketbufs::{Context, Listener, OutBuffer, ROut};
 pub use cluster::{Cluster, ClusterMember, ClusterStatus, LogClaim, Owner};
 pub use config::{
     AccessSettings, AuditSettings, BrokerConfig, BrokerConfigError, BrokerSettings, Change, ClusterSettings,
-    EndpointClients, EndpointConsole, EndpointTls, Exposed, GatewayProtocol, GatewaySettings, HttpSettings,
-    IngestLevel, IngestSettings, IngestSource, KafkaSettings, LogFormat, LogSettings, OnLoss,
-    OutsideSettings, QuotaSettings, Reload, S3Settings, Setting, SlowClient, UpstreamSettings, UsersSettings,
-    file_parts,
+    EndpointClients, EndpointConsole, EndpointTls, Explained, Exposed, GatewayProtocol, GatewaySettings,
+    HttpSettings, IngestLevel, IngestSettings, IngestSource, KafkaSettings, LogFormat, LogSettings, OnLoss,
+    OriginOfRule, OutsideSettings, QuotaSettings, Reload, S3Settings, Setting, SlowClient, UpstreamSettings,
+    UsersSettings, explain_right, explain_topic, file_parts,
 };
 pub use descriptors::{MOST_RESERVED, OF_KEPT_TOPIC, TooFewDescriptors, raise_descriptor_limit};
 pub use error::BrokerError;
@@ -296,7 +296,8 @@ impl Broker {
             Ok(false) => None,
             Err(error) => Some(Err(error.to_string())),
         };
-        self.desk.in_force.replace(in_force::Rules::new(authenticator.clone(), rights.clone(), &self.config));
+        let rules = in_force::Rules::new(authenticator.clone(), rights.clone(), &self.config, config);
+        self.desk.in_force.replace(rules);
         *self.watch.settings.lock() = self.config.settings().into();
         self.watch.max_topic_series.store(self.config.http.max_topic_series, Ordering::Relaxed);
         self.desk.audit.reopen();

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use access::{BrokerRight, Decision, Identity, Operation, Reason, Rights};
+use access::{BrokerRight, Identity, Operation, Rights};
 use commands::Failure;
 use rbmq::TopicName;
-use rbmq_broker::BrokerConfig;
+use rbmq_broker::{BrokerConfig, Explained, explain_right, explain_topic};
 
 use super::source::ConfigFile;
 
@@ -57,7 +57,7 @@ enum Wanted {
     Observe,
     /// To connect as a broker, which reads the topics that the user may subscribe to
     Chain,
-    /// To disconnect clients by the console
+    /// To see users and to disconnect clients by the console
     Administer,
 }
 
@@ -103,15 +103,28 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut identity = Identity::anonymous();
     identity.user.clone_from(&check.user);
     identity.roles = roles;
-    let (allowed, text) = match question {
-        Question::Topic(operation, topic) => explain(&rights, &identity, operation, topic, &config),
-        Question::Right(right) => explain_right(&rights, &identity, right, &config),
-    };
+    let (allowed, text) = explain(&rights, &identity, &question, &config);
     if allowed {
         commands::print(format!("yes: {text}\n"))
     } else {
         Err(Failure::Failed(format!("no: {text}")))
     }
+}
+
+fn explain(
+    rights: &Arc<Rights>,
+    identity: &Identity,
+    question: &Question<'_>,
+    config: &BrokerConfig,
+) -> (bool, String) {
+    let origin = |rule| config.origin_of_access_rule(rule);
+    let explained = match question {
+        Question::Topic(operation, topic) => explain_topic(rights, identity, *operation, topic, &origin),
+        Question::Right(right) => explain_right(rights, identity, *right, &origin),
+    };
+    let Explained { allowed, what, why, has_no_rule, .. } = explained;
+    let hint = if has_no_rule { ", or name its roles with --role" } else { "" };
+    (allowed, format!("{what}\n  {why}{hint}"))
 }
 
 /// The roles of the user in the file of users, and those of the arguments.
@@ -126,70 +139,6 @@ fn roles(check: &Check, config: &BrokerConfig) -> Result<Vec<String>, Failure> {
         None => tracing::warn!("there is no user '{}' in {}", check.user, config.users.file),
     }
     Ok(roles)
-}
-
-fn explain(
-    rights: &Arc<Rights>,
-    identity: &Identity,
-    operation: Operation,
-    topic: &TopicName,
-    config: &BrokerConfig,
-) -> (bool, String) {
-    let Decision { allowed, reason, policies, .. } = rights.explain(identity, operation, topic);
-    let may = if allowed { "may" } else { "may not" };
-    let what = format!("user '{}' {may} {operation} topic '{topic}'", identity.user);
-    let rule_of = |rule: usize| rule_of(rule, config);
-    let why = match reason {
-        Reason::Given { rule, pattern } => {
-            let policies: Vec<&str> = policies.iter().map(|policy| policy.as_str()).collect();
-            let with =
-                if policies.is_empty() { String::new() } else { format!(", with {}", policies.join(", ")) };
-            format!("{} gives it: {operation} = \"{pattern}\"{with}", rule_of(rule))
-        }
-        Reason::Denied { rule, pattern } => {
-            format!("{} denies it: deny_{operation} = \"{pattern}\"", rule_of(rule))
-        }
-        Reason::NoRule { rules_of_user: 0 } => NO_RULE.into(),
-        Reason::NoRule { rules_of_user: 1 } => "no pattern of the only rule for this user matches".into(),
-        Reason::NoRule { rules_of_user } => {
-            format!("no pattern of the {rules_of_user} rules for this user matches")
-        }
-        _ => String::new(),
-    };
-    (allowed, format!("{what}\n  {why}"))
-}
-
-/// The reason if no rule is for a user.
-const NO_RULE: &str =
-    "no rule is for this user; add one with [[access.rules]], or name its roles with --role";
-
-fn rule_of(rule: usize, config: &BrokerConfig) -> String {
-    format!("rule {} ({})", rule + 1, config.origin_of_access_rule(rule))
-}
-
-fn explain_right(
-    rights: &Arc<Rights>,
-    identity: &Identity,
-    right: BrokerRight,
-    config: &BrokerConfig,
-) -> (bool, String) {
-    let what = match right {
-        BrokerRight::Observe => "observe the broker",
-        BrokerRight::Administer => "administer the broker",
-        _ => "connect as a broker",
-    };
-    let user = &identity.user;
-    match rights.explain_right(identity, right) {
-        Ok(rule) => {
-            (true, format!("user '{user}' may {what}\n  {} gives it: {right} = true", rule_of(rule, config)))
-        }
-        Err(0) => (false, format!("user '{user}' may not {what}\n  {NO_RULE}")),
-        Err(rules) => {
-            let of = if rules == 1 { "the only rule".into() } else { format!("none of the {rules} rules") };
-            let has = if rules == 1 { "has no" } else { "has" };
-            (false, format!("user '{user}' may not {what}\n  {of} for this user {has} {right} = true"))
-        }
-    }
 }
 
 #[cfg(test)]
@@ -223,7 +172,7 @@ mod tests {
         let of = |user: &str, roles: &[&str], right| {
             let roles = roles.iter().map(|role| (*role).to_owned()).collect();
             let identity = Identity { user: user.into(), roles, ..Identity::anonymous() };
-            explain_right(&rights, &identity, right, &config)
+            explain(&rights, &identity, &Question::Right(right), &config)
         };
         let (yes, text) = of("anna", &["operator"], BrokerRight::Observe);
         assert!(yes && text.starts_with("user 'anna' may observe the broker\n  rule 2 ("), "{text}");
@@ -247,8 +196,10 @@ mod tests {
         let rights = config.rights().unwrap().unwrap();
         let roles = vec!["family".into()];
         let identity = Identity { user: "anna".into(), roles, ..Identity::anonymous() };
-        let of =
-            |operation, topic: &str| explain(&rights, &identity, operation, &topic.parse().unwrap(), &config);
+        let of = |operation, topic: &str| {
+            let topic = topic.parse().unwrap();
+            explain(&rights, &identity, &Question::Topic(operation, &topic), &config)
+        };
         let (yes, text) = of(Operation::Publish, "home/anna/door");
         assert!(
             yes && text.contains("rule 2 (") && text.ends_with("line 7) gives it: publish = \"home/%u/#\""),

@@ -136,7 +136,7 @@ pub struct AccessRule {
     /// numbers of subscribers. Such a broker reads the topics of `subscribe`. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub chain: bool,
-    /// Whether they may administer the broker by its console: disconnect clients where `http.console` is "write".
+    /// Whether they may administer the broker by its console: see users and tokens, and disconnect clients where `http.console` is "write".
     /// Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub administer: bool,

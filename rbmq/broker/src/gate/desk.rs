@@ -36,7 +36,7 @@ impl Desk {
         let admission = Admission::new(rights.clone(), limits, config.quotas.rates());
         let audit = Audit::open(&config.audit.file).map_err(BrokerError::Audit)?;
         let authenticator = Authenticator::open(&config.users.options())?;
-        let in_force = InForce::new(Rules::new(authenticator, rights, config));
+        let in_force = InForce::new(Rules::new(authenticator, rights, config, config));
         Ok(Self { in_force, admission, audit, checker, vouchers: Vouchers::default() })
     }
 }

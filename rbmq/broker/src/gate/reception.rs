@@ -78,7 +78,7 @@ impl Reception {
         self.desk.admission.set_limits(self.config.quotas.limits(self.config.is_reachable()));
         // No connection here has limits of its own: gateways ask at each login.
         self.desk.admission.set_rates(self.config.quotas.rates());
-        self.desk.in_force.replace(Rules::new(authenticator, rights, &self.config));
+        self.desk.in_force.replace(Rules::new(authenticator, rights, &self.config, config));
         self.desk.audit.reopen();
         self.start_checks()?;
         Ok(reload)

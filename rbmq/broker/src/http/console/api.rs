@@ -35,6 +35,13 @@ impl Window {
         Ok(Self { offset, limit })
     }
 
+    /// The page of rows that are made only for it.
+    pub(super) fn cut_with<T>(&self, list: &List, found: &[T], row: impl FnMut(&T) -> Value) -> Value {
+        let page: Vec<_> = found.iter().skip(self.offset).take(self.limit).map(row).collect();
+        let List { total, is_cut } = list;
+        json!({ "total": total, "matched": found.len(), "offset": self.offset, "rows": page, "is_cut": is_cut })
+    }
+
     /// The page, with the number of rows of the whole list.
     pub(super) fn cut<T: Serialize>(&self, list: &List, rows: &[T]) -> Value {
         let page: Vec<_> = rows.iter().skip(self.offset).take(self.limit).collect();

@@ -23,6 +23,7 @@ static FILES: &[File] = &[
     File("/ui/", HTML, include_str!("assets/index.html")),
     File("/ui/style.css", CSS, include_str!("assets/style.css")),
     File("/ui/icon.svg", SVG, include_str!("assets/icon.svg")),
+    File("/ui/users.js", JS, include_str!("assets/users.js")),
     File("/ui/theme.js", JS, include_str!("assets/theme.js")),
     File("/ui/app.js", JS, include_str!("assets/app.js")),
     File("/ui/parts.js", JS, include_str!("assets/parts.js")),

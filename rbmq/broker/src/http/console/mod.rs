@@ -33,6 +33,7 @@ mod sessions;
 mod stalls;
 mod state;
 mod topic;
+mod users;
 mod work;
 
 use std::sync::Arc;

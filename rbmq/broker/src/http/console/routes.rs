@@ -9,6 +9,7 @@ use super::groups;
 use super::problem::Problem;
 use super::query::Query;
 use super::state::Console;
+use super::users;
 
 /// The beginning of all addresses. A change that clients would notice gets another number.
 pub(super) const BASE: &str = "/api/v1";
@@ -159,7 +160,11 @@ const SESSION: &[Field] = &[
         "Whether the client may publish messages, where its rights allow it (http.console = \"write\").",
     ),
     field("may_observe", Kind::Bool, "Whether the client may see the state of the broker."),
-    field("may_administer", Kind::Bool, "Whether the client has the right to administer the broker."),
+    field(
+        "may_administer",
+        Kind::Bool,
+        "Whether the client may see users and tokens, and administer the broker.",
+    ),
     field(
         "may_change",
         Kind::Bool,
@@ -335,6 +340,56 @@ pub(super) static ROUTES: &[Route] = &[
     },
     Route {
         method: Method::GET,
+        path: "/users",
+        about: "A page of the users of the file (users.file), by name: roles, ways to log in, rights. No secrets.",
+        needs: Needs::Administer,
+        streams: false,
+        parameters: &[SEARCH, OFFSET, LIMIT],
+        fields: PAGE,
+        answer: Answer::Show(users::users),
+    },
+    Route {
+        method: Method::GET,
+        path: "/tokens",
+        about: "A page of the tokens of users, by name: user, when it was made, when it expires. No secrets.",
+        needs: Needs::Administer,
+        streams: false,
+        parameters: &[SEARCH, OFFSET, LIMIT],
+        fields: PAGE,
+        answer: Answer::Show(users::tokens),
+    },
+    Route {
+        method: Method::GET,
+        path: "/rights",
+        about: "Whether a user may do something, and the rule that decides.",
+        needs: Needs::Administer,
+        streams: false,
+        parameters: &[
+            any("user", "The name of the user; empty: a client without one."),
+            words(
+                "operation",
+                "The operation that the user wants to do.",
+                &["publish", "subscribe", "observe", "chain", "administer"],
+            ),
+            any("topic", "The topic, for publish and subscribe."),
+            any("roles", "More roles than those of the file of users, separated by commas."),
+        ],
+        fields: &[
+            field("allowed", Kind::Bool, "Whether the user may."),
+            field(
+                "is_known",
+                Kind::Bool,
+                "Whether the file of users has the user, or there is no such file.",
+            ),
+            field("what", Kind::Text, "The decision, for people."),
+            field("why", Kind::Text, "The rule that decides, with its file and line."),
+            field("rule", Kind::MayNumber, "The number of that rule, from 1; null: none decides."),
+            field("roles", Kind::List, "The roles of the user."),
+        ],
+        answer: Answer::Show(users::rights),
+    },
+    Route {
+        method: Method::GET,
         path: "/kept",
         about: "A page of the kept topics: positions, sizes, retention, archive.",
         needs: Needs::Observe,
@@ -502,10 +557,11 @@ mod tests {
     fn whoever_shows_the_broker_needs_the_right() {
         for route in ROUTES {
             let shows = matches!(route.answer, Answer::Show(_));
-            assert_eq!(route.needs == Needs::Observe, shows, "{} {}", route.method, route.path);
-            assert!(!route.streams || shows, "{}", route.path);
-            let acts = matches!(route.answer, Answer::Disconnect);
-            assert_eq!(route.needs == Needs::Administer, acts, "{} {}", route.method, route.path);
+            let has_right = matches!(route.needs, Needs::Observe | Needs::Administer);
+            let wants_right = shows || matches!(route.answer, Answer::Disconnect);
+            assert_eq!(has_right, wants_right, "{} {}", route.method, route.path);
+            // A stream looks again at the right to observe, and at no other.
+            assert!(!route.streams || route.needs == Needs::Observe, "{}", route.path);
         }
     }
 }

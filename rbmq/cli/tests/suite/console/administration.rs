@@ -1,4 +1,4 @@
-//! Administration: who may disconnect clients, and what becomes of them.
+//! Administration: who may see users and disconnect clients, and what becomes of these.
 
 use std::path::Path;
 
@@ -272,4 +272,94 @@ fn the_right_to_administer_ends_with_a_reload() {
         let refused = ask(&site, &who);
         assert!(refused.status == 403 && refused.why().contains("administer = true"), "{refused:?}");
     }
+}
+
+/// Neither to those without the right, nor to anybody a secret.
+#[test]
+fn users_tokens_and_rights_are_shown_to_those_who_may_administer() {
+    let users = Users::new();
+    let token = users.folder.path().join("token");
+    write_token(&token, "0123456789abcdef");
+    let site = users.start(|config| {
+        config.http.token_file = token.display().to_string();
+        let [anna, bert] = &mut config.access.rules[..] else { panic!("two rules") };
+        (anna.observe, anna.administer, bert.observe) = (false, true, true);
+        anna.publish.push("home/%u/#".parse().unwrap());
+    });
+    let anna = fields(&log_in(&site, &json!({ "user": "anna", "password": PASSWORD })));
+    let bert = fields(&log_in(&site, &json!({ "user": "bert", "password": PASSWORD })));
+    let scraper = "Authorization: Bearer 0123456789abcdef\r\n";
+    for path in ["users", "tokens", "rights?operation=observe&user=anna"] {
+        let ask = |fields: &str| site.ask("GET", &format!("/api/v1/{path}"), fields, "");
+        let (of_bert, of_scraper, of_anna) = (ask(&bert), ask(scraper), ask(&anna));
+        assert!(of_bert.status == 403 && of_bert.why().contains("administer = true"), "{path}: {of_bert:?}");
+        assert!(of_scraper.status == 403 && !of_scraper.body.contains("anna"), "{of_scraper:?}");
+        assert_eq!((ask("").status, of_anna.status), (401, 200), "{path}: {of_anna:?}");
+        for secret in ["$argon2", "sha256", users.token.expose(), PASSWORD] {
+            assert!(!of_anna.body.contains(secret), "{of_anna:?}");
+        }
+        assert_eq!(site.ask("GET", &format!("/api/v1/stream/{path}"), &anna, "").status, 404, "{path}");
+    }
+    let get = |path: &str| site.ask("GET", &format!("/api/v1/{path}"), &anna, "").json();
+    let page = get("users?search=AN&limit=1");
+    assert_eq!((&page["total"], &page["matched"]), (&json!(2), &json!(1)), "{page}");
+    let row = &page["rows"][0];
+    assert_eq!((&row["name"], &row["tokens"], &row["rules"]), (&json!("anna"), &json!(1), &json!(1)));
+    let may = ["may_observe", "may_chain", "may_administer"].map(|right| row[right].as_bool());
+    assert_eq!((may, &row["has_password"]), ([Some(false), Some(false), Some(true)], &json!(true)));
+    assert_eq!(get("users?offset=1")["rows"][0]["name"], "bert");
+    let tokens = get("tokens");
+    assert_eq!((&tokens["rows"][0]["name"], &tokens["rows"][0]["user"]), (&json!("script"), &json!("anna")));
+}
+
+#[test]
+fn the_rule_that_decides_is_told_of_the_rules_in_force() {
+    let users = Users::new();
+    let mut site = users.start(|config| {
+        config.access.rules[0].administer = true;
+        config.access.rules[0].publish.push("home/%u/#".parse().unwrap());
+    });
+    let anna = fields(&log_in(&site, &json!({ "user": "anna", "password": PASSWORD })));
+    let ask = |site: &Site, query: &str| site.ask("GET", &format!("/api/v1/rights?{query}"), &anna, "");
+    let door = "user=anna&operation=publish&topic=home/anna/door";
+    let given = ask(&site, door).json();
+    assert!(given["allowed"] == true && given["rule"] == 1 && given["is_known"] == true, "{given}");
+    assert!(given["why"].as_str().unwrap().ends_with("gives it: publish = \"home/%u/#\""), "{given}");
+    let none = ask(&site, "user=eve&operation=publish&topic=home/anna/door").json();
+    assert!(none["allowed"] == false && none["is_known"] == false && none["rule"] == json!(null), "{none}");
+    let chain = ask(&site, "user=anna&operation=chain").json();
+    assert_eq!(chain["why"], "the only rule for this user has no chain = true");
+    for (wrong, why) in [
+        ("operation=publish&user=anna", "topic: "),
+        ("operation=x", "operation must be"),
+        ("operation=publish&topic=a/%23", "topic: "),
+    ] {
+        let answer = ask(&site, wrong);
+        assert!(answer.status == 400 && answer.why().starts_with(why), "{wrong}: {answer:?}");
+    }
+    // Of a role that no user has, and of the rules after a reload.
+    let mut config = site.broker.config().clone();
+    let mut family = AccessRule::for_user("nobody");
+    (family.users, family.roles) = (Vec::new(), vec!["family".into()]);
+    family.deny_publish.push("home/+/door".parse().unwrap());
+    config.access.rules.push(family);
+    site.broker.reload(&config).unwrap();
+    assert_eq!(ask(&site, door).json()["allowed"], true);
+    let denied = ask(&site, &format!("{door}&roles=guest,%20family")).json();
+    assert!(denied["allowed"] == false && denied["rule"] == 3, "{denied}");
+    assert_eq!(denied["roles"], json!(["guest", "family"]), "{denied}");
+    assert!(
+        denied["why"].as_str().unwrap().ends_with("denies it: deny_publish = \"home/+/door\""),
+        "{denied}"
+    );
+}
+
+/// Where everybody may do everything, there are no users to be shown.
+#[test]
+fn a_broker_without_users_says_so() {
+    let site = Site::start(|_| {});
+    assert_eq!((&site.api("/users")["total"], &site.api("/tokens")["total"]), (&json!(0), &json!(0)));
+    let all = site.api("/rights?operation=administer&user=anna");
+    assert!(all["allowed"] == true && all["rule"] == json!(null), "{all}");
+    assert!(all["what"].as_str().unwrap().contains("every client may do everything"), "{all}");
 }

@@ -162,7 +162,8 @@ fn every_answer_is_as_described() {
             "conn" => format!("conn={}", clients["rows"][0]["conn"]),
             name => format!("{name}=news"),
         };
-        let query: Vec<_> = needed.map(value).collect();
+        let of_rights = path.ends_with("/rights").then(|| "operation=observe".to_owned());
+        let query: Vec<_> = needed.map(value).chain(of_rights).collect();
         let answer = site.get(&format!("{path}?{}", query.join("&")));
         assert_eq!(answer.status, 200, "{path}: {answer:?}");
         assert!(answer.head.contains("application/json") && answer.head.contains("nosniff"), "{path}");

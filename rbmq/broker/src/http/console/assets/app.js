@@ -9,17 +9,30 @@ import { overview } from '/ui/overview.js';
 import { messages } from '/ui/messages.js';
 import { topic } from '/ui/topic.js';
 import { clients, cluster, kept, settings, topics } from '/ui/lists.js';
+import { mayUser, tokens, users } from '/ui/users.js';
 
 const PAGES = [
   ['', 'Overview', overview], ['topics', 'Topics', topics], ['messages', 'Messages', messages], ['clients', 'Clients', clients],
   ['groups', 'Groups', groups], ['kept', 'Kept', kept], ['cluster', 'Cluster', cluster], ['settings', 'Settings', settings],
+  ['users', 'Users', users],
 ];
 // The letters behind g: the first ones, m (members) for the cluster, and r (read) for messages.
-const KEYS = { o: '', t: 'topics', r: 'messages', c: 'clients', g: 'groups', k: 'kept', m: 'cluster', s: 'settings' };
+const KEYS = { o: '', t: 'topics', r: 'messages', c: 'clients', g: 'groups', k: 'kept', m: 'cluster', s: 'settings', u: 'users' };
 // Pages for users that may not observe.
 const OPEN = ['messages'];
+// Pages for users that may administer.
+const OF_ADMINISTRATORS = ['users', 'tokens', 'rights'];
 // Pages without a link of their own: the page and its title, and the link that is marked.
-const HIDDEN_PAGES = { topic: ['Topic', topic, 'topics'], group: ['Group', group, 'groups'], client: ['Client', client, 'clients'] };
+const HIDDEN_PAGES = {
+  topic: ['Topic', topic, 'topics'], group: ['Group', group, 'groups'], client: ['Client', client, 'clients'],
+  tokens: ['Tokens', tokens, 'users'], rights: ['Rights', mayUser, 'users'],
+};
+
+/** Whether somebody may see a page. */
+function maySee(who, path) {
+  if (OF_ADMINISTRATORS.includes(path)) return who.may_administer;
+  return who.may_observe || OPEN.includes(path);
+}
 
 const main = document.getElementById('main');
 let leave = () => {};
@@ -89,12 +102,13 @@ function draw(fresh = true) {
     show(main, trouble('There is no such page.'), el('p', {}, el('a', { href: '#/', text: 'Overview' })));
     return;
   }
-  if (!session.may_observe && !OPEN.includes(path)) {
+  if (!maySee(session, path)) {
+    const isOfAdministrators = OF_ADMINISTRATORS.includes(path);
     const user = session.who?.user ? `User '${plain(session.who.user)}'` : 'This client';
     show(main, el('div', { class: 'empty' },
-      el('p', { text: `${user} may not see the state of this broker.` }),
+      el('p', { text: `${user} may not see the ${isOfAdministrators ? 'users' : 'state'} of this broker.` }),
       el('p', {}, el('a', { href: '#/messages', text: 'Messages' }), ' of topics that it may subscribe to are there.'),
-      el('p', {}, 'Whoever runs it can allow that by a rule with ', el('code', { text: 'observe = true' }), ' (access.rules).')));
+      el('p', {}, 'Whoever runs it can allow that by a rule with ', el('code', { text: isOfAdministrators ? 'administer = true' : 'observe = true' }), ' (access.rules).')));
     state('still');
     return;
   }
@@ -142,7 +156,7 @@ async function begin() {
   who.hidden = !name;
   who.textContent = name ? plain(name) : '';
   out.hidden = !isIn || !(now.logins.token || now.logins.password) || now.who.method === 'certificate';
-  show(nav, ...(isIn ? PAGES : []).filter(([path]) => now.may_observe || OPEN.includes(path)).map(([path, title]) =>
+  show(nav, ...(isIn ? PAGES : []).filter(([path]) => maySee(now, path)).map(([path, title]) =>
     el('a', { href: `#/${path}`, 'data-page': path, text: title })));
   if (!isIn) {
     state('still');

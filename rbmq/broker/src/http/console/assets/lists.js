@@ -6,7 +6,7 @@ import { bytes, count, el, empty, meter, plain, plural, quoted, rate, show, tabl
 const ROWS = 50;
 
 /** A page with a search, some choices, a table, and the pages before and after. */
-export function list({ main, parameters, move, follow, once }, fresh, { title, path, choices = [], search, columns, nothing, live = true }) {
+export function list({ main, parameters, move, follow, once }, fresh, { title, path, choices = [], search, columns, nothing, live = true, paged = live, above }) {
   const own = Object.fromEntries(parameters);
   const offset = Number(own.offset) || 0;
   if (fresh || !main.querySelector('#list')) {
@@ -21,7 +21,7 @@ export function list({ main, parameters, move, follow, once }, fresh, { title, p
         ...words.map(([value, text]) => el('option', { value, text, selected: (own[name] || words[0][0]) === value })));
       return el('label', { class: 'choice' }, el('span', { text: label }), select);
     });
-    show(main, el('h2', { text: title }), el('div', { class: 'tools' }, find, ...choose), el('div', { id: 'list' }));
+    show(main, el('h2', { text: title }), above ? above() : null, el('div', { class: 'tools' }, find, ...choose), el('div', { id: 'list' }));
   }
   const set = (name, value) => {
     // As the address is now: the fields stay when the list changes.
@@ -36,14 +36,14 @@ export function list({ main, parameters, move, follow, once }, fresh, { title, p
     const turn = (to, text) => el('button', { id: text, class: 'small', text, disabled: to < 0 || to >= matched,
       click: () => set('offset', String(to)) });
     const some = matched === total ? plural(total, 'row') : `${count(matched)} of ${plural(total, 'row')}`;
-    const pages = live && (matched > ROWS || offset > 0) && el('p', { class: 'pages' },
+    const pages = paged && (matched > ROWS || offset > 0) && el('p', { class: 'pages' },
       turn(offset > 0 ? Math.max(0, offset - ROWS) : -1, 'Previous'), ` ${count(Math.min(offset + 1, matched))} to ${count(offset + rows.length)} `,
       turn(offset + ROWS, 'Next'));
     show(main.querySelector('#list'), el('p', { class: 'calm', text: some }),
       isCut ? el('p', { class: 'note', text: 'The broker has more than these: too many, or it answers too slowly.' }) : null,
       total === 0 ? nothing() : matched === 0 ? empty('Nothing matches.') : table(title, columns, rows), pages || null);
   };
-  const asked = address(path, live ? { ...own, limit: ROWS } : own);
+  const asked = address(path, paged ? { ...own, limit: ROWS } : own);
   if (live) return follow(asked, draw);
   once(asked).then(draw);
   return null;
