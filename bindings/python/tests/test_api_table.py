@@ -94,6 +94,7 @@ LEFT_OUT = {
     "Conn.connect_async": "start, and aio.receive",
     "Conn.take_peer_hello": "peer_hello; Python copies bytes, and overwrites none",
     "Observer.gateways": "rbmq top --json has them",
+    "Observer.groups": "rbmq top --json has them",
     "Observer.limits": "rbmq top --json has them",
     "InView.range_ref": "what the chunks of RBLive are made of, in Rust",
     "TopicWriter.epoch": "for gateways in the process of the broker, which are written in Rust",

@@ -713,6 +713,7 @@ impl Engine {
             federation: &self.federation,
             merged: &self.merged,
             observers: &self.observers,
+            groups: &self.groups,
         }
     }
 }

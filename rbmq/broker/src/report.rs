@@ -2,6 +2,7 @@
 
 mod clients;
 
+use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 use rbmq_wire::{
@@ -14,6 +15,7 @@ use rocketbufs::{Bid, Conn, OutBuffer, Policy};
 use super::admission::MAX_NEAR_LIMIT;
 use super::asks::{Answered, Ask, MAX_CLIENTS};
 use super::federation::Federation;
+use super::groups::Groups;
 use super::merge::MergedTopics;
 use super::observers::Observers;
 use super::outgoing::send_bytes;
@@ -51,6 +53,7 @@ pub(super) struct Report<'a> {
     pub(super) federation: &'a Federation,
     pub(super) merged: &'a MergedTopics,
     pub(super) observers: &'a Observers,
+    pub(super) groups: &'a Groups,
 }
 
 impl Report<'_> {
@@ -199,6 +202,11 @@ impl Report<'_> {
             Observe::GetLimits { request } => Observe::Limits { request, rows: self.limits(max) },
             Observe::GetGateways { request } => {
                 Observe::Gateways { request, rows: Page::of(max, self.observers.gateways()) }
+            }
+            Observe::GetGroups { request } => {
+                let mut rows = self.groups.stats();
+                rows.sort_by_key(|row| Reverse(row.lag_bytes()));
+                Observe::Groups { request, rows: Page::of(max, rows) }
             }
             _ => return None,
         })

@@ -480,7 +480,7 @@ fn get_ask(r: &mut Reader<'_>) -> Result<GroupMessage, DecodeError> {
     Ok(GroupMessage::Ask { request, action, of })
 }
 
-fn put_row(b: &mut Vec<u8>, row: &GroupStats) {
+pub(super) fn put_row(b: &mut Vec<u8>, row: &GroupStats) {
     put_name(b, row.topic.as_str());
     put_name(b, row.group.as_str());
     b.extend_from_slice(&row.workers.to_le_bytes());
@@ -499,7 +499,7 @@ fn numbers(row: &GroupStats) -> [u64; 12] {
     [pending, held, floor, next, end, delivered, acked, failed, dead, lost, lost_bytes, damaged_bytes]
 }
 
-fn get_row(r: &mut Reader<'_>) -> Result<GroupStats, DecodeError> {
+pub(super) fn get_row(r: &mut Reader<'_>) -> Result<GroupStats, DecodeError> {
     let (topic, group, workers) = (get_topic(r)?, get_group(r)?, r.u32()?);
     let mut numbers = [0; 12];
     for number in &mut numbers {

@@ -161,6 +161,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("Mailbox.stream", "cmq_mailbox_fd"),
     ("Mailbox.wait_arrival", "cmq_mailbox_pop_where waits itself"),
     ("Observer.gateways", "rbmq top --json has them"),
+    ("Observer.groups", "rbmq top --json has them"),
     ("Observer.limits", "rbmq top --json has them"),
     ("OutBuffer.context", "the program has it"),
     ("OutBuffer.room", "rb_buffer_notify_room, and the descriptor of the rOut"),

@@ -2,6 +2,7 @@
 
 mod blocking;
 mod gateways;
+mod groups;
 mod keys;
 mod members;
 pub(super) mod picture;

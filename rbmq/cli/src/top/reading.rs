@@ -4,15 +4,15 @@ use std::time::{Duration, Instant};
 
 use commands::terminal;
 use rbmq::{
-    BrokerSummary, BufferDetail, GatewayStats, LimitStats, ObserveError, Observer, TopicDetail, TopicFilter,
-    TopicName, TopicStats,
+    BrokerSummary, BufferDetail, GatewayStats, GroupStats, LimitStats, ObserveError, Observer, TopicDetail,
+    TopicFilter, TopicName, TopicStats,
 };
 use serde_json::{Value, json};
 
-use super::gateways;
 use super::picture::{Rates, legend, picture, title};
 use super::table::{Before, Line, Sort, before, lines, table, table_from};
 use super::text;
+use super::{gateways, groups};
 use crate::bytes;
 
 /// The time for the answers of the subscribers to the broker.
@@ -36,6 +36,7 @@ pub(super) struct Reading {
     /// The users and addresses at or near a limit.
     pub(super) limits: Vec<LimitStats>,
     pub(super) gateways: Vec<GatewayStats>,
+    pub(super) groups: Vec<GroupStats>,
     what: What,
 }
 
@@ -61,8 +62,9 @@ impl Subject {
         } else {
             first
         };
-        let (summary, limits, gateways) = (observer.summary()?, observer.limits()?, observer.gateways()?);
-        Ok(Reading { at: Instant::now(), summary, limits, gateways, what })
+        let (summary, limits) = (observer.summary()?, observer.limits()?);
+        let (gateways, groups) = (observer.gateways()?, observer.groups()?);
+        Ok(Reading { at: Instant::now(), summary, limits, gateways, groups, what })
     }
 
     fn what(&self, observer: &mut Observer) -> Result<What, ObserveError> {
@@ -102,6 +104,7 @@ impl Reading {
     /// The lines about gateways and limits.
     pub(super) fn warnings(&self, old: Option<&Self>, width: usize) -> Vec<String> {
         let mut lines = self.gateways(old, width, gateways::SHOWN);
+        lines.extend(groups::lines(&self.groups, width, groups::SHOWN));
         lines.extend(limits(&self.limits, width, SHOWN_LIMITS));
         lines
     }
@@ -133,6 +136,7 @@ impl Reading {
     ) -> Vec<String> {
         let mut out = self.heading(old, broker, width);
         out.extend(self.gateways(old, width, usize::MAX));
+        out.extend(groups::lines(&self.groups, width, usize::MAX));
         out.extend(limits(&self.limits, width, usize::MAX));
         out.push(String::new());
         match (&self.what, subject) {
@@ -160,6 +164,7 @@ impl Reading {
         let Size { width, height } = size;
         let mut out = self.heading(old, broker, width);
         out.extend(self.gateways(old, width, gateways::SHOWN));
+        out.extend(groups::lines(&self.groups, width, groups::SHOWN));
         out.extend(limits(&self.limits, width, SHOWN_LIMITS));
         out.push(text::cut("?: keys and columns", width));
         let room = height.saturating_sub(out.len());
@@ -239,6 +244,7 @@ impl Reading {
             "summary": self.summary,
             "limits": self.limits,
             "gateways": self.gateways,
+            "groups": self.groups,
         });
         match (&self.what, subject) {
             (What::Topics(topics), Subject::Topics(_, sort)) => {
@@ -443,6 +449,7 @@ mod tests {
             summary: BrokerSummary::default(),
             limits: Vec::new(),
             gateways: Vec::new(),
+            groups: Vec::new(),
             what,
         }
     }

@@ -10,7 +10,7 @@ use crate::ground::deadline::Deadline;
 use crate::ground::error::{ConnectError, ObserveError};
 use crate::ground::login::{Login, login_setters};
 use crate::wire::{
-    BrokerSummary, BufferStats, GatewayStats, LimitStats, Observe, Role, SubscriptionSortKey,
+    BrokerSummary, BufferStats, GatewayStats, GroupStats, LimitStats, Observe, Role, SubscriptionSortKey,
     SubscriptionStats, TopicFilter, TopicName, TopicStats,
 };
 
@@ -184,6 +184,18 @@ impl Observer {
         self.begin();
         match self.ask(|request| Observe::GetGateways { request })? {
             Observe::Gateways { rows, .. } => Ok(rows),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The groups of workers, those with the largest lag first: as many as fit into a message, about eighty.
+    ///
+    /// # Errors
+    /// As [`Observer::limits`].
+    pub fn groups(&mut self) -> Result<Vec<GroupStats>, ObserveError> {
+        self.begin();
+        match self.ask(|request| Observe::GetGroups { request })? {
+            Observe::Groups { rows, .. } => Ok(rows),
             other => Err(unexpected(&other)),
         }
     }

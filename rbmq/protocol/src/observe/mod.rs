@@ -10,6 +10,8 @@
 //!                              ◀─ LIMITS{request, rows} ──                  who is at or near a limit, the first of them
 //!     ── GET_GATEWAYS{request} ─▶
 //!                              ◀─ GATEWAYS{request, rows} ──
+//!     ── GET_GROUPS{request} ─▶
+//!                              ◀─ GROUPS{request, rows} ──                  the groups with the largest lag
 //! ```
 //!
 //! Lists come in pages of one message each, and a page has the position of the next one. Therefore the broker keeps no state of
@@ -18,6 +20,7 @@
 mod buffers;
 mod fields;
 mod gateways;
+mod groups;
 mod rows;
 
 use rocketbufs::fields::{FieldError, Reader};
@@ -29,7 +32,7 @@ pub use rows::{
     BrokerSummary, LimitStats, SlowestSubscriber, SubscriptionSortKey, SubscriptionStats, TopicStats,
 };
 
-use super::{Control, DecodeError, TopicFilter, TopicName};
+use super::{Control, DecodeError, GroupStats, TopicFilter, TopicName};
 
 /// A message between an observer and the broker. Every message carries the observer's number of the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +77,11 @@ pub enum Observe {
     },
     /// Observer → broker: requests the gateways.
     GetGateways {
+        /// The number of the request, which the answer repeats.
+        request: u32,
+    },
+    /// Observer → broker: requests the groups of workers.
+    GetGroups {
         /// The number of the request, which the answer repeats.
         request: u32,
     },
@@ -125,6 +133,13 @@ pub enum Observe {
         /// In the order in which they were started, as many as a message has room for.
         rows: Vec<GatewayStats>,
     },
+    /// Broker → observer.
+    Groups {
+        /// The number of the request.
+        request: u32,
+        /// The largest lag first, as many as a message has room for.
+        rows: Vec<GroupStats>,
+    },
 }
 
 const GET_SUMMARY: u8 = 0x30;
@@ -139,6 +154,8 @@ const GET_LIMITS: u8 = 0x38;
 const LIMITS: u8 = 0x39;
 const GET_GATEWAYS: u8 = 0x3a;
 const GATEWAYS: u8 = 0x3b;
+const GET_GROUPS: u8 = 0x3c;
+const GROUPS: u8 = 0x3d;
 
 /// The most bytes of a page without its rows: type, request, number of rows, and the position of the next page.
 const PAGE_HEADER_BYTES: usize = 1 + 4 + 2 + 1 + 20 + 256;
@@ -173,6 +190,11 @@ impl Observe {
             Self::GetGateways { request } => put_head(&mut b, GET_GATEWAYS, *request),
             Self::Gateways { request, rows } => {
                 put_head(&mut b, GATEWAYS, *request);
+                put_rows(&mut b, rows);
+            }
+            Self::GetGroups { request } => put_head(&mut b, GET_GROUPS, *request),
+            Self::Groups { request, rows } => {
+                put_head(&mut b, GROUPS, *request);
                 put_rows(&mut b, rows);
             }
             Self::Summary { request, summary } => {
@@ -215,6 +237,8 @@ impl Observe {
             LIMITS => Self::Limits { request, rows: get_rows(&mut r)? },
             GET_GATEWAYS => Self::GetGateways { request },
             GATEWAYS => Self::Gateways { request, rows: get_rows(&mut r)? },
+            GET_GROUPS => Self::GetGroups { request },
+            GROUPS => Self::Groups { request, rows: get_rows(&mut r)? },
             SUMMARY => Self::Summary { request, summary: BrokerSummary::get(&mut r)? },
             TOPICS_PAGE => {
                 let (rows, next) = get_page(&mut r)?;
@@ -248,7 +272,9 @@ impl Observe {
             | Self::GetLimits { request }
             | Self::Limits { request, .. }
             | Self::GetGateways { request }
-            | Self::Gateways { request, .. } => *request,
+            | Self::Gateways { request, .. }
+            | Self::GetGroups { request }
+            | Self::Groups { request, .. } => *request,
         }
     }
 }

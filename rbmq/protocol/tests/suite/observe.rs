@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use rbmq_wire::{
-    BlockReason, BrokerSummary, BufferStage, BufferStats, Framing, GatewayStats, LimitStats,
+    BlockReason, BrokerSummary, BufferStage, BufferStats, Framing, GatewayStats, GroupStats, LimitStats,
     SlowestSubscriber, SubscriptionStats, TopicName, TopicStats,
 };
 use rbmq_wire::{Observe, SubscriptionSortKey};
@@ -175,6 +175,51 @@ fn rows<T: std::fmt::Debug>(row: impl Strategy<Value = T>) -> impl Strategy<Valu
     proptest::collection::vec(row, 0..8)
 }
 
+fn group_row() -> impl Strategy<Value = GroupStats> {
+    let name = "[a-z]{1,9}".prop_map(|name| name.parse().expect("a name"));
+    (topic(), name, any::<[u64; 12]>(), any::<(u32, u32, u16)>(), any::<[bool; 3]>(), "[a-z]{0,9}").prop_map(
+        |(topic, group, numbers, (workers, ack_ms, max_attempts), [ordered, full, failing], dead_letter)| {
+            let [
+                pending,
+                held,
+                floor,
+                next,
+                end,
+                delivered,
+                acked,
+                failed,
+                dead,
+                lost,
+                lost_bytes,
+                damaged_bytes,
+            ] = numbers;
+            GroupStats {
+                topic,
+                group,
+                workers,
+                pending,
+                held,
+                floor,
+                next,
+                end,
+                delivered,
+                acked,
+                failed,
+                dead,
+                lost,
+                lost_bytes,
+                damaged_bytes,
+                ack_ms,
+                max_attempts,
+                dead_letter,
+                ordered,
+                full,
+                failing,
+            }
+        },
+    )
+}
+
 fn message() -> impl Strategy<Value = Observe> {
     use proptest::option::of;
     let filter =
@@ -211,6 +256,8 @@ fn message() -> impl Strategy<Value = Observe> {
         (request, rows(limit_row())).prop_map(|(request, rows)| Observe::Limits { request, rows }),
         request.prop_map(|request| Observe::GetGateways { request }),
         (request, rows(gateway_row())).prop_map(|(request, rows)| Observe::Gateways { request, rows }),
+        request.prop_map(|request| Observe::GetGroups { request }),
+        (request, rows(group_row())).prop_map(|(request, rows)| Observe::Groups { request, rows }),
     ]
 }
 
@@ -223,7 +270,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_decoded_or_refused(kind in 0x2f_u8..0x3c, rest in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn any_bytes_are_decoded_or_refused(kind in 0x2f_u8..0x3e, rest in proptest::collection::vec(any::<u8>(), 0..200)) {
         let bytes = [&[kind][..], &rest].concat();
         if let Ok(message) = Observe::decode(&bytes) {
             prop_assert_eq!(message.encode(), bytes);

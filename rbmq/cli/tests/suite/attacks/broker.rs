@@ -119,6 +119,7 @@ pub fn shapes() -> Vec<Exchange> {
         ("GET_TOPICS", Role::Observer, Observe::GetTopics { request: 1, filter: None, after: None }.encode()),
         ("GET_LIMITS", Role::Observer, Observe::GetLimits { request: 1 }.encode()),
         ("GET_GATEWAYS", Role::Observer, Observe::GetGateways { request: 1 }.encode()),
+        ("GET_GROUPS", Role::Observer, Observe::GetGroups { request: 1 }.encode()),
     ];
     for (name, role, good) in asks.into_iter().chain(of_workers()) {
         for at in 0..good.len() {
@@ -128,7 +129,7 @@ pub fn shapes() -> Vec<Exchange> {
         let longer = [&good[..], b"\0"].concat();
         all.push(of("cut requests", role, format!("{name} with a byte more"), &longer, CLOSED));
     }
-    for kind in [0x00, 0x0a, 0x0f, 0x19, 0x23, 0x2f, 0x3c, 0x49, 0x7f, 0xff] {
+    for kind in [0x00, 0x0a, 0x0f, 0x19, 0x23, 0x2f, 0x3e, 0x49, 0x7f, 0xff] {
         for role in [Role::Publisher, Role::Subscriber, Role::Broker, Role::Observer] {
             let name = format!("{role:?}: a request of type {kind:#04x}");
             all.push(of("cut requests", role, name, &[kind, 0, 0, 0, 0], CLOSED));

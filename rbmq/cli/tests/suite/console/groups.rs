@@ -2,9 +2,10 @@
 
 use rbmq::ConfirmLevel;
 use serde_json::Value;
-use testkit::LONG;
+use testkit::{LONG, Process};
 
 use super::{Site, keeping};
+use crate::common::client;
 
 /// The titles of the alarms.
 fn alarms(site: &Site) -> Vec<String> {
@@ -42,6 +43,9 @@ fn a_group_is_shown_with_its_lag_and_its_workers_and_is_an_alarm_without_any() {
     worker.close().unwrap();
     site.until("/groups?sort=state", |page| page["rows"][0]["state"] == "no_workers");
     site.until("/overview", |_| alarms(&site).contains(&"Groups have no workers".to_owned()));
+    let top = Process::start(client("top", &site.broker.addr(), "--once --interval 0.1")).finish();
+    let text = top.good().text();
+    assert!(text.contains("group g of k/work · no workers · lag "), "{text}");
     // The worker that comes again has the rest, and nothing is left then.
     let mut worker = builder().join(&site.broker.addr(), "k/work").unwrap();
     for _ in 0..9 {

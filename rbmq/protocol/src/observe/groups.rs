@@ -1,0 +1,17 @@
+//! Rows for observers: the groups of workers, as those who ask for groups get them.
+
+use rocketbufs::fields::Reader;
+
+use super::fields::Row;
+use crate::DecodeError;
+use crate::groups::{GroupStats, get_row, put_row};
+
+impl Row for GroupStats {
+    fn put(&self, b: &mut Vec<u8>) {
+        put_row(b, self);
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        get_row(r)
+    }
+}
