@@ -54,7 +54,7 @@ pub use ingest::{IngestLevel, IngestSettings, IngestSource};
 pub use kafka::KafkaSettings;
 pub use listing::Setting;
 pub use quotas::QuotaSettings;
-pub use reload::{Change, Reload};
+pub use reload::{Change, Reload, Reread};
 pub use s3::S3Settings;
 pub use sections::{AuditSettings, LogFormat, LogSettings};
 use sources::Sources;

@@ -76,8 +76,8 @@ pub use config::{
     AccessSettings, AuditSettings, BrokerConfig, BrokerConfigError, BrokerSettings, Change, ClusterSettings,
     EndpointClients, EndpointConsole, EndpointTls, Explained, Exposed, GatewayProtocol, GatewaySettings,
     HttpSettings, IngestLevel, IngestSettings, IngestSource, KafkaSettings, LogFormat, LogSettings, OnLoss,
-    OriginOfRule, OutsideSettings, QuotaSettings, Reload, S3Settings, Setting, SlowClient, UpstreamSettings,
-    UsersSettings, explain_right, explain_topic, file_parts,
+    OriginOfRule, OutsideSettings, QuotaSettings, Reload, Reread, S3Settings, Setting, SlowClient,
+    UpstreamSettings, UsersSettings, explain_right, explain_topic, file_parts,
 };
 pub use descriptors::{MOST_RESERVED, OF_KEPT_TOPIC, TooFewDescriptors, raise_descriptor_limit};
 pub use error::BrokerError;
@@ -183,7 +183,7 @@ impl Broker {
             max_topic_series,
             observation: observation::Observation::new(in_force, audit),
             desk: desk.clone(),
-            settings: Arc::new(Mutex::new(config.settings().into())),
+            config: Arc::new(Mutex::new(Arc::new(config.clone()))),
             foreign,
             merge_index,
             feeds: feeds::Feeds::default(),
@@ -298,7 +298,7 @@ impl Broker {
         };
         let rules = in_force::Rules::new(authenticator.clone(), rights.clone(), &self.config, config);
         self.desk.in_force.replace(rules);
-        *self.watch.settings.lock() = self.config.settings().into();
+        *self.watch.config.lock() = Arc::new(self.config.clone());
         self.watch.max_topic_series.store(self.config.http.max_topic_series, Ordering::Relaxed);
         self.desk.audit.reopen();
         let (settings, quotas) = (self.config.broker_in_force(), &self.config.quotas);

@@ -37,11 +37,16 @@ pub(super) fn is_pipe(path: &Path) -> bool {
     path.metadata().is_ok_and(|file| file.file_type().is_fifo())
 }
 
-fn take_over(source: &Source, broker: &mut Broker, endpoints: Endpoints<'_>, log: &BrokerLog) {
+/// The configuration as a reload would read it now.
+pub(super) fn read(source: &Source) -> Result<BrokerConfig, String> {
     if let Some(path) = source.config.as_deref().filter(|path| is_pipe(path)) {
-        return error!("not reloaded, nothing changes: {} is a pipe", path.display());
+        return Err(format!("{} is a pipe", path.display()));
     }
-    let config = match source.load() {
+    source.load().map_err(|why| why.to_string())
+}
+
+fn take_over(source: &Source, broker: &mut Broker, endpoints: Endpoints<'_>, log: &BrokerLog) {
+    let config = match read(source) {
         Ok(config) => config,
         Err(why) => return error!("not reloaded, nothing changes: {why}"),
     };

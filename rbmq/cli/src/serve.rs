@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use commands::{Asked, Failure, Printer, Stop, terminal};
 use rbmq_broker::http::{Endpoint, EndpointParts, Publishing};
-use rbmq_broker::{Broker, BrokerConfig, Cluster, EndpointConsole, GatewayProtocol, Parts};
+use rbmq_broker::{Broker, BrokerConfig, Cluster, EndpointConsole, GatewayProtocol, Parts, Reread};
 use rbmq_gateway::{Gateway, Gateways};
 use rbmq_ingest::Ingest;
 use tracing::warn;
@@ -80,7 +80,7 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
     let cluster = member.clone().map(|member| member as Arc<dyn Cluster>);
     let mut broker = Broker::start_with(config, Parts { archive, cluster })?;
     // The HTTP endpoint starts before the broker reports that it listens.
-    let http = start_http(&broker, &log)?;
+    let http = start_http(&broker, &args.source, &log)?;
     let printer = Printer::start(|text| tracing::warn!("{text}"))?;
     let addr = broker.addr();
     printer.print(&format!("rbmq: listening on {addr}"));
@@ -132,7 +132,7 @@ fn end(broker: Broker, member: Option<&Member>) {
 }
 
 /// Starts the HTTP endpoint, if one is configured.
-fn start_http(broker: &Broker, log: &BrokerLog) -> Result<Option<Endpoint>, Failure> {
+fn start_http(broker: &Broker, source: &Source, log: &BrokerLog) -> Result<Option<Endpoint>, Failure> {
     let settings = &broker.config().http;
     if settings.listen.is_empty() {
         return Ok(None);
@@ -140,7 +140,9 @@ fn start_http(broker: &Broker, log: &BrokerLog) -> Result<Option<Endpoint>, Fail
     let writes = settings.console == EndpointConsole::Write;
     let desk = || broker.gate().map(|gate| Arc::new(Desk::new(gate)) as Arc<dyn Publishing>);
     let publishing = writes.then(desk).transpose().map_err(Failure::failed)?;
-    let parts = EndpointParts { log_lines_dropped: log.dropped(), publishing };
+    let source = source.clone();
+    let configuration: Option<Reread> = Some(Arc::new(move || reload::read(&source)));
+    let parts = EndpointParts { log_lines_dropped: log.dropped(), publishing, configuration };
     let endpoint = Endpoint::start_with(broker.watch(), settings, parts);
     endpoint.map(Some).map_err(Failure::failed)
 }

@@ -4,6 +4,7 @@
 //! connections, rings and threads need a restart, and are reported by name.
 
 use std::fmt;
+use std::sync::Arc;
 
 use settings::{Changed, Configuration, Section};
 use toml::Value;
@@ -42,7 +43,15 @@ pub struct Reload {
     pub certificates: Option<Result<(), String>>,
 }
 
+/// Reads a configuration again, as a program does for a reload. The error is the reason, for people.
+pub type Reread = Arc<dyn Fn() -> Result<BrokerConfig, String> + Send + Sync>;
+
 impl BrokerConfig {
+    /// The changes that a reload of another configuration would make, and makes none.
+    pub(crate) fn difference(&self, new: &Self) -> Reload {
+        self.clone().reload(new)
+    }
+
     /// Applies the reloadable settings of another configuration. They are valid for new objects; existing objects keep the old
     /// values.
     pub(crate) fn reload(&mut self, new: &Self) -> Reload {

@@ -46,7 +46,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
-use crate::{BrokerConfig, HttpSettings, Watch};
+use crate::{BrokerConfig, HttpSettings, Reread, Watch};
 use answer::Answer;
 use console::Console;
 pub use console::{ConsolePublisher, NotPublished, Publishing};
@@ -74,6 +74,9 @@ pub struct EndpointParts {
     pub log_lines_dropped: Arc<AtomicU64>,
     /// Publishers for the users of the console, where `http.console` is `"write"`. None: nobody publishes there.
     pub publishing: Option<Arc<dyn Publishing>>,
+    /// Reads the configuration again, without a change of anything, so that the console shows what a reload would change. The call comes
+    /// from a thread that may wait. None: the console does not show it.
+    pub configuration: Option<Reread>,
 }
 
 /// A running endpoint. Dropping it stops the endpoint.
@@ -126,10 +129,10 @@ impl Endpoint {
             .build()
             .map_err(EndpointError::Start)?;
         let (stop, stopped) = oneshot::channel();
-        let EndpointParts { log_lines_dropped, publishing } = parts;
+        let EndpointParts { log_lines_dropped, publishing, configuration } = parts;
         let counters = Arc::new(Counters { log_lines_dropped, ..Counters::default() });
-        let console =
-            Console::open(watch.clone(), door.clone(), settings, publishing).map_err(EndpointError::Start)?;
+        let console = Console::open(watch.clone(), door.clone(), settings, publishing, configuration)
+            .map_err(EndpointError::Start)?;
         let pages = Arc::new(Pages::new(watch, counters.clone(), console.is_some()));
         let shared = Arc::new(Shared {
             door: door.clone(),

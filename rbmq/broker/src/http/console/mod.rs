@@ -26,6 +26,7 @@ mod publishing;
 mod query;
 mod reading;
 mod records;
+mod reloading;
 mod routes;
 mod sample;
 mod sessions;
@@ -171,6 +172,7 @@ impl Console {
                     self.check_changes(asked)?;
                     self.disconnect(known?, &query, asked).await?
                 }
+                routes::Answer::Difference => self.difference().await?,
                 routes::Answer::Description => openapi::document(),
             },
         ))

@@ -39,6 +39,7 @@ pub(super) enum Answer {
     Messages,
     Publish,
     Disconnect,
+    Difference,
     Description,
 }
 
@@ -340,6 +341,29 @@ pub(super) static ROUTES: &[Route] = &[
     },
     Route {
         method: Method::GET,
+        path: "/reload",
+        about: "The changes that a reload would make, between the settings in force and the file as it is now. Nothing is changed.",
+        needs: Needs::Administer,
+        streams: false,
+        parameters: &[],
+        fields: &[
+            field(
+                "applied",
+                Kind::List,
+                "The settings that a reload puts in force: name, old and new value, origin.",
+            ),
+            field("needs_restart", Kind::List, "The settings that need a restart of the broker."),
+            field(
+                "problem",
+                Kind::MayText,
+                "The reason why a reload would change nothing; null: it would be done.",
+            ),
+            field("command", Kind::MayText, "The command that reloads, for the machine of the broker."),
+        ],
+        answer: Answer::Difference,
+    },
+    Route {
+        method: Method::GET,
         path: "/users",
         about: "A page of the users of the file (users.file), by name: roles, ways to log in, rights. No secrets.",
         needs: Needs::Administer,
@@ -558,7 +582,7 @@ mod tests {
         for route in ROUTES {
             let shows = matches!(route.answer, Answer::Show(_));
             let has_right = matches!(route.needs, Needs::Observe | Needs::Administer);
-            let wants_right = shows || matches!(route.answer, Answer::Disconnect);
+            let wants_right = shows || matches!(route.answer, Answer::Disconnect | Answer::Difference);
             assert_eq!(has_right, wants_right, "{} {}", route.method, route.path);
             // A stream looks again at the right to observe, and at no other.
             assert!(!route.streams || route.needs == Needs::Observe, "{}", route.path);

@@ -18,7 +18,7 @@ use super::work::Work;
 use crate::gate::Desk;
 use crate::http::door::Door;
 use crate::in_force::Rules;
-use crate::{EndpointConsole, HttpSettings, Watch};
+use crate::{EndpointConsole, HttpSettings, Reread, Watch};
 
 /// The time between two looks for what nobody looks at any more.
 const FORGET_EVERY: Duration = Duration::from_secs(60);
@@ -43,6 +43,9 @@ pub(in crate::http) struct Console {
     /// Whether administrators change something, and how often each.
     pub(super) changes: bool,
     pub(super) change_pace: Pace,
+    /// Reads the configuration again, which may wait for its file.
+    pub(super) configuration: Option<Reread>,
+    pub(super) files: Lane,
     /// The text against forged requests of browsers that need not log in.
     pub(super) csrf: String,
     pub(super) body_timeout: Duration,
@@ -68,6 +71,7 @@ impl Console {
         door: Arc<Door>,
         settings: &HttpSettings,
         publishing: Option<Arc<dyn Publishing>>,
+        configuration: Option<Reread>,
     ) -> std::io::Result<Option<Arc<Self>>> {
         if settings.console == EndpointConsole::Off {
             return Ok(None);
@@ -91,6 +95,8 @@ impl Console {
             publishers: Publishers::new(publishing, vouchers),
             changes: settings.console == EndpointConsole::Write,
             change_pace: Pace::new(Duration::from_millis(200), 20),
+            configuration,
+            files: Lane::new(1, Duration::from_secs(5), "the file of the configuration"),
             csrf: secret().map_err(std::io::Error::other)?,
             body_timeout: settings.header_timeout(),
         })))

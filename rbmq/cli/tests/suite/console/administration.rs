@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use testkit::{LONG, until};
 
 use super::logins::{PASSWORD, Users, log_in, write_token};
-use super::{Answer, Site, keeping_and};
+use super::messages::{Served, bearer, configured};
+use super::{Answer, Site, ask, keeping_and};
 
 /// The fields of a request by a browser that has logged in.
 fn fields(answer: &Answer) -> String {
@@ -362,4 +363,43 @@ fn a_broker_without_users_says_so() {
     let all = site.api("/rights?operation=administer&user=anna");
     assert!(all["allowed"] == true && all["rule"] == json!(null), "{all}");
     assert!(all["what"].as_str().unwrap().contains("every client may do everything"), "{all}");
+}
+
+/// A person at the machine of the broker reloads, and the console shows what that would change.
+#[test]
+fn the_changes_of_a_reload_are_shown_and_none_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, _, [anna, bert]) = configured(folder.path(), "");
+    let config =
+        config.replace("publish = ['open/#']", "administer = true\nobserve = true\npublish = ['open/#']");
+    let served = Served::with(folder.path(), &config);
+    let get =
+        |path: &str, token: &str| ask(&served.http, "GET", &format!("/api/v1/{path}"), &bearer(token), "");
+    let kinds =
+        |value: &Value| ["applied", "needs_restart"].map(|kind| value[kind].as_array().unwrap().len());
+    let same = get("reload", &anna).json();
+    assert_eq!((kinds(&same), &same["problem"]), ([0, 0], &Value::Null), "{same}");
+    let path = folder.path().join("rbmq.toml");
+    let other = config.replace("console = 'write'", "console = 'write'\nmax_streams = 7");
+    std::fs::write(&path, format!("{other}[broker]\nmax_topics = 5\n")).unwrap();
+    let differs = get("reload", &anna).json();
+    let [applied, later] = [&differs["applied"][0], &differs["needs_restart"][0]];
+    let values = |row: &Value| ["name", "old", "new"].map(|name| row[name].as_str().unwrap().to_owned());
+    assert_eq!(
+        (kinds(&differs), values(applied)),
+        ([1, 1], ["broker.max_topics", "10000", "5"].map(Into::into))
+    );
+    assert_eq!(values(later), ["http.max_streams", "32", "7"]);
+    assert!(applied["origin"].as_str().unwrap().contains("rbmq.toml, line "), "{applied}");
+    assert!(differs["command"].as_str().unwrap().starts_with("kill -HUP "), "{differs}");
+    std::fs::write(&path, format!("{config}[broker]\nmax_topics = 'many'\n")).unwrap();
+    let wrong = get("reload", &anna).json();
+    assert!(kinds(&wrong) == [0, 0] && wrong["problem"].as_str().unwrap().contains("max_topics"), "{wrong}");
+    let in_force = get("settings?search=broker.max_topics", &anna).json();
+    assert_eq!(in_force["rows"][0]["value"], "10000", "{in_force}");
+    let refused = get("reload", &bert);
+    assert!(refused.status == 403 && !refused.body.contains("max_topics"), "{refused:?}");
+    // A program that does not say how it reads its configuration.
+    let silent = Site::start(|_| {}).get("/api/v1/reload");
+    assert!(silent.status == 404 && silent.why().contains("reads no configuration again"), "{silent:?}");
 }

@@ -86,7 +86,7 @@ pub(super) fn configured(folder: &Path, more: &str) -> (String, PathBuf, [String
     (config, audit, tokens)
 }
 
-fn bearer(token: &str) -> String {
+pub(super) fn bearer(token: &str) -> String {
     format!("Authorization: Bearer {token}\r\n")
 }
 

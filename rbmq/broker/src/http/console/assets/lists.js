@@ -1,7 +1,7 @@
 // The pages that are lists: topics, clients, kept topics, members, settings. The broker searches, sorts and cuts them.
 
-import { address } from '/ui/live.js';
-import { bytes, count, el, empty, meter, plain, plural, quoted, rate, show, table, tag, time, topicLink } from '/ui/parts.js';
+import { address, ask } from '/ui/live.js';
+import { bytes, count, el, empty, meter, plain, plural, quoted, rate, show, table, tag, time, topicLink, trouble } from '/ui/parts.js';
 
 const ROWS = 50;
 
@@ -133,6 +133,35 @@ export const kept = (tools, fresh) => list(tools, fresh, {
   nothing: () => empty('No topic is kept on disk. This command keeps all topics:', 'rbmq serve --keep ./kept'),
 });
 
+const value = (text) => (text === null ? '–' : el('code', { class: 'value', text: plain(text) }));
+
+const changes = (title, rows) => (rows.length ? el('section', {}, el('h3', { text: title }), table(title, [
+  ['Setting', (row) => el('code', { text: row.name }), 'first'],
+  ['In force', (row) => value(row.old)],
+  ['In the file', (row) => value(row.new)],
+  ['Origin', (row) => plain(row.origin ?? '–')],
+], rows)) : null);
+
+/** The changes that a reload would make, on demand: it reads a file. */
+function difference() {
+  const box = el('div', { 'aria-live': 'polite' });
+  const button = el('button', { id: 'difference', class: 'small', text: 'Compare with the file', click: async () => {
+    button.disabled = true;
+    try {
+      const { applied, needs_restart: later, problem, command } = await ask('/reload');
+      const none = !applied.length && !later.length && problem === null;
+      show(box, problem === null ? null : el('p', { class: 'note', text: `A reload would change nothing: ${plain(problem)}` }),
+        none ? el('p', { class: 'calm', text: 'The file has the settings in force. Users and certificates are not compared.' }) : null,
+        changes('A reload puts in force', applied), changes('Needs a restart', later),
+        applied.length ? el('p', {}, 'At the machine of the broker: ', el('code', { text: command })) : null);
+    } catch (why) {
+      show(box, trouble(plain(why.message)));
+    }
+    button.disabled = false;
+  } });
+  return el('div', { class: 'publish' }, button, box);
+}
+
 /** The settings in force. */
 export const settings = (tools, fresh) => list(tools, fresh, {
   title: 'Settings in force', path: '/settings', search: 'Search settings', live: false,
@@ -143,6 +172,7 @@ export const settings = (tools, fresh) => list(tools, fresh, {
     ['Origin', (row) => (row.is_default ? el('span', { class: 'calm', text: 'default' }) : plain(row.origin))],
   ],
   nothing: () => empty('There are no settings.'),
+  above: tools.session.may_administer ? difference : null,
 });
 
 /** The cluster. */
