@@ -22,7 +22,7 @@ const LEFT = 56, RIGHT = 8, TOP = 8, BOTTOM = 22;
 /**
  * A plot in a figure.
  * @param title names it, format writes a value (a short one for the axis), spans are the lines: `{ name, of(sample) }`, and round
- * makes the largest value one of the axis.
+ * rounds the largest value up to the end of the axis.
  */
 export class Plot {
   constructor(figure, title, format, spans, round = decimal) {

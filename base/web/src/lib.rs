@@ -1,5 +1,5 @@
-//! The look of the pages of all products, as files that a product's endpoint serves. They are as they are in the repository: nothing builds them,
-//! and they load nothing.
+//! The look of the pages of all products, as files that a product's endpoint serves. No step builds the files,
+//! and the files load nothing.
 //!
 //! ```
 //! assert!(web::STYLE.contains("prefers-color-scheme: dark"));

@@ -229,7 +229,7 @@ class GroupWorker:
         self._turn = asyncio.Lock()
         self._closed = False
         self._in_a_row = 0
-        # Calls of other threads that hold the worker, for as long as it connects. The loop does not wait for it then.
+        # The number of calls of other threads that hold the worker, perhaps while it connects. The loop does not wait for the worker then.
         self._held = 0
         self._found = (worker.is_joined, worker.ack_time)
 
@@ -292,12 +292,12 @@ class GroupWorker:
 
     @property
     def ack_time(self) -> float:
-        """As `rbmq.GroupWorker.ack_time`. While another task receives or flushes: as the worker was a moment before."""
+        """As `rbmq.GroupWorker.ack_time`. While another task receives or flushes: the value of a moment before."""
         return self._state()[1]
 
     @property
     def is_joined(self) -> bool:
-        """As `rbmq.GroupWorker.is_joined`. While another task receives or flushes: as the worker was a moment before."""
+        """As `rbmq.GroupWorker.is_joined`. While another task receives or flushes: the value of a moment before."""
         return self._state()[0]
 
     async def close(self) -> None:

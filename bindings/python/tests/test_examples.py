@@ -77,7 +77,7 @@ def test_publish_with_confirmation(broker):
 
 def test_fill_in_place(broker):
     subscriber = begin("subscribe", 7, broker)
-    # Its buffer does not end before the subscriber has it.
+    # The buffer of the publisher does not end before the subscriber has it.
     held = """
 import runpy, sys
 sys.path.insert(0, sys.argv.pop(1))

@@ -13,10 +13,10 @@ use super::driver::Browser;
 const AXE: &str = "axe-core@4.14.1";
 
 /// Checks the page as it is, in the system's colours. `what` names it in the failure. axe-core is the file that the variable AXE names
-/// (`axe.min.js`), or, without the variable, what npm fetches. Scripts of the driver run whatever the page's policy forbids to others.
+/// (`axe.min.js`), or, without the variable, a package that npm fetches. The policy of the page does not hold back scripts of the driver.
 ///
 /// # Panics
-/// Where the page breaks a rule, with the rules, the elements and what would mend them.
+/// The page breaks a rule. The text has the rules, the elements and their remedies.
 pub fn check(browser: &Browser, what: &str) {
     let Some(script) = axe() else { return };
     if browser.run("return !window.axe") == true {
@@ -36,13 +36,13 @@ pub fn check(browser: &Browser, what: &str) {
 /// No element is wider than the page.
 ///
 /// # Panics
-/// Otherwise, with the widths in pixels.
+/// An element is wider. The text has the widths in pixels.
 pub fn fits(browser: &Browser, what: &str) {
     let widths = browser.run("return [document.documentElement.scrollWidth, innerWidth]");
     assert!(widths[0].as_u64() <= widths[1].as_u64(), "{what} is wider than the page: {widths}");
 }
 
-/// The script, which a test program has once.
+/// The script of axe-core, which a test program reads once. None: skipped.
 fn axe() -> Option<&'static str> {
     static SCRIPT: OnceLock<Option<String>> = OnceLock::new();
     let script = || match std::env::var_os("AXE").filter(|path| !path.is_empty()) {

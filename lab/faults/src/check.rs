@@ -30,9 +30,9 @@ pub struct Evidence {
     pub damage: Vec<PathBuf>,
     /// Whether a topic may have several logs.
     pub has_new_logs: bool,
-    /// Whether logs go on in the archive: what is not there when its owner is gone may be missing, and that is told.
+    /// Whether logs go on in the archive: messages that are not there when their owner is gone may be missing, and readers hear of them.
     pub has_archive: bool,
-    /// The brokers that have the groups in the end, where that is to be known: a subscriber there reads the log, and one elsewhere what rings have of it.
+    /// The brokers that have the groups in the end, if the round asks for them: a subscriber there reads the log, and one elsewhere the part that rings have.
     pub owners: BTreeMap<String, usize>,
     /// Readings of everything that did not come to the end.
     pub unfinished: Vec<String>,
@@ -43,7 +43,7 @@ pub(crate) fn group(topic: &str) -> &str {
     topic.rsplit_once('/').map_or(topic, |(group, _)| group)
 }
 
-/// Positions of logs of which their readers are told that they are lost.
+/// Lost positions of logs, of which readers hear.
 #[derive(Debug, Default)]
 struct Voids(HashMap<Epoch, Vec<Range<Position>>>);
 
@@ -52,7 +52,7 @@ impl Voids {
         self.0.get(&epoch).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether bytes are there that no log has.
+    /// Whether the bytes that were heard have lost positions.
     fn has(&self, heard: &Heard) -> bool {
         self.of(heard.epoch).iter().any(|range| range.start < heard.to && heard.from < range.end)
     }
@@ -63,7 +63,7 @@ const OTHER: &str = "was read with other bytes";
 /// Positions of one piece of an image.
 const PIECE: u64 = 4_096;
 
-/// The bytes of a log, as far as subscribers read them, in pieces. A round has few of them, and an archive's log large holes between.
+/// The bytes of a log, as far as subscribers read them, in pieces. A round has few bytes, and the log of an archive has large holes between them.
 #[derive(Debug, Default)]
 struct Image(HashMap<u64, Vec<Option<u8>>>);
 
@@ -105,7 +105,7 @@ impl Evidence {
         let may_repeat = self.damage.iter().any(is_journal);
         let voids = self.voids();
         for (n, notes) in self.last.iter().enumerate().filter(|_| !may_repeat) {
-            // A ring may have what the archive did not get of an owner before: its publishers have sent it again.
+            // A ring may have messages of an owner before that its archive did not get: their publishers have sent them again.
             let is_void = |heard: &Heard| self.owner(&heard.topic) != Some(n) && voids.has(heard);
             add(orders(notes, is_void).into_iter().map(|wrong| format!("at broker {n}: {wrong}")).collect());
         }
@@ -141,7 +141,7 @@ impl Evidence {
             .map(|(_, heard)| heard)
     }
 
-    /// The positions of which those are told who read the logs, and those below their first ones.
+    /// The lost positions of which readers of the logs hear, and the positions below the first ones.
     fn voids(&self) -> Voids {
         let mut voids = Voids::default();
         for heard in self.logs_heard() {
@@ -169,7 +169,7 @@ impl Evidence {
                 true => one.confirmed.iter().map(|confirmed| confirmed.end).max().unwrap_or(0),
                 false => 0,
             };
-            // An owner takes with it what its archive has not: publishers are told of it, or send it again.
+            // Messages that the archive does not have go with their owner: publishers hear of them, or send them again.
             let is_left = self.has_archive && one.level != ConfirmLevel::Archived;
             let may_lack = one.is_dead || (self.had_death || self.has_archive) && !one.lost.is_empty();
             let all = match () {
@@ -245,7 +245,7 @@ impl Evidence {
             let bytes = heard.bytes.as_ref()?;
             let told = voids.of(heard.epoch);
             let how = images.get(&heard.epoch).unwrap_or(&none).differs(heard.from, bytes, told)?;
-            // A reading that was broken off is told, and shows no loss.
+            // A reading that did not come to its end is reported, and shows no loss.
             let is_shown = how == OTHER || !self.has_archive || self.unfinished.is_empty();
             is_shown
                 .then(|| format!("{}: {} to {} of {} {how}", heard.topic, heard.from, heard.to, heard.epoch))

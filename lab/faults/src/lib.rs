@@ -1,4 +1,5 @@
-//! A cluster of three real brokers, a real etcd and, for logs that go on in an archive, a real object store under faults that follow from a seed, and checks of what its clients saw.
+//! A cluster of three real brokers and a real etcd (and of a real object store, for logs that go on in an archive) under faults that follow from a seed,
+//! and checks of what its clients saw.
 //!
 //! ```text
 //!   seed ──▶ schedule of faults ──▶ Cluster: namespaces, brokers, etcd

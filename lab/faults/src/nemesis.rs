@@ -129,7 +129,7 @@ impl Fault {
         let moved = Self::Move { topic: random.below(topics as u64) as usize, to: n };
         let (broker, seed) = (n, random.draw() % 1_000_000);
         let seconds = if random.percent(50) { -5_400 } else { 5_400 };
-        // Members give topics away only where others go on with them, and the store is there for those.
+        // Members give topics away only where others go on with them; only `Archive` has a store.
         let kinds = match on_loss {
             OnLoss::Wait => 17,
             OnLoss::NewLog => 20,

@@ -7,8 +7,8 @@
 //!                                    └── machine 2: …
 //! ```
 //!
-//! Everything that goes to an etcd or comes from one has addresses of the second net, and what goes to the object store has those of a third one, so that each can be cut off alone. A way is cut by a
-//! neighbour that nobody is: packets leave, and arrive nowhere, in one direction.
+//! Packets from and to an etcd have addresses of the second net, and those from and to the object store have addresses of a third one, so that each can
+//! be cut off alone. A way is cut by a neighbour that nobody is: packets leave, and arrive nowhere, in one direction.
 
 use std::ffi::OsStr;
 use std::process::{Command, Stdio};

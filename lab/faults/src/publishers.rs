@@ -47,7 +47,7 @@ pub struct Published {
     pub is_dead: bool,
     /// Losses and refusals that it was told of.
     pub told: Vec<String>,
-    /// All messages before this number were confirmed as archived at the end of the round, but those that are lost.
+    /// Messages before this number were confirmed as archived at the end of the round, except for lost ones.
     pub archived_end: usize,
     /// Why its last message was not confirmed.
     pub stuck: Option<String>,
@@ -250,7 +250,7 @@ impl Published {
                 Ok(_) => {}
                 Err(error @ ConfirmError::TimedOut { .. }) => self.stuck = Some(error.to_string()),
                 Err(error) => {
-                    // A publisher that asks for the archive for the first time is told once what it cannot have, and then asks for what it publishes from then on.
+                    // A publisher that asks for the archive for the first time hears once which messages are lost to it. Then it asks for those that it publishes from then on.
                     is_out &= !matches!(error, ConfirmError::NotStored { lost: true, .. });
                     self.lose(writer, lasting, &error);
                     self.stuck = Some(error.to_string());

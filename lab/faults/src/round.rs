@@ -100,7 +100,7 @@ pub fn run_steps(plan: Plan, steps: Vec<Step>) -> Report {
     Report { plan, steps, evidence, terms, faults, logs }
 }
 
-/// Reads everything at each broker. Where the owners are to be known, none changes meanwhile, or this is done again.
+/// Reads everything at each broker. A round with an archive reads again, up to three times, if an owner changes meanwhile.
 fn read_at_owners(evidence: &mut Evidence) {
     let began = Instant::now();
     let members =
@@ -145,7 +145,7 @@ fn read_all(evidence: &mut Evidence) {
     evidence.last = last;
 }
 
-/// The last messages that a reader at a broker has not read. The rings here may have less of a log that another broker has.
+/// The last messages that a reader at a broker has not read. A log that another broker has does not count: the rings here may have less of it.
 fn lacking(n: usize, notes: &Notes, evidence: &Evidence) -> Vec<Mark> {
     let read: HashSet<Mark> = notes.marks().collect();
     let is_here = |mark: &Mark| {

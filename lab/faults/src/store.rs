@@ -18,28 +18,28 @@ const PORT: u16 = 9_000;
 /// The longest time for which a slow store stands still, and the longest one for which it then works, in milliseconds.
 const SLOW_MS: [u64; 2] = [400, 60];
 
-/// The program that `S3_SERVER` names. None: there is no store.
+/// The program that `S3_SERVER` names. None: no store.
 pub fn store_program() -> Option<PathBuf> {
     std::env::var_os("S3_SERVER").map(PathBuf::from)
 }
 
-/// A store with a bucket. All that it has is in its memory.
+/// A store with a bucket. The objects are in its memory alone.
 pub(crate) struct Store {
     process: Arc<Process>,
     slow: Option<Slow>,
 }
 
-/// Has the store stand still again and again.
+/// A thread that stops the store again and again.
 struct Slow {
     is_over: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
 impl Store {
-    /// Starts it.
+    /// Starts a store.
     ///
     /// # Panics
-    /// There is no such program, or it does not start.
+    /// `S3_SERVER` names no program, or the program does not start.
     pub(crate) fn start() -> Self {
         let mut command = Command::new(store_program().expect("S3_SERVER"));
         let host = address(End::Clients, Net::Store);
@@ -64,12 +64,12 @@ impl Store {
         )
     }
 
-    /// It stands still, or goes on.
+    /// Sends the store a signal: STOP or CONT.
     pub(crate) fn signal(&self, name: &str) {
         self.process.signal(name);
     }
 
-    /// It is slow from now on.
+    /// Makes the store slow from now on.
     pub(crate) fn slow_down(&mut self, seed: u64) {
         self.go_on();
         let (is_over, process) = (Arc::<AtomicBool>::default(), self.process.clone());
@@ -86,7 +86,7 @@ impl Store {
         self.slow = Some(Slow { is_over, thread });
     }
 
-    /// It is fast again.
+    /// Makes the store fast again.
     pub(crate) fn go_on(&mut self) {
         if let Some(Slow { is_over, thread }) = self.slow.take() {
             is_over.store(true, Ordering::Release);

@@ -127,8 +127,8 @@ impl Numbers {
         }
     }
 
-    /// Without the file, a restart may repeat numbers that the clock has not reached, which only servers that restart too would show. False: the file
-    /// does not have the number.
+    /// Writes the file. Without it, a restart may repeat numbers that the clock has not reached, and only servers that restart too would show them.
+    /// False: the file does not have the number.
     fn write(&mut self, to: u64) -> bool {
         let Some(file) = &self.file else { return true };
         let new = file.with_extension("new");

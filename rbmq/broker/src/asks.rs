@@ -38,14 +38,14 @@ pub(crate) struct Disconnect {
     pub(crate) conn: u64,
     /// The reason that the client is told.
     pub(crate) why: &'static str,
-    /// Called before, and nothing is done without its line.
+    /// Called before the client is disconnected. False: the client stays.
     pub(crate) record: Record,
-    /// Set by the first of two: the broker's thread, which does it then, or whoever asked and has given up, and nothing is done.
+    /// Set by the first of two: the broker's thread, which then disconnects the client, or the asker that has given up; the client stays then.
     pub(crate) is_settled: Arc<AtomicBool>,
     pub(crate) reply: SyncSender<Disconnected>,
 }
 
-/// The end of a question to disconnect a client.
+/// The outcome of the wish to disconnect a client.
 #[derive(Debug)]
 pub(crate) enum Disconnected {
     /// The client is disconnected.

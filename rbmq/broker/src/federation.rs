@@ -349,7 +349,7 @@ impl Federation {
 
     /// A log that came in a buffer is received from its owner.
     pub(super) fn follow(&mut self, tables: &mut Tables, from: Bid, offer: Offer, fx: &mut Effects) {
-        // Subscribers learn it before the end.
+        // Subscribers hear that the log goes on before they hear of the end.
         set_continues(tables, from, true, fx);
         let Some(end) = tables.out.buffer(from).and_then(|buffer| buffer.end_as_gone().ok()) else {
             return self.routes.add(offer);

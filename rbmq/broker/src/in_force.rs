@@ -22,7 +22,7 @@ pub(super) struct Rules {
     pub(super) settings: Arc<BrokerSettings>,
     /// The time within which a password must have been checked.
     pub(super) login_timeout: Duration,
-    /// Where each rule is, in their order.
+    /// The places of the rules (file and line), in their order.
     pub(super) origins: Arc<[Origin]>,
 }
 

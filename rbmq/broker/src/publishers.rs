@@ -232,7 +232,7 @@ fn on_opened(
         Effect::AnnounceNew(out_bid),
         Effect::PreferShorter(out_bid),
     ]);
-    // The owner may have offered it while it was opened from another broker.
+    // The owner may have offered the topic while it was opened from another broker.
     federation.follow_owner(tables, epoch, fx);
 }
 

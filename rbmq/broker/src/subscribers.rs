@@ -382,8 +382,8 @@ impl Subscribers {
             || tables.out.buffer(bid).is_some_and(|buffer| !subscriber.has_place(&buffer))
     }
 
-    /// Whether a subscriber is not told of a buffer: what came from an owner before may be in no log any more. A subscriber that comes back has its place there still.
-    /// Other brokers are not told either, since their subscribers would begin there.
+    /// Whether a subscriber does not hear of a buffer: messages of an owner before may be in no log any more. A subscriber that comes back still has
+    /// its place there. Other brokers do not hear of the buffer either, since their subscribers would begin there.
     fn begins_behind(&self, tables: &Tables, conn: u64, bid: Bid) -> bool {
         let Some(subscriber) = self.by_conn.get(&conn).filter(|_| is_left(tables, bid)) else { return false };
         let has_place = tables.out.buffer(bid).is_some_and(|buffer| subscriber.has_place(&buffer));
@@ -527,7 +527,7 @@ fn readers(tables: &Tables, buffer: &Buffer) -> impl Iterator<Item = u64> {
     subscribers.into_iter().filter(|conn| tables.admission.may_read(*conn, &buffer.topic))
 }
 
-/// Whether the log of a buffer goes on at the owner of its topic, wherever that is, and not in this buffer.
+/// Whether the log of a buffer goes on at the owner of its topic (this broker or another one), and not in this buffer.
 fn is_left(tables: &Tables, bid: Bid) -> bool {
     tables.topics.get(bid).is_some_and(|buffer| buffer.gone && tables.is_shared(&buffer.topic))
 }

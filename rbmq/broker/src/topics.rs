@@ -200,9 +200,9 @@ pub(super) struct Topics {
     /// Ended buffers, by the time of their removal.
     ends: BTreeSet<(Instant, Bid)>,
     next_bid: Bid,
-    /// Topics that are to be opened, and have their places until then.
+    /// Topics that will be opened here. A place among the topics is kept for each.
     reserved: BTreeSet<TopicName>,
-    /// Those of them that are not open.
+    /// The number of these topics that are not open.
     reserved_not_open: usize,
     /// The number of announced buffers.
     announced: u64,
@@ -268,13 +268,14 @@ impl Topics {
         std::mem::take(&mut self.reserved)
     }
 
+    /// Keeps places for these topics, and for no others.
     pub(super) fn set_reserved(&mut self, reserved: BTreeSet<TopicName>) {
         let is_open = |topic: &&TopicName| self.by_topic.get(topic.as_str()).is_some();
         self.reserved_not_open = reserved.len() - reserved.iter().filter(is_open).count();
         self.reserved = reserved;
     }
 
-    /// A topic is open, or its place is not needed any more.
+    /// Gives up the place that is kept for a topic: the topic is open, or will not be opened.
     pub(super) fn release(&mut self, topic: &TopicName) {
         if self.reserved.remove(topic) && self.by_topic.get(topic.as_str()).is_none() {
             self.reserved_not_open -= 1;

@@ -57,7 +57,7 @@ enum Wanted {
     Observe,
     /// To connect as a broker, which reads the topics that the user may subscribe to
     Chain,
-    /// To see users and to disconnect clients by the console
+    /// To see users, tokens and rights in the console, and to disconnect clients there
     Administer,
 }
 

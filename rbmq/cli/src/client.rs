@@ -113,7 +113,7 @@ pub(super) fn explain(broker: &str, error: &ConnectError) -> Failure {
         )),
         Ok(true) => Failure::Failed(format!(
             "cannot connect to the broker at {broker}: an HTTP server answers there\nThe address of a broker is that of 'rbmq \
-             serve --listen' (default 127.0.0.1:7411); --http is for metrics only"
+             serve --listen' (default 127.0.0.1:7411); --http is for metrics and the console"
         )),
         _ => Failure::failed(error),
     }

@@ -428,10 +428,11 @@ impl Writer {
 
 /// Deliveries that become visible at once.
 struct Passed {
-    /// Where the last one begins.
+    /// The position at which the last one begins.
     last: Position,
-    /// Where it ends.
+    /// The position at which the last one ends.
     head: Position,
+    /// The number of deliveries.
     count: u64,
 }
 

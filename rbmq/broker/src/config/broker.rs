@@ -114,8 +114,7 @@ section! {
         max_group_workers: usize = 1024, range [at least 1];
         /// Rings of the workers of all groups together, in bytes. Default 1 GiB, at least 1 MiB. A ring has room for two of
         /// the topic's largest deliveries with their headers (4 MiB with the default `merge_ring_bytes`), and its memory is used when
-        /// messages come. Too small: workers are refused
-        /// until others go.
+        /// messages come. Too small: workers are refused until others go.
         max_group_ring_bytes: u64 = 1 << 30, "bytes", range [at least 1_048_576];
         /// Largest number of messages that a worker has at a time, whatever it asks for. Default 10,000, at least 1. Too small: fast workers
         /// wait. Too large: a worker that dies leaves many messages that come again late.

@@ -1,4 +1,4 @@
-//! Why a user may do something or not: the rule that decides, in words, with the line of the file that has it.
+//! The reason why a user may do something or not: the rule that decides, in words, and the line of the file that has it.
 
 use std::sync::Arc;
 
@@ -16,16 +16,16 @@ pub struct Explained {
     pub what: String,
     /// The rule that decided, and what it says; or that none is for the user.
     pub why: String,
-    /// The number of that rule, from 1.
+    /// The number of that rule, from 1. None: no rule decided.
     pub rule: Option<usize>,
     /// Whether no rule is for the user at all.
     pub has_no_rule: bool,
 }
 
-/// Where each rule is, by its number from 0.
+/// The place of each rule (its file and line), by the number of the rule from 0.
 pub type OriginOfRule<'a> = &'a dyn Fn(usize) -> Origin;
 
-/// Says whether a user may publish or read a topic, and which rule decides.
+/// Says whether a user may publish or read a topic, and which rule decides. `origin` gives the places of the rules.
 pub fn explain_topic(
     rights: &Arc<Rights>,
     identity: &Identity,
@@ -59,7 +59,7 @@ pub fn explain_topic(
     Explained { allowed, what, why, rule: rule.map(|rule| rule + 1), has_no_rule }
 }
 
-/// Says whether a user has a right without a topic, and which rule gives it.
+/// Says whether a user has a right without a topic, and which rule gives it. `origin` gives the places of the rules.
 pub fn explain_right(
     rights: &Arc<Rights>,
     identity: &Identity,

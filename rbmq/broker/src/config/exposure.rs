@@ -166,8 +166,8 @@ impl BrokerConfig {
         reachable(&self.broker.listen)
     }
 
-    /// Whether a broker without users takes every client that reaches its HTTP endpoint: it asks for no certificate, and the same machines
-    /// reach it.
+    /// Whether a broker without users takes every client that reaches its HTTP endpoint: the broker asks for no certificate, and the same
+    /// machines reach it.
     pub(crate) fn is_as_open_as_endpoint(&self) -> bool {
         let asks = self.text("tls.client_certificates") == "require";
         !asks && (self.is_broker_reachable() || !reachable(&self.http.listen))

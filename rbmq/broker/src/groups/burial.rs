@@ -45,7 +45,7 @@ pub(super) enum Sent {
 }
 
 impl Burial {
-    /// Whether the topic takes a message of so many bytes, which then is to be read. The largest ones go without their properties.
+    /// Whether the topic takes a message of so many bytes; only then is the message read. The largest messages go without their properties.
     pub(super) fn takes(&mut self, len: u32, topic: &TopicName) -> bool {
         let max = self.publisher.as_ref().map_or(0, LocalPublisher::max_bytes);
         let takes = len as usize <= max;

@@ -26,7 +26,7 @@ const TURN_BYTES: usize = 1 << 20;
 const TURN_STEPS: usize = 4096;
 const TURN_LETTERS: usize = 64;
 
-/// The letter with which a turn has published so many bytes is its last one.
+/// A turn ends with the letter with which it has published so many bytes.
 const TURN_LETTERS_BYTES: usize = 1 << 20;
 
 /// A delivery to a worker has at most so many bytes, unless one message is larger.
@@ -428,7 +428,7 @@ impl Live {
         let attempts = std::mem::take(&mut worker.batched);
         let Err(error) = delivered else { return };
         match error {
-            // Its next ring has room for what it was not given, which is no failed attempt.
+            // The next ring of the worker has room for the message. This is no failed attempt.
             SegmentError::TooLarge { size, .. } if size <= worker.most_delivery => {
                 self.needed_bytes = self.needed_bytes.max(size);
                 return self.dismiss_one(bid, true, "the topic has larger messages now", now);

@@ -322,7 +322,7 @@ impl Service<'_> {
         // Stored messages can be larger than the topic's ring takes now: it grows when a large message comes.
         let needed = self.groups.get(&key).map_or(0, Live::needed_bytes);
         let max_delivery = (info.max_delivery_bytes + GROUP_HEADER_BYTES as u64).max(needed);
-        // As much as it takes of the memory.
+        // The ring counts with the memory that it takes.
         let ring_bytes = rounded(max_delivery.saturating_mul(2).max(MIN_RING_BYTES));
         self.has_room(ring_bytes).map_err(|reason| (true, reason))?;
         let admission = &self.parts.admission;

@@ -40,7 +40,7 @@ pub(crate) const RETRY: Duration = Duration::from_secs(1);
 /// The most batches of a topic that are copied before the next topic's turn.
 const TURN: usize = 16;
 
-/// How long an object is there for sure. Rules of stores that remove objects count in days.
+/// The time for which an object stays for sure. Rules of stores that remove objects count in days.
 const SURE: Duration = Duration::from_secs(3_600);
 
 /// How many of the archive's last bytes are compared with the disk.
@@ -62,7 +62,7 @@ pub(crate) struct Archived {
     is_hurried: AtomicBool,
     /// Another broker may go on in the archive: the publishers that begin here before the archive has them.
     begun: Option<Begun>,
-    /// Says who may write which positions then.
+    /// The map of the cluster, which says which broker may write which positions. None: the log does not go on elsewhere.
     map: Option<Arc<dyn Cluster>>,
     /// Is called when more was copied, or nothing will be.
     changed: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -122,7 +122,7 @@ struct Copier {
     is_noted: bool,
     /// The publishers at the end of the archive, for a broker that goes on there.
     trail: Option<Trail>,
-    /// When the last object was written here. None: somebody else has, or it was long ago as far as this process knows.
+    /// The time of the last object that this broker has written. None: it has written none since its start.
     wrote: Option<(Instant, SystemTime)>,
 }
 
@@ -291,8 +291,8 @@ impl Archived {
         self.confirmed.store(end, Ordering::Release);
     }
 
-    /// Refuses a log that another broker may have claimed without this one's learning it by the next object: the last one may have expired, and who
-    /// found none has made one of another name.
+    /// Refuses a log that another broker has claimed. The name of the next object does not tell it where all objects have expired: a broker that
+    /// found none has given its own first object another name.
     fn check_claim(&self, copier: &Copier) -> Result<(), ArchiveError> {
         let (Some(begun), Some(map)) = (&self.begun, &self.map) else { return Ok(()) };
         let is_sure = |(at, time): (Instant, SystemTime)| {
@@ -571,8 +571,8 @@ impl Archived {
             let first = self.disk.first();
             return Err(refused(format!("it ends at {}, before what the disk has, {first}", kept.end)));
         }
-        // Nothing proves that an empty archive, or one whose bytes could not be compared, ever had them. The object with which this
-        // broker has gone on proves it too: its note says what is missing.
+        // An empty archive, or one whose bytes could not be compared, proves nothing about the bytes that it had. The object with which this
+        // broker has gone on is a proof too: its note names the bytes that are missing.
         let is_begun = self.begun.as_ref().is_some_and(|begun| begun.archived() == kept.end);
         let proves = !kept.is_empty() || is_begun && !log.note().is_empty();
         let is_own = copied.start().is_some_and(|own| proves && (kept.end <= own || from <= own));

@@ -31,7 +31,7 @@ struct Shared {
     options: ArchiveOptions,
     topics: Mutex<HashMap<Bid, Arc<Archived>>>,
     hurry: Arc<Hurry>,
-    /// Says who may write which positions of a log that may go on elsewhere.
+    /// The map of the cluster, which says which broker may write which positions of a log that may go on elsewhere.
     map: Option<Arc<dyn Cluster>>,
 }
 

@@ -117,14 +117,14 @@ pub(crate) struct Replay {
 
 /// Why the ring of a replay does not grow.
 enum NotGrown {
-    /// It never will, and why: the subscriber or the transport does not know how, or a limit is too small by itself.
+    /// The ring never grows, and why: the subscriber or the transport does not know how, or a limit is too small by itself.
     Never(String),
     /// The pool or a quota has no memory now, and why.
     NoMemory(String),
 }
 
 impl NotGrown {
-    /// `asked` bytes were refused by a limit that has room for `limit` when nothing else is there.
+    /// A limit has refused `asked` bytes. While nothing else counts in it, it has room for `limit` bytes.
     fn of_limit(asked: u64, limit: u64, why: String) -> Self {
         if asked > limit { Self::Never(why) } else { Self::NoMemory(why) }
     }

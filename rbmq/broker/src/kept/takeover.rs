@@ -13,7 +13,7 @@
 //! whatever rules have removed from the archive. The name of the log is there too.
 //!
 //! **The archive fences.** The first object of the next owner takes the name of the next one of the owner before, which can write nothing more then.
-//! Where rules have removed all objects, nobody knows that name: an owner that has archived nothing for long looks at its claim before it confirms.
+//! If rules have removed all objects, no broker knows that name: an owner that has archived nothing for long looks at its claim before it confirms.
 //!
 //! A folder is made beside the others first, and takes the place of the topic's folder at the end. Its last file has a random number (`mark`), and the
 //! claim has the same. A broker that is killed at any step goes on there: it finds its folder, and the claim and the object that are its own, and
@@ -255,8 +255,8 @@ impl Taker<'_> {
         }
         self.claim(topic, known, *claim).inspect_err(|_| self.clear(&folders.next, topic, claim))?;
         if kept.is_empty() && begin > 0 {
-            // The owner before may know objects that have expired, so the next name of both is not the same. It confirms nothing that it archives
-            // behind the claim, and what it has archived before is there now.
+            // The owner before may know objects that have expired, so its next object may have another name than the one here. That owner confirms
+            // nothing that it archives after the claim, and all objects from before the claim are there now.
             let now = self.open(topic, claim.epoch, 0, is_owner)?.kept();
             if !now.is_empty() || now.end > kept_end {
                 return Err(down(format!("the owner before has archived up to {} meanwhile", now.end)));

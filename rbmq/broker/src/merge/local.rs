@@ -58,7 +58,7 @@ impl LocalAsk {
         (Self { log, wake: Box::new(wake), grows: false, reply }, answer)
     }
 
-    /// The log may grow for what is published. That counts in nobody's quota: it is for what the broker itself publishes.
+    /// Lets the log grow for the messages of this publisher. The growth counts in no quota: it is for messages of the broker itself.
     pub(crate) fn with_growth(self) -> Self {
         Self { grows: true, ..self }
     }

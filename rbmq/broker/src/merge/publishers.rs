@@ -85,8 +85,8 @@ impl MergedTopics {
         ask.answer(|log, grows, wake| self.local_publisher(tables, log, grows, wake));
     }
 
-    /// A publisher of this process into a merged topic, or the log of a space. None: it is not open. It is none of the publishers that are counted and
-    /// remembered. `grows`: the log may grow for what it publishes, where it grows for others.
+    /// A publisher of this process into a merged topic, or the log of a space. None: the topic is not open. This publisher is none of those that are
+    /// counted and remembered. `grows`: the log may grow for its messages, if it grows for those of others.
     fn local_publisher(
         &mut self,
         tables: &Tables,

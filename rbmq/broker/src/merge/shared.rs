@@ -6,7 +6,7 @@ use rbmq_wire::TopicName;
 
 use super::super::kept::TakeOvers;
 
-/// The most topics that are known and not on the disk. More are opened when a publisher asks for them.
+/// The largest number of topics that are known and not on the disk. Other topics are opened when a publisher asks for them.
 pub(super) const MAX_KNOWN: usize = 100_000;
 
 /// The topics whose log goes on in the archive.
@@ -16,11 +16,11 @@ pub(super) struct Sharing {
     pub(super) terms: HashMap<TopicName, u64>,
     /// Why some cannot be opened.
     pub(super) failures: HashMap<TopicName, String>,
-    /// Those that this broker has to look after whenever it is their owner, also if no buffer of theirs is here: their log is on its disk, or they were
-    /// received from another owner. At most [`MAX_KNOWN`] names come from others.
+    /// Topics that this broker serves whenever it is their owner, also if none of their buffers is here: their log is on its disk, or came from
+    /// another owner. At most [`MAX_KNOWN`] names come from others.
     pub(super) known: BTreeSet<TopicName>,
     /// Some are to be closed when their publishers were sent away.
     pub(super) is_closing: bool,
-    /// Some wait for a place among the topics of this broker (`broker.max_topics`).
+    /// Whether topics wait for a place among those of this broker (`broker.max_topics`).
     pub(super) lacks_room: bool,
 }

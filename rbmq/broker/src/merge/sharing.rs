@@ -45,7 +45,7 @@ impl MergedTopics {
         others
     }
 
-    /// A topic has a buffer less here. Its owner opens it again, when that is this broker, although no publisher asks for it.
+    /// A buffer of a topic was removed here. If this broker is or becomes the owner, it opens the topic again, also without a publisher that asks for it.
     pub(crate) fn remember(&mut self, tables: &Tables, topic: &TopicName) {
         if let Some(sharing) = self.sharing.as_mut().filter(|_| tables.is_shared(topic))
             && sharing.known.len() < MAX_KNOWN
@@ -66,7 +66,7 @@ impl MergedTopics {
     }
 
     /// This broker has a topic in a term. Whether the topic is open; one that is shared is opened soon otherwise, or when it was closed.
-    /// A topic without a place among those of this broker is not asked for: nothing would be claimed for it but positions that nobody uses.
+    /// This broker does not ask for a topic that has no place here: the claim would only take positions that no message gets.
     pub(super) fn is_open_in(&mut self, tables: &mut Tables, topic: &TopicName, term: u64) -> bool {
         let Some(sharing) = self.sharing.as_mut().filter(|_| tables.is_shared(topic)) else { return true };
         let Some(out_bid) = self.members.find(topic) else {
@@ -83,7 +83,7 @@ impl MergedTopics {
         self.stays(tables, out_bid, topic)
     }
 
-    /// Whether topics wait for a place, and there is one now. They are asked for again then.
+    /// Whether a place has become free for the topics that wait for one. The caller then asks for them again.
     pub(crate) fn takes_room(&mut self, tables: &Tables) -> bool {
         let Some(sharing) = self.sharing.as_mut().filter(|sharing| sharing.lacks_room) else { return false };
         sharing.lacks_room = tables.topics.is_full(tables.settings.max_topics);
@@ -160,7 +160,7 @@ impl MergedTopics {
         let Wanted { topic, term, .. } = wanted;
         if let Some(sharing) = &mut self.sharing {
             sharing.takeovers.forget(wanted);
-            // Its folder is on the disk from now on.
+            // The folder of the topic is on the disk from now on.
             sharing.known.insert(topic.clone());
         }
         let is_owner = matches!(tables.owner(topic), Owner::Here { term: now } if now == *term);

@@ -49,7 +49,7 @@ impl Report<'_> {
         page
     }
 
-    /// Disconnects a client, unless whoever asked has given up.
+    /// Disconnects a client, unless the asker has given up.
     pub(super) fn disconnect(&self, disconnect: Disconnect) {
         let Disconnect { conn, why, record, is_settled, reply } = disconnect;
         if is_settled.swap(true, Ordering::Relaxed) {

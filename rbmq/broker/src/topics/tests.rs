@@ -27,7 +27,7 @@ fn several_buffers_of_a_topic_and_a_limit_on_topics() {
     assert!(table.add(buffer("y", 2), 1).is_ok());
 }
 
-/// A topic that is to be opened has a place: nobody else gets it, whatever is opened and removed meanwhile.
+/// A place that is kept for a topic is for no other one, also while topics are opened and removed.
 #[test]
 fn a_reserved_place_is_for_its_topic() {
     let mut table = Topics::default();

@@ -524,7 +524,7 @@ fn messages_that_become_larger_than_the_rings_of_workers_come_nevertheless() {
     assert_eq!((stats(&broker.addr()).pending, stats(&broker.addr()).lost), (0, 0));
 }
 
-/// The stored message is larger than the ring with which the topic begins again. No attempt fails for that.
+/// The stored message is larger than the ring with which the topic begins again, and its first attempt succeeds.
 #[test]
 fn large_messages_come_after_a_restart_of_the_broker() {
     let dir = tempfile::tempdir().unwrap();
@@ -544,7 +544,7 @@ fn large_messages_come_after_a_restart_of_the_broker() {
     assert_eq!((stats(&broker.addr()).pending, stats(&broker.addr()).lost), (0, 0));
 }
 
-/// The dead-letter topic had small messages until then.
+/// The dead-letter topic had only small messages before.
 #[test]
 fn large_messages_become_dead_letters() {
     let dir = tempfile::tempdir().unwrap();

@@ -291,7 +291,7 @@ fn a_request_from_a_time_misses_nothing_that_comes_while_it_waits() {
     publish(&mut writer, 0..4_000);
     let mut slow = subscribe(&broker.addr(), "k/a", StartFrom::Oldest);
     assert_eq!(number(&slow.recv(Some(LONG)).unwrap().expect("a message").bytes), 0);
-    // The way of a request may take two seconds on a busy machine, and the one that the broker allows for.
+    // A request may be under way for two seconds on a busy machine, besides the time that the broker allows for.
     let since = SystemTime::now() - Duration::from_secs(2);
     let mut waiting = subscribe(&broker.addr(), "k/a", StartFrom::Time(since));
     assert!(waiting.recv(Some(Duration::from_millis(100))).unwrap().is_none());

@@ -539,7 +539,7 @@ fn what_came_before_a_refused_message_is_delivered() {
     publish(&mut topic(&broker.addr(), "t"), &[11]);
 }
 
-/// A replay whose subscriber may never have the memory says that the message is lost to it, and goes on behind.
+/// A replay whose subscriber may never have the memory for a message says that the message is lost, and goes on behind it.
 #[test]
 fn a_replay_beyond_the_whole_quota_goes_on_behind() {
     let dir = tempfile::tempdir().unwrap();

@@ -278,12 +278,12 @@ fn who_begins_at_another_member_begins_with_what_the_owner_has() {
     members.begins_with_the_owner(140);
 }
 
-/// The owner before is started again, and offers what it receives from the next one: that is another ring than what it had itself.
+/// The owner before is started again, and offers the log that it receives from the next one: in another ring than its own before.
 #[test]
 fn what_a_member_has_of_the_owner_before_ends_when_that_is_started_again() {
     let mut members = Members::new(3);
     members.kill(2);
-    // This member hears of the other one through the owner before alone.
+    // This member hears of the other one only through the owner before.
     let before = ClusterMember { id: "0".into(), addresses: vec![members.addr(0)] };
     members.tables[2].set_others(vec![before]);
     members.configs[2].framework.session.linger_ms = 3_600_000;
@@ -328,7 +328,7 @@ fn an_owner_whose_objects_have_expired_confirms_nothing_that_another_one_does_no
     );
 }
 
-/// Nothing is claimed for a topic that has no place here: whoever has one takes it without a gap. A place that gets free is taken.
+/// A broker claims no positions for a topic that has no place here, so a member with a place takes the topic without a gap. A place that becomes free is used.
 #[test]
 fn a_broker_without_a_place_for_a_topic_claims_nothing() {
     let mut members = Members::new(2);
@@ -396,7 +396,7 @@ fn an_owner_that_is_back_serves_again_without_publishers() {
     assert_eq!(members.read(0, 20), [Seen::Numbers(0, 20)]);
 }
 
-/// A topic that another member had goes on here without a publisher, also when nothing is here any more of what came from there.
+/// A topic that another member had goes on here without a publisher, also if the copy from there has gone.
 #[test]
 fn a_topic_whose_copy_has_gone_goes_on_without_publishers() {
     let mut members = Members::new(2);

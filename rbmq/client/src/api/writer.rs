@@ -549,7 +549,7 @@ impl TopicWriter {
         }
     }
 
-    /// The largest delivery that the broker takes. Waits until it has said so, if that matters; none if it has not yet.
+    /// The largest delivery that the broker takes, in bytes. Waits for the answer of the broker, if that matters. None: no answer yet.
     #[cold]
     fn known_largest(&self, step: Duration) -> Option<u64> {
         if !self.asks_for_largest() {
@@ -567,7 +567,7 @@ impl TopicWriter {
     /// Lets the ring grow for a delivery of `size` bytes, for which it is too small.
     ///
     /// # Errors
-    /// The topic takes nothing more, the broker takes none so large, which is `largest`, or the ring cannot grow.
+    /// The topic has ended, `size` is larger than `largest` (the largest delivery that the broker takes, in bytes), or the ring cannot grow.
     #[cold]
     pub(crate) fn grow(&mut self, size: u64, largest: u64) -> Result<(), PublishError> {
         if let Some(end) = self.state.end() {
@@ -595,7 +595,7 @@ impl TopicWriter {
         Ok(())
     }
 
-    /// A delivery of `size` bytes is larger than the largest one.
+    /// The error for a delivery of `size` bytes that is larger than `largest`.
     pub(crate) fn too_large(&self, size: u64, largest: u64) -> PublishError {
         let header = if self.state.framing == Framing::Records { RECORD_HEADER_BYTES as u64 } else { 0 };
         let max = largest.saturating_sub(self.attributes_bytes());

@@ -205,7 +205,7 @@ impl TopicState {
         largest.max(self.max_delivery_bytes())
     }
 
-    /// The largest delivery by the broker's answer, or none before the answer. The answer and its number are read at once:
+    /// The largest delivery by the broker's answer, in bytes. None: no answer yet. The answer and its number are read at once:
     /// between the two a reconnect would make each large message too large.
     pub(crate) fn answered_largest(&self) -> Option<u64> {
         let state = lock(&self.state);

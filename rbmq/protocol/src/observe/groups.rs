@@ -1,4 +1,4 @@
-//! Rows for observers: the groups of workers, as those who ask for groups get them.
+//! Rows for observers: the groups of workers, in the form of GROUP_ROWS.
 
 use rocketbufs::fields::Reader;
 

@@ -94,7 +94,7 @@ fn a_recording_plays(browser: &Browser) {
     fits(browser, "a recording on a phone");
     check(browser, "a recording on a phone");
     browser.wait("document.getElementById('said').textContent === 'The recording is over.'");
-    // Some seconds after its beginning it is over again.
+    // The recording is over again some seconds after its beginning.
     browser.run(
         "video.addEventListener('timeupdate', () => { \
          window.playedAgain ||= !video.paused && video.currentTime > 0.2 && video.currentTime < video.duration; })",

@@ -1,7 +1,7 @@
 //! The changes that the console makes: an administrator disconnects a client.
 //!
-//! A change needs `http.console = "write"`, the right to administer, and the field against forged requests. Its line of the audit log is
-//! written before it, by the thread that does it, and nothing is done without that line.
+//! A change needs `http.console = "write"`, the right to administer, and the field against forged requests. The thread that makes the
+//! change writes the line of the audit log before, and makes no change without that line.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ impl Console {
     /// Whether the console changes something at the broker.
     ///
     /// # Errors
-    /// It does not, and how it would.
+    /// The console changes nothing, and which setting allows it.
     pub(super) fn check_changes(&self, asked: &Asked<'_>) -> Result<(), Problem> {
         if self.changes {
             return Ok(());
@@ -37,7 +37,7 @@ impl Console {
     /// Disconnects a client.
     ///
     /// # Errors
-    /// No client has the connection, or it may not be disconnected, or the broker does not answer, or too much is asked. Nothing is done then.
+    /// No client has the connection, or the client may not be disconnected, or the broker does not answer, or this client asks too often. The client stays then.
     pub(super) async fn disconnect(
         self: &Arc<Self>,
         principal: &Principal,
@@ -70,7 +70,7 @@ impl Console {
                 "this is a gateway of the broker itself, which serves many clients; change [[gateway]] to end it",
             )),
             Disconnected::NoLine => {
-                let why = "the audit log has no room for a line about it, so nobody was disconnected";
+                let why = "the audit log has no room for a line, so the client was not disconnected";
                 Err(Problem::unavailable(why, Duration::from_secs(1)))
             }
         }

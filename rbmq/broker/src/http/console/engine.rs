@@ -57,7 +57,7 @@ impl Engine {
     /// Disconnects a client. `record` is called before.
     ///
     /// # Errors
-    /// The broker does not answer, and does not do it later.
+    /// The broker does not answer, and does not disconnect the client later.
     pub(super) fn disconnect(
         &self,
         conn: u64,

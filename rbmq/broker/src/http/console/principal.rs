@@ -221,10 +221,10 @@ impl Console {
         }
     }
 
-    /// Whether a broker without users takes whoever reaches its endpoint. Otherwise the endpoint shows its state alone.
+    /// Whether a broker without users takes all clients that reach its endpoint. If not, the endpoint shows the state of the broker alone.
     ///
     /// # Errors
-    /// It does not, and what to do.
+    /// The broker takes fewer clients, and what to do.
     pub(super) fn check_as_open(&self) -> Result<(), Problem> {
         let rules = self.rules();
         if rules.is_as_open_as_endpoint || rules.authenticator.has_users() {
@@ -245,7 +245,7 @@ impl Console {
     /// Whether a client may administer the broker.
     ///
     /// # Errors
-    /// It may not, and how it would.
+    /// The client may not, and how it would.
     pub(super) fn check_administer(&self, principal: &Principal, asked: &Asked<'_>) -> Result<(), Problem> {
         if self.may_administer(&principal.who) {
             return Ok(());

@@ -193,7 +193,7 @@ impl Publishers {
     /// Ends publishers that have had nothing to do for some time.
     pub(super) fn forget(&self, now: Instant) {
         let mut places = self.places.lock();
-        // A publisher that has lost its connection may be one whose user is gone: it would ask the broker again and again.
+        // The user of a publisher that has lost its connection may be gone: the publisher would ask the broker again and again.
         let is_over = |place: &Place| match place {
             Place::Busy => false,
             Place::Idle(idle) => idle.since + IDLE <= now || !idle.open.publisher.is_connected(),

@@ -107,7 +107,7 @@ fn a_broker_that_does_not_answer_the_console_is_still_healthy() {
     });
 }
 
-/// Neither who has given up nor who leaves no line in the audit log disconnects a client.
+/// An asker that has given up, or that leaves no line in the audit log, disconnects no client.
 #[test]
 fn a_client_is_disconnected_at_once_with_its_line_or_not_at_all() {
     let site = Site::start();

@@ -40,7 +40,7 @@ pub(in crate::http) struct Console {
     pub(super) publish_pace: Pace,
     pub(super) publishing: Lane,
     pub(super) publishers: Publishers,
-    /// Whether administrators change something, and how often each.
+    /// Whether administrators change something, and the rate of each.
     pub(super) changes: bool,
     pub(super) change_pace: Pace,
     /// The text against forged requests of browsers that need not log in.

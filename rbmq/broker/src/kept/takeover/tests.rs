@@ -24,7 +24,7 @@ pub(in super::super) struct World {
     is_down: Arc<AtomicBool>,
     /// It takes no claim.
     refuses: AtomicBool,
-    /// An owner of before archives up to here when the next claim was taken.
+    /// The owner before archives up to here at the moment of the next claim.
     late: Mutex<Option<Position>>,
 }
 
@@ -310,7 +310,7 @@ fn whatever_expires_no_position_is_used_again_and_the_log_keeps_its_name() {
     }
 }
 
-/// The archive had nothing, and an owner of before has archived more while the next one claimed: that has been confirmed, and counts.
+/// The archive had nothing, and the owner before archived more while the next one claimed: these messages were confirmed, and count.
 #[test]
 fn what_was_archived_before_the_claim_counts_where_all_else_has_expired() {
     let (world, dirs) = (World::default(), dirs::<2>());

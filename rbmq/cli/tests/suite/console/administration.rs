@@ -1,6 +1,6 @@
-//! Administration: who may see users and disconnect clients, and what becomes of these.
+//! Administration: the users that may see users and disconnect clients, and the fate of these clients.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use access::AccessRule;
 use rbmq::ConfirmLevel;
@@ -17,9 +17,16 @@ fn fields(answer: &Answer) -> String {
     format!("Cookie: {}\r\nX-RBMQ-CSRF: {csrf}\r\n", answer.cookie())
 }
 
-/// The field of a request where nobody need log in.
+/// The field of a request to a broker without logins.
 fn csrf(site: &Site) -> String {
     format!("X-RBMQ-CSRF: {}\r\n", site.api("/session")["csrf"].as_str().unwrap())
+}
+
+/// Gives the endpoint a token, as a collector of metrics has it.
+fn with_token(users: &Users, config: &mut BrokerConfig) {
+    let token = users.folder.path().join("token");
+    write_token(&token, "0123456789abcdef");
+    config.http.token_file = token.display().to_string();
 }
 
 fn writes(config: &mut BrokerConfig) {
@@ -57,15 +64,21 @@ fn lines(log: &Path) -> Vec<Value> {
     all.filter(|line| line["event"] == "disconnect").collect()
 }
 
-/// A publisher amid its messages, and a subscriber with a place of its own: nothing is lost.
-#[test]
-fn a_client_is_disconnected_with_an_audit_line_and_comes_again() {
+/// A broker whose console makes changes, and its audit log.
+fn audited() -> (tempfile::TempDir, PathBuf, Site) {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("audit.log");
     let site = Site::start(|config| {
         writes(config);
         config.audit.file = log.display().to_string();
     });
+    (folder, log, site)
+}
+
+/// A publisher amid its messages, and a subscriber with a place of its own: nothing is lost.
+#[test]
+fn a_client_is_disconnected_with_an_audit_line_and_comes_again() {
+    let (_folder, log, site) = audited();
     let name = "<b>sen\"sor\u{202e}";
     let publisher = rbmq::Publisher::builder().name(name).connect(&site.broker.addr()).unwrap();
     let mut writer = publisher.topic("news").unwrap();
@@ -84,7 +97,7 @@ fn a_client_is_disconnected_with_an_audit_line_and_comes_again() {
     for n in 0..300_u32 {
         assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes[..], n.to_le_bytes());
     }
-    // Replayed, it meets nobody, and the one that is here again stays.
+    // The same request again finds no client, and the client that is here again stays.
     let now = client(&site, "publisher");
     for before in &gone {
         let again = disconnect(&site, before);
@@ -157,15 +170,10 @@ fn brokers_and_observers_come_again_too() {
     assert!(why.contains("an administrator of the broker has disconnected this client"), "{why}");
 }
 
-/// A gateway of this process has the clients of other protocols, which are many.
+/// A gateway of this process has many clients, of other protocols.
 #[test]
 fn a_gateway_of_the_broker_is_not_disconnected() {
-    let folder = tempfile::tempdir().unwrap();
-    let log = folder.path().join("audit.log");
-    let site = Site::start(|config| {
-        writes(config);
-        config.audit.file = log.display().to_string();
-    });
+    let (_folder, log, site) = audited();
     let gate = site.broker.gate().unwrap();
     let publisher = rbmq::Publisher::builder().config(gate.config()).connect(gate.address()).unwrap();
     let mut subscriber = rbmq::Subscriber::builder().config(gate.config()).connect(gate.address()).unwrap();
@@ -194,13 +202,11 @@ fn a_console_that_only_reads_disconnects_nobody() {
     );
 }
 
-/// Users of whom anna may administer the broker, and bert may see it. Everybody may publish. The token of the endpoint is there too.
+/// A broker with users: anna may administer it, bert may see it, and everybody may publish. Its endpoint has a token too.
 fn administered(users: &Users) -> Site {
-    let token = users.folder.path().join("token");
-    write_token(&token, "0123456789abcdef");
     users.start(|config| {
         writes(config);
-        config.http.token_file = token.display().to_string();
+        with_token(users, config);
         config.access.rules[0].administer = true;
         config.access.rules[1].observe = true;
         let mut everybody = AccessRule::for_user("*");
@@ -209,12 +215,12 @@ fn administered(users: &Users) -> Site {
     })
 }
 
-/// The publishers, as somebody sees them who shows a token.
+/// The publishers, as the API shows them for the fields of a request.
 fn publishers(site: &Site, script: &str) -> Value {
     site.ask("GET", "/api/v1/clients?role=publisher", script, "").json()["rows"].clone()
 }
 
-/// The answer to somebody without the right does not tell whether there is such a client.
+/// The answer to a user without the right does not tell whether the client exists.
 #[test]
 fn clients_are_disconnected_by_those_who_may_administer_and_ask_themselves() {
     let users = Users::new();
@@ -256,7 +262,7 @@ fn clients_are_disconnected_by_those_who_may_administer_and_ask_themselves() {
     assert!(refused.contains("\"operation\":\"/api/v1/client\""), "{refused}");
 }
 
-/// Also of a login that is there.
+/// The right ends for a login of before, too.
 #[test]
 fn the_right_to_administer_ends_with_a_reload() {
     let users = Users::new();
@@ -274,14 +280,12 @@ fn the_right_to_administer_ends_with_a_reload() {
     }
 }
 
-/// Neither to those without the right, nor to anybody a secret.
+/// Users without the right see none of them, and no user sees a secret.
 #[test]
 fn users_tokens_and_rights_are_shown_to_those_who_may_administer() {
     let users = Users::new();
-    let token = users.folder.path().join("token");
-    write_token(&token, "0123456789abcdef");
     let site = users.start(|config| {
-        config.http.token_file = token.display().to_string();
+        with_token(&users, config);
         let [anna, bert] = &mut config.access.rules[..] else { panic!("two rules") };
         (anna.observe, anna.administer, bert.observe) = (false, true, true);
         anna.publish.push("home/%u/#".parse().unwrap());
@@ -354,7 +358,7 @@ fn the_rule_that_decides_is_told_of_the_rules_in_force() {
     );
 }
 
-/// Where everybody may do everything, there are no users to be shown.
+/// The pages show no users where everybody may do everything.
 #[test]
 fn a_broker_without_users_says_so() {
     let site = Site::start(|_| {});

@@ -11,21 +11,21 @@ use super::messages::{Served, bearer, configured};
 /// A topic whose name would be markup, and so would that of a subscriber.
 const HOSTILE: &str = "open/<img src=x onerror=alert(1)>";
 
-/// Settings of a broker that lets a subscriber hold its publisher for as long as it likes. Otherwise the broker ends it.
+/// Settings of a broker that lets a subscriber hold its publisher without a limit. Without them the broker ends the subscription.
 const PATIENT: &str = "[session]\nblock_timeout_ms = 0\n";
 
 /// The bytes of a topic from which on its subscriber holds it, also when its own buffer is full: 512 KiB each of that buffer and of history.
 const HELD_FROM: u64 = 1_100_000;
 
-/// A client over TCP. One that maps the ring of a publisher has everything at once.
+/// A configuration for a client over TCP. A client that maps the ring of a publisher has everything at once.
 fn tcp() -> rocketbufs::Config {
     let mut config = rocketbufs::Config::default();
     config.transport = rocketbufs::config::TransportKind::Tcp;
     config
 }
 
-/// A publisher, and a subscriber that reads nothing. They publish until the subscriber holds the publisher: its own buffer is full, so is the ring
-/// of the broker, and its cursor stays where it is. Both have to live on.
+/// A publisher, and a subscriber that reads nothing. The publisher publishes until the subscriber holds it: the buffer of the subscriber and the ring
+/// of the broker are full, and the cursor stays where it is. The caller keeps both.
 fn a_slow_one(served: &Served, token: &str, topic: &str, name: &str) -> (Publisher, TopicWriter, Subscriber) {
     let login = || if token.is_empty() { Login::default() } else { Login::default().token(token) };
     let publisher = Publisher::builder().name("thermometer").login(login()).config(tcp());
@@ -79,14 +79,17 @@ fn look(browser: &Browser, name: &str) {
 fn a_person_finds_who_is_slow_reads_messages_and_publishes_one() {
     let Some(browser) = Browser::open(1300, 850) else { return };
     let folder = tempfile::tempdir().unwrap();
-    let (config, _, [anna, _]) =
-        configured(folder.path(), &format!("{PATIENT}[[access.rules]]\nusers = ['anna']\nobserve = true\n"));
+    let (config, _, [anna, _]) = configured(
+        folder.path(),
+        &format!("{PATIENT}[[access.rules]]\nusers = ['anna']\nobserve = true\nadminister = true\n"),
+    );
     let served = Served::with(folder.path(), &config);
     browser.go(&format!("http://{}/ui/", served.http));
     browser.wait("document.getElementById('token')");
     look(&browser, "login");
     log_in(&browser, &anna);
     browser.wait("document.body.innerText.includes('echo hello | rbmq pub news')");
+    look_at_users(&browser, &served);
     let clients = a_slow_one(&served, &anna, HOSTILE, "<b>slow</b>");
     // Unchanged parts stay, while the page changes around them: a click that has begun, and the text that somebody selects.
     browser.wait("document.querySelector('#more td a')?.textContent.startsWith('open/<img')");
@@ -133,12 +136,15 @@ fn look_at_all(browser: &Browser, served: &Served) {
     let rows = |n: usize| format!("document.querySelectorAll('tbody tr').length >= {n}");
     let rings = "document.querySelector('svg.ring .arc.held')".to_owned();
     let ten = "document.querySelectorAll('.message').length === 10".to_owned();
+    let clients = served.get("/clients?search=dashboard", "").json();
+    let client = format!("client?conn={}", clients["rows"][0]["conn"]);
     for (page, title, ready) in [
         ("", "Overview", rows(1)),
         ("topics", "Topics", rows(2)),
         ("topic?name=sensors/kitchen", "Topic", rings),
         ("messages?topic=orders/new", "Messages", ten),
         ("clients", "Clients", rows(5)),
+        (&*client, "Client", "document.querySelector('#client dl')".to_owned()),
         ("groups", "Groups", rows(1)),
         ("group?topic=orders/new&group=billing", "Group", rows(1)),
         ("kept", "Kept", rows(1)),
@@ -148,6 +154,20 @@ fn look_at_all(browser: &Browser, served: &Served) {
         go(browser, served, page, title, &ready);
         look(browser, &title.to_lowercase());
     }
+}
+
+/// Looks at the pages of users and rights, as an administrator.
+fn look_at_users(browser: &Browser, served: &Served) {
+    let rows = "document.querySelectorAll('tbody tr').length >= 2";
+    for (page, title, ready) in [
+        ("users", "Users", rows),
+        ("tokens", "Tokens", rows),
+        ("rights?user=anna&operation=administer", "Rights", "document.querySelector('#decision .well')"),
+    ] {
+        go(browser, served, page, title, ready);
+        look(browser, &title.to_lowercase());
+    }
+    go(browser, served, "", "Overview", EMPTY);
 }
 
 /// All pages, without anything to show, and with something.

@@ -60,7 +60,7 @@ fn texts(answer: &Answer) -> Vec<String> {
     rows.map(text).collect()
 }
 
-/// The rows of the broker come on pages, the oldest first.
+/// The broker gives the publishers of a topic on pages, the oldest first.
 #[test]
 fn the_newest_message_is_there_however_many_publishers_were_before() {
     let served = Served::start(&[]);
@@ -76,7 +76,7 @@ fn the_newest_message_is_there_however_many_publishers_were_before() {
     assert_eq!(newest.json()["is_cut"], true);
 }
 
-/// Its endpoint is reached by other machines, and the broker is not.
+/// Other machines reach the endpoint, and not the broker.
 #[test]
 fn an_endpoint_that_is_more_open_than_its_broker_shows_no_messages() {
     let broker = Operated::start_with(&["--http", "0.0.0.0:0", "--insecure"]);

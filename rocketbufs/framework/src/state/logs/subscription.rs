@@ -29,7 +29,7 @@ pub(crate) struct SubscriptionShared {
     pub(crate) rin: Weak<dyn SubscriptionOwner>,
     pub(crate) inner: Arc<ContextInner>,
     pub(crate) options: SubscribeOptions,
-    /// When a worker first heard of the subscription.
+    /// The time at which a worker first heard of the subscription.
     pub(crate) asked_at: OnceLock<Nanos>,
     pub(crate) state: Mutex<SubscriptionState>,
     /// Whether the subscription is in its rIn's queue of subscriptions with something to receive.

@@ -108,7 +108,7 @@ function draw(fresh = true) {
     show(main, el('div', { class: 'empty' },
       el('p', { text: `${user} may not see the ${isOfAdministrators ? 'users' : 'state'} of this broker.` }),
       el('p', {}, el('a', { href: '#/messages', text: 'Messages' }), ' of topics that it may subscribe to are there.'),
-      el('p', {}, 'Whoever runs it can allow that by a rule with ', el('code', { text: isOfAdministrators ? 'administer = true' : 'observe = true' }), ' (access.rules).')));
+      el('p', {}, 'The operator of the broker can allow that by a rule with ', el('code', { text: isOfAdministrators ? 'administer = true' : 'observe = true' }), ' (access.rules).')));
     state('still');
     return;
   }

@@ -22,12 +22,12 @@ function disconnection(path, done) {
       try {
         await ask(path, { method: 'DELETE' });
         done();
-        show(box, el('p', { class: 'well', text: 'It is disconnected. A client of the library connects again by itself, with another connection.' }));
+        show(box, el('p', { class: 'well', text: 'The client is disconnected. A client of the library connects again by itself, with another connection.' }));
       } catch (problem) {
         show(box, trouble(plain(problem.message)), button);
       }
     } });
-    show(box, el('p', { text: 'Disconnect this client? It may connect again at once; take the rights of its user away to keep it out.' }),
+    show(box, el('p', { text: 'Disconnect this client? It may connect again at once; remove the rights of its user to keep it out.' }),
       el('p', { class: 'pair' }, sure, el('button', { text: 'Cancel', click: () => { show(box, button); button.focus(); } })));
     sure.focus();
   } });

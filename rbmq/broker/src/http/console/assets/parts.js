@@ -71,7 +71,7 @@ export function time(ms) {
 export const plural = (n, one, more = `${one}s`) => `${count(n)} ${n === 1 ? one : more}`;
 
 /** The address of the page of a topic. */
-export const topicPage = (name) => `#/topic?name=${encodeURIComponent(name)}`;
+const topicPage = (name) => `#/topic?name=${encodeURIComponent(name)}`;
 
 /** A link to a topic. */
 export const topicLink = (name) => el('a', { href: topicPage(name), class: 'name', text: plain(name), title: plain(name) });

@@ -24,7 +24,7 @@ export const users = (tools, fresh) => list(tools, fresh, {
     ['Rules', (row) => (row.rules ? count(row.rules) : tag('none', 'warn')), 'n'],
     ['Rights', (row) => el('span', { class: 'pair' }, ...rights(row).map((right) => tag(right)))],
   ],
-  nothing: () => empty('No file of users is in force: every client may do everything that no rule denies. docs/security/USERS.md says how a broker gets users; this command makes one:', 'rbmq passwd alice'),
+  nothing: () => empty('No users are here: no file of users is in force, or the file has none. docs/security/USERS.md says how a broker gets users; this command makes one:', 'rbmq passwd alice'),
 });
 
 /** All tokens. */
