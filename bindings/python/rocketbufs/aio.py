@@ -280,10 +280,15 @@ class GroupWorker:
     async def flush(self, timeout: float | None = None) -> None:
         """As `rbmq.GroupWorker.flush`."""
         self._held += 1
-        try:
-            await _in_executor(self.sync.flush, timeout)
-        finally:
-            self._held -= 1
+        flushing = asyncio.get_running_loop().run_in_executor(None, self.sync.flush, timeout)
+        flushing.add_done_callback(self._let_go)
+        # The thread of a task that is cancelled has the worker still.
+        await asyncio.shield(flushing)
+
+    def _let_go(self, flushed: "asyncio.Future[None]") -> None:
+        self._held -= 1
+        # Read, in case that nobody waits for it any more.
+        _ = flushed.cancelled() or flushed.exception()
 
     def _state(self) -> tuple[bool, float]:
         if self._is_free():

@@ -85,7 +85,7 @@ def test_a_writer_waits_for_room(ends):
         published = error.value.published
     with pytest.raises(rocketbufs.TimedOut):
         while True:
-            writer.segment(200_000, 0.05).deliver(0)
+            writer.segment(200_000, 0.05).deliver()
     with pytest.raises(rocketbufs.SegmentError) as error:
         writer.append(bytes(1 << 21))
     assert error.value.kind == "TooLarge"

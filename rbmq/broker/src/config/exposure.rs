@@ -169,8 +169,13 @@ impl BrokerConfig {
     /// Whether a broker without users takes every client that reaches its HTTP endpoint: the broker asks for no certificate, and the same
     /// machines reach it.
     pub(crate) fn is_as_open_as_endpoint(&self) -> bool {
-        let asks = self.text("tls.client_certificates") == "require";
-        !asks && (self.is_broker_reachable() || !reachable(&self.http.listen))
+        let ips = |addr: &str| -> Vec<IpAddr> {
+            let all = peers::resolve(addr).unwrap_or_default();
+            all.into_iter().map(|addr| addr.ip().to_canonical()).collect()
+        };
+        let own = ips(&self.broker.listen);
+        let covers = |ip: &IpAddr| loopback(*ip) || own.iter().any(|own| own.is_unspecified() || own == ip);
+        self.text("tls.client_certificates") != "require" && ips(&self.http.listen).iter().all(covers)
     }
 
     /// The value of a setting that is a text; empty if it is unset.
@@ -203,6 +208,10 @@ mod tests {
         assert!(config.is_as_open_as_endpoint());
         config.http.listen = "0.0.0.0:0".into();
         assert!(!config.is_as_open_as_endpoint());
+        config.broker.listen = "10.0.0.5:0".into();
+        assert!(!config.is_as_open_as_endpoint());
+        config.http.listen = "10.0.0.5:0".into();
+        assert!(config.is_as_open_as_endpoint());
         config.broker.listen = "0.0.0.0:0".into();
         assert!(config.is_as_open_as_endpoint());
         config.framework.tls.client_certificates = "require".into();

@@ -46,7 +46,7 @@ struct Worker {
     conn: Conn,
     writer: OutWriter,
     max_delivery: usize,
-    /// The largest delivery for which any worker may have a ring.
+    /// The largest delivery for which this worker connects again, to get a larger ring.
     most_delivery: u64,
     /// What it gets in this turn.
     batch: Vec<u8>,
@@ -101,7 +101,7 @@ pub(super) struct Comes<'a> {
     pub(super) conn: &'a Conn,
     pub(super) writer: OutWriter,
     pub(super) max_delivery: u64,
-    /// The largest delivery for which any worker may have a ring.
+    /// The largest delivery for which the worker connects again, to get a larger ring.
     pub(super) most_delivery: u64,
     pub(super) credit: u32,
 }
@@ -435,7 +435,7 @@ impl Live {
             }
             SegmentError::TooLarge { size, .. } => {
                 warn!(
-                    "group '{}' of topic '{}': a message of {size} bytes waits: no worker may have a ring for it (broker.max_group_ring_bytes)",
+                    "group '{}' of topic '{}': a message of {size} bytes waits: a worker may have no ring for it (broker.max_group_ring_bytes, buffers.max_ring_bytes, quotas)",
                     self.name, self.topic
                 );
                 for attempt in attempts {

@@ -51,6 +51,15 @@ struct Service<'a> {
     begun: Instant,
 }
 
+/// The ring of a worker that is to come.
+struct WorkerRing {
+    writer: OutWriter,
+    max_delivery: u64,
+    /// The memory that it takes.
+    bytes: u64,
+    charge: Charge,
+}
+
 /// Runs until the groups are stopped.
 pub(super) fn run(shared: &Arc<Shared>, parts: Parts) {
     let waker = Arc::downgrade(shared);
@@ -321,15 +330,16 @@ impl Service<'_> {
         let key = (topic.to_string(), group.to_string());
         // Stored messages can be larger than the topic's ring takes now: it grows when a large message comes.
         let needed = self.groups.get(&key).map_or(0, Live::needed_bytes);
-        let max_delivery = (info.max_delivery_bytes + GROUP_HEADER_BYTES as u64).max(needed);
-        // The ring counts with the memory that it takes.
-        let ring_bytes = rounded(max_delivery.saturating_mul(2).max(MIN_RING_BYTES));
-        self.has_room(ring_bytes).map_err(|reason| (true, reason))?;
+        let own = info.max_delivery_bytes + GROUP_HEADER_BYTES as u64;
         let admission = &self.parts.admission;
         let is_new = !self.groups.contains_key(&key);
         let of_group = is_new.then(|| admission.charge_group(conn.id())).transpose().map_err(later)?;
-        let charge = admission.charge_worker(conn.id(), ring_bytes).map_err(later)?;
-        let writer = self.buffer(*bid, max_delivery, ring_bytes).map_err(|reason| (true, reason))?;
+        let ring = match self.ring(joining, own.max(needed)) {
+            // Without room for a larger ring, the worker works on all other messages.
+            Err(_) if needed > own => self.ring(joining, own),
+            made => made,
+        };
+        let WorkerRing { writer, max_delivery, bytes, charge } = ring.map_err(|reason| (true, reason))?;
         if let Err(refused) = self.open(topic, group, Some(new)) {
             let _ = self.shared.out.destroy_buffer(*bid);
             return Err(refused);
@@ -337,9 +347,9 @@ impl Service<'_> {
         if let Some(of_group) = of_group {
             self.charges.insert(key.clone(), of_group);
         }
+        let most_delivery = if max_delivery < needed { max_delivery } else { self.most_delivery() };
         let Some(group_at_work) = self.groups.get_mut(&key) else { return Ok(()) };
         let (ack_ms, generation) = (group_at_work.ack_ms(), group_at_work.generation());
-        let most_delivery = self.parts.limits.max_ring_bytes / 2;
         let comes = Comes { conn, writer, max_delivery, most_delivery, credit: join.credit };
         if !group_at_work.join(comes) {
             // A buffer without a worker is of no use.
@@ -347,12 +357,27 @@ impl Service<'_> {
             return Err((true, format!("group '{group}' has as many workers as it may have")));
         }
         self.busy.insert(key.clone());
-        self.places.insert(*bid, Place { key, conn: conn.id(), ring_bytes, _charge: charge });
+        self.places.insert(*bid, Place { key, conn: conn.id(), ring_bytes: bytes, _charge: charge });
         answer(
             conn,
             &GroupMessage::Joined { bid: *bid, generation, max_delivery_bytes: max_delivery, ack_ms },
         );
         Ok(())
+    }
+
+    /// The largest delivery for which the limit on all rings of workers allows one.
+    fn most_delivery(&self) -> u64 {
+        (1 << self.parts.limits.max_ring_bytes.max(2).ilog2()) / 2
+    }
+
+    /// Makes the ring of a worker for deliveries of so many bytes.
+    fn ring(&self, joining: &Joining, max_delivery: u64) -> Result<WorkerRing, String> {
+        let bytes = rounded(max_delivery.saturating_mul(2).max(MIN_RING_BYTES));
+        self.has_room(bytes)?;
+        let charge = self.parts.admission.charge_worker(joining.conn.id(), bytes);
+        let charge = charge.map_err(|exceeded| exceeded.to_string())?;
+        let writer = self.buffer(joining.bid, max_delivery, bytes)?;
+        Ok(WorkerRing { writer, max_delivery, bytes, charge })
     }
 
     /// Whether there may be another worker, with a ring of so many bytes.

@@ -112,6 +112,8 @@ pub(crate) struct Replay {
     damaged: u64,
     /// The delivery for which there was no memory; 0: none.
     needs: u64,
+    /// The bytes by which the ring has grown. Quotas and the pool count them until the replay ends.
+    grown: u64,
     admission: Admission,
 }
 
@@ -124,7 +126,7 @@ enum NotGrown {
 }
 
 impl NotGrown {
-    /// A limit has refused `asked` bytes. While nothing else counts in it, it has room for `limit` bytes.
+    /// The limit refuses `asked` bytes, those of the replay's ring among them, and has room for `limit` when nothing else is there.
     fn of_limit(asked: u64, limit: u64, why: String) -> Self {
         if asked > limit { Self::Never(why) } else { Self::NoMemory(why) }
     }
@@ -176,8 +178,18 @@ impl Replay {
         let ReplayRequest { conn, live, reader, archived, admission, .. } = *request;
         let older = archived.map(|(archived, patience)| Older::new(archived, patience));
         let damaged = reader.stats().damaged_bytes;
-        let replay =
-            Self { conn, live, reader, older, writer, position: start, damaged, needs: 0, admission };
+        let replay = Self {
+            conn,
+            live,
+            reader,
+            older,
+            writer,
+            position: start,
+            damaged,
+            needs: 0,
+            grown: 0,
+            admission,
+        };
         Begun::Running(Box::new(replay))
     }
 
@@ -317,15 +329,17 @@ impl Replay {
         }
         let (bid, more) = (self.writer.buffer().bid(), self.writer.bytes_to_grow(size));
         let charge = self.admission.charge_replay(bid, more);
-        let charge =
-            charge.map_err(|exceeded| NotGrown::of_limit(more, exceeded.limit, exceeded.to_string()))?;
+        let charge = charge.map_err(|exceeded| {
+            NotGrown::of_limit(more + self.grown, exceeded.limit, exceeded.to_string())
+        })?;
         self.writer.grow(size).map_err(|error| match error {
             GrowError::Pool(PoolError::Limit { asked, max, .. }) => {
-                NotGrown::of_limit(asked, max, error.to_string())
+                NotGrown::of_limit(asked + self.grown, max, error.to_string())
             }
             GrowError::Pool(error) => NotGrown::NoMemory(error.to_string()),
             error => fixed(&error),
         })?;
+        self.grown += more;
         charge.into_iter().for_each(|charge| self.admission.keep_replay(bid, charge));
         Ok(())
     }

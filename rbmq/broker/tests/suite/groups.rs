@@ -544,6 +544,26 @@ fn large_messages_come_after_a_restart_of_the_broker() {
     assert_eq!((stats(&broker.addr()).pending, stats(&broker.addr()).lost), (0, 0));
 }
 
+/// A worker whose quota allows no larger ring works on the other messages.
+#[test]
+fn a_message_that_is_too_large_for_a_worker_holds_no_other_message() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = broker(dir.path());
+    let mut writer = topic(&first.addr(), "k/a");
+    writer.publish(&vec![7; 5 << 20]).unwrap();
+    publish(&mut writer, 1..3);
+    drop((writer, first));
+    let mut config = config(dir.path(), |_| {});
+    config.quotas.address_ring_bytes = Some(12 << 20);
+    let broker = Broker::start(config).unwrap();
+    let mut worker = group().join(&broker.addr(), "k/a").unwrap();
+    for expected in 1..3 {
+        let message = next(&mut worker);
+        assert_eq!(number(&message), expected);
+        message.ack();
+    }
+}
+
 /// The dead-letter topic had only small messages before.
 #[test]
 fn large_messages_become_dead_letters() {

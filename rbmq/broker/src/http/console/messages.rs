@@ -82,7 +82,11 @@ struct Look {
 }
 
 /// The newest buffers of a topic that have a message, in the order in which they were made, and whether there are more.
-fn newest_buffers(console: &Console, topic: &TopicName) -> Result<(Vec<BufferStats>, bool), Problem> {
+fn newest_buffers(
+    console: &Console,
+    topic: &TopicName,
+    deadline: Instant,
+) -> Result<(Vec<BufferStats>, bool), Problem> {
     let (mut newest, mut has_more, mut after) = (Vec::new(), false, None);
     for _ in 0..MAX_PAGES {
         let ask = Observe::GetBuffers { request: 0, topic: topic.clone(), after };
@@ -95,6 +99,9 @@ fn newest_buffers(console: &Console, topic: &TopicName) -> Result<(Vec<BufferSta
         has_more |= too_many > 0;
         if next.is_none() {
             return Ok((newest, has_more));
+        }
+        if Instant::now() > deadline {
+            break;
         }
         after = next;
     }
@@ -253,7 +260,7 @@ impl Look {
         wanted: &Wanted,
         logs: &mut Vec<LogRows>,
     ) -> Result<bool, Problem> {
-        let (newest, is_cut) = newest_buffers(console, topic)?;
+        let (newest, is_cut) = newest_buffers(console, topic, wanted.deadline)?;
         if let (Begin::Time(_), false) = (wanted.begin, newest.is_empty()) {
             return Err(Problem::wrong(
                 "time: only topics on the disk (keep = true) know when a message came",

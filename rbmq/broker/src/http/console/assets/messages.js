@@ -8,23 +8,33 @@ function body(row) {
   if (row.hex !== null) return row.hex.replace(/(..)/g, '$1 ').replace(/(.{48})/g, '$1\n');
   try {
     const value = JSON.parse(row.text);
-    return typeof value === 'object' && value ? indented(row.text) : row.text;
+    return (typeof value === 'object' && value && indented(row.text)) || row.text;
   } catch {
     return row.text;
   }
 }
 
-/** Valid JSON with a line for each member. Numbers and texts stay as they are: a parser changes large numbers and equal names. */
+/** The deepest JSON that is shown with its lines. */
+const DEEPEST = 32;
+
+/**
+ * Valid JSON with a line for each member; null if it is deep, since its lines would be long. Numbers and texts stay as they are: a parser changes
+ * large numbers and equal names.
+ */
 function indented(json) {
-  let depth = 0;
-  const line = (step) => { depth += step; return `\n${'  '.repeat(depth)}`; };
-  const tokens = json.match(/"(?:[^"\\]|\\.)*"|\{\s*\}|\[\s*\]|[{}[\]:,]|[^\s{}[\]:,"]+/g);
-  return tokens.map((token) => {
-    if (token === '{' || token === '[') return token + line(1);
-    if (token === '}' || token === ']') return line(-1) + token;
-    if (token === ',') return token + line(0);
-    return token === ':' ? ': ' : token;
-  }).join('');
+  let [out, depth] = ['', 0];
+  const line = () => `\n${'  '.repeat(depth)}`;
+  for (const [token] of json.matchAll(/"(?:[^"\\]|\\.)*"|\{\s*\}|\[\s*\]|[{}[\]:,]|[^\s{}[\]:,"]+/g)) {
+    if (token === '}' || token === ']') {
+      depth -= 1;
+      out += line();
+    }
+    out += token === ':' ? ': ' : token;
+    if (token === '{' || token === '[') depth += 1;
+    if (depth > DEEPEST) return null;
+    if ('{[,'.includes(token)) out += line();
+  }
+  return out;
 }
 
 /** The digits of a text. */
@@ -113,6 +123,7 @@ export function messages({ main, parameters, session, once, state }) {
       isCut && of('search') ? el('p', { class: 'calm', text: 'Not everything was searched: a search looks through a few MiB.' }) : null,
       found.is_cut ? el('p', { class: 'calm', text: 'The topic has more publishers; these are the newest.' }) : null);
   };
+  const isNewest = !['before', 'from', 'time'].some(of);
   const submit = (event) => {
     event.preventDefault();
     go(since.value ? { time: new Date(since.value).getTime() } : {});
@@ -121,7 +132,7 @@ export function messages({ main, parameters, session, once, state }) {
   show(main, el('h2', { text: 'Messages' }),
     el('form', { class: 'tools', submit }, name, many, only, el('label', { class: 'choice' }, 'From', since), el('button', { class: 'main', type: 'submit', text: 'Show' })),
     topic && session.may_observe ? el('p', {}, topicLink(topic)) : null,
-    topic && session.may_publish ? form(topic, read) : null,
+    topic && session.may_publish ? form(topic, isNewest ? read : () => go({})) : null,
     topic ? null : el('p', { class: 'calm', text: 'A look holds no publisher, and is no subscriber.' }), list);
   state('still');
   read();
