@@ -506,6 +506,15 @@ fn workers_and_their_rings_have_limits() {
     group().join(&broker.addr(), "k/a").unwrap().close().unwrap();
 }
 
+/// A worker takes the only message, of so many bytes, at the first attempt.
+fn takes_at_first(mut worker: GroupWorker, at: &str, bytes: usize) {
+    let message = next(&mut worker);
+    assert_eq!((message.bytes.len(), message.attempt), (bytes, 1));
+    message.ack();
+    worker.flush(Some(LONG)).unwrap();
+    assert_eq!((stats(at).pending, stats(at).lost), (0, 0));
+}
+
 #[test]
 fn messages_that_become_larger_than_the_rings_of_workers_come_nevertheless() {
     let dir = tempfile::tempdir().unwrap();
@@ -517,11 +526,7 @@ fn messages_that_become_larger_than_the_rings_of_workers_come_nevertheless() {
     let large = vec![7; 5 << 20];
     writer.publish(&large).unwrap();
     confirm(&mut writer);
-    let message = next(&mut worker);
-    assert_eq!((message.bytes.len(), message.attempt), (large.len(), 1));
-    message.ack();
-    worker.flush(Some(LONG)).unwrap();
-    assert_eq!((stats(&broker.addr()).pending, stats(&broker.addr()).lost), (0, 0));
+    takes_at_first(worker, &broker.addr(), large.len());
 }
 
 /// The stored message is larger than the ring with which the topic begins again, and its first attempt succeeds.
@@ -536,12 +541,8 @@ fn large_messages_come_after_a_restart_of_the_broker() {
     group().join(&first.addr(), "k/a").unwrap().close().unwrap();
     drop((writer, first));
     let broker = broker(dir.path());
-    let mut worker = group().join(&broker.addr(), "k/a").unwrap();
-    let message = next(&mut worker);
-    assert_eq!((message.bytes.len(), message.attempt), (large.len(), 1));
-    message.ack();
-    worker.flush(Some(LONG)).unwrap();
-    assert_eq!((stats(&broker.addr()).pending, stats(&broker.addr()).lost), (0, 0));
+    let worker = group().join(&broker.addr(), "k/a").unwrap();
+    takes_at_first(worker, &broker.addr(), large.len());
 }
 
 /// A worker whose quota allows no larger ring works on the other messages.

@@ -80,7 +80,7 @@ impl Console {
 /// The answer where no client has a connection.
 const NO_CLIENT: &str = "no client has this connection: it has left, or is here again with another one";
 
-/// One client.
+/// The answer about one client.
 pub(super) fn client(console: &Console, query: &Query) -> Result<Value, Problem> {
     let conn = number_of_connection(query)?;
     let all = console.samples.clients()?;
