@@ -63,4 +63,4 @@ pub use output::{Texts, print, print_completions};
 pub use printer::Printer;
 pub use status::{parse, status};
 pub use stdout::Stdout;
-pub use stop::{Asked, IMPATIENT, Stop};
+pub use stop::{Asked, IMPATIENT, Stop, Waker};

@@ -1,7 +1,7 @@
 //! Signals. SIGINT and SIGTERM ask the command to end in order, and a second SIGINT ends it at once. SIGHUP asks a server to
 //! reload its configuration, unless the signal means that the server's terminal was closed.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +32,18 @@ pub struct Stop {
     reload: Option<Arc<AtomicBool>>,
     /// Whether the process has a terminal. Then SIGHUP may mean that the terminal was closed.
     terminal: bool,
+}
+
+/// Ends a wait for a request early, from another thread.
+#[derive(Debug)]
+pub struct Waker(UnixStream);
+
+impl Waker {
+    /// Ends the present call of [`Stop::wait_asked`], or the next one.
+    pub fn wake(&self) {
+        // A pair that has no room ends the wait in any case.
+        let _ = (&self.0).write(&[0]);
+    }
 }
 
 /// A request by a signal.
@@ -141,6 +153,15 @@ impl Stop {
         signal_hook::low_level::pipe::register(SIGHUP, self.sender.try_clone()?)?;
         self.reload = Some(flag);
         Ok(())
+    }
+
+    /// Ends waits of [`Stop::wait_asked`] for other threads.
+    ///
+    /// # Errors
+    /// As [`Stop::install`].
+    pub fn waker(&self) -> Result<Waker, Failure> {
+        let sender = self.sender.try_clone();
+        sender.map(Waker).map_err(|error| Failure::Failed(format!("cannot wake this thread: {error}")))
     }
 
     /// Waits for a request, at most `timeout` (none: no limit). None if there was none, which may be known earlier. For one thread
@@ -284,6 +305,8 @@ mod tests {
         raise(SIGHUP).unwrap();
         assert_eq!(stop.wait_asked(Some(LONG)), Some(Asked::Reload));
         assert_eq!(stop.wait_asked(Some(Duration::ZERO)), None);
+        stop.waker().unwrap().wake();
+        assert_eq!(stop.wait_asked(None), None, "another thread ends the wait");
         let (mut input, output) = UnixStream::pair().unwrap();
         assert_eq!(plain.wait_any(&[output.as_fd()], Some(Duration::ZERO)).unwrap(), [false]);
         io::Write::write_all(&mut input, b"x").unwrap();

@@ -183,7 +183,7 @@ impl Broker {
             max_topic_series,
             observation: observation::Observation::new(in_force, audit),
             desk: desk.clone(),
-            settings: Arc::new(Mutex::new(config.settings().into())),
+            config: Arc::new(Mutex::new(Arc::new(config.clone()))),
             foreign,
             merge_index,
             feeds: feeds::Feeds::default(),
@@ -298,7 +298,7 @@ impl Broker {
         };
         let rules = in_force::Rules::new(authenticator.clone(), rights.clone(), &self.config, config);
         self.desk.in_force.replace(rules);
-        *self.watch.settings.lock() = self.config.settings().into();
+        *self.watch.config.lock() = Arc::new(self.config.clone());
         self.watch.max_topic_series.store(self.config.http.max_topic_series, Ordering::Relaxed);
         self.desk.audit.reopen();
         let (settings, quotas) = (self.config.broker_in_force(), &self.config.quotas);

@@ -36,8 +36,8 @@ pub struct Watch {
     pub(super) max_topic_series: Arc<AtomicUsize>,
     pub(super) observation: Observation,
     pub(super) desk: Desk,
-    /// The settings in force.
-    pub(super) settings: Arc<Mutex<Arc<[Setting]>>>,
+    /// The configuration in force.
+    pub(super) config: Arc<Mutex<Arc<BrokerConfig>>>,
     pub(super) foreign: Arc<ForeignConnections>,
     pub(super) merge_index: MergeIndex,
     pub(super) feeds: Feeds,
@@ -155,8 +155,13 @@ impl Watch {
     }
 
     /// The settings in force, each with its origin.
-    pub(crate) fn settings(&self) -> Arc<[Setting]> {
-        self.settings.lock().clone()
+    pub(crate) fn settings(&self) -> Vec<Setting> {
+        self.config().settings()
+    }
+
+    /// The configuration in force.
+    pub(crate) fn config(&self) -> Arc<BrokerConfig> {
+        self.config.lock().clone()
     }
 
     /// Asks as an observer does. None: the broker has stopped, or does not answer within the time-out.

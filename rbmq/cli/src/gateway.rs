@@ -292,8 +292,10 @@ impl Args {
         };
         self.reload_login(&config, login, link);
         log.apply(&reception.config().log);
-        let applied = reload::log_changes(&reload, log);
-        reload::log_gateways(reception.config(), gateways);
+        // The log has them.
+        let mut notes = Vec::new();
+        let applied = reload::log_changes(&reload, log, &mut notes);
+        reload::log_gateways(reception.config(), gateways, &mut notes);
         source::warn_of_missing_rules(reception.config());
         let later = reload.needs_restart.len();
         info!("reloaded: {applied} changes in force, {later} need a restart; the users were read again");

@@ -26,6 +26,7 @@ mod outputs;
 mod prompt;
 mod publish;
 mod reload;
+mod reload_desk;
 mod secrets;
 mod serve;
 mod sink;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use commands::{Asked, Failure, Printer, Stop, terminal};
-use rbmq_broker::http::{Endpoint, EndpointParts, Publishing};
+use rbmq_broker::http::{Endpoint, EndpointParts, Publishing, Reloading};
 use rbmq_broker::{Broker, BrokerConfig, Cluster, EndpointConsole, GatewayProtocol, Parts};
 use rbmq_gateway::{Gateway, Gateways};
 use rbmq_ingest::Ingest;
@@ -16,7 +16,8 @@ use super::check;
 use super::console::Desk;
 use super::log::{BrokerLog, LogOptions};
 use super::member::Member;
-use super::reload::{self, Endpoints};
+use super::reload::Endpoints;
+use super::reload_desk::ReloadDesk;
 use super::secrets;
 use super::source::{self, Source};
 use super::supervisor;
@@ -80,7 +81,8 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
     let cluster = member.clone().map(|member| member as Arc<dyn Cluster>);
     let mut broker = Broker::start_with(config, Parts { archive, cluster })?;
     // The HTTP endpoint starts before the broker reports that it listens.
-    let http = start_http(&broker, &log)?;
+    let reloads = ReloadDesk::new(&args.source, stop.waker()?);
+    let http = start_http(&broker, &reloads, &log)?;
     let printer = Printer::start(|text| tracing::warn!("{text}"))?;
     let addr = broker.addr();
     printer.print(&format!("rbmq: listening on {addr}"));
@@ -92,25 +94,24 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
         printer.print(&format!("rbmq: {line}"));
     }
     // Last of all: what its clients publish finds its subscribers.
-    let on_reload = |broker: &mut Broker| {
-        let endpoints = Endpoints { http: http.as_ref(), gateways: &Gateways::default() };
-        reload::reload(&args.source, broker, endpoints, &log);
+    let on_wake = |broker: &mut Broker, gateways: &Gateways, asked| {
+        let endpoints = Endpoints { http: http.as_ref(), gateways };
+        reloads.on_wake(asked == Some(Asked::Reload), broker, endpoints, &log);
     };
-    let (gateways, mut asked) = start_gateways(&mut broker, &stop, &printer, on_reload)?;
-    let endpoints = Endpoints { http: http.as_ref(), gateways: &gateways };
+    let (gateways, mut asked) = start_gateways(&mut broker, &stop, &printer, &on_wake)?;
     supervisor::ready(&broker);
     let mut stats = args.stats.map(|interval| Stats::new(interval, args.json));
     loop {
         match asked.take().or_else(|| stop.wait_asked(stats.as_ref().map(Stats::due))) {
             Some(Asked::End) => break,
-            Some(Asked::Reload) => reload::reload(&args.source, &mut broker, endpoints, &log),
-            None => {}
+            asked => on_wake(&mut broker, &gateways, asked),
         }
         if stats.as_mut().is_some_and(|stats| !stats.show(&broker, &printer)) {
             stats = None;
         }
     }
     supervisor::stopping();
+    reloads.close();
     printer.print("rbmq: shutting down; subscribers receive the remaining messages");
     // Messages that have arrived are delivered too.
     drop((ingest, gateways));
@@ -132,7 +133,7 @@ fn end(broker: Broker, member: Option<&Member>) {
 }
 
 /// Starts the HTTP endpoint, if one is configured.
-fn start_http(broker: &Broker, log: &BrokerLog) -> Result<Option<Endpoint>, Failure> {
+fn start_http(broker: &Broker, reloads: &ReloadDesk, log: &BrokerLog) -> Result<Option<Endpoint>, Failure> {
     let settings = &broker.config().http;
     if settings.listen.is_empty() {
         return Ok(None);
@@ -140,7 +141,8 @@ fn start_http(broker: &Broker, log: &BrokerLog) -> Result<Option<Endpoint>, Fail
     let writes = settings.console == EndpointConsole::Write;
     let desk = || broker.gate().map(|gate| Arc::new(Desk::new(gate)) as Arc<dyn Publishing>);
     let publishing = writes.then(desk).transpose().map_err(Failure::failed)?;
-    let parts = EndpointParts { log_lines_dropped: log.dropped(), publishing };
+    let reloading: Option<Arc<dyn Reloading>> = Some(Arc::new(reloads.clone()));
+    let parts = EndpointParts { log_lines_dropped: log.dropped(), publishing, reloading };
     let endpoint = Endpoint::start_with(broker.watch(), settings, parts);
     endpoint.map(Some).map_err(Failure::failed)
 }
@@ -150,9 +152,9 @@ fn start_gateways(
     broker: &mut Broker,
     stop: &Stop,
     printer: &Printer,
-    on_reload: impl Fn(&mut Broker),
+    on_wake: impl Fn(&mut Broker, &Gateways, Option<Asked>),
 ) -> Result<(Gateways, Option<Asked>), Failure> {
-    let Some(gateways) = wait_for_owners(broker, stop, on_reload)? else {
+    let Some(gateways) = wait_for_owners(broker, stop, on_wake)? else {
         return Ok((Gateways::default(), Some(Asked::End)));
     };
     let (began, mut asked) = (Instant::now(), None);
@@ -168,7 +170,7 @@ fn start_gateways(
 fn wait_for_owners(
     broker: &mut Broker,
     stop: &Stop,
-    on_reload: impl Fn(&mut Broker),
+    on_wake: impl Fn(&mut Broker, &Gateways, Option<Asked>),
 ) -> Result<Option<Gateways>, Failure> {
     let mut told = String::new();
     loop {
@@ -184,8 +186,7 @@ fn wait_for_owners(
         }
         match stop.wait_asked(Some(STEP)) {
             Some(Asked::End) => return Ok(None),
-            Some(Asked::Reload) => on_reload(broker),
-            None => {}
+            asked => on_wake(broker, &Gateways::default(), asked),
         }
     }
 }

@@ -9,7 +9,7 @@ use rbmq_broker::{
 use rocketbufs::config::{Origin, unknown_variables};
 use tracing::warn;
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(super) struct Source {
     /// Address to listen on [default: broker.listen of the file, or 127.0.0.1:7411]; one that other machines can reach needs
     /// TLS and users, or --insecure

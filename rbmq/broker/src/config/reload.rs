@@ -43,6 +43,11 @@ pub struct Reload {
 }
 
 impl BrokerConfig {
+    /// The changes that a reload of another configuration would make, and makes none.
+    pub(crate) fn difference(&self, new: &Self) -> Reload {
+        self.clone().reload(new)
+    }
+
     /// Applies the reloadable settings of another configuration. They are valid for new objects; existing objects keep the old
     /// values.
     pub(crate) fn reload(&mut self, new: &Self) -> Reload {

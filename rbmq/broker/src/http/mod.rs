@@ -49,7 +49,7 @@ use tokio::sync::oneshot;
 use crate::{BrokerConfig, HttpSettings, Watch};
 use answer::Answer;
 use console::Console;
-pub use console::{ConsolePublisher, NotPublished, Publishing};
+pub use console::{ConsolePublisher, NotPublished, Publishing, ReloadCheck, Reloading};
 use door::{Client, Door};
 pub use door::{EndpointError, MAX_CONNECTION_TIME};
 use pages::{Counters, Denied, Pages};
@@ -74,6 +74,8 @@ pub struct EndpointParts {
     pub log_lines_dropped: Arc<AtomicU64>,
     /// Publishers for the users of the console, where `http.console` is `"write"`. None: nobody publishes there.
     pub publishing: Option<Arc<dyn Publishing>>,
+    /// Reloads of the configuration, which the console shows before it asks for one. None: the console has neither.
+    pub reloading: Option<Arc<dyn Reloading>>,
 }
 
 /// A running endpoint. Dropping it stops the endpoint.
@@ -126,10 +128,10 @@ impl Endpoint {
             .build()
             .map_err(EndpointError::Start)?;
         let (stop, stopped) = oneshot::channel();
-        let EndpointParts { log_lines_dropped, publishing } = parts;
+        let EndpointParts { log_lines_dropped, publishing, reloading } = parts;
         let counters = Arc::new(Counters { log_lines_dropped, ..Counters::default() });
-        let console =
-            Console::open(watch.clone(), door.clone(), settings, publishing).map_err(EndpointError::Start)?;
+        let console = Console::open(watch.clone(), door.clone(), settings, publishing, reloading)
+            .map_err(EndpointError::Start)?;
         let pages = Arc::new(Pages::new(watch, counters.clone(), console.is_some()));
         let shared = Arc::new(Shared {
             door: door.clone(),

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::alarms::{Facts, State, alarms};
 use super::problem::Problem;
 use super::query::{Query, WrongQuery};
+use super::reloading::masked;
 use super::sample::{ArchiveRow, ClientEntry, KeptRow, TopicRow};
 use super::state::Console;
 use crate::asks::ClientRole;
@@ -271,7 +272,7 @@ pub(super) fn settings(console: &Console, query: &Query) -> Result<Value, Proble
     let row = |setting: &crate::Setting| {
         json!({
             "name": setting.name,
-            "value": setting.value.as_ref().map(ToString::to_string),
+            "value": setting.value.as_ref().map(|value| masked(&value.to_string())),
             "origin": setting.origin.to_string(),
             "is_default": setting.origin == Origin::Default,
         })

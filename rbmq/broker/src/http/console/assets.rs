@@ -33,6 +33,7 @@ static FILES: &[File] = &[
     File("/ui/live.js", JS, include_str!("assets/live.js")),
     File("/ui/groups.js", JS, include_str!("assets/groups.js")),
     File("/ui/lists.js", JS, include_str!("assets/lists.js")),
+    File("/ui/reload.js", JS, include_str!("assets/reload.js")),
     File("/ui/overview.js", JS, include_str!("assets/overview.js")),
     File("/ui/topic.js", JS, include_str!("assets/topic.js")),
     File("/ui/messages.js", JS, include_str!("assets/messages.js")),

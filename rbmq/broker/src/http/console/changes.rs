@@ -6,14 +6,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use access::{AuditEvent, Identity};
+use access::AuditEvent;
 use serde_json::{Value, json};
 
 use super::messages::client_key;
 use super::principal::Principal;
 use super::problem::Problem;
 use super::query::Query;
-use super::sessions::Who;
 use super::state::{Asked, Console};
 use crate::asks::{ClientRow, Disconnected, Record};
 
@@ -45,10 +44,7 @@ impl Console {
         asked: &Asked<'_>,
     ) -> Result<Value, Problem> {
         let conn = number_of_connection(query)?;
-        let identity = match &principal.who {
-            Who::User(login) => login.identity.clone(),
-            Who::Token { .. } => Arc::new(Identity::anonymous()),
-        };
+        let identity = principal.identity();
         self.change_pace.allow(&client_key(&identity, asked), Instant::now())?;
         let (audit, engine, address) =
             (self.desk().audit.clone(), self.engine.clone(), asked.addr.to_string());

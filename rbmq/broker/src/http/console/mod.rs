@@ -22,10 +22,12 @@ mod messages;
 mod openapi;
 mod principal;
 mod problem;
+mod program;
 mod publishing;
 mod query;
 mod reading;
 mod records;
+mod reloading;
 mod routes;
 mod sample;
 mod sessions;
@@ -51,6 +53,7 @@ use serde_json::{Value, json};
 use events::{Events, Made};
 use principal::{CSRF, Principal, cookie, cookie_name, is_same};
 use problem::Problem;
+pub use program::{ReloadCheck, Reloading};
 pub use publishing::{ConsolePublisher, NotPublished, Publishing};
 use query::Query;
 use routes::{Found, Needs, Route, route};
@@ -170,6 +173,11 @@ impl Console {
                 routes::Answer::Disconnect => {
                     self.check_changes(asked)?;
                     self.disconnect(known?, &query, asked).await?
+                }
+                routes::Answer::Difference => self.difference().await?,
+                routes::Answer::Reload => {
+                    self.check_changes(asked)?;
+                    self.reload(known?, &query, asked).await?
                 }
                 routes::Answer::Description => openapi::document(),
             },

@@ -36,6 +36,16 @@ pub(super) struct Principal {
     pub(super) cookie: Option<String>,
 }
 
+impl Principal {
+    /// The user; nobody for the token of the endpoint.
+    pub(super) fn identity(&self) -> Arc<Identity> {
+        match &self.who {
+            Who::User(login) => login.identity.clone(),
+            Who::Token { .. } => Arc::new(Identity::anonymous()),
+        }
+    }
+}
+
 impl Console {
     /// Who asks. None: nobody that is known here.
     ///

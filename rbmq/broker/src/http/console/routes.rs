@@ -39,6 +39,8 @@ pub(super) enum Answer {
     Messages,
     Publish,
     Disconnect,
+    Difference,
+    Reload,
     Description,
 }
 
@@ -138,6 +140,22 @@ const SEARCH: Parameter =
     any("search", "Only rows with this text in a name, whatever the case of its letters.");
 
 const CONN: Parameter = needed("conn", "The number of the connection, as the list of clients has it.");
+
+const RELOAD: &[Field] = &[
+    field(
+        "applied",
+        Kind::List,
+        "The settings that a reload puts in force: name, old and new value, origin. Of lists the entries that differ, and how many at both ends do not (same).",
+    ),
+    field("needs_restart", Kind::List, "The settings that need a restart of the broker, likewise."),
+    field("problem", Kind::MayText, "The reason why a reload would change nothing; null: it would be done."),
+    field("mark", Kind::MayText, "The mark of the difference; null: nothing can be reloaded, or it was."),
+    field(
+        "notes",
+        Kind::List,
+        "What stays as it was although the configuration says otherwise, after a reload.",
+    ),
+];
 
 const PAGE: &[Field] = &[
     field("total", Kind::Number, "The number of rows without the search."),
@@ -337,6 +355,26 @@ pub(super) static ROUTES: &[Route] = &[
         parameters: &[CONN],
         fields: &[field("client", Kind::Object, "The client that was disconnected.")],
         answer: Answer::Disconnect,
+    },
+    Route {
+        method: Method::GET,
+        path: "/reload",
+        about: "The changes that a reload would make, between the settings in force and the file as it is now. Nothing is changed.",
+        needs: Needs::Administer,
+        streams: false,
+        parameters: &[],
+        fields: RELOAD,
+        answer: Answer::Difference,
+    },
+    Route {
+        method: Method::POST,
+        path: "/reload",
+        about: "Reloads the configuration, if http.console is \"write\" and the difference is the one with this mark (status 409 otherwise, and nothing changes).",
+        needs: Needs::Administer,
+        streams: false,
+        parameters: &[needed("mark", "The mark of the difference that GET has shown.")],
+        fields: RELOAD,
+        answer: Answer::Reload,
     },
     Route {
         method: Method::GET,
@@ -558,7 +596,8 @@ mod tests {
         for route in ROUTES {
             let shows = matches!(route.answer, Answer::Show(_));
             let has_right = matches!(route.needs, Needs::Observe | Needs::Administer);
-            let wants_right = shows || matches!(route.answer, Answer::Disconnect);
+            let wants_right =
+                shows || matches!(route.answer, Answer::Disconnect | Answer::Difference | Answer::Reload);
             assert_eq!(has_right, wants_right, "{} {}", route.method, route.path);
             // A stream looks again at the right to observe, and at no other.
             assert!(!route.streams || route.needs == Needs::Observe, "{}", route.path);

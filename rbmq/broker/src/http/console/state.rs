@@ -10,6 +10,7 @@ use hyper::header::HeaderMap;
 use super::calls::{Lane, Pace};
 use super::engine::Engine;
 use super::events;
+use super::program::{Reloading, Reloads};
 use super::publishing::{Publishers, Publishing};
 use super::sample::Samples;
 use super::sessions::{Sessions, secret};
@@ -43,6 +44,7 @@ pub(in crate::http) struct Console {
     /// Whether administrators change something, and the rate of each.
     pub(super) changes: bool,
     pub(super) change_pace: Pace,
+    pub(super) reloads: Reloads,
     /// The text against forged requests of browsers that need not log in.
     pub(super) csrf: String,
     pub(super) body_timeout: Duration,
@@ -68,6 +70,7 @@ impl Console {
         door: Arc<Door>,
         settings: &HttpSettings,
         publishing: Option<Arc<dyn Publishing>>,
+        reloading: Option<Arc<dyn Reloading>>,
     ) -> std::io::Result<Option<Arc<Self>>> {
         if settings.console == EndpointConsole::Off {
             return Ok(None);
@@ -91,6 +94,7 @@ impl Console {
             publishers: Publishers::new(publishing, vouchers),
             changes: settings.console == EndpointConsole::Write,
             change_pace: Pace::new(Duration::from_millis(200), 20),
+            reloads: Reloads::new(reloading),
             csrf: secret().map_err(std::io::Error::other)?,
             body_timeout: settings.header_timeout(),
         })))

@@ -118,7 +118,7 @@ pub(super) fn bearer(token: &str) -> String {
 }
 
 /// The lines of an audit log that have all of these texts.
-fn lines(audit: &Path, texts: &[&str]) -> usize {
+pub(super) fn lines(audit: &Path, texts: &[&str]) -> usize {
     let log = std::fs::read_to_string(audit).unwrap_or_default();
     log.lines().filter(|line| texts.iter().all(|text| line.contains(text))).count()
 }

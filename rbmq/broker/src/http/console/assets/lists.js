@@ -2,6 +2,7 @@
 
 import { address } from '/ui/live.js';
 import { bytes, count, el, empty, meter, plain, plural, quoted, rate, show, table, tag, time, topicLink, update } from '/ui/parts.js';
+import { reload } from '/ui/reload.js';
 
 const ROWS = 50;
 
@@ -150,6 +151,7 @@ export const settings = (tools, fresh) => list(tools, fresh, {
     ['Origin', (row) => (row.is_default ? el('span', { class: 'calm', text: 'default' }) : plain(row.origin))],
   ],
   nothing: () => empty('There are no settings.'),
+  above: tools.session.may_administer ? () => reload(tools) : null,
 });
 
 /** The cluster. */
