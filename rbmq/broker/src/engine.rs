@@ -99,6 +99,7 @@ impl Engine {
             self.migration.next_check(),
             self.merged.next_due(),
             self.logins.next_due(),
+            self.tables.traces.next_due(),
         ];
         let due = due.into_iter().flatten().min();
         let due = due.map(|at| at.saturating_duration_since(Instant::now()));
@@ -127,10 +128,16 @@ impl Engine {
             self.take_waiting();
         }
         self.tables.sessions.retry_counts(Instant::now());
+        if self.tables.traces.is_on() {
+            self.sample_traces();
+        }
         self.check_drained();
     }
 
     fn handle(&mut self, event: Event) {
+        if self.tables.traces.is_on() {
+            self.trace(&event);
+        }
         match event {
             Event::Connection(conn) => self.on_connection(conn),
             Event::OwnConnection(conn) => self.on_own_connection(conn),
@@ -165,6 +172,7 @@ impl Engine {
             // The thread that asked may have given up; then the answer is dropped.
             Event::Stats(reply) => _ = reply.try_send(self.report().topics()),
             Event::Ask(ask) => self.report().tell(ask),
+            Event::Trace(ask) => self.on_trace(*ask),
             Event::Alive(reply) => _ = reply.try_send(()),
             Event::Census { max_own, reply } => _ = reply.try_send(self.census(max_own)),
             // The feed of a caller that has given up stays without a writer.
@@ -316,6 +324,9 @@ impl Engine {
         }
         if let Err(why) = self.admit(&client) {
             return client.conn.reject(&why);
+        }
+        if self.tables.traces.is_on() {
+            self.trace_arrival(&client);
         }
         let tables = &mut self.tables;
         match client.hello.role {
@@ -711,7 +722,7 @@ impl Engine {
         }
     }
 
-    fn report(&self) -> Report<'_> {
+    pub(super) fn report(&self) -> Report<'_> {
         Report {
             tables: &self.tables,
             subscribers: &self.subscribers,

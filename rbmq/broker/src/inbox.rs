@@ -26,6 +26,7 @@ use super::merge::LocalAsk;
 use super::password_check::PasswordCheck;
 use super::rates::RateSettings;
 use super::session_key::SessionKey;
+use super::traces::TraceAsk;
 
 /// Most bytes of one peer's waiting messages: about 20,000 CREATEs.
 const MAX_BYTES_OF_PEER: usize = 4 << 20;
@@ -77,6 +78,8 @@ pub(super) enum Event {
     Stats(mpsc::SyncSender<Vec<TopicStats>>),
     /// A question of this process about the tables.
     Ask(Ask),
+    /// Somebody traces a client or a topic.
+    Trace(Box<TraceAsk>),
     /// A request for a sign of life.
     Alive(mpsc::SyncSender<()>),
     /// A request for all counters, with at most `max_own` topics by name.

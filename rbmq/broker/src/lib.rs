@@ -59,6 +59,8 @@ mod sessions;
 mod subscribers;
 mod tables;
 mod topics;
+mod traced;
+mod traces;
 mod vouchers;
 mod watch;
 

@@ -375,7 +375,7 @@ impl Report<'_> {
     }
 
     /// The reason why the publisher of a buffer waits, if it is not a slow subscriber.
-    fn blocked_by(&self, bid: Bid, info: &BufferInfo) -> Option<BlockReason> {
+    pub(super) fn blocked_by(&self, bid: Bid, info: &BufferInfo) -> Option<BlockReason> {
         if self.merged.index().is_failing(bid) {
             return Some(BlockReason::Disk);
         }

@@ -22,6 +22,7 @@ use super::rules::{Rule, rounded};
 use super::session_key::{FormerPlace, SessionKey};
 use super::sessions::{Session, Sessions};
 use super::topics::{Buffer, TooManyTopics, Topics};
+use super::traces::{Seen, Traces};
 
 /// The name under which a publisher keeps the position of the broker in a buffer, while the connection is lost or the broker
 /// restarts.
@@ -49,6 +50,7 @@ pub(super) struct Tables {
     pub(super) events: Sender,
     /// Why the broker stops.
     pub(super) stopping: Option<&'static str>,
+    pub(super) traces: Traces,
 }
 
 impl Tables {
@@ -73,6 +75,7 @@ impl Tables {
             shares: false,
             events: events.clone(),
             stopping: None,
+            traces: Traces::default(),
         }
     }
 
@@ -181,6 +184,9 @@ impl Tables {
     }
 
     fn record(&self, event: AuditEvent<'_>, denial: &Denial<'_>) {
+        if self.traces.is_on() {
+            self.trace_denial(event.event, denial);
+        }
         self.audit.record(&AuditEvent {
             user: Some(&denial.identity.user),
             address: Some(denial.address),
@@ -188,6 +194,16 @@ impl Tables {
             topic: denial.topic,
             reason: Some(denial.reason),
             ..event
+        });
+    }
+
+    /// Records in traces what a client is refused, or why it was cut off.
+    fn trace_denial(&self, what: &'static str, denial: &Denial<'_>) {
+        let Denial { address, operation, topic, reason, .. } = denial;
+        let topic = topic.and_then(|topic| topic.parse::<TopicName>().ok());
+        let conn = self.admission.conn_at(address);
+        self.traces.record(conn, topic.as_ref(), || {
+            Seen::new(what).topic(topic.as_ref()).client(address).text(&format!("{operation}: {reason}"))
         });
     }
 

@@ -23,6 +23,7 @@ use super::inbox::{Event, Sender};
 use super::kept::{ArchiveLoad, Archives, KeptLoad, KeptLogs, Replays, Scribe};
 use super::merge::{MergeIndex, TableLoad};
 use super::observation::Observation;
+use super::traces::{TraceAnswer, TraceAsk, Wish};
 use crate::config::Setting;
 
 /// Observes a broker from other threads, also while it stops. A request costs the broker's thread a visit of its tables.
@@ -200,6 +201,13 @@ impl Watch {
             Err(_) if is_settled.swap(true, Ordering::Relaxed) => answer.recv_timeout(timeout).ok(),
             told => told.ok(),
         }
+    }
+
+    /// Begins, reads or ends a trace. None: the broker has stopped, or does not answer within the time-out.
+    pub(crate) fn trace(&self, owner: String, wish: Wish, timeout: Duration) -> Option<TraceAnswer> {
+        let (reply, answer) = mpsc::sync_channel(1);
+        self.events.event(Event::Trace(Box::new(TraceAsk { owner, wish, reply })));
+        answer.recv_timeout(timeout).ok()
     }
 
     /// The other members of the cluster, and where they are. None: this broker is alone.

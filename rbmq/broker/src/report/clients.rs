@@ -68,6 +68,11 @@ impl Report<'_> {
         let _ = reply.try_send(done);
     }
 
+    /// The name and the user of the client of a connection.
+    pub(crate) fn client_name(&self, conn: u64) -> Option<(String, String)> {
+        self.client(conn).map(|(_, row)| (row.name, row.user))
+    }
+
     /// The client of a connection that is up. Publishers are found by a look at all of them.
     fn client(&self, conn: u64) -> Option<(&Conn, ClientRow)> {
         if let Some(own) = self.subscribers.get(conn) {

@@ -35,6 +35,7 @@ static FILES: &[File] = &[
     File("/ui/lists.js", JS, include_str!("assets/lists.js")),
     File("/ui/reload.js", JS, include_str!("assets/reload.js")),
     File("/ui/overview.js", JS, include_str!("assets/overview.js")),
+    File("/ui/trace.js", JS, include_str!("assets/trace.js")),
     File("/ui/topic.js", JS, include_str!("assets/topic.js")),
     File("/ui/messages.js", JS, include_str!("assets/messages.js")),
     File("/ui/login.js", JS, include_str!("assets/login.js")),

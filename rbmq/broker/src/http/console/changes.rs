@@ -84,7 +84,7 @@ pub(super) fn client(console: &Console, query: &Query) -> Result<Value, Problem>
     Ok(json!({ "row": row }))
 }
 
-fn number_of_connection(query: &Query) -> Result<u64, Problem> {
+pub(super) fn number_of_connection(query: &Query) -> Result<u64, Problem> {
     let number = query.text("conn").and_then(|text| text.parse().ok());
     number.ok_or_else(|| {
         Problem::wrong("conn: the number of the connection is missing; GET /api/v1/clients has it")

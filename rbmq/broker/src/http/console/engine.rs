@@ -9,6 +9,7 @@ use super::due::{INTERVAL, NoAnswer};
 use crate::Watch;
 use crate::asks::{Answered, ClientKey, ClientsPage, Disconnected, Record};
 use crate::groups::Member;
+use crate::traces::{TraceAnswer, Wish};
 
 /// A broker that does not answer one question within this time does not answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -52,6 +53,14 @@ impl Engine {
     /// The thread of the groups does not answer: it waits for the disk.
     pub(super) fn members(&self, topic: &str, group: &str) -> Result<Option<Vec<Member>>, NoAnswer> {
         self.groups.answer(|| self.watch.group_members(topic, group, ANSWER_WITHIN))
+    }
+
+    /// Begins, reads or ends a trace.
+    ///
+    /// # Errors
+    /// The broker does not answer.
+    pub(super) fn trace(&self, owner: String, wish: Wish) -> Result<TraceAnswer, NoAnswer> {
+        self.broker.answer(|| self.watch.trace(owner, wish, ANSWER_WITHIN))
     }
 
     /// Disconnects a client. `record` is called before.

@@ -35,6 +35,7 @@ mod sessions;
 mod stalls;
 mod state;
 mod topic;
+mod tracing;
 mod users;
 mod work;
 
@@ -179,6 +180,9 @@ impl Console {
                     self.check_changes(asked)?;
                     self.reload(known?, &query, asked).await?
                 }
+                routes::Answer::BeginTrace => self.begin_trace(known?, &query, asked).await?,
+                routes::Answer::Trace => self.read_trace(known?, &query, asked).await?,
+                routes::Answer::EndTrace => self.end_trace(known?, asked).await?,
                 routes::Answer::Description => openapi::document(),
             },
         ))

@@ -41,6 +41,9 @@ pub(super) enum Answer {
     Disconnect,
     Difference,
     Reload,
+    BeginTrace,
+    Trace,
+    EndTrace,
     Description,
 }
 
@@ -155,6 +158,21 @@ const RELOAD: &[Field] = &[
         Kind::List,
         "What stays as it was although the configuration says otherwise, after a reload.",
     ),
+];
+
+const TRACE: &[Field] = &[
+    field("target", Kind::Text, "The topic, or the name of the client."),
+    field("conn", Kind::MayNumber, "The connection of the client when the trace began; null: a topic."),
+    field("is_running", Kind::Bool, "Whether the trace runs."),
+    field("left_ms", Kind::Number, "The time until its end."),
+    field("dropped", Kind::Number, "The events before these rows that are here no more: a trace has 4,000."),
+    field("is_cut", Kind::Bool, "Whether there are more rings than the 16 that a trace looks at."),
+    field(
+        "rows",
+        Kind::List,
+        "The events, the oldest first: n (from 1), time_ms, what, topic, client, text, numbers (positions, bytes, counts by name).",
+    ),
+    field("next", Kind::Number, "The number of the last row."),
 ];
 
 const PAGE: &[Field] = &[
@@ -377,6 +395,40 @@ pub(super) static ROUTES: &[Route] = &[
         answer: Answer::Reload,
     },
     Route {
+        method: Method::POST,
+        path: "/trace",
+        about: "Begins a trace of a client or of a topic. Each user has one, two run at once, and one that nobody reads for ten seconds ends.",
+        needs: Needs::Administer,
+        streams: false,
+        parameters: &[
+            any("conn", "The number of the connection of the client."),
+            any("topic", "The name of the topic, instead of a connection."),
+            any("seconds", "The time of the trace, from 1 to 60."),
+        ],
+        fields: TRACE,
+        answer: Answer::BeginTrace,
+    },
+    Route {
+        method: Method::GET,
+        path: "/trace",
+        about: "The events of the user's trace, at most 500.",
+        needs: Needs::Administer,
+        streams: false,
+        parameters: &[any("after", "Only events with larger numbers: next of the answer before.")],
+        fields: TRACE,
+        answer: Answer::Trace,
+    },
+    Route {
+        method: Method::DELETE,
+        path: "/trace",
+        about: "Ends the user's trace, and forgets it.",
+        needs: Needs::Administer,
+        streams: false,
+        parameters: &[],
+        fields: TRACE,
+        answer: Answer::EndTrace,
+    },
+    Route {
         method: Method::GET,
         path: "/users",
         about: "A page of the users of the file (users.file), by name: roles, ways to log in, rights. No secrets.",
@@ -596,8 +648,9 @@ mod tests {
         for route in ROUTES {
             let shows = matches!(route.answer, Answer::Show(_));
             let has_right = matches!(route.needs, Needs::Observe | Needs::Administer);
-            let wants_right =
-                shows || matches!(route.answer, Answer::Disconnect | Answer::Difference | Answer::Reload);
+            let changes = matches!(route.answer, Answer::Disconnect | Answer::Difference | Answer::Reload);
+            let traces = matches!(route.answer, Answer::BeginTrace | Answer::Trace | Answer::EndTrace);
+            let wants_right = shows || changes || traces;
             assert_eq!(has_right, wants_right, "{} {}", route.method, route.path);
             // A stream looks again at the right to observe, and at no other.
             assert!(!route.streams || route.needs == Needs::Observe, "{}", route.path);

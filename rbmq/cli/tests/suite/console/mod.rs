@@ -7,6 +7,7 @@ mod groups;
 mod logins;
 mod messages;
 mod reloads;
+mod traces;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -113,6 +114,16 @@ impl Site {
         answer.json()
     }
 
+    /// Asks as a page does that changes something, of somebody who need not log in.
+    fn ask_own(&self, method: &str, path: &str) -> Answer {
+        let csrf = self.api("/session")["csrf"].as_str().unwrap().to_owned();
+        self.ask(method, path, &format!("X-RBMQ-CSRF: {csrf}\r\n"), "")
+    }
+
+    fn begin_trace(&self, query: &str) -> Answer {
+        self.ask_own("POST", &format!("/api/v1/trace?{query}"))
+    }
+
     /// Waits until a path shows something.
     fn until(&self, path: &str, mut is: impl FnMut(&Value) -> bool) -> Value {
         let mut shown = Value::Null;
@@ -151,6 +162,7 @@ fn every_answer_is_as_described() {
     let _worker = rbmq::Subscriber::builder().group("g").join(&site.broker.addr(), "news").unwrap();
     site.until("/groups", |page| page["rows"][0]["workers"] == 1);
     let clients = site.until("/clients", |page| page["rows"][0]["conn"].is_u64());
+    assert_eq!(site.begin_trace("topic=news").status, 200);
     let described = site.api("/openapi.json");
     let paths = described["paths"].as_object().unwrap();
     let mut seen = 0;

@@ -8,6 +8,7 @@ import { login } from '/ui/login.js';
 import { overview } from '/ui/overview.js';
 import { messages } from '/ui/messages.js';
 import { topic } from '/ui/topic.js';
+import { trace } from '/ui/trace.js';
 import { clients, cluster, kept, settings, topics } from '/ui/lists.js';
 import { mayUser, tokens, users } from '/ui/users.js';
 
@@ -21,11 +22,11 @@ const KEYS = { o: '', t: 'topics', r: 'messages', c: 'clients', g: 'groups', k: 
 // Pages for users that may not observe.
 const OPEN = ['messages'];
 // Pages for users that may administer.
-const OF_ADMINISTRATORS = ['users', 'tokens', 'rights'];
+const OF_ADMINISTRATORS = ['users', 'tokens', 'rights', 'trace'];
 // Pages without a link of their own: the page and its title, and the link that is marked.
 const HIDDEN_PAGES = {
   topic: ['Topic', topic, 'topics'], group: ['Group', group, 'groups'], client: ['Client', client, 'clients'],
-  tokens: ['Tokens', tokens, 'users'], rights: ['Rights', mayUser, 'users'],
+  tokens: ['Tokens', tokens, 'users'], rights: ['Rights', mayUser, 'users'], trace: ['Trace', trace, ''],
 };
 
 /** Whether somebody may see a page. */

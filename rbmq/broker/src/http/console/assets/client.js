@@ -2,6 +2,7 @@
 
 import { address, ask } from '/ui/live.js';
 import { bytes, count, el, plain, plural, show, tag, trouble } from '/ui/parts.js';
+import { traceLink } from '/ui/trace.js';
 
 function facts(row) {
   const subscribes = row.subscriptions > 0;
@@ -45,6 +46,6 @@ export function client({ main, parameters, follow, session, state }) {
     main.querySelector('#change').hidden = !may || row.role === 'gateway';
   });
   const change = el('div', { id: 'change', hidden: true }, disconnection(path, () => { end(); state('still'); }));
-  show(main, el('p', {}, el('a', { href: '#/clients', text: '‹ Clients' })), el('h2', { id: 'name', class: 'name' }), el('div', { id: 'client' }), change);
+  show(main, el('p', { class: 'pair' }, el('a', { href: '#/clients', text: '‹ Clients' }), traceLink(session, { conn: parameters.get('conn') || '' })), el('h2', { id: 'name', class: 'name' }), el('div', { id: 'client' }), change);
   return end;
 }

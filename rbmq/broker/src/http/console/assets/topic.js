@@ -3,6 +3,7 @@
 // A ring is drawn as one: a position has the angle of its place in the memory, and the publisher runs around. The coloured arc is what the
 // slowest subscriber has not got yet. Where the publisher would meet it, it waits, or the subscriber loses bytes, as its policy says.
 
+import { traceLink } from '/ui/trace.js';
 import { bytes, count, el, meter, plain, plural, quoted, rate, show, svg, table, tag, time, update } from '/ui/parts.js';
 
 const SIZE = 260;
@@ -95,9 +96,9 @@ const subscriptions = (ring) => table('Subscribers, the slowest first', [
 ], ring.subscriptions);
 
 /** The page of a topic. */
-export function topic({ main, parameters, follow }, fresh) {
+export function topic({ main, parameters, follow, session }, fresh) {
   const wanted = parameters.get('name') || '';
-  if (fresh) show(main, el('p', { class: 'pair' }, el('a', { href: '#/topics', text: '‹ Topics' }), el('a', { href: `#/messages?topic=${encodeURIComponent(wanted)}`, text: 'Messages' })), el('h2', { class: 'name', text: plain(wanted) }), el('div', { id: 'rings' }));
+  if (fresh) show(main, el('p', { class: 'pair' }, el('a', { href: '#/topics', text: '‹ Topics' }), el('a', { href: `#/messages?topic=${encodeURIComponent(wanted)}`, text: 'Messages' }), traceLink(session, { topic: wanted }) || ''), el('h2', { class: 'name', text: plain(wanted) }), el('div', { id: 'rings' }));
   return follow(`/topic?name=${encodeURIComponent(wanted)}`, ({ row, buffers, is_cut: isCut }) => {
     const waits = row?.blocked_by && el('p', { class: 'note', text: `Publishers wait: ${REASONS[row.blocked_by] || row.blocked_by}.` });
     const sums = el('dl', { class: 'facts' }, ...[['In', rate(row?.in_bytes_per_s)], ['Out', rate(row?.out_bytes_per_s)], ['Lost', rate(row?.lost_bytes_per_s)],
