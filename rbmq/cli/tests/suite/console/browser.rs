@@ -1,5 +1,6 @@
 //! The console in Chromium, as a person uses it. Without Chromium and its driver the tests say that they are skipped.
 
+use std::path::Path;
 use std::time::Duration;
 
 use chromium::{Browser, check, fits, keep};
@@ -90,6 +91,7 @@ fn a_person_finds_who_is_slow_reads_messages_and_publishes_one() {
     log_in(&browser, &anna);
     browser.wait("document.body.innerText.includes('echo hello | rbmq pub news')");
     look_at_users(&browser, &served);
+    reload(&browser, &served, &folder.path().join("rbmq.toml"));
     let clients = a_slow_one(&served, &anna, HOSTILE, "<b>slow</b>");
     // Unchanged parts stay, while the page changes around them: a click that has begun, and the text that somebody selects.
     browser.wait("document.querySelector('#more td a')?.textContent.startsWith('open/<img')");
@@ -154,6 +156,7 @@ fn look_at_all(browser: &Browser, served: &Served) {
         go(browser, served, page, title, &ready);
         look(browser, &title.to_lowercase());
     }
+    trace(browser, served, &client);
 }
 
 /// Looks at the pages of users and rights, as an administrator.
@@ -168,6 +171,33 @@ fn look_at_users(browser: &Browser, served: &Served) {
         look(browser, &title.to_lowercase());
     }
     go(browser, served, "", "Overview", EMPTY);
+}
+
+/// Compares the settings with a file that has changed, and reloads.
+fn reload(browser: &Browser, served: &Served, file: &Path) {
+    let config = std::fs::read_to_string(file).unwrap();
+    std::fs::write(file, format!("{config}[broker]\nmax_topics = 5000\nmax_groups = 7\n")).unwrap();
+    go(browser, served, "settings", "Settings", "document.getElementById('compare')");
+    browser.click("#compare");
+    browser.wait("document.querySelectorAll('#changes tbody tr').length === 2");
+    look(browser, "reload");
+    browser.click("#reload");
+    browser.wait("document.querySelector('#changes .well')?.textContent.startsWith('Reloaded: 1 change is')");
+    check(browser, "a reload that was made");
+    go(browser, served, "", "Overview", EMPTY);
+}
+
+/// Traces the slow subscriber from its page.
+fn trace(browser: &Browser, served: &Served, client: &str) {
+    go(browser, served, client, "Client", "document.querySelector(\"#main a[href^='#/trace']\")");
+    browser.click("#main a[href^='#/trace']");
+    browser.wait("document.getElementById('begin')");
+    browser.click("#begin");
+    browser.wait("document.getElementById('list').innerText.includes('the publisher waits') || document.getElementById('list').innerText.includes('holds')");
+    look(browser, "trace");
+    browser.click("#save");
+    browser.click("#end");
+    browser.wait("document.getElementById('told').textContent.startsWith('Ended: ')");
 }
 
 /// All pages, without anything to show, and with something.

@@ -43,7 +43,7 @@ export function trace({ main, parameters, state, failed }) {
   let over = false;
   let timer = null;
   const list = el('div', { id: 'list' });
-  const told = el('p', { class: 'calm', role: 'status' });
+  const told = el('p', { class: 'calm', id: 'told' });
   const begin = el('button', { id: 'begin', class: 'main', text: 'Trace for a minute', click: () => act(start) });
   const end = el('button', { id: 'end', text: 'End', disabled: true, click: () => act(stop) });
   const file = el('button', { id: 'save', text: 'Download', disabled: true, click: () => save(rows) });
@@ -78,7 +78,7 @@ export function trace({ main, parameters, state, failed }) {
     draw(await ask(address('/trace', of), { method: 'POST' }));
   };
   const read = async () => { const look = await ask(address('/trace', { after })); if (!over) draw(look); };
-  const stop = async () => { await ask('/trace', { method: 'DELETE' }); await Promise.resolve(); clearTimeout(timer); begin.disabled = false; end.disabled = true; told.textContent = `Ended: ${plural(rows.length, 'event')}.`; state('still'); };
+  const stop = async () => { await ask('/trace', { method: 'DELETE' }); clearTimeout(timer); begin.disabled = false; end.disabled = true; told.textContent = `Ended: ${plural(rows.length, 'event')}.`; state('still'); };
   show(main, el('p', {}, el('a', { href: of.topic ? address('#/topic', { name: of.topic }) : address('#/client', { conn: of.conn }), text: of.topic ? '‹ Topic' : '‹ Client' })),
     el('h2', { class: 'name', text: `Trace of ${of.topic ? plain(of.topic) : `connection ${plain(of.conn || '')}`}` }),
     el('p', { class: 'calm', text: 'What it asks, is refused, has, loses and waits for. Messages and their contents are not in a trace.' }),
