@@ -83,7 +83,12 @@ impl Engine {
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => {
                     return self.merged.close();
                 }
-                Ok(event) => self.handle(event),
+                Ok(event) => {
+                    if self.tables.traces.is_on() {
+                        self.trace(&event);
+                    }
+                    self.handle(event);
+                }
                 Err(RecvTimeoutError::Timeout) => {}
             }
             self.expire();
@@ -135,9 +140,6 @@ impl Engine {
     }
 
     fn handle(&mut self, event: Event) {
-        if self.tables.traces.is_on() {
-            self.trace(&event);
-        }
         match event {
             Event::Connection(conn) => self.on_connection(conn),
             Event::OwnConnection(conn) => self.on_own_connection(conn),

@@ -1,5 +1,6 @@
 //! The events of the broker's thread that traces have, and their looks at rings.
 
+use std::collections::HashSet;
 use std::time::Instant;
 
 use rbmq_wire::{Control, ReplayFrom, TopicName};
@@ -247,7 +248,6 @@ impl Engine {
         before: Option<Ring>,
     ) -> Ring {
         let topic = self.topic_of(bid);
-        let is_new = before.is_none();
         let mut ring = before.unwrap_or_else(|| Ring {
             head: info.head,
             capacity: info.capacity_bytes,
@@ -272,23 +272,29 @@ impl Engine {
             ring.holds = holds;
         }
         all.retain(|sub| matches!(trace.target, Target::Topic(_)) || trace.conns.contains(&sub.conn));
-        let mut told = 0;
-        ring.cursors.retain(|conn, _| all.iter().any(|sub| sub.conn == *conn));
-        for sub in &all {
-            let cursor = Cursor { landed: sub.landed, consumed: sub.consumed };
-            let last = ring.cursors.get(&sub.conn).copied();
-            if last == Some(cursor) || last.is_none() && told >= MAX_CURSORS {
-                continue;
-            }
-            if told < MAX_CURSORS && !(is_new && last.is_some()) {
-                told += 1;
-                let seen = Seen::new("has").topic(topic).client(&self.who(sub.conn)).number("conn", sub.conn);
-                let seen = seen.number("landed", sub.landed).number("consumed", sub.consumed);
-                trace.push(seen.number("lag_bytes", info.head.saturating_sub(sub.landed)));
-                ring.cursors.insert(sub.conn, cursor);
-            }
-        }
+        self.tell_cursors(trace, topic, &all, &mut ring);
         ring
+    }
+
+    /// Records how far subscribers are, the slowest first, where that has changed since it was recorded.
+    fn tell_cursors(
+        &self,
+        trace: &mut Trace,
+        topic: Option<&TopicName>,
+        all: &[SubscriberInfo],
+        ring: &mut Ring,
+    ) {
+        let present: HashSet<u64> = all.iter().map(|sub| sub.conn).collect();
+        ring.cursors.retain(|conn, _| present.contains(conn));
+        let now = |sub: &SubscriberInfo| Cursor { landed: sub.landed, consumed: sub.consumed };
+        let changed = all.iter().filter(|sub| ring.cursors.get(&sub.conn) != Some(&now(sub)));
+        let told: Vec<_> = changed.take(MAX_CURSORS).collect();
+        for sub in told {
+            let seen = Seen::new("has").topic(topic).client(&self.who(sub.conn)).number("conn", sub.conn);
+            let seen = seen.number("landed", sub.landed).number("consumed", sub.consumed);
+            trace.push(seen.number("lag_bytes", ring.head.saturating_sub(sub.landed)));
+            ring.cursors.insert(sub.conn, now(sub));
+        }
     }
 
     /// Who holds the publisher of a ring, or what.
@@ -305,12 +311,16 @@ impl Engine {
         let history = info.head.saturating_sub(info.retain_bytes);
         let waits = info.horizon.saturating_sub(info.head) < info.max_delivery_bytes;
         let of = |at: Option<u64>| at.filter(|at| *at < history);
-        let present = all.iter().filter_map(|sub| Some((of(sub.retains_from)?, self.who(sub.conn))));
+        let present = all.iter().filter_map(|sub| Some((of(sub.retains_from)?, sub.conn))).min();
         let offline = buffer.durable_cursors();
-        let offline = offline.iter().filter_map(|sub| {
-            Some((of(sub.retains_from)?, format!("{} (offline)", String::from_utf8_lossy(&sub.name))))
-        });
-        let (_, who) = present.chain(offline).min()?;
+        let offline = offline.iter().filter_map(|sub| Some((of(sub.retains_from)?, &sub.name))).min();
+        let who = match (present, offline) {
+            (Some((at, conn)), offline) if offline.is_none_or(|(of_offline, _)| at <= of_offline) => {
+                self.who(conn)
+            }
+            (_, Some((_, name))) => format!("{} (offline)", String::from_utf8_lossy(name)),
+            _ => return None,
+        };
         Some(Holds { who, waits })
     }
 }

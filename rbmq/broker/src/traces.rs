@@ -40,6 +40,9 @@ const FORGET: Duration = Duration::from_secs(120);
 /// The time between two looks at rings.
 const STEP: Duration = Duration::from_millis(250);
 
+/// A look is followed by another one after this many times the work that it took.
+const FACTOR: u32 = 50;
+
 /// The most rings that a trace looks at, and cursors of each that are told in a step.
 pub(super) const MAX_RINGS: usize = 16;
 pub(super) const MAX_CURSORS: usize = 8;
@@ -297,10 +300,11 @@ impl Traces {
             if only_due && trace.step > now {
                 continue;
             }
-            if only_due {
-                trace.step = now + STEP;
-            }
             act(trace);
+            if only_due {
+                // With many subscribers a trace looks less often.
+                trace.step = now + STEP.max(now.elapsed() * FACTOR);
+            }
         }
     }
 
