@@ -18,7 +18,7 @@ use super::feed::FeedValues;
 use super::feeds::Feeds;
 use super::foreign_connections::ForeignConnections;
 use super::gate::{AllGatewayCounters, Desk, GatewayCounters, KeptLog};
-use super::groups::{GroupLimits, GroupRow, Groups, Member, Parts};
+use super::groups::{GroupLimits, GroupRow, Groups, Members, Parts};
 use super::inbox::{Event, Sender};
 use super::kept::{ArchiveLoad, Archives, KeptLoad, KeptLogs, Replays, Scribe};
 use super::merge::{MergeIndex, TableLoad};
@@ -275,7 +275,7 @@ impl Watch {
         topic: &str,
         group: &str,
         timeout: Duration,
-    ) -> Option<Option<Vec<Member>>> {
+    ) -> Option<Option<Members>> {
         self.groups.members((topic.to_owned(), group.to_owned()), timeout)
     }
 

@@ -11,7 +11,7 @@ use tracing::error;
 
 use super::super::inbox::Message;
 use super::service;
-use super::shared::{Command, GroupRow, Joining, Key, Member, Parts, Question, Shared, answer};
+use super::shared::{Command, GroupRow, Joining, Key, Members, Parts, Question, Shared, answer};
 
 /// Why there is no thread.
 const NO_GROUPS: &str =
@@ -157,7 +157,7 @@ impl Groups {
     }
 
     /// The workers of a group. None: its thread does not answer within the time. None inside: no such group.
-    pub(in super::super) fn members(&self, key: Key, within: Duration) -> Option<Option<Vec<Member>>> {
+    pub(in super::super) fn members(&self, key: Key, within: Duration) -> Option<Option<Members>> {
         let (reply, answer) = mpsc::sync_channel(1);
         self.command(Command::Members(key, reply));
         answer.recv_timeout(within).ok()

@@ -17,7 +17,7 @@ use super::super::kept::Ear;
 use super::super::outgoing::send_bytes;
 use super::burial::{Burial, Letter, Sent};
 use super::reading::{self, Messages, Next};
-use super::shared::{Around, GroupRow, Member};
+use super::shared::{Around, GroupRow, Member, Members};
 
 /// A turn hands out at most so many bytes, so that groups take turns.
 const TURN_BYTES: usize = 1 << 20;
@@ -597,12 +597,13 @@ impl Live {
     }
 
     /// The workers, at most so many, and what they have.
-    pub(super) fn members(&self, most: usize) -> Vec<Member> {
+    pub(super) fn members(&self, most: usize) -> Members {
         let member = |(bid, worker): (&Bid, &Worker)| {
             let at_worker = self.group.worker(*bid)?;
             Some(Member { conn: worker.conn.id(), at_worker, is_leaving: worker.is_leaving })
         };
-        self.workers.iter().take(most).filter_map(member).collect()
+        let rows = self.workers.iter().take(most).filter_map(member).collect();
+        Members { rows, is_cut: self.workers.len() > most }
     }
 
     /// The state of the group, for people.

@@ -17,4 +17,4 @@ mod shared;
 
 pub(super) use handle::Groups;
 pub(super) use shared::{GroupLimits, Joining, Parts, Question, no_group};
-pub(crate) use shared::{GroupRow, Member};
+pub(crate) use shared::{GroupRow, Member, Members};

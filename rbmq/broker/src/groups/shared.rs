@@ -56,7 +56,7 @@ pub(super) enum Command {
     },
     Ask(Box<Question>),
     /// The workers of a group. The asker may have given up.
-    Members(Key, SyncSender<Option<Vec<Member>>>),
+    Members(Key, SyncSender<Option<Members>>),
     Subscribed(Bid),
     Left(Bid),
     Down(u64),
@@ -182,6 +182,14 @@ pub(crate) struct Member {
     pub(crate) at_worker: AtWorker,
     /// The worker gets nothing more, and will go.
     pub(crate) is_leaving: bool,
+}
+
+/// Workers of a group at one time.
+#[derive(Debug)]
+pub(crate) struct Members {
+    pub(crate) rows: Vec<Member>,
+    /// There are more workers than these.
+    pub(crate) is_cut: bool,
 }
 
 /// The most workers of a look at a group.

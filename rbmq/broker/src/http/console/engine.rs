@@ -8,8 +8,8 @@ use rbmq_wire::Observe;
 use super::due::{INTERVAL, NoAnswer};
 use crate::Watch;
 use crate::asks::{Answered, ClientKey, ClientsPage, Disconnected, Record};
-use crate::groups::Member;
 use crate::traces::{TraceAnswer, Wish};
+use crate::groups::Members;
 
 /// A broker that does not answer one question within this time does not answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -51,7 +51,7 @@ impl Engine {
     ///
     /// # Errors
     /// The thread of the groups does not answer: it waits for the disk.
-    pub(super) fn members(&self, topic: &str, group: &str) -> Result<Option<Vec<Member>>, NoAnswer> {
+    pub(super) fn members(&self, topic: &str, group: &str) -> Result<Option<Members>, NoAnswer> {
         self.groups.answer(|| self.watch.group_members(topic, group, ANSWER_WITHIN))
     }
 

@@ -10,7 +10,7 @@ use super::group_sample::{GroupEntry, key};
 use super::problem::Problem;
 use super::query::Query;
 use super::state::Console;
-use crate::groups::Member;
+use crate::groups::{Member, Members};
 
 /// A worker, and the client that it is.
 #[derive(Debug, Serialize)]
@@ -65,7 +65,7 @@ pub(super) fn group(console: &Console, query: &Query) -> Result<Value, Problem> 
     let no_group = || Problem::missing("there is no such group; GET /api/v1/groups has them all");
     let all = console.samples.groups()?;
     let row = all.iter().find(|row| key(&row.stats) == (topic, name)).ok_or_else(no_group)?;
-    let members = console.engine.members(topic, name)?.ok_or_else(no_group)?;
+    let Members { rows, is_cut } = console.engine.members(topic, name)?.ok_or_else(no_group)?;
     let clients = console.samples.clients()?;
     let member = |member: Member| {
         let client = clients.of(member.conn);
@@ -81,7 +81,7 @@ pub(super) fn group(console: &Console, query: &Query) -> Result<Value, Problem> 
             is_leaving: member.is_leaving,
         }
     };
-    let mut members: Vec<_> = members.into_iter().map(member).collect();
+    let mut members: Vec<_> = rows.into_iter().map(member).collect();
     members.sort_by_key(|member| (Reverse(member.overdue), Reverse(member.held), member.conn));
-    Ok(json!({ "row": row, "members": members, "is_cut": members.len() < row.stats.workers as usize }))
+    Ok(json!({ "row": row, "members": members, "is_cut": is_cut }))
 }

@@ -41,6 +41,10 @@ fn a_group_is_shown_with_its_lag_and_its_workers_and_is_an_alarm_without_any() {
     assert_eq!(site.api("/groups?search=other")["matched"], 0);
     first.ack();
     worker.close().unwrap();
+    // The list of the groups is of the second before.
+    let gone =
+        site.until("/group?topic=k/work&group=g", |page| page["members"].as_array().unwrap().is_empty());
+    assert_eq!(gone["is_cut"], false, "{gone}");
     site.until("/groups?sort=state", |page| page["rows"][0]["state"] == "no_workers");
     site.until("/overview", |_| alarms(&site).contains(&"Groups have no workers".to_owned()));
     let top = Process::start(client("top", &site.broker.addr(), "--once --interval 0.1")).finish();
