@@ -126,6 +126,12 @@ impl KeptLog {
         logs.of(topic).map(|(reader, clock)| Self { reader, clock })
     }
 
+    /// A log without a broker.
+    #[cfg(test)]
+    pub(crate) fn of_reader(reader: Reader) -> Self {
+        Self { reader, clock: Clock::default() }
+    }
+
     /// The name of the log.
     pub(crate) fn epoch(&self) -> Epoch {
         Epoch(u128::from_le_bytes(self.reader.id()))

@@ -17,7 +17,7 @@ use rocketbufs::relay::Glance;
 use serde::Serialize;
 
 use super::records::{Gone, LogBytes, Next, Part, Place, Walk};
-use crate::gate::{KeptLog, KeptRead, KeptReadError};
+use crate::gate::{KeptBatch, KeptLog, KeptRead, KeptReadError};
 
 /// The most bytes of a message that are shown and searched, and of its attributes that are read.
 pub(super) const MAX_SHOWN: usize = 16 << 10;
@@ -31,9 +31,11 @@ const SHOWN_OF_ATTRIBUTE: usize = 200;
 const FIRST_STEP: u64 = 64 << 10;
 const MAX_STEP: u64 = 4 << 20;
 
-/// The most bytes and deliveries of a kept topic that a look reads.
+/// The bytes and deliveries of a kept topic from which on a look reads no more, and the most bytes of a block of a look back. A delivery is read
+/// whole, since its checksum is of all of it.
 const MAX_KEPT_BYTES: u64 = 8 << 20;
 const MAX_KEPT_DELIVERIES: usize = 4_000;
+const MAX_KEPT_STEP: u64 = 256 << 10;
 
 /// The count of attempts of a look at a ring whose publisher overwrites bytes that the look was about to read.
 const TRIES: usize = 4;
@@ -388,40 +390,68 @@ fn rows_of(
     picked.places.iter().filter_map(|place| row(&part, place, Some(time), wanted.shown).ok()).collect()
 }
 
+/// The newest messages before a position, block after block: each block is read forwards, once.
 fn back_on_disk(log: &mut KeptLog, wanted: &Wanted, before: u64) -> Result<Found, KeptReadError> {
-    let (mut at, mut found, mut read, mut deliveries) = (before.min(log.end()), Found::default(), 0, 0);
+    let (mut end, mut found, mut deliveries, mut step) =
+        (before.min(log.end()), Found::default(), 0, FIRST_STEP);
+    let begun = log.read_bytes();
     let mut newest_first: Vec<Row> = Vec::new();
     while newest_first.len() < wanted.count
-        && read < MAX_KEPT_BYTES
+        && end > log.first()
+        && log.read_bytes() - begun < MAX_KEPT_BYTES
         && deliveries < MAX_KEPT_DELIVERIES
         && !wanted.is_late()
     {
-        let Some(batch) = log.read_before(at)? else {
-            at = log.first();
-            break;
+        let block = batches(log, end.saturating_sub(step)..end)?;
+        let Some(first) = block.first() else {
+            // Before a hole.
+            let before = log.read_before(end)?.map_or(log.first(), |batch| batch.end());
+            (end, step) = (before.min(end - 1), FIRST_STEP);
+            continue;
         };
-        at = batch.position();
-        (read, deliveries) = (read + batch.bytes().len() as u64, deliveries + 1);
-        let left = wanted.count - newest_first.len();
-        let rows = rows_of(batch.bytes(), at, batch.time_ms(), wanted, left, &mut found);
-        newest_first.extend(rows.into_iter().rev());
+        (end, step, deliveries) = (first.position(), (4 * step).min(MAX_KEPT_STEP), deliveries + block.len());
+        for batch in block.iter().rev() {
+            let left = wanted.count - newest_first.len();
+            found.is_cut |= left == 0;
+            if left == 0 {
+                break;
+            }
+            let rows = rows_of(batch.bytes(), batch.position(), batch.time_ms(), wanted, left, &mut found);
+            newest_first.extend(rows.into_iter().rev());
+        }
     }
     newest_first.reverse();
     found.rows = newest_first;
-    found.is_cut |= at > log.first();
+    found.is_cut |= end > log.first();
+    Ok(found)
+}
+
+/// The deliveries that have bytes in a range.
+fn batches(log: &mut KeptLog, range: Range<u64>) -> Result<Vec<KeptBatch>, KeptReadError> {
+    let (mut at, mut found) = (range.start.max(log.first()), Vec::new());
+    while at < range.end {
+        match log.read(at)? {
+            KeptRead::Batch(batch) if batch.position() < range.end => {
+                at = batch.end();
+                found.push(batch);
+            }
+            KeptRead::Gap(to) => at = to.max(at + 1),
+            KeptRead::Batch(_) | KeptRead::End => break,
+        }
+    }
     Ok(found)
 }
 
 fn forward_on_disk(log: &mut KeptLog, wanted: &Wanted, from: u64) -> Result<Found, KeptReadError> {
-    let (mut at, mut found, mut read) = (from, Found::default(), 0);
+    let (mut at, mut found, begun) = (from, Found::default(), log.read_bytes());
     for _ in 0..MAX_KEPT_DELIVERIES {
         let left = wanted.count - found.rows.len();
-        if found.is_cut || left == 0 || read >= MAX_KEPT_BYTES || wanted.is_late() {
+        if found.is_cut || left == 0 || log.read_bytes() - begun >= MAX_KEPT_BYTES || wanted.is_late() {
             break;
         }
         match log.read(at)? {
             KeptRead::Batch(batch) => {
-                (at, read) = (batch.end(), read + batch.bytes().len() as u64);
+                at = batch.end();
                 let rows =
                     rows_of(batch.bytes(), batch.position(), batch.time_ms(), wanted, left, &mut found);
                 found.rows.extend(rows);
@@ -436,6 +466,7 @@ fn forward_on_disk(log: &mut KeptLog, wanted: &Wanted, from: u64) -> Result<Foun
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use rbmq_wire::{AttributesBuf, push_record, push_record_with, run_header};
@@ -551,5 +582,43 @@ mod tests {
         let found = of_ring(&buffer.glance().unwrap(), true, &wanted);
         assert_eq!(texts(&found), ["n37", "n39"]);
         assert_eq!(found.rows[0].attributes, [("topic".to_owned(), "devices/1".to_owned())]);
+    }
+
+    /// A look back reads the log once, and not each index block again for each delivery.
+    #[test]
+    fn a_look_back_on_the_disk_reads_it_once_and_passes_over_holes() {
+        let disk = seglog_sim::SimStorage::new(1);
+        let mut log = seglog::Log::open_on(Arc::new(disk), "log", seglog::Options::default()).unwrap();
+        let mut append = |log: &mut seglog::Log, n: usize| {
+            let bytes = record(format!("message {n}").as_bytes());
+            log.append(&[&run_header(1, bytes.len()).unwrap()[..], &bytes].concat()).unwrap()
+        };
+        (0..1_000).for_each(|n| _ = append(&mut log, n));
+        log.append_hole(1 << 40).unwrap();
+        (1_000..2_000).for_each(|n| _ = append(&mut log, n));
+        let look = |wanted: &Wanted| {
+            let mut kept = KeptLog::of_reader(log.reader());
+            let found = of_disk(&mut kept, wanted).unwrap();
+            (found, kept.read_bytes())
+        };
+        let (found, _) = look(&newest(3));
+        assert_eq!(
+            (texts(&found), found.is_cut),
+            (vec!["message 1997", "message 1998", "message 1999"], true)
+        );
+        let (found, _) = look(&all(3, Begin::Before(found.rows[0].position)));
+        assert_eq!(texts(&found), ["message 1994", "message 1995", "message 1996"]);
+        let mut wanted = newest(1_001);
+        let (found, read) = look(&wanted);
+        let texts = texts(&found);
+        assert_eq!(
+            (texts[0], texts[1], texts.len(), found.is_cut),
+            ("message 999", "message 1000", 1_001, true)
+        );
+        assert!(read < 500_000, "{read} bytes");
+        wanted.search = "message 0".into();
+        let (found, read) = look(&wanted);
+        assert_eq!((found.rows.len(), found.is_cut), (1, false));
+        assert!(read < 500_000, "{read} bytes");
     }
 }
