@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use chromium::{Browser, check, fits, keep};
 use rbmq::{ConfirmLevel, Login, Publisher, Subscriber, TopicWriter};
+use serde_json::{Value, json};
 use testkit::{LONG, until};
 
 use super::messages::{Served, bearer, configured};
@@ -109,7 +110,7 @@ fn a_person_finds_who_is_slow_reads_messages_and_publishes_one() {
     browser.click("#main a[href^='#/messages']");
     browser.wait("document.querySelectorAll('.message').length === 10");
     let newest = browser.run("return document.querySelector('.message pre').textContent");
-    let newest: serde_json::Value = serde_json::from_str(newest.as_str().unwrap()).unwrap();
+    let newest: Value = serde_json::from_str(newest.as_str().unwrap()).unwrap();
     assert_eq!(newest["text"], "<script>alert(1)</script>");
     browser.click(".message button");
     browser.wait("document.querySelector('.message pre').textContent.startsWith('7b 22 6e 22')");
@@ -272,3 +273,200 @@ fn a_user_without_rights_sees_why_and_nothing_else() {
     browser.wait("document.getElementById('token')");
     served.broker.end();
 }
+
+/// Publishes to topics, as often as it is asked, so that pages have something new.
+struct Busy {
+    publisher: Publisher,
+    writers: Vec<TopicWriter>,
+    sent: usize,
+}
+
+impl Busy {
+    fn start(served: &Served, topics: usize) -> Self {
+        let publisher = Publisher::builder().name("thermometer").config(tcp());
+        let publisher = publisher.connect(&served.broker.addr).unwrap();
+        let writers = (0..topics).map(|n| publisher.topic(&format!("rooms/{n:03}")).unwrap()).collect();
+        Self { publisher, writers, sent: 0 }
+    }
+
+    fn publish(&mut self) {
+        self.sent += 1;
+        for writer in &mut self.writers {
+            writer.publish(&vec![b'x'; 100 * self.sent]).unwrap();
+            writer.flush(Some(LONG)).unwrap();
+        }
+    }
+
+    /// Publishes until the page shows something else than before, twice.
+    fn until_changed(&mut self, browser: &Browser) {
+        let text = "return document.getElementById('main').innerText";
+        for _ in 0..2 {
+            let before = browser.run(text);
+            until("the page changes", || {
+                self.publish();
+                browser.run(text) != before
+            });
+        }
+    }
+}
+
+/// Elements stay while the page changes around them: those that do something, and those of a client.
+#[test]
+#[ignore = "long: needs Chromium"]
+fn what_somebody_clicks_or_reads_stays_where_it_is() {
+    let Some(browser) = Browser::open(1300, 850) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let served = Served::with(folder.path(), "");
+    let mut busy = Busy::start(&served, 120);
+    let _reader = Subscriber::builder().name("reader").connect(&served.broker.addr).unwrap();
+    go(&browser, &served, "topics?sort=name", "Topics", "document.getElementById('Next')");
+    browser.run(
+        "window.next = document.getElementById('Next'); window.link = document.querySelector('tbody a')",
+    );
+    busy.until_changed(&browser);
+    assert_eq!(browser.run("return [window.next.isConnected, window.link.isConnected]"), json!([true, true]));
+    browser.click("#Next");
+    browser.wait("document.querySelector('tbody a')?.textContent === 'rooms/050'");
+    browser.click("#Next");
+    browser.wait("document.querySelector('tbody a')?.textContent === 'rooms/100'");
+    browser.wait("document.activeElement.id === 'Next' && document.activeElement.ariaDisabled === 'true'");
+    browser.click("#Previous");
+    browser.wait("document.querySelector('tbody a')?.textContent === 'rooms/050'");
+    let clients = served.get("/clients?role=publisher", "").json();
+    let page = format!("client?conn={}", clients["rows"][0]["conn"]);
+    go(&browser, &served, &page, "Client", "document.querySelector('#client dl')");
+    browser.run("window.parts = [document.getElementById('name').firstChild, ...document.querySelectorAll('#client dt')]");
+    let more = busy.publisher.topic("rooms/more").unwrap();
+    browser.wait("document.getElementById('client').innerText.includes('121 topics')");
+    assert_eq!(browser.run("return window.parts.every((own) => own.isConnected)"), true);
+    assert_eq!(browser.errors(), [""; 0]);
+    drop(more);
+    served.broker.end();
+}
+
+/// The text of the element that has the focus, or its name for a screen reader.
+const FOCUSED: &str = "return (document.activeElement.ariaLabel || document.activeElement.textContent || document.activeElement.id || document.activeElement.tagName).trim()";
+
+/// The elements of the page that a keyboard should reach.
+const REACHABLE: &str = "[...document.querySelectorAll('a[href], button:not(:disabled), input, select, textarea, [tabindex=\"0\"]')].filter((own) => own.checkVisibility())";
+
+/// Goes through a page with the Tab key, and returns what it cannot reach.
+fn walk(browser: &Browser) -> Value {
+    browser.run(&format!(
+        "document.activeElement.blur(); window.missed = new Set({REACHABLE}); window.unseen = []"
+    ));
+    let count = browser.run("return window.missed.size").as_u64().unwrap();
+    // A field of a time has a place for each of its parts, which shows the focus itself.
+    for _ in 0..2 * count + 8 {
+        browser.press(TAB);
+        browser.run(
+            "const own = document.activeElement; window.missed.delete(own);
+             if (!own.matches('body, [type^=\"date\"]') && getComputedStyle(own).outlineStyle === 'none') window.unseen.push(own.outerHTML)",
+        );
+    }
+    let left = "return [...window.missed].filter((own) => own.isConnected).map((own) => own.outerHTML).concat(window.unseen)";
+    browser.run(left)
+}
+
+/// Walks through all pages.
+fn walk_through_all(browser: &Browser, served: &Served) {
+    let clients = served.get("/clients?role=publisher", "").json();
+    let client = format!("client?conn={}", clients["rows"][0]["conn"]);
+    for (page, title, ready) in [
+        ("", "Overview", "document.querySelector('.facts')"),
+        ("topics", "Topics", "document.getElementById('Next')"),
+        ("topic?name=rooms/000", "Topic", "document.querySelector('svg.ring')"),
+        ("messages?topic=rooms/000", "Messages", "document.querySelector('.message')"),
+        ("clients", "Clients", "document.querySelector('tbody a')"),
+        (&*client, "Client", "document.getElementById('disconnect')"),
+        ("groups", "Groups", EMPTY),
+        ("kept", "Kept", EMPTY),
+        ("cluster", "Cluster", EMPTY),
+        ("settings", "Settings", "document.querySelector('tbody tr')"),
+        ("users", "Users", EMPTY),
+        ("rights", "Rights", "document.getElementById('operation')"),
+    ] {
+        go(browser, served, page, title, ready);
+        assert_eq!(walk(browser), json!([]), "{title}");
+    }
+}
+
+const TAB: &str = "\u{e004}";
+const ENTER: &str = "\u{e007}";
+
+/// Everything can be done with a keyboard alone, which is never lost: it goes on where the new page begins, and stays where it is in a page that changes.
+#[test]
+#[ignore = "long: needs Chromium"]
+fn a_keyboard_reaches_everything() {
+    let Some(browser) = Browser::open(1300, 850) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let served = Served::with(folder.path(), "[http]\nconsole = 'write'\n");
+    let mut busy = Busy::start(&served, 60);
+    busy.publish();
+    go(&browser, &served, "topics?sort=name", "Topics", "document.getElementById('Next')");
+    browser.press(TAB);
+    assert_eq!(browser.run(FOCUSED), "Skip to the page");
+    browser.press(ENTER);
+    browser.wait("document.activeElement.id === 'main'");
+    assert_eq!(browser.run("return location.hash"), "#/topics?sort=name");
+    browser.press("/");
+    assert_eq!(browser.run("return document.activeElement.id"), "search");
+    // The first topic, by its order: search, order, first row.
+    for _ in 0..2 {
+        browser.press(TAB);
+    }
+    assert_eq!(browser.run(FOCUSED), "rooms/000");
+    busy.until_changed(&browser);
+    assert_eq!(browser.run(FOCUSED), "rooms/000");
+    browser.press(ENTER);
+    browser.wait("document.title === 'Topic · RBMQ console' && document.querySelector('svg.ring')");
+    assert_eq!(browser.run(FOCUSED), "Topic");
+    browser.press(TAB);
+    assert_eq!(browser.run(FOCUSED), "‹ Topics");
+    browser.press("g");
+    browser.press("c");
+    browser.wait("document.title === 'Clients · RBMQ console' && document.querySelector('tbody a')");
+    assert_eq!(browser.run(FOCUSED), "Clients");
+    walk_through_all(&browser, &served);
+    assert_eq!(browser.errors(), [""; 0]);
+    served.broker.end();
+}
+
+/// Parts of a page that have moved without an action of a person, as the browser sums them up (CLS): up to 0.1 is good.
+const MOVED: &str = "new Promise((done) => {
+    const sum = (list) => list.filter((own) => !own.hadRecentInput).reduce((all, own) => all + own.value, 0);
+    const of = ({ sources }) => sources.map(({ node }) => node?.parentElement?.outerHTML.slice(0, 200));
+    new PerformanceObserver((list, own) => { own.disconnect(); done([sum(list.getEntries()), list.getEntries().flatMap(of)]); }).observe({ type: 'layout-shift', buffered: true });
+    setTimeout(() => done([0, []]), 1000);
+  })";
+
+/// A page stays where it is when it comes and when it changes.
+#[test]
+#[ignore = "long: needs Chromium"]
+fn nothing_moves_under_a_reader() {
+    let Some(browser) = Browser::open(1300, 850) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let served = Served::with(folder.path(), "");
+    let mut busy = Busy::start(&served, 60);
+    for width in [1300, 390] {
+        browser.resize(width, 850);
+        for (page, title, ready) in [
+            ("", "Overview", "document.querySelector('.facts')"),
+            ("topics?sort=name", "Topics", "document.getElementById('Next')"),
+            ("topic?name=rooms/000", "Topic", "document.querySelector('svg.ring')"),
+            ("clients", "Clients", "document.querySelector('tbody a')"),
+        ] {
+            browser.go("about:blank");
+            go(&browser, &served, page, title, ready);
+            if title != "Clients" {
+                busy.until_changed(&browser);
+            }
+            let moved = browser.finish(MOVED);
+            assert!(moved[0].as_f64() < Some(MOST_MOVED), "{title}, {width} pixels wide: {moved}");
+        }
+    }
+    served.broker.end();
+}
+
+/// A fifth of what counts as good.
+const MOST_MOVED: f64 = 0.02;

@@ -36,6 +36,7 @@ function maySee(who, path) {
 }
 
 const main = document.getElementById('main');
+let isShown = false;
 let leave = () => {};
 let session = null;
 
@@ -96,7 +97,10 @@ function draw(fresh = true) {
   if (fresh) {
     state('wait');
     show(main);
-    if (document.activeElement !== document.body) main.focus({ preventScroll: true });
+    // The keyboard goes on in the new page, and a screen reader says its title.
+    main.setAttribute('aria-label', title);
+    if (isShown) main.focus({ preventScroll: true });
+    isShown = true;
     scrollTo(0, 0);
   }
   if (!page) {
@@ -172,6 +176,8 @@ document.getElementById('out').addEventListener('click', async () => {
   try { await ask('/session', { method: 'DELETE' }); } catch { /* Then it has ended already. */ }
   begin();
 });
+// The part of an address behind # is a page.
+document.querySelector('.skip').addEventListener('click', (event) => { event.preventDefault(); main.focus(); });
 addEventListener('hashchange', () => draw());
 
 // The keys: / searches, and g with a letter goes to a page.

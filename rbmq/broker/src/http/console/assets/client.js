@@ -1,7 +1,7 @@
 // One client, and its disconnection.
 
 import { address, ask } from '/ui/live.js';
-import { bytes, count, el, plain, plural, show, tag, trouble } from '/ui/parts.js';
+import { bytes, count, el, plain, plural, show, tag, trouble, update } from '/ui/parts.js';
 import { traceLink } from '/ui/trace.js';
 
 function facts(row) {
@@ -15,7 +15,7 @@ function facts(row) {
 }
 
 /** The button that disconnects the client, behind a question. `done` is called when it is disconnected. */
-function disconnection(path, done) {
+function disconnection(main, path, done) {
   const box = el('div', { class: 'publish', 'aria-live': 'polite' });
   const button = el('button', { id: 'disconnect', text: 'Disconnect…', click: () => {
     const sure = el('button', { id: 'sure', class: 'main', text: 'Disconnect it', click: async () => {
@@ -24,8 +24,10 @@ function disconnection(path, done) {
         await ask(path, { method: 'DELETE' });
         done();
         show(box, el('p', { class: 'well', text: 'The client is disconnected. A client of the library connects again by itself, with another connection.' }));
+        main.focus();
       } catch (problem) {
         show(box, trouble(plain(problem.message)), button);
+        button.focus();
       }
     } });
     show(box, el('p', { text: 'Disconnect this client? It may connect again at once; remove the rights of its user to keep it out.' }),
@@ -41,11 +43,11 @@ export function client({ main, parameters, follow, session, state }) {
   const path = address('/client', { conn: parameters.get('conn') || '' });
   const may = session.may_administer && session.may_change;
   const end = follow(path, ({ row }) => {
-    main.querySelector('#name').textContent = row.name ? plain(row.name) : 'unnamed';
-    show(main.querySelector('#client'), row.connected ? null : el('p', {}, tag('disconnected', 'warn')), el('section', { class: 'card' }, facts(row)));
+    update(main.querySelector('#name'), new Text(row.name ? plain(row.name) : 'unnamed'));
+    update(main.querySelector('#client'), row.connected ? null : el('p', {}, tag('disconnected', 'warn')), el('section', { class: 'card' }, facts(row)));
     main.querySelector('#change').hidden = !may || row.role === 'gateway';
   });
-  const change = el('div', { id: 'change', hidden: true }, disconnection(path, () => { end(); state('still'); }));
+  const change = el('div', { id: 'change', hidden: true }, disconnection(main, path, () => { end(); state('still'); }));
   show(main, el('p', { class: 'pair' }, el('a', { href: '#/clients', text: '‹ Clients' }), traceLink(session, { conn: parameters.get('conn') || '' })), el('h2', { id: 'name', class: 'name' }), el('div', { id: 'client' }), change);
   return end;
 }

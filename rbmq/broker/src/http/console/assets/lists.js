@@ -34,8 +34,11 @@ export function list({ main, parameters, move, follow, once }, fresh, { title, p
   const draw = (value) => {
     if (!value) return;
     const { rows, total, matched, is_cut: isCut } = value;
-    const turn = (to, text) => el('button', { id: text, class: 'small', text, disabled: to < 0 || to >= matched,
-      click: () => set('offset', String(to)) });
+    // The keyboard stays where it is also at the end of a list.
+    const turn = (to, text) => {
+      const isThere = to >= 0 && to < matched;
+      return el('button', { id: text, class: 'small', text, 'aria-disabled': String(!isThere), click: () => { if (isThere) set('offset', String(to)); } });
+    };
     const some = matched === total ? plural(total, 'row') : `${count(matched)} of ${plural(total, 'row')}`;
     const pages = paged && (matched > ROWS || offset > 0) && el('p', { class: 'pages' },
       turn(offset > 0 ? Math.max(0, offset - ROWS) : -1, 'Previous'), ` ${count(Math.min(offset + 1, matched))} to ${count(offset + rows.length)} `,

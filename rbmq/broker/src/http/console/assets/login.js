@@ -22,6 +22,7 @@ export function login(main, { logins, version }, done) {
       } catch (problem) {
         show(told, trouble(plain(problem.message)));
         button.disabled = false;
+        button.focus();
       }
     } }, el('h2', { text: title }), ...fields, button);
     return own;

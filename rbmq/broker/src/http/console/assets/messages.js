@@ -91,6 +91,7 @@ function form(topic, done) {
       show(told, trouble(plain(problem.message)));
     }
     button.disabled = false;
+    if (document.activeElement === document.body) button.focus();
   } }, el('label', { for: 'text', text: `One message to ${plain(topic)}` }), text, button, told);
 }
 

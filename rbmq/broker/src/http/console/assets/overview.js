@@ -77,12 +77,13 @@ function slow(rows) {
 /** The overview. */
 export function overview({ main, follow }) {
   const figures = [el('figure'), el('figure')];
-  show(main, el('h2', { class: 'unseen', text: 'Overview' }), el('div', { id: 'state' }), el('div', { class: 'plots' }, ...figures), el('div', { id: 'more' }));
+  show(main, el('h2', { class: 'unseen', text: 'Overview' }), el('div', { id: 'state' }), el('div', { class: 'plots', hidden: true }, ...figures), el('div', { id: 'more' }));
   const plots = curves(figures);
   plots();
   const timer = setInterval(() => { if (!document.hidden) plots(); }, 10000);
   const stop = follow('/overview', (value) => {
     update(main.querySelector('#state'), well(value.alarms), facts(value));
+    main.querySelector('.plots').hidden = false;
     const isNew = value.summary.topics === 0;
     update(main.querySelector('#more'),
       isNew ? empty('No topics yet. This command publishes a message:', 'echo hello | rbmq pub news') : el('h3', { text: 'Who is slow' }),

@@ -1,14 +1,16 @@
 // The parts of all pages: elements, numbers with units, tables. Texts of strangers are set as text, and never become markup.
 
-const listening = new WeakSet();
+// What an element does at its events. An element that stays takes over what the one does in whose place it stays.
+const listeners = new WeakMap();
+const heard = (event) => listeners.get(event.currentTarget)[event.type](event);
 
 /** An element with attributes and children. Strings become text. A function is a listener. */
 export function el(name, attributes = {}, ...children) {
   const node = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     if (typeof value === 'function') {
-      node.addEventListener(key, value);
-      listening.add(node);
+      listeners.set(node, { ...listeners.get(node), [key]: value });
+      node.addEventListener(key, heard);
     } else if (key === 'text') node.textContent = value;
     else if (value === true) node.setAttribute(key, '');
     else if (value !== false && value != null) node.setAttribute(key, value);
@@ -100,26 +102,32 @@ export const trouble = (text) => el('p', { class: 'note', role: 'alert', text })
 /** Replaces the children of a node. */
 export const show = (node, ...children) => node.replaceChildren(...children.filter((child) => child != null));
 
-const listens = (node) => listening.has(node) || [...node.children].some(listens);
+const events = (node) => Object.keys(listeners.get(node) ?? {}).join();
 
-/** Whether an element can stay in the place of another. An element with listeners cannot: those of the other one may do something else. */
+/** Whether an element can stay in the place of another. */
 function isAlike(old, wanted) {
   if (old.nodeType !== Node.ELEMENT_NODE || wanted.nodeType !== Node.ELEMENT_NODE) return old.isEqualNode(wanted);
-  return old.tagName === wanted.tagName && old.attributes.length === wanted.attributes.length
-    && [...wanted.attributes].every(({ name, value }) => old.getAttribute(name) === value) && !listens(wanted);
+  return old.tagName === wanted.tagName && old.attributes.length === wanted.attributes.length && events(old) === events(wanted)
+    && [...wanted.attributes].every(({ name, value }) => old.getAttribute(name) === value);
 }
 
 function merge(node, wanted) {
   const old = [...node.childNodes];
   wanted.forEach((child, at) => {
     if (at >= old.length) node.append(child);
-    else if (isAlike(old[at], child)) merge(old[at], [...child.childNodes]);
+    else if (isAlike(old[at], child)) {
+      if (listeners.has(child)) listeners.set(old[at], listeners.get(child));
+      merge(old[at], [...child.childNodes]);
+    }
     else old[at].replaceWith(child);
   });
   old.slice(wanted.length).forEach((child) => child.remove());
 }
 
-/** Shows these children of a node. Children that are there already stay: a click that has begun, a selection, the focus, and the place of the scroll bar. */
+/**
+ * Shows these children of a node. Children that are there already stay: a click that has begun, a selection, the focus, and the place of the scroll
+ * bar. So a listener of theirs must not use the elements that it was made with, which may be in no page.
+ */
 export function update(node, ...children) {
   const focused = node.contains(document.activeElement) ? document.activeElement : null;
   const key = focused && (focused.id || focused.getAttribute('href'));
