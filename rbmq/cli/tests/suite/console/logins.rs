@@ -199,3 +199,44 @@ fn a_cookie_is_of_one_port() {
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("set-cookie: rbmq-console-7412="), "{answer}");
 }
+
+/// A cookie that is shown at another port opens nothing: neither another broker with the same users, nor its own under the other's name.
+#[test]
+fn a_cookie_opens_its_own_broker_alone() {
+    let users = Users::new();
+    let (site, other) = (users.start(|_| {}), users.start(|_| {}));
+    let begun = log_in(&site, &json!({ "token": users.token.expose() })).cookie();
+    let (name, secret) = begun.split_once('=').unwrap();
+    let status = |site: &Site, name: &str| {
+        site.ask("GET", "/api/v1/topics", &format!("Cookie: {name}={secret}\r\n"), "").status
+    };
+    assert_eq!((status(&site, name), status(&other, name)), (200, 401));
+    assert_eq!(status(&site, "rbmq-console-7412"), 401);
+}
+
+/// A stream ends with the session that has opened it, and nobody opens it again with the cookie.
+#[test]
+fn a_stream_ends_with_its_session() {
+    let users = Users::new();
+    let site = users.start(|_| {});
+    let begun = log_in(&site, &json!({ "token": users.token.expose() }));
+    let (own, csrf) = (format!("Cookie: {}\r\n", begun.cookie()), begun.json()["csrf"].clone());
+    let mut stream = site.connect();
+    let request =
+        format!("GET /api/v1/stream/topics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n{own}\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let (mut seen, mut bytes) = (String::new(), [0; 512]);
+    let mut read = |seen: &mut String| {
+        let read = stream.read(&mut bytes).unwrap();
+        seen.push_str(&String::from_utf8_lossy(&bytes[..read]));
+        read > 0
+    };
+    while !seen.contains("data: ") {
+        assert!(read(&mut seen), "it has begun: {seen}");
+    }
+    let csrf = format!("{own}X-RBMQ-CSRF: {}\r\n", csrf.as_str().unwrap());
+    assert_eq!(site.ask("DELETE", "/api/v1/session", &csrf, "").status, 200);
+    while read(&mut seen) {}
+    assert!(seen.contains("event: problem") && seen.contains("401"), "{seen}");
+    assert_eq!(site.ask("GET", "/api/v1/stream/topics", &own, "").status, 401);
+}

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use access::{TokenHash, UsersFile, new_token};
@@ -282,24 +283,34 @@ fn a_user_that_is_removed_has_no_publisher_any_more() {
     served.broker.end();
 }
 
-/// A publisher that wants a subscriber has none while somebody looks.
+/// While somebody looks, a publisher that wants a subscriber has none, and another one writes its ring again and again: it overtakes a look.
 #[test]
 fn a_look_is_no_subscriber_and_holds_nobody() {
     let site = Site::start(|_| {});
     let publisher = rbmq::Publisher::connect(&site.broker.addr()).unwrap();
-    let mut free = publisher.topic("free").unwrap();
-    let options = rbmq::TopicOptions::default().min_subscribers(1);
-    let mut bound = publisher.topic_with("bound", options).unwrap();
-    for _ in 0..8 {
-        for _ in 0..200 {
-            free.publish_timeout(&[b'x'; 10_000], Some(LONG)).unwrap();
+    let options = rbmq::TopicOptions::default();
+    let mut free = publisher.topic_with("free", options.clone().ring_bytes(1 << 20)).unwrap();
+    let mut bound = publisher.topic_with("bound", options.min_subscribers(1)).unwrap();
+    let looks = Arc::new(());
+    let going_on = Arc::downgrade(&looks);
+    let publishing = std::thread::spawn(move || {
+        while going_on.upgrade().is_some() {
+            for _ in 0..64 {
+                free.publish_timeout(&[b'x'; 100], Some(LONG)).unwrap();
+            }
+            let refused = bound.publish_timeout(b"x", Some(Duration::ZERO));
+            let is_refused = matches!(refused, Err(PublishError::TooFewSubscribers { present: 0, .. }));
+            assert!(is_refused, "{refused:?}");
         }
-        free.flush(Some(LONG)).unwrap();
-        assert!(!texts(&site.get("/api/v1/messages?topic=free")).is_empty());
-        assert!(texts(&site.get("/api/v1/messages?topic=bound")).is_empty());
-        let refused = bound.publish_timeout(b"x", Some(Duration::ZERO));
-        assert!(matches!(refused, Err(PublishError::TooFewSubscribers { present: 0, .. })), "{refused:?}");
-    }
+    });
+    until("the publisher overtakes a look that goes through all of its ring", || {
+        assert!(!publishing.is_finished(), "a publisher was held, or had a subscriber");
+        assert!([200, 429].contains(&site.get("/api/v1/messages?topic=bound").status));
+        let answer = site.get("/api/v1/messages?topic=free&from=0&search=nothing");
+        answer.status == 200 && answer.json()["logs"][0]["is_cut"] == true && texts(&answer).is_empty()
+    });
+    drop(looks);
+    publishing.join().unwrap();
     let clients = site.until("/clients", |page| page["total"] == 1);
     assert_eq!(clients["rows"][0]["role"], "publisher", "{clients}");
 }
