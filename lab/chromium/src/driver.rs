@@ -54,6 +54,13 @@ impl Browser {
         call(&self.address, method, &path, body).unwrap_or_else(|error| panic!("{path} {body}: {error}"))
     }
 
+    /// Opens one more window of this size, in which everything is done from now on. The windows before stay in sight.
+    pub fn open_window(&self, width: u32, height: u32) {
+        let opened = self.call("POST", "window/new", &json!({ "type": "window" }));
+        self.call("POST", "window", &json!({ "handle": opened["handle"] }));
+        self.resize(width, height);
+    }
+
     /// Makes the page as large as a window of a desktop, or as a phone with finer pixels.
     pub fn resize(&self, width: u32, height: u32) {
         let phone = width < 600;

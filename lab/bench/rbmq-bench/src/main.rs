@@ -16,6 +16,7 @@
 mod campaign;
 mod client_of;
 mod clients;
+mod console;
 mod counters;
 mod counting;
 mod cpu;
@@ -105,6 +106,8 @@ enum BenchCommand {
     Direct(direct::DirectArgs),
     /// RBMQ's client library beside those of Redis, NATS, RabbitMQ, MQTT and zenoh, with their servers
     Libraries(libraries::LibrariesArgs),
+    /// The broker's web console beside ten thousand topics: processor time, bytes, first paint, calls of the interface
+    Console(console::ConsoleArgs),
     /// Messages that are kept on disk, beside streams of Redis and NATS
     Kept(kept::KeptArgs),
     /// RBMQ's gateways beside Redis and Mosquitto, with the same clients: processor time, rates and round trips
@@ -139,6 +142,7 @@ fn run(command: BenchCommand) -> Result<(), BenchError> {
         BenchCommand::Handshakes(args) => handshakes::run(&args),
         BenchCommand::Direct(args) => direct::run(&args),
         BenchCommand::Libraries(args) => libraries::run(&args),
+        BenchCommand::Console(args) => console::run(&args),
         BenchCommand::Kept(args) => kept::run(&args),
         BenchCommand::Gateway(args) => gateway::run(&args),
         BenchCommand::Summary(args) => summary::run(&args),

@@ -10,7 +10,7 @@ use rbmq::{
     Event, Notice, Publisher, Subscriber, TopicName, TopicOptions, TopicWriter,
     wire::{RECORD_HEADER_BYTES, push_record},
 };
-use rbmq_broker::{Broker, BrokerConfig, Rule};
+use rbmq_broker::{Broker, BrokerConfig, Rule, http::Endpoint};
 use rbmq_gateway::Gateways;
 use rocketbufs::{Config, config::TransportKind};
 
@@ -98,12 +98,18 @@ pub fn serve(
     listen: &str,
     transport: TransportKind,
     congestion: Option<&str>,
+    http: Option<String>,
 ) -> Result<(), BenchError> {
     let mut settings = BrokerConfig::load(None).map_err(failed)?;
     settings.framework = config(transport, congestion)?;
     settings.broker.listen = listen.to_owned();
+    settings.http.listen = http.unwrap_or_default();
     let broker = Broker::start(settings).map_err(failed)?;
-    control.ready(&broker.addr());
+    let http = &broker.config().http;
+    let endpoint = if http.listen.is_empty() { None } else { Some(Endpoint::start(broker.watch(), http)) };
+    let endpoint = endpoint.transpose().map_err(failed)?;
+    let console = endpoint.as_ref().map(|endpoint| format!("{} ", endpoint.addr())).unwrap_or_default();
+    control.ready(&format!("{console}{}", broker.addr()));
     loop {
         std::thread::park();
     }

@@ -33,6 +33,9 @@ pub enum Worker {
         /// Congestion control to set on every socket
         #[arg(long)]
         congestion: Option<String>,
+        /// Where its HTTP endpoint listens, which has the console; else it has none
+        #[arg(long)]
+        http: Option<String>,
     },
     /// The broker with a gateway
     Gateway {
@@ -129,8 +132,8 @@ pub fn run(worker: Worker) -> Result<(), BenchError> {
     match worker {
         Worker::Server { system, folder, setup } => peers::guard(system, setup, folder),
         Worker::BecomeServer { program, args } => Ok(benchkit::server::become_server(&program, &args)?),
-        Worker::Broker { listen, transport, congestion } => {
-            rbmq_peers::serve(&Control::start(), &listen, transport, congestion.as_deref())
+        Worker::Broker { listen, transport, congestion, http } => {
+            rbmq_peers::serve(&Control::start(), &listen, transport, congestion.as_deref(), http)
         }
         Worker::Gateway { protocol, listen, keep } => rbmq_peers::serve_gateway(&protocol, &listen, keep),
         Worker::Relay { read_bytes, congestion } => {

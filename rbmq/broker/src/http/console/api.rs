@@ -66,7 +66,11 @@ impl Search {
     }
 
     pub(super) fn finds(&self, text: &str) -> bool {
-        self.0.as_ref().is_none_or(|wanted| text.to_lowercase().contains(wanted))
+        let is_small = |text: &str| text.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase());
+        self.0.as_ref().is_none_or(|wanted| match is_small(text) {
+            true => text.contains(wanted),
+            false => text.to_lowercase().contains(wanted),
+        })
     }
 }
 
