@@ -1,8 +1,8 @@
 //! Values that cost something to take: the same one for all who ask, until the next one is due.
 //!
 //! The next value is due a second after the last, or later: [`FACTOR`] times as long as the broker's thread worked for the last, and at
-//! most [`MAX_PAUSE`]. So any number of browsers costs the broker's thread at most a fiftieth of a core for each kind of value, as long as
-//! one takes a tenth of a second of work. The time that somebody waited for the thread does not count: whoever comes out of an
+//! most [`MAX_PAUSE`]. So any number of browsers costs the broker's thread at most a hundredth of a core for each kind of value, as long as
+//! one takes at most a twentieth of a second of work. The time that somebody waited for the thread does not count: whoever comes out of an
 //! incident looks at once.
 
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The most time between two values.
-const MAX_PAUSE: Duration = Duration::from_secs(5);
+pub(super) const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// A value is followed by another one after this many times the work that it took.
-const FACTOR: u32 = 50;
+pub(super) const FACTOR: u32 = 100;
 
 /// A value that nobody has asked for is forgotten this long after it was due.
 const FORGET: Duration = Duration::from_secs(120);
@@ -99,7 +99,7 @@ mod tests {
             let _ = due.get(|_| take);
             due.next - begin
         };
-        assert!(pause(&mut due, taken(3, 50)) >= Duration::from_millis(50 * 50));
+        assert!(pause(&mut due, taken(3, 30)) >= Duration::from_millis(30 * 100));
         let late = Duration::from_millis(900);
         assert!(pause(&mut due, taken(4, 60_000)) < MAX_PAUSE + late, "nobody is blind for long");
         // The time of the wait does not count.

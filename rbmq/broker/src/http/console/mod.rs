@@ -223,8 +223,11 @@ impl Console {
     /// What a route shows now, made where it keeps nobody else waiting.
     async fn shown(self: &Arc<Self>, show: routes::Show, query: Arc<Query>) -> Result<String, Problem> {
         let console = self.clone();
-        let make = move || Ok(text::json(&show(&console, &query)?.to_string()).into_owned());
-        self.work.run(make).await
+        self.work.run(move || console.make(show, &query)).await
+    }
+
+    fn make(&self, show: routes::Show, query: &Query) -> Result<String, Problem> {
+        Ok(text::json(&show(self, query)?.to_string()).into_owned())
     }
 
     /// Opens a stream of what a route shows. Who asks is looked at again for each event.
@@ -235,13 +238,24 @@ impl Console {
         show: routes::Show,
     ) -> Result<Answer, Problem> {
         let (console, principal) = (self.clone(), Arc::new(principal));
+        let mut is_first = true;
         let make = move || -> Made {
             let (console, principal, query) = (console.clone(), principal.clone(), query.clone());
+            let is_first = std::mem::take(&mut is_first);
             Box::pin(async move {
                 if !console.may_go_on(&principal) {
                     return Err(Problem::unauthorized("the session has ended: log in again"));
                 }
-                console.shown(show, query).await
+                // Somebody waits for the page to come, and not for its changes.
+                if is_first {
+                    return console.shown(show, query).await;
+                }
+                let (own, work) = (console.clone(), console.work.clone());
+                let made = work.run_in_turn(move || own.make(show, &query)).await;
+                match console.may_go_on(&principal) {
+                    true => made,
+                    false => Err(Problem::unauthorized("the session has ended: log in again")),
+                }
             })
         };
         let events = Events::open(&self.streams, Box::new(make))?;

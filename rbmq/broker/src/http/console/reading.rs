@@ -589,7 +589,7 @@ mod tests {
     fn a_look_back_on_the_disk_reads_it_once_and_passes_over_holes() {
         let disk = seglog_sim::SimStorage::new(1);
         let mut log = seglog::Log::open_on(Arc::new(disk), "log", seglog::Options::default()).unwrap();
-        let mut append = |log: &mut seglog::Log, n: usize| {
+        let append = |log: &mut seglog::Log, n: usize| {
             let bytes = record(format!("message {n}").as_bytes());
             log.append(&[&run_header(1, bytes.len()).unwrap()[..], &bytes].concat()).unwrap()
         };
