@@ -60,7 +60,7 @@ pub(crate) struct Archived {
     hurry: Arc<Hurry>,
     /// A publisher waits for what is not there yet.
     is_hurried: AtomicBool,
-    /// Another broker may go on in the archive: the publishers that begin here before the archive has them.
+    /// Another broker may go on in the archive: what this one may write, and how much of its journal the archive has not passed.
     begun: Option<Begun>,
     /// The map of the cluster, which says which broker may write which positions. None: the log does not go on elsewhere.
     map: Option<Arc<dyn Cluster>>,
@@ -273,7 +273,9 @@ impl Archived {
         }
         let confirmed = self.confirmed.load(Ordering::Acquire);
         let ahead = end.saturating_sub(confirmed.max(begun.archived()));
-        let is_far = ahead > MAX_AHEAD || begun.is_full();
+        // What the archive has passed counts from its next batch on.
+        let is_full = || begun.is_full() && confirmed.max(begun.archived()) < self.disk.end();
+        let is_far = ahead > MAX_AHEAD || is_full();
         is_far
             .then(|| format!("the archive (cluster.on_loss = \"archive\") is {ahead} bytes behind the disk"))
     }
@@ -515,7 +517,7 @@ impl Archived {
         // A hole is noted before the archive passes it: a publisher must not take it for archived, also after a restart.
         let missing_below = if let Next::Hole { to, missed: true } = next { to } else { 0 };
         copier.copied.note(at..=end.max(at), missing_below).map_err(not_noted)?;
-        let note = copier.note(at, end)?;
+        let note = copier.note(end)?;
         log.append_with(begin, &copier.batch, &note)?;
         let now = log.kept().end;
         if now != end {
@@ -663,9 +665,9 @@ fn disk_failed(error: ReadError) -> ArchiveError {
 
 impl Copier {
     /// What a broker that goes on behind a batch has to know.
-    fn note(&mut self, at: Position, end: Position) -> Result<Vec<u8>, ArchiveError> {
+    fn note(&mut self, end: Position) -> Result<Vec<u8>, ArchiveError> {
         let Self { reader, trail: Some(trail), copied, .. } = self else { return Ok(Vec::new()) };
-        trail.note(at, end, copied.missing_below(), reader).map_err(disk_failed)
+        trail.note(end, copied.missing_below(), reader).map_err(disk_failed)
     }
 
     /// Has the archive know the publishers at its end, if the last batch does not say them: it was written before another broker could go on.
@@ -673,7 +675,7 @@ impl Copier {
         if self.trail.is_none() || self.is_noted || log.kept().is_empty() || !log.note().is_empty() {
             return Ok(());
         }
-        let note = self.note(at, at)?;
+        let note = self.note(at)?;
         log.note_end(&note)?;
         self.is_noted = true;
         Ok(())

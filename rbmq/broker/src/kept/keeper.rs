@@ -22,7 +22,7 @@ use super::news::News;
 use super::scribe::{Scribe, ScribeThread};
 use super::store::{Recovered, Store, StoreOptions};
 use super::takeover::Taken;
-use super::trail::{Begun, Note, Trail};
+use super::trail::Trail;
 
 /// The logs of the kept topics, by their buffers. Clones share the tables.
 #[derive(Clone, Default)]
@@ -178,19 +178,15 @@ impl Keeper {
         options: &StoreOptions,
         term: u64,
         taken: Taken,
-    ) -> Result<(Store, Recovered, Trail), KeepError> {
+    ) -> Result<(Store, Recovered, Option<Trail>), KeepError> {
         self.archives.why_no_room().map_or(Ok(()), |reason| Err(KeepError::Archive(reason)))?;
         let Taken { epoch, archived, limit } = taken;
-        let (mut store, recovered) = self.open(topic, options)?;
+        let (store, recovered) = self.open(topic, &StoreOptions { is_shared: true, ..*options })?;
         if recovered.epoch != epoch {
             let (path, reason) = (self.dir.join(folder(topic)), "its log has another name".to_owned());
             return Err(KeepError::Foreign { path, reason });
         }
-        let Recovered { next_number, places, .. } = &recovered;
-        let note = Note { next_number: *next_number, places: places.clone(), ..Note::default() };
-        let trail =
-            Trail::new(term, Begun::of(archived, limit), store.log().end(), note, options.max_publishers);
-        store.tell_archive(trail.begun());
+        let trail = store.trail(term, archived, limit);
         Ok((store, recovered, trail))
     }
 

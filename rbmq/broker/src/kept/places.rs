@@ -10,7 +10,8 @@
 //! The bytes of a publisher in the log are contiguous in its own log, so the runs behind a snapshot say where it is. The journal
 //! has an entry only where that is not enough: a new publisher, and one that lost bytes before they came here.
 
-use std::collections::{BTreeMap, HashMap};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use rbmq_wire::Runs;
 use rocketbufs::fields::{FieldError, Reader};
@@ -222,10 +223,25 @@ impl Places {
 
     /// Continues from a snapshot.
     pub(crate) fn restore(&mut self, at: Position, next_number: u32, places: Vec<Place>) {
-        *self = Self {
-            by_number: places.into_iter().map(|place| (place.number, (place, at))).collect(),
-            next_number,
+        // Who has stored nothing since is as old as before.
+        let last = |place: &Place| {
+            let same =
+                self.by_number.get(&place.number).filter(|(known, _)| known.position == place.position);
+            same.map_or(at, |(_, last)| *last)
         };
+        let by_number = places.into_iter().map(|place| (place.number, (place, last(&place)))).collect();
+        *self = Self { by_number, next_number };
+    }
+
+    /// The publishers that stored last, at most so many, by number.
+    pub(crate) fn last(&self, limit: usize) -> Vec<Place> {
+        let mut all: Vec<(Place, Position)> = self.by_number.values().copied().collect();
+        if all.len() > limit {
+            all.select_nth_unstable_by_key(limit, |(place, last)| Reverse((*last, place.number)));
+            all.truncate(limit);
+            all.sort_unstable_by_key(|(place, _)| place.number);
+        }
+        all.into_iter().map(|(place, _)| place).collect()
     }
 
     /// The publishers, by number.
@@ -368,24 +384,14 @@ impl Journaled {
         }
     }
 
-    /// The publishers have so many bytes less, by their numbers.
-    pub(crate) fn take_away(&mut self, bytes: &HashMap<u32, u64>) {
-        for (place, _) in self.places.by_number.values_mut() {
-            let less = bytes.get(&place.number).copied().unwrap_or_default();
-            place.position = place.position.saturating_sub(less);
-        }
-    }
-
-    /// A number that no publisher has had, and those of the publishers that wrote last.
-    /// The others are forgotten.
-    pub(crate) fn noted(&mut self, limit: usize) -> (u32, Vec<Place>) {
+    /// Forgets the publishers that stored nothing for the longest time, if there are more than `limit`.
+    pub(crate) fn shrink(&mut self, limit: usize) {
         self.places.shrink(limit);
-        (self.places.next_number(), self.places.all())
     }
 
-    /// How many begin behind the runs that are known.
-    pub(crate) fn waiting(&self) -> usize {
-        self.begins.len()
+    /// A number that no publisher has had, and those of the publishers that wrote last, at most so many.
+    pub(crate) fn noted(&self, limit: usize) -> (u32, Vec<Place>) {
+        (self.places.next_number(), self.places.last(limit))
     }
 
     /// Stored runs behind the last snapshot, in order.

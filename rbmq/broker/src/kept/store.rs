@@ -28,13 +28,16 @@ use super::error::KeepError;
 use super::folder::write_name;
 use super::news::{News, Stored};
 use super::places::{Entry, Journaled, Place, Places};
-use super::trail::Begun;
+use super::trail::{Begun, Trail};
 
 /// Bytes of the topic's log between two snapshots of its publishers: a restarted broker reads at most so much. Fewer if fewer are kept.
 const SNAPSHOT_BYTES: u64 = 16 << 20;
 
-/// Bytes of the journal behind a snapshot, before the next one.
-const JOURNAL_BYTES: u64 = 1 << 20;
+/// Bytes of the journal behind a snapshot, before the next one, at most.
+const MAX_JOURNAL_BYTES: u64 = 1 << 20;
+
+/// The same at least, if few bytes of the log are kept.
+const MIN_JOURNAL_BYTES: u64 = 4 << 10;
 
 /// The most bytes that are not on the disk. A machine that crashes loses at most so many, and one delivery.
 const UNSYNCED_BYTES: u64 = 8 << 20;
@@ -61,6 +64,8 @@ pub(crate) struct StoreOptions {
     pub(crate) max_publishers: usize,
     /// The name of a new log, and where it begins. None: a random one, at 0.
     pub(crate) begin: Option<(Epoch, Position)>,
+    /// Another broker may go on in the archive: the journal keeps what that has not passed.
+    pub(crate) is_shared: bool,
 }
 
 impl StoreOptions {
@@ -88,9 +93,14 @@ impl StoreOptions {
         self.max_bytes.map_or(SNAPSHOT_BYTES, |max| (max / 4).min(SNAPSHOT_BYTES))
     }
 
+    /// Bytes of the journal behind a snapshot, before the next one.
+    fn journal_bytes(&self) -> u64 {
+        self.snapshot_bytes().clamp(MIN_JOURNAL_BYTES, MAX_JOURNAL_BYTES)
+    }
+
     fn journal(&self) -> Options {
         Options::default()
-            .segment_bytes(JOURNAL_BYTES)
+            .segment_bytes(self.journal_bytes())
             .max_batch(1 << 30)
             .sync(SyncPolicy::Interval(self.sync))
             .open_segments(1)
@@ -119,6 +129,7 @@ pub(crate) struct Store {
     places: Places,
     max_publishers: usize,
     snapshot_bytes: u64,
+    journal_bytes: u64,
     boot: u128,
     /// Where the last snapshot is: in the log, and in the journal.
     snapshot: (Position, u64),
@@ -135,7 +146,7 @@ pub(crate) struct Store {
     lacks_begun: bool,
     /// Who is told of appends, and of which topic.
     news: Option<(TopicName, News)>,
-    /// What the archive is told of publishers that begin.
+    /// The part of the journal that the archive has not passed.
     begun: Option<Begun>,
 }
 
@@ -186,6 +197,7 @@ impl Store {
         }
         let last = last_delivery(&log)?;
         let (epoch, snapshot) = (Epoch(u128::from_le_bytes(log.id())), (log.end(), 0));
+        let begun = options.is_shared.then(|| Begun::of(journal.first()..journal.end()));
         info!("topic '{topic}': {} to {} are kept in {}", log.first(), log.end(), dir.display());
         let recovered = Recovered { epoch, last, places: places.all(), next_number: places.next_number() };
         let mut store = Self {
@@ -195,6 +207,7 @@ impl Store {
             places,
             max_publishers: options.max_publishers,
             snapshot_bytes: options.snapshot_bytes(),
+            journal_bytes: options.journal_bytes(),
             boot,
             snapshot,
             is_begun: false,
@@ -204,7 +217,7 @@ impl Store {
             lacks_floor,
             lacks_begun: false,
             news: None,
-            begun: None,
+            begun,
         };
         // A log that was closed, or left by a killed process, needs no entry before the first delivery.
         if (crashed || is_short)
@@ -221,9 +234,10 @@ impl Store {
         self.news = Some((topic.clone(), news.clone()));
     }
 
-    /// Tells the archive of publishers that begin, from now on.
-    pub(crate) fn tell_archive(&mut self, begun: &Begun) {
-        self.begun = Some(begun.clone());
+    /// What the archive is told of the publishers, if another broker may go on there: the archive ends here now, and this broker may write so far.
+    pub(crate) fn trail(&self, term: u64, archived: Position, limit: Position) -> Option<Trail> {
+        let begun = self.begun.as_ref()?.within(archived, limit);
+        Some(Trail::new(term, begun, self.journal.reader(), self.max_publishers))
     }
 
     /// The log is new, and goes on where another broker's log ends that had these publishers.
@@ -263,7 +277,7 @@ impl Store {
             news.appended(topic, Stored { log, from, to: from + run, at: end - run, time_ms });
         }
         let behind = (end - self.snapshot.0, self.journal.end() - self.snapshot.1);
-        if (behind.0 > self.snapshot_bytes || behind.1 > JOURNAL_BYTES)
+        if (behind.0 > self.snapshot_bytes || behind.1 > self.journal_bytes)
             && let Err(error) = self.write_snapshot(false)
         {
             warn!("{}: {error}", self.dir.display());
@@ -295,7 +309,7 @@ impl Store {
             self.journal.append(&entry.encode()).map(drop).or_else(in_journal)?;
             self.lacks_begun = true;
             self.places.apply(at, place);
-            self.begun.iter().for_each(|begun| begun.add(entry.clone()));
+            self.begun.iter().for_each(|begun| begun.grows_to(self.journal.end()));
         }
         if self.lacks_begun {
             self.sync_journal()?;
@@ -395,7 +409,11 @@ impl Store {
             // What the snapshot replaces goes when the snapshot is on the disk.
             self.sync_journal()?;
         }
-        if let Err(error) = self.journal.release(begins) {
+        let needed = self.begun.as_ref().map_or(begins, |begun| {
+            begun.grows_to(self.journal.end());
+            begins.min(begun.needs_from())
+        });
+        if let Err(error) = self.journal.release(needed) {
             warn!("{error}");
         }
         Ok(())

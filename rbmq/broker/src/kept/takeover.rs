@@ -287,6 +287,7 @@ impl Taker<'_> {
             max_delivery: 0,
             max_publishers: usize::MAX,
             begin: Some((claim.epoch, claim.begin)),
+            is_shared: true,
         };
         let (mut store, _) = Store::open(path, topic, &options).map_err(down)?;
         (self.step)("log made")?;

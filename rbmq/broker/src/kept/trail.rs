@@ -1,35 +1,38 @@
 //! How far the publishers of a topic are in its archive: what the broker needs that goes on there.
 //!
 //! ```text
-//!   disk     ──────────────┤A├─┤B├──┤A├──▶     the runs say who wrote how much, and the entries who began where
+//!   journal  S──────────B────────────S────▶    snapshots, and who begins where
+//!   disk     ──────────────┤A├─┤B├──┤A├──▶     the runs say who wrote how much
 //!   archive  ─────────┤ batch ├▶               each batch has a note: A is at 1135 and B at 72 where the batch ends
 //! ```
 //!
-//! The copying end is behind the disk. It begins with what the disk has of each publisher, and takes away the runs that the archive does not
-//! have yet; then it adds the runs of each batch.
+//! The copying end is behind the disk. It begins with the last snapshot that the archive has passed, and adds what the journal and the runs say up to the
+//! end of each batch. So it counts forward only, from what was true, and a publisher's place is right whatever gaps its log has. The journal therefore
+//! keeps that snapshot and all that follows ([`Begun`]), also for a broker that is started again.
+//!
+//! The opposite, to take the runs behind the archive away from what the disk has, needs for each gap what was before it. The note of the
+//! archive's last batch would do too; but it names few publishers, and no gap behind it.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use locks::Mutex;
-use rbmq_wire::Runs;
 use rocketbufs::Position;
 use rocketbufs::fields::{FieldError, Reader as FieldReader};
-use seglog::{Read, ReadError, Reader};
+use seglog::{HoleCause, Read, ReadError, Reader};
 
 use super::places::{Entry, Journaled, Place};
 
-/// The most publishers that may begin before their bytes are in the archive.
-const MAX_BEGUN: usize = 10_000;
+/// The most bytes of the journal that the archive has not passed: publishers wait then. A snapshot has 72 bytes of each publisher, in each 16 MiB
+/// of the log.
+const MAX_UNPASSED: u64 = 256 << 20;
 
-/// The most publishers of a note, of which a quarter more may stay: each object has them, of 72 bytes each.
+/// The most publishers of a note: each object has them, of 72 bytes each.
 const MAX_NOTED: usize = 2_900;
 
 /// The longest note that this broker writes.
 const MAX_NOTE_BYTES: usize = 256 << 10;
 
-const _: () = assert!((MAX_NOTED + MAX_NOTED / 4) * 72 + 100 <= MAX_NOTE_BYTES);
+const _: () = assert!(MAX_NOTED * 72 + 100 <= MAX_NOTE_BYTES);
 
 /// What is kept with a batch of the archive.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -70,22 +73,33 @@ impl Note {
     }
 }
 
-/// The publishers that have begun on the disk, and whose bytes the archive does not have yet.
+/// The part of the journal that the copying end needs still, and what this broker may write. Clones share the part.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Begun {
-    entries: Arc<Mutex<VecDeque<Entry>>>,
-    /// Those that the copying end has taken, and that begin behind the archive.
-    taken: Arc<AtomicUsize>,
+    journal: Arc<Part>,
     /// Where the archive ended when the log was opened.
     archived: Position,
     /// What this broker may write is below.
     limit: Position,
 }
 
+#[derive(Debug, Default)]
+struct Part {
+    /// The last snapshot that the archive has passed.
+    from: AtomicU64,
+    end: AtomicU64,
+}
+
 impl Begun {
-    /// None has begun behind the end of an archive.
-    pub(crate) fn of(archived: Position, limit: Position) -> Self {
-        Self { archived, limit, ..Self::default() }
+    /// The journal has this range, and the archive has passed nothing of it yet, as far as anybody knows.
+    pub(crate) fn of(journal: std::ops::Range<u64>) -> Self {
+        let journal = Part { from: journal.start.into(), end: journal.end.into() };
+        Self { journal: Arc::new(journal), ..Self::default() }
+    }
+
+    /// The archive ended here when the log was opened, and what this broker may write is below the limit.
+    pub(crate) fn within(&self, archived: Position, limit: Position) -> Self {
+        Self { archived, limit, ..self.clone() }
     }
 
     /// What this broker may write is below.
@@ -98,13 +112,19 @@ impl Begun {
         self.archived
     }
 
-    pub(crate) fn add(&self, entry: Entry) {
-        self.entries.lock().push_back(entry);
+    /// The journal ends here.
+    pub(crate) fn grows_to(&self, end: u64) {
+        self.journal.end.store(end, Ordering::Relaxed);
     }
 
-    /// Whether no more may begin before the archive has more.
+    /// The journal stays from here on.
+    pub(crate) fn needs_from(&self) -> u64 {
+        self.journal.from.load(Ordering::Relaxed)
+    }
+
+    /// Whether the journal has as much as it may before the archive has passed more.
     pub(crate) fn is_full(&self) -> bool {
-        self.entries.lock().len() + self.taken.load(Ordering::Relaxed) >= MAX_BEGUN
+        self.journal.end.load(Ordering::Relaxed).saturating_sub(self.needs_from()) > MAX_UNPASSED
     }
 }
 
@@ -113,7 +133,8 @@ impl Begun {
 pub(crate) struct Trail {
     term: u64,
     begun: Begun,
-    /// The most publishers of a note: those that wrote last. Others are taken for new ones by the broker that goes on, as by one that is started again.
+    journal: Reader,
+    /// The most publishers that the disk remembers. A note has fewer, those that wrote last: others are taken for new ones by the broker that goes on.
     most: usize,
     known: Known,
     /// Those behind the batch that is on its way.
@@ -124,39 +145,52 @@ pub(crate) struct Trail {
 struct Known {
     at: Position,
     journaled: Journaled,
+    /// The next entry of the journal.
+    next_entry: u64,
+    /// The entry with the last snapshot.
+    snapshot: u64,
+    /// Runs or entries behind the last snapshot are missing, or there is none.
+    lacks: bool,
 }
 
 impl Trail {
-    /// The disk has these publishers at a position, at most so many. What begins from now on is in `begun`.
-    pub(crate) fn new(term: u64, begun: Begun, at: Position, note: Note, most: usize) -> Self {
-        let mut journaled = Journaled::default();
-        let Note { next_number, places, .. } = note;
-        journaled.add(Entry::Snapshot { at, next_number, boot: 0, clean: true, places });
-        let most = most.min(MAX_NOTED);
-        Self { term, begun, most, known: Known { at, journaled }, next: None }
+    /// Reads the journal of the publishers of a topic, which remembers at most so many.
+    pub(crate) fn new(term: u64, begun: Begun, journal: Reader, most: usize) -> Self {
+        let first = begun.needs_from();
+        let journaled = Journaled::default();
+        let known = Known { at: 0, journaled, next_entry: first, snapshot: first, lacks: true };
+        Self { term, begun, journal, most, known, next: None }
     }
 
-    /// Those that may begin.
+    /// What is shared with the store.
     pub(crate) fn begun(&self) -> &Begun {
         &self.begun
     }
 
-    /// The note of a batch that ends here, where the archive has ended at `from`.
+    /// The note of a batch that ends here. The archive ends there or before.
     ///
     /// # Errors
     /// The disk cannot be read.
     pub(crate) fn note(
         &mut self,
-        from: Position,
         end: Position,
         missing_below: Position,
         disk: &mut Reader,
     ) -> Result<Vec<u8>, ReadError> {
-        self.take_begun();
-        self.rewind(from, disk)?;
+        // An attempt that fails leaves what is known as it is.
         let mut next = self.known.clone();
-        next.advance(end, disk)?;
-        let (next_number, places) = next.journaled.noted(self.most);
+        let ahead = next.advance(end, disk, &mut self.journal)?;
+        next.journaled.shrink(self.most);
+        let (next_number, places) = match ahead.filter(|_| next.lacks) {
+            None => next.journaled.noted(MAX_NOTED),
+            // Nobody knows how far each was here. What is between was not archived then, or not all, and nobody asks a publisher twice.
+            Some(snapshot) => {
+                let mut journaled = Journaled::default();
+                journaled.add(snapshot);
+                journaled.lacks();
+                journaled.noted(MAX_NOTED)
+            }
+        };
         self.next = Some(next);
         Ok(Note { term: self.term, missing_below, next_number, places }.encode(end))
     }
@@ -164,76 +198,83 @@ impl Trail {
     /// The archive ends here.
     pub(crate) fn passed(&mut self, end: Position) {
         if let Some(next) = self.next.take_if(|next| next.at == end) {
-            // What has begun meanwhile is in the queue still.
             self.known = next;
-            self.begun.taken.store(self.known.journaled.waiting(), Ordering::Relaxed);
+            self.begun.journal.from.store(self.known.snapshot, Ordering::Relaxed);
         }
-    }
-
-    /// Takes those that have begun. Their number counts until the archive has passed them.
-    fn take_begun(&mut self) {
-        let mut entries = self.begun.entries.lock();
-        entries.drain(..).for_each(|entry| self.known.journaled.add(entry));
-        self.begun.taken.store(self.known.journaled.waiting(), Ordering::Relaxed);
-    }
-
-    /// The archive ends before: takes the runs away that it does not have.
-    fn rewind(&mut self, end: Position, disk: &mut Reader) -> Result<(), ReadError> {
-        let to = self.known.at;
-        if end >= to {
-            return Ok(());
-        }
-        let mut written = HashMap::<u32, u64>::new();
-        each_batch(end, to, disk, |_, bytes| {
-            for run in Runs::new(bytes) {
-                *written.entry(run.publisher).or_default() += run.bytes.len() as u64;
-            }
-        })?;
-        self.known.journaled.take_away(&written);
-        self.known.at = end;
-        Ok(())
     }
 }
 
 impl Known {
-    fn advance(&mut self, end: Position, disk: &mut Reader) -> Result<(), ReadError> {
-        each_batch(self.at, end, disk, |at, bytes| self.journaled.batch(at, bytes))?;
-        self.at = self.at.max(end);
-        Ok(())
+    /// Counts what the journal and the disk have up to a position. Returns the snapshot behind it, if one is there already.
+    fn advance(
+        &mut self,
+        end: Position,
+        disk: &mut Reader,
+        journal: &mut Reader,
+    ) -> Result<Option<Entry>, ReadError> {
+        let ahead = self.read_journal(end, journal)?;
+        while self.at < end {
+            self.at = match disk.read(self.at)? {
+                Read::Batch(batch) => {
+                    self.journaled.batch(batch.position, &batch.bytes);
+                    batch.end()
+                }
+                Read::Hole(hole) => {
+                    self.lacks |= hole.cause == HoleCause::Damaged;
+                    hole.range.end
+                }
+                Read::Removed { first } => {
+                    self.lacks = true;
+                    first
+                }
+                _ => end,
+            };
+        }
+        Ok(ahead)
     }
-}
 
-/// Walks the whole batches of a range.
-fn each_batch(
-    from: Position,
-    to: Position,
-    disk: &mut Reader,
-    mut each: impl FnMut(Position, &[u8]),
-) -> Result<(), ReadError> {
-    let mut at = from;
-    while at < to {
-        at = match disk.read(at)? {
-            Read::Batch(batch) => {
-                each(batch.position, &batch.bytes);
-                batch.end()
-            }
-            Read::Hole(hole) => hole.range.end,
-            Read::Removed { first } => first,
-            _ => return Ok(()),
-        };
+    /// Goes on behind the last snapshot up to a position: an entry is in the journal before what follows it is in the log.
+    fn read_journal(&mut self, end: Position, journal: &mut Reader) -> Result<Option<Entry>, ReadError> {
+        loop {
+            self.next_entry = match journal.read(self.next_entry)? {
+                Read::Batch(batch) => {
+                    match Entry::decode(&batch.bytes) {
+                        Ok(entry @ Entry::Snapshot { at, .. }) => {
+                            if at > end {
+                                return Ok(Some(entry));
+                            }
+                            self.journaled.add(entry);
+                            (self.at, self.snapshot, self.lacks) = (at, batch.position, false);
+                        }
+                        // It begins with a run that is counted later.
+                        Ok(entry @ Entry::Begins { .. }) => self.journaled.add(entry),
+                        Ok(Entry::Floors(_)) => {}
+                        Err(_) => self.lacks = true,
+                    }
+                    batch.end()
+                }
+                Read::Hole(hole) => {
+                    // What a machine that stopped had not synced begins with runs that its log does not have either.
+                    self.lacks |= hole.cause == HoleCause::Damaged;
+                    hole.range.end
+                }
+                Read::Removed { first } => {
+                    self.lacks = true;
+                    first
+                }
+                _ => return Ok(None),
+            };
+        }
     }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
     use rbmq_wire::run_header;
     use rocketbufs::Epoch;
     use seglog::{Log, Options, SyncPolicy};
 
     use super::super::super::session_key::SessionKey;
-    use super::super::places::Places;
     use super::*;
 
     fn place(number: u32, position: Position) -> Place {
@@ -255,89 +296,72 @@ mod tests {
         assert!(Note::decode(&[&[0; 16][..], &other].concat()).is_err());
     }
 
-    /// Each object has a note, also one of a few bytes.
+    /// The journal and the log of a topic, with the entries of its publishers.
+    fn world(entries: &[Entry], runs: &[&[u8]]) -> (tempfile::TempDir, Log, Trail) {
+        let dir = tempfile::tempdir().unwrap();
+        let options = || Options::default().sync(SyncPolicy::Never);
+        let mut journal = Log::open(dir.path().join("journal"), options()).unwrap();
+        let mut log = Log::open(dir.path().join("log"), options()).unwrap();
+        for run in runs {
+            log.append(run).unwrap();
+        }
+        for entry in entries {
+            journal.append(&entry.encode()).unwrap();
+        }
+        let trail = Trail::new(1, Begun::of(0..journal.end()), journal.reader(), 1_000_000);
+        (dir, log, trail)
+    }
+
+    fn snapshot(at: Position, places: Vec<Place>) -> Entry {
+        Entry::Snapshot { at, next_number: places.len() as u32, boot: 0, clean: true, places }
+    }
+
+    /// Each object has a note, also one of a few bytes. Who is missing in one is in the next one, when it has written again.
     #[test]
     fn a_note_of_very_many_publishers_has_those_that_wrote_last() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut log = Log::open(dir.path(), Options::default().sync(SyncPolicy::Never)).unwrap();
-        log.append(&[&run_header(9, 1).unwrap()[..], &[0]].concat()).unwrap();
-        let many = 200_000;
+        let run = |number: u32| [&run_header(number, 1).unwrap()[..], &[0]].concat();
+        let many = 20_000;
         let places = (0..many).map(|number| place(number, 5)).collect();
-        let note = Note { next_number: many, places, ..Note::default() };
-        let mut trail = Trail::new(1, Begun::default(), 0, note, many as usize);
-        let note = trail.note(0, log.end(), 0, &mut log.reader()).unwrap();
-        assert!(note.len() <= MAX_NOTE_BYTES, "{}", note.len());
-        let note = Note::decode(&note).unwrap();
-        assert!(note.next_number == many && note.places.contains(&place(9, 6)));
-    }
-
-    /// A disk, and how far each publisher was at each end of it.
-    struct World {
-        log: Log,
-        places: Places,
-        ends: Vec<(Position, Vec<(u32, Position)>)>,
-        trail: Trail,
-    }
-
-    fn positions(places: Vec<Place>) -> Vec<(u32, Position)> {
-        places.into_iter().map(|place| (place.number, place.position)).collect()
-    }
-
-    impl World {
-        /// A publisher writes a run.
-        fn write(&mut self, number: u32, len: usize) {
-            let at = self.log.end();
-            let before = positions(self.places.all()).into_iter().find(|(of, _)| *of == number);
-            if let Some(entry) = self.places.begins(at, place(number, before.map_or(50, |(_, own)| own))) {
-                self.trail.begun().add(entry);
-            }
-            self.log.append(&[&run_header(number, len).unwrap()[..], &vec![0; len]].concat()).unwrap();
-            self.places.stored(number, len as u64, self.log.end());
-            self.ends.push((self.log.end(), positions(self.places.all())));
-        }
-
-        /// The broker is started again.
-        fn restart(&mut self) {
-            let note =
-                Note { next_number: self.places.next_number(), places: self.places.all(), ..Note::default() };
-            self.trail = Trail::new(2, Begun::default(), self.log.end(), note, 100);
+        let (_dir, log, mut trail) = world(&[snapshot(0, places)], &[&run(9), &run(10)]);
+        for (end, number) in [(log.end() / 2, 9), (log.end(), 10)] {
+            let note = trail.note(end, 0, &mut log.reader()).unwrap();
+            trail.passed(end);
+            assert!(note.len() <= MAX_NOTE_BYTES, "{}", note.len());
+            let note = Note::decode(&note).unwrap();
+            assert!(note.next_number == many && note.places.len() == MAX_NOTED);
+            assert!(note.places.contains(&place(number, 6)), "{number}");
         }
     }
 
-    proptest! {
-        /// Whatever was copied when, and however often the broker was started again: a note says where each publisher is that the archive has
-        /// bytes of. One without bytes there may be known or not, and is where it has begun.
-        #[test]
-        fn a_note_says_where_the_publishers_are(
-            steps in proptest::collection::vec((0u32..4, 1usize..30, 0u8..6, 1usize..5, any::<bool>()), 1..40),
-        ) {
-            let dir = tempfile::tempdir().unwrap();
-            let log = Log::open(dir.path(), Options::default().sync(SyncPolicy::Never)).unwrap();
-            let trail = Trail::new(1, Begun::default(), 0, Note::default(), 100);
-            let mut world = World { log, places: Places::default(), ends: Vec::new(), trail };
-            let (mut archived, mut copied) = (0, 0);
-            for (number, len, what, batches, is_taken) in steps {
-                world.write(number, len);
-                if what == 0 {
-                    world.restart();
-                }
-                if what > 2 {
-                    continue;
-                }
-                let last = (copied + batches).min(world.ends.len()) - 1;
-                let (end, expected) = world.ends[last].clone();
-                let mut disk = world.log.reader();
-                let note = world.trail.note(archived, end, 0, &mut disk).unwrap();
-                let known = positions(Note::decode(&note).unwrap().places);
-                prop_assert!(expected.iter().all(|own| known.contains(own)), "{:?} {:?}", known, expected);
-                let others = known.iter().filter(|own| !expected.contains(own));
-                prop_assert!(others.into_iter().all(|(_, own)| *own == 50), "{:?} {:?}", known, expected);
-                // A call that failed is made again.
-                if is_taken {
-                    world.trail.passed(end);
-                    (archived, copied) = (end, last + 1);
-                }
-            }
-        }
+    /// The journal begins behind the end of the archive, as that of a broker that has shared nothing before. What is between is in no archive, and
+    /// nobody says that it is.
+    #[test]
+    fn publishers_that_are_known_only_later_lack_what_is_before() {
+        let run = [&run_header(0, 10).unwrap()[..], &[0; 10]].concat();
+        let (_dir, log, mut trail) = world(&[snapshot(36, vec![place(0, 70)])], &[&run, &run, &run]);
+        let mut note = |end| {
+            let note = trail.note(end, 0, &mut log.reader()).unwrap();
+            trail.passed(end);
+            Note::decode(&note).unwrap().places
+        };
+        assert_eq!(note(18), [Place { lacks_below: 70, ..place(0, 70) }]);
+        assert_eq!(note(36), [place(0, 70)]);
+        assert_eq!(note(54), [place(0, 80)]);
+    }
+
+    #[test]
+    fn the_journal_stays_up_to_the_last_snapshot_that_the_archive_has_passed() {
+        let run = [&run_header(0, 10).unwrap()[..], &[0; 10]].concat();
+        let entries = [snapshot(0, vec![place(0, 50)]), snapshot(18, vec![place(0, 60)])];
+        let (_dir, log, mut trail) = world(&entries, &[&run, &run]);
+        let begun = trail.begun().clone();
+        trail.note(36, 0, &mut log.reader()).unwrap();
+        assert_eq!(begun.needs_from(), 0, "the object is not there yet");
+        trail.passed(36);
+        assert_eq!(begun.needs_from(), entries[0].encode().len() as u64);
+        begun.grows_to(begun.needs_from() + MAX_UNPASSED);
+        assert!(!begun.is_full());
+        begun.grows_to(begun.needs_from() + MAX_UNPASSED + 1);
+        assert!(begun.is_full());
     }
 }

@@ -283,7 +283,7 @@ impl MergedTopics {
             Some((term, taken)) => self
                 .keeper
                 .open_taken(topic, options, term, taken)
-                .map(|(store, recovered, trail)| ((store, recovered), Some(trail))),
+                .map(|(store, recovered, trail)| ((store, recovered), trail)),
             None => self.keeper.open(topic, options).map(|kept| (kept, None)),
         };
         opened.map_err(|error| {
@@ -356,6 +356,7 @@ fn store_options(tables: &Tables, rule: &Rule, size_bytes: u64, largest: u64) ->
         max_delivery: size_bytes.max(largest),
         max_publishers: tables.settings.merge_max_publishers,
         begin: None,
+        is_shared: false,
     }
 }
 

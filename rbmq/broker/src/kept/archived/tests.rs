@@ -2,7 +2,6 @@
 
 use seglog::{Log, Options, SyncPolicy};
 
-use super::super::trail::Note;
 use super::*;
 
 /// An archive that notes the batches it gets.
@@ -211,7 +210,8 @@ fn a_broker_that_goes_on_where_nothing_was_archived_misses_nothing() {
     let file = dir.path().join("archive");
     let begins = |at, note: &[u8]| {
         std::fs::write(&file, format!("{:020} {:020} {:020}\n", 200, 200, 0)).unwrap();
-        let trail = Trail::new(1, Begun::of(at, 1_000), 200, Note::default(), 9);
+        let begun = Begun::of(0..0).within(at, 1_000);
+        let trail = Trail::new(1, begun, log.reader(), 9);
         let (topic, disk) = ("a".parse().unwrap(), log.reader());
         let archived = Archived::new(&topic, disk, &file, 1 << 20, Arc::default(), Some(trail));
         let archive = Arc::new(Moved { note: note.to_vec(), ..Moved::default() });

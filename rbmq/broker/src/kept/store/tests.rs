@@ -11,6 +11,7 @@ use super::*;
 
 mod clock;
 mod ends;
+mod trail;
 
 const OPTIONS: StoreOptions = StoreOptions {
     max_bytes: Some(4 << 20),
@@ -19,6 +20,7 @@ const OPTIONS: StoreOptions = StoreOptions {
     max_delivery: 1 << 20,
     max_publishers: 100,
     begin: None,
+    is_shared: false,
 };
 
 fn topic() -> TopicName {

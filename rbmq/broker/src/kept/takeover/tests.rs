@@ -157,8 +157,9 @@ impl Broker<'_> {
     fn store(&self) -> (Store, super::super::store::Recovered) {
         let (max_bytes, sync) = (Some(4 << 20), Duration::from_millis(1));
         let (max_delivery, max_publishers) = (1 << 20, 100);
+        let (max_age, begin, is_shared) = (None, None, true);
         let options =
-            StoreOptions { max_bytes, max_age: None, sync, max_delivery, max_publishers, begin: None };
+            StoreOptions { max_bytes, max_age, sync, max_delivery, max_publishers, begin, is_shared };
         Store::open(&self.path(), &topic(), &options).unwrap()
     }
 
