@@ -86,6 +86,14 @@ fn advertised(config: &BrokerConfig) -> Result<Vec<String>, Failure> {
     Ok(addresses)
 }
 
+/// The archive in which the logs of a cluster go on, in words that no other archive has; empty where they do not.
+fn archive(config: &BrokerConfig) -> String {
+    let (s3, on_loss) = (&config.s3, config.cluster.on_loss);
+    let endpoint = if s3.endpoint.is_empty() { &s3.region } else { &s3.endpoint };
+    let is_used = on_loss == rbmq_broker::OnLoss::Archive;
+    if is_used { format!("{}/{} at {endpoint}", s3.bucket, s3.prefix) } else { String::new() }
+}
+
 impl Member {
     /// The member that a configuration describes. None: the broker is alone.
     ///
@@ -98,10 +106,7 @@ impl Member {
         }
         let on_loss = match cluster.on_loss {
             rbmq_broker::OnLoss::NewLog => OnLoss::NewLog,
-            rbmq_broker::OnLoss::Archive => {
-                let message = "cluster.on_loss = \"archive\" is not ready: messages could be lost. Take \"wait\" or \"new-log\"";
-                return Err(Failure::Failed(message.to_owned()));
-            }
+            rbmq_broker::OnLoss::Archive => OnLoss::Archive,
             _ => OnLoss::Wait,
         };
         let client = client(cluster)?;
@@ -116,8 +121,7 @@ impl Member {
             version: env!("CARGO_PKG_VERSION").into(),
             ttl: cluster.ttl(),
             on_loss,
-            // Only logs that go on in an archive need one.
-            archive: String::new(),
+            archive: archive(config),
             seed,
         };
         info!("member {:?} of the cluster {:?}", settings.id, settings.cluster);

@@ -5,7 +5,7 @@
 mod cluster_faults {
     use std::time::Duration;
 
-    use cluster_faults::{Fault, OnLoss, Plan, Step, is_in_own_machine, run, run_steps};
+    use cluster_faults::{Fault, OnLoss, Plan, Step, is_in_own_machine, run, run_steps, store_program};
     use rbmq::ConfirmLevel;
     use testkit::{has, skip};
 
@@ -38,9 +38,13 @@ mod cluster_faults {
         if !is_here("clients_see_what_they_were_promised") {
             return;
         }
+        rounds(2, plan);
+    }
+
+    fn rounds(count: u64, plan: impl Fn(u64) -> Plan) {
         let seeds = match number("CLUSTER_SEED") {
             Some(seed) => seed..seed + 1,
-            None => 0..number("CLUSTER_SEEDS").unwrap_or(2),
+            None => 0..number("CLUSTER_SEEDS").unwrap_or(count),
         };
         let mut failed = Vec::new();
         for seed in seeds {
@@ -52,6 +56,18 @@ mod cluster_faults {
             }
         }
         assert!(failed.is_empty(), "seeds {failed:?} (CLUSTER_SEED=n repeats one)");
+    }
+
+    /// Logs go on in the archive, and what was confirmed as archived is there once, whoever has them next.
+    #[test]
+    fn what_was_archived_is_there_whoever_has_it_next() {
+        if store_program().is_none() {
+            return skip("logs that go on in an archive (S3_SERVER names no moto_server)");
+        }
+        if !is_here("what_was_archived_is_there_whoever_has_it_next") {
+            return;
+        }
+        rounds(1, |seed| Plan { on_loss: OnLoss::Archive, ..plan(seed) });
     }
 
     /// The same happens to each broker in turn, while nothing else happens.

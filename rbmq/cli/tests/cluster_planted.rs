@@ -6,9 +6,9 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use cluster_faults::{OnLoss, Plan, is_in_own_machine, run};
+use cluster_faults::{OnLoss, Plan, is_in_own_machine, run, store_program};
 use rocketbufs::planted::ACTIVE;
-use testkit::has;
+use testkit::{has, skip};
 
 const NAME: &str = "every_planted_bug_of_a_cluster_is_caught";
 /// The most seeds until a bug is caught.
@@ -22,7 +22,7 @@ struct Bug {
     only: &'static [&'static str],
 }
 
-const BUGS: [Bug; 4] = [
+const BUGS: [Bug; 5] = [
     Bug {
         number: 41,
         what: "an owner serves on when its term has ended",
@@ -46,6 +46,12 @@ const BUGS: [Bug; 4] = [
         what: "a publisher whose broker has died tells the next one that everything was stored",
         on_loss: OnLoss::Wait,
         only: &["Kill"],
+    },
+    Bug {
+        number: 45,
+        what: "a broker that goes on in an archive leaves the owner before the name of its next object",
+        on_loss: OnLoss::Archive,
+        only: &["Stop"],
     },
 ];
 
@@ -79,6 +85,10 @@ fn every_planted_bug_of_a_cluster_is_caught() {
     let mut missed = Vec::new();
     println!("| bug | description | caught by | seed |\n|---|---|---|---|");
     for bug in BUGS.iter().filter(|bug| only.is_none_or(|only| only == bug.number)) {
+        if bug.on_loss == OnLoss::Archive && store_program().is_none() {
+            skip("the planted bug of the archive (S3_SERVER names no moto_server)");
+            continue;
+        }
         let what = bug.what;
         match bug.caught() {
             Some((seed, fault)) => println!("| {} | {what} | {fault} | {seed} |", bug.number),

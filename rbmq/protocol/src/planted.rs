@@ -10,3 +10,5 @@ pub const STORED_EARLY: u32 = 42;
 pub const REDIRECT_LOOP: u32 = 43;
 /// A publisher whose broker has died tells the next one that everything was stored.
 pub const PLACE_AFTER_DEATH: u32 = 44;
+/// The first object of a broker that goes on in an archive has a name of its own, and not that of the next object of the owner before.
+pub const NO_ARCHIVE_FENCE: u32 = 45;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use locks::Mutex;
 use rbmq_broker::{ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog};
+use rbmq_wire::planted;
 use rocketbufs::{Epoch, Position};
 use tracing::warn;
 
@@ -277,6 +278,7 @@ impl ArchiveLog for S3Log {
                 "a delivery has {len} bytes, and an object at most {MAX_OBJECT_BYTES}"
             )));
         }
+        let next = if begin > end && planted::is(planted::NO_ARCHIVE_FENCE) { begin } else { next };
         let header = Header { epoch: self.epoch, writer: self.bucket.writer, term: 0, position: next, begin };
         if !self.bucket.client.put_new(&self.key(next), &encode(&header, note, bytes))? {
             return self.taken(next);

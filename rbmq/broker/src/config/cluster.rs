@@ -47,7 +47,7 @@ section! {
         group_levels: usize = 1, range [1 to 16];
         /// What happens to the topics of a broker that is gone: "wait", they wait for it, and nothing is lost; or "new-log", another broker goes on
         /// with a new log, and what the old one has is read again when somebody moves the group back; or "archive", another broker goes on with the
-        /// same log where its archive in an object store ends, and what is not there is told as lost; the command refuses that for now. Default "wait".
+        /// same log where its archive in an object store ends, and what is not there is told as lost. Default "wait".
         on_loss: OnLoss = OnLoss::Wait;
         /// The user at etcd. Default "": etcd asks for none.
         user: String = String::new();

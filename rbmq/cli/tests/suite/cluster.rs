@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use rbmq::{ConfirmLevel, Publisher, StartFrom, Subscriber, TopicWriter};
+use rbmq::{ConfirmError, ConfirmLevel, Publisher, ReceiveError, StartFrom, Subscriber, TopicWriter};
 use rbmq_cluster::Keys;
 use rbmq_cluster::etcd::{Change, Client, ClientSettings, Txn};
 use serde_json::Value;
@@ -30,11 +31,12 @@ struct Broker {
 }
 
 impl Broker {
-    fn new(folder: &Path, n: usize, etcd: &Etcd, on_loss: &str) -> Self {
+    /// `kept`: more of the rule, and other sections.
+    fn new(folder: &Path, n: usize, etcd: &Etcd, on_loss: &str, kept: &str) -> Self {
         let (addr, http) = (own_addr(), own_addr());
         let (config, keep) = (folder.join(format!("{n}.toml")), folder.join(format!("kept-{n}")));
         let text = format!(
-            "[broker]\nkeep_dir = '{}'\nkeep_sync_ms = 10\ndrain_timeout_ms = '1h'\n[[broker.topics]]\npattern = 'k/#'\nkeep = true\n\
+            "[broker]\nkeep_dir = '{}'\nkeep_sync_ms = 10\ndrain_timeout_ms = '1h'\n[[broker.topics]]\npattern = 'k/#'\nkeep = true\n{kept}\n\
              [http]\nlisten = '{http}'\n[cluster]\nname = 'test'\nid = 'm{n}'\nttl_ms = '5s'\n\
              group_levels = 2\non_loss = '{on_loss}'\netcd = {:?}\n",
             keep.display(),
@@ -72,9 +74,12 @@ fn write(writer: &mut TopicWriter, text: &str, wait: Duration) -> bool {
 
 impl World {
     fn start(on_loss: &str) -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
+        Self::start_with(tempfile::tempdir().unwrap(), on_loss, "")
+    }
+
+    fn start_with(folder: TempDir, on_loss: &str, kept: &str) -> Option<Self> {
         let etcd = Etcd::start(folder.path(), 3)?;
-        let brokers = (0..3).map(|n| Broker::new(folder.path(), n, &etcd, on_loss)).collect();
+        let brokers = (0..3).map(|n| Broker::new(folder.path(), n, &etcd, on_loss, kept)).collect();
         let mut world = Self { folder, etcd, brokers };
         world.wait_for_members("up", 3);
         let asking: Vec<Process> = (0..TOPICS).map(|n| world.ask(n)).collect();
@@ -343,18 +348,69 @@ fn topics_of_a_killed_or_drained_broker_go_on_elsewhere_with_new_logs() {
     drop(world.folder);
 }
 
-#[test]
-fn logs_that_go_on_in_the_archive_are_refused_as_long_as_messages_could_be_lost() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("rbmq.toml");
-    let text = format!(
-        "[broker]\nkeep_dir = '{}'\n[[broker.topics]]\npattern = 'a'\nkeep = true\narchive = 's3'\n[s3]\nbucket = 'b'\n\
-         [cluster]\nname = 'c'\netcd = ['http://127.0.0.1:1']\non_loss = 'archive'\n",
-        dir.path().join("kept").display()
-    );
-    std::fs::write(&path, text).unwrap();
-    let mut serve = rbmq(["serve", "--listen", "127.0.0.1:0", "--config", path.to_str().unwrap()]);
-    serve.env("AWS_ACCESS_KEY_ID", "a").env("AWS_SECRET_ACCESS_KEY", "b");
-    let refused = Process::start(serve).finish();
-    assert!(refused.stderr.contains("cluster.on_loss") && !refused.status.success(), "{}", refused.stderr);
+/// Publishes numbers, each confirmed as archived before the next ones, until it is told to stop. Says how many were confirmed.
+fn publish_archived(mut writer: TopicWriter, confirmed: &AtomicU64, is_over: &AtomicBool) {
+    let mut next = 0_u64;
+    while !is_over.load(Ordering::Acquire) {
+        for n in next..next + 10 {
+            writer.publish(&n.to_le_bytes()).unwrap();
+        }
+        next += 10;
+        while let Err(error) = writer.confirm(writer.position(), ConfirmLevel::Archived, Some(LONG)) {
+            // The log has gone on elsewhere, and the question has to be asked there.
+            assert!(matches!(error, ConfirmError::NotStored { lost: false, .. }), "{error:?}");
+        }
+        confirmed.store(next, Ordering::Release);
+    }
+}
+
+/// What was confirmed as archived is in the log once, whatever happens to its owners. An owner that stood still and does not know that it is none
+/// takes nothing back. `section` is that of the archive, with its keys in a folder.
+pub(crate) fn archived_numbers_stay(section: impl Fn(&Path) -> String) {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = format!("archive = 's3'\n{}\nbatch_ms = 50\ntimeout_ms = 2000", section(folder.path()));
+    let Some(mut world) = World::start_with(folder, "archive", &kept) else { return };
+    let all: Vec<String> = world.brokers.iter().map(|broker| broker.addr.clone()).collect();
+    let writer = Publisher::connect(&all.join(",")).unwrap().topic(&topic(0)).unwrap();
+    let (confirmed, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let more = |count: u64| {
+        let goal = confirmed.load(Ordering::Acquire) + count;
+        until("more is confirmed", || confirmed.load(Ordering::Acquire) >= goal);
+    };
+    let moved = |world: &World, from: usize| until("another one has the topic", || world.owner(0) != from);
+    std::thread::scope(|scope| {
+        let publishing = scope.spawn(|| publish_archived(writer, &confirmed, &is_over));
+        for round in 0..2 {
+            more(50);
+            let owner = world.owner(0);
+            let signal = ["KILL", "STOP"][round];
+            world.brokers[owner].process.as_ref().unwrap().process.signal(signal);
+            moved(&world, owner);
+            more(50);
+            if signal == "STOP" {
+                world.brokers[owner].process.as_ref().unwrap().process.signal("CONT");
+            } else {
+                world.brokers[owner].process = None;
+                world.brokers[owner].run();
+            }
+            world.wait_for_members("up", 3);
+            more(50);
+        }
+        is_over.store(true, Ordering::Release);
+        publishing.join().unwrap();
+    });
+    let count = confirmed.load(Ordering::Acquire);
+    let mut subscriber = Subscriber::connect(&world.brokers[world.owner(0)].addr).unwrap();
+    subscriber.subscribe_from(&topic(0), StartFrom::Oldest).unwrap();
+    for n in 0..count {
+        let message = loop {
+            match subscriber.recv(Some(LONG)) {
+                // The positions that each owner has left out.
+                Err(ReceiveError::Lost { .. }) => {}
+                message => break message.unwrap().unwrap_or_else(|| panic!("{n} of {count}")),
+            }
+        };
+        assert_eq!(message.bytes, n.to_le_bytes(), "{n} of {count}");
+    }
+    drop(world.folder);
 }

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use testkit::{Process, Proxy, own_port, until};
 
+use crate::cluster::archived_numbers_stay;
 use crate::common::archived::{Engine, are_one_log};
 use crate::common::rbmq;
 
@@ -108,6 +109,12 @@ fn store_disk_and_ring_are_one_log_while_broker_and_store_are_killed() {
     let dir = tempfile::tempdir().unwrap();
     let section = store.section(dir.path());
     are_one_log(&mut store, "archive = 's3'", &section);
+}
+
+#[test]
+fn what_was_archived_is_in_the_log_whatever_happens_to_its_owners() {
+    let Some(store) = Store::start() else { return };
+    archived_numbers_stay(|folder| store.section(folder));
 }
 
 #[test]
