@@ -504,7 +504,7 @@ impl Engine {
         }
         info!("{session} is down: {why}");
         self.tables.admission.disconnected(session.conn.id());
-        self.merged.disconnected(&self.tables, key);
+        self.merged.disconnected(&mut self.tables, key);
         self.federation.disconnected(&mut self.tables, key, fx);
         fx.push(Effect::ReleaseSession(key));
     }

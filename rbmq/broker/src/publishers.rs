@@ -126,7 +126,7 @@ pub(super) fn create(
         return Err(Refused::new(RefuseCode::Invalid, "only brokers write merged topics; publish records"));
     }
     let Some(session) = tables.sessions.get(key) else { return Ok(()) };
-    tables.check_buffers(session)?;
+    tables.check_buffers(session, 0)?;
     let rule = tables.settings.topics.of(&topic);
     let requested = rule.ring_bytes.unwrap_or(create.ring_bytes);
     let size_bytes = ring_bytes(requested, max_delivery_bytes, &tables.settings)?;

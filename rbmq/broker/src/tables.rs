@@ -130,11 +130,11 @@ impl Tables {
         self.shares && self.settings.topics.of(topic).archive().is_some()
     }
 
-    /// Refuses a publisher one more buffer than the limit. A part of this process has none.
-    pub(super) fn check_buffers(&self, session: &Session) -> Result<(), Refused> {
+    /// Refuses a publisher one more buffer than the limit, of those that are open and so many that wait. A part of this process has as many open as it wants.
+    pub(super) fn check_buffers(&self, session: &Session, waiting: usize) -> Result<(), Refused> {
         match session.identity.is_own() {
-            true => Ok(()),
-            false => check_buffers(session.buffers(), &self.settings),
+            true => check_buffers(waiting, &self.settings),
+            false => check_buffers(session.buffers() + waiting, &self.settings),
         }
     }
 

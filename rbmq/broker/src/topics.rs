@@ -106,6 +106,7 @@ impl Buffer {
 /// The limit on topics is reached.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooManyTopics {
+    /// Those that are open, or that a place is kept for.
     pub(super) open: usize,
 }
 
@@ -222,7 +223,7 @@ impl Topics {
             match self.reserved.contains(&buffer.topic) {
                 true => self.reserved_not_open -= 1,
                 false if self.is_full(max_topics) => {
-                    return Err(TooManyTopics { open: self.by_topic.len() });
+                    return Err(self.too_many());
                 }
                 false => {}
             }
@@ -245,7 +246,16 @@ impl Topics {
 
     /// Whether no topic may be added but those that are open or have a place.
     pub(super) fn is_full(&self, max_topics: usize) -> bool {
-        self.by_topic.len() + self.reserved_not_open >= max_topics
+        self.places() >= max_topics
+    }
+
+    /// The topics that are open or have a place.
+    fn places(&self) -> usize {
+        self.by_topic.len() + self.reserved_not_open
+    }
+
+    fn too_many(&self) -> TooManyTopics {
+        TooManyTopics { open: self.places() }
     }
 
     /// Keeps a place for a topic that is to be opened, within the limit on topics. A topic has one place, however often this is called.
@@ -255,7 +265,7 @@ impl Topics {
         }
         let is_open = self.by_topic.get(topic.as_str()).is_some();
         if !is_open && self.is_full(max_topics) {
-            return Err(TooManyTopics { open: self.by_topic.len() });
+            return Err(self.too_many());
         }
         self.reserved_not_open += usize::from(!is_open);
         self.reserved.insert(topic.clone());

@@ -110,6 +110,11 @@ impl State {
         self.queue.push_back((at, wanted));
     }
 
+    /// Whether a topic is wanted still, in this term.
+    fn wants(&self, wanted: &Wanted) -> bool {
+        !self.is_stopped && self.wanted.get(&wanted.topic).is_some_and(|(term, _)| *term == wanted.term)
+    }
+
     /// A topic was opened or refused, or is not here any more.
     fn forget(&mut self, wanted: &Wanted) {
         if self.wanted.get(&wanted.topic).is_some_and(|(term, _)| *term == wanted.term) {
@@ -178,6 +183,13 @@ impl TakeOvers {
         self.desk.changed.notify_all();
     }
 
+    /// A topic is not wanted any more. A take that is under way ends at its next step.
+    pub(crate) fn give_up(&self, topic: &TopicName) {
+        let mut state = self.desk.state.lock();
+        state.wanted.remove(topic);
+        state.queue.retain(|(_, queued)| queued.topic != *topic);
+    }
+
     /// The broker's thread has done with a topic that was taken: until then it is wanted no second time.
     pub(crate) fn forget(&self, wanted: &Wanted) {
         self.desk.state.lock().forget(wanted);
@@ -188,7 +200,7 @@ impl Desk {
     fn run(&self) {
         while let Some(wanted) = self.next() {
             let is_owner =
-                || (self.hooks.term)(&wanted.topic) == Some(wanted.term) && !self.state.lock().is_stopped;
+                || (self.hooks.term)(&wanted.topic) == Some(wanted.term) && self.state.lock().wants(&wanted);
             let taken = random().map_err(|error| ArchiveError::Down(error.to_string())).and_then(|new| {
                 let TakeOverPlace { map, archive, cluster, dir } = &self.place;
                 let (map, archive, new) = (&**map, &**archive, Epoch(new));

@@ -6,16 +6,17 @@
 //!   nobody has it:   CREATE waits ─▶ the map has changed ─▶ CREATE is handled as if it came now
 //! ```
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
-use rbmq_wire::{Control, RefuseCode, planted};
+use rbmq_wire::{Control, RefuseCode, TopicName, planted};
 use rocketbufs::Bid;
 use tracing::info;
 
 use super::super::cluster::Owner;
 use super::super::effects::{Effect, Effects};
 use super::super::inbox::Stopped;
-use super::super::limits::{Refused, check_buffers, elsewhere};
+use super::super::limits::{Refused, elsewhere};
 use super::super::outgoing::RETRY_AFTER;
 use super::super::session_key::SessionKey;
 use super::super::tables::{Create, Tables};
@@ -132,21 +133,27 @@ impl MergedTopics {
     }
 
     /// Keeps a CREATE until the topic has an owner.
-    pub(super) fn wait_for_owner(
-        &mut self,
-        tables: &Tables,
-        key: SessionKey,
-        create: &Create,
-    ) -> Result<(), Refused> {
-        let of_publisher = self.moving.waiting.range((key, Bid::MIN)..=(key, Bid::MAX)).count();
-        check_buffers(of_publisher, &tables.settings)?;
+    pub(super) fn wait_for_owner(&mut self, key: SessionKey, create: &Create) {
         self.moving.waiting.insert((key, create.bid), create.clone());
-        Ok(())
     }
 
-    /// A publisher is gone, or names its buffers anew.
-    pub(super) fn forget_waiting(&mut self, key: SessionKey) {
-        self.moving.waiting.retain(|(other, _), _| *other != key);
+    /// How many other buffers of a publisher wait.
+    pub(super) fn others_waiting(&self, key: SessionKey, bid: Bid) -> usize {
+        let of_publisher = self.moving.waiting.range((key, Bid::MIN)..=(key, Bid::MAX));
+        of_publisher.filter(|((_, other), _)| *other != bid).count()
+    }
+
+    /// A publisher is gone, or names its buffers anew. Topics that nobody waits for then are given up.
+    pub(super) fn forget_waiting(&mut self, tables: &mut Tables, key: SessionKey) {
+        let waiting = &mut self.moving.waiting;
+        let gone = waiting.extract_if((key, Bid::MIN)..=(key, Bid::MAX), |_, _| true);
+        let mut topics: BTreeSet<TopicName> = gone.map(|(_, create)| create.topic).collect();
+        if self.shares() && !topics.is_empty() {
+            for create in self.moving.waiting.values() {
+                topics.remove(&create.topic);
+            }
+            topics.iter().for_each(|topic| self.give_up(tables, topic));
+        }
     }
 
     /// The CREATEs that wait.

@@ -112,7 +112,8 @@ impl MergedTopics {
         merged_to: Option<Position>,
         fx: &mut Effects,
     ) -> Result<(), Refused> {
-        check(tables, key, create)?;
+        // Before a place is kept for the topic.
+        check(tables, key, create, self.others_waiting(key, create.bid))?;
         match tables.owner(&create.topic) {
             Owner::Here { term } if term > 1 && planted::is(planted::REDIRECT_LOOP) => {
                 let others = tables.cluster.iter().flat_map(|cluster| cluster.members());
@@ -121,14 +122,16 @@ impl MergedTopics {
             }
             Owner::Here { term } if !self.is_open_in(tables, &create.topic, term) => {
                 info!("topic '{}' waits until its log is here", create.topic);
-                return self.wait_for_owner(tables, key, create);
+                self.wait_for_owner(key, create);
+                return Ok(());
             }
             Owner::Here { .. } => {}
             Owner::Elsewhere { addresses } => {
                 let refused = elsewhere(&addresses, &create.topic);
                 if RefuseCode::addresses(&refused.reason).is_empty() {
                     info!("topic '{}' waits for the address of its owner", create.topic);
-                    return self.wait_for_owner(tables, key, create);
+                    self.wait_for_owner(key, create);
+                    return Ok(());
                 }
                 // What the disk has and the archive has not, the owner asks for again.
                 if let Some(position) = merged_to.filter(|_| !tables.is_shared(&create.topic)) {
@@ -139,7 +142,8 @@ impl MergedTopics {
             }
             Owner::Unsettled { reason } => {
                 info!("topic '{}' waits for an owner: {reason}", create.topic);
-                return self.wait_for_owner(tables, key, create);
+                self.wait_for_owner(key, create);
+                return Ok(());
             }
         }
         if let Some(out_bid) = self.members.find(&create.topic) {
@@ -360,10 +364,10 @@ fn store_options(tables: &Tables, rule: &Rule, size_bytes: u64, largest: u64) ->
     }
 }
 
-/// Refuses buffers that cannot be merged.
-fn check(tables: &Tables, key: SessionKey, create: &Create) -> Result<(), Refused> {
+/// Refuses buffers that cannot be merged. So many others of the publisher wait.
+fn check(tables: &Tables, key: SessionKey, create: &Create, waiting: usize) -> Result<(), Refused> {
     check_form(create)?;
-    tables.sessions.get(key).map_or(Ok(()), |session| tables.check_buffers(session))
+    tables.sessions.get(key).map_or(Ok(()), |session| tables.check_buffers(session, waiting))
 }
 
 /// Refuses buffers whose bytes cannot be merged.

@@ -215,9 +215,9 @@ impl MergedTopics {
     }
 
     /// A publisher is disconnected. Its buffers wait for the linger time.
-    pub(crate) fn disconnected(&mut self, tables: &Tables, key: SessionKey) {
+    pub(crate) fn disconnected(&mut self, tables: &mut Tables, key: SessionKey) {
         self.leave(tables, key, None);
-        self.forget_waiting(key);
+        self.forget_waiting(tables, key);
         for in_bid in merged_bids(tables, key) {
             let Some(member) = self.members.get(key, in_bid) else { continue };
             if matches!(member.stage, Stage::Opening | Stage::Live) {

@@ -83,6 +83,16 @@ impl MergedTopics {
         self.stays(tables, out_bid, topic)
     }
 
+    /// Nobody waits for a topic any more, which is opened for nobody then, unless its log is on the disk or was here before.
+    pub(super) fn give_up(&mut self, tables: &mut Tables, topic: &TopicName) {
+        let is_new =
+            |sharing: &&Sharing| !sharing.known.contains(topic) && tables.topics.of(topic).is_empty();
+        if let Some(sharing) = self.sharing.as_ref().filter(is_new) {
+            sharing.takeovers.give_up(topic);
+            tables.topics.release(topic);
+        }
+    }
+
     /// Whether a place has become free for the topics that wait for one. The caller then asks for them again.
     pub(crate) fn takes_room(&mut self, tables: &Tables) -> bool {
         let Some(sharing) = self.sharing.as_mut().filter(|sharing| sharing.lacks_room) else { return false };

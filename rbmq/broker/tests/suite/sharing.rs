@@ -361,6 +361,30 @@ fn a_broker_without_a_place_for_a_topic_claims_nothing() {
 }
 
 /// An owner that is started again goes on with its disk: nothing is lost, and nothing is left out.
+/// A place among the topics is kept for a topic as long as somebody waits for it, and each publisher has only as many as buffers.
+#[test]
+fn a_topic_that_nobody_waits_for_any_more_keeps_no_place() {
+    let mut members = Members::new(1);
+    let settings = &mut members.configs[0].broker;
+    (settings.max_topics, settings.max_buffers_per_publisher) = (2, 1);
+    members.kill(0);
+    members.archive.set_down(true);
+    members.start(0);
+    members.give(0, &[0]);
+    let short = || options().open_timeout(Some(Duration::from_millis(300)));
+    let asking = Publisher::connect(&members.addr(0)).unwrap();
+    assert!(asking.topic_with(TOPIC, short()).is_err(), "its archive is down");
+    assert!(asking.topic_with("k/b", short()).is_err(), "one buffer too many");
+    let other = Publisher::connect(&members.addr(0)).unwrap();
+    let first = other.topic_with("free/a", options()).unwrap();
+    let another = Publisher::connect(&members.addr(0)).unwrap();
+    let refused = another.topic_with("free/b", short()).unwrap_err();
+    assert!(refused.to_string().contains("2 topics"), "{refused}");
+    drop(asking);
+    until("the place is free", || another.topic_with("free/b", short()).is_ok());
+    drop(first);
+}
+
 #[test]
 fn an_owner_that_comes_back_in_its_term_has_all_that_its_disk_has() {
     let mut members = Members::new(1);
