@@ -145,7 +145,8 @@ fn read_all(evidence: &mut Evidence) {
     evidence.last = last;
 }
 
-/// The last messages that a reader at a broker has not read. A log that another broker has does not count: the rings here may have less of it.
+/// The last messages that a reader at a broker has not read, which begins when all is over. A log that another broker has does not count: the ring
+/// here begins with what came from the present owner, which may be behind the last message of a publisher. [`catch_up`] is strict at each broker.
 fn lacking(n: usize, notes: &Notes, evidence: &Evidence) -> Vec<Mark> {
     let read: HashSet<Mark> = notes.marks().collect();
     let is_here = |mark: &Mark| {

@@ -126,6 +126,15 @@ pub trait Cluster: Send + Sync {
         Err(format!("this cluster does not say which positions of '{topic}' a member may write"))
     }
 
+    /// The topics with a log that goes on in the archive, as far as the store of the map knows. A member opens those that it has, also if it has heard
+    /// of none of them. It may wait as [`log_claim`](Self::log_claim).
+    ///
+    /// # Errors
+    /// As there.
+    fn logs(&self) -> Result<Vec<TopicName>, String> {
+        Ok(Vec::new())
+    }
+
     /// The other members, without this one. The broker keeps a connection to each, as to an upstream broker of `broker.upstream` that has the
     /// login, and everything else, of the first one there. A member whose addresses are in the configuration is not dialed twice.
     fn members(&self) -> Vec<ClusterMember>;

@@ -13,7 +13,7 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
 use access::{Authenticator, Identity};
-use rbmq_wire::{Control, Credentials, GroupMessage, Hello, RefuseCode, ReplayFrom, Role, Space};
+use rbmq_wire::{Control, Credentials, GroupMessage, Hello, RefuseCode, ReplayFrom, Role, Space, TopicName};
 use rocketbufs::{Bid, Conn, Epoch, InEvent, OutEvent, Position};
 use tracing::{debug, info, warn};
 
@@ -183,6 +183,7 @@ impl Engine {
             Event::Drain(reply) => self.drain(reply),
             Event::Reload(reloaded) => self.reload(*reloaded),
             Event::ClusterChanged => self.on_cluster_changed(),
+            Event::Listed(topics) => self.on_listed(topics),
             Event::Taken(taken) => {
                 let (wanted, taken) = *taken;
                 self.on_taken(&wanted, taken);
@@ -217,6 +218,11 @@ impl Engine {
             self.merged.settle_shared(&mut self.tables, &mut fx);
             self.execute(fx);
         }
+    }
+
+    fn on_listed(&mut self, topics: Vec<TopicName>) {
+        self.merged.on_listed(&self.tables, topics);
+        self.settle_shared();
     }
 
     fn on_taken(&mut self, wanted: &Wanted, taken: Taken) {
@@ -682,6 +688,7 @@ impl Engine {
         self.merged.open_spaces(&mut self.tables, &mut fx);
         self.federation.follow_owners(&self.tables, &mut fx);
         self.execute(fx);
+        self.merged.list_shared(&self.tables);
         self.settle_shared();
         self.take_waiting();
     }

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use access::{Authenticator, Login, QuotaLimits, Refused, Rights};
 use locks::{Mutex, MutexGuard};
-use rbmq_wire::{Control, TopicStats};
+use rbmq_wire::{Control, TopicName, TopicStats};
 use rocketbufs::{Bid, Conn, InEvent, OutEvent};
 
 use super::asks::Ask;
@@ -96,6 +96,8 @@ pub(super) enum Event {
     ClusterChanged,
     /// The log of a topic is here, which goes on in the archive.
     Taken(Box<(Wanted, Taken)>),
+    /// The topics with a log that goes on in the archive, at whichever member.
+    Listed(Vec<TopicName>),
     /// Other users are in force.
     Users(Box<(Authenticator, UsersSettings)>),
     /// Stop the thread.

@@ -408,12 +408,14 @@ fn take_overs(
         _ => None,
     };
     let taken = move |wanted, taken| events.event(Event::Taken(Box::new((wanted, taken))));
-    let archives = watch.archives.clone();
+    let (archives, events) = (watch.archives.clone(), watch.events.clone());
+    let listed = move |topics| events.event(Event::Listed(topics));
     let why_no_room = move || archives.why_no_room();
     let hooks = kept::TakeOverHooks {
         term: Box::new(term),
         why_no_room: Box::new(why_no_room),
         taken: Box::new(taken),
+        listed: Box::new(listed),
     };
     let place = kept::TakeOverPlace {
         map,

@@ -191,6 +191,11 @@ impl Cluster for Member {
         self.membership.has_log(topic.as_str());
     }
 
+    fn logs(&self) -> Result<Vec<TopicName>, String> {
+        // A key that names no topic is nobody's.
+        Ok(self.membership.logs()?.iter().filter_map(|name| name.parse().ok()).collect())
+    }
+
     fn log_claim(&self, topic: &TopicName) -> Result<Option<LogClaim>, String> {
         let claim = self.membership.log_claim(topic.as_str())?;
         Ok(claim.map(|rbmq_cluster::LogClaim { log, begin, limit, term, mark, revision }| LogClaim {

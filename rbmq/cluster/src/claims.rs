@@ -4,7 +4,8 @@
 //!   /rbmq-logs/NAME/TOPIC   {"log": "00ab…", "begin": 17592186044416, "limit": 35184372088832, "term": 3, "mark": 81}   without a lease
 //! ```
 //!
-//! These keys are not below those of the map, since no member reads all of them: an owner asks for that of a topic when it gets the topic. A change is
+//! These keys are not below those of the map, since members need not know all of them at once: an owner asks for that of a topic when it gets the
+//! topic, and for the names of all when it gets a group. A change is
 //! a transaction that finds the key as it was read and the group of the topic at this member, in this term. So of two members that both take
 //! themselves for the owner one gets positions, and those are behind all that others have got.
 
@@ -85,6 +86,12 @@ impl Claims {
         let found = self.ask(|client| client.get(key))?;
         let claim = found.as_ref().map(LogClaim::parse).transpose();
         claim.map_err(|problem| format!("etcd's key {key} makes no sense: {problem}"))
+    }
+
+    /// What follows a prefix in the names of keys.
+    pub(crate) fn names(&self, prefix: &str) -> Result<Vec<String>, String> {
+        let found = self.ask(|client| client.range(prefix))?;
+        Ok(found.keys.iter().filter_map(|kv| kv.key.strip_prefix(prefix)).map(str::to_owned).collect())
     }
 
     /// Sets a key, if it was not changed since, and the key of the group neither.

@@ -142,6 +142,15 @@ impl Membership {
         self.claims.get(&key)
     }
 
+    /// The names of the topics with a claim. etcd is asked, so it may wait.
+    ///
+    /// # Errors
+    /// The reason, for people.
+    pub fn logs(&self) -> Result<Vec<String>, String> {
+        let prefix = self.shared.machine.lock().keys().log("");
+        self.claims.names(&prefix)
+    }
+
     /// Claims positions of a log in a term of this member. False: it has not the topic in this term, or the claim was changed since it was
     /// read ([`LogClaim::revision`]). It may wait as [`log_claim`](Self::log_claim).
     ///

@@ -122,7 +122,8 @@ struct Copier {
     is_noted: bool,
     /// The publishers at the end of the archive, for a broker that goes on there.
     trail: Option<Trail>,
-    /// The time of the last object that this broker has written. None: it has written none since its start.
+    /// The time of the last object that this broker has written. None: it has written none since its start, and nobody knows how old the last one is. Rules
+    /// may remove that at any time, and its name is no fence then: the map is asked, whatever the lease says.
     wrote: Option<(Instant, SystemTime)>,
 }
 

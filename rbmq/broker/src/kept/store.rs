@@ -93,14 +93,9 @@ impl StoreOptions {
         self.max_bytes.map_or(SNAPSHOT_BYTES, |max| (max / 4).min(SNAPSHOT_BYTES))
     }
 
-    /// Bytes of the journal behind a snapshot, before the next one.
-    fn journal_bytes(&self) -> u64 {
-        self.snapshot_bytes().clamp(MIN_JOURNAL_BYTES, MAX_JOURNAL_BYTES)
-    }
-
     fn journal(&self) -> Options {
         Options::default()
-            .segment_bytes(self.journal_bytes())
+            .segment_bytes(journal_bytes(self.snapshot_bytes()))
             .max_batch(1 << 30)
             .sync(SyncPolicy::Interval(self.sync))
             .open_segments(1)
@@ -129,7 +124,6 @@ pub(crate) struct Store {
     places: Places,
     max_publishers: usize,
     snapshot_bytes: u64,
-    journal_bytes: u64,
     boot: u128,
     /// Where the last snapshot is: in the log, and in the journal.
     snapshot: (Position, u64),
@@ -148,6 +142,11 @@ pub(crate) struct Store {
     news: Option<(TopicName, News)>,
     /// The part of the journal that the archive has not passed.
     begun: Option<Begun>,
+}
+
+/// Bytes of the journal behind a snapshot, before the next one.
+fn journal_bytes(snapshot_bytes: u64) -> u64 {
+    snapshot_bytes.clamp(MIN_JOURNAL_BYTES, MAX_JOURNAL_BYTES)
 }
 
 /// Fills a log that is shorter than its journal says up to there. Says whether it was.
@@ -197,17 +196,16 @@ impl Store {
         }
         let last = last_delivery(&log)?;
         let (epoch, snapshot) = (Epoch(u128::from_le_bytes(log.id())), (log.end(), 0));
-        let begun = options.is_shared.then(|| Begun::of(journal.first()..journal.end()));
         info!("topic '{topic}': {} to {} are kept in {}", log.first(), log.end(), dir.display());
         let recovered = Recovered { epoch, last, places: places.all(), next_number: places.next_number() };
         let mut store = Self {
+            begun: options.is_shared.then(|| Begun::of(journal.first()..journal.end())),
             dir: dir.to_owned(),
             log,
             journal,
             places,
             max_publishers: options.max_publishers,
             snapshot_bytes: options.snapshot_bytes(),
-            journal_bytes: options.journal_bytes(),
             boot,
             snapshot,
             is_begun: false,
@@ -217,7 +215,6 @@ impl Store {
             lacks_floor,
             lacks_begun: false,
             news: None,
-            begun,
         };
         // A log that was closed, or left by a killed process, needs no entry before the first delivery.
         if (crashed || is_short)
@@ -277,7 +274,7 @@ impl Store {
             news.appended(topic, Stored { log, from, to: from + run, at: end - run, time_ms });
         }
         let behind = (end - self.snapshot.0, self.journal.end() - self.snapshot.1);
-        if (behind.0 > self.snapshot_bytes || behind.1 > self.journal_bytes)
+        if (behind.0 > self.snapshot_bytes || behind.1 > journal_bytes(self.snapshot_bytes))
             && let Err(error) = self.write_snapshot(false)
         {
             warn!("{}: {error}", self.dir.display());

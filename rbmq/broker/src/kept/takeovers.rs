@@ -10,7 +10,7 @@ use locks::{Condvar, Mutex};
 use rbmq_wire::TopicName;
 use rbmq_wire::connect::random;
 use rocketbufs::Epoch;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::super::cluster::Cluster;
 use super::archive::{Archive, ArchiveError};
@@ -38,6 +38,8 @@ pub(crate) struct TakeOverHooks {
     pub(crate) term: Box<Term>,
     /// Why no more topic can be opened. None: it can.
     pub(crate) why_no_room: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    /// Is told which topics have a log, when that was asked for.
+    pub(crate) listed: Box<dyn Fn(Vec<TopicName>) + Send + Sync>,
     /// A topic was taken.
     pub(crate) taken: Box<dyn Fn(Wanted, Taken) + Send + Sync>,
 }
@@ -74,7 +76,15 @@ struct State {
     /// Those that a thread takes now: two would move the same folders.
     busy: HashSet<TopicName>,
     troubles: HashMap<TopicName, Trouble>,
+    /// When the map is asked for the topics with a log.
+    list_at: Option<Instant>,
     is_stopped: bool,
+}
+
+/// What a thread does next.
+enum Job {
+    Take(Wanted),
+    List,
 }
 
 /// A topic that was not to be had, or not to be used.
@@ -183,6 +193,12 @@ impl TakeOvers {
         self.desk.changed.notify_all();
     }
 
+    /// Asks the map for the topics with a log.
+    pub(crate) fn list(&self) {
+        self.desk.state.lock().list_at = Some(Instant::now());
+        self.desk.changed.notify_all();
+    }
+
     /// A topic is not wanted any more. A take that is under way ends at its next step.
     pub(crate) fn give_up(&self, topic: &TopicName) {
         let mut state = self.desk.state.lock();
@@ -198,7 +214,11 @@ impl TakeOvers {
 
 impl Desk {
     fn run(&self) {
-        while let Some(wanted) = self.next() {
+        while let Some(job) = self.next() {
+            let Job::Take(wanted) = job else {
+                self.list();
+                continue;
+            };
             let is_owner =
                 || (self.hooks.term)(&wanted.topic) == Some(wanted.term) && self.state.lock().wants(&wanted);
             let taken = random().map_err(|error| ArchiveError::Down(error.to_string())).and_then(|new| {
@@ -218,13 +238,27 @@ impl Desk {
         }
     }
 
-    /// Waits for the next one whose time has come. None: the threads end.
-    fn next(&self) -> Option<Wanted> {
+    fn list(&self) {
+        match self.place.map.logs() {
+            Ok(topics) => (self.hooks.listed)(topics),
+            Err(reason) => {
+                debug!("the topics with a log are not known yet: {reason}");
+                let again = Instant::now() + LONGEST_PAUSES[0];
+                self.state.lock().list_at.get_or_insert(again);
+            }
+        }
+    }
+
+    /// Waits for the next job whose time has come. None: the threads end.
+    fn next(&self) -> Option<Job> {
         let mut state = self.state.lock();
         while !state.is_stopped {
             let now = Instant::now();
+            if state.list_at.take_if(|at| *at <= now).is_some() {
+                return Some(Job::List);
+            }
             if let Some(wanted) = state.due(now) {
-                return Some(wanted);
+                return Some(Job::Take(wanted));
             }
             self.changed.wait_for(&mut state, RETRY);
         }
@@ -281,6 +315,7 @@ mod tests {
             term: Box::new(|_| Some(1)),
             why_no_room: Box::new(|| None),
             taken: Box::new(move |wanted, _| send.send(wanted).unwrap()),
+            listed: Box::new(|_| {}),
         };
         let takeovers = TakeOvers::start(place, hooks).unwrap();
         takeovers.want(&topic, 1);

@@ -133,7 +133,8 @@ impl MergedTopics {
     }
 
     /// Keeps a CREATE until the topic has an owner.
-    pub(super) fn wait_for_owner(&mut self, key: SessionKey, create: &Create) {
+    pub(super) fn wait_for_owner(&mut self, key: SessionKey, create: &Create, what_for: &str) {
+        info!("topic '{}' waits {what_for}", create.topic);
         self.moving.waiting.insert((key, create.bid), create.clone());
     }
 

@@ -121,16 +121,14 @@ impl MergedTopics {
                 return Err(elsewhere(&addresses, &create.topic));
             }
             Owner::Here { term } if !self.is_open_in(tables, &create.topic, term) => {
-                info!("topic '{}' waits until its log is here", create.topic);
-                self.wait_for_owner(key, create);
+                self.wait_for_owner(key, create, "until its log is here");
                 return Ok(());
             }
             Owner::Here { .. } => {}
             Owner::Elsewhere { addresses } => {
                 let refused = elsewhere(&addresses, &create.topic);
                 if RefuseCode::addresses(&refused.reason).is_empty() {
-                    info!("topic '{}' waits for the address of its owner", create.topic);
-                    self.wait_for_owner(key, create);
+                    self.wait_for_owner(key, create, "for the address of its owner");
                     return Ok(());
                 }
                 // What the disk has and the archive has not, the owner asks for again.
@@ -141,8 +139,7 @@ impl MergedTopics {
                 return Err(refused);
             }
             Owner::Unsettled { reason } => {
-                info!("topic '{}' waits for an owner: {reason}", create.topic);
-                self.wait_for_owner(key, create);
+                self.wait_for_owner(key, create, &format!("for an owner: {reason}"));
                 return Ok(());
             }
         }

@@ -19,6 +19,8 @@ pub(super) struct Sharing {
     /// Topics that this broker serves whenever it is their owner, also if none of their buffers is here: their log is on its disk, or came from
     /// another owner. At most [`MAX_KNOWN`] names come from others.
     pub(super) known: BTreeSet<TopicName>,
+    /// What the cluster said of its groups when the store of the map was asked for the topics last.
+    pub(super) groups: (usize, u64),
     /// Some are to be closed when their publishers were sent away.
     pub(super) is_closing: bool,
     /// Whether topics wait for a place among those of this broker (`broker.max_topics`).

@@ -28,8 +28,15 @@ impl MergedTopics {
     /// From now on, logs go on in the archive.
     pub(crate) fn share(&mut self, takeovers: TakeOvers) {
         let (terms, failures, known) = (HashMap::new(), HashMap::new(), BTreeSet::new());
-        self.sharing =
-            Some(Sharing { takeovers, terms, failures, known, is_closing: false, lacks_room: false });
+        self.sharing = Some(Sharing {
+            takeovers,
+            terms,
+            failures,
+            known,
+            groups: (0, 0),
+            is_closing: false,
+            lacks_room: false,
+        });
     }
 
     /// Whether logs go on in the archive.
@@ -52,6 +59,24 @@ impl MergedTopics {
         {
             sharing.known.insert(topic.clone());
         }
+    }
+
+    /// Has the store of the map asked which topics have a log, when groups have other owners than before: this broker may have heard of none of them.
+    pub(crate) fn list_shared(&mut self, tables: &Tables) {
+        let (Some(sharing), Some(cluster)) = (&mut self.sharing, &tables.cluster) else { return };
+        let status = cluster.status();
+        let groups = (status.owned_groups, status.term_changes);
+        if std::mem::replace(&mut sharing.groups, groups) != groups {
+            sharing.takeovers.list();
+        }
+    }
+
+    /// These topics have a log. Those that this broker has are opened, also without a publisher that asks for them.
+    pub(crate) fn on_listed(&mut self, tables: &Tables, topics: Vec<TopicName>) {
+        let Some(sharing) = &mut self.sharing else { return };
+        let own = topics.into_iter().filter(|topic| tables.is_shared(topic) && tables.has(topic));
+        let room = MAX_KNOWN.saturating_sub(sharing.known.len());
+        sharing.known.extend(own.take(room));
     }
 
     /// Whether a topic that is open here stays.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,8 @@ use rbmq::{
     ConfirmError, ConfirmLevel, Publisher, StartFrom, Subscriber, TopicOpenError, TopicOptions, TopicWriter,
 };
 use rbmq_broker::{
-    Broker, BrokerConfig, Cluster, ClusterMember, LogClaim, NotTaken, Owner, Parts, Rule, TopicName,
-    TopicStats,
+    Broker, BrokerConfig, Cluster, ClusterMember, ClusterStatus, LogClaim, NotTaken, Owner, Parts, Rule,
+    TopicName, TopicStats,
 };
 use rbmq_wire::{Control, Framing, Hello, RefuseCode, Role, push_record};
 use rocketbufs::proto::Message;
@@ -32,6 +32,7 @@ pub(super) struct Table {
     /// What the broker says it has on its disk.
     logs: Mutex<Vec<TopicName>>,
     claims: Mutex<Arc<Claims>>,
+    changes: AtomicU64,
 }
 
 /// What the members may write: one store for all of them. It takes no claim of an earlier term.
@@ -41,6 +42,7 @@ pub(super) struct Claims(Mutex<HashMap<TopicName, LogClaim>>);
 impl Table {
     pub(super) fn set(&self, topic: &str, owner: Owner) {
         self.owners.lock().insert(topic.parse().unwrap(), owner);
+        self.changes.fetch_add(1, Ordering::SeqCst);
     }
 
     pub(super) fn share_claims(&self, claims: &Arc<Claims>) {
@@ -67,6 +69,16 @@ impl Cluster for Table {
 
     fn members(&self) -> Vec<ClusterMember> {
         self.others.lock().clone()
+    }
+
+    fn status(&self) -> ClusterStatus {
+        let mut status = ClusterStatus::default();
+        status.term_changes = self.changes.load(Ordering::SeqCst);
+        status
+    }
+
+    fn logs(&self) -> Result<Vec<TopicName>, String> {
+        Ok(self.claims.lock().0.lock().keys().cloned().collect())
     }
 
     fn log_claim(&self, topic: &TopicName) -> Result<Option<LogClaim>, String> {

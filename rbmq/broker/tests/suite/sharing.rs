@@ -361,6 +361,22 @@ fn a_broker_without_a_place_for_a_topic_claims_nothing() {
 }
 
 /// An owner that is started again goes on with its disk: nothing is lost, and nothing is left out.
+/// The next owner was no member yet when the one before had the topic, and nobody publishes.
+#[test]
+fn a_topic_that_its_owner_has_never_heard_of_is_served_without_publishers() {
+    let mut members = Members::new(2);
+    members.kill(1);
+    members.give(0, &[0]);
+    let mut writer = members.writer(0);
+    let archived = publish(&mut writer, 0..10);
+    confirm(&mut writer, archived, ConfirmLevel::Archived);
+    drop(writer);
+    members.kill(0);
+    members.start(1);
+    members.give(1, &[1]);
+    assert_eq!(members.read(1, 10), [Seen::Numbers(0, 10)]);
+}
+
 /// A place among the topics is kept for a topic as long as somebody waits for it, and each publisher has only as many as buffers.
 #[test]
 fn a_topic_that_nobody_waits_for_any_more_keeps_no_place() {

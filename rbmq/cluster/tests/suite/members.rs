@@ -170,6 +170,7 @@ fn positions_go_to_the_owner_in_its_term() {
     let [a, b] = [0, 1].map(|n| Member::new(n, OnLoss::Archive));
     let claim = LogClaim { log: 7, begin: 0, limit: 1 << 44, term: 1, mark: 9, revision: 0 };
     assert!(a.membership.claim_log("g/t", &claim) == Ok(false) && a.membership.log_claim("g/t").is_err());
+    assert!(a.membership.logs().is_err(), "it is no member yet");
     a.begin(&etcd);
     until("it has the group", || a.is_here("g/t"));
     b.begin(&etcd);
@@ -192,6 +193,7 @@ fn positions_go_to_the_owner_in_its_term() {
     until("the other one has it", || b.is_here("g/t"));
     let next = LogClaim { begin: 1 << 44, limit: 1 << 45, term: 2, ..known };
     assert_eq!(b.membership.claim_log("g/t", &next), Ok(true));
+    assert_eq!(b.membership.logs(), Ok(vec!["g/t".into()]));
     let all = client.range(keys.prefix()).unwrap().keys;
     assert!(all.iter().all(|kv| !kv.key.contains("g/t")), "nobody reads them all");
     let senseless = Change::Put { key: keys.log("g/t"), value: b"{}".to_vec(), lease: 0 };
