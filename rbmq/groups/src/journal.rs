@@ -15,6 +15,7 @@ use std::time::Duration;
 use seglog::storage::{OsStorage, Storage};
 use seglog::{AppendError, FileError, Log, OpenError, Options, Read, ReadError, SyncError, SyncPolicy};
 
+use crate::consumers::Consumers;
 use crate::group::{Group, Limits};
 use crate::state::{Batch, Changes, MAX_BATCH, Saved};
 
@@ -80,6 +81,8 @@ pub struct Recovered {
     pub saved: Option<Saved>,
     /// What has happened since.
     pub since: Vec<Changes>,
+    /// The last group of named consumers, if the journal is of one: the name of its log, and the operations that make it.
+    pub consumers: Option<(u128, Vec<Vec<u8>>)>,
     /// Bytes of the journal that are damaged or were not on the disk. Acknowledgements in them are not known, so their messages come
     /// again.
     pub damaged_bytes: u64,
@@ -91,6 +94,13 @@ impl Recovered {
     /// The group, if the journal had one.
     pub fn group(self, limits: Limits) -> Option<Group> {
         Some(Group::restore(self.saved?, self.since, limits))
+    }
+
+    /// The group of named consumers, if the journal had one, and the name of its log. `began_ms`: when this process began to have it, in milliseconds
+    /// since 1970.
+    pub fn group_of_consumers(&self, began_ms: u64) -> Option<(u128, Consumers)> {
+        let (epoch, operations) = self.consumers.as_ref()?;
+        Some((*epoch, Consumers::restore(operations, began_ms)))
     }
 }
 
@@ -125,11 +135,19 @@ impl Journal {
                 Read::Batch(batch) => {
                     match Batch::decode(&batch.bytes) {
                         Some(Batch::Saved(whole)) => {
-                            saved = [saved[1], batch.position];
-                            saved_end = batch.end();
+                            (saved, saved_end) = ([saved[1], batch.position], batch.end());
                             (recovered.saved, recovered.since) = (Some(whole), Vec::new());
                         }
                         Some(Batch::Changes(changes)) => recovered.since.push(changes),
+                        Some(Batch::Consumers(epoch, whole)) => {
+                            (saved, saved_end) = ([saved[1], batch.position], batch.end());
+                            recovered.consumers = Some((epoch, vec![whole]));
+                        }
+                        Some(Batch::ConsumerChanges(changes)) => {
+                            if let Some((_, operations)) = &mut recovered.consumers {
+                                operations.push(changes);
+                            }
+                        }
                         None => recovered.damaged_bytes += batch.bytes.len() as u64,
                     }
                     batch.end()
@@ -149,6 +167,18 @@ impl Journal {
     /// The disk takes nothing. The changes are to be written again.
     pub fn write(&mut self, changes: &Changes) -> Result<(), JournalError> {
         settle(self.log.append(&changes.encode()).map(drop))?;
+        self.release()
+    }
+
+    /// The same for named consumers. They note that the journal has it.
+    ///
+    /// # Errors
+    /// The disk takes nothing, and nothing is noted.
+    pub fn write_consumers(&mut self, group: &mut Consumers) -> Result<(), JournalError> {
+        if let Some(changes) = group.changes() {
+            settle(self.log.append(changes).map(drop))?;
+            group.written();
+        }
         self.release()
     }
 
@@ -172,9 +202,20 @@ impl Journal {
     /// # Errors
     /// The disk takes nothing, and the journal goes on as it was.
     pub fn save(&mut self, group: &Group, epoch: u128) -> Result<(), JournalError> {
-        let bytes = group.save(epoch).encode();
+        self.put_whole(&group.save(epoch).encode())
+    }
+
+    /// The same for named consumers.
+    ///
+    /// # Errors
+    /// As [`Journal::save`].
+    pub fn save_consumers(&mut self, group: &Consumers, epoch: u128) -> Result<(), JournalError> {
+        self.put_whole(&group.save(epoch))
+    }
+
+    fn put_whole(&mut self, bytes: &[u8]) -> Result<(), JournalError> {
         let begin = self.log.end();
-        settle(self.log.append(&bytes).map(drop))?;
+        settle(self.log.append(bytes).map(drop))?;
         self.saved = [self.saved[1], begin];
         (self.saved_end, self.saved_bytes) = (self.log.end(), bytes.len() as u64);
         self.is_unreleased = true;

@@ -1,6 +1,9 @@
 //! What outlives the process, and its bytes in the journal.
 //!
-//! A batch of the journal is `version u8, kind u8` and a [`Saved`] (kind 1) or [`Changes`] (kind 2), little endian.
+//! A batch of the journal is `version u8, kind u8` and a [`Saved`] (kind 1) or [`Changes`] (kind 2), little endian. Of a group of named consumers
+//! it has the name of the log (`u128`) and the operations that make the group (kind 3), or those that have followed (kind 4).
+
+use crate::consumers::are_operations;
 
 /// The most pending messages, which a batch of the journal has room for.
 pub const MAX_PENDING: usize = 10_000_000;
@@ -14,10 +17,12 @@ const ENTRY_DONE_FAILED: u64 = 18 + 8 + 10;
 const _: () = assert!(1000 + ENTRY_DONE_FAILED * MAX_PENDING as u64 <= MAX_BATCH as u64);
 
 /// The version of the entries.
-const VERSION: u8 = 2;
+pub(crate) const VERSION: u8 = 2;
 
 const SAVED: u8 = 1;
 const CHANGES: u8 = 2;
+pub(crate) const CONSUMERS: u8 = 3;
+pub(crate) const CONSUMER_CHANGES: u8 = 4;
 
 /// How a group works. The one who creates it says so.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,6 +134,9 @@ impl Saved {
 pub(crate) enum Batch {
     Saved(Saved),
     Changes(Changes),
+    /// The name of the log, and operations.
+    Consumers(u128, Vec<u8>),
+    ConsumerChanges(Vec<u8>),
 }
 
 impl Batch {
@@ -139,16 +147,18 @@ impl Batch {
         let batch = match (version, kind) {
             (VERSION, SAVED) => Self::Saved(r.saved()?),
             (VERSION, CHANGES) => Self::Changes(r.changes()?),
+            (VERSION, CONSUMERS) => Self::Consumers(u128::from_le_bytes(r.take()?), r.operations()?),
+            (VERSION, CONSUMER_CHANGES) => Self::ConsumerChanges(r.operations()?),
             _ => return None,
         };
         r.0.is_empty().then_some(batch)
     }
 }
 
-struct Fields<'a>(&'a [u8]);
+pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl Fields<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub(crate) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (field, rest) = self.0.split_first_chunk::<N>()?;
         self.0 = rest;
         Some(*field)
@@ -158,6 +168,11 @@ impl Fields<'_> {
     fn count(&mut self, each: usize) -> Option<usize> {
         let count = u32::from_le_bytes(self.take()?) as usize;
         (count <= self.0.len() / each).then_some(count)
+    }
+
+    fn operations(&mut self) -> Option<Vec<u8>> {
+        let bytes = std::mem::take(&mut self.0);
+        are_operations(bytes).then(|| bytes.to_vec())
     }
 
     fn saved(&mut self) -> Option<Saved> {

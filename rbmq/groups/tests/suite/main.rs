@@ -1,5 +1,6 @@
 //! The tests of groups.
 
+mod consumers;
 mod journal;
 mod limits;
 mod model;

@@ -1,0 +1,137 @@
+//! Named consumers against a plain model, and their journal: what a killed process knew is known.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use proptest::prelude::*;
+use rbmq_groups::{Consumers, Delivered, EntryId, Journal, MAX_CONSUMER_NAME_BYTES, TooManyConsumers};
+
+const NAMES: [&[u8]; 3] = [b"anna", b"ben", b"\0\xFF"];
+
+fn id(n: u64) -> EntryId {
+    EntryId { time: 1000 + n / 3, position: n * 10 }
+}
+
+/// What is pending, as a person would write it down.
+type Model = BTreeMap<EntryId, (Vec<u8>, u32, u64)>;
+
+fn seen(group: &Consumers) -> Model {
+    let name = |number| group.get(number).expect("an entry has its consumer").name().to_vec();
+    let one = |(id, at): (EntryId, Delivered)| (id, (name(at.consumer), at.count, at.at_ms));
+    group.pending_from(EntryId::MIN).map(one).collect()
+}
+
+/// Opens the journal as the next process does.
+fn reopened(dir: &Path) -> Consumers {
+    let (_journal, recovered) = Journal::open(dir).expect("it opens");
+    assert_eq!(recovered.damaged_bytes, 0);
+    let (epoch, group) = recovered.group_of_consumers(5000).expect("the journal has a group");
+    assert_eq!(epoch, 7);
+    group
+}
+
+#[derive(Debug, Clone)]
+enum Act {
+    Deliver { to: usize, count: u64, keep: bool },
+    Ack(u64),
+    Claim { to: usize, n: u64, count: u32 },
+    Remove(usize),
+    SetLast(u64),
+    Write,
+    Save,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        (0..3usize, 0..4u64, any::<bool>()).prop_map(|(to, count, keep)| Act::Deliver { to, count, keep }),
+        (0..40u64).prop_map(Act::Ack),
+        (0..3usize, 0..40u64, 1..9u32).prop_map(|(to, n, count)| Act::Claim { to, n, count }),
+        (0..3usize).prop_map(Act::Remove),
+        (0..40u64).prop_map(Act::SetLast),
+        Just(Act::Write),
+        Just(Act::Save),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn a_group_is_as_its_model_and_its_journal(acts in proptest::collection::vec(act(), 1..60)) {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (mut journal, _) = Journal::open(dir.path()).expect("a new journal");
+        let (mut group, mut model, mut next) = (Consumers::new(EntryId::MIN, Some(0)), Model::new(), 0);
+        journal.save_consumers(&group, 7).expect("the disk works");
+        for (now, act) in (1u64..).zip(acts) {
+            match act {
+                Act::Deliver { to, count, keep } => {
+                    let (number, _) = group.consumer(NAMES[to], now, 3).expect("there is room");
+                    let ids: Vec<EntryId> = (next + 1..=next + count).map(id).collect();
+                    let after = group.last();
+                    prop_assert!(!group.deliver(number, EntryId::MAX, &ids, now, keep), "others have got these");
+                    prop_assert!(group.deliver(number, after, &ids, now, keep));
+                    model.extend(ids.iter().filter(|_| keep).map(|id| (*id, (NAMES[to].to_vec(), 1, now))));
+                    next += count;
+                }
+                Act::Ack(n) => prop_assert_eq!(group.ack(id(n)), model.remove(&id(n)).is_some()),
+                Act::Claim { to, n, count } => {
+                    let (consumer, _) = group.consumer(NAMES[to], now, 3).expect("there is room");
+                    group.claim(id(n), Delivered { consumer, count, at_ms: now });
+                    model.insert(id(n), (NAMES[to].to_vec(), count, now));
+                }
+                Act::Remove(to) => {
+                    let had = model.values().filter(|(name, ..)| name == NAMES[to]).count();
+                    model.retain(|_, (name, ..)| name != NAMES[to]);
+                    prop_assert_eq!(group.remove_consumer(NAMES[to]).unwrap_or(0), had);
+                }
+                Act::SetLast(n) => {
+                    group.set_last(id(n), None);
+                    next = n;
+                }
+                Act::Write => journal.write_consumers(&mut group).expect("the disk works"),
+                Act::Save => {
+                    journal.write_consumers(&mut group).expect("the disk works");
+                    journal.save_consumers(&group, 7).expect("the disk works");
+                }
+            }
+            prop_assert_eq!(seen(&group), model.clone());
+            for name in NAMES {
+                let held = group.find(name).map_or(0, |number| group.pending_of(number, EntryId::MIN).count());
+                prop_assert_eq!(held, model.values().filter(|(of, ..)| of == name).count());
+            }
+        }
+        journal.write_consumers(&mut group).expect("the disk works");
+        drop(journal);
+        let again = reopened(dir.path());
+        prop_assert_eq!(seen(&again), model);
+        prop_assert_eq!((again.last(), again.read(), again.len()), (group.last(), group.read(), group.len()));
+        let names = |group: &Consumers| group.consumers().map(|one| one.name().to_vec()).collect::<Vec<_>>();
+        prop_assert_eq!(names(&again), names(&group));
+    }
+
+    #[test]
+    fn a_journal_of_any_bytes_is_opened(bytes in proptest::collection::vec(any::<u8>(), 0..40), kind in 0..6u8) {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut log = seglog::Log::open(dir.path(), seglog::Options::default()).expect("a log");
+        log.append(&[&[2, kind][..], &bytes].concat()).expect("the disk works");
+        drop(log);
+        let (_, recovered) = Journal::open(dir.path()).expect("it opens");
+        let _ = recovered.group_of_consumers(0);
+    }
+}
+
+#[test]
+fn a_group_has_a_limited_number_of_consumers_and_says_what_it_costs() {
+    let mut group = Consumers::new(EntryId::MIN, None);
+    let long = [b'x'; MAX_CONSUMER_NAME_BYTES];
+    assert_eq!(group.consumer(&long, 0, 1), Ok((1, true)));
+    assert_eq!(group.consumer(&long, 9, 1), Ok((1, false)));
+    assert_eq!(group.consumer(b"second", 0, 1), Err(TooManyConsumers(1)));
+    let before = group.cost();
+    group.deliver(1, EntryId::MIN, &[id(1), id(2)], 0, true);
+    assert!(group.cost() > before && before > MAX_CONSUMER_NAME_BYTES);
+    assert_eq!(group.remove_consumer(&long), Some(2));
+    assert_eq!((group.cost(), group.pending(), group.remove_consumer(&long)), (0, 0, None));
+    // An entry of a consumer that is not there is nobody's.
+    group.claim(id(3), Delivered { consumer: 1, count: 1, at_ms: 0 });
+    assert_eq!(group.pending(), 0);
+}
