@@ -88,9 +88,11 @@ pub use gate::{
     Count, Entrance, EntranceEvent, Entry, Gate, GatewayCounters, Keeping, KeptBatch, KeptLog, KeptRead,
     KeptReadError, KeptTopics, Reception,
 };
+pub use groups::{GroupChange, GroupCharge, GroupRoom};
 use inbox::Event;
 pub use kept::{Archive, ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog, KeepError, Stored};
 pub use merge::{LocalPublisher, NotTaken};
+pub use rbmq_groups::{Consumers, Delivered, EntryId, MAX_CONSUMER_NAME_BYTES};
 pub use rules::{ArchiveKind, Ingest, MAX_RULES, Rule, Rules};
 
 pub use watch::Watch;
@@ -249,14 +251,15 @@ impl Broker {
     /// # Errors
     /// The system refuses a listener.
     pub fn gate(&self) -> Result<Gate, BrokerError> {
-        let Watch { ctx, events, gateways, kept_logs, .. } = &self.watch;
+        let Watch { ctx, events, gateways, kept_logs, groups, .. } = &self.watch;
         let mut listener = self.own_listener.lock();
         let listener = match &mut *listener {
             Some(listener) => listener,
             none => none.insert(gate::OwnListener::bind(ctx, events)?),
         };
         let (desk, gateways, kept_logs) = (self.desk.clone(), gateways.clone(), kept_logs.clone());
-        Ok(Gate::new(listener, ctx, self.config.cluster.is_used(), desk, gateways, kept_logs, events.clone()))
+        let (has_members, groups, events) = (self.config.cluster.is_used(), groups.clone(), events.clone());
+        Ok(Gate::new(listener, ctx, has_members, desk, gateways, kept_logs, groups, events))
     }
 
     /// The sum of the sizes of all rings, in bytes.

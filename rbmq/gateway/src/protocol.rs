@@ -12,8 +12,8 @@
 
 use std::time::Instant;
 
-use rbmq_broker::{KeptBatch, KeptRead};
-use rbmq_wire::{TopicFilter, TopicName};
+use rbmq_broker::{Consumers, GroupChange, GroupCharge, GroupRoom, KeptBatch, KeptRead};
+use rbmq_wire::{GroupName, TopicFilter, TopicName};
 use rocketbufs::Position;
 
 /// A connection of a client. The id is not used again while the gateway runs.
@@ -188,8 +188,46 @@ pub(crate) trait Logs {
     fn forget_fetch(&mut self, conn: ConnId);
 }
 
+/// What came of the change of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Changed {
+    /// Nobody has asked for one.
+    Nothing,
+    /// There is no answer yet.
+    Waits,
+    /// Whether there was something to do, or a text for people. This is told once.
+    Done(Result<bool, String>),
+}
+
+/// Groups of named consumers of the topics that the broker keeps on disk. Errors are texts for people.
+pub(crate) trait Groups {
+    /// Calls `act` with a group of a topic. False: there is none.
+    fn with_group(
+        &mut self,
+        topic: &TopicName,
+        group: &GroupName,
+        act: &mut dyn FnMut(&mut Consumers, GroupRoom),
+    ) -> Result<bool, String>;
+    /// The names of the groups of a topic, in order.
+    fn group_names(&mut self, topic: &TopicName) -> Vec<GroupName>;
+    /// Writes what [`Groups::with_group`] has done: it survives the broker then.
+    fn write_groups(&mut self) -> Result<(), String>;
+    /// Makes or removes a group for a client: [`Protocol::on_fetched`] follows when [`Groups::changed_group`] says what came of it, unless
+    /// [`Logs::forget_fetch`] forgets the client.
+    fn change_group(&mut self, conn: ConnId, change: GroupChange);
+    /// What came of the last change for a client.
+    fn changed_group(&mut self, conn: ConnId) -> Changed;
+    /// [`Protocol::on_grown`] follows for those who follow the topic.
+    fn tell_of(&mut self, topic: &TopicName);
+    /// Makes the log of a topic, if it has none.
+    ///
+    /// # Errors
+    /// As [`Bus::publish`].
+    fn open_log(&mut self, topic: &TopicName) -> Result<(), PublishError>;
+}
+
 /// Topics of the broker.
-pub(crate) trait Bus: Logs {
+pub(crate) trait Bus: Logs + Groups {
     /// Publishes a message. `attributes` are encoded, or empty.
     ///
     /// # Errors
@@ -253,6 +291,11 @@ pub(crate) trait Door {
     /// # Errors
     /// That is more than a quota allows. The text is for the client.
     fn ask_for_filters(&mut self, conn: ConnId, count: FilterCount) -> Result<(), String>;
+    /// The client makes a group, which counts in the quotas of its user and its address as long as somebody has the result.
+    ///
+    /// # Errors
+    /// A quota does not allow it. The text is for the client.
+    fn charge_group(&mut self, conn: ConnId) -> Result<Option<GroupCharge>, String>;
     /// The client has so many filters: fewer than before.
     fn set_filters(&mut self, conn: ConnId, count: FilterCount);
 }

@@ -135,6 +135,20 @@ pub struct Consumers {
     pending: BTreeMap<EntryId, Delivered>,
     /// A batch of the journal with what has happened.
     changes: Vec<u8>,
+    counts: ConsumerCounts,
+}
+
+/// What has happened since the machine was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ConsumerCounts {
+    /// Entries that consumers got, each time.
+    pub delivered: u64,
+    /// Entries that were acknowledged.
+    pub acked: u64,
+    /// New entries, and the bytes of the log that they took: so much an entry has on average.
+    pub read: u64,
+    /// See `read`.
+    pub read_bytes: u64,
 }
 
 impl Consumers {
@@ -149,6 +163,7 @@ impl Consumers {
             name_bytes: 0,
             pending: BTreeMap::new(),
             changes: vec![VERSION, CONSUMER_CHANGES],
+            counts: ConsumerCounts::default(),
         }
     }
 
@@ -160,6 +175,11 @@ impl Consumers {
     /// How many entries of the stream were delivered, if that is known.
     pub fn read(&self) -> Option<u64> {
         self.read
+    }
+
+    /// What has happened.
+    pub fn counts(&self) -> ConsumerCounts {
+        self.counts
     }
 
     /// Where the log is read on, if that is known.
@@ -254,6 +274,9 @@ impl Consumers {
             return false;
         }
         let Some(last) = ids.last() else { return true };
+        self.counts.read += ids.len() as u64;
+        self.counts.read_bytes += last.position.saturating_sub(self.last.position.max(ids[0].position));
+        self.counts.delivered += if keep { 0 } else { ids.len() as u64 };
         for id in ids.iter().filter(|_| keep) {
             self.claim(*id, Delivered { consumer, count: 1, at_ms });
         }
@@ -262,11 +285,6 @@ impl Consumers {
         self.note_last();
         self.was_active(consumer, at_ms);
         true
-    }
-
-    /// How many entries were delivered is known: what was read is a part of it.
-    pub fn set_read(&mut self, read: u64) {
-        self.read = Some(read);
     }
 
     /// A consumer has got something.
@@ -279,6 +297,7 @@ impl Consumers {
     /// An entry is pending at a consumer of the group from now on, whoever had it.
     pub fn claim(&mut self, id: EntryId, delivered: Delivered) {
         if self.set(id, delivered) {
+            self.counts.delivered += 1;
             put_delivered(&mut self.changes, id, delivered);
         }
     }
@@ -287,6 +306,7 @@ impl Consumers {
     pub fn ack(&mut self, id: EntryId) -> bool {
         let was_pending = self.done(id);
         if was_pending {
+            self.counts.acked += 1;
             put_id(&mut self.changes, OP_DONE, id, &[]);
         }
         was_pending

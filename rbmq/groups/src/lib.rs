@@ -22,7 +22,8 @@ mod state;
 mod worker;
 
 pub use consumers::{
-    CONSUMER_ENTRY_BYTES, Consumer, Consumers, Delivered, EntryId, MAX_CONSUMER_NAME_BYTES, TooManyConsumers,
+    CONSUMER_ENTRY_BYTES, Consumer, ConsumerCounts, Consumers, Delivered, EntryId, MAX_CONSUMER_NAME_BYTES,
+    TooManyConsumers,
 };
 pub use group::{Answered, AtWorker, Counters, Dead, Group, Handout, Limits, TIGHT_PENDING};
 pub use journal::{Journal, JournalError, Recovered};

@@ -182,6 +182,12 @@ impl Admission {
         self.charge(conn, &[(Resource::Topics, 1)])
     }
 
+    /// The same for a client of a gateway.
+    pub(super) fn charge_group_of(&self, identity: &Identity, addr: &str) -> Result<Charge, Exceeded> {
+        let quotas = self.lock().quotas.clone();
+        quotas.charge(&whom(identity, addr), &[(Resource::Topics, 1)])
+    }
+
     /// Charges the ring of a worker.
     pub(super) fn charge_worker(&self, conn: u64, ring_bytes: u64) -> Result<Charge, Exceeded> {
         self.charge(conn, &[(Resource::RingBytes, ring_bytes)])

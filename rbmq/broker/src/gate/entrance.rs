@@ -26,6 +26,7 @@ use super::clients::{Client, Due, Waiting, What, is_same};
 use super::counters::{Count, GatewayCounters};
 use super::desk::Desk;
 use crate::admission::{grants, not_allowed};
+use crate::groups::GroupCharge;
 use crate::in_force::{Rules, Wake};
 use crate::password_check::PasswordCheck;
 
@@ -325,6 +326,22 @@ impl Entrance {
             // Only what a client asks for is refused.
             let _ = known.set_filters([filters, patterns], false);
         }
+    }
+
+    /// A client makes a group, which counts as a topic in the quotas of its user and its address, as long as somebody has the result. None: the client has
+    /// left.
+    ///
+    /// # Errors
+    /// A quota does not allow it. The text is for the client.
+    pub fn charge_group(&mut self, client: u64) -> Result<Option<GroupCharge>, String> {
+        let Some(known) = self.clients.get(&client) else { return Ok(None) };
+        let Some(identity) = known.identity().cloned() else { return Ok(None) };
+        let charge = self.desk.admission.charge_group_of(&identity, &known.address);
+        charge.map(|charge| Some(GroupCharge(charge))).map_err(|exceeded| {
+            let reason = exceeded.to_string();
+            self.refused(client, Operation::Subscribe, exceeded.resource.as_str(), None, &reason);
+            reason
+        })
     }
 
     fn may(&mut self, client: u64, operation: Operation, topic: &TopicName) -> bool {

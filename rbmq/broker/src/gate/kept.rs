@@ -6,12 +6,15 @@
 //! ```
 
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 
 use bytes::Bytes;
-use rbmq_wire::TopicName;
+use rbmq_groups::Consumers;
+use rbmq_wire::{GroupName, TopicName};
 use rocketbufs::{Epoch, Position};
 use seglog::{Read, ReadError, Reader};
 
+use crate::groups::{GroupChange, GroupRoom, Groups, Wake};
 use crate::in_force::InForce;
 use crate::kept::{Clock, Ear, KeptLogs, Stored, batch_before};
 use crate::limits::largest_delivery;
@@ -33,6 +36,8 @@ pub struct KeptTopics {
     logs: KeptLogs,
     in_force: InForce,
     ear: Arc<Ear>,
+    groups: Groups,
+    wake: Wake,
 }
 
 /// The log of a kept topic. A clone reads independently.
@@ -68,9 +73,16 @@ pub enum KeptRead {
 pub struct KeptReadError(#[from] ReadError);
 
 impl KeptTopics {
-    pub(super) fn new(logs: KeptLogs, in_force: InForce, wake: impl Fn() + Send + Sync + 'static) -> Self {
-        let ear = logs.news().listen(wake);
-        Self { logs, in_force, ear }
+    pub(super) fn new(
+        logs: KeptLogs,
+        in_force: InForce,
+        groups: Groups,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        let wake: Wake = Arc::new(wake);
+        let of_ear = wake.clone();
+        let ear = logs.news().listen(move || of_ear());
+        Self { logs, in_force, ear, groups, wake }
     }
 
     /// Whether a topic is kept, by the rules in force.
@@ -106,6 +118,43 @@ impl KeptTopics {
     /// Begins to be told where bytes of a publisher's log are stored; false: ends it.
     pub fn follow_publisher(&self, log: Epoch, follow: bool) {
         self.ear.follow_publisher(log, follow);
+    }
+
+    /// Calls `act` with a group of named consumers of a topic, under a lock. False: there is none.
+    ///
+    /// # Errors
+    /// The group belongs to native workers, or the disk or the topic cannot be used now. The text is for people.
+    pub fn with_group(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        act: &mut dyn FnMut(&mut Consumers, GroupRoom),
+    ) -> Result<bool, String> {
+        self.groups.with_consumers(&self.logs, topic, group, act)
+    }
+
+    /// The names of the groups of named consumers of a topic, in order.
+    pub fn group_names(&self, topic: &TopicName) -> Vec<GroupName> {
+        self.groups.names_of_consumers(topic)
+    }
+
+    /// Writes what has happened in groups of named consumers. A killed broker does not forget it after that.
+    ///
+    /// # Errors
+    /// The disk does not take it, for a text for people.
+    pub fn write_groups(&self) -> Result<(), String> {
+        self.groups.write_consumers()
+    }
+
+    /// Makes or removes a group of named consumers. `wake` is called when the answer is there: whether there was something to do, or a text for
+    /// people.
+    pub fn change_group(&self, change: GroupChange) -> Receiver<Result<bool, String>> {
+        self.groups.change_consumers(change, self.wake.clone())
+    }
+
+    /// Those who follow a topic are to look at it again.
+    pub fn tell_of(&self, topic: &TopicName) {
+        self.logs.news().changed(topic);
     }
 
     /// What has happened since the last call: the topics that have grown, and what was stored, in order.

@@ -27,6 +27,7 @@ use tracing::warn;
 
 use crate::config::GatewaySettings;
 use crate::error::BrokerError;
+use crate::groups::Groups;
 use crate::inbox::{Event, Sender};
 use crate::kept::KeptLogs;
 use crate::merge::{LocalAsk, LocalPublisher};
@@ -48,6 +49,7 @@ struct Shared {
     desk: Desk,
     counters: AllGatewayCounters,
     kept_logs: KeptLogs,
+    groups: Groups,
     events: Sender,
     clock: MeterClock,
 }
@@ -87,6 +89,7 @@ impl Gate {
         desk: Desk,
         counters: AllGatewayCounters,
         kept_logs: KeptLogs,
+        groups: Groups,
         events: Sender,
     ) -> Self {
         let mut config = ctx.config().clone();
@@ -99,7 +102,7 @@ impl Gate {
         }
         config.tcp.tcp_num_threads = 1;
         let (address, clock) = (listener.0.local_addr(), ctx.meter_clock());
-        Self(Arc::new(Shared { address, config, desk, counters, kept_logs, events, clock }))
+        Self(Arc::new(Shared { address, config, desk, counters, kept_logs, groups, events, clock }))
     }
 
     /// The address to which a publisher or subscriber of this process connects, with [`Gate::config`]. It has all rights and no quota.
@@ -116,7 +119,8 @@ impl Gate {
     /// The topics that the broker keeps on disk. `wake` is called from threads of the broker when [`KeptTopics::take_news`] has something, and
     /// not again before it was taken.
     pub fn kept_topics(&self, wake: impl Fn() + Send + Sync + 'static) -> KeptTopics {
-        KeptTopics::new(self.0.kept_logs.clone(), self.0.desk.in_force.clone(), wake)
+        let Shared { kept_logs, desk, groups, .. } = &*self.0;
+        KeptTopics::new(kept_logs.clone(), desk.in_force.clone(), groups.clone(), wake)
     }
 
     /// A publisher into a merged topic, or the log of a space, without a connection: what it publishes is copied once, mostly by the calling thread, and

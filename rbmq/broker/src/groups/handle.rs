@@ -5,13 +5,16 @@ use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
 use locks::{Condvar, Mutex};
-use rbmq_wire::{GroupAction, GroupMessage, GroupStats};
+use rbmq_groups::Consumers;
+use rbmq_wire::{GroupAction, GroupMessage, GroupName, GroupStats, TopicName};
 use rocketbufs::{Bid, ROut};
 use tracing::error;
 
 use super::super::inbox::Message;
+use super::super::kept::KeptLogs;
+use super::consumers::{GroupChange, GroupRoom, Registry};
 use super::service;
-use super::shared::{Command, GroupRow, Joining, Key, Members, Parts, Question, Shared, answer};
+use super::shared::{Command, GroupRow, Joining, Key, Members, Parts, Question, Shared, Wake, answer};
 
 /// Why there is no thread.
 const NO_GROUPS: &str =
@@ -19,6 +22,13 @@ const NO_GROUPS: &str =
 
 /// Why there is no thread any more.
 const STOPS: &str = "the broker stops";
+
+/// Why consumers with names cannot use a group.
+pub(super) fn of_workers(topic: &TopicName, group: &GroupName) -> String {
+    format!(
+        "group '{group}' of topic '{topic}' belongs to native workers (rbmq sub --group), which consumers of Redis do not share: take another name"
+    )
+}
 
 /// The way to the groups. Clones lead to the same ones.
 #[derive(Clone)]
@@ -33,6 +43,7 @@ impl Groups {
             changed: Condvar::new(),
             rows: Mutex::default(),
             thread: Mutex::default(),
+            consumers: Registry::default(),
         }))
     }
 
@@ -161,6 +172,56 @@ impl Groups {
         let (reply, answer) = mpsc::sync_channel(1);
         self.command(Command::Members(key, reply));
         answer.recv_timeout(within).ok()
+    }
+
+    /// Calls `act` with a group of named consumers. False: there is none.
+    ///
+    /// # Errors
+    /// The group is of workers, or cannot be used now.
+    pub(in super::super) fn with_consumers(
+        &self,
+        logs: &KeptLogs,
+        topic: &TopicName,
+        group: &GroupName,
+        act: &mut dyn FnMut(&mut Consumers, GroupRoom),
+    ) -> Result<bool, String> {
+        let found = self.0.consumers.with(logs, topic, group, act)?;
+        if !found && self.0.rows.lock().contains_key(&(topic.to_string(), group.to_string())) {
+            return Err(of_workers(topic, group));
+        }
+        Ok(found)
+    }
+
+    /// The names of the groups of named consumers of a topic.
+    pub(in super::super) fn names_of_consumers(&self, topic: &TopicName) -> Vec<GroupName> {
+        self.0.consumers.names(topic)
+    }
+
+    /// Writes what consumers have said.
+    ///
+    /// # Errors
+    /// The disk does not take it.
+    pub(in super::super) fn write_consumers(&self) -> Result<(), String> {
+        self.0.consumers.write()
+    }
+
+    /// Makes or removes a group of named consumers. The answer comes when `wake` is called: whether there was something to do, or why it is not
+    /// done.
+    pub(in super::super) fn change_consumers(
+        &self,
+        change: GroupChange,
+        wake: Wake,
+    ) -> mpsc::Receiver<Result<bool, String>> {
+        let (reply, answer) = mpsc::sync_channel(1);
+        if self.is_running() {
+            self.command(Command::Change(Box::new(change), reply, wake));
+        } else {
+            let reason = if self.0.inbox.lock().is_stopped { STOPS } else { NO_GROUPS };
+            // There is room for it.
+            let _ = reply.try_send(Err(reason.to_owned()));
+            wake();
+        }
+        answer
     }
 
     /// The way for callbacks of the [`ROut`], which would otherwise keep itself alive.

@@ -1,7 +1,7 @@
 //! A group at work: its machine, its journal, the log that it reads, and its workers.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use bytes::Bytes;
 use rbmq_groups::{
@@ -115,14 +115,15 @@ pub(super) struct New {
 impl Live {
     /// Opens a group, or makes it. None: it does not exist, and nobody says how it is to be.
     pub(super) fn open(
-        dir: &Path,
+        mut journal: Journal,
+        recovered: Recovered,
         topic: &TopicName,
         name: &GroupName,
         reader: Reader,
         new: Option<New>,
         limits: Limits,
     ) -> Result<Option<Self>, JournalError> {
-        let (mut journal, recovered) = Journal::open(dir)?;
+        let dir = recovered.dir.clone();
         let epoch = u128::from_le_bytes(reader.id());
         let damaged_bytes = recovered.damaged_bytes;
         if damaged_bytes > 0 {
@@ -144,7 +145,7 @@ impl Live {
         Ok(Some(Self {
             topic: topic.clone(),
             name: name.clone(),
-            dir: dir.to_owned(),
+            dir,
             group,
             journal,
             unwritten: Changes::default(),

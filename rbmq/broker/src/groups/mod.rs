@@ -9,12 +9,14 @@
 //! on as it came. A worker's buffer is for it alone, as that of a replay, and counts as a reader of the topic.
 
 mod burial;
+mod consumers;
 mod handle;
 mod live;
 mod reading;
 mod service;
 mod shared;
 
+pub use consumers::{GroupChange, GroupCharge, GroupRoom};
 pub(super) use handle::Groups;
-pub(super) use shared::{GroupLimits, Joining, Parts, Question, no_group};
+pub(super) use shared::{GroupLimits, Joining, Parts, Question, Wake, no_group};
 pub(crate) use shared::{GroupRow, Member, Members};

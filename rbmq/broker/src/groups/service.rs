@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use access::Charge;
-use rbmq_groups::{JournalError, Settings, folder};
+use rbmq_groups::{Consumers, EntryId, Journal, JournalError, Recovered, Settings, folder};
 use rbmq_wire::{
     GROUP_HEADER_BYTES, GroupAction, GroupJoin, GroupMessage, GroupName, GroupStats, MAX_GROUP_ROWS,
     TopicName,
@@ -19,6 +19,8 @@ use tracing::{info, warn};
 use super::super::descriptors::have_room_for_group;
 use super::super::kept::{Ear, folder as topic_folder};
 use super::super::rules::rounded;
+use super::consumers::{GroupChange, Named, epoch_of, now_ms, of_consumers};
+use super::handle::of_workers;
 use super::live::{Comes, Live, New, Turn};
 use super::shared::{
     Around, Command, Inbox, Joining, Key, MAX_MEMBERS, Parts, Place, Places, Question, Shared, Wake, answer,
@@ -75,6 +77,7 @@ pub(super) fn run(shared: &Arc<Shared>, parts: Parts) {
     let charges = HashMap::new();
     let mut service =
         Service { shared, parts, ear, wake, groups, places, charges, busy, begun: Instant::now() };
+    shared.consumers.open(service.parts.limits);
     service.open_all();
     let mut next = None;
     loop {
@@ -82,6 +85,7 @@ pub(super) fn run(shared: &Arc<Shared>, parts: Parts) {
         if inbox.is_stopped {
             let (now, ear) = (service.now(), service.ear.clone());
             service.groups.values_mut().for_each(|live| live.close(&ear, now));
+            shared.consumers.close();
             return;
         }
         service.take(inbox);
@@ -151,6 +155,11 @@ impl Service<'_> {
                 self.with_worker(bid, |live, bid| live.mark(bid, generation, &marks, now));
             }
             Command::Ask(question) => self.question(&question),
+            Command::Change(change, reply, wake) => {
+                // Whoever asked may have given up.
+                let _ = reply.send(self.change(*change));
+                wake();
+            }
             Command::Members(key, reply) => {
                 let members = self.groups.get(&key).map(|live| live.members(MAX_MEMBERS));
                 // Whoever asked may have given up.
@@ -205,7 +214,8 @@ impl Service<'_> {
         let (mut next, mut gone): (Option<u64>, Vec<Bid>) = (None, Vec::new());
         let Parts { events, logs, .. } = &self.parts;
         let around = Around { events, ear: &self.ear, logs, wake: &self.wake, now };
-        let mut used: usize = self.groups.values().map(Live::cost).sum();
+        let used: usize = self.groups.values().map(Live::cost).sum();
+        let mut used = used + self.shared.consumers.cost(used);
         for (key, live) in &mut self.groups {
             let is_due = live.is_due(now);
             let before = live.cost();
@@ -285,8 +295,34 @@ impl Service<'_> {
         if self.groups.contains_key(&key) {
             return Ok(true);
         }
+        if self.shared.consumers.has(topic, name) {
+            return Err((false, of_consumers(topic, name)));
+        }
+        let (reader, dir) = self.place(topic, name)?;
+        if new.is_none() && !dir.is_dir() {
+            return Ok(false);
+        }
+        let (journal, recovered) = Journal::open(&dir).map_err(later)?;
+        if recovered.consumers.is_some() {
+            self.open_consumers(topic, name, reader, journal, &recovered).map_err(later)?;
+            return if new.is_none() { Ok(true) } else { Err((false, of_consumers(topic, name))) };
+        }
+        let opened = Live::open(journal, recovered, topic, name, reader, new, self.parts.limits.of_one);
+        let Some(live) = opened.map_err(later)? else { return Ok(false) };
+        self.ear.follow_topic(topic, true);
+        self.busy.insert(key.clone());
+        self.groups.insert(key, live);
+        Ok(true)
+    }
+
+    /// The log of a topic that may have one group more, and the folder for its journal.
+    fn place(
+        &self,
+        topic: &TopicName,
+        name: &GroupName,
+    ) -> Result<(seglog::Reader, PathBuf), (bool, String)> {
         let max = self.parts.limits.max_groups;
-        if self.groups.len() >= max {
+        if self.groups.len() + self.shared.consumers.len() >= max {
             let reason = format!("the broker has {max} groups; that is the limit (broker.max_groups)");
             return Err((false, reason));
         }
@@ -297,15 +333,70 @@ impl Service<'_> {
         have_room_for_group().map_err(later)?;
         private_files::create_durable_folder(&dir).map_err(later)?;
         folder::repair(&dir).map_err(later)?;
-        let dir = dir.join(name.as_str());
-        if new.is_none() && !dir.is_dir() {
+        Ok((reader, dir.join(name.as_str())))
+    }
+
+    /// Opens a group of named consumers, which an earlier broker has made.
+    fn open_consumers(
+        &self,
+        topic: &TopicName,
+        name: &GroupName,
+        reader: seglog::Reader,
+        mut journal: Journal,
+        recovered: &Recovered,
+    ) -> Result<(), JournalError> {
+        let Some((epoch, mut group)) = recovered.group_of_consumers(now_ms()) else { return Ok(()) };
+        if recovered.damaged_bytes > 0 {
+            let damaged = recovered.damaged_bytes;
+            warn!(
+                "group '{name}' of topic '{topic}': {damaged} bytes of its journal are damaged or missing; what was acknowledged may be pending"
+            );
+        }
+        if epoch != epoch_of(&reader) {
+            warn!(
+                "group '{name}' of topic '{topic}': the topic has another log; the group begins with its oldest entry"
+            );
+            group = Consumers::new(EntryId::MIN, None);
+        }
+        journal.save_consumers(&group, epoch_of(&reader))?;
+        info!("group '{name}' of topic '{topic}': {} entries are pending", group.pending());
+        let mut named = Named::new(topic, name, recovered.dir.clone(), group, journal, reader);
+        named.damaged_bytes = recovered.damaged_bytes;
+        self.shared.consumers.insert(named);
+        Ok(())
+    }
+
+    /// Makes or removes a group of named consumers. False: there was one, or none.
+    fn change(&mut self, change: GroupChange) -> Result<bool, String> {
+        let GroupChange { topic, group: name, make, charge } = change;
+        let Some(group) = make else { return self.delete_consumers(&topic, &name) };
+        // An earlier broker may have made it, before the topic was closed.
+        let opened = self.open(&topic, &name, None);
+        if self.shared.consumers.has(&topic, &name) {
             return Ok(false);
         }
-        let opened = Live::open(&dir, topic, name, reader, new, self.parts.limits.of_one);
-        let Some(live) = opened.map_err(later)? else { return Ok(false) };
-        self.ear.follow_topic(topic, true);
-        self.busy.insert(key.clone());
-        self.groups.insert(key, live);
+        if opened.map_err(|(_, reason)| reason)? {
+            return Err(of_workers(&topic, &name));
+        }
+        let (reader, dir) = self.place(&topic, &name).map_err(|(_, reason)| reason)?;
+        let made = Journal::open(&dir).and_then(|(mut journal, _)| {
+            journal.save_consumers(&group, epoch_of(&reader))?;
+            journal.sync()?;
+            Ok(journal)
+        });
+        let journal = made.map_err(|error| error.to_string())?;
+        let mut named = Named::new(&topic, &name, dir, group, journal, reader);
+        named.charge = charge.map(|charge| charge.0);
+        self.shared.consumers.insert(named);
+        Ok(true)
+    }
+
+    fn delete_consumers(&self, topic: &TopicName, name: &GroupName) -> Result<bool, String> {
+        let Some(named) = self.shared.consumers.remove(topic, name) else { return Ok(false) };
+        let dir = named.dir.clone();
+        drop(named);
+        folder::remove(&dir).map_err(|error| error.to_string())?;
+        self.parts.logs.news().changed(topic);
         Ok(true)
     }
 
@@ -427,10 +518,14 @@ impl Service<'_> {
     fn list(&self, conn: u64, request: u32, after: Option<&(TopicName, GroupName)>) -> GroupMessage {
         let after = after.map(|(topic, group)| (topic.to_string(), group.to_string()));
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let all = self.groups.range((from, Bound::Unbounded)).map(|(_, live)| live);
-        let mut may_read = all.filter(|live| self.parts.admission.may_read(conn, &live.topic));
-        let rows: Vec<GroupStats> =
-            may_read.by_ref().take(MAX_GROUP_ROWS).map(|live| live.stats().0).collect();
+        let mut all: BTreeMap<Key, GroupStats> =
+            self.groups.iter().map(|(key, live)| (key.clone(), live.stats().0)).collect();
+        for row in self.shared.consumers.rows() {
+            all.insert((row.stats.topic.to_string(), row.stats.group.to_string()), row.stats);
+        }
+        let all = all.range((from, Bound::Unbounded)).map(|(_, stats)| stats);
+        let mut may_read = all.filter(|stats| self.parts.admission.may_read(conn, &stats.topic));
+        let rows: Vec<GroupStats> = may_read.by_ref().take(MAX_GROUP_ROWS).cloned().collect();
         let more = may_read.next().is_some();
         GroupMessage::Rows { request, more, rows }
     }
@@ -444,13 +539,25 @@ impl Service<'_> {
     ) -> Result<(), String> {
         let key = (topic.to_string(), group.to_string());
         // Who may not read the topic does not learn what groups it has.
-        if !self.parts.admission.may_read(conn, topic) || !self.groups.contains_key(&key) {
+        let is_of_consumers = self.shared.consumers.has(topic, group);
+        let exists = is_of_consumers || self.groups.contains_key(&key);
+        if !self.parts.admission.may_read(conn, topic) || !exists {
             return Err(no_group(topic, group));
         }
         let done = match action {
-            GroupAction::Delete => self.delete(&key),
-            GroupAction::ResetTo(position) => self.reset(&key, group, Some(position), false),
-            _ => self.reset(&key, group, None, action == GroupAction::ResetNewest),
+            GroupAction::Delete if is_of_consumers => self.delete_consumers(topic, group).map(drop),
+            _ if is_of_consumers => {
+                let reason = format!("{}: XGROUP SETID says where they go on", of_consumers(topic, group));
+                return Err(reason);
+            }
+            GroupAction::Delete => self.delete(&key).map_err(|error| error.to_string()),
+            GroupAction::ResetTo(position) => {
+                self.reset(&key, group, Some(position), false).map_err(|error| error.to_string())
+            }
+            _ => {
+                let newest = action == GroupAction::ResetNewest;
+                self.reset(&key, group, None, newest).map_err(|error| error.to_string())
+            }
         };
         if done.is_ok()
             && let Some((identity, address)) = self.parts.admission.identity(conn)
@@ -458,7 +565,7 @@ impl Service<'_> {
             let what = if action == GroupAction::Delete { "deleted" } else { "reset" };
             info!("group '{group}' of topic '{topic}' was {what} by '{}' at {address}", identity.user);
         }
-        done.map_err(|error| error.to_string())
+        done
     }
 
     fn delete(&mut self, key: &Key) -> Result<(), JournalError> {

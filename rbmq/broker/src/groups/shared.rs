@@ -17,6 +17,7 @@ use super::super::admission::Admission;
 use super::super::inbox::{Message, Sender};
 use super::super::kept::{Ear, KeptLogs};
 use super::super::outgoing::send_bytes;
+use super::consumers::{GroupChange, Registry};
 
 /// A round takes at most so many commands.
 const ROUND: usize = 256;
@@ -55,6 +56,8 @@ pub(super) enum Command {
         _message: Message,
     },
     Ask(Box<Question>),
+    /// A group of named consumers. The asker may have given up, and is woken.
+    Change(Box<GroupChange>, SyncSender<Result<bool, String>>, Wake),
     /// The workers of a group. The asker may have given up.
     Members(Key, SyncSender<Option<Members>>),
     Subscribed(Bid),
@@ -102,7 +105,8 @@ pub(super) struct Inbox {
 impl Inbox {
     /// The commands of a round. What may wait for the disk ends it, so that groups go on in between.
     pub(super) fn round(&mut self) -> VecDeque<Command> {
-        let is_long = |command: &Command| matches!(command, Command::Join(_) | Command::Ask(_));
+        let is_long =
+            |command: &Command| matches!(command, Command::Join(_) | Command::Ask(_) | Command::Change(..));
         let first_long = self.commands.iter().take(ROUND).position(is_long);
         let count = first_long.map_or(ROUND, |at| at + 1).min(self.commands.len());
         self.commands.drain(..count).collect()
@@ -118,6 +122,8 @@ pub(super) struct Shared {
     /// How the groups were after their last turn, by topic and name.
     pub(super) rows: Mutex<BTreeMap<Key, GroupRow>>,
     pub(super) thread: Mutex<Option<JoinHandle<()>>>,
+    /// Groups whose consumers have names.
+    pub(super) consumers: Registry,
 }
 
 impl Shared {
@@ -136,8 +142,11 @@ impl Shared {
     }
 
     pub(super) fn rows(&self) -> impl Iterator<Item = GroupRow> {
-        let rows: Vec<_> = self.rows.lock().values().cloned().collect();
-        rows.into_iter().map(|mut row| {
+        let mut rows = self.rows.lock().clone();
+        for row in self.consumers.rows() {
+            rows.insert((row.stats.topic.to_string(), row.stats.group.to_string()), row);
+        }
+        rows.into_values().map(|mut row| {
             row.stats.end = row.reader.end();
             row
         })
@@ -242,7 +251,7 @@ impl Places {
 }
 
 /// Wakes the thread.
-pub(super) type Wake = Arc<dyn Fn() + Send + Sync>;
+pub(in super::super) type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// What groups share.
 pub(super) struct Around<'a> {

@@ -90,18 +90,24 @@ impl News {
         ear
     }
 
+    /// Those who follow a topic are to look at it again.
+    pub(crate) fn changed(&self, topic: &TopicName) {
+        let ears: Vec<_> = self.0.ears.lock().iter().filter_map(Weak::upgrade).collect();
+        ears.iter().for_each(|ear| ear.tell(topic, None));
+    }
+
     /// A delivery was appended to the log of a topic, and can be read.
     pub(crate) fn appended(&self, topic: &TopicName, stored: Stored) {
         if self.0.count.load(Ordering::Relaxed) == 0 {
             return;
         }
         let ears: Vec<_> = self.0.ears.lock().iter().filter_map(Weak::upgrade).collect();
-        ears.iter().for_each(|ear| ear.appended(topic, stored));
+        ears.iter().for_each(|ear| ear.tell(topic, Some(stored)));
     }
 }
 
 impl Ear {
-    fn appended(&self, topic: &TopicName, stored: Stored) {
+    fn tell(&self, topic: &TopicName, stored: Option<Stored>) {
         let mut state = self.state.lock();
         let was_silent = state.grown.is_empty() && state.stored.is_empty();
         if let Some(told) = state.topics.get_mut(topic)
@@ -109,9 +115,8 @@ impl Ear {
         {
             state.grown.push(topic.clone());
         }
-        if state.publishers.contains(&stored.log) {
-            state.stored.push(stored);
-        }
+        let followed = stored.filter(|stored| state.publishers.contains(&stored.log));
+        state.stored.extend(followed);
         let is_news = was_silent && !(state.grown.is_empty() && state.stored.is_empty());
         drop(state);
         if is_news {

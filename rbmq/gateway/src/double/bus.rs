@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use rbmq_wire::{Space, TopicFilter, TopicName};
+use rbmq_broker::Consumers;
+use rbmq_wire::{GroupName, Space, TopicFilter, TopicName};
 use rocketbufs::Position;
 
 use super::logs::{Cold, MemoryLog};
@@ -64,6 +65,16 @@ pub(crate) struct MemoryBus {
     pub(super) is_in_place: bool,
     /// Reads that are under way: for whom, what, and how many bytes.
     pub(super) fetching: VecDeque<(ConnId, TopicName, Cold, u64)>,
+    /// Groups of named consumers.
+    pub(crate) groups: BTreeMap<(TopicName, GroupName), Consumers>,
+    /// The most entries that may be pending in a group, if that is limited.
+    pub(crate) max_pending: Option<usize>,
+    /// What came of changes of groups.
+    pub(super) changed: BTreeMap<ConnId, Result<bool, String>>,
+    /// Why nothing is written.
+    pub(crate) unwritten: Option<String>,
+    /// Topics at which those who follow them are to look again.
+    pub(super) told: BTreeSet<TopicName>,
 }
 
 impl Bus for MemoryBus {

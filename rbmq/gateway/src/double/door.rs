@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use rbmq_wire::{TopicFilter, TopicName};
 
 use crate::protocol::{ConnId, Door, Entry, FilterCount};
+use rbmq_broker::GroupCharge;
 
 /// What a user of the door may do.
 #[derive(Debug, Clone)]
@@ -40,6 +41,8 @@ pub(crate) struct MemoryDoor {
     pub(crate) filters: BTreeMap<ConnId, FilterCount>,
     /// The most filters of a client.
     pub(crate) most_filters: Option<FilterCount>,
+    /// Whether the quota has no group left.
+    pub(crate) refuses_groups: bool,
 }
 
 impl MemoryDoor {
@@ -135,6 +138,13 @@ impl Door for MemoryDoor {
         }
         self.set_filters(conn, count);
         Ok(())
+    }
+
+    fn charge_group(&mut self, _conn: ConnId) -> Result<Option<GroupCharge>, String> {
+        match self.refuses_groups {
+            true => Err("the quota is used up".to_owned()),
+            false => Ok(None),
+        }
     }
 
     fn set_filters(&mut self, conn: ConnId, count: FilterCount) {

@@ -1,11 +1,11 @@
 //! The logs of kept topics in memory, and the disk that has to be waited for.
 
-use rbmq_broker::{KeptBatch, KeptRead};
-use rbmq_wire::{Attributes, RUN_HEADER_BYTES, TopicName, push_record_with, run_header};
+use rbmq_broker::{Consumers, GroupChange, GroupRoom, KeptBatch, KeptRead};
+use rbmq_wire::{Attributes, GroupName, RUN_HEADER_BYTES, TopicName, push_record_with, run_header};
 use rocketbufs::Position;
 
 use super::bus::MemoryBus;
-use crate::protocol::{Bus, ConnId, Fetch, Kept, Logs, PublishError, Ticket};
+use crate::protocol::{Bus, Changed, ConnId, Fetch, Groups, Kept, Logs, PublishError, Ticket};
 
 /// What is read from the disk.
 #[derive(Debug, Clone, Copy)]
@@ -170,5 +170,59 @@ impl Logs for MemoryBus {
 
     fn forget_fetch(&mut self, conn: ConnId) {
         self.fetching.retain(|(of, ..)| *of != conn);
+        self.changed.remove(&conn);
+    }
+}
+
+impl Groups for MemoryBus {
+    fn with_group(
+        &mut self,
+        topic: &TopicName,
+        group: &GroupName,
+        act: &mut dyn FnMut(&mut Consumers, GroupRoom),
+    ) -> Result<bool, String> {
+        let Some(group) = self.groups.get_mut(&(topic.clone(), group.clone())) else { return Ok(false) };
+        let entries = self.max_pending.map_or(usize::MAX, |most| most.saturating_sub(group.pending()));
+        act(group, GroupRoom { entries, consumers: 4 });
+        Ok(true)
+    }
+
+    fn group_names(&mut self, topic: &TopicName) -> Vec<GroupName> {
+        self.groups.keys().filter(|(of, _)| of == topic).map(|(_, group)| group.clone()).collect()
+    }
+
+    fn write_groups(&mut self) -> Result<(), String> {
+        if let Some(error) = &self.unwritten {
+            return Err(error.clone());
+        }
+        self.groups.values_mut().for_each(Consumers::written);
+        Ok(())
+    }
+
+    fn change_group(&mut self, conn: ConnId, change: GroupChange) {
+        let GroupChange { topic, group, make, .. } = change;
+        let key = (topic.clone(), group);
+        let done = match make {
+            Some(_) if self.groups.contains_key(&key) => false,
+            Some(made) => self.groups.insert(key, made).is_none(),
+            None => self.groups.remove(&key).is_some(),
+        };
+        self.told.insert(topic.clone());
+        self.changed.insert(conn, Ok(done));
+        self.fetching.push_back((conn, topic, Cold::Time(0), 0));
+    }
+
+    fn changed_group(&mut self, conn: ConnId) -> Changed {
+        self.changed.remove(&conn).map_or(Changed::Nothing, Changed::Done)
+    }
+
+    fn tell_of(&mut self, topic: &TopicName) {
+        self.told.insert(topic.clone());
+    }
+
+    fn open_log(&mut self, topic: &TopicName) -> Result<(), PublishError> {
+        self.refusal.clone().map_or(Ok(()), Err)?;
+        self.logs.entry(topic.clone()).or_default();
+        Ok(())
     }
 }

@@ -210,6 +210,12 @@ impl<P: Protocol> World<P> {
                     self.read(conn);
                 }
             }
+            if let Some(topic) = self.bus.told.pop_first() {
+                if self.bus.followed.contains(&topic) {
+                    self.with(|protocol, cx| protocol.on_grown(&topic, cx));
+                }
+                continue;
+            }
             if self.bus.is_slow || !self.fetch_one() {
                 return;
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use rbmq_broker::{Count, Entrance, EntranceEvent};
+use rbmq_broker::{Count, Entrance, EntranceEvent, GroupCharge};
 use rbmq_wire::{TopicFilter, TopicName};
 use rocketbufs::Meter;
 
@@ -90,6 +90,10 @@ impl Door for BrokerDoor {
 
     fn ask_for_filters(&mut self, conn: ConnId, count: FilterCount) -> Result<(), String> {
         self.0.ask_for_filters(conn.0, count.all as u64, count.patterns as u64)
+    }
+
+    fn charge_group(&mut self, conn: ConnId) -> Result<Option<GroupCharge>, String> {
+        self.0.charge_group(conn.0)
     }
 
     fn set_filters(&mut self, conn: ConnId, count: FilterCount) {

@@ -2,14 +2,14 @@
 
 use std::time::Instant;
 
-use rbmq_broker::{Keeping, KeptBatch, KeptRead};
-use rbmq_wire::{ATTRIBUTES_HEADER_BYTES, RECORD_HEADER_BYTES, TopicName};
+use rbmq_broker::{Consumers, GroupChange, GroupRoom, Keeping, KeptBatch, KeptRead, KeptTopics};
+use rbmq_wire::{ATTRIBUTES_HEADER_BYTES, GroupName, RECORD_HEADER_BYTES, TopicName};
 use rocketbufs::{Epoch, Position};
 
 use super::bus::Topics;
 use super::fetching::Part;
 use super::logs::Pending;
-use crate::protocol::{Bus as _, ConnId, Fetch, Kept, Logs, PublishError, Ticket};
+use crate::protocol::{Bus as _, Changed, ConnId, Fetch, Groups, Kept, Logs, PublishError, Ticket};
 
 impl Topics {
     /// The first position of the record of the last message, of which the end is known.
@@ -36,6 +36,30 @@ impl Topics {
         }
         self.is_missing = true;
         PublishError::Full
+    }
+
+    /// The log of the publisher of a topic, which is opened before anything of it can be stored.
+    fn open_kept(&mut self, topic: &TopicName) -> Result<Epoch, PublishError> {
+        if self.desk.rests(topic, Instant::now()) {
+            return Err(self.not_kept(topic));
+        }
+        let log = self.log_of(topic)?;
+        if self.is_elsewhere(topic) {
+            return Err(PublishError::Refused(format!(
+                "another member of the cluster has the log of '{topic}', so nobody here learns when it is stored: publish there, or without \
+                 waiting for that"
+            )));
+        }
+        Ok(log)
+    }
+
+    /// Whether an open topic has its log on the disk.
+    fn is_kept(&mut self, topic: &TopicName, log: Epoch) -> Result<(), PublishError> {
+        if self.desk.log(topic).is_none() {
+            return Err(self.close_unkept(topic, log));
+        }
+        self.desk.is_kept_now(topic);
+        Ok(())
     }
 
     /// The protocol goes through a delivery, which may have been in memory.
@@ -75,28 +99,15 @@ impl Logs for Topics {
         if self.confirms.is_some() {
             return self.append_beside(topic, attributes, payload, ticket);
         }
-        if self.desk.rests(topic, Instant::now()) {
-            return Err(self.not_kept(topic));
-        }
-        // Before anything of it can be stored.
-        let log = self.log_of(topic)?;
-        if self.is_elsewhere(topic) {
-            return Err(PublishError::Refused(format!(
-                "another member of the cluster has the log of '{topic}', so nobody here learns when it is stored: publish there, or without \
-                 waiting for that"
-            )));
-        }
+        let log = self.open_kept(topic)?;
         if let Some(failure) = self.disk_failure(topic) {
             self.is_missing = true;
             return Err(PublishError::NoDisk(format!(
                 "the disk of the broker takes nothing now, and nothing was stored: {failure}"
             )));
         }
-        if self.desk.log(topic).is_none() {
-            // Nobody would ever tell where the message is.
-            return Err(self.close_unkept(topic, log));
-        }
-        self.desk.is_kept_now(topic);
+        // Nobody would ever tell where the message is.
+        self.is_kept(topic, log)?;
         self.desk.follow(log);
         self.publish(topic, attributes, payload)?;
         let start = Self::start_of(self.end_of(topic), attributes, payload);
@@ -152,6 +163,47 @@ impl Logs for Topics {
 
     fn forget_fetch(&mut self, conn: ConnId) {
         self.desk.forget_fetch(conn);
+    }
+}
+
+impl Groups for Topics {
+    fn with_group(
+        &mut self,
+        topic: &TopicName,
+        group: &GroupName,
+        act: &mut dyn FnMut(&mut Consumers, GroupRoom),
+    ) -> Result<bool, String> {
+        self.desk.kept().map_or(Ok(false), |kept| kept.with_group(topic, group, act))
+    }
+
+    fn group_names(&mut self, topic: &TopicName) -> Vec<GroupName> {
+        self.desk.kept().map_or_else(Vec::new, |kept| kept.group_names(topic))
+    }
+
+    fn write_groups(&mut self) -> Result<(), String> {
+        self.desk.kept().map_or(Ok(()), KeptTopics::write_groups)
+    }
+
+    fn change_group(&mut self, conn: ConnId, change: GroupChange) {
+        self.desk.change_group(conn, change);
+    }
+
+    fn changed_group(&mut self, conn: ConnId) -> Changed {
+        self.desk.changed_group(conn)
+    }
+
+    fn tell_of(&mut self, topic: &TopicName) {
+        if let Some(kept) = self.desk.kept() {
+            kept.tell_of(topic);
+        }
+    }
+
+    fn open_log(&mut self, topic: &TopicName) -> Result<(), PublishError> {
+        if self.desk.log(topic).is_some() {
+            return Ok(());
+        }
+        let log = self.open_kept(topic)?;
+        self.is_kept(topic, log)
     }
 }
 

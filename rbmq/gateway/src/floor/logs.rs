@@ -9,15 +9,16 @@
 //! may have to be waited for (`fetching.rs`).
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use rbmq_broker::{Keeping, KeptLog, KeptReadError, KeptTopics};
+use rbmq_broker::{GroupChange, Keeping, KeptLog, KeptReadError, KeptTopics};
 use rbmq_wire::TopicName;
 use rocketbufs::{Epoch, Position};
 
 use super::fetching::{Fetcher, Job, Part};
 use super::wake::Bell;
-use crate::protocol::{ConnId, Fetch, Ticket};
+use crate::protocol::{Changed, ConnId, Fetch, Ticket};
 
 /// The most logs that are open for reading. Each keeps its last delivery.
 const MAX_OPEN: usize = 64;
@@ -75,13 +76,23 @@ pub(crate) struct LogDesk {
     put_off: Option<(TopicName, Part)>,
     /// Nothing is put off now.
     pub(super) is_in_place: bool,
+    /// Groups that are made or removed for clients: the way of the answer, or the answer.
+    changes: HashMap<ConnId, Change>,
+}
+
+/// A group is made or removed.
+#[derive(Debug)]
+enum Change {
+    Asked(Receiver<Result<bool, String>>),
+    Done(Result<bool, String>),
 }
 
 impl LogDesk {
     pub(crate) fn new(kept: Option<KeptTopics>, bell: Bell) -> Self {
         let (open, own, resting) = (HashMap::new(), HashMap::new(), HashMap::new());
         let (fetcher, failed) = (Fetcher::new(bell), Vec::new());
-        Self { kept, open, own, failed, resting, read_bytes: 0, fetcher, put_off: None, is_in_place: false }
+        let (read_bytes, put_off, is_in_place, changes) = (0, None, false, HashMap::new());
+        Self { kept, open, own, failed, resting, read_bytes, fetcher, put_off, is_in_place, changes }
     }
 
     /// The largest delivery of a publisher of a topic, if that is known.
@@ -156,6 +167,49 @@ impl LogDesk {
     /// Reads nothing more for a client that has left.
     pub(super) fn forget_fetch(&mut self, conn: ConnId) {
         self.fetcher.forget(conn);
+        self.changes.remove(&conn);
+    }
+
+    /// The kept topics, if the broker is this process.
+    pub(super) fn kept(&self) -> Option<&KeptTopics> {
+        self.kept.as_ref()
+    }
+
+    /// Makes or removes a group for a client.
+    pub(super) fn change_group(&mut self, conn: ConnId, change: GroupChange) {
+        let change = match &self.kept {
+            Some(kept) => Change::Asked(kept.change_group(change)),
+            None => Change::Done(Err("the broker is another process".to_owned())),
+        };
+        self.changes.insert(conn, change);
+    }
+
+    /// What came of that.
+    pub(super) fn changed_group(&mut self, conn: ConnId) -> Changed {
+        match self.changes.remove(&conn) {
+            None => Changed::Nothing,
+            Some(Change::Done(done)) => Changed::Done(done),
+            Some(asked) => {
+                self.changes.insert(conn, asked);
+                Changed::Waits
+            }
+        }
+    }
+
+    /// The clients whose groups were changed since the last call.
+    fn take_changed(&mut self) -> Vec<ConnId> {
+        let mut changed = Vec::new();
+        for (conn, change) in &mut self.changes {
+            let Change::Asked(answer) = change else { continue };
+            let done = match answer.try_recv() {
+                Ok(done) => done,
+                Err(TryRecvError::Empty) => continue,
+                Err(TryRecvError::Disconnected) => Err("the broker stops".to_owned()),
+            };
+            *change = Change::Done(done);
+            changed.push(*conn);
+        }
+        changed
     }
 
     /// Whether messages of a publisher's log wait: it is not closed before they are stored.
@@ -231,6 +285,9 @@ impl LogDesk {
         }
         news.extend(grown.into_iter().map(LogNews::Grown));
         news.extend(self.fetcher.take().into_iter().map(LogNews::Fetched));
+        if !self.changes.is_empty() {
+            news.extend(self.take_changed().into_iter().map(LogNews::Fetched));
+        }
         news
     }
 }

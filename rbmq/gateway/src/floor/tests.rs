@@ -270,6 +270,10 @@ impl Door for Open {
         Ok(())
     }
 
+    fn charge_group(&mut self, _conn: ConnId) -> Result<Option<rbmq_broker::GroupCharge>, String> {
+        Ok(None)
+    }
+
     fn set_filters(&mut self, _: ConnId, _: FilterCount) {}
 }
 

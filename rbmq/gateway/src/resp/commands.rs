@@ -38,14 +38,18 @@ pub(super) enum Verb {
     Unwatch,
     Watch,
     Xadd,
+    Xautoclaim,
     /// It changes what is stored.
     Xchange,
-    /// It is about consumer groups.
+    Xclaim,
     Xgroup,
+    Xack,
     Xinfo,
     Xlen,
+    Xpending,
     Xrange,
     Xread,
+    Xreadgroup,
     Xrevrange,
     Xtrim,
 }
@@ -107,18 +111,18 @@ pub(super) const COMMANDS: &[Spec] = &[
     spec("unsubscribe", Verb::Unsubscribe, -1),
     spec("unwatch", Verb::Unwatch, 1),
     spec("watch", Verb::Watch, -2),
-    spec("xack", Verb::Xgroup, -4),
+    spec("xack", Verb::Xack, -4),
     spec("xadd", Verb::Xadd, -5),
-    spec("xautoclaim", Verb::Xgroup, -6),
-    spec("xclaim", Verb::Xgroup, -6),
+    spec("xautoclaim", Verb::Xautoclaim, -6),
+    spec("xclaim", Verb::Xclaim, -6),
     spec("xdel", Verb::Xchange, -3),
     container("xgroup", Verb::Xgroup),
     container("xinfo", Verb::Xinfo),
     spec("xlen", Verb::Xlen, 2),
-    spec("xpending", Verb::Xgroup, -3),
+    spec("xpending", Verb::Xpending, -3),
     spec("xrange", Verb::Xrange, -4),
     spec("xread", Verb::Xread, -4),
-    spec("xreadgroup", Verb::Xgroup, -7),
+    spec("xreadgroup", Verb::Xreadgroup, -7),
     spec("xrevrange", Verb::Xrevrange, -4),
     spec("xsetid", Verb::Xchange, -3),
     spec("xtrim", Verb::Xtrim, -4),
@@ -178,7 +182,11 @@ impl Spec {
         match self.verb {
             Verb::Exists => [1, -1, 1],
             Verb::Type
+            | Verb::Xack
             | Verb::Xadd
+            | Verb::Xautoclaim
+            | Verb::Xclaim
+            | Verb::Xpending
             | Verb::Xchange
             | Verb::Xlen
             | Verb::Xrange
@@ -190,12 +198,28 @@ impl Spec {
 
     /// Whether the replies of the command are no larger than it is, or not by much.
     pub(super) fn has_small_replies(&self) -> bool {
-        self.is_subscribing() || matches!(self.verb, Verb::Publish | Verb::Spublish | Verb::Xadd)
+        self.is_subscribing() || matches!(self.verb, Verb::Publish | Verb::Spublish | Verb::Xack | Verb::Xadd)
     }
 
     /// Whether the command reads logs of kept topics.
     pub(super) fn reads_logs(&self) -> bool {
-        matches!(self.verb, Verb::Xlen | Verb::Xread | Verb::Xrange | Verb::Xrevrange | Verb::Xinfo)
+        matches!(
+            self.verb,
+            Verb::Xlen
+                | Verb::Xread
+                | Verb::Xrange
+                | Verb::Xrevrange
+                | Verb::Xinfo
+                | Verb::Xautoclaim
+                | Verb::Xclaim
+                | Verb::Xgroup
+                | Verb::Xreadgroup
+        )
+    }
+
+    /// Whether the command may change consumer groups.
+    pub(super) fn changes_groups(&self) -> bool {
+        matches!(self.verb, Verb::Xack | Verb::Xautoclaim | Verb::Xclaim | Verb::Xgroup | Verb::Xreadgroup)
     }
 
     /// Whether the command is executed at once inside a transaction.

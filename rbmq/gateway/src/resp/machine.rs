@@ -141,6 +141,10 @@ pub(crate) struct Resp {
     pub(super) append_number: u64,
     /// The fields of an entry.
     pub(super) payload: Vec<u8>,
+    /// A command of this client may have changed consumer groups, which the journal does not have.
+    has_changed_groups: bool,
+    /// Why the journal has not taken that: its replies were not sent.
+    unwritten: Option<String>,
 }
 
 impl Resp {
@@ -173,6 +177,8 @@ impl Resp {
             stream_counts: streams::Counts::default(),
             append_number: 0,
             payload: Vec::new(),
+            has_changed_groups: false,
+            unwritten: None,
         }
     }
 
@@ -365,6 +371,7 @@ impl Resp {
         command: &Command<'_>,
         cx: &mut Cx<'_>,
     ) -> Flow {
+        self.has_changed_groups |= spec.changes_groups();
         let post = |is_sharded| Post {
             channel: command.get(1).unwrap_or_default(),
             payload: command.get(2).unwrap_or_default(),
@@ -381,6 +388,8 @@ impl Resp {
             Verb::Hello => return self.hello(client, command, cx),
             Verb::Xadd => return self.xadd(client, command, cx),
             Verb::Xread => return self.xread(client, command, cx),
+            Verb::Xreadgroup => return self.xreadgroup(client, command, cx),
+            Verb::Xgroup => return self.xgroup(client, command, cx),
             Verb::Xlen => return self.xlen(client, command, cx),
             Verb::Xinfo => return self.xinfo(client, command, cx),
             Verb::Unsubscribe => self.unsubscribe(client, Kind::Channel, command, cx),
@@ -395,7 +404,10 @@ impl Resp {
             Verb::Xrevrange => self.xrange(client, command, true, cx),
             Verb::Xtrim => self.xtrim(client, command, cx),
             Verb::Xchange => self.unchangeable(client),
-            Verb::Xgroup => self.no_groups(client),
+            Verb::Xack => self.xack(client, command, cx),
+            Verb::Xpending => self.xpending(client, command, cx),
+            Verb::Xclaim => self.xclaim(client, command, cx),
+            Verb::Xautoclaim => self.xautoclaim(client, command, cx),
             Verb::Type => self.type_of(client, command, cx),
             Verb::Exists => self.exists(client, command, cx),
             Verb::Multi | Verb::Discard | Verb::Watch | Verb::Unwatch => self.transaction(client, spec.verb),
@@ -422,8 +434,16 @@ impl Resp {
         cx.out.queued_bytes(client.conn) >= MAX_REPLIES as u64
     }
 
-    /// Queues the replies.
+    /// Queues the replies. What they say of consumer groups is in the journal then.
     pub(super) fn send(&mut self, conn: ConnId, cx: &mut Cx<'_>) {
+        if std::mem::take(&mut self.has_changed_groups)
+            && let Err(error) = cx.bus.write_groups()
+        {
+            self.unwritten = Some(error);
+        }
+        if self.unwritten.is_some() {
+            self.replies.clear();
+        }
         if !self.replies.is_empty() {
             cx.out.send(conn, &self.replies);
             self.replies.clear();
@@ -476,6 +496,12 @@ impl Protocol for Resp {
             cx.out.known(conn);
         }
         self.send(conn, cx);
+        if let Some(error) = self.unwritten.take() {
+            // The client cannot know which of its commands count, so it has to begin anew.
+            Reply::new(&mut self.replies, client.is_resp3).error(format_args!("ERR {error}"));
+            self.send(conn, cx);
+            client.closing = Some("the disk does not take what its consumers say");
+        }
         if let Some(reason) = client.closing {
             cx.out.close(conn, reason);
         }

@@ -94,6 +94,11 @@ impl<'a> Reply<'a> {
         self.out.extend_from_slice(if self.is_resp3 { b"_\r\n" } else { b"$-1\r\n" });
     }
 
+    /// The bytes that were written.
+    pub(super) fn len(&self) -> usize {
+        self.out.len()
+    }
+
     /// So many values follow.
     pub(super) fn array(&mut self, len: usize) {
         number(self.out, b'*', len as i64);

@@ -1,7 +1,7 @@
 //! What clients ask a server about itself, before they trust it.
 
 use std::fmt::Write as _;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use super::client::Client;
 use super::commands::{COMMANDS, Spec, Verb};
@@ -76,12 +76,21 @@ impl Resp {
 
     /// `TIME`: the beginning by one clock, and what has passed by the other.
     pub(super) fn time(&mut self, client: &Client, cx: &mut Cx<'_>) {
-        let now = self.began + cx.now.saturating_duration_since(self.began_at);
-        let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let since = self.since_1970(cx);
         let mut reply = Reply::new(&mut self.replies, client.is_resp3);
         reply.array(2);
         reply.bulk(since.as_secs().to_string());
         reply.bulk(since.subsec_micros().to_string());
+    }
+
+    fn since_1970(&self, cx: &Cx<'_>) -> Duration {
+        let now = self.began + cx.now.saturating_duration_since(self.began_at);
+        now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+    }
+
+    /// The time, in milliseconds since 1970.
+    pub(super) fn now_ms(&self, cx: &Cx<'_>) -> u64 {
+        u64::try_from(self.since_1970(cx).as_millis()).unwrap_or(u64::MAX)
     }
 
     /// `INFO [section …]`.

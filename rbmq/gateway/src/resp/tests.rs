@@ -8,6 +8,7 @@ use crate::double::{MemoryUser, World};
 use crate::protocol::{ConnId, PublishError};
 
 mod commands;
+mod groups;
 mod login;
 mod messages;
 mod stream_limits;
@@ -48,6 +49,7 @@ trait Ask {
     fn say(&mut self, conn: ConnId, line: &str) -> String;
     fn line(&mut self, conn: ConnId) -> String;
     fn resp3(&mut self) -> ConnId;
+    fn max_reply(&mut self, bytes: usize);
 }
 
 impl Ask for World<Resp> {
@@ -58,6 +60,11 @@ impl Ask for World<Resp> {
 
     fn line(&mut self, conn: ConnId) -> String {
         self.text(conn).replace("\r\n", " ").trim_end().to_owned()
+    }
+
+    /// Replies with entries have so many bytes.
+    fn max_reply(&mut self, bytes: usize) {
+        self.protocol.max_reply_bytes = bytes;
     }
 
     /// A client that speaks RESP3.

@@ -28,19 +28,16 @@ impl Resp {
         Flow::Done
     }
 
-    /// `XINFO STREAM key`, and `XINFO GROUPS key`, of which there are none.
+    /// `XINFO STREAM key`, `XINFO GROUPS key` and `XINFO CONSUMERS key group`.
     pub(in crate::resp) fn xinfo(&mut self, client: &Client, command: &Command<'_>, cx: &mut Cx<'_>) -> Flow {
+        let begin = self.replies.len();
         let key = command.get(2).unwrap_or_default();
         let sub = command.get(1).unwrap_or_default().to_ascii_lowercase();
         let flow = match (&sub[..], command.len()) {
             (b"stream", 3) => self.xinfo_stream(client, key, cx),
             (b"stream", 4..) => Err("ERR XINFO STREAM is here without FULL".to_owned()),
-            (b"groups", 3) => Stream::of(key, client.conn, Intent::Read, cx).and_then(|stream| {
-                let existing = stream.exists().then_some(Flow::Done).ok_or_else(no_such_key)?;
-                Reply::new(&mut self.replies, client.is_resp3).array(0);
-                Ok(existing)
-            }),
-            (b"consumers", 4) => Err("NOGROUP this gateway has no consumer groups".to_owned()),
+            (b"groups", 3) => self.xinfo_groups(client, command, cx),
+            (b"consumers", 4) => self.xinfo_consumers(client, command, cx),
             (b"stream" | b"groups" | b"consumers", _) => {
                 Err("ERR wrong number of arguments for 'xinfo' command".to_owned())
             }
@@ -50,6 +47,7 @@ impl Resp {
             }
         };
         flow.unwrap_or_else(|error| {
+            self.replies.truncate(begin);
             Reply::new(&mut self.replies, client.is_resp3).error(error);
             Flow::Done
         })
@@ -66,6 +64,7 @@ impl Resp {
         let first_id = stream.forward(stream.first, stream.end, one, &mut first, cx)?.last;
         let last_id = stream.backward(stream.first, stream.end, one, &mut last, cx)?.last;
         let count = i64::try_from(count).unwrap_or(i64::MAX);
+        let groups = cx.bus.group_names(&stream.topic).len() as i64;
         let (first_id, last_id) = (first_id.unwrap_or(Id::MIN), last_id.unwrap_or(Id::MIN));
         let mut reply = Reply::new(&mut self.replies, client.is_resp3);
         reply.map(10);
@@ -74,7 +73,7 @@ impl Resp {
             ("radix-tree-keys", 0),
             ("radix-tree-nodes", 0),
             ("entries-added", count),
-            ("groups", 0),
+            ("groups", groups),
         ] {
             reply.bulk(name);
             reply.integer(value);
@@ -140,12 +139,6 @@ impl Resp {
             "ERR a stream is a log on disk, of which no entry is changed or deleted: keep_bytes and keep_ms of the topic's rule say how long \
              entries are kept",
         );
-    }
-
-    /// `XGROUP`, `XREADGROUP`, `XACK` and others.
-    pub(in crate::resp) fn no_groups(&mut self, client: &Client) {
-        Reply::new(&mut self.replies, client.is_resp3)
-            .error("ERR this gateway has no consumer groups: read streams with XREAD or XRANGE");
     }
 }
 

@@ -3,39 +3,9 @@
 //! The time is that of the delivery with which an entry was stored, in milliseconds since 1970, and the position is that of its record in the log
 //! of the topic. Nothing else is needed to find it again, and nothing is kept beside the log.
 
-use std::fmt;
+pub use rbmq_broker::EntryId as Id;
 
 use crate::resp::parse::integer;
-
-/// The id of an entry, or a place between entries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Id {
-    /// Milliseconds since 1970.
-    pub time: u64,
-    /// The position.
-    pub position: u64,
-}
-
-impl Id {
-    /// Below all ids.
-    pub const MIN: Self = Self { time: 0, position: 0 };
-    /// Above all ids.
-    pub const MAX: Self = Self { time: u64::MAX, position: u64::MAX };
-
-    /// The id above this one. None above the largest.
-    pub fn next(self) -> Option<Self> {
-        match (self.time, self.position.checked_add(1)) {
-            (time, Some(position)) => Some(Self { time, position }),
-            (time, None) => Some(Self { time: time.checked_add(1)?, position: 0 }),
-        }
-    }
-}
-
-impl fmt::Display for Id {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.time, self.position)
-    }
-}
 
 fn number(text: &[u8]) -> Option<u64> {
     // Leading zeros are allowed, signs are not.

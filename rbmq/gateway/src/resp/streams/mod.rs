@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   XADD ─▶ appending ─▶ record ─▶ log of the topic ─▶ its place ─▶ id: time of the delivery, position of the record
+//!   XREADGROUP, XACK ─▶ groups ─▶ what each consumer has
 //!   XRANGE, XREAD ─▶ reading ─▶ ids: a range of ids is a range of positions ─▶ entries: records as fields
 //! ```
 
@@ -10,6 +11,7 @@ mod appending;
 mod counts;
 pub mod entries;
 mod facts;
+pub mod groups;
 pub mod ids;
 mod reading;
 mod waiting;

@@ -24,7 +24,7 @@ const MAX_STREAMS: usize = 1000;
 const MAX_READ: u64 = 32 << 20;
 
 /// The most bytes of logs that an `XREAD` goes through before others have their turn.
-const TURN_BYTES: u64 = 8 << 20;
+pub(super) const TURN_BYTES: u64 = 8 << 20;
 
 /// The least reply where many wait.
 const LEAST_REPLY: usize = 16 << 10;
@@ -32,24 +32,38 @@ const LEAST_REPLY: usize = 16 << 10;
 const SYNTAX: &str = "ERR syntax error";
 const NO_ID: &str = "ERR Invalid stream ID specified as stream command argument";
 
-/// What `XREAD` asks for.
+/// What `XREAD` or `XREADGROUP` asks for.
 #[derive(Debug)]
-struct Ask {
-    count: usize,
+pub(super) struct Ask {
+    pub(super) count: usize,
     /// None: it does not wait. `Some(None)`: it waits without end.
     block: Option<Option<Duration>>,
     /// The first key among the arguments.
-    keys: usize,
-    streams: usize,
+    pub(super) keys: usize,
+    pub(super) streams: usize,
+    /// The group among the arguments, before its consumer; 0: none.
+    pub(super) group: usize,
+    /// Entries need no acknowledgement.
+    pub(super) is_quiet: bool,
 }
 
-fn ask(command: &Command<'_>) -> Result<Ask, String> {
-    let (mut at, mut most, mut block) = (1, usize::MAX, None);
+/// Reads `XREAD`, or `XREADGROUP`.
+pub(super) fn ask(command: &Command<'_>, is_of_group: bool) -> Result<Ask, String> {
+    const NO_GROUPS: &str = "ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.";
+    const NO_ACKS: &str = "ERR The NOACK option is only supported by XREADGROUP. You called XREAD instead.";
+    let (mut at, mut most, mut block, mut group, mut is_quiet) = (1, usize::MAX, None, 0, false);
     loop {
         let word = command.get(at).ok_or(SYNTAX)?.to_ascii_lowercase();
         let value = command.get(at + 1);
         match &word[..] {
             b"streams" => break,
+            b"group" if !is_of_group => return Err(NO_GROUPS.to_owned()),
+            b"group" => {
+                command.get(at + 2).ok_or(SYNTAX)?;
+                (group, at) = (at + 1, at + 1);
+            }
+            b"noack" if !is_of_group => return Err(NO_ACKS.to_owned()),
+            b"noack" => (is_quiet, at) = (true, at.wrapping_sub(1)),
             b"count" => {
                 most = match count(value.ok_or(SYNTAX)?)? {
                     0 => usize::MAX,
@@ -68,23 +82,34 @@ fn ask(command: &Command<'_>) -> Result<Ask, String> {
     }
     let rest = command.len() - at - 1;
     if rest == 0 || !rest.is_multiple_of(2) {
-        return Err("ERR Unbalanced 'xread' list of streams: for each stream key an ID, '+', or '$' must be specified."
-            .to_owned());
+        return Err(match is_of_group {
+            true => "ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID or '>' must be specified.",
+            false => "ERR Unbalanced 'xread' list of streams: for each stream key an ID, '+', or '$' must be specified.",
+        }
+        .to_owned());
+    }
+    if is_of_group && group == 0 {
+        return Err("ERR Missing GROUP option for XREADGROUP".to_owned());
     }
     if rest / 2 > MAX_STREAMS {
-        return Err(format!("ERR one XREAD has {MAX_STREAMS} streams at most"));
+        return Err(format!("ERR one command has {MAX_STREAMS} streams at most"));
     }
-    Ok(Ask { count: most, block, keys: at + 1, streams: rest / 2 })
+    Ok(Ask { count: most, block, keys: at + 1, streams: rest / 2, group, is_quiet })
 }
 
 impl Ask {
     /// The streams, which the client may read.
-    fn open(&self, client: &Client, command: &Command<'_>, cx: &mut Cx<'_>) -> Result<Vec<Stream>, String> {
+    pub(super) fn open(
+        &self,
+        client: &Client,
+        command: &Command<'_>,
+        cx: &mut Cx<'_>,
+    ) -> Result<Vec<Stream>, String> {
         let keys = (0..self.streams).map(|at| command.get(self.keys + at).unwrap_or_default());
         keys.map(|key| Stream::of(key, client.conn, Intent::Read, cx)).collect()
     }
 
-    fn reading(&self, client: &Client, streams: &[Stream], cx: &Cx<'_>) -> Reading {
+    pub(super) fn reading(&self, client: &Client, streams: &[Stream], cx: &Cx<'_>) -> Reading {
         let address = client.address.rsplit_once(':').map_or(&*client.address, |(address, _)| address);
         Reading {
             owner: cx.door.user(client.conn).unwrap_or(address).into(),
@@ -94,6 +119,11 @@ impl Ask {
             is_over: false,
         }
     }
+}
+
+/// The most bytes of a reply that ends early, beyond its last entry.
+pub(super) fn reply_bytes(most: usize, cx: &Cx<'_>) -> usize {
+    most.min(cx.out.room() / 8).max(LEAST_REPLY)
 }
 
 impl Resp {
@@ -144,14 +174,14 @@ impl Resp {
         reading: &mut Option<Box<Reading>>,
         cx: &mut Cx<'_>,
     ) -> Result<Flow, String> {
-        let ask = ask(command)?;
+        let ask = ask(command, false)?;
         let mut streams = ask.open(client, command, cx)?;
         let reading = reading.get_or_insert_with(|| Box::new(ask.reading(client, &streams, cx)));
         if !self.resolve(command, &ask, &streams, reading, cx)? {
             return Ok(Flow::Later);
         }
         loop {
-            let bytes = self.max_reply_bytes.min(cx.out.room() / 8).max(LEAST_REPLY);
+            let bytes = reply_bytes(self.max_reply_bytes, cx);
             let Found { streams: found, is_all } = look(&streams, &mut reading.starts, ask.count, bytes, cx)?;
             if !found.is_empty() {
                 let key = |at: usize| command.get(ask.keys + at).unwrap_or_default();
@@ -162,22 +192,38 @@ impl Resp {
             if !is_all {
                 return Ok(Flow::Later);
             }
-            if ask.block.is_none() || client.is_in_exec || reading.is_over {
-                Reply::new(&mut self.replies, client.is_resp3).null_array();
-                return Ok(Flow::Done);
+            if let Some(flow) = self.wait_for_news(client, command, &ask, &mut streams, reading, cx)? {
+                return Ok(flow);
             }
-            self.waiting.add(client.conn, reading, cx.bus)?;
-            // What was stored between the look and this is not told.
-            let again = match ask.open(client, command, cx) {
-                Ok(again) if again.iter().zip(&streams).all(|(now, then)| now.end == then.end) => {
-                    client.wait = Wait::News;
-                    return Ok(Flow::Waits);
-                }
-                again => again,
-            };
-            self.waiting.remove(client.conn, reading, cx.bus);
-            streams = again?;
         }
+    }
+
+    /// Nothing was found: the client is told, or waits. None: a stream has grown meanwhile.
+    pub(super) fn wait_for_news(
+        &mut self,
+        client: &mut Client,
+        command: &Command<'_>,
+        ask: &Ask,
+        streams: &mut Vec<Stream>,
+        reading: &Reading,
+        cx: &mut Cx<'_>,
+    ) -> Result<Option<Flow>, String> {
+        if ask.block.is_none() || client.is_in_exec || reading.is_over {
+            Reply::new(&mut self.replies, client.is_resp3).null_array();
+            return Ok(Some(Flow::Done));
+        }
+        self.waiting.add(client.conn, reading, cx.bus)?;
+        // What was stored between the look and this is not told.
+        let again = match ask.open(client, command, cx) {
+            Ok(again) if again.iter().zip(&*streams).all(|(now, then)| now.end == then.end) => {
+                client.wait = Wait::News;
+                return Ok(Some(Flow::Waits));
+            }
+            again => again,
+        };
+        self.waiting.remove(client.conn, reading, cx.bus);
+        *streams = again?;
+        Ok(None)
     }
 
     /// Learns from where on each stream is read. False: it goes on in the next turn.
@@ -200,6 +246,10 @@ impl Resp {
                 b"+" => {
                     let last = stream.backward(stream.first, stream.end, one, &mut Vec::new(), cx)?.last;
                     last.map_or(stream.end, |id| id.position)
+                }
+                b">" => {
+                    return Err("ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option."
+                        .to_owned());
                 }
                 text => match id(text, 0).ok_or(NO_ID)?.next() {
                     Some(id) => stream.place(id, cx)?,

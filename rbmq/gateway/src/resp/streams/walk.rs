@@ -93,6 +93,19 @@ impl Stream {
         out: &mut Vec<u8>,
         cx: &mut Cx<'_>,
     ) -> Result<Walk, String> {
+        self.forward_with(from, to, bound, out, cx, &mut |_| ())
+    }
+
+    /// The same, and says the id of each entry.
+    pub(super) fn forward_with(
+        &self,
+        from: Position,
+        to: Position,
+        bound: Bound,
+        out: &mut Vec<u8>,
+        cx: &mut Cx<'_>,
+        with: &mut dyn FnMut(Id),
+    ) -> Result<Walk, String> {
         let (mut walk, begin) = (Walk::new(from), out.len());
         while walk.at < to && walk.goes_on(&bound) {
             let batch = match cx.bus.read_log(&self.topic, walk.at)? {
@@ -114,7 +127,9 @@ impl Stream {
                 if position >= to || walk.count == bound.entries || walk.is_cut {
                     return ControlFlow::Break(());
                 }
-                walk.write(out, Id { time: batch.time_ms(), position }, &record);
+                let id = Id { time: batch.time_ms(), position };
+                walk.write(out, id, &record);
+                with(id);
                 ControlFlow::Continue(())
             });
             walk.at = batch.end();
