@@ -287,6 +287,11 @@ impl Consumers {
         true
     }
 
+    /// The group is before the first entry that ever was: how many it has delivered is known from now on.
+    pub fn has_read_nothing(&mut self) {
+        self.read = self.read.or(Some(0));
+    }
+
     /// A consumer has got something.
     pub fn was_active(&mut self, consumer: u32, at_ms: u64) {
         if let Some(consumer) = self.consumers.get_mut(&consumer) {

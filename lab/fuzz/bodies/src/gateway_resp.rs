@@ -4,6 +4,7 @@ use rbmq_gateway::resp::glob::Glob;
 use rbmq_gateway::resp::names::{channel_of, filter_of, topic_of};
 use rbmq_gateway::resp::parse::{Arguments, Limits, Parser, ProtocolError, Step, publish};
 use rbmq_gateway::resp::streams::entries::is_fields;
+use rbmq_gateway::resp::streams::groups::names::{group_of, name_of};
 use rbmq_gateway::resp::streams::ids::{bound, id};
 
 const LIMITS: Limits = Limits { arguments: 64, bulk: 1 << 10, command: 4 << 10, is_stranger: false };
@@ -45,6 +46,9 @@ pub fn gateway_resp(data: &[u8]) {
 /// A channel is found again from its topic, and the filter of a pattern selects the topics of all channels that the pattern matches.
 pub fn gateway_resp_names(data: &[u8]) {
     ids_and_fields(data);
+    if let Some(group) = group_of(data) {
+        assert_eq!(name_of(&group), data);
+    }
     let (pattern, channel) = data.split_at(data.len() / 2);
     let glob = Glob::new(pattern);
     let Some(topic) = topic_of(channel) else { return };

@@ -38,6 +38,11 @@ impl Site {
         self.gateways.list()[0].address()
     }
 
+    /// The addresses of all gateways.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.gateways.list().iter().map(|gateway| gateway.address()).collect()
+    }
+
     /// The address of the gateway of another protocol, which `set` has added.
     pub fn address_of(&self, protocol: GatewayProtocol) -> SocketAddr {
         let mut all = self.gateways.list().iter();

@@ -2,6 +2,7 @@
 //!
 //! `GATEWAY_KILLS=500` kills so many brokers, `GATEWAY_SEED=7` draws other moments.
 
+mod groups;
 mod messages;
 mod streams;
 

@@ -25,21 +25,22 @@ pub struct Written {
 
 /// A reply.
 #[derive(Debug)]
-enum Value {
+pub(super) enum Value {
     Text(Vec<u8>),
+    Number(i64),
     List(Vec<Value>),
     Nothing,
 }
 
 impl Value {
-    fn text(self) -> String {
+    pub(super) fn text(self) -> String {
         match self {
             Self::Text(text) => String::from_utf8(text).expect("UTF-8"),
             other => panic!("{other:?}"),
         }
     }
 
-    fn list(self) -> Vec<Self> {
+    pub(super) fn list(self) -> Vec<Self> {
         match self {
             Self::List(list) => list,
             other => panic!("{other:?}"),
@@ -74,7 +75,7 @@ impl Entry {
     }
 }
 
-fn id_of(text: &str) -> Id {
+pub(super) fn id_of(text: &str) -> Id {
     let (time, position) = text.split_once('-').expect("an id");
     (time.parse().expect("a time"), position.parse().expect("a position"))
 }
@@ -98,10 +99,10 @@ fn command(words: &[&str]) -> Vec<u8> {
     std::iter::once(count).chain(words).collect::<String>().into_bytes()
 }
 
-struct Redis(BufReader<TcpStream>);
+pub(super) struct Redis(BufReader<TcpStream>);
 
 impl Redis {
-    fn connect(addr: &str) -> Self {
+    pub(super) fn connect(addr: &str) -> Self {
         let mut stream = None;
         until("the gateway listens", || {
             stream = TcpStream::connect(addr).ok();
@@ -129,6 +130,8 @@ impl Redis {
         let count = rest.parse::<i64>().unwrap_or(-1);
         match (kind, count) {
             ("$" | "*", -1) => Ok(Value::Nothing),
+            (":", number) => Ok(Value::Number(number)),
+            ("+", _) => Ok(Value::Text(rest.into())),
             ("$", _) => {
                 let mut bytes = vec![0; count as usize + 2];
                 self.0.read_exact(&mut bytes)?;
@@ -140,7 +143,13 @@ impl Redis {
         }
     }
 
-    fn ask(&mut self, words: &[&str]) -> io::Result<Value> {
+    /// Sends a command, to whose answer nobody listens.
+    pub(super) fn send_only(&mut self, words: &[&str]) {
+        // Whether it comes there is what nobody knows.
+        let _ = self.send(&command(words));
+    }
+
+    pub(super) fn ask(&mut self, words: &[&str]) -> io::Result<Value> {
         self.send(&command(words))?;
         self.reply()
     }

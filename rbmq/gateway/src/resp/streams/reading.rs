@@ -92,7 +92,8 @@ pub(super) fn ask(command: &Command<'_>, is_of_group: bool) -> Result<Ask, Strin
         return Err("ERR Missing GROUP option for XREADGROUP".to_owned());
     }
     if rest / 2 > MAX_STREAMS {
-        return Err(format!("ERR one command has {MAX_STREAMS} streams at most"));
+        let name = if is_of_group { "XREADGROUP" } else { "XREAD" };
+        return Err(format!("ERR one {name} has {MAX_STREAMS} streams at most"));
     }
     Ok(Ask { count: most, block, keys: at + 1, streams: rest / 2, group, is_quiet })
 }

@@ -214,7 +214,7 @@ fn what_is_wrong_is_told_in_the_words_of_redis() {
         ("XPENDING s g IDLE x - + 1", "ERR value is not an integer or out of range"),
         ("XPENDING s g - + 1 c d", "ERR syntax error"),
         ("XCLAIM s g c x 0", "ERR Invalid min-idle-time argument for XCLAIM"),
-        ("XCLAIM s g c 0 x", "ERR Invalid stream ID specified as stream command argument"),
+        ("XCLAIM s g c 0 x", "ERR Unrecognized XCLAIM option 'x'"),
         ("XCLAIM s g c 0 1-1 WHAT", "ERR Unrecognized XCLAIM option 'WHAT'"),
         ("XAUTOCLAIM s g c x 0", "ERR Invalid min-idle-time argument for XAUTOCLAIM"),
         ("XAUTOCLAIM s g c 0 0 COUNT 0", "ERR COUNT must be > 0"),

@@ -1,5 +1,6 @@
 //! RESP over sockets, with bare clients.
 
+mod groups;
 pub mod streams;
 
 use std::io::Write;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rbmq::{AttributesBuf, Publisher, StartFrom, Subscriber};
-use rbmq_broker::{GatewayProtocol, Ingest, Rule};
+use rbmq_broker::{BrokerConfig, GatewayProtocol, Ingest, Rule};
 
 use super::{command, subscribed};
 use crate::people::{has, skip};
@@ -24,11 +24,17 @@ impl Folder {
 
     /// A broker that keeps `events/#` here, with a gateway.
     pub fn site(&self) -> Site {
+        self.site_with(|_| {})
+    }
+
+    /// The same with other settings.
+    pub fn site_with(&self, set: impl FnOnce(&mut BrokerConfig)) -> Site {
         Site::with(GatewayProtocol::Resp, |config| {
             let mut kept = Rule::new("events/#".parse().expect("a pattern"));
             kept.keep = true;
             config.broker.keep_dir = self.0.to_str().expect("a text").into();
             config.broker.topics = vec![kept].into();
+            set(config);
         })
     }
 }
@@ -40,7 +46,7 @@ impl Drop for Folder {
 }
 
 /// The next reply that is a string.
-fn string(client: &mut Client) -> String {
+pub(super) fn string(client: &mut Client) -> String {
     let head = client.line();
     assert!(head.starts_with('$') && head != "$-1\r\n", "{head}");
     client.line().trim_end().to_owned()
@@ -218,7 +224,7 @@ fn an_entry_for_a_topic_that_was_open_before_its_rule_waits_until_it_is_opened_a
 }
 
 /// Waits until so many clients wait for entries.
-fn until_blocked(client: &mut Client, count: usize) {
+pub(super) fn until_blocked(client: &mut Client, count: usize) {
     let deadline = Instant::now() + LONG;
     loop {
         client.send(command(&["INFO", "clients"]));

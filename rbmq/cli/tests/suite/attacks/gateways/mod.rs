@@ -187,6 +187,7 @@ fn corpus() -> Vec<Case> {
         resp_commands::transactions(),
         resp_commands::appends(),
         resp_commands::reads(),
+        resp_commands::groups(),
         mqtt_connect::first_packets(),
         mqtt_connect::connects(),
         mqtt_connect::clients(),

@@ -272,22 +272,6 @@ const APPENDS: &[[&str; 2]] = &[
         "XSETID k/a 1-1",
         "-ERR a stream is a log on disk, of which no entry is changed or deleted: keep_bytes and keep_ms of the topic's rule say how long entries are kept; goes on",
     ],
-    [
-        "XGROUP CREATE k/a group $ MKSTREAM",
-        "-ERR this gateway has no consumer groups: read streams with XREAD or XRANGE; goes on",
-    ],
-    [
-        "XREADGROUP GROUP g c STREAMS k/a >",
-        "-ERR this gateway has no consumer groups: read streams with XREAD or XRANGE; goes on",
-    ],
-    [
-        "XACK k/a group 1-1",
-        "-ERR this gateway has no consumer groups: read streams with XREAD or XRANGE; goes on",
-    ],
-    [
-        "XCLAIM k/a group consumer 0 1-1",
-        "-ERR this gateway has no consumer groups: read streams with XREAD or XRANGE; goes on",
-    ],
 ];
 
 pub fn appends() -> Vec<Case> {
@@ -357,7 +341,14 @@ const READS: &[[&str; 2]] = &[
         "-ERR timeout is not an integer or out of range; goes on",
     ],
     ["XREAD BLOCK 1 STREAMS k/a $", "*-1; goes on"],
-    ["XREAD STREAMS k/a >", "-ERR Invalid stream ID specified as stream command argument; goes on"],
+    [
+        "XREAD STREAMS k/a >",
+        "-ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.; goes on",
+    ],
+    [
+        "XREAD GROUP g c STREAMS k/a 0",
+        "-ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.; goes on",
+    ],
     ["XREAD STREAMS k/a -", "-ERR Invalid stream ID specified as stream command argument; goes on"],
     ["XREAD STREAMS k/a abc", "-ERR Invalid stream ID specified as stream command argument; goes on"],
     [
@@ -386,5 +377,87 @@ pub fn reads() -> Vec<Case> {
     }
     let half = [words("PING"), words("XREAD BLOCK 0 STREAMS k/a $")].concat();
     all.push(Case::new(FAMILY, Begin::Redis, "half a connection that waits", half, "+PONG; closed").ending());
+    all
+}
+
+/// Consumer groups.
+const GROUPS: &[[&str; 2]] = &[
+    ["XGROUP", "-ERR wrong number of arguments for 'xgroup' command; goes on"],
+    ["XGROUP CREATE k/g", "-ERR wrong number of arguments for 'xgroup|create' command; goes on"],
+    ["XGROUP WHATEVER k/g g", "-ERR unknown subcommand 'WHATEVER'. Try XGROUP HELP.; goes on"],
+    [
+        "XGROUP CREATE k/nothing g $",
+        "-ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option to create an empty stream automatically.; goes on",
+    ],
+    [
+        "XGROUP CREATE not-kept g $ MKSTREAM",
+        "-ERR a stream is a topic that the broker keeps on disk, and 'not-kept' is not: add [[broker.topics]] with pattern = \"not-kept\" and keep = true to its configuration, and broker.keep_dir; goes on",
+    ],
+    [
+        "XGROUP CREATE k/g g x MKSTREAM",
+        "-ERR Invalid stream ID specified as stream command argument; goes on",
+    ],
+    [
+        "XGROUP CREATE k/g g 18446744073709551616-0 MKSTREAM",
+        "-ERR Invalid stream ID specified as stream command argument; goes on",
+    ],
+    [
+        "XGROUP CREATE k/g g $ MKSTREAM ENTRIESREAD -2",
+        "-ERR value for ENTRIESREAD must be positive or -1; goes on",
+    ],
+    ["XGROUP CREATE k/g g $ WHATEVER", "-ERR syntax error; goes on"],
+    [
+        "XGROUP CREATE k/g ../../evil $ MKSTREAM & XGROUP CREATE k/g ../../evil $ & XGROUP DESTROY k/g ../../evil",
+        "+OK, -BUSYGROUP Consumer Group name already exists, :1; goes on",
+    ],
+    [
+        "XGROUP CREATE k/g .new-g $ MKSTREAM & XGROUP DESTROY k/g .new-g & XGROUP DESTROY k/g .new-g",
+        "+OK, :1, :0; goes on",
+    ],
+    ["XREADGROUP GROUP g c STREAMS", "-ERR wrong number of arguments for 'xreadgroup' command; goes on"],
+    [
+        "XREADGROUP GROUP nobody c STREAMS k/a >",
+        "-NOGROUP No such key 'k/a' or consumer group 'nobody' in XREADGROUP with GROUP option; goes on",
+    ],
+    ["XREADGROUP COUNT 1 BLOCK 1 STREAMS k/a >", "-ERR Missing GROUP option for XREADGROUP; goes on"],
+    ["XREADGROUP GROUP g c BLOCK -1 STREAMS k/a >", "-ERR timeout is negative; goes on"],
+    ["XREADGROUP GROUP g c COUNT x STREAMS k/a >", "-ERR value is not an integer or out of range; goes on"],
+    ["XREADGROUP GROUP GROUP GROUP GROUP GROUP GROUP", "-ERR syntax error; goes on"],
+    ["XREADGROUP NOACK NOACK NOACK NOACK NOACK NOACK", "-ERR syntax error; goes on"],
+    ["XACK k/a nobody 1-1", ":0; goes on"],
+    ["XACK k/a nobody x", "-ERR Invalid stream ID specified as stream command argument; goes on"],
+    ["XPENDING k/a nobody", "-NOGROUP No such key 'k/a' or consumer group 'nobody'; goes on"],
+    ["XPENDING k/a nobody - + x", "-ERR value is not an integer or out of range; goes on"],
+    ["XPENDING k/a nobody IDLE 1", "-ERR syntax error; goes on"],
+    ["XCLAIM k/a nobody c 0 1-1", "-NOGROUP No such key 'k/a' or consumer group 'nobody'; goes on"],
+    ["XCLAIM k/a nobody c x 1-1", "-ERR Invalid min-idle-time argument for XCLAIM; goes on"],
+    ["XCLAIM k/a nobody c 0 1-1 RETRYCOUNT x", "-ERR Invalid RETRYCOUNT option argument for XCLAIM; goes on"],
+    ["XAUTOCLAIM k/a nobody c 0 0", "-NOGROUP No such key 'k/a' or consumer group 'nobody'; goes on"],
+    ["XAUTOCLAIM k/a nobody c 0 0 COUNT -1", "-ERR COUNT must be > 0; goes on"],
+    ["XAUTOCLAIM k/a nobody c 0 0 COUNT 9223372036854775808", "-ERR COUNT must be > 0; goes on"],
+];
+
+pub fn groups() -> Vec<Case> {
+    const FAMILY: &str = "Redis: consumer groups";
+    let mut all = lines(FAMILY, GROUPS);
+    let long = vec![b'n'; 300];
+    let create = |group: &[u8]| command(&[b"XGROUP", b"CREATE", b"k/g", group, b"$", b"MKSTREAM"]);
+    let no_name = "-ERR the name of a group has 1 to 64 bytes, of which those that are no letters, digits or . _ - count as three; goes on";
+    let unknown: Vec<&[u8]> = [&b"XACK"[..], b"k/a", b"nobody"]
+        .into_iter()
+        .chain(std::iter::repeat_n(&b"1-1"[..], 50_000))
+        .collect();
+    for (name, bytes, required) in [
+        ("a group with a name of 300 bytes", create(&long), no_name),
+        ("a group without a name", create(b""), no_name),
+        (
+            "a group with NULs and line ends in its name",
+            [create(b"\0\r\n"), command(&[b"XGROUP", b"DESTROY", b"k/g", b"\0\r\n"])].concat(),
+            "+OK, :1; goes on",
+        ),
+        ("XACK of 50,000 IDs of no group", command(&unknown), ":0; goes on"),
+    ] {
+        all.push(Case::new(FAMILY, Begin::Redis, name, bytes, required));
+    }
     all
 }

@@ -119,6 +119,10 @@ impl Resp {
             return Err(BUSY.to_owned());
         }
         let stream = place.stream;
+        let from = command.get(4).unwrap_or_default();
+        if from != b"$" {
+            id(from, 0).ok_or(NO_ID)?;
+        }
         if !exists(&stream, cx) {
             if !begin.makes_stream {
                 return Err(NO_KEY.to_owned());
@@ -137,8 +141,7 @@ impl Resp {
             }
         }
         let (last, next) = self.place_of(command, &stream, cx)?;
-        let read = begin.read.or((last == Id::MIN).then_some(0));
-        let mut made = Consumers::new(last, read);
+        let mut made = Consumers::new(last, begin.read);
         if let Some(next) = next {
             made.passed(last, next);
         }
@@ -211,9 +214,8 @@ impl Resp {
             return Err(NO_KEY.to_owned());
         }
         let (last, next) = self.place_of(command, &place.stream, cx)?;
-        let read = begin.read.or((last == Id::MIN).then_some(0));
         let set = place.with(cx, |group, _| {
-            group.set_last(last, read);
+            group.set_last(last, begin.read);
             if let Some(next) = next {
                 group.passed(last, next);
             }

@@ -8,7 +8,7 @@ use super::super::super::parse::{Command, integer};
 use super::super::super::reply::Reply;
 use super::super::ids::{Id, bound, id};
 use super::looking::{Looked, look_up};
-use super::{NO_ID, NO_INTEGER, Place, SYNTAX, consumer, no_such_group, shown};
+use super::{NO_ID, Place, SYNTAX, consumer, no_such_group, shown};
 use crate::protocol::Cx;
 
 /// `XAUTOCLAIM` takes so many entries, unless it is asked for others, and looks at so many for each.
@@ -38,32 +38,31 @@ fn min_idle(text: Option<&[u8]>, command: &str) -> Result<u64, String> {
 fn claim(command: &Command<'_>, now: u64) -> Result<Claim, String> {
     let min_idle_ms = min_idle(command.get(4), "XCLAIM")?;
     let ids: Vec<Id> = command.from(5).map_while(|text| id(text, 0)).collect();
-    if ids.is_empty() {
-        return Err(NO_ID.to_owned());
-    }
     let mut claim =
         Claim { min_idle_ms, at_ms: now, retries: None, is_forced: false, just_ids: false, last: None, ids };
     let mut at = 5 + claim.ids.len();
     while let Some(word) = command.get(at) {
         let value = command.get(at + 1);
         let number = |what: &str| {
-            let value = value.ok_or(SYNTAX)?;
-            integer(value).ok_or_else(|| format!("ERR Invalid {what} option argument for XCLAIM"))
+            let number = integer(value.unwrap_or_default());
+            number.ok_or_else(|| format!("ERR Invalid {what} option argument for XCLAIM"))
         };
         at += 2;
-        match &word.to_ascii_lowercase()[..] {
-            b"force" => (claim.is_forced, at) = (true, at - 1),
-            b"justid" => (claim.just_ids, at) = (true, at - 1),
-            b"idle" => {
+        match (&word.to_ascii_lowercase()[..], value) {
+            (b"force", _) => (claim.is_forced, at) = (true, at - 1),
+            (b"justid", _) => (claim.just_ids, at) = (true, at - 1),
+            (b"idle", Some(_)) => {
                 let idle = u64::try_from(number("IDLE")?).unwrap_or(0);
                 claim.at_ms = now.saturating_sub(idle);
             }
-            b"time" => claim.at_ms = u64::try_from(number("TIME")?).map_or(now, |time| time.min(now)),
-            b"retrycount" => {
+            (b"time", Some(_)) => {
+                claim.at_ms = u64::try_from(number("TIME")?).map_or(now, |time| time.min(now));
+            }
+            (b"retrycount", Some(_)) => {
                 let retries = number("RETRYCOUNT")?.max(0);
                 claim.retries = Some(u32::try_from(retries).unwrap_or(u32::MAX));
             }
-            b"lastid" => claim.last = Some(id(value.ok_or(SYNTAX)?, 0).ok_or(NO_ID)?),
+            (b"lastid", Some(value)) => claim.last = Some(id(value, 0).ok_or(NO_ID)?),
             _ => return Err(format!("ERR Unrecognized XCLAIM option '{}'", shown(word))),
         }
     }
@@ -87,8 +86,8 @@ fn auto_claim(command: &Command<'_>) -> Result<AutoClaim, String> {
         match (&word.to_ascii_lowercase()[..], command.get(at + 1)) {
             (b"justid", _) => (auto.just_ids, at) = (true, at + 1),
             (b"count", Some(value)) => {
-                let most = integer(value).ok_or(NO_INTEGER)?;
-                let most = usize::try_from(most).ok().filter(|most| *most > 0);
+                let most = integer(value).and_then(|most| usize::try_from(most).ok());
+                let most = most.filter(|most| *most > 0);
                 (auto.most, at) = (most.ok_or("ERR COUNT must be > 0")?, at + 2);
             }
             _ => return Err(SYNTAX.to_owned()),

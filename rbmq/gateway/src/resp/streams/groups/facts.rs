@@ -59,8 +59,7 @@ impl Resp {
             reply.bulk("last-delivered-id");
             reply.bulk(last.to_string());
             reply.bulk("entries-read");
-            // A group that has begun at the beginning has read nothing, as Redis says it.
-            number(&mut reply, read.filter(|_| *last != Id::MIN));
+            number(&mut reply, *read);
             reply.bulk("lag");
             number(&mut reply, lag);
         }
@@ -83,7 +82,8 @@ impl Resp {
             return Ok(Some(Some(0)));
         }
         // Where entries were removed, nobody knows how many of them were delivered.
-        let Some(read) = facts.read.filter(|_| stream.first == 0) else { return Ok(Some(None)) };
+        let read = facts.read.or((facts.last == Id::MIN).then_some(0));
+        let Some(read) = read.filter(|_| stream.first == 0) else { return Ok(Some(None)) };
         let Some(count) = self.stream_counts.of(stream, cx)? else { return Ok(None) };
         Ok(Some(count.checked_sub(read)))
     }

@@ -189,6 +189,9 @@ impl Call<'_> {
                 let (number, _) = consumer(group, room, self.consumer, self.now_ms)?;
                 match &part.found {
                     Found::New { after, ids, next } => {
+                        if *after == Id::MIN && streams[part.at].first == 0 {
+                            group.has_read_nothing();
+                        }
                         if !group.deliver(number, *after, ids, self.now_ms, !self.ask.is_quiet) {
                             return Ok(false);
                         }
