@@ -230,11 +230,14 @@ fn facts(group: &GroupStats) -> [(&'static str, String); 10] {
         ("journal", format!("{} bytes damaged", group.damaged_bytes)),
         (
             "time",
-            format!(
-                "{} ms for a worker, {}",
-                group.ack_ms,
-                if group.ordered { "ordered by key" } else { "no order" }
-            ),
+            match group.ack_ms {
+                0 => "consumers of Redis: an entry stays with its consumer until another one claims it"
+                    .to_owned(),
+                ms => format!(
+                    "{ms} ms for a worker, {}",
+                    if group.ordered { "ordered by key" } else { "no order" }
+                ),
+            },
         ),
         ("dead letters", dead_letters),
     ]

@@ -182,7 +182,7 @@ pub struct GroupStats {
     pub lost_bytes: u64,
     /// Bytes of the journal that were damaged: acknowledged messages may come twice.
     pub damaged_bytes: u64,
-    /// How long a worker may have a message, in milliseconds.
+    /// How long a worker may have a message, in milliseconds; 0: any time, as the group is one of named consumers of Redis.
     pub ack_ms: u32,
     /// The most failed attempts; 0: no limit.
     pub max_attempts: u16,

@@ -24,6 +24,9 @@ use super::shared::{GroupLimits, GroupRow};
 /// How long the disk is left alone after it failed.
 const RETRY: Duration = Duration::from_millis(500);
 
+/// Nobody has groups now.
+const NONE: &str = "this broker has no groups: it stops, or is a member of a cluster";
+
 /// What a group of named consumers may have more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupRoom {
@@ -227,7 +230,7 @@ impl Registry {
         act: &mut dyn FnMut(&mut Consumers, GroupRoom),
     ) -> Result<bool, String> {
         let mut state = self.0.lock();
-        let Some(limits) = state.limits else { return Ok(false) };
+        let Some(limits) = state.limits else { return Err(NONE.to_owned()) };
         let is_tight = state.is_tight(&limits);
         let Some(named) = state.get(topic, name) else { return Ok(false) };
         if named.failing.is_some() {

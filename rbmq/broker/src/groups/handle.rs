@@ -47,14 +47,17 @@ impl Groups {
         }))
     }
 
-    /// Starts the thread, which opens the groups of earlier brokers.
+    /// Starts the thread, and waits until it has opened the groups of earlier brokers: consumers that come back find theirs.
     ///
     /// # Errors
     /// The system refuses a thread.
     pub(in super::super) fn start(&self, parts: Parts) -> std::io::Result<()> {
         let shared = self.0.clone();
-        let thread = threads::spawn("rbmq-groups", move || service::run(&shared, parts))?;
+        let (opened, are_open) = mpsc::sync_channel(1);
+        let thread = threads::spawn("rbmq-groups", move || service::run(&shared, parts, &opened))?;
         *self.0.thread.lock() = Some(thread);
+        // A thread that has failed tells so when it is joined.
+        let _ = are_open.recv();
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use std::fs;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use access::Charge;
@@ -63,7 +64,7 @@ struct WorkerRing {
 }
 
 /// Runs until the groups are stopped.
-pub(super) fn run(shared: &Arc<Shared>, parts: Parts) {
+pub(super) fn run(shared: &Arc<Shared>, parts: Parts, opened: &SyncSender<()>) {
     let waker = Arc::downgrade(shared);
     let wake: Wake = Arc::new(move || {
         if let Some(shared) = waker.upgrade() {
@@ -79,6 +80,8 @@ pub(super) fn run(shared: &Arc<Shared>, parts: Parts) {
         Service { shared, parts, ear, wake, groups, places, charges, busy, begun: Instant::now() };
     shared.consumers.open(service.parts.limits);
     service.open_all();
+    // Whoever waits for it may have given up.
+    let _ = opened.send(());
     let mut next = None;
     loop {
         let inbox = service.wait(next);

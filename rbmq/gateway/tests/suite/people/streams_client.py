@@ -47,6 +47,43 @@ def streams(protocol):
             pass
 
 
+def groups(protocol):
+    client = redis.Redis(port=PORT, protocol=protocol)
+    key = f"events/groups/{protocol}"
+    assert client.xgroup_create(key, "my group", "$", mkstream=True)
+    try:
+        client.xgroup_create(key, "my group", "$", mkstream=True)
+        raise AssertionError("it is there")
+    except redis.ResponseError as error:
+        assert str(error).startswith("BUSYGROUP"), error
+    ids = [client.xadd(key, {"n": n}) for n in range(6)]
+    got = entries(client.xreadgroup("my group", "anna", {key: ">"}, count=4))
+    assert [one for one, _ in got] == ids[:4] and got[0][1] == {b"n": b"0"}, got
+    assert client.xack(key, "my group", ids[0], ids[1]) == 2
+    assert [one for one, _ in entries(client.xreadgroup("my group", "anna", {key: "0"}))] == ids[2:4]
+    assert client.xpending(key, "my group")["pending"] == 2
+    (row, _) = client.xpending_range(key, "my group", "-", "+", 10)
+    assert (row["message_id"], row["consumer"], row["times_delivered"]) == (ids[2], b"anna", 2), row
+    assert [one for one, _ in client.xclaim(key, "my group", "ben", 0, [ids[2]])] == ids[2:3]
+    (cursor, claimed, deleted) = client.xautoclaim(key, "my group", "ben", 0)
+    assert (cursor, [one for one, _ in claimed], deleted) == (b"0-0", ids[2:4], []), cursor
+    writer = threading.Timer(0.05, lambda: redis.Redis(port=PORT).xadd(key, {"late": 1}))
+    assert len(entries(client.xreadgroup("my group", "ben", {key: ">"}, block=60000))) == 2
+    writer.start()
+    late = entries(client.xreadgroup("my group", "ben", {key: ">"}, block=60000))
+    assert [fields for _, fields in late] == [{b"late": b"1"}], late
+    writer.join()
+    (facts,) = client.xinfo_groups(key)
+    assert (facts["name"], facts["consumers"], facts["pending"], facts["lag"]) == (b"my group", 2, 5, 0), facts
+    assert {one["name"]: one["pending"] for one in client.xinfo_consumers(key, "my group")} == {b"anna": 0, b"ben": 5}
+    assert client.xgroup_delconsumer(key, "my group", "ben") == 5 and client.xgroup_destroy(key, "my group") == 1
+    try:
+        client.xreadgroup("my group", "anna", {key: ">"})
+        raise AssertionError("it is gone")
+    except redis.ResponseError as error:
+        assert str(error).startswith("NOGROUP"), error
+
+
 async def streams_async(protocol):
     client = redis.asyncio.Redis(port=PORT, protocol=protocol)
     key = f"events/async/{protocol}"
@@ -57,4 +94,5 @@ async def streams_async(protocol):
 
 for version in (2, 3):
     streams(version)
+    groups(version)
     asyncio.run(streams_async(version))

@@ -410,10 +410,7 @@ const GROUPS: &[[&str; 2]] = &[
         "XGROUP CREATE k/g ../../evil $ MKSTREAM & XGROUP CREATE k/g ../../evil $ & XGROUP DESTROY k/g ../../evil",
         "+OK, -BUSYGROUP Consumer Group name already exists, :1; goes on",
     ],
-    [
-        "XGROUP CREATE k/g .new-g $ MKSTREAM & XGROUP DESTROY k/g .new-g & XGROUP DESTROY k/g .new-g",
-        "+OK, :1, :0; goes on",
-    ],
+    ["XGROUP CREATE k/g .new-g $ MKSTREAM & XGROUP DESTROY k/g .new-g", "+OK, :1; goes on"],
     ["XREADGROUP GROUP g c STREAMS", "-ERR wrong number of arguments for 'xreadgroup' command; goes on"],
     [
         "XREADGROUP GROUP nobody c STREAMS k/a >",
@@ -443,10 +440,8 @@ pub fn groups() -> Vec<Case> {
     let long = vec![b'n'; 300];
     let create = |group: &[u8]| command(&[b"XGROUP", b"CREATE", b"k/g", group, b"$", b"MKSTREAM"]);
     let no_name = "-ERR the name of a group has 1 to 64 bytes, of which those that are no letters, digits or . _ - count as three; goes on";
-    let unknown: Vec<&[u8]> = [&b"XACK"[..], b"k/a", b"nobody"]
-        .into_iter()
-        .chain(std::iter::repeat_n(&b"1-1"[..], 50_000))
-        .collect();
+    let unknown: Vec<&[u8]> =
+        [&b"XACK"[..], b"k/a", b"nobody"].into_iter().chain(std::iter::repeat_n(&b"1-1"[..], 3000)).collect();
     for (name, bytes, required) in [
         ("a group with a name of 300 bytes", create(&long), no_name),
         ("a group without a name", create(b""), no_name),
@@ -455,7 +450,7 @@ pub fn groups() -> Vec<Case> {
             [create(b"\0\r\n"), command(&[b"XGROUP", b"DESTROY", b"k/g", b"\0\r\n"])].concat(),
             "+OK, :1; goes on",
         ),
-        ("XACK of 50,000 IDs of no group", command(&unknown), ":0; goes on"),
+        ("XACK of 3,000 IDs of no group", command(&unknown), ":0; goes on"),
     ] {
         all.push(Case::new(FAMILY, Begin::Redis, name, bytes, required));
     }

@@ -30,28 +30,27 @@ pub(super) fn look_up(
     cx: &mut Cx<'_>,
 ) -> Result<Vec<Looked>, String> {
     let (mut looked, begin, begin_out) = (Vec::new(), cx.bus.read_bytes(), out.len());
+    let missing = |id: &Id| Looked { id: *id, at: None };
     let missing_below = |looked: &mut Vec<Looked>, position: u64| {
-        let missing = ids[looked.len()..].iter().take_while(|id| id.position < position);
-        let missing: Vec<Looked> = missing.map(|id| Looked { id: *id, at: None }).collect();
-        looked.extend(missing);
+        let rest = &ids[looked.len()..];
+        looked.extend(rest.iter().take_while(|id| id.position < position).map(missing));
     };
     missing_below(&mut looked, stream.first);
     while let Some(id) = ids.get(looked.len()) {
-        let is_much = cx.bus.read_bytes() - begin > MAX_READ && looked.len() > 0;
+        let is_much = cx.bus.read_bytes() - begin > MAX_READ && !looked.is_empty();
         if out.len() - begin_out >= bytes || is_much {
             break;
         }
         let batch = match cx.bus.read_log(&stream.topic, id.position)? {
             KeptRead::Batch(batch) => batch,
             KeptRead::Gap(to) => {
-                missing_below(&mut looked, to.max(id.position + 1));
+                looked.push(missing(id));
+                missing_below(&mut looked, to);
                 continue;
             }
             _ => {
-                missing_below(&mut looked, u64::MAX);
-                looked.extend(
-                    ids[looked.len()..].iter().map(|id| Looked { id: *id, at: None }).collect::<Vec<_>>(),
-                );
+                let rest = &ids[looked.len()..];
+                looked.extend(rest.iter().map(missing));
                 break;
             }
         };
