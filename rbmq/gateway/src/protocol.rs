@@ -188,17 +188,6 @@ pub(crate) trait Logs {
     fn forget_fetch(&mut self, conn: ConnId);
 }
 
-/// What came of the change of a group.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Changed {
-    /// Nobody has asked for one.
-    Nothing,
-    /// There is no answer yet.
-    Waits,
-    /// Whether there was something to do, or a text for people. This is told once.
-    Done(Result<bool, String>),
-}
-
 /// Groups of named consumers of the topics that the broker keeps on disk. Errors are texts for people.
 pub(crate) trait Groups {
     /// Calls `act` with a group of a topic. False: there is none.
@@ -215,8 +204,8 @@ pub(crate) trait Groups {
     /// Makes or removes a group for a client: [`Protocol::on_fetched`] follows when [`Groups::changed_group`] says what came of it, unless
     /// [`Logs::forget_fetch`] forgets the client.
     fn change_group(&mut self, conn: ConnId, change: GroupChange);
-    /// What came of the last change for a client.
-    fn changed_group(&mut self, conn: ConnId) -> Changed;
+    /// What came of the last change for a client: whether there was something to do. This is told once. None: nothing yet.
+    fn changed_group(&mut self, conn: ConnId) -> Option<Result<bool, String>>;
     /// [`Protocol::on_grown`] follows for those who follow the topic.
     fn tell_of(&mut self, topic: &TopicName);
     /// Makes the log of a topic, if it has none.

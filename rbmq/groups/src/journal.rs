@@ -15,7 +15,7 @@ use std::time::Duration;
 use seglog::storage::{OsStorage, Storage};
 use seglog::{AppendError, FileError, Log, OpenError, Options, Read, ReadError, SyncError, SyncPolicy};
 
-use crate::consumers::Consumers;
+use crate::consumers::{Consumers, are_operations};
 use crate::group::{Group, Limits};
 use crate::state::{Batch, Changes, MAX_BATCH, Saved};
 
@@ -139,16 +139,16 @@ impl Journal {
                             (recovered.saved, recovered.since) = (Some(whole), Vec::new());
                         }
                         Some(Batch::Changes(changes)) => recovered.since.push(changes),
-                        Some(Batch::Consumers(epoch, whole)) => {
+                        Some(Batch::Consumers(epoch, whole)) if are_operations(&whole) => {
                             (saved, saved_end) = ([saved[1], batch.position], batch.end());
                             recovered.consumers = Some((epoch, vec![whole]));
                         }
-                        Some(Batch::ConsumerChanges(changes)) => {
+                        Some(Batch::ConsumerChanges(changes)) if are_operations(&changes) => {
                             if let Some((_, operations)) = &mut recovered.consumers {
                                 operations.push(changes);
                             }
                         }
-                        None => recovered.damaged_bytes += batch.bytes.len() as u64,
+                        _ => recovered.damaged_bytes += batch.bytes.len() as u64,
                     }
                     batch.end()
                 }

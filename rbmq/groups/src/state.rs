@@ -3,8 +3,6 @@
 //! A batch of the journal is `version u8, kind u8` and a [`Saved`] (kind 1) or [`Changes`] (kind 2), little endian. Of a group of named consumers
 //! it has the name of the log (`u128`) and the operations that make the group (kind 3), or those that have followed (kind 4).
 
-use crate::consumers::are_operations;
-
 /// The most pending messages, which a batch of the journal has room for.
 pub const MAX_PENDING: usize = 10_000_000;
 
@@ -134,7 +132,7 @@ impl Saved {
 pub(crate) enum Batch {
     Saved(Saved),
     Changes(Changes),
-    /// The name of the log, and operations.
+    /// The name of the log, and what may be operations.
     Consumers(u128, Vec<u8>),
     ConsumerChanges(Vec<u8>),
 }
@@ -147,8 +145,8 @@ impl Batch {
         let batch = match (version, kind) {
             (VERSION, SAVED) => Self::Saved(r.saved()?),
             (VERSION, CHANGES) => Self::Changes(r.changes()?),
-            (VERSION, CONSUMERS) => Self::Consumers(u128::from_le_bytes(r.take()?), r.operations()?),
-            (VERSION, CONSUMER_CHANGES) => Self::ConsumerChanges(r.operations()?),
+            (VERSION, CONSUMERS) => Self::Consumers(u128::from_le_bytes(r.take()?), r.rest()),
+            (VERSION, CONSUMER_CHANGES) => Self::ConsumerChanges(r.rest()),
             _ => return None,
         };
         r.0.is_empty().then_some(batch)
@@ -170,9 +168,8 @@ impl Fields<'_> {
         (count <= self.0.len() / each).then_some(count)
     }
 
-    fn operations(&mut self) -> Option<Vec<u8>> {
-        let bytes = std::mem::take(&mut self.0);
-        are_operations(bytes).then(|| bytes.to_vec())
+    fn rest(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.0).to_vec()
     }
 
     fn saved(&mut self) -> Option<Saved> {

@@ -19,7 +19,7 @@ use seglog::Reader;
 use tracing::warn;
 
 use super::super::kept::KeptLogs;
-use super::shared::{GroupLimits, GroupRow};
+use super::row::{GroupLimits, GroupRow};
 
 /// How long the disk is left alone after it failed.
 const RETRY: Duration = Duration::from_millis(500);
@@ -199,6 +199,13 @@ pub(super) fn now_ms() -> u64 {
 pub(super) fn of_consumers(topic: &TopicName, name: &GroupName) -> String {
     format!(
         "group '{name}' of topic '{topic}' belongs to consumers of Redis (XGROUP), which native workers do not share"
+    )
+}
+
+/// Why consumers with names cannot use a group.
+pub(super) fn of_workers(topic: &TopicName, group: &GroupName) -> String {
+    format!(
+        "group '{group}' of topic '{topic}' belongs to native workers (rbmq sub --group), which consumers of Redis do not share: take another name"
     )
 }
 

@@ -12,9 +12,10 @@ use tracing::error;
 
 use super::super::inbox::Message;
 use super::super::kept::KeptLogs;
-use super::consumers::{GroupChange, GroupRoom, Registry};
+use super::consumers::{GroupChange, GroupRoom, Registry, of_workers};
+use super::row::GroupRow;
 use super::service;
-use super::shared::{Command, GroupRow, Joining, Key, Members, Parts, Question, Shared, Wake, answer};
+use super::shared::{Command, Joining, Key, Members, Parts, Question, Shared, Wake, answer};
 
 /// Why there is no thread.
 const NO_GROUPS: &str =
@@ -22,13 +23,6 @@ const NO_GROUPS: &str =
 
 /// Why there is no thread any more.
 const STOPS: &str = "the broker stops";
-
-/// Why consumers with names cannot use a group.
-pub(super) fn of_workers(topic: &TopicName, group: &GroupName) -> String {
-    format!(
-        "group '{group}' of topic '{topic}' belongs to native workers (rbmq sub --group), which consumers of Redis do not share: take another name"
-    )
-}
 
 /// The way to the groups. Clones lead to the same ones.
 #[derive(Clone)]

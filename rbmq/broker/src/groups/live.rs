@@ -17,7 +17,8 @@ use super::super::kept::Ear;
 use super::super::outgoing::send_bytes;
 use super::burial::{Burial, Letter, Sent};
 use super::reading::{self, Messages, Next};
-use super::shared::{Around, GroupRow, Member, Members};
+use super::row::GroupRow;
+use super::shared::{Around, Member, Members};
 
 /// A turn hands out at most so many bytes, so that groups take turns.
 const TURN_BYTES: usize = 1 << 20;

@@ -13,10 +13,13 @@ mod consumers;
 mod handle;
 mod live;
 mod reading;
+mod row;
 mod service;
 mod shared;
 
 pub use consumers::{GroupChange, GroupCharge, GroupRoom};
 pub(super) use handle::Groups;
-pub(super) use shared::{GroupLimits, Joining, Parts, Question, Wake, no_group};
-pub(crate) use shared::{GroupRow, Member, Members};
+pub(super) use row::GroupLimits;
+pub(crate) use row::GroupRow;
+pub(super) use shared::{Joining, Parts, Question, Wake, no_group};
+pub(crate) use shared::{Member, Members};

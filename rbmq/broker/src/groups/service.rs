@@ -20,8 +20,7 @@ use tracing::{info, warn};
 use super::super::descriptors::have_room_for_group;
 use super::super::kept::{Ear, folder as topic_folder};
 use super::super::rules::rounded;
-use super::consumers::{GroupChange, Named, epoch_of, now_ms, of_consumers};
-use super::handle::of_workers;
+use super::consumers::{GroupChange, Named, epoch_of, now_ms, of_consumers, of_workers};
 use super::live::{Comes, Live, New, Turn};
 use super::shared::{
     Around, Command, Inbox, Joining, Key, MAX_MEMBERS, Parts, Place, Places, Question, Shared, Wake, answer,

@@ -5,7 +5,7 @@ use rbmq_wire::{Attributes, GroupName, RUN_HEADER_BYTES, TopicName, push_record_
 use rocketbufs::Position;
 
 use super::bus::MemoryBus;
-use crate::protocol::{Bus, Changed, ConnId, Fetch, Groups, Kept, Logs, PublishError, Ticket};
+use crate::protocol::{Bus, ConnId, Fetch, Groups, Kept, Logs, PublishError, Ticket};
 
 /// What is read from the disk.
 #[derive(Debug, Clone, Copy)]
@@ -212,8 +212,8 @@ impl Groups for MemoryBus {
         self.fetching.push_back((conn, topic, Cold::Time(0), 0));
     }
 
-    fn changed_group(&mut self, conn: ConnId) -> Changed {
-        self.changed.remove(&conn).map_or(Changed::Nothing, Changed::Done)
+    fn changed_group(&mut self, conn: ConnId) -> Option<Result<bool, String>> {
+        self.changed.remove(&conn)
     }
 
     fn tell_of(&mut self, topic: &TopicName) {

@@ -9,7 +9,7 @@ use rocketbufs::{Epoch, Position};
 use super::bus::Topics;
 use super::fetching::Part;
 use super::logs::Pending;
-use crate::protocol::{Bus as _, Changed, ConnId, Fetch, Groups, Kept, Logs, PublishError, Ticket};
+use crate::protocol::{Bus as _, ConnId, Fetch, Groups, Kept, Logs, PublishError, Ticket};
 
 impl Topics {
     /// The first position of the record of the last message, of which the end is known.
@@ -188,7 +188,7 @@ impl Groups for Topics {
         self.desk.change_group(conn, change);
     }
 
-    fn changed_group(&mut self, conn: ConnId) -> Changed {
+    fn changed_group(&mut self, conn: ConnId) -> Option<Result<bool, String>> {
         self.desk.changed_group(conn)
     }
 

@@ -18,7 +18,7 @@ use rocketbufs::{Epoch, Position};
 
 use super::fetching::{Fetcher, Job, Part};
 use super::wake::Bell;
-use crate::protocol::{Changed, ConnId, Fetch, Ticket};
+use crate::protocol::{ConnId, Fetch, Ticket};
 
 /// The most logs that are open for reading. Each keeps its last delivery.
 const MAX_OPEN: usize = 64;
@@ -185,13 +185,12 @@ impl LogDesk {
     }
 
     /// What came of that.
-    pub(super) fn changed_group(&mut self, conn: ConnId) -> Changed {
-        match self.changes.remove(&conn) {
-            None => Changed::Nothing,
-            Some(Change::Done(done)) => Changed::Done(done),
-            Some(asked) => {
+    pub(super) fn changed_group(&mut self, conn: ConnId) -> Option<Result<bool, String>> {
+        match self.changes.remove(&conn)? {
+            Change::Done(done) => Some(done),
+            asked @ Change::Asked(_) => {
                 self.changes.insert(conn, asked);
-                Changed::Waits
+                None
             }
         }
     }

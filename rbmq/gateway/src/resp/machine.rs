@@ -404,10 +404,9 @@ impl Resp {
             Verb::Xrevrange => self.xrange(client, command, true, cx),
             Verb::Xtrim => self.xtrim(client, command, cx),
             Verb::Xchange => self.unchangeable(client),
-            Verb::Xack => self.xack(client, command, cx),
-            Verb::Xpending => self.xpending(client, command, cx),
-            Verb::Xclaim => self.xclaim(client, command, cx),
-            Verb::Xautoclaim => self.xautoclaim(client, command, cx),
+            Verb::Xack | Verb::Xpending | Verb::Xclaim | Verb::Xautoclaim => {
+                self.pending(client, spec.verb, command, cx);
+            }
             Verb::Type => self.type_of(client, command, cx),
             Verb::Exists => self.exists(client, command, cx),
             Verb::Multi | Verb::Discard | Verb::Watch | Verb::Unwatch => self.transaction(client, spec.verb),

@@ -21,6 +21,10 @@ fn seen(group: &Consumers) -> Model {
     group.pending_from(EntryId::MIN).map(one).collect()
 }
 
+fn names(group: &Consumers) -> Vec<Vec<u8>> {
+    group.consumers().map(|one| one.name().to_vec()).collect()
+}
+
 /// Opens the journal as the next process does.
 fn reopened(dir: &Path) -> Consumers {
     let (_journal, recovered) = Journal::open(dir).expect("it opens");
@@ -104,7 +108,6 @@ proptest! {
         let again = reopened(dir.path());
         prop_assert_eq!(seen(&again), model);
         prop_assert_eq!((again.last(), again.read(), again.len()), (group.last(), group.read(), group.len()));
-        let names = |group: &Consumers| group.consumers().map(|one| one.name().to_vec()).collect::<Vec<_>>();
         prop_assert_eq!(names(&again), names(&group));
     }
 

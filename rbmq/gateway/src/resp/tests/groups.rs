@@ -176,59 +176,63 @@ fn groups_are_made_and_removed() {
     assert!(world.say(conn, "XREADGROUP GROUP middle c STREAMS s >").starts_with("-NOGROUP "));
 }
 
+const NOT_THERE: &str = "NOGROUP No such consumer group 'x' for key name 's'";
+
+/// Commands, and the errors that they get.
+const WRONG: &[(&str, &str)] = &[
+    (
+        "XREADGROUP GROUP x c STREAMS s >",
+        "NOGROUP No such key 's' or consumer group 'x' in XREADGROUP with GROUP option",
+    ),
+    (
+        "XREADGROUP GROUP g c STREAMS s t > >",
+        "NOGROUP No such key 't' or consumer group 'g' in XREADGROUP with GROUP option",
+    ),
+    ("XREADGROUP COUNT 1 BLOCK 1 STREAMS s >", "ERR Missing GROUP option for XREADGROUP"),
+    (
+        "XREADGROUP GROUP g c STREAMS s t >",
+        "ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID or '>' must be specified.",
+    ),
+    ("XREADGROUP GROUP g c COUNT x STREAMS s >", "ERR value is not an integer or out of range"),
+    ("XREADGROUP GROUP g c STREAMS s x", "ERR Invalid stream ID specified as stream command argument"),
+    (
+        "XREAD GROUP g c STREAMS s 0",
+        "ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.",
+    ),
+    (
+        "XREAD NOACK STREAMS s 0",
+        "ERR The NOACK option is only supported by XREADGROUP. You called XREAD instead.",
+    ),
+    (
+        "XREAD STREAMS s >",
+        "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.",
+    ),
+    ("XACK s g x", "ERR Invalid stream ID specified as stream command argument"),
+    ("XPENDING s g -", "ERR syntax error"),
+    ("XPENDING s g - + x", "ERR value is not an integer or out of range"),
+    ("XPENDING s g IDLE x - + 1", "ERR value is not an integer or out of range"),
+    ("XPENDING s g - + 1 c d", "ERR syntax error"),
+    ("XCLAIM s g c x 0", "ERR Invalid min-idle-time argument for XCLAIM"),
+    ("XCLAIM s g c 0 x", "ERR Unrecognized XCLAIM option 'x'"),
+    ("XCLAIM s g c 0 1-1 WHAT", "ERR Unrecognized XCLAIM option 'WHAT'"),
+    ("XAUTOCLAIM s g c x 0", "ERR Invalid min-idle-time argument for XAUTOCLAIM"),
+    ("XAUTOCLAIM s g c 0 0 COUNT 0", "ERR COUNT must be > 0"),
+    ("XAUTOCLAIM s g c 0 0 WHAT", "ERR syntax error"),
+    ("XGROUP CREATE s", "ERR wrong number of arguments for 'xgroup|create' command"),
+    ("XGROUP CREATE s h x", "ERR Invalid stream ID specified as stream command argument"),
+    ("XGROUP CREATE s h 0 ENTRIESREAD -2", "ERR value for ENTRIESREAD must be positive or -1"),
+    ("XGROUP SETID s x 0", NOT_THERE),
+    ("XGROUP CREATECONSUMER s x c", NOT_THERE),
+    ("XGROUP DELCONSUMER s x c", NOT_THERE),
+    ("XGROUP WHAT s x", "ERR unknown subcommand 'WHAT'. Try XGROUP HELP."),
+    ("XINFO CONSUMERS s x", NOT_THERE),
+    ("XINFO GROUPS t", "ERR no such key"),
+];
+
 #[test]
 fn what_is_wrong_is_told_in_the_words_of_redis() {
     let (mut world, conn) = grouped();
-    let not_there = "NOGROUP No such consumer group 'x' for key name 's'";
-    for (line, error) in [
-        (
-            "XREADGROUP GROUP x c STREAMS s >",
-            "NOGROUP No such key 's' or consumer group 'x' in XREADGROUP with GROUP option",
-        ),
-        (
-            "XREADGROUP GROUP g c STREAMS s t > >",
-            "NOGROUP No such key 't' or consumer group 'g' in XREADGROUP with GROUP option",
-        ),
-        ("XREADGROUP COUNT 1 BLOCK 1 STREAMS s >", "ERR Missing GROUP option for XREADGROUP"),
-        (
-            "XREADGROUP GROUP g c STREAMS s t >",
-            "ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID or '>' must be specified.",
-        ),
-        ("XREADGROUP GROUP g c COUNT x STREAMS s >", "ERR value is not an integer or out of range"),
-        ("XREADGROUP GROUP g c STREAMS s x", "ERR Invalid stream ID specified as stream command argument"),
-        (
-            "XREAD GROUP g c STREAMS s 0",
-            "ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.",
-        ),
-        (
-            "XREAD NOACK STREAMS s 0",
-            "ERR The NOACK option is only supported by XREADGROUP. You called XREAD instead.",
-        ),
-        (
-            "XREAD STREAMS s >",
-            "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.",
-        ),
-        ("XACK s g x", "ERR Invalid stream ID specified as stream command argument"),
-        ("XPENDING s g -", "ERR syntax error"),
-        ("XPENDING s g - + x", "ERR value is not an integer or out of range"),
-        ("XPENDING s g IDLE x - + 1", "ERR value is not an integer or out of range"),
-        ("XPENDING s g - + 1 c d", "ERR syntax error"),
-        ("XCLAIM s g c x 0", "ERR Invalid min-idle-time argument for XCLAIM"),
-        ("XCLAIM s g c 0 x", "ERR Unrecognized XCLAIM option 'x'"),
-        ("XCLAIM s g c 0 1-1 WHAT", "ERR Unrecognized XCLAIM option 'WHAT'"),
-        ("XAUTOCLAIM s g c x 0", "ERR Invalid min-idle-time argument for XAUTOCLAIM"),
-        ("XAUTOCLAIM s g c 0 0 COUNT 0", "ERR COUNT must be > 0"),
-        ("XAUTOCLAIM s g c 0 0 WHAT", "ERR syntax error"),
-        ("XGROUP CREATE s", "ERR wrong number of arguments for 'xgroup|create' command"),
-        ("XGROUP CREATE s h x", "ERR Invalid stream ID specified as stream command argument"),
-        ("XGROUP CREATE s h 0 ENTRIESREAD -2", "ERR value for ENTRIESREAD must be positive or -1"),
-        ("XGROUP SETID s x 0", not_there),
-        ("XGROUP CREATECONSUMER s x c", not_there),
-        ("XGROUP DELCONSUMER s x c", not_there),
-        ("XGROUP WHAT s x", "ERR unknown subcommand 'WHAT'. Try XGROUP HELP."),
-        ("XINFO CONSUMERS s x", not_there),
-        ("XINFO GROUPS t", "ERR no such key"),
-    ] {
+    for (line, error) in WRONG {
         assert_eq!(world.say(conn, line), format!("-{error}"), "{line}");
     }
     let dollar = world.say(conn, "XREADGROUP GROUP g c STREAMS s $");

@@ -1,7 +1,7 @@
 //! Consumer groups over the logs of a broker, and beside a server of Redis.
 
 use std::collections::HashMap;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -149,7 +149,7 @@ struct Redis(Child, SocketAddr);
 
 impl Redis {
     fn start() -> Self {
-        let address = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port");
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, testkit::own_port()));
         let port = address.port().to_string();
         let arguments = ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
         let mut program = Command::new("redis-server");

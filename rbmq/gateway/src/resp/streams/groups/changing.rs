@@ -11,7 +11,7 @@ use super::super::ids::{Id, id};
 use super::super::walk::Bound;
 use super::super::{Intent, NO_PERMISSION, Stream};
 use super::{NO_ID, NO_INTEGER, Place, SYNTAX, consumer, shown};
-use crate::protocol::{Changed, Cx, PublishError};
+use crate::protocol::{Cx, PublishError};
 
 /// The most bytes of a log that are looked through for its last entry.
 const MAX_READ: u64 = 4 << 20;
@@ -52,6 +52,30 @@ fn no_group(command: &Command<'_>) -> String {
 /// Whether a stream has something, or a group that was made with it.
 fn exists(stream: &Stream, cx: &mut Cx<'_>) -> bool {
     stream.exists() || !cx.bus.group_names(&stream.topic).is_empty()
+}
+
+/// Whether a stream may have a group, and its log is there. Otherwise what the client waits for.
+fn may_begin(
+    client: &Client,
+    stream: &Stream,
+    begin: &Begin,
+    cx: &mut Cx<'_>,
+) -> Result<Option<Flow>, String> {
+    if !exists(stream, cx) {
+        if !begin.makes_stream {
+            return Err(NO_KEY.to_owned());
+        }
+        if !cx.door.may_publish(client.conn, &stream.topic) {
+            return Err(NO_PERMISSION.to_owned());
+        }
+    }
+    // A topic that was closed has its log again.
+    match cx.bus.open_log(&stream.topic) {
+        Ok(()) => Ok(None),
+        Err(PublishError::Full) => Ok(Some(Flow::Blocked)),
+        Err(PublishError::TooLarge { .. }) => Err(NO_KEY.to_owned()),
+        Err(PublishError::NoDisk(text) | PublishError::Refused(text)) => Err(format!("ERR {text}")),
+    }
 }
 
 impl Resp {
@@ -97,19 +121,10 @@ impl Resp {
         command: &Command<'_>,
         cx: &mut Cx<'_>,
     ) -> Result<Flow, String> {
-        match cx.bus.changed_group(client.conn) {
-            Changed::Nothing => {}
-            Changed::Waits => {
-                client.wait = Wait::Disk;
-                return Ok(Flow::Blocked);
-            }
-            Changed::Done(done) => {
-                if !done.map_err(|error| format!("ERR {error}"))? {
-                    return Err(BUSY.to_owned());
-                }
-                Reply::new(&mut self.replies, client.is_resp3).ok();
-                return Ok(Flow::Done);
-            }
+        if let Some(done) = cx.bus.changed_group(client.conn) {
+            done.map_err(|error| format!("ERR {error}"))?.then_some(()).ok_or(BUSY)?;
+            Reply::new(&mut self.replies, client.is_resp3).ok();
+            return Ok(Flow::Done);
         }
         let begin = begin(command, true)?;
         let Place { stream, group } = Place::of(command, 2, client.conn, cx)?;
@@ -123,22 +138,8 @@ impl Resp {
         if from != b"$" {
             id(from, 0).ok_or(NO_ID)?;
         }
-        if !exists(&stream, cx) {
-            if !begin.makes_stream {
-                return Err(NO_KEY.to_owned());
-            }
-            if !cx.door.may_publish(client.conn, &stream.topic) {
-                return Err(NO_PERMISSION.to_owned());
-            }
-        }
-        // A topic that was closed has its log again.
-        match cx.bus.open_log(&stream.topic) {
-            Ok(()) => {}
-            Err(PublishError::Full) => return Ok(Flow::Blocked),
-            Err(PublishError::TooLarge { .. }) => return Err(NO_KEY.to_owned()),
-            Err(PublishError::NoDisk(text) | PublishError::Refused(text)) => {
-                return Err(format!("ERR {text}"));
-            }
+        if let Some(flow) = may_begin(client, &stream, &begin, cx)? {
+            return Ok(flow);
         }
         let (last, next) = self.place_of(command, &stream, cx)?;
         let mut made = Consumers::new(last, begin.read);
@@ -173,17 +174,10 @@ impl Resp {
         command: &Command<'_>,
         cx: &mut Cx<'_>,
     ) -> Result<Flow, String> {
-        match cx.bus.changed_group(client.conn) {
-            Changed::Nothing => {}
-            Changed::Waits => {
-                client.wait = Wait::Disk;
-                return Ok(Flow::Blocked);
-            }
-            Changed::Done(done) => {
-                let is_removed = done.map_err(|error| format!("ERR {error}"))?;
-                Reply::new(&mut self.replies, client.is_resp3).integer(is_removed.into());
-                return Ok(Flow::Done);
-            }
+        if let Some(done) = cx.bus.changed_group(client.conn) {
+            let is_removed = done.map_err(|error| format!("ERR {error}"))?;
+            Reply::new(&mut self.replies, client.is_resp3).integer(is_removed.into());
+            return Ok(Flow::Done);
         }
         let place = Place::of(command, 2, client.conn, cx)?;
         if !exists(&place.stream, cx) {

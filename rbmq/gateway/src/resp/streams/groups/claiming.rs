@@ -1,6 +1,6 @@
 //! `XCLAIM` and `XAUTOCLAIM`: a consumer takes what another one has had for long.
 
-use rbmq_broker::Delivered;
+use rbmq_broker::{Consumers, Delivered};
 
 use super::super::super::client::Client;
 use super::super::super::machine::Resp;
@@ -77,6 +77,23 @@ struct AutoClaim {
     just_ids: bool,
 }
 
+impl AutoClaim {
+    /// The entries that may be taken, and where the next call goes on.
+    fn candidates(&self, group: &Consumers, now: u64) -> (Vec<Id>, Id) {
+        let (mut ids, mut looks) = (Vec::new(), self.most.saturating_mul(AUTO_LOOKS).min(AUTO_MOST));
+        for (id, at) in group.pending_from(self.from) {
+            if looks == 0 || ids.len() == self.most {
+                return (ids, id);
+            }
+            looks -= 1;
+            if now.saturating_sub(at.at_ms) >= self.min_idle_ms {
+                ids.push(id);
+            }
+        }
+        (ids, Id::MIN)
+    }
+}
+
 fn auto_claim(command: &Command<'_>) -> Result<AutoClaim, String> {
     let min_idle_ms = min_idle(command.get(4), "XAUTOCLAIM")?;
     let from = bound(command.get(5).unwrap_or_default(), true)?.unwrap_or(Id::MAX);
@@ -109,7 +126,7 @@ fn write(reply: &mut Reply<'_>, claimed: &[&Looked], just_ids: bool, entries: &[
 
 impl Resp {
     /// `XCLAIM key group consumer min-idle id … [IDLE ms] [TIME ms] [RETRYCOUNT n] [FORCE] [JUSTID] [LASTID id]`.
-    pub(in crate::resp) fn xclaim(&mut self, client: &Client, command: &Command<'_>, cx: &mut Cx<'_>) {
+    pub(super) fn xclaim(&mut self, client: &Client, command: &Command<'_>, cx: &mut Cx<'_>) {
         let done = self.try_xclaim(client, command, cx);
         if let Err(error) = done {
             Reply::new(&mut self.replies, client.is_resp3).error(error);
@@ -169,7 +186,7 @@ impl Resp {
     }
 
     /// `XAUTOCLAIM key group consumer min-idle start [COUNT n] [JUSTID]`.
-    pub(in crate::resp) fn xautoclaim(&mut self, client: &Client, command: &Command<'_>, cx: &mut Cx<'_>) {
+    pub(super) fn xautoclaim(&mut self, client: &Client, command: &Command<'_>, cx: &mut Cx<'_>) {
         let done = self.try_xautoclaim(client, command, cx);
         if let Err(error) = done {
             Reply::new(&mut self.replies, client.is_resp3).error(error);
@@ -185,20 +202,7 @@ impl Resp {
         let now = self.now_ms(cx);
         let auto = auto_claim(command)?;
         let place = Place::of(command, 1, client.conn, cx)?;
-        // The candidates, and where the next call goes on.
-        let wanted = place.with(cx, |group, _| {
-            let (mut ids, mut looks) = (Vec::new(), auto.most.saturating_mul(AUTO_LOOKS).min(AUTO_MOST));
-            for (id, at) in group.pending_from(auto.from) {
-                if looks == 0 || ids.len() == auto.most {
-                    return (ids, id);
-                }
-                looks -= 1;
-                if now.saturating_sub(at.at_ms) >= auto.min_idle_ms {
-                    ids.push(id);
-                }
-            }
-            (ids, Id::MIN)
-        })?;
+        let wanted = place.with(cx, |group, _| auto.candidates(group, now))?;
         let (wanted, mut cursor) = wanted.ok_or_else(|| no_such_group(command, 1))?;
         let mut entries = Vec::new();
         let looked = look_up(&place.stream, &wanted, self.max_reply_bytes, &mut entries, cx)?;

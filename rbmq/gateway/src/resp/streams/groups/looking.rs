@@ -2,7 +2,7 @@
 
 use std::ops::{ControlFlow, Range};
 
-use rbmq_broker::KeptRead;
+use rbmq_broker::{KeptBatch, KeptRead};
 
 use super::super::Stream;
 use super::super::entries::{each, write};
@@ -29,54 +29,65 @@ pub(super) fn look_up(
     out: &mut Vec<u8>,
     cx: &mut Cx<'_>,
 ) -> Result<Vec<Looked>, String> {
-    let (mut looked, begin, begin_out) = (Vec::new(), cx.bus.read_bytes(), out.len());
-    let missing = |id: &Id| Looked { id: *id, at: None };
-    let missing_below = |looked: &mut Vec<Looked>, position: u64| {
-        let rest = &ids[looked.len()..];
-        looked.extend(rest.iter().take_while(|id| id.position < position).map(missing));
-    };
-    missing_below(&mut looked, stream.first);
-    while let Some(id) = ids.get(looked.len()) {
-        let is_much = cx.bus.read_bytes() - begin > MAX_READ && !looked.is_empty();
-        if out.len() - begin_out >= bytes || is_much {
+    let (begin, most) = (cx.bus.read_bytes(), out.len().saturating_add(bytes));
+    let mut look = Look { ids, looked: Vec::new(), out, most };
+    look.missing_below(stream.first);
+    while let Some(id) = ids.get(look.looked.len()) {
+        let is_much = cx.bus.read_bytes() - begin > MAX_READ && !look.looked.is_empty();
+        if look.out.len() >= most || is_much {
             break;
         }
-        let batch = match cx.bus.read_log(&stream.topic, id.position)? {
-            KeptRead::Batch(batch) => batch,
+        match cx.bus.read_log(&stream.topic, id.position)? {
+            KeptRead::Batch(batch) => look.through(&batch),
             KeptRead::Gap(to) => {
-                looked.push(missing(id));
-                missing_below(&mut looked, to);
-                continue;
+                look.looked.push(Looked { id: *id, at: None });
+                look.missing_below(to);
             }
             _ => {
-                let rest = &ids[looked.len()..];
-                looked.extend(rest.iter().map(missing));
-                break;
+                let rest = &ids[look.looked.len()..];
+                look.looked.extend(rest.iter().map(|id| Looked { id: *id, at: None }));
             }
-        };
-        let flow = each(&batch, |position, record| {
-            missing_below(&mut looked, position);
-            match ids.get(looked.len()) {
-                Some(id) if id.position == position => {
-                    let from = out.len();
-                    let is_it = id.time == batch.time_ms();
-                    if is_it {
-                        write(out, *id, &record);
-                    }
-                    looked.push(Looked { id: *id, at: is_it.then(|| from..out.len()) });
-                    if out.len() - begin_out >= bytes {
-                        ControlFlow::Break(())
-                    } else {
-                        ControlFlow::Continue(())
-                    }
-                }
-                Some(id) if id.position < batch.end() => ControlFlow::Continue(()),
-                _ => ControlFlow::Break(()),
-            }
-        });
-        if flow == ControlFlow::Continue(()) {
-            missing_below(&mut looked, batch.end());
         }
     }
-    Ok(looked)
+    Ok(look.looked)
+}
+
+/// A look, which is as far as there are results.
+struct Look<'a> {
+    ids: &'a [Id],
+    looked: Vec<Looked>,
+    out: &'a mut Vec<u8>,
+    /// So many bytes are enough.
+    most: usize,
+}
+
+impl Look<'_> {
+    /// The log has nothing more of what is below a position.
+    fn missing_below(&mut self, position: u64) {
+        let rest = &self.ids[self.looked.len()..];
+        let missing = rest.iter().take_while(|id| id.position < position);
+        self.looked.extend(missing.map(|id| Looked { id: *id, at: None }));
+    }
+
+    /// Looks through a delivery.
+    fn through(&mut self, batch: &KeptBatch) {
+        let flow = each(batch, |position, record| {
+            self.missing_below(position);
+            match self.ids.get(self.looked.len()) {
+                Some(id) if id.position == position => {
+                    let (from, is_it) = (self.out.len(), id.time == batch.time_ms());
+                    if is_it {
+                        write(self.out, *id, &record);
+                    }
+                    self.looked.push(Looked { id: *id, at: is_it.then(|| from..self.out.len()) });
+                }
+                Some(id) if id.position < batch.end() => {}
+                _ => return ControlFlow::Break(()),
+            }
+            if self.out.len() >= self.most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        if flow == ControlFlow::Continue(()) {
+            self.missing_below(batch.end());
+        }
+    }
 }

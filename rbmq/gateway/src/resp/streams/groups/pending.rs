@@ -1,6 +1,7 @@
 //! `XACK` and `XPENDING`.
 
 use super::super::super::client::Client;
+use super::super::super::commands::Verb;
 use super::super::super::machine::Resp;
 use super::super::super::parse::{Command, integer};
 use super::super::super::reply::Reply;
@@ -43,8 +44,24 @@ fn range(command: &Command<'_>) -> Result<Range, String> {
 }
 
 impl Resp {
+    /// What is about pending entries.
+    pub(in crate::resp) fn pending(
+        &mut self,
+        client: &Client,
+        verb: Verb,
+        command: &Command<'_>,
+        cx: &mut Cx<'_>,
+    ) {
+        match verb {
+            Verb::Xack => self.xack(client, command, cx),
+            Verb::Xclaim => self.xclaim(client, command, cx),
+            Verb::Xautoclaim => self.xautoclaim(client, command, cx),
+            _ => self.xpending(client, command, cx),
+        }
+    }
+
     /// `XACK key group id …`.
-    pub(in crate::resp) fn xack(&mut self, client: &Client, command: &Command<'_>, cx: &mut Cx<'_>) {
+    fn xack(&mut self, client: &Client, command: &Command<'_>, cx: &mut Cx<'_>) {
         let done = ids_from(command, 3).map_err(str::to_owned).and_then(|ids| {
             let place = Place::of(command, 1, client.conn, cx)?;
             let acked = place.with(cx, |group, _| ids.iter().filter(|id| group.ack(**id)).count())?;
@@ -59,7 +76,7 @@ impl Resp {
     }
 
     /// `XPENDING key group [[IDLE ms] start end count [consumer]]`.
-    pub(in crate::resp) fn xpending(&mut self, client: &Client, command: &Command<'_>, cx: &mut Cx<'_>) {
+    fn xpending(&mut self, client: &Client, command: &Command<'_>, cx: &mut Cx<'_>) {
         let begin = self.replies.len();
         let done = match command.len() {
             3 => self.xpending_summary(client, command, cx),
