@@ -257,9 +257,9 @@ impl Broker {
             Some(listener) => listener,
             none => none.insert(gate::OwnListener::bind(ctx, events)?),
         };
-        let (desk, gateways, kept_logs) = (self.desk.clone(), gateways.clone(), kept_logs.clone());
-        let (has_members, groups, events) = (self.config.cluster.is_used(), groups.clone(), events.clone());
-        Ok(Gate::new(listener, ctx, has_members, desk, gateways, kept_logs, groups, events))
+        let kept = gate::KeptParts { logs: kept_logs.clone(), groups: groups.clone() };
+        let (desk, gateways, events) = (self.desk.clone(), gateways.clone(), events.clone());
+        Ok(Gate::new(listener, ctx, self.config.cluster.is_used(), desk, gateways, kept, events))
     }
 
     /// The sum of the sizes of all rings, in bytes.

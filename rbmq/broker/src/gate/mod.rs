@@ -48,10 +48,15 @@ struct Shared {
     config: Config,
     desk: Desk,
     counters: AllGatewayCounters,
-    kept_logs: KeptLogs,
-    groups: Groups,
+    kept: KeptParts,
     events: Sender,
     clock: MeterClock,
+}
+
+/// The kept topics of a broker, and their groups.
+pub(crate) struct KeptParts {
+    pub(crate) logs: KeptLogs,
+    pub(crate) groups: Groups,
 }
 
 /// The listener for parts of this process. Dropping it stops listening.
@@ -88,8 +93,7 @@ impl Gate {
         has_members: bool,
         desk: Desk,
         counters: AllGatewayCounters,
-        kept_logs: KeptLogs,
-        groups: Groups,
+        kept: KeptParts,
         events: Sender,
     ) -> Self {
         let mut config = ctx.config().clone();
@@ -102,7 +106,7 @@ impl Gate {
         }
         config.tcp.tcp_num_threads = 1;
         let (address, clock) = (listener.0.local_addr(), ctx.meter_clock());
-        Self(Arc::new(Shared { address, config, desk, counters, kept_logs, groups, events, clock }))
+        Self(Arc::new(Shared { address, config, desk, counters, kept, events, clock }))
     }
 
     /// The address to which a publisher or subscriber of this process connects, with [`Gate::config`]. It has all rights and no quota.
@@ -119,8 +123,8 @@ impl Gate {
     /// The topics that the broker keeps on disk. `wake` is called from threads of the broker when [`KeptTopics::take_news`] has something, and
     /// not again before it was taken.
     pub fn kept_topics(&self, wake: impl Fn() + Send + Sync + 'static) -> KeptTopics {
-        let Shared { kept_logs, desk, groups, .. } = &*self.0;
-        KeptTopics::new(kept_logs.clone(), desk.in_force.clone(), groups.clone(), wake)
+        let Shared { kept: KeptParts { logs, groups }, desk, .. } = &*self.0;
+        KeptTopics::new(logs.clone(), desk.in_force.clone(), groups.clone(), wake)
     }
 
     /// A publisher into a merged topic, or the log of a space, without a connection: what it publishes is copied once, mostly by the calling thread, and
