@@ -79,7 +79,7 @@ impl Look<'_> {
                     if is_it {
                         write(self.out, *id, &record);
                     }
-                    self.looked.push(Looked { id: *id, at: is_it.then(|| from..self.out.len()) });
+                    self.looked.push(Looked { id: *id, at: is_it.then_some(from..self.out.len()) });
                 }
                 Some(id) if id.position < batch.end() => {}
                 _ => return ControlFlow::Break(()),
