@@ -8,8 +8,8 @@ use rbmq_wire::Observe;
 use super::due::{INTERVAL, NoAnswer};
 use crate::Watch;
 use crate::asks::{Answered, ClientKey, ClientsPage, Disconnected, Record};
-use crate::traces::{TraceAnswer, Wish};
 use crate::groups::Members;
+use crate::traces::{TraceAnswer, Wish};
 
 /// A broker that does not answer one question within this time does not answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
