@@ -16,7 +16,9 @@ pub(super) const MAX_LEAD: i64 = 2 * TICKS_PER_SECOND;
 const MAX_STEP: i64 = TICKS_PER_SECOND;
 /// The longest time between two frames, in ticks, where there is no other track.
 const MAX_JUMP: i64 = 10 * TICKS_PER_SECOND;
-/// The most by which a time is before its predecessor, in ticks: frames that are out of order.
+/// The most by which a time is before its predecessor, in ticks, that is no odd time: clocks jitter.
+const MAX_JITTER: i64 = TICKS_PER_SECOND / 20;
+/// The most by which the time of a picture is before its predecessor, in ticks, where pictures are out of order.
 const MAX_STEP_BACK: i64 = TICKS_PER_SECOND / 2;
 /// The frames, one after the other, that confirm a jump.
 const CONFIRMED_BY: usize = 3;
@@ -129,7 +131,7 @@ impl Clocks {
     /// Takes the next frame of the input.
     pub(super) fn take(&mut self, unit: AccessUnit, role: Role) -> Vec<Step> {
         let (own, other) = (index(unit.media), 1 - index(unit.media));
-        let (begun, beside) = (self.tracks[other].first, self.tracks[other].last);
+        let Track { first: begun, last: beside, offset, .. } = self.tracks[other];
         let mut steps = Vec::with_capacity(1);
         let track = &mut self.tracks[own];
         let time = unit.dts.saturating_add(track.offset);
@@ -143,9 +145,14 @@ impl Clocks {
         if track.odd.is_empty() {
             track.beside = beside;
         }
+        let media = unit.media;
         track.odd.push(unit);
         let confirmed = track.confirmed();
-        if confirmed >= CONFIRMED_BY || track.odd.len() >= MAX_ODD {
+        // Pictures that are out of order are behind the newest one for some frames, unless the sound has stepped back too.
+        let is_behind = |last: i64| (last - MAX_STEP_BACK..last).contains(&time);
+        let may_be_order =
+            media == Media::Video && track.last.is_some_and(is_behind) && track.offset == offset;
+        if confirmed >= CONFIRMED_BY && !may_be_order || track.odd.len() >= MAX_ODD {
             self.jump(own, confirmed, role, &mut steps);
         }
         steps
@@ -180,6 +187,7 @@ impl Clocks {
             return steps.push(Step::Restart(frames.concat()));
         }
         let place = track.next().max(track.beside).unwrap_or(first);
+        let steps_back = track.last.is_some_and(|last| first.saturating_add(track.offset) < last);
         let follows = other.offset != track.offset && near(first.saturating_add(other.offset), place);
         if together || is_alone {
             let end = track.next().max(other.next()).unwrap_or(first);
@@ -188,7 +196,7 @@ impl Clocks {
             other.offset = track.offset;
         } else if follows {
             track.offset = other.offset;
-        } else if !near(first.saturating_add(track.offset), place) {
+        } else if steps_back || !near(first.saturating_add(track.offset), place) {
             track.offset = place.saturating_sub(first);
         }
         steps.push(if together || is_alone || follows { Step::Jumped } else { Step::Placed });
@@ -217,7 +225,7 @@ fn fits(last: Option<i64>, beside: Option<i64>, time: i64, Role { leads, most }:
     let near = |other: i64| time.abs_diff(other) <= MAX_LEAD as u64;
     let Some(last) = last else { return beside.is_none_or(near) };
     let step = time.saturating_sub(last);
-    if step < -MAX_STEP_BACK || most.is_some_and(|most| leads && step > most) {
+    if step < -MAX_JITTER || most.is_some_and(|most| leads && step > most) {
         return false;
     }
     // A track that has ended is no measure.

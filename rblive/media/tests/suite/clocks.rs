@@ -94,6 +94,35 @@ fn an_encoder_whose_clock_jumps_is_one_discontinuity() {
     }
 }
 
+/// Sound is laid end to end: what steps back by itself would be late for ever.
+#[test]
+fn an_encoder_whose_clock_steps_back_a_little_keeps_sound_and_pictures_together() {
+    for by in [S / 5, 4 * S / 10, S / 2, S] {
+        let mut segmenter = Segmenter::new(SegmenterConfig::default(), 0);
+        let all =
+            frames(20 * S).map(|(media, time, key)| (media, time - if time >= 7 * S { by } else { 0 }, key));
+        let parts = heard(&mut segmenter, all);
+        let [video, audio] = [Media::Video, Media::Audio].map(|media| covered(&parts, media));
+        assert!((video - audio).abs() < 0.1, "{by}: pictures until {video}, sound until {audio}");
+        assert!(video > 19.8, "nothing is missing");
+        assert!(parts.iter().filter(|part| part.discontinuity).count() <= 1);
+        assert!(!segmenter.take_oddities().is_empty(), "{by}");
+    }
+}
+
+/// Some encoders send the time at which a picture is shown where that of its decoding belongs.
+#[test]
+fn pictures_that_are_out_of_order_are_no_jump() {
+    let order = [0, 4, 2, 1, 3];
+    let stamp = |media, time: i64| match (media, time / VIDEO_FRAME) {
+        (Media::Video, at) if at % 50 >= 10 => (at / 5 * 5 + order[(at % 5) as usize]) * VIDEO_FRAME,
+        _ => time,
+    };
+    let parts = played(stamp);
+    assert_eq!(whole(&parts), 0);
+    assert!((covered(&parts, Media::Video) - covered(&parts, Media::Audio)).abs() < 0.1);
+}
+
 #[test]
 fn a_track_that_returns_after_a_minute_has_its_place() {
     let mut segmenter = Segmenter::new(SegmenterConfig::default(), 0);
