@@ -12,6 +12,8 @@ pub(crate) struct BitRate {
     /// The rate that the encoder announces, in bits per second.
     pub(crate) announced: u64,
     is_guessed: bool,
+    /// Whether a segment is complete.
+    has_segment: bool,
     /// The duration and the bytes of the newest segments, until they are long enough to have a rate.
     recent_us: u64,
     recent_bytes: u64,
@@ -32,6 +34,7 @@ impl BitRate {
             bandwidth: 0,
             announced: 0,
             is_guessed: true,
+            has_segment: false,
             recent_us: 0,
             recent_bytes: 0,
             open_us: 0,
@@ -42,6 +45,13 @@ impl BitRate {
     /// The rate for which the stream's buffer needs room: that of segments, or the announced one before there is any.
     pub(crate) fn needed(&self) -> u64 {
         if self.is_guessed { self.announced } else { self.bandwidth }
+    }
+
+    /// The seconds that playlists announce, if a segment of so many microseconds is longer than the first ones.
+    pub(crate) fn exceeded(&self, us: u64) -> Option<u64> {
+        let seconds = |us: u64| ((us + 500_000) / 1_000_000).max(1);
+        let announced = seconds(self.longest_us);
+        (self.has_segment && seconds(us) > announced).then_some(announced)
     }
 
     /// Adds a part to the open segment.
@@ -66,7 +76,7 @@ impl BitRate {
 
     /// Adds a complete segment. Short ones have a rate together (RFC 8216bis, 4.4.6.2): alone, that of a key frame is many times too high.
     pub(crate) fn segment(&mut self, bytes: u64, us: u64) {
-        self.longest_us = self.longest_us.max(us);
+        (self.longest_us, self.has_segment) = (self.longest_us.max(us), true);
         (self.recent_us, self.recent_bytes) = (self.recent_us + us, self.recent_bytes + bytes);
         let least = self.longest_us / 2;
         let own = rate(self.recent_bytes, self.recent_us.max(least));

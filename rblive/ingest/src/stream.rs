@@ -357,11 +357,22 @@ impl Stream {
         init: Option<&Bytes>,
     ) -> Result<(), StreamFailure> {
         let SegmentTimes { start_us, duration_us, key, .. } = *times;
-        if !key {
-            self.counters.remarks.tell(&self.name, Oddity::KeyFrames.name(), Oddity::KeyFrames);
-        }
         if duration_us > MAX_TARGET_US {
             return Err(StreamFailure::TooLong(duration_us / 1_000_000));
+        }
+        if !key {
+            let oddity = Oddity::KeyFrames((duration_us / 1000) as u32);
+            self.counters.remarks.tell(&self.name, oddity.name(), oddity);
+        }
+        if let Some(announced) = self.bit_rate.exceeded(duration_us) {
+            self.counters.remarks.tell(
+                &self.name,
+                "length",
+                format_args!(
+                    "a segment is longer than the {announced} s that playlists announce, and changes them, which strict players refuse: let the \
+                     encoder make segments of one length"
+                ),
+            );
         }
         let output = self.output.clone();
         let mut output = output.lock();

@@ -77,6 +77,8 @@ struct Common {
     next: u64,
     /// The latest time that a rendition has reached.
     end: i64,
+    /// The length of the first segment that was complete, in ticks.
+    first_length: Option<i64>,
     is_uneven: bool,
 }
 
@@ -165,6 +167,7 @@ impl Timeline {
             own.breaks |= goes_back || own.hole && !common.is_near(time);
             let sequence = own.place(&us, goes_back, target, common);
             let numbers = own.begin(sequence, init, common);
+            common.first_length.get_or_insert(ticks(length(&us)));
             common.cut(sequence, time);
             (own.next, own.passthrough_us) = (sequence + 1, us);
             numbers
@@ -214,9 +217,12 @@ impl Timeline {
         })
     }
 
-    /// Ends the open segment.
-    pub(crate) fn end_segment(&self) {
-        self.with(|own, _| own.next += 1);
+    /// Ends the open segment, of so many ticks.
+    pub(crate) fn end_segment(&self, length: i64) {
+        self.with(|own, common| {
+            own.next += 1;
+            common.first_length.get_or_insert(length);
+        });
     }
 
     /// Records that the next segment begins at `time`, in ticks.
@@ -229,9 +235,13 @@ impl Timeline {
         self.with(|own, common| common.start_of(own.next))
     }
 
-    /// Records that the rendition has frames up to `end`, in ticks.
-    pub(crate) fn reach(&self, end: i64) {
-        self.with(|_, common| common.end = common.end.max(end));
+    /// Records that the rendition has frames up to `end`, in ticks. Returns the length of the stream's first segment, of any rendition,
+    /// once it is complete.
+    pub(crate) fn reach(&self, end: i64) -> Option<i64> {
+        self.with(|_, common| {
+            common.end = common.end.max(end);
+            common.first_length
+        })
     }
 
     /// Records that the encoder's times end here.

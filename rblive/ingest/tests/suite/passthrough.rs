@@ -226,3 +226,21 @@ fn a_stream_that_passed_becomes_a_rendition_that_does_not() {
     node.wait_for_end();
     assert_eq!(node.frames(), (RATE..4 * RATE).collect::<Vec<_>>());
 }
+
+/// Playlists announce one length, and files that pass are not cut.
+#[test]
+fn a_file_that_is_longer_than_the_first_ones_is_told() {
+    let node = node(64 << 10);
+    let told = || node.ingest.counters().remarks.counts();
+    for (number, frames) in [(0, 0..RATE), (1, RATE..2 * RATE)] {
+        assert_eq!(put(&node, &format!("{number}.ts"), &ts(SMALL, frames)), 201);
+        assert_eq!(told(), []);
+    }
+    assert_eq!(put(&node, "2.ts", &ts(SMALL, 2 * RATE..4 * RATE)), 201);
+    assert_eq!(told(), [("length", 1)]);
+    assert_eq!(put(&node, "3.ts", &ts(SMALL, 4 * RATE + 1..7 * RATE)), 201);
+    assert_eq!(told(), [("key_frames", 1), ("length", 2)]);
+    let list = node.ingest.counters().remarks.list();
+    assert!(list.iter().any(|(_, _, text)| text.contains("key frames are 2.9 s apart")), "{list:?}");
+    assert!(list.iter().any(|(_, _, text)| text.contains("longer than the 1 s")), "{list:?}");
+}

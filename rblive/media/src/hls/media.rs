@@ -189,8 +189,7 @@ fn listed<T>(window: &LiveWindow<T>) -> Vec<&Segment<T>> {
 
 /// The target duration in seconds: no duration rounds to more (RFC 8216bis, 4.4.3.1).
 fn target_seconds<T>(window: &LiveWindow<T>) -> u64 {
-    let longest = window.segments().map(|segment| segment.duration_us).max().unwrap_or(0);
-    ((longest.max(window.target_us()) + 500_000) / 1_000_000).max(1)
+    ((window.target_us() + 500_000) / 1_000_000).max(1)
 }
 
 /// For each segment, the microseconds from its end to the end of the list.

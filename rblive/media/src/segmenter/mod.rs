@@ -7,6 +7,7 @@
 //! ```
 //!
 //! A part is complete when the next frame of the leading track arrives (video, if there is some): only then its duration is known.
+//! Playlists announce the length of the first segment for ever (RFC 8216bis, 6.2.1), so a longer one is cut there, without a key frame.
 //! Times begin at 0 with the first key frame and continue over restarts, jumps and changes of the codec, with which timelines begin.
 
 mod clock;
@@ -43,13 +44,17 @@ const MAX_EARLY: usize = 4096;
 /// The bytes of a part's boxes. The entries of its frames in these boxes have a sixteenth of the part besides.
 const HEAD_BYTES: usize = 1024;
 const TICKS_PER_MS: i64 = TICKS_PER_SECOND / 1000;
+/// The frames that may be missing, one after the other, without which a segment still has the length that is announced.
+const SPARE_FRAMES: i64 = 2;
+/// The distance of key frames that is told, in ticks.
+const FAR_APART: i64 = 4 * TICKS_PER_SECOND;
 
 /// Settings of a [`Segmenter`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmenterConfig {
     /// A segment ends with the first key frame after this time, in milliseconds.
     pub target_ms: u32,
-    /// The longest segment, in milliseconds: without key frames it ends here, and the next one begins without a key frame.
+    /// The longest first segment, in milliseconds: without key frames it ends here, and the next one begins without a key frame.
     pub max_segment_ms: u32,
     /// The longest part, in milliseconds, unless a single frame is longer.
     pub part_ms: u32,
@@ -109,6 +114,10 @@ pub struct Segmenter {
     breaks: bool,
     /// Configurations that are in force from the next key frame on.
     next: [Option<TrackConfig>; 2],
+    /// The length of the stream's first segment, in ticks, once it is complete.
+    first_length: Option<i64>,
+    /// The time of the newest key frame of the leading track.
+    key: i64,
     /// Whether silence is in the place of the sound.
     is_silent: bool,
     patience: i64,
@@ -140,6 +149,8 @@ impl Segmenter {
             clocks: Clocks::default(),
             breaks: false,
             next: [None, None],
+            first_length: None,
+            key: 0,
             is_silent: false,
             patience: FIRST_PATIENCE,
             oddities: Vec::new(),
@@ -158,7 +169,7 @@ impl Segmenter {
 
     /// Goes on as a rendition of another stream, after [`end_timeline`](Self::end_timeline).
     pub fn move_to(&mut self, timeline: Timeline) {
-        self.timeline = timeline;
+        (self.timeline, self.first_length) = (timeline, None);
         self.parts = Parts::new();
         // What the other stream did not take has numbers of that stream.
         self.ready.clear();
@@ -375,14 +386,18 @@ impl Segmenter {
         let early = if unit.media == Media::Video { self.target() / 20 } else { 0 };
         let target = self.target() - early.max(frame / 2);
         let changes = self.breaks || self.next.iter().any(Option::is_some);
-        let is_long = length >= i64::from(self.config.max_segment_ms) * TICKS_PER_MS;
+        let is_long = self.is_long(length, frame);
+        if is_open && (unit.key && now - self.key >= FAR_APART || is_long && !unit.key) {
+            self.oddity(Oddity::KeyFrames(((now - self.key) / TICKS_PER_MS).try_into().unwrap_or(u32::MAX)));
+        }
+        if unit.key {
+            self.key = now;
+        }
         if !is_open || is_long || unit.key && (length >= target || changes) {
             if is_open {
                 self.close_segment(now);
             }
-            if !unit.key {
-                self.oddity(Oddity::KeyFrames);
-            } else if std::mem::take(&mut self.breaks) {
+            if unit.key && std::mem::take(&mut self.breaks) {
                 self.timeline.hole();
             }
             self.renew();
@@ -409,6 +424,19 @@ impl Segmenter {
         i64::from(self.config.target_ms) * TICKS_PER_MS
     }
 
+    /// Whether a segment that has `length` ends, with or without a key frame, since it may be longer than announced with the next frame, or
+    /// part, of `next` ticks. Playlists announce whole seconds.
+    fn is_long(&self, length: i64, next: i64) -> bool {
+        let is_over = self.first_length.is_some_and(|first| {
+            let first = first.max(self.target());
+            let announced = ((first + TICKS_PER_SECOND / 2) / TICKS_PER_SECOND).max(1) * TICKS_PER_SECOND;
+            length + next + SPARE_FRAMES * next.min(self.pending.frame(self.lead()))
+                >= announced + TICKS_PER_SECOND / 2
+                && length + next / 2 > first
+        });
+        is_over || length >= i64::from(self.config.max_segment_ms) * TICKS_PER_MS
+    }
+
     /// Whether the part would be too large with this frame.
     fn is_full(&self, unit: &AccessUnit) -> bool {
         let most = self.config.max_part_bytes;
@@ -427,7 +455,7 @@ impl Segmenter {
         let part = now + self.pending.frame(Media::Audio) - self.parts.part_start();
         if self.is_frozen(now) && part > self.part() {
             let length = now - self.parts.segment_start();
-            self.close_part(now, length >= i64::from(self.config.max_segment_ms) * TICKS_PER_MS);
+            self.close_part(now, self.is_long(length, self.part()));
         }
     }
 
@@ -464,11 +492,12 @@ impl Segmenter {
         }
         let pieces = taken.split(self.parts.part_start(), end, self.part());
         for (piece, stop) in pieces {
-            let is_last = last && stop == end;
+            let length = stop - self.parts.segment_start();
+            let is_last = if stop == end { last } else { self.is_long(length, self.part()) };
             self.ready.extend(self.parts.close(&piece, [stop, end], is_last, &self.timeline));
         }
         self.pending_bytes = self.pending.bytes();
-        self.timeline.reach(end);
+        self.first_length = self.timeline.reach(end);
     }
 
     /// Puts silence where the sound has holes or does not come: players stand still where one of the tracks ends.

@@ -40,12 +40,15 @@ pub enum Oddity {
          beginning (onMetaData of RTMP with audiocodecid and videocodecid)"
     )]
     LateTrack,
-    /// Key frames are too far apart.
+    /// Key frames are so many milliseconds apart, or more.
     #[error(
-        "key frames are too far apart, so segments begin without one, and players that join are far behind, or see nothing for a while: set the encoder's \
-         distance of key frames to two seconds (OBS: Keyframe Interval; ffmpeg: -g with twice the frames of a second)"
+        "key frames are {}.{} s apart or more, so players that join are far behind, or see nothing for a while, and a segment that would be longer \
+         than the stream's first one begins without one: set the encoder's distance of key frames to two seconds (OBS: Keyframe Interval; ffmpeg: \
+         -g with twice the frames of a second)",
+        .0 / 1000,
+        .0 % 1000 / 100
     )]
-    KeyFrames,
+    KeyFrames(u32),
 }
 
 impl Oddity {
@@ -57,7 +60,7 @@ impl Oddity {
         Self::Silence,
         Self::NoSound,
         Self::LateTrack,
-        Self::KeyFrames,
+        Self::KeyFrames(0),
     ];
 
     /// A short name, for metrics.
@@ -69,7 +72,7 @@ impl Oddity {
             Self::Silence => "silence",
             Self::NoSound => "no_sound",
             Self::LateTrack => "late_track",
-            Self::KeyFrames => "key_frames",
+            Self::KeyFrames(_) => "key_frames",
         }
     }
 }

@@ -293,8 +293,8 @@ impl Parts {
         self.part_start = end;
         self.index += 1;
         if last {
+            timeline.end_segment(end - self.segment_start);
             (self.index, self.segment_start) = (0, end);
-            timeline.end_segment();
         }
         Some(part)
     }

@@ -4,6 +4,7 @@ mod clocks;
 mod ffmpeg;
 mod frames;
 mod ladder;
+mod lengths;
 mod live;
 mod playlists;
 mod sound;

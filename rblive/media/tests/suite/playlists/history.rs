@@ -52,6 +52,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct Source {
     sequence: u64,
     index: u32,
+    segment_us: u64,
     at_us: u64,
     wall_ns: u64,
     init: u32,
@@ -62,6 +63,11 @@ struct Source {
 }
 
 impl Source {
+    /// Whether the segment might be longer than announced with another part after this one.
+    fn is_long(&self, us: u32) -> bool {
+        self.segment_us + u64::from(us) >= 1_000_000
+    }
+
     fn part(&mut self, us: u32, last: bool) -> NewPart<usize> {
         self.wall_ns += u64::from(us) * 1000;
         self.timeline = self.timeline.map(|number| number + u64::from(self.discontinuity));
@@ -81,23 +87,24 @@ impl Source {
         };
         self.written += 1;
         self.at_us += u64::from(us);
-        (self.sequence, self.index) =
-            if last { (self.sequence + 1, 0) } else { (self.sequence, self.index + 1) };
+        self.segment_us += u64::from(us);
+        (self.sequence, self.index, self.segment_us) =
+            if last { (self.sequence + 1, 0, 0) } else { (self.sequence, self.index + 1, self.segment_us) };
         part
     }
 
     fn next_segment(&mut self) {
-        (self.sequence, self.index) = (self.sequence + u64::from(self.index > 0), 0);
+        (self.sequence, self.index, self.segment_us) = (self.sequence + u64::from(self.index > 0), 0, 0);
     }
 }
 
 fn apply(step: Step, source: &mut Source, window: &mut LiveWindow<usize>, held: &mut usize) {
     match step {
         Step::Part(us, last) => {
-            let part = source.part(us, last);
+            let part = source.part(us, last || source.is_long(us));
             window.push(part);
         }
-        Step::LosePart(us, last) => drop(source.part(us, last)),
+        Step::LosePart(us, last) => drop(source.part(us, last || source.is_long(us))),
         Step::LoseSegments(count) => {
             source.next_segment();
             source.sequence += count;
