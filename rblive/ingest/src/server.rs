@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use peers::{LogLimiter, Place, PlaceLimits, Places, Proxies};
 use rblive::RsManager;
 use rustls::ServerConfig;
-use tls13::{Credentials, LoadError, Reloadable, SettingNames};
+use tls13::{Credentials, LoadError, Reloadable, SettingNames, Versions};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
@@ -107,7 +107,8 @@ fn certificates(settings: &IngestSettings) -> Result<Certificates, LoadError> {
             unset: credentials.names.cert,
             reason: "a listener with TLS shows a certificate",
         };
-        credentials.server()?.ok_or_else(missing)
+        // Cameras, and the proxies of some distributions, speak 1.2.
+        credentials.server_of(Versions::Tls12And13)?.ok_or_else(missing)
     })
 }
 

@@ -1,18 +1,20 @@
 //! Users, a web-hook, and attempts that fail.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
 use access::PasswordHash;
 use peers::Secret;
 use rblive_ingest::{IngestSettings, User};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
 use testkit::own_addr;
 
 use crate::http::{exchange, head, put, put_at};
 use crate::material::{RATE, SMALL, ts};
 use crate::node::{KEY, Node};
-use crate::rtmp::Peer;
+use crate::rtmp::{Peer, handshake};
 
 /// Requests that a hook got: the signature, and the body.
 type Calls = Arc<Mutex<Vec<(String, String)>>>;
@@ -268,6 +270,34 @@ fn a_renewed_certificate_is_used_and_a_damaged_one_is_not() {
 }
 
 /// Behind a proxy the clients are judged, and not the proxy.
+/// Cameras, older encoders, and the proxies of some distributions, speak TLS 1.2.
+#[test]
+fn encoders_with_tls_1_2_are_served() {
+    let node = Node::start();
+    let file = std::fs::read(node.folder.path().join("ca.pem")).unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(&file).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let old = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS12]);
+    let client = Arc::new(old.unwrap().with_root_certificates(roots).with_no_client_auth());
+    let put = head("PUT", "/live/camera/0.ts", 0);
+    let addresses = node.addresses();
+    for (address, sent, answered) in
+        [(addresses.https, put, &b"HTTP/1.1 400"[..]), (addresses.rtmps, handshake(), &[3])]
+    {
+        let name = ServerName::try_from("localhost").unwrap();
+        let connection = rustls::ClientConnection::new(client.clone(), name).unwrap();
+        let socket = TcpStream::connect(address.unwrap()).unwrap();
+        let mut stream = rustls::StreamOwned::new(connection, socket);
+        stream.write_all(&sent).unwrap();
+        let mut got = vec![0; answered.len()];
+        stream.read_exact(&mut got).unwrap();
+        assert_eq!(got, answered);
+        assert_eq!(stream.conn.protocol_version(), Some(rustls::ProtocolVersion::TLSv1_2));
+    }
+}
+
 #[test]
 fn attempts_behind_a_proxy_count_for_the_client() {
     let node = Node::with(|settings| {
