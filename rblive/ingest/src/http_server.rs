@@ -192,9 +192,9 @@ impl RequestFailure {
             | Self::Upload(UploadFailure::Stream(StreamFailure::Output(OutputError::Chunk(_)))) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
-            Self::Upload(UploadFailure::Stream(StreamFailure::OnlyTs | StreamFailure::Apart)) => {
-                StatusCode::UNSUPPORTED_MEDIA_TYPE
-            }
+            Self::Upload(UploadFailure::Stream(
+                StreamFailure::OnlyTs | StreamFailure::Apart | StreamFailure::Several,
+            )) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Rate(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Slow | Self::HoldsUp => StatusCode::REQUEST_TIMEOUT,
             Self::NoRoom => StatusCode::SERVICE_UNAVAILABLE,

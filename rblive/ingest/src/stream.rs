@@ -19,6 +19,9 @@ use crate::output::{Output, OutputError, RenditionUpdate};
 use crate::settings::IngestSettings;
 use crate::ts_file::{PassthroughFile, TsEnd, TsReader};
 
+/// How far the beginnings of two segments are apart, in microseconds, that are the same time in two representations.
+const SAME_TIME_US: u64 = 200_000;
+
 /// The kind of remark about a publisher that sends nothing of use.
 const NOTHING: &str = "nothing";
 
@@ -47,6 +50,11 @@ pub(crate) enum StreamFailure {
          -hls_segment_type fmp4` does, or each under a name of its own (ingest.ladders)"
     )]
     Apart,
+    #[error(
+        "the encoder sends several representations of one stream, as DASH has them: send each under a name of its own (ingest.ladders), or as \
+         HLS with a folder for each"
+    )]
+    Several,
     #[error("the encoder sent a segment of {0} seconds; the longest one has an hour")]
     TooLong(u64),
     #[error("the file has no frame of H.264, HEVC, AAC, AC-3 or E-AC-3")]
@@ -77,6 +85,12 @@ pub(crate) struct Stream {
     /// Whether the publisher has sent initialisation segments for pictures alone and for sound alone: files say by their names only to
     /// which of them they belong.
     is_apart: bool,
+    /// The same of several representations of pictures, or of sound.
+    are_several: bool,
+    /// Where the newest segment behind the former initialisation segment, and that behind the one in force, began, in microseconds.
+    began_us: [Option<u64>; 2],
+    /// The file of the initialisation segment in force.
+    init_file: String,
     /// When media was disseminated last, or the publisher began.
     written: Instant,
     /// Whether the publisher was told of, since it sends nothing that is disseminated.
@@ -123,6 +137,9 @@ impl Stream {
             bit_rate: BitRate::new(config.target_ms),
             largest_chunk: 0,
             is_apart: false,
+            are_several: false,
+            began_us: [None; 2],
+            init_file: String::new(),
             written: Instant::now(),
             is_empty: false,
             config,
@@ -289,13 +306,13 @@ impl Stream {
         outcome
     }
 
-    /// Adds an MP4 file: an initialisation segment, a media segment, or both. A failure leaves a hole. An initialisation segment is in
-    /// force until the next one.
-    pub(crate) fn push_mp4(&mut self, file: &Bytes) -> Result<(), StreamFailure> {
+    /// Adds the MP4 file `name`: an initialisation segment, a media segment, or both. A failure leaves a hole. An initialisation segment is
+    /// in force until the next one.
+    pub(crate) fn push_mp4(&mut self, file: &Bytes, name: &str) -> Result<(), StreamFailure> {
         if let Source::PassthroughTs(_) = self.source {
             return Err(StreamFailure::OnlyTs);
         }
-        let taken = self.take_mp4(file);
+        let taken = self.take_mp4(file, name);
         if let Err(failure) = &taken {
             tracing::warn!(stream = self.name, "a file is left out, and leaves a hole: {failure}");
             self.timeline.hole();
@@ -303,25 +320,39 @@ impl Stream {
         taken
     }
 
-    fn take_mp4(&mut self, file: &Bytes) -> Result<(), StreamFailure> {
+    fn take_mp4(&mut self, file: &Bytes, name: &str) -> Result<(), StreamFailure> {
         let (init, media) = fmp4::split(file);
         if init.is_none() && media.is_none() {
             return Err(StreamFailure::NoMp4);
         }
         if let Some(init) = init {
-            self.take_init(&init)?;
+            // Files that are whole are one after the other, also where each begins with time 0.
+            let name = if media.is_some() { self.init_file.clone() } else { name.to_owned() };
+            self.take_init(&init, name)?;
         }
-        if self.is_apart {
-            return Err(StreamFailure::Apart);
-        }
+        self.is_one()?;
         let Some(media) = media else { return Ok(()) };
         let Source::PassthroughMp4(init, parsed) = &self.source else { return Err(StreamFailure::NoInit) };
         let (init, times) = (init.clone(), parsed.times(&media)?);
+        // What both begin with is two representations of the same time, and not another picture behind the former one.
+        self.are_several =
+            self.began_us[0].is_some_and(|former| former.abs_diff(times.start_us) <= SAME_TIME_US);
+        self.is_one()?;
+        self.began_us = [None, Some(times.start_us)];
         let tracks: Vec<_> = parsed.tracks.iter().map(|track| track.config.clone()).collect();
         self.passthrough(&media, &times, &tracks, Some(&init))
     }
 
-    fn take_init(&mut self, init: &Bytes) -> Result<(), StreamFailure> {
+    /// Refuses what is no single stream.
+    fn is_one(&self) -> Result<(), StreamFailure> {
+        match (self.is_apart, self.are_several) {
+            (true, _) => Err(StreamFailure::Apart),
+            (_, true) => Err(StreamFailure::Several),
+            _ => Ok(()),
+        }
+    }
+
+    fn take_init(&mut self, init: &Bytes, name: String) -> Result<(), StreamFailure> {
         let before = match &self.source {
             Source::PassthroughMp4(before, _) if before == init => return Ok(()),
             Source::PassthroughMp4(_, parsed) => Some(parsed.clone()),
@@ -330,12 +361,13 @@ impl Stream {
         let parsed = InitSegment::parse(init);
         if let (Some(before), Ok(parsed)) = (&before, &parsed) {
             self.is_apart |= before.shares_no_kind(parsed);
+            self.are_several |= name != self.init_file && self.began_us[1].is_none();
         }
-        if self.is_apart {
-            return Ok(());
-        }
+        self.is_one()?;
+        let former_us = self.began_us[1].filter(|_| name != self.init_file);
         // If it is damaged, no segment that follows can be played either.
         self.interrupt()?;
+        (self.began_us, self.init_file) = ([former_us, None], name);
         self.source = Source::PassthroughMp4(init.clone(), parsed?);
         Ok(())
     }
@@ -416,7 +448,7 @@ impl Stream {
         }
         let disseminated = self.disseminate();
         self.ts.reset();
-        self.is_apart = false;
+        (self.is_apart, self.are_several, self.began_us) = (false, false, [None; 2]);
         if !matches!(self.source, Source::Frames(_)) || disseminated.is_err() {
             self.timeline.hole();
             self.source = self.fresh_source();

@@ -155,7 +155,7 @@ impl<'a> Upload<'a> {
             Some(Format::Ts) => self.write(Stream::end_of_ts),
             Some(Format::Mp4) => {
                 let file = self.kept.split().freeze();
-                self.write(|stream| stream.push_mp4(&file))
+                self.write(|stream| stream.push_mp4(&file, &self.name))
             }
             None => Err(UploadFailure::Format),
         }

@@ -6,7 +6,7 @@ use rblive_media::flv::Demuxer;
 use rblive_media::segmenter::{Segmenter, SegmenterConfig};
 
 use crate::http::{expected, put};
-use crate::material::{RATE, SMALL, flv_config, flv_frame};
+use crate::material::{LARGE, RATE, SMALL, flv_config, flv_frame};
 use crate::node::Node;
 
 /// The initialisation segment, and the segments of a second, of messages of FLV: `(is_sound, time, payload)`.
@@ -34,8 +34,12 @@ fn encode(messages: Vec<(bool, u32, Vec<u8>)>) -> (Vec<u8>, Vec<Vec<u8>>) {
 
 /// Three seconds of pictures.
 fn pictures() -> (Vec<u8>, Vec<Vec<u8>>) {
+    pictures_of(SMALL)
+}
+
+fn pictures_of(sps: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>) {
     let frames = (0..3 * RATE).map(|number| (false, u32::from(number) * 40, flv_frame(number)));
-    encode(std::iter::once((false, 0, flv_config(SMALL))).chain(frames).collect())
+    encode(std::iter::once((false, 0, flv_config(sps))).chain(frames).collect())
 }
 
 /// Three seconds of sound.
@@ -77,6 +81,47 @@ fn pictures_and_sound_apart_are_refused_and_nothing_broken_comes_out() {
     assert_eq!(put(&node, "init.mp4", &picture), 201, "another one begins anew");
     assert_eq!(put(&node, "0.m4s", &pictures[0]), 201);
     node.wait_for_frames(usize::from(RATE));
+}
+
+/// An encoder of DASH sends the initialisation segments first, or each before its first segment.
+#[test]
+fn several_representations_of_pictures_are_refused() {
+    let (high, low) = (pictures_of(LARGE), pictures_of(SMALL));
+    let chunk = |stream, number: usize| format!("chunk-stream{stream}-{number}.m4s");
+    for are_first in [true, false] {
+        let node = Node::start();
+        assert_eq!(put(&node, "init-stream0.m4s", &high.0), 201);
+        if !are_first {
+            assert_eq!(put(&node, &chunk(0, 0), &high.1[0]), 201);
+        }
+        assert_eq!(put(&node, "init-stream1.m4s", &low.0), if are_first { 415 } else { 201 });
+        for number in 0..3 {
+            assert_eq!(put(&node, &chunk(1, number), &low.1[number]), 415);
+            assert_eq!(put(&node, &chunk(0, number), &high.1[number]), 415);
+        }
+        assert_eq!(node.media().len(), usize::from(!are_first), "nothing comes twice");
+        let failures = node.ingest.counters().failures.list();
+        assert!(failures[0].reason.contains("ingest.ladders"), "{failures:?}");
+        node.wait_for_no_stream();
+    }
+}
+
+#[test]
+fn an_encoder_that_changes_its_picture_is_no_second_one() {
+    let (high, low) = (pictures_of(LARGE), pictures_of(SMALL));
+    let node = Node::start();
+    // It has started over before its first segment, and later behind it.
+    for (file, bytes) in [
+        ("init.mp4", &high.0),
+        ("init.mp4", &low.0),
+        ("0.m4s", &low.1[0]),
+        ("init.mp4", &high.0),
+        ("0.m4s", &high.1[0]),
+        ("init_1.mp4", &low.0),
+        ("1.m4s", &low.1[1]),
+    ] {
+        assert_eq!(put(&node, file, bytes), 201, "{file}");
+    }
 }
 
 #[test]
