@@ -42,6 +42,8 @@ pub(crate) enum Refusal {
     Ladder(String),
     #[error("'{0}' has another publisher, and only its own may make it a rendition of another stream")]
     Foreign(String),
+    #[error("an operator has ended this encoder, which may publish this stream again after a minute")]
+    Ended,
     #[error("{0}")]
     Hook(String),
     #[error("it cannot be found out who may publish; the log of the server says why")]

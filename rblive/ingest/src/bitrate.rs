@@ -11,6 +11,8 @@ pub(crate) struct BitRate {
     pub(crate) bandwidth: u64,
     /// The rate that the encoder announces, in bits per second.
     pub(crate) announced: u64,
+    /// The rate of the newest segment, in bits per second.
+    pub(crate) newest: u64,
     is_guessed: bool,
     /// Whether a segment is complete.
     has_segment: bool,
@@ -33,6 +35,7 @@ impl BitRate {
             longest_us,
             bandwidth: 0,
             announced: 0,
+            newest: 0,
             is_guessed: true,
             has_segment: false,
             recent_us: 0,
@@ -76,6 +79,7 @@ impl BitRate {
 
     /// Adds a complete segment. Short ones have a rate together (RFC 8216bis, 4.4.6.2): alone, that of a key frame is many times too high.
     pub(crate) fn segment(&mut self, bytes: u64, us: u64) {
+        self.newest = rate(bytes, us);
         (self.longest_us, self.has_segment) = (self.longest_us.max(us), true);
         (self.recent_us, self.recent_bytes) = (self.recent_us + us, self.recent_bytes + bytes);
         let least = self.longest_us / 2;

@@ -40,7 +40,7 @@ use crate::counters::IngestCounters;
 use crate::master::{self, MasterError};
 use crate::output::OutputError;
 use crate::rate::Rate;
-use crate::registry::{Publisher, Registry};
+use crate::registry::{Gone, Publisher, Registry};
 use crate::stream::StreamFailure;
 use crate::upload::{LastFile, MAX_PLAYLIST, Upload, UploadFailure};
 
@@ -178,11 +178,13 @@ impl RequestFailure {
     fn status(&self) -> StatusCode {
         match self {
             Self::Refused(Refusal::Key) => StatusCode::UNAUTHORIZED,
-            Self::Refused(Refusal::Hook(_)) | Self::Page(_) => StatusCode::FORBIDDEN,
+            Self::Refused(Refusal::Hook(_) | Refusal::Ended)
+            | Self::Upload(UploadFailure::Gone(Gone::Ended))
+            | Self::Page(_) => StatusCode::FORBIDDEN,
             Self::Refused(Refusal::Attempts) => StatusCode::TOO_MANY_REQUESTS,
             Self::Refused(Refusal::Name) => StatusCode::NOT_FOUND,
             Self::Refused(Refusal::Busy | Refusal::Ladder(_) | Refusal::Foreign(_))
-            | Self::Upload(UploadFailure::Replaced) => StatusCode::CONFLICT,
+            | Self::Upload(UploadFailure::Gone(Gone::Replaced)) => StatusCode::CONFLICT,
             Self::TooLarge(_)
             | Self::Upload(UploadFailure::Playlist | UploadFailure::Stream(StreamFailure::TooLarge { .. }))
             | Self::Upload(UploadFailure::Stream(StreamFailure::Output(OutputError::Chunk(
@@ -363,7 +365,7 @@ impl HttpStreams {
         }
         let (slot, mut held) = self.files(stream, claim, &mut body).await?;
         let Some(files) = held.as_mut() else { return Err(RequestFailure::Broken) };
-        if files.publisher.is_replaced() {
+        if files.publisher.is_gone() {
             let publisher = self.registry.publish_again(stream, claim).await?;
             slot.begin(&publisher, claim);
             (files.publisher, files.last) = (publisher, None);

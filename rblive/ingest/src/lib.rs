@@ -14,6 +14,7 @@
 mod access;
 mod bitrate;
 mod counters;
+mod encoder;
 mod hook;
 mod http_server;
 mod ladder;
@@ -34,6 +35,7 @@ mod upload;
 
 pub use crate::settings::{IngestLimits, IngestSettings, User};
 pub use counters::IngestCounters;
+pub use encoder::Encoder;
 pub use hook::HookSettings;
 pub use ladder::LadderRule;
 pub use remarks::{FailedEncoder, Failures, Remarks};

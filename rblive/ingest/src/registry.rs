@@ -1,11 +1,11 @@
 //! The streams that exist, and their publishers.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use locks::Mutex;
+use locks::{Mutex, MutexGuard};
 use peers::{LogLimiter, Place};
 use rblive::RsManager;
 use rblive::config::matches;
@@ -14,6 +14,7 @@ use rblive_media::timeline::Timeline;
 
 use crate::access::{Access, Claim, Refusal};
 use crate::counters::IngestCounters;
+use crate::encoder::Encoder;
 use crate::ladder::RenditionRef;
 use crate::output::Output;
 use crate::settings::IngestSettings;
@@ -25,9 +26,12 @@ struct Entry {
     stream: Stream,
     /// The stream of which this is a rendition. `None`: it is a stream of its own.
     group: Option<String>,
-    /// The number of the publisher that may write, and in `last` that of the newest publisher.
+    /// The number of the publisher that may write, and in `last` that of the newest publisher, since when it publishes.
     publisher: Option<u64>,
     last: u64,
+    since: SystemTime,
+    /// Whether an operator has ended the newest publisher.
+    is_ended: bool,
     /// The proof of the newest publisher.
     claim: Claim,
     /// When the publisher has last written.
@@ -37,6 +41,19 @@ struct Entry {
 /// How long a publisher is silent before its own client takes its place: an encoder whose network broke comes back on a new connection,
 /// while the old one seems to be open.
 const SILENCE: Duration = Duration::from_secs(2);
+/// How long an encoder that an operator has ended may not publish the stream: encoders connect again by themselves.
+const ENDED_FOR: Duration = Duration::from_secs(60);
+/// The most encoders that are remembered after an operator has ended them.
+const MAX_ENDED: usize = 1024;
+
+/// Why a publisher may not write any more.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Gone {
+    #[error("another publisher has taken the stream")]
+    Replaced,
+    #[error("an operator has ended this encoder")]
+    Ended,
+}
 
 pub(crate) struct Registry {
     manager: RsManager,
@@ -56,6 +73,10 @@ struct Tables {
     groups: HashMap<String, Group>,
     /// The renditions that encoders' multivariant playlists have named, by the names that publish them. Their streams are in `groups`.
     declared: HashMap<String, RenditionRef>,
+    /// The number of the newest publisher.
+    publishers: u64,
+    /// The encoders that an operator has ended, with their streams, the newest last.
+    ended: VecDeque<(String, Claim, Instant)>,
 }
 
 /// A stream with several renditions.
@@ -106,6 +127,58 @@ impl Registry {
         }
     }
 
+    /// The publishers.
+    pub(crate) fn encoders(&self) -> Vec<Encoder> {
+        let entries: Vec<_> = {
+            let tables = self.tables.lock();
+            tables.entries.iter().map(|(name, entry)| (name.clone(), entry.clone())).collect()
+        };
+        let mut all: Vec<_> =
+            entries.into_iter().filter_map(|(name, entry)| entry.lock().encoder(name)).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
+    /// Ends a publisher, which may not publish the stream again for [`ENDED_FOR`]. Returns its stream; `None`: no publisher has this number.
+    pub(crate) fn end_encoder(self: &Arc<Self>, number: u64) -> Option<String> {
+        let (name, entry) = {
+            let mut tables = self.tables.lock();
+            let of = |entry: &Arc<Mutex<Entry>>| entry.lock().publisher == Some(number);
+            let (name, entry) = tables.entries.iter().find(|(_, entry)| of(entry))?;
+            let (name, entry) = (name.clone(), entry.clone());
+            let claim = entry.lock().claim.clone();
+            tables.ended.push_back((name.clone(), claim, Instant::now()));
+            if tables.ended.len() > MAX_ENDED {
+                tables.ended.pop_front();
+            }
+            (name, entry)
+        };
+        let mut held = entry.lock();
+        if held.publisher != Some(number) {
+            return None;
+        }
+        held.is_ended = true;
+        self.leave(&name, held);
+        Some(name)
+    }
+
+    /// A publisher is gone. Its stream waits `linger_ms` for another one, and then ends.
+    fn leave(self: &Arc<Self>, name: &str, mut held: MutexGuard<'_, Entry>) {
+        held.publisher = None;
+        interrupt(&mut held.stream, name);
+        let number = held.last;
+        drop(held);
+        let linger = Duration::from_millis(self.settings.linger_ms);
+        let (registry, name) = (self.clone(), name.to_owned());
+        // Without a runtime the servers are stopping, and the manager ends the stream.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                tokio::time::sleep(linger).await;
+                registry.end(&name, number);
+            });
+        }
+    }
+
     /// Admits a publisher, or returns why it is refused.
     pub(crate) async fn publish(self: &Arc<Self>, name: &str, claim: &Claim) -> Result<Publisher, Refusal> {
         let publisher = self.ask(name, claim, self.settings.takeover).await?;
@@ -138,6 +211,12 @@ impl Registry {
 
     fn begin(self: &Arc<Self>, name: &str, claim: &Claim, takeover: bool) -> Result<Publisher, Refusal> {
         let mut tables = self.tables.lock();
+        tables.ended.retain(|(.., at)| at.elapsed() < ENDED_FOR);
+        if tables.ended.iter().any(|(stream, own, _)| stream == name && own.is_same(claim)) {
+            return Err(Refusal::Ended);
+        }
+        tables.publishers += 1;
+        let number = tables.publishers;
         let entry = match tables.entries.get(name) {
             Some(entry) => entry.clone(),
             None => self.add(&mut tables, name, claim)?,
@@ -151,9 +230,8 @@ impl Registry {
             interrupt(&mut held.stream, name);
         }
         self.counters.remarks.forget(name);
-        held.last += 1;
-        let number = held.last;
-        held.publisher = Some(number);
+        (held.publisher, held.last, held.since, held.is_ended) =
+            (Some(number), number, SystemTime::now(), false);
         held.claim = claim.clone();
         held.heard = Instant::now();
         held.stream.begin();
@@ -178,8 +256,16 @@ impl Registry {
             }
         };
         let stream = Stream::new(name, output, rendition, &self.settings, &self.counters);
-        let entry =
-            Entry { stream, group, publisher: None, last: 0, claim: claim.clone(), heard: Instant::now() };
+        let entry = Entry {
+            stream,
+            group,
+            publisher: None,
+            last: 0,
+            since: SystemTime::now(),
+            is_ended: false,
+            claim: claim.clone(),
+            heard: Instant::now(),
+        };
         let entry = Arc::new(Mutex::new(entry));
         tables.entries.insert(name.to_owned(), entry.clone());
         Ok(entry)
@@ -350,6 +436,23 @@ impl Registry {
 }
 
 impl Entry {
+    /// The publisher, as operators see it.
+    fn encoder(&self, name: String) -> Option<Encoder> {
+        let (media, key_frames) = self.stream.media();
+        let Claim { user, address, protocol, .. } = &self.claim;
+        Some(Encoder {
+            number: self.publisher?,
+            name,
+            rendition_of: self.group.clone(),
+            user: user.clone(),
+            address: address.to_canonical(),
+            protocol,
+            since: self.since,
+            media,
+            key_frames,
+        })
+    }
+
     /// Whether the client has lost the connection by which it publishes. Between two files of HTTP it is silent.
     fn is_left_by(&self, claim: &Claim) -> bool {
         let is_connection = self.claim.protocol == "rtmp" && claim.protocol == "rtmp";
@@ -364,8 +467,8 @@ fn interrupt(stream: &mut Stream, name: &str) {
 }
 
 impl Publisher {
-    /// Whether another publisher has taken its place.
-    pub(crate) fn is_replaced(&self) -> bool {
+    /// Whether another publisher has taken its place, or an operator has ended it.
+    pub(crate) fn is_gone(&self) -> bool {
         self.entry.lock().publisher != Some(self.number)
     }
 
@@ -377,42 +480,31 @@ impl Publisher {
         }
     }
 
-    /// Writes to the stream. `None`: another publisher has taken its place.
+    /// Writes to the stream, unless the publisher is gone.
     pub(crate) fn with<R>(
         &self,
         write: impl FnOnce(&mut Stream) -> Result<R, StreamFailure>,
-    ) -> Option<Result<R, StreamFailure>> {
+    ) -> Result<Result<R, StreamFailure>, Gone> {
         let mut held = self.entry.lock();
-        (held.publisher == Some(self.number)).then(|| {
-            held.heard = Instant::now();
-            write(&mut held.stream)
-        })
+        if held.publisher != Some(self.number) {
+            let is_ended = held.is_ended && held.last == self.number;
+            return Err(if is_ended { Gone::Ended } else { Gone::Replaced });
+        }
+        held.heard = Instant::now();
+        Ok(write(&mut held.stream))
     }
 }
 
 /// A stream whose publisher is gone waits `linger_ms` for another one, and then ends.
 impl Drop for Publisher {
     fn drop(&mut self) {
-        // Without a runtime the servers are stopping, and the manager ends the stream.
-        let runtime = tokio::runtime::Handle::try_current().ok();
-        if let Some(runtime) = &runtime {
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let (registry, name, claim) = (self.registry.clone(), self.name.clone(), self.claim.clone());
             runtime.spawn(async move { registry.access.tell_gone(&name, &claim).await });
         }
-        let mut held = self.entry.lock();
-        if held.publisher != Some(self.number) {
-            return;
-        }
-        held.publisher = None;
-        interrupt(&mut held.stream, &self.name);
-        drop(held);
-        let (registry, name, number) = (self.registry.clone(), self.name.clone(), self.number);
-        let linger = Duration::from_millis(registry.settings.linger_ms);
-        if let Some(runtime) = runtime {
-            runtime.spawn(async move {
-                tokio::time::sleep(linger).await;
-                registry.end(&name, number);
-            });
+        let held = self.entry.lock();
+        if held.publisher == Some(self.number) {
+            self.registry.leave(&self.name, held);
         }
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::access::Claim;
 use crate::counters::IngestCounters;
 use crate::rate::Rate;
-use crate::registry::{Publisher, Registry};
+use crate::registry::{Gone, Publisher, Registry};
 use crate::rtmp::{Session, SessionError, SessionEvent};
 use crate::stream::{Stream, StreamFailure};
 
@@ -38,8 +38,8 @@ pub(crate) enum RtmpFailure {
     Idle(u64),
     #[error("the encoder sent more than limits.bytes_per_second = {0}")]
     Rate(u64),
-    #[error("another publisher has taken the stream")]
-    Replaced,
+    #[error(transparent)]
+    Gone(#[from] Gone),
     #[error("the publisher was refused: {0}")]
     Refused(String),
 }
@@ -183,13 +183,13 @@ async fn events(
                     stream.announce_rate(bits_per_second.min(most));
                     Ok(())
                 };
-                current.publisher.with(announce).ok_or(RtmpFailure::Replaced)??;
+                current.publisher.with(announce)??;
                 Some(Input::Tracks { video, audio })
             }
             SessionEvent::Publish { .. } | SessionEvent::Unpublish => None,
         };
         if let Some(input) = input {
-            current.publisher.with(|stream| stream.push(input)).ok_or(RtmpFailure::Replaced)??;
+            current.publisher.with(|stream| stream.push(input))??;
         }
     }
     Ok(())

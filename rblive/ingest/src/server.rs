@@ -16,6 +16,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::access::Access;
 use crate::counters::IngestCounters;
+use crate::encoder::Encoder;
 use crate::http_server::{self, HttpStreams};
 use crate::ladder::LadderRule;
 use crate::registry::Registry;
@@ -82,7 +83,7 @@ pub struct IngestAddresses {
 /// ```
 pub struct Ingest {
     addresses: IngestAddresses,
-    counters: Arc<IngestCounters>,
+    registry: Arc<Registry>,
     certificates: Option<Arc<Certificates>>,
     runtime: Option<Runtime>,
 }
@@ -147,9 +148,8 @@ impl Ingest {
         let places = Places::new(limits, |line| tracing::warn!("{line}"));
         let registry = Registry::new(manager, settings.clone(), access);
         runtime.spawn(look(Arc::downgrade(&registry)));
-        let counters = registry.counters.clone();
         let http = HttpStreams::new(registry.clone(), proxies.clone());
-        let shared = Arc::new(Shared { http, registry, places, proxies });
+        let shared = Arc::new(Shared { http, registry: registry.clone(), places, proxies });
         let listen = |setting, address: &str, protocol, tls| -> Result<_, IngestError> {
             if address.is_empty() {
                 return Ok(None);
@@ -166,7 +166,7 @@ impl Ingest {
             http: listen("ingest.http", &settings.http, Protocol::Http, None)?,
             https: listen("ingest.https", &settings.https, Protocol::Http, tls.clone())?,
         };
-        Ok(Self { addresses, counters, certificates: tls, runtime: Some(runtime) })
+        Ok(Self { addresses, registry, certificates: tls, runtime: Some(runtime) })
     }
 
     /// Where the servers listen.
@@ -184,7 +184,29 @@ impl Ingest {
 
     /// Returns the counters of the servers.
     pub fn counters(&self) -> &IngestCounters {
-        &self.counters
+        &self.registry.counters
+    }
+
+    /// Lists the encoders that publish, by the names of their streams.
+    ///
+    /// ```
+    /// # use rblive::{Config, RsManager};
+    /// # use rblive_ingest::{Ingest, IngestSettings};
+    /// # let ingest = Ingest::start(RsManager::new(Config::default())?, IngestSettings::default())?;
+    /// for encoder in ingest.encoders() {
+    ///     println!("{} publishes {}: {}", encoder.address, encoder.name, encoder.media.codecs);
+    /// }
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn encoders(&self) -> Vec<Encoder> {
+        self.registry.encoders()
+    }
+
+    /// Ends the encoder with this [number](Encoder::number), whose client may not publish the stream again for a minute. The stream waits
+    /// `linger_ms` for another one. Returns the name under which the encoder published; `None`: there is no such encoder.
+    pub fn end_encoder(&self, number: u64) -> Option<String> {
+        let _entered = self.runtime.as_ref().map(Runtime::enter);
+        self.registry.end_encoder(number)
     }
 }
 

@@ -80,6 +80,8 @@ pub(crate) struct Stream {
     source: Source,
     ts: TsReader,
     bit_rate: BitRate,
+    /// The length of the newest segment that passed as it came, in microseconds.
+    passed_us: Option<u64>,
     /// The bytes that the largest chunk so far has, with its header.
     largest_chunk: usize,
     /// Whether the publisher has sent initialisation segments for pictures alone and for sound alone: files say by their names only to
@@ -135,6 +137,7 @@ impl Stream {
             source,
             ts: TsReader::new(settings.limits.message_bytes),
             bit_rate: BitRate::new(config.target_ms),
+            passed_us: None,
             largest_chunk: 0,
             is_apart: false,
             are_several: false,
@@ -191,6 +194,19 @@ impl Stream {
     /// A publisher begins.
     pub(crate) fn begin(&mut self) {
         (self.written, self.is_empty) = (Instant::now(), false);
+        (self.bit_rate.newest, self.passed_us) = (0, None);
+    }
+
+    /// What the publisher sends, and how far its key frames are apart.
+    pub(crate) fn media(&self) -> (Rendition, Option<Duration>) {
+        let (tracks, key_us) = match &self.source {
+            Source::Frames(own) => (own.configurations().cloned().collect(), own.key_distance_us()),
+            Source::PassthroughTs(own) => (own.tracks(), self.passed_us),
+            Source::PassthroughMp4(_, own) => {
+                (own.tracks.iter().map(|track| track.config.clone()).collect::<Vec<_>>(), self.passed_us)
+            }
+        };
+        (Rendition::of(self.rendition, self.bit_rate.newest, &tracks), key_us.map(Duration::from_micros))
     }
 
     /// Media was disseminated.
@@ -410,6 +426,7 @@ impl Stream {
         let mut output = output.lock();
         self.fits(&output, file.len())?;
         self.bit_rate.segment(file.len() as u64, duration_us);
+        self.passed_us = Some(duration_us);
         let us = start_us..start_us.saturating_add(duration_us);
         // Files of MPEG-TS have no initialisation segment: their tracks tell their coding.
         let coding = init.cloned().unwrap_or_else(|| Bytes::from(format!("{tracks:?}")));

@@ -13,7 +13,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::registry::Publisher;
+use crate::registry::{Gone, Publisher};
 use crate::stream::{Stream, StreamFailure};
 
 /// The bytes of a block, which has a check sum of its own.
@@ -38,8 +38,8 @@ pub(crate) enum UploadFailure {
     Format,
     #[error("the playlist has more than {MAX_PLAYLIST} bytes")]
     Playlist,
-    #[error("another publisher has taken the stream")]
-    Replaced,
+    #[error(transparent)]
+    Gone(#[from] Gone),
 }
 
 /// The received bytes of a file: their number, and the check sums of their blocks.
@@ -213,7 +213,7 @@ impl<'a> Upload<'a> {
         &self,
         write: impl FnOnce(&mut Stream) -> Result<(), StreamFailure>,
     ) -> Result<(), UploadFailure> {
-        Ok(self.publisher.with(write).ok_or(UploadFailure::Replaced)??)
+        Ok(self.publisher.with(write)??)
     }
 }
 

@@ -9,6 +9,7 @@ mod ladders;
 mod material;
 mod mp4;
 mod node;
+mod operators;
 mod oversized;
 mod passthrough;
 mod rtmp;

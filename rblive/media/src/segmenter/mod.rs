@@ -118,6 +118,8 @@ pub struct Segmenter {
     first_length: Option<i64>,
     /// The time of the newest key frame of the leading track.
     key: i64,
+    /// How far the newest two key frames are apart.
+    key_distance: Option<i64>,
     /// Whether silence is in the place of the sound.
     is_silent: bool,
     patience: i64,
@@ -151,6 +153,7 @@ impl Segmenter {
             next: [None, None],
             first_length: None,
             key: 0,
+            key_distance: None,
             is_silent: false,
             patience: FIRST_PATIENCE,
             oddities: Vec::new(),
@@ -205,6 +208,12 @@ impl Segmenter {
     /// The configurations of tracks so far, video first, also while that of the other track is not known.
     pub fn configurations(&self) -> impl Iterator<Item = &TrackConfig> {
         self.video.iter().chain(&self.audio)
+    }
+
+    /// How far the newest two key frames of the pictures are apart, in microseconds.
+    pub fn key_distance_us(&self) -> Option<u64> {
+        let ticks = self.key_distance.and_then(|own| u64::try_from(own).ok());
+        ticks.map(|own| own.saturating_mul(1000) / (TICKS_PER_MS as u64))
     }
 
     /// Frames that were left out, because they came before the first key frame or their track was not known.
@@ -391,6 +400,7 @@ impl Segmenter {
             self.oddity(Oddity::KeyFrames(((now - self.key) / TICKS_PER_MS).try_into().unwrap_or(u32::MAX)));
         }
         if unit.key {
+            self.key_distance = (is_open && self.video.is_some()).then_some(now - self.key);
             self.key = now;
         }
         if !is_open || is_long || unit.key && (length >= target || changes) {
