@@ -91,7 +91,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         false => None,
     };
     let member = Member::start(&rs, viewers.clone(), &cluster)?.map(Arc::new);
-    let parts = Parts { ingest: ingest.clone(), recorder: recorder.clone(), member: member.clone() };
+    let parts = Parts {
+        ingest: ingest.clone(),
+        recorder: recorder.clone(),
+        member: member.clone(),
+        viewers: viewers.as_ref().map(|viewers| viewers.address()),
+    };
     let is_controlled = !config.control.listen.is_empty();
     let control = is_controlled.then(|| Endpoint::start(rs.clone(), parts, &config.control)).transpose()?;
     let printer = Printer::start(|text| tracing::warn!("{text}"))?;

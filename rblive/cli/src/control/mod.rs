@@ -5,6 +5,8 @@
 //! | `GET /` | a page for people, whose files need no token |
 //! | `GET /streams` | the streams that the node sends and receives, its nodes, and its encoders, as JSON |
 //! | `GET /history?since=MS` | rates and ages of the last ten minutes, after a moment in milliseconds since 1970, as JSON |
+//! | `GET /encoders` | the encoders that publish, what they do wrong, and those that were refused or failed lately, as JSON |
+//! | `DELETE /encoders/NUMBER` | ends an encoder, whose client may not publish the stream again for a minute |
 //! | `PUT /streams/ID/nodes/NODE` | sends a stream to a node |
 //! | `DELETE /streams/ID/nodes/NODE` | stops sending the stream to the node |
 //! | `GET /metrics` | metrics for Prometheus |
@@ -76,6 +78,8 @@ pub struct Parts {
     pub ingest: Option<Arc<Ingest>>,
     pub recorder: Option<Arc<Recorder>>,
     pub member: Option<Arc<Member>>,
+    /// The address of the page for viewers.
+    pub viewers: Option<String>,
 }
 
 /// A running endpoint. Dropping it stops the endpoint.
@@ -88,7 +92,7 @@ pub struct Endpoint {
 impl Endpoint {
     /// Starts an endpoint on a thread of its own.
     pub fn start(rs: RsManager, parts: Parts, settings: &Control) -> Result<Self, Failure> {
-        let Parts { ingest, recorder, member } = parts;
+        let Parts { ingest, recorder, member, viewers } = parts;
         let listen = &settings.listen;
         let refused =
             |error| Failure::Failed(format!("cannot listen for HTTP on {listen} (control.listen): {error}"));
@@ -111,6 +115,7 @@ impl Endpoint {
             ingest,
             recorder,
             member,
+            viewers,
             names,
             proxies,
             token,
@@ -260,6 +265,7 @@ struct Calls {
     ingest: Option<Arc<Ingest>>,
     recorder: Option<Arc<Recorder>>,
     member: Option<Arc<Member>>,
+    viewers: Option<String>,
     /// The address as it was configured, and the further names of the endpoint.
     names: Vec<String>,
     proxies: Proxies,
@@ -292,7 +298,7 @@ impl Calls {
                 answer(StatusCode::OK, "text/plain; version=0.0.4", self.metrics())
             }
             (&Method::GET, ["streams"]) => {
-                let state = state::of(&self.rs, self.ingest.as_deref());
+                let state = state::of(&self.rs, self.ingest.as_deref(), self.viewers.as_deref());
                 answer(StatusCode::OK, "application/json", format!("{state}\n"))
             }
             (&Method::GET, ["history"]) => match since(query) {
@@ -302,16 +308,22 @@ impl Calls {
                 }
                 None => text(StatusCode::BAD_REQUEST, "since is a number of milliseconds\n".to_owned()),
             },
+            (&Method::GET, ["encoders"]) if let Some(ingest) = &self.ingest => {
+                answer(StatusCode::OK, "application/json", format!("{}\n", state::encoders(ingest)))
+            }
+            (&Method::DELETE, ["encoders", number]) => self.end_encoder(number, call.client),
             (&Method::PUT | &Method::DELETE, ["streams", id, "nodes", node]) => {
                 self.change(method == Method::PUT, id, node)
             }
             (
                 _,
-                ["" | "metrics" | "streams" | "history" | "health" | "ready"] | ["streams", _, "nodes", _],
+                ["" | "metrics" | "streams" | "history" | "health" | "ready"]
+                | ["streams", _, "nodes", _]
+                | ["encoders", _],
             ) => text(StatusCode::METHOD_NOT_ALLOWED, "no such method here\n".to_owned()),
             _ => text(
                 StatusCode::NOT_FOUND,
-                "there are /, /streams, /history, /metrics, /health and /ready\n".to_owned(),
+                "there are /, /streams, /encoders, /history, /metrics, /health and /ready\n".to_owned(),
             ),
         }
     }
@@ -358,6 +370,20 @@ impl Calls {
             call.browser.check_site()?;
         }
         call.browser.check_name(self.names.iter().map(String::as_str), "add it to control.names")
+    }
+
+    /// Ends an encoder.
+    fn end_encoder(&self, number: &str, client: IpAddr) -> Answer {
+        let Ok(number) = number.parse() else {
+            return text(StatusCode::BAD_REQUEST, "an encoder is named by its number\n".to_owned());
+        };
+        match self.ingest.as_ref().and_then(|ingest| ingest.end_encoder(number)) {
+            Some(stream) => {
+                tracing::warn!(%client, stream, "an operator has ended the encoder");
+                text(StatusCode::OK, String::new())
+            }
+            None => text(StatusCode::NOT_FOUND, format!("no encoder has the number {number}\n")),
+        }
     }
 
     /// Adds or removes a node of a stream.
@@ -436,6 +462,7 @@ mod tests {
             ingest: None,
             recorder: None,
             member: None,
+            viewers: None,
             names,
             proxies: Proxies::default(),
             token,

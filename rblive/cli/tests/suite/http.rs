@@ -31,9 +31,14 @@ pub fn get(address: &str, path: &str, fields: &str) -> Option<(u16, Vec<u8>)> {
 
 /// As [`get`], with the head of the answer.
 pub fn whole(address: &str, path: &str, fields: &str) -> Option<Answer> {
+    ask(address, "GET", path, fields)
+}
+
+/// As [`whole`], by another method.
+pub fn ask(address: &str, method: &str, path: &str, fields: &str) -> Option<Answer> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(WAIT)).ok()?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: node\r\n{fields}Connection: close\r\n\r\n").ok()?;
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: node\r\n{fields}Connection: close\r\n\r\n").ok()?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).ok()?;
     let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n")?;

@@ -8,6 +8,7 @@ mod http;
 mod kept;
 mod kills;
 mod live;
+mod operators;
 mod players;
 mod process;
 mod proxies;

@@ -34,6 +34,11 @@ pub struct Publisher {
 
 impl Publisher {
     pub fn connect(address: &str, name: &str) -> Self {
+        Self::ask(address, name).expect("the node lets the stream begin")
+    }
+
+    /// `None`: the node refuses it.
+    pub fn ask(address: &str, name: &str) -> Option<Self> {
         let mut client = Client::new("live", name, &format!("rtmp://{address}/live"));
         let mut socket = TcpStream::connect(address).unwrap();
         socket.set_read_timeout(Some(LONG)).unwrap();
@@ -41,8 +46,10 @@ impl Publisher {
         loop {
             socket.write_all(&client.take_output()).unwrap();
             let read = socket.read(&mut bytes).unwrap();
-            assert_ne!(read, 0, "the node lets the stream begin");
-            if client.receive(&bytes[..read]).unwrap() == ClientState::Publishing {
+            if read == 0 {
+                return None;
+            }
+            if client.receive(&bytes[..read]).ok()? == ClientState::Publishing {
                 break;
             }
         }
@@ -50,7 +57,7 @@ impl Publisher {
         let head = [0x17, 0, 0, 0, 0, 1, profile, compatible, level, 0xFF, 0xE1, 0, SPS.len() as u8];
         client.metadata(Some(7), None);
         client.video(0, &[&head[..], SPS, &[1, 0, PPS.len() as u8], PPS].concat());
-        Self { client, socket }
+        Some(Self { client, socket })
     }
 
     pub fn push(&mut self, number: u32) {

@@ -7,6 +7,8 @@ const EVERY = 2000;
 const LINE = 40;
 /** A stream without a chunk for this long is late. */
 const LATE_MS = 4000;
+/** Key frames that are so far apart are far. */
+const FAR_APART_MS = 4000;
 
 const byId = (id) => document.getElementById(id);
 const make = (tag, className, text = '') => Object.assign(document.createElement(tag), { className, textContent: text });
@@ -56,6 +58,7 @@ const ageText = (ms, short) => {
   if (short) return ms >= 10000 ? `${Math.round(ms / 1000)} s` : `${ms} ms`;
   return ms >= 10000 ? `${Math.round(ms / 1000)} s` : `${Math.round(ms)} ms`;
 };
+const timeText = (ms) => new Date(ms).toLocaleTimeString();
 const bytesText = (bytes) => bytes >= 2 ** 30 ? `${(bytes / 2 ** 30).toFixed(1)} GiB` : `${(bytes / 2 ** 20).toFixed(bytes < 2 ** 20 ? 2 : 0)} MiB`;
 const CARRIERS = { shm: 'shared memory', tcp: 'TCP', rdma: 'RDMA' };
 
@@ -119,6 +122,7 @@ class Rows {
 
 const sent = new Rows('streams', ['Rate', 'Newest chunk', 'Chunks', 'Goes to']);
 const arrived = new Rows('arrivals', ['From', 'Rate', 'Newest chunk', 'Lost']);
+const encoders = new Rows('encoders', ['From', 'Since', 'Picture', 'Codecs', 'Key frames', 'Rate', 'End']);
 const failures = new Rows('failures', ['When', 'Times', 'Why']);
 const nodeRows = new Rows('nodes', ['Role', 'Connection', 'Gets']);
 
@@ -197,6 +201,32 @@ const plots = [
 ];
 let samples = [];
 
+/** The numbers on top, which stay while they change. */
+const facts = {
+  rows: new Map(),
+  show(all) {
+    for (const [name, value, unit] of all) {
+      if (!this.rows.has(name)) {
+        const own = { label: make('dt', '', name), number: make('dd', ''), row: make('div', '') };
+        own.row.append(own.label, own.number);
+        byId('now').append(own.row);
+        this.rows.set(name, own);
+      }
+      const { number } = this.rows.get(name);
+      const text = unit ? `${value} ${unit}` : value;
+      if (number.textContent === text) continue;
+      number.replaceChildren(value, ...(unit ? [' ', make('small', '', unit)] : []));
+    }
+  },
+  /** The refused encoders are marked, and lead to the list that says why. */
+  link(to) {
+    const own = this.rows.get('Encoders refused or failed');
+    if (!own || own.number.classList.contains('late') === Boolean(to)) return;
+    own.number.classList.toggle('late', Boolean(to));
+    own.label.replaceChildren(to ? Object.assign(make('a', '', 'Encoders refused or failed'), { href: to }) : 'Encoders refused or failed');
+  },
+};
+
 function showNow(state) {
   const newest = samples.at(-1) ?? { made: 0, sent: 0, received: 0, age_ms: 0 };
   const up = state.peers.filter((peer) => peer.connected).length;
@@ -208,14 +238,13 @@ function showNow(state) {
     ['Nodes connected', `${up}`, `of ${state.peers.length}`],
     ['Memory of the rings', ...bytesText(state.ring_bytes).split(' ')],
   ];
-  if (state.encoders) all.push(['Encoders refused or failed', String(state.encoders.refused + state.encoders.failed), '']);
-  byId('now').replaceChildren(...all.map(([name, value, unit]) => {
-    const own = make('div', '');
-    const number = make('dd', '', value);
-    if (unit) number.append(' ', make('small', '', unit));
-    own.append(make('dt', '', name), number);
-    return own;
-  }));
+  if (state.encoders) {
+    const { refused, failed, failures: [newest] } = state.encoders;
+    all.push(['Encoders refused or failed', String(refused + failed), newest ? `last ${timeText(newest.unix_ms)}` : '']);
+  }
+  // A link that has the focus stays.
+  facts.show(all);
+  facts.link(state.encoders?.failures.length ? '#failures-title' : null);
 }
 
 function showRemarks(remarks) {
@@ -229,11 +258,51 @@ function showRemarks(remarks) {
   list.replaceChildren(...remarks.flatMap(({ stream, text: said }) => [make('dt', '', stream), make('dd', '', said)]));
 }
 
+function showEncoder({ row, head, cells: [from, since, picture, codecs, keys, rate, end] }, own) {
+  set(head, own.rendition_of ? `${own.stream} (of ${own.rendition_of})` : own.stream);
+  set(from, `${own.user ? `${own.user}, ` : ''}${own.address} (${own.protocol.toUpperCase()})`);
+  set(since, timeText(own.since_unix_ms));
+  set(picture, own.width ? `${own.width} × ${own.height}` : 'none');
+  set(codecs, own.codecs.join(', ') || 'unknown');
+  const apart = own.key_frames_ms;
+  set(keys, apart === null ? 'unknown' : `${(apart / 1000).toFixed(1)} s apart`);
+  keys.classList.toggle('late', apart >= FAR_APART_MS);
+  set(rate, own.bits_per_second ? rateText(own.bits_per_second / 8) : '…');
+  if (end.firstChild) return;
+  const button = Object.assign(make('button', 'small', 'End'), { type: 'button' });
+  button.setAttribute('aria-label', `End the encoder of ${own.stream}`);
+  button.addEventListener('click', () => askToEnd(own, button));
+  end.append(button);
+}
+
+/** Asks, and ends an encoder. */
+function askToEnd(own, button) {
+  const dialog = byId('end');
+  set(byId('end-title'), `End the encoder of ${own.stream} at ${own.address}?`);
+  dialog.returnValue = '';
+  dialog.onclose = async () => {
+    if (dialog.returnValue !== 'end') return;
+    button.disabled = true;
+    try {
+      await call(`encoders/${own.number}`, 'DELETE');
+      complain('change', '');
+      set(byId('said'), `The encoder of ${own.stream} was ended.`);
+      byId('streams-title').focus();
+      await look();
+    } catch (error) {
+      if (error instanceof Refused) lock();
+      else complain('change', `The encoder of ${own.stream} could not be ended: ${error.message}`);
+      button.disabled = false;
+    }
+  };
+  dialog.showModal();
+}
+
 function showFailures(list) {
   byId('failed').hidden = list.length === 0;
   failures.show(list, (own) => `${own.address} ${own.reason}`, ({ head, cells: [when, times, why] }, own) => {
     set(head, `${own.address} (${own.protocol.toUpperCase()})`);
-    set(when, new Date(own.unix_ms).toLocaleTimeString());
+    set(when, timeText(own.unix_ms));
     set(times, String(own.times));
     set(why, own.reason);
   });
@@ -241,8 +310,33 @@ function showFailures(list) {
 
 /** What an encoder is told, at the name by which this page was opened. */
 function howTo(ports) {
-  const scheme = ports?.rtmp ? 'rtmp' : ports?.rtmps ? 'rtmps' : null;
-  return scheme ? `OBS: server ${scheme}://${location.hostname}:${ports[scheme]}/live, stream key NAME; with a key of its own NAME?key=KEY.` : '';
+  const all = [];
+  for (const scheme of ['rtmp', 'rtmps'].filter((own) => ports[own])) {
+    const server = `${scheme}://${location.hostname}:${ports[scheme]}/live`;
+    all.push(['OBS', `server ${server}, stream key NAME?key=KEY`], ['ffmpeg', `ffmpeg -re -i FILE -c copy -f flv '${server}/NAME?key=KEY'`]);
+  }
+  for (const scheme of ['http', 'https'].filter((own) => ports[own])) {
+    all.push(['ffmpeg, HLS by PUT', `ffmpeg -re -i FILE -c copy -f hls -method PUT ${scheme}://:KEY@${location.hostname}:${ports[scheme]}/live/NAME/index.m3u8`]);
+  }
+  return all;
+}
+
+/** Shows the encoders, and how others publish. The words are open as long as nobody publishes. */
+function showEncoders(own) {
+  byId('publishing').hidden = !own;
+  if (!own) return;
+  encoders.show(own.publishing, ({ number }) => number, showEncoder);
+  byId('encoders').hidden = own.publishing.length === 0;
+  const [how, all] = [byId('how'), howTo(own.ports)];
+  how.hidden = all.length === 0;
+  const list = how.querySelector('dl');
+  if (list.children.length) return;
+  how.open = own.publishing.length === 0;
+  list.append(...all.flatMap(([name, text]) => {
+    const words = make('dd', '');
+    words.append(make('code', '', text));
+    return [make('dt', '', name), words];
+  }), make('dt', '', 'KEY'), make('dd', '', 'the key of ingest.keys; without keys and users ?key=KEY and :KEY@ are left out'));
 }
 
 function show(state) {
@@ -252,8 +346,10 @@ function show(state) {
   byId('none').hidden = state.sends.length > 0;
   byId('streams').hidden = state.sends.length === 0;
   sent.show(state.sends, (stream) => stream.id, (row, stream) => showStream(row, stream, takers));
-  byId('received').hidden = state.receives.length === 0;
-  arrived.show(state.receives, (stream) => stream.id, ({ head, cells: [from, rate, age, lost] }, stream) => {
+  // What the node delivers itself comes from no other node.
+  const receives = state.receives.filter((stream) => stream.from !== state.node.id);
+  byId('received').hidden = receives.length === 0;
+  arrived.show(receives, (stream) => stream.id, ({ head, cells: [from, rate, age, lost] }, stream) => {
     set(head, stream.name);
     const node = state.nodes.find((own) => own.id === stream.from)?.name ?? `node ${stream.from}`;
     set(from, stream.connected ? node : `${node} (not connected)`);
@@ -263,11 +359,21 @@ function show(state) {
   });
   showRemarks(state.encoders?.remarks ?? []);
   showFailures(state.encoders?.failures ?? []);
-  set(byId('how'), howTo(state.encoders?.ports));
+  showEncoders(state.encoders);
+  showViewers(state.viewers);
   nodeRows.show(state.nodes, (node) => node.id, (row, node) => showNode(row, node, state));
   const there = new Set([...state.sends.map(({ id }) => `sent ${id}`), ...state.receives.map(({ id }) => `received ${id}`)]);
   for (const key of rates.keys()) if (!there.has(key)) rates.delete(key);
   showNow(state);
+}
+
+/** The page of viewers, at the name by which this page was opened. */
+function showViewers(address) {
+  byId('viewers').hidden = !address;
+  if (!address) return;
+  const url = new URL(address);
+  url.hostname = location.hostname;
+  byId('viewers').querySelector('a').href = url.href;
 }
 
 function lock() {

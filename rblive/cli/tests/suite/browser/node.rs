@@ -80,6 +80,11 @@ impl Node {
         self.rtmp.replace("NAME", name)
     }
 
+    /// The host and the port for encoders.
+    pub fn rtmp(&self) -> &str {
+        self.rtmp.trim_start_matches("rtmp://").split('/').next().unwrap()
+    }
+
     /// An encoder that publishes a stream until it is dropped.
     pub fn publish(&self, name: &str) -> Process {
         encode(CODING, &[&self.encoders(name)])
