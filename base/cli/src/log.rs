@@ -110,16 +110,31 @@ impl Drop for ServerLog {
 
 /// The filter of the environment variable, with this level as the default.
 pub fn filter(variable: &str, level: LevelFilter) -> EnvFilter {
-    let filter =
-        EnvFilter::builder().with_default_directive(level.into()).with_env_var(variable).from_env_lossy();
-    // The library of HTTP/2 warns of odd frames, of which any client may send many.
-    let quiet = "h2=error".parse().ok().filter(|_| std::env::var_os(variable).is_none());
+    filter_of(&std::env::var(variable).unwrap_or_default(), level)
+}
+
+fn filter_of(text: &str, level: LevelFilter) -> EnvFilter {
+    let filter = EnvFilter::builder().with_default_directive(level.into()).parse_lossy(text);
+    // The library of HTTP/2 warns of odd frames, of which any client may send many. Whoever names it has them.
+    let quiet = "h2=error".parse().ok().filter(|_| !text.contains("h2"));
     quiet.into_iter().fold(filter, EnvFilter::add_directive)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn http_2_is_quiet_unless_it_is_named() {
+        for (text, expected) in
+            [("", "h2=error,warn"), ("debug", "h2=error,debug"), ("info,h2=debug", "h2=debug,info")]
+        {
+            let filter = filter_of(text, LevelFilter::WARN).to_string();
+            let mut own: Vec<_> = filter.split(',').collect();
+            own.sort_unstable_by_key(|directive| !directive.contains('='));
+            assert_eq!(own.join(","), expected, "{text}");
+        }
+    }
 
     #[test]
     fn a_line_moves_and_hides_nothing() {
