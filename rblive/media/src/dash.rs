@@ -100,11 +100,14 @@ fn period<T>(to: &mut String, runs: &[Run<'_, T>], query: &str) {
         if own.peek().is_none() {
             continue;
         }
+        // Players begin with any segment of which this is said.
+        let are_independent =
+            own.clone().flat_map(|run| &run.segments).all(|segment| segment.is_independent());
         let _ = writeln!(
             to,
-            "<AdaptationSet id=\"{}\" contentType=\"{content}\" mimeType=\"{content}/mp4\" \
-             segmentAlignment=\"true\" startWithSAP=\"1\">",
-            u8::from(audio_only)
+            "<AdaptationSet id=\"{}\" contentType=\"{content}\" mimeType=\"{content}/mp4\" segmentAlignment=\"true\"{}>",
+            u8::from(audio_only),
+            if are_independent { " startWithSAP=\"1\"" } else { "" }
         );
         own.for_each(|run| representation(to, run, begin_us, query));
         to.push_str("</AdaptationSet>\n");

@@ -2,10 +2,10 @@
 
 use rblive_media::dash::manifest;
 use rblive_media::rendition::Rendition;
-use rblive_media::window::LiveWindow;
+use rblive_media::window::{LiveWindow, NewPart};
 use roxmltree::{Document, Node};
 
-use super::parsed::{renditions, window};
+use super::parsed::{part, renditions, window};
 
 fn all<'a>(node: Node<'a, 'a>, name: &str) -> Vec<Node<'a, 'a>> {
     node.descendants().filter(|own| own.has_tag_name(("urn:mpeg:dash:schema:mpd:2011", name))).collect()
@@ -39,6 +39,21 @@ fn a_manifest_has_a_period_for_each_discontinuity_and_every_segment_once() {
     let video = all(mpd, "Representation")[0];
     let attributes = ["width", "height", "codecs", "frameRate"].map(|name| video.attribute(name));
     assert_eq!(attributes, [Some("1920"), Some("1080"), Some("avc1.64001f"), Some("29970/1000")]);
+}
+
+#[test]
+fn segments_begin_with_a_key_frame_where_the_manifest_says_so() {
+    let (about, good) = (renditions().remove(0).0, window(100, 5));
+    for index in [0, 1] {
+        let mut own = good.clone();
+        own.push(NewPart { independent: false, last: true, ..part(106, index, false) });
+        own.push(NewPart { last: true, ..part(107, 0, false) });
+        let text = manifest(&[(about.clone(), &own)], "", 1_760_000_300_000_000_000).expect("segments");
+        let document = Document::parse(&text).expect("XML");
+        let sets = all(document.root_element(), "AdaptationSet");
+        let said: Vec<_> = sets.iter().map(|set| set.attribute("startWithSAP")).collect();
+        assert_eq!(said, [Some("1"), if index == 0 { None } else { Some("1") }], "{text}");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use rblive_media::window::{LiveWindow, NewPart};
 use super::rules::check;
 use super::windows::playlist;
 
-fn part(sequence: u64, index: u32, discontinuity: bool) -> NewPart<()> {
+pub fn part(sequence: u64, index: u32, discontinuity: bool) -> NewPart<()> {
     NewPart {
         sequence,
         index,
