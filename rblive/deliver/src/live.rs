@@ -1,7 +1,8 @@
 //! The addresses below `/live/`: playlists, manifests, initialisation segments, segments and parts of a stream.
 
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rblive::ChunkRef;
 use rblive::content::{Container, check_name};
@@ -208,8 +209,12 @@ pub(crate) fn no_segment() -> Answer {
     Answer::text(503, "the stream has no whole segment yet; try again in some seconds")
 }
 
-/// Waits until rendition `id` (`None`: any) has a segment, for at most three target durations: players give up on a playlist
-/// without segments.
+/// The longest time for which a playlist waits for its first segment while parts come: a segment may have ten seconds, and players wait
+/// for no longer than 20.
+const FIRST_SEGMENT: Duration = Duration::from_secs(15);
+
+/// Waits until rendition `id` (`None`: any) has a segment, for at most three target durations, or [`FIRST_SEGMENT`] while parts of it come:
+/// players give up on a playlist without segments.
 async fn first_segment(stream: &Arc<Stream>, id: Option<u16>) -> Result<(), Answer> {
     let mut changes = stream.changed.subscribe();
     let target_us = {
@@ -234,7 +239,16 @@ async fn first_segment(stream: &Arc<Stream>, id: Option<u16>) -> Result<(), Answ
         }
         false
     };
-    let listed = tokio::time::timeout(patience(target_us), until_listed).await;
+    let (most, mut deadline) = (Instant::now() + FIRST_SEGMENT, Instant::now() + patience(target_us));
+    let mut until_listed = pin!(until_listed);
+    let listed = loop {
+        let listed = tokio::time::timeout_at(deadline.into(), &mut until_listed).await;
+        let next = (stream.state.lock().last_chunk + patience(target_us)).min(most);
+        if listed.is_ok() || next <= deadline {
+            break listed;
+        }
+        deadline = next;
+    };
     if listed == Ok(true) { Ok(()) } else { Err(no_segment()) }
 }
 

@@ -213,9 +213,17 @@ fn an_address_may_have_escapes_and_one_without_a_file_leads_to_the_page() {
 #[test]
 fn the_page_has_relative_addresses_only() {
     let lab = Lab::plain();
-    for file in
-        ["", "page.css", "theme.css", "page.js", "player.js", "recordings.js", "poster.js", "theme.js"]
-    {
+    for file in [
+        "",
+        "page.css",
+        "theme.css",
+        "page.js",
+        "player.js",
+        "peer.js",
+        "recordings.js",
+        "poster.js",
+        "theme.js",
+    ] {
         let text = String::from_utf8(lab.get(&format!("/{file}")).body).unwrap();
         for rooted in ["=\"/", "from '/", "fetch('/", "fetch(`/", "url(/", "`/live", "'/live", "`/vod"] {
             assert!(!text.contains(rooted), "{file}: {rooted}");

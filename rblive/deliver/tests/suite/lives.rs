@@ -1,5 +1,7 @@
 //! The beginning and the end of streams.
 
+use std::time::{Duration, Instant};
+
 use rblive_deliver::Settings;
 use testkit::until;
 
@@ -35,6 +37,29 @@ fn a_playlist_waits_for_the_first_segment() {
         assert!(text(list).contains("\n0.m4s\n"));
     });
     assert!(lab.catalog.statuses()[0].is_live);
+}
+
+/// The first segment of an encoder with distant key frames is longer than a playlist waits without any part of it.
+#[test]
+fn a_playlist_waits_for_a_long_first_segment_while_it_comes() {
+    let lab = Lab::plain();
+    lab.describe();
+    while lab.get("/ready").status != 200 {}
+    std::thread::scope(|scope| {
+        let list = scope.spawn(|| lab.get(&format!("/live/{NAME}/1/media.m3u8")));
+        let begin = Instant::now();
+        let mut parts = 0;
+        // Three target durations are three seconds.
+        while begin.elapsed() < Duration::from_millis(3500) && !list.is_finished() {
+            lab.part(parts, 0, 1000);
+            parts += 1;
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        lab.part(parts, 0, 1000);
+        lab.part(parts, 1, 1000);
+        let list = list.join().unwrap();
+        assert_eq!(list.status, 200, "{}", list.head);
+    });
 }
 
 /// A stream of two segments, whose end is kept for so many target durations.
