@@ -33,6 +33,8 @@ const ACTS = {
 
 const player = new Player(video, (state, words) => {
   const quiet = state === 'playing' || state === 'paused';
+  // What is over has no sound to turn on.
+  byId('sound').hidden = state === 'ended';
   const veil = byId('veil');
   veil.hidden = quiet;
   veil.classList.toggle('busy', Player.isBusy(state));
@@ -276,6 +278,7 @@ function show() {
   set(byId('empty-text'), streams.length
     ? `None of the ${streams.length} streams has a name with “${wanted}”.`
     : 'A stream appears here by itself as soon as an encoder publishes it.');
+  byId('how').hidden = streams.length > 0;
   const live = streams.filter((stream) => stream.health === 'live').length;
   const all = streams.reduce((sum, stream) => sum + stream.viewers, 0);
   set(byId('sum'), streams.length ? `${live} live · ${viewers({ viewers: all })}` : '');
