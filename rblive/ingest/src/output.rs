@@ -103,8 +103,9 @@ pub(crate) struct Output {
     /// The newest timeline of a segment.
     newest_timeline: u64,
     dawn: Option<Dawn>,
-    /// The largest buffer that was refused, as the log says.
+    /// The largest buffer that was refused, and what is to be told of it.
     refused_bytes: u64,
+    complaint: Option<String>,
     /// The buffers of the segments before, and since when. They stay for a while, since nodes may not have begun to read them.
     former: Vec<(RsId, Instant)>,
 }
@@ -131,6 +132,7 @@ impl Output {
             newest_timeline: 0,
             dawn: None,
             refused_bytes: 0,
+            complaint: None,
             former: Vec::new(),
         }
     }
@@ -155,28 +157,40 @@ impl Output {
         let target_us = self.renditions.values().map(|one| one.target_us).max().unwrap_or(0);
         let chunk = self.renditions.values().map(|one| one.chunk_bytes).max().unwrap_or(0) as u64;
         let seconds = (BUFFERED_SEGMENTS * target_us).div_ceil(1_000_000);
-        let needed = self.manager.config().grown_bytes(rate.saturating_mul(seconds), chunk);
+        let (wanted, config) = (rate.saturating_mul(seconds), self.manager.config());
+        let (needed, most) = (config.grown_bytes(wanted, chunk), config.grown_bytes(u64::MAX, 0));
+        if wanted > most {
+            self.complain(wanted, rate, "streams.max_buffer_bytes allows no more");
+        }
         let own = self.manager.stream_buffer(self.id).map_or(u64::MAX, |buffer| buffer.capacity_bytes);
         if needed <= own {
             return;
         }
         let made = self.manager.replace_stream(self.id, needed);
-        let (stream, mib, mbit) = (&self.name, needed >> 20, rate * 8 / 1_000_000);
         match made {
             Ok(id) => {
+                let (stream, mib, mbit) = (&self.name, needed >> 20, rate * 8 / 1_000_000);
                 tracing::info!(stream, "the buffer has {mib} MiB from now on, for {mbit} Mbit/s");
                 self.former.push((std::mem::replace(&mut self.id, id), Instant::now()));
             }
-            // The next segment asks again, and nobody reads the same line each time.
-            Err(error) if needed > self.refused_bytes => {
-                self.refused_bytes = needed;
-                tracing::warn!(
-                    stream,
-                    "there is no buffer of {mib} MiB for {mbit} Mbit/s, so that slow viewers lose segments: {error}"
-                );
-            }
-            Err(_) => {}
+            Err(error) => self.complain(needed, rate, &error.to_string()),
         }
+    }
+
+    /// Notes that there is no buffer of so many bytes for a rate in bytes per second. Each segment asks again, and a larger one is told.
+    fn complain(&mut self, bytes: u64, rate: u64, why: &str) {
+        if bytes > self.refused_bytes {
+            let (mib, mbit) = (bytes.div_ceil(1 << 20), (rate * 8).div_ceil(1_000_000));
+            self.refused_bytes = bytes;
+            self.complaint = Some(format!(
+                "there is no buffer of {mib} MiB for {mbit} Mbit/s, so that slow viewers lose segments: {why}"
+            ));
+        }
+    }
+
+    /// What is to be told of a buffer that was refused, once.
+    pub(crate) fn complaint(&mut self) -> Option<String> {
+        self.complaint.take()
     }
 
     /// Describes the stream before segment `sequence` of a rendition.

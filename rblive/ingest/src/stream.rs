@@ -585,7 +585,11 @@ impl Stream {
             chunk_bytes,
             independent,
         };
-        output.describe(numbers.sequence, update)
+        output.describe(numbers.sequence, update)?;
+        if let Some(text) = output.complaint() {
+            self.counters.remarks.tell(&self.name, "buffer", text);
+        }
+        Ok(())
     }
 
     /// Writes the initialisation segment of a segment, if it has one.

@@ -100,6 +100,29 @@ fn a_buffer_grows_with_the_rate() {
     assert_eq!(node.ingest.counters().oversized.load(Ordering::Relaxed), 0);
 }
 
+#[test]
+fn a_rate_for_which_no_buffer_may_be_large_enough_is_told() {
+    let streams = StreamSettings {
+        chunk_bytes: 16 << 10,
+        chunks: 4,
+        max_buffer_bytes: 256 << 10,
+        ..StreamSettings::default()
+    };
+    let node = Node::with_streams(streams, |settings| settings.limits.idle_ms = 600_000);
+    let told = || node.ingest.counters().remarks.list().into_iter().find(|(_, kind, _)| *kind == "buffer");
+    let mut peer = Peer::accepted(&node);
+    peer.send(&message(9, 0, &flv_config(SMALL)));
+    few_frames(&mut peer, 0..2, 100);
+    node.wait_for_frames(5);
+    assert_eq!(told(), None, "a small rate");
+    few_frames(&mut peer, 2..6, 8000);
+    node.wait("the rate is too high", || told().is_some());
+    let (_, _, text) = told().unwrap();
+    assert!(text.contains("no buffer of 1 MiB") && text.contains("streams.max_buffer_bytes"), "{text}");
+    let counts = node.ingest.counters().remarks.counts();
+    assert_eq!(counts.iter().find(|(kind, _)| *kind == "buffer"), Some(&("buffer", 1)), "once");
+}
+
 /// Viewers see another buffer as a discontinuity, behind which nothing is decoded without a key frame.
 #[test]
 fn a_buffer_grows_with_a_key_frame() {
