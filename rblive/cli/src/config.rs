@@ -194,6 +194,21 @@ impl Config {
         Ok(())
     }
 
+    /// What can hardly be meant: patterns of streams that have the beginning of an address. A stream may have such a name all the same.
+    pub fn doubts(&self) -> Vec<String> {
+        let Self { node, ingest, record, .. } = self;
+        let rules = node.rules.iter().map(|rule| ("rules", &rule.streams));
+        let records = record.iter().map(|rule| ("record", &rule.streams));
+        let passthrough = ingest.passthrough.iter().map(|pattern| ("ingest.passthrough", pattern));
+        let keys = ingest.keys.keys().map(|name| ("ingest.keys", name));
+        let users =
+            ingest.users.values().flat_map(|user| &user.streams).map(|pattern| ("ingest.users", pattern));
+        let ladders = ingest.ladders.iter().flat_map(|rule| rule.streams.iter().chain([&rule.name]));
+        let ladders = ladders.map(|name| ("ingest.ladders", name));
+        let all = rules.chain(records).chain(passthrough).chain(keys).chain(users).chain(ladders);
+        all.filter_map(|(setting, name)| Some(format!("{setting}: {}", doubt(name)?))).collect()
+    }
+
     /// Refuses names that no request has.
     fn check_names(&self) -> Result<(), String> {
         let names = self.control.names.iter().map(String::as_str);
@@ -233,6 +248,12 @@ impl Config {
         node.finds_nodes = cluster.is_used();
         Ok(Self { node, control, deliver, webrtc, ingest, record, cluster })
     }
+}
+
+/// What is odd in the name, or the pattern, of streams.
+pub fn doubt(name: &str) -> Option<String> {
+    let rest = name.strip_prefix("live/")?;
+    Some(format!("'{name}' fits hardly any stream: that at /live/{rest} has the name '{rest}'"))
 }
 
 /// A configuration file with every setting at its default.
@@ -318,6 +339,24 @@ mod tests {
             assert_eq!(check(&format!("{text}'0123456789abcdef'")), Ok(()));
             assert_eq!(check(&format!("{text}''")), Ok(()), "none");
         }
+    }
+
+    #[test]
+    fn patterns_that_begin_as_addresses_are_told() {
+        let doubts = |text: &str| Config::parse(text, None).unwrap().doubts();
+        for (setting, text) in [
+            ("rules", "[[rules]]\nstreams = 'live/*'\nnodes = ['local']"),
+            ("record", "[[record]]\nstreams = 'live/*'\nfolder = '/tmp/a'"),
+            ("ingest.passthrough", "[ingest]\npassthrough = ['live/*']"),
+            ("ingest.keys", "[ingest.keys]\n'live/camera' = 'k'"),
+            ("ingest.users", "[ingest.users]\nanna = { password = 'h', streams = ['live/*'] }"),
+            ("ingest.ladders", "[[ingest.ladders]]\nname = 'a'\nstreams = ['live/b']"),
+        ] {
+            let all = doubts(text);
+            assert!(all.len() == 1 && all[0].starts_with(&format!("{setting}: 'live/")), "{all:?}");
+            assert_eq!(doubts(&text.replace("live/", "alive/")), [""; 0]);
+        }
+        assert_eq!(doubts(EXAMPLE), [""; 0]);
     }
 
     #[test]

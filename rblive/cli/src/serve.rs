@@ -67,6 +67,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         tracing::warn!("secrets may be in core dumps of this process: {error}");
     }
     let mut config = configured(args)?;
+    config.doubts().iter().for_each(|doubt| tracing::warn!("{doubt}"));
     if let Err(why) = exposure::check(&config) {
         if !args.insecure {
             return Err(Failure::Failed(format!(

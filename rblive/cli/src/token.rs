@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
-use commands::Failure;
+use commands::{Failure, print_error};
 use rblive::content::check_name;
 use rblive_deliver::token;
 
-use super::config::Config;
+use super::config::{Config, doubt};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -38,6 +38,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             "{} has no deliver.token_key, so everybody may watch without a token",
             args.config.display()
         )));
+    }
+    if let Some(doubt) = doubt(&args.stream) {
+        print_error("rblive", doubt);
     }
     let now = commands::clock::now()?.duration_since(UNIX_EPOCH).map_err(Failure::failed)?;
     commands::print(format!(

@@ -614,6 +614,16 @@ mod tests {
         assert_eq!(status(&closed, Some(BEARER), &other), StatusCode::OK);
     }
 
+    /// A proxy may show the page below any path.
+    #[test]
+    fn the_page_has_relative_addresses_only() {
+        for asset in &PAGE {
+            for rooted in ["=\"/", "from '/", "fetch('/", "call('/", "call(`/", "url(/"] {
+                assert!(!asset.text.contains(rooted), "{}: {rooted}", asset.path);
+            }
+        }
+    }
+
     #[test]
     fn no_page_shows_the_control_page_in_a_frame() {
         let answer = calls("").answer(get("/"));

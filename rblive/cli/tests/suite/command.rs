@@ -37,6 +37,9 @@ fn tokens_are_made_with_the_key_of_the_configuration() {
     };
     let one = output(&["token", "live/camera", "--expires", "1h", "--config", path]);
     assert!(opens(&one, "live/camera") && !opens(&one, "live/other"), "{one}");
+    let doubted = rblive().args(["token", "live/camera", "-c", path]).output().unwrap();
+    let said = String::from_utf8(doubted.stderr).unwrap();
+    assert!(doubted.status.success() && said.contains("has the name 'camera'"), "{said}");
     let every = output(&["token", "*", "-c", path]);
     assert!(opens(&every, "live/camera") && opens(&every, "live/other"), "{every}");
     for (text, args, said) in [
