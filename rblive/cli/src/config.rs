@@ -253,7 +253,7 @@ impl Config {
 /// What is odd in the name, or the pattern, of streams.
 pub fn doubt(name: &str) -> Option<String> {
     let rest = name.strip_prefix("live/")?;
-    Some(format!("'{name}' fits hardly any stream: that at /live/{rest} has the name '{rest}'"))
+    Some(format!("'{name}' begins as an address does: the stream at /live/{rest} has the name '{rest}'"))
 }
 
 /// A configuration file with every setting at its default.

@@ -1,4 +1,5 @@
-// The viewers' page: lists streams and recordings, and plays the one that the address names (`#/NAME`, `#vod/NAME/BEGIN`).
+// The viewers' page: lists streams and recordings, and plays the one that the address names (`#/NAME`, `#vod/NAME/BEGIN`; `#bare/NAME`, where
+// the player is alone).
 import { Player } from './player.js';
 import { dropPoster, showPoster } from './poster.js';
 import { Recordings, began, clock } from './recordings.js';
@@ -65,7 +66,8 @@ function showQualities() {
 byId('quick').addEventListener('change', (event) => { player.hurry(event.target.checked); tell(); });
 byId('quality').addEventListener('change', (event) => player.choose(Number(event.target.value)));
 
-function watch({ name, begin }) {
+function watch({ name, begin, bare }) {
+  document.documentElement.classList.toggle('bare', Boolean(bare));
   document.documentElement.classList.toggle('watching', Boolean(name));
   byId('player').hidden = !name;
   document.title = name ? `${name} – RBLive` : 'RBLive';
@@ -81,7 +83,8 @@ function named() {
   const hash = decodeURIComponent(location.hash);
   const kept = /^#vod\/(.+)\/([^/]+)$/.exec(hash);
   if (kept) return { name: kept[1], begin: kept[2] };
-  return { name: hash.startsWith('#/') ? hash.slice(2) : '', begin: null };
+  const live = /^#(bare)?\/(.+)$/.exec(hash);
+  return { name: live?.[2] ?? '', begin: null, bare: live?.[1] };
 }
 
 function fromAddress() {
@@ -121,11 +124,13 @@ function listAddresses() {
   const live = ['Codecs', 'Behind live'];
   for (const name of ['Picture', ...(player.begin ? [] : live), 'Buffered', 'Frames']) detail(name);
   const files = [['HLS', 'index.m3u8'], ['DASH', 'manifest.mpd']];
-  for (const [name, file] of player.begin ? files.slice(0, 1) : files) {
-    const address = new URL(player.address(file), location).href;
+  const texts = (player.begin ? files.slice(0, 1) : files).map(([name, file]) => [name, new URL(player.address(file), location).href]);
+  const bare = new URL(`#bare/${player.name}`, location).href;
+  if (!player.begin) texts.push(['Embed', `<iframe src="${bare}" allow="autoplay; fullscreen" width="640" height="360"></iframe>`]);
+  for (const [name, address] of texts) {
     const copy = make('button', '', 'Copy');
     copy.type = 'button';
-    copy.setAttribute('aria-label', `Copy the ${name} address`);
+    copy.setAttribute('aria-label', name === 'Embed' ? 'Copy what other pages embed' : `Copy the ${name} address`);
     copy.addEventListener('click', async () => {
       try {
         await navigator.clipboard.writeText(address);

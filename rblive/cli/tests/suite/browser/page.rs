@@ -5,6 +5,7 @@ use serde_json::json;
 use testkit::{own_addr, within};
 
 use super::node::{browser, demo, encode, serve};
+use crate::http;
 
 const ENTER: &str = "\u{e007}";
 const TAB: &str = "\u{e004}";
@@ -99,8 +100,18 @@ fn a_stream_that_stops_is_told_and_plays_again_when_it_returns() {
     browser.wait("document.getElementById('said').textContent.includes('encoder sends nothing')");
     check(&browser, "an interrupted stream");
     keep(&browser, "interrupted");
-    let _encoder = node.publish("camera-1");
+    let encoder = node.publish("camera-1");
     play_on(&browser);
+    drop(encoder);
+    // What was interrupted for a while ends at last.
+    browser.wait("document.getElementById('said').textContent.includes('encoder sends nothing')");
+    let control = node.control.trim_start_matches("http://").trim_end_matches('/');
+    let state: serde_json::Value = serde_json::from_str(&http::text(control, "/streams", "").1).unwrap();
+    let path =
+        format!("/streams/{}/nodes/{}", state["sends"][0]["id"].as_str().unwrap(), state["node"]["id"]);
+    assert_eq!(http::ask(control, "DELETE", &path, "").map(|answer| answer.status), Some(200));
+    browser.wait("document.getElementById('said').textContent.includes('has ended')");
+    browser.wait("document.getElementById('sound').hidden");
     // At this node the stream ends at once, and is remembered for as long.
     let node = serve(folder.path(), "[ingest]\nlinger_ms = 100\n[deliver]\nkeep_ended = 600");
     let encoder = node.publish("camera-1");
@@ -113,6 +124,26 @@ fn a_stream_that_stops_is_told_and_plays_again_when_it_returns() {
     // The server says 404 or 503 for what is not there, which the browser counts as errors of the page.
     let other = |message: &String| !message.contains("Failed to load resource");
     assert_eq!(browser.errors().into_iter().filter(other).collect::<Vec<_>>(), [""; 0]);
+}
+
+#[test]
+#[ignore = "long: needs Chromium and ffmpeg"]
+fn the_player_is_alone_where_other_pages_embed_it() {
+    let Some(browser) = browser(640, 360) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let node = serve(folder.path(), "");
+    let _encoder = node.publish("camera-1");
+    browser.go(&format!("{}#bare/camera-1", node.page));
+    play(&browser, 1.0);
+    browser.wait("['streams', 'bar', 'more'].every((id) => !document.getElementById(id).checkVisibility())");
+    browser.wait("document.getElementById('stage').clientHeight === innerHeight && document.body.scrollHeight <= innerHeight");
+    check(&browser, "the player alone");
+    browser.go(&format!("{}#/camera-1", node.page));
+    play(&browser, 1.0);
+    browser.run("document.getElementById('more').open = true");
+    let embed = browser.run("return document.querySelector('[data-of=Embed] code').textContent");
+    let src = format!("<iframe src=\"{}#bare/camera-1\"", node.page);
+    assert!(embed.as_str().unwrap().starts_with(&src), "{embed}");
 }
 
 #[test]
