@@ -102,9 +102,19 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let control = is_controlled.then(|| Endpoint::start(rs.clone(), parts, &config.control)).transpose()?;
     let printer = Printer::start(|text| tracing::warn!("{text}"))?;
     printer.print(ready(&rs, control.as_ref(), viewers.as_deref(), ingest.as_deref()).trim_end());
+    wait(&stop, viewers.as_deref(), ingest.as_deref());
+    // The others learn first that this node leaves.
+    drop((control, member, ingest, viewers));
+    rs.shutdown(GRACE);
+    recorder.iter().for_each(|recorder| recorder.stop());
+    Ok(())
+}
+
+/// Waits for the end, and reads certificates again when that is asked.
+fn wait(stop: &Stop, viewers: Option<&Viewers>, ingest: Option<&Ingest>) {
     loop {
         match stop.wait_asked(None) {
-            Some(Asked::End) => break,
+            Some(Asked::End) => return,
             Some(Asked::Reload) => {
                 viewers.iter().for_each(|viewers| viewers.reload());
                 ingest.iter().for_each(|ingest| reload(ingest));
@@ -112,11 +122,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             None => {}
         }
     }
-    // The others learn first that this node leaves.
-    drop((control, member, ingest, viewers));
-    rs.shutdown(GRACE);
-    recorder.iter().for_each(|recorder| recorder.stop());
-    Ok(())
 }
 
 /// How many connections of viewers leave descriptors to encoders, nodes and recordings, at most as many as configured.
