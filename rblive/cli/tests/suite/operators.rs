@@ -1,7 +1,7 @@
 //! The calls by which operators see encoders and end them.
 
 use serde_json::Value;
-use testkit::{LONG, awaited};
+use testkit::{LONG, awaited, until};
 
 use crate::http;
 use crate::process::{Serving, serve, write_own};
@@ -51,6 +51,9 @@ fn encoders_are_listed_and_ended_by_who_has_the_token() {
     assert_eq!(ask("DELETE", &path, &shown).0, 200);
     assert_eq!(ask("DELETE", &path, &shown).0, 404, "there is none any more");
     assert!(Publisher::ask(&rtmp, "stage/camera").is_none(), "it does not come back at once");
-    let reasons = ask("GET", "/streams", &shown).1["encoders"]["failures"].take();
-    assert!(reasons.to_string().contains("an operator has ended this encoder"), "{reasons}");
+    // The reason is noted once the encoder has been told.
+    until("the list says why", || {
+        let reasons = ask("GET", "/streams", &shown).1["encoders"]["failures"].take();
+        reasons.to_string().contains("an operator has ended this encoder")
+    });
 }
