@@ -6,6 +6,7 @@
 //! * [`output`]: files for rows, tables and plots, and the format of figures;
 //! * [`named`]: names of an enumeration's values;
 //! * [`report`]: tables and plots of rows in files;
+//! * [`view`]: what is shown of the rows of any bench, as data;
 //! * [`exchange`]: numbered messages and their answers, the same loop for each system;
 //! * [`ends`]: the two processes of an exchange;
 //! * [`control`]: the worker's end of the control channel;
@@ -46,5 +47,6 @@ pub mod stats;
 pub mod sys;
 pub mod table;
 pub mod turns;
+pub mod view;
 
 pub use error::Error;

@@ -37,17 +37,17 @@ pub fn median(figures: impl IntoIterator<Item = f64>) -> Option<f64> {
     estimate(figures).map(|estimate| estimate.median)
 }
 
-/// The ratio of two systems: the median over the repetitions that both have. The two figures of a repetition
-/// are measured in turn, so that a disturbance affects both.
+/// The ratio of two systems: over the repetitions that both have. The two figures of a repetition are measured in turn, so
+/// that a disturbance affects both.
 ///
 /// Each figure is paired with its repetition. `None` if no repetition has both, or the other figure is not
 /// above zero.
-pub fn times(ones: &[(u32, f64)], others: &[(u32, f64)]) -> Option<f64> {
+pub fn times(ones: &[(u32, f64)], others: &[(u32, f64)]) -> Option<Estimate> {
     let pair = |&(rep, one): &(u32, f64)| {
         let (_, other) = others.iter().find(|(of, other)| *of == rep && *other > 0.0)?;
         Some(one / other)
     };
-    median(ones.iter().filter_map(pair))
+    estimate(ones.iter().filter_map(pair))
 }
 
 /// The middle figure, or the mean of the two in the middle.
@@ -100,7 +100,7 @@ mod tests {
     fn a_ratio_is_the_median_of_pairs() {
         // The machine was slow in the second repetition: the ratio is 2 in each, and not 20 : 4.
         let (ones, others) = ([(0, 20.0), (1, 8.0), (2, 24.0)], [(0, 10.0), (1, 4.0), (3, 1.0)]);
-        assert_eq!(times(&ones, &others), Some(2.0));
+        assert_eq!(times(&ones, &others), Some(Estimate { median: 2.0, interval: Some((2.0, 2.0)) }));
         assert_eq!((times(&ones, &[]), times(&ones, &[(0, 0.0)]), times(&[], &others)), (None, None, None));
     }
 

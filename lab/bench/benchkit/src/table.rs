@@ -56,7 +56,7 @@ impl<'r, R> Reps<'r, R> {
         let numbered = |reps: &Reps<'_, R>| -> Vec<(u32, f64)> {
             reps.rows.iter().filter_map(|row| Some(((reps.rep)(row), figure(row).into()?))).collect()
         };
-        stats::times(&numbered(self), &numbered(other))
+        stats::times(&numbered(self), &numbered(other)).map(|times| times.median)
     }
 
     /// The sum of a count.

@@ -102,3 +102,16 @@ fn run(command: &BenchCommand) -> Result<(), BenchError> {
         BenchCommand::Worker(_) => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_calls_of_the_list_of_figures_are_accepted() {
+        for words in reproduce::list::List::own().calls("cmq-bench") {
+            let parsed = Args::try_parse_from([vec!["cmq-bench".into()], words.clone()].concat());
+            assert!(parsed.is_ok(), "{words:?}: {}", parsed.unwrap_err());
+        }
+    }
+}

@@ -68,3 +68,16 @@ fn main() -> ExitCode {
     };
     commands::status(Cli::command, result.map_err(Failure::failed))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_calls_of_the_list_of_figures_are_accepted() {
+        for words in reproduce::list::List::own().calls("live-bench") {
+            let parsed = Cli::try_parse_from([vec!["live-bench".into()], words.clone()].concat());
+            assert!(parsed.is_ok(), "{words:?}: {}", parsed.unwrap_err());
+        }
+    }
+}

@@ -72,3 +72,16 @@ fn main() -> ExitCode {
     };
     commands::status(Args::command, result)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_calls_of_the_list_of_figures_are_accepted() {
+        for words in reproduce::list::List::own().calls("multimqc-bench") {
+            let parsed = Args::try_parse_from([vec!["multimqc-bench".into()], words.clone()].concat());
+            assert!(parsed.is_ok(), "{words:?}: {}", parsed.unwrap_err());
+        }
+    }
+}

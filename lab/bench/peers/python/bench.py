@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Messages per second from one publisher to one subscriber, through the Python client of each system, on loopback TCP.
 
-    scripts/bench python                                       # all, with the wheel built and the clients installed
+    REPRODUCE="readme python" scripts/reproduce                # all, with the wheel built and the clients installed
     python3 lab/bench/peers/python/bench.py --against rbmq,redis --sizes 256,1024
 
 Publisher, subscriber and server are processes of their own. The subscriber compares every message with the one that it expects: a run
@@ -194,7 +194,7 @@ def options_of():
     parser.add_argument("--warmup", type=float, default=0.5)
     parser.add_argument("--reps", type=int, default=3)
     parser.add_argument("--rust", metavar="PROGRAM", help="rbmq-bench, for a row of RBMQ's client in Rust")
-    parser.add_argument("--out", type=pathlib.Path, help="a folder for python.json and python.md")
+    parser.add_argument("--json", type=pathlib.Path, help="a file for the rows")
     parser.add_argument("--readme", action="append", type=pathlib.Path, default=[], help="a file with marks for the table")
     return parser.parse_args()
 
@@ -234,12 +234,8 @@ def main():
         labels = {"rust": "RBMQ's client in Rust, one item at a time", **labels}
     table = report(labels, sizes, rows)
     print(table)
-    if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        about = {"python": platform.python_version(), "kernel": platform.release(), "cores": os.cpu_count()}
-        about |= {"congestion_control": CONGESTION.read_text().strip(), "command": " ".join(sys.argv[1:]).replace(f"{pathlib.Path.cwd()}/", "")}
-        (options.out / "python.json").write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
-        (options.out / "python.md").write_text(table + "\n")
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n")
     for file in options.readme:
         put(file, table + "\n")
 

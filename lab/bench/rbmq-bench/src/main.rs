@@ -149,3 +149,16 @@ fn run(command: BenchCommand) -> Result<(), BenchError> {
         BenchCommand::Worker(worker) => worker::run(worker),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_calls_of_the_list_of_figures_are_accepted() {
+        for words in reproduce::list::List::own().calls("rbmq-bench") {
+            let parsed = Cli::try_parse_from([vec!["rbmq-bench".into()], words.clone()].concat());
+            assert!(parsed.is_ok(), "{words:?}: {}", parsed.unwrap_err());
+        }
+    }
+}

@@ -47,6 +47,7 @@ const SAFE_CRATES: &[(&str, &str)] = &[
     ("lab/bench/rbmq-bench", "forbid"),
     ("lab/bench/live-bench", "deny"),
     ("lab/bench/multimqc-bench", "deny"),
+    ("lab/bench/reproduce", "forbid"),
     ("lab/load/nic-sim", "forbid"),
     ("lab/sim/levels", "forbid"),
     ("lab/sim/net", "deny"),

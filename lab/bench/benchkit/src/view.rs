@@ -1,0 +1,302 @@
+//! What is shown of the rows of any bench, as data: which rows, along which axis, in which lines, and which of their figures.
+//!
+//! ```text
+//!   rows (flat JSON objects) ── where ──▶ points: line, x, a figure of each repetition ──▶ table, chart, ratios
+//! ```
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{
+    output::{human, span},
+    plot::Chart,
+    stats::{self, Estimate},
+    table::distinct,
+};
+
+/// The most places of the axis that a table has. The others are in the chart.
+const MOST_PLACES: usize = 16;
+/// The least ratio of the largest figure to the smallest one for which the axis of a chart is logarithmic.
+const WIDE: f64 = 30.0;
+
+/// What is shown of rows.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct View {
+    /// Fields that a shown row has, each with one of these values
+    #[serde(default, rename = "where")]
+    pub only: BTreeMap<String, Vec<Value>>,
+    /// The field along the axis, of numbers or words
+    pub x: String,
+    /// The fields whose values make a line
+    pub lines: Vec<String>,
+    /// The fields of the figures: each is a line of its own
+    pub figures: Vec<String>,
+    /// The field that figures are divided by
+    pub per: Option<String>,
+    /// The number that figures are multiplied by
+    #[serde(default = "one")]
+    pub scale: f64,
+    /// The unit of the figures
+    pub unit: String,
+    /// Whether more is better, or less
+    pub better: Better,
+    /// The line that is compared with all others
+    pub ours: String,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+/// Which of two figures is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Better {
+    /// Of rates
+    More,
+    /// Of times and costs
+    Less,
+}
+
+/// The repetitions of one place of a line.
+#[derive(Debug, Clone)]
+pub struct Point {
+    /// The values of the line's fields
+    pub line: String,
+    /// The field of the figure
+    pub figure: String,
+    /// The place on the axis
+    pub x: Value,
+    /// Figures, each with the number of its repetition
+    pub reps: Vec<(u32, f64)>,
+}
+
+impl Point {
+    /// The median with its interval; none without figures.
+    pub fn estimate(&self) -> Option<Estimate> {
+        stats::estimate(self.reps.iter().map(|(_, figure)| *figure))
+    }
+}
+
+/// How many times another line's figure ours is, at one place.
+#[derive(Debug, Clone)]
+pub struct Ratio {
+    /// The other line
+    pub line: String,
+    /// The field of the figure
+    pub figure: String,
+    /// The place on the axis
+    pub x: Value,
+    /// Ours divided by the other's, from repetitions that were measured in turn
+    pub times: Estimate,
+}
+
+impl View {
+    /// The points of the rows that are shown: in the order of the rows, and where the axis has numbers, in theirs.
+    pub fn points(&self, rows: &[Value]) -> Vec<Point> {
+        let mut points: Vec<Point> = Vec::new();
+        for row in rows.iter().filter(|row| self.shows(row)) {
+            let (line, x, rep) = (self.line(row), &row[&self.x], row["rep"].as_u64().unwrap_or(0) as u32);
+            for figure in &self.figures {
+                let Some(value) = self.value(row, figure) else { continue };
+                let is_same =
+                    |point: &Point| point.line == line && point.figure == *figure && same(&point.x, x);
+                match points.iter_mut().find(|point| is_same(point)) {
+                    Some(point) => point.reps.push((rep, value)),
+                    None => points.push(Point {
+                        line: line.clone(),
+                        figure: figure.clone(),
+                        x: x.clone(),
+                        reps: vec![(rep, value)],
+                    }),
+                }
+            }
+        }
+        points.sort_by(|a, b| number(&a.x).total_cmp(&number(&b.x)));
+        points
+    }
+
+    fn shows(&self, row: &Value) -> bool {
+        self.only.iter().all(|(field, values)| values.iter().any(|value| same(&row[field], value)))
+    }
+
+    fn line(&self, row: &Value) -> String {
+        let words = self.lines.iter().filter_map(|field| match &row[field] {
+            Value::Null => None,
+            Value::String(word) => Some(word.clone()),
+            other => Some(format!("{field} {other}")),
+        });
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    fn value(&self, row: &Value, figure: &str) -> Option<f64> {
+        let value = match &row[figure] {
+            Value::Array(all) => stats::median(all.iter().filter_map(Value::as_f64))?,
+            one => one.as_f64()?,
+        };
+        let per = self.per.as_ref().map_or(Some(1.0), |per| row[per].as_f64().filter(|per| *per > 0.0))?;
+        Some(value * self.scale / per)
+    }
+
+    /// The name of a point's line, with its figure where there are several.
+    pub fn name(&self, point: &Point) -> String {
+        if self.figures.len() == 1 {
+            return point.line.clone();
+        }
+        format!("{} {}", point.line, point.figure.replace('_', " ")).trim().to_owned()
+    }
+
+    /// The head and the lines of a table: a line for each place, a column for each line, and in it median and interval.
+    pub fn table(&self, points: &[Point]) -> (Vec<String>, Vec<Vec<String>>) {
+        let names = distinct(points.iter().map(|point| self.name(point)));
+        let places = distinct(points.iter().map(|point| word(&point.x)));
+        let step = places.len().div_ceil(MOST_PLACES).max(1);
+        let lines = places.iter().step_by(step).map(|place| {
+            let cell = |name: &String| {
+                let point = points.iter().find(|point| self.name(point) == *name && word(&point.x) == *place);
+                point.and_then(Point::estimate).map_or_else(String::new, words)
+            };
+            [place.clone()].into_iter().chain(names.iter().map(cell)).collect()
+        });
+        let head = [self.x.replace('_', " ")].into_iter().chain(names.iter().cloned());
+        (head.collect(), lines.collect())
+    }
+
+    /// A chart as SVG; none where the axis has words or a single place.
+    pub fn chart(&self, title: &str, points: &[Point]) -> Option<String> {
+        let places = distinct(points.iter().map(|point| number(&point.x)));
+        if places.len() < 2 || places.iter().any(|place| !place.is_finite()) {
+            return None;
+        }
+        let figures = || points.iter().filter_map(|point| Some(point.estimate()?.median));
+        let (least, most) =
+            figures().fold((f64::INFINITY, 0.0_f64), |(least, most), of| (least.min(of), most.max(of)));
+        let mut chart = Chart::new(title, &self.x.replace('_', " "), &self.unit);
+        if self.x.ends_with("bytes") || self.x == "size" {
+            chart = chart.sizes();
+        }
+        if least > 0.0 && most > WIDE * least {
+            chart = chart.log_y();
+        }
+        let all: Vec<(String, f64, f64)> = points
+            .iter()
+            .flat_map(|point| {
+                point.reps.iter().map(|(_, figure)| (self.name(point), number(&point.x), *figure))
+            })
+            .collect();
+        Some(chart.points(&all, |of| of.0.clone(), |of| of.1, |of| of.2).svg())
+    }
+
+    /// Our line beside each other one.
+    pub fn ratios(&self, points: &[Point]) -> Vec<Ratio> {
+        let others = points.iter().filter(|point| point.line != self.ours);
+        others.filter_map(|other| self.ratio(points, &self.ours, other)).collect()
+    }
+
+    /// A line beside a point of another one, at the same place.
+    pub fn ratio(&self, points: &[Point], line: &str, other: &Point) -> Option<Ratio> {
+        let is_pair =
+            |point: &&Point| point.line == line && point.figure == other.figure && same(&point.x, &other.x);
+        let times = stats::times(&points.iter().find(is_pair)?.reps, &other.reps)?;
+        let (line, figure, x) = (other.line.clone(), other.figure.clone(), other.x.clone());
+        Some(Ratio { line, figure, x, times })
+    }
+
+    /// Whether ours is behind: the whole interval is on the other's side of one, or without an interval the median is.
+    pub fn is_behind(&self, ratio: &Ratio) -> bool {
+        let Estimate { median, interval } = ratio.times;
+        let (low, high) = interval.unwrap_or((median, median));
+        match self.better {
+            Better::More => high < 1.0,
+            Better::Less => low > 1.0,
+        }
+    }
+}
+
+/// Equal values; numbers also if one has a fraction and the other none.
+fn same(one: &Value, other: &Value) -> bool {
+    one == other || one.as_f64().is_some_and(|number| other.as_f64() == Some(number))
+}
+
+/// Words have no number, and keep their order.
+fn number(x: &Value) -> f64 {
+    x.as_f64().unwrap_or(f64::NAN)
+}
+
+/// A place of the axis as text.
+pub fn word(x: &Value) -> String {
+    match x {
+        Value::String(word) => word.clone(),
+        Value::Null => String::new(),
+        other => other.as_f64().map_or_else(|| other.to_string(), |number| number.to_string()),
+    }
+}
+
+/// A median with its interval as text.
+pub fn words(Estimate { median, interval }: Estimate) -> String {
+    let short = |figure: f64| if figure.abs() < 1.0 { format!("{figure:.3}") } else { human(figure) };
+    match interval {
+        Some(_) => format!("{} ({})", short(median), span(interval, short)),
+        None => short(median),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn view() -> View {
+        let view = json!({
+            "where": { "subscribers": [1] }, "x": "size_bytes", "lines": ["system", "api"], "figures": ["rate"],
+            "unit": "messages/s", "better": "more", "ours": "rbmq",
+        });
+        serde_json::from_value(view).unwrap()
+    }
+
+    fn row(system: &str, size: u32, rep: u32, rate: f64) -> Value {
+        json!({ "system": system, "api": null, "subscribers": 1.0, "size_bytes": size, "rep": rep, "rate": rate })
+    }
+
+    #[test]
+    fn rows_become_points_a_table_and_ratios_of_pairs() {
+        let mut rows = vec![row("rbmq", 64, 0, 8.0), row("redis", 64, 0, 2.0), row("rbmq", 8, 0, 1e6)];
+        rows.extend([row("rbmq", 64, 1, 4.0), row("redis", 64, 1, 1.0), row("redis", 8, 0, 2e6)]);
+        rows.push(json!({ "system": "nats", "subscribers": 4, "size_bytes": 8, "rate": 1.0 }));
+        let points = view().points(&rows);
+        let (head, lines) = view().table(&points);
+        assert_eq!(head, ["size bytes", "rbmq", "redis"]);
+        assert_eq!(lines[0], ["8", "1.00 M", "2.00 M"]);
+        assert!(lines[1][1].starts_with("6.00 ("), "{lines:?}");
+        let ratios = view().ratios(&points);
+        let found: Vec<(f64, bool)> =
+            ratios.iter().map(|of| (of.times.median, view().is_behind(of))).collect();
+        assert_eq!(found, [(0.5, true), (4.0, false)]);
+        assert!(view().chart("t", &points).unwrap().contains("redis"));
+    }
+
+    #[test]
+    fn several_figures_are_lines_and_words_have_no_chart() {
+        let view = View { figures: vec!["rate".into(), "p50_us".into()], x: "cut".into(), ..view() };
+        let row =
+            json!({ "system": "rbmq", "subscribers": 1, "cut": "broker", "rate": [3, 1, 2], "p50_us": 5 });
+        let points = view.points(&[row]);
+        let (head, lines) = view.table(&points);
+        assert_eq!(head, ["cut", "rbmq rate", "rbmq p50 us"]);
+        assert_eq!(lines, [["broker", "2.00", "5.00"]]);
+        assert!(view.chart("t", &points).is_none());
+    }
+
+    #[test]
+    fn figures_are_divided_and_multiplied() {
+        let view = View { per: Some("gbit".into()), scale: 1000.0, ..view() };
+        let mut row = row("rbmq", 8, 0, 6.0);
+        assert!(view.points(&[row.clone()]).is_empty(), "there is nothing to divide by");
+        row["gbit"] = json!(2);
+        assert_eq!(view.points(&[row])[0].reps, [(0, 3000.0)]);
+    }
+}

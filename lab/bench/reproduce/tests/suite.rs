@@ -1,0 +1,117 @@
+//! The list of figures, and the page made of rows.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use reproduce::{list::List, page, run::Place};
+
+/// All figures and tables with results that the papers number.
+const NUMBERED: [&str; 22] = [
+    "paper1 fig5a",
+    "paper1 fig5b",
+    "paper1 fig5c",
+    "paper1 fig5d",
+    "paper1 fig5e",
+    "paper1 fig5f",
+    "paper1 table1",
+    "paper1 fig6",
+    "paper1 fig7",
+    "paper1 fig9",
+    "paper2 fig1",
+    "paper2 fig2",
+    "paper2 fig3",
+    "paper3 fig4",
+    "paper3 fig5",
+    "paper3 fig6",
+    "paper4 fig12",
+    "paper4 fig13",
+    "paper4 fig14",
+    "paper4 fig15",
+    "paper5 fig5",
+    "paper5 fig6",
+];
+/// All others.
+const OTHERS: [&str; 3] = ["paper4 table2", "paper4 table3", "paper5 fig7"];
+
+/// The longest that everything may take.
+const MOST_MINUTES: f64 = 150.0;
+
+#[test]
+fn every_figure_is_measured_or_says_why_not() {
+    let list = List::own();
+    let names: Vec<&str> = list.figure.iter().map(|figure| figure.name.as_str()).collect();
+    assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "a name comes once");
+    for name in NUMBERED.iter().chain(&OTHERS) {
+        assert!(names.contains(name), "{name}");
+    }
+    let runs: BTreeSet<&str> = list.run.iter().map(|run| run.name.as_str()).collect();
+    assert_eq!(runs.len(), list.run.len(), "a run comes once");
+    for figure in &list.figure {
+        let whole = !figure.claim.is_empty() && !figure.differs.is_empty() && !figure.title.is_empty();
+        assert!(whole && figure.runs.is_empty() == figure.view.is_none(), "{}", figure.name);
+        assert!(figure.runs.iter().all(|run| runs.contains(run.as_str())), "{}", figure.name);
+        let figures = figure.view.as_ref().map_or(&[][..], |view| &view.figures);
+        let known = |of: &Option<String>| of.as_ref().is_none_or(|of| figures.contains(of));
+        assert!(figure.numbers.iter().all(|number| known(&number.figure)), "{}", figure.name);
+    }
+    for run in &list.run {
+        assert!(
+            list.figure.iter().any(|figure| figure.runs.contains(&run.name)),
+            "{} shows nothing",
+            run.name
+        );
+        assert!(list.program.iter().any(|program| program.name == run.program), "{}", run.name);
+        assert!(run.args.iter().any(|arg| arg == "--json {rows}"), "{} has no rows", run.name);
+    }
+    let minutes: f64 = list.run.iter().map(|run| run.minutes).sum();
+    assert!(minutes <= MOST_MINUTES, "{minutes} minutes");
+}
+
+#[test]
+fn figures_are_chosen_by_the_beginning_of_their_names() {
+    let list = List::own();
+    let chosen = list.chosen("paper1  fig5, paper5 keys").expect("figures");
+    assert!(chosen.len() > 6 && chosen.iter().any(|figure| figure.name == "paper5 keys"));
+    assert_eq!(list.chosen("").expect("all").len(), list.figure.len());
+    assert_eq!(list.runs(&list.chosen("paper5 fig7").expect("one")).len(), 1);
+    assert!(list.chosen("paper6").expect_err("none").contains("there is no figure \"paper6\""));
+}
+
+fn place(folder: &Path) -> Place {
+    Place { folder: folder.into(), target: folder.into(), commit: "c".into() }
+}
+
+#[test]
+fn the_page_has_the_papers_numbers_ours_and_where_we_are_behind() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let row = |system: &str, size: u32, rep: u32, rate: f64| {
+        format!(
+            "{{\"system\":\"{system}\",\"api\":\"batch\",\"size_bytes\":{size},\"rep\":{rep},\"subscribers\":0,\"published_per_s\":{rate},\
+             \"system_version\":\"7\"}}"
+        )
+    };
+    let rows: Vec<String> = (0..3)
+        .flat_map(|rep| {
+            let slow = f64::from(rep + 1);
+            let of = |system, size, rate: f64| row(system, size, rep, rate / slow);
+            [of("rbmq", 256, 3e6), of("redis", 256, 2e6), of("rbmq", 1024, 1e6), of("redis", 1024, 4e6)]
+        })
+        .collect();
+    fs::write(folder.path().join("ingest.json"), format!("[{}]", rows.join(","))).expect("rows");
+    let page = page::write(&place(folder.path()), &List::own()).expect("a page");
+    let html = fs::read_to_string(page).expect("text");
+    let markdown = fs::read_to_string(folder.path().join("README.md")).expect("text");
+    assert!(
+        markdown.contains("| RBMQ, of Redis, at 256 B | 1.67 | 1.50 (1.50..1.50) at 256 |"),
+        "{markdown}"
+    );
+    assert!(
+        markdown.contains("redis batch: 0.25 to 1.50, behind at 1024 (0.250 (0.250..0.250))"),
+        "{markdown}"
+    );
+    assert!(markdown.contains("| paper4 table3 | Resources of the NIC's part | not measured: No FPGA"));
+    assert!(
+        markdown.contains("![paper2-fig1.svg](paper2-fig1.svg)")
+            && folder.path().join("paper2-fig1.svg").exists()
+    );
+    assert!(html.contains("<svg ") && html.contains("<td>1.67</td>") && html.ends_with("</html>\n"));
+}
