@@ -1,7 +1,7 @@
 # The entry points of the project. `make help` lists the targets; the work is done by scripts/.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build install deb wheel run run-cluster run-multimqc run-live test test-all nic bench bench-cmq fuzz deny coverage doc clean
+.PHONY: help setup build install deb wheel run run-cluster run-multimqc run-live test test-all nic reproduce fuzz deny coverage doc clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -43,11 +43,8 @@ test-all: ## the same and the rest: style, planted bugs, fuzzing, RDMA, Kafka, b
 nic: ## lint and simulate MultiMQC's NIC level (multimqc/rtl/); installs Verilator, Yosys and cocotb
 	@scripts/nic
 
-bench: setup ## measure beside other systems and their libraries, half an hour, into lab/bench/results (BENCH=full: hours)
-	@scripts/bench
-
-bench-cmq: setup ## measure CMQ beside UDP, ZeroMQ, nng, NATS, QUIC and MessagePack-RPC, as root (BENCH=full: hours)
-	@scripts/bench-cmq
+reproduce: setup ## measure every figure of the papers beside other systems, one to two hours, as root (REPRODUCE="paper1 fig5": these)
+	@scripts/reproduce
 
 fuzz: setup ## fuzz with libFuzzer (FUZZ_HOURS=1 for each target, FUZZ_TARGET=name for one)
 	@scripts/fuzz

@@ -1,4 +1,4 @@
-//! Files for rows, tables and plots, and the format of figures.
+//! Files for rows and tables, and the format of figures.
 
 use std::{
     fs, io,
@@ -17,7 +17,7 @@ pub struct Output {
     /// File for the rows, one flat JSON object for each measurement
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Folder for the rows, the table and the plots
+    /// Folder for the rows and the table
     #[arg(long, value_name = "FOLDER")]
     pub out: Option<PathBuf>,
     /// The name of the files in that folder [default: the name of the bench]
@@ -26,23 +26,16 @@ pub struct Output {
 }
 
 impl Output {
-    /// Prints the text, and writes it with its plots to the folder, if there is one.
+    /// Prints the text, and writes it to the folder, if there is one.
     ///
     /// # Errors
-    /// A file cannot be written.
-    pub fn publish(&self, name: &str, text: &str, plots: &[(String, String)]) -> io::Result<()> {
+    /// The file cannot be written.
+    pub fn publish(&self, name: &str, text: &str) -> io::Result<()> {
         print!("{text}");
         let Some(folder) = &self.out else { return Ok(()) };
         fs::create_dir_all(folder)?;
         let name = self.name.as_deref().unwrap_or(name);
-        let images: Vec<String> =
-            plots.iter().map(|(which, _)| format!("![{which}]({name}-{which}.svg)\n")).collect();
-        let images = if images.is_empty() { String::new() } else { format!("\n{}", images.join("\n")) };
-        fs::write(folder.join(format!("{name}.md")), format!("{text}{images}"))?;
-        for (which, svg) in plots {
-            fs::write(folder.join(format!("{name}-{which}.svg")), svg)?;
-        }
-        Ok(())
+        fs::write(folder.join(format!("{name}.md")), text)
     }
 
     /// Writes the rows to the selected files.

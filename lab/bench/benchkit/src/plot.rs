@@ -26,7 +26,6 @@ pub struct Chart {
     x: Axis,
     y: Axis,
     series: Vec<Series>,
-    marks: bool,
 }
 
 struct Axis {
@@ -67,7 +66,7 @@ impl Chart {
     /// An empty chart with plain axes.
     pub fn new(title: &str, x: &str, y: &str) -> Chart {
         let axis = |name: &str| Axis { name: name.to_owned(), scale: Scale::Plain };
-        Chart { title: title.to_owned(), x: axis(x), y: axis(y), series: Vec::new(), marks: true }
+        Chart { title: title.to_owned(), x: axis(x), y: axis(y), series: Vec::new() }
     }
 
     /// The x axis shows sizes in bytes.
@@ -115,14 +114,6 @@ impl Chart {
         for series in &mut self.series {
             series.points.sort_by(|a, b| a.x.total_cmp(&b.x));
         }
-        self
-    }
-
-    /// Adds a line through these points, without marks.
-    pub fn line(mut self, name: &str, points: &[(f64, f64)]) -> Chart {
-        let points = points.iter().map(|&(x, y)| Spot { x, y, interval: None }).collect();
-        self.series.push(Series { name: name.to_owned(), points });
-        self.marks = false;
         self
     }
 
@@ -214,7 +205,7 @@ impl Chart {
             "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.8\"/>",
             places.join(" ")
         );
-        for spot in shown.iter().filter(|_| self.marks) {
+        for spot in shown {
             let (x, y) = (xs.place(spot.x), ys.place(spot.y));
             mark(out, index, colour, x, y);
             if let Some((low, high)) = spot.interval {
@@ -226,9 +217,7 @@ impl Chart {
         }
         let at = top + 10.0 + 20.0 * index as f64;
         line(out, [right + 14.0, at, right + 38.0, at], colour, 1.8);
-        if self.marks {
-            mark(out, index, colour, right + 26.0, at);
-        }
+        mark(out, index, colour, right + 26.0, at);
         text(out, right + 44.0, at + 4.0, "start", &escape(&series.name));
     }
 }
@@ -352,7 +341,7 @@ mod tests {
     #[test]
     fn one_point_is_a_chart() {
         for chart in [Chart::new("t", "x", "y"), Chart::new("t", "x", "y").sizes().log_y()] {
-            let svg = chart.line("one", &[(8.0, 5.0)]).svg();
+            let svg = chart.points(&[(8.0, 5.0)], |_| "one".into(), |of| of.0, |of| of.1).svg();
             assert_eq!(count(&svg, "<polyline"), 1);
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         }
@@ -363,7 +352,7 @@ mod tests {
         let mut chart = Chart::new("t", "x", "y").log_x().log_y();
         for n in 0..12 {
             let points: Vec<(f64, f64)> = (0..50).map(|x| (f64::from(x), f64::from(x * n))).collect();
-            chart = chart.line(&format!("series {n}"), &points);
+            chart = chart.points(&points, |_| format!("series {n}"), |of| of.0, |of| of.1);
         }
         let svg = chart.svg();
         assert_eq!(count(&svg, "<polyline"), 12);

@@ -2,10 +2,7 @@
 
 use std::fmt::Display;
 
-use crate::{
-    output::span,
-    stats::{self, Estimate},
-};
+use crate::stats::{self, Estimate};
 
 /// The repetitions of one point: at least one.
 pub struct Reps<'r, R> {
@@ -46,22 +43,12 @@ impl<'r, R> Reps<'r, R> {
         stats::estimate(self.rows.iter().filter_map(|row| figure(row).into()))
     }
 
-    /// The median of a figure; none without figures.
-    pub fn median<F: Into<Option<f64>>>(&self, figure: impl Fn(&R) -> F) -> Option<f64> {
-        self.estimate(figure).map(|estimate| estimate.median)
-    }
-
     /// How many times the figure of another point this one's is, from repetitions that were measured in turn.
     pub fn times<F: Into<Option<f64>>>(&self, other: &Reps<'_, R>, figure: impl Fn(&R) -> F) -> Option<f64> {
         let numbered = |reps: &Reps<'_, R>| -> Vec<(u32, f64)> {
             reps.rows.iter().filter_map(|row| Some(((reps.rep)(row), figure(row).into()?))).collect()
         };
         stats::times(&numbered(self), &numbered(other)).map(|times| times.median)
-    }
-
-    /// The sum of a count.
-    pub fn sum(&self, count: impl Fn(&R) -> u64) -> u64 {
-        self.rows.iter().map(|row| count(row)).sum()
     }
 }
 
@@ -136,60 +123,9 @@ impl<'t, T> Table<'t, T> {
     }
 }
 
-impl<'t, R> Table<'t, Reps<'_, R>> {
-    /// A figure's median and, in a column of its own, its interval.
-    #[must_use]
-    pub fn interval<F: Into<Option<f64>>>(
-        self,
-        title: impl Into<String>,
-        figure: impl Fn(&R) -> F + Copy + 't,
-        words: impl Fn(f64) -> String + Copy + 't,
-    ) -> Self {
-        self.figure(title, figure, words)
-            .left("95 %", move |point| span(point.estimate(figure).and_then(|of| of.interval), words))
-    }
-
-    /// A figure's median in words.
-    #[must_use]
-    pub fn figure<F: Into<Option<f64>>>(
-        self,
-        title: impl Into<String>,
-        figure: impl Fn(&R) -> F + Copy + 't,
-        words: impl Fn(f64) -> String + Copy + 't,
-    ) -> Self {
-        self.right(title, move |point| point.median(figure).map_or_else(String::new, words))
-    }
-
-    /// A figure's median with so many digits.
-    #[must_use]
-    pub fn median<F: Into<Option<f64>>>(
-        self,
-        title: impl Into<String>,
-        digits: usize,
-        of: impl Fn(&R) -> F + Copy + 't,
-    ) -> Self {
-        self.figure(title, of, move |median| format!("{median:.digits$}"))
-    }
-
-    /// The sum of a count.
-    #[must_use]
-    pub fn sum(self, title: impl Into<String>, count: impl Fn(&R) -> u64 + Copy + 't) -> Self {
-        self.right(title, move |point| point.sum(count))
-    }
-
-    /// The largest of a figure, at least zero, with two digits.
-    #[must_use]
-    pub fn most(self, title: impl Into<String>, of: impl Fn(&R) -> f64 + Copy + 't) -> Self {
-        self.right(title, move |point| {
-            format!("{:.2}", point.rows.iter().map(|row| of(row)).fold(0.0, f64::max))
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::human;
 
     struct Row(&'static str, u32, f64);
 
@@ -204,18 +140,13 @@ mod tests {
         let times = |point: &Reps<'_, Row>| figure(point.times(&points[1], |row| row.2), 1);
         let table = Table::of(&points)
             .left("", |point| point.first().0)
-            .interval("rate", |row| (row.1 < 9).then_some(row.2), human)
-            .median("k", 0, |row| row.2 / 1e3)
-            .right("times", times)
-            .sum("reps", |_| 1)
-            .most("most", |row| row.2);
+            .right("rate", |point| figure(point.estimate(|row| row.2).map(|of| of.median), 0))
+            .right("times", times);
         assert_eq!(
             table.text(),
-            "| | rate | 95 % | k | times | reps | most |\n|---|---:|---|---:|---:|---:|---:|\n\
-             | a | 5.50 M | 0.00..50.0 M | 5500 | 2.5 | 2 | 9000000.00 |\n\
-             | b | 2.00 M | 0.00..4.48 M | 2000 | 1.0 | 3 | 3000000.00 |\n"
+            "| | rate | times |\n|---|---:|---:|\n| a | 5500000 | 2.5 |\n| b | 2000000 | 1.0 |\n"
         );
-        assert_eq!(Table::of(&points_of(&[])).sum("n", |_| 1).text(), "| n |\n|---:|\n");
+        assert_eq!(Table::of(&points_of(&[])).right("n", |_| 1).text(), "| n |\n|---:|\n");
     }
 
     #[test]

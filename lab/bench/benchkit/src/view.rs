@@ -4,16 +4,16 @@
 //!   rows (flat JSON objects) ── where ──▶ points: line, x, a figure of each repetition ──▶ table, chart, ratios
 //! ```
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, io};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
     output::{human, span},
     plot::Chart,
     stats::{self, Estimate},
-    table::distinct,
+    table::{self, Reps, Table, distinct},
 };
 
 /// The most places of the axis that a table has. The others are in the chart.
@@ -28,6 +28,8 @@ pub struct View {
     /// Fields that a shown row has, each with one of these values
     #[serde(default, rename = "where")]
     pub only: BTreeMap<String, Vec<Value>>,
+    /// The least share of the messages that were asked for (`asked_per_s`) which each subscriber of a shown row got
+    pub share: Option<f64>,
     /// The field along the axis, of numbers or words
     pub x: String,
     /// The fields whose values make a line
@@ -36,6 +38,8 @@ pub struct View {
     pub figures: Vec<String>,
     /// The field that figures are divided by
     pub per: Option<String>,
+    /// The line whose figures are taken off, at the same place: what all others include
+    pub less: Option<String>,
     /// The number that figures are multiplied by
     #[serde(default = "one")]
     pub scale: f64,
@@ -49,6 +53,61 @@ pub struct View {
 
 fn one() -> f64 {
     1.0
+}
+
+/// The columns of a table with a line for each point of a bench.
+#[derive(Debug, Clone, Copy)]
+pub struct Columns<'a> {
+    /// The fields that say what was measured; the first one names the system
+    pub who: &'a [&'a str],
+    /// The fields that say under which load
+    pub load: &'a [&'a str],
+    /// The fields of the figures, the rows' rate or cost first
+    pub figures: &'a [&'a str],
+    /// Which system is ours
+    pub ours: &'a str,
+}
+
+impl Columns<'_> {
+    /// A line for each point: the medians over its repetitions, the interval of the first figure, and how many times this figure ours is
+    /// under the same load, from pairs that were measured in turn. Columns without a value are left out.
+    ///
+    /// # Errors
+    /// A row is no flat object.
+    pub fn table<R: Serialize>(&self, rows: &[R]) -> io::Result<String> {
+        let rows = rows.iter().map(serde_json::to_value).collect::<Result<Vec<Value>, _>>()?;
+        let keys: Vec<&str> = self.load.iter().chain(self.who).copied().collect();
+        let same_of = |fields: &[&str], one: &Value, other: &Value| {
+            fields.iter().all(|field| same(&one[*field], &other[*field]))
+        };
+        let rep = |row: &Value| row["rep"].as_u64().unwrap_or(0) as u32;
+        let points = table::points(&rows, rep, |one, other| same_of(&keys, one, other));
+        let is_there = |field: &&&str| rows.iter().any(|row| !row[**field].is_null());
+        let mut table = Table::of(&points);
+        for field in keys.iter().filter(is_there) {
+            table = table
+                .left(field.replace('_', " "), move |point: &Reps<'_, Value>| word(&point.first()[*field]));
+        }
+        for (at, field) in self.figures.iter().enumerate().filter(|(_, field)| is_there(field)) {
+            table = table.right(field.replace('_', " "), move |point: &Reps<'_, Value>| {
+                let estimate = point.estimate(|row| row[*field].as_f64());
+                let shown = estimate.map(|of| Estimate { interval: of.interval.filter(|_| at == 0), ..of });
+                shown.map_or_else(String::new, words)
+            });
+        }
+        let ours = |point: &Reps<'_, Value>| {
+            let row = point.first();
+            let own = || {
+                let is_ours = |of: &&Reps<'_, Value>| word(&of.first()[self.who[0]]) == self.ours;
+                points.iter().filter(is_ours).filter(|of| same_of(self.load, of.first(), row))
+            };
+            let alike = own().find(|of| same_of(&self.who[1..], of.first(), row));
+            let ours = alike.or_else(|| own().next()).filter(|of| !std::ptr::eq(of.first(), row));
+            let times = |field: &&str| ours?.times(point, |row| row[*field].as_f64());
+            self.figures.iter().find_map(times).map_or_else(String::new, |times| format!("{times:.2}"))
+        };
+        Ok(table.right(format!("{} is ×", self.ours), ours).text())
+    }
 }
 
 /// Which of two figures is better.
@@ -116,11 +175,29 @@ impl View {
             }
         }
         points.sort_by(|a, b| number(&a.x).total_cmp(&number(&b.x)));
-        points
+        self.without_less(points)
+    }
+
+    /// The points without the line of `less`, whose medians are taken off the others.
+    fn without_less(&self, points: Vec<Point>) -> Vec<Point> {
+        let Some(less) = &self.less else { return points };
+        let (off, mut rest): (Vec<Point>, Vec<Point>) =
+            points.into_iter().partition(|point| point.line == *less);
+        for point in &mut rest {
+            let is_off = |of: &&Point| of.figure == point.figure && same(&of.x, &point.x);
+            let by = off.iter().find(is_off).and_then(Point::estimate).map_or(f64::NAN, |of| of.median);
+            point.reps.iter_mut().for_each(|(_, figure)| *figure = (*figure - by).max(0.0));
+        }
+        rest
     }
 
     fn shows(&self, row: &Value) -> bool {
-        self.only.iter().all(|(field, values)| values.iter().any(|value| same(&row[field], value)))
+        let is_of =
+            |(field, values): (&String, &Vec<Value>)| values.iter().any(|value| same(&row[field], value));
+        let figure = |field: &str| row[field].as_f64().unwrap_or(0.0);
+        let asked = figure("asked_per_s") * figure("subscribers");
+        let is_carried = self.share.is_none_or(|share| figure("delivered_per_s") >= share * asked);
+        is_carried && self.only.iter().all(is_of)
     }
 
     fn line(&self, row: &Value) -> String {
@@ -177,6 +254,10 @@ impl View {
         let mut chart = Chart::new(title, &self.x.replace('_', " "), &self.unit);
         if self.x.ends_with("bytes") || self.x == "size" {
             chart = chart.sizes();
+        }
+        let (first, last) = (places[0], places[places.len() - 1]);
+        if !self.x.ends_with("bytes") && first >= 1.0 && last >= 1000.0 * first {
+            chart = chart.log_x();
         }
         if least > 0.0 && most > WIDE * least {
             chart = chart.log_y();
@@ -280,6 +361,30 @@ mod tests {
     }
 
     #[test]
+    fn a_bench_has_a_line_for_each_point_with_the_ratio_of_pairs() {
+        let rows = [
+            row("redis", 8, 0, 4e6),
+            row("rbmq", 8, 0, 6e6),
+            row("redis", 8, 1, 2e6),
+            row("rbmq", 8, 1, 3e6),
+        ];
+        let columns = Columns {
+            who: &["system", "api"],
+            load: &["size_bytes"],
+            figures: &["none", "rate"],
+            ours: "rbmq",
+        };
+        let text = columns.table(&rows).unwrap();
+        assert_eq!(
+            text,
+            "| size bytes | system | rate | rbmq is × |\n|---|---|---:|---:|\n| 8 | redis | 3.00 M | 1.50 |\n| 8 | rbmq | 4.50 M |  |\n"
+        );
+        let columns = Columns { figures: &["rate"], ..columns };
+        assert!(columns.table(&rows[2..]).unwrap().contains("| 8 | redis | 2.00 M | 1.50 |"));
+        assert!(columns.table(&rows).unwrap().contains("| 8 | redis | 3.00 M (0.000..15.7 M) | 1.50 |"));
+    }
+
+    #[test]
     fn several_figures_are_lines_and_words_have_no_chart() {
         let view = View { figures: vec!["rate".into(), "p50_us".into()], x: "cut".into(), ..view() };
         let row =
@@ -289,6 +394,23 @@ mod tests {
         assert_eq!(head, ["cut", "rbmq rate", "rbmq p50 us"]);
         assert_eq!(lines, [["broker", "2.00", "5.00"]]);
         assert!(view.chart("t", &points).is_none());
+    }
+
+    #[test]
+    fn what_all_include_is_taken_off() {
+        let view = View { less: Some("drop".into()), ..view() };
+        let points = view.points(&[row("rbmq", 8, 0, 9.0), row("drop", 8, 0, 2.0), row("drop", 8, 1, 4.0)]);
+        assert_eq!((points.len(), points[0].reps.clone()), (1, vec![(0, 6.0)]));
+    }
+
+    #[test]
+    fn a_load_that_was_not_carried_has_no_figures() {
+        let view = View { share: Some(0.9), ..view() };
+        let mut row = row("rbmq", 8, 0, 1.0);
+        (row["asked_per_s"], row["delivered_per_s"]) = (json!(1000), json!(899));
+        assert!(view.points(&[row.clone()]).is_empty());
+        row["delivered_per_s"] = json!(900);
+        assert_eq!(view.points(&[row]).len(), 1);
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 use benchkit::{
     named::Named,
     output::{self, Output, human},
-    plot::Chart,
     turns::Series,
+    view::Columns,
 };
 
 use super::error::BenchError;
@@ -14,7 +14,6 @@ use super::{
     field::DROPPED_OF_1000,
     point::{self, CONGESTION, Point, Row},
     system::{Pattern, System},
-    table,
 };
 
 /// Options of `cmq-bench fig5` and `fig6`
@@ -136,6 +135,22 @@ impl Figure {
     }
 }
 
+const COLUMNS: Columns<'static> = Columns {
+    who: &["system"],
+    load: &["pattern", "size_bytes", "loss", "outstanding"],
+    figures: &[
+        "messages_per_s",
+        "mean_ms",
+        "stddev_ms",
+        "sent",
+        "received",
+        "lost_reported",
+        "lost_by_filter",
+        "given_up",
+    ],
+    ours: "cmq",
+};
+
 /// Runs a bench of exchanges.
 ///
 /// # Errors
@@ -165,11 +180,11 @@ pub fn run(args: &Args, figure: Figure) -> Result<(), BenchError> {
         Ok::<_, BenchError>((rows, summary))
     })?;
     let mut text = head(name, args);
-    text.push_str(&table::exchanges(&rows));
+    text.push_str(&COLUMNS.table(&rows)?);
     for failure in &failed {
         text.push_str(&format!("\nFAILED: {failure}\n"));
     }
-    args.output.publish(name, &text, &plots(&rows))?;
+    args.output.publish(name, &text)?;
     verdict(failed.len(), failed.len() + rows.len())
 }
 
@@ -204,41 +219,6 @@ fn head(name: &str, args: &Args) -> String {
         args.messages, args.time_ms, args.reps,
     );
     format!("# {name}\n\n{}\n", output::head(&measured))
-}
-
-fn plots(rows: &[Row]) -> Vec<(String, String)> {
-    let mut plots = Vec::new();
-    for pattern in [Pattern::Pingpong, Pattern::Pingping, Pattern::Oneway] {
-        let of_pattern: Vec<&Row> = rows.iter().filter(|row| row.pattern == pattern).collect();
-        let mut losses: Vec<f64> = of_pattern.iter().map(|row| row.loss).collect();
-        losses.sort_by(f64::total_cmp);
-        losses.dedup();
-        for &loss in &losses {
-            let shown: Vec<&Row> = of_pattern.iter().filter(|row| row.loss == loss).copied().collect();
-            let lossy = if loss > 0.0 { format!(", {:.1} % loss", loss * 100.0) } else { String::new() };
-            let share = if losses.len() > 2 { format!("-{:.0}", loss * 1000.0) } else { String::new() };
-            let file = format!(
-                "{}{}",
-                pattern.name(),
-                if loss > 0.0 { format!("-loss{share}") } else { String::new() }
-            );
-            let series = |row: &&Row| row.system.name();
-            let size = |row: &&Row| f64::from(row.size_bytes);
-            let chart = |what: &str, unit: &str| {
-                let title = format!("{what}, {}{lossy}", pattern.name());
-                Chart::new(&title, "bytes of a message", unit).sizes().log_y()
-            };
-            let rate = chart("Messages per second", "messages/s");
-            plots.push((
-                format!("{file}-rate"),
-                rate.points(&shown, series, size, |r| r.messages_per_s).svg(),
-            ));
-            let messages = shown.first().map_or(0, |row| row.messages);
-            let time = chart(&format!("Exchange of {messages} messages"), "mean, milliseconds");
-            plots.push((format!("{file}-mean"), time.points(&shown, series, size, |r| r.mean_ms).svg()));
-        }
-    }
-    plots
 }
 
 #[cfg(test)]

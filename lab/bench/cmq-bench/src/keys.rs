@@ -18,9 +18,8 @@ use std::{
 use benchkit::{
     fleet::Process,
     output::{self, Output},
-    plot::Chart,
-    table::{self, Table},
     turns::Series,
+    view::Columns,
 };
 use cmq::{Config, Key};
 use rustix::time::{ClockId, clock_gettime};
@@ -92,29 +91,27 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
         let summary = format!("{keys} keys: {:.0} ns, {:.0} ns by age", row.full_ns, row.aged_ns);
         Ok::<_, BenchError>((vec![row], summary))
     })?;
-    let plot = Chart::new("Processor time of a push", "keys", "nanoseconds").log_x().log_y();
-    let plot = plot
-        .points(&rows, |_| "batches full".to_owned(), |row| f64::from(row.keys), |row| row.full_ns)
-        .points(&rows, |_| "batches by age".to_owned(), |row| f64::from(row.keys), |row| row.aged_ns);
-    Ok(args.output.publish("keys", &table(args, &rows), &[("cost".to_owned(), plot.svg())])?)
-}
-
-fn table(args: &Args, rows: &[Row]) -> String {
-    let points = table::points(rows, |row| row.rep, |one, other| one.keys == other.keys);
-    let table = Table::of(&points)
-        .right("keys", |point| point.first().keys)
-        .median("ns, full batches", 0, |row| row.full_ns)
-        .median("messages in a datagram", 1, |row| row.full_per_datagram)
-        .median("ns, by age", 0, |row| row.aged_ns)
-        .median("messages in a datagram", 1, |row| row.aged_per_datagram)
-        .median("idle CPU %", 2, |row| row.idle_cpu_percent)
-        .median("RSS MiB", 1, |row| row.rss_bytes as f64 / f64::from(1 << 20));
     let measured = format!(
         "4 B, qthresh 512 B; by age: {} messages/s, 200 ms; processor time of the whole process, sending included",
         args.rate
     );
-    format!("# keys\n\n{}\n{}", output::head(&measured), table.text())
+    let text = format!("# keys\n\n{}\n{}", output::head(&measured), COLUMNS.table(&rows)?);
+    Ok(args.output.publish("keys", &text)?)
 }
+
+const COLUMNS: Columns<'static> = Columns {
+    who: &["system"],
+    load: &["keys"],
+    figures: &[
+        "full_ns",
+        "full_per_datagram",
+        "aged_ns",
+        "aged_per_datagram",
+        "idle_cpu_percent",
+        "rss_bytes",
+    ],
+    ours: "cmq",
+};
 
 fn one(args: &Args, keys: u32, rep: u32) -> Result<Row, BenchError> {
     let field = Field::new(CONGESTION, 0, false)?;

@@ -20,7 +20,6 @@ mod links;
 mod memory;
 mod point;
 mod system;
-mod table;
 
 use std::{path::PathBuf, process::ExitCode};
 

@@ -7,9 +7,7 @@ use std::{
 
 use benchkit::{
     output::{self, Output},
-    plot::Chart,
-    stats,
-    table::Table,
+    view::Columns,
 };
 use serde::Serialize;
 
@@ -51,35 +49,23 @@ struct Row {
 pub fn run(args: &Args) -> Result<(), BenchError> {
     let mut rows = Vec::new();
     let measured = format!("two network namespaces, veth; {} B, up to 1,000 messages outstanding", args.size);
-    let mut runs = Vec::new();
     for lossy in [false, true] {
-        let (of_run, messages) = one(args, lossy)?;
-        rows.extend(of_run.iter().cloned());
+        rows.extend(one(args, lossy)?);
         args.output.write_rows("fig7", &rows)?;
-        runs.push((of_run, messages));
     }
-    let mib = |figure: fn(&Row) -> u64, late: bool| {
-        move |(of_run, _): &(Vec<Row>, u64)| {
-            // Medians of the second and of the last tenth: in the first tenth buffers and tables reach their size.
-            let tenth = of_run.len().div_ceil(10);
-            let from = if late { of_run.len() - tenth } else { tenth.min(of_run.len() - tenth) };
-            let figures = of_run[from..from + tenth].iter().map(|row| figure(row) as f64);
-            format!("{:.1}", stats::median(figures).unwrap_or(0.0) / f64::from(1 << 20))
-        }
-    };
-    let table = Table::of(&runs)
-        .right("loss", |(rows, _)| format!("{:.1} %", rows.first().map_or(0.0, |row| row.loss) * 100.0))
-        .right("messages", |(_, messages)| *messages)
-        .right("driver MiB, early", mib(|row| row.driver_rss_bytes, false))
-        .right("late", mib(|row| row.driver_rss_bytes, true))
-        .right("answerer MiB, early", mib(|row| row.answerer_rss_bytes, false))
-        .right("late", mib(|row| row.answerer_rss_bytes, true));
-    let text = format!("# fig7\n\n{}\n{}", output::head(&measured), table.text());
-    Ok(args.output.publish("fig7", &text, &[("memory".to_owned(), plot(&rows))])?)
+    let text = format!("# fig7\n\n{}\n{}", output::head(&measured), COLUMNS.table(&rows)?);
+    Ok(args.output.publish("fig7", &text)?)
 }
 
-/// Makes one run. Returns its rows and the number of messages.
-fn one(args: &Args, lossy: bool) -> Result<(Vec<Row>, u64), BenchError> {
+const COLUMNS: Columns<'static> = Columns {
+    who: &["system"],
+    load: &["loss"],
+    figures: &["driver_rss_bytes", "answerer_rss_bytes"],
+    ours: "cmq-paper",
+};
+
+/// Makes one run.
+fn one(args: &Args, lossy: bool) -> Result<Vec<Row>, BenchError> {
     let time = Duration::from_secs(args.seconds);
     let point = Point {
         system: System::CmqPaper,
@@ -109,22 +95,6 @@ fn one(args: &Args, lossy: bool) -> Result<(Vec<Row>, u64), BenchError> {
         });
         thread::sleep(every);
     }
-    let done = pair.driver.numbers_within("done", Duration::from_secs(60))?;
-    Ok((rows, done.first().copied().unwrap_or(0)))
-}
-
-fn plot(rows: &[Row]) -> String {
-    let mut chart = Chart::new("Resident memory of both ends", "seconds", "MiB");
-    let mut losses: Vec<f64> = rows.iter().map(|row| row.loss).collect();
-    losses.dedup();
-    for loss in losses {
-        let line = |figure: fn(&Row) -> u64| -> Vec<(f64, f64)> {
-            let of_run = rows.iter().filter(|row| row.loss == loss);
-            of_run.map(|row| (row.at_s, figure(row) as f64 / f64::from(1 << 20))).collect()
-        };
-        chart = chart.line(&format!("driver, {:.1} % loss", loss * 100.0), &line(|row| row.driver_rss_bytes));
-        chart =
-            chart.line(&format!("answerer, {:.1} % loss", loss * 100.0), &line(|row| row.answerer_rss_bytes));
-    }
-    chart.svg()
+    pair.driver.numbers_within("done", Duration::from_secs(60))?;
+    Ok(rows)
 }

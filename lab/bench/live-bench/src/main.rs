@@ -1,4 +1,4 @@
-//! The bench of RBLive, with the systems beside which it is measured: see `scripts/bench-live`.
+//! The bench of RBLive, with the systems beside which it is measured: see lab/bench/README.md.
 
 #![deny(unsafe_code)]
 
@@ -14,7 +14,6 @@ mod measure;
 mod media;
 mod producers;
 mod redis_node;
-mod report;
 mod row;
 mod servers;
 mod source;
@@ -26,7 +25,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use commands::Failure;
 
 #[derive(Debug, Parser)]
-#[command(version, about = "What RBLive is measured beside: see scripts/bench-live")]
+#[command(version, about = "What RBLive is measured beside: see lab/bench/README.md")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -50,8 +49,6 @@ enum Command {
     Producers(producers::Args),
     /// Measure, and write rows
     Measure(measure::Args),
-    /// Write tables and plots of rows
-    Report(benchkit::report::Report),
 }
 
 fn main() -> ExitCode {
@@ -64,7 +61,6 @@ fn main() -> ExitCode {
         Command::Latency(args) => latency::run(&args),
         Command::Producers(args) => producers::run(&args),
         Command::Measure(args) => measure::run(&args),
-        Command::Report(args) => report::run(&args),
     };
     commands::status(Cli::command, result.map_err(Failure::failed))
 }

@@ -1,12 +1,12 @@
-//! `multimqc-bench`: the levels of MultiMQC and what they are measured beside, and the tables and plots of the results.
+//! `multimqc-bench`: the levels of MultiMQC and what they are measured beside, by rows.
 //!
 //! ```text
 //!   multimqc-bench write | read ──starts──▶ multimqc serve
 //!              │                └─starts──▶ multimqc-bench afxdp | nats | kafka      takes the same pushes, counts what is stored
-//!              └──rows (JSON)─────────────▶ multimqc-bench report ──▶ tables, plots
+//!              └──rows (JSON)─────────────▶ reproduce ──▶ tables, plots
 //! ```
 //!
-//! `scripts/bench-multimqc` runs all of it.
+//! `scripts/reproduce` runs all of it.
 
 #![deny(unsafe_code)]
 
@@ -18,7 +18,6 @@ mod datagrams;
 mod kafka;
 mod measure;
 mod nats;
-mod report;
 #[allow(unsafe_code, reason = "memory that the kernel shares, and system calls")]
 mod xsk;
 
@@ -56,8 +55,6 @@ enum BenchCommand {
     Kafka(kafka::Args),
     /// Runs a Kafka broker
     KafkaBroker(broker::Args),
-    /// Makes tables and plots of the rows of `write` and `read`
-    Report(benchkit::report::Report),
 }
 
 fn main() -> ExitCode {
@@ -68,7 +65,6 @@ fn main() -> ExitCode {
         #[cfg(feature = "kafka")]
         BenchCommand::Kafka(args) => kafka::run(args),
         BenchCommand::KafkaBroker(args) => broker::run(args),
-        BenchCommand::Report(args) => report::run(args),
     };
     commands::status(Args::command, result)
 }

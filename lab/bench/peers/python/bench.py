@@ -28,7 +28,6 @@ import systems
 WINDOW_BYTES = 8 << 20
 CONGESTION = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control")
 ALLOWED = pathlib.Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
-MARKS = "<!-- python:begin -->\n", "<!-- python:end -->\n"
 
 
 class Wrong(Exception):
@@ -195,7 +194,6 @@ def options_of():
     parser.add_argument("--reps", type=int, default=3)
     parser.add_argument("--rust", metavar="PROGRAM", help="rbmq-bench, for a row of RBMQ's client in Rust")
     parser.add_argument("--json", type=pathlib.Path, help="a file for the rows")
-    parser.add_argument("--readme", action="append", type=pathlib.Path, default=[], help="a file with marks for the table")
     return parser.parse_args()
 
 
@@ -236,17 +234,6 @@ def main():
     print(table)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
-    for file in options.readme:
-        put(file, table + "\n")
-
-
-def put(file, table):
-    """Writes the table between the marks of a file."""
-    text = file.read_text()
-    if any(text.count(mark) != 1 for mark in MARKS):
-        raise SystemExit(f"{file} has no marks {MARKS[0].strip()} and {MARKS[1].strip()}")
-    before, rest = text.split(MARKS[0])
-    file.write_text(before + MARKS[0] + table + MARKS[1] + rest.split(MARKS[1])[1])
 
 
 def report(labels, sizes, rows):

@@ -152,7 +152,7 @@ pub fn run(args: &ConsoleArgs) -> Result<(), BenchError> {
         args.rate,
         args.pages
     ));
-    Ok(args.output.publish(NAME, &format!("{head}\n{}", tables(&shares, &lines, &shown)), &[])?)
+    Ok(args.output.publish(NAME, &format!("{head}\n{}", tables(&shares, &lines, &shown)))?)
 }
 
 struct Bench<'a> {

@@ -6,19 +6,13 @@
 
 use std::str::FromStr;
 
-use benchkit::{
-    output::human,
-    plot,
-    table::{Reps, Table, distinct},
-};
 use clap::Args;
 
 use crate::{
     campaign::{self, Common},
     error::BenchError,
     measure::Point,
-    report,
-    report::Row,
+    report::COLUMNS,
     systems::{Api, Confirm, System},
     ways::Ways,
 };
@@ -70,9 +64,6 @@ impl FromStr for FixedLoad {
     }
 }
 
-/// With less than this share of the requested messages delivered, the figures are no cost of that load.
-const REACHED: f64 = 0.97;
-
 /// Runs the bench.
 ///
 /// # Errors
@@ -86,8 +77,8 @@ pub fn run(args: &CpuArgs) -> Result<(), BenchError> {
     }
     let rows = campaign::run(&points, &method, &args.common, NAME)?;
     let versions = rows.iter().map(|row| (row.system, row.setting.system_version.as_str()));
-    let text = format!("{}\n{}", args.common.head(&method, versions), table(&rows));
-    Ok(args.common.output.publish(NAME, &text, &plots(&rows))?)
+    let text = format!("{}\n{}", args.common.head(&method, versions), COLUMNS.table(&rows)?);
+    Ok(args.common.output.publish(NAME, &text)?)
 }
 
 fn points(args: &CpuArgs, systems: &[System]) -> Vec<Vec<Point>> {
@@ -118,68 +109,6 @@ fn points(args: &CpuArgs, systems: &[System]) -> Vec<Vec<Point>> {
     points
 }
 
-/// CPU seconds per million messages of each side, with intervals; the subscribers' and the broker's also as parts
-/// of Redis'.
-fn table(rows: &[Row]) -> String {
-    let points = report::points(rows);
-    let seconds = |seconds: f64| format!("{seconds:.3}");
-    let publisher = |row: &Row| row.figures.publisher_cpu_s_per_million;
-    let subscriber = |row: &Row| row.figures.subscriber_cpu_s_per_million;
-    let broker = |row: &Row| row.figures.broker_cpu_s_per_million;
-    Table::of(&points)
-        .right("size", |point| point.first().size_bytes)
-        .right("msg/s asked", |point| human(point.first().asked_per_s))
-        .right("subs", |point| point.first().subscribers)
-        .left("system", |point| point.first().series())
-        .right("reached", |point| {
-            let share = reached(point);
-            format!("{}{:.0} %", if share < REACHED { "**not** " } else { "" }, share * 100.0)
-        })
-        .median("publisher s/M", 3, publisher)
-        .interval("subscriber s/M", subscriber, seconds)
-        .right("of Redis'", |point| of_redis(&points, point, subscriber))
-        .interval("broker s/M", broker, seconds)
-        .right("of Redis'", |point| of_redis(&points, point, broker))
-        .most("others", |row| row.figures.other_cores)
-        .text()
-}
-
-/// The smallest share of the load that was delivered.
-fn reached(point: &Reps<'_, Row>) -> f64 {
-    let shares = point
-        .rows()
-        .iter()
-        .map(|row| row.figures.delivered_per_s / (row.asked_per_s * f64::from(row.subscribers)).max(1.0));
-    shares.fold(f64::INFINITY, f64::min)
-}
-
-/// How many times Redis' figure it is, which was measured beside it.
-fn of_redis(points: &[Reps<'_, Row>], point: &Reps<'_, Row>, of: impl Fn(&Row) -> f64) -> String {
-    let ours = point.first();
-    let is_redis = |row: &Row| row.system == System::Redis && row.is_reference_of(ours);
-    let redis = points.iter().find(|other| is_redis(other.first())).filter(|_| ours.system != System::Redis);
-    redis.and_then(|redis| point.times(redis, of)).map_or_else(String::new, |times| format!("{times:.2}×"))
-}
-
-/// Subscribers' and broker's cost over sizes, for each number of subscribers.
-fn plots(rows: &[Row]) -> Vec<(String, String)> {
-    let mut plots = Vec::new();
-    for subs in distinct(rows.iter().map(|row| row.subscribers)) {
-        let some: Vec<Row> = rows.iter().filter(|row| row.subscribers == subs).cloned().collect();
-        for side in ["subscriber", "broker"] {
-            let figure = |row: &Row| match side {
-                "broker" => row.figures.broker_cpu_s_per_million,
-                _ => row.figures.subscriber_cpu_s_per_million,
-            };
-            let title = format!("CPU of the {side} per million messages, {subs} subscribers");
-            let chart = plot::Chart::new(&title, "payload bytes", "CPU seconds").sizes().log_y();
-            let chart = chart.points(&some, Row::series, |row| row.size_bytes as f64, figure);
-            plots.push((format!("{side}-{subs}-subscribers"), chart.svg()));
-        }
-    }
-    plots
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -190,11 +119,5 @@ mod tests {
         for wrong in ["256", "@5", "0@5", "8@0", "8@x", "8@inf", "8@nan"] {
             assert!(wrong.parse::<FixedLoad>().is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn no_rows_make_an_empty_table_and_no_plots() {
-        assert_eq!(table(&[]).lines().count(), 2);
-        assert!(plots(&[]).is_empty());
     }
 }

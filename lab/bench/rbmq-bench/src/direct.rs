@@ -16,10 +16,9 @@ use benchkit::{
     fleet::{Process, Used},
     named::Named,
     output::{Output, human},
-    plot::Chart,
     sys,
-    table::{self, Reps, Table, distinct},
     turns::Series,
+    view::Columns,
 };
 use clap::Args;
 use serde::Serialize;
@@ -131,8 +130,8 @@ pub fn run(args: &DirectArgs) -> Result<(), BenchError> {
     })?;
     let program = |row: &Row| format!("{} {}", row.runner.system.name(), row.setting.system_version);
     let head = args.timing.head(rows.iter().map(program), "two processes, shared memory");
-    let text = format!("{head}\n{}\n{}", one_way(&rows), there_and_back(&rows));
-    Ok(args.output.publish(NAME, &text, &plots(&rows))?)
+    let text = format!("{head}\n{}", COLUMNS.table(&rows)?);
+    Ok(args.output.publish(NAME, &text)?)
 }
 
 fn loads(args: &DirectArgs, systems: &[System]) -> Vec<Vec<Point>> {
@@ -256,85 +255,9 @@ fn us(nanos: f64) -> String {
     if us < 10.0 { format!("{us:.2}") } else { format!("{us:.1}") }
 }
 
-/// The points of this kind.
-fn points(rows: &[Row], way: Way) -> Vec<Reps<'_, Row>> {
-    let point = |row: &Row| (row.size_bytes, row.runner);
-    table::points(
-        rows.iter().filter(|row| row.way == way),
-        |row| row.rep,
-        |one, other| point(one) == point(other),
-    )
-}
-
-/// The systems in these rows that are not ours.
-fn others(rows: &[Row]) -> Vec<Runner> {
-    distinct(rows.iter().map(|row| row.runner).filter(|runner| !runner.system.is_ours()))
-}
-
-/// Adds a column for each other system: how many times its figure ours is.
-fn times<'t>(
-    mut table: Table<'t, Reps<'t, Row>>,
-    points: &'t [Reps<'t, Row>],
-    others: Vec<Runner>,
-    figure: fn(&Row) -> f64,
-) -> Table<'t, Reps<'t, Row>> {
-    for other in others {
-        table = table.right(format!("×{}", other.name()), move |point: &Reps<'_, Row>| {
-            let is_it = |row: &Row| row.runner == other && row.size_bytes == point.first().size_bytes;
-            let theirs = points.iter().find(|of| is_it(of.first()));
-            let theirs = theirs.filter(|_| point.first().runner.system.is_ours());
-            table::figure(theirs.and_then(|theirs| point.times(theirs, figure)), 2)
-        });
-    }
-    table
-}
-
-fn one_way(rows: &[Row]) -> String {
-    let rate = |row: &Row| row.window.rate;
-    let points = points(rows, Way::OneWay);
-    let table = Table::of(&points)
-        .right("size", |point| point.first().size_bytes)
-        .left("system", |point| point.first().runner.name())
-        .interval("msg/s", rate, human)
-        .median("GB/s", 2, |row| row.window.rate * f64::from(row.size_bytes) / 1e9);
-    times(table, &points, others(rows), rate)
-        .median("cores", 2, |row| row.window.busy_cores)
-        .sum("lost", |row| row.window.lost)
-        .median("others", 2, |row| row.window.other_cores)
-        .text()
-}
-
-fn p50(row: &Row) -> f64 {
-    row.window.p50_ns.unwrap_or(0) as f64
-}
-
-fn p99(row: &Row) -> f64 {
-    row.window.p99_ns.unwrap_or(0) as f64
-}
-
-fn there_and_back(rows: &[Row]) -> String {
-    let points = points(rows, Way::ThereAndBack);
-    let table = Table::of(&points)
-        .right("size", |point| point.first().size_bytes)
-        .left("system", |point| point.first().runner.name())
-        .interval("p50 us", p50, us);
-    times(table, &points, others(rows), p50)
-        .interval("p99 us", p99, us)
-        .figure("round trips/s", |row| row.window.rate, human)
-        .median("cores", 2, |row| row.window.busy_cores)
-        .median("others", 2, |row| row.window.other_cores)
-        .text()
-}
-
-fn plots(rows: &[Row]) -> Vec<(String, String)> {
-    let rates: Vec<Row> = rows.iter().filter(|row| row.way == Way::OneWay).cloned().collect();
-    let chart = |title: &str, unit: &str, figure: fn(&Row) -> f64| {
-        let chart = Chart::new(title, "message size", unit).sizes().log_y();
-        chart.points(&rates, |row| row.runner.name(), |row| f64::from(row.size_bytes), figure).svg()
-    };
-    let goodput = |row: &Row| row.window.rate * f64::from(row.size_bytes) / 1e9;
-    vec![
-        ("messages".to_owned(), chart("One way between two processes", "messages/s", |row| row.window.rate)),
-        ("goodput".to_owned(), chart("Payload between two processes", "GB/s", goodput)),
-    ]
-}
+const COLUMNS: Columns<'static> = Columns {
+    who: &["system", "spin_us"],
+    load: &["way", "size_bytes"],
+    figures: &["rate", "p50_ns", "p99_ns", "busy_cores", "lost", "other_cores"],
+    ours: "rocketbufs",
+};

@@ -1,6 +1,6 @@
 //! The reasons for which a bench has no result, and whose fault they are.
 
-use std::{io, path::PathBuf};
+use std::io;
 
 /// Why a bench gave no result.
 #[derive(Debug, thiserror::Error)]
@@ -14,28 +14,12 @@ pub enum BenchError {
         "nothing to measure: none of the systems that are installed can do it this way (the relay has --api batch and --confirm none only, --api wire has --transport tcp and --confirm none only; other systems have no --confirm consumed)"
     )]
     NothingToMeasure,
-    /// A folder holds nothing that tables are made of.
-    #[error("{} has none of {wanted}, of which the tables are made", folder.display())]
-    NoResults {
-        /// Where they were looked for.
-        folder: PathBuf,
-        /// The files that would do.
-        wanted: String,
-    },
     /// A message has to hold its number.
     #[error("--size must be at least 8 and every rate above 0")]
     BadPing,
     /// A time on the command line is no time.
     #[error("--seconds must be above 0 and --warmup at least 0, both at most 3600")]
     BadTime,
-    /// The tables have no place.
-    #[error("{} has no lines {marks}", file.display())]
-    NoMarks {
-        /// Where they were to go.
-        file: PathBuf,
-        /// The lines.
-        marks: String,
-    },
     /// A process of the bench failed.
     #[error(transparent)]
     Process(#[from] benchkit::Error),

@@ -11,8 +11,8 @@ use benchkit::{
     folder::{Folder, unused},
     netns::{self, Congestion},
     output::{self, Output},
-    table::{self, Reps, Table},
     turns::Series,
+    view::Columns,
 };
 use clap::Args;
 use serde::Serialize;
@@ -101,30 +101,22 @@ struct Figures {
     subscriber_cpu_us_per_mib: f64,
 }
 
-impl Row {
-    fn instructions(&self) -> [Option<f64>; 3] {
-        let of = &self.figures;
-        [
-            of.publisher_instructions_per_mib,
-            of.broker_instructions_per_mib,
-            of.subscriber_instructions_per_mib,
-        ]
-    }
-
-    fn system_calls(&self) -> [Option<f64>; 3] {
-        let of = &self.figures;
-        [
-            of.publisher_system_calls_per_mib,
-            of.broker_system_calls_per_mib,
-            of.subscriber_system_calls_per_mib,
-        ]
-    }
-
-    fn cpu_us(&self) -> [Option<f64>; 3] {
-        let of = &self.figures;
-        [of.publisher_cpu_us_per_mib, of.broker_cpu_us_per_mib, of.subscriber_cpu_us_per_mib].map(Some)
-    }
-}
+const COLUMNS: Columns<'static> = Columns {
+    who: &["flow_control"],
+    load: &["size_bytes"],
+    figures: &[
+        "broker_cpu_us_per_mib",
+        "publisher_cpu_us_per_mib",
+        "subscriber_cpu_us_per_mib",
+        "publisher_instructions_per_mib",
+        "broker_instructions_per_mib",
+        "subscriber_instructions_per_mib",
+        "publisher_system_calls_per_mib",
+        "broker_system_calls_per_mib",
+        "subscriber_system_calls_per_mib",
+    ],
+    ours: "true",
+};
 
 /// The stream of a measured point.
 #[derive(Clone, Copy)]
@@ -157,8 +149,8 @@ pub fn run(args: &FlowArgs) -> Result<(), BenchError> {
         let row = bench.measure(size, flow_control, rep)?;
         Ok::<_, BenchError>((vec![row], format!("{size:>7} B  {:<3} #{rep}", on_off(flow_control))))
     })?;
-    let text = format!("{}\n{}", bench.head(), table(&rows));
-    Ok(args.output.publish(NAME, &text, &[])?)
+    let text = format!("{}\n{}", bench.head(), COLUMNS.table(&rows)?);
+    Ok(args.output.publish(NAME, &text)?)
 }
 
 fn on_off(flow_control: bool) -> &'static str {
@@ -306,115 +298,5 @@ impl Bench<'_> {
         let mut command = counters::valgrind(&std::env::current_exe()?, &file);
         command.arg("worker").args(&args);
         Ok(Process::spawn(SIDES[side], command)?)
-    }
-}
-
-/// A line of the table: a point, one of the three processes or all together, and the same without flow control beside it.
-struct Line<'r> {
-    point: &'r Reps<'r, Row>,
-    side: Option<usize>,
-    off: Option<&'r Reps<'r, Row>>,
-}
-
-/// The columns of a resource: its median, its interval, and how many times that without flow control it is.
-fn resource<'t>(
-    table: Table<'t, Line<'t>>,
-    title: &str,
-    of: fn(&Row) -> [Option<f64>; 3],
-) -> Table<'t, Line<'t>> {
-    let figure = move |line: &Line<'_>| {
-        let side = line.side;
-        move |row: &Row| side.map_or_else(|| of(row).into_iter().sum(), |side| of(row)[side])
-    };
-    table
-        .right(title, move |line| line.point.median(figure(line)).map_or_else(String::new, output::human))
-        .left("95 %", move |line| {
-            let interval = line.point.estimate(figure(line)).and_then(|estimate| estimate.interval);
-            output::span(interval, output::human)
-        })
-        .right("× off", move |line| {
-            table::figure(line.off.and_then(|off| line.point.times(off, figure(line))), 3)
-        })
-}
-
-/// A line for each side with flow control and without, and how many times the latter the former is.
-fn table(rows: &[Row]) -> String {
-    let point = |row: &Row| (row.size_bytes, row.flow_control);
-    let points = table::points(rows, |row| row.rep, |one, other| point(one) == point(other));
-    let find = |of: (u32, bool)| points.iter().find(|other| point(other.first()) == of);
-    let mut lines = Vec::new();
-    for size in table::distinct(rows.iter().map(|row| row.size_bytes)) {
-        for side in [Some(0), Some(1), Some(2), None] {
-            let off = find((size, false));
-            lines.extend(find((size, true)).map(|point| Line { point, side, off }));
-            lines.extend(off.map(|point| Line { point, side, off: None }));
-        }
-    }
-    let table = Table::of(&lines)
-        .right("size", |line| line.point.first().size_bytes)
-        .left("side", |line| line.side.map_or("all", |side| SIDES[side]))
-        .left("flow control", |line| on_off(line.point.first().flow_control));
-    let table = resource(table, "instructions/MiB", Row::instructions)
-        .left("by", |line| line.point.rows().iter().find_map(|row| row.instructions_by).unwrap_or_default());
-    let table = resource(table, "system calls/MiB", Row::system_calls);
-    resource(table, "CPU us/MiB", Row::cpu_us).text()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn row(flow_control: bool, broker: f64, calls: Option<f64>) -> Row {
-        row_of(0, flow_control, broker, calls)
-    }
-
-    fn row_of(rep: u32, flow_control: bool, broker: f64, calls: Option<f64>) -> Row {
-        Row {
-            flow_control,
-            size_bytes: 256,
-            rep,
-            asked_bytes_per_s: 1.0,
-            delivered_bytes: 1,
-            instructions_by: Some("valgrind"),
-            figures: Figures {
-                publisher_instructions_per_mib: Some(1000.0),
-                broker_instructions_per_mib: Some(broker),
-                subscriber_instructions_per_mib: Some(1000.0),
-                broker_system_calls_per_mib: calls,
-                ..Figures::default()
-            },
-            setting: Setting::new(System::Rbmq, "1", &Congestion::Namespace("cubic".to_owned())),
-        }
-    }
-
-    #[test]
-    fn a_line_shows_what_flow_control_costs() {
-        let text = table(&[row(true, 3000.0, Some(8.0)), row(false, 2000.0, None)]);
-        let line = |side: &str, on: &str| {
-            let begins = format!("| 256 | {side} | {on} |");
-            text.lines().find(|line| line.starts_with(&begins)).unwrap().to_owned()
-        };
-        let on = line("broker", "on");
-        assert!(on.starts_with("| 256 | broker | on | 3.00 k |  | 1.500 | valgrind | 8.00 |  |  |"), "{on}");
-        let off = line("broker", "off");
-        assert!(off.starts_with("| 256 | broker | off | 2.00 k |  |  | valgrind |  |  |  |"), "{off}");
-        assert!(line("all", "on").starts_with("| 256 | all | on | 5.00 k |  | 1.250 |"));
-        assert_eq!(table(&[]).lines().count(), 2);
-    }
-
-    #[test]
-    fn repetitions_in_turn_are_compared() {
-        // The machine was slow in some repetitions: twice as much in each, though of the medians it is 3 times.
-        let of = [(true, [2.0, 60.0, 80.0]), (false, [1.0, 30.0, 40.0])];
-        let mut rows: Vec<Row> = Vec::new();
-        for (flow_control, figures) in of {
-            let measured = (0..).zip(figures).map(|(rep, broker)| row_of(rep, flow_control, broker, None));
-            rows.extend(measured);
-        }
-        // The third repetition was not measured without flow control.
-        rows.retain(|row| row.flow_control || row.rep != 2);
-        let text = table(&rows);
-        let line = text.lines().find(|line| line.starts_with("| 256 | broker | on |")).unwrap();
-        assert!(line.contains("| 2.000 | valgrind |"), "{line}");
     }
 }

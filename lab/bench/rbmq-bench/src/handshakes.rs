@@ -10,13 +10,7 @@ use std::{
     path::PathBuf,
 };
 
-use benchkit::{
-    control::Control,
-    fleet::words,
-    named::Named,
-    output,
-    table::{self, Reps, Table},
-};
+use benchkit::{control::Control, fleet::words, named::Named, view::Columns};
 use clap::Args;
 use rustls::{ServerConnection, StreamOwned};
 use serde::Serialize;
@@ -91,8 +85,8 @@ pub fn run(args: &HandshakesArgs) -> Result<(), BenchError> {
         Ok::<_, BenchError>((vec![row], summary))
     })?;
     let versions = rows.iter().map(|row| (row.system, row.system_version.as_str()));
-    let text = format!("{}\n{}", args.common.head(&method, versions), table(&rows));
-    Ok(args.common.output.publish(NAME, &text, &[])?)
+    let text = format!("{}\n{}", args.common.head(&method, versions), COLUMNS.table(&rows)?);
+    Ok(args.common.output.publish(NAME, &text)?)
 }
 
 fn measure(
@@ -158,56 +152,5 @@ pub fn accept(args: &Accept) -> Result<(), BenchError> {
     }
 }
 
-/// A line for each system and kind of handshake.
-fn table(rows: &[Row]) -> String {
-    let case = |row: &Row| (row.system, row.shake);
-    let points = table::points(rows, |row| row.rep, |one, other| case(one) == case(other));
-    let rate = |row: &Row| row.per_core_s;
-    let times = |point: &Reps<'_, Row>, of: (System, Shake)| {
-        let other = points.iter().find(|other| case(other.first()) == of);
-        let other = other.filter(|_| case(point.first()) != of);
-        table::figure(other.and_then(|other| point.times(other, rate)), 2)
-    };
-    Table::of(&points)
-        .left("system", |point| point.first().system.name())
-        .left("handshake", |point| point.first().shake.name())
-        .interval("per core and second", rate, output::human)
-        .figure("us of a core", rate, |rate| format!("{:.0}", 1e6 / rate))
-        .right("× relay", |point| times(point, (System::Relay, point.first().shake)))
-        .right("× full", |point| times(point, (point.first().system, Shake::Full)))
-        .text()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_compares_with_the_loop() {
-        let row = |system, shake, rep, per_core_s| Row {
-            system,
-            shake,
-            system_version: "1".into(),
-            rep,
-            handshakes: 10,
-            per_core_s,
-            server_cpu_us: 1e6 / per_core_s,
-        };
-        let rows: Vec<Row> = (0..2)
-            .flat_map(|rep| {
-                [
-                    row(System::Rbmq, Shake::Full, rep, 2000.0),
-                    row(System::Relay, Shake::Full, rep, 2500.0),
-                    row(System::Rbmq, Shake::Resumed, rep, 5000.0),
-                ]
-            })
-            .collect();
-        let text = table(&rows);
-        let ends = |shake: &str| {
-            let line = text.lines().find(|line| line.starts_with(&format!("| rbmq | {shake} |"))).unwrap();
-            line.rsplit(" | ").take(3).collect::<Vec<_>>().join(",")
-        };
-        assert_eq!((ends("full").as_str(), ends("resumed").as_str()), (" |,0.80,500", "2.50 |,,200"));
-        assert_eq!(text.lines().count(), 5);
-    }
-}
+const COLUMNS: Columns<'static> =
+    Columns { who: &["system"], load: &["shake"], figures: &["per_core_s", "server_cpu_us"], ours: "rbmq" };

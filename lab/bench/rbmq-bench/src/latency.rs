@@ -9,8 +9,9 @@ use std::time::Duration;
 use benchkit::{
     fleet::{Process, words},
     named::Named,
-    output, plot,
-    table::{self, Reps, Table, distinct},
+    output,
+    table::{self, Reps},
+    view::Columns,
 };
 use clap::Args;
 use hdrhistogram::Histogram;
@@ -77,6 +78,22 @@ pub struct Row {
     histogram: Histogram<u64>,
 }
 
+const COLUMNS: Columns<'static> = Columns {
+    who: &["system", "transport", "beside_saturated"],
+    load: &["size_bytes", "asked_per_s"],
+    figures: &[
+        "p50_us",
+        "p90_us",
+        "p99_us",
+        "p999_us",
+        "max_us",
+        "returned_per_s",
+        "lost",
+        "beside_bytes_per_s",
+    ],
+    ours: "rbmq",
+};
+
 /// A line of the file of histograms.
 #[derive(Debug, Serialize)]
 struct Bucket {
@@ -133,8 +150,8 @@ pub fn run(args: &LatencyArgs) -> Result<(), BenchError> {
         Ok::<_, BenchError>((vec![row], summary))
     })?;
     let versions = rows.iter().map(|row| (row.system, row.setting.system_version.as_str()));
-    let text = format!("{}\n{}", args.common.head(&method, versions), table(&rows));
-    args.common.output.publish(NAME, &text, &plots(&rows))?;
+    let text = format!("{}\n{}", args.common.head(&method, versions), COLUMNS.table(&rows)?);
+    args.common.output.publish(NAME, &text)?;
     let name = args.common.output.name.as_deref().unwrap_or(NAME);
     if let Some(folder) = &args.common.output.out {
         output::write_json(&folder.join(format!("{name}-histograms.json")), &buckets(&rows))?;
@@ -299,32 +316,6 @@ fn points(rows: &[Row]) -> Vec<Reps<'_, Row>> {
     )
 }
 
-fn table(rows: &[Row]) -> String {
-    let points = points(rows);
-    Table::of(&points)
-        .right("asked/s", |point| output::human(point.first().asked_per_s))
-        .left("system", |point| point.first().series())
-        .figure("returned/s", |row| row.returned_per_s, output::human)
-        .interval("p50 us", |row| row.p50_us, short)
-        .right("× alone", |point| times_alone(&points, point))
-        .figure("p90", |row| row.p90_us, short)
-        .figure("p99", |row| row.p99_us, short)
-        .figure("p99.9", |row| row.p999_us, short)
-        .figure("max", |row| row.max_us, short)
-        .sum("lost", |row| row.lost)
-        .median("GB/s beside", 2, |row| row.beside_saturated.then_some(row.beside_bytes_per_s / 1e9))
-        .text()
-}
-
-/// How many times its median alone that beside a load is.
-fn times_alone(points: &[Reps<'_, Row>], beside: &Reps<'_, Row>) -> String {
-    let load = |row: &Row| (row.system, row.asked_per_s);
-    let is_alone = |row: &Row| !row.beside_saturated && load(row) == load(beside.first());
-    let alone =
-        points.iter().find(|point| is_alone(point.first())).filter(|_| beside.first().beside_saturated);
-    table::figure(alone.and_then(|alone| beside.times(alone, |row| row.p50_us)), 2)
-}
-
 /// All repetitions of a point together.
 fn merged(point: &Reps<'_, Row>) -> Histogram<u64> {
     let mut all = ping::histogram();
@@ -365,35 +356,6 @@ fn buckets(rows: &[Row]) -> Vec<Bucket> {
     points(rows).into_iter().flat_map(of).collect()
 }
 
-/// For each rate the distribution, summed up as in the paper and as a histogram.
-fn plots(rows: &[Row]) -> Vec<(String, String)> {
-    let mut plots = Vec::new();
-    for rate in distinct(rows.iter().map(|row| row.asked_per_s)) {
-        let title = format!("round trips, {} messages/s", output::human(rate));
-        let mut cdf = plot::Chart::new(&format!("CDF of {title}"), "microseconds", "share").log_x();
-        let mut bars = plot::Chart::new(&format!("Histogram of {title}"), "microseconds", "share").log_x();
-        for point in points(rows).iter().filter(|point| point.first().asked_per_s == rate) {
-            let all = merged(point);
-            let share = |count: u64| count as f64 / all.len().max(1) as f64;
-            let buckets = log_buckets(&all);
-            let line: Vec<(f64, f64)> = buckets.iter().map(|(us, count)| (*us, share(*count))).collect();
-            bars = bars.line(&point.first().series(), &line);
-            let mut below = 0;
-            let line: Vec<(f64, f64)> = buckets
-                .iter()
-                .map(|(us, count)| {
-                    below += count;
-                    (*us, share(below))
-                })
-                .collect();
-            cdf = cdf.line(&point.first().series(), &line);
-        }
-        plots.push((format!("cdf-{rate}"), cdf.svg()));
-        plots.push((format!("histogram-{rate}"), bars.svg()));
-    }
-    plots
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -409,11 +371,5 @@ mod tests {
         assert!(buckets.is_sorted_by(|a, b| a.0 < b.0));
         let up_to_100: u64 = buckets.iter().filter(|(us, _)| *us < 101.0).map(|(_, count)| count).sum();
         assert!((99..=101).contains(&up_to_100), "{up_to_100}");
-    }
-
-    #[test]
-    fn no_rows_make_an_empty_table_and_no_plots() {
-        assert_eq!(table(&[]).lines().count(), 2);
-        assert!(plots(&[]).is_empty() && buckets(&[]).is_empty());
     }
 }

@@ -22,6 +22,7 @@ use benchkit::{
     output::{Output, human},
     server, sys,
     turns::Series,
+    view::Columns,
 };
 use clap::Args;
 
@@ -29,7 +30,6 @@ use crate::{
     campaign::{Timing, least_disturbed_of},
     error::BenchError,
     library_rows::{Kind, Library, Row},
-    library_table,
     measure::{Fleet, Measured, Method, Middle},
     report::{Figures, Setting},
     systems::System,
@@ -169,6 +169,24 @@ impl Library {
     }
 }
 
+const COLUMNS: Columns<'static> = Columns {
+    who: &["library"],
+    load: &["load", "size_bytes", "subscribers", "asked_per_s"],
+    figures: &[
+        "delivered_per_s",
+        "p50_us",
+        "p99_us",
+        "publisher_cpu_s_per_million",
+        "broker_cpu_s_per_million",
+        "subscriber_cpu_s_per_million",
+        "broker_rss_bytes",
+        "dropped",
+        "cut_off",
+        "other_cores",
+    ],
+    ours: "rbmq",
+};
+
 /// A measured point.
 #[derive(Debug, Clone, Copy)]
 pub struct Point {
@@ -200,8 +218,8 @@ pub fn run(args: &LibrariesArgs) -> Result<(), BenchError> {
         let summary = summary(&row);
         Ok::<_, BenchError>((vec![row], summary))
     })?;
-    let text = format!("{}\n{}", head(args, &method, &rows), library_table::tables(&rows));
-    Ok(args.output.publish(NAME, &text, &library_table::plots(&rows))?)
+    let text = format!("{}\n{}", head(args, &method, &rows), COLUMNS.table(&rows)?);
+    Ok(args.output.publish(NAME, &text)?)
 }
 
 /// The method of all measurements. A congestion control cannot be set on the sockets of a library, so without a network namespace

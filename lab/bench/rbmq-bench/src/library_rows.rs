@@ -41,24 +41,6 @@ impl Library {
         use Library::{Hiredis, Librabbitmq, Libzmq, NatsC, RbmqC};
         matches!(self, RbmqC | Hiredis | NatsC | Librabbitmq | Libzmq)
     }
-
-    /// As in tables: the crate, how it is used, and the server.
-    pub fn title(self) -> &'static str {
-        match self {
-            Library::Rbmq => "`rbmq`",
-            Library::RedisPipelined => "`redis`, pipelined (Redis)",
-            Library::RedisManager => "`redis`, connection manager (Redis)",
-            Library::AsyncNats => "`async-nats` (NATS)",
-            Library::Lapin => "`lapin` (RabbitMQ)",
-            Library::Rumqttc => "`rumqttc` (Mosquitto)",
-            Library::Zenoh => "`zenoh` (its router)",
-            Library::RbmqC => "C: `rbmq_…`",
-            Library::Hiredis => "C: `hiredis`, pipelined (Redis)",
-            Library::NatsC => "C: `nats.c` (NATS)",
-            Library::Librabbitmq => "C: `librabbitmq` (RabbitMQ)",
-            Library::Libzmq => "C: `libzmq` (its proxy)",
-        }
-    }
 }
 
 /// The kind of a load.
@@ -112,11 +94,5 @@ impl Row {
     pub fn cpu_us(&self) -> f64 {
         let publisher = self.figures.publisher_cpu_s_per_million / f64::from(self.subscribers.max(1));
         publisher + self.figures.broker_cpu_s_per_million + self.figures.subscriber_cpu_s_per_million
-    }
-
-    /// Whether both rows have the same load, of any library.
-    pub fn same_load(&self, other: &Row) -> bool {
-        let key = |row: &Row| (row.load, row.size_bytes, row.subscribers, row.asked_per_s as u64);
-        key(self) == key(other)
     }
 }

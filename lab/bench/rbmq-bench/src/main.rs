@@ -33,7 +33,6 @@ mod latency;
 mod libraries;
 mod library_end;
 mod library_rows;
-mod library_table;
 mod load;
 mod measure;
 mod memory;
@@ -48,7 +47,6 @@ mod relay_peers;
 mod report;
 mod scale;
 mod search;
-mod summary;
 mod systems;
 mod throughput;
 mod tls;
@@ -68,7 +66,6 @@ use cpu::CpuArgs;
 use error::BenchError;
 use latency::LatencyArgs;
 use recovery::RecoveryArgs;
-use summary::SummaryArgs;
 use throughput::ThroughputArgs;
 
 /// Measure RBMQ's broker and client library on this machine
@@ -112,8 +109,6 @@ enum BenchCommand {
     Kept(kept::KeptArgs),
     /// RBMQ's gateways beside Redis and Mosquitto, with the same clients: processor time, rates and round trips
     Gateway(gateway::GatewayArgs),
-    /// The tables that a README has room for, from a folder of results
-    Summary(SummaryArgs),
     #[command(hide = true, subcommand)]
     /// A process of a bench; started by the bench itself
     Worker(worker::Worker),
@@ -145,7 +140,6 @@ fn run(command: BenchCommand) -> Result<(), BenchError> {
         BenchCommand::Console(args) => console::run(&args),
         BenchCommand::Kept(args) => kept::run(&args),
         BenchCommand::Gateway(args) => gateway::run(&args),
-        BenchCommand::Summary(args) => summary::run(&args),
         BenchCommand::Worker(worker) => worker::run(worker),
     }
 }

@@ -1,11 +1,10 @@
-//! Rows of a bench and the table made of them.
+//! Rows of a bench and the columns of their table.
 
 use benchkit::{
     named::Named,
     netns::{self, Congestion},
-    output::{human, span},
-    stats, sys,
-    table::{self, Reps, Table},
+    sys,
+    view::Columns,
 };
 use serde::{Deserialize, Serialize};
 
@@ -109,14 +108,6 @@ impl Row {
         if self.subscribers == 0 { self.figures.published_per_s } else { self.figures.delivered_per_s }
     }
 
-    /// Whether both rows have the same load. If each system has its best number of publishers, the number is no part of the load.
-    fn same_load(&self, other: &Row) -> bool {
-        (self.size_bytes, self.subscribers, self.asked_per_s)
-            == (other.size_bytes, other.subscribers, other.asked_per_s)
-            && self.publishers_auto == other.publishers_auto
-            && (self.publishers == other.publishers || self.publishers_auto)
-    }
-
     /// The name of the row's line in a plot.
     pub fn series(&self) -> String {
         let mut name = format!("{} {}", self.system.name(), self.api.name());
@@ -128,129 +119,24 @@ impl Row {
         }
         name
     }
-
-    /// Whether `ours` is compared with this row: a row of the same kind, or of the relay, which has one kind only.
-    pub fn is_reference_of(&self, ours: &Row) -> bool {
-        let same_kind = self.api == self.system.own(ours.api) && self.confirm == ours.confirm;
-        self.same_load(ours) && (same_kind || self.system == System::Relay)
-    }
 }
 
-/// The points of these rows.
-pub fn points(rows: &[Row]) -> Vec<Reps<'_, Row>> {
-    table::points(
-        rows,
-        |row| row.rep,
-        |one, other| {
-            one.same_load(other) && one.series() == other.series() && one.publishers == other.publishers
-        },
-    )
-}
-
-/// The systems in these rows that ours is compared with.
-fn references(rows: &[Row]) -> Vec<System> {
-    let others = [
-        System::Relay,
-        System::Redis,
-        System::RedisThreads,
-        System::RedisServers,
-        System::Nats,
-        System::Rabbitmq,
-        System::Mosquitto,
-    ];
-    others.into_iter().filter(|other| rows.iter().any(|row| row.system == *other)).collect()
-}
-
-/// A Markdown table with a line for each point: medians over the repetitions with their 95 % intervals, and the ratio of our
-/// rate to the others', from pairs that were measured in turn. A row with confirmations also has the ratio to the rate without
-/// them, and a row over another transport than TCP the ratio to the rate over TCP.
-pub fn table(rows: &[Row]) -> String {
-    let mut references: Vec<Reference> = references(rows).into_iter().map(Reference::Other).collect();
-    if rows.iter().any(|row| row.confirm != Confirm::None) {
-        references.push(Reference::Unconfirmed);
-    }
-    if rows.iter().any(|row| row.transport != Way::Tcp) {
-        references.push(Reference::Tcp);
-    }
-    let points = points(rows);
-    let mut table = Table::of(&points)
-        .right("size", |point| point.first().size_bytes)
-        .right("subs", |point| point.first().subscribers)
-        .right("pubs", |point| {
-            let Row { publishers, publishers_auto, .. } = point.first();
-            format!("{publishers}{}", if *publishers_auto { " (auto)" } else { "" })
-        })
-        .left("system", |point| point.first().series())
-        .interval("msg/s", Row::rate, human)
-        .median("GB/s", 2, |row| row.rate() * row.size_bytes as f64 / 1e9);
-    for reference in references {
-        table = table.right(format!("×{}", reference.name()), move |point| ratio(rows, point, reference));
-    }
-    table
-        .median("cpu s/M pub", 4, |row| row.figures.publisher_cpu_s_per_million)
-        .median("sub", 4, |row| row.figures.subscriber_cpu_s_per_million)
-        .median("broker", 4, |row| row.figures.broker_cpu_s_per_million)
-        .median("RSS MiB", 1, |row| row.figures.broker_rss_bytes as f64 / f64::from(1 << 20))
-        .sum("lost", |row| row.lost)
-        .most("others", |row| row.figures.other_cores)
-        .text()
-}
-
-/// The reference of a ratio.
-#[derive(Clone, Copy)]
-enum Reference {
-    /// The rate of another system.
-    Other(System),
-    /// The same system's rate without confirmations.
-    Unconfirmed,
-    /// Our rate over TCP on both sides.
-    Tcp,
-}
-
-impl Reference {
-    fn name(self) -> String {
-        match self {
-            Reference::Other(system) => system.name(),
-            Reference::Unconfirmed => "unconfirmed".to_owned(),
-            Reference::Tcp => "tcp".to_owned(),
-        }
-    }
-
-    /// Whether `row` is compared with `other`.
-    fn is(self, other: &Row, row: &Row) -> bool {
-        match self {
-            Reference::Other(system) => {
-                row.system.is_ours() && other.system == system && other.is_reference_of(row)
-            }
-            Reference::Unconfirmed => {
-                row.confirm != Confirm::None
-                    && other.confirm == Confirm::None
-                    && (other.system, other.api, other.transport) == (row.system, row.api, row.transport)
-                    && other.same_load(row)
-            }
-            Reference::Tcp => {
-                row.transport != Way::Tcp
-                    && other.transport == Way::Tcp
-                    && other.system == row.system
-                    && other.is_reference_of(row)
-            }
-        }
-    }
-}
-
-/// How many times the reference's rate this is: of each repetition with the other's of the same number.
-fn ratio(rows: &[Row], point: &Reps<'_, Row>, reference: Reference) -> String {
-    let pairs = point.rows().iter().filter_map(|row| {
-        let is_pair = |other: &&Row| other.rep == row.rep && reference.is(other, row) && other.rate() > 0.0;
-        Some(row.rate() / rows.iter().find(is_pair)?.rate())
-    });
-    let Some(ratio) = stats::estimate(pairs) else { return String::new() };
-    let digits = |ratio: f64| if ratio < 10.0 { format!("{ratio:.2}") } else { format!("{ratio:.1}") };
-    match ratio.interval {
-        Some(interval) => format!("{} ({})", digits(ratio.median), span(Some(interval), digits)),
-        None => digits(ratio.median),
-    }
-}
+/// The columns of rows of this kind.
+pub const COLUMNS: Columns<'static> = Columns {
+    who: &["system", "api", "transport", "confirm"],
+    load: &["size_bytes", "subscribers", "publishers", "publishers_auto", "asked_per_s"],
+    figures: &[
+        "delivered_per_s",
+        "published_per_s",
+        "publisher_cpu_s_per_million",
+        "subscriber_cpu_s_per_million",
+        "broker_cpu_s_per_million",
+        "broker_rss_bytes",
+        "lost",
+        "other_cores",
+    ],
+    ours: "rbmq",
+};
 
 #[cfg(test)]
 mod tests {
@@ -273,55 +159,6 @@ mod tests {
             figures: Figures { delivered_per_s, ..Figures::default() },
             setting: Setting::new(system, "1", &Congestion::Namespace("cubic".to_owned())),
         }
-    }
-
-    #[test]
-    fn a_line_shows_the_median_its_interval_and_ratios_of_pairs() {
-        let mut rows: Vec<Row> =
-            (0..).zip([3e6, 1e6, 2e6]).map(|(rep, rate)| row(System::Relay, rep, rate)).collect();
-        rows.extend((0..).zip([6e6, 3e6, 8e6]).map(|(rep, rate)| row(System::Rbmq, rep, rate)));
-        let table = table(&rows);
-        let lines: Vec<&str> = table.lines().collect();
-        assert_eq!(lines.len(), 4);
-        let relay = "| 8 | 1 | 2 | relay batch | 2.00 M | 0.00..4.48 M | 0.02 |  | 0.0000 |";
-        assert!(lines[2].starts_with(relay), "{}", lines[2]);
-        let rbmq = "| 8 | 1 | 2 | rbmq batch | 6.00 M | 0.00..11.9 M | 0.05 | 3.00 (0.52..5.48) |";
-        assert!(lines[3].starts_with(rbmq), "{}", lines[3]);
-    }
-
-    #[test]
-    fn ends_without_a_library_are_compared_with_others_that_have_none() {
-        let wire = Row { api: Api::Wire, ..row(System::Rbmq, 0, 6e6) };
-        let table = table(&[row(System::Rbmq, 0, 4e6), wire, row(System::Redis, 0, 2e6)]);
-        assert!(table.contains("| rbmq batch | 4.00 M |  | 0.03 | 2.00 |"), "{table}");
-        assert!(table.contains("| rbmq wire | 6.00 M |  | 0.05 | 3.00 |"), "{table}");
-        assert!(table.contains("| redis batch | 2.00 M |  | 0.02 |  |"), "{table}");
-    }
-
-    #[test]
-    fn confirmed_rates_are_compared_with_ones_own_without() {
-        let confirmed = Row { confirm: Confirm::Accepted, ..row(System::Redis, 0, 3e6) };
-        let table = table(&[row(System::Redis, 0, 4e6), confirmed]);
-        assert!(
-            table
-                .starts_with("| size | subs | pubs | system | msg/s | 95 % | GB/s | ×redis | ×unconfirmed |")
-        );
-        assert!(table.contains("| redis batch | 4.00 M |  | 0.03 |  |  |"), "{table}");
-        assert!(table.contains("| redis batch, accepted | 3.00 M |  | 0.02 |  | 0.75 |"), "{table}");
-    }
-
-    #[test]
-    fn another_transport_is_compared_with_ones_own_over_tcp() {
-        let shm = Row { transport: Way::Shm, ..row(System::Rbmq, 0, 8e6) };
-        let table = table(&[row(System::Rbmq, 0, 4e6), shm, row(System::Relay, 0, 2e6)]);
-        assert!(table.contains("| ×relay | ×tcp |"), "{table}");
-        assert!(table.contains("| rbmq batch | 4.00 M |  | 0.03 | 2.00 |  |"), "{table}");
-        assert!(table.contains("| rbmq batch over shm | 8.00 M |  | 0.06 | 4.00 | 2.00 |"), "{table}");
-    }
-
-    #[test]
-    fn no_rows_make_an_empty_table() {
-        assert_eq!(table(&[]).lines().count(), 2);
     }
 
     #[test]

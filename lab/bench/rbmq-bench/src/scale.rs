@@ -21,7 +21,7 @@ use benchkit::{
     fleet::{Process, words},
     netns::{self, Congestion},
     output::{self, Output, human},
-    table::{self, Table},
+    view::Columns,
 };
 use clap::Args;
 use rbmq::{Publisher, Subscriber, TopicOptions, TopicWriter};
@@ -150,6 +150,13 @@ fn idle_cpu_percent(processes: [&Process; 2], seconds: f64) -> [f64; 2] {
     [0, 1].map(|i| 100.0 * (processes[i].cpu_s() - before[i]).max(0.0) / wall)
 }
 
+const COLUMNS: Columns<'static> = Columns {
+    who: &["system_version"],
+    load: &["idle_topics"],
+    figures: &["broker_cpu_ns_per_delivery", "round_trip_us"],
+    ours: "rbmq",
+};
+
 /// Runs the bench.
 ///
 /// # Errors
@@ -161,8 +168,8 @@ pub fn run(args: &ScaleArgs) -> Result<(), BenchError> {
     let bench = Bench::start(args, congestion)?;
     let scale = bench.run()?;
     args.output.write_rows(NAME, &scale.costs)?;
-    let text = format!("{}\n{}\n{}", bench.head(), cost_table(&scale.costs), table(args, &scale));
-    Ok(args.output.publish(NAME, &text, &[])?)
+    let text = format!("{}\n{}\n{}", bench.head(), COLUMNS.table(&scale.costs)?, table(args, &scale));
+    Ok(args.output.publish(NAME, &text)?)
 }
 
 struct Bench<'a> {
@@ -388,19 +395,6 @@ fn bytes(bytes: u64) -> String {
     human(bytes as f64) + "B"
 }
 
-/// A line for each number of idle topics, and how many times the cost beside the fewest it is.
-fn cost_table(costs: &[Cost]) -> String {
-    let points = table::points(costs, |cost| cost.rep, |one, other| one.idle_topics == other.idle_topics);
-    let (cpu, whole) = (|cost: &Cost| cost.broker_cpu_ns_per_delivery, |figure: f64| format!("{figure:.0}"));
-    let first = points.first().and_then(|point| point.median(cpu)).unwrap_or(f64::NAN);
-    Table::of(&points)
-        .right("idle topics", |point| point.first().idle_topics)
-        .interval("broker CPU ns/delivery", cpu, whole)
-        .figure("× the first", cpu, |cpu| format!("{:.2}", cpu / first))
-        .interval("round trip us", |cost| cost.round_trip_us, whole)
-        .text()
-}
-
 fn table(args: &ScaleArgs, scale: &Scale) -> String {
     let mut out = String::from("| what | |\n|---|---:|\n");
     let mut row = |what: &str, value: String| {
@@ -431,23 +425,4 @@ fn table(args: &ScaleArgs, scale: &Scale) -> String {
     row("broker memory of each while idle", bytes(scale.bytes_per_connection as u64));
     row("broker CPU at rest with them", format!("{:.2} %", scale.broker_idle_cpu_percent_with_connections));
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn costs_are_compared_with_those_beside_the_fewest_topics() {
-        let cost = |idle_topics, rep, ns| Cost {
-            idle_topics,
-            rep,
-            broker_cpu_ns_per_delivery: ns,
-            round_trip_us: 90.0,
-            setting: Setting::new(System::Rbmq, "1", &Congestion::Namespace("cubic".to_owned())),
-        };
-        let table = cost_table(&[cost(1, 0, 4000.0), cost(1000, 0, 5000.0), cost(1000, 1, 5000.0)]);
-        assert!(table.contains("| 1 | 4000 |  | 1.00 | 90 |  |"), "{table}");
-        assert!(table.contains("| 1000 | 5000 | 5000..5000 | 1.25 | 90 | 90..90 |"), "{table}");
-    }
 }

@@ -32,11 +32,6 @@ pub enum System {
 }
 
 impl System {
-    /// Whether the system is ours, and compared with others.
-    pub fn is_ours(self) -> bool {
-        matches!(self, System::Rbmq | System::Resp | System::Mqtt)
-    }
-
     /// Whether the system has this interface with these confirmations.
     pub fn has(self, api: Api, confirm: Confirm) -> bool {
         match self {

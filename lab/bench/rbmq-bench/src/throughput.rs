@@ -5,14 +5,14 @@
 
 use std::str::FromStr;
 
-use benchkit::{named::Named, plot, table::distinct};
+use benchkit::named::Named;
 use clap::Args;
 
 use crate::{
     campaign::{self, Common},
     error::BenchError,
     measure::{Method, Point},
-    report::{self, Row},
+    report::COLUMNS,
     search,
     systems::{Api, Confirm, System},
     ways::{Way, Ways},
@@ -84,8 +84,8 @@ pub fn run(args: &ThroughputArgs) -> Result<(), BenchError> {
     search_publishers(&mut loads, &method, args)?;
     let rows = campaign::run(&loads, &method, &args.common, NAME)?;
     let versions = rows.iter().map(|row| (row.system, row.setting.system_version.as_str()));
-    let text = format!("{}\n{}", args.common.head(&method, versions), report::table(&rows));
-    Ok(args.common.output.publish(NAME, &text, &plots(&rows))?)
+    let text = format!("{}\n{}", args.common.head(&method, versions), COLUMNS.table(&rows)?);
+    Ok(args.common.output.publish(NAME, &text)?)
 }
 
 /// All points, those with the same load together: they are measured in turn.
@@ -147,43 +147,6 @@ fn search_publishers(
         );
     }
     Ok(())
-}
-
-/// A plot of messages and a plot of bytes over sizes, for each number of subscribers; and a plot over publishers, if
-/// several numbers of publishers were measured.
-fn plots(rows: &[Row]) -> Vec<(String, String)> {
-    let mut plots = Vec::new();
-    let mut publishers: Vec<u8> =
-        rows.iter().filter(|row| !row.publishers_auto).map(|row| row.publishers).collect();
-    publishers.sort_unstable();
-    publishers.dedup();
-    let sweep = publishers.len() > 1;
-    for subs in distinct(rows.iter().map(|row| row.subscribers)) {
-        let of_plot = |row: &&Row| row.subscribers == subs && !(sweep && row.publishers_auto);
-        let some: Vec<Row> = rows.iter().filter(of_plot).cloned().collect();
-        let who = match subs {
-            0 => "no subscriber: taken in".to_owned(),
-            1 => "1 subscriber: delivered".to_owned(),
-            n => format!("{n} subscribers: delivered"),
-        };
-        if sweep {
-            let series = |row: &Row| format!("{}, {} B", row.series(), row.size_bytes);
-            let chart = plot::Chart::new(&format!("Messages per second, {who}"), "publishers", "messages/s")
-                .log_y()
-                .points(&some, series, |row| f64::from(row.publishers), Row::rate);
-            plots.push((format!("publishers-{subs}-subscribers"), chart.svg()));
-            continue;
-        }
-        let size = |row: &Row| row.size_bytes as f64;
-        let chart = plot::Chart::new(&format!("Messages per second, {who}"), "payload bytes", "messages/s");
-        let chart = chart.sizes().log_y().points(&some, Row::series, size, Row::rate);
-        plots.push((format!("messages-{subs}-subscribers"), chart.svg()));
-        let bits = |row: &Row| row.rate() * row.size_bytes as f64 * 8.0 / 1e9;
-        let chart = plot::Chart::new(&format!("Goodput, {who}"), "payload bytes", "Gbit/s");
-        let chart = chart.sizes().points(&some, Row::series, size, bits);
-        plots.push((format!("goodput-{subs}-subscribers"), chart.svg()));
-    }
-    plots
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use benchkit::{
     fleet::{Process, words},
     folder::{Folder, unused},
     named::Named,
-    output, sys,
-    table::{self, Reps, Table},
+    sys,
+    view::Columns,
 };
 use clap::Args;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -86,8 +86,8 @@ pub fn run(args: &TlsArgs) -> Result<(), BenchError> {
         ))
     })?;
     let versions = rows.iter().map(|row| (row.system, row.system_version.as_str()));
-    let text = format!("{}\n{}", args.common.head(&method, versions), table(&rows));
-    Ok(args.common.output.publish(NAME, &text, &[])?)
+    let text = format!("{}\n{}", args.common.head(&method, versions), COLUMNS.table(&rows)?);
+    Ok(args.common.output.publish(NAME, &text)?)
 }
 
 /// The systems that this bench can start with TLS.
@@ -221,62 +221,9 @@ impl Certificates {
     }
 }
 
-/// A line for each system and load: what was delivered, and how many times the relay's and Redis' it is.
-fn table(rows: &[Row]) -> String {
-    let load = |row: &Row| (row.size_bytes, row.subscribers);
-    let same = |one: &Row, other: &Row| one.system == other.system && load(one) == load(other);
-    let points = table::points(rows, |row| row.rep, same);
-    let rate = |row: &Row| row.figures.delivered_per_s;
-    let times = |system| {
-        let points = &points;
-        move |point: &Reps<'_, Row>| {
-            let is_it = |row: &Row| row.system == system && load(row) == load(point.first());
-            let other = points.iter().find(|other| is_it(other.first()));
-            let other = other.filter(|_| point.first().system != system);
-            table::figure(other.and_then(|other| point.times(other, rate)), 2)
-        }
-    };
-    Table::of(&points)
-        .right("size", |point| point.first().size_bytes)
-        .right("subscribers", |point| point.first().subscribers)
-        .left("system", |point| point.first().system.name())
-        .interval("delivered/s", rate, output::human)
-        .median("MB/s", 0, |row| row.figures.delivered_per_s * f64::from(row.size_bytes) / 1e6)
-        .right("× relay", times(System::Relay))
-        .right("× redis", times(System::Redis))
-        .sum("lost", |row| row.lost)
-        .text()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn row(system: System, rep: u32, delivered_per_s: f64) -> Row {
-        Row {
-            system,
-            system_version: "1".into(),
-            size_bytes: 256,
-            subscribers: 4,
-            rep,
-            goodput_bytes_per_s: 0.0,
-            lost: 1,
-            figures: Figures { delivered_per_s, ..Figures::default() },
-        }
-    }
-
-    #[test]
-    fn a_line_compares_with_the_relay_and_redis() {
-        let mut rows = Vec::new();
-        for rep in 0..2 {
-            rows.push(row(System::Rbmq, rep, 1_000_000.0));
-            rows.push(row(System::Relay, rep, 500_000.0));
-            rows.push(row(System::Redis, rep, 100_000.0));
-        }
-        let text = table(&rows);
-        let line = text.lines().find(|line| line.contains("| rbmq |")).unwrap();
-        assert!(line.starts_with("| 256 | 4 | rbmq | 1.00 M |"), "{line}");
-        assert!(line.ends_with("| 256 | 2.00 | 10.00 | 2 |"), "{line}");
-        assert_eq!(text.lines().count(), 5);
-    }
-}
+const COLUMNS: Columns<'static> = Columns {
+    who: &["system"],
+    load: &["size_bytes", "subscribers"],
+    figures: &["delivered_per_s", "goodput_bytes_per_s", "lost"],
+    ours: "rbmq",
+};

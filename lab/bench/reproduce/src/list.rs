@@ -40,6 +40,9 @@ pub struct Run {
     /// Arguments. One that begins with a hyphen is an option, up to the first space, and its value. `{rows}` is the file for the rows,
     /// and `{target}` the folder of the built programs
     pub args: Vec<String>,
+    /// Values of its short form, where they differ from those of all benches
+    #[serde(default)]
+    pub quick: BTreeMap<String, String>,
     /// Environment variables
     #[serde(default)]
     pub env: BTreeMap<String, String>,
@@ -150,7 +153,7 @@ impl Run {
     pub fn words(&self, quick: Option<&BTreeMap<String, String>>) -> Vec<String> {
         let words = self.args.iter().flat_map(|arg| match arg.split_once(' ') {
             Some((option, value)) if option.starts_with('-') => {
-                let short = quick.and_then(|quick| quick.get(option));
+                let short = quick.and_then(|quick| self.quick.get(option).or_else(|| quick.get(option)));
                 vec![option.to_owned(), short.map_or(value, String::as_str).to_owned()]
             }
             _ => vec![arg.clone()],

@@ -39,6 +39,9 @@ struct Args {
     /// Measure nothing, and write the page of what is there
     #[arg(long)]
     page: bool,
+    /// A file that gets the tables of figures between its marks `<!-- NAME:begin -->` and `<!-- NAME:end -->`
+    #[arg(long, value_name = "FILE")]
+    readme: Vec<PathBuf>,
     /// Print the figures, with their runs and times
     #[arg(long)]
     show: bool,
@@ -68,6 +71,9 @@ fn run(args: &Args) -> Result<(), Failure> {
     };
     let failed = if args.page { Vec::new() } else { measure(args, &list, &place, &runs)? };
     let page = page::write(&place, &list)?;
+    for file in &args.readme {
+        std::fs::write(file, page::between_marks(&place, &list, &std::fs::read_to_string(file)?))?;
+    }
     commands::print(format!("{}\n", page.display()))?;
     match failed.is_empty() {
         true => Ok(()),

@@ -61,6 +61,27 @@ pub fn write(place: &Place, list: &List) -> io::Result<std::path::PathBuf> {
     Ok(page)
 }
 
+/// Puts the tables of the measured figures between their marks in a text: `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
+pub fn between_marks(place: &Place, list: &List, text: &str) -> String {
+    let mut text = text.to_owned();
+    for figure in &list.figure {
+        let [begin, end] = ["begin", "end"].map(|at| format!("<!-- {}:{at} -->", figure.name));
+        let Some((view, points)) = measured(place, figure) else { continue };
+        let Some((before, (_, after))) =
+            text.split_once(&begin).and_then(|(before, rest)| Some((before, rest.split_once(&end)?)))
+        else {
+            continue;
+        };
+        let (head, lines) = view.table(&points);
+        let kept = figure.runs.iter().find_map(|run| place.kept(run));
+        let machine = kept.map_or_else(String::new, |kept| {
+            format!("\n{}, on {}, {}, of commit {}\n", view.unit, kept.cpu, kept.kernel, kept.commit)
+        });
+        text = format!("{before}{begin}\n{}{machine}{end}{after}", markdown(&Part::Table(head, lines)));
+    }
+    text
+}
+
 /// A line for each figure.
 fn overview(place: &Place, list: &List) -> Part {
     let line = |figure: &Figure| {

@@ -157,7 +157,7 @@ fn watch(mut child: Child, limit: Duration, stop: &Stop) -> io::Result<Option<St
 fn end(child: &mut Child) -> io::Result<()> {
     let group = Pid::from_child(child);
     // Without such a group, the processes have ended already.
-    let _ = kill_process_group(group, Signal::INT);
+    let _ = kill_process_group(group, Signal::TERM);
     let asked = Instant::now();
     while child.try_wait()?.is_none() && asked.elapsed() < GRACE {
         std::thread::sleep(STEP);

@@ -113,5 +113,18 @@ fn the_page_has_the_papers_numbers_ours_and_where_we_are_behind() {
         markdown.contains("![paper2-fig1.svg](paper2-fig1.svg)")
             && folder.path().join("paper2-fig1.svg").exists()
     );
+    let old =
+        "head\n<!-- paper2 fig1:begin -->\nold\n<!-- paper2 fig1:end -->\ntail <!-- paper5 fig5:begin -->\n";
+    let new = page::between_marks(&place(folder.path()), &List::own(), old);
+    assert!(
+        new.starts_with(
+            "head\n<!-- paper2 fig1:begin -->\n| size bytes | rbmq batch | redis batch |\n| --- |"
+        ),
+        "{new}"
+    );
+    assert!(
+        new.ends_with("<!-- paper2 fig1:end -->\ntail <!-- paper5 fig5:begin -->\n") && !new.contains("old"),
+        "{new}"
+    );
     assert!(html.contains("<svg ") && html.contains("<td>1.67</td>") && html.ends_with("</html>\n"));
 }

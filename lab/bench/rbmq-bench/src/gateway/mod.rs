@@ -10,9 +10,8 @@
 
 mod benchmark;
 mod point;
-mod table;
 
-use benchkit::{named::Named, output::human, table::figure, turns::Series};
+use benchkit::{named::Named, output::human, table::figure, turns::Series, view::Columns};
 use clap::{Args, ValueEnum};
 
 use crate::{
@@ -86,9 +85,20 @@ pub fn run(args: &GatewayArgs) -> Result<(), BenchError> {
         Ok::<_, BenchError>((rows, summary))
     })?;
     let versions = rows.iter().map(|row| (row.system, row.setting.system_version.as_str()));
-    let text = format!("{}\n{}", args.common.head(&method, versions), table::table(&rows));
-    Ok(args.common.output.publish(NAME, &text, &[])?)
+    let mut text = args.common.head(&method, versions);
+    for (peer, ours) in [(Peer::Redis, "resp"), (Peer::Mqtt, "mqtt")] {
+        let own: Vec<&Row> = rows.iter().filter(|row| Peer::of(row.system) == Some(peer)).collect();
+        text += &format!("\n{}", Columns { ours, ..COLUMNS }.table(&own)?);
+    }
+    Ok(args.common.output.publish(NAME, &text)?)
 }
+
+const COLUMNS: Columns<'static> = Columns {
+    who: &["system"],
+    load: &["load", "size_bytes", "subscribers"],
+    figures: &["per_s", "server_cpu_us", "p50_us", "p99_us", "lost", "other_cores"],
+    ours: "resp",
+};
 
 fn summary(row: &Row) -> String {
     format!(

@@ -19,10 +19,10 @@ use std::{
 use benchkit::{
     messages::Messages,
     named::Named,
-    output::Output,
-    server, sys,
-    table::{self, Reps, Table},
+    output::{self, Output},
+    server,
     turns::Series,
+    view::Columns,
 };
 use clap::Args;
 use serde::Serialize;
@@ -103,8 +103,10 @@ pub fn run(args: &KeptArgs) -> Result<(), BenchError> {
         };
         Ok::<_, BenchError>((rows, format!("{} of {size} bytes", system.name())))
     })?;
-    args.output.publish("kept", &table(args, &rows), &[])?;
-    Ok(())
+    let measured =
+        format!("one publisher with at most {UNCONFIRMED} unconfirmed messages, {} messages", args.messages);
+    let text = format!("{}\n{}", output::head(&measured), COLUMNS.table(&rows)?);
+    Ok(args.output.publish("kept", &text)?)
 }
 
 /// A measured point.
@@ -175,39 +177,9 @@ pub fn measure(point: &Point<'_>, server: &Guard, rep: u32) -> Result<Row, Bench
     })
 }
 
-fn table(args: &KeptArgs, rows: &[Row]) -> String {
-    let point = |row: &Row| (row.size_bytes, row.system);
-    let mut points = table::points(rows, |row| row.rep, |one, other| point(one) == point(other));
-    // The order in which systems were measured differs between repetitions.
-    let systems = [System::Rbmq, System::Redis, System::Nats, System::Resp];
-    points.sort_by_key(|of| {
-        let (size, system) = point(of.first());
-        (args.size.iter().position(|own| *own == size), systems.iter().position(|own| *own == system))
-    });
-    let of_ours = |figure: fn(&Row) -> f64| {
-        let points = &points;
-        move |of: &Reps<'_, Row>| {
-            let is_ours = |row: &Row| point(row) == (of.first().size_bytes, System::Rbmq);
-            let ours = points.iter().find(|ours| is_ours(ours.first())).and_then(|ours| ours.median(figure));
-            table::figure(ours.and_then(|ours| Some(of.median(figure)? / ours)), 3)
-        }
-    };
-    let table = Table::of(&points)
-        .right("bytes", |of| of.first().size_bytes)
-        .left("system", |of| of.first().system.name())
-        .median("written per s", 0, |row| row.written_per_s)
-        .right("of rbmq's", of_ours(|row| row.written_per_s))
-        .median("server's us per message", 3, |row| row.write_cpu_us)
-        .median("replayed per s", 0, |row| row.replayed_per_s)
-        .right("of rbmq's", of_ours(|row| row.replayed_per_s))
-        .median("server's us per message", 3, |row| row.replay_cpu_us);
-    format!(
-        "# Messages that are kept on disk\n\n{}, {}. One publisher with at most {UNCONFIRMED} unconfirmed messages, then one subscriber \
-         from the oldest message on; {} messages, medians of {} repetitions.\n\n{}",
-        sys::kernel(),
-        sys::cpu(),
-        args.messages,
-        args.reps,
-        table.text()
-    )
-}
+const COLUMNS: Columns<'static> = Columns {
+    who: &["system"],
+    load: &["size_bytes"],
+    figures: &["written_per_s", "write_cpu_us", "replayed_per_s", "replay_cpu_us"],
+    ours: "rbmq",
+};

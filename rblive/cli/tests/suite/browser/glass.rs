@@ -7,7 +7,7 @@
 //!                      └───────WebRTC───────────────────▶ video
 //! ```
 //!
-//! `GLASS_JSON=FILE` writes a row for the bench (`scripts/bench-live glass`); `RBLIVE_SECONDS=30` sets how long is measured.
+//! `GLASS_JSON=FILE` writes a row; `RBLIVE_SECONDS=30` sets how long is measured.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
