@@ -11,7 +11,9 @@ use std::fmt::Write;
 
 use crate::stats;
 
+/// The least width, and about that of a character of a name.
 const WIDTH: f64 = 860.0;
+const CHARACTER: f64 = 7.0;
 const HEIGHT: f64 = 460.0;
 /// The edges of the plot area, with margins for numbers, names, title and axis.
 const FIELD: [f64; 4] = [86.0, 650.0, 44.0, 400.0];
@@ -120,8 +122,10 @@ impl Chart {
     /// The picture. Zeros are left out on a logarithmic axis.
     pub fn svg(&self) -> String {
         let [left, right, top, bottom] = FIELD;
+        let longest = self.series.iter().map(|series| series.name.chars().count()).max().unwrap_or(0);
+        let width = WIDTH.max(right + 60.0 + CHARACTER * longest as f64);
         let mut out = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" \
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {HEIGHT}\" width=\"{width}\" \
              height=\"{HEIGHT}\" font-family=\"sans-serif\" font-size=\"12\">\n\
              <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
         );

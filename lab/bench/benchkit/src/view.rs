@@ -18,6 +18,8 @@ use crate::{
 
 /// The most places of the axis that a table has. The others are in the chart.
 const MOST_PLACES: usize = 16;
+/// The most lines of a chart with several figures.
+const MOST_LINES: usize = 8;
 /// The least ratio of the largest figure to the smallest one for which the axis of a chart is logarithmic.
 const WIDE: f64 = 30.0;
 
@@ -262,8 +264,12 @@ impl View {
         if least > 0.0 && most > WIDE * least {
             chart = chart.log_y();
         }
+        // With many lines, the first figure alone can be read.
+        let names = distinct(points.iter().map(|point| self.name(point)));
+        let is_drawn = |point: &&Point| names.len() <= MOST_LINES || point.figure == self.figures[0];
         let all: Vec<(String, f64, f64)> = points
             .iter()
+            .filter(is_drawn)
             .flat_map(|point| {
                 point.reps.iter().map(|(_, figure)| (self.name(point), number(&point.x), *figure))
             })

@@ -16,8 +16,11 @@ pub struct List {
     /// What is shown of it
     pub figure: Vec<Figure>,
     /// Options of all benches and their values in a short form, which shows only that everything runs
-    pub quick: BTreeMap<String, String>,
+    pub quick: Quick,
 }
+
+/// Options and their values in a short form.
+pub type Quick = BTreeMap<String, String>;
 
 /// A bench.
 #[derive(Debug, Deserialize)]
@@ -42,7 +45,7 @@ pub struct Run {
     pub args: Vec<String>,
     /// Values of its short form, where they differ from those of all benches
     #[serde(default)]
-    pub quick: BTreeMap<String, String>,
+    pub quick: Quick,
     /// Environment variables
     #[serde(default)]
     pub env: BTreeMap<String, String>,
@@ -150,7 +153,7 @@ impl List {
 
 impl Run {
     /// The arguments as words; in the short form, with its values.
-    pub fn words(&self, quick: Option<&BTreeMap<String, String>>) -> Vec<String> {
+    pub fn words(&self, quick: Option<&Quick>) -> Vec<String> {
         let words = self.args.iter().flat_map(|arg| match arg.split_once(' ') {
             Some((option, value)) if option.starts_with('-') => {
                 let short = quick.and_then(|quick| self.quick.get(option).or_else(|| quick.get(option)));

@@ -85,13 +85,13 @@ fn run(args: &Args) -> Result<(), Failure> {
 fn measure(args: &Args, list: &List, place: &Place, runs: &[&Run]) -> Result<Vec<String>, Failure> {
     let stop = Stop::install()?;
     let quick = args.quick.then_some(&list.quick);
-    let is_due = |run: &&&Run| !args.figures.trim().is_empty() || !place.has(run, &run.words(quick));
+    let is_due = |run: &&&Run| !args.figures.trim().is_empty() || !place.has(run, quick);
     let due: Vec<&&Run> = runs.iter().filter(is_due).collect();
     let mut failed = Vec::new();
     for (at, run) in due.iter().enumerate() {
         let left: f64 = due[at..].iter().map(|run| seconds(place, run)).sum();
         eprintln!("[{}/{}, about {:.0} min left] {}", at + 1, due.len(), (left / 60.0).ceil(), run.name);
-        let Some(kept) = place.measure(run, &run.words(quick), &stop)? else {
+        let Some(kept) = place.measure(run, quick, &stop)? else {
             eprintln!("stopped; the rows of {at} runs are kept");
             failed.extend(due[at..].iter().map(|run| run.name.clone()));
             break;

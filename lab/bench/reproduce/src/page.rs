@@ -1,6 +1,9 @@
 //! The page: for each figure the paper's claim and numbers, ours and the others', where we are behind, and how it was measured.
 
-use std::{fs, io};
+use std::{
+    fs, io,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use benchkit::{
     stats::Estimate,
@@ -169,9 +172,12 @@ fn how(kept: &Kept, rows: &[Value]) -> String {
         Some(format!("{system} {version}"))
     };
     let versions = distinct(rows.iter().filter_map(version)).join(", ");
-    let failed = kept.failed.as_ref().map_or_else(String::new, |failed| format!("\n{failed}"));
+    let short = kept.is_short.then_some("a short form, whose figures are void");
+    let notes: String =
+        short.into_iter().chain(kept.failed.as_deref()).map(|note| format!("\n{note}")).collect();
+    let at = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(kept.at));
     format!(
-        "{}\n{}, {}; commit {}; {:.0} s{}{versions}{failed}",
+        "{}\n{at}, {}, {}; commit {}; {:.0} s{}{versions}{notes}",
         kept.command,
         kept.cpu,
         kept.kernel,

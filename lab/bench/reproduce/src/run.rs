@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::list::Run;
+use crate::list::{Quick, Run};
 
 /// How often the child is looked after.
 const STEP: Duration = Duration::from_millis(200);
@@ -34,6 +34,8 @@ pub struct Kept {
     pub at: u64,
     /// How long it took
     pub seconds: f64,
+    /// Whether it was the short form, whose figures are void
+    pub is_short: bool,
     /// Why it did not end well
     pub failed: Option<String>,
     /// The version of the measured programs
@@ -88,8 +90,8 @@ impl Place {
     }
 
     /// Whether the rows of this call are there already.
-    pub fn has(&self, run: &Run, words: &[String]) -> bool {
-        let command = self.command(run, words).join(" ");
+    pub fn has(&self, run: &Run, quick: Option<&Quick>) -> bool {
+        let command = self.command(run, &run.words(quick)).join(" ");
         self.kept(&run.name).is_some_and(|kept| kept.failed.is_none() && kept.command == command)
     }
 
@@ -97,7 +99,7 @@ impl Place {
     ///
     /// # Errors
     /// The folder cannot be written.
-    pub fn measure(&self, run: &Run, words: &[String], stop: &Stop) -> io::Result<Option<Kept>> {
+    pub fn measure(&self, run: &Run, quick: Option<&Quick>, stop: &Stop) -> io::Result<Option<Kept>> {
         fs::create_dir_all(&self.folder)?;
         for file in [self.rows_file(&run.name), self.kept_file(&run.name)] {
             match fs::remove_file(file) {
@@ -105,7 +107,7 @@ impl Place {
                 _ => {}
             }
         }
-        let command = self.command(run, words);
+        let command = self.command(run, &run.words(quick));
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let began = Instant::now();
         let limit = Duration::from_secs_f64(run.minutes * 60.0 * PATIENCE).max(LEAST_LIMIT);
@@ -120,6 +122,7 @@ impl Place {
             command: command.join(" "),
             at,
             seconds: began.elapsed().as_secs_f64(),
+            is_short: quick.is_some(),
             failed,
             commit: self.commit.clone(),
             cpu: sys::cpu(),

@@ -2,7 +2,12 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use reproduce::{list::List, page, run::Place};
+use commands::Stop;
+use reproduce::{
+    list::{List, Run},
+    page,
+    run::Place,
+};
 
 /// All figures and tables with results that the papers number.
 const NUMBERED: [&str; 22] = [
@@ -74,6 +79,31 @@ fn figures_are_chosen_by_the_beginning_of_their_names() {
     assert_eq!(list.chosen("").expect("all").len(), list.figure.len());
     assert_eq!(list.runs(&list.chosen("paper5 fig7").expect("one")).len(), 1);
     assert!(list.chosen("paper6").expect_err("none").contains("there is no figure \"paper6\""));
+}
+
+/// A bench of a shell, whose first word of the script is the file for the rows.
+fn run(name: &str, script: &str) -> Run {
+    let text =
+        format!("name = '{name}'\nprogram = 'sh'\nargs = ['-c {script}', '{{rows}}']\nminutes = 0.1\n");
+    toml::from_str(&text).expect("a run")
+}
+
+#[test]
+fn a_run_keeps_its_rows_and_says_why_it_failed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (place, stop) = (place(folder.path()), Stop::install().expect("handlers"));
+    let good = run("good", r#"echo "[{\"rep\":7}]" >$0"#);
+    assert!(!place.has(&good, None));
+    let kept = place.measure(&good, None, &stop).expect("a folder").expect("not asked to end");
+    assert_eq!((kept.failed, place.rows("good")[0]["rep"].as_u64()), (None, Some(7)));
+    assert!(place.has(&good, None) && !place.has(&run("good", "true"), None));
+    let bad = run("good", "exit 3");
+    let kept = place.measure(&bad, None, &stop).expect("a folder").expect("not asked to end");
+    assert!(kept.failed.expect("a reason").contains("exit status: 3"));
+    assert!(place.rows("good").is_empty() && !place.has(&bad, None), "the old rows are gone");
+    let missing = Run { program: "no-such-bench".into(), ..bad };
+    let kept = place.measure(&missing, None, &stop).expect("a folder").expect("not asked to end");
+    assert!(kept.failed.expect("a reason").starts_with("no-such-bench: "));
 }
 
 fn place(folder: &Path) -> Place {
