@@ -48,6 +48,18 @@ fn the_bench_measures_every_system() {
     }
 }
 
+/// A broker that does not start costs its own rows alone, and the status says so.
+#[test]
+fn the_bench_goes_on_without_a_broker() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("rows");
+    let args = "read --seconds 0.05 --reps 1 --payloads 32 --only standalone;kafka --broker false --json";
+    let run = output(bench(&args.split(' ').collect::<Vec<_>>()).arg(&file));
+    let error = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.code() == Some(1) && error.contains("1 rows are missing beside 1: kafka"), "{error}");
+    assert!(std::fs::read_to_string(&file).expect("rows").contains("standalone"));
+}
+
 /// Where frames can be sent, they arrive at every system, and the kernel's level answers them.
 #[test]
 fn the_bench_sends_frames() {

@@ -77,7 +77,7 @@ fn run(args: &Args) -> Result<(), Failure> {
     commands::print(format!("{}\n", page.display()))?;
     match failed.is_empty() {
         true => Ok(()),
-        false => Err(Failure::Incomplete(format!("these runs failed: {}", failed.join(", ")))),
+        false => Err(Failure::Incomplete(format!("not measured whole: {}", failed.join(", ")))),
     }
 }
 

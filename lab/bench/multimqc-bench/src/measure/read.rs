@@ -28,10 +28,10 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     // After a signal everything that the bench has made is removed on the way out.
     let stop = Stop::install()?;
     let mut world = World::new(1)?;
-    if let Some(command) = &options.broker {
-        world.start_broker(command)?;
-    }
     let mut rows = Rows::new(options.json.as_deref());
+    if let Some(Err(why)) = options.broker.as_ref().map(|command| world.start_broker(command)) {
+        rows.add("kafka", Err(why))?;
+    }
     let mut run = 0;
     for rep in 0..options.reps {
         for system in System::all(&world, options).into_iter().filter(answers) {

@@ -93,10 +93,11 @@ impl<'a> System<'a> {
             systems.push(SINK);
             systems.extend(IN_KERNEL);
         }
-        if options.broker.is_some() {
+        let has_broker = !world.broker_address().is_empty();
+        if has_broker {
             systems.push(levels("user,kafka", "socket"));
         }
-        if options.broker.is_some() && world.has_kernel {
+        if has_broker && world.has_kernel {
             systems.push(levels("kernel,user,kafka", "xdp-native"));
         }
         let of_peer = |peer: &'a Peer| System {
@@ -106,7 +107,8 @@ impl<'a> System<'a> {
             kind: Kind::Peer(peer),
         };
         // A program in the driver needs a device of the bench's own.
-        let runs = |peer: &&Peer| world.has_kernel || peer.mode == "socket";
+        let runs =
+            |peer: &&Peer| (world.has_kernel || peer.mode == "socket") && (has_broker || !peer.uses_broker());
         systems.extend(options.peers.iter().filter(runs).map(of_peer));
         systems.retain(|system| options.selects(&system.describe()));
         systems

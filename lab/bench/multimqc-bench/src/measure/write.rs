@@ -29,14 +29,14 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     if options.generator == Generator::Frames {
         world.require_frames()?;
     }
-    if let Some(command) = &options.broker {
-        world.start_broker(command)?;
-    }
     let placements: Vec<Option<Placement>> = match &options.placements[..] {
         [] => vec![None],
         placements => placements.iter().copied().map(Some).collect(),
     };
     let mut rows = Rows::new(options.json.as_deref());
+    if let Some(Err(why)) = options.broker.as_ref().map(|command| world.start_broker(command)) {
+        rows.add("kafka", Err(why))?;
+    }
     let mut run = 0;
     for payload in options.payloads_or(&PAYLOADS) {
         for (rep, placement) in (0..options.reps).flat_map(|rep| placements.iter().map(move |at| (rep, *at)))
