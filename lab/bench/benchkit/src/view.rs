@@ -277,9 +277,9 @@ impl View {
         Some(chart.points(&all, |of| of.0.clone(), |of| of.1, |of| of.2).svg())
     }
 
-    /// Our line beside each other one.
+    /// Our line beside each one of another system.
     pub fn ratios(&self, points: &[Point]) -> Vec<Ratio> {
-        let others = points.iter().filter(|point| point.line != self.ours);
+        let others = points.iter().filter(|point| family(&point.line) != family(&self.ours));
         others.filter_map(|other| self.ratio(points, &self.ours, other)).collect()
     }
 
@@ -301,6 +301,11 @@ impl View {
             Better::Less => low > 1.0,
         }
     }
+}
+
+/// What the variants of a system have in common: the first word, up to a hyphen.
+fn family(line: &str) -> &str {
+    line.split([' ', '-']).next().unwrap_or_default()
 }
 
 /// Equal values; numbers also if one has a fraction and the other none.
@@ -354,10 +359,11 @@ mod tests {
         let mut rows = vec![row("rbmq", 64, 0, 8.0), row("redis", 64, 0, 2.0), row("rbmq", 8, 0, 1e6)];
         rows.extend([row("rbmq", 64, 1, 4.0), row("redis", 64, 1, 1.0), row("redis", 8, 0, 2e6)]);
         rows.push(json!({ "system": "nats", "subscribers": 4, "size_bytes": 8, "rate": 1.0 }));
+        rows.push(json!({ "system": "rbmq-c", "subscribers": 1, "size_bytes": 8, "rate": 9.0 }));
         let points = view().points(&rows);
         let (head, lines) = view().table(&points);
-        assert_eq!(head, ["size bytes", "rbmq", "redis"]);
-        assert_eq!(lines[0], ["8", "1.00 M", "2.00 M"]);
+        assert_eq!(head, ["size bytes", "rbmq", "redis", "rbmq-c"]);
+        assert_eq!(lines[0], ["8", "1.00 M", "2.00 M", "9.00"]);
         assert!(lines[1][1].starts_with("6.00 ("), "{lines:?}");
         let ratios = view().ratios(&points);
         let found: Vec<(f64, bool)> =

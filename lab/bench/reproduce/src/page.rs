@@ -191,7 +191,7 @@ fn how(kept: &Kept, rows: &[Value]) -> String {
 fn beside(view: &View, points: &[Point]) -> String {
     let ratios = view.ratios(points);
     if ratios.is_empty() {
-        return "No other line has rows at the same places.".into();
+        return "No other system has rows at the same places.".into();
     }
     let others = distinct(ratios.iter().map(|ratio| (&ratio.line, &ratio.figure)));
     let lines = others.into_iter().map(|(line, figure)| {
@@ -219,7 +219,7 @@ fn beside(view: &View, points: &[Point]) -> String {
         };
         format!("{name}: {least:.2} to {most:.2}, {behind}")
     });
-    format!("{} divided by each other line. {}.", view.ours, lines.collect::<Vec<_>>().join(". "))
+    format!("{} divided by each other system's line. {}.", view.ours, lines.collect::<Vec<_>>().join(". "))
 }
 
 /// Our number beside the paper's, and its place.
