@@ -38,7 +38,7 @@ const NUMBERED: [&str; 22] = [
 const OTHERS: [&str; 3] = ["paper4 table2", "paper4 table3", "paper5 fig7"];
 
 /// The longest that everything may take.
-const MOST_MINUTES: f64 = 150.0;
+const MOST_MINUTES: f64 = 120.0;
 
 #[test]
 fn every_figure_is_measured_or_says_why_not() {
