@@ -38,6 +38,8 @@ pub struct View {
     pub lines: Vec<String>,
     /// The fields of the figures: each is a line of its own
     pub figures: Vec<String>,
+    /// The field that figures are multiplied by
+    pub by: Option<String>,
     /// The field that figures are divided by
     pub per: Option<String>,
     /// The line whose figures are taken off, at the same place: what all others include
@@ -217,7 +219,8 @@ impl View {
             one => one.as_f64()?,
         };
         let per = self.per.as_ref().map_or(Some(1.0), |per| row[per].as_f64().filter(|per| *per > 0.0))?;
-        Some(value * self.scale / per)
+        let by = self.by.as_ref().map_or(Some(1.0), |by| row[by].as_f64())?;
+        Some(value * by * self.scale / per)
     }
 
     /// The name of a point's line, with its figure where there are several.
@@ -431,6 +434,8 @@ mod tests {
         let mut row = row("rbmq", 8, 0, 6.0);
         assert!(view.points(&[row.clone()]).is_empty(), "there is nothing to divide by");
         row["gbit"] = json!(2);
-        assert_eq!(view.points(&[row])[0].reps, [(0, 3000.0)]);
+        assert_eq!(view.points(&[row.clone()])[0].reps, [(0, 3000.0)]);
+        let view = View { by: Some("size_bytes".into()), ..view };
+        assert_eq!(view.points(&[row])[0].reps, [(0, 24_000.0)]);
     }
 }
