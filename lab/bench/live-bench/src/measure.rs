@@ -48,7 +48,8 @@ pub struct Args {
     /// The share of a core that a searched server has
     #[arg(long, default_value_t = 0.25)]
     share: f64,
-    #[arg(long, default_value_t = 10.0)]
+    /// How long each row is measured: 3 seconds to an hour
+    #[arg(long, default_value_t = 10.0, value_parser = parse_seconds)]
     seconds: f64,
     #[arg(long, default_value_t = 3)]
     reps: u32,
@@ -73,6 +74,12 @@ enum Part {
     Ingest,
     /// Memory of a delivery node with 1,000 streams, and of its viewers
     Memory,
+}
+
+/// A chunk has two seconds, and the processor time of the last half second of the viewers is not taken.
+fn parse_seconds(text: &str) -> std::result::Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (3.0..=3600.0).contains(seconds));
+    seconds.ok_or_else(|| "use 3 to 3600 seconds".to_owned())
 }
 
 /// A delivery node with what feeds it.
