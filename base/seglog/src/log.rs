@@ -244,6 +244,30 @@ impl Log {
         self.writer.retain()
     }
 
+    /// Keeps retention from removing anything at a position or behind it, until the next call. A log that was opened has no such position.
+    ///
+    /// ```
+    /// use seglog::{Log, Options, Retention};
+    ///
+    /// let dir = tempfile::tempdir()?;
+    /// let retention = Retention { max_segments: Some(1), ..Retention::default() };
+    /// let mut log = Log::open(dir.path(), Options::default().segment_bytes(4096).retention(retention))?;
+    /// log.hold_from(1_000);
+    /// (0..10).try_for_each(|_| log.append(&[0; 1_000]).map(drop))?;
+    /// assert!(log.first() <= 1_000 && log.is_held());
+    /// log.hold_from(log.end());
+    /// assert!(log.apply_retention()? > 1_000 && !log.is_held());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn hold_from(&mut self, position: u64) {
+        (self.writer.held_from, self.writer.is_held) = (position, false);
+    }
+
+    /// Whether retention would have removed more since the last [`Log::hold_from`].
+    pub fn is_held(&self) -> bool {
+        self.writer.is_held
+    }
+
     /// Removes the complete segments that lie wholly below a position, whatever the limits say. Returns the first position that is
     /// kept.
     pub fn release(&mut self, below: u64) -> Result<u64, FileError> {

@@ -1,5 +1,6 @@
 //! The life of segment files: begun, completed, written anew, removed.
 
+use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -161,14 +162,19 @@ impl Writer {
         let storage = &self.shared.storage;
         let (now, ahead) = self.age_clock.look(storage.now(), storage.steady());
         self.shared.state.lock().stats.clock_ahead_ms = if limits.max_age.is_some() { ahead } else { 0 };
-        self.remove_while(|state| {
+        let (held_from, is_held) = (self.held_from, Cell::new(false));
+        let first = self.remove_while(|state| {
             let bytes: u64 = state.segments.iter().map(|segment| segment.file_len).sum();
             let age = u128::from(now.saturating_sub(last_write(state)));
             let may_go = state.segments.len() > limits.min_segments;
-            (may_go && limits.max_bytes.is_some_and(|max| bytes > max))
+            let goes = (may_go && limits.max_bytes.is_some_and(|max| bytes > max))
                 || limits.max_segments.is_some_and(|max| state.segments.len() > max)
-                || limits.max_age.is_some_and(|max| age > max.as_millis())
-        })
+                || limits.max_age.is_some_and(|max| age > max.as_millis());
+            is_held.set(goes && state.limit(0) > held_from);
+            goes && !is_held.get()
+        });
+        self.is_held = is_held.get();
+        first
     }
 
     /// Removes the first segment as long as the condition holds and there is another one behind it.

@@ -17,6 +17,10 @@ pub(crate) struct Writer {
     /// The removal of a segment may not be durable.
     pub(crate) unsynced_removal: bool,
     pub(crate) age_clock: AgeClock,
+    /// Retention removes nothing from here on.
+    pub(crate) held_from: u64,
+    /// Retention would have removed more.
+    pub(crate) is_held: bool,
     /// Reused memory for headers.
     pub(crate) headers: Vec<u8>,
 }
@@ -25,7 +29,16 @@ impl Writer {
     pub(crate) fn new(shared: Arc<Shared>, ticker: Option<Ticker>) -> Self {
         let mut age_clock = AgeClock::default();
         age_clock.look(shared.storage.now(), shared.storage.steady());
-        Self { shared, ticker, torn: false, unsynced_removal: false, age_clock, headers: Vec::new() }
+        Self {
+            shared,
+            ticker,
+            torn: false,
+            unsynced_removal: false,
+            age_clock,
+            held_from: u64::MAX,
+            is_held: false,
+            headers: Vec::new(),
+        }
     }
 
     pub(crate) fn first(&self) -> u64 {
