@@ -359,11 +359,9 @@ impl Machine {
         }
     }
 
-    /// Why this broker cannot be a member beside those that were here before: it has another archive, in which it would not find their logs.
+    /// Why this broker cannot be a member beside those that were here before: it has another archive, in which it would not find their logs, or none.
     fn misfit(&self) -> Option<String> {
-        let MemberSettings { id, archive, on_loss: OnLoss::Archive, .. } = &self.settings else {
-            return None;
-        };
+        let MemberSettings { id, archive, .. } = &self.settings;
         let map = self.map.as_ref()?;
         let since = map.members.get(id).map_or(i64::MAX, |own| own.created);
         let others = map.members.iter().filter(|(other, member)| *other != id && member.created < since);

@@ -467,7 +467,7 @@ fn a_key_that_makes_no_sense_is_left_alone() {
 #[test]
 fn a_member_with_another_archive_is_none() {
     let (mut model, base) = (Model { revision: 1, ..Model::default() }, Instant::now());
-    let mut start = |id: &str, archive: &str| {
+    let mut start = |id: &str, archive: &str, on_loss: OnLoss| {
         let mut machine = Machine::new(MemberSettings {
             cluster: "c".into(),
             id: id.into(),
@@ -475,7 +475,7 @@ fn a_member_with_another_archive_is_none() {
             host: id.into(),
             version: "1".into(),
             ttl: Duration::from_millis(TTL_MS),
-            on_loss: OnLoss::Archive,
+            on_loss,
             archive: archive.into(),
             seed: 1,
         });
@@ -483,7 +483,8 @@ fn a_member_with_another_archive_is_none() {
         settle(&mut machine, &mut model, base, 1);
         machine
     };
-    let (mut first, mut same, mut other) = (start("b", "one"), start("c", "one"), start("a", "two"));
+    let (mut first, mut same) = (start("b", "one", OnLoss::Archive), start("c", "one", OnLoss::Archive));
+    let (mut other, waits) = (start("a", "two", OnLoss::Archive), start("d", "", OnLoss::Wait));
     assert_eq!(first.owner("g-b", false, base), Owner::Here { term: 1 });
     assert_eq!(same.owner("g-c", false, base), Owner::Here { term: 1 });
     let Owner::Unsettled { reason } = other.owner("g-a", false, base) else { panic!("it has a group") };
@@ -491,6 +492,8 @@ fn a_member_with_another_archive_is_none() {
     let why = other.status(base).degraded.unwrap();
     assert!(why.contains("\"b\"") && why.contains("\"one\", and this one \"two\""), "{why}");
     assert!(!other.is_starting());
+    let why = waits.status(base).degraded.unwrap_or_default();
+    assert!(why.contains("\"one\", and this one \"\""), "{why}");
     // The others do not know it.
     settle(&mut first, &mut model, base, 1);
     assert_eq!((first.status(base).degraded, first.others().len()), (None, 0));
