@@ -668,7 +668,8 @@ impl Copier {
     /// What a broker that goes on behind a batch has to know.
     fn note(&mut self, end: Position) -> Result<Vec<u8>, ArchiveError> {
         let Self { reader, trail: Some(trail), copied, .. } = self else { return Ok(Vec::new()) };
-        trail.note(end, copied.missing_below(), reader).map_err(disk_failed)
+        let note = trail.note(end, copied.missing_below(), reader).map_err(disk_failed)?;
+        note.ok_or_else(|| ArchiveError::Down("it waits for the disk to say where publishers are".into()))
     }
 
     /// Has the archive know the publishers at its end, if the last batch does not say them: it was written before another broker could go on.

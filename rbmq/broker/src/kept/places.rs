@@ -123,6 +123,16 @@ impl Entry {
         bytes
     }
 
+    /// Whether these are the bytes of a snapshot.
+    pub(crate) fn is_snapshot(bytes: &[u8]) -> bool {
+        matches!(bytes.first(), Some(&(SNAPSHOT | SNAPSHOT_WITH_GAPS)))
+    }
+
+    /// Whether these are the bytes of floors.
+    pub(crate) fn is_floors(bytes: &[u8]) -> bool {
+        bytes.first() == Some(&FLOORS)
+    }
+
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, FieldError> {
         let mut r = Reader::new(bytes);
         let entry = match r.u8()? {

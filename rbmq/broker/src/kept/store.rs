@@ -19,7 +19,7 @@ use bytes::Bytes;
 use rbmq_wire::TopicName;
 use rocketbufs::{Epoch, Position};
 use seglog::storage::{OsStorage, Storage};
-use seglog::{AppendError, FileError, Log, Options, Read, Recovery, Retention, SyncPolicy};
+use seglog::{AppendError, FileError, HoleCause, Log, Options, Read, Recovery, Retention, SyncPolicy};
 use tracing::{debug, info, warn};
 
 use super::super::session_key::SessionKey;
@@ -33,10 +33,10 @@ use super::trail::{Begun, Trail};
 /// Bytes of the topic's log between two snapshots of its publishers: a restarted broker reads at most so much. Fewer if fewer are kept.
 const SNAPSHOT_BYTES: u64 = 16 << 20;
 
-/// Bytes of the journal behind a snapshot, before the next one, at most.
-const MAX_JOURNAL_BYTES: u64 = 1 << 20;
+/// Bytes of the journal behind a snapshot, before the next one.
+const JOURNAL_BYTES: u64 = 1 << 20;
 
-/// The same at least, if few bytes of the log are kept.
+/// The same at least, where the archive keeps the journal and few bytes of the log are kept.
 const MIN_JOURNAL_BYTES: u64 = 4 << 10;
 
 /// The most bytes that are not on the disk. A machine that crashes loses at most so many, and one delivery.
@@ -93,9 +93,17 @@ impl StoreOptions {
         self.max_bytes.map_or(SNAPSHOT_BYTES, |max| (max / 4).min(SNAPSHOT_BYTES))
     }
 
+    /// Bytes of the journal behind a snapshot, before the next one.
+    fn journal_bytes(&self) -> u64 {
+        match self.is_shared {
+            true => self.snapshot_bytes().clamp(MIN_JOURNAL_BYTES, JOURNAL_BYTES),
+            false => JOURNAL_BYTES,
+        }
+    }
+
     fn journal(&self) -> Options {
         Options::default()
-            .segment_bytes(journal_bytes(self.snapshot_bytes()))
+            .segment_bytes(self.journal_bytes())
             .max_batch(1 << 30)
             .sync(SyncPolicy::Interval(self.sync))
             .open_segments(1)
@@ -124,9 +132,14 @@ pub(crate) struct Store {
     places: Places,
     max_publishers: usize,
     snapshot_bytes: u64,
+    journal_bytes: u64,
     boot: u128,
-    /// Where the last snapshot is: in the log, and in the journal.
+    /// Where the last snapshot is: in the log, and where it ends in the journal.
     snapshot: (Position, u64),
+    /// Where it begins in the journal.
+    snapshot_at: u64,
+    /// The end of the journal, if that says that the log is closed.
+    closed_at: Option<u64>,
     /// Whether the journal on the disk says that the log is not closed any more.
     is_begun: bool,
     /// How far the clock was ahead when retention was applied last.
@@ -142,11 +155,6 @@ pub(crate) struct Store {
     news: Option<(TopicName, News)>,
     /// The part of the journal that the archive has not passed.
     begun: Option<Begun>,
-}
-
-/// Bytes of the journal behind a snapshot, before the next one.
-fn journal_bytes(snapshot_bytes: u64) -> u64 {
-    snapshot_bytes.clamp(MIN_JOURNAL_BYTES, MAX_JOURNAL_BYTES)
 }
 
 /// Fills a log that is shorter than its journal says up to there. Says whether it was.
@@ -181,11 +189,14 @@ impl Store {
     ) -> Result<(Self, Recovered), KeepError> {
         let boot = u128::from_be_bytes(storage.boot());
         let mut log = Log::open_on(Arc::clone(&storage), dir.join("log"), options.log())?;
+        // What the journal does not say yet stays.
+        log.hold_from(0);
         let journal = Log::open_on(storage, dir.join("publishers"), options.journal())?;
         warn_of_damage(topic, "messages", "subscribers that come to them get Lost", log.recovery());
         let consequence = "publishers that were there may send messages twice";
         warn_of_damage(topic, "the journal of publishers", consequence, journal.recovery());
-        let mut journaled = read_journal(&journal)?;
+        let (mut journaled, snapshot_at) = read_journal(&journal)?;
+        let is_closed = journaled.clean && journaled.at == log.end();
         let is_short = fill_up(&mut log, &mut journaled, topic)?;
         let crashed = read_runs(&log, &mut journaled)? && journal.end() > 0 && journaled.boot != boot;
         let clock = Clock::new(std::mem::take(&mut journaled.floors));
@@ -200,14 +211,17 @@ impl Store {
         let recovered = Recovered { epoch, last, places: places.all(), next_number: places.next_number() };
         let mut store = Self {
             begun: options.is_shared.then(|| Begun::of(journal.first()..journal.end())),
+            closed_at: is_closed.then(|| journal.end()),
             dir: dir.to_owned(),
             log,
             journal,
             places,
             max_publishers: options.max_publishers,
             snapshot_bytes: options.snapshot_bytes(),
+            journal_bytes: options.journal_bytes(),
             boot,
             snapshot,
+            snapshot_at,
             is_begun: false,
             clock_ahead_ms: 0,
             clock,
@@ -274,12 +288,16 @@ impl Store {
             news.appended(topic, Stored { log, from, to: from + run, at: end - run, time_ms });
         }
         let behind = (end - self.snapshot.0, self.journal.end() - self.snapshot.1);
-        if (behind.0 > self.snapshot_bytes || behind.1 > journal_bytes(self.snapshot_bytes))
-            && let Err(error) = self.write_snapshot(false)
-        {
+        let is_due = behind.0 > self.snapshot_bytes || behind.1 > self.journal_bytes;
+        if is_due && let Err(error) = self.write_snapshot(false) {
             warn!("{}: {error}", self.dir.display());
             // The next attempt follows after as many bytes.
             self.snapshot = (end, self.journal.end());
+        }
+        if self.log.is_held()
+            && let Err(error) = self.apply_retention()
+        {
+            warn!("{}: old data is not removed: {error}", self.dir.display());
         }
         Ok(())
     }
@@ -334,6 +352,12 @@ impl Store {
         Ok(())
     }
 
+    /// Makes durable where the publishers are now.
+    fn begin_anew(&mut self) -> Result<(), AppendError> {
+        self.is_begun = false;
+        self.begin()
+    }
+
     /// The topic's log.
     pub(crate) fn log(&self) -> &Log {
         &self.log
@@ -344,10 +368,24 @@ impl Store {
         &mut self.log
     }
 
-    /// Removes segments that are too old or too many.
+    /// Removes segments that are too old or too many, and what nobody needs of the journal. The journal says first where the publishers are: the runs that
+    /// go do not say it any more.
     pub(crate) fn apply_retention(&mut self) -> Result<(), FileError> {
         let first = self.log.first();
-        let applied = self.log.apply_retention();
+        let mut applied = self.log.apply_retention();
+        if (self.log.is_held() || self.begun.as_ref().is_some_and(Begun::lacks))
+            && let Err(error) = self.begin_anew()
+        {
+            warn!("{}: {error}", self.dir.display());
+        }
+        if self.log.is_held() {
+            // A disk that is full gets room in any case. The publishers are known here, and the next delivery waits for the journal.
+            self.log.hold_from(self.log.end());
+            applied = self.log.apply_retention();
+        }
+        if let Err(error) = self.release() {
+            warn!("{}: {error}", self.dir.display());
+        }
         let ahead = self.log.stats().clock_ahead_ms;
         let (now, end, dir) = (self.log.first(), self.log.end(), self.dir.display());
         let has_lasted = ahead == 0 && self.clock_ahead_ms > 0;
@@ -395,23 +433,27 @@ impl Store {
     fn write_snapshot(&mut self, clean: bool) -> Result<(), AppendError> {
         let at = self.log.end();
         let snapshot = self.places.snapshot(at, self.boot, clean).encode();
-        let begins = self.journal.append(&snapshot)?;
+        self.snapshot_at = self.journal.append(&snapshot)?;
         self.clock.forget_before(self.log.first());
         let floors = self.clock.floors();
         if !floors.is_empty() {
             self.journal.append(&Entry::Floors(floors).encode())?;
         }
         self.snapshot = (at, self.journal.end());
-        if self.journal.stats().segments > 1 {
-            // What the snapshot replaces goes when the snapshot is on the disk.
+        self.closed_at = clean.then(|| self.journal.end());
+        self.begun.iter().for_each(|begun| begun.has_snapshot(self.journal.end()));
+        self.release()
+    }
+
+    /// Removes what the last snapshot of the journal replaces, and the archive has passed.
+    fn release(&mut self) -> Result<(), AppendError> {
+        let needed = self.begun.as_ref().map_or(u64::MAX, Begun::needs_from).min(self.snapshot_at);
+        if self.journal.stats().segments > 1 && needed > self.journal.first() {
+            // The snapshot is on the disk first.
             self.sync_journal()?;
-        }
-        let needed = self.begun.as_ref().map_or(begins, |begun| {
-            begun.grows_to(self.journal.end());
-            begins.min(begun.needs_from())
-        });
-        if let Err(error) = self.journal.release(needed) {
-            warn!("{error}");
+            if let Err(error) = self.journal.release(needed) {
+                warn!("{error}");
+            }
         }
         Ok(())
     }
@@ -421,7 +463,9 @@ impl Drop for Store {
     fn drop(&mut self) {
         // The journal says that the log is complete, so the log must be on the disk first.
         let synced = self.log.sync().map_err(|error| error.to_string()).and_then(|_| {
-            self.write_snapshot(true).map_err(|error| error.to_string())?;
+            if self.closed_at != Some(self.journal.end()) {
+                self.write_snapshot(true).map_err(|error| error.to_string())?;
+            }
             self.journal.sync().map(drop).map_err(|error| error.to_string())
         });
         if let Err(error) = synced {
@@ -473,41 +517,64 @@ fn warn_of_damage(topic: &TopicName, of: &str, consequence: &str, recovery: &Rec
     }
 }
 
-fn read_journal(journal: &Log) -> Result<Journaled, KeepError> {
-    let (mut journaled, mut reader) = (Journaled::default(), journal.reader());
+/// Reads the last snapshot of the journal and what is behind it, and returns also where that begins. The archive may keep very many snapshots before: an
+/// entry of those is not looked at, except for the floors, which the last snapshot may lack.
+fn read_journal(journal: &Log) -> Result<(Journaled, u64), KeepError> {
+    let (mut reader, mut entries, mut snapshot_at) = (journal.reader(), Vec::new(), journal.first());
     let mut position = journal.first();
     loop {
         position = match reader.read(position)? {
             Read::Batch(batch) => {
-                match Entry::decode(&batch.bytes) {
-                    Ok(entry) => journaled.add(entry),
-                    Err(error) => warn!("an entry of the journal is skipped: {error}"),
+                let end = batch.end();
+                if Entry::is_snapshot(&batch.bytes) {
+                    snapshot_at = batch.position;
+                    entries.retain(|entry: &Bytes| Entry::is_floors(entry));
                 }
-                batch.end()
+                entries.push(batch.bytes);
+                end
             }
             Read::Hole(hole) => hole.range.end,
             Read::Removed { first } => first,
-            _ => return Ok(journaled),
+            _ => break,
         };
     }
+    let mut journaled = Journaled::default();
+    for bytes in entries {
+        match Entry::decode(&bytes) {
+            Ok(entry) => journaled.add(entry),
+            Err(error) => warn!("an entry of the journal is skipped: {error}"),
+        }
+    }
+    Ok((journaled, snapshot_at))
 }
 
-/// Reads the runs behind the last snapshot. Returns whether the log was not closed in order.
+/// Reads the runs behind the last snapshot. Returns whether the log was not closed in order. Where runs are damaged or gone nobody knows whose they were, and
+/// the publishers lack all that is before.
 fn read_runs(log: &Log, journaled: &mut Journaled) -> Result<bool, KeepError> {
     let is_open = !journaled.clean;
     let mut reader = log.reader();
-    let mut position = journaled.at.max(log.first());
+    let (mut position, mut lacks) = (journaled.at, false);
     loop {
         position = match reader.read(position)? {
             Read::Batch(batch) => {
                 journaled.batch(batch.position, &batch.bytes);
                 batch.end()
             }
-            Read::Hole(hole) => hole.range.end,
-            Read::Removed { first } => first,
-            _ => return Ok(is_open),
+            Read::Hole(hole) => {
+                lacks |= hole.cause == HoleCause::Damaged;
+                hole.range.end
+            }
+            Read::Removed { first } => {
+                lacks = true;
+                first
+            }
+            _ => break,
         };
     }
+    if lacks {
+        journaled.lacks();
+    }
+    Ok(is_open)
 }
 
 /// The last delivery, if it is small.

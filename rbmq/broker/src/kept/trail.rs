@@ -14,7 +14,7 @@
 //! archive's last batch would do too; but it names few publishers, and no gap behind it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rocketbufs::Position;
 use rocketbufs::fields::{FieldError, Reader as FieldReader};
@@ -88,12 +88,14 @@ struct Part {
     /// The last snapshot that the archive has passed.
     from: AtomicU64,
     end: AtomicU64,
+    /// Nobody knows where the publishers are before there is another snapshot.
+    lacks: AtomicBool,
 }
 
 impl Begun {
     /// The journal has this range, and the archive has passed nothing of it yet, as far as anybody knows.
     pub(crate) fn of(journal: std::ops::Range<u64>) -> Self {
-        let journal = Part { from: journal.start.into(), end: journal.end.into() };
+        let journal = Part { from: journal.start.into(), end: journal.end.into(), lacks: false.into() };
         Self { journal: Arc::new(journal), ..Self::default() }
     }
 
@@ -115,6 +117,17 @@ impl Begun {
     /// The journal ends here.
     pub(crate) fn grows_to(&self, end: u64) {
         self.journal.end.store(end, Ordering::Relaxed);
+    }
+
+    /// The journal has another snapshot, and ends here.
+    pub(crate) fn has_snapshot(&self, end: u64) {
+        self.grows_to(end);
+        self.journal.lacks.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether the archive waits for another snapshot.
+    pub(crate) fn lacks(&self) -> bool {
+        self.journal.lacks.load(Ordering::Relaxed)
     }
 
     /// The journal stays from here on.
@@ -167,7 +180,8 @@ impl Trail {
         &self.begun
     }
 
-    /// The note of a batch that ends here. The archive ends there or before.
+    /// The note of a batch that ends here. The archive ends there or before. None: nobody knows where the publishers are before the journal has another
+    /// snapshot, for which the store is asked.
     ///
     /// # Errors
     /// The disk cannot be read.
@@ -176,13 +190,18 @@ impl Trail {
         end: Position,
         missing_below: Position,
         disk: &mut Reader,
-    ) -> Result<Vec<u8>, ReadError> {
+    ) -> Result<Option<Vec<u8>>, ReadError> {
         // An attempt that fails leaves what is known as it is.
         let mut next = self.known.clone();
         let ahead = next.advance(end, disk, &mut self.journal)?;
         next.journaled.shrink(self.most);
-        let (next_number, places) = match ahead.filter(|_| next.lacks) {
-            None => next.journaled.noted(MAX_NOTED),
+        let (next_number, places) = match ahead {
+            _ if !next.lacks => next.journaled.noted(MAX_NOTED),
+            // A publisher that is taken to be before its place would send again what the log has.
+            None => {
+                self.begun.journal.lacks.store(true, Ordering::Relaxed);
+                return Ok(None);
+            }
             // Nobody knows how far each was here. What is between was not archived then, or not all, and nobody asks a publisher twice.
             Some(snapshot) => {
                 let mut journaled = Journaled::default();
@@ -192,7 +211,7 @@ impl Trail {
             }
         };
         self.next = Some(next);
-        Ok(Note { term: self.term, missing_below, next_number, places }.encode(end))
+        Ok(Some(Note { term: self.term, missing_below, next_number, places }.encode(end)))
     }
 
     /// The archive ends here.
@@ -213,6 +232,10 @@ impl Known {
         journal: &mut Reader,
     ) -> Result<Option<Entry>, ReadError> {
         let ahead = self.read_journal(end, journal)?;
+        if self.lacks {
+            // The next snapshot replaces whatever the runs say.
+            self.at = end;
+        }
         while self.at < end {
             self.at = match disk.read(self.at)? {
                 Read::Batch(batch) => {
@@ -324,7 +347,7 @@ mod tests {
         let places = (0..many).map(|number| place(number, 5)).collect();
         let (_dir, log, mut trail) = world(&[snapshot(0, places)], &[&run(9), &run(10)]);
         for (end, number) in [(log.end() / 2, 9), (log.end(), 10)] {
-            let note = trail.note(end, 0, &mut log.reader()).unwrap();
+            let note = trail.note(end, 0, &mut log.reader()).unwrap().unwrap();
             trail.passed(end);
             assert!(note.len() <= MAX_NOTE_BYTES, "{}", note.len());
             let note = Note::decode(&note).unwrap();
@@ -339,14 +362,15 @@ mod tests {
     fn publishers_that_are_known_only_later_lack_what_is_before() {
         let run = [&run_header(0, 10).unwrap()[..], &[0; 10]].concat();
         let (_dir, log, mut trail) = world(&[snapshot(36, vec![place(0, 70)])], &[&run, &run, &run]);
+        let mut disk = log.reader();
         let mut note = |end| {
-            let note = trail.note(end, 0, &mut log.reader()).unwrap();
+            let note = trail.note(end, 0, &mut disk).unwrap().unwrap();
             trail.passed(end);
-            Note::decode(&note).unwrap().places
+            (Note::decode(&note).unwrap().places, disk.read_bytes())
         };
-        assert_eq!(note(18), [Place { lacks_below: 70, ..place(0, 70) }]);
-        assert_eq!(note(36), [place(0, 70)]);
-        assert_eq!(note(54), [place(0, 80)]);
+        assert_eq!(note(18), (vec![Place { lacks_below: 70, ..place(0, 70) }], 0), "nothing is read in vain");
+        assert_eq!(note(36), (vec![place(0, 70)], 0));
+        assert_eq!(note(54).0, [place(0, 80)]);
     }
 
     #[test]
@@ -355,7 +379,7 @@ mod tests {
         let entries = [snapshot(0, vec![place(0, 50)]), snapshot(18, vec![place(0, 60)])];
         let (_dir, log, mut trail) = world(&entries, &[&run, &run]);
         let begun = trail.begun().clone();
-        trail.note(36, 0, &mut log.reader()).unwrap();
+        trail.note(36, 0, &mut log.reader()).unwrap().unwrap();
         assert_eq!(begun.needs_from(), 0, "the object is not there yet");
         trail.passed(36);
         assert_eq!(begun.needs_from(), entries[0].encode().len() as u64);
