@@ -510,6 +510,7 @@ impl Archived {
         let (begin, end) = match next {
             Next::Nothing => {
                 copier.note_end(log, at)?;
+                copier.settle(at)?;
                 return Ok(Turn::Over);
             }
             Next::Hole { to, .. } => (to, to),
@@ -680,6 +681,17 @@ impl Copier {
         let note = self.note(at)?;
         log.note_end(&note)?;
         self.is_noted = true;
+        Ok(())
+    }
+
+    /// The archive has all, up to here. The journal needs nothing of before, also where no batch follows.
+    fn settle(&mut self, at: Position) -> Result<(), ArchiveError> {
+        if let Self { reader, trail: Some(trail), .. } = self
+            && trail.is_before(at)
+            && trail.note(at, 0, reader).map_err(disk_failed)?.is_some()
+        {
+            trail.passed(at);
+        }
         Ok(())
     }
 

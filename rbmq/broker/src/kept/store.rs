@@ -157,6 +157,22 @@ pub(crate) struct Store {
     begun: Option<Begun>,
 }
 
+/// Opens the log and the journal. What the journal does not say yet stays in the log.
+fn open_logs(
+    storage: Arc<dyn Storage>,
+    dir: &Path,
+    topic: &TopicName,
+    options: &StoreOptions,
+) -> Result<(Log, Log), KeepError> {
+    let mut log = Log::open_on(Arc::clone(&storage), dir.join("log"), options.log())?;
+    log.hold_from(0);
+    let journal = Log::open_on(storage, dir.join("publishers"), options.journal())?;
+    warn_of_damage(topic, "messages", "subscribers that come to them get Lost", log.recovery());
+    let consequence = "publishers that were there may send messages twice";
+    warn_of_damage(topic, "the journal of publishers", consequence, journal.recovery());
+    Ok((log, journal))
+}
+
 /// Fills a log that is shorter than its journal says up to there. Says whether it was.
 fn fill_up(log: &mut Log, journaled: &mut Journaled, topic: &TopicName) -> Result<bool, KeepError> {
     let is_short = journaled.at > log.end();
@@ -188,13 +204,7 @@ impl Store {
         options: &StoreOptions,
     ) -> Result<(Self, Recovered), KeepError> {
         let boot = u128::from_be_bytes(storage.boot());
-        let mut log = Log::open_on(Arc::clone(&storage), dir.join("log"), options.log())?;
-        // What the journal does not say yet stays.
-        log.hold_from(0);
-        let journal = Log::open_on(storage, dir.join("publishers"), options.journal())?;
-        warn_of_damage(topic, "messages", "subscribers that come to them get Lost", log.recovery());
-        let consequence = "publishers that were there may send messages twice";
-        warn_of_damage(topic, "the journal of publishers", consequence, journal.recovery());
+        let (mut log, journal) = open_logs(storage, dir, topic, options)?;
         let (mut journaled, snapshot_at) = read_journal(&journal)?;
         let is_closed = journaled.clean && journaled.at == log.end();
         let is_short = fill_up(&mut log, &mut journaled, topic)?;

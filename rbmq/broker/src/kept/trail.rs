@@ -214,6 +214,11 @@ impl Trail {
         Ok(Some(Note { term: self.term, missing_below, next_number, places }.encode(end)))
     }
 
+    /// Whether the archive has passed less, as far as this knows, and no snapshot is waited for.
+    pub(crate) fn is_before(&self, end: Position) -> bool {
+        self.known.at < end && !self.begun.lacks()
+    }
+
     /// The archive ends here.
     pub(crate) fn passed(&mut self, end: Position) {
         if let Some(next) = self.next.take_if(|next| next.at == end) {

@@ -2,6 +2,7 @@
 
 use seglog::{Log, Options, SyncPolicy};
 
+use super::super::places::Entry;
 use super::*;
 
 /// An archive that notes the batches it gets.
@@ -222,6 +223,25 @@ fn a_broker_that_goes_on_where_nothing_was_archived_misses_nothing() {
     assert_eq!(begins(200, &[1]), 0);
     assert_eq!(begins(200, &[]), 200, "its rules have removed that object");
     assert_eq!(begins(100, &[1]), 200, "it is another one");
+}
+
+/// The archive had all before the broker was started again, and nobody publishes.
+#[test]
+fn the_journal_is_needed_from_the_end_of_an_archive_that_has_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = log(&dir.path().join("log"), 300);
+    let mut journal = Log::open(dir.path().join("journal"), Options::default()).unwrap();
+    let snapshot =
+        |at| Entry::Snapshot { at, next_number: 0, boot: 0, clean: true, places: Vec::new() }.encode();
+    journal.append(&snapshot(0)).unwrap();
+    let last = journal.append(&snapshot(300)).unwrap();
+    let begun = Begun::of(0..journal.end()).within(300, 1_000);
+    let trail = Some(Trail::new(1, begun.clone(), journal.reader(), 9));
+    let (topic, file) = ("a".parse().unwrap(), dir.path().join("archive"));
+    let archived = Archived::new(&topic, log.reader(), &file, 1 << 20, Arc::default(), trail);
+    let archive = Arc::new(Moved { kept: Mutex::new(0..300), bytes: 7, note: vec![1], ..Moved::default() });
+    assert_eq!(archived.copy(&archive, || false), Turn::Over);
+    assert_eq!(begun.needs_from(), last);
 }
 
 /// An archive that does not answer.
