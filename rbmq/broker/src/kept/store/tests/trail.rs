@@ -13,6 +13,9 @@ const SMALL: StoreOptions =
 /// Where a publisher begins that is new.
 const FIRST: Position = 50;
 
+/// How far each publisher is.
+type Positions = Vec<(u32, Position)>;
+
 /// How the broker is started again, if it is.
 #[derive(Debug, Clone, Copy)]
 enum Stop {
@@ -29,11 +32,11 @@ struct World {
     crashes: u32,
     store: Option<Store>,
     trail: Trail,
-    ends: Vec<(Position, Vec<(u32, Position)>)>,
+    ends: Vec<(Position, Positions)>,
     archived: Position,
 }
 
-fn positions(places: &[Place]) -> Vec<(u32, Position)> {
+fn positions(places: &[Place]) -> Positions {
     places.iter().map(|place| (place.number, place.position)).collect()
 }
 
@@ -99,7 +102,7 @@ impl World {
     }
 
     /// Copies up to one of the next ends. Returns what the note says, and what is true.
-    fn copy(&mut self, ends: usize, is_taken: bool) -> Option<(Vec<Place>, Vec<(u32, Position)>)> {
+    fn copy(&mut self, ends: usize, is_taken: bool) -> Option<(Vec<Place>, Positions)> {
         let archived = self.archived;
         let next: Vec<_> = self.ends.iter().filter(|(end, _)| *end > archived).take(ends).collect();
         let (end, truth) = (*next.last()?).clone();
