@@ -368,13 +368,20 @@ impl Consumers {
         bytes
     }
 
-    /// The group as the journal has it, in a process that began then.
+    /// The group as the journal has it, in a process that began then. Where the journal lacks a part, the operations have an empty one: what was delivered
+    /// in it is not known, so the group goes on before it, and whatever follows comes again.
     pub(crate) fn restore(operations: &[Vec<u8>], began_ms: u64) -> Self {
         let mut group = Self::new(EntryId::MIN, None);
+        let mut lacks = false;
         for bytes in operations {
             let mut fields = Fields(bytes);
+            lacks |= bytes.is_empty();
+            let before = group.last;
             while let Some(operation) = Operation::take(&mut fields) {
                 group.apply(operation, began_ms);
+            }
+            if lacks {
+                (group.last, group.read) = (group.last.min(before), None);
             }
         }
         group
@@ -382,16 +389,32 @@ impl Consumers {
 
     fn apply(&mut self, operation: Operation<'_>, now_ms: u64) {
         match operation {
-            Operation::Consumer(number, name) => {
-                if !self.consumers.contains_key(&number) && self.find(name).is_none() {
-                    self.insert(number, name, now_ms);
+            Operation::Consumer(number, name) => self.is_consumer(number, name, now_ms),
+            Operation::Removed(number) => _ = self.remove(number),
+            Operation::Delivered(id, delivered) => {
+                if !self.set(id, delivered) {
+                    // The name is in a lost part. The entry can be claimed.
+                    let name = format!("lost-{}", delivered.consumer).into_bytes();
+                    let consumer = self.find(&name).unwrap_or(delivered.consumer);
+                    self.is_consumer(consumer, &name, now_ms);
+                    self.set(id, Delivered { consumer, ..delivered });
                 }
             }
-            Operation::Removed(number) => _ = self.remove(number),
-            Operation::Delivered(id, delivered) => _ = self.set(id, delivered),
             Operation::Done(id) => _ = self.done(id),
             Operation::Last(last, read) => (self.last, self.read) = (last, read),
         }
+    }
+
+    /// A number has a name. Others that have had one of both were removed, in a part of the journal that is lost.
+    fn is_consumer(&mut self, number: u32, name: &[u8], now_ms: u64) {
+        if self.find(name) == Some(number) {
+            return;
+        }
+        self.remove(number);
+        if let Some(before) = self.find(name) {
+            self.remove(before);
+        }
+        self.insert(number, name, now_ms);
     }
 
     fn insert(&mut self, number: u32, name: &[u8], now_ms: u64) {

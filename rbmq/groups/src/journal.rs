@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A batch is whole or not there, so a process that is killed leaves a group that was. What damage takes is told: acknowledgements
-//! that are lost let their messages come again, and nothing else.
+//! that are lost let their messages come again, and nothing else. So a group of named consumers goes on before the first lost part.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -81,7 +81,8 @@ pub struct Recovered {
     pub saved: Option<Saved>,
     /// What has happened since.
     pub since: Vec<Changes>,
-    /// The last group of named consumers, if the journal is of one: the name of its log, and the operations that make it.
+    /// The last group of named consumers, if the journal is of one: the name of its log, and the operations that make it. An empty part stands for one
+    /// that is lost.
     pub consumers: Option<(u128, Vec<Vec<u8>>)>,
     /// Bytes of the journal that are damaged or were not on the disk. Acknowledgements in them are not known, so their messages come
     /// again.
@@ -91,6 +92,13 @@ pub struct Recovered {
 }
 
 impl Recovered {
+    /// A part of the journal is lost.
+    fn lack(&mut self) {
+        if let Some((_, operations)) = &mut self.consumers {
+            operations.push(Vec::new());
+        }
+    }
+
     /// The group, if the journal had one.
     pub fn group(self, limits: Limits) -> Option<Group> {
         Some(Group::restore(self.saved?, self.since, limits))
@@ -148,11 +156,17 @@ impl Journal {
                                 operations.push(changes);
                             }
                         }
-                        _ => recovered.damaged_bytes += batch.bytes.len() as u64,
+                        _ => {
+                            recovered.damaged_bytes += batch.bytes.len() as u64;
+                            recovered.lack();
+                        }
                     }
                     batch.end()
                 }
-                Read::Hole(hole) => hole.range.end,
+                Read::Hole(hole) => {
+                    recovered.lack();
+                    hole.range.end
+                }
                 Read::Removed { first } => first,
                 _ => break,
             };

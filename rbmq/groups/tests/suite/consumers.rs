@@ -1,8 +1,10 @@
 //! Named consumers against a plain model, and their journal: what a killed process knew is known.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 
+use super::journal::{copy, segment};
 use proptest::prelude::*;
 use rbmq_groups::{Consumers, Delivered, EntryId, Journal, MAX_CONSUMER_NAME_BYTES, TooManyConsumers};
 
@@ -137,4 +139,52 @@ fn a_group_has_a_limited_number_of_consumers_and_says_what_it_costs() {
     // An entry of a consumer that is not there is nobody's.
     group.claim(id(3), Delivered { consumer: 1, count: 1, at_ms: 0 });
     assert_eq!(group.pending(), 0);
+}
+
+/// A group whose journal is in a folder. Returns the entries that were done at a time, or forgotten.
+fn worked(dir: &Path) -> Vec<u64> {
+    let (mut journal, _) = Journal::open(dir).expect("a new journal");
+    let mut group = Consumers::new(EntryId::MIN, Some(0));
+    journal.save_consumers(&group, 7).expect("the disk works");
+    let mut deliver = |group: &mut Consumers, name: &[u8], from: u64| {
+        let (number, _) = group.consumer(name, 1, 9).expect("there is room");
+        let ids: Vec<EntryId> = (from..from + 3).map(id).collect();
+        assert!(group.deliver(number, group.last(), &ids, 1, true));
+        journal.write_consumers(group).expect("the disk works");
+    };
+    deliver(&mut group, b"anna", 1);
+    deliver(&mut group, b"ben", 4);
+    group.ack(id(2));
+    deliver(&mut group, b"anna", 7);
+    assert_eq!(group.remove_consumer(b"ben"), Some(3));
+    deliver(&mut group, b"carl", 10);
+    // What was done before belongs to somebody again.
+    let (number, _) = group.consumer(b"dora", 1, 9).expect("there is room");
+    group.claim(id(2), Delivered { consumer: number, count: 1, at_ms: 1 });
+    deliver(&mut group, b"carl", 13);
+    group.ack(id(8));
+    deliver(&mut group, b"dora", 16);
+    vec![2, 4, 5, 6, 8]
+}
+
+#[test]
+fn a_journal_that_is_damaged_at_any_byte_loses_no_entry() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let done = worked(dir.path());
+    let whole = fs::read(segment(dir.path())).expect("the segment");
+    assert_eq!(reopened(dir.path()).pending(), 14);
+    // Each batch is longer than the steps.
+    for at in (0..whole.len()).step_by(11) {
+        let damaged = copy(dir.path());
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x55;
+        fs::write(segment(damaged.path()), bytes).expect("it is written");
+        let (_journal, recovered) = Journal::open(damaged.path()).expect("it opens");
+        // Without any whole group it begins anew.
+        let Some((_, group)) = recovered.group_of_consumers(5000) else { continue };
+        let is_lost =
+            |n: &u64| id(*n) <= group.last() && group.delivered(id(*n)).is_none() && !done.contains(n);
+        let lost: Vec<u64> = (1..=18).filter(is_lost).collect();
+        assert!(lost.is_empty(), "byte {at}: {lost:?} are lost, the last is {}", group.last());
+    }
 }

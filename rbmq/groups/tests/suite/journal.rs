@@ -38,7 +38,7 @@ fn work(dir: &Path) -> Vec<u64> {
     acked
 }
 
-fn copy(from: &Path) -> tempfile::TempDir {
+pub(super) fn copy(from: &Path) -> tempfile::TempDir {
     let to = tempfile::tempdir().expect("a folder");
     for entry in fs::read_dir(from).expect("the folder") {
         let path = entry.expect("a file").path();
@@ -47,7 +47,7 @@ fn copy(from: &Path) -> tempfile::TempDir {
     to
 }
 
-fn segment(dir: &Path) -> PathBuf {
+pub(super) fn segment(dir: &Path) -> PathBuf {
     let files = fs::read_dir(dir).expect("the folder").map(|entry| entry.expect("a file").path());
     files.filter(|path| path.extension().is_some_and(|end| end == "seg")).max().expect("a segment")
 }
