@@ -67,10 +67,13 @@ pub(crate) struct MemoryBus {
     pub(super) fetching: VecDeque<(ConnId, TopicName, Cold, u64)>,
     /// Groups of named consumers.
     pub(crate) groups: BTreeMap<(TopicName, GroupName), Consumers>,
+    /// What another gateway does with a group before each of the next looks at it, and how often groups were looked at.
+    pub(crate) rivals: VecDeque<Option<fn(&mut Consumers)>>,
+    pub(crate) group_looks: usize,
     /// The most entries that may be pending in a group, if that is limited.
     pub(crate) max_pending: Option<usize>,
     /// What came of changes of groups.
-    pub(super) changed: BTreeMap<ConnId, Result<bool, String>>,
+    pub(crate) changed: BTreeMap<ConnId, Result<bool, String>>,
     /// Why nothing is written.
     pub(crate) unwritten: Option<String>,
     /// Topics at which those who follow them are to look again.

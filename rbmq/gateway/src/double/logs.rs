@@ -182,6 +182,10 @@ impl Groups for MemoryBus {
         act: &mut dyn FnMut(&mut Consumers, GroupRoom),
     ) -> Result<bool, String> {
         let Some(group) = self.groups.get_mut(&(topic.clone(), group.clone())) else { return Ok(false) };
+        self.group_looks += 1;
+        if let Some(rival) = self.rivals.pop_front().flatten() {
+            rival(group);
+        }
         let entries = self.max_pending.map_or(usize::MAX, |most| most.saturating_sub(group.pending()));
         act(group, GroupRoom { entries, consumers: 4 });
         Ok(true)

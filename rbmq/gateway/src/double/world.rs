@@ -28,6 +28,8 @@ pub(crate) struct World<P> {
     opened: u64,
     /// The most bytes of logs that were read in one call.
     pub(crate) most_read: u64,
+    /// How often the protocol was given bytes.
+    pub(crate) calls: usize,
 }
 
 impl<P: Protocol> World<P> {
@@ -42,6 +44,7 @@ impl<P: Protocol> World<P> {
             inputs: BTreeMap::new(),
             opened: 0,
             most_read: 0,
+            calls: 0,
         }
     }
 
@@ -244,6 +247,7 @@ impl<P: Protocol> World<P> {
         }
         let (input, _) = self.inputs.get_mut(&conn).expect("the connection is open");
         let (input, before) = (std::mem::take(input), self.bus.read_bytes);
+        self.calls += 1;
         let taken = self.with(|protocol, cx| protocol.on_bytes(conn, &input, cx));
         self.most_read = self.most_read.max(self.bus.read_bytes - before);
         let (used, waits) = match taken {

@@ -510,9 +510,8 @@ impl Protocol for Resp {
 
     fn on_closed(&mut self, conn: ConnId, cx: &mut Cx<'_>) {
         if let Some(mut client) = self.clients.remove(&conn) {
-            if client.wait == Wait::Disk {
-                cx.bus.forget_fetch(conn);
-            }
+            // Also what it has waited for, and did not take.
+            cx.bus.forget_fetch(conn);
             self.abandon(&mut client, cx);
             self.end_transaction(&mut client);
             if let Some(reading) = client.reading.take().filter(|_| client.wait == Wait::News) {

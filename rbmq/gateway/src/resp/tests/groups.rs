@@ -1,5 +1,9 @@
 //! Consumer groups over logs in memory.
 
+use rbmq_broker::{Consumers, Delivered};
+use rbmq_wire::{push_record, push_record_with};
+
+use super::super::streams::ids::Id;
 use super::streams::{entries, kept, log, native, topic};
 use super::*;
 use crate::double::MemoryLog;
@@ -274,6 +278,143 @@ fn a_consumer_waits_for_new_entries() {
     assert_eq!(world.say(writer, "XGROUP SETID s g 0"), "+OK");
     assert_eq!(world.line(conn), "*1 *2 $1 s *1 *2 $6 1000-8 *2 $7 payload $1 1");
     assert!(world.bus.followed.is_empty());
+}
+
+#[test]
+fn a_stream_that_is_named_twice_gives_its_next_entries_twice() {
+    let twice = |from, to| format!("*2 *2 $1 s {} *2 $1 s {}", entries(from), entries(to));
+    for noack in ["", "NOACK "] {
+        let (mut world, conn) = grouped();
+        let line = format!("XREADGROUP GROUP g c {noack}COUNT 1 STREAMS s s > >");
+        assert_eq!(world.say(conn, &line), twice(&[0], &[1]));
+        let pending = world.say(conn, "XPENDING s g - + 9");
+        assert!(pending.starts_with(if noack.is_empty() { "*2 " } else { "*0" }), "{pending}");
+        assert_eq!(world.say(conn, &line), twice(&[2], &[3]));
+    }
+    let (mut world, conn) = grouped();
+    world.bus.max_pending = Some(1);
+    assert_eq!(world.say(conn, "XREADGROUP GROUP g c STREAMS s s > >"), read(&[0]), "there is room for one");
+}
+
+#[test]
+fn what_others_get_meanwhile_takes_nothing_from_a_reply() {
+    let (mut world, conn) = grouped();
+    world.bus.is_cold = false;
+    log(&mut world, "t").append(1000, &{
+        let mut records = Vec::new();
+        push_record(&mut records, b"t");
+        records
+    });
+    assert_eq!(world.say(conn, "XGROUP CREATE t g 0"), "+OK");
+    // Both are looked at, `s` is noted, and `t` has begun elsewhere by then.
+    world.bus.rivals =
+        [None, None, None, Some((|group: &mut Consumers| group.set_last(Id::MAX, None)) as fn(&mut _))]
+            .into();
+    assert_eq!(world.say(conn, "XREADGROUP GROUP g c COUNT 1 STREAMS s t > >"), read(&[0]));
+    assert!(world.say(conn, "XPENDING s g").starts_with("*4 :1 "));
+    // Somebody else has claimed what was looked for.
+    world.bus.rivals = [
+        None,
+        Some(
+            (|group: &mut Consumers| {
+                let entry = group.pending_from(Id::MIN).next().expect("it is pending").0;
+                let (consumer, _) = group.consumer(b"rival", 0, 9).expect("there is room");
+                group.claim(entry, Delivered { consumer, count: 7, at_ms: u64::MAX });
+            }) as fn(&mut _),
+        ),
+    ]
+    .into();
+    world.pass(Duration::from_millis(100));
+    assert_eq!(world.say(conn, "XAUTOCLAIM s g d 50 0"), "*3 $3 0-0 *0 *0");
+    assert!(world.say(conn, "XPENDING s g").ends_with("*2 $5 rival $1 1"));
+}
+
+#[test]
+fn each_history_of_a_reply_has_something() {
+    let (mut world, conn) = grouped();
+    let mut records = Vec::new();
+    push_record(&mut records, &[b'x'; 20_000]);
+    log(&mut world, "t").append(1000, &records);
+    assert_eq!(world.say(conn, "XGROUP CREATE t g 0"), "+OK");
+    assert!(world.say(conn, "XREADGROUP GROUP g c STREAMS t >").starts_with("*1 *2 $1 t *1 "));
+    assert_eq!(world.say(conn, "XREADGROUP GROUP g c STREAMS s >"), read(&[0, 1, 2, 3]));
+    world.max_reply(1);
+    let both = world.say(conn, "XREADGROUP GROUP g c STREAMS t s 0 0");
+    assert!(both.starts_with("*2 *2 $1 t *1 *2 $6 1000-8 "), "{both}");
+    assert!(both.ends_with(&format!("*2 $1 s {}", entries(&[0]))), "an empty history is one that is over");
+}
+
+#[test]
+fn a_look_at_many_entries_leaves_others_their_turn() {
+    let (mut world, conn) = grouped();
+    world.bus.is_cold = false;
+    let group = world.bus.groups.values_mut().next().expect("there is one");
+    let (number, _) = group.consumer(b"c", u64::MAX, 9).expect("there is room");
+    let ids: Vec<Id> = (1..50_000).map(|position| Id { time: 1, position }).collect();
+    assert!(group.deliver(number, Id::MIN, &ids, u64::MAX, true));
+    let looks = world.bus.group_looks;
+    // The call ends, and another one goes on: so others have their turn.
+    world.feed(conn, "XAUTOCLAIM s g c 1000000 0 COUNT 5000\r\n".repeat(100));
+    assert!(world.calls > 10, "{} looks in {} calls", world.bus.group_looks - looks, world.calls);
+    let got = world.text(conn);
+    assert_eq!((got.matches("*3\r\n").count(), got.contains("-ERR")), (100, false));
+}
+
+#[test]
+fn histories_of_many_streams_share_what_is_read() {
+    let (mut world, conn) = grouped();
+    world.bus.is_cold = false;
+    let mut records = Vec::new();
+    push_record(&mut records, b"small");
+    push_record_with(&mut records, rbmq_wire::Attributes::EMPTY, &vec![0; 5 << 20]);
+    let names: Vec<String> = (0..8).map(|n| format!("u{n}")).collect();
+    for name in &names {
+        world.bus.logs.insert(topic(name), MemoryLog::default());
+        log(&mut world, name).append(1000, &records);
+        assert_eq!(world.say(conn, &format!("XGROUP CREATE {name} g 0")), "+OK");
+        world.say(conn, &format!("XREADGROUP GROUP g c COUNT 1 STREAMS {name} >"));
+    }
+    world.most_read = 0;
+    let all = world.say(
+        conn,
+        &format!("XREADGROUP GROUP g c COUNT 1 STREAMS {} {}", names.join(" "), "0 ".repeat(8).trim_end()),
+    );
+    assert!(all.starts_with("*2 *2 $2 u0 *1 ") || all.starts_with("*3 *2 $2 u0 *1 "), "{}", &all[..40]);
+    assert!(world.most_read < 20 << 20, "{} bytes", world.most_read);
+}
+
+#[test]
+fn a_group_gets_nothing_below_its_id() {
+    let (mut world, conn) = grouped();
+    for id in ["18446744073709551615-18446744073709551615", "99999999999999-0", "2000-999999"] {
+        assert_eq!(world.say(conn, &format!("XGROUP SETID s g {id}")), "+OK");
+        assert_eq!(world.say(conn, "XREADGROUP GROUP g c STREAMS s >"), "*-1");
+        let mut records = Vec::new();
+        push_record(&mut records, b"below");
+        log(&mut world, "s").append(2000, &records);
+        assert_eq!(world.say(conn, "XREADGROUP GROUP g c STREAMS s >"), "*-1", "{id}");
+    }
+}
+
+#[test]
+fn a_group_begins_behind_what_has_no_entries() {
+    let (mut world, conn) = kept();
+    log(&mut world, "s").append(1000, &vec![0xFF; 5 << 20]);
+    assert_eq!(world.say(conn, "XGROUP CREATE s g $"), "+OK");
+    let facts = world.say(conn, "XINFO GROUPS s");
+    assert!(facts.contains("last-delivered-id $12 1000-"), "{facts}");
+}
+
+#[test]
+fn what_was_made_for_a_client_that_has_left_is_forgotten() {
+    let (mut world, conn) = kept();
+    native(&mut world);
+    world.bus.is_slow = true;
+    world.bus.is_cold = false;
+    assert_eq!(world.say(conn, "XGROUP CREATE s g 0"), "");
+    world.with(|protocol, cx| crate::protocol::Protocol::on_fetched(protocol, conn, cx));
+    world.close(conn);
+    assert!(world.bus.changed.is_empty());
 }
 
 #[test]

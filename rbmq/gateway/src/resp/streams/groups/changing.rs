@@ -162,7 +162,15 @@ impl Resp {
             b"$" => {
                 let one = Bound { entries: 1, bytes: self.max_reply_bytes, reads: MAX_READ };
                 let walk = stream.backward(stream.first, stream.end, one, &mut Vec::new(), cx)?;
-                Ok((walk.last.unwrap_or(Id::MIN), Some(stream.end)))
+                let last = match walk.last {
+                    Some(last) => last,
+                    // All of the last deliveries have no entry. Those that come are behind this place.
+                    None => cx.bus.read_log_before(&stream.topic, stream.end)?.map_or(Id::MIN, |newest| Id {
+                        time: newest.time_ms(),
+                        position: stream.end.saturating_sub(1),
+                    }),
+                };
+                Ok((last, Some(stream.end)))
             }
             text => Ok((id(text, 0).ok_or(NO_ID)?, None)),
         }

@@ -7,7 +7,8 @@ use super::super::super::machine::Resp;
 use super::super::super::parse::{Command, integer};
 use super::super::super::reply::Reply;
 use super::super::ids::{Id, bound, id};
-use super::looking::{Looked, look_up};
+use super::looking::{Looked, MAX_READ, look_up};
+use super::pending::LOOK;
 use super::{NO_ID, Place, SYNTAX, consumer, no_such_group, shown};
 use crate::protocol::Cx;
 
@@ -16,7 +17,7 @@ const AUTO_COUNT: usize = 100;
 const AUTO_LOOKS: usize = 10;
 
 /// The most entries that one `XAUTOCLAIM` looks at.
-const AUTO_MOST: usize = 1 << 20;
+const AUTO_MOST: usize = 16 << 10;
 
 /// What `XCLAIM` asks for.
 struct Claim {
@@ -78,19 +79,20 @@ struct AutoClaim {
 }
 
 impl AutoClaim {
-    /// The entries that may be taken, and where the next call goes on.
-    fn candidates(&self, group: &Consumers, now: u64) -> (Vec<Id>, Id) {
-        let (mut ids, mut looks) = (Vec::new(), self.most.saturating_mul(AUTO_LOOKS).min(AUTO_MOST));
+    /// The entries that may be taken, where the next call goes on, and how many entries were looked at.
+    fn candidates(&self, group: &Consumers, now: u64) -> (Vec<Id>, Id, usize) {
+        let (mut ids, mut looks) = (Vec::new(), 0);
+        let most = self.most.saturating_mul(AUTO_LOOKS).min(AUTO_MOST);
         for (id, at) in group.pending_from(self.from) {
-            if looks == 0 || ids.len() == self.most {
-                return (ids, id);
+            if looks == most || ids.len() == self.most {
+                return (ids, id, looks);
             }
-            looks -= 1;
+            looks += 1;
             if now.saturating_sub(at.at_ms) >= self.min_idle_ms {
                 ids.push(id);
             }
         }
-        (ids, Id::MIN)
+        (ids, Id::MIN, looks)
     }
 }
 
@@ -147,12 +149,12 @@ impl Resp {
         })?;
         let wanted = wanted.ok_or_else(|| no_such_group(command, 1))?;
         let mut entries = Vec::new();
-        let looked = look_up(&place.stream, &wanted, self.max_reply_bytes, &mut entries, cx)?;
+        let looked = look_up(&place.stream, &wanted, self.max_reply_bytes, MAX_READ, &mut entries, cx)?;
         let claimed = place.with(cx, |group, room| {
+            let (number, _) = consumer(group, room, command.get(3).unwrap_or_default(), now)?;
             if let Some(last) = claim.last.filter(|last| *last > group.last()) {
                 group.set_last(last, None);
             }
-            let (number, _) = consumer(group, room, command.get(3).unwrap_or_default(), now)?;
             let (mut claimed, mut room) = (Vec::new(), room.entries);
             for id in &claim.ids {
                 let Ok(at) = looked.binary_search_by_key(id, |looked| looked.id) else { continue };
@@ -203,9 +205,10 @@ impl Resp {
         let auto = auto_claim(command)?;
         let place = Place::of(command, 1, client.conn, cx)?;
         let wanted = place.with(cx, |group, _| auto.candidates(group, now))?;
-        let (wanted, mut cursor) = wanted.ok_or_else(|| no_such_group(command, 1))?;
+        let (wanted, mut cursor, looks) = wanted.ok_or_else(|| no_such_group(command, 1))?;
+        self.cost += LOOK * looks;
         let mut entries = Vec::new();
-        let looked = look_up(&place.stream, &wanted, self.max_reply_bytes, &mut entries, cx)?;
+        let looked = look_up(&place.stream, &wanted, self.max_reply_bytes, MAX_READ, &mut entries, cx)?;
         if let Some(next) = wanted.get(looked.len()) {
             cursor = *next;
         }
@@ -213,7 +216,10 @@ impl Resp {
             let (number, _) = consumer(group, room, command.get(3).unwrap_or_default(), now)?;
             let (mut claimed, mut deleted) = (Vec::new(), Vec::new());
             for found in &looked {
-                let Some(before) = group.delivered(found.id) else { continue };
+                // Another gateway may have given it to somebody meanwhile.
+                let before = group.delivered(found.id);
+                let is_old = |before: &Delivered| now.saturating_sub(before.at_ms) >= auto.min_idle_ms;
+                let Some(before) = before.filter(is_old) else { continue };
                 if found.at.is_none() {
                     group.ack(found.id);
                     deleted.push(found.id);

@@ -10,7 +10,7 @@ use super::super::ids::Id;
 use crate::protocol::Cx;
 
 /// The most bytes of a log that are read for a command, beyond the first delivery.
-const MAX_READ: u64 = 8 << 20;
+pub(super) const MAX_READ: u64 = 8 << 20;
 
 /// An entry that was looked for.
 #[derive(Debug)]
@@ -21,11 +21,12 @@ pub(super) struct Looked {
 }
 
 /// Looks for entries, whose ids are in order, and writes those that are there. The result is shorter than the ids where more than `bytes` were written,
-/// or much was read.
+/// or more than `reads` read. It has one at least.
 pub(super) fn look_up(
     stream: &Stream,
     ids: &[Id],
     bytes: usize,
+    reads: u64,
     out: &mut Vec<u8>,
     cx: &mut Cx<'_>,
 ) -> Result<Vec<Looked>, String> {
@@ -33,8 +34,8 @@ pub(super) fn look_up(
     let mut look = Look { ids, looked: Vec::new(), out, most };
     look.missing_below(stream.first);
     while let Some(id) = ids.get(look.looked.len()) {
-        let is_much = cx.bus.read_bytes() - begin > MAX_READ && !look.looked.is_empty();
-        if look.out.len() >= most || is_much {
+        let is_much = look.out.len() >= most || cx.bus.read_bytes() - begin > reads;
+        if is_much && !look.looked.is_empty() {
             break;
         }
         match cx.bus.read_log(&stream.topic, id.position)? {

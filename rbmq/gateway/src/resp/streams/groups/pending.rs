@@ -10,7 +10,7 @@ use super::{NO_INTEGER, Place, SYNTAX, ids_from, no_such_group};
 use crate::protocol::Cx;
 
 /// An entry that is looked at costs so much, in bytes of replies.
-const LOOK: usize = 16;
+pub(super) const LOOK: usize = 16;
 
 /// What the long form of `XPENDING` asks for.
 struct Range {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   look at all streams ─▶ nothing to wait for in the disk? ─▶ note what the consumer gets ─▶ reply
-//!     ▲                                                          │ another gateway was faster
+//!     ▲                                                          │ another gateway was faster in all of them
 //!     └──────────────────────────────────────────────────────────┘
 //! ```
 //!
@@ -24,8 +24,8 @@ use super::looking::{Looked, look_up};
 use super::{NO_ID, consumer, names, shown, with};
 use crate::protocol::Cx;
 
-/// The least bytes of an entry in a reply.
-const LEAST_ENTRY: usize = 16;
+/// The bytes of an entry in a reply of which the log has nothing more; others have more.
+const LEAST_ENTRY: usize = 64;
 
 /// What was found of a stream.
 struct Part {
@@ -44,6 +44,7 @@ enum Found {
 }
 
 /// What a look at a stream has to know of the group.
+#[derive(Clone, Copy)]
 struct Start {
     last: Id,
     next: Option<Position>,
@@ -82,6 +83,19 @@ fn starts(command: &Command<'_>, ask: &Ask) -> Result<Vec<Option<Id>>, String> {
     texts.map(start).collect()
 }
 
+impl Start {
+    /// A stream that is named again goes on where the part before it ends.
+    fn behind(&mut self, stream: &Stream, streams: &[Stream], parts: &[Part]) {
+        for part in parts.iter().filter(|part| streams[part.at].topic == stream.topic) {
+            if let Found::New { ids, next, .. } = &part.found
+                && let Some(last) = ids.last()
+            {
+                *self = Self { last: *last, next: Some(*next), room: self.room.saturating_sub(ids.len()) };
+            }
+        }
+    }
+}
+
 impl Call<'_> {
     /// The consumer asks: it is made where it is new. None: the stream has no such group.
     fn begin(&self, stream: &Stream, cx: &mut Cx<'_>) -> Result<Option<Start>, String> {
@@ -92,7 +106,7 @@ impl Call<'_> {
         .transpose()
     }
 
-    /// Looks at all streams. Histories are always found, new entries only where there are some.
+    /// Looks at all streams. Histories are found also where they are empty, new entries only where there are some. What is behind too much has no part.
     fn look(
         &self,
         streams: &[Stream],
@@ -107,15 +121,20 @@ impl Call<'_> {
             begun.ok_or_else(|| none(at))
         });
         let begun = begun.collect::<Result<Vec<Start>, String>>()?;
-        for (at, (stream, start)) in streams.iter().zip(begun).enumerate() {
+        for (at, (stream, mut start)) in streams.iter().zip(begun).enumerate() {
             let mut entries = Vec::new();
+            if reads == 0 && !parts.is_empty() {
+                break;
+            }
             if let Some(from) = self.starts[at] {
-                let looked = self.history(stream, from, left, &mut entries, cx)?;
+                let before = cx.bus.read_bytes();
+                let looked = self.history(stream, from, (left, reads), &mut entries, cx)?;
                 left = left.saturating_sub(entries.len());
+                reads = reads.saturating_sub(cx.bus.read_bytes() - before);
                 parts.push(Part { at, found: Found::History(looked), entries });
                 continue;
             }
-            if left == 0 || reads == 0 {
+            if left == 0 {
                 break;
             }
             if start.room == 0 && !self.ask.is_quiet {
@@ -125,7 +144,11 @@ impl Call<'_> {
                     self.group
                 ));
             }
+            start.behind(stream, streams, &parts);
             let most = if self.ask.is_quiet { usize::MAX } else { start.room };
+            if most == 0 {
+                continue;
+            }
             let bound = Bound { entries: self.ask.count.min(most), bytes: left, reads };
             let (found, read, is_tired) = self.new_entries(stream, &start, bound, &mut entries, cx)?;
             (left, reads) = (left.saturating_sub(entries.len()), reads.saturating_sub(read));
@@ -158,6 +181,10 @@ impl Call<'_> {
         let is_cut = walk.is_cut || walk.count == bound.entries;
         let next = walk.last.filter(|_| is_cut).map_or(walk.at, |last| last.position + 1);
         if ids.is_empty() {
+            // What comes next may be below an id of the future.
+            if after.time > self.now_ms || after.position >= next {
+                return Ok((None, walk.read, walk.is_tired));
+            }
             with(&stream.topic, self.group, cx, |group, _| group.passed(after, next))?;
             return Ok((None, walk.read, walk.is_tired));
         }
@@ -169,7 +196,7 @@ impl Call<'_> {
         &self,
         stream: &Stream,
         from: Id,
-        bytes: usize,
+        (bytes, reads): (usize, u64),
         entries: &mut Vec<u8>,
         cx: &mut Cx<'_>,
     ) -> Result<Vec<Looked>, String> {
@@ -179,41 +206,50 @@ impl Call<'_> {
             let held = number.into_iter().flat_map(|number| group.pending_of(number, from));
             held.map(|(id, _)| id).take(most).collect::<Vec<Id>>()
         })?;
-        look_up(stream, &ids.unwrap_or_default(), bytes, entries, cx)
+        look_up(stream, &ids.unwrap_or_default(), bytes, reads, entries, cx)
     }
 
-    /// Notes what the consumer gets. False: others have got new entries of a stream meanwhile.
-    fn note(&self, streams: &[Stream], parts: &[Part], cx: &mut Cx<'_>) -> Result<bool, String> {
-        for part in parts {
-            let noted = with(&streams[part.at].topic, self.group, cx, |group, room| {
-                let (number, _) = consumer(group, room, self.consumer, self.now_ms)?;
-                match &part.found {
-                    Found::New { after, ids, next } => {
-                        if *after == Id::MIN && streams[part.at].first == 0 {
-                            group.has_read_nothing();
-                        }
-                        if !group.deliver(number, *after, ids, self.now_ms, !self.ask.is_quiet) {
-                            return Ok(false);
-                        }
-                        group.passed(group.last(), *next);
-                    }
-                    Found::History(looked) => {
-                        for Looked { id, .. } in looked.iter().filter(|looked| looked.at.is_some()) {
-                            let before = group.delivered(*id).filter(|before| before.consumer == number);
-                            let Some(Delivered { count, .. }) = before else { continue };
-                            let count = count.saturating_add(1);
-                            group.claim(*id, Delivered { consumer: number, count, at_ms: self.now_ms });
-                        }
-                    }
-                }
-                Ok::<_, String>(true)
-            })?;
-            // A group that was removed meanwhile is missed in the next look.
-            if !noted.transpose()?.unwrap_or(false) {
-                return Ok(false);
+    /// Notes what the consumer gets. Parts whose stream others have read meanwhile, or whose group is gone, are taken out.
+    fn note(&self, streams: &[Stream], parts: &mut Vec<Part>, cx: &mut Cx<'_>) -> Result<(), String> {
+        let mut noted = Vec::new();
+        for part in parts.drain(..) {
+            match self.note_one(&streams[part.at], &part.found, cx) {
+                Ok(true) => noted.push(part),
+                Ok(false) => {}
+                // What was noted is the consumer's, so the client gets it. The next call gets the error.
+                Err(_) if !noted.is_empty() => break,
+                Err(error) => return Err(error),
             }
         }
-        Ok(true)
+        *parts = noted;
+        Ok(())
+    }
+
+    fn note_one(&self, stream: &Stream, found: &Found, cx: &mut Cx<'_>) -> Result<bool, String> {
+        let noted = with(&stream.topic, self.group, cx, |group, room| {
+            let (number, _) = consumer(group, room, self.consumer, self.now_ms)?;
+            match found {
+                Found::New { after, ids, next } => {
+                    if *after == Id::MIN && stream.first == 0 {
+                        group.has_read_nothing();
+                    }
+                    if !group.deliver(number, *after, ids, self.now_ms, !self.ask.is_quiet) {
+                        return Ok(false);
+                    }
+                    group.passed(group.last(), *next);
+                }
+                Found::History(looked) => {
+                    for Looked { id, .. } in looked.iter().filter(|looked| looked.at.is_some()) {
+                        let before = group.delivered(*id).filter(|before| before.consumer == number);
+                        let Some(Delivered { count, .. }) = before else { continue };
+                        let count = count.saturating_add(1);
+                        group.claim(*id, Delivered { consumer: number, count, at_ms: self.now_ms });
+                    }
+                }
+            }
+            Ok::<_, String>(true)
+        })?;
+        Ok(noted.transpose()?.unwrap_or(false))
     }
 }
 
@@ -256,10 +292,13 @@ impl Resp {
         let reading = reading.get_or_insert_with(|| Box::new(ask.reading(client, &streams, cx)));
         loop {
             let bytes = reply_bytes(self.max_reply_bytes, cx);
-            let Look::Parts(parts) = call.look(&streams, none, bytes, cx)? else { return Ok(Flow::Later) };
+            let Look::Parts(mut parts) = call.look(&streams, none, bytes, cx)? else {
+                return Ok(Flow::Later);
+            };
             if !parts.is_empty() {
-                if !call.note(&streams, &parts, cx)? {
-                    continue;
+                call.note(&streams, &mut parts, cx)?;
+                if parts.is_empty() {
+                    return Ok(Flow::Later);
                 }
                 self.reply_parts(client, command, &ask, &parts);
                 return Ok(Flow::Done);
