@@ -30,6 +30,20 @@ struct Claim {
     last: Option<Id>,
 }
 
+impl Claim {
+    /// How often an entry was delivered then; none: it is not claimed.
+    fn count(&self, before: Option<Delivered>, now: u64, room: usize) -> Option<u32> {
+        let count = match before {
+            Some(before) if now.saturating_sub(before.at_ms) < self.min_idle_ms => return None,
+            Some(before) => before.count,
+            None if room == 0 || !self.is_forced => return None,
+            None => 1,
+        };
+        let more = u32::from(!self.just_ids);
+        Some(self.retries.unwrap_or_else(|| count.saturating_add(more)))
+    }
+}
+
 fn min_idle(text: Option<&[u8]>, command: &str) -> Result<u64, String> {
     let ms = integer(text.unwrap_or_default())
         .ok_or_else(|| format!("ERR Invalid min-idle-time argument for {command}"))?;
@@ -164,15 +178,8 @@ impl Resp {
                     group.ack(*id);
                     continue;
                 }
-                let count = match before {
-                    Some(before) if now.saturating_sub(before.at_ms) < claim.min_idle_ms => continue,
-                    Some(before) => before.count,
-                    None if room == 0 || !claim.is_forced => continue,
-                    None => 1,
-                };
+                let Some(count) = claim.count(before, now, room) else { continue };
                 room -= usize::from(before.is_none());
-                let more = u32::from(!claim.just_ids);
-                let count = claim.retries.unwrap_or_else(|| count.saturating_add(more));
                 group.claim(*id, Delivered { consumer: number, count, at_ms: claim.at_ms });
                 claimed.push(found);
             }

@@ -123,8 +123,8 @@ impl Call<'_> {
         let begun = begun.collect::<Result<Vec<Start>, String>>()?;
         for (at, (stream, mut start)) in streams.iter().zip(begun).enumerate() {
             let mut entries = Vec::new();
-            if reads == 0 && !parts.is_empty() {
-                break;
+            if reads == 0 {
+                return Ok(if parts.is_empty() { Look::Later } else { Look::Parts(parts) });
             }
             if let Some(from) = self.starts[at] {
                 let before = cx.bus.read_bytes();
@@ -138,11 +138,7 @@ impl Call<'_> {
                 break;
             }
             if start.room == 0 && !self.ask.is_quiet {
-                return Err(format!(
-                    "ERR group '{}' has as many pending entries as it may have (broker.max_group_pending, max_group_pending_bytes): acknowledge \
-                     some first",
-                    self.group
-                ));
+                return Err(self.no_room());
             }
             start.behind(stream, streams, &parts);
             let most = if self.ask.is_quiet { usize::MAX } else { start.room };
@@ -159,6 +155,13 @@ impl Call<'_> {
             }
         }
         Ok(Look::Parts(parts))
+    }
+
+    fn no_room(&self) -> String {
+        format!(
+            "ERR group '{}' has as many pending entries as it may have (broker.max_group_pending, max_group_pending_bytes): acknowledge some first",
+            self.group
+        )
     }
 
     /// New entries of a stream; none: there are none. Also how much was read, and whether there may be more.
@@ -182,7 +185,8 @@ impl Call<'_> {
         let next = walk.last.filter(|_| is_cut).map_or(walk.at, |last| last.position + 1);
         if ids.is_empty() {
             // What comes next may be below an id of the future.
-            if after.time > self.now_ms || after.position >= next {
+            let is_ahead = after.time > self.now_ms || after.position >= next;
+            if is_ahead && after >= (Id { time: walk.time, position: next }) && !walk.is_tired {
                 return Ok((None, walk.read, walk.is_tired));
             }
             with(&stream.topic, self.group, cx, |group, _| group.passed(after, next))?;
