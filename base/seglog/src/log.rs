@@ -274,6 +274,13 @@ impl Log {
         self.writer.remove_while(|state| state.limit(0) <= below)
     }
 
+    /// Removes the first segment, if it is complete and lies wholly below a position. Returns whether it was removed. [`Log::release`] waits for the disk
+    /// for each of its segments, and this for one.
+    pub fn release_one(&mut self, below: u64) -> Result<bool, FileError> {
+        let first = self.first();
+        Ok(self.writer.remove_while(|state| state.first() == first && state.limit(0) <= below)? != first)
+    }
+
     /// Syncs and closes the log. Readers go on with the log as it is.
     pub fn close(mut self) -> Result<u64, SyncError> {
         self.writer.ticker = None;

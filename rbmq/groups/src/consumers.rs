@@ -107,7 +107,7 @@ impl Consumer {
 
 /// The group has as many consumers as it may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the group has {0} consumers, and may have no more")]
+#[error("the group has {0} consumers with pending entries, and may have no more")]
 pub struct TooManyConsumers(pub usize);
 
 /// A group of named consumers. See the module.
@@ -200,10 +200,11 @@ impl Consumers {
         self.note_last();
     }
 
-    /// The consumer of a name, which asks now. It is made if there is none and the group has less than so many; then the second value is true.
+    /// The consumer of a name, which asks now. It is made if there is none; then the second value is true. A group that has so many consumers forgets the
+    /// one that has nothing and has not asked for the longest time.
     ///
     /// # Errors
-    /// The group has as many as it may have.
+    /// The group has as many as it may have, and each of them has something.
     pub fn consumer(
         &mut self,
         name: &[u8],
@@ -215,6 +216,11 @@ impl Consumers {
                 consumer.seen_ms = now_ms;
             }
             return Ok((number, false));
+        }
+        if self.consumers.len() >= most {
+            let idle = self.consumers.values().filter(|one| one.held.is_empty());
+            let idle = idle.min_by_key(|one| one.seen_ms).map(|one| one.name.clone());
+            self.remove_consumer(&idle.ok_or(TooManyConsumers(most))?);
         }
         let last = self.consumers.last_key_value().map_or(0, |(number, _)| *number);
         let number = match last.checked_add(1) {

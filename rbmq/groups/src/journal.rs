@@ -20,7 +20,7 @@ use crate::group::{Group, Limits};
 use crate::state::{Batch, Changes, MAX_BATCH, Saved};
 
 /// Bytes of a segment file: what is below the last two saved groups is removed in segments.
-const SEGMENT_BYTES: u64 = 1 << 20;
+const SEGMENT_BYTES: u64 = 4 << 20;
 
 /// Bytes of changes before the group is saved again; twice a saved group, if that is more.
 const SAVE_AFTER: u64 = 1 << 20;
@@ -184,7 +184,7 @@ impl Journal {
         self.release()
     }
 
-    /// The same for named consumers. They note that the journal has it.
+    /// The same for named consumers. They note that the journal has it. Nothing is removed: see [`Journal::tidy`].
     ///
     /// # Errors
     /// The disk takes nothing, and nothing is noted.
@@ -193,7 +193,23 @@ impl Journal {
             settle(self.log.append(changes).map(drop))?;
             group.written();
         }
-        self.release()
+        Ok(())
+    }
+
+    /// Whether there is something for [`Journal::tidy`].
+    pub fn is_untidy(&self) -> bool {
+        self.is_unreleased
+    }
+
+    /// Removes one file that is not needed any more, as soon as what replaces it is on the disk.
+    ///
+    /// # Errors
+    /// It cannot be removed. The next call tries again.
+    pub fn tidy(&mut self) -> Result<(), JournalError> {
+        if self.is_unreleased && self.log.durable() >= self.saved_end {
+            self.is_unreleased = self.log.release_one(self.saved[0])?;
+        }
+        Ok(())
     }
 
     /// Removes what is not needed any more, as soon as what replaces it is on the disk.

@@ -130,9 +130,9 @@ fn a_group_has_a_limited_number_of_consumers_and_says_what_it_costs() {
     let long = [b'x'; MAX_CONSUMER_NAME_BYTES];
     assert_eq!(group.consumer(&long, 0, 1), Ok((1, true)));
     assert_eq!(group.consumer(&long, 9, 1), Ok((1, false)));
-    assert_eq!(group.consumer(b"second", 0, 1), Err(TooManyConsumers(1)));
     let before = group.cost();
     group.deliver(1, EntryId::MIN, &[id(1), id(2)], 0, true);
+    assert_eq!(group.consumer(b"second", 0, 1), Err(TooManyConsumers(1)));
     assert!(group.cost() > before && before > MAX_CONSUMER_NAME_BYTES);
     assert_eq!(group.remove_consumer(&long), Some(2));
     assert_eq!((group.cost(), group.pending(), group.remove_consumer(&long)), (0, 0, None));
@@ -187,4 +187,49 @@ fn a_journal_that_is_damaged_at_any_byte_loses_no_entry() {
         let lost: Vec<u64> = (1..=18).filter(is_lost).collect();
         assert!(lost.is_empty(), "byte {at}: {lost:?} are lost, the last is {}", group.last());
     }
+}
+
+#[test]
+fn who_has_nothing_and_does_not_ask_makes_room_for_others() {
+    let mut group = Consumers::new(EntryId::MIN, None);
+    for (now, name) in (0u64..).zip(NAMES) {
+        group.consumer(name, now, 3).expect("there is room");
+    }
+    group.deliver(1, EntryId::MIN, &[id(1)], 3, true);
+    for n in 0..1025 {
+        assert!(group.consumer(format!("host-{n}").as_bytes(), 10 + n, 3).expect("there is room").1);
+        assert_eq!(group.len(), 3);
+    }
+    assert!(group.find(NAMES[0]).is_some() && group.find(NAMES[1]).is_none(), "who has something stays");
+}
+
+#[test]
+fn old_files_are_removed_one_by_one_and_not_by_a_write() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (mut journal, _) = Journal::open(dir.path()).expect("a new journal");
+    let mut group = Consumers::new(EntryId::MIN, None);
+    let files = || fs::read_dir(dir.path()).expect("the folder").count();
+    journal.save_consumers(&group, 7).expect("the disk works");
+    let (number, _) = group.consumer(b"anna", 1, 9).expect("there is room");
+    let mut next = 0;
+    while files() < 6 {
+        let ids: Vec<EntryId> = (next + 1..=next + 5000).map(id).collect();
+        next += 5000;
+        assert!(group.deliver(number, group.last(), &ids, 1, true));
+        ids.iter().for_each(|id| assert!(group.ack(*id)));
+        journal.write_consumers(&mut group).expect("the disk works");
+    }
+    assert!(journal.wants_save());
+    (0..2).for_each(|_| journal.save_consumers(&group, 7).expect("the disk works"));
+    let before = files();
+    // Until the new one is on the disk.
+    while files() == before {
+        journal.tidy().expect("the disk works");
+    }
+    assert_eq!(files(), before - 1);
+    group.consumer(b"ben", 1, 9).expect("there is room");
+    journal.write_consumers(&mut group).expect("the disk works");
+    assert_eq!(files(), before - 1);
+    journal.tidy().expect("the disk works");
+    assert_eq!((files(), journal.is_untidy()), (before - 2, true));
 }

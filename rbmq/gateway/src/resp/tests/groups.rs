@@ -458,11 +458,17 @@ fn a_group_has_limits() {
     assert!(full.starts_with("-ERR group 'g' has as many pending entries as it may have"), "{full}");
     assert_eq!(world.say(conn, "XREADGROUP GROUP g c NOACK STREAMS s >"), read(&[3]));
     assert_eq!(world.say(conn, "XCLAIM s g c 0 2000-131 FORCE JUSTID"), "*0", "there is no room for it");
-    for name in ["d", "e", "f"] {
-        assert_eq!(world.say(conn, &format!("XGROUP CREATECONSUMER s g {name}")), ":1");
+    world.bus.max_pending = None;
+    for (name, id) in [("d", "1000-8"), ("e", "1000-13"), ("f", "1000-18"), ("c", "2000-131")] {
+        let created = if name == "c" { ":0" } else { ":1" };
+        assert_eq!(world.say(conn, &format!("XGROUP CREATECONSUMER s g {name}")), created);
+        assert!(world.say(conn, &format!("XCLAIM s g {name} 0 {id} FORCE JUSTID")).starts_with("*1 "));
     }
     let many = world.say(conn, "XREADGROUP GROUP g another STREAMS s >");
-    assert!(many.starts_with("-ERR the group has 4 consumers, and may have no more"), "{many}");
+    assert!(
+        many.starts_with("-ERR the group has 4 consumers with pending entries, and may have no more"),
+        "{many}"
+    );
     let long = "x".repeat(256);
     assert!(
         world.say(conn, &format!("XREADGROUP GROUP g {long} STREAMS s >")).contains("has 255 bytes at most")
