@@ -14,7 +14,7 @@ use rbmq_wire::{GroupName, TopicName};
 use rocketbufs::{Epoch, Position};
 use seglog::{Read, ReadError, Reader};
 
-use crate::groups::{GroupChange, GroupRoom, Groups, Wake};
+use crate::groups::{GroupChange, GroupRoom, Groups, Touched, Wake};
 use crate::in_force::InForce;
 use crate::kept::{Clock, Ear, KeptLogs, Stored, batch_before};
 use crate::limits::largest_delivery;
@@ -37,6 +37,8 @@ pub struct KeptTopics {
     in_force: InForce,
     ear: Arc<Ear>,
     groups: Groups,
+    /// Groups that are to be written.
+    touched: Touched,
     wake: Wake,
 }
 
@@ -82,7 +84,7 @@ impl KeptTopics {
         let wake: Wake = Arc::new(wake);
         let of_ear = wake.clone();
         let ear = logs.news().listen(move || of_ear());
-        Self { logs, in_force, ear, groups, wake }
+        Self { logs, in_force, ear, groups, touched: Touched::default(), wake }
     }
 
     /// Whether a topic is kept, by the rules in force.
@@ -130,7 +132,7 @@ impl KeptTopics {
         group: &GroupName,
         act: &mut dyn FnMut(&mut Consumers, GroupRoom),
     ) -> Result<bool, String> {
-        self.groups.with_consumers(&self.logs, topic, group, act)
+        self.groups.with_consumers(&self.logs, topic, group, &self.touched, act)
     }
 
     /// The names of the groups of named consumers of a topic, in order.
@@ -138,12 +140,12 @@ impl KeptTopics {
         self.groups.names_of_consumers(topic)
     }
 
-    /// Writes what has happened in groups of named consumers. A killed broker does not forget it after that.
+    /// Writes what has happened through this in groups of named consumers since the last call. A killed broker does not forget it after that.
     ///
     /// # Errors
     /// The disk does not take it, for a text for people.
     pub fn write_groups(&self) -> Result<(), String> {
-        self.groups.write_consumers()
+        self.groups.write_consumers(&self.touched)
     }
 
     /// Makes or removes a group of named consumers. `wake` is called when the answer is there: whether there was something to do, or a text for

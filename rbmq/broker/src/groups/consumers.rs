@@ -1,19 +1,24 @@
 //! Groups of named consumers ([`rbmq_groups::Consumers`]), whose clients are those of gateways in this process.
 //!
 //! ```text
-//!   gateway ─ with ──▶ the group, under a lock: memory only ─ write ──▶ journal, before a client is answered
+//!   gateway ─ with ──▶ the group, under its lock: memory only ─ write ──▶ an append to its journal, before a client is answered
 //!   gateway ─ change ─▶ thread of the groups: makes and removes folders ─ wake ──▶ the gateway asks again
+//!                       thread of the groups: saves a group as a whole, removes old files, opens what was not open
 //! ```
 //!
-//! Gateways read the log themselves, as for streams. So what a group has to decide is a look into a tree, and waits for no thread.
+//! Gateways read the log themselves, as for streams. So what a group has to decide is a look into a tree, and waits for no thread. Each group has its
+//! lock and its disk to itself: one that fails or waits fails for its own clients.
 
-use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use access::Charge;
 use locks::Mutex;
-use rbmq_groups::{Consumers, EntryId, Journal, JournalError, TIGHT_PENDING};
+use rbmq_groups::{Consumers, EntryId, Journal, JournalError, TIGHT_PENDING, folder};
 use rbmq_wire::{GroupName, GroupStats, TopicName};
 use seglog::Reader;
 use tracing::warn;
@@ -59,29 +64,64 @@ pub(super) struct Named {
     pub(super) name: GroupName,
     pub(super) dir: PathBuf,
     pub(super) group: Consumers,
-    pub(super) journal: Journal,
+    /// None: the group is removed, or closed.
+    pub(super) journal: Option<Journal>,
     pub(super) reader: Reader,
     pub(super) damaged_bytes: u64,
     /// Counts while the group is there.
     pub(super) charge: Option<Charge>,
     /// The disk is left alone until then.
     failing: Option<Instant>,
+    /// The same for what the thread of the groups does.
+    rests: Option<Instant>,
+    /// The thread of the groups has it.
+    is_in_care: bool,
 }
 
-/// All groups of named consumers.
+/// A group, under its lock.
+type Shelf = Arc<Mutex<Named>>;
+
+/// Groups of which something may not be in the journal, for one gateway.
 #[derive(Default)]
-pub(super) struct Registry(Mutex<State>);
+pub(crate) struct Touched(Mutex<Vec<Shelf>>);
+
+/// All groups of named consumers. The lock of all of them is never held while one of them waits for the disk.
+#[derive(Default)]
+pub(super) struct Registry {
+    state: Mutex<State>,
+    /// The memory of these groups, and of all others.
+    cost: AtomicUsize,
+    others: AtomicUsize,
+}
 
 #[derive(Default)]
 struct State {
-    groups: HashMap<TopicName, BTreeMap<GroupName, Named>>,
-    /// Groups of which something may not be in the journal.
-    dirty: Vec<(TopicName, GroupName)>,
-    /// The memory of these groups, and of all others.
-    cost: usize,
-    others: usize,
+    groups: HashMap<TopicName, BTreeMap<GroupName, Shelf>>,
+    /// Groups with a folder that are not open.
+    absent: HashMap<TopicName, BTreeMap<GroupName, Absent>>,
+    /// Topics whose folders were looked into.
+    known: HashSet<TopicName>,
+    /// Groups for the thread of the groups: to be looked after, and to be opened.
+    in_care: Vec<Shelf>,
+    to_open: Vec<(TopicName, GroupName)>,
     /// None: the thread of the groups does not run.
-    limits: Option<GroupLimits>,
+    terms: Option<Terms>,
+}
+
+/// What the thread of the groups began with.
+#[derive(Clone)]
+struct Terms {
+    limits: GroupLimits,
+    /// The folder of a topic's groups.
+    folder: fn(&Path, &TopicName) -> PathBuf,
+    dir: PathBuf,
+}
+
+/// A group with a folder that is not open.
+struct Absent {
+    reason: String,
+    /// It is opened when somebody asks for it after this.
+    retry: Instant,
 }
 
 impl Named {
@@ -94,8 +134,22 @@ impl Named {
         journal: Journal,
         reader: Reader,
     ) -> Self {
-        let (topic, name, failing, charge) = (topic.clone(), name.clone(), None, None);
-        Self { topic, name, dir, group, journal, reader, damaged_bytes: 0, charge, failing }
+        let (topic, name, failing, charge, journal) =
+            (topic.clone(), name.clone(), None, None, Some(journal));
+        let (rests, is_in_care) = (None, false);
+        Self {
+            topic,
+            name,
+            dir,
+            group,
+            journal,
+            reader,
+            damaged_bytes: 0,
+            charge,
+            failing,
+            rests,
+            is_in_care,
+        }
     }
 
     fn epoch(&self) -> u128 {
@@ -104,10 +158,8 @@ impl Named {
 
     /// Writes what has happened.
     fn write(&mut self) -> Result<(), JournalError> {
-        self.journal.write_consumers(&mut self.group)?;
-        if self.journal.wants_save() {
-            let epoch = self.epoch();
-            self.journal.save_consumers(&self.group, epoch)?;
+        if let Some(journal) = &mut self.journal {
+            journal.write_consumers(&mut self.group)?;
         }
         self.failing = None;
         Ok(())
@@ -130,14 +182,43 @@ impl Named {
         })
     }
 
+    /// Whether the thread of the groups has something to do.
+    fn needs_care(&self) -> bool {
+        self.journal.as_ref().is_some_and(|journal| journal.wants_save() || journal.is_untidy())
+    }
+
+    /// Saves the group as a whole, or removes a file. What fails is tried again later, and concerns no client.
+    fn care(&mut self) {
+        let epoch = self.epoch();
+        let Some(journal) =
+            self.journal.as_mut().filter(|_| self.rests.is_none_or(|at| at <= Instant::now()))
+        else {
+            return;
+        };
+        let done = match journal.wants_save() {
+            true => journal
+                .write_consumers(&mut self.group)
+                .and_then(|()| journal.save_consumers(&self.group, epoch)),
+            false => journal.tidy(),
+        };
+        if let Err(error) = &done
+            && self.rests.is_none()
+        {
+            warn!("group '{}' of topic '{}': its journal grows: {error}", self.name, self.topic);
+        }
+        self.rests = done.is_err().then(|| Instant::now() + RETRY);
+    }
+
     /// The topic was closed, and has perhaps another log now, with which the group begins anew.
     fn follow(&mut self, logs: &KeptLogs) -> Result<(), String> {
         let Some((reader, _)) = logs.of(&self.topic) else {
             return Err(format!("topic '{}' has no log on the disk of this broker", self.topic));
         };
-        if epoch_of(&reader) != self.epoch() {
+        if epoch_of(&reader) != self.epoch()
+            && let Some(journal) = &mut self.journal
+        {
             self.group = Consumers::new(EntryId::MIN, None);
-            self.journal
+            journal
                 .save_consumers(&self.group, epoch_of(&reader))
                 .map_err(|error| format!("the disk of the broker takes nothing: {error}"))?;
         }
@@ -210,19 +291,58 @@ pub(super) fn of_workers(topic: &TopicName, group: &GroupName) -> String {
 }
 
 impl State {
-    fn get(&mut self, topic: &TopicName, name: &GroupName) -> Option<&mut Named> {
-        self.groups.get_mut(topic)?.get_mut(name)
+    fn get(&self, topic: &TopicName, name: &GroupName) -> Option<Shelf> {
+        self.groups.get(topic)?.get(name).cloned()
     }
 
-    fn is_tight(&self, limits: &GroupLimits) -> bool {
-        self.cost.saturating_add(self.others) >= limits.max_pending_bytes
+    /// What whoever asks for a group that is not open is told.
+    fn missing(
+        &mut self,
+        terms: &Terms,
+        logs: &KeptLogs,
+        topic: &TopicName,
+        name: &GroupName,
+    ) -> Result<bool, String> {
+        if !self.known.contains(topic) && logs.of(topic).is_some() {
+            // The topic has got its log after the start.
+            self.known.insert(topic.clone());
+            for name in names_in(&(terms.folder)(&terms.dir, topic)) {
+                let absent = Absent { reason: "it is being opened".to_owned(), retry: Instant::now() };
+                self.absent.entry(topic.clone()).or_default().insert(name, absent);
+            }
+        }
+        let Some(absent) = self.absent.get_mut(topic).and_then(|of| of.get_mut(name)) else {
+            return Ok(false);
+        };
+        if absent.retry <= Instant::now() {
+            absent.retry = Instant::now() + RETRY;
+            self.to_open.push((topic.clone(), name.clone()));
+        }
+        Err(format!("group '{name}' of topic '{topic}' is not available now: {}", absent.reason))
     }
 }
 
+/// The names of the groups that have a folder in this one.
+pub(super) fn names_in(dir: &Path) -> Vec<GroupName> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
 impl Registry {
-    /// The thread of the groups runs.
-    pub(super) fn open(&self, limits: GroupLimits) {
-        self.0.lock().limits = Some(limits);
+    /// The thread of the groups runs. `folder`: that of a topic's groups, in the folder of all topics.
+    pub(super) fn open(&self, limits: GroupLimits, dir: &Path, folder: fn(&Path, &TopicName) -> PathBuf) {
+        self.state.lock().terms = Some(Terms { limits, folder, dir: dir.to_owned() });
+    }
+
+    fn is_tight(&self, limits: &GroupLimits) -> bool {
+        // Relaxed: a limit that is passed by a little.
+        let [cost, others] = [&self.cost, &self.others].map(|count| count.load(Ordering::Relaxed));
+        cost.saturating_add(others) >= limits.max_pending_bytes
+    }
+
+    fn cost_changed(&self, before: usize, after: usize) {
+        // Relaxed: a sum. Each change follows from the one before under the lock of its group.
+        self.cost.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
     }
 
     /// Calls `act` with a group. False: there is none.
@@ -234,113 +354,299 @@ impl Registry {
         logs: &KeptLogs,
         topic: &TopicName,
         name: &GroupName,
+        touched: &Touched,
         act: &mut dyn FnMut(&mut Consumers, GroupRoom),
     ) -> Result<bool, String> {
-        let mut state = self.0.lock();
-        let Some(limits) = state.limits else { return Err(NONE.to_owned()) };
-        let is_tight = state.is_tight(&limits);
-        let Some(named) = state.get(topic, name) else { return Ok(false) };
+        let (limits, shelf) = {
+            let mut state = self.state.lock();
+            let Some(terms) = state.terms.clone() else { return Err(NONE.to_owned()) };
+            let Some(shelf) = state.get(topic, name) else { return state.missing(&terms, logs, topic, name) };
+            (terms.limits, shelf)
+        };
+        let mut named = shelf.lock();
+        if named.journal.is_none() {
+            return Ok(false);
+        }
         if named.failing.is_some() {
             named.try_write()?;
         }
+        let before = named.group.cost();
         if named.reader.is_closed() {
             named.follow(logs)?;
         }
-        let (before, was_written) = (named.group.cost(), named.group.changes().is_none());
         let room = GroupRoom {
-            entries: room(&named.group, is_tight, &limits),
+            entries: room(&named.group, self.is_tight(&limits), &limits),
             consumers: limits.of_one.max_workers,
         };
         act(&mut named.group, room);
-        let (after, is_written) = (named.group.cost(), named.group.changes().is_none());
-        state.cost = (state.cost + after).saturating_sub(before);
-        if was_written && !is_written {
-            state.dirty.push((topic.clone(), name.clone()));
+        self.cost_changed(before, named.group.cost());
+        if named.group.changes().is_some() {
+            let mut touched = touched.0.lock();
+            if !touched.iter().any(|other| Arc::ptr_eq(other, &shelf)) {
+                touched.push(shelf.clone());
+            }
         }
         Ok(true)
     }
 
-    /// Writes what has happened in all groups. A killed process does not forget it after that.
+    /// Writes what has happened in the groups that a gateway has touched. A killed process does not forget it after that. Returns whether the thread
+    /// of the groups has to be woken.
     ///
     /// # Errors
     /// The disk does not take it. It is tried again before something else happens in the group.
-    pub(super) fn write(&self) -> Result<(), String> {
-        let mut state = self.0.lock();
-        let dirty = std::mem::take(&mut state.dirty);
-        let mut done = Ok(());
-        for (topic, name) in dirty {
-            let Some(named) = state.get(&topic, &name) else { continue };
+    pub(super) fn write(&self, touched: &Touched) -> (bool, Result<(), String>) {
+        let (mut wakes, mut done) = (false, Ok(()));
+        for shelf in std::mem::take(&mut *touched.0.lock()) {
+            let mut named = shelf.lock();
             if let Err(error) = named.try_write() {
-                state.dirty.push((topic, name));
                 done = Err(error);
             }
+            if named.needs_care() && !std::mem::replace(&mut named.is_in_care, true) {
+                drop(named);
+                self.state.lock().in_care.push(shelf);
+                wakes = true;
+            }
         }
-        done
+        (wakes, done)
+    }
+
+    /// Does a step of what journals need beside changes, on the thread of the groups. Returns whether there is more to do soon.
+    pub(super) fn tend(&self) -> bool {
+        let mut in_care = std::mem::take(&mut self.state.lock().in_care);
+        in_care.retain(|shelf| {
+            let mut named = shelf.lock();
+            named.care();
+            named.is_in_care = named.needs_care();
+            named.is_in_care
+        });
+        let mut state = self.state.lock();
+        state.in_care.append(&mut in_care);
+        !state.in_care.is_empty()
+    }
+
+    /// Groups that somebody has asked for and that are not open.
+    pub(super) fn take_to_open(&self) -> Vec<(TopicName, GroupName)> {
+        std::mem::take(&mut self.state.lock().to_open)
+    }
+
+    /// Whether somebody has asked for a group that is not open.
+    pub(super) fn has_to_open(&self) -> bool {
+        !self.state.lock().to_open.is_empty()
+    }
+
+    /// The folder of a topic was looked into.
+    pub(super) fn knows(&self, topic: &TopicName) {
+        self.state.lock().known.insert(topic.clone());
+    }
+
+    /// A group is open, or does not exist; or it could not be opened. Returns whether that is new.
+    pub(super) fn opened(&self, topic: &TopicName, name: &GroupName, done: Result<(), &str>) -> bool {
+        let mut state = self.state.lock();
+        match done {
+            Ok(()) => state.absent.get_mut(topic).and_then(|of| of.remove(name)).is_some(),
+            Err(reason) => {
+                let absent = Absent { reason: reason.to_owned(), retry: Instant::now() + RETRY };
+                let before = state.absent.entry(topic.clone()).or_default().insert(name.clone(), absent);
+                before.is_none_or(|before| before.reason != reason)
+            }
+        }
     }
 
     /// A group is there.
-    pub(super) fn insert(&self, named: Named) {
-        let mut state = self.0.lock();
-        state.cost += named.group.cost();
-        let of_topic = state.groups.entry(named.topic.clone()).or_default();
-        of_topic.insert(named.name.clone(), named);
+    pub(super) fn insert(&self, mut named: Named) {
+        self.cost_changed(0, named.group.cost());
+        let (topic, name) = (named.topic.clone(), named.name.clone());
+        named.is_in_care = true;
+        let shelf = Arc::new(Mutex::new(named));
+        let mut state = self.state.lock();
+        state.in_care.push(shelf.clone());
+        state.groups.entry(topic).or_default().insert(name, shelf);
     }
 
     pub(super) fn has(&self, topic: &TopicName, name: &GroupName) -> bool {
-        self.0.lock().get(topic, name).is_some()
+        self.state.lock().get(topic, name).is_some()
     }
 
-    /// Takes a group away.
-    pub(super) fn remove(&self, topic: &TopicName, name: &GroupName) -> Option<Named> {
-        let mut state = self.0.lock();
-        let of_topic = state.groups.get_mut(topic)?;
-        let named = of_topic.remove(name)?;
-        if of_topic.is_empty() {
-            state.groups.remove(topic);
+    /// Removes a group and its folder. False: there is none.
+    ///
+    /// # Errors
+    /// The folder cannot be renamed. The group goes on.
+    pub(super) fn remove(&self, topic: &TopicName, name: &GroupName) -> Result<bool, JournalError> {
+        let Some(shelf) = self.state.lock().get(topic, name) else { return Ok(false) };
+        let mut named = shelf.lock();
+        if let Err(error) = folder::remove(&named.dir)
+            && named.dir.is_dir()
+        {
+            return Err(error);
         }
-        state.cost = state.cost.saturating_sub(named.group.cost());
-        state.dirty.retain(|(of, dirty)| (of, dirty) != (topic, name));
-        Some(named)
+        named.journal = None;
+        named.charge = None;
+        self.cost_changed(named.group.cost(), 0);
+        drop(named);
+        let mut state = self.state.lock();
+        if let Some(of_topic) = state.groups.get_mut(topic) {
+            of_topic.remove(name);
+            if of_topic.is_empty() {
+                state.groups.remove(topic);
+            }
+        }
+        Ok(true)
     }
 
     /// The names of a topic's groups.
     pub(super) fn names(&self, topic: &TopicName) -> Vec<GroupName> {
-        self.0.lock().groups.get(topic).map_or_else(Vec::new, |groups| groups.keys().cloned().collect())
+        self.state.lock().groups.get(topic).map_or_else(Vec::new, |groups| groups.keys().cloned().collect())
     }
 
     /// The number of groups.
     pub(super) fn len(&self) -> usize {
-        self.0.lock().groups.values().map(BTreeMap::len).sum()
+        self.state.lock().groups.values().map(BTreeMap::len).sum()
     }
 
     /// The memory of these groups. All others have so much.
     pub(super) fn cost(&self, others: usize) -> usize {
-        let mut state = self.0.lock();
-        state.others = others;
-        state.cost
+        self.others.store(others, Ordering::Relaxed);
+        self.cost.load(Ordering::Relaxed)
     }
 
     /// The state of all groups, for people.
     pub(super) fn rows(&self) -> Vec<GroupRow> {
-        let state = self.0.lock();
-        let Some(limits) = state.limits else { return Vec::new() };
-        let is_tight = state.is_tight(&limits);
-        state.groups.values().flat_map(BTreeMap::values).map(|named| named.row(is_tight, &limits)).collect()
+        let (limits, shelves) = {
+            let state = self.state.lock();
+            let Some(terms) = &state.terms else { return Vec::new() };
+            let shelves: Vec<Shelf> = state.groups.values().flat_map(BTreeMap::values).cloned().collect();
+            (terms.limits, shelves)
+        };
+        let is_tight = self.is_tight(&limits);
+        shelves.iter().map(|shelf| shelf.lock().row(is_tight, &limits)).collect()
     }
 
     /// Writes everything to the disk. Nobody gets a group after that.
     pub(super) fn close(&self) {
-        let mut state = self.0.lock();
-        state.limits = None;
-        for mut named in std::mem::take(&mut state.groups).into_values().flat_map(BTreeMap::into_values) {
-            let epoch = named.epoch();
-            let written = named.write().and_then(|()| named.journal.save_consumers(&named.group, epoch));
-            if let Err(error) = written.and_then(|()| named.journal.sync()) {
+        let groups = {
+            let mut state = self.state.lock();
+            state.terms = None;
+            std::mem::take(&mut state.groups)
+        };
+        for shelf in groups.into_values().flat_map(BTreeMap::into_values) {
+            let mut named = shelf.lock();
+            let (epoch, written) = (named.epoch(), named.write());
+            let Some(mut journal) = named.journal.take() else { continue };
+            let saved = written.and_then(|()| journal.save_consumers(&named.group, epoch));
+            if let Err(error) = saved.and_then(|()| journal.sync()) {
                 warn!(
                     "group '{}' of topic '{}': its journal is not closed in order: {error}",
                     named.name, named.topic
                 );
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rbmq_groups::Limits;
+    use seglog::{Log, Options};
+    use seglog_sim::{Fault, SimStorage};
+
+    use super::*;
+
+    fn entry(position: u64) -> EntryId {
+        EntryId { time: 1, position }
+    }
+
+    /// A registry with a group for each disk, named `g0` and so on.
+    fn registry(disks: &[&SimStorage], dir: &Path) -> Registry {
+        let registry = Registry::default();
+        let limits = GroupLimits {
+            max_groups: 9,
+            max_pending_bytes: usize::MAX,
+            max_workers: 9,
+            max_ring_bytes: 0,
+            of_one: Limits::default(),
+        };
+        registry.open(limits, dir, |dir, topic| dir.join(topic.as_str()));
+        for (at, disk) in disks.iter().enumerate() {
+            let (topic, name) = key(at);
+            let dir = dir.join(format!("{at}"));
+            let storage = || Arc::new((*disk).clone());
+            let log = Log::open_on(storage(), dir.join("log"), Options::default()).unwrap();
+            let (mut journal, _) = Journal::open_on(storage(), &dir).unwrap();
+            let group = Consumers::new(EntryId::MIN, None);
+            journal.save_consumers(&group, epoch_of(&log.reader())).unwrap();
+            // The reader says that its log goes on.
+            let reader = Box::leak(Box::new(log)).reader();
+            registry.insert(Named::new(&topic, &name, dir, group, journal, reader));
+        }
+        registry
+    }
+
+    fn key(at: usize) -> (TopicName, GroupName) {
+        ("t".parse().unwrap(), format!("g{at}").parse().unwrap())
+    }
+
+    fn act(registry: &Registry, at: usize, act: impl Fn(&mut Consumers)) -> Result<(), String> {
+        let (touched, (topic, name)) = (Touched::default(), key(at));
+        registry.with(&KeptLogs::default(), &topic, &name, &touched, &mut |group, _| act(group))?;
+        registry.write(&touched).1
+    }
+
+    fn deliver(group: &mut Consumers, count: u64) {
+        let (number, _) = group.consumer(b"anna", 1, 9).unwrap();
+        let last = group.last();
+        let ids: Vec<EntryId> = (last.position + 1..=last.position + count).map(entry).collect();
+        assert!(group.deliver(number, last, &ids, 1, true));
+    }
+
+    #[test]
+    fn a_disk_that_fails_fails_for_the_clients_of_its_group() {
+        let (dir, disks) = (tempfile::tempdir().unwrap(), [SimStorage::new(1), SimStorage::new(2)]);
+        let registry = registry(&[&disks[0], &disks[1]], dir.path());
+        disks[0].fail(Fault::Write, 0, u32::MAX);
+        assert!(act(&registry, 0, |group| deliver(group, 1)).is_err());
+        act(&registry, 1, |group| deliver(group, 1)).unwrap();
+        assert!(act(&registry, 0, |group| deliver(group, 1)).is_err());
+        act(&registry, 1, |group| assert!(group.ack(entry(1)))).unwrap();
+    }
+
+    #[test]
+    fn a_disk_with_room_for_changes_alone_takes_them() {
+        let (dir, disk) = (tempfile::tempdir().unwrap(), SimStorage::new(1));
+        let registry = registry(&[&disk], dir.path());
+        act(&registry, 0, |group| deliver(group, 50_000)).unwrap();
+        disk.set_capacity(disk.used() + (100 << 10));
+        for position in 1..=10 {
+            act(&registry, 0, |group| assert!(group.ack(entry(position)))).unwrap();
+            assert!(registry.tend(), "the group is to be saved");
+        }
+        let used = disk.used();
+        disk.set_capacity(u64::MAX);
+        while disk.used() < used + (1 << 20) {
+            assert!(registry.tend());
+        }
+    }
+
+    #[test]
+    fn a_group_that_cannot_be_opened_or_removed_is_not_gone() {
+        let (dir, disk) = (tempfile::tempdir().unwrap(), SimStorage::new(1));
+        let registry = registry(&[&disk], dir.path());
+        let (topic, name) = key(0);
+        let group = dir.path().join("0");
+        fs::create_dir(&group).unwrap();
+        // Nothing can be renamed to this.
+        fs::write(dir.path().join(".old-0"), "").unwrap();
+        assert!(registry.remove(&topic, &name).is_err() && registry.has(&topic, &name));
+        act(&registry, 0, |group| deliver(group, 1)).unwrap();
+        fs::remove_file(dir.path().join(".old-0")).unwrap();
+        assert!(registry.remove(&topic, &name).unwrap() && !registry.has(&topic, &name));
+        assert_eq!((registry.cost(0), group.exists()), (0, false));
+        // A group of an earlier broker.
+        let (topic, name) = key(7);
+        assert!(registry.opened(&topic, &name, Err("no descriptors")));
+        assert!(!registry.opened(&topic, &name, Err("no descriptors")), "the log says so once");
+        let error = act(&registry, 7, |_| ()).unwrap_err();
+        assert!(error.ends_with("is not available now: no descriptors"), "{error}");
+        assert!(registry.opened(&topic, &name, Ok(())));
+        act(&registry, 7, |_| ()).unwrap();
     }
 }

@@ -12,7 +12,7 @@ use tracing::error;
 
 use super::super::inbox::Message;
 use super::super::kept::KeptLogs;
-use super::consumers::{GroupChange, GroupRoom, Registry, of_workers};
+use super::consumers::{GroupChange, GroupRoom, Registry, Touched, of_workers};
 use super::row::GroupRow;
 use super::service;
 use super::shared::{Command, Joining, Key, Members, Parts, Question, Shared, Wake, answer};
@@ -180,9 +180,14 @@ impl Groups {
         logs: &KeptLogs,
         topic: &TopicName,
         group: &GroupName,
+        touched: &Touched,
         act: &mut dyn FnMut(&mut Consumers, GroupRoom),
     ) -> Result<bool, String> {
-        let found = self.0.consumers.with(logs, topic, group, act)?;
+        let found = self.0.consumers.with(logs, topic, group, touched, act);
+        if found.is_err() && self.0.consumers.has_to_open() {
+            self.wake();
+        }
+        let found = found?;
         if !found && self.0.rows.lock().contains_key(&(topic.to_string(), group.to_string())) {
             return Err(of_workers(topic, group));
         }
@@ -194,12 +199,21 @@ impl Groups {
         self.0.consumers.names(topic)
     }
 
-    /// Writes what consumers have said.
+    /// Writes what consumers have said in the groups that were touched.
     ///
     /// # Errors
     /// The disk does not take it.
-    pub(in super::super) fn write_consumers(&self) -> Result<(), String> {
-        self.0.consumers.write()
+    pub(in super::super) fn write_consumers(&self, touched: &Touched) -> Result<(), String> {
+        let (wakes, done) = self.0.consumers.write(touched);
+        if wakes {
+            self.wake();
+        }
+        done
+    }
+
+    fn wake(&self) {
+        self.0.inbox.lock().has_news = true;
+        self.0.changed.notify_all();
     }
 
     /// Makes or removes a group of named consumers. The answer comes when `wake` is called: whether there was something to do, or why it is not

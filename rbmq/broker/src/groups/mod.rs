@@ -17,6 +17,7 @@ mod row;
 mod service;
 mod shared;
 
+pub(crate) use consumers::Touched;
 pub use consumers::{GroupChange, GroupCharge, GroupRoom};
 pub(super) use handle::Groups;
 pub(super) use row::GroupLimits;

@@ -1,7 +1,6 @@
 //! The thread of the groups.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use tracing::{info, warn};
 use super::super::descriptors::have_room_for_group;
 use super::super::kept::{Ear, folder as topic_folder};
 use super::super::rules::rounded;
-use super::consumers::{GroupChange, Named, epoch_of, now_ms, of_consumers, of_workers};
+use super::consumers::{GroupChange, Named, epoch_of, names_in, now_ms, of_consumers, of_workers};
 use super::live::{Comes, Live, New, Turn};
 use super::shared::{
     Around, Command, Inbox, Joining, Key, MAX_MEMBERS, Parts, Place, Places, Question, Shared, Wake, answer,
@@ -38,6 +37,9 @@ const MIN_RING_BYTES: u64 = 256 << 10;
 
 /// How often all groups look for a log that has ended.
 const CHECK: Duration = Duration::from_secs(1);
+
+/// Journals of named consumers are looked after again after this time, in milliseconds, while they need it.
+const TEND_MS: u64 = 20;
 
 struct Service<'a> {
     shared: &'a Shared,
@@ -77,7 +79,7 @@ pub(super) fn run(shared: &Arc<Shared>, parts: Parts, opened: &SyncSender<()>) {
     let charges = HashMap::new();
     let mut service =
         Service { shared, parts, ear, wake, groups, places, charges, busy, begun: Instant::now() };
-    shared.consumers.open(service.parts.limits);
+    shared.consumers.open(service.parts.limits, &service.parts.dir, groups_folder);
     service.open_all();
     // Whoever waits for it may have given up.
     let _ = opened.send(());
@@ -91,7 +93,14 @@ pub(super) fn run(shared: &Arc<Shared>, parts: Parts, opened: &SyncSender<()>) {
             return;
         }
         service.take(inbox);
+        for (topic, name) in shared.consumers.take_to_open() {
+            service.reopen(&topic, &name);
+        }
         next = service.turns();
+        if shared.consumers.tend() {
+            let soon = service.now() + TEND_MS;
+            next = Some(next.map_or(soon, |next| next.min(soon)));
+        }
     }
 }
 
@@ -262,7 +271,7 @@ impl Service<'_> {
     }
 
     fn folder(&self, topic: &TopicName) -> PathBuf {
-        self.parts.dir.join(topic_folder(topic)).join(FOLDER)
+        groups_folder(&self.parts.dir, topic)
     }
 
     /// Opens the groups of earlier brokers.
@@ -271,15 +280,21 @@ impl Service<'_> {
             if let Err(error) = repair(&self.folder(&topic)) {
                 warn!("the folder of the groups of topic '{topic}' is not in order: {error}");
             }
-            let Ok(entries) = fs::read_dir(self.folder(&topic)) else { continue };
-            let names =
-                entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<GroupName>().ok());
-            let names: Vec<GroupName> = names.collect();
-            for name in names {
-                if let Err((_, reason)) = self.open(&topic, &name, None) {
-                    warn!("group '{name}' of topic '{topic}' is not available: {reason}");
-                }
+            self.shared.consumers.knows(&topic);
+            for name in names_in(&self.folder(&topic)) {
+                self.reopen(&topic, &name);
             }
+        }
+    }
+
+    /// Opens a group that has a folder. Who asks for one that cannot be opened does not learn that there is none.
+    fn reopen(&mut self, topic: &TopicName, name: &GroupName) {
+        let opened = self.open(topic, name, None);
+        let done = opened.as_ref().map(drop).map_err(|(_, reason)| &**reason);
+        if self.shared.consumers.opened(topic, name, done)
+            && let Err((_, reason)) = opened
+        {
+            warn!("group '{name}' of topic '{topic}' is not available: {reason}");
         }
     }
 
@@ -394,12 +409,9 @@ impl Service<'_> {
     }
 
     fn delete_consumers(&self, topic: &TopicName, name: &GroupName) -> Result<bool, String> {
-        let Some(named) = self.shared.consumers.remove(topic, name) else { return Ok(false) };
-        let dir = named.dir.clone();
-        drop(named);
-        folder::remove(&dir).map_err(|error| error.to_string())?;
+        let removed = self.shared.consumers.remove(topic, name).map_err(|error| error.to_string());
         self.parts.logs.news().changed(topic);
-        Ok(true)
+        removed
     }
 
     fn join(&mut self, joining: &Joining) {
@@ -595,6 +607,11 @@ impl Service<'_> {
         }
         replaced
     }
+}
+
+/// The folder of a topic's groups.
+fn groups_folder(dir: &Path, topic: &TopicName) -> PathBuf {
+    dir.join(topic_folder(topic)).join(FOLDER)
 }
 
 /// What passes: the disk has room again, or descriptors are free.

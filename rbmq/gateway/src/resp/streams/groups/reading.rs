@@ -128,7 +128,13 @@ impl Call<'_> {
             }
             if let Some(from) = self.starts[at] {
                 let before = cx.bus.read_bytes();
-                let looked = self.history(stream, from, (left, reads), &mut entries, cx)?;
+                let looked = self.history(
+                    stream,
+                    from,
+                    Bound { entries: self.ask.count, bytes: left, reads },
+                    &mut entries,
+                    cx,
+                )?;
                 left = left.saturating_sub(entries.len());
                 reads = reads.saturating_sub(cx.bus.read_bytes() - before);
                 parts.push(Part { at, found: Found::History(looked), entries });
@@ -200,17 +206,17 @@ impl Call<'_> {
         &self,
         stream: &Stream,
         from: Id,
-        (bytes, reads): (usize, u64),
+        bound: Bound,
         entries: &mut Vec<u8>,
         cx: &mut Cx<'_>,
     ) -> Result<Vec<Looked>, String> {
-        let most = self.ask.count.min(bytes / LEAST_ENTRY + 1);
+        let most = bound.entries.min(bound.bytes / LEAST_ENTRY + 1);
         let ids = with(&stream.topic, self.group, cx, |group, _| {
             let number = group.find(self.consumer);
             let held = number.into_iter().flat_map(|number| group.pending_of(number, from));
             held.map(|(id, _)| id).take(most).collect::<Vec<Id>>()
         })?;
-        look_up(stream, &ids.unwrap_or_default(), bytes, reads, entries, cx)
+        look_up(stream, &ids.unwrap_or_default(), bound.bytes, bound.reads, entries, cx)
     }
 
     /// Notes what the consumer gets. Parts whose stream others have read meanwhile, or whose group is gone, are taken out.
