@@ -295,6 +295,19 @@ impl State {
         self.groups.get(topic)?.get(name).cloned()
     }
 
+    /// Learns which groups of a topic have a folder, once. A topic may get its log after the start.
+    fn look(&mut self, terms: &Terms, topic: &TopicName) {
+        if !self.known.insert(topic.clone()) {
+            return;
+        }
+        for name in names_in(&(terms.folder)(&terms.dir, topic)) {
+            if self.get(topic, &name).is_none() {
+                let absent = Absent { reason: "it is being opened".to_owned(), retry: Instant::now() };
+                self.absent.entry(topic.clone()).or_default().insert(name, absent);
+            }
+        }
+    }
+
     /// What whoever asks for a group that is not open is told.
     fn missing(
         &mut self,
@@ -303,13 +316,8 @@ impl State {
         topic: &TopicName,
         name: &GroupName,
     ) -> Result<bool, String> {
-        if !self.known.contains(topic) && logs.of(topic).is_some() {
-            // The topic has got its log after the start.
-            self.known.insert(topic.clone());
-            for name in names_in(&(terms.folder)(&terms.dir, topic)) {
-                let absent = Absent { reason: "it is being opened".to_owned(), retry: Instant::now() };
-                self.absent.entry(topic.clone()).or_default().insert(name, absent);
-            }
+        if logs.of(topic).is_some() {
+            self.look(terms, topic);
         }
         let Some(absent) = self.absent.get_mut(topic).and_then(|of| of.get_mut(name)) else {
             return Ok(false);
@@ -434,9 +442,12 @@ impl Registry {
         !self.state.lock().to_open.is_empty()
     }
 
-    /// The folder of a topic was looked into.
-    pub(super) fn knows(&self, topic: &TopicName) {
-        self.state.lock().known.insert(topic.clone());
+    /// Learns which groups of a topic have a folder, before one more has.
+    pub(super) fn look(&self, topic: &TopicName) {
+        let mut state = self.state.lock();
+        if let Some(terms) = state.terms.clone() {
+            state.look(&terms, topic);
+        }
     }
 
     /// A group is open, or does not exist; or it could not be opened. Returns whether that is new.
@@ -460,6 +471,9 @@ impl Registry {
         let shelf = Arc::new(Mutex::new(named));
         let mut state = self.state.lock();
         state.in_care.push(shelf.clone());
+        if let Some(absent) = state.absent.get_mut(&topic) {
+            absent.remove(&name);
+        }
         state.groups.entry(topic).or_default().insert(name, shelf);
     }
 

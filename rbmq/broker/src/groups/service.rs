@@ -280,7 +280,7 @@ impl Service<'_> {
             if let Err(error) = repair(&self.folder(&topic)) {
                 warn!("the folder of the groups of topic '{topic}' is not in order: {error}");
             }
-            self.shared.consumers.knows(&topic);
+            self.shared.consumers.look(&topic);
             for name in names_in(&self.folder(&topic)) {
                 self.reopen(&topic, &name);
             }
@@ -329,6 +329,7 @@ impl Service<'_> {
         self.ear.follow_topic(topic, true);
         self.busy.insert(key.clone());
         self.groups.insert(key, live);
+        self.shared.consumers.opened(topic, name, Ok(()));
         Ok(true)
     }
 
@@ -346,6 +347,7 @@ impl Service<'_> {
         let Some((reader, _)) = self.parts.logs.of(topic) else {
             return Err((true, format!("topic '{topic}' has no log on the disk of this broker")));
         };
+        self.shared.consumers.look(topic);
         let dir = self.folder(topic);
         have_room_for_group().map_err(later)?;
         private_files::create_durable_folder(&dir).map_err(later)?;

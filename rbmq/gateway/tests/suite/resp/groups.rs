@@ -76,6 +76,36 @@ fn consumers_have_what_they_had_after_a_restart() {
 }
 
 #[test]
+fn a_group_that_is_not_open_is_not_taken_for_none() {
+    let folder = Folder::new();
+    let begin = folder.site();
+    let mut client = begin.client();
+    for group in ["g", "h"] {
+        assert_eq!(say(&mut client, &format!("XGROUP CREATE events/a {group} $ MKSTREAM")), "+OK");
+    }
+    send(&mut client, "XADD events/a * n 1");
+    let id = string(&mut client);
+    for group in ["g", "h"] {
+        let read = say(&mut client, &format!("XREADGROUP GROUP {group} anna STREAMS events/a >"));
+        assert_eq!(read, format!("[[events/a [[{id} [n 1]]]]]"));
+    }
+    drop((client, begin));
+    let site = folder.site_with(|config| config.broker.max_groups = 1);
+    let mut client = site.client();
+    let acks = ["g", "h"].map(|group| say(&mut client, &format!("XACK events/a {group} {id}")));
+    assert!(acks.contains(&":1".to_owned()), "{acks:?}");
+    assert!(acks.iter().any(|ack| ack.contains("is not available now: the broker has 1 groups")), "{acks:?}");
+    // It is opened as soon as it can be.
+    let (open, other) = if acks[0] == ":1" { ("g", "h") } else { ("h", "g") };
+    assert_eq!(say(&mut client, &format!("XGROUP DESTROY events/a {open}")), ":1");
+    let since = Instant::now();
+    while say(&mut client, &format!("XACK events/a {other} {id}")) != ":1" {
+        assert!(since.elapsed() < LONG, "it is not opened");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
 fn consumers_of_two_gateways_share_a_group() {
     let folder = Folder::new();
     let site = folder.site_with(|config| {
