@@ -373,7 +373,8 @@ impl Registry {
         };
         let mut named = shelf.lock();
         if named.journal.is_none() {
-            return Ok(false);
+            // It was removed meanwhile, or all are closed.
+            return self.state.lock().terms.as_ref().map(|_| false).ok_or_else(|| NONE.to_owned());
         }
         if named.failing.is_some() {
             named.try_write()?;
@@ -548,6 +549,8 @@ impl Registry {
             let Some(mut journal) = named.journal.take() else { continue };
             let saved = written.and_then(|()| journal.save_consumers(&named.group, epoch));
             if let Err(error) = saved.and_then(|()| journal.sync()) {
+                // Who has not got its reply gets an error.
+                named.failing = Some(Instant::now() + RETRY);
                 warn!(
                     "group '{}' of topic '{}': its journal is not closed in order: {error}",
                     named.name, named.topic

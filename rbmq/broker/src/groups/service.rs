@@ -22,8 +22,8 @@ use super::super::rules::rounded;
 use super::consumers::{GroupChange, Named, epoch_of, names_in, now_ms, of_consumers, of_workers};
 use super::live::{Comes, Live, New, Turn};
 use super::shared::{
-    Around, Command, Inbox, Joining, Key, MAX_MEMBERS, Parts, Place, Places, Question, Shared, Wake, answer,
-    no_group,
+    Around, Command, Inbox, Joining, Key, MAX_MEMBERS, Members, Parts, Place, Places, Question, Shared, Wake,
+    answer, no_group,
 };
 
 /// The folder of a topic's groups, in that of the topic.
@@ -173,6 +173,13 @@ impl Service<'_> {
             }
             Command::Members(key, reply) => {
                 let members = self.groups.get(&key).map(|live| live.members(MAX_MEMBERS));
+                // Consumers with names have no connection of their own.
+                let of_consumers = || {
+                    let (topic, name) = (key.0.parse().ok()?, key.1.parse().ok()?);
+                    let nobody = Members { rows: Vec::new(), is_cut: false };
+                    self.shared.consumers.has(&topic, &name).then_some(nobody)
+                };
+                let members = members.or_else(of_consumers);
                 // Whoever asked may have given up.
                 let _ = reply.send(members);
             }
