@@ -106,6 +106,20 @@ impl Call<'_> {
         .transpose()
     }
 
+    /// Before anything is read: a stream without the group is an error of the whole command.
+    fn begin_all(
+        &self,
+        streams: &[Stream],
+        none: impl Fn(usize) -> String,
+        cx: &mut Cx<'_>,
+    ) -> Result<Vec<Start>, String> {
+        let begun = streams.iter().enumerate().map(|(at, stream)| {
+            let begun = self.begin(stream, cx)?;
+            begun.ok_or_else(|| none(at))
+        });
+        begun.collect()
+    }
+
     /// Looks at all streams. Histories are found also where they are empty, new entries only where there are some. What is behind too much has no part.
     fn look(
         &self,
@@ -115,12 +129,7 @@ impl Call<'_> {
         cx: &mut Cx<'_>,
     ) -> Result<Look, String> {
         let (mut parts, mut left, mut reads) = (Vec::new(), bytes, TURN_BYTES);
-        // Before anything is read: a stream without the group is an error of the whole command.
-        let begun = streams.iter().enumerate().map(|(at, stream)| {
-            let begun = self.begin(stream, cx)?;
-            begun.ok_or_else(|| none(at))
-        });
-        let begun = begun.collect::<Result<Vec<Start>, String>>()?;
+        let begun = self.begin_all(streams, none, cx)?;
         for (at, (stream, mut start)) in streams.iter().zip(begun).enumerate() {
             let mut entries = Vec::new();
             if reads == 0 {
