@@ -1,6 +1,7 @@
 //! Groups of workers: that a page shows how far they are and who works, and that one without workers is an alarm.
 
 use rbmq::ConfirmLevel;
+use rbmq_broker::{Consumers, EntryId, GroupChange};
 use serde_json::Value;
 use testkit::{LONG, Process};
 
@@ -58,6 +59,24 @@ fn a_group_is_shown_with_its_lag_and_its_workers_and_is_an_alarm_without_any() {
     worker.flush(Some(LONG)).unwrap();
     let done = |page: &Value| page["rows"][0]["lag_messages"] == 0 && page["rows"][0]["lag_bytes"] == 0;
     site.until("/groups", done);
+}
+
+#[test]
+fn a_group_of_named_consumers_is_shown_without_workers() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = keeping(folder.path(), "k/#");
+    let publisher = rbmq::Publisher::connect(&site.broker.addr()).unwrap();
+    let mut writer = publisher.topic("k/work").unwrap();
+    writer.publish(b"an entry").unwrap();
+    let end = writer.position();
+    writer.confirm(end, ConfirmLevel::Stored, Some(LONG)).unwrap();
+    let kept = site.broker.gate().unwrap().kept_topics(|| ());
+    let (topic, group) = ("k/work".parse().unwrap(), "g".parse().unwrap());
+    let made = Some(Consumers::new(EntryId::MIN, None));
+    let change = GroupChange { topic, group, make: made, charge: None };
+    assert_eq!(kept.change_group(change).recv_timeout(LONG).unwrap(), Ok(true));
+    let page = site.until("/group?topic=k/work&group=g", |page| page["row"]["topic"] == "k/work");
+    assert_eq!((&page["members"], &page["is_cut"]), (&Value::Array(vec![]), &false.into()), "{page}");
 }
 
 #[test]
