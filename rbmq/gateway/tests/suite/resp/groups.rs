@@ -159,7 +159,7 @@ fn native_workers_and_consumers_have_groups_of_their_own() {
     let refused = say(&mut client, "XREADGROUP GROUP native c STREAMS events/c >");
     assert!(refused.contains("belongs to native workers (rbmq sub --group)"), "{refused}");
     assert_eq!(say(&mut client, "XGROUP CREATE events/c redis $ MKSTREAM"), "+OK");
-    let error = join("redis").err().expect("the group is of consumers").to_string();
+    let error = join("redis").expect_err("the group is of consumers").to_string();
     assert!(error.contains("belongs to consumers of Redis (XGROUP)"), "{error}");
     // Those who look after groups see both, and delete both.
     let mut groups = Subscriber::builder().groups(&site.broker.addr()).expect("a connection");
