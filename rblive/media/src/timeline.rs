@@ -25,7 +25,7 @@ use crate::unit::TICKS_PER_SECOND;
 const MAX_APART: i64 = 30 * TICKS_PER_SECOND;
 /// The most by which key frames of two renditions differ that stand for the same picture, in ticks. Encoders that reorder frames shift
 /// their decoding times by some frames.
-const TOLERANCE: i64 = TICKS_PER_SECOND / 5;
+pub(crate) const TOLERANCE: i64 = TICKS_PER_SECOND / 5;
 /// The most by which a segment that passes begins before or after the end of the one before, in microseconds, unless there is a hole.
 const MAX_DRIFT_US: u64 = 200_000;
 /// The most clock differences that are remembered. Renditions notice one after the other that their encoder has started over, so an
@@ -225,9 +225,19 @@ impl Timeline {
         });
     }
 
-    /// Records that the next segment begins at `time`, in ticks.
-    pub(crate) fn cut(&self, time: i64) {
-        self.with(|own, common| common.cut(own.next, time));
+    /// Records that the next segment begins at `time`, in ticks. Returns where it begins in the rendition that reached it first. If another
+    /// rendition has more segments before this time, their numbers are left out.
+    pub(crate) fn cut(&self, time: i64) -> i64 {
+        self.with(|own, common| {
+            own.next = common.number_at(time, own.next);
+            common.cut(own.next, time);
+            common.start_of(own.next).unwrap_or(time)
+        })
+    }
+
+    /// Returns the beginning of the segment after the open one, in ticks, if another rendition has reached it.
+    pub(crate) fn next_start(&self) -> Option<i64> {
+        self.with(|own, common| common.start_of(own.next + 1))
     }
 
     /// Returns the beginning of the open segment, in ticks, in the rendition that reached it first. `None`: there is no other rendition.
@@ -320,6 +330,15 @@ impl Common {
     /// Whether a segment at `time` may belong to the newest timeline.
     fn is_near(&self, time: i64) -> bool {
         self.cuts.back().is_some_and(|(_, start)| time.saturating_sub(*start).abs() <= MAX_APART)
+    }
+
+    /// The number that segments of other renditions have that begin at `time`, from `least` on; `least` if no other one begins there.
+    fn number_at(&self, time: i64, least: u64) -> u64 {
+        let near = |start: i64| (time - start).abs() <= TOLERANCE;
+        if self.start_of(least).is_none_or(near) {
+            return least;
+        }
+        self.cuts.iter().find(|(number, own)| *number > least && near(*own)).map_or(least, |(own, _)| *own)
     }
 
     fn start_of(&self, sequence: u64) -> Option<i64> {

@@ -8,6 +8,7 @@
 //!
 //! A part is complete when the next frame of the leading track arrives (video, if there is some): only then its duration is known.
 //! Playlists announce the length of the first segment for ever (RFC 8216bis, 6.2.1), so a longer one is cut there, without a key frame.
+//! The next key frame begins a segment again, however short the one before is.
 //! Times begin at 0 with the first key frame and continue over restarts, jumps and changes of the codec, with which timelines begin.
 
 mod clock;
@@ -21,7 +22,7 @@ use bytes::Bytes;
 
 use crate::cmaf;
 use crate::codec;
-use crate::timeline::Timeline;
+use crate::timeline::{TOLERANCE, Timeline};
 use crate::unit::{AccessUnit, AudioCodec, Input, Media, TICKS_PER_SECOND, TrackConfig};
 use clock::{Clocks, MAX_LEAD, Role, Step};
 pub use oddity::Oddity;
@@ -46,6 +47,8 @@ const HEAD_BYTES: usize = 1024;
 const TICKS_PER_MS: i64 = TICKS_PER_SECOND / 1000;
 /// The frames that may be missing, one after the other, without which a segment still has the length that is announced.
 const SPARE_FRAMES: i64 = 2;
+/// The same for renditions of other frame rates, in ticks, so that all of them are cut at the same times.
+const SPARE_TIME: i64 = TICKS_PER_SECOND / 8;
 /// The distance of key frames that is told, in ticks.
 const FAR_APART: i64 = 4 * TICKS_PER_SECOND;
 
@@ -118,8 +121,11 @@ pub struct Segmenter {
     first_length: Option<i64>,
     /// The time of the newest key frame of the leading track.
     key: i64,
-    /// How far the newest two key frames are apart.
+    /// How far the newest two key frames are apart, and the most so far that is too far.
     key_distance: Option<i64>,
+    farthest: i64,
+    /// The beginning of the open segment in the rendition that reached it first, in ticks.
+    common_start: i64,
     /// Whether silence is in the place of the sound.
     is_silent: bool,
     patience: i64,
@@ -154,6 +160,8 @@ impl Segmenter {
             first_length: None,
             key: 0,
             key_distance: None,
+            farthest: 0,
+            common_start: 0,
             is_silent: false,
             patience: FIRST_PATIENCE,
             oddities: Vec::new(),
@@ -240,7 +248,7 @@ impl Segmenter {
         }
         self.end_timeline();
         (self.video, self.audio, self.expected, self.begun) = (None, None, None, false);
-        (self.is_silent, self.patience) = (false, FIRST_PATIENCE);
+        (self.is_silent, self.patience, self.farthest) = (false, FIRST_PATIENCE, 0);
         self.dropped += self.early.len() as u64;
         self.early.clear();
         self.pending_bytes = 0;
@@ -387,23 +395,15 @@ impl Segmenter {
 
     fn leading(&mut self, unit: AccessUnit) {
         let (now, frame) = (unit.dts, self.pending.frame(unit.media));
+        self.close_overlong(now);
         self.close_even(now);
         let is_open = self.pending.has(unit.media) || self.parts.is_open();
-        let length = now - self.segment_start();
         let part = now + frame - self.parts.part_start();
-        // Encoders place key frames by counting frames, with timestamps that are rounded, or repeated.
-        let early = if unit.media == Media::Video { self.target() / 20 } else { 0 };
-        let target = self.target() - early.max(frame / 2);
-        let changes = self.breaks || self.next.iter().any(Option::is_some);
-        let is_long = self.is_long(length, frame);
-        if is_open && (unit.key && now - self.key >= FAR_APART || is_long && !unit.key) {
-            self.oddity(Oddity::KeyFrames(((now - self.key) / TICKS_PER_MS).try_into().unwrap_or(u32::MAX)));
+        let is_long = self.is_long(now - self.common_start, frame);
+        if unit.media == Media::Video {
+            self.note_key(&unit, is_open, is_long);
         }
-        if unit.key {
-            self.key_distance = (is_open && self.video.is_some()).then_some(now - self.key);
-            self.key = now;
-        }
-        if !is_open || is_long || unit.key && (length >= target || changes) {
+        if !is_open || is_long || unit.key && self.may_begin(now, frame) {
             if is_open {
                 self.close_segment(now);
             }
@@ -416,6 +416,47 @@ impl Segmenter {
         }
         self.parts.open_at(now);
         self.pending.push(unit);
+    }
+
+    /// Tells of key frames that are too far apart. A time without pictures is no such distance.
+    fn note_key(&mut self, unit: &AccessUnit, is_open: bool, is_long: bool) {
+        let stood = unit.dts - self.pending.last(Media::Video).unwrap_or(unit.dts);
+        if stood > TICKS_PER_SECOND {
+            self.key += stood;
+        }
+        let distance = unit.dts - self.key;
+        if is_open && (unit.key && distance >= FAR_APART || is_long && !unit.key && distance >= self.target())
+        {
+            self.farthest = self.farthest.max(distance);
+            self.oddity(Oddity::KeyFrames((self.farthest / TICKS_PER_MS).try_into().unwrap_or(u32::MAX)));
+        }
+        if unit.key {
+            self.key_distance = is_open.then_some(distance);
+            self.key = unit.dts;
+        }
+    }
+
+    /// Whether a segment begins with the key frame at `now`.
+    fn may_begin(&self, now: i64, frame: i64) -> bool {
+        if self.video.is_none()
+            && let Some(next) = self.timeline.next_start()
+        {
+            return now + frame / 2 >= next;
+        }
+        // Encoders place key frames by counting frames, with timestamps that are rounded, or repeated.
+        let early = if self.video.is_some() { self.target() / 20 } else { 0 };
+        let changes = self.breaks || self.next.iter().any(Option::is_some);
+        // In another rendition, the segment may begin with this key frame, since no frame is between it and the end of the one before.
+        let least = if self.timeline.is_shared() { TOLERANCE } else { 0 };
+        now - self.segment_start() >= self.target() - early.max(frame / 2)
+            || changes
+            || self.is_keyless() && now - self.common_start > least
+    }
+
+    /// Whether the open segment has begun without a key frame.
+    fn is_keyless(&self) -> bool {
+        let first = || self.pending.first(self.lead()).is_none_or(|unit| unit.key);
+        !self.parts.is_independent().unwrap_or_else(first)
     }
 
     /// The longest part, in ticks.
@@ -434,15 +475,49 @@ impl Segmenter {
         i64::from(self.config.target_ms) * TICKS_PER_MS
     }
 
+    /// The length of the stream's first segment, and the shortest one that rounds to more seconds than playlists announce, in ticks.
+    fn limit(&self) -> Option<(i64, i64)> {
+        let first = self.first_length?.max(self.target());
+        let half = TICKS_PER_SECOND / 2;
+        let announced = ((first + half) / TICKS_PER_SECOND).max(1) * TICKS_PER_SECOND;
+        Some((first, announced + half))
+    }
+
+    /// Ends the segment before its newest frame, if this frame lasts until `now`, and the segment would round to more seconds than are
+    /// announced. A frame that lasts for longer than a segment ends there, without sound that could go on alone, and a hole follows.
+    fn close_overlong(&mut self, now: i64) {
+        let Some((first, limit)) = self.limit() else { return };
+        let is_over = |parts: &Parts| parts.is_open() && now - parts.segment_start() >= limit;
+        if !is_over(&self.parts) {
+            return;
+        }
+        if let Some(newest) = self.pending.last_of_several(self.lead())
+            && newest > self.parts.segment_start()
+        {
+            self.close_segment(newest);
+        }
+        let is_silent = self.lead() == Media::Audio || !self.pending.has(Media::Audio) && !self.can_fill();
+        if is_over(&self.parts) && is_silent && self.pending.has(self.lead()) {
+            let newest = self.pending.last(self.lead()).unwrap_or(now);
+            let least = self.parts.part_start().max(newest) + 1;
+            self.close_segment((self.parts.segment_start() + first).clamp(least, now.max(least)));
+            self.parts.leave();
+            self.timeline.hole();
+            self.common_start = self.timeline.cut(now);
+        }
+    }
+
+    /// Whether silence takes the place of sound that does not come.
+    fn can_fill(&self) -> bool {
+        self.audio.is_some() && self.parts.has_silence()
+    }
+
     /// Whether a segment that has `length` ends, with or without a key frame, since it may be longer than announced with the next frame, or
     /// part, of `next` ticks. Playlists announce whole seconds.
     fn is_long(&self, length: i64, next: i64) -> bool {
-        let is_over = self.first_length.is_some_and(|first| {
-            let first = first.max(self.target());
-            let announced = ((first + TICKS_PER_SECOND / 2) / TICKS_PER_SECOND).max(1) * TICKS_PER_SECOND;
-            length + next + SPARE_FRAMES * next.min(self.pending.frame(self.lead()))
-                >= announced + TICKS_PER_SECOND / 2
-                && length + next / 2 > first
+        let spare = next + SPARE_FRAMES * next.min(self.pending.frame(self.lead()));
+        let is_over = self.limit().is_some_and(|(first, limit)| {
+            length + spare.max(SPARE_TIME) >= limit && length + next / 2 > first
         });
         is_over || length >= i64::from(self.config.max_segment_ms) * TICKS_PER_MS
     }
@@ -471,9 +546,6 @@ impl Segmenter {
 
     fn close_segment(&mut self, end: i64) {
         self.close_part(end, true);
-        if self.shift.is_some() {
-            self.timeline.cut(end);
-        }
     }
 
     /// Ends the part before its newest frame, if this frame lasts until `end`, and the part would be too long with it.
@@ -504,7 +576,11 @@ impl Segmenter {
         for (piece, stop) in pieces {
             let length = stop - self.parts.segment_start();
             let is_last = if stop == end { last } else { self.is_long(length, self.part()) };
-            self.ready.extend(self.parts.close(&piece, [stop, end], is_last, &self.timeline));
+            let part = self.parts.close(&piece, [stop, end], is_last, &self.timeline);
+            if self.shift.is_some() && part.as_ref().is_some_and(|part| part.last) {
+                self.common_start = self.timeline.cut(stop);
+            }
+            self.ready.extend(part);
         }
         self.pending_bytes = self.pending.bytes();
         self.first_length = self.timeline.reach(end);
@@ -530,6 +606,7 @@ impl Segmenter {
         self.shift = self.timeline.join(dts, self.parts.timeline_start(), self.target());
         if let Some(shift) = self.shift {
             self.parts.begin_timeline_at(dts.saturating_add(shift));
+            self.common_start = self.timeline.start().unwrap_or(self.parts.timeline_start());
         }
         self.shift.is_some()
     }

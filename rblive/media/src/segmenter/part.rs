@@ -94,6 +94,8 @@ pub(super) struct Parts {
     segment_start: i64,
     part_start: i64,
     open: bool,
+    /// Whether the segment's first part begins with a key frame.
+    independent: bool,
     init: Bytes,
     tracks: Arc<[TrackConfig]>,
     audio_rate: i64,
@@ -120,6 +122,7 @@ impl Parts {
             segment_start: 0,
             part_start: 0,
             open: false,
+            independent: false,
             init: Bytes::new(),
             tracks: Arc::new([]),
             audio_rate: 1,
@@ -141,6 +144,16 @@ impl Parts {
 
     pub(super) fn part_start(&self) -> i64 {
         self.part_start
+    }
+
+    /// Whether the open segment begins with a key frame; `None` before its first part.
+    pub(super) fn is_independent(&self) -> Option<bool> {
+        (self.index > 0).then_some(self.independent)
+    }
+
+    /// The next segment begins with the next frame: there is a hole before it.
+    pub(super) fn leave(&mut self) {
+        self.open = false;
     }
 
     /// Whether the segment has begun.
@@ -265,6 +278,9 @@ impl Parts {
         let end = end.max(self.part_start + 1);
         let first = if taken.lead == Media::Video { taken.video.first() } else { taken.audio.first() };
         let independent = first.is_some_and(|unit| unit.key);
+        if self.index == 0 {
+            self.independent = independent;
+        }
         let runs: Vec<Run> = [self.video_run(&taken.video, video_end.max(end)), self.audio_run(&taken.audio)]
             .into_iter()
             .filter(|run| !run.samples.is_empty())

@@ -75,6 +75,11 @@ impl Pending {
         !self.units[index(media)].is_empty()
     }
 
+    /// The oldest frame of this track.
+    pub(super) fn first(&self, media: Media) -> Option<&AccessUnit> {
+        self.units[index(media)].first()
+    }
+
     /// The time of the newest of several frames of this track.
     pub(super) fn last_of_several(&self, media: Media) -> Option<i64> {
         let units = &self.units[index(media)];

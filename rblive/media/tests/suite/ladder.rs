@@ -197,6 +197,40 @@ fn renditions_with_other_key_frames_are_taken_and_noticed() {
     assert!(shared.is_uneven() && !shared.is_uneven(), "told once");
 }
 
+/// Segments with one number cover the same time at 25 and 50 pictures in a second, also where they are cut between key frames.
+#[test]
+fn renditions_of_other_frame_rates_are_cut_at_the_same_times() {
+    for keys in [&[0, 2000, 12_000][..], &[0, 2000, 6800], &[0, 2000, 4480, 6960], &[0, 2000, 14_120]] {
+        for order in 0..3 {
+            let shared = Timeline::shared(FIRST, 1);
+            let mut both = [1, 2].map(|id| Rendition::new(&shared, id, Media::Video));
+            let last = keys[keys.len() - 1];
+            let apart = last - keys[keys.len() - 2];
+            let is_key = |ms: i64| keys.contains(&ms) || ms > last && (ms - last) % apart == 0;
+            for at in 0..(120_000 / 40) {
+                let ranks = if (at + order) % (order + 1) == 0 { [0, 1] } else { [1, 0] };
+                for own in ranks {
+                    for ms in if own == 0 { vec![at * 40] } else { vec![at * 40, at * 40 + 20] } {
+                        let (dts, key) = (ms * 90, is_key(ms));
+                        let unit =
+                            AccessUnit { media: Media::Video, dts, pts: dts, key, data: "frame".into() };
+                        both[own].push(Input::Unit(unit));
+                    }
+                }
+            }
+            let [slow, fast] = both.map(|mut own| {
+                own.finish();
+                own.segments()
+            });
+            assert!(!shared.is_uneven(), "{keys:?}, {order}: {slow:?} {fast:?}");
+            assert_eq!(slow.len(), fast.len());
+            for (own, other) in slow.iter().zip(&fast) {
+                assert!(own.0 == other.0 && own.1.abs_diff(other.1) <= 200, "{own:?} and {other:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn parts_that_one_stream_did_not_take_do_not_reach_another() {
     let mut rendition = Rendition::new(&Timeline::shared(FIRST, 0), 1, Media::Video);

@@ -62,6 +62,67 @@ fn even_segments_are_cut_at_key_frames_alone() {
     }
 }
 
+/// Segments of pictures with key frames at these frames of 25 in a second: whether each begins with a key frame.
+fn independent(keys: &[i64], end: i64) -> Vec<bool> {
+    let mut segmenter = Segmenter::new(SegmenterConfig::default(), 0);
+    video_and_audio(&mut segmenter);
+    let all = frames(end * VIDEO_FRAME)
+        .map(|(media, time, _)| (media, time, media == Media::Audio || keys.contains(&(time / VIDEO_FRAME))));
+    let parts = pushed(&mut segmenter, all);
+    parts.iter().filter(|part| part.index == 0).map(|part| part.independent).collect()
+}
+
+#[test]
+fn the_next_key_frame_begins_a_segment_again() {
+    // Two seconds, and then ten.
+    let far: Vec<i64> = [0, 50].into_iter().chain((0..5).map(|at| 300 + at * 250)).collect();
+    let all = independent(&far, 1550);
+    assert_eq!(all.iter().filter(|own| **own).count(), far.len(), "{all:?}");
+    // One frame more than usual, once.
+    let once: Vec<i64> = (0..50).map(|at| at * 60 + i64::from(at > 1)).collect();
+    let all = independent(&once, 3000);
+    assert_eq!(all.iter().filter(|own| !**own).count(), 1, "{all:?}");
+    // A change of the scene.
+    let scene: Vec<i64> = [0, 100, 200, 237].into_iter().chain((1..9).map(|at| 237 + at * 100)).collect();
+    let all = independent(&scene, 1100);
+    assert!(all.iter().filter(|own| !**own).count() <= 1, "{all:?}");
+}
+
+#[test]
+fn a_picture_that_stays_ends_no_segment_late() {
+    for alone in [true, false] {
+        for (from, missing) in (80..99).flat_map(|from| [(from, 40), (from, 120), (from, 230)]) {
+            let mut segmenter = Segmenter::new(SegmenterConfig::default(), 0);
+            segmenter.push(Input::Tracks { video: true, audio: !alone }).unwrap();
+            segmenter.push(Input::Config(TrackConfig::Video(h264()))).unwrap();
+            if !alone {
+                segmenter.push(Input::Config(TrackConfig::Audio(aac()))).unwrap();
+            }
+            let is_there = |at: i64| !(from..from + missing).contains(&at);
+            let all = frames(20 * S).filter(|(media, time, _)| match media {
+                Media::Video => is_there(time / VIDEO_FRAME),
+                Media::Audio => !alone,
+            });
+            let own = seconds(&pushed(&mut segmenter, all));
+            assert!(own.iter().all(|own| own.round() <= 2.0), "{from}, {missing}, {alone}: {own:?}");
+        }
+    }
+}
+
+#[test]
+fn pictures_or_sound_that_pause_are_no_distance_of_key_frames() {
+    for media in [Media::Video, Media::Audio] {
+        let mut segmenter = Segmenter::new(SegmenterConfig::default(), 0);
+        let is_video = media == Media::Video;
+        let config = if is_video { TrackConfig::Video(h264()) } else { TrackConfig::Audio(aac()) };
+        segmenter.push(Input::Tracks { video: is_video, audio: !is_video }).unwrap();
+        segmenter.push(Input::Config(config)).unwrap();
+        let all = frames(30 * S).filter(|own| own.0 == media && !(8 * S + 9_000..16 * S).contains(&own.1));
+        pushed(&mut segmenter, all);
+        assert_eq!(segmenter.take_oddities(), [], "{media:?}");
+    }
+}
+
 #[test]
 fn sound_goes_on_in_segments_of_the_first_length_while_the_pictures_are_frozen() {
     let is_there = |at: i64| !(6 * 25 + 40..16 * 25).contains(&at);
