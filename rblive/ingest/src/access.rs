@@ -58,6 +58,8 @@ pub(crate) struct Claim {
     /// A stream key, or a password.
     pub(crate) key: Option<String>,
     pub(crate) user: Option<String>,
+    /// Whether it has shown the password of this user.
+    pub(crate) is_user: bool,
     pub(crate) address: IpAddr,
     pub(crate) protocol: &'static str,
 }
@@ -89,6 +91,14 @@ impl Claim {
             || has_proof && HostAddress::of(self.address) == HostAddress::of(other.address);
         same_keys && self.user == other.user && same_address
     }
+
+    /// Whether the clients have a key, a user or an address in common: what an encoder has to change to be another one.
+    pub(crate) fn is_akin(&self, other: &Self) -> bool {
+        let keys = (self.key.as_deref().unwrap_or(""), other.key.as_deref().unwrap_or(""));
+        let same_key = !keys.0.is_empty() && same(keys.0.as_bytes(), keys.1.as_bytes());
+        let same_user = self.is_user && other.is_user && self.user == other.user;
+        same_key || same_user || HostAddress::of(self.address) == HostAddress::of(other.address)
+    }
 }
 
 impl Access {
@@ -117,19 +127,19 @@ impl Access {
         self.hook.is_some()
     }
 
-    /// Checks the key, or the user and the password. A hook is not asked.
-    pub(crate) async fn check(&self, stream: &str, claim: &Claim) -> Result<(), Refusal> {
+    /// Checks the key, or the user and the password, and returns whether it was these. A hook is not asked.
+    pub(crate) async fn check(&self, stream: &str, claim: &Claim) -> Result<bool, Refusal> {
         if self.has_no_keys() {
-            return Ok(());
+            return Ok(false);
         }
         if self.logins.delay(claim.source()).is_some() {
             return Err(Refusal::Attempts);
         }
         if self.settings.opens(stream, claim.key.as_deref()) {
-            return Ok(());
+            return Ok(false);
         }
         match claim.user.as_deref().filter(|_| !self.settings.users.is_empty()) {
-            Some(name) => self.check_user(name, stream, claim).await,
+            Some(name) => self.check_user(name, stream, claim).await.map(|()| true),
             None => Err(self.failed(claim, None)),
         }
     }
@@ -268,11 +278,11 @@ mod tests {
 
     fn claim(address: &str, user: Option<&str>, key: &str) -> Claim {
         let (address, key) = (address.parse().unwrap(), Some(key.to_owned()));
-        Claim { key, user: user.map(str::to_owned), address, protocol: "http" }
+        Claim { key, user: user.map(str::to_owned), is_user: user.is_some(), address, protocol: "http" }
     }
 
     /// The decision about a claim, on a runtime as that of the servers.
-    fn check(access: &Access, stream: &str, claim: &Claim) -> Result<(), Refusal> {
+    fn check(access: &Access, stream: &str, claim: &Claim) -> Result<bool, Refusal> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         runtime.block_on(access.check(stream, claim))
     }
@@ -288,7 +298,7 @@ mod tests {
         let access = Access::new(&anna(&hash("secret"))).unwrap();
         for _ in 0..2 {
             let opens = |name, password, stream| check(&access, stream, &claim("::1", Some(name), password));
-            assert!(opens("anna", "secret", "anna/1").is_ok());
+            assert!(matches!(opens("anna", "secret", "anna/1"), Ok(true)));
             for (name, password, stream) in [
                 ("anna", "Secret", "anna/1"),
                 ("anna", "", "anna/1"),
@@ -315,6 +325,19 @@ mod tests {
         assert!(!same(&claim(own, Some("anna"), "key"), &claim(own, None, "key")));
         assert!(same(&anonymous(own), &anonymous(own)) && !same(&anonymous(own), &anonymous(moved)));
         assert!(same(&anonymous("10.0.0.1"), &anonymous("::ffff:10.0.0.1")));
+    }
+
+    #[test]
+    fn a_client_is_akin_by_its_key_its_user_or_its_address() {
+        let own = claim("192.0.2.1", Some("anna"), "secret");
+        let akin = |address, user, key| own.is_akin(&claim(address, user, key));
+        assert!(akin("2001:db8::1", Some("bert"), "secret") && akin("2001:db8::1", Some("anna"), "another"));
+        assert!(akin("192.0.2.1", None, "another") && akin("::ffff:192.0.2.1", None, ""));
+        assert!(!akin("192.0.2.2", Some("bert"), "another"));
+        let said = Claim { is_user: false, ..claim("192.0.2.2", Some("anna"), "another") };
+        assert!(!own.is_akin(&said) && !said.is_akin(&own), "the name of another user says nothing");
+        let anonymous = |address| claim(address, None, "");
+        assert!(!anonymous("192.0.2.1").is_akin(&anonymous("192.0.2.2")));
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub struct Encoder {
     pub name: String,
     /// The stream of which that is a rendition, if it is one.
     pub rendition_of: Option<String>,
-    /// The user, if it has shown one.
+    /// The user whose password it has shown.
     pub user: Option<String>,
     /// Its address.
     pub address: IpAddr,

@@ -282,7 +282,7 @@ fn place<'a>(method: &Method, path: &'a str) -> Option<(&'a str, &'a str)> {
 /// The proof that a request shows: `?key=KEY`, `Authorization: Bearer KEY`, or user and password of `Authorization: Basic`.
 fn claim(request: &Request<Incoming>, address: IpAddr) -> Claim {
     let (user, key) = shown(request).unwrap_or_default();
-    Claim { user, key, address, protocol: "http" }
+    Claim { user, key, is_user: false, address, protocol: "http" }
 }
 
 fn shown(request: &Request<Incoming>) -> Option<(Option<String>, Option<String>)> {

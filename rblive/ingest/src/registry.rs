@@ -118,8 +118,7 @@ impl Registry {
 
     /// Tells which publishers send nothing that viewers get.
     pub(crate) fn look(&self) {
-        let entries: Vec<_> = self.tables.lock().entries.values().cloned().collect();
-        for entry in entries {
+        for (_, entry) in self.entries() {
             let mut held = entry.lock();
             if held.publisher.is_some() {
                 held.stream.look(Duration::from_millis(self.settings.limits.idle_ms));
@@ -129,34 +128,31 @@ impl Registry {
 
     /// The publishers.
     pub(crate) fn encoders(&self) -> Vec<Encoder> {
-        let entries: Vec<_> = {
-            let tables = self.tables.lock();
-            tables.entries.iter().map(|(name, entry)| (name.clone(), entry.clone())).collect()
-        };
         let mut all: Vec<_> =
-            entries.into_iter().filter_map(|(name, entry)| entry.lock().encoder(name)).collect();
+            self.entries().into_iter().filter_map(|(name, entry)| entry.lock().encoder(name)).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
     }
 
+    fn entries(&self) -> Vec<(String, Arc<Mutex<Entry>>)> {
+        let tables = self.tables.lock();
+        tables.entries.iter().map(|(name, entry)| (name.clone(), entry.clone())).collect()
+    }
+
     /// Ends a publisher, which may not publish the stream again for [`ENDED_FOR`]. Returns its stream; `None`: no publisher has this number.
     pub(crate) fn end_encoder(self: &Arc<Self>, number: u64) -> Option<String> {
-        let (name, entry) = {
-            let mut tables = self.tables.lock();
-            let of = |entry: &Arc<Mutex<Entry>>| entry.lock().publisher == Some(number);
-            let (name, entry) = tables.entries.iter().find(|(_, entry)| of(entry))?;
-            let (name, entry) = (name.clone(), entry.clone());
-            let claim = entry.lock().claim.clone();
-            tables.ended.push_back((name.clone(), claim, Instant::now()));
-            if tables.ended.len() > MAX_ENDED {
-                tables.ended.pop_front();
-            }
-            (name, entry)
-        };
+        let of = |(_, entry): &(String, Arc<Mutex<Entry>>)| entry.lock().publisher == Some(number);
+        let (name, entry) = self.entries().into_iter().find(of)?;
+        let mut tables = self.tables.lock();
         let mut held = entry.lock();
         if held.publisher != Some(number) {
             return None;
         }
+        tables.ended.push_back((name.clone(), held.claim.clone(), Instant::now()));
+        if tables.ended.len() > MAX_ENDED {
+            tables.ended.pop_front();
+        }
+        drop(tables);
         held.is_ended = true;
         self.leave(&name, held);
         Some(name)
@@ -204,7 +200,7 @@ impl Registry {
         if !check_name(name) {
             return Err(Refusal::Name);
         }
-        self.access.check(name, claim).await?;
+        let claim = &Claim { is_user: self.access.check(name, claim).await?, ..claim.clone() };
         let name = self.access.ask(name, claim).await?;
         self.begin(&name, claim, takeover)
     }
@@ -212,7 +208,7 @@ impl Registry {
     fn begin(self: &Arc<Self>, name: &str, claim: &Claim, takeover: bool) -> Result<Publisher, Refusal> {
         let mut tables = self.tables.lock();
         tables.ended.retain(|(.., at)| at.elapsed() < ENDED_FOR);
-        if tables.ended.iter().any(|(stream, own, _)| stream == name && own.is_same(claim)) {
+        if tables.ended.iter().any(|(stream, own, _)| stream == name && own.is_akin(claim)) {
             return Err(Refusal::Ended);
         }
         tables.publishers += 1;
@@ -439,12 +435,12 @@ impl Entry {
     /// The publisher, as operators see it.
     fn encoder(&self, name: String) -> Option<Encoder> {
         let (media, key_frames) = self.stream.media();
-        let Claim { user, address, protocol, .. } = &self.claim;
+        let Claim { user, is_user, address, protocol, .. } = &self.claim;
         Some(Encoder {
             number: self.publisher?,
             name,
             rendition_of: self.group.clone(),
-            user: user.clone(),
+            user: user.clone().filter(|_| *is_user),
             address: address.to_canonical(),
             protocol,
             since: self.since,
@@ -476,7 +472,8 @@ impl Publisher {
     pub(crate) fn renew(&self, claim: &Claim) {
         let mut held = self.entry.lock();
         if held.publisher == Some(self.number) {
-            held.claim = claim.clone();
+            let is_user = held.claim.is_user && held.claim.is_same(claim);
+            held.claim = Claim { is_user, ..claim.clone() };
         }
     }
 

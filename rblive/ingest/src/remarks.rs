@@ -22,14 +22,14 @@ struct State {
 }
 
 impl Remarks {
-    /// Counts what the publisher of a stream does wrong. If it is the first time, a line of the log says so.
+    /// Counts what the publisher of a stream does wrong. If it is the first time, a line of the log says so. The newest text
+    /// stays.
     pub(crate) fn tell(&self, stream: &str, kind: &'static str, text: impl Display) {
         let mut state = self.state.lock();
         *state.counts.entry(kind).or_default() += 1;
         let own = state.streams.entry(stream.to_owned()).or_default();
-        if !own.contains_key(kind) {
+        if own.insert(kind, text.to_string()).is_none() {
             tracing::warn!(stream, "{text}");
-            own.insert(kind, text.to_string());
         }
     }
 
@@ -104,6 +104,14 @@ impl Failures {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_remark_says_the_newest() {
+        let remarks = Remarks::default();
+        ["2.4 s", "10.0 s"].iter().for_each(|text| remarks.tell("camera", "key_frames", text));
+        assert_eq!(remarks.list(), [("camera".to_owned(), "key_frames", "10.0 s".to_owned())]);
+        assert_eq!(remarks.counts(), [("key_frames", 2)]);
+    }
 
     #[test]
     fn the_newest_failures_are_there_and_one_that_is_repeated_is_one() {

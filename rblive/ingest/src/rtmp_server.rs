@@ -195,7 +195,15 @@ async fn events(
     Ok(())
 }
 
-/// `rtmp://host/live/NAME?key=KEY` (or `?user=USER&password=PASSWORD`) publishes NAME; another application than `live` is a part of the name.
+/// The name of a stream that an encoder publishes. Encoders have no rule which part of `live/stage/camera` is the application.
+fn full_name(app: &str, name: &str) -> String {
+    match app.strip_prefix("live/").unwrap_or(app) {
+        "" | "live" => name.to_owned(),
+        app => format!("{app}/{name}"),
+    }
+}
+
+/// `rtmp://host/live/NAME?key=KEY` (or `?user=USER&password=PASSWORD`) publishes NAME; what an application has besides `live` is a part of the name.
 async fn publish(
     session: &mut Session,
     registry: &Arc<Registry>,
@@ -206,8 +214,8 @@ async fn publish(
     let (name, query) = name.split_once('?').unwrap_or((name, ""));
     let value = |name| crate::query::value(query, name);
     let (user, key) = (value("user"), value("key").or_else(|| value("password")));
-    let claim = Claim { key, user, address, protocol: "rtmp" };
-    let name = if app == "live" || app.is_empty() { name.to_owned() } else { format!("{app}/{name}") };
+    let claim = Claim { key, user, is_user: false, address, protocol: "rtmp" };
+    let name = full_name(app, name);
     match registry.publish(&name, &claim).await {
         Ok(publisher) => {
             session.accept();
@@ -220,5 +228,18 @@ async fn publish(
             session.refuse(&refusal.to_string());
             Err(RtmpFailure::Refused(refusal.to_string()))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::full_name;
+
+    #[test]
+    fn a_name_is_the_same_wherever_its_application_ends() {
+        let names =
+            [("live", "stage/camera"), ("live/stage", "camera"), ("", "stage/camera"), ("stage", "camera")];
+        assert!(names.iter().all(|(app, name)| full_name(app, name) == "stage/camera"));
+        assert_eq!(full_name("live/", "camera"), "camera");
     }
 }

@@ -70,3 +70,19 @@ fn files_of_an_encoder_that_is_ended_are_refused() {
     node.wait_for_end();
     assert_eq!(node.ingest.end_encoder(u64::MAX), None);
 }
+
+/// A name of a user that a client only says is neither shown nor taken as another client.
+#[test]
+fn a_user_that_is_only_said_is_nobody() {
+    let node = Node::start();
+    let mut peer = Peer::accepted_as(&node, &format!("camera?key={KEY}&user=anna"));
+    peer.stream(0..2);
+    node.wait_for_frames(usize::from(RATE));
+    let all = node.ingest.encoders();
+    assert_eq!((all.len(), all[0].user.as_deref()), (1, None));
+    assert!(node.ingest.end_encoder(all[0].number).is_some());
+    for again in ["camera?key=a-secret&user=bert", "camera?key=a-secret"] {
+        assert!(!Peer::begin(&node, again).1, "{again}");
+    }
+    node.wait_for_end();
+}

@@ -242,5 +242,5 @@ fn a_file_that_is_longer_than_the_first_ones_is_told() {
     assert_eq!(told(), [("key_frames", 1), ("length", 2)]);
     let list = node.ingest.counters().remarks.list();
     assert!(list.iter().any(|(_, _, text)| text.contains("key frames are 2.9 s apart")), "{list:?}");
-    assert!(list.iter().any(|(_, _, text)| text.contains("longer than the 1 s")), "{list:?}");
+    assert!(list.iter().any(|(_, _, text)| text.contains("longer than the 2 s")), "{list:?}");
 }

@@ -297,9 +297,14 @@ fn frames(seconds: Range<u8>) -> impl Iterator<Item = Vec<u8>> {
 impl Peer {
     /// Asks to publish, and says whether it was let.
     pub fn publish(node: &Node, name: &str, key: &str) -> (Self, bool) {
+        Self::begin(node, &format!("{name}?key={key}"))
+    }
+
+    /// Publishes what an encoder has as its stream key.
+    pub fn begin(node: &Node, name: &str) -> (Self, bool) {
         let mut socket = TcpStream::connect(node.addresses().rtmp.unwrap()).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        socket.write_all(&hello(&format!("{name}?key={key}"))).unwrap();
+        socket.write_all(&hello(name)).unwrap();
         let (mut answer, mut buffer) = (Vec::new(), [0; 4096]);
         let has = |answer: &[u8], code: &[u8]| answer.windows(code.len()).any(|window| window == code);
         loop {
@@ -317,7 +322,11 @@ impl Peer {
 
     /// A publisher that was let.
     pub fn accepted(node: &Node) -> Self {
-        let (mut peer, accepted) = Self::publish(node, "camera", KEY);
+        Self::accepted_as(node, &format!("camera?key={KEY}"))
+    }
+
+    pub fn accepted_as(node: &Node, name: &str) -> Self {
+        let (mut peer, accepted) = Self::begin(node, name);
         assert!(accepted);
         peer.send(&metadata());
         peer

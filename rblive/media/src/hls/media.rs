@@ -188,6 +188,7 @@ fn listed<T>(window: &LiveWindow<T>) -> Vec<&Segment<T>> {
 }
 
 /// The target duration in seconds: no duration rounds to more (RFC 8216bis, 4.4.3.1).
+/// A source that begins anew may have longer segments, and then the list has another one from there on.
 fn target_seconds<T>(window: &LiveWindow<T>) -> u64 {
     ((window.target_us() + 500_000) / 1_000_000).max(1)
 }
