@@ -124,7 +124,7 @@ pub struct Segmenter {
     /// How far the newest two key frames are apart, and the most so far that is too far.
     key_distance: Option<i64>,
     farthest: i64,
-    /// The beginning of the open segment in the rendition that reached it first, in ticks.
+    /// The beginning of the open segment in the rendition that reached it first, in ticks, if that is [`near`] this one's.
     common_start: i64,
     /// Whether silence is in the place of the sound.
     is_silent: bool,
@@ -135,6 +135,12 @@ pub struct Segmenter {
     parts: Parts,
     ready: VecDeque<Part>,
     dropped: u64,
+}
+
+/// The beginning of a segment in another rendition if that is at most [`SPARE_TIME`] from `own`, and `own` otherwise: sound alone is cut before
+/// key frames that come late.
+fn near(other: i64, own: i64) -> i64 {
+    if (other - own).abs() <= SPARE_TIME { other } else { own }
 }
 
 impl Segmenter {
@@ -399,7 +405,7 @@ impl Segmenter {
         self.close_even(now);
         let is_open = self.pending.has(unit.media) || self.parts.is_open();
         let part = now + frame - self.parts.part_start();
-        let is_long = self.is_long(now - self.common_start, frame);
+        let is_long = self.is_long(now - self.common_start, frame) && !self.expects_key(now);
         if unit.media == Media::Video {
             self.note_key(&unit, is_open, is_long);
         }
@@ -483,6 +489,13 @@ impl Segmenter {
         Some((first, announced + half))
     }
 
+    /// Whether a key frame comes in time, if it is as far from the one before as that one was.
+    fn expects_key(&self, now: i64) -> bool {
+        let (Some((_, limit)), Some(distance)) = (self.limit(), self.key_distance) else { return false };
+        let at = self.key + distance;
+        now < at && at - self.parts.segment_start() < limit
+    }
+
     /// Ends the segment before its newest frame, if this frame lasts until `now`, and the segment would round to more seconds than are
     /// announced. A frame that lasts for longer than a segment ends there, without sound that could go on alone, and a hole follows.
     fn close_overlong(&mut self, now: i64) {
@@ -503,7 +516,7 @@ impl Segmenter {
             self.close_segment((self.parts.segment_start() + first).clamp(least, now.max(least)));
             self.parts.leave();
             self.timeline.hole();
-            self.common_start = self.timeline.cut(now);
+            self.common_start = near(self.timeline.cut(now), now);
         }
     }
 
@@ -578,7 +591,7 @@ impl Segmenter {
             let is_last = if stop == end { last } else { self.is_long(length, self.part()) };
             let part = self.parts.close(&piece, [stop, end], is_last, &self.timeline);
             if self.shift.is_some() && part.as_ref().is_some_and(|part| part.last) {
-                self.common_start = self.timeline.cut(stop);
+                self.common_start = near(self.timeline.cut(stop), stop);
             }
             self.ready.extend(part);
         }
@@ -606,7 +619,8 @@ impl Segmenter {
         self.shift = self.timeline.join(dts, self.parts.timeline_start(), self.target());
         if let Some(shift) = self.shift {
             self.parts.begin_timeline_at(dts.saturating_add(shift));
-            self.common_start = self.timeline.start().unwrap_or(self.parts.timeline_start());
+            let own = self.parts.timeline_start();
+            self.common_start = near(self.timeline.start().unwrap_or(own), own);
         }
         self.shift.is_some()
     }

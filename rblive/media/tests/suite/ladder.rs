@@ -231,6 +231,28 @@ fn renditions_of_other_frame_rates_are_cut_at_the_same_times() {
     }
 }
 
+/// Sound alone may be cut before a key frame that comes late, but the pictures are cut at their key frames.
+#[test]
+fn sound_alone_cuts_no_pictures() {
+    for apart in [51, 55, 60] {
+        let shared = Timeline::shared(FIRST, 1);
+        let (mut video, mut audio) =
+            (Rendition::new(&shared, 1, Media::Video), Rendition::new(&shared, 2, Media::Audio));
+        for at in 0..120 * 50 {
+            let dts = at * FRAME / 2;
+            let unit = |media, dts, key| AccessUnit { media, dts, pts: dts, key, data: "frame".into() };
+            video.push(Input::Unit(unit(Media::Video, dts, at % (2 * apart) == 0)));
+            for dts in (dts..dts + FRAME / 2).filter(|dts| dts % 1920 == 0) {
+                audio.push(Input::Unit(unit(Media::Audio, dts, true)));
+            }
+        }
+        let first = video.parts.iter().filter(|part| part.index == 0);
+        let all: Vec<_> = first.map(|part| part.independent).collect();
+        // The first distance is not known before it is over.
+        assert!(all.iter().filter(|own| !**own).count() <= 1 && all.len() > 40, "{apart}: {all:?}");
+    }
+}
+
 #[test]
 fn parts_that_one_stream_did_not_take_do_not_reach_another() {
     let mut rendition = Rendition::new(&Timeline::shared(FIRST, 0), 1, Media::Video);

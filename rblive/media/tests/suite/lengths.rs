@@ -82,6 +82,10 @@ fn the_next_key_frame_begins_a_segment_again() {
     let once: Vec<i64> = (0..50).map(|at| at * 60 + i64::from(at > 1)).collect();
     let all = independent(&once, 3000);
     assert_eq!(all.iter().filter(|own| !**own).count(), 1, "{all:?}");
+    // Two seconds, and then always 2.44: the distance is known after the first one.
+    let longer: Vec<i64> = [0].into_iter().chain((0..50).map(|at| 50 + at * 61)).collect();
+    let all = independent(&longer, 3000);
+    assert_eq!(all.iter().filter(|own| !**own).count(), 1, "{all:?}");
     // A change of the scene.
     let scene: Vec<i64> = [0, 100, 200, 237].into_iter().chain((1..9).map(|at| 237 + at * 100)).collect();
     let all = independent(&scene, 1100);
