@@ -81,6 +81,20 @@ fn ffmpeg_by_rtmp() {
     check(&node);
 }
 
+/// ffmpeg takes `live/stage` as the application.
+#[test]
+#[ignore = "long: needs ffmpeg"]
+fn ffmpeg_by_rtmp_with_a_slash_in_the_name() {
+    if missing() {
+        return;
+    }
+    let node = Node::with(|settings| settings.keys = [("stage/camera".to_owned(), KEY.to_owned())].into());
+    let url = format!("rtmp://{}/live/stage/camera?key={KEY}", node.addresses().rtmp.unwrap());
+    pushed(&["-f", "flv", &url]);
+    let counters = node.ingest.counters();
+    assert_eq!(counters.publishers.load(Ordering::Relaxed), 1, "the key opens no other name");
+}
+
 #[test]
 #[ignore = "long: needs ffmpeg"]
 fn ffmpeg_by_rtmps() {
