@@ -60,13 +60,14 @@ fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
     }
 }
 
-/// The interval of the mean, at least zero.
+/// The interval of the mean, at least zero where no figure is below.
 fn student(figures: &[f64]) -> (f64, f64) {
     let n = figures.len() as f64;
     let mean = figures.iter().sum::<f64>() / n;
     let variance = figures.iter().map(|figure| (figure - mean).powi(2)).sum::<f64>() / (n - 1.0);
     let half = T[figures.len() - 2] * (variance / n).sqrt();
-    ((mean - half).max(0.0), mean + half)
+    let least = if figures.iter().all(|figure| *figure >= 0.0) { 0.0 } else { f64::NEG_INFINITY };
+    ((mean - half).max(least), mean + half)
 }
 
 /// The number of figures at either end of `n` sorted ones (at least 6) that can be left out, so that the
@@ -118,6 +119,9 @@ mod tests {
         let (low, high) = estimate([9.0, 10.0, 11.0]).unwrap().interval.unwrap();
         assert!((low - 7.5157).abs() < 1e-3 && (high - 12.4843).abs() < 1e-3, "{low} {high}");
         assert_eq!(estimate([5.0, 5.0]).unwrap().interval, Some((5.0, 5.0)));
+        // A difference may be negative; a rate is not.
+        assert_eq!(estimate([-5.0, -5.0]).unwrap().interval, Some((-5.0, -5.0)));
+        assert_eq!(estimate([1.0, 9.0]).unwrap().interval.unwrap().0, 0.0);
     }
 
     /// The published table of ranks for a median's 95 % interval.

@@ -21,13 +21,15 @@ pub fn process_cpu_s(pid: u32) -> f64 {
 
 /// CPU time of a process and of all that it has started, in seconds.
 pub fn tree_cpu_s(pid: u32) -> f64 {
+    process_cpu_s(pid) + children(pid).into_iter().map(tree_cpu_s).sum::<f64>()
+}
+
+/// The processes that a process has started or adopted, and has not waited for.
+pub fn children(pid: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let children =
-        threads.map(|thread| fs::read_to_string(thread.path().join("children")).unwrap_or_default());
-    let of_children = |list: String| {
-        list.split_whitespace().filter_map(|pid| pid.parse().ok()).map(tree_cpu_s).sum::<f64>()
-    };
-    process_cpu_s(pid) + children.map(of_children).sum::<f64>()
+    let lists = threads.map(|thread| fs::read_to_string(thread.path().join("children")).unwrap_or_default());
+    let pids = |list: String| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>();
+    lists.flat_map(pids).collect()
 }
 
 /// CPU time of a process in ticks of 10 ms, with the time of threads that have ended, rounded down.

@@ -36,13 +36,16 @@ pub struct View {
     pub x: String,
     /// The fields whose values make a line
     pub lines: Vec<String>,
+    /// Those of them that are a load and no part of a system: a line under another load than ours is not compared with it
+    #[serde(default)]
+    pub load: Vec<String>,
     /// The fields of the figures: each is a line of its own
     pub figures: Vec<String>,
     /// The field that figures are multiplied by
     pub by: Option<String>,
     /// The field that figures are divided by
     pub per: Option<String>,
-    /// The line whose figures are taken off, at the same place: what all others include
+    /// The line whose figures are taken off, of the same place and repetition: what all others include
     pub less: Option<String>,
     /// The number that figures are multiplied by
     #[serde(default = "one")]
@@ -51,8 +54,11 @@ pub struct View {
     pub unit: String,
     /// Whether more is better, or less
     pub better: Better,
-    /// The line that is compared with all others
+    /// The line that is compared with those of other systems: where the first word, up to a hyphen, is another
     pub ours: String,
+    /// First words of our other lines
+    #[serde(default)]
+    pub own: Vec<String>,
 }
 
 fn one() -> f64 {
@@ -129,6 +135,8 @@ pub enum Better {
 pub struct Point {
     /// The values of the line's fields
     pub line: String,
+    /// Those of the fields that are a load
+    pub load: String,
     /// The field of the figure
     pub figure: String,
     /// The place on the axis
@@ -157,12 +165,24 @@ pub struct Ratio {
     pub times: Estimate,
 }
 
+/// What a ratio says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The whole interval is on our side of one.
+    Ahead,
+    /// The whole interval is on the other's side.
+    Behind,
+    /// One is in the interval, or a single repetition has none.
+    NotDecided,
+}
+
 impl View {
     /// The points of the rows that are shown: in the order of the rows, and where the axis has numbers, in theirs.
     pub fn points(&self, rows: &[Value]) -> Vec<Point> {
         let mut points: Vec<Point> = Vec::new();
         for row in rows.iter().filter(|row| self.shows(row)) {
-            let (line, x, rep) = (self.line(row), &row[&self.x], row["rep"].as_u64().unwrap_or(0) as u32);
+            let (line, x, rep) =
+                (words_of(&self.lines, row), &row[&self.x], row["rep"].as_u64().unwrap_or(0) as u32);
             for figure in &self.figures {
                 let Some(value) = self.value(row, figure) else { continue };
                 let is_same =
@@ -171,6 +191,7 @@ impl View {
                     Some(point) => point.reps.push((rep, value)),
                     None => points.push(Point {
                         line: line.clone(),
+                        load: words_of(&self.load, row),
                         figure: figure.clone(),
                         x: x.clone(),
                         reps: vec![(rep, value)],
@@ -182,16 +203,22 @@ impl View {
         self.without_less(points)
     }
 
-    /// The points without the line of `less`, whose medians are taken off the others.
+    /// The points without the line of `less`, whose figures are taken off the others', each from those of the same repetition. What has
+    /// nothing to be taken off is left out.
     fn without_less(&self, points: Vec<Point>) -> Vec<Point> {
         let Some(less) = &self.less else { return points };
         let (off, mut rest): (Vec<Point>, Vec<Point>) =
             points.into_iter().partition(|point| point.line == *less);
         for point in &mut rest {
             let is_off = |of: &&Point| of.figure == point.figure && same(&of.x, &point.x);
-            let by = off.iter().find(is_off).and_then(Point::estimate).map_or(f64::NAN, |of| of.median);
-            point.reps.iter_mut().for_each(|(_, figure)| *figure = (*figure - by).max(0.0));
+            let off = off.iter().find(is_off).map_or(&[][..], |of| &of.reps);
+            let less = |&(rep, figure): &(u32, f64)| {
+                let (_, by) = off.iter().find(|(of, _)| *of == rep)?;
+                Some((rep, figure - by))
+            };
+            point.reps = point.reps.iter().filter_map(less).collect();
         }
+        rest.retain(|point| !point.reps.is_empty());
         rest
     }
 
@@ -204,15 +231,6 @@ impl View {
         is_carried && self.only.iter().all(is_of)
     }
 
-    fn line(&self, row: &Value) -> String {
-        let words = self.lines.iter().filter_map(|field| match &row[field] {
-            Value::Null => None,
-            Value::String(word) => Some(word.clone()),
-            other => Some(format!("{field} {other}")),
-        });
-        words.collect::<Vec<_>>().join(" ")
-    }
-
     fn value(&self, row: &Value, figure: &str) -> Option<f64> {
         let value = match &row[figure] {
             Value::Array(all) => stats::median(all.iter().filter_map(Value::as_f64))?,
@@ -223,22 +241,23 @@ impl View {
         Some(value * by * self.scale / per)
     }
 
-    /// The name of a point's line, with its figure where there are several.
-    pub fn name(&self, point: &Point) -> String {
+    /// The name of a line, with its figure where there are several.
+    pub fn name(&self, line: &str, figure: &str) -> String {
         if self.figures.len() == 1 {
-            return point.line.clone();
+            return line.to_owned();
         }
-        format!("{} {}", point.line, point.figure.replace('_', " ")).trim().to_owned()
+        format!("{line} {}", figure.replace('_', " ")).trim().to_owned()
     }
 
     /// The head and the lines of a table: a line for each place, a column for each line, and in it median and interval.
     pub fn table(&self, points: &[Point]) -> (Vec<String>, Vec<Vec<String>>) {
-        let names = distinct(points.iter().map(|point| self.name(point)));
+        let name_of = |point: &Point| self.name(&point.line, &point.figure);
+        let names = distinct(points.iter().map(name_of));
         let places = distinct(points.iter().map(|point| word(&point.x)));
         let step = places.len().div_ceil(MOST_PLACES).max(1);
         let lines = places.iter().step_by(step).map(|place| {
             let cell = |name: &String| {
-                let point = points.iter().find(|point| self.name(point) == *name && word(&point.x) == *place);
+                let point = points.iter().find(|point| name_of(point) == *name && word(&point.x) == *place);
                 point.and_then(Point::estimate).map_or_else(String::new, words)
             };
             [place.clone()].into_iter().chain(names.iter().map(cell)).collect()
@@ -268,21 +287,25 @@ impl View {
             chart = chart.log_y();
         }
         // With many lines, the first figure alone can be read.
-        let names = distinct(points.iter().map(|point| self.name(point)));
+        let name_of = |point: &Point| self.name(&point.line, &point.figure);
+        let names = distinct(points.iter().map(name_of));
         let is_drawn = |point: &&Point| names.len() <= MOST_LINES || point.figure == self.figures[0];
         let all: Vec<(String, f64, f64)> = points
             .iter()
             .filter(is_drawn)
             .flat_map(|point| {
-                point.reps.iter().map(|(_, figure)| (self.name(point), number(&point.x), *figure))
+                point.reps.iter().map(|(_, figure)| (name_of(point), number(&point.x), *figure))
             })
             .collect();
         Some(chart.points(&all, |of| of.0.clone(), |of| of.1, |of| of.2).svg())
     }
 
-    /// Our line beside each one of another system.
+    /// Our line beside each one of another system under the same load.
     pub fn ratios(&self, points: &[Point]) -> Vec<Ratio> {
-        let others = points.iter().filter(|point| family(&point.line) != family(&self.ours));
+        let Some(ours) = points.iter().find(|point| point.line == self.ours) else { return Vec::new() };
+        let own: Vec<&str> = self.own.iter().chain([&self.ours]).map(|line| family(line)).collect();
+        let others =
+            points.iter().filter(|point| !own.contains(&family(&point.line)) && point.load == ours.load);
         others.filter_map(|other| self.ratio(points, &self.ours, other)).collect()
     }
 
@@ -295,15 +318,27 @@ impl View {
         Some(Ratio { line, figure, x, times })
     }
 
-    /// Whether ours is behind: the whole interval is on the other's side of one, or without an interval the median is.
-    pub fn is_behind(&self, ratio: &Ratio) -> bool {
-        let Estimate { median, interval } = ratio.times;
-        let (low, high) = interval.unwrap_or((median, median));
+    /// What a ratio says about ours.
+    pub fn verdict(&self, ratio: &Ratio) -> Verdict {
+        let Some((low, high)) = ratio.times.interval else { return Verdict::NotDecided };
         match self.better {
-            Better::More => high < 1.0,
-            Better::Less => low > 1.0,
+            Better::More if low > 1.0 => Verdict::Ahead,
+            Better::More if high < 1.0 => Verdict::Behind,
+            Better::Less if high < 1.0 => Verdict::Ahead,
+            Better::Less if low > 1.0 => Verdict::Behind,
+            _ => Verdict::NotDecided,
         }
     }
+}
+
+/// The values of these fields, with the names of those that are no words.
+fn words_of(fields: &[String], row: &Value) -> String {
+    let words = fields.iter().filter_map(|field| match &row[field] {
+        Value::Null => None,
+        Value::String(word) => Some(word.clone()),
+        other => Some(format!("{field} {other}")),
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// What the variants of a system have in common: the first word, up to a hyphen.
@@ -369,9 +404,13 @@ mod tests {
         assert_eq!(lines[0], ["8", "1.00 M", "2.00 M", "9.00"]);
         assert!(lines[1][1].starts_with("6.00 ("), "{lines:?}");
         let ratios = view().ratios(&points);
-        let found: Vec<(f64, bool)> =
-            ratios.iter().map(|of| (of.times.median, view().is_behind(of))).collect();
-        assert_eq!(found, [(0.5, true), (4.0, false)]);
+        let found: Vec<(f64, Verdict)> =
+            ratios.iter().map(|of| (of.times.median, view().verdict(of))).collect();
+        assert_eq!(
+            found,
+            [(0.5, Verdict::NotDecided), (4.0, Verdict::Ahead)],
+            "one repetition decides nothing"
+        );
         assert!(view().chart("t", &points).unwrap().contains("redis"));
     }
 
@@ -412,10 +451,66 @@ mod tests {
     }
 
     #[test]
-    fn what_all_include_is_taken_off() {
+    fn what_all_include_is_taken_off_within_a_repetition() {
         let view = View { less: Some("drop".into()), ..view() };
-        let points = view.points(&[row("rbmq", 8, 0, 9.0), row("drop", 8, 0, 2.0), row("drop", 8, 1, 4.0)]);
-        assert_eq!((points.len(), points[0].reps.clone()), (1, vec![(0, 6.0)]));
+        let mut rows = vec![
+            row("rbmq", 8, 0, 9.0),
+            row("drop", 8, 0, 2.0),
+            row("drop", 8, 1, 4.0),
+            row("rbmq", 8, 1, 3.0),
+        ];
+        rows.extend([row("rbmq", 8, 2, 5.0), row("rbmq", 64, 0, 5.0)]);
+        let points = view.points(&rows);
+        assert_eq!(points.len(), 1, "without the line, a place has no figure: {points:?}");
+        assert_eq!(points[0].reps, [(0, 7.0), (1, -1.0)]);
+    }
+
+    #[test]
+    fn an_interval_on_one_side_of_one_decides() {
+        let of = |interval| Ratio {
+            line: "redis".into(),
+            figure: "rate".into(),
+            x: json!(8),
+            times: Estimate { median: 1.0, interval },
+        };
+        let less = View { better: Better::Less, ..view() };
+        let verdicts = [Some((1.1, 1.2)), Some((0.8, 0.9)), Some((0.9, 1.1)), None]
+            .map(|interval| (view().verdict(&of(interval)), less.verdict(&of(interval))));
+        assert_eq!(
+            verdicts,
+            [
+                (Verdict::Ahead, Verdict::Behind),
+                (Verdict::Behind, Verdict::Ahead),
+                (Verdict::NotDecided, Verdict::NotDecided),
+                (Verdict::NotDecided, Verdict::NotDecided),
+            ]
+        );
+    }
+
+    #[test]
+    fn ours_is_compared_under_the_same_load_and_not_with_own_variants() {
+        let lines = ["system", "loss"].map(str::to_owned).to_vec();
+        let view = View {
+            lines,
+            load: vec!["loss".into()],
+            ours: "rbmq loss 0.5".into(),
+            own: vec!["rust".into()],
+            ..view()
+        };
+        let lossy = |system, loss: f64| {
+            let mut row = row(system, 8, 0, 2.0);
+            row["loss"] = json!(loss);
+            row
+        };
+        let rows = [
+            lossy("rbmq", 0.5),
+            lossy("rbmq", 0.0),
+            lossy("redis", 0.0),
+            lossy("redis", 0.5),
+            lossy("rust", 0.5),
+        ];
+        let ratios = view.ratios(&view.points(&rows));
+        assert_eq!(ratios.iter().map(|ratio| ratio.line.as_str()).collect::<Vec<_>>(), ["redis loss 0.5"]);
     }
 
     #[test]

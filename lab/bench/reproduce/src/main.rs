@@ -22,7 +22,8 @@ use reproduce::{
   reproduce --figures 'paper1 fig5'
   reproduce --page
 
-A run whose rows are there is not repeated, unless its figures are named. Remove the folder to begin anew.")]
+A run whose rows are there is not repeated, also with another commit, unless its figures are named. Remove the folder to
+begin anew.")]
 struct Args {
     /// Figures whose names begin so, separated by commas, measured again [default: all, and only what is missing]
     #[arg(long, default_value = "", hide_default_value = true)]
@@ -33,7 +34,7 @@ struct Args {
     /// The folder of built programs
     #[arg(long, default_value = "target")]
     target: PathBuf,
-    /// A short form, whose figures show only that everything runs
+    /// A short form, whose figures show only that everything runs, in a folder `quick` of its own
     #[arg(long)]
     quick: bool,
     /// Measure nothing, and write the page of what is there
@@ -64,12 +65,9 @@ fn run(args: &Args) -> Result<(), Failure> {
     if args.needs {
         return commands::print(needs(&list, &runs));
     }
-    let place = Place {
-        folder: args.folder.clone(),
-        target: args.target.clone(),
-        commit: run::commit(&std::env::current_dir()?),
-    };
-    let failed = if args.page { Vec::new() } else { measure(args, &list, &place, &runs)? };
+    let commit = run::commit(&std::env::current_dir()?);
+    let place = Place::new(&args.folder, &args.target, commit, args.quick.then(|| list.quick.clone()));
+    let failed = if args.page { Vec::new() } else { measure(args, &place, &runs)? };
     let page = page::write(&place, &list)?;
     for file in &args.readme {
         std::fs::write(file, page::between_marks(&place, &list, &std::fs::read_to_string(file)?))?;
@@ -82,16 +80,20 @@ fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// Measures what is missing, or what was named. The names of the runs that failed.
-fn measure(args: &Args, list: &List, place: &Place, runs: &[&Run]) -> Result<Vec<String>, Failure> {
+fn measure(args: &Args, place: &Place, runs: &[&Run]) -> Result<Vec<String>, Failure> {
     let stop = Stop::install()?;
-    let quick = args.quick.then_some(&list.quick);
-    let is_due = |run: &&&Run| !args.figures.trim().is_empty() || !place.has(run, quick);
-    let due: Vec<&&Run> = runs.iter().filter(is_due).collect();
+    let is_due = |run: &&&Run| !args.figures.trim().is_empty() || !place.has(run);
+    let (due, kept): (Vec<&Run>, Vec<&Run>) = runs.iter().partition(|run| is_due(&run));
+    let stale = kept.iter().filter(|run| place.is_stale(run)).map(|run| run.name.as_str());
+    let stale = stale.collect::<Vec<_>>().join(", ");
+    if !stale.is_empty() {
+        eprintln!("kept, and of another commit or machine (name the figures to measure them again): {stale}");
+    }
     let mut failed = Vec::new();
     for (at, run) in due.iter().enumerate() {
         let left: f64 = due[at..].iter().map(|run| seconds(place, run)).sum();
         eprintln!("[{}/{}, about {:.0} min left] {}", at + 1, due.len(), (left / 60.0).ceil(), run.name);
-        let Some(kept) = place.measure(run, quick, &stop)? else {
+        let Some(kept) = place.measure(run, &stop)? else {
             eprintln!("stopped; the rows of {at} runs are kept");
             failed.extend(due[at..].iter().map(|run| run.name.clone()));
             break;

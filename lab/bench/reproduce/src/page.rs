@@ -8,7 +8,7 @@ use std::{
 use benchkit::{
     stats::Estimate,
     table::distinct,
-    view::{Point, Ratio, View, word, words},
+    view::{Point, Ratio, Verdict, View, word, words},
 };
 use serde_json::Value;
 
@@ -41,12 +41,21 @@ pub fn write(place: &Place, list: &List) -> io::Result<std::path::PathBuf> {
     let mut parts = vec![
         Part::Title(1, "The papers' figures, measured here".into()),
         Part::Text(
-            "Figures are medians of repetitions, with 95 % intervals in brackets where there are several. Systems are measured in \
-             turn within each repetition, and a ratio is that of such pairs. Each figure says what differs from the paper's setting: \
+            "Figures are medians of repetitions. Brackets are 95 % intervals: with six repetitions or more of the median, with two to \
+             five of the mean (Student's t); a single repetition has none. Systems are measured in turn within each repetition, and a \
+             ratio is that of such pairs. Ahead and behind are said where the whole interval of the ratio is on one side of 1; each \
+             interval errs once in twenty times. Each figure says what differs from the paper's setting: \
              the order of systems can be compared, and most absolute numbers cannot."
                 .into(),
         ),
     ];
+    let sources = sources(place, list.run.iter().map(|run| &run.name));
+    if sources.len() > 1 {
+        parts.push(Part::Text(format!(
+            "Rows are of several commits or machines, and each run names its own: {}.",
+            sources.join("; ")
+        )));
+    }
     parts.push(overview(place, list));
     for figure in &list.figure {
         of_figure(&mut parts, place, figure);
@@ -64,6 +73,11 @@ pub fn write(place: &Place, list: &List) -> io::Result<std::path::PathBuf> {
     Ok(page)
 }
 
+/// The machines and commits of these runs' rows, each once.
+fn sources<'r>(place: &Place, runs: impl IntoIterator<Item = &'r String>) -> Vec<String> {
+    distinct(runs.into_iter().filter_map(|run| place.kept(run)).map(|kept| kept.source()))
+}
+
 /// Puts the tables of the measured figures between their marks in a text: `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
 pub fn between_marks(place: &Place, list: &List, text: &str) -> String {
     let mut text = text.to_owned();
@@ -76,10 +90,8 @@ pub fn between_marks(place: &Place, list: &List, text: &str) -> String {
             continue;
         };
         let (head, lines) = view.table(&points);
-        let kept = figure.runs.iter().find_map(|run| place.kept(run));
-        let machine = kept.map_or_else(String::new, |kept| {
-            format!("\n{}, on {}, {}, of commit {}\n", view.unit, kept.cpu, kept.kernel, kept.commit)
-        });
+        let sources = sources(place, &figure.runs).join("; ");
+        let machine = if sources.is_empty() { sources } else { format!("\n{}; on {sources}\n", view.unit) };
         text = format!("{before}{begin}\n{}{machine}{end}{after}", markdown(&Part::Table(head, lines)));
     }
     text
@@ -92,14 +104,15 @@ fn overview(place: &Place, list: &List) -> Part {
             _ if figure.view.is_none() => format!("not measured: {}", figure.differs),
             Some((view, points)) => {
                 let ratios = view.ratios(&points);
-                let behind = distinct(
-                    ratios.iter().filter(|ratio| view.is_behind(ratio)).map(|ratio| ratio.line.clone()),
-                );
-                if behind.is_empty() {
-                    "measured".into()
-                } else {
-                    format!("measured; behind {} somewhere", behind.join(", "))
-                }
+                let of = |verdict: Verdict| {
+                    let those = ratios.iter().filter(|ratio| view.verdict(ratio) == verdict);
+                    distinct(those.map(|ratio| ratio.line.as_str())).join(", ")
+                };
+                let told = [(of(Verdict::Behind), "behind"), (of(Verdict::NotDecided), "not decided beside")];
+                let told = told.iter().filter(|(lines, _)| !lines.is_empty());
+                told.fold("measured".to_owned(), |text, (lines, what)| {
+                    format!("{text}; somewhere {what} {lines}")
+                })
             }
             None => "no rows yet".into(),
         };
@@ -177,17 +190,15 @@ fn how(kept: &Kept, rows: &[Value]) -> String {
         short.into_iter().chain(kept.failed.as_deref()).map(|note| format!("\n{note}")).collect();
     let at = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(kept.at));
     format!(
-        "{}\n{at}, {}, {}; commit {}; {:.0} s{}{versions}{notes}",
+        "{}\n{at}, {}; {:.0} s{}{versions}{notes}",
         kept.command,
-        kept.cpu,
-        kept.kernel,
-        kept.commit,
+        kept.source(),
         kept.seconds,
         if versions.is_empty() { "" } else { "; " },
     )
 }
 
-/// Our line beside the others: the least and the most ratio to each, and where we are behind.
+/// Our line beside the others: the least and the most ratio to each, and where we are behind, ahead, or neither is decided.
 fn beside(view: &View, points: &[Point]) -> String {
     let ratios = view.ratios(points);
     if ratios.is_empty() {
@@ -199,27 +210,26 @@ fn beside(view: &View, points: &[Point]) -> String {
             ratios.iter().filter(|ratio| ratio.line == *line && ratio.figure == *figure).collect();
         let all = own.iter().map(|ratio| ratio.times.median);
         let (least, most) =
-            all.fold((f64::INFINITY, 0.0_f64), |(least, most), of| (least.min(of), most.max(of)));
-        let name = view.name(&Point {
-            line: line.clone(),
-            figure: figure.clone(),
-            x: Value::Null,
-            reps: Vec::new(),
-        });
-        let behind: Vec<String> = own
-            .iter()
-            .filter(|ratio| view.is_behind(ratio))
-            .map(|ratio| format!("{} ({})", word(&ratio.x), words(ratio.times)))
-            .collect();
-        let more = behind.len().saturating_sub(MOST_BEHIND);
-        let more = if more > 0 { format!(", and {more} more") } else { String::new() };
-        let behind = match behind.is_empty() {
-            true => "nowhere behind".to_owned(),
-            false => format!("behind at {}{more}", behind[..behind.len().min(MOST_BEHIND)].join(", ")),
-        };
-        format!("{name}: {least:.2} to {most:.2}, {behind}")
+            all.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), of| (least.min(of), most.max(of)));
+        format!("{}: {least:.2} to {most:.2}, {}", view.name(line, figure), verdicts(view, &own))
     });
     format!("{} divided by each other system's line. {}.", view.ours, lines.collect::<Vec<_>>().join(". "))
+}
+
+/// At which of these places we are behind, and at how many ahead or not decided.
+fn verdicts(view: &View, ratios: &[&Ratio]) -> String {
+    let of = |verdict: Verdict| ratios.iter().filter(move |ratio| view.verdict(ratio) == verdict);
+    let behind: Vec<String> =
+        of(Verdict::Behind).map(|ratio| format!("{} ({})", word(&ratio.x), words(ratio.times))).collect();
+    let more = behind.len().saturating_sub(MOST_BEHIND);
+    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+    let at = (!behind.is_empty())
+        .then(|| format!("behind at {}{more}", behind[..behind.len().min(MOST_BEHIND)].join(", ")));
+    let counted = [(Verdict::Ahead, "ahead"), (Verdict::NotDecided, "not decided")].map(|(verdict, word)| {
+        let places = of(verdict).count();
+        (places > 0).then(|| format!("{word} at {places} of {} places", ratios.len()))
+    });
+    at.into_iter().chain(counted.into_iter().flatten()).collect::<Vec<_>>().join(", ")
 }
 
 /// Our number beside the paper's, and its place.

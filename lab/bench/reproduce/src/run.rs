@@ -11,7 +11,9 @@ use std::{
 
 use benchkit::sys;
 use commands::Stop;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, set_child_subreaper, waitpid,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -46,18 +48,31 @@ pub struct Kept {
     pub kernel: String,
 }
 
+impl Kept {
+    /// Where and of what the rows were measured.
+    pub fn source(&self) -> String {
+        format!("{}, {}, commit {}", self.cpu, self.kernel, self.commit)
+    }
+}
+
 /// Where runs find their programs, and leave their rows.
 #[derive(Debug)]
 pub struct Place {
     /// The folder of rows and page
     pub folder: PathBuf,
-    /// Cargo's folder of built programs
-    pub target: PathBuf,
-    /// The version of the programs
-    pub commit: String,
+    target: PathBuf,
+    commit: String,
+    quick: Option<Quick>,
 }
 
 impl Place {
+    /// A place with a folder for rows and page, cargo's folder of built programs, and the version of these. A short form has a folder of
+    /// its own in it, so that its rows never replace measured ones.
+    pub fn new(folder: &Path, target: &Path, commit: String, quick: Option<Quick>) -> Place {
+        let folder = if quick.is_some() { folder.join("quick") } else { folder.to_owned() };
+        Place { folder, target: target.to_owned(), commit, quick }
+    }
+
     /// The file of a run's rows.
     fn rows_file(&self, run: &str) -> PathBuf {
         self.folder.join(format!("{run}.json"))
@@ -78,58 +93,88 @@ impl Place {
         serde_json::from_slice(&text).unwrap_or_default()
     }
 
-    /// The program and the arguments of a run.
-    fn command(&self, run: &Run, words: &[String]) -> Vec<String> {
+    /// The program and the arguments of a run with this file for its rows.
+    fn command(&self, run: &Run, rows: &Path) -> Vec<String> {
         let own = self.target.join("release").join(&run.program);
         let program = if own.is_file() { own.display().to_string() } else { run.program.clone() };
         let fill = |word: &String| {
-            word.replace("{rows}", &self.rows_file(&run.name).display().to_string())
+            word.replace("{rows}", &rows.display().to_string())
                 .replace("{target}", &self.target.display().to_string())
         };
-        [program].into_iter().chain(words.iter().map(fill)).collect()
+        [program].into_iter().chain(run.words(self.quick.as_ref()).iter().map(fill)).collect()
     }
 
-    /// Whether the rows of this call are there already.
-    pub fn has(&self, run: &Run, quick: Option<&Quick>) -> bool {
-        let command = self.command(run, &run.words(quick)).join(" ");
+    /// Whether the rows of this call are there already, of whichever commit and machine: see [`Place::is_stale`].
+    pub fn has(&self, run: &Run) -> bool {
+        let command = self.command(run, &self.rows_file(&run.name)).join(" ");
         self.kept(&run.name).is_some_and(|kept| kept.failed.is_none() && kept.command == command)
     }
 
-    /// Measures: old rows go, and what is kept says how the bench ended. None if this program was asked to end.
+    /// Whether the rows are there, but of another commit, processor or kernel.
+    pub fn is_stale(&self, run: &Run) -> bool {
+        let here = (self.commit.as_str(), sys::cpu(), sys::kernel());
+        self.kept(&run.name).is_some_and(|kept| (kept.commit.as_str(), kept.cpu, kept.kernel) != here)
+    }
+
+    /// Measures, and says how the bench ended. Its rows replace older ones at the end, unless it failed and those are whole. None if this
+    /// program was asked to end: the older ones stay.
     ///
     /// # Errors
     /// The folder cannot be written.
-    pub fn measure(&self, run: &Run, quick: Option<&Quick>, stop: &Stop) -> io::Result<Option<Kept>> {
+    pub fn measure(&self, run: &Run, stop: &Stop) -> io::Result<Option<Kept>> {
         fs::create_dir_all(&self.folder)?;
-        for file in [self.rows_file(&run.name), self.kept_file(&run.name)] {
-            match fs::remove_file(file) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-        }
-        let command = self.command(run, &run.words(quick));
+        set_child_subreaper(Some(getpid()))?;
+        let fresh = self.folder.join(format!("{}.new", run.name));
+        remove(&fresh)?;
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let began = Instant::now();
-        let limit = Duration::from_secs_f64(run.minutes * 60.0 * PATIENCE).max(LEAST_LIMIT);
+        let command = self.command(run, &fresh);
         let failed = match child(&command, run).spawn() {
-            Ok(child) => watch(child, limit, stop)?,
+            Ok(child) => watch(child, limit(run), stop)?,
             Err(error) => Some(format!("{}: {error}", command[0])),
         };
         if stop.asked() {
-            return Ok(None);
+            return remove(&fresh).map(|()| None);
         }
         let kept = Kept {
-            command: command.join(" "),
+            command: self.command(run, &self.rows_file(&run.name)).join(" "),
             at,
             seconds: began.elapsed().as_secs_f64(),
-            is_short: quick.is_some(),
+            is_short: self.quick.is_some(),
             failed,
             commit: self.commit.clone(),
             cpu: sys::cpu(),
             kernel: sys::kernel(),
         };
-        fs::write(self.kept_file(&run.name), serde_json::to_string_pretty(&kept)? + "\n")?;
+        self.keep(&run.name, &kept, &fresh)?;
         Ok(Some(kept))
+    }
+
+    /// Puts fresh rows in the place of older ones; those of a bench that failed do not replace whole ones.
+    fn keep(&self, run: &str, kept: &Kept, fresh: &Path) -> io::Result<()> {
+        if kept.failed.is_some() && self.kept(run).is_some_and(|old| old.failed.is_none()) {
+            return remove(fresh);
+        }
+        // Rows without this file are measured again.
+        remove(&self.kept_file(run))?;
+        remove(&self.rows_file(run))?;
+        if fresh.exists() {
+            fs::rename(fresh, self.rows_file(run))?;
+        }
+        fs::write(self.kept_file(run), serde_json::to_string_pretty(kept)? + "\n")
+    }
+}
+
+/// How long a run may take.
+fn limit(run: &Run) -> Duration {
+    Duration::from_secs_f64(run.minutes * 60.0 * PATIENCE).max(LEAST_LIMIT)
+}
+
+/// Removes a file, if it is there.
+fn remove(file: &Path) -> io::Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -140,33 +185,47 @@ fn child(command: &[String], run: &Run) -> Command {
     child
 }
 
-/// Waits for the end. A child that takes longer than the limit is ended, and so is one when this program is asked to end.
+/// Waits for the end, and ends what the child leaves behind. A child that takes longer than the limit is ended, and so is one when this
+/// program is asked to end.
 fn watch(mut child: Child, limit: Duration, stop: &Stop) -> io::Result<Option<String>> {
     let began = Instant::now();
-    loop {
+    let failed = loop {
         if let Some(status) = child.try_wait()? {
-            return Ok((!status.success()).then(|| format!("the bench ended with {status}")));
+            break (!status.success()).then(|| format!("the bench ended with {status}"));
         }
         let is_late = began.elapsed() > limit;
         if is_late || stop.asked() {
             end(&mut child)?;
-            return Ok(Some(format!("the bench was ended after {} s", began.elapsed().as_secs())));
+            break Some(format!("the bench was ended after {} s", began.elapsed().as_secs()));
         }
         stop.wait(Some(STEP));
-    }
+    };
+    end_orphans();
+    Ok(failed)
 }
 
-/// Asks all processes of the child's group to end, and ends them after a while.
+/// Asks all processes of the child's group to end, and ends the child after a while.
 fn end(child: &mut Child) -> io::Result<()> {
-    let group = Pid::from_child(child);
     // Without such a group, the processes have ended already.
-    let _ = kill_process_group(group, Signal::TERM);
+    let _ = kill_process_group(Pid::from_child(child), Signal::TERM);
     let asked = Instant::now();
     while child.try_wait()?.is_none() && asked.elapsed() < GRACE {
         std::thread::sleep(STEP);
     }
-    let _ = kill_process_group(group, Signal::KILL);
+    child.kill()?;
     child.wait().map(drop)
+}
+
+/// Ends all processes that a bench left behind, of whichever group and session: this program is their reaper, so that what loses its
+/// parent becomes its child. A child keeps its id until it is waited for.
+fn end_orphans() {
+    let end = |pid: &Pid| {
+        kill_process(*pid, Signal::KILL).is_ok() && waitpid(Some(*pid), WaitOptions::empty()).is_ok()
+    };
+    let orphans =
+        || sys::children(std::process::id()).into_iter().filter_map(|pid| Pid::from_raw(pid.cast_signed()));
+    // What an ended one had started is a child in the next turn.
+    while orphans().filter(end).count() > 0 {}
 }
 
 /// The commit of the tree in this folder, if git knows one.

@@ -1,6 +1,11 @@
 //! The list of figures, and the page made of rows.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::Path,
+    sync::{Mutex, PoisonError},
+};
 
 use commands::Stop;
 use reproduce::{
@@ -88,26 +93,77 @@ fn run(name: &str, script: &str) -> Run {
     toml::from_str(&text).expect("a run")
 }
 
+/// A bench ends all children of this process: one at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// How a bench ends that is measured in this place.
+fn measured(place: &Place, run: &Run) -> Option<String> {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let stop = Stop::install().expect("handlers");
+    place.measure(run, &stop).expect("a folder").expect("not asked to end").failed
+}
+
+const ROW: &str = r#"echo "[{\"rep\":7}]" >$0"#;
+
 #[test]
 fn a_run_keeps_its_rows_and_says_why_it_failed() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (place, stop) = (place(folder.path()), Stop::install().expect("handlers"));
-    let good = run("good", r#"echo "[{\"rep\":7}]" >$0"#);
-    assert!(!place.has(&good, None));
-    let kept = place.measure(&good, None, &stop).expect("a folder").expect("not asked to end");
-    assert_eq!((kept.failed, place.rows("good")[0]["rep"].as_u64()), (None, Some(7)));
-    assert!(place.has(&good, None) && !place.has(&run("good", "true"), None));
-    let bad = run("good", "exit 3");
-    let kept = place.measure(&bad, None, &stop).expect("a folder").expect("not asked to end");
-    assert!(kept.failed.expect("a reason").contains("exit status: 3"));
-    assert!(place.rows("good").is_empty() && !place.has(&bad, None), "the old rows are gone");
+    let (place, good) = (place(folder.path()), run("good", ROW));
+    assert!(!place.has(&good));
+    assert_eq!((measured(&place, &good), place.rows("good")[0]["rep"].as_u64()), (None, Some(7)));
+    assert!(place.has(&good) && !place.has(&run("good", "true")));
+    let bad = run("bad", r#"echo "[{\"rep\":8}]" >$0; exit 3"#);
+    assert!(measured(&place, &bad).expect("a reason").contains("exit status: 3"));
+    assert!(
+        place.rows("bad")[0]["rep"] == 8 && !place.has(&bad),
+        "rows of a failure are shown, and no whole ones"
+    );
     let missing = Run { program: "no-such-bench".into(), ..bad };
-    let kept = place.measure(&missing, None, &stop).expect("a folder").expect("not asked to end");
-    assert!(kept.failed.expect("a reason").starts_with("no-such-bench: "));
+    assert!(measured(&place, &missing).expect("a reason").starts_with("no-such-bench: "));
+    assert!(place.rows("bad").is_empty());
+}
+
+#[test]
+fn whole_rows_stay_where_measuring_again_fails() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (place, good) = (place(folder.path()), run("good", ROW));
+    measured(&place, &good);
+    assert!(measured(&place, &run("good", r#"echo "[]" >$0; exit 3"#)).is_some());
+    assert!(place.has(&good) && place.rows("good")[0]["rep"] == 7);
+}
+
+#[test]
+fn a_short_form_leaves_whole_rows_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (place, good) = (place(folder.path()), run("good", ROW));
+    measured(&place, &good);
+    let quick = Place::new(folder.path(), folder.path(), "c".into(), Some(List::own().quick));
+    assert!(!quick.has(&good));
+    assert_eq!(measured(&quick, &run("good", r#"echo "[]" >$0"#)), None);
+    assert!(place.has(&good) && place.rows("good")[0]["rep"] == 7 && quick.rows("good").is_empty());
+}
+
+#[test]
+fn rows_of_another_commit_are_told_apart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (place, good) = (place(folder.path()), run("good", ROW));
+    assert!(!place.is_stale(&good));
+    measured(&place, &good);
+    assert!(!place.is_stale(&good));
+    assert!(Place::new(folder.path(), folder.path(), "d".into(), None).is_stale(&good));
+}
+
+#[test]
+fn what_a_bench_leaves_behind_is_ended_in_any_session() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = place(folder.path());
+    assert_eq!(measured(&place, &run("leaves", "setsid sleep 60 2>/dev/null & echo [$!] >$0")), None);
+    let left = place.rows("leaves")[0].as_u64().expect("an id");
+    assert!(!Path::new(&format!("/proc/{left}")).exists());
 }
 
 fn place(folder: &Path) -> Place {
-    Place { folder: folder.into(), target: folder.into(), commit: "c".into() }
+    Place::new(folder, folder, "c".into(), None)
 }
 
 #[test]
@@ -127,6 +183,13 @@ fn the_page_has_the_papers_numbers_ours_and_where_we_are_behind() {
         })
         .collect();
     fs::write(folder.path().join("ingest.json"), format!("[{}]", rows.join(","))).expect("rows");
+    for (run, commit) in [("ingest", "c1"), ("fanout", "c2")] {
+        let kept = format!(
+            "{{\"command\":\"x\",\"at\":0,\"seconds\":1,\"is_short\":false,\"failed\":null,\"commit\":\"{commit}\",\
+             \"cpu\":\"p\",\"kernel\":\"k\"}}"
+        );
+        fs::write(folder.path().join(format!("{run}.run.json")), kept).expect("what is kept");
+    }
     let page = page::write(&place(folder.path()), &List::own()).expect("a page");
     let html = fs::read_to_string(page).expect("text");
     let markdown = fs::read_to_string(folder.path().join("README.md")).expect("text");
@@ -135,7 +198,15 @@ fn the_page_has_the_papers_numbers_ours_and_where_we_are_behind() {
         "{markdown}"
     );
     assert!(
-        markdown.contains("redis batch: 0.25 to 1.50, behind at 1024 (0.250 (0.250..0.250))"),
+        markdown.contains(
+            "redis batch: 0.25 to 1.50, behind at 1024 (0.250 (0.250..0.250)), ahead at 1 of 2 places."
+        ) && markdown.contains("| measured; somewhere behind redis batch |"),
+        "{markdown}"
+    );
+    assert!(
+        markdown.contains(
+            "several commits or machines, and each run names its own: p, k, commit c1; p, k, commit c2."
+        ),
         "{markdown}"
     );
     assert!(markdown.contains("| paper4 table3 | Resources of the NIC's part | not measured: No FPGA"));
