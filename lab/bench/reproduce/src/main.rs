@@ -83,7 +83,7 @@ fn run(args: &Args) -> Result<(), Failure> {
 fn measure(args: &Args, place: &Place, runs: &[&Run]) -> Result<Vec<String>, Failure> {
     let stop = Stop::install()?;
     let is_due = |run: &&&Run| !args.figures.trim().is_empty() || !place.has(run);
-    let (due, kept): (Vec<&Run>, Vec<&Run>) = runs.iter().partition(|run| is_due(&run));
+    let (due, kept): (Vec<&Run>, Vec<&Run>) = runs.iter().partition(is_due);
     let stale = kept.iter().filter(|run| place.is_stale(run)).map(|run| run.name.as_str());
     let stale = stale.collect::<Vec<_>>().join(", ");
     if !stale.is_empty() {
