@@ -63,6 +63,11 @@ impl BearerToken {
         shown.ct_eq(self.token.expose().as_bytes()).into()
     }
 
+    /// Whether two are one token.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.is(other.token.expose().as_bytes())
+    }
+
     /// Whether a client may come in that shows this field `Authorization`.
     ///
     /// # Errors

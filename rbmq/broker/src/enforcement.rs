@@ -38,8 +38,8 @@ impl Engine {
                 info!(more, "refused {address}: {why}");
             }
             tables.counters.refused(refusal);
-            let (address, operation) = (&**address, "connect");
-            tables.audit_refusal(&Denial { address, identity, operation, topic: None, reason: &why });
+            let (conn, address, operation) = (conn.id(), &**address, "connect");
+            tables.audit_refusal(&Denial { conn, address, identity, operation, topic: None, reason: &why });
             return Err(why);
         }
         let limits = tables.admission.rate_limits(conn.id(), tables.out.context());
@@ -99,7 +99,8 @@ impl Engine {
         let Some(session) = self.tables.sessions.get(key).filter(|session| session.upstream.is_none()) else {
             return;
         };
-        let (identity, address) = (session.identity.clone(), session.conn.peer_addr());
+        let (conn, address) = (session.conn.id(), session.conn.peer_addr());
+        let identity = session.identity.clone();
         let live = |bid: &Bid| {
             let buffer = self.tables.topics.get(*bid)?;
             let ended = matches!(buffer.stage, Stage::Ended { .. });
@@ -115,6 +116,7 @@ impl Engine {
             let refused = Refused::new(RefuseCode::NotAllowed, not_allowed(&identity, "publish", &topic));
             info!("buffer {bid} of {} is removed: {}", display_name(&identity.user), refused.reason);
             let denial = Denial {
+                conn,
                 address: &address,
                 identity: &identity,
                 operation: "publish",

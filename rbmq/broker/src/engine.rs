@@ -133,7 +133,7 @@ impl Engine {
             self.take_waiting();
         }
         self.tables.sessions.retry_counts(Instant::now());
-        if self.tables.traces.is_on() {
+        if !self.tables.traces.is_empty() {
             self.sample_traces();
         }
         self.check_drained();
@@ -437,7 +437,8 @@ impl Engine {
 
     fn on_create(&mut self, key: SessionKey, create: Create) {
         let Some(session) = self.tables.sessions.get(key) else { return };
-        let (mut fx, bid, peer) = (Effects::new(), create.bid, session.conn.peer_addr());
+        let (mut fx, bid, conn, peer) =
+            (Effects::new(), create.bid, session.conn.id(), session.conn.peer_addr());
         let (identity, topic) = (session.identity.clone(), create.topic.clone());
         if let Err(Refused { code, reason }) = self.create(key, create, &mut fx) {
             if let Some(more) = self.lines.buffer.allow(Instant::now()) {
@@ -446,7 +447,7 @@ impl Engine {
             self.tables.counters.refused(Refusal::Buffer(code));
             let topic = Some(topic.as_str());
             let (address, identity) = (&*peer, &*identity);
-            let denial = Denial { address, identity, operation: "publish", topic, reason: &reason };
+            let denial = Denial { conn, address, identity, operation: "publish", topic, reason: &reason };
             if code != RefuseCode::Elsewhere {
                 self.tables.audit_refusal(&denial);
             }

@@ -91,8 +91,8 @@ impl Engine {
         };
         let reason = not_allowed(&identity, operation, topic);
         let (address, identity, reason_of) = (&*address, &*identity, &*reason);
-        let topic = Some(topic.as_str());
-        self.tables.audit_refusal(&Denial { address, identity, operation, topic, reason: reason_of });
+        let (conn, topic) = (conn.id(), Some(topic.as_str()));
+        self.tables.audit_refusal(&Denial { conn, address, identity, operation, topic, reason: reason_of });
         reason
     }
 

@@ -289,8 +289,8 @@ impl Subscribers {
                 tables.counters.refused(Refusal::Quota);
                 if let Some((identity, addr)) = tables.admission.identity(conn.id()) {
                     let (address, identity, reason) = (&*addr, &*identity, &*reason);
-                    let operation = "subscribe";
-                    tables.audit_refusal(&Denial { address, identity, operation, topic: None, reason });
+                    let (conn, operation) = (conn.id(), "subscribe");
+                    tables.audit_refusal(&Denial { conn, address, identity, operation, topic: None, reason });
                 }
                 // In the order of the requests.
                 return self.announce(tables, conn.id(), Announcement::Rejected(Rejection::Limit, reason));
@@ -414,8 +414,8 @@ impl Subscribers {
                 let why = not_allowed_at_all(&rights.identity, "connect as a broker", "chain");
                 tables.counters.refused(Refusal::Rights);
                 let (address, identity) = (&*subscriber.conn.peer_addr(), &*rights.identity);
-                let operation = "chain";
-                tables.audit_cut(&Denial { address, identity, operation, topic: None, reason: &why });
+                let (conn, operation) = (*conn, "chain");
+                tables.audit_cut(&Denial { conn, address, identity, operation, topic: None, reason: &why });
                 subscriber.conn.close(&why);
                 continue;
             }
@@ -425,8 +425,8 @@ impl Subscribers {
             if let Some((_, first)) = matched.iter().find(|(_, topic)| rights.lost(topic)) {
                 let (why, addr) = (format!("{} buffers", lost.len()), subscriber.conn.peer_addr());
                 let (address, identity, operation) = (&*addr, &*rights.identity, "subscribe");
-                let topic = Some(first.as_str());
-                tables.audit_cut(&Denial { address, identity, operation, topic, reason: &why });
+                let (conn, topic) = (*conn, Some(first.as_str()));
+                tables.audit_cut(&Denial { conn, address, identity, operation, topic, reason: &why });
             }
             subscriber.not_subscribed.retain(|bid| !lost.contains(bid));
             subscriber
@@ -550,6 +550,6 @@ fn refused_topics(
         more => format!("{reason}; nor {more} more of the topics that it named"),
     };
     let (address, identity, topic) = (&*addr, &*identity, Some(first.as_str()));
-    tables.audit_refusal(&Denial { address, identity, operation: "subscribe", topic, reason: &reason });
+    tables.audit_refusal(&Denial { conn, address, identity, operation: "subscribe", topic, reason: &reason });
     Some(reason)
 }

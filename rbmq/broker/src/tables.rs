@@ -199,10 +199,9 @@ impl Tables {
 
     /// Records in traces what a client is refused, or why it was cut off.
     fn trace_denial(&self, what: &'static str, denial: &Denial<'_>) {
-        let Denial { address, operation, topic, reason, .. } = denial;
+        let Denial { conn, address, operation, topic, reason, .. } = denial;
         let topic = topic.and_then(|topic| topic.parse::<TopicName>().ok());
-        let conn = self.admission.conn_at(address);
-        self.traces.record(conn, topic.as_ref(), || {
+        self.traces.record(Some(*conn), topic.as_ref(), || {
             Seen::new(what).topic(topic.as_ref()).client(address).text(&format!("{operation}: {reason}"))
         });
     }
@@ -215,6 +214,7 @@ impl Tables {
 
 /// What a client may not do, or not any more.
 pub(super) struct Denial<'a> {
+    pub(super) conn: u64,
     pub(super) address: &'a str,
     pub(super) identity: &'a Identity,
     pub(super) operation: &'a str,

@@ -25,7 +25,7 @@ impl Engine {
         let traces = &self.tables.traces;
         let answer = match wish {
             Wish::Read { after } => traces.read(&owner, after),
-            Wish::Stop => traces.stop(&owner),
+            Wish::Stop { after } => traces.stop(&owner, after),
             Wish::Start { target: Target::Client(conn), time } => match self.report().client_name(conn) {
                 Some(client) => traces.start(owner, Target::Client(conn), time, Some(client)),
                 None => TraceAnswer::NoClient,
@@ -38,12 +38,12 @@ impl Engine {
     /// Records an event of the inbox, before it is handled.
     pub(super) fn trace(&self, event: &Event) {
         match event {
-            Event::SubscriberControl { conn, message } => {
+            Event::SubscriberControl { conn, message } if self.tables.traces.may_want(conn.id()) => {
                 if let Ok(message) = Control::decode(message) {
                     self.trace_subscriber(conn.id(), &message);
                 }
             }
-            Event::PublisherControl { key, message } => {
+            Event::PublisherControl { key, message } if self.is_traced(*key) => {
                 if let Ok(message) = Control::decode(message) {
                     self.trace_publisher(*key, &message);
                 }
@@ -54,16 +54,16 @@ impl Engine {
         }
     }
 
+    fn is_traced(&self, key: SessionKey) -> bool {
+        self.tables.sessions.get(key).is_some_and(|session| self.tables.traces.may_want(session.conn.id()))
+    }
+
     /// Records that a client was let in. It may be one that a trace knows by its name.
     pub(super) fn trace_arrival(&self, client: &AcceptedClient) {
         let (conn, name, user) = (client.conn.id(), &client.hello.name, &client.identity.user);
-        self.tables.traces.each(Instant::now(), false, |trace| {
-            if trace.is_of(name, user) {
-                trace.conns.insert(conn);
-            }
-        });
-        let text = format!("{:?} of user '{user}' at {}", client.hello.role, client.address);
+        self.tables.traces.each(Instant::now(), false, |trace| trace.arrives(conn, name, user));
         self.tables.traces.record(Some(conn), None, || {
+            let text = format!("{:?} of user '{user}' at {}", client.hello.role, client.address);
             Seen::new("connected").client(name).text(&text).number("conn", conn)
         });
     }
@@ -82,12 +82,16 @@ impl Engine {
     }
 
     fn trace_subscriber(&self, conn: u64, message: &Control) {
-        let (what, text, number) = match message {
+        match message {
             Control::Topics { filters } => {
-                let shown: Vec<_> = filters.iter().take(SHOWN_FILTERS).map(ToString::to_string).collect();
-                ("asks for topics", shown.join(", "), ("filters", filters.len() as u64))
+                let shown = || filters.iter().take(SHOWN_FILTERS).map(ToString::to_string);
+                let text = || shown().collect::<Vec<_>>().join(", ");
+                self.record(Some(conn), None, "asks for topics", text, &[("filters", filters.len() as u64)]);
             }
-            Control::Hold { hold_ms } => ("may come back", String::new(), ("hold_ms", (*hold_ms).into())),
+            Control::Hold { hold_ms } => {
+                let numbers = [("hold_ms", (*hold_ms).into())];
+                self.record(Some(conn), None, "may come back", String::new, &numbers);
+            }
             Control::Replay { bid, from } => {
                 let topic = self.topic_of(*bid);
                 let number = match from {
@@ -95,11 +99,10 @@ impl Engine {
                     ReplayFrom::Position(position) => ("position", *position),
                     ReplayFrom::Age(ms) => ("age_ms", *ms),
                 };
-                return self.record(Some(conn), topic, "asks for a replay", "", &[number]);
+                self.record(Some(conn), topic, "asks for a replay", String::new, &[number]);
             }
-            _ => return,
-        };
-        self.record(Some(conn), None, what, &text, &[number]);
+            _ => {}
+        }
     }
 
     fn trace_publisher(&self, key: SessionKey, message: &Control) {
@@ -110,12 +113,12 @@ impl Engine {
         match message {
             Control::Create { ring_bytes, min_subscribers, topic, .. } => {
                 let numbers = [("ring_bytes", *ring_bytes), ("min_subscribers", (*min_subscribers).into())];
-                self.record(conn, Some(topic), "opens the topic", "", &numbers);
+                self.record(conn, Some(topic), "opens the topic", String::new, &numbers);
             }
             Control::AskStored { bid, position, synced, archived } => {
                 let topic = session.mapping.get(*bid).and_then(|bid| self.topic_of(bid));
                 let numbers = [("stored", *position), ("synced", *synced), ("archived", *archived)];
-                self.record(conn, topic, "asks for a confirmation", "", &numbers);
+                self.record(conn, topic, "asks for a confirmation", String::new, &numbers);
             }
             _ => {}
         }
@@ -127,22 +130,30 @@ impl Engine {
         let of = |bid: &Bid| session.mapping.get(*bid).and_then(|bid| self.topic_of(bid));
         match event {
             InEvent::Subscribed { bid, start, .. } => {
-                self.record(conn, of(bid), "the topic is open", "", &[("start", *start)]);
+                self.record(conn, of(bid), "the topic is open", String::new, &[("start", *start)]);
             }
             InEvent::Lost { bid, from, to } => {
-                self.record(conn, of(bid), "lost before the broker", "", &[("from", *from), ("to", *to)]);
+                self.record(
+                    conn,
+                    of(bid),
+                    "lost before the broker",
+                    String::new,
+                    &[("from", *from), ("to", *to)],
+                );
             }
             InEvent::Closed { bid, end } => {
-                self.record(conn, of(bid), "closes the topic", "", &[("end", *end)])
+                self.record(conn, of(bid), "closes the topic", String::new, &[("end", *end)])
             }
             InEvent::Gone { bid, end } => {
-                self.record(conn, of(bid), "the publisher is gone", "", &[("end", *end)])
+                self.record(conn, of(bid), "the publisher is gone", String::new, &[("end", *end)])
             }
             InEvent::ConfirmRequested { bid, delivered, consumed } => {
                 let numbers = [("delivered", *delivered), ("consumed", *consumed)];
-                self.record(conn, of(bid), "asks for a confirmation", "", &numbers);
+                self.record(conn, of(bid), "asks for a confirmation", String::new, &numbers);
             }
-            InEvent::ConnDown { reason } => self.record(conn, None, "disconnected", &reason.to_string(), &[]),
+            InEvent::ConnDown { reason } => {
+                self.record(conn, None, "disconnected", || reason.to_string(), &[])
+            }
             _ => {}
         }
     }
@@ -151,27 +162,28 @@ impl Engine {
         match event {
             OutEvent::Subscribed { conn, bid, start, resumed, .. } => {
                 let text = if *resumed { "goes on with its log" } else { "" };
-                self.record(Some(*conn), self.topic_of(*bid), "subscribed", text, &[("start", *start)]);
-            }
-            OutEvent::Unsubscribed { conn, bid, why, .. } => {
-                self.record(Some(*conn), self.topic_of(*bid), "unsubscribed", why, &[]);
-            }
-            OutEvent::Dropped { conn, bid, from, to, policy } => {
-                let numbers = [("from", *from), ("to", *to), ("bytes", to.saturating_sub(*from))];
-                self.record(Some(*conn), self.topic_of(*bid), "lost", &format!("{policy:?}"), &numbers);
-            }
-            OutEvent::TooSlow { conn, bid, policy, lag_bytes } => {
-                let text = format!("{policy:?}");
                 self.record(
                     Some(*conn),
                     self.topic_of(*bid),
-                    "too slow",
-                    &text,
-                    &[("lag_bytes", *lag_bytes)],
+                    "subscribed",
+                    || text.into(),
+                    &[("start", *start)],
                 );
             }
+            OutEvent::Unsubscribed { conn, bid, why, .. } => {
+                self.record(Some(*conn), self.topic_of(*bid), "unsubscribed", || why.to_string(), &[]);
+            }
+            OutEvent::Dropped { conn, bid, from, to, policy } => {
+                let numbers = [("from", *from), ("to", *to), ("bytes", to.saturating_sub(*from))];
+                self.record(Some(*conn), self.topic_of(*bid), "lost", || format!("{policy:?}"), &numbers);
+            }
+            OutEvent::TooSlow { conn, bid, policy, lag_bytes } => {
+                let text = || format!("{policy:?}");
+                let numbers = [("lag_bytes", *lag_bytes)];
+                self.record(Some(*conn), self.topic_of(*bid), "too slow", text, &numbers);
+            }
             OutEvent::ConnDown { conn, reason } => {
-                self.record(Some(*conn), None, "disconnected", &reason.to_string(), &[]);
+                self.record(Some(*conn), None, "disconnected", || reason.to_string(), &[]);
             }
             _ => {}
         }
@@ -182,7 +194,7 @@ impl Engine {
         conn: Option<u64>,
         topic: Option<&TopicName>,
         what: &'static str,
-        text: &str,
+        text: impl Fn() -> String,
         numbers: &[(&'static str, u64)],
     ) {
         self.tables.traces.record(conn, topic, || {
@@ -190,8 +202,9 @@ impl Engine {
             if let Some(conn) = conn {
                 seen = seen.client(&self.who(conn)).number("conn", conn);
             }
+            let text = text();
             if !text.is_empty() {
-                seen = seen.text(text);
+                seen = seen.text(&text);
             }
             numbers.iter().fold(seen, |seen, (name, value)| seen.number(name, *value))
         });
@@ -288,7 +301,9 @@ impl Engine {
         ring.cursors.retain(|conn, _| present.contains(conn));
         let now = |sub: &SubscriberInfo| Cursor { landed: sub.landed, consumed: sub.consumed };
         let changed = all.iter().filter(|sub| ring.cursors.get(&sub.conn) != Some(&now(sub)));
-        let told: Vec<_> = changed.take(MAX_CURSORS).collect();
+        let mut told: Vec<_> = changed.take(MAX_CURSORS + 1).collect();
+        trace.is_cut |= told.len() > MAX_CURSORS;
+        told.truncate(MAX_CURSORS);
         for sub in told {
             let seen = Seen::new("has").topic(topic).client(&self.who(sub.conn)).number("conn", sub.conn);
             let seen = seen.number("landed", sub.landed).number("consumed", sub.consumed);

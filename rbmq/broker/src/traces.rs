@@ -34,7 +34,7 @@ pub(crate) const MAX_TIME: Duration = Duration::from_secs(60);
 /// A trace that nobody looks at ends.
 const UNSEEN: Duration = Duration::from_secs(10);
 
-/// A trace that has ended is forgotten after this time without a look.
+/// A trace that has ended is forgotten this long after the last look while it ran.
 const FORGET: Duration = Duration::from_secs(120);
 
 /// The time between two looks at rings.
@@ -46,6 +46,9 @@ const FACTOR: u32 = 50;
 /// The most rings that a trace looks at, and cursors of each that are told in a step.
 pub(super) const MAX_RINGS: usize = 16;
 pub(super) const MAX_CURSORS: usize = 8;
+
+/// The most connections of a client: the newest ones.
+const MAX_CONNS: usize = 64;
 
 /// The most characters of a text.
 const MAX_TEXT: usize = 300;
@@ -77,8 +80,10 @@ pub(crate) enum Wish {
     Read {
         after: u64,
     },
-    /// End it, and forget it.
-    Stop,
+    /// End it, forget it, and have the events behind this number, or none.
+    Stop {
+        after: Option<u64>,
+    },
 }
 
 /// The answer.
@@ -106,7 +111,7 @@ pub(crate) struct TraceLook {
     left_ms: u64,
     /// The events that are here no more, and were not shown to a reader that is this late.
     dropped: u64,
-    /// The trace has more rings than are looked at.
+    /// The trace has more rings, cursors or connections than are looked at.
     is_cut: bool,
     rows: Vec<TraceEvent>,
     /// The number of the last row.
@@ -229,9 +234,16 @@ impl Trace {
         }
     }
 
-    /// Whether a client that connects is the one of this trace.
-    pub(super) fn is_of(&self, name: &str, user: &str) -> bool {
-        matches!(self.target, Target::Client(_)) && !name.is_empty() && self.name == name && self.user == user
+    /// A client connects, which may be the one of this trace.
+    pub(super) fn arrives(&mut self, conn: u64, name: &str, user: &str) {
+        let is_client = matches!(self.target, Target::Client(_)) && !name.is_empty();
+        if is_client && self.name == name && self.user == user {
+            self.conns.insert(conn);
+            if self.conns.len() > MAX_CONNS {
+                self.conns.pop_first();
+                self.is_cut = true;
+            }
+        }
     }
 
     pub(super) fn push(&mut self, seen: Seen) {
@@ -244,15 +256,15 @@ impl Trace {
         }
     }
 
-    fn look(&mut self, after: u64, now: Instant) -> TraceLook {
+    fn look(&mut self, after: u64, most: usize, now: Instant) -> TraceLook {
         let is_running = self.is_running(now);
-        self.asked = now;
         let first = self.events.front().map_or(self.last + 1, |event| event.n);
         let skip = usize::try_from((after + 1).saturating_sub(first)).unwrap_or(usize::MAX);
-        let rows: Vec<_> = self.events.iter().skip(skip).take(MAX_ROWS).cloned().collect();
-        if !is_running {
+        let rows: Vec<_> = self.events.iter().skip(skip).take(most).cloned().collect();
+        match is_running {
+            true => self.asked = now,
             // It does not begin again because somebody looks.
-            self.end = self.end.min(now);
+            false => self.end = self.end.min(now),
         }
         let (conn, target) = match &self.target {
             Target::Client(conn) => (Some(*conn), self.name.clone()),
@@ -265,7 +277,7 @@ impl Trace {
             left_ms: u64::try_from(self.end.saturating_duration_since(now).as_millis()).unwrap_or(0),
             dropped: first.saturating_sub(after.min(self.last) + 1),
             is_cut: self.is_cut,
-            next: rows.last().map_or(after, |event| event.n),
+            next: rows.last().map_or(after.min(self.last), |event| event.n),
             rows,
         }
     }
@@ -279,9 +291,21 @@ pub(super) struct Traces {
 }
 
 impl Traces {
-    /// Whether there is something to record.
+    /// Whether one runs, as the last event or step has seen it.
     pub(super) fn is_on(&self) -> bool {
         self.is_on.get()
+    }
+
+    /// Whether none is kept.
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.borrow().is_empty()
+    }
+
+    /// Whether an event of a client may be recorded, whatever its topic is.
+    pub(super) fn may_want(&self, conn: u64) -> bool {
+        let is_of = |trace: &Trace| matches!(trace.target, Target::Topic(_)) || trace.conns.contains(&conn);
+        let now = Instant::now();
+        self.all.borrow().iter().any(|trace| is_of(trace) && trace.is_running(now))
     }
 
     /// Records an event of a client, of a topic, or of both.
@@ -351,7 +375,7 @@ impl Traces {
             step: now,
         };
         trace.push(Seen::new("begins"));
-        let look = trace.look(0, now);
+        let look = trace.look(0, MAX_ROWS, now);
         all.push(trace);
         self.is_on.set(true);
         TraceAnswer::Look(Box::new(look))
@@ -360,33 +384,38 @@ impl Traces {
     pub(super) fn read(&self, owner: &str, after: u64) -> TraceAnswer {
         let mut all = self.all.borrow_mut();
         match all.iter_mut().find(|trace| trace.owner == owner) {
-            Some(trace) => TraceAnswer::Look(Box::new(trace.look(after, Instant::now()))),
+            Some(trace) => TraceAnswer::Look(Box::new(trace.look(after, MAX_ROWS, Instant::now()))),
             None => TraceAnswer::NoTrace,
         }
     }
 
-    pub(super) fn stop(&self, owner: &str) -> TraceAnswer {
+    pub(super) fn stop(&self, owner: &str, after: Option<u64>) -> TraceAnswer {
         let mut all = self.all.borrow_mut();
         let Some(at) = all.iter().position(|trace| trace.owner == owner) else { return TraceAnswer::NoTrace };
         let now = Instant::now();
         let mut trace = all.remove(at);
         trace.end = now;
-        self.is_on.set(!all.is_empty());
-        TraceAnswer::Look(Box::new(trace.look(u64::MAX - 1, now)))
+        self.is_on.set(all.iter().any(|trace| trace.is_running(now)));
+        let after = after.unwrap_or(trace.last);
+        TraceAnswer::Look(Box::new(trace.look(after, MAX_EVENTS, now)))
     }
 
     /// Forgets those that have ended, and that nobody has looked at for some time.
     pub(super) fn forget(&self, now: Instant) {
         let mut all = self.all.borrow_mut();
         all.retain(|trace| now < trace.asked + FORGET);
-        self.is_on.set(!all.is_empty());
+        self.is_on.set(all.iter().any(|trace| trace.is_running(now)));
     }
 
     /// When a trace has something to do.
     pub(super) fn next_due(&self) -> Option<Instant> {
+        let all = self.all.borrow();
+        if all.is_empty() {
+            return None;
+        }
         let now = Instant::now();
         let due = |trace: &Trace| if trace.is_running(now) { trace.step } else { trace.asked + FORGET };
-        self.all.borrow().iter().map(due).min()
+        all.iter().map(due).min()
     }
 }
 
@@ -428,8 +457,12 @@ mod tests {
         while after < 20_001 {
             after = look(traces.read("anna", after)).next;
         }
-        assert!(look(traces.read("anna", after)).rows.is_empty());
-        assert_eq!(look(traces.read("anna", u64::MAX - 1)).dropped, 0);
+        let rest = look(traces.read("anna", after));
+        assert_eq!((rest.rows.len(), rest.next), (0, after));
+        let none = look(traces.read("anna", u64::MAX - 1));
+        assert_eq!((none.dropped, none.next), (0, 20_001));
+        let ended = look(traces.stop("anna", Some(first.next)));
+        assert_eq!((ended.rows[0].n, ended.next, ended.is_running), (first.next + 1, 20_001, false));
     }
 
     #[test]
@@ -440,7 +473,7 @@ mod tests {
         look(traces.start("bert".into(), topic(), MAX_TIME, None));
         assert!(matches!(traces.start("carl".into(), topic(), MAX_TIME, None), TraceAnswer::Full));
         assert!(matches!(traces.read("carl", 0), TraceAnswer::NoTrace));
-        look(traces.stop("anna"));
+        look(traces.stop("anna", None));
         look(traces.start("carl".into(), topic(), Duration::ZERO, None));
         // It has ended at once, is kept, and takes no place.
         look(traces.start("dora".into(), topic(), MAX_TIME, None));
@@ -456,7 +489,35 @@ mod tests {
         traces.all.borrow_mut()[0].asked = now + Duration::from_secs(59);
         assert!(runs(now + Duration::from_secs(59)) && !runs(now + MAX_TIME + STEP), "a minute at most");
         assert!(traces.is_on());
+        traces.forget(now + MAX_TIME + STEP);
+        assert!(!traces.is_on() && !traces.is_empty(), "it is kept, and costs nothing");
         traces.forget(now + Duration::from_secs(59) + FORGET);
-        assert!(!traces.is_on() && traces.next_due().is_none());
+        assert!(traces.is_empty() && traces.next_due().is_none());
+    }
+
+    #[test]
+    fn looks_at_a_trace_that_has_ended_do_not_keep_it() {
+        let traces = Traces::default();
+        look(traces.start("anna".into(), topic(), Duration::ZERO, None));
+        let asked = traces.all.borrow()[0].asked;
+        assert!(!look(traces.read("anna", 0)).is_running);
+        assert_eq!(traces.all.borrow()[0].asked, asked);
+        traces.forget(Instant::now());
+        assert!(!traces.is_on());
+    }
+
+    #[test]
+    fn events_of_others_are_not_described_and_a_client_has_so_many_connections() {
+        let (traces, client) = (Traces::default(), Some(("a".to_owned(), "anna".to_owned())));
+        look(traces.start("anna".into(), Target::Client(7), MAX_TIME, client));
+        assert!(traces.may_want(7) && !traces.may_want(8));
+        for conn in 10..10 + MAX_CONNS as u64 {
+            traces.each(Instant::now(), false, |trace| {
+                trace.arrives(conn, "a", "anna");
+                trace.arrives(1_000, "b", "anna");
+            });
+        }
+        let all = traces.all.borrow();
+        assert!(all[0].is_cut && all[0].conns.iter().copied().eq(10..10 + MAX_CONNS as u64));
     }
 }

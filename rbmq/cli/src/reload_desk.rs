@@ -86,7 +86,8 @@ impl Reloading for ReloadDesk {
             let config = reload::read(&self.source)?;
             let options = config.users.options();
             // What a pipe has is for the reload.
-            if !options.users.as_deref().is_some_and(reload::is_pipe) {
+            let key = options.jwt.as_ref().map(|jwt| jwt.key.as_path());
+            if !options.users.as_deref().into_iter().chain(key).any(reload::is_pipe) {
                 Authenticator::open(&options).map_err(|why| why.to_string())?;
             }
             Ok(config)

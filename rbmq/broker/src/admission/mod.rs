@@ -436,12 +436,6 @@ impl Admission {
         self.lock().clients.get(&conn).map(|client| (client.identity.clone(), client.addr.clone()))
     }
 
-    /// The connection from an address.
-    pub(super) fn conn_at(&self, addr: &str) -> Option<u64> {
-        let state = self.lock();
-        state.clients.iter().find(|(_, client)| &*client.addr == addr).map(|(conn, _)| *conn)
-    }
-
     /// The users of some connections have other roles. Returns the clients with other rights than before.
     pub(super) fn set_identities(&self, identities: Vec<(u64, Arc<Identity>)>) -> HashMap<u64, Changed> {
         let mut state = self.lock();

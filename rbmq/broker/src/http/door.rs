@@ -73,9 +73,12 @@ impl Door {
         if let Some(tls) = &self.tls {
             tls.reload().map_err(EndpointError::Tls)?;
         }
-        *self.token.lock() = token;
-        // Release pairs with the Acquire of the console: whoever has shown the former token shows the new one.
-        self.reloads.fetch_add(1, Ordering::Release);
+        let mut known = self.token.lock();
+        if !known.is_same(&token) {
+            *known = token;
+            // Release pairs with the Acquire of the console: whoever has shown the former token shows the new one.
+            self.reloads.fetch_add(1, Ordering::Release);
+        }
         Ok(())
     }
 }

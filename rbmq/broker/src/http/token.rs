@@ -36,6 +36,14 @@ impl Token {
         Ok(Self(Some(BearerToken::new(token).map_err(|weak| wrong(weak.to_string()))?)))
     }
 
+    /// Whether both are one token, or none.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Some(own), Some(other)) => own.is_same(other),
+            (own, other) => own.is_none() && other.is_none(),
+        }
+    }
+
     /// Whether the endpoint asks for a token.
     pub(super) fn is_set(&self) -> bool {
         self.0.is_some()

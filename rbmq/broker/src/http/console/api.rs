@@ -276,7 +276,7 @@ pub(super) fn settings(console: &Console, query: &Query) -> Result<Value, Proble
     let row = |setting: &crate::Setting| {
         json!({
             "name": setting.name,
-            "value": setting.value.as_ref().map(|value| masked(&value.to_string())),
+            "value": setting.value.as_ref().map(masked),
             "origin": setting.origin.to_string(),
             "is_default": setting.origin == Origin::Default,
         })

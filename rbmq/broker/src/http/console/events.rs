@@ -3,7 +3,7 @@
 //! ```text
 //!   GET /api/v1/stream/topics?sort=lag ──▶ data: {…}      at once
 //!                                     ──▶ data: {…}      a second later, if it is another answer
-//!                                     ──▶ :              otherwise, so that a client that has left is noticed
+//!                                     ──▶ :              otherwise, and while the answer waits for its turn, so that a client that has left is noticed
 //!                                     ──▶ the end        after LIFE; browsers ask again by themselves, and rights are checked anew
 //! ```
 //!
@@ -102,14 +102,16 @@ impl Events {
 
 impl Stream for Events {
     fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        if self.over || self.made.is_none() && Instant::now() >= self.end {
+        if self.over || Instant::now() >= self.end {
             return Poll::Ready(None);
         }
         if self.made.is_none() && self.ticks.poll_tick(cx).is_pending() {
             return Poll::Pending;
         }
         let made = self.made.get_or_insert_with(&mut self.make);
-        let Poll::Ready(made) = made.as_mut().poll(cx) else { return Poll::Pending };
+        let Poll::Ready(made) = made.as_mut().poll(cx) else {
+            return self.ticks.poll_tick(cx).map(|_| Some(":\n\n".into()));
+        };
         self.made = None;
         let event = match made {
             Ok(json) => {
@@ -145,5 +147,22 @@ mod tests {
         drop(first);
         assert!(places.take().is_ok());
         assert!(Places::new(0).take().is_err());
+    }
+
+    #[test]
+    fn a_stream_that_waits_for_its_answer_shows_that_it_lives_and_ends() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let _inside = runtime.enter();
+        let mut events =
+            Events::open(&Places::new(1), Box::new(|| Box::pin(std::future::pending()))).ok().unwrap();
+        let once = |events: &mut Events| {
+            runtime.block_on(std::future::poll_fn(|cx| Poll::Ready(events.poll_bytes(cx))))
+        };
+        assert_eq!(once(&mut events), Poll::Pending);
+        events.ticks.reset_immediately();
+        let next = runtime.block_on(std::future::poll_fn(|cx| events.poll_bytes(cx)));
+        assert_eq!(next, Some(":\n\n".into()));
+        events.end = Instant::now();
+        assert_eq!(once(&mut events), Poll::Ready(None));
     }
 }

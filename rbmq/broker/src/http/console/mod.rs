@@ -52,6 +52,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use events::{Events, Made};
+use messages::client_key;
 use principal::{CSRF, Principal, cookie, cookie_name, is_same};
 use problem::Problem;
 pub use program::{ReloadCheck, Reloading};
@@ -159,7 +160,8 @@ impl Console {
                     if !found.route.streams {
                         return Err(Problem::missing("there is no stream of this"));
                     }
-                    return self.stream(principal, query, show);
+                    let user = client_key(&principal.identity(), asked);
+                    return self.stream(principal, user, query, show);
                 }
                 routes::Answer::Session => self.session(principal.as_ref())?,
                 routes::Answer::LogIn => return self.begin_session(asked, body).await,
@@ -175,14 +177,14 @@ impl Console {
                     self.check_changes(asked)?;
                     self.disconnect(known?, &query, asked).await?
                 }
-                routes::Answer::Difference => self.difference().await?,
+                routes::Answer::Difference => self.difference(known?, asked).await?,
                 routes::Answer::Reload => {
                     self.check_changes(asked)?;
                     self.reload(known?, &query, asked).await?
                 }
                 routes::Answer::BeginTrace => self.begin_trace(known?, &query, asked).await?,
                 routes::Answer::Trace => self.read_trace(known?, &query, asked).await?,
-                routes::Answer::EndTrace => self.end_trace(known?, asked).await?,
+                routes::Answer::EndTrace => self.end_trace(known?, &query, asked).await?,
                 routes::Answer::Description => openapi::document(),
             },
         ))
@@ -234,13 +236,15 @@ impl Console {
     fn stream(
         self: &Arc<Self>,
         principal: Principal,
+        user: String,
         query: Arc<Query>,
         show: routes::Show,
     ) -> Result<Answer, Problem> {
-        let (console, principal) = (self.clone(), Arc::new(principal));
+        let (console, principal, user) = (self.clone(), Arc::new(principal), Arc::<str>::from(user));
         let mut is_first = true;
         let make = move || -> Made {
             let (console, principal, query) = (console.clone(), principal.clone(), query.clone());
+            let user = user.clone();
             let is_first = std::mem::take(&mut is_first);
             Box::pin(async move {
                 if !console.may_go_on(&principal) {
@@ -251,7 +255,7 @@ impl Console {
                     return console.shown(show, query).await;
                 }
                 let (own, work) = (console.clone(), console.work.clone());
-                let made = work.run_in_turn(move || own.make(show, &query)).await;
+                let made = work.run_in_turn(&user, move || own.make(show, &query)).await;
                 match console.may_go_on(&principal) {
                     true => made,
                     false => Err(Problem::unauthorized("the session has ended: log in again")),

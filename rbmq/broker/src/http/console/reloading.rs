@@ -32,9 +32,14 @@ impl Console {
     /// The difference that a reload would make.
     ///
     /// # Errors
-    /// The program does not read its configuration again, or its files do not answer.
-    pub(super) async fn difference(self: &Arc<Self>) -> Result<Json, Problem> {
+    /// The program does not read its configuration again, its files do not answer, or the client asks too often.
+    pub(super) async fn difference(
+        self: &Arc<Self>,
+        principal: &Principal,
+        asked: &Asked<'_>,
+    ) -> Result<Json, Problem> {
         let (program, console) = (self.reloads.program()?, self.clone());
+        self.pace.allow(&client_key(&principal.identity(), asked), Instant::now())?;
         let take = move || Ok(console.look(&*program));
         self.reloads.lane.run(take).await
     }
@@ -43,7 +48,7 @@ impl Console {
         match program.read() {
             Ok(new) => self.compared(&new),
             Err(why) => {
-                json!({ "applied": [], "needs_restart": [], "problem": masked(&why), "mark": null, "notes": [] })
+                json!({ "applied": [], "needs_restart": [], "problem": masked_text(&why), "mark": null, "notes": [] })
             }
         }
     }
@@ -72,6 +77,7 @@ impl Console {
         let identity = principal.identity();
         self.change_pace.allow(&client_key(&identity, asked), Instant::now())?;
         let (console, address) = (self.clone(), asked.addr.to_string());
+        let (of_failure, who) = (self.clone(), (identity.clone(), address.clone()));
         let decided = Arc::new(Mutex::new(None));
         let decision = decided.clone();
         let check: ReloadCheck = Box::new(move |new| {
@@ -84,12 +90,18 @@ impl Console {
             let reloaded = program.reload(check);
             match (reloaded, decided.lock().take()) {
                 (Ok(notes), Some(Ok(mut shown))) => {
-                    shown["notes"] = json!(notes.iter().map(|note| masked(note)).collect::<Vec<_>>());
+                    shown["notes"] = json!(notes.iter().map(|note| masked_text(note)).collect::<Vec<_>>());
                     shown["mark"] = Json::Null;
                     Ok(shown)
                 }
                 (_, Some(Err(problem))) => Err(problem),
-                (Err(why), _) => Err(Problem::new(StatusCode::CONFLICT, &masked(&why))),
+                (Err(why), Some(Ok(_))) => {
+                    let why = masked_text(&why);
+                    // The line before is there: without this one somebody believes that it was reloaded.
+                    let _ = of_failure.recorded(&who.0, &who.1, Some(&why));
+                    Err(Problem::new(StatusCode::CONFLICT, &why))
+                }
+                (Err(why), None) => Err(Problem::new(StatusCode::CONFLICT, &masked_text(&why))),
                 (Ok(_), None) => Err(Problem::unavailable("nothing was checked", Duration::from_secs(1))),
             }
         };
@@ -109,20 +121,25 @@ impl Console {
             let why = "the configuration is another one than the one that was shown: compare again";
             return Err(Problem::new(StatusCode::CONFLICT, why));
         }
-        let event = AuditEvent {
-            user: Some(&identity.user),
-            address: Some(address),
-            role: Some("console"),
-            operation: Some("reload"),
-            ..AuditEvent::new("console")
-        };
-        match self.desk().audit.try_record(&event) {
+        match self.recorded(identity, address, None) {
             true => Ok(shown),
             false => {
                 let why = "the audit log has no room for a line, so nothing was reloaded";
                 Err(Problem::unavailable(why, Duration::from_secs(1)))
             }
         }
+    }
+
+    /// Writes the line of a reload, or of its failure.
+    fn recorded(&self, identity: &Identity, address: &str, reason: Option<&str>) -> bool {
+        self.desk().audit.try_record(&AuditEvent {
+            user: Some(&identity.user),
+            address: Some(address),
+            role: Some("console"),
+            operation: Some("reload"),
+            reason,
+            ..AuditEvent::new("console")
+        })
     }
 }
 
@@ -147,7 +164,7 @@ fn row(Change { name, old, new }: &Change, origins: &HashMap<String, String>) ->
         new.drain(..begins);
         same = begins + ends;
     }
-    let shown = |value: Option<Toml>| value.map(|value| shortened(masked(&value.to_string())));
+    let shown = |value: Option<Toml>| value.map(|value| shortened(masked(&value)));
     json!({ "name": name, "old": shown(old), "new": shown(new), "same": same, "origin": origins.get(name) })
 }
 
@@ -159,20 +176,43 @@ fn shortened(mut text: String) -> String {
     text
 }
 
-/// A text in which no address has the name and the password of a user.
-pub(super) fn masked(text: &str) -> String {
-    let mut parts = text.split("://");
-    let mut all = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let end = part.find(['/', '"', '\'', '?', '#', ',', ' ', '\n']).unwrap_or(part.len());
-        let shown = part[..end].rfind('@').map_or(part, |at| &part[at..]);
-        all.push_str("://");
-        if shown.len() < part.len() {
-            all.push_str("***");
+/// A value in which no address has the name and the password of a user.
+pub(super) fn masked(value: &Toml) -> String {
+    fn hidden(value: &Toml) -> Toml {
+        match value {
+            Toml::String(text) => Toml::String(without_user(text)),
+            Toml::Array(all) => Toml::Array(all.iter().map(hidden).collect()),
+            Toml::Table(all) => {
+                Toml::Table(all.iter().map(|(name, of)| (name.clone(), hidden(of))).collect())
+            }
+            other => other.clone(),
         }
-        all.push_str(shown);
     }
-    all
+    hidden(value).to_string()
+}
+
+/// An address without its user: nobody knows which characters the password has, so the last @ ends it.
+fn without_user(text: &str) -> String {
+    let Some(at) = text.rfind('@').filter(|at| text[..*at].contains(':')) else { return text.to_owned() };
+    let is_scheme = |name: &str| name.bytes().all(|c| c.is_ascii_alphanumeric() || b"+-.".contains(&c));
+    let scheme = text[..at].find("://").filter(|end| is_scheme(&text[..*end]));
+    format!("{}***{}", &text[..scheme.map_or(0, |end| end + 3)], &text[at..])
+}
+
+/// A sentence that may cite addresses, without their users. Of each line all is hidden from the first address or quote to the last @.
+fn masked_text(text: &str) -> String {
+    let masked_line = |line: &str| {
+        let mut before = 0;
+        let begins = line.split_inclusive(char::is_whitespace).find_map(|word| {
+            before += word.len();
+            let own = word.trim_start_matches(|c: char| !c.is_alphanumeric());
+            own.trim_end().trim_end_matches(':').contains(':').then_some(before - own.len())
+        });
+        let quote = line.find(['"', '\'', '`']).map(|quote| quote + 1);
+        let (told, rest) = line.split_at(begins.into_iter().chain(quote).min().unwrap_or(0));
+        format!("{told}{}", without_user(rest))
+    };
+    text.split_inclusive('\n').map(masked_line).collect()
 }
 
 #[cfg(test)]
@@ -185,12 +225,27 @@ mod tests {
     fn addresses_have_no_passwords() {
         for (text, shown) in [
             ("", ""),
-            ("\"info\"", "\"info\""),
-            ("[\"http://u:p@a:1/x@y\", \"http://b\"]", "[\"http://***@a:1/x@y\", \"http://b\"]"),
+            ("info", "info"),
+            ("anna@example.com", "anna@example.com"),
+            ("http://h:1/x", "http://h:1/x"),
+            ("http://u:p@a:1", "http://***@a:1"),
             ("s3://key@secret@c", "s3://***@c"),
             ("a@b://", "a@b://"),
         ] {
-            assert_eq!(masked(text), shown);
+            let value = |text: &str| Toml::String(text.to_owned());
+            assert_eq!(masked(&value(text)), value(shown).to_string());
+        }
+        for secret in ["a/b", "a?b", "a#b", "a,b", "a\"b", "a'b", "a b", "a\\b", "a@b", "a://b"] {
+            for scheme in ["http://", ""] {
+                let address = format!("{scheme}user:{secret}@host:1");
+                let list = Toml::Array(vec![Toml::String(address.clone()), Toml::String("http://b".into())]);
+                assert_eq!(masked(&list), format!("[\"{scheme}***@host:1\", \"http://b\"]"));
+                let error = format!("rbmq.toml, line 7: wrong\n7 | endpoint = {list}\nit is {address}!");
+                let shown = masked_text(&error);
+                assert!(shown.starts_with("rbmq.toml, line 7: wrong\n7 | endpoint = ["), "{shown}");
+                assert!(shown.ends_with(&format!("it is {scheme}***@host:1!")), "{shown}");
+                assert_eq!(shown.matches("***@host:1").count(), 2, "{shown}");
+            }
         }
     }
 

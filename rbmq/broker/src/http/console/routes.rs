@@ -166,7 +166,11 @@ const TRACE: &[Field] = &[
     field("is_running", Kind::Bool, "Whether the trace runs."),
     field("left_ms", Kind::Number, "The time until its end."),
     field("dropped", Kind::Number, "The events before these rows that are here no more: a trace has 4,000."),
-    field("is_cut", Kind::Bool, "Whether there are more rings than the 16 that a trace looks at."),
+    field(
+        "is_cut",
+        Kind::Bool,
+        "Whether there are more rings than 16, subscribers of one that move than 8, or connections of the client than 64, of which it does not tell.",
+    ),
     field(
         "rows",
         Kind::List,
@@ -424,7 +428,7 @@ pub(super) static ROUTES: &[Route] = &[
         about: "Ends the user's trace, and forgets it.",
         needs: Needs::Administer,
         streams: false,
-        parameters: &[],
+        parameters: &[any("after", "All events with larger numbers are in the answer; without it none.")],
         fields: TRACE,
         answer: Answer::EndTrace,
     },

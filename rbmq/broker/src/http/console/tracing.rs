@@ -73,16 +73,19 @@ impl Console {
         self.of_trace(client_key(&principal.identity(), asked), Wish::Read { after }).await
     }
 
-    /// Ends the asker's trace, and forgets it.
+    /// Ends the asker's trace, and forgets it. Its events behind a number are in the answer.
     ///
     /// # Errors
     /// As for [`read_trace`](Self::read_trace).
     pub(super) async fn end_trace(
         self: &Arc<Self>,
         principal: &Principal,
+        query: &Query,
         asked: &Asked<'_>,
     ) -> Result<Value, Problem> {
-        self.of_trace(client_key(&principal.identity(), asked), Wish::Stop).await
+        let after = query.text("after").map(|_| query.number("after", 0, usize::MAX >> 1)).transpose()?;
+        let after = after.map(|after| after as u64);
+        self.of_trace(client_key(&principal.identity(), asked), Wish::Stop { after }).await
     }
 
     async fn of_trace(self: &Arc<Self>, owner: String, wish: Wish) -> Result<Value, Problem> {

@@ -183,7 +183,7 @@ fn reload(browser: &Browser, served: &Served, file: &Path) {
     browser.wait("document.querySelectorAll('#changes tbody tr').length === 2");
     look(browser, "reload");
     browser.click("#reload");
-    browser.wait("document.querySelector('#changes .well')?.textContent.startsWith('Reloaded: 1 change is')");
+    browser.wait("document.querySelector('.publish [role=status] .well')?.textContent.startsWith('Reloaded: 1 change is')");
     check(browser, "a reload that was made");
     go(browser, served, "", "Overview", EMPTY);
 }
@@ -198,7 +198,86 @@ fn trace(browser: &Browser, served: &Served, client: &str) {
     look(browser, "trace");
     browser.click("#save");
     browser.click("#end");
-    browser.wait("document.getElementById('told').textContent.startsWith('Ended: ')");
+    browser.wait("document.getElementById('told').textContent === 'Ended'");
+}
+
+/// Keeps what the page asks of traces in `asked`, answers a request with 503 where `busy` is set, and holds one up where `held` is.
+const WATCHED: &str = "
+    window.asked = [];
+    const own = window.fetch;
+    window.fetch = async (path, options) => {
+      if (!path.includes('/trace')) return own(path, options);
+      window.asked.push(options.method);
+      if (window.busy && options.method === 'GET') {
+        window.busy = false;
+        return new Response('{\"error\":\"is busy\"}', { status: 503 });
+      }
+      const answer = await own(path, options);
+      if (window.held) await new Promise((done) => { window.go = done; });
+      return answer;
+    };";
+
+const RUNS: &str = "document.getElementById('told').textContent === 'Runs'";
+const ENDED: &str =
+    "document.getElementById('told').textContent === 'Ended' && !document.getElementById('note').textContent";
+
+/// A trace goes on when the broker cannot answer once, ends when somebody ends it or leaves, and a page that is loaded again ends the one before.
+#[test]
+#[ignore = "long: needs Chromium"]
+fn a_trace_goes_on_and_ends_with_its_page() {
+    let Some(browser) = Browser::open(1300, 850) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let served = Served::with(folder.path(), "[http]\nconsole = 'write'\n");
+    let focused = || browser.run("return document.activeElement.id");
+    go(&browser, &served, "trace?topic=news", "Trace", "document.getElementById('begin')");
+    browser.run(WATCHED);
+    browser.click("#begin");
+    browser.wait(RUNS);
+    assert_eq!(focused(), "begin", "the keyboard stays");
+    // One refusal in the middle.
+    browser.run("window.busy = true");
+    browser.wait("document.getElementById('note').textContent === 'is busy'");
+    assert_eq!(browser.run("return document.querySelectorAll('#list tbody tr').length"), 1);
+    browser.wait("!document.getElementById('note').textContent");
+    assert_eq!(browser.run(&format!("return {RUNS}")), true);
+    // What has happened since the last look is there in the end.
+    let publisher = Publisher::builder().name("late").connect(&served.broker.addr).unwrap();
+    browser.run("window.held = true");
+    browser.wait("window.go");
+    let _writer = publisher.topic("news").unwrap();
+    browser.run("window.held = false");
+    browser.click("#end");
+    browser.wait(ENDED);
+    browser.wait("document.getElementById('list').innerText.includes('opens the topic')");
+    browser.run("window.go()");
+    assert_eq!((focused(), browser.run(&format!("return {ENDED}"))), ("end".into(), true.into()));
+    // A page that is loaded again.
+    browser.click("#begin");
+    browser.wait(RUNS);
+    browser.run("location.reload()");
+    browser.wait("document.getElementById('begin') && !document.getElementById('told').textContent");
+    browser.click("#begin");
+    browser.wait("document.getElementById('note').textContent.includes('end it first')");
+    browser.click("#end");
+    browser.wait(ENDED);
+    // Somebody leaves before the answer.
+    browser.run(WATCHED);
+    browser.run("window.held = true");
+    browser.click("#begin");
+    browser.wait("window.go");
+    browser.run("window.held = false; location.hash = '#/settings'");
+    browser.wait("document.getElementById('compare')");
+    browser.run("window.go()");
+    browser.wait("window.asked.at(-1) === 'DELETE'");
+    assert_eq!(browser.run("return document.getElementById('live').textContent"), "");
+    browser.click("#compare");
+    browser.wait("document.querySelector('.publish [role=status]').textContent");
+    assert_eq!(focused(), "compare");
+    browser.click("#reload");
+    browser.wait("document.querySelector('.publish .well')");
+    assert_eq!(focused(), "compare", "its button is gone");
+    assert!(browser.errors().iter().all(|error| error.contains("409")), "{:?}", browser.errors());
+    served.broker.end();
 }
 
 /// All pages, without anything to show, and with something.

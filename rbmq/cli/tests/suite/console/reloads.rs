@@ -56,6 +56,8 @@ fn the_difference_of_a_reload_is_shown_and_none_is_made() {
         ("[broker]\nmax_topics = 'many'\n", "max_topics"),
         ("[broker]\nlisten = 'a://u:geheim@h'\nmax_topic = 1\n", "rbmq.toml, line "),
         ("[s3]\nendpoint = 'ftp://u:geheim@h:1'\n", "://***@h:1"),
+        ("[s3]\nendpoint = 'http://u:ab/geheim@h'\n", "***@h"),
+        ("[s3]\nendpoint = 'u:?geheim@h'\n", "***@h"),
     ] {
         std::fs::write(&path, format!("{config}{wrong}")).unwrap();
         let shown = look();
@@ -127,6 +129,7 @@ fn a_reload_makes_the_difference_that_was_shown_and_no_other_one() {
     std::fs::write(&path, "[broker]\nmax_topics = 'many'\n").unwrap();
     let wrong = served.reload(mark(&seen), &bearer(&anna));
     assert!(wrong.status == 409 && wrong.why().contains("max_topics"), "{wrong:?}");
+    assert_eq!(recorded(), 2, "the file was wrong before the reload began");
     // A signal reloads as ever.
     write(8);
     served.broker.signal("HUP");
@@ -144,5 +147,24 @@ fn forged_reloads_and_those_of_a_console_that_reads_are_refused() {
     let own = format!("X-RBMQ-CSRF: {csrf}\r\n");
     let reads = served.reload(mark(&seen), &own);
     assert!(reads.status == 403 && reads.why().contains("http.console"), "{reads:?}");
+    served.broker.end();
+}
+
+/// A look takes nothing from a pipe: what is in it is for the reload.
+#[test]
+fn a_look_leaves_a_pipe_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (served, config, _, [anna, _]) = reloadable(folder.path());
+    let pipe = folder.path().join("key");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    // Somebody has it open, and has written nothing yet: whoever reads waits.
+    let _writer = std::fs::File::options().read(true).write(true).open(&pipe).unwrap();
+    let jwt = format!(
+        "[users]\njwt_key = '{}'\njwt_issuer = 'id'\njwt_audience = 'rbmq'\njwt_roles = 'roles'",
+        pipe.display()
+    );
+    std::fs::write(folder.path().join("rbmq.toml"), config.replace("[users]", &jwt)).unwrap();
+    let shown = served.get("/reload", &bearer(&anna));
+    assert!(shown.status == 200 && shown.json()["problem"].is_null(), "{shown:?}");
     served.broker.end();
 }

@@ -26,7 +26,7 @@ const OF_ADMINISTRATORS = ['users', 'tokens', 'rights', 'trace'];
 // Pages without a link of their own: the page and its title, and the link that is marked.
 const HIDDEN_PAGES = {
   topic: ['Topic', topic, 'topics'], group: ['Group', group, 'groups'], client: ['Client', client, 'clients'],
-  tokens: ['Tokens', tokens, 'users'], rights: ['Rights', mayUser, 'users'], trace: ['Trace', trace, ''],
+  tokens: ['Tokens', tokens, 'users'], rights: ['Rights', mayUser, 'users'], trace: ['Trace', trace, null],
 };
 
 /** Whether somebody may see a page. */
@@ -47,7 +47,7 @@ function place() {
 }
 
 /** Another address of the same page, without an entry in the history for each letter. */
-function move(parameters) {
+function move(parameters = place().parameters) {
   const { path } = place();
   const query = new URLSearchParams([...parameters].filter(([, value]) => value !== '')).toString();
   history.replaceState(null, '', `#/${path}${query ? `?${query}` : ''}`);
@@ -109,9 +109,10 @@ function draw(fresh = true) {
   }
   if (!maySee(session, path)) {
     const isOfAdministrators = OF_ADMINISTRATORS.includes(path);
+    const what = path === 'trace' ? 'trace clients and topics' : isOfAdministrators ? 'see the users' : 'see the state';
     const user = session.who?.user ? `User '${plain(session.who.user)}'` : 'This client';
     show(main, el('div', { class: 'empty' },
-      el('p', { text: `${user} may not see the ${isOfAdministrators ? 'users' : 'state'} of this broker.` }),
+      el('p', { text: `${user} may not ${what} of this broker.` }),
       el('p', {}, el('a', { href: '#/messages', text: 'Messages' }), ' of topics that it may subscribe to are there.'),
       el('p', {}, 'The operator of the broker can allow that by a rule with ', el('code', { text: isOfAdministrators ? 'administer = true' : 'observe = true' }), ' (access.rules).')));
     state('still');

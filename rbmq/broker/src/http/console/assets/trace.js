@@ -1,9 +1,13 @@
 // A trace: what one client or one topic does for a minute, live, and as a file of JSON lines.
 
 import { address, ask } from '/ui/live.js';
-import { count, el, plain, plural, show, table, tag, trouble } from '/ui/parts.js';
+import { count, el, plain, plural, show, table, tag, trouble, update } from '/ui/parts.js';
 
 const EVERY = 1000;
+/** The most rows of an answer. */
+const MOST = 500;
+/** A broker that cannot answer now is asked again, up to this long after the end of the trace. */
+const PATIENCE = 10000;
 
 /** The most rows of the page. The file has more. */
 const SHOWN = 200;
@@ -40,53 +44,89 @@ export function trace({ main, parameters, state, failed }) {
   let rows = [];
   let after = 0;
   let gone = 0;
-  let over = false;
+  let isRunning = false;
+  // Somebody else's, or that of this page before it was loaded again.
+  let isOther = false;
+  let until = 0;
   let timer = null;
+  // The number of the last request: what others answer is not shown any more.
+  let last = 0;
   const list = el('div', { id: 'list' });
-  const told = el('p', { class: 'calm', id: 'told' });
-  const begin = el('button', { id: 'begin', class: 'main', text: 'Trace for a minute', click: () => act(start) });
-  const end = el('button', { id: 'end', text: 'End', disabled: true, click: () => act(stop) });
-  const file = el('button', { id: 'save', text: 'Download', disabled: true, click: () => save(rows) });
+  const note = el('div', { id: 'note' });
+  const told = el('span', { id: 'told', role: 'status' });
+  const left = el('span');
+  // A button that nobody can press keeps the keyboard.
+  const set = (node, is) => node.setAttribute('aria-disabled', String(!is));
+  const button = (id, text, press, is, kind) => {
+    const node = el('button', { id, class: kind, text, 'aria-disabled': String(!is), click: () => { if (node.getAttribute('aria-disabled') === 'false') press(); } });
+    return node;
+  };
+  const begin = button('begin', 'Trace for a minute', () => press(start), true, 'main');
+  const end = button('end', 'End', () => press(stop), false);
+  const file = button('save', 'Download', () => save(rows), false);
+  const offer = () => {
+    set(begin, !isRunning);
+    set(end, isRunning || isOther);
+    set(file, rows.length);
+  };
   const draw = (look) => {
     rows = rows.concat(look.rows).slice(-KEPT);
     gone += look.dropped;
-    after = look.next;
-    begin.disabled = look.is_running;
-    end.disabled = !look.is_running;
-    file.disabled = !rows.length;
-    told.textContent = `${look.is_running ? `Runs for ${Math.ceil(look.left_ms / 1000)} s more` : 'Has ended'}: ${plural(rows.length, 'event')}${gone ? `, and ${count(gone)} that were too many` : ''}${look.is_cut ? '; it has more rings than a trace looks at' : ''}.`;
-    show(list, rows.length ? table('Events, the newest first', columns, rows.slice(-SHOWN).reverse()) : null);
-    state(look.is_running ? 'live' : 'still');
-    clearTimeout(timer);
-    if (!over && (look.is_running || look.rows.length)) timer = setTimeout(() => act(read), look.rows.length >= 500 ? 0 : EVERY);
+    [after, isRunning, isOther, until] = [look.next, look.is_running, false, performance.now() + look.left_ms + PATIENCE];
+    offer();
+    show(note);
+    const now = isRunning ? 'Runs' : 'Ended';
+    if (told.textContent !== now) told.textContent = now;
+    left.textContent = `${isRunning ? ` for ${Math.ceil(look.left_ms / 1000)} s more` : ''}: ${plural(rows.length, 'event')}${gone ? `, and ${count(gone)} that were too many` : ''}${look.is_cut ? '; it has more rings, subscribers or connections than a trace looks at' : ''}.`;
+    update(list, rows.length ? table('Events, the newest first', columns, rows.slice(-SHOWN).reverse()) : null);
+    state(isRunning ? 'live' : 'still');
+    const isFull = look.rows.length >= MOST;
+    if (isRunning || isFull) timer = setTimeout(() => act(read), isFull ? 0 : EVERY);
   };
   const act = async (what) => {
+    last += 1;
+    const own = last;
+    clearTimeout(timer);
     try {
-      await what();
+      const look = await what();
+      if (own !== last) return;
+      draw(look);
+      if (what === stop) clearTimeout(timer);
     } catch (why) {
-      if (over) return;
+      if (own !== last) return;
       state('off');
-      begin.disabled = false;
-      end.disabled = true;
-      if (why.status === 401) failed(why);
-      else show(list, trouble(plain(why.message)));
+      if (why.status === 401) return failed(why);
+      show(note, trouble(plain(why.message)));
+      isRunning = isRunning && [0, 429, 503].includes(why.status) && performance.now() < until;
+      if (isRunning) timer = setTimeout(() => act(read), EVERY);
+      if (why.status === 409) [isOther, after] = [true, null];
+      offer();
     }
+    return null;
   };
+  const press = (what) => {
+    set(begin, false);
+    set(end, false);
+    act(what);
+  };
+  const forget = () => ask('/trace', { method: 'DELETE' }).catch(() => {});
   const start = async () => {
-    [rows, after, gone] = [[], 0, 0];
-    begin.disabled = true;
-    draw(await ask(address('/trace', of), { method: 'POST' }));
+    const own = last;
+    const look = await ask(address('/trace', of), { method: 'POST' });
+    if (own === last) [rows, gone] = [[], 0];
+    else forget();
+    return look;
   };
-  const read = async () => { const look = await ask(address('/trace', { after })); if (!over) draw(look); };
-  const stop = async () => { await ask('/trace', { method: 'DELETE' }); clearTimeout(timer); begin.disabled = false; end.disabled = true; told.textContent = `Ended: ${plural(rows.length, 'event')}.`; state('still'); };
+  const read = () => ask(address('/trace', { after }));
+  const stop = () => ask(address('/trace', { after }), { method: 'DELETE' });
   show(main, el('p', {}, el('a', { href: of.topic ? address('#/topic', { name: of.topic }) : address('#/client', { conn: of.conn }), text: of.topic ? '‹ Topic' : '‹ Client' })),
     el('h2', { class: 'name', text: `Trace of ${of.topic ? plain(of.topic) : `connection ${plain(of.conn || '')}`}` }),
     el('p', { class: 'calm', text: 'What it asks, is refused, has, loses and waits for. Messages and their contents are not in a trace.' }),
-    el('p', { class: 'pair' }, begin, end, file), told, list);
+    el('p', { class: 'pair' }, begin, end, file), el('p', { class: 'calm' }, told, left), note, list);
   state('still');
   return () => {
-    over = true;
+    last += 1;
     clearTimeout(timer);
-    if (!end.disabled) ask('/trace', { method: 'DELETE' }).catch(() => {});
+    if (isRunning) forget();
   };
 }
