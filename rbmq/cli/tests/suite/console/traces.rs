@@ -106,6 +106,7 @@ fn a_refused_subscription_is_seen_with_its_reason_by_administrators_alone() {
     let (config, audit, [anna, bert]) = configured(folder.path(), "");
     let config =
         config.replace("publish = ['open/#']", "administer = true\nobserve = true\npublish = ['open/#']");
+    let config = format!("{config}[broker]\nmax_topics = 1\n");
     let served = Served::with(folder.path(), &config);
     let of = |method: &str, path: &str, token: &str| -> Answer {
         ask(&served.http, method, &format!("/api/v1{path}"), &bearer(token), "")
@@ -134,5 +135,22 @@ fn a_refused_subscription_is_seen_with_its_reason_by_administrators_alone() {
     let refused = rows.iter().find(|row| row["what"] == "refused").unwrap();
     assert_eq!(refused["topic"], "closed", "{refused}");
     assert!(refused["text"].as_str().unwrap().contains("user 'anna' may not subscribe to"), "{refused}");
+    // A part of the broker itself connects for its user, from no address: its refusals are of its connection as well.
+    assert_eq!(of("DELETE", "/trace", &anna).status, 200);
+    let publish = |topic: &str| {
+        let message = serde_json::json!({ "topic": topic, "text": "hello" }).to_string();
+        let more = format!("{}Content-Type: application/json\r\n", bearer(&anna));
+        ask(&served.http, "POST", "/api/v1/messages", &more, &message).status
+    };
+    assert_eq!(publish("open/first"), 200);
+    until("the publisher of the console is shown", || {
+        let publishers = of("GET", "/clients?role=publisher", &anna).json();
+        conn = publishers["rows"][0]["conn"].clone();
+        conn.is_u64()
+    });
+    assert_eq!(of("POST", &format!("/trace?conn={conn}"), &anna).status, 200);
+    assert_ne!(publish("open/second"), 200, "max_topics");
+    let read = |after| of("GET", &format!("/trace?after={after}"), &anna).json();
+    until_event("the refusal is seen", read, |row| row["what"] == "refused" && row["topic"] == "open/second");
     served.broker.end();
 }
