@@ -217,6 +217,17 @@ const WATCHED: &str = "
       return answer;
     };";
 
+/// Compares and reloads. The keyboard stays, also where its button goes.
+fn keyboard_of_a_reload(browser: &Browser) {
+    let focused = || browser.run("return document.activeElement.id");
+    browser.click("#compare");
+    browser.wait("document.querySelector('.publish [role=status]').textContent");
+    assert_eq!(focused(), "compare");
+    browser.click("#reload");
+    browser.wait("document.querySelector('.publish .well')");
+    assert_eq!(focused(), "compare", "its button is gone");
+}
+
 const RUNS: &str = "document.getElementById('told').textContent === 'Runs'";
 const ENDED: &str =
     "document.getElementById('told').textContent === 'Ended' && !document.getElementById('note').textContent";
@@ -270,12 +281,7 @@ fn a_trace_goes_on_and_ends_with_its_page() {
     browser.run("window.go()");
     browser.wait("window.asked.at(-1) === 'DELETE'");
     assert_eq!(browser.run("return document.getElementById('live').textContent"), "");
-    browser.click("#compare");
-    browser.wait("document.querySelector('.publish [role=status]').textContent");
-    assert_eq!(focused(), "compare");
-    browser.click("#reload");
-    browser.wait("document.querySelector('.publish .well')");
-    assert_eq!(focused(), "compare", "its button is gone");
+    keyboard_of_a_reload(&browser);
     assert!(browser.errors().iter().all(|error| error.contains("409")), "{:?}", browser.errors());
     served.broker.end();
 }

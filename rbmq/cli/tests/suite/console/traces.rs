@@ -100,6 +100,13 @@ fn a_trace_ends_by_itself() {
     assert_eq!(site.begin_trace("topic=news").status, 200, "its user begins the next one");
 }
 
+/// Publishes in the console. Returns the status.
+fn publish(served: &Served, token: &str, topic: &str) -> u16 {
+    let message = serde_json::json!({ "topic": topic, "text": "hello" }).to_string();
+    let more = format!("{}Content-Type: application/json\r\n", bearer(token));
+    ask(&served.http, "POST", "/api/v1/messages", &more, &message).status
+}
+
 #[test]
 fn a_refused_subscription_is_seen_with_its_reason_by_administrators_alone() {
     let folder = tempfile::tempdir().unwrap();
@@ -137,19 +144,14 @@ fn a_refused_subscription_is_seen_with_its_reason_by_administrators_alone() {
     assert!(refused["text"].as_str().unwrap().contains("user 'anna' may not subscribe to"), "{refused}");
     // A part of the broker itself connects for its user, from no address: its refusals are of its connection as well.
     assert_eq!(of("DELETE", "/trace", &anna).status, 200);
-    let publish = |topic: &str| {
-        let message = serde_json::json!({ "topic": topic, "text": "hello" }).to_string();
-        let more = format!("{}Content-Type: application/json\r\n", bearer(&anna));
-        ask(&served.http, "POST", "/api/v1/messages", &more, &message).status
-    };
-    assert_eq!(publish("open/first"), 200);
+    assert_eq!(publish(&served, &anna, "open/first"), 200);
     until("the publisher of the console is shown", || {
         let publishers = of("GET", "/clients?role=publisher", &anna).json();
         conn = publishers["rows"][0]["conn"].clone();
         conn.is_u64()
     });
     assert_eq!(of("POST", &format!("/trace?conn={conn}"), &anna).status, 200);
-    assert_ne!(publish("open/second"), 200, "max_topics");
+    assert_ne!(publish(&served, &anna, "open/second"), 200, "max_topics");
     let read = |after| of("GET", &format!("/trace?after={after}"), &anna).json();
     until_event("the refusal is seen", read, |row| row["what"] == "refused" && row["topic"] == "open/second");
     served.broker.end();
