@@ -184,10 +184,7 @@ impl Engine {
             Event::Reload(reloaded) => self.reload(*reloaded),
             Event::ClusterChanged => self.on_cluster_changed(),
             Event::Listed(topics) => self.on_listed(topics),
-            Event::Taken(taken) => {
-                let (wanted, taken) = *taken;
-                self.on_taken(&wanted, taken);
-            }
+            Event::Taken(taken) => self.on_taken(&taken.0, taken.1),
             Event::Users(users) => self.on_users(users.0, &users.1),
             Event::Stop => {}
         }
