@@ -93,6 +93,7 @@ fn several_representations_of_pictures_are_refused() {
         assert_eq!(put(&node, "init-stream0.m4s", &high.0), 201);
         if !are_first {
             assert_eq!(put(&node, &chunk(0, 0), &high.1[0]), 201);
+            node.wait_for_frames(usize::from(RATE));
         }
         assert_eq!(put(&node, "init-stream1.m4s", &low.0), if are_first { 415 } else { 201 });
         for number in 0..3 {
