@@ -37,7 +37,7 @@ run-live: setup ## push a live picture through three nodes, to be watched in a b
 test: ## every test that needs no special hardware and few installs, in twenty minutes
 	@scripts/test
 
-test-all: ## the same and the rest: style, planted bugs, fuzzing, RDMA, Kafka, browsers, players, the NIC, packages
+test-all: ## the same and the rest: style, planted bugs, fuzzing, RDMA, Kafka, S3, browsers, players, the NIC, packages
 	@scripts/test --all
 
 nic: ## lint and simulate MultiMQC's NIC level (multimqc/rtl/); installs Verilator, Yosys and cocotb

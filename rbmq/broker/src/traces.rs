@@ -66,7 +66,7 @@ pub(crate) struct TraceAsk {
     /// Who asks: each has one trace.
     pub(crate) owner: String,
     pub(crate) wish: Wish,
-    /// Whoever has given up is not told.
+    /// The channel of the answer. A client that has given up is not told.
     pub(crate) reply: SyncSender<TraceAnswer>,
 }
 

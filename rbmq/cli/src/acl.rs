@@ -57,7 +57,7 @@ enum Wanted {
     Observe,
     /// To connect as a broker, which reads the topics that the user may subscribe to
     Chain,
-    /// To see users, tokens and rights in the console, and to disconnect clients there
+    /// To see users, tokens and rights in the console, to trace clients and topics, and to reload and disconnect clients there
     Administer,
 }
 

@@ -85,7 +85,7 @@ impl Reloading for ReloadDesk {
         with_patience(PATIENCE, || {
             let config = reload::read(&self.source)?;
             let options = config.users.options();
-            // What a pipe has is for the reload.
+            // The content of a pipe is for the reload.
             let key = options.jwt.as_ref().map(|jwt| jwt.key.as_path());
             if !options.users.as_deref().into_iter().chain(key).any(reload::is_pipe) {
                 Authenticator::open(&options).map_err(|why| why.to_string())?;

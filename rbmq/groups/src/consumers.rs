@@ -85,7 +85,7 @@ pub struct Delivered {
 #[derive(Debug, Clone)]
 pub struct Consumer {
     name: Arc<[u8]>,
-    /// What it has.
+    /// The entries that are pending at the consumer.
     held: BTreeSet<EntryId>,
     /// When it has asked last, in milliseconds since 1970. Another process begins with its own start.
     pub seen_ms: u64,
@@ -177,7 +177,7 @@ impl Consumers {
         self.read
     }
 
-    /// What has happened.
+    /// The counts of what has happened.
     pub fn counts(&self) -> ConsumerCounts {
         self.counts
     }

@@ -204,7 +204,7 @@ impl Journal {
     /// Removes one file that is not needed any more, as soon as what replaces it is on the disk.
     ///
     /// # Errors
-    /// It cannot be removed. The next call tries again.
+    /// The file cannot be removed. The next call tries again.
     pub fn tidy(&mut self) -> Result<(), JournalError> {
         if self.is_unreleased && self.log.durable() >= self.saved_end {
             self.is_unreleased = self.log.release_one(self.saved[0])?;

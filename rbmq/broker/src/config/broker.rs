@@ -109,7 +109,7 @@ section! {
         /// Memory of the messages of all groups that were read and are not done, in bytes. Default 256 MiB, at least 1 MiB: 64 bytes for each,
         /// and for each key. Beyond it a group reads further only while it has less than 1,024. Too small: workers wait for others.
         max_group_pending_bytes: u64 = 256 << 20, "bytes", range [at least 1_048_576];
-        /// Largest number of workers of all groups. Default 1,024, at least 1. Each costs a ring, and about 30 bytes for each message that
+        /// Largest number of workers of all groups, and of consumers of each group of Redis. Default 1,024, at least 1. Each costs a ring, and about 30 bytes for each message that
         /// it has.
         max_group_workers: usize = 1024, range [at least 1];
         /// Rings of the workers of all groups together, in bytes. Default 1 GiB, at least 1 MiB. A ring has room for two of

@@ -61,7 +61,7 @@ pub enum EndpointConsole {
     /// It shows the broker, and changes nothing.
     #[default]
     Read,
-    /// Users publish messages too, where their rights allow it, and administrators disconnect clients.
+    /// Users publish messages too, where their rights allow it, and administrators disconnect clients and reload the configuration.
     Write,
 }
 

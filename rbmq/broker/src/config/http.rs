@@ -38,8 +38,8 @@ section! {
         /// `observe`; `/health` and `/ready` take any valid one. Without users and rules any valid certificate opens all pages.
         client_certificates: EndpointClients = EndpointClients::None;
         /// The console in a browser (`/ui`) and its interface (`/api/v1`): "off"; "read"; or "write", with which its users also publish
-        /// messages, where their rights allow it, and those who may `administer` disconnect clients. Default "read": clients that may see `/topics` see it too, or, on a broker with users, those that log in and may `observe`. Users that may
-        /// `administer` see users, tokens and rights, also with "read". docs/CONSOLE.md has the details.
+        /// messages, where their rights allow it, and those who may `administer` disconnect clients and reload the configuration. Default "read": clients that may see `/topics` see it too, or, on a broker with users, those that log in and may `observe`. Users that may
+        /// `administer` see users, tokens, rights and what a reload would change, and trace clients and topics, also with "read". docs/CONSOLE.md has the details.
         console: EndpointConsole = EndpointConsole::Read;
         /// Largest number of streams of the console, one for each page that is open and in sight. A further one is refused, and its page
         /// asks every five seconds instead. Default 32. A stream costs one of `max_connections`, of which streams take at most half, about

@@ -64,7 +64,7 @@ pub(super) struct Named {
     pub(super) name: GroupName,
     pub(super) dir: PathBuf,
     pub(super) group: Consumers,
-    /// None: the group is removed, or closed.
+    /// The journal; a group that is removed or closed has none.
     pub(super) journal: Option<Journal>,
     pub(super) reader: Reader,
     pub(super) damaged_bytes: u64,
@@ -104,7 +104,7 @@ struct State {
     /// Groups for the thread of the groups: to be looked after, and to be opened.
     in_care: Vec<Shelf>,
     to_open: Vec<(TopicName, GroupName)>,
-    /// None: the thread of the groups does not run.
+    /// The terms, while the thread of the groups runs.
     terms: Option<Terms>,
 }
 
@@ -120,7 +120,7 @@ struct Terms {
 /// A group with a folder that is not open.
 struct Absent {
     reason: String,
-    /// It is opened when somebody asks for it after this.
+    /// The time after which a request opens the group.
     retry: Instant,
 }
 
@@ -373,7 +373,7 @@ impl Registry {
         };
         let mut named = shelf.lock();
         if named.journal.is_none() {
-            // It was removed meanwhile, or all are closed.
+            // The group was removed meanwhile, or all are closed.
             return self.state.lock().terms.as_ref().map(|_| false).ok_or_else(|| NONE.to_owned());
         }
         if named.failing.is_some() {
@@ -549,7 +549,7 @@ impl Registry {
             let Some(mut journal) = named.journal.take() else { continue };
             let saved = written.and_then(|()| journal.save_consumers(&named.group, epoch));
             if let Err(error) = saved.and_then(|()| journal.sync()) {
-                // Who has not got its reply gets an error.
+                // Clients without a reply get an error.
                 named.failing = Some(Instant::now() + RETRY);
                 warn!(
                     "group '{}' of topic '{}': its journal is not closed in order: {error}",

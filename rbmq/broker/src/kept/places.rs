@@ -233,7 +233,7 @@ impl Places {
 
     /// Continues from a snapshot.
     pub(crate) fn restore(&mut self, at: Position, next_number: u32, places: Vec<Place>) {
-        // Who has stored nothing since is as old as before.
+        // Publishers that have stored nothing since are as old as before.
         let last = |place: &Place| {
             let same =
                 self.by_number.get(&place.number).filter(|(known, _)| known.position == place.position);

@@ -72,7 +72,7 @@ pub(crate) struct MemoryBus {
     pub(crate) group_looks: usize,
     /// The most entries that may be pending in a group, if that is limited.
     pub(crate) max_pending: Option<usize>,
-    /// What came of changes of groups.
+    /// The results of changes of groups.
     pub(crate) changed: BTreeMap<ConnId, Result<bool, String>>,
     /// Why nothing is written.
     pub(crate) unwritten: Option<String>,

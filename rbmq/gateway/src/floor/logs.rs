@@ -184,7 +184,7 @@ impl LogDesk {
         self.changes.insert(conn, change);
     }
 
-    /// What came of that.
+    /// The result of that change.
     pub(super) fn changed_group(&mut self, conn: ConnId) -> Option<Result<bool, String>> {
         match self.changes.remove(&conn)? {
             Change::Done(done) => Some(done),

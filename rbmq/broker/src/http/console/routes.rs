@@ -208,7 +208,7 @@ const SESSION: &[Field] = &[
     field(
         "may_change",
         Kind::Bool,
-        "Whether those who may administer the broker disconnect clients (http.console = \"write\").",
+        "Whether those who may administer the broker disconnect clients and reload the configuration (http.console = \"write\").",
     ),
     field(
         "csrf",

@@ -33,7 +33,7 @@ const NO_INTEGER: &str = "ERR value is not an integer or out of range";
 /// A group of a stream, as a command names it.
 struct Place {
     stream: Stream,
-    /// None: no group has such a name.
+    /// The name, if a group can have it.
     group: Option<GroupName>,
 }
 

@@ -16,7 +16,7 @@ pub(super) const LOOK: usize = 16;
 struct Range {
     idle_ms: u64,
     from: Id,
-    /// None: nothing is behind it.
+    /// The end, if anything can be before it.
     to: Option<Id>,
     most: usize,
     /// The place of the consumer among the arguments.
@@ -44,7 +44,7 @@ fn range(command: &Command<'_>) -> Result<Range, String> {
 }
 
 impl Resp {
-    /// What is about pending entries.
+    /// The command XPENDING.
     pub(in crate::resp) fn pending(
         &mut self,
         client: &Client,

@@ -199,7 +199,7 @@ impl Call<'_> {
         let is_cut = walk.is_cut || walk.count == bound.entries;
         let next = walk.last.filter(|_| is_cut).map_or(walk.at, |last| last.position + 1);
         if ids.is_empty() {
-            // What comes next may be below an id of the future.
+            // The next entry may be below an id of the future.
             let is_ahead = after.time > self.now_ms || after.position >= next;
             if is_ahead && after >= (Id { time: walk.time, position: next }) && !walk.is_tired {
                 return Ok((None, walk.read, walk.is_tired));
@@ -235,7 +235,7 @@ impl Call<'_> {
             match self.note_one(&streams[part.at], &part.found, cx) {
                 Ok(true) => noted.push(part),
                 Ok(false) => {}
-                // What was noted is the consumer's, so the client gets it. The next call gets the error.
+                // Noted entries are the consumer's, so the client gets them. The next call gets the error.
                 Err(_) if !noted.is_empty() => break,
                 Err(error) => return Err(error),
             }
