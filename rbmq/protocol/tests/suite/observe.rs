@@ -263,10 +263,10 @@ fn message() -> impl Strategy<Value = Observe> {
 
 proptest! {
     #[test]
-    fn messages_come_back_and_cut_ones_are_refused(message in message(), cut in any::<prop::sample::Index>()) {
+    fn messages_come_back_and_cut_ones_are_refused(message in message()) {
         let bytes = message.encode();
         prop_assert_eq!(Observe::decode(&bytes).unwrap(), message);
-        prop_assert!(Observe::decode(&bytes[..cut.index(bytes.len())]).is_err());
+        prop_assert!((0..bytes.len()).all(|cut| Observe::decode(&bytes[..cut]).is_err()));
     }
 
     #[test]
