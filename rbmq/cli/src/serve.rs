@@ -98,7 +98,7 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
         let endpoints = Endpoints { http: http.as_ref(), gateways };
         reloads.on_wake(asked == Some(Asked::Reload), broker, endpoints, &log);
     };
-    let (gateways, mut asked) = start_gateways(&mut broker, &stop, &printer, &on_wake)?;
+    let (gateways, mut asked) = start_gateways(&mut broker, &stop, &printer, on_wake)?;
     supervisor::ready(&broker);
     let mut stats = args.stats.map(|interval| Stats::new(interval, args.json));
     loop {

@@ -129,7 +129,7 @@ mod tests {
         let mut config = Config::default();
         config.node.clone_from(&config.nodes[0].name);
         let (name, address) = ("other".to_owned(), "127.0.0.1:1".to_owned());
-        config.nodes.push(Node { name, id: 9, role: NodeRole::Delivery, address, ..config.nodes[0].clone() });
+        config.nodes.push(Node { name, id: 9, role: NodeRole::Delivery, address });
         let rs = RsManager::new(config).unwrap();
         let id = rs.create_stream("a").unwrap();
         // The node itself is no other one.

@@ -132,9 +132,11 @@ mod tests {
             let all: Vec<_> = users
                 .map(|user| {
                     let (work, order) = (work.clone(), order.clone());
-                    tokio::spawn(
-                        async move { work.run_in_turn(user, move || Ok(order.lock().push(user))).await },
-                    )
+                    let note = move || {
+                        order.lock().push(user);
+                        Ok(())
+                    };
+                    tokio::spawn(async move { work.run_in_turn(user, note).await })
                 })
                 .collect();
             for one in all {
