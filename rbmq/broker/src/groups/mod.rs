@@ -22,5 +22,5 @@ pub use consumers::{GroupChange, GroupCharge, GroupRoom};
 pub(super) use handle::Groups;
 pub(super) use row::GroupLimits;
 pub(crate) use row::GroupRow;
+pub(crate) use shared::Members;
 pub(super) use shared::{Joining, Parts, Question, Wake, no_group};
-pub(crate) use shared::{Member, Members};

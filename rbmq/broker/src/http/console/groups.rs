@@ -10,7 +10,7 @@ use super::group_sample::{GroupEntry, key};
 use super::problem::Problem;
 use super::query::Query;
 use super::state::Console;
-use crate::groups::{Member, Members};
+use crate::groups::Members;
 
 /// A worker, and the client that it is.
 #[derive(Debug, Serialize)]
@@ -67,21 +67,24 @@ pub(super) fn group(console: &Console, query: &Query) -> Result<Value, Problem> 
     let row = all.iter().find(|row| key(&row.stats) == (topic, name)).ok_or_else(no_group)?;
     let Members { rows, is_cut } = console.engine.members(topic, name)?.ok_or_else(no_group)?;
     let clients = console.samples.clients()?;
-    let member = |member: Member| {
-        let client = clients.of(member.conn);
-        let text = |of: fn(&crate::asks::ClientRow) -> &String| client.map(of).cloned().unwrap_or_default();
-        MemberRow {
-            conn: member.conn,
-            name: text(|client| &client.name),
-            address: text(|client| &client.address),
-            user: text(|client| &client.user),
-            held: member.at_worker.held,
-            overdue: member.at_worker.overdue,
-            credit: member.at_worker.credit,
-            is_leaving: member.is_leaving,
-        }
-    };
-    let mut members: Vec<_> = rows.into_iter().map(member).collect();
+    let mut members: Vec<_> = rows
+        .into_iter()
+        .map(|member| {
+            let client = clients.of(member.conn);
+            let text =
+                |of: fn(&crate::asks::ClientRow) -> &String| client.map(of).cloned().unwrap_or_default();
+            MemberRow {
+                conn: member.conn,
+                name: text(|client| &client.name),
+                address: text(|client| &client.address),
+                user: text(|client| &client.user),
+                held: member.at_worker.held,
+                overdue: member.at_worker.overdue,
+                credit: member.at_worker.credit,
+                is_leaving: member.is_leaving,
+            }
+        })
+        .collect();
     members.sort_by_key(|member| (Reverse(member.overdue), Reverse(member.held), member.conn));
     Ok(json!({ "row": row, "members": members, "is_cut": is_cut }))
 }

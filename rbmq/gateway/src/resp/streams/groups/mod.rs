@@ -6,7 +6,7 @@
 //!   XACK ─▶ pending no more                                     all of it is in the journal before the reply is sent
 //! ```
 //!
-//! The gateway is no worker of the broker: it looks into the group under a lock, as it reads the log itself ([`crate::protocol::Groups`]). A group has
+//! The gateway is no worker of the broker: it looks into the group under a lock, as it reads the log itself (`protocol::Groups`). A group has
 //! no clock, as in Redis: an entry stays with its consumer until another one claims it. So groups of native workers, whose messages come back by
 //! themselves, and these are two kinds, and a name is of one of them.
 
