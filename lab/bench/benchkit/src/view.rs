@@ -1,4 +1,4 @@
-//! What is shown of the rows of any bench, as data: which rows, along which axis, in which lines, and which of their figures.
+//! The view of the rows of any bench, as data: which rows, along which axis, in which lines, and which of their figures.
 //!
 //! ```text
 //!   rows (flat JSON objects) ── where ──▶ points: line, x, a figure of each repetition ──▶ table, chart, ratios
@@ -23,7 +23,7 @@ const MOST_LINES: usize = 8;
 /// The least ratio of the largest figure to the smallest one for which the axis of a chart is logarithmic.
 const WIDE: f64 = 30.0;
 
-/// What is shown of rows.
+/// The view of rows.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct View {
@@ -36,7 +36,7 @@ pub struct View {
     pub x: String,
     /// The fields whose values make a line
     pub lines: Vec<String>,
-    /// Those of them that are a load and no part of a system: a line under another load than ours is not compared with it
+    /// The fields that are a load and no part of a system: a line under another load than ours is not compared with it
     #[serde(default)]
     pub load: Vec<String>,
     /// The fields of the figures: each is a line of its own
@@ -135,7 +135,7 @@ pub enum Better {
 pub struct Point {
     /// The values of the line's fields
     pub line: String,
-    /// Those of the fields that are a load
+    /// The fields that are a load
     pub load: String,
     /// The field of the figure
     pub figure: String,
@@ -165,14 +165,14 @@ pub struct Ratio {
     pub times: Estimate,
 }
 
-/// What a ratio says.
+/// The verdict of a ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The whole interval is on our side of one.
     Ahead,
     /// The whole interval is on the other's side.
     Behind,
-    /// One is in the interval, or a single repetition has none.
+    /// The interval has 1 in it, or a single repetition has no interval.
     NotDecided,
 }
 
@@ -318,7 +318,7 @@ impl View {
         Some(Ratio { line, figure, x, times })
     }
 
-    /// What a ratio says about ours.
+    /// The verdict of a ratio about our line.
     pub fn verdict(&self, ratio: &Ratio) -> Verdict {
         let Some((low, high)) = ratio.times.interval else { return Verdict::NotDecided };
         match self.better {
@@ -341,7 +341,7 @@ fn words_of(fields: &[String], row: &Value) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// What the variants of a system have in common: the first word, up to a hyphen.
+/// The name that the variants of a system have in common: the first word, up to a hyphen.
 fn family(line: &str) -> &str {
     line.split([' ', '-']).next().unwrap_or_default()
 }

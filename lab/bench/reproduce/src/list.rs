@@ -13,7 +13,7 @@ pub struct List {
     pub program: Vec<Program>,
     /// What is measured
     pub run: Vec<Run>,
-    /// What is shown of it
+    /// The view of its rows
     pub figure: Vec<Figure>,
     /// Options of all benches and their values in a short form, which shows only that everything runs
     pub quick: Quick,
@@ -71,7 +71,7 @@ pub struct Figure {
     pub runs: Vec<String>,
     /// What differs from the paper's setting, or why it is not measured
     pub differs: String,
-    /// What is shown of the rows
+    /// The view of the rows
     pub view: Option<View>,
     /// The numbers that the paper gives
     #[serde(default, rename = "number")]

@@ -158,9 +158,17 @@ impl Resp {
         command: &Command<'_>,
         cx: &mut Cx<'_>,
     ) -> Flow {
+        self.with_reading(client, |resp, client, reading| resp.try_xread(client, command, reading, cx))
+    }
+
+    /// Reads on with what the client has learned before it had to wait, which stays known. An error is the reply.
+    pub(super) fn with_reading(
+        &mut self,
+        client: &mut Client,
+        read: impl FnOnce(&mut Self, &mut Client, &mut Option<Box<Reading>>) -> Result<Flow, String>,
+    ) -> Flow {
         let mut reading = client.reading.take();
-        let done = self.try_xread(client, command, &mut reading, cx);
-        // What was learned before it has to wait stays known.
+        let done = read(self, client, &mut reading);
         client.reading = reading;
         done.unwrap_or_else(|error| {
             Reply::new(&mut self.replies, client.is_resp3).error(error);

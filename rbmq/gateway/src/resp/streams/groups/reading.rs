@@ -280,13 +280,7 @@ impl Resp {
         command: &Command<'_>,
         cx: &mut Cx<'_>,
     ) -> Flow {
-        let mut reading = client.reading.take();
-        let done = self.try_xreadgroup(client, command, &mut reading, cx);
-        client.reading = reading;
-        done.unwrap_or_else(|error| {
-            Reply::new(&mut self.replies, client.is_resp3).error(error);
-            Flow::Done
-        })
+        self.with_reading(client, |resp, client, reading| resp.try_xreadgroup(client, command, reading, cx))
     }
 
     fn try_xreadgroup(
